@@ -1,0 +1,23 @@
+#pragma once
+// Convolution and pooling of images (N, H, W, C) with filters (O, KH, KW, C / groups).
+#include "autograd/var.h"
+
+namespace elinvar {
+
+struct Extent2 { int64_t h = 1, w = 1; };
+
+struct Conv2dOptions {
+  Extent2 stride{1, 1}, padding{0, 0}, dilation{1, 1};
+  int64_t groups = 1;
+};
+Var conv2d(const Var& x, const Var& weight, const Var& bias = {}, const Conv2dOptions& options = {});
+
+struct Pool2dOptions {
+  Extent2 kernel{2, 2}, stride{2, 2}, padding{0, 0};
+  bool count_include_pad = true;  // average pooling divides by the whole window, as PyTorch does
+};
+Var max_pool2d(const Var& x, const Pool2dOptions& options);  // the lowest index wins at ties
+Var avg_pool2d(const Var& x, const Pool2dOptions& options);
+Var adaptive_avg_pool2d(const Var& x, Extent2 out);  // (N, H, W, C) -> (N, out.h, out.w, C)
+
+}  // namespace elinvar

@@ -1,0 +1,14 @@
+#pragma once
+// Sums, means and extrema over dimensions (all of them if none is named).
+#include "autograd/var.h"
+
+namespace elinvar {
+
+Var sum(const Var& x, std::vector<int> dims = {}, bool keepdim = false);
+Var mean(const Var& x, std::vector<int> dims = {}, bool keepdim = false);
+Var max(const Var& x, int dim, bool keepdim = false);  // the gradient goes to the lowest index at ties
+Var min(const Var& x, int dim, bool keepdim = false);
+Var softmax(const Var& x);      // last dimension
+Var log_softmax(const Var& x);  // last dimension
+
+}  // namespace elinvar

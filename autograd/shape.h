@@ -1,0 +1,20 @@
+#pragma once
+// Changes of shape, and joining and selecting parts.
+#include "autograd/var.h"
+
+namespace elinvar {
+
+Var reshape(const Var& x, const Shape& shape);  // one extent may be -1
+Var permute(const Var& x, std::vector<int> dims);
+Var transpose(const Var& x, int a, int b);
+Var slice(const Var& x, int dim, int64_t begin, int64_t end, int64_t step = 1);
+Var expand(const Var& x, const Shape& shape);
+Var concat(std::vector<Var> parts, int dim);
+// Zeros (or `value`) around: before[i] and after[i] elements in dimension i.
+Var pad(const Var& x, std::vector<int64_t> before, std::vector<int64_t> after, double value = 0.0);
+// y[.., i, ..] = x[.., index[.., i, ..], ..] along `dim`; index (int32 or int64) has the result's shape.
+Var gather(const Var& x, int dim, const Tensor& index);
+// Rows of `table` (V, C) at `index` (any shape): (index shape..., C). NUMERICS.md, rule 16 for the gradient.
+Var embedding(const Var& table, const Tensor& index);
+
+}  // namespace elinvar

@@ -1,0 +1,119 @@
+#include "autograd/var.h"
+
+#include <algorithm>
+#include <atomic>
+#include <queue>
+#include <unordered_map>
+
+#include "tensor/check.h"
+#include "tensor/ops/pointwise.h"
+
+namespace elinvar {
+
+struct Var::Node {
+  Tensor value, grad;
+  bool requires_grad = false;
+  uint64_t id = 0;  // order of creation
+  std::vector<Var> inputs;
+  Backward backward;
+};
+
+namespace {
+
+thread_local bool recording = true;
+
+uint64_t next_id() {
+  static std::atomic<uint64_t> id{0};
+  return ++id;
+}
+
+void accumulate(Tensor& sum, Tensor term) {
+  if (!sum.defined()) sum = std::move(term);
+  else if (sum.unique()) add_into(sum, term);
+  else sum = add(sum, term);
+}
+
+}  // namespace
+
+Var::Var(Tensor value, bool requires_grad) : node_(std::make_shared<Node>()) {
+  node_->value = std::move(value);
+  node_->requires_grad = requires_grad;
+  node_->id = next_id();
+}
+
+const Tensor& Var::value() const {
+  check(defined(), "[autograd] the variable is undefined");
+  return node_->value;
+}
+Tensor& Var::mutable_value() {
+  check(defined() && !node_->backward, "[autograd] only a leaf can be written");
+  return node_->value;
+}
+const Tensor& Var::grad() const {
+  check(defined(), "[autograd] the variable is undefined");
+  return node_->grad;
+}
+void Var::clear_grad() { node_->grad = {}; }
+bool Var::requires_grad() const { return defined() && node_->requires_grad; }
+
+Var record(Tensor value, std::vector<Var> inputs, Backward backward) {
+  const bool needed = recording && std::any_of(inputs.begin(), inputs.end(), [](const Var& v) { return v.requires_grad(); });
+  Var result(std::move(value), needed);
+  if (needed) {
+    result.node_->inputs = std::move(inputs);
+    result.node_->backward = std::move(backward);
+  }
+  return result;
+}
+
+void backward(const Var& loss, const std::function<void(const Var&)>& leaf_ready) {
+  check(loss.value().numel() == 1, "[backward] the loss must be one element, its shape is {}", to_string(loss.shape()));
+  check(loss.requires_grad(), "[backward] nothing that the loss depends on requires a gradient");
+
+  // How many contributions each node will get.
+  std::unordered_map<Var::Node*, int> missing;
+  std::vector<Var> stack{loss};
+  missing[loss.node().get()] = 0;
+  while (!stack.empty()) {
+    const Var v = std::move(stack.back());
+    stack.pop_back();
+    for (const Var& input : v.node()->inputs) {
+      if (!input.requires_grad()) continue;
+      if (missing[input.node().get()]++ == 0) stack.push_back(input);
+    }
+  }
+
+  const auto older = [](const Var& a, const Var& b) { return a.node()->id < b.node()->id; };
+  std::priority_queue<Var, std::vector<Var>, decltype(older)> ready(older);
+  loss.node()->grad = Tensor::full(loss.shape(), 1.0, loss.dtype(), loss.value().device());
+  ready.push(loss);
+  while (!ready.empty()) {
+    const Var v = ready.top();
+    ready.pop();
+    Var::Node& node = *v.node();
+    if (!node.backward) {
+      if (leaf_ready) leaf_ready(v);
+      continue;
+    }
+    std::vector<Tensor> grads = node.grad.defined() ? node.backward(node.grad) : std::vector<Tensor>(node.inputs.size());
+    invariant(grads.size() == node.inputs.size(), "a gradient function returns one tensor for each input");
+    std::vector<Var> inputs = std::move(node.inputs);
+    node.backward = nullptr;
+    node.inputs.clear();
+    node.grad = {};
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (!inputs[i].requires_grad()) continue;
+      if (grads[i].defined()) {
+        check(grads[i].shape() == inputs[i].shape(), "[backward] gradient of shape {} for an input of shape {}",
+              to_string(grads[i].shape()), to_string(inputs[i].shape()));
+        accumulate(inputs[i].node()->grad, std::move(grads[i]));
+      }
+      if (--missing[inputs[i].node().get()] == 0) ready.push(inputs[i]);
+    }
+  }
+}
+
+NoGrad::NoGrad() : previous_(recording) { recording = false; }
+NoGrad::~NoGrad() { recording = previous_; }
+
+}  // namespace elinvar

@@ -1,0 +1,69 @@
+#pragma once
+// Var: a tensor that remembers how it was computed, so that backward() can push gradients to where they are
+// wanted. A cheap handle: copies share the node. Differentiable functions are declared in autograd/*.h beside
+// this file; each records its gradient, written in ops, next to its forward pass.
+//
+//   Var w(Tensor::zeros({3}), /*requires_grad=*/true);
+//   Var loss = sum(w * w);
+//   backward(loss);          // w.grad() is now 2 w
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "tensor/tensor.h"
+
+namespace elinvar {
+
+class Var {
+ public:
+  Var() = default;
+  // A leaf. A constant (requires_grad false) converts implicitly, so that tensors mix with variables.
+  Var(Tensor value, bool requires_grad = false);
+
+  bool defined() const { return node_ != nullptr; }
+  const Tensor& value() const;
+  Tensor& mutable_value();       // of a leaf: the optimiser writes here, between steps
+  const Tensor& grad() const;    // of a leaf, after backward; undefined if nothing reached it
+  void clear_grad();
+  bool requires_grad() const;
+
+  const Shape& shape() const { return value().shape(); }
+  int64_t dim(int i) const { return value().dim(i); }
+  int ndim() const { return value().ndim(); }
+  DType dtype() const { return value().dtype(); }
+
+  struct Node;
+  const std::shared_ptr<Node>& node() const { return node_; }
+
+ private:
+  friend Var record(Tensor, std::vector<Var>, std::function<std::vector<Tensor>(const Tensor&)>);
+  std::shared_ptr<Node> node_;
+};
+
+// Maps the gradient of the result to the gradients of the inputs, in order; an undefined Tensor is a zero.
+// A body should skip the work for an input that does not require a gradient.
+using Backward = std::function<std::vector<Tensor>(const Tensor& dy)>;
+
+// The result of a differentiable function. Without an input that requires a gradient, or inside NoGrad, it is a
+// constant and `backward` is dropped along with what it captured.
+Var record(Tensor value, std::vector<Var> inputs, Backward backward);
+
+// Reverse sweep from `loss`, a single element, in the opposite order of creation. Gradients of leaves are set to
+// the sum of their contributions, added in that order; `leaf_ready` is called once for each leaf that requires a
+// gradient, as soon as its last contribution is in. The graph is released on the way.
+void backward(const Var& loss, const std::function<void(const Var& leaf)>& leaf_ready = {});
+
+// Nothing is recorded in this thread while one of these is in scope.
+class NoGrad {
+ public:
+  NoGrad();
+  ~NoGrad();
+  NoGrad(const NoGrad&) = delete;
+  NoGrad& operator=(const NoGrad&) = delete;
+
+ private:
+  bool previous_;
+};
+
+}  // namespace elinvar

@@ -1,0 +1,36 @@
+#pragma once
+// A network: parameters and a forward pass that is a pure function of them, the input and the context.
+#include <memory>
+#include <vector>
+
+#include "autograd/norm.h"
+#include "autograd/var.h"
+#include "nn/parameters.h"
+#include "tensor/philox.h"
+
+namespace elinvar {
+
+// Batch statistics that a forward pass saw for one batch norm, for the update to fold into the running ones.
+struct Statistic {
+  std::shared_ptr<Buffer> running_mean, running_var;
+  double momentum;
+  BatchStatistics batch;
+};
+
+// What a forward pass may depend on besides parameters and input, and what it reports.
+struct Context {
+  bool training = false;
+  Rng rng;                            // rng.next() for each random operation
+  std::vector<Statistic> statistics;  // in the order in which batch norms were met
+};
+
+class Network {
+ public:
+  virtual ~Network() = default;
+  // Images (N, H, W, C) float32 -> logits (N, classes); tokens (B, T) int32 -> logits (B, T, vocabulary).
+  virtual Var forward(const Tensor& input, Context& context) const = 0;
+
+  Parameters parameters;
+};
+
+}  // namespace elinvar

@@ -1,0 +1,61 @@
+#pragma once
+// The parameters and buffers of a network, by name, and Scope, through which layers create them.
+//
+// A layer is a plain value: it holds Vars and creates them in its constructor,
+//   struct Linear {
+//     Linear(Scope s, int64_t in, int64_t out) : weight(s.parameter("weight", {out, in}, ...)) {}
+//   };
+//   Linear head(scope / "head", 64, 10);     // parameters "head.weight", "head.bias"
+// Initial values are a function of (seed, full name), so neither the order of construction nor another layer
+// changes them.
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "autograd/var.h"
+#include "tensor/state.h"
+
+namespace elinvar {
+
+struct Parameter {
+  std::string name;
+  Var var;
+  bool decay = true;  // false: exempt from weight decay
+};
+
+// State that is no parameter: a batch norm's running statistics. Forward passes never write it; the update does.
+struct Buffer {
+  std::string name;
+  Tensor value;
+};
+
+struct Parameters {
+  std::vector<Parameter> list;                    // in order of creation: the order of every reduction
+  std::vector<std::shared_ptr<Buffer>> buffers;
+
+  int64_t count() const;  // scalars
+  // Views of the tensors by name; writing through them changes the network.
+  StateDict state() const;
+  void load(const StateDict& state);  // copies; names, shapes and dtypes must match exactly
+};
+
+// How initial values are drawn: fills `values` from a Philox stream of its own.
+using Initializer = std::function<void(Tensor& values, uint64_t key)>;
+
+class Scope {
+ public:
+  Scope(Parameters& parameters, uint64_t seed, std::string prefix = "") : parameters_(&parameters), seed_(seed), prefix_(std::move(prefix)) {}
+  Scope operator/(const std::string& name) const { return {*parameters_, seed_, prefix_ + name + "."}; }
+  Scope operator/(int64_t index) const { return *this / std::to_string(index); }
+
+  Var parameter(const std::string& name, const Shape& shape, const Initializer& init, bool decay = true) const;
+  std::shared_ptr<Buffer> buffer(const std::string& name, const Shape& shape, double value) const;
+
+ private:
+  Parameters* parameters_;
+  uint64_t seed_;
+  std::string prefix_;
+};
+
+}  // namespace elinvar

@@ -1,0 +1,34 @@
+#pragma once
+// 128-bit digests (XXH3-128): equal digests mean equal bits.
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace elinvar {
+
+struct Digest {
+  uint64_t high = 0, low = 0;
+  bool operator==(const Digest&) const = default;
+  std::string hex() const;  // 32 hexadecimal digits
+  static Digest parse(std::string_view hex);  // throws UsageError
+};
+
+// Digests bytes that come in pieces.
+class Hasher {
+ public:
+  Hasher();
+  ~Hasher();
+  Hasher(const Hasher&) = delete;
+  Hasher& operator=(const Hasher&) = delete;
+  void add(const void* bytes, size_t count);
+  void add(std::string_view text);  // length first, so that pieces cannot run together
+  void add(const Digest& digest);
+  void add_integer(int64_t value);
+  Digest digest() const;
+
+ private:
+  void* state_;
+};
+
+}  // namespace elinvar

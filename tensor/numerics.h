@@ -1,0 +1,16 @@
+#pragma once
+// The constants of the canonical numerics (NUMERICS.md beside this file). Changing one changes bits: raise the
+// version with it.
+#include <cstdint>
+
+namespace elinvar {
+
+inline constexpr int kNumericsVersion = 1;
+
+inline constexpr int64_t kChunk = 512;        // rule 8: products are summed in chunks of this many nominal k
+inline constexpr int64_t kGroup = 16;         // rule 8: chunks in a group
+inline constexpr int64_t kRowLanes = 64;      // rule 11: virtual lanes of a row sum
+inline constexpr int64_t kRowSegment = 4096;  // rule 11: longest row summed at once
+inline constexpr int64_t kColumnLeaf = 64;    // rules 12 and 15: rows of a column chain
+
+}  // namespace elinvar

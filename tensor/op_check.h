@@ -1,0 +1,25 @@
+#pragma once
+// What every op checks before its kernel runs, and how it hands tensors to it.
+#include "tensor/check.h"
+#include "tensor/tensor.h"
+#include "tensor/view.h"
+
+namespace elinvar {
+
+inline In in(const Tensor& t) { return {t.raw(), t.dtype()}; }
+inline Out out(Tensor& t) { return {t.raw(), t.dtype()}; }
+
+inline void check_float(const char* op, const Tensor& x) {
+  check(x.dtype() == DType::f32 || x.dtype() == DType::f64, "[{}] float32 or float64 expected, got {}; convert with to()", op,
+        name_of(x.dtype()));
+}
+
+inline void check_same_dtype(const char* op, const Tensor& a, const Tensor& b) {
+  check(a.dtype() == b.dtype(), "[{}] operands must have one dtype, got {} and {}", op, name_of(a.dtype()), name_of(b.dtype()));
+}
+
+inline void check_same_shape(const char* op, const Tensor& a, const Tensor& b) {
+  check(a.shape() == b.shape(), "[{}] shapes {} and {} must be equal", op, to_string(a.shape()), to_string(b.shape()));
+}
+
+}  // namespace elinvar

@@ -1,0 +1,93 @@
+#include "tensor/ops/copy.h"
+
+#include <cstring>
+#include <limits>
+
+#include "tensor/check.h"
+#include "tensor/strided.h"
+
+namespace elinvar {
+namespace {
+
+template <class To, class From>
+To convert(From x) {
+  if constexpr (std::is_same_v<From, bf16>) {
+    return convert<To>(static_cast<float>(x));
+  } else if constexpr (std::is_same_v<To, bf16>) {
+    return bf16(static_cast<float>(x));
+  } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
+    // The bounds are powers of two, hence exact; anything outside, and NaN, gives 0.
+    constexpr auto low = static_cast<From>(std::numeric_limits<To>::min());
+    const From high = static_cast<From>(std::numeric_limits<To>::max() / 2 + 1) * From{2};
+    return x > low - From{1} && x < high ? static_cast<To>(x) : To{0};
+  } else {
+    return static_cast<To>(x);
+  }
+}
+
+constexpr int64_t kGrain = 16384;  // elements a thread should have at least
+
+}  // namespace
+
+void copy(CpuStream& stream, const CopyArgs& a) {
+  const StridedRows<2> rows(a.shape, {a.x_strides, a.y_strides});
+  const int64_t n = rows.row_length(), sx = rows.inner_stride(0), sy = rows.inner_stride(1);
+  visit_dtype(a.x.dtype, [&](auto from) {
+    visit_dtype(a.y.dtype, [&](auto to) {
+      using From = decltype(from);
+      using To = decltype(to);
+      auto copy_row = [&](const From* x, To* y, int64_t count) {
+        if constexpr (std::is_same_v<From, To>) {
+          if (sx == 1 && sy == 1) {
+            std::memcpy(y, x, static_cast<size_t>(count) * sizeof(To));
+            return;
+          }
+        }
+        for (int64_t i = 0; i < count; ++i) y[i * sy] = convert<To>(x[i * sx]);
+      };
+      const From* x = a.x.as<From>();
+      To* y = a.y.as<To>();
+      if (rows.rows() == 1) {
+        stream.parallel_for(n, kGrain, [&](int64_t b, int64_t e) { copy_row(x + b * sx, y + b * sy, e - b); });
+      } else {
+        stream.parallel_for(rows.rows(), kGrain / (n + 1) + 1, [&](int64_t b, int64_t e) {
+          for (int64_t r = b; r < e; ++r) {
+            const auto at = rows.offsets(r);
+            copy_row(x + at[0], y + at[1], n);
+          }
+        });
+      }
+    });
+  });
+}
+
+void fill(CpuStream& stream, const FillArgs& a) {
+  const StridedRows<1> rows(a.shape, {a.y_strides});
+  const int64_t n = rows.row_length(), s = rows.inner_stride(0);
+  visit_dtype(a.y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T* y = a.y.as<T>();
+    const T value = convert<T>(a.value);
+    stream.parallel_for(rows.rows() * n, kGrain, [&](int64_t b, int64_t e) {
+      for (int64_t i = b; i < e;) {
+        const int64_t r = i / n, first = i % n, last = std::min(n, first + (e - i));
+        T* row = y + rows.offsets(r)[0];
+        for (int64_t j = first; j < last; ++j) row[j * s] = value;
+        i += last - first;
+      }
+    });
+  });
+}
+
+void copy(const Tensor& from, Tensor& to) {
+  const Tensor x = from.shape() == to.shape() ? from : from.expand(to.shape());
+  on(to.device(), [&](auto& stream) {
+    copy(stream, CopyArgs{{x.raw(), x.dtype()}, {to.raw(), to.dtype()}, to.shape(), x.strides(), to.strides()});
+  });
+}
+
+void fill(Tensor& y, double value) {
+  on(y.device(), [&](auto& stream) { fill(stream, FillArgs{{y.raw(), y.dtype()}, y.shape(), y.strides(), value}); });
+}
+
+}  // namespace elinvar

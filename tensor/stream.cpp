@@ -1,0 +1,131 @@
+#include "tensor/stream.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "tensor/check.h"
+
+namespace elinvar {
+namespace {
+
+thread_local bool inside_body = false;
+thread_local CpuStream* scoped_stream = nullptr;
+
+// NUMERICS.md, rule 6: round to nearest, subnormals kept.
+void check_float_environment() {
+#if defined(__x86_64__)
+  constexpr unsigned kRoundingFtzDaz = 0x6000u | 0x8000u | 0x0040u;
+  invariant((_mm_getcsr() & kRoundingFtzDaz) == 0,
+            "this thread rounds differently or flushes subnormals: a library changed its floating-point state");
+#endif
+}
+
+void relax() {
+#if defined(__x86_64__)
+  _mm_pause();
+#endif
+}
+
+// Long enough to bridge the gap between two operations, short enough not to steal a core from a reader thread.
+constexpr int kSpins = 4000;
+
+}  // namespace
+
+// A task is published by raising `epoch`; each helper runs its interval and lowers `pending`. A helper that saw
+// nothing new for a while sleeps on `epoch`.
+struct CpuStream::Team {
+  int64_t n = 0, parts = 1;
+  Call call = nullptr;
+  void* body = nullptr;
+  alignas(64) std::atomic<uint32_t> epoch{0};
+  alignas(64) std::atomic<int> pending{0};
+  std::atomic<bool> stop{false};
+  std::mutex one_caller;
+  std::vector<std::jthread> helpers;
+
+  void run_part(int64_t part) const {
+    if (part >= parts) return;
+    inside_body = true;
+    check_float_environment();
+    call(body, n * part / parts, n * (part + 1) / parts);
+    inside_body = false;
+  }
+
+  void helper(int64_t part) {
+    uint32_t seen = 0;
+    for (;;) {
+      uint32_t now = epoch.load(std::memory_order_acquire);
+      for (int i = 0; now == seen && i < kSpins; ++i) {
+        relax();
+        now = epoch.load(std::memory_order_acquire);
+      }
+      if (now == seen) {
+        epoch.wait(seen, std::memory_order_acquire);
+        continue;
+      }
+      seen = now;
+      if (stop.load(std::memory_order_relaxed)) return;
+      run_part(part);
+      pending.fetch_sub(1, std::memory_order_release);
+    }
+  }
+};
+
+CpuStream::CpuStream(int threads) : team_(std::make_unique<Team>()) {
+  check(threads >= 1 && threads <= 1024, "a CPU stream needs 1 to 1024 threads, got {}", threads);
+  for (int i = 1; i < threads; ++i) team_->helpers.emplace_back([team = team_.get(), i] { team->helper(i); });
+}
+
+CpuStream::~CpuStream() {
+  team_->stop = true;
+  team_->epoch.fetch_add(1, std::memory_order_release);
+  team_->epoch.notify_all();
+}
+
+int CpuStream::threads() const { return static_cast<int>(team_->helpers.size()) + 1; }
+
+void CpuStream::run(int64_t n, int64_t grain, Call call, void* body) {
+  Team& team = *team_;
+  const int64_t most = std::max<int64_t>(1, n / std::max<int64_t>(1, grain));
+  const int64_t parts = std::min<int64_t>(threads(), most);
+  if (parts == 1 || inside_body) {
+    check_float_environment();
+    call(body, 0, n);
+    return;
+  }
+  std::lock_guard lock(team.one_caller);
+  team.n = n;
+  team.parts = parts;
+  team.call = call;
+  team.body = body;
+  team.pending.store(static_cast<int>(team.helpers.size()), std::memory_order_relaxed);
+  team.epoch.fetch_add(1, std::memory_order_release);
+  team.epoch.notify_all();
+  team.run_part(0);
+  for (int i = 0; team.pending.load(std::memory_order_acquire) != 0; ++i) {
+    if (i < kSpins * 16) relax();
+    else std::this_thread::yield();
+  }
+}
+
+namespace {
+std::unique_ptr<CpuStream>& process_stream() {
+  static auto stream = std::make_unique<CpuStream>(std::max(1u, std::thread::hardware_concurrency()));
+  return stream;
+}
+}  // namespace
+
+CpuStream& cpu_stream() { return scoped_stream ? *scoped_stream : *process_stream(); }
+void set_threads(int threads) { process_stream() = std::make_unique<CpuStream>(threads); }
+
+StreamScope::StreamScope(CpuStream& stream) : previous_(scoped_stream) { scoped_stream = &stream; }
+StreamScope::~StreamScope() { scoped_stream = previous_; }
+
+}  // namespace elinvar

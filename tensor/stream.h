@@ -1,0 +1,73 @@
+#pragma once
+// Where an operation runs. The *type* of the stream names the device, so overload resolution picks the kernel:
+// each op has a body for CpuStream and, where CUDA is built, a twin for CudaStream.
+//
+// A CpuStream is a fixed team of threads. An operation splits its index range over them; results never depend
+// on how (NUMERICS.md), so the number of threads is a matter of speed alone.
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+
+namespace elinvar {
+
+class CpuStream {
+ public:
+  explicit CpuStream(int threads);  // the calling thread counts as one of them
+  ~CpuStream();
+  CpuStream(const CpuStream&) = delete;
+  CpuStream& operator=(const CpuStream&) = delete;
+
+  int threads() const;
+
+  // Calls body(begin, end) on disjoint intervals that cover [0, n), one interval a thread, each of at least
+  // `grain` items; returns when all are done. Interval i of equal ranges always goes to the same thread, so data
+  // stays in its core's cache. body must not throw. A call from inside a body runs on the calling thread alone.
+  template <class F>
+  void parallel_for(int64_t n, int64_t grain, F&& body) {
+    if (n <= 0) return;
+    using Body = std::remove_reference_t<F>;
+    run(n, grain, [](void* f, int64_t begin, int64_t end) { (*static_cast<Body*>(f))(begin, end); },
+        const_cast<void*>(static_cast<const void*>(&body)));
+  }
+
+ private:
+  using Call = void (*)(void* body, int64_t begin, int64_t end);
+  void run(int64_t n, int64_t grain, Call call, void* body);
+  struct Team;
+  std::unique_ptr<Team> team_;
+};
+
+// The stream that tensors on the CPU use in this thread: one of the process, unless a StreamScope replaced it.
+CpuStream& cpu_stream();
+
+// Number of threads of the process's stream; call it while no kernel runs.
+void set_threads(int threads);
+
+// Makes `stream` the CPU stream of the calling thread while in scope, for example one of a single thread for a
+// worker that must not take part in the team.
+class StreamScope {
+ public:
+  explicit StreamScope(CpuStream& stream);
+  ~StreamScope();
+  StreamScope(const StreamScope&) = delete;
+  StreamScope& operator=(const StreamScope&) = delete;
+
+ private:
+  CpuStream* previous_;
+};
+
+enum class DeviceKind : uint8_t { cpu, cuda };
+
+struct Device {
+  DeviceKind kind = DeviceKind::cpu;
+  int8_t index = 0;
+  bool operator==(const Device&) const = default;
+};
+
+// Calls f with the current stream of the device; f is a generic lambda whose body is an op's overload set.
+template <class F>
+decltype(auto) on(Device, F&& f) {
+  return f(cpu_stream());
+}
+
+}  // namespace elinvar

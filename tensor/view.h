@@ -1,0 +1,20 @@
+#pragma once
+// What a kernel sees of a tensor: an address and a type. Arguments of ops are structs of these and plain
+// numbers, so that they can be passed to a GPU kernel as they are. Shapes are checked before.
+#include "tensor/dtype.h"
+
+namespace elinvar {
+
+struct In {
+  const void* data = nullptr;
+  DType dtype = DType::f32;
+  template <class T> const T* as() const { return static_cast<const T*>(data); }
+};
+
+struct Out {
+  void* data = nullptr;
+  DType dtype = DType::f32;
+  template <class T> T* as() const { return static_cast<T*>(data); }
+};
+
+}  // namespace elinvar

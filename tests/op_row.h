@@ -1,0 +1,49 @@
+#pragma once
+// One row an op, and from it all its tests. A row registers, under "<name>/...":
+//   oracle      the float32 result agrees with `oracle`, written in float64 for clarity, to `tolerance` relative
+//               to the largest magnitude of the result; the float64 result agrees to 1e-10
+//   gradcheck   in float64 every gradient agrees with central differences
+//   bits        values and gradients have the same bits with 1, 2 and 3 threads, on every instruction set that this
+//               machine has, and from run to run; also on a second, larger set of inputs if `large` is given
+//   zero_fill   `zero_filled`, a route to the same result with additional terms that are zero (NUMERICS.md, rule 7),
+//               gives the same bits on adversarial inputs: subnormals, signed zeros, huge and tiny magnitudes
+//   errors      each of `errors` throws UsageError with a message that contains the given text
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "autograd/var.h"
+
+namespace elinvar::test {
+
+struct Input {
+  Shape shape;
+  enum class Kind { normal, positive, distinct, index, mask } kind = Kind::normal;  // distinct: no two close (for max)
+  int64_t limit = 0;            // index: values in [0, limit), int64
+  bool differentiable = true;   // of a floating input
+};
+
+using Inputs = std::vector<Input>;
+using Vars = std::vector<Var>;
+using Tensors = std::vector<Tensor>;
+
+struct OpRow {
+  std::string name;
+  Inputs inputs;
+  std::function<Var(const Vars&)> op;              // index and mask inputs arrive as constants
+  std::function<Tensor(const Tensors&)> oracle;    // float64, contiguous inputs -> float64
+  Inputs large = {};                               // sizes that fill several tiles, chunks and threads
+  std::function<Var(const Vars&)> zero_filled = {};
+  std::vector<std::pair<std::function<void()>, std::string>> errors = {};
+  double tolerance = 2e-6;
+  bool differentiable = true;                      // false: comparisons and the like have no gradient
+};
+
+// Registers the rows' tests with GoogleTest; define one at namespace scope a file.
+class OpRows {
+ public:
+  explicit OpRows(std::vector<OpRow> rows);
+};
+
+}  // namespace elinvar::test
