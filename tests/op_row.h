@@ -1,13 +1,18 @@
 #pragma once
-// One row an op, and from it all its tests. A row registers, under "<name>/...":
+// One row an op, and from it all its tests. A row registers, under "<name>.":
 //   oracle      the float32 result agrees with `oracle`, written in float64 for clarity, to `tolerance` relative
-//               to the largest magnitude of the result; the float64 result agrees to 1e-10
-//   gradcheck   in float64 every gradient agrees with central differences
+//               to the largest magnitude of the result; the float64 result agrees to 1e-10. On the `large` inputs
+//               float32 agrees to `large_tolerance`
+//   gradcheck   in float64 every gradient agrees with central differences; every float32 gradient agrees with the
+//               float64 one to `large_tolerance`, on the large inputs too
 //   bits        values and gradients have the same bits with 1, 2 and 3 threads, on every instruction set that this
 //               machine has, and from run to run; also on a second, larger set of inputs if `large` is given
+//   layout      inputs that are transposed views give the same bits as contiguous ones, int32 indices the same as
+//               int64
 //   zero_fill   `zero_filled`, a route to the same result with additional terms that are zero (NUMERICS.md, rule 7),
 //               gives the same bits on adversarial inputs: subnormals, signed zeros, huge and tiny magnitudes
 //   errors      each of `errors` throws UsageError with a message that contains the given text
+// `op_tests --gtest_filter='softmax*'` runs the rows whose name begins so.
 #include <functional>
 #include <string>
 #include <utility>
@@ -38,6 +43,7 @@ struct OpRow {
   std::vector<std::pair<std::function<void()>, std::string>> errors = {};
   double tolerance = 2e-6;
   bool differentiable = true;                      // false: comparisons and the like have no gradient
+  double large_tolerance = 1e-5;
 };
 
 // Registers the rows' tests with GoogleTest; define one at namespace scope a file.
