@@ -1,7 +1,7 @@
 #pragma once
-// 128-bit digests (XXH3-128): equal digests mean equal bits.
+// 128-bit digests (XXH3-128): equal digests mean equal bits. They find accidents, not adversaries.
+#include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -14,7 +14,11 @@ struct Digest {
   static Digest parse(std::string_view hex);  // throws UsageError
 };
 
-// Digests bytes that come in pieces.
+// The XXH3-128 of some bytes.
+Digest digest_bytes(const void* bytes, size_t count);
+
+// Digests bytes that come in pieces: the result is digest_bytes() of all of them together. Numbers are added as
+// little-endian bytes.
 class Hasher {
  public:
   Hasher();
@@ -23,8 +27,8 @@ class Hasher {
   Hasher& operator=(const Hasher&) = delete;
   void add(const void* bytes, size_t count);
   void add(std::string_view text);  // length first, so that pieces cannot run together
-  void add(const Digest& digest);
-  void add_integer(int64_t value);
+  void add(const Digest& digest);  // 16 bytes, low half first
+  void add_integer(int64_t value);  // 8 bytes
   Digest digest() const;
 
  private:

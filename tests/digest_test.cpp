@@ -1,0 +1,87 @@
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include "tensor/check.h"
+#include "tensor/state.h"
+
+namespace elinvar {
+namespace {
+
+TEST(Digest, KnownValues) {
+  // The published XXH3-128 of no bytes, seed 0.
+  EXPECT_EQ(digest_bytes(nullptr, 0).hex(), "99aa06d3014798d86001c324468d497f");
+}
+
+TEST(Digest, PiecesEqualTheWhole) {
+  std::vector<unsigned char> bytes(100000);
+  std::mt19937 random(1);
+  for (auto& b : bytes) b = static_cast<unsigned char>(random());
+  Hasher hasher;
+  for (size_t at = 0; at < bytes.size();) {
+    const size_t count = std::min<size_t>(random() % 3000, bytes.size() - at);
+    hasher.add(bytes.data() + at, count);
+    at += count;
+  }
+  EXPECT_EQ(hasher.digest(), digest_bytes(bytes.data(), bytes.size()));
+}
+
+TEST(Digest, HexRoundTripAndErrors) {
+  const Digest d{0x0123456789abcdefu, 0xfedcba9876543210u};
+  EXPECT_EQ(d.hex(), "0123456789abcdeffedcba9876543210");
+  EXPECT_EQ(Digest::parse(d.hex()), d);
+  for (const char* bad : {"", "0123", "0123456789abcdeffedcba987654321g", "0123456789abcdeffedcba98765432100"})
+    EXPECT_THROW(Digest::parse(bad), UsageError) << bad;
+}
+
+TEST(TensorDigest, IndependentOfStridesAndThreads) {
+  std::vector<float> values(700 * 900);
+  std::iota(values.begin(), values.end(), -1000.0f);
+  const Tensor x = Tensor::from(values, {700, 900});
+  const Digest expected = digest(x);
+  EXPECT_EQ(digest(x.transpose(0, 1).clone().transpose(0, 1)), expected);
+  EXPECT_EQ(digest(x.slice(0, 0, 700)), expected);
+  for (int threads : {1, 2, 3}) {
+    CpuStream stream(threads);
+    StreamScope scope(stream);
+    EXPECT_EQ(digest(x), expected) << threads;
+  }
+}
+
+TEST(TensorDigest, DependsOnShapeTypeAndBits) {
+  const Tensor x = Tensor::zeros({2, 6});
+  EXPECT_NE(digest(x), digest(Tensor::zeros({3, 4})));
+  EXPECT_NE(digest(x), digest(Tensor::zeros({2, 6}, DType::i32)));
+  EXPECT_NE(digest(x), digest(Tensor::full({2, 6}, -0.0)));
+  EXPECT_NE(digest(Tensor::zeros({0, 2})), digest(Tensor::zeros({2, 0})));
+}
+
+template <class T, class Bits>
+void expect_one_nan(Bits a, Bits b) {
+  std::vector<T> x(5000), y(5000);
+  x[4999] = std::bit_cast<T>(a);
+  y[4999] = std::bit_cast<T>(b);
+  EXPECT_EQ(digest(Tensor::from(x, {5000})), digest(Tensor::from(y, {5000})));
+  x[4999] = T{};
+  EXPECT_NE(digest(Tensor::from(x, {5000})), digest(Tensor::from(y, {5000})));
+}
+
+TEST(TensorDigest, NaNsAreOne) {
+  expect_one_nan<float>(0x7fc00000u, 0xff800001u);
+  expect_one_nan<double>(uint64_t{0x7ff8000000000000u}, uint64_t{0xfff0000000000001u});
+  expect_one_nan<bf16>(uint16_t{0x7fc0u}, uint16_t{0xff81u});
+}
+
+TEST(StateDigest, NamesCountOrderDoesNot) {
+  const Tensor one = Tensor::scalar(1), two = Tensor::scalar(2);
+  EXPECT_EQ(digest(StateDict{{"a", one}, {"b", two}}), digest(StateDict{{"b", two}, {"a", one}}));
+  EXPECT_NE(digest(StateDict{{"a", one}, {"b", two}}), digest(StateDict{{"a", two}, {"b", one}}));
+  EXPECT_NE(digest(StateDict{{"ab", one}}), digest(StateDict{{"a", one}}));
+}
+
+}  // namespace
+}  // namespace elinvar
