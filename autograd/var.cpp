@@ -29,7 +29,7 @@ uint64_t next_id() {
 
 void accumulate(Tensor& sum, Tensor term) {
   if (!sum.defined()) sum = std::move(term);
-  else if (sum.unique()) add_into(sum, term);
+  else if (sum.unique() && sum.contiguous()) add_into(sum, term);
   else sum = add(sum, term);
 }
 

@@ -38,9 +38,20 @@ struct Vec {
   HWY_INLINE void store(T* p, int64_t n) const { if (n > 0) *p = v; }
 };
 
-template <class T> HWY_INLINE Vec<T> operator+(Vec<T> a, Vec<T> b) { return {static_cast<T>(a.v + b.v)}; }
-template <class T> HWY_INLINE Vec<T> operator-(Vec<T> a, Vec<T> b) { return {static_cast<T>(a.v - b.v)}; }
-template <class T> HWY_INLINE Vec<T> operator*(Vec<T> a, Vec<T> b) { return {static_cast<T>(a.v * b.v)}; }
+// Integers wrap, which in C++ only the unsigned ones may.
+template <class T, bool = std::is_integral_v<T>> struct Wrapping { using Type = T; };
+template <class T> struct Wrapping<T, true> { using Type = std::make_unsigned_t<T>; };
+template <class T> using wrapping = typename Wrapping<T>::Type;
+
+template <class T> HWY_INLINE Vec<T> operator+(Vec<T> a, Vec<T> b) {
+  return {static_cast<T>(static_cast<wrapping<T>>(a.v) + static_cast<wrapping<T>>(b.v))};
+}
+template <class T> HWY_INLINE Vec<T> operator-(Vec<T> a, Vec<T> b) {
+  return {static_cast<T>(static_cast<wrapping<T>>(a.v) - static_cast<wrapping<T>>(b.v))};
+}
+template <class T> HWY_INLINE Vec<T> operator*(Vec<T> a, Vec<T> b) {
+  return {static_cast<T>(static_cast<wrapping<T>>(a.v) * static_cast<wrapping<T>>(b.v))};
+}
 template <class T> HWY_INLINE Vec<T> operator/(Vec<T> a, Vec<T> b) { return {static_cast<T>(a.v / b.v)}; }
 template <class T> HWY_INLINE Vec<T> fma(Vec<T> a, Vec<T> b, Vec<T> c) { return {std::fma(a.v, b.v, c.v)}; }
 template <class T> HWY_INLINE Vec<T> sqrt(Vec<T> a) { return {std::sqrt(a.v)}; }

@@ -1,0 +1,185 @@
+#include "tensor/ops/pointwise.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tensor/ops/pointwise.cpp"
+#include <hwy/foreach_target.h>
+
+#include <algorithm>
+
+#include "tensor/op_check.h"
+#include "tensor/ops/pointwise-inl.h"
+#include "tensor/strided.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace elinvar::HWY_NAMESPACE {
+
+// Calls f<Op> for the op at place `index` of a list.
+template <class... Ops, class F>
+void with_op(pointwise::OpList<Ops...>, int index, F f) {
+  int i = 0;
+  static_cast<void>(((i++ == index ? (f(Body<Ops>{}), true) : false) || ...));
+}
+
+template <class Op, class T>
+void unary_elements(Op, const T* x, T* y, int64_t n) {
+  using V = Vec<T>;
+  for (int64_t i = 0; i < n; i += V::kLanes) Op::f(V::load(x + i, n - i)).store(y + i, n - i);
+}
+
+template <class Op, class T>
+void gradient_elements(Op, const T* dy, const T* s, T* dx, int64_t n) {
+  using V = Vec<T>;
+  for (int64_t i = 0; i < n; i += V::kLanes)
+    Op::gradient(V::load(dy + i, n - i), V::load(s + i, n - i)).store(dx + i, n - i);
+}
+
+template <class Op, class T>
+HWY_INLINE void binary_elements(Op, const T* a, const T* b, T* y, int64_t n) {
+  using V = Vec<T>;
+  int64_t i = 0;
+  for (; i + V::kLanes <= n; i += V::kLanes) Op::f(V::load(a + i), V::load(b + i)).store(y + i);
+  if (i < n) Op::f(V::load(a + i, n - i), V::load(b + i, n - i)).store(y + i, n - i);
+}
+
+constexpr int64_t kBlock = 256;
+
+// A row in blocks. An operand whose elements are not adjacent is gathered into a buffer first, so that one loop
+// serves every layout; a repeated element (stride 0) is spread once a row.
+template <class Op, class T>
+void binary_row(Op op, const T* a, int64_t sa, const T* b, int64_t sb, T* y, int64_t sy, int64_t n) {
+  T a_buffer[kBlock], b_buffer[kBlock], y_buffer[kBlock];
+  const auto block = [](const T* row, int64_t stride, int64_t i, int64_t count, T* buffer) HWY_ATTR -> const T* {
+    if (stride == 1) return row + i;
+    if (stride != 0 || i == 0)
+      for (int64_t j = 0; j < count; ++j) buffer[j] = row[(i + j) * stride];
+    return buffer;
+  };
+  if (sa == 1 && sb == 1 && sy == 1) return binary_elements(op, a, b, y, n);
+  for (int64_t i = 0; i < n; i += kBlock) {
+    const int64_t count = std::min(kBlock, n - i);
+    T* to = sy == 1 ? y + i : y_buffer;
+    binary_elements(op, block(a, sa, i, count, a_buffer), block(b, sb, i, count, b_buffer), to, count);
+    if (sy != 1)
+      for (int64_t j = 0; j < count; ++j) y[(i + j) * sy] = to[j];
+  }
+}
+
+void unary_range(const UnaryArgs& a, int64_t begin, int64_t end) {
+  visit_float(a.x.dtype, [&](auto zero) HWY_ATTR {
+    using T = decltype(zero);
+    with_op(pointwise::UnaryOps{}, a.op, [&](auto op) HWY_ATTR {
+      unary_elements(op, a.x.as<T>() + begin, a.y.as<T>() + begin, end - begin);
+    });
+  });
+}
+
+void unary_backward_range(const UnaryBackwardArgs& a, int64_t begin, int64_t end) {
+  visit_float(a.dy.dtype, [&](auto zero) HWY_ATTR {
+    using T = decltype(zero);
+    with_op(pointwise::UnaryOps{}, a.op, [&](auto op) HWY_ATTR {
+      gradient_elements(op, a.dy.as<T>() + begin, a.saved.as<T>() + begin, a.dx.as<T>() + begin, end - begin);
+    });
+  });
+}
+
+void binary_range(const BinaryArgs& a, const StridedRows<3>& rows, int64_t begin, int64_t end) {
+  const int64_t n = rows.row_length(), sa = rows.inner_stride(0), sb = rows.inner_stride(1), sy = rows.inner_stride(2);
+  visit_dtype(a.y.dtype, [&](auto zero) HWY_ATTR {
+    using T = decltype(zero);
+    if constexpr (!std::is_same_v<T, bf16> && !std::is_same_v<T, uint8_t>) {
+      with_op(pointwise::BinaryOps{}, a.op, [&](auto op) HWY_ATTR {
+        for (int64_t i = begin; i < end;) {
+          const int64_t row = i / n, first = i % n, count = std::min(n - first, end - i);
+          const auto at = rows.offsets(row);
+          binary_row(op, a.a.as<T>() + at[0] + first * sa, sa, a.b.as<T>() + at[1] + first * sb, sb,
+                     a.y.as<T>() + at[2] + first * sy, sy, count);
+          i += count;
+        }
+      });
+    }
+  });
+}
+
+}  // namespace elinvar::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace elinvar {
+
+HWY_EXPORT(unary_range);
+HWY_EXPORT(unary_backward_range);
+HWY_EXPORT(binary_range);
+
+namespace {
+
+constexpr int64_t kGrain = 16384;  // elements a thread should have at least
+
+void check_arithmetic(const char* op, const Tensor& x) {
+  const DType t = x.dtype();
+  check(t == DType::f32 || t == DType::f64 || t == DType::i32 || t == DType::i64,
+        "[{}] float32, float64, int32 or int64 expected, got {}; convert with to()", op, name_of(t));
+}
+
+}  // namespace
+
+void unary(CpuStream& stream, const UnaryArgs& a) {
+  stream.parallel_for(a.n, kGrain, [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(unary_range)(a, b, e); });
+}
+
+void unary_backward(CpuStream& stream, const UnaryBackwardArgs& a) {
+  stream.parallel_for(a.n, kGrain, [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(unary_backward_range)(a, b, e); });
+}
+
+void binary(CpuStream& stream, const BinaryArgs& a) {
+  const StridedRows<3> rows(a.shape, {a.a_strides, a.b_strides, a.y_strides});
+  stream.parallel_for(a.shape.numel(), kGrain,
+                      [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(binary_range)(a, rows, b, e); });
+}
+
+Tensor unary(int op, const char* name, const Tensor& input) {
+  check_float(name, input);
+  const Tensor x = input.to_contiguous();
+  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  on(x.device(), [&](auto& stream) { unary(stream, UnaryArgs{in(x), out(y), x.numel(), op}); });
+  return y;
+}
+
+Tensor unary_backward(int op, const char* name, const Tensor& dy, const Tensor& saved) {
+  check_float(name, dy);
+  check_same_dtype(name, dy, saved);
+  check_same_shape(name, dy, saved);
+  const Tensor g = dy.to_contiguous(), s = saved.to_contiguous();
+  Tensor dx = Tensor::empty(g.shape(), g.dtype(), g.device());
+  on(g.device(), [&](auto& stream) {
+    unary_backward(stream, UnaryBackwardArgs{in(g), in(s), out(dx), g.numel(), op});
+  });
+  return dx;
+}
+
+Tensor binary(int op, const char* name, const Tensor& a, const Tensor& b) {
+  check_arithmetic(name, a);
+  check_same_dtype(name, a, b);
+  const Shape shape = broadcast(a.shape(), b.shape(), name);
+  Tensor y = Tensor::empty(shape, a.dtype(), a.device());
+  on(y.device(), [&](auto& stream) {
+    binary(stream, BinaryArgs{in(a), in(b), out(y), shape, a.expand(shape).strides(), b.expand(shape).strides(),
+                              y.strides(), op});
+  });
+  return y;
+}
+
+void binary_into(int op, const char* name, Tensor& y, const Tensor& b) {
+  check_arithmetic(name, y);
+  check_same_dtype(name, y, b);
+  check(broadcast(y.shape(), b.shape(), name) == y.shape(), "[{}] an operand of shape {} does not fit into shape {}", name,
+        to_string(b.shape()), to_string(y.shape()));
+  for (int d = 0; d < y.ndim(); ++d)
+    check(y.strides()[d] != 0 || y.shape()[d] <= 1, "[{}] cannot write in place: dimension {} of shape {} is an expanded view",
+          name, d, to_string(y.shape()));
+  on(y.device(), [&](auto& stream) {
+    binary(stream, BinaryArgs{in(y), in(b), out(y), y.shape(), y.strides(), b.expand(y.shape()).strides(), y.strides(), op});
+  });
+}
+
+}  // namespace elinvar
+#endif
