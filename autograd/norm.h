@@ -1,6 +1,7 @@
 #pragma once
 // Normalisations (NUMERICS.md, rule 15).
 #include "autograd/var.h"
+#include "tensor/ops/batch_norm.h"
 
 namespace elinvar {
 
@@ -10,17 +11,21 @@ Var rms_norm(const Var& x, const Var& gamma, double eps = 1e-5);
 // x (N, .., C): per sample over all positions and the C / groups channels of a group.
 Var group_norm(const Var& x, const Var& gamma, const Var& beta, int64_t groups, double eps = 1e-5);
 
-// Batch statistics of each channel (last dimension) of x (.., C); var is biased (divided by count).
-struct BatchStatistics {
-  Tensor mean, var;  // (C)
-  int64_t count = 0; // elements a channel
+// Batch norm of each channel (last dimension) of x (.., C), with what may follow it at no further pass over memory:
+//   y = batch_norm(x);  y = y + residual, if defined (x's shape);  y = relu(y), if asked for
+// The bits are those of the separate functions. gamma and beta are (C).
+struct BatchNormOptions {
+  double eps = 1e-5;
+  bool relu = false;
+  Var residual = {};
 };
 struct BatchNormResult {
   Var y;
   BatchStatistics statistics;
 };
-BatchNormResult batch_norm(const Var& x, const Var& gamma, const Var& beta, double eps = 1e-5);
-// With given statistics (evaluation).
-Var batch_norm_eval(const Var& x, const Var& gamma, const Var& beta, const Tensor& mean, const Tensor& var, double eps = 1e-5);
+BatchNormResult batch_norm(const Var& x, const Var& gamma, const Var& beta, const BatchNormOptions& options = {});
+// With given statistics (C), in evaluation.
+Var batch_norm_eval(const Var& x, const Var& gamma, const Var& beta, const Tensor& mean, const Tensor& var,
+                    const BatchNormOptions& options = {});
 
 }  // namespace elinvar

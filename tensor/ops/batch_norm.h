@@ -1,0 +1,91 @@
+#pragma once
+// Batch norm over the rows of x (.., C), in four passes (NUMERICS.md, rules 12 and 15).
+//
+// Statistics of a channel: a leaf of 64 rows has the sum s by a chain from +0, the mean m = s / n, and
+// M2 by the chain M2 = fma(d, d, M2) with d = x - m; leaves are merged by the adjacent pairwise tree, an odd one
+// passing through, with
+//   d = mB - mA    w = nB / n    m = fma(d, w, mA)    M2 = (M2A + M2B) + (d * d) * (nA * w)
+// and the biased variance is var = M2 / n at the root. Row counts are converted to the element type first.
+//
+// Factors:     inv = 1 / sqrt(var + eps)    a = gamma * inv    b = fma(-mean, a, beta)
+// Forward:     y = fma(x, a, b)    y = y + residual, if any    y = y <= 0 ? +0 : y, if relu
+// Gradients:   g = relu and y <= 0 ? +0 : dy         the residual's gradient is g
+//              sum_g and sum_gx by rule 12 (each + at the end with +0): leaf chains s = s + g and
+//              t = fma(g, (x - mean) * inv, t);      beta's gradient is sum_g, gamma's is sum_gx
+//   training   dx = a * fma(x - mean, -((sum_gx / n) * inv), g - sum_g / n)
+//   evaluation dx = g * a
+// The mask of a relu without a residual is computed again from x, so only a residual needs y to be kept.
+#include <vector>
+
+#include "tensor/tensor.h"
+#include "tensor/view.h"
+
+namespace elinvar {
+
+// Batch statistics of each channel (last dimension) of x (.., C); var is biased (divided by count).
+struct BatchStatistics {
+  Tensor mean, var;   // (C)
+  int64_t count = 0;  // rows: elements a channel
+};
+
+struct BatchNormFactors {
+  Tensor mean, inv, a, b;  // (C)
+};
+
+enum class ReluMask : uint8_t { none, from_x, from_y };
+
+// Rows of a block, whose tree a thread folds in registers before anything is written.
+inline constexpr int64_t kBatchNormBlock = 512;
+
+// partial: two arrays of C for each block of rows; results land in the first two.
+struct BatchStatisticsArgs {
+  In x;
+  Out mean, var, partial;
+  int64_t rows, channels;
+};
+void batch_statistics(CpuStream&, const BatchStatisticsArgs&);
+
+struct BatchNormApplyArgs {
+  In x, residual, a, b;  // residual.data may be null
+  Out y;
+  int64_t rows, channels;
+  bool relu;
+};
+void batch_norm_apply(CpuStream&, const BatchNormApplyArgs&);
+
+struct BatchNormSumsArgs {
+  In dy, x, y, mean, inv, a, b;
+  Out sum_g, sum_gx, partial, g;  // g.data may be null: not wanted
+  int64_t rows, channels;
+  ReluMask mask;
+};
+void batch_norm_sums(CpuStream&, const BatchNormSumsArgs&);
+
+struct BatchNormGradientArgs {
+  In dy, x, y, mean, inv, a, b, sum_g, sum_gx;  // sum_g.data is null in evaluation
+  Out dx;
+  int64_t rows, channels;
+  ReluMask mask;
+};
+void batch_norm_gradient(CpuStream&, const BatchNormGradientArgs&);
+
+// x (.., C) float32 or float64 with at least one row.
+BatchStatistics batch_statistics(const Tensor& x);
+// All of shape (C).
+BatchNormFactors batch_norm_factors(const Tensor& mean, const Tensor& var, const Tensor& gamma, const Tensor& beta,
+                                    double eps);
+// residual: undefined, or x's shape.
+Tensor batch_norm_apply(const Tensor& x, const BatchNormFactors& factors, const Tensor& residual, bool relu);
+
+struct BatchNormSums {
+  Tensor sum_g, sum_gx;  // (C)
+  Tensor g;              // x's shape, if asked for
+};
+// y is read for ReluMask::from_y only.
+BatchNormSums batch_norm_sums(const Tensor& dy, const Tensor& x, const Tensor& y, const BatchNormFactors& factors,
+                              ReluMask mask, bool want_g);
+// dx; `sums` is null in evaluation.
+Tensor batch_norm_gradient(const Tensor& dy, const Tensor& x, const Tensor& y, const BatchNormFactors& factors,
+                           const BatchNormSums* sums, ReluMask mask);
+
+}  // namespace elinvar
