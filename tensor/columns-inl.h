@@ -1,0 +1,67 @@
+// The order of sums along a column (NUMERICS.md, rule 12), for kernels on any target: chains of kColumnLeaf rows,
+// each from +0, then the adjacent pairwise tree over the chains, an odd one passing through, then +0 added.
+//
+// The tree is folded on the way, as a binary counter carries, so that a column of any length needs a few dozen
+// vectors and its rows are read once. A range of rows that starts at a multiple of kColumnLeaf * 2^k and is that long
+// is a whole subtree: ranges may be summed apart and their sums combined by the same tree with chains of one.
+#if defined(ELINVAR_TENSOR_COLUMNS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ELINVAR_TENSOR_COLUMNS_INL_H_
+#undef ELINVAR_TENSOR_COLUMNS_INL_H_
+#else
+#define ELINVAR_TENSOR_COLUMNS_INL_H_
+#endif
+
+#include <algorithm>
+
+#include "tensor/numerics.h"
+#include "tensor/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace elinvar::HWY_NAMESPACE {
+
+// kVectors vectors of columns from column c on; if there is one, only `count` of its columns exist.
+// step(acc, k, c, count) returns acc with the terms of row k and columns c .. c+count-1 added.
+// finish(sum, c, count) takes the sums.
+template <class T, int kVectors, class Step, class Finish>
+HWY_INLINE void fold_columns(int64_t n, int64_t chain, int64_t c, int64_t count, Step step, Finish finish) {
+  using V = Vec<T>;
+  constexpr int kLevels = 48;  // 2^48 chains: more than memory holds
+  V carry[kLevels][kVectors];
+  V acc[kVectors];
+  const int64_t width = kVectors > 1 ? V::kLanes : count;
+  int64_t leaf = 0;
+  for (int64_t begin = 0; begin < n; begin += chain, ++leaf) {
+    for (int v = 0; v < kVectors; ++v) acc[v] = V::set(T{0});
+    const int64_t end = std::min(n, begin + chain);
+    for (int64_t k = begin; k < end; ++k)
+      for (int v = 0; v < kVectors; ++v) acc[v] = step(acc[v], k, c + v * V::kLanes, width);
+    int level = 0;
+    for (; leaf >> level & 1; ++level)
+      for (int v = 0; v < kVectors; ++v) acc[v] = carry[level][v] + acc[v];
+    for (int v = 0; v < kVectors; ++v) carry[level][v] = acc[v];
+  }
+  for (int v = 0; v < kVectors; ++v) acc[v] = V::set(T{0});
+  bool first = true;
+  for (int level = 0; leaf >> level != 0; ++level) {
+    if ((leaf >> level & 1) == 0) continue;
+    for (int v = 0; v < kVectors; ++v) acc[v] = first ? carry[level][v] : carry[level][v] + acc[v];
+    first = false;
+  }
+  for (int v = 0; v < kVectors; ++v) finish(V::set(T{0}) + acc[v], c + v * V::kLanes, width);
+}
+
+// Sums of the columns [begin, end) over n rows; step and finish as above. `chain` is kColumnLeaf, or 1 to combine
+// the sums of ranges.
+template <class T, class Step, class Finish>
+HWY_INLINE void column_sums(int64_t n, int64_t chain, int64_t begin, int64_t end, Step step, Finish finish) {
+  constexpr int64_t kLanes = Vec<T>::kLanes;
+  int64_t c = begin;
+  for (; c + 8 * kLanes <= end; c += 8 * kLanes) fold_columns<T, 8>(n, chain, c, kLanes, step, finish);
+  for (; c + 4 * kLanes <= end; c += 4 * kLanes) fold_columns<T, 4>(n, chain, c, kLanes, step, finish);
+  for (; c + 2 * kLanes <= end; c += 2 * kLanes) fold_columns<T, 2>(n, chain, c, kLanes, step, finish);
+  for (; c < end; c += kLanes) fold_columns<T, 1>(n, chain, c, std::min(kLanes, end - c), step, finish);
+}
+
+}  // namespace elinvar::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
