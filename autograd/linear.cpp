@@ -1,0 +1,38 @@
+#include "autograd/linear.h"
+
+#include "tensor/check.h"
+#include "tensor/ops/matmul.h"
+#include "tensor/ops/reduce.h"
+
+namespace elinvar {
+
+Var matmul(const Var& a, const Var& b) {
+  const Tensor x = a.value(), y = b.value();
+  return record(matmul(x, y), {a, b}, [a, b, x, y](const Tensor& dy) -> std::vector<Tensor> {
+    return {a.requires_grad() ? sum_to(matmul(dy, y.transpose(-2, -1)), x.shape()) : Tensor{},
+            b.requires_grad() ? sum_to(matmul(x.transpose(-2, -1), dy), y.shape()) : Tensor{}};
+  });
+}
+
+Var linear(const Var& x, const Var& weight, const Var& bias) {
+  check(weight.ndim() == 2, "[linear] weight (out, in) expected, shape is {}", to_string(weight.shape()));
+  check(x.ndim() >= 1 && x.dim(-1) == weight.dim(1), "[linear] the last extent of the input {} must be that of weight {}",
+        to_string(x.shape()), to_string(weight.shape()));
+  const int64_t in = weight.dim(1), out = weight.dim(0);
+  Shape shape = x.shape();
+  shape[shape.ndim() - 1] = out;
+  const Tensor rows = x.value().reshape({-1, in}), w = weight.value();
+  Tensor y = matmul(rows, w.transpose(0, 1), bias.defined() ? bias.value() : Tensor{}).reshape(shape);
+  std::vector<Var> inputs{x, weight};
+  if (bias.defined()) inputs.push_back(bias);
+  return record(std::move(y), inputs, [x, weight, bias, rows, w, in, out](const Tensor& gradient) {
+    const Tensor dy = gradient.reshape({-1, out});
+    std::vector<Tensor> grads(bias.defined() ? 3 : 2);
+    if (x.requires_grad()) grads[0] = matmul(dy, w).reshape(x.shape());
+    if (weight.requires_grad()) grads[1] = matmul(dy.transpose(0, 1), rows);
+    if (bias.requires_grad()) grads[2] = sum_to(dy, {out});
+    return grads;
+  });
+}
+
+}  // namespace elinvar

@@ -1,0 +1,50 @@
+#pragma once
+// Convolution of images (N, H, W, C) with filters (O, KH, KW, C / groups), and its two gradients: three implicit
+// matrix products (NUMERICS.md, rules 8 and 10). Nominal k is (kh, kw, c), (kh, kw, o) and (n, oh, ow); taps that
+// fall into the padding or between strides are zero terms and are skipped.
+#include "tensor/tensor.h"
+#include "tensor/view.h"
+
+namespace elinvar {
+
+struct ConvGeometry {
+  int64_t n, h, w, c;      // input
+  int64_t o, kh, kw;       // filters; each sees c / groups channels
+  int64_t oh, ow;          // output
+  int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups;
+};
+
+struct ConvArgs {
+  ConvGeometry g;
+  In x, w;
+  Out y;
+  const void* bias = nullptr;  // (O), added as a rounding of its own
+};
+void conv2d(CpuStream&, const ConvArgs&);
+
+struct ConvGradInputArgs {
+  ConvGeometry g;
+  In dy, w;
+  Out dx;
+};
+void conv2d_grad_input(CpuStream&, const ConvGradInputArgs&);
+
+struct ConvGradFilterArgs {
+  ConvGeometry g;
+  In dy, x;
+  Out dw;
+};
+void conv2d_grad_filter(CpuStream&, const ConvGradFilterArgs&);
+
+struct ConvOptions {
+  int64_t stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0, dilation_h = 1, dilation_w = 1, groups = 1;
+};
+
+// Checks shapes and works out the output's extents; throws UsageError naming both shapes.
+ConvGeometry conv_geometry(const Shape& x, const Shape& w, const ConvOptions& options);
+
+Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& options);
+Tensor conv2d_grad_input(const Tensor& dy, const Tensor& w, const Shape& x_shape, const ConvOptions& options);
+Tensor conv2d_grad_filter(const Tensor& dy, const Tensor& x, const Shape& w_shape, const ConvOptions& options);
+
+}  // namespace elinvar

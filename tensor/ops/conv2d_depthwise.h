@@ -1,0 +1,17 @@
+#pragma once
+// Convolutions whose filters each see one channel: no product of matrices, but chains over taps, vectorised over
+// channels. The same order as in any convolution (NUMERICS.md, rule 10), so the two paths give the same bits.
+#include "tensor/numerics.h"
+#include "tensor/ops/conv2d.h"
+
+namespace elinvar {
+
+inline bool is_depthwise(const ConvGeometry& g) {
+  return g.groups > 1 && g.groups == g.c && g.o == g.c && g.kh * g.kw <= kChunk;
+}
+
+template <class T> void depthwise_forward(CpuStream& stream, const ConvArgs& args);
+template <class T> void depthwise_grad_input(CpuStream& stream, const ConvGradInputArgs& args);
+template <class T> void depthwise_grad_filter(CpuStream& stream, const ConvGradFilterArgs& args);
+
+}  // namespace elinvar

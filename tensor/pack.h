@@ -1,0 +1,43 @@
+#pragma once
+// Rearranging operands for the tiles (tensor/tile.h). Packing moves values; it never changes one.
+#include <algorithm>
+#include <cstdint>
+
+#include "tensor/tile.h"
+
+namespace elinvar {
+
+// One strip of B, `k` rows by `cols` columns, element (k, j) at src[k * k_step + j * j_step], into rows of `width`
+// >= cols elements, the columns beyond filled with zeros.
+template <class T>
+void pack_strip(const T* src, int64_t k_step, int64_t j_step, int64_t k_count, int64_t cols, int64_t width, T* out) {
+  if (j_step == 1) {
+    for (int64_t k = 0; k < k_count; ++k, out += width) {
+      std::copy_n(src + k * k_step, cols, out);
+      std::fill(out + cols, out + width, T{0});
+    }
+    return;
+  }
+  // Transposing: blocks of 16 rows keep both sides in few cache lines.
+  constexpr int64_t kBlock = 16;
+  for (int64_t k0 = 0; k0 < k_count; k0 += kBlock) {
+    const int64_t k1 = std::min(k_count, k0 + kBlock);
+    for (int64_t j = 0; j < cols; ++j) {
+      const T* column = src + j * j_step;
+      for (int64_t k = k0; k < k1; ++k) out[k * width + j] = column[k * k_step];
+    }
+    for (int64_t k = k0; k < k1; ++k) std::fill(out + k * width + cols, out + (k + 1) * width, T{0});
+  }
+}
+
+// A panel of A: `rows` <= tile_rows rows by k_count, element (i, k) at src[i + k * k_step], into [k][tile_rows] with
+// zeros for the rows that do not exist.
+template <class T>
+void pack_panel(const T* src, int64_t k_step, int64_t k_count, int rows, int tile_rows, T* out) {
+  for (int64_t k = 0; k < k_count; ++k, src += k_step, out += tile_rows) {
+    for (int i = 0; i < rows; ++i) out[i] = src[i];
+    for (int i = rows; i < tile_rows; ++i) out[i] = T{0};
+  }
+}
+
+}  // namespace elinvar

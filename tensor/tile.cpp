@@ -1,0 +1,102 @@
+#include "tensor/tile.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tensor/tile.cpp"
+#include <hwy/foreach_target.h>
+
+#include "tensor/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace elinvar::HWY_NAMESPACE {
+
+// 32 vector registers hold 8 x 3 accumulators, 16 hold 4 x 3, beside the vectors of B and one of A.
+#if HWY_TARGET == HWY_AVX3
+constexpr int kRows = 8;
+#else
+constexpr int kRows = 4;
+#endif
+constexpr int kVectors = 3;
+
+template <class T, int N, bool kPanel>
+void tile_product(const Tile<T>& tile) {
+  using V = Vec<T>;
+  constexpr int R = kRows;
+  constexpr int64_t L = V::kLanes;
+  V acc[R][N];
+  const int64_t last = tile.cols - (N - 1) * L;  // columns of the last vector that exist
+  if (tile.resume) {
+    for (int i = 0; i < R; ++i)
+      for (int v = 0; v < N; ++v)
+        acc[i][v] = i < tile.rows ? V::load(tile.c_rows[i] + tile.c_offset + v * L, v + 1 < N ? L : last) : V::set(T{0});
+  } else {
+    for (int i = 0; i < R; ++i)
+      for (int v = 0; v < N; ++v) acc[i][v] = V::set(T{0});
+  }
+  for (int64_t r = 0; r < tile.run_count; ++r) {
+    const Run<T>& run = tile.runs[r];
+    const int64_t b_step = tile.b_step, length = run.length;
+    const T* b = tile.b + run.b_first + run.b_row * b_step;
+    const T* panel = run.a + tile.a_offset;
+    const T* rows[R];
+    if constexpr (!kPanel) {
+      for (int i = 0; i < R; ++i) rows[i] = run.a_rows[i];
+    }
+    for (int64_t k = 0; k < length; ++k, b += b_step) {
+      V bv[N];
+      for (int v = 0; v < N; ++v) bv[v] = V::load(b + v * L);
+      for (int i = 0; i < R; ++i) {
+        const V a = V::set(kPanel ? panel[k * kRows + i] : rows[i][k]);
+        for (int v = 0; v < N; ++v) acc[i][v] = fma(a, bv[v], acc[i][v]);
+      }
+    }
+  }
+  for (int i = 0; i < R; ++i) {
+    if (i >= tile.rows) break;
+    T* c = tile.c_rows[i] + tile.c_offset;
+    for (int v = 0; v < N; ++v) {
+      const int64_t count = v + 1 < N ? L : last;
+      V sum = (tile.add ? V::load(c + v * L, count) : V::set(T{0})) + acc[i][v];
+      if (tile.bias) sum = sum + V::load(tile.bias + v * L, count);
+      sum.store(c + v * L, count);
+    }
+  }
+}
+
+template <class T, bool kPanel>
+void with_vectors(const Tile<T>& tile) {
+  constexpr int64_t L = Vec<T>::kLanes;
+  if (tile.cols > 2 * L) tile_product<T, 3, kPanel>(tile);
+  else if (tile.cols > L) tile_product<T, 2, kPanel>(tile);
+  else tile_product<T, 1, kPanel>(tile);
+}
+
+template <class T>
+void multiply(const Tile<T>& tile) {
+  if (tile.run_count > 0 && tile.runs[0].a_rows) with_vectors<T, false>(tile);
+  else with_vectors<T, true>(tile);
+}
+
+void multiply_f32(const Tile<float>& tile) { multiply(tile); }
+void multiply_f64(const Tile<double>& tile) { multiply(tile); }
+
+TileExtent extent_f32() { return {kRows, static_cast<int>(Vec<float>::kLanes), kVectors}; }
+TileExtent extent_f64() { return {kRows, static_cast<int>(Vec<double>::kLanes), kVectors}; }
+
+}  // namespace elinvar::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace elinvar {
+
+HWY_EXPORT(multiply_f32);
+HWY_EXPORT(multiply_f64);
+HWY_EXPORT(extent_f32);
+HWY_EXPORT(extent_f64);
+
+TileExtent tile_extent(float) { return HWY_DYNAMIC_DISPATCH(extent_f32)(); }
+TileExtent tile_extent(double) { return HWY_DYNAMIC_DISPATCH(extent_f64)(); }
+void multiply_tile(const Tile<float>& tile) { HWY_DYNAMIC_DISPATCH(multiply_f32)(tile); }
+void multiply_tile(const Tile<double>& tile) { HWY_DYNAMIC_DISPATCH(multiply_f64)(tile); }
+
+}  // namespace elinvar
+#endif
