@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <queue>
 #include <unordered_map>
 
@@ -16,6 +17,22 @@ struct Var::Node {
   uint64_t id = 0;  // order of creation
   std::vector<Var> inputs;
   Backward backward;
+
+  // A graph that was never swept is taken apart here one node at a time: a chain of members' destructors would
+  // need as much stack as the graph is deep.
+  ~Node() {
+    std::vector<Var> pending = std::move(inputs);
+    backward = nullptr;
+    while (!pending.empty()) {
+      const Var last = std::move(pending.back());
+      pending.pop_back();
+      if (!last.defined() || last.node_.use_count() > 1) continue;
+      Node& node = *last.node_;
+      std::move(node.inputs.begin(), node.inputs.end(), std::back_inserter(pending));
+      node.inputs.clear();
+      node.backward = nullptr;
+    }
+  }
 };
 
 namespace {
@@ -29,7 +46,7 @@ uint64_t next_id() {
 
 void accumulate(Tensor& sum, Tensor term) {
   if (!sum.defined()) sum = std::move(term);
-  else if (sum.unique() && sum.contiguous()) add_into(sum, term);
+  else if (sum.unique() && sum.contiguous()) add_into(sum, term);  // an expanded one must not be written
   else sum = add(sum, term);
 }
 
@@ -79,7 +96,9 @@ void backward(const Var& loss, const std::function<void(const Var&)>& leaf_ready
     stack.pop_back();
     for (const Var& input : v.node()->inputs) {
       if (!input.requires_grad()) continue;
-      if (missing[input.node().get()]++ == 0) stack.push_back(input);
+      if (missing[input.node().get()]++ > 0) continue;
+      input.node()->grad = {};  // of a leaf that an earlier sweep reached
+      stack.push_back(input);
     }
   }
 

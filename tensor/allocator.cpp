@@ -14,6 +14,7 @@ namespace elinvar {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kLargest = size_t{1} << 47;  // more than any address space holds
 constexpr size_t kClasses = 4 * 48;
 
 // Four classes an octave, so at most a quarter of a block is waste; the smallest holds 128 bytes.
@@ -44,10 +45,32 @@ struct HostAllocator::Impl {
     return p;
   }
 
-  void release_cached() {
+  // A cached block, counted as in use, or null if the system must be asked for one.
+  void* take(size_t c, int64_t size) {
+    std::lock_guard lock(mutex);
+    ++stats.allocations;
+    stats.in_use += size;
+    stats.peak_in_use = std::max(stats.peak_in_use, stats.in_use);
+    if (!free[c].empty()) {
+      void* p = free[c].back();
+      free[c].pop_back();
+      stats.cached -= size;
+      return p;
+    }
+    ++stats.system_calls;
+    if (stats.cached > stats.peak_in_use) release_cached();
+    return nullptr;
+  }
+
+  void forget(int64_t size) {
+    std::lock_guard lock(mutex);
+    stats.in_use -= size;
+  }
+
+  void release_cached() {  // with the mutex held
     for (size_t c = 0; c < kClasses; ++c) {
       for (void* p : free[c]) std::free(p);
-      stats.cached -= static_cast<int64_t>(free[c].size() * (c >= 4 ? bytes_of(c) : 0));
+      if (!free[c].empty()) stats.cached -= static_cast<int64_t>(free[c].size() * bytes_of(c));
       free[c].clear();
     }
   }
@@ -63,33 +86,22 @@ HostAllocator& HostAllocator::instance() {
 }
 
 std::shared_ptr<void> HostAllocator::allocate(size_t bytes) {
+  const auto out_of_memory = [&] {
+    fail("out of memory: asked for {} bytes while {} are in use; a smaller batch_size or more virtual_ranks needs less",
+         bytes, stats().in_use);
+  };
+  if (bytes > kLargest - kSlack) out_of_memory();
   const size_t c = class_of(bytes + kSlack);
   const auto size = static_cast<int64_t>(bytes_of(c));
-  void* p = nullptr;
-  {
-    std::lock_guard lock(impl_->mutex);
-    AllocatorStats& s = impl_->stats;
-    ++s.allocations;
-    s.in_use += size;
-    s.peak_in_use = std::max(s.peak_in_use, s.in_use);
-    if (!impl_->free[c].empty()) {
-      p = impl_->free[c].back();
-      impl_->free[c].pop_back();
-      s.cached -= size;
-    } else {
-      ++s.system_calls;
-    }
-  }
+  void* p = impl_->take(c, size);
   if (!p) p = impl_->system_allocate(static_cast<size_t>(size));
   if (!p) {  // once more without what lies idle
     release_cached();
     p = impl_->system_allocate(static_cast<size_t>(size));
   }
   if (!p) {
-    std::lock_guard lock(impl_->mutex);
-    impl_->stats.in_use -= size;
-    fail("out of memory: asked for {} bytes while {} are in use; a smaller batch_size or more virtual_ranks needs less",
-         bytes, impl_->stats.in_use);
+    impl_->forget(size);
+    out_of_memory();
   }
   return {p, [this, c](void* block) { give_back(block, c); }};
 }

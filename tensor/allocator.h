@@ -1,7 +1,8 @@
 #pragma once
 // A caching allocator for host memory. Freed blocks are kept by size class and handed out again, because the
 // page faults of fresh memory cost a CPU trainer more than most of its pointwise operations (`bench ops` shows
-// by how much). Blocks of 2 MB and more lie on huge pages where the system grants them.
+// by how much). When what lies idle exceeds the most that was ever in use at once, it goes back to the system
+// before more is asked for. Blocks of 2 MB and more lie on huge pages where the system grants them.
 //
 // Every block is aligned to 64 bytes and followed by kSlack readable bytes, so that a kernel may read (never
 // write) one vector past the end. Contents are unspecified. Thread-safe.

@@ -50,7 +50,7 @@ struct CpuStream::Team {
   std::mutex one_caller;
   std::vector<std::jthread> helpers;
 
-  void run_part(int64_t part) const {
+  void run_part(int64_t part) const noexcept {
     if (part >= parts) return;
     inside_body = true;
     check_float_environment();

@@ -21,7 +21,8 @@ class CpuStream {
 
   // Calls body(begin, end) on disjoint intervals that cover [0, n), one interval a thread, each of at least
   // `grain` items; returns when all are done. Interval i of equal ranges always goes to the same thread, so data
-  // stays in its core's cache. body must not throw. A call from inside a body runs on the calling thread alone.
+  // stays in its core's cache. A body that throws ends the process. A call from inside an interval that has
+  // company runs on the calling thread alone. Several threads may share a stream; their calls take turns.
   template <class F>
   void parallel_for(int64_t n, int64_t grain, F&& body) {
     if (n <= 0) return;

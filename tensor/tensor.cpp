@@ -10,7 +10,13 @@
 namespace elinvar {
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
-  for (int64_t d : shape) check(d >= 0, "[tensor] shape {} has a negative extent", to_string(shape));
+  int64_t bytes = size_of(dtype);
+  bool too_large = false;
+  for (int64_t d : shape) {
+    check(d >= 0, "[tensor] shape {} has a negative extent", to_string(shape));
+    too_large = __builtin_mul_overflow(bytes, std::max<int64_t>(d, 1), &bytes) || too_large;
+  }
+  check(!too_large, "[tensor] shape {} is too large", to_string(shape));
   Tensor t;
   t.shape_ = shape;
   t.strides_ = contiguous_strides(shape);
@@ -77,10 +83,14 @@ Tensor Tensor::reshape(const Shape& wanted) const {
       check(inferred < 0, "[reshape] only one extent can be -1, got {}", to_string(wanted));
       inferred = i;
     } else {
+      check(shape[i] >= 0, "[reshape] shape {} has a negative extent", to_string(wanted));
       known *= shape[i];
     }
   }
-  if (inferred >= 0 && known > 0) shape[inferred] = numel() / known;
+  if (inferred >= 0) {
+    check(known > 0, "[reshape] the -1 of {} has no one value for {} elements", to_string(wanted), numel());
+    shape[inferred] = numel() / known;
+  }
   check(shape.numel() == numel(), "[reshape] {} elements of shape {} do not fit shape {}", numel(), to_string(shape_),
         to_string(wanted));
   Tensor t = to_contiguous();

@@ -57,7 +57,7 @@ class Tensor {
   template <class T> std::span<const T> span() const { return {data<T>(), static_cast<size_t>(checked_numel())}; }
   double item() const;  // of a tensor of one element, whatever its dtype
 
-  // Views. reshape takes one -1 (inferred) and copies only where strides leave no other way.
+  // Views. reshape takes one -1 (inferred) and copies what is not contiguous.
   Tensor reshape(const Shape& shape) const;
   Tensor permute(std::span<const int> dims) const;
   Tensor permute(std::initializer_list<int> dims) const { return permute({dims.begin(), dims.size()}); }

@@ -1,5 +1,6 @@
 #include "tensor/ops/copy.h"
 
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -16,10 +17,11 @@ To convert(From x) {
   } else if constexpr (std::is_same_v<To, bf16>) {
     return bf16(static_cast<float>(x));
   } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
-    // The bounds are powers of two, hence exact; anything outside, and NaN, gives 0.
+    // The bounds are zero or powers of two, hence exact; anything outside, and NaN, gives 0.
     constexpr auto low = static_cast<From>(std::numeric_limits<To>::min());
     const From high = static_cast<From>(std::numeric_limits<To>::max() / 2 + 1) * From{2};
-    return x > low - From{1} && x < high ? static_cast<To>(x) : To{0};
+    const From whole = std::trunc(x);
+    return whole >= low && whole < high ? static_cast<To>(whole) : To{0};
   } else {
     return static_cast<To>(x);
   }

@@ -1,0 +1,132 @@
+#include "tensor/stream.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <mutex>
+#include <numeric>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "tensor/check.h"
+
+namespace elinvar {
+namespace {
+
+TEST(Stream, CoversEveryItemOnce) {
+  for (int threads : {1, 2, 3, 5}) {
+    CpuStream stream(threads);
+    EXPECT_EQ(stream.threads(), threads);
+    for (int64_t n : {0, 1, 2, 3, 7, 64, 1001}) {
+      for (int64_t grain : {1, 3, 64, 5000}) {
+        std::vector<int> hits(static_cast<size_t>(n), 0);
+        std::atomic<int> calls{0};
+        stream.parallel_for(n, grain, [&](int64_t begin, int64_t end) {
+          ++calls;
+          EXPECT_LT(begin, end);
+          if (n >= grain) {
+            EXPECT_GE(end - begin, grain);
+          }
+          for (int64_t i = begin; i < end; ++i) ++hits[static_cast<size_t>(i)];
+        });
+        EXPECT_EQ(std::count(hits.begin(), hits.end(), 1), n) << n << " items, grain " << grain << ", " << threads << " threads";
+        EXPECT_LE(calls, threads);
+      }
+    }
+  }
+}
+
+TEST(Stream, ManyShortTasksInARow) {
+  CpuStream stream(3);
+  std::vector<int64_t> sums(3000, 0);
+  for (int round = 0; round < 2000; ++round)
+    stream.parallel_for(3000, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) sums[static_cast<size_t>(i)] += i;
+    });
+  for (int64_t i = 0; i < 3000; ++i) ASSERT_EQ(sums[static_cast<size_t>(i)], 2000 * i);
+}
+
+TEST(Stream, HelpersThatSleptWakeUp) {
+  CpuStream stream(2);
+  for (int round = 0; round < 5; ++round) {
+    std::atomic<int64_t> sum{0};
+    stream.parallel_for(2, 1, [&](int64_t begin, int64_t end) { sum += end - begin; });
+    EXPECT_EQ(sum, 2);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+TEST(Stream, ANestedCallRunsInItsThread) {
+  CpuStream stream(3);
+  std::atomic<int64_t> sum{0};
+  stream.parallel_for(3, 1, [&](int64_t begin, int64_t end) {
+    const std::thread::id outer = std::this_thread::get_id();
+    for (int64_t i = begin; i < end; ++i)
+      stream.parallel_for(100, 1, [&](int64_t b, int64_t e) {
+        EXPECT_EQ(std::this_thread::get_id(), outer);
+        sum += e - b;
+      });
+  });
+  EXPECT_EQ(sum, 300);
+}
+
+TEST(Stream, EqualRangesGoToTheSameThreads) {
+  CpuStream stream(3);
+  std::vector<std::thread::id> first(3), again(3);
+  const auto note = [&](std::vector<std::thread::id>& who) {
+    stream.parallel_for(3, 1, [&](int64_t begin, int64_t) { who[static_cast<size_t>(begin)] = std::this_thread::get_id(); });
+  };
+  note(first);
+  note(again);
+  EXPECT_EQ(first, again);
+  EXPECT_EQ(first[0], std::this_thread::get_id());
+  EXPECT_EQ(std::set<std::thread::id>(first.begin(), first.end()).size(), 3u);
+}
+
+TEST(Stream, SeveralCallersShareATeam) {
+  CpuStream stream(2);
+  std::atomic<int64_t> sum{0};
+  {
+    std::vector<std::jthread> callers;
+    for (int c = 0; c < 3; ++c)
+      callers.emplace_back([&] {
+        for (int round = 0; round < 200; ++round)
+          stream.parallel_for(10, 1, [&](int64_t begin, int64_t end) { sum += end - begin; });
+      });
+  }
+  EXPECT_EQ(sum, 3 * 200 * 10);
+}
+
+TEST(Stream, AScopeReplacesTheStreamOfItsThreadOnly) {
+  CpuStream mine(1);
+  CpuStream* before = &cpu_stream();
+  {
+    const StreamScope scope(mine);
+    EXPECT_EQ(&cpu_stream(), &mine);
+    std::jthread([&] { EXPECT_EQ(&cpu_stream(), before); });
+  }
+  EXPECT_EQ(&cpu_stream(), before);
+}
+
+TEST(Stream, SetThreads) {
+  const int before = cpu_stream().threads();
+  set_threads(3);
+  EXPECT_EQ(cpu_stream().threads(), 3);
+  set_threads(before);
+  EXPECT_THROW(CpuStream(0), UsageError);
+  EXPECT_THROW(set_threads(-1), UsageError);
+}
+
+TEST(StreamDeathTest, ABodyThatThrowsEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(
+      {
+        CpuStream stream(2);
+        stream.parallel_for(2, 1, [](int64_t, int64_t) { throw 1; });
+      },
+      "");
+}
+
+}  // namespace
+}  // namespace elinvar
