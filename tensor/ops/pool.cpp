@@ -1,0 +1,266 @@
+#include "tensor/ops/pool.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tensor/ops/pool.cpp"
+#include <hwy/foreach_target.h>
+
+#include <algorithm>
+
+#include "tensor/numerics.h"
+#include "tensor/op_check.h"
+#include "tensor/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace elinvar::HWY_NAMESPACE {
+
+// The present part of an axis' window, and where the whole of it begins.
+struct Window {
+  int64_t origin, begin, end, extent;
+  Window(const PoolAxis& a, int64_t o)
+      : origin(a.begin(o)), begin(std::max<int64_t>(0, origin)), end(std::min(a.in, a.end(o))), extent(a.end(o) - origin) {}
+};
+
+template <class T>
+T divisor(const Window& h, const Window& w, bool present_only) {
+  return static_cast<T>(present_only ? (h.end - h.begin) * (w.end - w.begin) : h.extent * w.extent);
+}
+
+template <class T>
+void max_rows(const PoolArgs& a, int64_t begin, int64_t end) {
+  using V = Vec<T>;
+  const int64_t row_stride = a.w.in * a.channels;
+  for (int64_t row = begin; row < end; ++row) {
+    const Window h(a.h, row % a.h.out);
+    const T* image = a.x.as<T>() + row / a.h.out * a.h.in * row_stride;
+    for (int64_t ow = 0; ow < a.w.out; ++ow) {
+      const Window w(a.w, ow);
+      const int64_t at = (row * a.w.out + ow) * a.channels;
+      const T first_place = static_cast<T>((h.begin - h.origin) * w.extent + w.begin - w.origin);
+      for (int64_t c = 0; c < a.channels; c += V::kLanes) {
+        const int64_t count = a.channels - c;
+        V best = V::load(image + h.begin * row_stride + w.begin * a.channels + c, count), winner = V::set(first_place);
+        for (int64_t i = h.begin; i < h.end; ++i) {
+          for (int64_t j = w.begin; j < w.end; ++j) {
+            const V v = V::load(image + i * row_stride + j * a.channels + c, count);
+            const auto better = mask_and(mask_not(v <= best), best == best);
+            best = select(better, v, best);
+            winner = select(better, V::set(static_cast<T>((i - h.origin) * w.extent + j - w.origin)), winner);
+          }
+        }
+        best.store(a.y.as<T>() + at + c, count);
+        if (a.winner.data) winner.store(a.winner.as<T>() + at + c, count);
+      }
+    }
+  }
+}
+
+// Sum of a window at one vector of channels, its present terms added to their nominal chains.
+template <class T>
+HWY_INLINE Vec<T> window_sum(const T* image, int64_t row_stride, int64_t channels, const Window& h, const Window& w,
+                             int64_t count) {
+  using V = Vec<T>;
+  constexpr int kLevels = 48;
+  V carry[kLevels];  // carry[k]: the sum of a whole subtree of 2^k chains, where bit k of `chains` is set
+  int64_t chains = 0;
+  V acc = V::set(T{0});
+  int64_t place = 0;
+  const int64_t last_chain = (h.extent * w.extent - 1) / kColumnLeaf;
+  const auto close_chain = [&] {
+    int level = 0;
+    for (; chains >> level & 1; ++level) acc = carry[level] + acc;
+    carry[level] = acc;
+    ++chains;
+    acc = V::set(T{0});
+  };
+  for (int64_t i = h.begin; i < h.end; ++i) {
+    for (int64_t j = w.begin; j < w.end; ++j) {
+      place = (i - h.origin) * w.extent + j - w.origin;
+      while (chains < place / kColumnLeaf) close_chain();
+      acc = acc + V::load(image + i * row_stride + j * channels, count);
+    }
+  }
+  while (chains < last_chain) close_chain();
+  for (int level = 0; chains >> level != 0; ++level)
+    if (chains >> level & 1) acc = carry[level] + acc;
+  return V::set(T{0}) + acc;
+}
+
+template <class T>
+void avg_rows(const PoolArgs& a, int64_t begin, int64_t end) {
+  using V = Vec<T>;
+  const int64_t row_stride = a.w.in * a.channels;
+  for (int64_t row = begin; row < end; ++row) {
+    const Window h(a.h, row % a.h.out);
+    const T* image = a.x.as<T>() + row / a.h.out * a.h.in * row_stride;
+    for (int64_t ow = 0; ow < a.w.out; ++ow) {
+      const Window w(a.w, ow);
+      T* y = a.y.as<T>() + (row * a.w.out + ow) * a.channels;
+      const V n = V::set(divisor<T>(h, w, a.present_only));
+      for (int64_t c = 0; c < a.channels; c += V::kLanes) {
+        const int64_t count = a.channels - c;
+        (window_sum(image + c, row_stride, a.channels, h, w, count) / n).store(y + c, count);
+      }
+    }
+  }
+}
+
+// Rows of dx: term(offset of the window's element, c, count, place of this position in it, divisor).
+template <class T, class Term>
+void gather_rows(const PoolBackwardArgs& a, int64_t begin, int64_t end, Term term) {
+  using V = Vec<T>;
+  for (int64_t row = begin; row < end; ++row) {
+    const int64_t image = row / a.h.in, ih = row % a.h.in;
+    const int64_t h_first = a.h.first_output(ih), h_last = a.h.last_output(ih);
+    for (int64_t iw = 0; iw < a.w.in; ++iw) {
+      const int64_t w_first = a.w.first_output(iw), w_last = a.w.last_output(iw);
+      T* dx = a.dx.as<T>() + (row * a.w.in + iw) * a.channels;
+      for (int64_t c = 0; c < a.channels; c += V::kLanes) {
+        const int64_t count = a.channels - c;
+        V acc = V::set(T{0});
+        for (int64_t oh = h_first; oh <= h_last; ++oh) {
+          for (int64_t ow = w_first; ow <= w_last; ++ow) {
+            const int64_t at = ((image * a.h.out + oh) * a.w.out + ow) * a.channels + c;
+            acc = acc + term(at, count, oh, ow, ih, iw);
+          }
+        }
+        acc.store(dx + c, count);
+      }
+    }
+  }
+}
+
+void max_pool_rows(const PoolArgs& a, int64_t begin, int64_t end) {
+  visit_float(a.x.dtype, [&](auto zero) { max_rows<decltype(zero)>(a, begin, end); });
+}
+
+void avg_pool_rows(const PoolArgs& a, int64_t begin, int64_t end) {
+  visit_float(a.x.dtype, [&](auto zero) { avg_rows<decltype(zero)>(a, begin, end); });
+}
+
+void max_pool_backward_rows(const PoolBackwardArgs& a, int64_t begin, int64_t end) {
+  visit_float(a.dy.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    using V = Vec<T>;
+    const T *dy = a.dy.as<T>(), *winner = a.winner.as<T>();
+    gather_rows<T>(a, begin, end, [&](int64_t at, int64_t count, int64_t oh, int64_t ow, int64_t ih, int64_t iw) {
+      const V place = V::set(static_cast<T>((ih - a.h.begin(oh)) * a.w.kernel + iw - a.w.begin(ow)));
+      return select(V::load(winner + at, count) == place, V::load(dy + at, count), V::set(T{0}));
+    });
+  });
+}
+
+void avg_pool_backward_rows(const PoolBackwardArgs& a, int64_t begin, int64_t end) {
+  visit_float(a.dy.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    using V = Vec<T>;
+    const T* dy = a.dy.as<T>();
+    gather_rows<T>(a, begin, end, [&](int64_t at, int64_t count, int64_t oh, int64_t ow, int64_t, int64_t) {
+      return V::load(dy + at, count) / V::set(divisor<T>(Window(a.h, oh), Window(a.w, ow), a.present_only));
+    });
+  });
+}
+
+}  // namespace elinvar::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace elinvar {
+
+HWY_EXPORT(max_pool_rows);
+HWY_EXPORT(avg_pool_rows);
+HWY_EXPORT(max_pool_backward_rows);
+HWY_EXPORT(avg_pool_backward_rows);
+
+namespace {
+
+int64_t grain(int64_t row) { return 8192 / (row + 1) + 1; }  // rows worth a thread
+
+Shape pooled_shape(const char* op, const Tensor& x, const PoolAxis& h, const PoolAxis& w) {
+  check_float(op, x);
+  check(x.ndim() == 4 && x.dim(1) == h.in && x.dim(2) == w.in, "[{}] images (N, {}, {}, C) expected, shape is {}", op, h.in,
+        w.in, to_string(x.shape()));
+  return {x.dim(0), h.out, w.out, x.dim(3)};
+}
+
+PoolBackwardArgs backward_args(const char* op, const Tensor& dy, Tensor& dx, const PoolAxis& h, const PoolAxis& w) {
+  check(dy.ndim() == 4 && dy.dim(1) == h.out && dy.dim(2) == w.out, "[{}] a gradient (N, {}, {}, C) expected, shape is {}", op,
+        h.out, w.out, to_string(dy.shape()));
+  dx = Tensor::empty({dy.dim(0), h.in, w.in, dy.dim(3)}, dy.dtype(), dy.device());
+  return {in(dy), {}, out(dx), dy.dim(0), dy.dim(3), h, w, false};
+}
+
+}  // namespace
+
+void max_pool(CpuStream& stream, const PoolArgs& a) {
+  stream.parallel_for(a.images * a.h.out, grain(a.w.out * a.channels),
+                      [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(max_pool_rows)(a, b, e); });
+}
+void avg_pool(CpuStream& stream, const PoolArgs& a) {
+  stream.parallel_for(a.images * a.h.out, grain(a.h.in * a.w.in * a.channels / a.h.out),
+                      [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(avg_pool_rows)(a, b, e); });
+}
+void max_pool_backward(CpuStream& stream, const PoolBackwardArgs& a) {
+  stream.parallel_for(a.images * a.h.in, grain(a.w.in * a.channels),
+                      [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(max_pool_backward_rows)(a, b, e); });
+}
+void avg_pool_backward(CpuStream& stream, const PoolBackwardArgs& a) {
+  stream.parallel_for(a.images * a.h.in, grain(a.w.in * a.channels),
+                      [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(avg_pool_backward_rows)(a, b, e); });
+}
+
+PoolAxis pool_axis(const char* op, int64_t in, int64_t kernel, int64_t stride, int64_t padding) {
+  check(kernel > 0 && stride > 0, "[{}] kernel and stride must be positive, got {} and {}", op, kernel, stride);
+  check(padding >= 0 && 2 * padding <= kernel, "[{}] padding must be between 0 and half the kernel {}, got {}", op, kernel,
+        padding);
+  check(in > 0 && in + 2 * padding >= kernel, "[{}] a window of {} does not fit into {} positions with padding {}", op, kernel, in,
+        padding);
+  return {in, (in + 2 * padding - kernel) / stride + 1, kernel, stride, padding};
+}
+
+PoolAxis adaptive_pool_axis(const char* op, int64_t in, int64_t out) {
+  check(in > 0 && out > 0, "[{}] extents must be positive, got {} in and {} out", op, in, out);
+  return {in, out, 0, 1, 0};
+}
+
+Tensor max_pool(const Tensor& input, const PoolAxis& h, const PoolAxis& w, Tensor* winner) {
+  const Shape shape = pooled_shape("max_pool2d", input, h, w);
+  const Tensor x = input.to_contiguous();
+  Tensor y = Tensor::empty(shape, x.dtype(), x.device());
+  if (winner) *winner = Tensor::empty(shape, x.dtype(), x.device());
+  on(x.device(), [&](auto& stream) {
+    max_pool(stream, PoolArgs{in(x), out(y), winner ? out(*winner) : Out{}, shape[0], shape[3], h, w});
+  });
+  return y;
+}
+
+Tensor max_pool_backward(const Tensor& gradient, const Tensor& winner, const PoolAxis& h, const PoolAxis& w) {
+  check_same_shape("max_pool2d_backward", gradient, winner);
+  const Tensor dy = gradient.to_contiguous();
+  Tensor dx;
+  PoolBackwardArgs args = backward_args("max_pool2d_backward", dy, dx, h, w);
+  args.winner = in(winner);
+  on(dy.device(), [&](auto& stream) { max_pool_backward(stream, args); });
+  return dx;
+}
+
+Tensor avg_pool(const Tensor& input, const PoolAxis& h, const PoolAxis& w, bool present_only) {
+  const Shape shape = pooled_shape("avg_pool2d", input, h, w);
+  const Tensor x = input.to_contiguous();
+  Tensor y = Tensor::empty(shape, x.dtype(), x.device());
+  on(x.device(), [&](auto& stream) {
+    avg_pool(stream, PoolArgs{in(x), out(y), {}, shape[0], shape[3], h, w, present_only});
+  });
+  return y;
+}
+
+Tensor avg_pool_backward(const Tensor& gradient, const PoolAxis& h, const PoolAxis& w, bool present_only) {
+  const Tensor dy = gradient.to_contiguous();
+  Tensor dx;
+  PoolBackwardArgs args = backward_args("avg_pool2d_backward", dy, dx, h, w);
+  args.present_only = present_only;
+  on(dy.device(), [&](auto& stream) { avg_pool_backward(stream, args); });
+  return dx;
+}
+
+}  // namespace elinvar
+#endif
