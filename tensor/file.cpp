@@ -1,0 +1,145 @@
+#include "tensor/file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "tensor/check.h"
+
+namespace elinvar {
+namespace {
+
+namespace fs = std::filesystem;
+
+const char* hint_for(int error) {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG: return "; make room on that disk or choose another directory";
+    case EROFS:
+    case EACCES:
+    case EPERM: return "; choose a directory that can be written to";
+    default: return "";
+  }
+}
+
+[[noreturn]] void fail_with(int error, const char* what, const fs::path& path) {
+  fail("cannot {} {}: {}{}", what, path.string(), std::strerror(error), hint_for(error));
+}
+
+}  // namespace
+
+File::File(fs::path path, int flags) : path_(std::move(path)) {
+  do descriptor_ = ::open(path_.c_str(), flags | O_CLOEXEC, 0666);
+  while (descriptor_ < 0 && errno == EINTR);
+  if (descriptor_ < 0) fail_with(errno, (flags & O_CREAT) ? "create" : "open", path_);
+}
+
+File File::open(const fs::path& path) { return {path, O_RDONLY}; }
+File File::create(const fs::path& path) { return {path, O_WRONLY | O_CREAT | O_EXCL}; }
+File File::append(const fs::path& path) { return {path, O_RDWR | O_CREAT | O_APPEND}; }
+
+File::~File() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+File::File(File&& other) noexcept : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+int64_t File::size() const {
+  struct stat status;
+  if (::fstat(descriptor_, &status) != 0) fail_with(errno, "look at", path_);
+  return status.st_size;
+}
+
+void File::read(int64_t offset, void* bytes, size_t count) const {
+  char* to = static_cast<char*>(bytes);
+  while (count > 0) {
+    const ssize_t got = ::pread(descriptor_, to, count, offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail_with(errno, "read", path_);
+    if (got == 0) fail("cannot read {}: it ends {} bytes too early", path_.string(), count);
+    to += got;
+    offset += got;
+    count -= static_cast<size_t>(got);
+  }
+}
+
+void File::write(const void* bytes, size_t count) {
+  const char* from = static_cast<const char*>(bytes);
+  while (count > 0) {
+    const ssize_t put = ::write(descriptor_, from, count);
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) fail_with(put < 0 ? errno : ENOSPC, "write", path_);
+    from += put;
+    count -= static_cast<size_t>(put);
+  }
+}
+
+void File::truncate(int64_t size) {
+  if (::ftruncate(descriptor_, size) != 0) fail_with(errno, "shorten", path_);
+}
+
+void File::sync() {
+  if (::fsync(descriptor_) != 0) fail_with(errno, "write", path_);
+}
+
+bool File::try_lock() {
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return true;
+  if (errno != EWOULDBLOCK) fail_with(errno, "lock", path_);
+  return false;
+}
+
+std::string read_file(const fs::path& path) {
+  const File file = File::open(path);
+  std::string text(static_cast<size_t>(file.size()), '\0');
+  file.read(0, text.data(), text.size());
+  return text;
+}
+
+void replace_file(const fs::path& path, std::string_view text) {
+  const fs::path aside = path.string() + ".new";
+  remove_tree(aside);
+  try {
+    File file = File::create(aside);
+    file.write(text);
+    file.sync();
+    rename_file(aside, path);
+  } catch (...) {
+    ::unlink(aside.c_str());
+    throw;
+  }
+  sync_directory(path.parent_path());
+}
+
+void sync_directory(const fs::path& path) {
+  const fs::path directory = path.empty() ? fs::path(".") : path;
+  const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) fail_with(errno, "open", directory);
+  const int result = ::fsync(descriptor), error = errno;
+  ::close(descriptor);
+  // Some file systems have no fsync of directories; then there is nothing to wait for.
+  if (result != 0 && error != EINVAL) fail_with(error, "write", directory);
+}
+
+void make_directories(const fs::path& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) fail_with(error.value(), "create the directory", path);
+}
+
+void rename_file(const fs::path& from, const fs::path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) fail_with(errno, "create", to);
+}
+
+void remove_tree(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) fail_with(error.value(), "remove", path);
+}
+
+}  // namespace elinvar

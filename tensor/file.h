@@ -1,0 +1,52 @@
+#pragma once
+// Files as a run needs them: whole reads, writes that are on the disk when a call says so, and changes of name that
+// either happened or did not. Every error is a Failure that names the file and what the system said; where the disk is
+// full or read-only it says so in words.
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace elinvar {
+
+// An open file; closed with its owner. Not thread-safe.
+class File {
+ public:
+  static File open(const std::filesystem::path& path);    // to read; must exist
+  static File create(const std::filesystem::path& path);  // to write; must not exist
+  static File append(const std::filesystem::path& path);  // to read and to add at the end; created if absent
+  ~File();
+  File(File&& other) noexcept;
+  File& operator=(File&&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  int64_t size() const;
+  // Exactly `count` bytes from `offset`; fewer in the file is a Failure.
+  void read(int64_t offset, void* bytes, size_t count) const;
+  void write(const void* bytes, size_t count);  // all of them
+  void write(std::string_view text) { write(text.data(), text.size()); }
+  void truncate(int64_t size);
+  void sync();  // returns when what was written is on the disk
+  // Whether this process now holds the file's advisory lock; released with the File, also by a crash.
+  bool try_lock();
+
+ private:
+  File(std::filesystem::path path, int flags);
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+};
+
+std::string read_file(const std::filesystem::path& path);
+
+// The file has either its old contents or all of `text`, whatever happens in between, and the new ones on return.
+void replace_file(const std::filesystem::path& path, std::string_view text);
+
+// Makes created, renamed and removed names in a directory durable.
+void sync_directory(const std::filesystem::path& path);
+
+void make_directories(const std::filesystem::path& path);
+void rename_file(const std::filesystem::path& from, const std::filesystem::path& to);  // a directory too
+void remove_tree(const std::filesystem::path& path);
+
+}  // namespace elinvar

@@ -1,0 +1,184 @@
+#include "tensor/safetensors.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "tensor/check.h"
+#include "tensor/file.h"
+
+namespace elinvar {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int64_t kLongestHeader = 100'000'000;  // the format's own limit
+
+const char* format_name(DType dtype) {
+  switch (dtype) {
+    case DType::f64: return "F64";
+    case DType::bf16: return "BF16";
+    case DType::i32: return "I32";
+    case DType::i64: return "I64";
+    case DType::u8: return "U8";
+    case DType::f32: break;
+  }
+  return "F32";
+}
+
+std::optional<DType> parse_dtype(const std::string& name) {
+  for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::i32, DType::i64, DType::u8})
+    if (name == format_name(dtype)) return dtype;
+  return std::nullopt;
+}
+
+std::string header_of(const StateDict& tensors, const std::map<std::string, std::string>& metadata) {
+  Json header = Json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  int64_t offset = 0;
+  for (const auto& [name, tensor] : tensors) {
+    check(name != "__metadata__", "[safetensors] a tensor cannot be named __metadata__");
+    header[name] = {{"dtype", format_name(tensor.dtype())},
+                    {"shape", std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end())},
+                    {"data_offsets", {offset, offset + tensor.bytes()}}};
+    offset += tensor.bytes();
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  return text;
+}
+
+struct Entry {
+  std::string name;
+  DType dtype;
+  Shape shape;
+  int64_t begin, end;
+};
+
+// Non-negative integers as JSON writes them; anything else is nothing.
+std::optional<int64_t> extent_of(const Json& value) {
+  if (!value.is_number_unsigned() || value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) return std::nullopt;
+  return value.get<int64_t>();
+}
+
+Entry parse_entry(const std::string& file, const std::string& name, const Json& json, int64_t data_bytes) {
+  const auto refuse = [&](const char* what) { fail("[safetensors] {}: tensor '{}' {}", file, name, what); };
+  if (!json.is_object() || !json.contains("dtype") || !json.contains("shape") || !json.contains("data_offsets"))
+    refuse("lacks dtype, shape or data_offsets");
+  const Json &dtype = json["dtype"], &shape = json["shape"], &offsets = json["data_offsets"];
+
+  Entry entry{name, DType::f32, {}, 0, 0};
+  const auto known = dtype.is_string() ? parse_dtype(dtype.get<std::string>()) : std::nullopt;
+  if (!known) refuse("has a dtype other than F32, F64, BF16, I32, I64 and U8");
+  entry.dtype = *known;
+
+  if (!shape.is_array() || shape.size() > static_cast<size_t>(Shape::kMaxDims)) refuse("has a malformed shape or more than 8 dimensions");
+  int64_t bytes = size_of(entry.dtype);  // with empty extents as 1, so that strides cannot overflow either
+  for (const Json& value : shape) {
+    const auto extent = extent_of(value);
+    if (!extent) refuse("has a malformed shape");
+    entry.shape.push_back(*extent);
+    if (__builtin_mul_overflow(bytes, std::max<int64_t>(1, *extent), &bytes)) refuse("is larger than any file");
+  }
+
+  bytes = entry.shape.numel() * size_of(entry.dtype);
+  if (!offsets.is_array() || offsets.size() != 2) refuse("has malformed offsets");
+  const auto begin = extent_of(offsets[0]), end = extent_of(offsets[1]);
+  if (!begin || !end || *begin > *end || *end > data_bytes) refuse("has offsets outside the file: it is truncated or corrupt");
+  if (*end - *begin != bytes) refuse("has offsets that do not fit its shape");
+  entry.begin = *begin;
+  entry.end = *end;
+  return entry;
+}
+
+}  // namespace
+
+SafetensorsWritten write_safetensors(const std::filesystem::path& path, const StateDict& tensors,
+                                     const std::map<std::string, std::string>& metadata) {
+  const std::string header = header_of(tensors, metadata);
+  File file = File::create(path);
+  Hasher hasher;
+  SafetensorsWritten written;
+  const auto put = [&](const void* bytes, size_t count) {
+    file.write(bytes, count);
+    hasher.add(bytes, count);
+    written.bytes += static_cast<int64_t>(count);
+  };
+  try {
+    const uint64_t length = header.size();
+    put(&length, sizeof length);
+    put(header.data(), header.size());
+    for (const auto& [name, tensor] : tensors) {
+      const Tensor x = tensor.to_contiguous();
+      put(x.raw(), static_cast<size_t>(x.bytes()));
+    }
+    file.sync();
+  } catch (...) {
+    std::error_code ignored;
+    std::filesystem::remove(path, ignored);
+    throw;
+  }
+  written.digest = hasher.digest();
+  return written;
+}
+
+SafetensorsContents read_safetensors(const std::filesystem::path& path) {
+  const File file = File::open(path);
+  const std::string name = path.string();
+  SafetensorsContents contents;
+  contents.bytes = file.size();
+  Hasher hasher;
+
+  uint64_t length = 0;
+  if (contents.bytes < 8) fail("[safetensors] {}: {} bytes are too few for a header; the file is truncated", name, contents.bytes);
+  file.read(0, &length, sizeof length);
+  hasher.add(&length, sizeof length);
+  if (length > static_cast<uint64_t>(std::min(kLongestHeader, contents.bytes - 8)))
+    fail("[safetensors] {}: a header of {} bytes does not fit a file of {}; it is truncated or no safetensors file", name,
+         length, contents.bytes);
+  std::string header(length, '\0');
+  file.read(8, header.data(), header.size());
+  hasher.add(header.data(), header.size());
+
+  const int64_t data_begin = 8 + static_cast<int64_t>(length), data_bytes = contents.bytes - data_begin;
+  // Nested arrays deeper than the format needs are refused before they can exhaust the stack.
+  const auto shallow = [](int depth, Json::parse_event_t, Json&) { return depth <= 8; };
+  const Json json = Json::parse(header, shallow, /*allow_exceptions=*/false);
+  if (!json.is_object()) fail("[safetensors] {}: the header is no JSON object", name);
+
+  std::vector<Entry> entries;
+  for (const auto& [key, value] : json.items()) {
+    if (key != "__metadata__") {
+      entries.push_back(parse_entry(name, key, value, data_bytes));
+      continue;
+    }
+    if (!value.is_object()) fail("[safetensors] {}: __metadata__ is no object", name);
+    for (const auto& [metadata_key, text] : value.items()) {
+      if (!text.is_string()) fail("[safetensors] {}: __metadata__ holds something other than text", name);
+      contents.metadata[metadata_key] = text.get<std::string>();
+    }
+  }
+
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
+  });
+  int64_t at = 0;
+  for (const Entry& entry : entries) {
+    if (entry.begin != at) fail("[safetensors] {}: tensor '{}' overlaps another or leaves a gap", name, entry.name);
+    at = entry.end;
+  }
+  if (at != data_bytes) fail("[safetensors] {}: {} bytes of elements expected, {} found", name, at, data_bytes);
+
+  for (const Entry& entry : entries) {
+    Tensor tensor = Tensor::empty(entry.shape, entry.dtype);
+    const size_t count = static_cast<size_t>(tensor.bytes());
+    file.read(data_begin + entry.begin, tensor.raw(), count);
+    hasher.add(tensor.raw(), count);
+    contents.tensors.emplace(entry.name, std::move(tensor));
+  }
+  contents.digest = hasher.digest();
+  return contents;
+}
+
+}  // namespace elinvar

@@ -1,0 +1,35 @@
+#pragma once
+// The safetensors format (huggingface.co/docs/safetensors): eight bytes with the length of a JSON header, the header
+//   {"__metadata__": {key: text, ..}, name: {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, ..}
+// and the elements, little-endian and row-major, without gaps. Tensors are written in name order, the header padded with
+// spaces to a multiple of eight bytes.
+//
+// Files from outside are read as hostile: every length, shape and offset is checked before memory is asked for, and
+// what is wrong is a Failure that names the file, the tensor and what was found.
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "tensor/state.h"
+
+namespace elinvar {
+
+struct SafetensorsContents {
+  StateDict tensors;
+  std::map<std::string, std::string> metadata;
+  Digest digest;      // XXH3-128 of the whole file
+  int64_t bytes = 0;  // its size
+};
+
+struct SafetensorsWritten {
+  Digest digest;
+  int64_t bytes = 0;
+};
+
+// Creates the file, which must not exist, and returns when it is on the disk. After an error it is gone again.
+SafetensorsWritten write_safetensors(const std::filesystem::path& path, const StateDict& tensors,
+                                     const std::map<std::string, std::string>& metadata = {});
+
+SafetensorsContents read_safetensors(const std::filesystem::path& path);
+
+}  // namespace elinvar

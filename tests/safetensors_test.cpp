@@ -1,0 +1,110 @@
+#include "tensor/safetensors.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "tensor/check.h"
+#include "tensor/file.h"
+#include "tensor/philox.h"
+
+namespace elinvar {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Safetensors : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / ("elinvar-safetensors-" + std::to_string(::getpid()));
+    remove_tree(folder_);
+    make_directories(folder_);
+  }
+  void TearDown() override { remove_tree(folder_); }
+
+  fs::path put(const std::string& bytes) const {
+    const fs::path path = folder_ / "file";
+    remove_tree(path);
+    File::create(path).write(bytes);
+    return path;
+  }
+  fs::path put(std::string header, const std::string& data) const {
+    const uint64_t length = header.size();
+    return put(std::string(reinterpret_cast<const char*>(&length), 8) + header + data);
+  }
+
+  fs::path folder_;
+};
+
+StateDict some_state() {
+  return {{"a.weight", Tensor::from(std::vector<float>{1, 2, 3, 4, 5, 6}, {2, 3})},
+          {"a.view", Tensor::from(std::vector<double>{1, 2, 3, 4}, {2, 2}).transpose(0, 1)},
+          {"b", Tensor::from(std::vector<int64_t>{-1}, {})},
+          {"c", Tensor::from(std::vector<uint8_t>{7, 8, 9}, {3})},
+          {"d", Tensor::full({2}, 1.5, DType::bf16)},
+          {"e", Tensor::zeros({0, 4}, DType::i32)}};
+}
+
+TEST_F(Safetensors, RoundTrip) {
+  const StateDict state = some_state();
+  const fs::path path = folder_ / "state.safetensors";
+  const SafetensorsWritten written = write_safetensors(path, state, {{"format", "elinvar"}});
+  const SafetensorsContents read = read_safetensors(path);
+  EXPECT_EQ(digest(read.tensors), digest(state));
+  EXPECT_EQ(read.metadata.at("format"), "elinvar");
+  EXPECT_EQ(read.digest, written.digest);
+  EXPECT_EQ(read.bytes, written.bytes);
+  const std::string bytes = read_file(path);
+  EXPECT_EQ(digest_bytes(bytes.data(), bytes.size()), written.digest);
+  EXPECT_THROW(write_safetensors(path, state), Failure);  // exists
+}
+
+TEST_F(Safetensors, EveryTruncationIsAFailure) {
+  const fs::path path = folder_ / "state.safetensors";
+  write_safetensors(path, some_state());
+  const std::string bytes = read_file(path);
+  for (size_t size = 0; size < bytes.size(); ++size) EXPECT_THROW(read_safetensors(put(bytes.substr(0, size))), Failure) << size;
+  EXPECT_THROW(read_safetensors(put(bytes + "x")), Failure);
+}
+
+TEST_F(Safetensors, ChangedBytesNeverPassUnseen) {
+  const fs::path path = folder_ / "state.safetensors";
+  const Digest expected = write_safetensors(path, some_state()).digest;
+  const std::string bytes = read_file(path);
+  for (uint32_t trial = 0; trial < 2000; ++trial) {
+    std::string changed = bytes;
+    const Random4 r = philox(11, trial, 0, 0, 0);
+    for (uint32_t i = 0; i <= r.v[3] % 3; ++i) changed[(r.v[0] + i * r.v[1]) % changed.size()] ^= static_cast<char>(1u << (r.v[2] % 8));
+    if (changed == bytes) continue;
+    try {
+      EXPECT_NE(read_safetensors(put(changed)).digest, expected);
+    } catch (const Failure&) {
+    }
+  }
+}
+
+TEST_F(Safetensors, MalformedHeaders) {
+  const std::string eight(8, '\0');
+  const char* headers[] = {
+      "", "[]", "nonsense", R"({"a":1})", R"({"a":{"dtype":"F32","shape":[2]}})",
+      R"({"a":{"dtype":"F16","shape":[4],"data_offsets":[0,8]}})",
+      R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})",
+      R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})",
+      R"({"a":{"dtype":"F32","shape":[2.0],"data_offsets":[0,8]}})",
+      R"({"a":{"dtype":"F32","shape":[4611686018427387904,4611686018427387904],"data_offsets":[0,8]}})",
+      R"({"a":{"dtype":"F32","shape":[1,1,1,1,1,1,1,1,2],"data_offsets":[0,8]}})",
+      R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})",
+      R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,16]}})",
+      R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+      R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+      R"({"__metadata__":{"a":1},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})"};
+  for (const char* header : headers) EXPECT_THROW(read_safetensors(put(header, eight)), Failure) << header;
+  EXPECT_THROW(read_safetensors(put(std::string(100000, '['), eight)), Failure);
+  EXPECT_NO_THROW(read_safetensors(put(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", eight)));
+}
+
+TEST_F(Safetensors, MissingFile) { EXPECT_THROW(read_safetensors(folder_ / "absent"), Failure); }
+
+}  // namespace
+}  // namespace elinvar
