@@ -1,0 +1,63 @@
+#include "data/dataset.h"
+
+#include "data/image_dataset.h"
+#include "data/text.h"
+#include "tensor/check.h"
+#include "tensor/spelling.h"
+
+namespace elinvar {
+namespace {
+
+template <ImageParts open(const DataConfig&)>
+std::unique_ptr<Dataset> images(const DataConfig& config, Split split) {
+  return open_image_dataset(config, open(config), split);
+}
+
+struct Kind {
+  std::string_view name;
+  std::unique_ptr<Dataset> (*open)(const DataConfig&, Split);
+  bool needs_path;
+};
+
+constexpr Kind kKinds[] = {
+    {"cifar10", images<open_cifar10>, true},
+    {"image_folder", images<open_image_folder>, true},
+    {"mnist", images<open_mnist>, true},
+    {"synthetic", images<open_synthetic_images>, false},
+    {"synthetic_text", open_synthetic_text, false},
+    {"text", open_text, true},
+};
+
+}  // namespace
+
+const char* name_of(Split split) {
+  return split == Split::train ? "train" : split == Split::validation ? "validation" : "test";
+}
+
+const std::vector<std::string>& Dataset::class_names() const {
+  static const std::vector<std::string> none;
+  return none;
+}
+
+std::unique_ptr<Dataset> open_dataset(const DataConfig& config, Split split) {
+  check(config.validation_fraction >= 0 && config.validation_fraction < 1, "[data] validation_fraction must be in [0, 1), got {}",
+        config.validation_fraction);
+  std::vector<std::string> names;
+  for (const Kind& kind : kKinds) {
+    if (kind.name == config.kind) {
+      check(!kind.needs_path || !config.path.empty(), "[data] kind \"{}\" needs a path", config.kind);
+      return kind.open(config, split);
+    }
+    names.emplace_back(kind.name);
+  }
+  check(false, "[data] there is no kind \"{}\" of data{}", config.kind, spelling_hint(config.kind, names));
+  return nullptr;
+}
+
+Digest digest(const Dataset& dataset) {
+  Hasher hasher;
+  dataset.describe(hasher);
+  return hasher.digest();
+}
+
+}  // namespace elinvar

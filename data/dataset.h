@@ -1,0 +1,98 @@
+#pragma once
+// A dataset: one split of something to learn from, as samples that are pure functions of (index, draw). It holds no
+// position and no generator, so any number of threads and processes may read it in any order.
+//
+//   DataConfig config{.kind = "cifar10", .path = "cifar-10-batches-bin", .crop_padding = 4, .flip = true};
+//   std::unique_ptr<Dataset> train = open_dataset(config, Split::train);
+//
+// Kinds and what `path` is for them:
+//   cifar10         a folder with data_batch_*.bin and test_batch.bin, or images as for image_folder
+//   mnist           a folder with train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-..., plain or .gz
+//                   (any set in this form: Fashion-MNIST, KMNIST)
+//   image_folder    a folder or .tar of <split>/<class>/<name>.jpg|jpeg|png, or of <class>/<name>; classes are numbered
+//                   in the order of their sorted names
+//   synthetic       no path: classes are smooth random patterns, samples are shifted, dimmed and noisy
+//   text            a file, or a folder whose files are concatenated in the order of their sorted names
+//   synthetic_text  no path: lines of sums, "17+25=42"
+//
+// Splits. `validation` is what training is judged by: the set's own test images while validation_fraction is 0, else
+// (or where the set has no second part) a fraction held out of the training part: images by a fixed permutation that no
+// seed changes, text from its end. `test` is the set's own second part; text has none.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/vocabulary.h"
+#include "tensor/digest.h"
+#include "tensor/tensor.h"
+
+namespace elinvar {
+
+struct DataConfig {
+  std::string kind;
+  std::string path;
+  double validation_fraction = 0;  // in [0, 1); 0: the set's own second part, or 0.1 where it has none
+
+  // Images
+  int64_t image_size = 0;           // side of the square that the network sees; 0: as stored (all equal)
+  int64_t resize = 0;               // shorter side before cropping; 0: image_size
+  int64_t crop_padding = 0;         // training: black pixels around the image from which the crop is drawn
+  bool flip = false;                // training: left and right change places in half of the draws
+  bool random_resized_crop = false; // training: a random part of random area and aspect, scaled to image_size
+  double crop_area_min = 0.08;      // its least share of the image's area
+  std::vector<double> mean, std;    // a channel, of pixels in [0, 1]; empty: the usual ones of the kind
+  int64_t cache_mb = 1024;          // decoded images are kept in memory if they fit
+
+  // Text
+  std::string tokens = "byte";       // "byte": 256 symbols; "character": the code points that occur, sorted
+  int64_t context = 256;             // T, tokens in a sample
+  std::vector<std::string> include;  // which files of a folder, as "*.cpp" or "tensor/*.h" (* also matches /); empty: all
+  std::vector<std::string> exclude;  // which files or folders not; names that begin with a dot are never read
+
+  // Synthetic
+  int64_t size = 10000;      // training samples, or lines of text; the validation part is drawn apart
+  int64_t classes = 10;
+  int64_t channels = 3;
+  double noise = 0.25;       // share of the pixel range
+  int64_t data_seed = 0;     // another number, another set
+};
+
+enum class Split { train, validation, test };
+const char* name_of(Split split);
+
+// What a sample's randomness depends on besides its index. Samples with augment == false depend on nothing else.
+struct Draw {
+  uint64_t seed = 0;
+  int64_t epoch = 0;
+  bool augment = false;
+};
+
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+
+  virtual int64_t size() const = 0;          // samples, the same in every epoch
+  virtual Shape input_shape() const = 0;     // of one sample: (H, W, C), or (T)
+  virtual DType input_dtype() const = 0;     // float32 for images, int32 for tokens
+  virtual Shape target_shape() const = 0;    // () for a label, (T) for next tokens; always int64
+  virtual int64_t classes() const = 0;       // number of labels, or of symbols in the vocabulary
+  virtual const Vocabulary* vocabulary() const { return nullptr; }  // of text
+  virtual const std::vector<std::string>& class_names() const;      // of images; may be empty
+
+  // Writes sample `index` in [0, size()) to buffers of the shapes above. Thread-safe. Throws Failure, naming the
+  // file, if it cannot be read or is corrupt.
+  virtual void read(int64_t index, const Draw& draw, void* input, int64_t* target) const = 0;
+
+  // Adds what identifies the data and the way they are read: contents where they are in memory, else names and sizes.
+  virtual void describe(Hasher& hasher) const = 0;
+};
+
+// Throws UsageError for a configuration without sense, Failure for files that are missing or malformed.
+std::unique_ptr<Dataset> open_dataset(const DataConfig& config, Split split);
+
+// Equal digests: the same samples for every draw (files that are not held in memory: as far as names and sizes tell).
+Digest digest(const Dataset& dataset);
+
+}  // namespace elinvar

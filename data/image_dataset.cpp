@@ -1,0 +1,82 @@
+#include "data/image_dataset.h"
+
+#include <algorithm>
+
+#include "data/permutation.h"
+#include "data/transform.h"
+#include "tensor/check.h"
+#include "tensor/philox.h"
+
+namespace elinvar {
+namespace {
+
+ImageView first_image(const ImageSource& source, Image& scratch) { return source.image(0, scratch); }
+
+class ImageDataset final : public Dataset {
+ public:
+  ImageDataset(const DataConfig& config, const ImageParts& parts, ImageSourcePtr source, Image scratch = {})
+      : source_(std::move(source)), transform_(config, first_image(*source_, scratch), parts.mean, parts.std) {}
+
+  int64_t size() const override { return source_->size(); }
+  Shape input_shape() const override { return transform_.output_shape(); }
+  DType input_dtype() const override { return DType::f32; }
+  Shape target_shape() const override { return {}; }
+  int64_t classes() const override { return source_->classes(); }
+  const std::vector<std::string>& class_names() const override { return source_->class_names(); }
+
+  void read(int64_t index, const Draw& draw, void* input, int64_t* target) const override {
+    Image scratch;
+    const ImageView image = source_->image(index, scratch);
+    transform_(image, index, draw, [&] { return source_->where(index); }, static_cast<float*>(input));
+    *target = source_->label(index);
+  }
+
+  void describe(Hasher& hasher) const override {
+    transform_.describe(hasher);
+    hasher.add_integer(size());
+    for (const std::string& name : class_names()) hasher.add(name);
+    for (int64_t i = 0; i < size(); ++i) {
+      hasher.add_integer(source_->label(i));
+      source_->describe(i, hasher);
+    }
+  }
+
+ private:
+  ImageSourcePtr source_;
+  ImageTransform transform_;
+};
+
+// Holds `fraction` of the images out: which ones, a fixed permutation says; both sides keep their order.
+ImageSourcePtr held_out(const ImageSourcePtr& source, double fraction, bool training) {
+  const int64_t n = source->size(), held = static_cast<int64_t>(static_cast<double>(n) * fraction);
+  check(n == 0 || (held > 0 && held < n), "[data] validation_fraction = {} of {} images leaves {} and {}; both must be more than none",
+        fraction, n, n - held, held);
+  const Permutation order(std::max<int64_t>(n, 1), key_of("data.held_out"), 0);
+  std::vector<int64_t> indices;
+  for (int64_t i = training ? held : 0; i < (training ? n : held); ++i) indices.push_back(order(i));
+  std::sort(indices.begin(), indices.end());
+  return subset(source, std::move(indices));
+}
+
+ImageSourcePtr choose(const DataConfig& config, const ImageParts& parts, Split split) {
+  const ImageParts::Open& own = parts.validation ? parts.validation : parts.test;
+  if (split == Split::test) {
+    const ImageParts::Open& open = parts.test ? parts.test : parts.validation;
+    check(open != nullptr, "[data] '{}' has no test images; split \"validation\" is held out of its training images", config.path);
+    return open();
+  }
+  const bool apart = parts.apart || (config.validation_fraction == 0 && own);
+  if (apart) return split == Split::train ? parts.training() : own();
+  return held_out(parts.training(), config.validation_fraction == 0 ? 0.1 : config.validation_fraction, split == Split::train);
+}
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_image_dataset(const DataConfig& config, const ImageParts& parts, Split split) {
+  check(config.cache_mb >= 0 && config.cache_mb <= int64_t{1} << 40, "[data] cache_mb must not be negative, got {}", config.cache_mb);
+  ImageSourcePtr source = choose(config, parts, split);
+  if (source->size() == 0) fail("[data] '{}' has no images for {}", config.path, name_of(split));
+  return std::make_unique<ImageDataset>(config, parts, kept_in_memory(std::move(source), config.cache_mb << 20));
+}
+
+}  // namespace elinvar

@@ -1,0 +1,87 @@
+#include "data/image_source.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+
+namespace elinvar {
+namespace {
+
+class Subset final : public ImageSource {
+ public:
+  Subset(ImageSourcePtr source, std::vector<int64_t> indices) : source_(std::move(source)), indices_(std::move(indices)) {}
+  int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
+  int64_t label(int64_t i) const override { return source_->label(at(i)); }
+  ImageView image(int64_t i, Image& scratch) const override { return source_->image(at(i), scratch); }
+  std::string where(int64_t i) const override { return source_->where(at(i)); }
+  bool in_memory() const override { return source_->in_memory(); }
+  int64_t classes() const override { return source_->classes(); }
+  const std::vector<std::string>& class_names() const override { return source_->class_names(); }
+  void describe(int64_t i, Hasher& hasher) const override { source_->describe(at(i), hasher); }
+
+ private:
+  int64_t at(int64_t i) const { return indices_[static_cast<size_t>(i)]; }
+  ImageSourcePtr source_;
+  std::vector<int64_t> indices_;
+};
+
+class Kept final : public ImageSource {
+ public:
+  Kept(ImageSourcePtr source, std::vector<Image> images) : source_(std::move(source)), images_(std::move(images)) {}
+  int64_t size() const override { return source_->size(); }
+  int64_t label(int64_t i) const override { return source_->label(i); }
+  ImageView image(int64_t i, Image&) const override { return images_[static_cast<size_t>(i)].view(); }
+  std::string where(int64_t i) const override { return source_->where(i); }
+  bool in_memory() const override { return true; }
+  int64_t classes() const override { return source_->classes(); }
+  const std::vector<std::string>& class_names() const override { return source_->class_names(); }
+  void describe(int64_t i, Hasher& hasher) const override { source_->describe(i, hasher); }
+
+ private:
+  ImageSourcePtr source_;
+  std::vector<Image> images_;
+};
+
+}  // namespace
+
+ImageSourcePtr subset(ImageSourcePtr source, std::vector<int64_t> indices) {
+  return std::make_shared<Subset>(std::move(source), std::move(indices));
+}
+
+ImageSourcePtr kept_in_memory(ImageSourcePtr source, int64_t most_bytes) {
+  if (source->in_memory() || source->size() == 0) return source;
+  Image scratch;
+  if (source->image(0, scratch).bytes() > most_bytes / source->size()) return source;
+
+  std::vector<Image> images(static_cast<size_t>(source->size()));
+  std::atomic<int64_t> bytes{0};
+  std::mutex mutex;
+  int64_t failed = source->size();  // the first image that could not be read, whichever thread met it
+  std::exception_ptr error;
+  cpu_stream().parallel_for(source->size(), 16, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end && bytes <= most_bytes; ++i) {
+      try {
+        Image& own = images[static_cast<size_t>(i)];
+        const ImageView view = source->image(i, own);
+        if (view.pixels != own.pixels.data()) {
+          own = Image(view.height, view.width, view.channels);
+          std::copy_n(view.pixels, own.pixels.size(), own.pixels.data());
+        }
+        bytes += view.bytes();
+      } catch (...) {
+        std::lock_guard lock(mutex);
+        if (i < failed) {
+          failed = i;
+          error = std::current_exception();
+        }
+        return;
+      }
+    }
+  });
+  if (bytes > most_bytes) return source;
+  if (error) std::rethrow_exception(error);
+  return std::make_shared<Kept>(std::move(source), std::move(images));
+}
+
+}  // namespace elinvar

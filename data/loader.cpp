@@ -1,0 +1,192 @@
+#include "data/loader.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "data/permutation.h"
+#include "tensor/check.h"
+
+namespace elinvar {
+
+// A window of upcoming batches, in the order in which they are expected to be asked for. Readers fill it from the
+// front; batch() takes the front, or throws the window away if it was asked for something else.
+struct Loader::Readers {
+  struct Slot {
+    int64_t step;
+    int vrank;
+    enum class State { waiting, working, done } state = State::waiting;
+    Batch batch = {};
+    std::exception_ptr error = {};
+  };
+
+  const Loader& loader;
+  std::mutex mutex;
+  std::condition_variable_any work, done;
+  std::deque<std::shared_ptr<Slot>> window;  // a reader keeps its slot alive when the window drops it
+  int64_t next_step = 0;                     // what enters the window next
+  int next_vrank = 0;
+  int first, count;
+  std::vector<std::jthread> threads;  // last: they end before what they use
+
+  explicit Readers(const Loader& l) : loader(l), first(0), count(l.options_.virtual_ranks) {
+    for (int i = 0; i < l.options_.threads; ++i) threads.emplace_back([this](std::stop_token stop) { run(stop); });
+  }
+
+  static void fill(const Loader& loader, Slot& slot) {
+    try {
+      slot.batch = loader.make(slot.step, slot.vrank);
+    } catch (...) {
+      slot.error = std::current_exception();
+    }
+  }
+
+  std::shared_ptr<Slot> first_waiting() const {
+    for (const auto& slot : window)
+      if (slot->state == Slot::State::waiting) return slot;
+    return nullptr;
+  }
+
+  void run(std::stop_token stop) {
+    CpuStream own(1);  // a reader never takes part in the team of threads that computes
+    StreamScope scope(own);
+    std::unique_lock lock(mutex);
+    std::shared_ptr<Slot> slot;
+    while (work.wait(lock, stop, [&] { return (slot = first_waiting()) != nullptr; })) {
+      slot->state = Slot::State::working;
+      lock.unlock();
+      fill(loader, *slot);
+      lock.lock();
+      slot->state = Slot::State::done;
+      done.notify_all();
+      slot.reset();
+    }
+  }
+
+  void advance_next() {
+    if (++next_vrank >= first + count) {
+      next_vrank = first;
+      ++next_step;
+    }
+  }
+
+  std::shared_ptr<Slot> take(int64_t step, int vrank) {
+    std::unique_lock lock(mutex);
+    std::shared_ptr<Slot> slot;
+    if (!window.empty() && window.front()->step == step && window.front()->vrank == vrank) {
+      slot = std::move(window.front());
+      window.pop_front();
+    } else {
+      window.clear();
+      slot = std::make_shared<Slot>(Slot{step, vrank});
+      next_step = step;
+      next_vrank = vrank;
+      advance_next();
+    }
+    while (window.size() < static_cast<size_t>(loader.options_.prefetch)) {
+      window.push_back(std::make_shared<Slot>(Slot{next_step, next_vrank}));
+      advance_next();
+    }
+    work.notify_all();
+    if (slot->state == Slot::State::waiting) {  // no reader has begun: quicker made than waited for
+      slot->state = Slot::State::working;
+      lock.unlock();
+      fill(loader, *slot);
+    } else {
+      done.wait(lock, [&] { return slot->state == Slot::State::done; });
+    }
+    return slot;
+  }
+
+  void expect(int from, int many) {
+    std::lock_guard lock(mutex);
+    if (from == first && many == count) return;
+    first = from;
+    count = many;
+    window.clear();
+  }
+};
+
+Loader::Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options)
+    : dataset_(std::move(dataset)), options_(options) {
+  check(dataset_ != nullptr && dataset_->size() > 0, "[loader] the dataset has no samples");
+  check(options_.global_batch >= 1, "[loader] batch_size must be at least 1, got {}", options_.global_batch);
+  check(options_.virtual_ranks >= 1 && options_.virtual_ranks <= options_.global_batch,
+        "[loader] virtual_ranks must be from 1 to batch_size = {}, got {}", options_.global_batch, options_.virtual_ranks);
+  check(options_.threads >= 0 && options_.threads <= 256, "[loader] reader threads must be from 0 to 256, got {}",
+        options_.threads);
+  check(options_.prefetch >= 0 && options_.prefetch <= 4096, "[loader] prefetch must be from 0 to 4096 batches, got {}",
+        options_.prefetch);
+  if (options_.threads > 0 && options_.prefetch > 0) readers_ = std::make_unique<Readers>(*this);
+}
+
+Loader::~Loader() = default;
+
+int64_t Loader::steps_per_epoch() const {
+  return (dataset_->size() + options_.global_batch - 1) / options_.global_batch;
+}
+
+int64_t Loader::samples(int64_t step) const {
+  check(step >= 0, "[loader] step must not be negative, got {}", step);
+  const int64_t begin = step % steps_per_epoch() * options_.global_batch;
+  return std::min(options_.global_batch, dataset_->size() - begin);
+}
+
+Loader::Slice Loader::slice(int64_t step, int vrank) const {
+  check(vrank >= 0 && vrank < options_.virtual_ranks, "[loader] virtual rank {} is none of the {}", vrank,
+        options_.virtual_ranks);
+  const int64_t m = samples(step), start = step % steps_per_epoch() * options_.global_batch;
+  return {step / steps_per_epoch(), start + m * vrank / options_.virtual_ranks,
+          start + m * (vrank + 1) / options_.virtual_ranks};
+}
+
+int64_t Loader::samples(int64_t step, int vrank) const {
+  const Slice s = slice(step, vrank);
+  return s.end - s.begin;
+}
+
+int64_t Loader::index(int64_t epoch, int64_t position) const {
+  check(position >= 0 && position < dataset_->size(), "[loader] position {} is outside the epoch of {} samples", position,
+        dataset_->size());
+  if (!options_.shuffle) return position;
+  return Permutation(dataset_->size(), options_.seed, static_cast<uint64_t>(epoch))(position);
+}
+
+Batch Loader::make(int64_t step, int vrank) const {
+  const Slice s = slice(step, vrank);
+  const int64_t n = s.end - s.begin;
+  const auto batched = [&](Shape shape) {
+    shape.insert(0, n);
+    return shape;
+  };
+  const Shape input_shape = dataset_->input_shape(), target_shape = dataset_->target_shape();
+  Batch batch{Tensor::empty(batched(input_shape), dataset_->input_dtype()), Tensor::empty(batched(target_shape), DType::i64), n};
+  const int64_t input_bytes = input_shape.numel() * size_of(dataset_->input_dtype()), targets = target_shape.numel();
+  auto* input = static_cast<char*>(batch.input.raw());
+  auto* target = batch.target.data<int64_t>();
+  const Draw draw{options_.seed, s.epoch, options_.augment};
+  for (int64_t i = 0; i < n; ++i)
+    dataset_->read(index(s.epoch, s.begin + i), draw, input + i * input_bytes, target + i * targets);
+  return batch;
+}
+
+Batch Loader::batch(int64_t step, int vrank) {
+  slice(step, vrank);  // refuses arguments out of range before anything is prepared
+  if (!readers_) return make(step, vrank);
+  const auto slot = readers_->take(step, vrank);
+  if (slot->error) std::rethrow_exception(slot->error);
+  return std::move(slot->batch);
+}
+
+void Loader::expect(int first, int count) {
+  check(first >= 0 && count >= 1 && first + count <= options_.virtual_ranks,
+        "[loader] [{}, {}) is no interval of the {} virtual ranks", first, first + count, options_.virtual_ranks);
+  if (readers_) readers_->expect(first, count);
+}
+
+}  // namespace elinvar

@@ -1,0 +1,71 @@
+#pragma once
+// Batches as a pure function of (dataset, options, step, virtual rank). There is no cursor to save: a run resumes at
+// step n by asking for step n.
+//
+// An epoch deals every sample exactly once, in the order of Permutation(seed, epoch), or ascending without shuffling.
+// Step s is batch s % steps_per_epoch() of epoch s / steps_per_epoch(). A batch has m = global_batch samples (the last
+// of an epoch what is left), of which virtual rank v of V owns those at positions [m*v/V, m*(v+1)/V): equal shares if
+// V divides m, else shares that differ by one. In a short batch a share can be empty: samples == 0.
+//
+// Reader threads prepare the batches that are likely to be asked for next. They decide when a batch is made, never what
+// is in it.
+#include <cstdint>
+#include <memory>
+
+#include "data/dataset.h"
+
+namespace elinvar {
+
+struct Batch {
+  Tensor input;         // (N, H, W, C) float32, or (N, T) int32
+  Tensor target;        // (N) int64, or (N, T) int64
+  int64_t samples = 0;  // N
+};
+
+struct LoaderOptions {
+  uint64_t seed = 0;
+  int64_t global_batch = 1;
+  int virtual_ranks = 1;
+  bool shuffle = true;
+  bool augment = true;  // false for evaluation
+  int threads = 1;      // reader threads; 0: every batch is made when it is asked for
+  int prefetch = 4;     // batches (of one virtual rank) that are made ahead; 0: none
+};
+
+class Loader {
+ public:
+  Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options);
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  const Dataset& dataset() const { return *dataset_; }
+  int64_t steps_per_epoch() const;
+  // Samples in the global batch of a step, and those of one virtual rank.
+  int64_t samples(int64_t step) const;
+  int64_t samples(int64_t step, int vrank) const;
+
+  // The index of the sample at a position of an epoch.
+  int64_t index(int64_t epoch, int64_t position) const;
+
+  // What a reader failed with is thrown here, by the batch that it belongs to. Called from one thread at a time.
+  Batch batch(int64_t step, int vrank);
+
+  // Which virtual ranks this process will ask for, in ascending order within each step: what is prepared ahead.
+  // All of them until it is called.
+  void expect(int first, int count);
+
+ private:
+  struct Slice {
+    int64_t epoch, begin, end;  // positions within the epoch
+  };
+  Slice slice(int64_t step, int vrank) const;
+  Batch make(int64_t step, int vrank) const;
+
+  std::shared_ptr<const Dataset> dataset_;
+  LoaderOptions options_;
+  struct Readers;
+  std::unique_ptr<Readers> readers_;
+};
+
+}  // namespace elinvar

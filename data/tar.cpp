@@ -1,0 +1,189 @@
+#include "data/tar.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <optional>
+
+#include "tensor/check.h"
+
+namespace elinvar {
+namespace {
+
+constexpr int64_t kBlock = 512;
+constexpr int64_t kLongestName = 1 << 16;  // bytes of a long name or of a pax header: more is damage
+
+struct Header {
+  char name[100], mode[8], uid[8], gid[8], size[12], mtime[12], checksum[8], type, link[100], magic[6], version[2], user[32],
+      group[32], major[8], minor[8], prefix[155], padding[12];
+};
+static_assert(sizeof(Header) == kBlock);
+
+template <size_t N>
+std::string_view text_of(const char (&field)[N]) {
+  return {field, strnlen(field, N)};
+}
+
+// Octal digits between blanks, or GNU's base 256 where the first bit is set.
+template <size_t N>
+std::optional<int64_t> number_of(const char (&field)[N]) {
+  if (static_cast<unsigned char>(field[0]) & 0x80) {
+    uint64_t value = static_cast<unsigned char>(field[0]) & 0x7F;
+    for (size_t i = 1; i < N; ++i) {
+      if (value >> 54) return std::nullopt;
+      value = value << 8 | static_cast<unsigned char>(field[i]);
+    }
+    return static_cast<int64_t>(value);
+  }
+  int64_t value = 0;
+  for (char c : text_of(field)) {
+    if (c == ' ') continue;
+    if (c < '0' || c > '7' || value >> 58) return std::nullopt;
+    value = value * 8 + (c - '0');
+  }
+  return value;
+}
+
+bool checksum_agrees(const Header& header) {
+  const auto* bytes = reinterpret_cast<const unsigned char*>(&header);
+  int64_t sum = 8 * ' ';  // the field itself counts as blanks
+  for (size_t i = 0; i < sizeof(Header); ++i)
+    if (i < offsetof(Header, checksum) || i >= offsetof(Header, type)) sum += bytes[i];
+  return number_of(header.checksum) == sum;
+}
+
+bool all_zero(const Header& header) {
+  const auto* bytes = reinterpret_cast<const char*>(&header);
+  return std::all_of(bytes, bytes + sizeof(Header), [](char c) { return c == 0; });
+}
+
+class Tar final : public FileSet {
+ public:
+  Tar(const std::string& path, const std::vector<std::string>& exclude) : FileSet(path), file_(path) {
+    index(exclude);
+    sort_and_keep_last();
+  }
+
+  std::string read(size_t i) const override {
+    std::string bytes(static_cast<size_t>(entries_[i].size), '\0');
+    file_.read(bytes.data(), offsets_[i], entries_[i].size);
+    return bytes;
+  }
+
+ private:
+  void index(const std::vector<std::string>& exclude) {
+    std::string long_name;
+    int64_t long_size = -1;  // of the next member; -1: its header says
+    for (int64_t at = 0;;) {
+      if (at + kBlock > file_.size())
+        fail("[tar] '{}' ends at byte {} without the mark of its end: it is truncated, or no tar archive", path_, file_.size());
+      Header header;
+      file_.read(&header, at, kBlock);
+      if (all_zero(header)) return;
+      if (!checksum_agrees(header)) refuse(header, at);
+      const std::optional<int64_t> stated = long_size >= 0 ? long_size : number_of(header.size);
+      at += kBlock;
+      if (!stated || *stated > file_.size() - at)
+        fail("[tar] '{}': member '{}' at byte {} does not fit the file's {} bytes: it is truncated or damaged", path_,
+             text_of(header.name), at - kBlock, file_.size());
+      const int64_t size = *stated;
+      switch (header.type) {
+        case 'L': long_name = meta(at, size).c_str(); break;  // ends at its zero byte
+        case 'x': read_pax(meta(at, size), long_name, long_size); break;
+        case 'K': case 'g': break;
+        case 'S': fail("[tar] '{}': member '{}' is sparse, which is not understood; pack it without --sparse", path_,
+                       text_of(header.name));
+        default:
+          if (header.type == '0' || header.type == '\0' || header.type == '7')
+            add(long_name.empty() ? name_of(header) : long_name, at, size, exclude);
+          long_name.clear();
+          long_size = -1;
+      }
+      at += (size + kBlock - 1) / kBlock * kBlock;
+    }
+  }
+
+  [[noreturn]] void refuse(const Header& header, int64_t at) const {
+    if (at > 0) fail("[tar] '{}' is damaged: wrong checksum in the header at byte {}", path_, at);
+    if (std::memcmp(&header, "\x1f\x8b", 2) == 0)
+      fail("[tar] '{}' is compressed; unpack it first (gunzip, or tar xf), members are read in place", path_);
+    fail("[tar] '{}' is neither a folder nor a tar archive", path_);
+  }
+
+  std::string meta(int64_t at, int64_t size) const {
+    if (size > kLongestName) fail("[tar] '{}' is damaged: a name of {} bytes at byte {}", path_, size, at);
+    std::string bytes(static_cast<size_t>(size), '\0');
+    file_.read(bytes.data(), at, size);
+    return bytes;
+  }
+
+  // Records "<length> <key>=<value>\n".
+  void read_pax(std::string_view records, std::string& name, int64_t& size) const {
+    while (!records.empty() && records.front() != '\0') {
+      size_t length = 0;
+      const auto [end, error] = std::from_chars(records.data(), records.data() + records.size(), length);
+      const auto digits = static_cast<size_t>(end - records.data());
+      if (error != std::errc() || length < digits + 3 || length > records.size() || *end != ' ')
+        fail("[tar] '{}' is damaged: malformed pax header", path_);
+      const std::string_view record = records.substr(digits + 1, length - digits - 2);
+      const size_t equals = record.find('=');
+      const std::string_view key = record.substr(0, equals);
+      const std::string_view value = equals == record.npos ? "" : record.substr(equals + 1);
+      if (key == "path") name = value;
+      if (key == "size") {
+        int64_t n = -1;
+        std::from_chars(value.data(), value.data() + value.size(), n);
+        if (n < 0) fail("[tar] '{}' is damaged: malformed size in a pax header", path_);
+        size = n;
+      }
+      records.remove_prefix(length);
+    }
+  }
+
+  static std::string name_of(const Header& header) {
+    // Only in ustar proper is the field a prefix; GNU keeps times there.
+    if (std::memcmp(header.magic, "ustar\0", 6) == 0 && header.prefix[0])
+      return fmt::format("{}/{}", text_of(header.prefix), text_of(header.name));
+    return std::string(text_of(header.name));
+  }
+
+  void add(std::string name, int64_t at, int64_t size, const std::vector<std::string>& exclude) {
+    while (name.starts_with("./")) name.erase(0, 2);
+    for (size_t end = name.find('/'); ; end = name.find('/', end + 1)) {  // its folders, then itself
+      const std::string part = name.substr(0, end);
+      if (part.substr(part.rfind('/') + 1).starts_with('.') || matches_any(part, exclude)) return;
+      if (end == name.npos) break;
+    }
+    entries_.push_back({std::move(name), size});
+    offsets_.push_back(at);
+  }
+
+  void sort_and_keep_last() {
+    std::vector<size_t> order(entries_.size());
+    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return entries_[a].path < entries_[b].path; });
+    std::vector<Entry> entries;
+    std::vector<int64_t> offsets;
+    for (size_t i : order) {
+      if (!entries.empty() && entries.back().path == entries_[i].path) {
+        entries.pop_back();
+        offsets.pop_back();
+      }
+      entries.push_back(entries_[i]);
+      offsets.push_back(offsets_[i]);
+    }
+    entries_ = std::move(entries);
+    offsets_ = std::move(offsets);
+  }
+
+  ReadableFile file_;
+  std::vector<int64_t> offsets_;  // of the contents, beside entries_
+};
+
+}  // namespace
+
+std::unique_ptr<FileSet> open_tar(const std::string& path, const std::vector<std::string>& exclude) {
+  return std::make_unique<Tar>(path, exclude);
+}
+
+}  // namespace elinvar

@@ -1,0 +1,50 @@
+#pragma once
+// From a decoded image to what a network sees: scaled, cropped, perhaps mirrored, normalised. Everything up to the last
+// step is done in bytes and integers; every random choice is a function of (seed, epoch, sample).
+//
+//   evaluation  scale the shorter side to `resize`, take the central square of image_size
+//   training    the same, with the square anywhere in the image padded by crop_padding black pixels; or, with
+//               random_resized_crop, a part of area share uniform in [crop_area_min, 1) and aspect (either way) uniform
+//               in [1, 4/3), scaled to image_size (ten tries, then the central square); then flip with probability 1/2
+//   both        (p / 255 - mean) / std, three float32 operations
+// With image_size = 0 the output is as large as the stored images, which must then be equal, and are not scaled.
+//
+// Random words are philox(seed ^ key_of("data.transform"), epoch, index low, index high, block): block 0 holds the
+// square's y and x and the flip; block 1 + k the k-th try's area, aspect (bit 0: which way), y and x. A number below n
+// is (word * n) >> 32. Areas and sides are computed in binary64 with + * / sqrt, and rounded to the nearest pixel.
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+#include "data/image.h"
+#include "data/resize.h"
+
+namespace elinvar {
+
+class ImageTransform {
+ public:
+  // `stored` is the first image: it sets the channels, and the size where image_size is 0. Empty mean and std of the
+  // configuration are replaced by those given. Throws UsageError for settings without sense.
+  ImageTransform(const DataConfig& config, const ImageView& stored, std::vector<double> usual_mean, std::vector<double> usual_std);
+
+  Shape output_shape() const { return {size_h_, size_w_, channels_}; }
+
+  // Writes (H, W, C) float32. `where` is asked for the image's name if it does not fit (Failure).
+  void operator()(const ImageView& image, int64_t index, const Draw& draw, const std::function<std::string()>& where,
+                  float* output) const;
+
+  void describe(Hasher& hasher) const;
+
+ private:
+  Image scaled_random_part(const ImageView& image, int64_t index, const Draw& draw) const;
+  void write(const ImageView& image, int64_t top, int64_t left, bool mirrored, float* output) const;
+
+  bool as_stored_, random_part_, flip_;
+  int64_t size_h_, size_w_, channels_, shorter_, padding_;
+  double area_min_;
+  std::vector<float> value_;  // (channels, 256): the normalised value of each byte
+};
+
+}  // namespace elinvar
