@@ -10,6 +10,7 @@
 // changes them.
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,16 +41,25 @@ struct Parameters {
   void load(const StateDict& state);  // copies; names, shapes and dtypes must match exactly
 };
 
-// How initial values are drawn: fills `values` from a Philox stream of its own.
+// Sets which parameters weight decay spares (and clears it on all others). An entry is
+//   "vectors"   every parameter with fewer than two dimensions: biases and the gains of norms
+//   a pattern   full names, '*' for any run of characters: "wpe.weight", "*.bias", "h.*.ln_*"
+// An entry that matches nothing is a UsageError.
+void exempt_from_decay(Parameters& parameters, std::span<const std::string> entries);
+
+// How initial values are drawn: fills `values`, contiguous float32, from the Philox stream of `key`
+// (nn/initializers.h).
 using Initializer = std::function<void(Tensor& values, uint64_t key)>;
 
 class Scope {
  public:
-  Scope(Parameters& parameters, uint64_t seed, std::string prefix = "") : parameters_(&parameters), seed_(seed), prefix_(std::move(prefix)) {}
+  Scope(Parameters& parameters, uint64_t seed, std::string prefix = "")
+      : parameters_(&parameters), seed_(seed), prefix_(std::move(prefix)) {}
   Scope operator/(const std::string& name) const { return {*parameters_, seed_, prefix_ + name + "."}; }
   Scope operator/(int64_t index) const { return *this / std::to_string(index); }
 
-  Var parameter(const std::string& name, const Shape& shape, const Initializer& init, bool decay = true) const;
+  // A name that was created before is a UsageError: two layers would share it by mistake.
+  Var parameter(const std::string& name, const Shape& shape, const Initializer& init) const;
   std::shared_ptr<Buffer> buffer(const std::string& name, const Shape& shape, double value) const;
 
  private:

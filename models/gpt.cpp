@@ -1,0 +1,110 @@
+#include "models/gpt.h"
+
+#include <cmath>
+
+#include "autograd/pointwise.h"
+#include "models/kinds.h"
+#include "nn/attention.h"
+#include "nn/dropout.h"
+#include "nn/embedding.h"
+#include "nn/linear.h"
+#include "nn/norm.h"
+
+namespace elinvar {
+
+namespace {
+
+constexpr double kDeviation = 0.02;
+
+Linear projection(const Scope& scope, int64_t in, int64_t out, bool bias, double deviation) {
+  return {scope, in, out, {.bias = bias, .weight = init::normal(deviation), .bias_values = init::constant(0.0)}};
+}
+
+struct Block {
+  LayerNorm ln_1, ln_2;
+  Linear c_attn, attn_proj, c_fc, mlp_proj;
+  int64_t heads;
+  Dropout dropout;
+
+  Block(const Scope& s, const GptOptions& o) : heads(o.heads), dropout{o.dropout} {
+    const double last = kDeviation / std::sqrt(2.0 * static_cast<double>(o.layers));
+    ln_1 = LayerNorm(s / "ln_1", o.channels, 1e-5, o.bias);
+    c_attn = projection(s / "attn" / "c_attn", o.channels, 3 * o.channels, o.bias, kDeviation);
+    attn_proj = projection(s / "attn" / "c_proj", o.channels, o.channels, o.bias, last);
+    ln_2 = LayerNorm(s / "ln_2", o.channels, 1e-5, o.bias);
+    c_fc = projection(s / "mlp" / "c_fc", o.channels, 4 * o.channels, o.bias, kDeviation);
+    mlp_proj = projection(s / "mlp" / "c_proj", 4 * o.channels, o.channels, o.bias, last);
+  }
+
+  Var operator()(const Var& x, Context& context) const {
+    const Var y = x + dropout(attn_proj(self_attention(c_attn(ln_1(x)), heads)), context);
+    return y + dropout(mlp_proj(gelu_tanh(c_fc(ln_2(y)))), context);
+  }
+};
+
+class Gpt : public Network {
+ public:
+  Gpt(const GptOptions& o, const InputInfo& input, uint64_t seed) : dropout_{o.dropout} {
+    check(o.channels % o.heads == 0, "[gpt] channels = {} must be a multiple of heads = {}", o.channels, o.heads);
+    const Scope scope(parameters, seed);
+    const int64_t context = o.context ? o.context : input.sample[0];
+    wte_ = Embedding(scope / "wte", input.classes, o.channels, init::normal(kDeviation));
+    wpe_ = Embedding(scope / "wpe", context, o.channels, init::normal(kDeviation));
+    for (int64_t i = 0; i < o.layers; ++i) blocks_.emplace_back(scope / "h" / i, o);
+    ln_f_ = LayerNorm(scope / "ln_f", o.channels, 1e-5, o.bias);
+    head_ = o.tied_head ? wte_.weight
+                        : projection(scope / "lm_head", o.channels, input.classes, false, kDeviation).weight;
+  }
+
+  Var forward(const Tensor& input, Context& context) const override {
+    const int64_t T = input.dim(1);
+    check(T <= wpe_.weight.dim(0), "[gpt] a sequence of {} tokens exceeds the context of {}", T, wpe_.weight.dim(0));
+    Var x = dropout_(wte_(input) + slice(wpe_.weight, 0, 0, T), context);
+    for (const Block& block : blocks_) x = block(x, context);
+    return linear(ln_f_(x), head_);
+  }
+
+ private:
+  Embedding wte_, wpe_;
+  Dropout dropout_;
+  std::vector<Block> blocks_;
+  LayerNorm ln_f_;
+  Var head_;
+};
+
+}  // namespace
+
+std::unique_ptr<Network> gpt(const GptOptions& options, const InputInfo& input, uint64_t seed) {
+  return std::make_unique<Gpt>(options, input, seed);
+}
+
+std::vector<ModelKind> gpt_kinds() {
+  std::vector<ModelKind> kinds;
+  // Sizes are settings too, so that one may start from a known network and change it.
+  const auto add = [&](const std::string& name, int64_t layers, int64_t heads, int64_t channels, int64_t context) {
+    kinds.push_back({name, [=](Settings& s, const InputInfo& input, uint64_t seed) {
+                       require_tokens(s, input);
+                       const int64_t length = input.sample[0];
+                       const GptOptions options{.layers = s.integer("layers", layers),
+                                                .heads = s.integer("heads", heads),
+                                                .channels = s.integer("channels", channels),
+                                                .context = s.integer("context", context ? context : length),
+                                                .dropout = s.real("dropout", 0.0, 0.0, 0.99),
+                                                .tied_head = s.boolean("tied_head", true),
+                                                .bias = s.boolean("bias", true)};
+                       s.require(options.channels % options.heads == 0, "heads",
+                                 "'channels' = {} must be a multiple of 'heads' = {}", options.channels, options.heads);
+                       s.require(options.context >= length, "context", "'context' = {} is shorter than the data's {} tokens",
+                                 options.context, length);
+                       return gpt(options, input, seed);
+                     }});
+  };
+  add("gpt", 4, 4, 128, 0);
+  add("gpt2", 12, 12, 768, 1024);
+  add("gpt2-medium", 24, 16, 1024, 1024);
+  add("gpt2-large", 36, 20, 1280, 1024);
+  add("gpt2-xl", 48, 25, 1600, 1024);
+  return kinds;
+}
+
+}  // namespace elinvar

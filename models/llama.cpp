@@ -1,0 +1,113 @@
+#include "models/llama.h"
+
+#include <cmath>
+
+#include "autograd/pointwise.h"
+#include "models/kinds.h"
+#include "nn/attention.h"
+#include "nn/dropout.h"
+#include "nn/embedding.h"
+#include "nn/linear.h"
+#include "nn/norm.h"
+
+namespace elinvar {
+
+namespace {
+
+constexpr double kDeviation = 0.02;
+
+Linear projection(const Scope& scope, int64_t in, int64_t out, double deviation = kDeviation) {
+  return {scope, in, out, {.bias = false, .weight = init::normal(deviation)}};
+}
+
+struct Block {
+  RmsNorm input_norm, post_norm;
+  Linear q, k, v, o, gate, up, down;
+  int64_t heads, kv_heads;
+  double rope_base;
+  Dropout dropout;
+
+  Block(const Scope& s, const LlamaOptions& l)
+      : heads(l.heads), kv_heads(l.kv_heads), rope_base(l.rope_base), dropout{l.dropout} {
+    const int64_t c = l.channels, kv = c / l.heads * l.kv_heads;
+    const double last = kDeviation / std::sqrt(2.0 * static_cast<double>(l.layers));
+    const Scope attn = s / "self_attn", mlp = s / "mlp";
+    input_norm = RmsNorm(s / "input_layernorm", c, l.norm_eps);
+    q = projection(attn / "q_proj", c, c);
+    k = projection(attn / "k_proj", c, kv);
+    v = projection(attn / "v_proj", c, kv);
+    o = projection(attn / "o_proj", c, c, last);
+    post_norm = RmsNorm(s / "post_attention_layernorm", c, l.norm_eps);
+    gate = projection(mlp / "gate_proj", c, l.hidden);
+    up = projection(mlp / "up_proj", c, l.hidden);
+    down = projection(mlp / "down_proj", l.hidden, c, last);
+  }
+
+  Var attend(const Var& x) const {
+    const Var queries = rotary(split_heads(q(x), heads), rope_base), keys = rotary(split_heads(k(x), kv_heads), rope_base);
+    return o(reshape(attention(queries, keys, split_heads(v(x), kv_heads)), x.shape()));
+  }
+
+  Var operator()(const Var& x, Context& context) const {
+    const Var y = x + dropout(attend(input_norm(x)), context);
+    const Var z = post_norm(y);
+    return y + dropout(down(silu(gate(z)) * up(z)), context);
+  }
+};
+
+class Llama : public Network {
+ public:
+  Llama(const LlamaOptions& given, const InputInfo& input, uint64_t seed) {
+    LlamaOptions o = given;
+    if (!o.kv_heads) o.kv_heads = o.heads;
+    if (!o.hidden) o.hidden = (8 * o.channels / 3 + 63) / 64 * 64;
+    check(o.channels % (2 * o.heads) == 0, "[llama] channels = {} must be a multiple of 2 * heads = {}", o.channels,
+          2 * o.heads);
+    check(o.heads % o.kv_heads == 0, "[llama] heads = {} must be a multiple of kv_heads = {}", o.heads, o.kv_heads);
+    const Scope scope(parameters, seed), model = scope / "model";
+    embed_ = Embedding(model / "embed_tokens", input.classes, o.channels, init::normal(kDeviation));
+    for (int64_t i = 0; i < o.layers; ++i) blocks_.emplace_back(model / "layers" / i, o);
+    norm_ = RmsNorm(model / "norm", o.channels, o.norm_eps);
+    head_ = o.tied_head ? embed_.weight : projection(scope / "lm_head", o.channels, input.classes).weight;
+  }
+
+  Var forward(const Tensor& input, Context& context) const override {
+    Var x = embed_(input);
+    for (const Block& block : blocks_) x = block(x, context);
+    return linear(norm_(x), head_);
+  }
+
+ private:
+  Embedding embed_;
+  std::vector<Block> blocks_;
+  RmsNorm norm_;
+  Var head_;
+};
+
+}  // namespace
+
+std::unique_ptr<Network> llama(const LlamaOptions& options, const InputInfo& input, uint64_t seed) {
+  return std::make_unique<Llama>(options, input, seed);
+}
+
+std::vector<ModelKind> llama_kinds() {
+  return {{"llama", [](Settings& s, const InputInfo& input, uint64_t seed) {
+             require_tokens(s, input);
+             LlamaOptions o{.layers = s.integer("layers", 4),
+                            .heads = s.integer("heads", 4),
+                            .channels = s.integer("channels", 128)};
+             o.kv_heads = s.integer("kv_heads", o.heads);
+             o.hidden = s.integer("hidden", (8 * o.channels / 3 + 63) / 64 * 64);
+             o.rope_base = s.real("rope_base", 10000.0, 1.0, 1e12);
+             o.norm_eps = s.real("norm_eps", 1e-5, 0.0, 1.0);
+             o.dropout = s.real("dropout", 0.0, 0.0, 0.99);
+             o.tied_head = s.boolean("tied_head", false);
+             s.require(o.channels % (2 * o.heads) == 0, "heads", "'channels' = {} must be a multiple of twice 'heads' = {}",
+                       o.channels, o.heads);
+             s.require(o.heads % o.kv_heads == 0, "kv_heads", "'heads' = {} must be a multiple of 'kv_heads' = {}", o.heads,
+                       o.kv_heads);
+             return llama(o, input, seed);
+           }}};
+}
+
+}  // namespace elinvar

@@ -1,0 +1,55 @@
+#include "models/mlp.h"
+
+#include "autograd/shape.h"
+#include "models/activation.h"
+#include "models/kinds.h"
+#include "nn/dropout.h"
+#include "nn/linear.h"
+
+namespace elinvar {
+
+namespace {
+
+class Mlp : public Network {
+ public:
+  Mlp(const MlpOptions& options, const InputInfo& input, uint64_t seed)
+      : activation_(activation(options.activation)), dropout_{options.dropout} {
+    const Scope scope(parameters, seed, "layers.");
+    int64_t in = input.sample.numel();
+    std::vector<int64_t> widths = options.hidden;
+    widths.push_back(input.classes);
+    for (const int64_t out : widths) {
+      layers_.emplace_back(scope / static_cast<int64_t>(layers_.size()), in, out);
+      in = out;
+    }
+  }
+
+  Var forward(const Tensor& input, Context& context) const override {
+    Var x = reshape(Var(input), {input.dim(0), -1});
+    for (size_t i = 0; i + 1 < layers_.size(); ++i) x = dropout_(activation_(layers_[i](x)), context);
+    return layers_.back()(x);
+  }
+
+ private:
+  std::vector<Linear> layers_;
+  Activation activation_;
+  Dropout dropout_;
+};
+
+}  // namespace
+
+std::unique_ptr<Network> mlp(const MlpOptions& options, const InputInfo& input, uint64_t seed) {
+  return std::make_unique<Mlp>(options, input, seed);
+}
+
+std::vector<ModelKind> mlp_kinds() {
+  return {{"mlp", [](Settings& s, const InputInfo& input, uint64_t seed) {
+             s.require(input.dtype != DType::i32, "kind", "'mlp' takes images or features, not tokens");
+             return mlp({.hidden = s.integers("hidden", {256}),
+                         .activation = s.choice("activation", "relu", activation_names()),
+                         .dropout = s.real("dropout", 0.0, 0.0, 0.99)},
+                        input, seed);
+           }}};
+}
+
+}  // namespace elinvar

@@ -1,0 +1,151 @@
+#include "models/resnet.h"
+
+#include <optional>
+
+#include "autograd/pointwise.h"
+#include "autograd/reduce.h"
+#include "autograd/shape.h"
+#include "models/kinds.h"
+#include "nn/conv.h"
+#include "nn/linear.h"
+#include "nn/norm.h"
+
+namespace elinvar {
+
+namespace {
+
+Conv2d conv(const Scope& scope, int64_t in, int64_t out, int64_t kernel, int64_t stride) {
+  const int64_t padding = kernel / 2;
+  return {scope, in, out, {kernel, kernel}, {.stride = {stride, stride}, .padding = {padding, padding}},
+          {.bias = false, .weight = init::kaiming_normal()}};
+}
+
+struct Block {
+  std::vector<Conv2d> convs;
+  std::vector<BatchNorm2d> norms;
+  std::optional<Conv2d> projection;
+  std::optional<BatchNorm2d> projection_norm;
+  int64_t stride = 1, pad_channels = 0;
+
+  Block(const Scope& scope, const ResNetOptions& options, int64_t in, int64_t width, int64_t first_stride)
+      : stride(first_stride) {
+    const int64_t out = options.bottleneck ? 4 * width : width;
+    const auto add = [&](int64_t from, int64_t to, int64_t kernel, int64_t step, bool last) {
+      const std::string index = std::to_string(convs.size() + 1);
+      convs.push_back(conv(scope / ("conv" + index), from, to, kernel, step));
+      norms.emplace_back(scope / ("bn" + index), to, last && options.zero_init_residual ? 0.0 : 1.0);
+    };
+    if (options.bottleneck) {
+      add(in, width, 1, 1, false);
+      add(width, width, 3, stride, false);
+      add(width, out, 1, 1, true);
+    } else {
+      add(in, width, 3, stride, false);
+      add(width, out, 3, 1, true);
+    }
+    if (stride == 1 && in == out) return;
+    if (options.shortcut == ResNetOptions::Shortcut::pad) {
+      pad_channels = out - in;
+    } else {
+      projection = conv(scope / "downsample" / 0, in, out, 1, stride);
+      projection_norm.emplace(scope / "downsample" / 1, out);
+    }
+  }
+
+  Var shortcut(const Var& x, Context& context) const {
+    if (projection) return (*projection_norm)((*projection)(x), context);
+    Var y = x;
+    for (int d = 1; stride > 1 && d <= 2; ++d) y = slice(y, d, 0, y.dim(d), stride);
+    const int64_t before = pad_channels / 2;
+    return pad_channels ? pad(y, {0, 0, 0, before}, {0, 0, 0, pad_channels - before}) : y;
+  }
+
+  Var operator()(const Var& x, Context& context) const {
+    Var y = x;
+    for (size_t i = 0; i + 1 < convs.size(); ++i) y = relu(norms[i](convs[i](y), context));
+    y = norms.back()(convs.back()(y), context);
+    return relu(y + shortcut(x, context));
+  }
+};
+
+class ResNet : public Network {
+ public:
+  ResNet(const ResNetOptions& options, const InputInfo& input, uint64_t seed)
+      : pool_(options.stem == ResNetOptions::Stem::imagenet) {
+    const Scope scope(parameters, seed);
+    stem_ = conv(scope / "conv1", input.sample[2], options.widths[0], pool_ ? 7 : 3, pool_ ? 2 : 1);
+    stem_norm_ = BatchNorm2d(scope / "bn1", options.widths[0]);
+    int64_t channels = options.widths[0];
+    for (size_t stage = 0; stage < options.blocks.size(); ++stage) {
+      const Scope layer = scope / ("layer" + std::to_string(stage + 1));
+      for (int64_t b = 0; b < options.blocks[stage]; ++b) {
+        blocks_.emplace_back(layer / b, options, channels, options.widths[stage], stage > 0 && b == 0 ? 2 : 1);
+        channels = options.widths[stage] * (options.bottleneck ? 4 : 1);
+      }
+    }
+    head_ = Linear(scope / "fc", channels, input.classes);
+  }
+
+  Var forward(const Tensor& input, Context& context) const override {
+    Var x = relu(stem_norm_(stem_(Var(input)), context));
+    if (pool_) x = max_pool2d(x, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}});
+    for (const Block& block : blocks_) x = block(x, context);
+    return head_(reshape(adaptive_avg_pool2d(x, {1, 1}), {x.dim(0), x.dim(3)}));
+  }
+
+ private:
+  bool pool_;
+  Conv2d stem_;
+  BatchNorm2d stem_norm_;
+  std::vector<Block> blocks_;
+  Linear head_;
+};
+
+// The settings that all kinds share; the rest of `options` is the kind's own.
+std::unique_ptr<Network> configured(ResNetOptions options, Settings& s, const InputInfo& input, uint64_t seed) {
+  require_images(s, input);
+  s.require(options.blocks.size() == options.widths.size() && !options.blocks.empty(), "blocks",
+            "'blocks' and 'widths' must be of one length, a number for each stage");
+  const bool small = std::min(input.sample[0], input.sample[1]) < 64;
+  const bool cifar = small || options.stem == ResNetOptions::Stem::cifar;
+  options.stem = s.choice("stem", cifar ? "cifar" : "imagenet", {"imagenet", "cifar"}) == "cifar"
+                     ? ResNetOptions::Stem::cifar : ResNetOptions::Stem::imagenet;
+  options.shortcut = s.choice("shortcut", "projection", {"projection", "pad"}) == "pad"
+                         ? ResNetOptions::Shortcut::pad : ResNetOptions::Shortcut::projection;
+  options.zero_init_residual = s.boolean("zero_init_residual", false);
+  return resnet(options, input, seed);
+}
+
+}  // namespace
+
+std::unique_ptr<Network> resnet(const ResNetOptions& options, const InputInfo& input, uint64_t seed) {
+  return std::make_unique<ResNet>(options, input, seed);
+}
+
+std::vector<ModelKind> resnet_kinds() {
+  std::vector<ModelKind> kinds;
+  const auto add = [&](const std::string& name, const ResNetOptions& options) {
+    kinds.push_back({name, [options](Settings& s, const InputInfo& input, uint64_t seed) {
+                       return configured(options, s, input, seed);
+                     }});
+  };
+  add("resnet18", {.blocks = {2, 2, 2, 2}});
+  add("resnet34", {.blocks = {3, 4, 6, 3}});
+  add("resnet50", {.blocks = {3, 4, 6, 3}, .bottleneck = true});
+  add("resnet101", {.blocks = {3, 4, 23, 3}, .bottleneck = true});
+  add("resnet152", {.blocks = {3, 8, 36, 3}, .bottleneck = true});
+  for (const int64_t depth : {20, 32, 44, 56, 110}) {
+    const int64_t n = (depth - 2) / 6;
+    add("resnet" + std::to_string(depth),
+        {.blocks = {n, n, n}, .widths = {16, 32, 64}, .stem = ResNetOptions::Stem::cifar});
+  }
+  kinds.push_back({"resnet", [](Settings& s, const InputInfo& input, uint64_t seed) {
+                     return configured({.blocks = s.integers("blocks", {2, 2, 2, 2}),
+                                        .widths = s.integers("widths", {64, 128, 256, 512}),
+                                        .bottleneck = s.boolean("bottleneck", false)},
+                                       s, input, seed);
+                   }});
+  return kinds;
+}
+
+}  // namespace elinvar

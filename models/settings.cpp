@@ -1,0 +1,129 @@
+#include "models/settings.h"
+
+#include <algorithm>
+
+#include "tensor/spelling.h"
+
+namespace elinvar {
+
+namespace {
+
+const char* type_name(const Value& value) {
+  static constexpr const char* kNames[] = {"a boolean", "an integer", "a number", "a string", "a list of integers"};
+  return kNames[value.index()];
+}
+
+}  // namespace
+
+Settings::Settings(const ModelSpec& spec, ModelSpec* resolved) : spec_(spec), resolved_(resolved) {
+  if (!resolved_) return;
+  resolved_->kind = spec.kind;
+  resolved_->line = spec.line;
+}
+
+void Settings::refuse(const std::string& name, const std::string& message) const {
+  const auto it = spec_.settings.find(name);
+  const int line = it != spec_.settings.end() && it->second.line ? it->second.line : spec_.line;
+  throw UsageError("[model] " + (line ? fmt::format("line {}: ", line) : "") + message);
+}
+
+const Value* Settings::find(const std::string& name) {
+  known_.push_back(name);
+  const auto it = spec_.settings.find(name);
+  return it == spec_.settings.end() ? nullptr : &it->second.value;
+}
+
+template <class T>
+T Settings::resolve(const std::string& name, T value) {
+  if (resolved_) resolved_->settings[name] = {value, 0};
+  return value;
+}
+
+int64_t Settings::integer(const std::string& name, std::optional<int64_t> otherwise, int64_t least, int64_t most) {
+  const Value* value = find(name);
+  require(value || otherwise, name, "'{}' needs a setting '{}', an integer of at least {}", kind(), name, least);
+  if (!value) return resolve(name, *otherwise);
+  const auto* number = std::get_if<int64_t>(value);
+  require(number, name, "'{}' must be an integer, got {}", name, type_name(*value));
+  require(*number >= least && *number <= most, name, "'{}' must be between {} and {}, got {}", name, least, most, *number);
+  return resolve(name, *number);
+}
+
+double Settings::real(const std::string& name, double otherwise, double least, double most) {
+  const Value* value = find(name);
+  if (!value) return resolve(name, otherwise);
+  const auto* whole = std::get_if<int64_t>(value);
+  const auto* number = std::get_if<double>(value);
+  require(whole || number, name, "'{}' must be a number, got {}", name, type_name(*value));
+  const double x = number ? *number : static_cast<double>(*whole);
+  require(x >= least && x <= most, name, "'{}' must be between {} and {}, got {}", name, least, most, x);
+  return resolve(name, x);
+}
+
+bool Settings::boolean(const std::string& name, bool otherwise) {
+  const Value* value = find(name);
+  if (!value) return resolve(name, otherwise);
+  require(std::holds_alternative<bool>(*value), name, "'{}' must be true or false, got {}", name, type_name(*value));
+  return resolve(name, std::get<bool>(*value));
+}
+
+std::string Settings::choice(const std::string& name, const std::string& otherwise, const std::vector<std::string>& valid) {
+  const Value* value = find(name);
+  if (!value) return resolve(name, otherwise);
+  const auto* text = std::get_if<std::string>(value);
+  require(text, name, "'{}' must be a string, got {}", name, type_name(*value));
+  require(std::ranges::find(valid, *text) != valid.end(), name, "unknown {} '{}'{}", name, *text, spelling_hint(*text, valid));
+  return resolve(name, *text);
+}
+
+std::string Settings::text(const std::string& name, const std::string& otherwise) {
+  const Value* value = find(name);
+  if (!value) return resolve(name, otherwise);
+  const auto* text = std::get_if<std::string>(value);
+  require(text, name, "'{}' must be a string, got {}", name, type_name(*value));
+  return resolve(name, *text);
+}
+
+std::vector<int64_t> Settings::integers(const std::string& name, const std::vector<int64_t>& otherwise, int64_t least) {
+  const Value* value = find(name);
+  if (!value) return resolve(name, otherwise);
+  const auto* numbers = std::get_if<std::vector<int64_t>>(value);
+  require(numbers, name, "'{}' must be a list of integers, got {}", name, type_name(*value));
+  for (int64_t n : *numbers) require(n >= least, name, "'{}' must hold integers of at least {}, got {}", name, least, n);
+  return resolve(name, *numbers);
+}
+
+std::vector<int64_t> Settings::extent(const std::string& name, std::optional<int64_t> otherwise, int64_t least) {
+  const auto it = spec_.settings.find(name);
+  if (it == spec_.settings.end() || !std::holds_alternative<std::vector<int64_t>>(it->second.value)) {
+    const int64_t both = integer(name, otherwise, least);
+    return {both, both};
+  }
+  const std::vector<int64_t> pair = integers(name, {}, least);
+  require(pair.size() == 2, name, "'{}' must be one integer or [height, width], got {} numbers", name, pair.size());
+  return pair;
+}
+
+std::vector<Settings::Entry> Settings::list(const std::string& name) {
+  known_.push_back(name);
+  std::vector<Entry> entries;
+  const auto it = spec_.lists.find(name);
+  if (it == spec_.lists.end()) return entries;
+  std::vector<ModelSpec>* target = nullptr;
+  if (resolved_) {
+    target = &resolved_->lists[name];
+    target->assign(it->second.size(), {});
+  }
+  for (size_t i = 0; i < it->second.size(); ++i) entries.push_back({it->second[i], target ? &(*target)[i] : nullptr});
+  return entries;
+}
+
+void Settings::finish() const {
+  const auto is_known = [&](const std::string& name) { return std::ranges::find(known_, name) != known_.end(); };
+  for (const auto& [name, setting] : spec_.settings)
+    require(is_known(name), name, "unknown setting '{}' of '{}'{}", name, kind(), spelling_hint(name, known_));
+  for (const auto& [name, layers] : spec_.lists)
+    require(is_known(name), name, "unknown list '{}' of '{}'{}", name, kind(), spelling_hint(name, known_));
+}
+
+}  // namespace elinvar

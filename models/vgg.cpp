@@ -1,0 +1,109 @@
+#include "models/vgg.h"
+
+#include <optional>
+
+#include "autograd/pointwise.h"
+#include "autograd/shape.h"
+#include "models/kinds.h"
+#include "nn/conv.h"
+#include "nn/dropout.h"
+#include "nn/linear.h"
+#include "nn/norm.h"
+
+namespace elinvar {
+
+namespace {
+
+// Convolutions in each of the five stages, between which the image is halved.
+std::vector<int64_t> stages(int depth) {
+  switch (depth) {
+    case 11: return {1, 1, 2, 2, 2};
+    case 13: return {2, 2, 2, 2, 2};
+    case 16: return {2, 2, 3, 3, 3};
+    case 19: return {2, 2, 4, 4, 4};
+    default: throw UsageError(fmt::format("[vgg] depth 11, 13, 16 or 19 expected, got {}", depth));
+  }
+}
+
+class Vgg : public Network {
+ public:
+  Vgg(const VggOptions& options, const InputInfo& input, uint64_t seed)
+      : imagenet_(options.head == VggOptions::Head::imagenet), dropout_{options.dropout} {
+    const Scope scope(parameters, seed), features = scope / "features", classifier = scope / "classifier";
+    constexpr int64_t kWidths[] = {64, 128, 256, 512, 512};
+    int64_t index = 0, channels = input.sample[2], pixels = input.sample[0] * input.sample[1];
+    Extent2 image{input.sample[0], input.sample[1]};
+    for (const int64_t count : stages(options.depth)) {
+      const int64_t width = kWidths[stages_.size()];
+      Stage& stage = stages_.emplace_back();
+      for (int64_t i = 0; i < count; ++i, index += 3) {  // convolution, batch norm, ReLU
+        stage.convs.emplace_back(features / index, channels, width, Extent2{3, 3}, Conv2dOptions{.padding = {1, 1}},
+                                 Conv2dInit{.bias = options.conv_bias, .weight = init::kaiming_normal()});
+        stage.norms.emplace_back(features / (index + 1), width);
+        channels = width;
+      }
+      ++index;  // the pooling
+      image = {image.h / 2, image.w / 2};
+      pixels = image.h * image.w;
+    }
+    check(pixels > 0, "[vgg] images of at least 32 x 32 pixels expected, got {} x {}", input.sample[0], input.sample[1]);
+    const auto linear_layer = [&](int64_t at, int64_t in, int64_t out) {
+      linears_.emplace_back(classifier / at, in, out,
+                            LinearInit{.weight = init::normal(0.01), .bias_values = init::constant(0.0)});
+    };
+    if (imagenet_) {
+      linear_layer(0, 49 * channels, 4096);
+      linear_layer(3, 4096, 4096);
+      linear_layer(6, 4096, input.classes);
+    } else {
+      linear_layer(0, pixels * channels, input.classes);
+    }
+  }
+
+  Var forward(const Tensor& input, Context& context) const override {
+    Var x(input);
+    for (const Stage& stage : stages_) {
+      for (size_t i = 0; i < stage.convs.size(); ++i) x = relu(stage.norms[i](stage.convs[i](x), context));
+      x = max_pool2d(x, {.kernel = {2, 2}, .stride = {2, 2}});
+    }
+    if (imagenet_) x = adaptive_avg_pool2d(x, {7, 7});
+    x = reshape(x, {x.dim(0), -1});
+    for (size_t i = 0; i + 1 < linears_.size(); ++i) x = dropout_(relu(linears_[i](x)), context);
+    return linears_.back()(x);
+  }
+
+ private:
+  struct Stage {
+    std::vector<Conv2d> convs;
+    std::vector<BatchNorm2d> norms;
+  };
+  bool imagenet_;
+  Dropout dropout_;
+  std::vector<Stage> stages_;
+  std::vector<Linear> linears_;
+};
+
+}  // namespace
+
+std::unique_ptr<Network> vgg(const VggOptions& options, const InputInfo& input, uint64_t seed) {
+  return std::make_unique<Vgg>(options, input, seed);
+}
+
+std::vector<ModelKind> vgg_kinds() {
+  std::vector<ModelKind> kinds;
+  for (const int depth : {11, 13, 16, 19}) {
+    kinds.push_back({"vgg" + std::to_string(depth), [depth](Settings& s, const InputInfo& input, uint64_t seed) {
+                       require_images(s, input);
+                       const bool small = std::min(input.sample[0], input.sample[1]) < 64;
+                       VggOptions options{.depth = depth, .conv_bias = s.boolean("conv_bias", false)};
+                       if (s.choice("head", small ? "cifar" : "imagenet", {"imagenet", "cifar"}) == "cifar")
+                         options.head = VggOptions::Head::cifar;
+                       else
+                         options.dropout = s.real("dropout", 0.5, 0.0, 0.99);
+                       return vgg(options, input, seed);
+                     }});
+  }
+  return kinds;
+}
+
+}  // namespace elinvar

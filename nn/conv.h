@@ -1,0 +1,35 @@
+#pragma once
+// Convolution of images (N, H, W, C). Parameters: weight (out, KH, KW, in / groups), bias (out).
+#include <cmath>
+
+#include "autograd/conv.h"
+#include "nn/initializers.h"
+#include "tensor/check.h"
+
+namespace elinvar {
+
+struct Conv2dInit {
+  bool bias = true;
+  Initializer weight = init::fan_in_uniform();
+};
+
+struct Conv2d {
+  Var weight, bias;
+  Conv2dOptions options;
+
+  Conv2d() = default;
+  Conv2d(const Scope& scope, int64_t in, int64_t out, Extent2 kernel, const Conv2dOptions& conv_options = {},
+         const Conv2dInit& init = {})
+      : options(conv_options) {
+    const int64_t groups = options.groups;
+    check(groups > 0 && in % groups == 0 && out % groups == 0, "[conv2d] groups = {} must divide {} and {} channels",
+          groups, in, out);
+    weight = scope.parameter("weight", {out, kernel.h, kernel.w, in / groups}, init.weight);
+    const double fan_in = static_cast<double>(kernel.h * kernel.w * (in / groups));
+    if (init.bias) bias = scope.parameter("bias", {out}, init::uniform(1.0 / std::sqrt(fan_in)));
+  }
+
+  Var operator()(const Var& x) const { return conv2d(x, weight, bias, options); }
+};
+
+}  // namespace elinvar

@@ -1,0 +1,28 @@
+#pragma once
+// Initial values. Each fills a tensor from the Philox stream of its key: element i comes from word i % 4 of
+// philox(key, i / 4, 0, 0, 0), with u = uniform01(word), so values depend neither on threads nor on what else is
+// initialised. All arithmetic is float32 with one rounding an operation; bounds and deviations are computed in
+// double (+ * / sqrt only) and rounded once.
+//
+//   uniform   (2 u - 1) * bound
+//   normal    Box and Muller: of each pair of neighbouring elements, with u from the first and v from the second,
+//             r = sqrt(-2 * log(1 - u)), first = mean + deviation * (r * cos(t)), second with sin, t = float(2 pi) * v
+//
+// fan_in of a weight (out, in) or (O, KH, KW, C / groups) is the number of elements a row of dimension 0 has; fan_out
+// is its first extent times the extents of the window.
+#include "nn/parameters.h"
+
+namespace elinvar::init {
+
+Initializer constant(double value);
+Initializer uniform(double bound);
+Initializer normal(double deviation, double mean = 0.0);
+
+// PyTorch's default for linear and convolutional weights: kaiming_uniform with a = sqrt(5), which is uniform with
+// bound 1 / sqrt(fan_in). Their biases take the bound of the weight: uniform(1 / sqrt(fan_in)).
+Initializer fan_in_uniform();
+
+// He et al., "Delving deep into rectifiers": normal with deviation sqrt(2 / fan_out), for what a ReLU follows.
+Initializer kaiming_normal();
+
+}  // namespace elinvar::init
