@@ -20,6 +20,8 @@ Linear projection(const Scope& scope, int64_t in, int64_t out, double deviation 
   return {scope, in, out, {.bias = false, .weight = init::normal(deviation)}};
 }
 
+int64_t default_hidden(int64_t channels) { return (8 * channels / 3 + 63) / 64 * 64; }
+
 struct Block {
   RmsNorm input_norm, post_norm;
   Linear q, k, v, o, gate, up, down;
@@ -60,7 +62,7 @@ class Llama : public Network {
   Llama(const LlamaOptions& given, const InputInfo& input, uint64_t seed) {
     LlamaOptions o = given;
     if (!o.kv_heads) o.kv_heads = o.heads;
-    if (!o.hidden) o.hidden = (8 * o.channels / 3 + 63) / 64 * 64;
+    if (!o.hidden) o.hidden = default_hidden(o.channels);
     check(o.channels % (2 * o.heads) == 0, "[llama] channels = {} must be a multiple of 2 * heads = {}", o.channels,
           2 * o.heads);
     check(o.heads % o.kv_heads == 0, "[llama] heads = {} must be a multiple of kv_heads = {}", o.heads, o.kv_heads);
@@ -97,7 +99,7 @@ std::vector<ModelKind> llama_kinds() {
                             .heads = s.integer("heads", 4),
                             .channels = s.integer("channels", 128)};
              o.kv_heads = s.integer("kv_heads", o.heads);
-             o.hidden = s.integer("hidden", (8 * o.channels / 3 + 63) / 64 * 64);
+             o.hidden = s.integer("hidden", default_hidden(o.channels));
              o.rope_base = s.real("rope_base", 10000.0, 1.0, 1e12);
              o.norm_eps = s.real("norm_eps", 1e-5, 0.0, 1.0);
              o.dropout = s.real("dropout", 0.0, 0.0, 0.99);

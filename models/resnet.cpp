@@ -1,9 +1,8 @@
 #include "models/resnet.h"
 
+#include <algorithm>
 #include <optional>
 
-#include "autograd/pointwise.h"
-#include "autograd/reduce.h"
 #include "autograd/shape.h"
 #include "models/kinds.h"
 #include "nn/conv.h"
@@ -62,9 +61,8 @@ struct Block {
 
   Var operator()(const Var& x, Context& context) const {
     Var y = x;
-    for (size_t i = 0; i + 1 < convs.size(); ++i) y = relu(norms[i](convs[i](y), context));
-    y = norms.back()(convs.back()(y), context);
-    return relu(y + shortcut(x, context));
+    for (size_t i = 0; i + 1 < convs.size(); ++i) y = norms[i](convs[i](y), context, {.relu = true});
+    return norms.back()(convs.back()(y), context, {.relu = true, .residual = shortcut(x, context)});
   }
 };
 
@@ -87,7 +85,7 @@ class ResNet : public Network {
   }
 
   Var forward(const Tensor& input, Context& context) const override {
-    Var x = relu(stem_norm_(stem_(Var(input)), context));
+    Var x = stem_norm_(stem_(Var(input)), context, {.relu = true});
     if (pool_) x = max_pool2d(x, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}});
     for (const Block& block : blocks_) x = block(x, context);
     return head_(reshape(adaptive_avg_pool2d(x, {1, 1}), {x.dim(0), x.dim(3)}));

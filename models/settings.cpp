@@ -120,10 +120,11 @@ std::vector<Settings::Entry> Settings::list(const std::string& name) {
 
 void Settings::finish() const {
   const auto is_known = [&](const std::string& name) { return std::ranges::find(known_, name) != known_.end(); };
+  const std::string whose = kind().empty() ? "" : " of '" + kind() + "'";
   for (const auto& [name, setting] : spec_.settings)
-    require(is_known(name), name, "unknown setting '{}' of '{}'{}", name, kind(), spelling_hint(name, known_));
+    require(is_known(name), name, "unknown setting '{}'{}{}", name, whose, spelling_hint(name, known_));
   for (const auto& [name, layers] : spec_.lists)
-    require(is_known(name), name, "unknown list '{}' of '{}'{}", name, kind(), spelling_hint(name, known_));
+    require(is_known(name), name, "unknown list '{}'{}{}", name, whose, spelling_hint(name, known_));
 }
 
 }  // namespace elinvar

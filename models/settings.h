@@ -19,7 +19,7 @@ class Settings {
 
   // Absent settings have the default; without one they are an error. Numbers must lie in the stated range.
   int64_t integer(const std::string& name, std::optional<int64_t> otherwise, int64_t least = 1,
-                  int64_t most = int64_t{1} << 40);
+                  int64_t most = int64_t{1} << 24);
   double real(const std::string& name, double otherwise, double least, double most);
   bool boolean(const std::string& name, bool otherwise);
   std::string choice(const std::string& name, const std::string& otherwise, const std::vector<std::string>& valid);

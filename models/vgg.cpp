@@ -1,6 +1,6 @@
 #include "models/vgg.h"
 
-#include <optional>
+#include <algorithm>
 
 #include "autograd/pointwise.h"
 #include "autograd/shape.h"
@@ -63,7 +63,7 @@ class Vgg : public Network {
   Var forward(const Tensor& input, Context& context) const override {
     Var x(input);
     for (const Stage& stage : stages_) {
-      for (size_t i = 0; i < stage.convs.size(); ++i) x = relu(stage.norms[i](stage.convs[i](x), context));
+      for (size_t i = 0; i < stage.convs.size(); ++i) x = stage.norms[i](stage.convs[i](x), context, {.relu = true});
       x = max_pool2d(x, {.kernel = {2, 2}, .stride = {2, 2}});
     }
     if (imagenet_) x = adaptive_avg_pool2d(x, {7, 7});

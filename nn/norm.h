@@ -20,9 +20,11 @@ struct BatchNorm2d {
         running_mean(scope.buffer("running_mean", {channels}, 0.0)),
         running_var(scope.buffer("running_var", {channels}, 1.0)) {}
 
-  Var operator()(const Var& x, Context& context) const {
-    if (!context.training) return batch_norm_eval(x, weight, bias, running_mean->value, running_var->value, eps);
-    BatchNormResult result = batch_norm(x, weight, bias, eps);
+  // `fused` names what follows at no further pass over memory: a residual, a ReLU. Its eps is this layer's.
+  Var operator()(const Var& x, Context& context, BatchNormOptions fused = {}) const {
+    fused.eps = eps;
+    if (!context.training) return batch_norm_eval(x, weight, bias, running_mean->value, running_var->value, fused);
+    BatchNormResult result = batch_norm(x, weight, bias, fused);
     context.statistics.push_back({running_mean, running_var, momentum, std::move(result.statistics)});
     return result.y;
   }

@@ -1,0 +1,80 @@
+// Networks declared layer by layer: the kind "layers".
+#include "models/kinds.h"
+#include "models/layer.h"
+#include "tensor/spelling.h"
+
+namespace elinvar {
+
+namespace {
+
+// Every kind of layer there is. A new family adds its list here and its declaration to layer.h.
+const std::vector<LayerKind>& all_layers() {
+  static const std::vector<LayerKind> kAll = [] {
+    std::vector<LayerKind> all;
+    for (const auto& kinds : {pointwise_layers(), linear_layers(), image_layers(), norm_layers(), branch_layers()})
+      all.insert(all.end(), kinds.begin(), kinds.end());
+    return all;
+  }();
+  return kAll;
+}
+
+Layer build_layer(Settings& s, const Scope& scope, Flow& flow) {
+  std::vector<std::string> names;
+  for (const LayerKind& kind : all_layers()) {
+    if (kind.name == s.kind()) return kind.build(s, scope, flow);
+    names.push_back(kind.name);
+  }
+  s.require(!s.kind().empty(), "kind", "a layer needs a 'kind'{}", spelling_hint("", names));
+  s.require(false, "kind", "unknown kind of layer '{}'{}", s.kind(), spelling_hint(s.kind(), names));
+  return {};
+}
+
+class LayeredNetwork : public Network {
+ public:
+  LayeredNetwork(Settings& s, const InputInfo& input, uint64_t seed) {
+    Flow flow{input.sample, input.dtype == DType::i32, input.classes};
+    Shape expected = flow.tokens ? flow.shape : Shape{};
+    expected.push_back(input.classes);
+    s.require(s.has_list("layer"), "layer", "'layers' needs a list of [[model.layer]]");
+    layers_ = sequence(s, "layer", Scope(parameters, seed), flow);
+    s.require(!flow.tokens && flow.shape == expected, "layer",
+              "the last layer gives {} a sample where {} is expected; end with kind = \"linear\"{}", to_string(flow.shape),
+              to_string(expected), flow.shape.ndim() == 3 ? " after a \"global_avg_pool\" or \"flatten\"" : "");
+  }
+
+  Var forward(const Tensor& input, Context& context) const override { return layers_(Var(input), context); }
+
+ private:
+  Layer layers_;
+};
+
+}  // namespace
+
+Layer sequence(Settings& settings, const std::string& name, const Scope& scope, Flow& flow) {
+  std::vector<Layer> layers;
+  for (const Settings::Entry& entry : settings.list(name)) {
+    Settings s(entry.spec, entry.resolved);
+    const Scope own = scope / s.text("name", std::to_string(layers.size()));
+    layers.push_back(build_layer(s, own, flow));
+    s.finish();
+  }
+  return [layers](const Var& x, Context& context) {
+    Var y = x;
+    for (const Layer& layer : layers) y = layer(y, context);
+    return y;
+  };
+}
+
+void require_flow(const Settings& settings, const Flow& flow, int ndim, const char* what) {
+  settings.require(!flow.tokens, "kind", "'{}' takes {}, but gets tokens; put an \"embedding\" first", settings.kind(), what);
+  settings.require(ndim == 0 ? flow.shape.ndim() > 0 : flow.shape.ndim() == ndim, "kind", "'{}' takes {}, but gets {}",
+                   settings.kind(), what, to_string(flow.shape));
+}
+
+std::vector<ModelKind> layered_kinds() {
+  return {{"layers", [](Settings& s, const InputInfo& input, uint64_t seed) -> std::unique_ptr<Network> {
+             return std::make_unique<LayeredNetwork>(s, input, seed);
+           }}};
+}
+
+}  // namespace elinvar

@@ -1,0 +1,77 @@
+// Layers on images (H, W, C): conv2d, max_pool, avg_pool, adaptive_avg_pool, global_avg_pool.
+#include "autograd/shape.h"
+#include "models/layer.h"
+#include "models/weight_init.h"
+#include "nn/conv.h"
+
+namespace elinvar {
+
+namespace {
+
+Extent2 as_extent(const std::vector<int64_t>& pair) { return {pair[0], pair[1]}; }
+
+// One side of the image after a window passed over it.
+int64_t side(const Settings& s, int64_t in, int64_t window, int64_t stride, int64_t padding) {
+  s.require(in + 2 * padding >= window, "kernel", "a window of {} does not fit an image side of {} with padding {}", window,
+            in, padding);
+  return (in + 2 * padding - window) / stride + 1;
+}
+
+Layer build_conv2d(Settings& s, const Scope& scope, Flow& flow) {
+  require_flow(s, flow, 3, "an image (H, W, C)");
+  const int64_t in = flow.shape[2], out = s.integer("out", std::nullopt);
+  const Extent2 kernel = as_extent(s.extent("kernel", 3));
+  const Extent2 stride = as_extent(s.extent("stride", 1)), dilation = as_extent(s.extent("dilation", 1));
+  // Unless told otherwise, an odd kernel at stride 1 keeps the size of the image.
+  const int64_t same = kernel.h == kernel.w && dilation.h == dilation.w ? dilation.h * (kernel.h - 1) / 2 : 0;
+  const Extent2 padding = as_extent(s.extent("padding", same, 0));
+  const int64_t groups = s.integer("groups", 1);
+  s.require(in % groups == 0 && out % groups == 0, "groups", "'groups' = {} must divide {} channels in and {} out", groups,
+            in, out);
+  const Conv2d layer(scope, in, out, kernel, {stride, padding, dilation, groups},
+                     {.bias = s.boolean("bias", true), .weight = weight_init(s, init::fan_in_uniform())});
+  flow.shape = {side(s, flow.shape[0], dilation.h * (kernel.h - 1) + 1, stride.h, padding.h),
+                side(s, flow.shape[1], dilation.w * (kernel.w - 1) + 1, stride.w, padding.w), out};
+  return [layer](const Var& x, Context&) { return layer(x); };
+}
+
+Layer build_pool(Settings& s, Flow& flow, bool max) {
+  require_flow(s, flow, 3, "an image (H, W, C)");
+  Pool2dOptions o;
+  const std::vector<int64_t> kernel = s.extent("kernel", 2);
+  o.kernel = as_extent(kernel);
+  const bool square = kernel[0] == kernel[1];
+  o.stride = as_extent(s.extent("stride", square ? std::optional(kernel[0]) : std::nullopt));
+  o.padding = as_extent(s.extent("padding", 0, 0));
+  s.require(2 * o.padding.h <= o.kernel.h && 2 * o.padding.w <= o.kernel.w, "padding",
+            "the padding of a pooling must not exceed half of its window");
+  if (!max) o.count_include_pad = s.boolean("count_include_pad", true);
+  flow.shape = {side(s, flow.shape[0], o.kernel.h, o.stride.h, o.padding.h),
+                side(s, flow.shape[1], o.kernel.w, o.stride.w, o.padding.w), flow.shape[2]};
+  return [o, max](const Var& x, Context&) { return max ? max_pool2d(x, o) : avg_pool2d(x, o); };
+}
+
+Layer build_adaptive(Settings& s, const Scope&, Flow& flow) {
+  require_flow(s, flow, 3, "an image (H, W, C)");
+  const Extent2 out = as_extent(s.extent("out", 1));
+  flow.shape = {out.h, out.w, flow.shape[2]};
+  return [out](const Var& x, Context&) { return adaptive_avg_pool2d(x, out); };
+}
+
+Layer build_global(Settings& s, const Scope&, Flow& flow) {
+  require_flow(s, flow, 3, "an image (H, W, C)");
+  flow.shape = {flow.shape[2]};
+  return [](const Var& x, Context&) { return reshape(adaptive_avg_pool2d(x, {1, 1}), {x.dim(0), x.dim(3)}); };
+}
+
+}  // namespace
+
+std::vector<LayerKind> image_layers() {
+  return {{"conv2d", build_conv2d},
+          {"max_pool", [](Settings& s, const Scope&, Flow& flow) { return build_pool(s, flow, true); }},
+          {"avg_pool", [](Settings& s, const Scope&, Flow& flow) { return build_pool(s, flow, false); }},
+          {"adaptive_avg_pool", build_adaptive},
+          {"global_avg_pool", build_global}};
+}
+
+}  // namespace elinvar

@@ -1,0 +1,16 @@
+#pragma once
+// How a layer's setting `init` chooses the initial values of its weight.
+#include "models/settings.h"
+#include "nn/initializers.h"
+
+namespace elinvar {
+
+// "default" (the layer's own), "kaiming_normal", or "normal" with the setting `deviation` (0.02).
+inline Initializer weight_init(Settings& s, const Initializer& otherwise) {
+  const std::string choice = s.choice("init", "default", {"default", "kaiming_normal", "normal"});
+  if (choice == "kaiming_normal") return init::kaiming_normal();
+  if (choice == "normal") return init::normal(s.real("deviation", 0.02, 0.0, 100.0));
+  return otherwise;
+}
+
+}  // namespace elinvar
