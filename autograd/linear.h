@@ -17,6 +17,8 @@ struct AttentionOptions {
 // Scaled dot-product attention without score matrices in memory (NUMERICS.md, rule 14).
 // q (B, Tq, H, D), k and v (B, Tk, G, D) -> (B, Tq, H, D); H is a multiple of G (grouped queries).
 Var attention(const Var& q, const Var& k, const Var& v, const AttentionOptions& options = {});
+// The same for q, k and v side by side, qkv (B, T, 3, H, D) -> (B, T, H, D): no copy of a part is ever made.
+Var self_attention(const Var& qkv, const AttentionOptions& options = {});
 
 // Rotary position embedding (Su et al., RoFormer) of x (B, T, H, D), pairs (i, i + D/2) as in LLaMA, position
 // t + first: y1 = x1 cos - x2 sin, y2 = x2 cos + x1 sin, angle (t + first) * base^(-2i/D).

@@ -1,0 +1,343 @@
+#include "tensor/ops/attention.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tensor/ops/attention.cpp"
+#include <hwy/foreach_target.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tensor/numerics.h"
+#include "tensor/op_check.h"
+#include "tensor/ops/attention_rows-inl.h"
+#include "tensor/pack.h"
+#include "tensor/scratch.h"
+#include "tensor/tile.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace elinvar::HWY_NAMESPACE {
+
+constexpr int64_t kQueryBlock = 64;
+static_assert(kChunk % kQueryBlock == 0, "a chunk of queries is a whole number of blocks");
+
+// B (k_count, columns), row k at rows + k * row_step, packed for tiles; or its transpose.
+template <class T>
+struct PackedOperand {
+  int64_t k_count;
+  Strips strips;
+  Scratch<T> data;
+
+  PackedOperand(int64_t k_count_, int64_t columns, TileExtent extent)
+      : k_count(k_count_), strips(columns, extent), data(k_count_ * strips.padded_columns()) {}
+
+  void pack(const T* from, int64_t k_step, int64_t j_step) {
+    for (int64_t s = 0; s < strips.count; ++s)
+      pack_strip(from + strips.begin(s) * j_step, k_step, j_step, k_count, strips.exist(s), strips.width(s), strip(s));
+  }
+  T* strip(int64_t s) const { return data.data() + k_count * strips.begin(s); }
+};
+
+// c_rows[i] = sum over k in [0, k_end) of a_rows[i][k] * B[k], in chunks and groups (rule 8), only the strips that begin
+// before `columns`.
+template <class T>
+void multiply_rows(const T* const* a_rows, int rows, int64_t k_end, const PackedOperand<T>& b, int64_t columns, T* const* c_rows,
+                   TileExtent extent) {
+  const T* at[kMostTileRows];
+  T group[kMostTileRows][64];
+  T* group_rows[kMostTileRows];
+  for (int64_t s = 0; s < b.strips.count && b.strips.begin(s) < columns; ++s) {
+    for (int64_t k0 = 0; k0 < k_end; k0 += kChunk) {
+      const bool first_group = k0 < kChunk * kGroup, last_of_group = k0 + kChunk >= k_end || (k0 + kChunk) % (kChunk * kGroup) == 0;
+      for (int i = 0; i < extent.rows; ++i) {
+        at[i] = a_rows[i] + k0;
+        group_rows[i] = group[i] - b.strips.begin(s);
+      }
+      const Run<T> run{.a_rows = at, .b_row = k0, .length = std::min(kChunk, k_end - k0)};
+      multiply_tile(Tile<T>{.runs = &run, .run_count = 1, .rows = rows, .cols = static_cast<int>(b.strips.exist(s)),
+                            .c_rows = first_group ? c_rows : group_rows, .c_offset = b.strips.begin(s),
+                            .b = b.strip(s), .b_step = b.strips.width(s), .add = k0 % (kChunk * kGroup) != 0});
+      if (first_group || !last_of_group) continue;
+      for (int i = 0; i < rows; ++i)
+        for (int64_t j = b.strips.begin(s); j < b.strips.begin(s) + b.strips.exist(s); ++j)
+          c_rows[i][j] = c_rows[i][j] + group_rows[i][j];
+    }
+  }
+}
+
+template <class T>
+T* head(const HeadsView& view, int64_t b, int64_t h) {
+  return static_cast<T*>(view.data) + b * view.batch + h * view.head;
+}
+
+// The keys that query i sees.
+inline int64_t visible(const AttentionShape& s, int64_t i) {
+  return s.causal ? std::clamp<int64_t>(i + 1 + s.tk - s.tq, 0, s.tk) : s.tk;
+}
+
+// Scores of queries [q0, q1), or any other product of their rows with all keys: out (q1 - q0, ld).
+template <class T>
+void multiply_block(const AttentionShape& s, const T* rows, int64_t time, int64_t q0, int64_t q1, const PackedOperand<T>& keys, T* out,
+                    int64_t ld, TileExtent extent) {
+  for (int64_t i = q0; i < q1; i += extent.rows) {
+    const int count = static_cast<int>(std::min<int64_t>(extent.rows, q1 - i));
+    const T* a[kMostTileRows];
+    T* c[kMostTileRows];
+    for (int r = 0; r < extent.rows; ++r) {
+      const int64_t q = i + std::min(r, count - 1);
+      a[r] = rows + q * time;
+      c[r] = out + (q - q0) * ld;
+    }
+    multiply_rows(a, count, s.size, keys, visible(s, i + count - 1), c, extent);
+  }
+}
+
+// o = weights (q1 - q0, ld) times an operand over keys, into rows of `out`.
+template <class T>
+void multiply_weights(const AttentionShape& s, const T* weights, int64_t ld, int64_t q0, int64_t q1, const PackedOperand<T>& values, T* out,
+                      int64_t time, TileExtent extent) {
+  for (int64_t i = q0; i < q1; i += extent.rows) {
+    const int count = static_cast<int>(std::min<int64_t>(extent.rows, q1 - i));
+    const T* a[kMostTileRows];
+    T* c[kMostTileRows];
+    for (int r = 0; r < extent.rows; ++r) {
+      const int64_t q = i + std::min(r, count - 1);
+      a[r] = weights + (q - q0) * ld;
+      c[r] = out + q * time;
+    }
+    multiply_rows(a, count, visible(s, i + count - 1), values, s.size, c, extent);
+  }
+}
+
+template <class T>
+void forward_head(const AttentionArgs& args, int64_t b, int64_t h, int64_t first, int64_t last) {
+  const AttentionShape& s = args.s;
+  const TileExtent extent = tile_extent(T{});
+  const int64_t kv = h / (s.heads / s.kv_heads);
+  PackedOperand<T> keys(s.size, s.tk, extent), values(s.tk, s.size, extent);
+  keys.pack(head<T>(args.k, b, kv), 1, args.k.time);
+  values.pack(head<T>(args.v, b, kv), args.v.time, 1);
+  const int64_t ld = keys.strips.padded_columns();
+  Scratch<T> scores(kQueryBlock * ld);
+  T* o = head<T>(args.o, b, h);
+  T* m = args.m.as<T>() + (b * s.heads + h) * s.tq;
+  T* r = args.r.as<T>() + (b * s.heads + h) * s.tq;
+  for (int64_t q0 = first; q0 < last; q0 += kQueryBlock) {
+    const int64_t q1 = std::min(last, q0 + kQueryBlock);
+    multiply_block(s, static_cast<const T*>(head<T>(args.q, b, h)), args.q.time, q0, q1, keys, scores.data(), ld, extent);
+    for (int64_t q = q0; q < q1; ++q)
+      scores_to_weights(scores.data() + (q - q0) * ld, visible(s, q), visible(s, q1 - 1), static_cast<T>(s.scale), m[q], r[q]);
+    multiply_weights(s, static_cast<const T*>(scores.data()), ld, q0, q1, values, o, args.o.time, extent);
+    for (int64_t q = q0; q < q1; ++q) scale_row(o + q * args.o.time, s.size, r[q]);
+  }
+}
+
+// The sums over queries of one head, dk and dv (tk, size): the chain of a chunk goes on from block to block, chunks add
+// up to groups and groups to the total (rule 8).
+template <class T>
+class QuerySum {
+ public:
+  QuerySum(int64_t tk, int64_t size, int64_t queries)
+      : count_(tk * size), size_(size), queries_(queries), chain_(count_), group_(queries > kChunk ? count_ : 1),
+        total_(queries > kChunk * kGroup ? count_ : 1) {}
+
+  T* chain() const { return chain_.data(); }
+  void begin_block(int64_t q0) const {
+    if (q0 % kChunk == 0) std::fill_n(chain_.data(), count_, T{0});
+  }
+  void end_block(int64_t q1) const {
+    if (queries_ <= kChunk || (q1 % kChunk != 0 && q1 != queries_)) return;
+    add(group_, chain_, (q1 - 1) % (kChunk * kGroup) < kChunk);
+    if (queries_ <= kChunk * kGroup || (q1 % (kChunk * kGroup) != 0 && q1 != queries_)) return;
+    add(total_, group_, q1 <= kChunk * kGroup);
+  }
+  const T* result() const { return (queries_ <= kChunk ? chain_ : queries_ <= kChunk * kGroup ? group_ : total_).data(); }
+
+ private:
+  void add(const Scratch<T>& sum, const Scratch<T>& term, bool first) const {
+    for (int64_t i = 0; i < count_; ++i) sum[i] = (first ? T{0} : sum[i]) + term[i];
+  }
+  int64_t count_, size_, queries_;
+  Scratch<T> chain_, group_, total_;
+};
+
+// sum (key, d) += weights (q, key) * rows (q, d) over queries [q0, q1), for the keys that any of them sees.
+template <class T>
+void accumulate_over_queries(const AttentionShape& s, const T* weights, int64_t ld, int64_t q0, int64_t q1, const T* rows, int64_t time,
+                             T* sum, T* panel, TileExtent extent) {
+  const Strips strips(s.size, extent);
+  for (int64_t key = 0; key < visible(s, q1 - 1); key += extent.rows) {
+    const int count = static_cast<int>(std::min<int64_t>(extent.rows, s.tk - key));
+    const int64_t first = s.causal ? std::clamp<int64_t>(key - (s.tk - s.tq), q0, q1) : q0;  // earlier queries do not see the key
+    pack_panel(weights + (first - q0) * ld + key, ld, q1 - first, count, extent.rows, panel);
+    const Run<T> run{.a = panel, .length = q1 - first};
+    T* c[kMostTileRows];
+    for (int r = 0; r < extent.rows; ++r) c[r] = sum + (key + std::min(r, count - 1)) * s.size;
+    for (int64_t strip = 0; strip < strips.count; ++strip)
+      multiply_tile(Tile<T>{.runs = &run, .run_count = 1, .rows = count, .cols = static_cast<int>(strips.exist(strip)), .c_rows = c,
+                            .c_offset = strips.begin(strip), .b = rows + first * time + strips.begin(strip), .b_step = time, .resume = true});
+  }
+}
+
+template <class T>
+void backward_group(const AttentionBackwardArgs& args, int64_t b, int64_t kv) {
+  const AttentionShape& s = args.s;
+  const TileExtent extent = tile_extent(T{});
+  const T scale = static_cast<T>(s.scale);
+  PackedOperand<T> keys_t(s.size, s.tk, extent), values_t(s.size, s.tk, extent), keys(s.tk, s.size, extent);
+  keys_t.pack(head<T>(args.k, b, kv), 1, args.k.time);
+  values_t.pack(head<T>(args.v, b, kv), 1, args.v.time);
+  keys.pack(head<T>(args.k, b, kv), args.k.time, 1);
+  const int64_t ld = keys_t.strips.padded_columns(), shared = s.heads / s.kv_heads;
+  Scratch<T> p(kQueryBlock * ld), ds(kQueryBlock * ld), panel(kQueryBlock * kMostTileRows);
+  const QuerySum<T> dk_sum(s.tk, s.size, s.tq), dv_sum(s.tk, s.size, s.tq);
+  T *dk = head<T>(args.dk, b, kv), *dv = head<T>(args.dv, b, kv);
+
+  for (int64_t h = kv * shared; h < (kv + 1) * shared; ++h) {
+    const T *q_rows = head<T>(args.q, b, h), *o = head<T>(args.o, b, h), *d_o = head<T>(args.d_o, b, h);
+    const T* m = args.m.as<T>() + (b * s.heads + h) * s.tq;
+    const T* r = args.r.as<T>() + (b * s.heads + h) * s.tq;
+    for (int64_t q0 = 0; q0 < s.tq; q0 += kQueryBlock) {
+      const int64_t q1 = std::min(s.tq, q0 + kQueryBlock), limit = visible(s, q1 - 1);
+      multiply_block(s, q_rows, args.q.time, q0, q1, keys_t, p.data(), ld, extent);
+      multiply_block(s, d_o, args.d_o.time, q0, q1, values_t, ds.data(), ld, extent);
+      for (int64_t q = q0; q < q1; ++q) {
+        T *p_row = p.data() + (q - q0) * ld, *ds_row = ds.data() + (q - q0) * ld;
+        scores_to_probabilities(p_row, visible(s, q), limit, scale, m[q], r[q]);
+        score_gradients(ds_row, p_row, visible(s, q), limit, d_o + q * args.d_o.time, o + q * args.o.time, s.size, scale);
+      }
+      multiply_weights(s, static_cast<const T*>(ds.data()), ld, q0, q1, keys, head<T>(args.dq, b, h), args.dq.time, extent);
+      dk_sum.begin_block(q0);
+      dv_sum.begin_block(q0);
+      accumulate_over_queries(s, static_cast<const T*>(ds.data()), ld, q0, q1, q_rows, args.q.time, dk_sum.chain(), panel.data(), extent);
+      accumulate_over_queries(s, static_cast<const T*>(p.data()), ld, q0, q1, d_o, args.d_o.time, dv_sum.chain(), panel.data(), extent);
+      dk_sum.end_block(q1);
+      dv_sum.end_block(q1);
+    }
+    const bool first = h == kv * shared;
+    for (int64_t t = 0; t < s.tk; ++t) {
+      T *dk_row = dk + t * args.dk.time, *dv_row = dv + t * args.dv.time;
+      const T *dk_term = dk_sum.result() + t * s.size, *dv_term = dv_sum.result() + t * s.size;
+      for (int64_t d = 0; d < s.size; ++d) {
+        dk_row[d] = (first ? T{0} : dk_row[d]) + dk_term[d];
+        dv_row[d] = (first ? T{0} : dv_row[d]) + dv_term[d];
+      }
+    }
+  }
+}
+
+void attention_forward_head(const AttentionArgs& a, int64_t b, int64_t h, int64_t first, int64_t last) {
+  visit_float(a.s.dtype, [&](auto zero) { forward_head<decltype(zero)>(a, b, h, first, last); });
+}
+void attention_backward_group(const AttentionBackwardArgs& a, int64_t b, int64_t kv) {
+  visit_float(a.s.dtype, [&](auto zero) { backward_group<decltype(zero)>(a, b, kv); });
+}
+
+}  // namespace elinvar::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace elinvar {
+
+HWY_EXPORT(attention_forward_head);
+HWY_EXPORT(attention_backward_group);
+
+void attention(CpuStream& stream, const AttentionArgs& a) {
+  const int64_t heads = a.s.batch * a.s.heads, blocks = (a.s.tq + 63) / 64;
+  // Few heads are cut by blocks of queries too.
+  const int64_t parts = std::clamp<int64_t>((4 * stream.threads() + heads - 1) / std::max<int64_t>(heads, 1), 1, std::max<int64_t>(blocks, 1));
+  stream.parallel_for(heads * parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t head = i / parts, part = i % parts;
+      HWY_DYNAMIC_DISPATCH(attention_forward_head)
+      (a, head / a.s.heads, head % a.s.heads, blocks * part / parts * 64, std::min(a.s.tq, blocks * (part + 1) / parts * 64));
+    }
+  });
+}
+
+void attention_backward(CpuStream& stream, const AttentionBackwardArgs& a) {
+  stream.parallel_for(a.s.batch * a.s.kv_heads, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) HWY_DYNAMIC_DISPATCH(attention_backward_group)(a, i / a.s.kv_heads, i % a.s.kv_heads);
+  });
+}
+
+namespace {
+
+// The heads of a view (B, T, H, D) whose last dimension must be contiguous; otherwise `t` is replaced by a copy.
+HeadsView heads_of(Tensor& t) {
+  if (t.strides()[3] != 1) t = t.to_contiguous();
+  return {t.raw(), t.strides()[0], t.strides()[1], t.strides()[2]};
+}
+
+AttentionShape shape_of(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, double scale) {
+  check_float("attention", q);
+  check_same_dtype("attention", q, k);
+  check_same_dtype("attention", q, v);
+  check(q.ndim() == 4 && k.ndim() == 4 && k.shape() == v.shape() && q.dim(0) == k.dim(0) && q.dim(3) == k.dim(3) && k.dim(2) > 0 &&
+            q.dim(2) % k.dim(2) == 0,
+        "[attention] q (B, Tq, H, D) with k and v (B, Tk, G, D), G dividing H, expected; shapes are {}, {} and {}", to_string(q.shape()),
+        to_string(k.shape()), to_string(v.shape()));
+  check(q.dim(3) <= kChunk, "[attention] heads of at most {} elements are supported, got {}", kChunk, q.dim(3));
+  check(!causal || k.dim(1) >= q.dim(1), "[attention] a causal mask needs at least as many keys as queries, got {} and {}", k.dim(1), q.dim(1));
+  return {.dtype = q.dtype(), .batch = q.dim(0), .heads = q.dim(2), .kv_heads = k.dim(2), .tq = q.dim(1), .tk = k.dim(1),
+          .size = q.dim(3), .causal = causal, .scale = scale != 0.0 ? scale : 1.0 / std::sqrt(static_cast<double>(q.dim(3)))};
+}
+
+// The three parts of (B, T, 3, H, D).
+Tensor part_of(const Tensor& qkv, int64_t i) { return qkv.select(2, i); }
+
+void check_qkv(const Tensor& qkv) {
+  check(qkv.ndim() == 5 && qkv.dim(2) == 3, "[self_attention] (B, T, 3, H, D) expected, shape is {}", to_string(qkv.shape()));
+}
+
+void backward_into(const Tensor& d_o_in, Tensor q, Tensor k, Tensor v, const AttentionResult& result, bool causal, double scale, Tensor dq,
+                   Tensor dk, Tensor dv) {
+  const AttentionShape s = shape_of(q, k, v, causal, scale);
+  Tensor d_o = d_o_in, o = result.o;
+  check_same_shape("attention_backward", d_o, o);
+  on(q.device(), [&](auto& stream) {
+    attention_backward(stream, AttentionBackwardArgs{.s = s, .q = heads_of(q), .k = heads_of(k), .v = heads_of(v), .o = heads_of(o),
+                                                     .d_o = heads_of(d_o), .m = in(result.m), .r = in(result.r), .dq = heads_of(dq),
+                                                     .dk = heads_of(dk), .dv = heads_of(dv)});
+  });
+}
+
+}  // namespace
+
+AttentionResult attention(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, bool causal, double scale) {
+  const AttentionShape s = shape_of(q_in, k_in, v_in, causal, scale);
+  Tensor q = q_in, k = k_in, v = v_in;
+  AttentionResult result{Tensor::empty(q.shape(), q.dtype(), q.device()), Tensor::empty({s.batch, s.heads, s.tq}, q.dtype(), q.device()),
+                         Tensor::empty({s.batch, s.heads, s.tq}, q.dtype(), q.device())};
+  on(q.device(), [&](auto& stream) {
+    attention(stream, AttentionArgs{.s = s, .q = heads_of(q), .k = heads_of(k), .v = heads_of(v), .o = heads_of(result.o),
+                                    .m = out(result.m), .r = out(result.r)});
+  });
+  return result;
+}
+
+AttentionGradients attention_backward(const Tensor& d_o, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionResult& result,
+                                      bool causal, double scale) {
+  AttentionGradients g{Tensor::empty(q.shape(), q.dtype(), q.device()), Tensor::empty(k.shape(), k.dtype(), k.device()),
+                       Tensor::empty(v.shape(), v.dtype(), v.device())};
+  backward_into(d_o, q, k, v, result, causal, scale, g.dq, g.dk, g.dv);
+  return g;
+}
+
+AttentionResult self_attention(const Tensor& qkv_in, bool causal, double scale) {
+  check_qkv(qkv_in);
+  const Tensor qkv = qkv_in.to_contiguous();
+  return attention(part_of(qkv, 0), part_of(qkv, 1), part_of(qkv, 2), causal, scale);
+}
+
+Tensor self_attention_backward(const Tensor& d_o, const Tensor& qkv_in, const AttentionResult& result, bool causal, double scale) {
+  check_qkv(qkv_in);
+  const Tensor qkv = qkv_in.to_contiguous();
+  Tensor d_qkv = Tensor::empty(qkv.shape(), qkv.dtype(), qkv.device());
+  backward_into(d_o, part_of(qkv, 0), part_of(qkv, 1), part_of(qkv, 2), result, causal, scale, part_of(d_qkv, 0), part_of(d_qkv, 1),
+                part_of(d_qkv, 2));
+  return d_qkv;
+}
+
+}  // namespace elinvar
+#endif

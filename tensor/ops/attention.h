@@ -1,0 +1,57 @@
+#pragma once
+// Scaled dot-product attention, forward and backward, by blocks of queries whose scores stay in cache: no score matrix
+// is ever written to memory (NUMERICS.md, rule 14). For one head, with s = scale * (q . k) and masked keys absent:
+//   m = max(s), e = exp(s - m), l = sum(e), r = 1 / l, o = (sum of e v) * r          m and r are kept
+//   p = e * r, D = sum(do * o), ds = (p * (do . v - D)) * scale
+//   dq = sum over keys of ds k, dk = sum over queries of ds q, dv = sum over queries of p do
+// With grouped queries, dk and dv of the heads that share a key head are added left to right.
+#include "tensor/tensor.h"
+#include "tensor/view.h"
+
+namespace elinvar {
+
+// (B, T, H, D) with D contiguous: element (b, t, h, d) at data[b * batch + t * time + h * head + d].
+struct HeadsView {
+  void* data = nullptr;
+  int64_t batch = 0, time = 0, head = 0;
+};
+
+struct AttentionShape {
+  DType dtype;
+  int64_t batch, heads, kv_heads, tq, tk, size;
+  bool causal;   // query i sees keys 0 .. i + (tk - tq)
+  double scale;  // rounded to the dtype
+};
+
+struct AttentionArgs {
+  AttentionShape s;
+  HeadsView q, k, v, o;
+  Out m, r;  // (B, H, Tq)
+};
+void attention(CpuStream&, const AttentionArgs&);
+
+struct AttentionBackwardArgs {
+  AttentionShape s;
+  HeadsView q, k, v, o, d_o;
+  In m, r;
+  HeadsView dq, dk, dv;
+};
+void attention_backward(CpuStream&, const AttentionBackwardArgs&);
+
+// q (B, Tq, H, D), k and v (B, Tk, G, D) -> o like q; scale 0 stands for 1 / sqrt(D).
+struct AttentionResult {
+  Tensor o, m, r;
+};
+struct AttentionGradients {
+  Tensor dq, dk, dv;
+};
+AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, double scale);
+AttentionGradients attention_backward(const Tensor& d_o, const Tensor& q, const Tensor& k, const Tensor& v,
+                                      const AttentionResult& result, bool causal, double scale);
+
+// q, k and v side by side in one tensor (B, T, 3, H, D), as one projection makes them: o (B, T, H, D), and the
+// gradient in the same layout, without copies.
+AttentionResult self_attention(const Tensor& qkv, bool causal, double scale);
+Tensor self_attention_backward(const Tensor& d_o, const Tensor& qkv, const AttentionResult& result, bool causal, double scale);
+
+}  // namespace elinvar
