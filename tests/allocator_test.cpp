@@ -9,6 +9,10 @@
 
 #include "tensor/check.h"
 
+// Sanitizers would end the process where the system's allocator says no.
+extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
+extern "C" const char* __tsan_default_options() { return "allocator_may_return_null=1"; }
+
 namespace elinvar {
 namespace {
 
