@@ -8,6 +8,9 @@ Var reshape(const Var& x, const Shape& shape);  // one extent may be -1
 Var permute(const Var& x, std::vector<int> dims);
 Var transpose(const Var& x, int a, int b);
 Var slice(const Var& x, int dim, int64_t begin, int64_t end, int64_t step = 1);
+// Consecutive parts along `dim` of the given extents, which add up to x's. Cheaper than slices: the parts' gradients
+// are written once, into one tensor.
+std::vector<Var> split(const Var& x, std::vector<int64_t> extents, int dim);
 Var expand(const Var& x, const Shape& shape);
 Var concat(std::vector<Var> parts, int dim);
 // Zeros (or `value`) around: before[i] and after[i] elements in dimension i.

@@ -1,0 +1,104 @@
+#include "tensor/ops/embedding.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tensor/ops/embedding.cpp"
+#include <hwy/foreach_target.h>
+
+#include <algorithm>
+
+#include "tensor/columns-inl.h"
+#include "tensor/op_check.h"
+#include "tensor/ops/index.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace elinvar::HWY_NAMESPACE {
+
+// Rows [begin, end) of the table.
+void embedding_backward_rows(const EmbeddingBackwardArgs& a, int64_t begin, int64_t end) {
+  visit_float(a.dy.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    using V = Vec<T>;
+    const int64_t* start = a.start.as<int64_t>();
+    for (int64_t v = begin; v < end; ++v) {
+      const int64_t* rows = a.order.as<int64_t>() + start[v];
+      const int64_t n = start[v + 1] - start[v];
+      T* y = a.dtable.as<T>() + v * a.cols;
+      if (n == 0) {
+        std::fill(y, y + a.cols, T{0});
+        continue;
+      }
+      const T* dy = a.dy.as<T>();
+      column_sums<T>(
+          n, kColumnLeaf, 0, a.cols,
+          [&](V acc, int64_t k, int64_t c, int64_t count) { return acc + V::load(dy + rows[k] * a.cols + c, count); },
+          [&](V sum, int64_t c, int64_t count) { sum.store(y + c, count); });
+    }
+  });
+}
+
+}  // namespace elinvar::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include <cstring>
+
+namespace elinvar {
+
+HWY_EXPORT(embedding_backward_rows);
+
+void embedding(CpuStream& stream, const EmbeddingArgs& a) {
+  const int64_t bytes = a.cols * size_of(a.table.dtype);
+  const int64_t* index = a.index.as<int64_t>();
+  stream.parallel_for(a.picks, 32768 / (a.cols + 1) + 1, [&](int64_t b, int64_t e) {
+    for (int64_t i = b; i < e; ++i)
+      std::memcpy(a.y.as<char>() + i * bytes, a.table.as<char>() + index[i] * bytes, static_cast<size_t>(bytes));
+  });
+}
+
+void embedding_backward(CpuStream& stream, const EmbeddingBackwardArgs& a) {
+  // Threads share work, not rows of the table: row v weighs one for itself and one for each occurrence, and belongs
+  // to the interval of weights in which it starts.
+  const int64_t* start = a.start.as<int64_t>();
+  const auto first_row = [&](int64_t weight) {
+    int64_t low = 0, high = a.rows;
+    while (low < high) {
+      const int64_t v = (low + high) / 2;
+      if (start[v] + v < weight) low = v + 1;
+      else high = v;
+    }
+    return low;
+  };
+  stream.parallel_for(a.rows + a.picks, 16384 / (a.cols + 1) + 1, [&](int64_t b, int64_t e) {
+    HWY_DYNAMIC_DISPATCH(embedding_backward_rows)(a, first_row(b), first_row(e));
+  });
+}
+
+Tensor embedding(const Tensor& input, const Tensor& index) {
+  check_float("embedding", input);
+  check(input.ndim() == 2, "[embedding] the table must be (rows, columns), its shape is {}", to_string(input.shape()));
+  const Tensor table = input.to_contiguous(), picks = checked_index("embedding", index, table.dim(0));
+  Shape shape = index.shape();
+  shape.push_back(table.dim(1));
+  Tensor y = Tensor::empty(shape, table.dtype(), table.device());
+  on(table.device(), [&](auto& stream) {
+    embedding(stream, EmbeddingArgs{in(table), in(picks), out(y), picks.numel(), table.dim(1)});
+  });
+  return y;
+}
+
+Tensor embedding_backward(const Tensor& gradient, const Tensor& index, int64_t rows) {
+  check_float("embedding_backward", gradient);
+  const Tensor dy = gradient.to_contiguous();
+  const Occurrences found = occurrences(checked_index("embedding_backward", index, rows), rows);
+  const int64_t cols = dy.dim(-1), picks = index.numel();
+  check(dy.numel() == picks * cols, "[embedding_backward] a gradient of shape {} does not fit indices of shape {}",
+        to_string(dy.shape()), to_string(index.shape()));
+  Tensor dtable = Tensor::empty({rows, cols}, dy.dtype(), dy.device());
+  on(dy.device(), [&](auto& stream) {
+    embedding_backward(stream, EmbeddingBackwardArgs{in(dy), in(found.order), in(found.start), out(dtable), picks, rows, cols});
+  });
+  return dtable;
+}
+
+}  // namespace elinvar
+#endif

@@ -1,0 +1,31 @@
+#pragma once
+// Rows of a table, by index, and the gradient of the table.
+#include "tensor/tensor.h"
+#include "tensor/view.h"
+
+namespace elinvar {
+
+// y[i, :] = table[index[i], :]
+struct EmbeddingArgs {
+  In table;  // (rows, cols)
+  In index;  // (picks) int64
+  Out y;     // (picks, cols)
+  int64_t picks, cols;
+};
+void embedding(CpuStream&, const EmbeddingArgs&);
+
+// dtable[v, :] = sum of dy[i, :] over the i with index[i] == v, ascending, by rule 12 of NUMERICS.md; zero where
+// there is none. `order` and `start` as in Occurrences (tensor/ops/index.h).
+struct EmbeddingBackwardArgs {
+  In dy, order, start;
+  Out dtable;
+  int64_t picks, rows, cols;
+};
+void embedding_backward(CpuStream&, const EmbeddingBackwardArgs&);
+
+// table (V, C) float32 or float64, index int32 or int64 of any shape -> (index shape.., C)
+Tensor embedding(const Tensor& table, const Tensor& index);
+// dy (index shape.., C) -> (rows, C)
+Tensor embedding_backward(const Tensor& dy, const Tensor& index, int64_t rows);
+
+}  // namespace elinvar

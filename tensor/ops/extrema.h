@@ -1,0 +1,26 @@
+#pragma once
+// The largest or smallest element along a dimension, and where it is. Exact (NUMERICS.md, rule 13): the first NaN if
+// there is one, else the extreme value; of equal ones, -0 and +0 among them, the one with the lowest index.
+#include "tensor/tensor.h"
+#include "tensor/view.h"
+
+namespace elinvar {
+
+struct ExtremaArgs {
+  In x;              // (outer, extent, inner)
+  Out value, index;  // (outer, inner); index is int64
+  int64_t outer, extent, inner;
+  bool largest;
+};
+void extrema(CpuStream&, const ExtremaArgs&);
+
+struct Extremum {
+  Tensor value, index;
+};
+// Of float32 or float64; `dim` needs at least one element and is dropped, or kept with extent 1.
+Extremum max(const Tensor& x, int dim, bool keepdim = false);
+Extremum min(const Tensor& x, int dim, bool keepdim = false);
+Tensor argmax(const Tensor& x, int dim, bool keepdim = false);  // int64
+Tensor argmin(const Tensor& x, int dim, bool keepdim = false);
+
+}  // namespace elinvar

@@ -1,0 +1,21 @@
+#pragma once
+// What ops that take indices share: the check, and the stable sort that turns a scatter into a gather (NUMERICS.md,
+// rule 16).
+#include <optional>
+
+#include "tensor/tensor.h"
+
+namespace elinvar {
+
+// The indices (int32 or int64, any layout) as contiguous int64. Throws UsageError, naming the first that is outside
+// [0, limit) and is not `ignored`, and where it is.
+Tensor checked_index(const char* op, const Tensor& index, int64_t limit, std::optional<int64_t> ignored = {});
+
+// Positions by target: those whose index is v, ascending, are order[start[v]] .. order[start[v + 1] - 1].
+struct Occurrences {
+  Tensor order;  // (n) int64
+  Tensor start;  // (limit + 1) int64
+};
+Occurrences occurrences(const Tensor& index, int64_t limit);  // of checked indices
+
+}  // namespace elinvar
