@@ -1,0 +1,159 @@
+#include "elastic/checkpoint.h"
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "tensor/check.h"
+#include "tensor/file.h"
+#include "tensor/numerics.h"
+#include "tensor/safetensors.h"
+
+namespace elinvar {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr const char* kAside = ".writing-";
+constexpr int64_t kPartBytes = int64_t{1} << 30;
+
+std::optional<int64_t> step_of(const std::string& name) {
+  int64_t step = 0;
+  if (!name.starts_with("step-")) return std::nullopt;
+  const char* end = name.data() + name.size();
+  const auto [stop, error] = std::from_chars(name.data() + 5, end, step);
+  if (error != std::errc{} || stop != end || step < 0 || name != fmt::format("step-{}", step)) return std::nullopt;
+  return step;
+}
+
+// Tensors in name order, cut where a part would pass kPartBytes.
+std::vector<StateDict> parts_of(const StateDict& state) {
+  std::vector<StateDict> parts(1);
+  int64_t bytes = 0;
+  for (const auto& [name, tensor] : state) {
+    if (bytes > 0 && bytes + tensor.bytes() > kPartBytes) {
+      parts.emplace_back();
+      bytes = 0;
+    }
+    parts.back().emplace(name, tensor);
+    bytes += tensor.bytes();
+  }
+  return parts;
+}
+
+void write_files(const fs::path& directory, int64_t step, const StateDict& state, const Digest& digest) {
+  Json manifest = {{"format", 1}, {"numerics_version", kNumericsVersion}, {"step", step}, {"state", digest.hex()}};
+  manifest["parts"] = Json::array();
+  for (const StateDict& part : parts_of(state)) {
+    const std::string file = fmt::format("part-{}.safetensors", manifest["parts"].size());
+    const SafetensorsWritten written = write_safetensors(directory / file, part);
+    manifest["parts"].push_back({{"file", file}, {"bytes", written.bytes}, {"digest", written.digest.hex()}});
+  }
+  File file = File::create(directory / "manifest.json");
+  file.write(manifest.dump(2) + "\n");
+  file.sync();
+  sync_directory(directory);
+}
+
+// A file name of a part: no separators, so that a manifest cannot name files elsewhere.
+bool is_plain_name(const std::string& name) {
+  return !name.empty() && name.front() != '.' && name.find('/') == std::string::npos;
+}
+
+Checkpoint read_files(const fs::path& directory, int64_t step) {
+  const Json manifest = Json::parse(read_file(directory / "manifest.json"));
+  if (manifest.at("format") != 1) fail("its format is {}, this program reads 1", manifest.at("format").dump());
+  if (manifest.at("numerics_version") != kNumericsVersion)
+    fail("it was written under numerics version {}, this program has {}", manifest.at("numerics_version").dump(), kNumericsVersion);
+  if (manifest.at("step") != step) fail("its manifest is that of step {}", manifest.at("step").dump());
+
+  Checkpoint checkpoint{.step = step, .state = {}, .digest = Digest::parse(manifest.at("state").get<std::string>())};
+  for (const Json& part : manifest.at("parts")) {
+    const std::string file = part.at("file").get<std::string>();
+    if (!is_plain_name(file)) fail("its manifest names a part '{}'", file);
+    const int64_t bytes = part.at("bytes").get<int64_t>();
+    const int64_t found = static_cast<int64_t>(fs::file_size(directory / file));
+    if (found != bytes) fail("{} has {} bytes instead of {}", file, found, bytes);
+    SafetensorsContents contents = read_safetensors(directory / file);
+    if (contents.digest.hex() != part.at("digest").get<std::string>()) fail("the checksum of {} is wrong", file);
+    checkpoint.state.merge(contents.tensors);
+  }
+  if (digest(checkpoint.state) != checkpoint.digest) fail("the digest of its state is wrong");
+  return checkpoint;
+}
+
+}  // namespace
+
+CheckpointStore::CheckpointStore(fs::path directory, int keep) : directory_(std::move(directory)), keep_(keep) {
+  check(keep >= 1, "[checkpoint] at least one must be kept, got keep = {}", keep);
+  make_directories(directory_);
+  for (const auto& entry : fs::directory_iterator(directory_))
+    if (entry.path().filename().string().starts_with(kAside)) remove_tree(entry.path());
+}
+
+fs::path CheckpointStore::path_of(int64_t step) const { return directory_ / fmt::format("step-{}", step); }
+
+std::vector<int64_t> CheckpointStore::steps() const {
+  std::vector<int64_t> steps;
+  for (const auto& entry : fs::directory_iterator(directory_))
+    if (const auto step = step_of(entry.path().filename().string())) steps.push_back(*step);
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+void CheckpointStore::write(int64_t step, const StateDict& state, const Digest& digest) {
+  const fs::path final = path_of(step);
+  if (fs::exists(final)) {
+    try {
+      if (read(step).digest == digest) return;
+    } catch (const Failure&) {
+    }
+  }
+  const fs::path aside = directory_ / fmt::format("{}{}", kAside, step);
+  const fs::path replaced = directory_ / fmt::format("{}{}-replaced", kAside, step);
+  remove_tree(aside);
+  try {
+    make_directories(aside);
+    write_files(aside, step, state, digest);
+    if (fs::exists(final)) rename_file(final, replaced);
+    rename_file(aside, final);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(aside, ignored);
+    throw;
+  }
+  sync_directory(directory_);
+  remove_tree(replaced);
+
+  // Later ones can only be left from before a resume that found them damaged; they neither count nor go.
+  std::vector<int64_t> present = steps();
+  std::erase_if(present, [&](int64_t other) { return other > step; });
+  for (size_t i = 0; i + static_cast<size_t>(keep_) < present.size(); ++i) remove_tree(path_of(present[i]));
+}
+
+Checkpoint CheckpointStore::read(int64_t step) const {
+  try {
+    return read_files(path_of(step), step);
+  } catch (const std::exception& error) {  // a manifest that does not parse, a part that is gone, ...
+    fail("checkpoint {} cannot be used: {}", path_of(step).string(), error.what());
+  }
+}
+
+std::optional<Checkpoint> CheckpointStore::newest_good(const std::function<std::string(const Checkpoint&)>& acceptable,
+                                                       std::vector<Rejected>& rejected) const {
+  const std::vector<int64_t> present = steps();
+  for (size_t i = present.size(); i-- > 0;) {
+    try {
+      Checkpoint checkpoint = read(present[i]);
+      const std::string reason = acceptable(checkpoint);
+      if (reason.empty()) return checkpoint;
+      rejected.push_back({present[i], reason});
+    } catch (const Failure& error) {
+      rejected.push_back({present[i], error.what()});
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace elinvar

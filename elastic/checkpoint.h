@@ -1,0 +1,51 @@
+#pragma once
+// Checkpoints: directories step-<n> that hold the state after n updates. They appear whole or not at all, and a damaged
+// one is recognised (CHECKPOINT.md describes the files).
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tensor/state.h"
+
+namespace elinvar {
+
+struct Checkpoint {
+  int64_t step = 0;
+  StateDict state;
+  Digest digest;  // of the state
+};
+
+class CheckpointStore {
+ public:
+  // Creates the directory; what an interrupted write left aside is removed. Keeps the newest `keep` (at least 1).
+  CheckpointStore(std::filesystem::path directory, int keep);
+
+  // Returns when the checkpoint would survive a power cut; then older ones beyond `keep` are removed. One that is
+  // already there with this digest stays; any other of this step is replaced. On Failure (no room, a read-only disk)
+  // nothing new is left behind.
+  void write(int64_t step, const StateDict& state, const Digest& digest);
+
+  std::vector<int64_t> steps() const;  // ascending; they may still turn out to be damaged
+
+  // Reads and verifies one; throws Failure that says what is wrong with it.
+  Checkpoint read(int64_t step) const;
+
+  struct Rejected {
+    int64_t step;
+    std::string reason;
+  };
+  // The newest one that is undamaged and that `acceptable` finds no reason ("") against; those passed over are added
+  // to `rejected`. Reads states until one is good; nothing if none is.
+  std::optional<Checkpoint> newest_good(const std::function<std::string(const Checkpoint&)>& acceptable,
+                                        std::vector<Rejected>& rejected) const;
+
+ private:
+  std::filesystem::path path_of(int64_t step) const;
+  std::filesystem::path directory_;
+  int keep_;
+};
+
+}  // namespace elinvar

@@ -1,0 +1,31 @@
+#include "elastic/events.h"
+
+#include <chrono>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "tensor/check.h"
+
+namespace elinvar {
+namespace {
+
+std::string utc_now() {
+  using namespace std::chrono;
+  const auto now = system_clock::now().time_since_epoch();
+  const std::time_t seconds = duration_cast<std::chrono::seconds>(now).count();
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
+  return fmt::format("{}.{:03}Z", text, duration_cast<milliseconds>(now).count() % 1000);
+}
+
+}  // namespace
+
+void EventLog::write(std::string_view event, const nlohmann::ordered_json& fields) {
+  nlohmann::ordered_json line = {{"time", utc_now()}, {"event", event}};
+  line.update(fields);
+  file_.append(line.dump());
+}
+
+}  // namespace elinvar

@@ -1,0 +1,56 @@
+#include "elastic/line_file.h"
+
+#include <algorithm>
+
+#include "tensor/check.h"
+
+namespace elinvar {
+namespace {
+
+std::string contents(const File& file, int64_t size) {
+  std::string text(static_cast<size_t>(size), '\0');
+  file.read(0, text.data(), text.size());
+  return text;
+}
+
+}  // namespace
+
+LineFile::LineFile(const std::filesystem::path& path) : file_(File::append(path)) {
+  const int64_t size = file_.size();
+  const size_t end = contents(file_, size).rfind('\n');
+  size_ = end == std::string::npos ? 0 : static_cast<int64_t>(end) + 1;
+  if (size_ < size) file_.truncate(size_);
+}
+
+std::vector<std::string> LineFile::lines() const {
+  const std::string text = contents(file_, size_);
+  std::vector<std::string> lines;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = text.find('\n', begin);
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+void LineFile::append(std::string_view line) {
+  check(line.find('\n') == std::string_view::npos, "[line file] a line cannot hold a newline");
+  const std::string whole = std::string(line) + '\n';
+  try {
+    file_.write(whole);
+  } catch (const Failure&) {
+    file_.truncate(size_);
+    throw;
+  }
+  size_ += static_cast<int64_t>(whole.size());
+}
+
+void LineFile::keep(size_t lines) {
+  const std::string text = contents(file_, size_);
+  size_t end = 0;
+  for (; lines > 0 && end < text.size(); --lines) end = text.find('\n', end) + 1;
+  size_ = static_cast<int64_t>(end);
+  file_.truncate(size_);
+}
+
+}  // namespace elinvar

@@ -1,0 +1,29 @@
+#pragma once
+// A file of lines that only grows and survives a crash at any byte: a line counts once its newline is there, and what
+// follows the last newline is cut off when the file is opened. The form of ledger, metrics and events.
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tensor/file.h"
+
+namespace elinvar {
+
+class LineFile {
+ public:
+  explicit LineFile(const std::filesystem::path& path);  // created if absent
+
+  const std::filesystem::path& path() const { return file_.path(); }
+  std::vector<std::string> lines() const;
+  // One write; if it fails (the disk is full), the file is as before and Failure is thrown.
+  void append(std::string_view line);
+  void keep(size_t lines);  // drops all lines after the first so many
+  void sync() { file_.sync(); }
+
+ private:
+  File file_;
+  int64_t size_ = 0;
+};
+
+}  // namespace elinvar
