@@ -1,5 +1,6 @@
 #pragma once
-// Element by element, with broadcasting. Gradients of broadcast operands are summed back to their shapes.
+// Element by element, with broadcasting. Gradients of broadcast operands are summed back to their shapes
+// (tensor/ops/reduce.h, sum_to). The formulas of values and gradients are in tensor/ops/pointwise.h.
 #include "autograd/var.h"
 #include "tensor/philox.h"
 
@@ -9,13 +10,14 @@ Var add(const Var& a, const Var& b);
 Var sub(const Var& a, const Var& b);
 Var mul(const Var& a, const Var& b);
 Var div(const Var& a, const Var& b);
-Var maximum(const Var& a, const Var& b);  // at ties the gradient goes to b, as the value does
+Var maximum(const Var& a, const Var& b);  // the value is b, and the gradient goes to it, at ties and beside a NaN
 Var minimum(const Var& a, const Var& b);
+Var add_relu(const Var& a, const Var& b); // relu(add(a, b)) in one pass over memory
 inline Var operator+(const Var& a, const Var& b) { return add(a, b); }
 inline Var operator-(const Var& a, const Var& b) { return sub(a, b); }
 inline Var operator*(const Var& a, const Var& b) { return mul(a, b); }
 inline Var operator/(const Var& a, const Var& b) { return div(a, b); }
-Var add(const Var& a, double b);
+Var add(const Var& a, double b);  // b is rounded to the type of a
 Var mul(const Var& a, double b);
 inline Var operator+(const Var& a, double b) { return add(a, b); }
 inline Var operator-(const Var& a, double b) { return add(a, -b); }
@@ -43,11 +45,11 @@ Var gelu_tanh(const Var& x);  // the tanh form, as in GPT-2
 // condition (uint8, broadcasts) ? a : b
 Var where(const Tensor& condition, const Var& a, const Var& b);
 
-// Zeroes each element with probability p and scales the rest by 1 / (1 - p). Element i keeps its value if
-// uniform01 of word i % 4 of rng.block(i / 4) is at least p, so the mask is a function of (seed, step, vrank, op).
+// Zeroes each element with probability p and scales the rest by 1 / (1 - p). The mask is a
+// function of (seed, step, vrank, op) that tensor/ops/dropout.h defines; the gradient computes it again.
 Var dropout(const Var& x, double p, const Rng& rng);
 
-// Conversion between float32 and float64 (and rounding through bf16 storage); the gradient is converted back.
+// Conversion between floating types; the gradient is converted back.
 Var cast(const Var& x, DType dtype);
 
 }  // namespace elinvar

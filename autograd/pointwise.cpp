@@ -1,0 +1,133 @@
+#include "autograd/pointwise.h"
+
+#include "tensor/check.h"
+#include "tensor/ops/compare.h"
+#include "tensor/ops/dropout.h"
+#include "tensor/ops/pointwise.h"
+#include "tensor/ops/reduce.h"
+
+namespace elinvar {
+namespace {
+
+using Gradients = std::vector<Tensor>;
+using pointwise::Saves;
+
+template <class Op>
+Var differentiable(const Var& x) {
+  Tensor y = unary<Op>(x.value());
+  Tensor saved;
+  if constexpr (Op::saves == Saves::input) saved = x.value();
+  if constexpr (Op::saves == Saves::output) saved = y;
+  return record(std::move(y), {x}, [saved](const Tensor& dy) {
+    return Gradients{unary_backward<Op>(dy, Op::saves == Saves::nothing ? dy : saved)};
+  });
+}
+
+// The gradient of an operand that broadcast to dy's shape: sum_to(gradient(), shape) if `wanted`.
+template <class F>
+Tensor operand_gradient(bool wanted, const Shape& shape, F gradient) {
+  return wanted ? sum_to(gradient(), shape) : Tensor{};
+}
+
+// Gradients for the operands of a function whose value is one of them at each element: the first where mask.
+Var selected(Tensor y, const Tensor& mask, const Var& a, const Var& b) {
+  return record(std::move(y), {a, b},
+                [mask, da = a.requires_grad(), db = b.requires_grad(), sa = a.shape(), sb = b.shape()](const Tensor& dy) {
+                  const Tensor zero = Tensor::scalar(0.0, dy.dtype());
+                  return Gradients{operand_gradient(da, sa, [&] { return where(mask, dy, zero); }),
+                                   operand_gradient(db, sb, [&] { return where(mask, zero, dy); })};
+                });
+}
+
+}  // namespace
+
+Var add(const Var& a, const Var& b) {
+  return record(add(a.value(), b.value()), {a, b},
+                [da = a.requires_grad(), db = b.requires_grad(), sa = a.shape(), sb = b.shape()](const Tensor& dy) {
+                  return Gradients{operand_gradient(da, sa, [&] { return dy; }), operand_gradient(db, sb, [&] { return dy; })};
+                });
+}
+
+Var add_relu(const Var& a, const Var& b) {
+  const Tensor y = add_relu(a.value(), b.value());
+  return record(y, {a, b}, [y, da = a.requires_grad(), db = b.requires_grad(), sa = a.shape(), sb = b.shape()](const Tensor& dy) {
+    const Tensor g = unary_backward<pointwise::Relu>(dy, y);
+    return Gradients{operand_gradient(da, sa, [&] { return g; }), operand_gradient(db, sb, [&] { return g; })};
+  });
+}
+
+Var sub(const Var& a, const Var& b) {
+  return record(sub(a.value(), b.value()), {a, b},
+                [da = a.requires_grad(), db = b.requires_grad(), sa = a.shape(), sb = b.shape()](const Tensor& dy) {
+                  return Gradients{operand_gradient(da, sa, [&] { return dy; }),
+                                   operand_gradient(db, sb, [&] { return neg(dy); })};
+                });
+}
+
+Var mul(const Var& a, const Var& b) {
+  const bool da = a.requires_grad(), db = b.requires_grad();
+  const Tensor x = db ? a.value() : Tensor{}, z = da ? b.value() : Tensor{};
+  return record(mul(a.value(), b.value()), {a, b}, [da, db, x, z, sa = a.shape(), sb = b.shape()](const Tensor& dy) {
+    return Gradients{operand_gradient(da, sa, [&] { return mul(dy, z); }),
+                     operand_gradient(db, sb, [&] { return mul(dy, x); })};
+  });
+}
+
+Var div(const Var& a, const Var& b) {
+  const bool da = a.requires_grad(), db = b.requires_grad();
+  const Tensor y = div(a.value(), b.value()), quotient = db ? y : Tensor{};
+  return record(y, {a, b}, [da, db, quotient, z = b.value(), sa = a.shape(), sb = b.shape()](const Tensor& dy) {
+    return Gradients{operand_gradient(da, sa, [&] { return div(dy, z); }),
+                     operand_gradient(db, sb, [&] { return neg(div(mul(dy, quotient), z)); })};
+  });
+}
+
+Var maximum(const Var& a, const Var& b) {
+  return selected(maximum(a.value(), b.value()), less(b.value(), a.value()), a, b);
+}
+
+Var minimum(const Var& a, const Var& b) {
+  return selected(minimum(a.value(), b.value()), less(a.value(), b.value()), a, b);
+}
+
+Var where(const Tensor& condition, const Var& a, const Var& b) {
+  return selected(where(condition, a.value(), b.value()), condition, a, b);
+}
+
+Var add(const Var& a, double b) {
+  return record(add(a.value(), b), {a}, [](const Tensor& dy) { return Gradients{dy}; });
+}
+
+Var mul(const Var& a, double b) {
+  return record(mul(a.value(), b), {a}, [b](const Tensor& dy) { return Gradients{mul(dy, b)}; });
+}
+
+Var neg(const Var& x) { return differentiable<pointwise::Neg>(x); }
+Var abs(const Var& x) { return differentiable<pointwise::Abs>(x); }
+Var exp(const Var& x) { return differentiable<pointwise::Exp>(x); }
+Var log(const Var& x) { return differentiable<pointwise::Log>(x); }
+Var sqrt(const Var& x) { return differentiable<pointwise::Sqrt>(x); }
+Var rsqrt(const Var& x) { return differentiable<pointwise::Rsqrt>(x); }
+Var square(const Var& x) { return differentiable<pointwise::Square>(x); }
+Var reciprocal(const Var& x) { return differentiable<pointwise::Reciprocal>(x); }
+Var tanh(const Var& x) { return differentiable<pointwise::Tanh>(x); }
+Var erf(const Var& x) { return differentiable<pointwise::Erf>(x); }
+Var sin(const Var& x) { return differentiable<pointwise::Sin>(x); }
+Var cos(const Var& x) { return differentiable<pointwise::Cos>(x); }
+Var sigmoid(const Var& x) { return differentiable<pointwise::Sigmoid>(x); }
+Var relu(const Var& x) { return differentiable<pointwise::Relu>(x); }
+Var silu(const Var& x) { return differentiable<pointwise::Silu>(x); }
+Var gelu(const Var& x) { return differentiable<pointwise::Gelu>(x); }
+Var gelu_tanh(const Var& x) { return differentiable<pointwise::GeluTanh>(x); }
+
+Var dropout(const Var& x, double p, const Rng& rng) {
+  return record(dropout(x.value(), p, rng), {x}, [p, rng](const Tensor& dy) { return Gradients{dropout(dy, p, rng)}; });
+}
+
+Var cast(const Var& x, DType dtype) {
+  check(is_floating(dtype) && is_floating(x.dtype()), "[cast] floating types expected, got {} to {}", name_of(x.dtype()),
+        name_of(dtype));
+  return record(x.value().to(dtype), {x}, [from = x.dtype()](const Tensor& dy) { return Gradients{dy.to(from)}; });
+}
+
+}  // namespace elinvar

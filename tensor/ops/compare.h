@@ -1,0 +1,36 @@
+#pragma once
+// Comparisons, and selection by a mask. Broadcasting and any strides; operands of one type, any of the element
+// types. A comparison gives uint8, 1 for true; with a NaN all are false but not_equal.
+#include "tensor/tensor.h"
+#include "tensor/view.h"
+
+namespace elinvar {
+
+enum class Relation { equal, not_equal, less, less_equal };
+
+struct CompareArgs {
+  In a, b;
+  Out y;  // uint8
+  Shape shape, a_strides, b_strides, y_strides;
+  Relation relation;
+};
+void compare(CpuStream&, const CompareArgs&);
+
+struct WhereArgs {
+  In condition, a, b;  // condition: uint8
+  Out y;
+  Shape shape, condition_strides, a_strides, b_strides, y_strides;
+};
+void where(CpuStream&, const WhereArgs&);
+
+Tensor equal(const Tensor& a, const Tensor& b);
+Tensor not_equal(const Tensor& a, const Tensor& b);
+Tensor less(const Tensor& a, const Tensor& b);
+Tensor less_equal(const Tensor& a, const Tensor& b);
+inline Tensor greater(const Tensor& a, const Tensor& b) { return less(b, a); }
+inline Tensor greater_equal(const Tensor& a, const Tensor& b) { return less_equal(b, a); }
+
+// condition (uint8) ? a : b; an element moves as bits, whatever it is.
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
+
+}  // namespace elinvar
