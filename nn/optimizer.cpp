@@ -1,0 +1,253 @@
+#include "nn/optimizer.h"
+
+#include <array>
+#include <cmath>
+
+#include "tensor/numerics.h"
+#include "tensor/op_check.h"
+#include "tensor/ops/copy.h"
+#include "tensor/ops/global_norm.h"
+#include "tensor/ops/optimizer.h"
+#include "tensor/spelling.h"
+
+namespace elinvar {
+namespace {
+
+// x^n by repeated squaring: plain products, so that no mathematical library decides a bit.
+double power(double x, int64_t n) {
+  double result = 1.0;
+  for (; n > 0; n /= 2, x *= x)
+    if (n % 2 == 1) result *= x;
+  return result;
+}
+
+struct Slots {
+  std::vector<std::string> names;  // "<parameter>.<what>"
+  std::vector<Tensor> tensors;     // one for each parameter
+
+  Slots(const Parameters& parameters, const char* what) {
+    for (const Parameter& p : parameters.list) {
+      names.push_back(p.name + "." + what);
+      tensors.push_back(Tensor::zeros(p.var.shape(), p.var.dtype(), p.var.value().device()));
+    }
+  }
+  void add_to(StateDict& state) const {
+    for (size_t i = 0; i < names.size(); ++i) state.emplace(names[i], tensors[i]);
+  }
+};
+
+// One parameter of a step, checked.
+struct Update {
+  size_t index;
+  Tensor p, g;
+  bool decay;
+};
+
+// Calls f for each parameter in order.
+template <class F>
+void each_update(Parameters& parameters, std::span<const Tensor> gradients, F f) {
+  check(gradients.size() == parameters.list.size(), "[optimizer] {} parameters but {} gradients", parameters.list.size(),
+        gradients.size());
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    Parameter& parameter = parameters.list[i];
+    Tensor p = parameter.var.mutable_value();
+    check(gradients[i].defined() && gradients[i].shape() == p.shape() && gradients[i].dtype() == p.dtype(),
+          "[optimizer] the gradient of {} must be {} of shape {}", parameter.name, name_of(p.dtype()), to_string(p.shape()));
+    check(p.contiguous(), "[optimizer] parameter {} must be contiguous", parameter.name);
+    f(Update{i, std::move(p), gradients[i].to_contiguous(), parameter.decay});
+  }
+}
+
+float rounded(double x) { return static_cast<float>(x); }
+
+// SGD, and with `layerwise` LARS: ratio = trust * |p| / (|g| + weight_decay * |p| + eps) where both norms are
+// positive, else 1; |g| is the norm after scaling.
+class Sgd final : public Optimizer {
+ public:
+  Sgd(const OptimizerConfig& config, const Parameters& parameters, bool layerwise)
+      : config_(config), layerwise_(layerwise) {
+    if (config.momentum != 0.0) velocity_.emplace_back(parameters, "momentum");
+  }
+
+  void step(Parameters& parameters, std::span<const Tensor> gradients, double lr, int64_t, double gradient_scale) override {
+    each_update(parameters, gradients, [&](Update u) {
+      const double decay = u.decay ? config_.weight_decay : 0.0;
+      double ratio = 1.0;
+      if (layerwise_ && u.decay) {
+        const double p_norm = global_norm({&u.p, 1}), g_norm = global_norm({&u.g, 1}) * gradient_scale;
+        if (p_norm > 0.0 && g_norm > 0.0) ratio = config_.trust * p_norm / (g_norm + decay * p_norm + config_.eps);
+      }
+      const Out v = velocity_.empty() ? Out{} : out(velocity_[0].tensors[u.index]);
+      const SgdArgs args{.g = in(u.g), .p = out(u.p), .v = v, .n = u.p.numel(), .scale = rounded(gradient_scale),
+                         .lr = rounded(lr), .momentum = rounded(config_.momentum), .weight_decay = rounded(decay),
+                         .ratio = rounded(ratio), .nesterov = config_.nesterov};
+      on(u.p.device(), [&](auto& stream) { sgd(stream, args); });
+    });
+  }
+
+  StateDict state() const override {
+    StateDict all;
+    for (const Slots& s : velocity_) s.add_to(all);
+    return all;
+  }
+
+ private:
+  OptimizerConfig config_;
+  bool layerwise_;
+  std::vector<Slots> velocity_;  // none without momentum
+};
+
+// The two moments that Adam, AdamW and LAMB keep, and their corrections.
+class Moments : public Optimizer {
+ public:
+  Moments(const OptimizerConfig& config, const Parameters& parameters)
+      : config_(config), m_(parameters, "m"), v_(parameters, "v") {}
+
+  StateDict state() const override {
+    StateDict all;
+    m_.add_to(all);
+    v_.add_to(all);
+    return all;
+  }
+
+ protected:
+  double correction1(int64_t step) const { return 1.0 / (1.0 - power(config_.beta1, step + 1)); }
+
+  template <class Args>
+  Args args(Update& u, int64_t step, double gradient_scale) {
+    Args a{};
+    a.g = in(u.g);
+    a.p = out(u.p);
+    a.m = out(m_.tensors[u.index]);
+    a.v = out(v_.tensors[u.index]);
+    a.n = u.p.numel();
+    a.scale = rounded(gradient_scale);
+    a.beta1 = rounded(config_.beta1);
+    a.one_minus_beta1 = rounded(1.0 - config_.beta1);
+    a.beta2 = rounded(config_.beta2);
+    a.one_minus_beta2 = rounded(1.0 - config_.beta2);
+    a.eps = rounded(config_.eps);
+    a.root_correction2 = rounded(1.0 / std::sqrt(1.0 - power(config_.beta2, step + 1)));
+    return a;
+  }
+
+  OptimizerConfig config_;
+  Slots m_, v_;
+};
+
+class Adam final : public Moments {
+ public:
+  Adam(const OptimizerConfig& config, const Parameters& parameters, bool decoupled)
+      : Moments(config, parameters), decoupled_(decoupled) {}
+
+  void step(Parameters& parameters, std::span<const Tensor> gradients, double lr, int64_t step, double gradient_scale) override {
+    each_update(parameters, gradients, [&](Update u) {
+      AdamArgs a = args<AdamArgs>(u, step, gradient_scale);
+      const double decay = u.decay ? config_.weight_decay : 0.0;
+      if (decoupled_) a.decay = rounded(1.0 - lr * decay);
+      else a.weight_decay = rounded(decay);
+      a.step_size = rounded(lr * correction1(step));
+      on(u.p.device(), [&](auto& stream) { adam(stream, a); });
+    });
+  }
+
+ private:
+  bool decoupled_;
+};
+
+class Lamb final : public Moments {
+ public:
+  using Moments::Moments;
+
+  void step(Parameters& parameters, std::span<const Tensor> gradients, double lr, int64_t step, double gradient_scale) override {
+    each_update(parameters, gradients, [&](Update u) {
+      LambArgs a = args<LambArgs>(u, step, gradient_scale);
+      a.weight_decay = rounded(u.decay ? config_.weight_decay : 0.0);
+      a.correction1 = rounded(correction1(step));
+      const int64_t segments = (a.n + kRowSegment - 1) / kRowSegment;
+      Tensor sums = Tensor::empty({segments, 2}, DType::f64, u.p.device());
+      a.square_sums = out(sums);
+      on(u.p.device(), [&](auto& stream) { lamb_moments(stream, a); });
+      double p_sum = 0.0, u_sum = 0.0;
+      for (int64_t s = 0; s < segments; ++s) {
+        p_sum += sums.data<double>()[2 * s];
+        u_sum += sums.data<double>()[2 * s + 1];
+      }
+      const bool trusted = u.decay && p_sum > 0.0 && u_sum > 0.0;
+      a.step_size = rounded(lr * (trusted ? std::sqrt(p_sum) / std::sqrt(u_sum) : 1.0));
+      on(u.p.device(), [&](auto& stream) { lamb_apply(stream, a); });
+    });
+  }
+};
+
+struct Kind {
+  std::string_view name;
+  std::unique_ptr<Optimizer> (*make)(const OptimizerConfig&, const Parameters&);
+};
+
+constexpr std::array kKinds{
+    Kind{"sgd", [](const OptimizerConfig& c, const Parameters& p) -> std::unique_ptr<Optimizer> {
+           return std::make_unique<Sgd>(c, p, false);
+         }},
+    Kind{"lars", [](const OptimizerConfig& c, const Parameters& p) -> std::unique_ptr<Optimizer> {
+           return std::make_unique<Sgd>(c, p, true);
+         }},
+    Kind{"adam", [](const OptimizerConfig& c, const Parameters& p) -> std::unique_ptr<Optimizer> {
+           return std::make_unique<Adam>(c, p, false);
+         }},
+    Kind{"adamw", [](const OptimizerConfig& c, const Parameters& p) -> std::unique_ptr<Optimizer> {
+           return std::make_unique<Adam>(c, p, true);
+         }},
+    Kind{"lamb", [](const OptimizerConfig& c, const Parameters& p) -> std::unique_ptr<Optimizer> {
+           return std::make_unique<Lamb>(c, p);
+         }},
+};
+
+void check_range(bool ok, const char* name, const char* range, double value) {
+  check(ok, "[optimizer] {} must be {}, got {}", name, range, value);
+}
+
+void check_config(const OptimizerConfig& c) {
+  check_range(std::isfinite(c.lr) && c.lr >= 0.0, "lr", "at least 0", c.lr);
+  check_range(c.momentum >= 0.0 && c.momentum < 1.0, "momentum", "in [0, 1)", c.momentum);
+  check_range(c.beta1 >= 0.0 && c.beta1 < 1.0, "beta1", "in [0, 1)", c.beta1);
+  check_range(c.beta2 >= 0.0 && c.beta2 < 1.0, "beta2", "in [0, 1)", c.beta2);
+  check_range(std::isfinite(c.eps) && c.eps >= 0.0, "eps", "at least 0", c.eps);
+  check_range(std::isfinite(c.weight_decay) && c.weight_decay >= 0.0, "weight_decay", "at least 0", c.weight_decay);
+  check_range(std::isfinite(c.trust) && c.trust > 0.0, "trust", "positive", c.trust);
+  check_range(std::isfinite(c.clip_norm) && c.clip_norm >= 0.0, "clip_norm", "at least 0", c.clip_norm);
+  check(!c.nesterov || c.momentum > 0.0, "[optimizer] nesterov needs a momentum above 0");
+}
+
+}  // namespace
+
+std::vector<std::string> optimizer_kinds() {
+  std::vector<std::string> names;
+  for (const Kind& kind : kKinds) names.emplace_back(kind.name);
+  return names;
+}
+
+void Optimizer::load(const StateDict& from) {
+  StateDict to = state();
+  for (const auto& [name, tensor] : from)
+    check(to.contains(name), "[optimizer] the state holds {}, which this optimizer does not keep", name);
+  for (auto& [name, tensor] : to) {
+    const auto found = from.find(name);
+    check(found != from.end(), "[optimizer] the state lacks {}", name);
+    const Tensor& source = found->second;
+    check(source.shape() == tensor.shape() && source.dtype() == tensor.dtype(),
+          "[optimizer] {} must be {} of shape {}, the state holds {} of shape {}", name, name_of(tensor.dtype()),
+          to_string(tensor.shape()), name_of(source.dtype()), to_string(source.shape()));
+  }
+  for (auto& [name, tensor] : to) copy(from.at(name), tensor);
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const Parameters& parameters) {
+  check_config(config);
+  for (const Kind& kind : kKinds)
+    if (kind.name == config.kind) return kind.make(config, parameters);
+  check(false, "[optimizer] unknown kind '{}'{}", config.kind, spelling_hint(config.kind, optimizer_kinds()));
+  return nullptr;
+}
+
+}  // namespace elinvar

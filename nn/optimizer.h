@@ -1,0 +1,48 @@
+#pragma once
+// Optimisers: what turns a reduced gradient into an update. The expression lists are in tensor/ops/optimizer.h.
+//
+//   auto optimizer = make_optimizer(config, network.parameters);
+//   optimizer->step(network.parameters, gradients, lr, step, clip_by_global_norm(gradients, 1.0).scale);
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "nn/parameters.h"
+#include "tensor/state.h"
+
+namespace elinvar {
+
+struct OptimizerConfig {
+  std::string kind = "sgd";  // one of optimizer_kinds()
+  double lr = 0.1;           // the schedule's peak
+  double momentum = 0.9;     // sgd, lars
+  bool nesterov = false;     // sgd, lars
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // adam, adamw, lamb; eps also lars
+  double weight_decay = 0.0;  // of parameters whose `decay` is true; decoupled for adamw and lamb, else added to g
+  double trust = 0.001;       // lars: the trust coefficient
+  double clip_norm = 0.0;     // the largest global gradient norm; 0: no clipping
+};
+
+std::vector<std::string> optimizer_kinds();
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+
+  // Updates the parameters in place from gradients in their order, each multiplied by gradient_scale first. `step`
+  // counts from 0. Parameters exempt from decay (Parameter::decay) are exempt from trust ratios too.
+  virtual void step(Parameters& parameters, std::span<const Tensor> gradients, double lr, int64_t step,
+                    double gradient_scale = 1.0) = 0;
+
+  // The tensors that the optimiser keeps, "<parameter>.<what>": views, so writing to them changes the optimiser.
+  virtual StateDict state() const = 0;
+  // Copies; names, shapes and dtypes must match exactly.
+  void load(const StateDict& state);
+};
+
+// State starts at zero. Throws UsageError on an unknown kind or a constant out of its range.
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const Parameters& parameters);
+
+}  // namespace elinvar

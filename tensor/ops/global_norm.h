@@ -1,0 +1,24 @@
+#pragma once
+// Sums of squares and norms of whole gradients (NUMERICS.md, rule 19), in binary64 throughout: each tensor is cut,
+// in logical order, into segments of 4096 elements; a segment's sum is that of rule 11 (64 virtual lanes,
+// fma(g, g, acc), folded by halves); the segments' sums are added left to right from +0, tensors in the order given.
+#include <span>
+
+#include "tensor/tensor.h"
+#include "tensor/view.h"
+
+namespace elinvar {
+
+// partial: one float64 for each segment of 4096 of the n elements of x.
+struct SquareSumsArgs {
+  In x;
+  Out partial;
+  int64_t n;
+};
+void square_sums(CpuStream&, const SquareSumsArgs&);
+
+// float32 or float64 tensors.
+double square_sum(std::span<const Tensor> tensors);
+double global_norm(std::span<const Tensor> tensors);  // its square root
+
+}  // namespace elinvar

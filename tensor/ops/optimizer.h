@@ -1,0 +1,58 @@
+#pragma once
+// Updates of one parameter p from its gradient g, in one pass over memory (LAMB: two), as the expression lists
+// below (NUMERICS.md, rule 21): each sign is one rounding, fma(a, b, c) one for both. The numbers in an argument
+// struct are computed on the host in double and travel as float32. Every update begins with g = gradient * scale,
+// which carries the factor of clipping.
+#include "tensor/tensor.h"
+#include "tensor/view.h"
+
+namespace elinvar {
+
+// SGD as in PyTorch (momentum without dampening), and LARS (You et al., arXiv:1708.03888) with its ratio:
+//   d = ratio * fma(weight_decay, p, g)
+//   v = fma(momentum, v, d)
+//   u = nesterov ? fma(momentum, v, d) : v
+//   p = fma(-lr, u, p)
+// Without momentum (v.data null): u = d.
+struct SgdArgs {
+  In g;
+  Out p, v;
+  int64_t n;
+  float scale = 1, lr = 0, momentum = 0, weight_decay = 0, ratio = 1;
+  bool nesterov = false;
+};
+void sgd(CpuStream&, const SgdArgs&);
+
+// Adam (Kingma and Ba, arXiv:1412.6980) and AdamW (Loshchilov and Hutter, arXiv:1711.05101) as in PyTorch. For
+// step t = 1, 2, ...: correction1 = 1 / (1 - beta1^t), root_correction2 = 1 / sqrt(1 - beta2^t), step_size = lr *
+// correction1.
+//   Adam: d = fma(weight_decay, p, g)    AdamW: d = g; p = p * decay, with decay = 1 - lr * weight_decay
+//   m = fma(beta1, m, one_minus_beta1 * d)
+//   v = fma(beta2, v, one_minus_beta2 * (d * d))
+//   p = fma(-step_size, m / fma(sqrt(v), root_correction2, eps), p)
+// Adam passes decay = 1, AdamW weight_decay = 0: both lists are always run whole.
+struct AdamArgs {
+  In g;
+  Out p, m, v;
+  int64_t n;
+  float scale = 1, beta1 = 0, one_minus_beta1 = 1, beta2 = 0, one_minus_beta2 = 1, eps = 0;
+  float weight_decay = 0, decay = 1, step_size = 0, root_correction2 = 1;
+};
+void adam(CpuStream&, const AdamArgs&);
+
+// LAMB (You et al., arXiv:1904.00962). The moments, with m and v as in AdamW, and the square sums of p and u:
+//   u = fma(weight_decay, p, (m * correction1) / fma(sqrt(v), root_correction2, eps))
+// then, with u computed again from the moments, and ratio = |p| / |u| (1 where either is 0):
+//   p = fma(-step_size, u, p), with step_size = lr * ratio
+struct LambArgs {
+  In g;
+  Out p, m, v;
+  Out square_sums;  // two float64 for each segment of 4096 elements: p's and u's (NUMERICS.md, rule 19)
+  int64_t n;
+  float scale = 1, beta1 = 0, one_minus_beta1 = 1, beta2 = 0, one_minus_beta2 = 1, eps = 0;
+  float weight_decay = 0, correction1 = 1, root_correction2 = 1, step_size = 0;
+};
+void lamb_moments(CpuStream&, const LambArgs&);
+void lamb_apply(CpuStream&, const LambArgs&);
+
+}  // namespace elinvar
