@@ -8,7 +8,10 @@ namespace elinvar {
 
 namespace {
 
-Extent2 as_extent(const std::vector<int64_t>& pair) { return {pair[0], pair[1]}; }
+Extent2 extent(Settings& s, const char* name, Extent2 otherwise, int64_t least = 1) {
+  const std::array<int64_t, 2> pair = s.extent(name, {otherwise.h, otherwise.w}, least);
+  return {pair[0], pair[1]};
+}
 
 // One side of the image after a window passed over it.
 int64_t side(const Settings& s, int64_t in, int64_t window, int64_t stride, int64_t padding) {
@@ -20,11 +23,10 @@ int64_t side(const Settings& s, int64_t in, int64_t window, int64_t stride, int6
 Layer build_conv2d(Settings& s, const Scope& scope, Flow& flow) {
   require_flow(s, flow, 3, "an image (H, W, C)");
   const int64_t in = flow.shape[2], out = s.integer("out", std::nullopt);
-  const Extent2 kernel = as_extent(s.extent("kernel", 3));
-  const Extent2 stride = as_extent(s.extent("stride", 1)), dilation = as_extent(s.extent("dilation", 1));
+  const Extent2 kernel = extent(s, "kernel", {3, 3}), stride = extent(s, "stride", {1, 1});
+  const Extent2 dilation = extent(s, "dilation", {1, 1});
   // Unless told otherwise, an odd kernel at stride 1 keeps the size of the image.
-  const int64_t same = kernel.h == kernel.w && dilation.h == dilation.w ? dilation.h * (kernel.h - 1) / 2 : 0;
-  const Extent2 padding = as_extent(s.extent("padding", same, 0));
+  const Extent2 padding = extent(s, "padding", {dilation.h * (kernel.h - 1) / 2, dilation.w * (kernel.w - 1) / 2}, 0);
   const int64_t groups = s.integer("groups", 1);
   s.require(in % groups == 0 && out % groups == 0, "groups", "'groups' = {} must divide {} channels in and {} out", groups,
             in, out);
@@ -38,11 +40,9 @@ Layer build_conv2d(Settings& s, const Scope& scope, Flow& flow) {
 Layer build_pool(Settings& s, Flow& flow, bool max) {
   require_flow(s, flow, 3, "an image (H, W, C)");
   Pool2dOptions o;
-  const std::vector<int64_t> kernel = s.extent("kernel", 2);
-  o.kernel = as_extent(kernel);
-  const bool square = kernel[0] == kernel[1];
-  o.stride = as_extent(s.extent("stride", square ? std::optional(kernel[0]) : std::nullopt));
-  o.padding = as_extent(s.extent("padding", 0, 0));
+  o.kernel = extent(s, "kernel", {2, 2});
+  o.stride = extent(s, "stride", o.kernel);
+  o.padding = extent(s, "padding", {0, 0}, 0);
   s.require(2 * o.padding.h <= o.kernel.h && 2 * o.padding.w <= o.kernel.w, "padding",
             "the padding of a pooling must not exceed half of its window");
   if (!max) o.count_include_pad = s.boolean("count_include_pad", true);
@@ -53,7 +53,7 @@ Layer build_pool(Settings& s, Flow& flow, bool max) {
 
 Layer build_adaptive(Settings& s, const Scope&, Flow& flow) {
   require_flow(s, flow, 3, "an image (H, W, C)");
-  const Extent2 out = as_extent(s.extent("out", 1));
+  const Extent2 out = extent(s, "out", {1, 1});
   flow.shape = {out.h, out.w, flow.shape[2]};
   return [out](const Var& x, Context&) { return adaptive_avg_pool2d(x, out); };
 }

@@ -93,15 +93,16 @@ std::vector<int64_t> Settings::integers(const std::string& name, const std::vect
   return resolve(name, *numbers);
 }
 
-std::vector<int64_t> Settings::extent(const std::string& name, std::optional<int64_t> otherwise, int64_t least) {
+std::array<int64_t, 2> Settings::extent(const std::string& name, std::array<int64_t, 2> otherwise, int64_t least) {
   const auto it = spec_.settings.find(name);
-  if (it == spec_.settings.end() || !std::holds_alternative<std::vector<int64_t>>(it->second.value)) {
-    const int64_t both = integer(name, otherwise, least);
+  const bool given = it != spec_.settings.end(), single = otherwise[0] == otherwise[1];
+  if (given ? !std::holds_alternative<std::vector<int64_t>>(it->second.value) : single) {
+    const int64_t both = integer(name, otherwise[0], least);
     return {both, both};
   }
-  const std::vector<int64_t> pair = integers(name, {}, least);
+  const std::vector<int64_t> pair = integers(name, {otherwise[0], otherwise[1]}, least);
   require(pair.size() == 2, name, "'{}' must be one integer or [height, width], got {} numbers", name, pair.size());
-  return pair;
+  return {pair[0], pair[1]};
 }
 
 std::vector<Settings::Entry> Settings::list(const std::string& name) {

@@ -3,6 +3,7 @@
 // which refuses whatever was not asked for; so the settings of a kind are documented by the code that reads them.
 // Every error is a UsageError such as
 //   [model] line 12: unknown setting 'dropuot' of 'gpt'; did you mean 'dropout'?
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,8 +26,8 @@ class Settings {
   std::string choice(const std::string& name, const std::string& otherwise, const std::vector<std::string>& valid);
   std::string text(const std::string& name, const std::string& otherwise);  // anything
   std::vector<int64_t> integers(const std::string& name, const std::vector<int64_t>& otherwise, int64_t least = 1);
-  // One number for both directions, or [height, width].
-  std::vector<int64_t> extent(const std::string& name, std::optional<int64_t> otherwise, int64_t least = 1);
+  // One number for both directions, or [height, width]; returned as two.
+  std::array<int64_t, 2> extent(const std::string& name, std::array<int64_t, 2> otherwise, int64_t least = 1);
 
   // The layers of a list (none if absent), and where the resolved form of each is to be written.
   struct Entry {

@@ -1,5 +1,5 @@
 #pragma once
-// Multi-head self-attention on projected queries, keys and values.
+// Shapes between projections, whose last dimension holds all heads side by side, and attention over heads.
 #include "autograd/linear.h"
 #include "autograd/shape.h"
 
@@ -12,9 +12,8 @@ inline Var split_heads(const Var& x, int64_t heads) {
 
 // qkv (B, T, 3 * C): queries, keys and values one after another, each of `heads` heads -> (B, T, C).
 inline Var self_attention(const Var& qkv, int64_t heads, const AttentionOptions& options = {}) {
-  const int64_t c = qkv.dim(2) / 3;
-  const auto part = [&](int64_t i) { return split_heads(slice(qkv, 2, i * c, (i + 1) * c), heads); };
-  return reshape(attention(part(0), part(1), part(2), options), {qkv.dim(0), qkv.dim(1), c});
+  const int64_t B = qkv.dim(0), T = qkv.dim(1), C = qkv.dim(2) / 3;
+  return reshape(self_attention(reshape(qkv, {B, T, 3, heads, C / heads}), options), {B, T, C});
 }
 
 }  // namespace elinvar
