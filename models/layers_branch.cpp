@@ -19,6 +19,11 @@ Layer build_residual(Settings& s, const Scope& scope, Flow& flow) {
   std::vector<std::string> names = activation_names();
   names.insert(names.begin(), "none");
   const std::string name = s.choice("activation", "none", names);
+  if (name == "relu")
+    return [=](const Var& x, Context& context) {
+      const Var y = body(x, context);
+      return add_relu(y, shortcut(x, context));
+    };
   const Activation f = name == "none" ? nullptr : activation(name);
   return [=](const Var& x, Context& context) {
     const Var left = body(x, context), y = left + shortcut(x, context);
