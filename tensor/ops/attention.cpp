@@ -166,8 +166,9 @@ template <class T>
 void accumulate_over_queries(const AttentionShape& s, const T* weights, int64_t ld, int64_t q0, int64_t q1, const T* rows, int64_t time,
                              T* sum, T* panel, TileExtent extent) {
   const Strips strips(s.size, extent);
-  for (int64_t key = 0; key < visible(s, q1 - 1); key += extent.rows) {
-    const int count = static_cast<int>(std::min<int64_t>(extent.rows, s.tk - key));
+  const int64_t seen = visible(s, q1 - 1);  // weights of later keys are not defined
+  for (int64_t key = 0; key < seen; key += extent.rows) {
+    const int count = static_cast<int>(std::min<int64_t>(extent.rows, seen - key));
     const int64_t first = s.causal ? std::clamp<int64_t>(key - (s.tk - s.tq), q0, q1) : q0;  // earlier queries do not see the key
     pack_panel(weights + (first - q0) * ld + key, ld, q1 - first, count, extent.rows, panel);
     const Run<T> run{.a = panel, .length = q1 - first};
