@@ -21,6 +21,7 @@ struct OptimizerConfig {
   bool nesterov = false;     // sgd, lars
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // adam, adamw, lamb; eps also lars
   double weight_decay = 0.0;  // of parameters whose `decay` is true; decoupled for adamw and lamb, else added to g
+  std::vector<std::string> exempt = {};  // what it spares, for exempt_from_decay() (nn/parameters.h) before the first step
   double trust = 0.001;       // lars: the trust coefficient
   double clip_norm = 0.0;     // the largest global gradient norm; 0: no clipping
 };
