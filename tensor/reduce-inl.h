@@ -17,6 +17,15 @@
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
+// The first `count` lanes of v, zeros after them: terms that are computed from absent elements and need not be zero.
+template <class T>
+HWY_INLINE Vec<T> first_lanes(Vec<T> v, int64_t count) {
+  if (count >= Vec<T>::kLanes) return v;
+  T lanes[Vec<T>::kLanes];
+  v.store(lanes);
+  return Vec<T>::load(lanes, count);
+}
+
 // The 64 virtual lanes of a row sum, as whole vectors.
 template <class T>
 struct RowLanes {
@@ -79,6 +88,23 @@ HWY_INLINE T row_sum(int64_t n, Term term) {
 template <class T, class A, class B>
 HWY_INLINE T row_dot(int64_t n, A a, B b) {
   return row_reduce<T>(n, [&](Vec<T> acc, int64_t i, int64_t count) { return fma(a(i, count), b(i, count), acc); });
+}
+
+// The largest of x[0 .. n-1], n > 0, of which none is NaN. Exact (rule 13), so the order is free; of two zeros it
+// is either one.
+template <class T>
+HWY_INLINE T row_max(const T* x, int64_t n) {
+  using V = Vec<T>;
+  V largest[4] = {V::set(x[0]), V::set(x[0]), V::set(x[0]), V::set(x[0])};
+  int64_t i = 0;
+  for (; i + 4 * V::kLanes <= n; i += 4 * V::kLanes)
+    for (int v = 0; v < 4; ++v) largest[v] = max(largest[v], V::load(x + i + v * V::kLanes));
+  T lanes[V::kLanes];
+  max(max(largest[0], largest[1]), max(largest[2], largest[3])).store(lanes);
+  T m = x[0];
+  for (T l : lanes) m = m < l ? l : m;
+  for (; i < n; ++i) m = m < x[i] ? x[i] : m;
+  return m;
 }
 
 }  // namespace elinvar::HWY_NAMESPACE

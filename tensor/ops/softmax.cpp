@@ -14,24 +14,16 @@ namespace elinvar::HWY_NAMESPACE {
 template <class T>
 void forward_row(const T* x, T* y, int64_t n, bool log_form) {
   using V = Vec<T>;
-  V largest = V::set(x[0]);
-  int64_t i = 0;
-  for (; i + V::kLanes <= n; i += V::kLanes) largest = max(largest, V::load(x + i));
-  T lanes[V::kLanes];
-  largest.store(lanes);
-  T m = x[0];
-  for (T l : lanes) m = m < l ? l : m;
-  for (; i < n; ++i) m = m < x[i] ? x[i] : m;
-
+  const T m = row_max(x, n);
   const V vm = V::set(m);
-  for (i = 0; i < n; i += V::kLanes) exp(V::load(x + i, n - i) - vm).store(y + i, n - i);
+  for (int64_t i = 0; i < n; i += V::kLanes) exp(V::load(x + i, n - i) - vm).store(y + i, n - i);
   const T l = row_sum<T>(n, [&](int64_t j, int64_t count) { return V::load(y + j, count); });
   if (log_form) {
     const V log_l = log(V::set(l));
-    for (i = 0; i < n; i += V::kLanes) ((V::load(x + i, n - i) - vm) - log_l).store(y + i, n - i);
+    for (int64_t i = 0; i < n; i += V::kLanes) ((V::load(x + i, n - i) - vm) - log_l).store(y + i, n - i);
   } else {
     const V r = V::set(T{1} / l);
-    for (i = 0; i < n; i += V::kLanes) (V::load(y + i, n - i) * r).store(y + i, n - i);
+    for (int64_t i = 0; i < n; i += V::kLanes) (V::load(y + i, n - i) * r).store(y + i, n - i);
   }
 }
 

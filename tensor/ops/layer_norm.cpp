@@ -1,0 +1,201 @@
+#include "tensor/ops/layer_norm.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tensor/ops/layer_norm.cpp"
+#include <hwy/foreach_target.h>
+
+#include <algorithm>
+
+#include "tensor/op_check.h"
+#include "tensor/ops/column_sum.h"
+#include "tensor/reduce-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace elinvar::HWY_NAMESPACE {
+
+// gamma and beta, or what stands for them.
+template <class T>
+struct Affine {
+  const T* values;
+  Vec<T> absent;
+  HWY_INLINE Vec<T> load(int64_t i, int64_t count) const { return values ? Vec<T>::load(values + i, count) : absent; }
+};
+
+template <RowNorm kKind, class T>
+void forward_rows(const RowNormArgs& a, int64_t begin, int64_t end) {
+  using V = Vec<T>;
+  constexpr bool kCentred = kKind == RowNorm::layer;
+  const int64_t n = a.cols;
+  const T count_of_row = static_cast<T>(n);
+  const Affine<T> gamma{a.gamma.as<T>(), V::set(T{1})}, beta{a.beta.as<T>(), V::set(T{0})};
+  for (int64_t row = begin; row < end; ++row) {
+    const T* x = a.x.as<T>() + row * n;
+    T* y = a.y.as<T>() + row * n;
+    const auto load_x = [&](int64_t i, int64_t count) { return V::load(x + i, count); };
+    T m{0}, squares;
+    if constexpr (kCentred) {
+      m = row_sum<T>(n, load_x) / count_of_row;
+      a.mean.as<T>()[row] = m;
+      const V vm = V::set(m);
+      squares = row_reduce<T>(n, [&](V acc, int64_t i, int64_t count) {
+        const V d = first_lanes<T>(V::load(x + i, count) - vm, count);
+        return fma(d, d, acc);
+      });
+    } else {
+      squares = row_dot<T>(n, load_x, load_x);
+    }
+    T r = squares / count_of_row + static_cast<T>(a.eps);
+    r = T{1} / std::sqrt(r);
+    a.r.as<T>()[row] = r;
+    const V vm = V::set(m), vr = V::set(r);
+    for (int64_t i = 0; i < n; i += V::kLanes) {
+      const V v = V::load(x + i, n - i);
+      const V h = (kCentred ? v - vm : v) * vr;
+      fma(h, gamma.load(i, n - i), beta.load(i, n - i)).store(y + i, n - i);
+    }
+  }
+}
+
+// Rows of the leaves [begin, end).
+template <RowNorm kKind, class T>
+void backward_leaves(const RowNormBackwardArgs& a, int64_t begin, int64_t end) {
+  using V = Vec<T>;
+  constexpr bool kCentred = kKind == RowNorm::layer;
+  const int64_t n = a.cols;
+  const V count_of_row = V::set(static_cast<T>(n));
+  const Affine<T> gamma{a.gamma.as<T>(), V::set(T{1})};
+  for (int64_t leaf = begin; leaf < end; ++leaf) {
+    T* dgamma = a.partial.data ? a.partial.as<T>() + leaf * 2 * n : nullptr;
+    T* dbeta = dgamma ? dgamma + n : nullptr;
+    if (dgamma) std::fill(dgamma, dgamma + 2 * n, T{0});
+    for (int64_t row = leaf * kColumnLeaf; row < std::min(a.rows, (leaf + 1) * kColumnLeaf); ++row) {
+      const T* x = a.x.as<T>() + row * n;
+      const T* dy = a.dy.as<T>() + row * n;
+      const V vm = V::set(kCentred ? a.mean.as<T>()[row] : T{0}), vr = V::set(a.r.as<T>()[row]);
+      const auto h = [&](int64_t i, int64_t count) {
+        const V v = V::load(x + i, count);
+        return (kCentred ? v - vm : v) * vr;
+      };
+      if (a.dx.data) {
+        T* dx = a.dx.as<T>() + row * n;
+        const auto g = [&](int64_t i, int64_t count) { return V::load(dy + i, count) * gamma.load(i, count); };
+        const auto h_of_row = [&](int64_t i, int64_t count) { return first_lanes<T>(h(i, count), count); };
+        const V sum_g = V::set(kCentred ? row_sum<T>(n, g) : T{0}) / count_of_row;
+        const V sum_gh = V::set(row_dot<T>(n, g, h_of_row)) / count_of_row;
+        for (int64_t i = 0; i < n; i += V::kLanes) {
+          const V gi = g(i, n - i);
+          (vr * fma(neg(h(i, n - i)), sum_gh, kCentred ? gi - sum_g : gi)).store(dx + i, n - i);
+        }
+      }
+      for (int64_t i = 0; dgamma && i < n; i += V::kLanes) {
+        const V d = V::load(dy + i, n - i);
+        fma(d, h(i, n - i), V::load(dgamma + i, n - i)).store(dgamma + i, n - i);
+        (V::load(dbeta + i, n - i) + d).store(dbeta + i, n - i);
+      }
+    }
+  }
+}
+
+void row_norm_rows(const RowNormArgs& a, int64_t begin, int64_t end) {
+  visit_float(a.x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    if (a.kind == RowNorm::layer) forward_rows<RowNorm::layer, T>(a, begin, end);
+    else forward_rows<RowNorm::rms, T>(a, begin, end);
+  });
+}
+
+void row_norm_backward_leaves(const RowNormBackwardArgs& a, int64_t begin, int64_t end) {
+  visit_float(a.x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    if (a.kind == RowNorm::layer) backward_leaves<RowNorm::layer, T>(a, begin, end);
+    else backward_leaves<RowNorm::rms, T>(a, begin, end);
+  });
+}
+
+}  // namespace elinvar::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace elinvar {
+
+HWY_EXPORT(row_norm_rows);
+HWY_EXPORT(row_norm_backward_leaves);
+
+void row_norm(CpuStream& stream, const RowNormArgs& a) {
+  stream.parallel_for(a.rows, 8192 / (a.cols + 1) + 1,
+                      [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(row_norm_rows)(a, b, e); });
+}
+
+void row_norm_backward(CpuStream& stream, const RowNormBackwardArgs& a) {
+  stream.parallel_for((a.rows + kColumnLeaf - 1) / kColumnLeaf, 4096 / (kColumnLeaf * a.cols + 1) + 1,
+                      [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(row_norm_backward_leaves)(a, b, e); });
+}
+
+namespace {
+
+void check_parameter(const char* op, const char* name, const Tensor& p, const Tensor& x) {
+  if (!p.defined()) return;
+  check_same_dtype(op, x, p);
+  check(p.shape() == Shape{x.dim(-1)}, "[{}] {} must have one element a channel, shape ({},), got {}", op, name, x.dim(-1),
+        to_string(p.shape()));
+}
+
+In in_or_absent(const Tensor& t) { return t.defined() ? in(t) : In{}; }
+
+RowNormResult forward(const char* op, RowNorm kind, const Tensor& input, const Tensor& scale, const Tensor& shift, double eps) {
+  check_float(op, input);
+  check(input.ndim() >= 1 && input.dim(-1) > 0, "[{}] a last dimension with elements expected, shape is {}", op,
+        to_string(input.shape()));
+  check_parameter(op, "gamma", scale, input);
+  check_parameter(op, "beta", shift, input);
+  const Tensor x = input.to_contiguous();
+  const Tensor gamma = scale.defined() ? scale.to_contiguous() : scale, beta = shift.defined() ? shift.to_contiguous() : shift;
+  const int64_t cols = x.dim(-1), rows = x.numel() / cols;
+  RowNormResult result{Tensor::empty(x.shape(), x.dtype(), x.device()), {}, Tensor::empty({rows}, x.dtype(), x.device())};
+  if (kind == RowNorm::layer) result.mean = Tensor::empty({rows}, x.dtype(), x.device());
+  on(x.device(), [&](auto& stream) {
+    row_norm(stream, RowNormArgs{in(x), in_or_absent(gamma), in_or_absent(beta), out(result.y),
+                                 result.mean.defined() ? out(result.mean) : Out{}, out(result.r), rows, cols, eps, kind});
+  });
+  return result;
+}
+
+}  // namespace
+
+RowNormResult layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double eps) {
+  return forward("layer_norm", RowNorm::layer, x, gamma, beta, eps);
+}
+
+RowNormResult rms_norm(const Tensor& x, const Tensor& gamma, double eps) {
+  return forward("rms_norm", RowNorm::rms, x, gamma, {}, eps);
+}
+
+RowNormGradients row_norm_backward(RowNorm kind, const Tensor& gradient, const Tensor& input, const Tensor& scale,
+                                   const RowNormResult& saved, bool want_dx, bool want_parameters) {
+  check_same_shape("row_norm_backward", gradient, input);
+  check_same_dtype("row_norm_backward", gradient, input);
+  const Tensor dy = gradient.to_contiguous(), x = input.to_contiguous();
+  const Tensor gamma = scale.defined() ? scale.to_contiguous() : scale;
+  const int64_t cols = x.dim(-1), rows = x.numel() / cols, leaves = (rows + kColumnLeaf - 1) / kColumnLeaf;
+  RowNormGradients grads;
+  if (want_dx) grads.dx = Tensor::empty(x.shape(), x.dtype(), x.device());
+  Tensor partial, sums;
+  if (want_parameters) {
+    partial = Tensor::empty({leaves, 2, cols}, x.dtype(), x.device());
+    sums = Tensor::empty({2, cols}, x.dtype(), x.device());
+  }
+  on(x.device(), [&](auto& stream) {
+    row_norm_backward(stream, RowNormBackwardArgs{in(dy), in(x), in_or_absent(gamma), in_or_absent(saved.mean), in(saved.r),
+                                                  want_dx ? out(grads.dx) : Out{}, want_parameters ? out(partial) : Out{},
+                                                  rows, cols, kind});
+    if (want_parameters) column_tree(stream, ColumnTreeArgs{in(partial), out(sums), leaves, 2 * cols});
+  });
+  if (want_parameters) {
+    grads.dgamma = sums.select(0, 0);
+    grads.dbeta = sums.select(0, 1);
+  }
+  return grads;
+}
+
+}  // namespace elinvar
+#endif

@@ -1,0 +1,55 @@
+#pragma once
+// Layer norm and RMS norm of the rows of x (.., C), with n = C (NUMERICS.md, rule 15). Sums along a row are rule 11's
+// (fma for products), those over rows rule 12's; each other sign below is one rounding. An absent gamma is 1, an
+// absent beta 0.
+//
+// Layer norm    m = sum(x) / n    r = 1 / sqrt(sum((x - m) * (x - m)) / n + eps)    h = (x - m) * r
+//               y = fma(h, gamma, beta)
+//               g = dy * gamma    dx = r * fma(-h, sum(g * h) / n, g - sum(g) / n)
+// RMS norm      r = 1 / sqrt(sum(x * x) / n + eps)    h = x * r
+//               y = fma(h, gamma, +0)
+//               g = dy * gamma    dx = r * fma(-h, sum(g * h) / n, g)
+// Both          dgamma = sum over rows of dy * h (fma)    dbeta = sum over rows of dy
+//
+// A row is read once and stays in the first cache for its passes; the gradients of gamma and beta are chains of 64
+// rows that grow as these rows are visited.
+#include "tensor/tensor.h"
+#include "tensor/view.h"
+
+namespace elinvar {
+
+enum class RowNorm : uint8_t { layer, rms };
+
+struct RowNormArgs {
+  In x, gamma, beta;  // (rows, cols), (cols), (cols); the last two may be absent
+  Out y, mean, r;     // (rows, cols), (rows), (rows); RMS norm writes no mean
+  int64_t rows, cols;
+  double eps;
+  RowNorm kind;
+};
+void row_norm(CpuStream&, const RowNormArgs&);
+
+struct RowNormBackwardArgs {
+  In dy, x, gamma, mean, r;
+  Out dx;       // absent if not wanted
+  Out partial;  // (leaves of 64 rows, 2, cols): chains of dgamma and dbeta; absent if not wanted
+  int64_t rows, cols;
+  RowNorm kind;
+};
+void row_norm_backward(CpuStream&, const RowNormBackwardArgs&);
+
+struct RowNormResult {
+  Tensor y, mean, r;  // the last two are what the gradient needs
+};
+// x float32 or float64 (.., C), C > 0; gamma and beta (C) or undefined.
+RowNormResult layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double eps);
+RowNormResult rms_norm(const Tensor& x, const Tensor& gamma, double eps);
+
+struct RowNormGradients {
+  Tensor dx, dgamma, dbeta;  // undefined where not wanted
+};
+// `saved` as the forward pass returned it; its y is not read and may be undefined.
+RowNormGradients row_norm_backward(RowNorm kind, const Tensor& dy, const Tensor& x, const Tensor& gamma,
+                                   const RowNormResult& saved, bool want_dx, bool want_parameters);
+
+}  // namespace elinvar

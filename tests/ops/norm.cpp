@@ -1,0 +1,83 @@
+#include <cmath>
+
+#include "autograd/norm.h"
+#include "tests/op_row.h"
+
+namespace elinvar::test {
+namespace {
+
+// Normalises rows of n elements that are `stride` apart in groups of `run`: element j of a row is at
+// (j / run) * stride + j % run.
+void normalise(double* x, int64_t n, int64_t run, int64_t stride, double eps, bool centred) {
+  const auto at = [&](int64_t j) -> double& { return x[j / run * stride + j % run]; };
+  double m = 0.0, v = 0.0;
+  for (int64_t j = 0; centred && j < n; ++j) m += at(j) / static_cast<double>(n);
+  for (int64_t j = 0; j < n; ++j) v += (at(j) - m) * (at(j) - m) / static_cast<double>(n);
+  for (int64_t j = 0; j < n; ++j) at(j) = (at(j) - m) / std::sqrt(v + eps);
+}
+
+Tensor affine(Tensor y, const Tensor* gamma, const Tensor* beta) {
+  const int64_t c = y.dim(-1);
+  for (int64_t i = 0; i < y.numel(); ++i) {
+    double& v = y.data<double>()[i];
+    if (gamma) v *= gamma->data<double>()[i % c];
+    if (beta) v += beta->data<double>()[i % c];
+  }
+  return y;
+}
+
+Tensor row_oracle(const Tensor& x, const Tensor* gamma, const Tensor* beta, double eps, bool centred) {
+  Tensor y = x.clone();
+  const int64_t n = x.dim(-1);
+  for (int64_t r = 0; r < x.numel() / n; ++r) normalise(y.data<double>() + r * n, n, n, n, eps, centred);
+  return affine(y, gamma, beta);
+}
+
+Tensor group_oracle(const Tensors& t, int64_t groups, double eps) {
+  Tensor y = t[0].clone();
+  const int64_t c = y.dim(-1), width = c / groups, positions = y.numel() / (y.dim(0) * c);
+  for (int64_t n = 0; n < y.dim(0); ++n)
+    for (int64_t g = 0; g < groups; ++g)
+      normalise(y.data<double>() + n * positions * c + g * width, positions * width, width, c, eps, true);
+  return affine(y, &t[1], &t[2]);
+}
+
+Var zeros(const Shape& shape) { return Tensor::zeros(shape); }
+
+const OpRows rows({
+    {.name = "layer_norm",
+     .inputs = {{{3, 5, 37}}, {{37}}, {{37}}},
+     .op = [](const Vars& v) { return layer_norm(v[0], v[1], v[2]); },
+     .oracle = [](const Tensors& t) { return row_oracle(t[0], &t[1], &t[2], 1e-5, true); },
+     .large = {{{5, 61, 771}}, {{771}}, {{771}}},
+     .errors = {{[] { layer_norm(zeros({2, 3}), zeros({2}), {}); }, "[layer_norm] gamma must have one element a channel, shape (3,)"},
+                {[] { layer_norm(zeros({2, 3}), {}, zeros({3, 1})); }, "[layer_norm] beta must have one element a channel"},
+                {[] { layer_norm(zeros({2, 0}), {}, {}); }, "[layer_norm] a last dimension with elements"},
+                {[] { layer_norm(Var(Tensor::zeros({2, 3}, DType::i32)), {}, {}); }, "[layer_norm] float32 or float64"}}},
+    {.name = "layer_norm/plain",
+     .inputs = {{{70, 9}}},
+     .op = [](const Vars& v) { return layer_norm(v[0], {}, {}, 1e-2); },
+     .oracle = [](const Tensors& t) { return row_oracle(t[0], nullptr, nullptr, 1e-2, true); },
+     .large = {{{3, 9001}}}},
+    {.name = "layer_norm/gamma",
+     .inputs = {{{4, 16}}, {{16}}},
+     .op = [](const Vars& v) { return layer_norm(v[0], v[1], {}); },
+     .oracle = [](const Tensors& t) { return row_oracle(t[0], &t[1], nullptr, 1e-5, true); }},
+    {.name = "rms_norm",
+     .inputs = {{{3, 5, 37}}, {{37}}},
+     .op = [](const Vars& v) { return rms_norm(v[0], v[1]); },
+     .oracle = [](const Tensors& t) { return row_oracle(t[0], &t[1], nullptr, 1e-5, false); },
+     .large = {{{5, 61, 771}}, {{771}}},
+     .errors = {{[] { rms_norm(zeros({2, 3}), zeros({4})); }, "[rms_norm] gamma must have one element a channel"}}},
+    {.name = "group_norm",
+     .inputs = {{{2, 3, 2, 6}}, {{6}}, {{6}}},
+     .op = [](const Vars& v) { return group_norm(v[0], v[1], v[2], 3); },
+     .oracle = [](const Tensors& t) { return group_oracle(t, 3, 1e-5); },
+     .large = {{{3, 17, 13, 48}}, {{48}}, {{48}}},
+     .errors = {{[] { group_norm(zeros({2, 4, 6}), {}, {}, 4); }, "[group_norm] 6 channels do not form 4 equal groups"},
+                {[] { group_norm(zeros({6}), {}, {}, 2); }, "[group_norm] (N, .., C) with elements expected"},
+                {[] { group_norm(zeros({2, 6}), zeros({5}), {}, 2); }, "[group_norm] gamma and beta must have shape (6,)"}}},
+});
+
+}  // namespace
+}  // namespace elinvar::test
