@@ -1,0 +1,135 @@
+#include "tensor/ops/cross_entropy.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tensor/ops/cross_entropy.cpp"
+#include <hwy/foreach_target.h>
+
+#include <algorithm>
+
+#include "tensor/math-inl.h"
+#include "tensor/op_check.h"
+#include "tensor/ops/index.h"
+#include "tensor/reduce-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace elinvar::HWY_NAMESPACE {
+
+// f of a vector, of one number.
+template <class T, class F>
+HWY_INLINE T of_one(T x, F f) {
+  T lanes[Vec<T>::kLanes];
+  f(Vec<T>::set(x)).store(lanes);
+  return lanes[0];
+}
+
+template <class T>
+void losses(const CrossEntropyArgs& a, int64_t begin, int64_t end) {
+  using V = Vec<T>;
+  const int64_t n = a.classes;
+  const T smoothing = static_cast<T>(a.smoothing), rest = static_cast<T>(1.0 - a.smoothing);
+  for (int64_t row = begin; row < end; ++row) {
+    const T* s = a.logits.as<T>() + row * n;
+    const int64_t target = a.targets.as<int64_t>()[row];
+    if (target == a.ignored) {
+      a.loss.as<T>()[row] = a.m.as<T>()[row] = a.r.as<T>()[row] = T{0};
+      continue;
+    }
+    const T m = row_max(s, n);
+    const V vm = V::set(m);
+    const T l = row_sum<T>(n, [&](int64_t i, int64_t count) { return first_lanes<T>(exp(V::load(s + i, count) - vm), count); });
+    const T log_l = of_one<T>(l, [](V v) { return log(v); });
+    T loss = log_l - (s[target] - m);
+    if (a.smoothing != 0.0) {
+      const T all = row_sum<T>(n, [&](int64_t i, int64_t count) { return first_lanes<T>(V::load(s + i, count) - vm, count); });
+      loss = rest * loss + smoothing * (log_l - all / static_cast<T>(n));
+    }
+    a.loss.as<T>()[row] = loss;
+    a.m.as<T>()[row] = m;
+    a.r.as<T>()[row] = T{1} / l;
+  }
+}
+
+template <class T>
+void gradients(const CrossEntropyBackwardArgs& a, int64_t begin, int64_t end) {
+  using V = Vec<T>;
+  const int64_t n = a.classes;
+  const double q = a.smoothing / static_cast<double>(n);
+  const T q_elsewhere = static_cast<T>(q), q_target = static_cast<T>((1.0 - a.smoothing) + q);
+  const V dy = V::set(*a.dy.as<T>());
+  for (int64_t row = begin; row < end; ++row) {
+    const T* s = a.logits.as<T>() + row * n;
+    T* ds = a.dlogits.as<T>() + row * n;
+    const int64_t target = a.targets.as<int64_t>()[row];
+    if (target == a.ignored) {
+      std::fill(ds, ds + n, T{0});
+      continue;
+    }
+    const V m = V::set(a.m.as<T>()[row]), r = V::set(a.r.as<T>()[row]);
+    const auto gradient = [&](V v, T without) { return (exp(v - m) * r - V::set(without)) * dy; };
+    for (int64_t i = 0; i < n; i += V::kLanes) gradient(V::load(s + i, n - i), q_elsewhere).store(ds + i, n - i);
+    ds[target] = of_one<T>(s[target], [&](V v) { return gradient(v, q_target); });
+  }
+}
+
+void cross_entropy_rows(const CrossEntropyArgs& a, int64_t begin, int64_t end) {
+  visit_float(a.logits.dtype, [&](auto zero) { losses<decltype(zero)>(a, begin, end); });
+}
+
+void cross_entropy_backward_rows(const CrossEntropyBackwardArgs& a, int64_t begin, int64_t end) {
+  visit_float(a.logits.dtype, [&](auto zero) { gradients<decltype(zero)>(a, begin, end); });
+}
+
+}  // namespace elinvar::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace elinvar {
+
+HWY_EXPORT(cross_entropy_rows);
+HWY_EXPORT(cross_entropy_backward_rows);
+
+void cross_entropy(CpuStream& stream, const CrossEntropyArgs& a) {
+  stream.parallel_for(a.rows, 4096 / (a.classes + 1) + 1,
+                      [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(cross_entropy_rows)(a, b, e); });
+}
+
+void cross_entropy_backward(CpuStream& stream, const CrossEntropyBackwardArgs& a) {
+  stream.parallel_for(a.rows, 4096 / (a.classes + 1) + 1,
+                      [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(cross_entropy_backward_rows)(a, b, e); });
+}
+
+CrossEntropyResult cross_entropy(const Tensor& logits, const Tensor& targets, double smoothing, int64_t ignored) {
+  check_float("cross_entropy", logits);
+  check(logits.ndim() >= 1 && logits.dim(-1) > 0, "[cross_entropy] a last dimension of classes expected, shape is {}",
+        to_string(logits.shape()));
+  Shape expected = logits.shape();
+  expected.erase(expected.ndim() - 1);
+  check(targets.shape() == expected, "[cross_entropy] logits {} need targets of shape {}, got {}", to_string(logits.shape()),
+        to_string(expected), to_string(targets.shape()));
+  check(smoothing >= 0.0 && smoothing <= 1.0, "[cross_entropy] label smoothing must be in [0, 1], got {}", smoothing);
+  const Tensor x = logits.to_contiguous();
+  const int64_t classes = x.dim(-1), rows = expected.numel();
+  CrossEntropyResult y{Tensor::empty({rows}, x.dtype(), x.device()), checked_index("cross_entropy", targets, classes, ignored),
+                       Tensor::empty({rows}, x.dtype(), x.device()), Tensor::empty({rows}, x.dtype(), x.device())};
+  on(x.device(), [&](auto& stream) {
+    cross_entropy(stream, CrossEntropyArgs{in(x), in(y.targets), out(y.loss), out(y.m), out(y.r), rows, classes, ignored,
+                                           smoothing});
+  });
+  return y;
+}
+
+Tensor cross_entropy_backward(const Tensor& dy, const Tensor& logits, const CrossEntropyResult& saved, double smoothing,
+                              int64_t ignored) {
+  check_same_dtype("cross_entropy_backward", dy, logits);
+  const Tensor x = logits.to_contiguous();
+  Tensor dx = Tensor::empty(x.shape(), x.dtype(), x.device());
+  const int64_t classes = x.dim(-1);
+  on(x.device(), [&](auto& stream) {
+    cross_entropy_backward(stream, CrossEntropyBackwardArgs{in(dy), in(x), in(saved.targets), in(saved.m), in(saved.r), out(dx),
+                                                            x.numel() / classes, classes, ignored, smoothing});
+  });
+  return dx;
+}
+
+}  // namespace elinvar
+#endif

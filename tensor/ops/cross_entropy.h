@@ -1,0 +1,44 @@
+#pragma once
+// Cross entropy of logits s (rows, classes) with class indices t, and its gradient; n classes, label smoothing e.
+// Per row (NUMERICS.md, rules 11 and 14):
+//   m = max(s)    l = sum(exp(s - m))    r = 1 / l    nll = log(l) - (s[t] - m)
+//   loss = nll, or with smoothing  (1 - e) * nll + e * (log(l) - sum(s - m) / n)
+//   ds = (exp(s - m) * r - q) * dy, where q = e / n, and at t it is (1 - e) + e / n
+// Each sign is one rounding; 1 - e and both q are rounded once from float64. A row whose target is `ignored` has loss 0
+// and gradient 0. The loss of all rows is their sum as one row (rule 11).
+//
+// The forward pass reads the logits once and writes nothing but three numbers a row; the gradient reads them once
+// more, so a vocabulary of 50,000 costs two passes of reading and one of writing.
+#include "tensor/tensor.h"
+#include "tensor/view.h"
+
+namespace elinvar {
+
+struct CrossEntropyArgs {
+  In logits, targets;  // (rows, classes), (rows) int64, checked
+  Out loss, m, r;      // (rows)
+  int64_t rows, classes, ignored;
+  double smoothing;
+};
+void cross_entropy(CpuStream&, const CrossEntropyArgs&);
+
+struct CrossEntropyBackwardArgs {
+  In dy, logits, targets, m, r;  // dy is one element
+  Out dlogits;
+  int64_t rows, classes, ignored;
+  double smoothing;
+};
+void cross_entropy_backward(CpuStream&, const CrossEntropyBackwardArgs&);
+
+struct CrossEntropyResult {
+  Tensor loss;           // (rows)
+  Tensor targets, m, r;  // for the gradient: (rows) each, targets as int64
+};
+// logits (.., classes) float32 or float64; targets (..) int32 or int64, each `ignored` or in [0, classes).
+CrossEntropyResult cross_entropy(const Tensor& logits, const Tensor& targets, double smoothing, int64_t ignored);
+
+// dy (), the gradient of the sum of all losses -> like logits
+Tensor cross_entropy_backward(const Tensor& dy, const Tensor& logits, const CrossEntropyResult& saved, double smoothing,
+                              int64_t ignored);
+
+}  // namespace elinvar

@@ -1,0 +1,69 @@
+#include <algorithm>
+#include <cmath>
+
+#include "autograd/loss.h"
+#include "tests/op_row.h"
+
+namespace elinvar::test {
+namespace {
+
+using Kind = Input::Kind;
+
+Tensor cross_entropy_oracle(const Tensors& t, double smoothing, int64_t ignored) {
+  const int64_t n = t[0].dim(-1);
+  double total = 0.0;
+  for (int64_t r = 0; r < t[1].numel(); ++r) {
+    const double* s = t[0].data<double>() + r * n;
+    const int64_t target = t[1].data<int64_t>()[r];
+    if (target == ignored) continue;
+    const double m = *std::max_element(s, s + n);
+    double l = 0.0;
+    for (int64_t j = 0; j < n; ++j) l += std::exp(s[j] - m);
+    for (int64_t j = 0; j < n; ++j) {
+      const double q = smoothing / static_cast<double>(n) + (j == target ? 1.0 - smoothing : 0.0);
+      total -= q * (s[j] - m - std::log(l));
+    }
+  }
+  return Tensor::full({}, total, DType::f64);
+}
+
+Var zeros(const Shape& shape) { return Tensor::zeros(shape); }
+
+const OpRows rows({
+    {.name = "cross_entropy",
+     .inputs = {{{3, 7, 19}}, {{3, 7}, Kind::index, 19}},
+     .op = [](const Vars& v) { return cross_entropy(v[0], v[1].value()); },
+     .oracle = [](const Tensors& t) { return cross_entropy_oracle(t, 0.0, -100); },
+     .large = {{{70, 5003}}, {{70}, Kind::index, 5003}},
+     .errors = {{[] { cross_entropy(zeros({2, 3}), Tensor::zeros({3}, DType::i32)); },
+                 "[cross_entropy] logits (2, 3) need targets of shape (2,), got (3,)"},
+                {[] { cross_entropy(zeros({2, 3}), Tensor::full({2}, 3, DType::i32)); },
+                 "[cross_entropy] index 3 at position 0 of shape (2,) is outside [0, 3)"},
+                {[] { cross_entropy(zeros({2, 3}), Tensor::full({2}, -1, DType::i64)); }, "[cross_entropy] index -1"},
+                {[] { cross_entropy(zeros({2, 3}), Tensor::zeros({2})); }, "[cross_entropy] indices must be int32 or int64"},
+                {[] { cross_entropy(zeros({2, 3}), Tensor::zeros({2}, DType::i32), {.label_smoothing = 1.5}); },
+                 "[cross_entropy] label smoothing must be in [0, 1], got 1.5"}}},
+    {.name = "cross_entropy/smoothing",
+     .inputs = {{{21, 10}}, {{21}, Kind::index, 10}},
+     .op = [](const Vars& v) { return cross_entropy(v[0], v[1].value(), {.label_smoothing = 0.1}); },
+     .oracle = [](const Tensors& t) { return cross_entropy_oracle(t, 0.1, -100); },
+     .large = {{{301, 1000}}, {{301}, Kind::index, 1000}}},
+    {.name = "cross_entropy/ignored",
+     .inputs = {{{40, 5}}, {{40}, Kind::index, 5}},
+     .op = [](const Vars& v) { return cross_entropy(v[0], v[1].value(), {.label_smoothing = 0.2, .ignore_index = 2}); },
+     .oracle = [](const Tensors& t) { return cross_entropy_oracle(t, 0.2, 2); }},
+    {.name = "mse_loss",
+     .inputs = {{{5, 31}}, {{5, 31}}},
+     .op = [](const Vars& v) { return mse_loss(v[0], v[1]); },
+     .oracle =
+         [](const Tensors& t) {
+           double s = 0.0;
+           for (int64_t i = 0; i < t[0].numel(); ++i) s += std::pow(t[0].data<double>()[i] - t[1].data<double>()[i], 2);
+           return Tensor::full({}, s, DType::f64);
+         },
+     .large = {{{61, 701}}, {{61, 701}}},
+     .errors = {{[] { mse_loss(zeros({2, 3}), zeros({3})); }, "[mse_loss] shapes (2, 3) and (3,) must be equal"}}},
+});
+
+}  // namespace
+}  // namespace elinvar::test
