@@ -1,0 +1,39 @@
+#pragma once
+// Rotary position embedding (Su et al., RoFormer, 2021) in the pairing of LLaMA: of x (B, T, H, D), D even, the pair
+// (i, i + D/2) at position t turns by the angle a = (first + t) * base^(-2i/D):
+//   y1 = x1 * cos(a) - x2 * sin(a)    y2 = x2 * cos(a) + x1 * sin(a)      each sign one rounding
+// The gradient is the same turn by -a.
+//
+// Note [Angles]. Cosines and sines are computed on the host in float64 from + - * / fma and rint alone, hence alike
+// everywhere, and rounded once to the element type; devices receive them as bits.
+//   q        the largest float64 in [1, base] whose power q^(D/2), by repeated multiplication, is at most base
+//   f[i]     1 / q^i, the power by repeated multiplication
+//   a        (first + t) * f[i]
+//   k        rint(a * 2/pi);  u = fma(-k, pi/2, a);  u = fma(-k, lo, u)   with pi/2 + lo the constant to 106 bits
+//   sin, cos of u, |u| <= pi/4 and a little, by their Taylor polynomials to u^19 and u^20, Horner by fma;
+//            k mod 4 says which of them, with which sign, are those of a
+// The error is below 1e-15 plus that of a, a few ulp.
+#include "tensor/tensor.h"
+#include "tensor/view.h"
+
+namespace elinvar {
+
+struct RotaryArgs {
+  In x;
+  In cos, sin;  // (T, D/2), of x's type
+  Out y;
+  int64_t batch, time, heads, half;  // half = D/2
+  bool inverse;
+};
+void rotary(CpuStream&, const RotaryArgs&);
+
+struct RotaryAngles {
+  Tensor cos, sin;  // (T, D/2)
+};
+// The last table is kept: the layers of a network ask for the same one. Thread-safe.
+RotaryAngles rotary_angles(int64_t time, int64_t half, double base, int64_t first, DType dtype);
+
+// x (B, T, H, D) float32 or float64
+Tensor rotary(const Tensor& x, const RotaryAngles& angles, bool inverse);
+
+}  // namespace elinvar
