@@ -87,6 +87,9 @@ Checkpoint read_files(const fs::path& directory, int64_t step) {
 
 CheckpointStore::CheckpointStore(fs::path directory, int keep) : directory_(std::move(directory)), keep_(keep) {
   check(keep >= 1, "[checkpoint] at least one must be kept, got keep = {}", keep);
+}
+
+void CheckpointStore::prepare() {
   make_directories(directory_);
   for (const auto& entry : fs::directory_iterator(directory_))
     if (entry.path().filename().string().starts_with(kAside)) remove_tree(entry.path());
@@ -96,6 +99,7 @@ fs::path CheckpointStore::path_of(int64_t step) const { return directory_ / fmt:
 
 std::vector<int64_t> CheckpointStore::steps() const {
   std::vector<int64_t> steps;
+  if (!fs::exists(directory_)) return steps;
   for (const auto& entry : fs::directory_iterator(directory_))
     if (const auto step = step_of(entry.path().filename().string())) steps.push_back(*step);
   std::sort(steps.begin(), steps.end());

@@ -20,8 +20,11 @@ struct Checkpoint {
 
 class CheckpointStore {
  public:
-  // Creates the directory; what an interrupted write left aside is removed. Keeps the newest `keep` (at least 1).
-  CheckpointStore(std::filesystem::path directory, int keep);
+  // Touches nothing. `keep` (at least 1) is how many of the newest write() leaves.
+  explicit CheckpointStore(std::filesystem::path directory, int keep = 1);
+
+  // For the process that is going to write: creates the directory, removes what an interrupted write left aside.
+  void prepare();
 
   // Returns when the checkpoint would survive a power cut; then older ones beyond `keep` are removed. One that is
   // already there with this digest stays; any other of this step is replaced. On Failure (no room, a read-only disk)

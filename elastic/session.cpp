@@ -1,6 +1,7 @@
 #include "elastic/session.h"
 
 #include <chrono>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
@@ -33,6 +34,7 @@ struct Session::Impl {
     ledger.emplace(options.directory);
     events.emplace(options.directory);
     store.emplace(options.directory / "checkpoints", options.keep);
+    store->prepare();
     const bool empty = ledger->length() == 0 && store->steps().empty();
     check(empty || options.resume, "{} already holds a run; --resume goes on with it, --run-dir chooses another place",
           options.directory.string());
@@ -108,6 +110,7 @@ struct Session::Impl {
   std::optional<Hasher> batches;
   Reduced reduced;
   double loss_sum = 0;
+  size_t gradients = 0;  // how many of a leaf's tensors are gradients
 };
 
 Session::Session(const SessionOptions& options, StateAccess state)
@@ -137,13 +140,21 @@ void Session::add(int vrank, Leaf leaf) {
   r.count += leaf.count;
   r.correct += leaf.correct;
   r.samples += leaf.samples;
-  impl_->fold->add(vrank, std::move(leaf.gradients));
+  std::vector<Tensor> values = std::move(leaf.gradients);
+  if (!values.empty()) {
+    impl_->gradients = values.size();
+    r.leaves += 1;
+    std::move(leaf.terms.begin(), leaf.terms.end(), std::back_inserter(values));
+  }
+  impl_->fold->add(vrank, std::move(values));
 }
 
 void Session::reduce() {
   Reduced& r = impl_->reduced;
-  r.gradients = impl_->fold->take_root();
   if (r.count == 0) fail("step {}: no target in the whole batch counts, so there is no mean to take", impl_->step + 1);
+  r.gradients = impl_->fold->take_root();
+  r.terms.assign(r.gradients.begin() + static_cast<std::ptrdiff_t>(impl_->gradients), r.gradients.end());
+  r.gradients.resize(impl_->gradients);
   r.batch = impl_->batches->digest();
   r.loss = impl_->loss_sum / static_cast<double>(r.count);
   Hasher hasher;

@@ -46,9 +46,10 @@ struct Plan {
   std::vector<int> mine;
 };
 
-// What one virtual rank contributes: sums, not means. Without samples (a short batch) it has no gradients.
+// What one virtual rank contributes: sums, not means. Without samples (a short batch) it has no tensors.
 struct Leaf {
   std::vector<Tensor> gradients = {};
+  std::vector<Tensor> terms = {};  // of running statistics: combined by the same tree, but not scaled
   double loss_sum = 0;
   int64_t count = 0;    // what the mean divides by: targets that count
   int64_t correct = 0;
@@ -58,9 +59,11 @@ struct Leaf {
 
 struct Reduced {
   std::vector<Tensor> gradients;  // root of the tree * float(1 / count): one more rounding
+  std::vector<Tensor> terms;      // root of the tree
+  int leaves = 0;                 // virtual ranks that had samples
   double loss = 0;                // virtual ranks' sums, added left to right in binary64, / count
   int64_t count = 0, correct = 0, samples = 0;
-  Digest batch, gradient;
+  Digest batch, gradient;         // gradient: over those of the scaled gradients, in order
 };
 
 class Session {

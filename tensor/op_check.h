@@ -19,8 +19,7 @@ inline void check_same_dtype(const char* op, const Tensor& a, const Tensor& b) {
 }
 
 inline void check_same_shape(const char* op, const Tensor& a, const Tensor& b) {
-  if (a.shape() == b.shape()) return;
-  check(false, "[{}] shapes {} and {} must be equal", op, to_string(a.shape()), to_string(b.shape()));
+  check(a.shape() == b.shape(), "[{}] shapes {} and {} must be equal", op, to_string(a.shape()), to_string(b.shape()));
 }
 
 }  // namespace elinvar

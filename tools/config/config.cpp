@@ -1,0 +1,189 @@
+#include "tools/config/config.h"
+
+#include <algorithm>
+
+#include "tensor/check.h"
+#include "tensor/file.h"
+#include "tools/config/model_spec.h"
+#include "tools/config/table.h"
+
+namespace elinvar {
+namespace {
+
+template <class V>
+void visit(V& v, RunConfig& c) {
+  v("name", c.name);
+  v("seed", c.seed);
+  v("steps", c.steps, AtLeast{0});
+  v("epochs", c.epochs, AtLeast{0});
+  v("batch_size", c.batch_size, AtLeast{1});
+  v("virtual_ranks", c.virtual_ranks, Between{1, 65536});
+  v("numerics", c.numerics, OneOf{{"portable"}});
+  v("scaling", c.scaling, OneOf{{"exact"}});
+  v("state_digest_every", c.state_digest_every, AtLeast{0});
+  v("checkpoint_every", c.checkpoint_every, AtLeast{0});
+  v("keep", c.keep, AtLeast{1});
+  v("eval_every", c.eval_every, AtLeast{0});
+  v("log_every", c.log_every, AtLeast{1});
+}
+
+template <class V>
+void visit(V& v, DataConfig& c) {
+  v("kind", c.kind);
+  v("path", c.path);
+  v("validation_fraction", c.validation_fraction);
+  v("image_size", c.image_size);
+  v("resize", c.resize);
+  v("crop_padding", c.crop_padding);
+  v("flip", c.flip);
+  v("random_resized_crop", c.random_resized_crop);
+  v("crop_area_min", c.crop_area_min);
+  v("mean", c.mean);
+  v("std", c.std);
+  v("cache_mb", c.cache_mb);
+  v("tokens", c.tokens);
+  v("context", c.context);
+  v("include", c.include);
+  v("exclude", c.exclude);
+  v("size", c.size);
+  v("classes", c.classes);
+  v("channels", c.channels);
+  v("noise", c.noise);
+  v("data_seed", c.data_seed);
+}
+
+template <class V>
+void visit(V& v, ReaderConfig& c) {
+  v("shuffle", c.shuffle);
+  v("threads", c.threads, Between{0, 1024});
+  v("prefetch", c.prefetch, AtLeast{0});
+}
+
+template <class V>
+void visit(V& v, LossOptions& c) {
+  v("label_smoothing", c.label_smoothing, Between{0, 1});
+  v("ignore_index", c.ignore_index);
+}
+
+template <class V>
+void visit(V& v, OptimizerConfig& c) {
+  v("kind", c.kind, OneOf{optimizer_kinds()});
+  v("lr", c.lr, AtLeast{0});
+  v("momentum", c.momentum);
+  v("nesterov", c.nesterov);
+  v("beta1", c.beta1);
+  v("beta2", c.beta2);
+  v("eps", c.eps);
+  v("weight_decay", c.weight_decay);
+  v("exempt", c.exempt);
+  v("trust", c.trust);
+  v("clip_norm", c.clip_norm, AtLeast{0});
+}
+
+template <class V>
+void visit(V& v, ScheduleConfig& c) {
+  v("kind", c.kind, OneOf{schedule_kinds()});
+  v("warmup_steps", c.warmup_steps, AtLeast{0});
+  v("min_ratio", c.min_ratio);
+  v("milestones", c.milestones);
+  v("every", c.every, AtLeast{0});
+  v("gamma", c.gamma);
+  v("rise", c.rise);
+  v("initial_ratio", c.initial_ratio);
+}
+
+// What may change from start to resume, because no bit of the run depends on it.
+const std::vector<std::string> kFree = {"run.name", "run.keep", "run.eval_every", "run.log_every",
+                                        "data.cache_mb", "data.threads", "data.prefetch"};
+
+template <class... Parts>
+std::vector<std::pair<std::string, std::string>> entries_of(Parts... parts) {
+  TableWriter writer;
+  (visit(writer, parts), ...);
+  return writer.entries();
+}
+
+struct Section {
+  std::string name;
+  std::vector<std::pair<std::string, std::string>> entries;
+};
+
+// All tables but [model].
+std::vector<Section> sections_of(const Config& c) {
+  std::vector<Section> sections = {{"run", entries_of(c.run)},
+                                   {"data", entries_of(c.data, c.reader)},
+                                   {"loss", entries_of(c.loss)},
+                                   {"optimizer", entries_of(c.optimizer)},
+                                   {"schedule", entries_of(c.schedule)}};
+  // Of steps and epochs only the one that was given.
+  std::erase_if(sections[0].entries, [&](const auto& entry) { return entry.first == (c.run.steps > 0 ? "epochs" : "steps"); });
+  return sections;
+}
+
+}  // namespace
+
+Config parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides) {
+  const TomlSource source(text, name, overrides);
+  source.refuse_unknown_tables({"run", "model", "data", "loss", "optimizer", "schedule"});
+  Config c;
+  c.run.name = std::filesystem::path(name).stem().string();
+
+  const auto read = [&](const char* table, auto&... parts) {
+    TableReader reader(source, table);
+    (visit(reader, parts), ...);
+    reader.refuse_unknown_keys();
+    return reader;
+  };
+  const TableReader run = read("run", c.run);
+  if (c.run.batch_size == 0) run.refuse("batch_size", "is missing: the samples of one step, over all virtual ranks");
+  if (c.run.steps > 0 && c.run.epochs > 0) run.refuse("epochs", "and run.steps exclude each other");
+  if (c.run.steps == 0 && c.run.epochs == 0) run.refuse("steps", "or run.epochs is missing");
+  if (c.run.name.empty()) run.refuse("name", "must not be empty");
+
+  const TableReader data = read("data", c.data, c.reader);
+  if (c.data.kind.empty()) data.refuse("kind", "is missing");
+  read("loss", c.loss);
+  read("optimizer", c.optimizer);
+  read("schedule", c.schedule);
+  c.model = read_model_spec(source);
+  return c;
+}
+
+Config read_config(const std::filesystem::path& path, const std::vector<std::string>& overrides) {
+  check(std::filesystem::is_regular_file(path), "there is no configuration {}", path.string());
+  return parse_config(read_file(path), path.string(), overrides);
+}
+
+std::string to_toml(const Config& config) {
+  std::string text;
+  for (const Section& section : sections_of(config)) {
+    text += fmt::format("[{}]\n", section.name);
+    for (const auto& [key, value] : section.entries) text += fmt::format("{} = {}\n", key, value);
+    text += "\n";
+  }
+  return text + model_spec_to_toml(config.model);
+}
+
+std::vector<std::string> differences(const Config& before, const Config& now) {
+  std::vector<std::string> found;
+  const auto flat = [](const Config& config) {
+    std::map<std::string, std::string> all;
+    for (const Section& section : sections_of(config))
+      for (const auto& [key, value] : section.entries) all[section.name + "." + key] = value;
+    all["model"] = model_spec_to_toml(config.model);
+    for (const std::string& key : kFree) all.erase(key);
+    return all;
+  };
+  const auto old_values = flat(before), new_values = flat(now);
+  for (const auto& [key, value] : old_values) {
+    const auto other = new_values.find(key);
+    if (other == new_values.end()) found.push_back(fmt::format("{} = {} is gone", key, value));
+    else if (other->second != value)
+      found.push_back(key == "model" ? "the model" : fmt::format("{}: {} became {}", key, value, other->second));
+  }
+  for (const auto& [key, value] : new_values)
+    if (!old_values.contains(key)) found.push_back(fmt::format("{} = {} is new", key, value));
+  return found;
+}
+
+}  // namespace elinvar

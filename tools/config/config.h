@@ -1,0 +1,60 @@
+#pragma once
+// The configuration of a run: what CONFIG.toml says, with every default. CONFIG.md explains each key.
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+#include "models/spec.h"
+#include "nn/leaf.h"
+#include "nn/optimizer.h"
+#include "nn/schedule.h"
+
+namespace elinvar {
+
+struct RunConfig {
+  std::string name;           // default: the file's name without .toml
+  uint64_t seed = 0;
+  int64_t steps = 0;          // exactly one of steps and epochs is positive
+  double epochs = 0;
+  int64_t batch_size = 0;     // global
+  int virtual_ranks = 1;
+  std::string numerics = "portable";
+  std::string scaling = "exact";
+  int64_t state_digest_every = 100;
+  int64_t checkpoint_every = 1000;
+  int keep = 3;
+  int64_t eval_every = 0;     // 0: only at the end
+  int64_t log_every = 10;
+};
+
+struct ReaderConfig {
+  bool shuffle = true;
+  int threads = 1;
+  int prefetch = 4;
+};
+
+struct Config {
+  RunConfig run;
+  ModelSpec model;
+  DataConfig data;
+  ReaderConfig reader;  // in [data]
+  LossOptions loss;
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+};
+
+// Throws UsageError naming file, line, key and nearest spelling. `name` stands for the text in messages and, without
+// folder and suffix, is the default name of the run.
+Config parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides = {});
+Config read_config(const std::filesystem::path& path, const std::vector<std::string>& overrides = {});
+
+// The whole configuration as TOML that reads back as the same.
+std::string to_toml(const Config& config);
+
+// Every key that two configurations differ in and that a resumed run may not change, as "run.seed: 1 became 2".
+std::vector<std::string> differences(const Config& before, const Config& now);
+
+}  // namespace elinvar

@@ -1,0 +1,20 @@
+// `train eval`: the score of a run's newest checkpoint on a split.
+#include <filesystem>
+
+#include "tensor/check.h"
+#include "tools/train/commands.h"
+#include "tools/train/job.h"
+
+namespace elinvar {
+
+int eval(const EvalCommand& command) {
+  const std::filesystem::path directory = command.run_dir;
+  Job job(read_config(directory / "config.toml"));
+  const int64_t step = job.load_network(directory);
+  const Split split = command.split == "test" ? Split::test : Split::validation;
+  const Score result = score(job, open_dataset(job.config.data, split));
+  fmt::print("{} step={} loss={:.6g} accuracy={:.4f} samples={}\n", command.split, step, result.loss, result.accuracy, result.samples);
+  return 0;
+}
+
+}  // namespace elinvar

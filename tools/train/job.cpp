@@ -1,0 +1,78 @@
+#include "tools/train/job.h"
+
+#include "elastic/checkpoint.h"
+#include "models/build.h"
+#include "nn/leaf.h"
+#include "tensor/check.h"
+
+namespace elinvar {
+namespace {
+
+constexpr std::string_view kModel = "model.", kOptimizer = "optimizer.";
+
+// The entries whose name begins with `prefix`, without it.
+StateDict part_of(const StateDict& state, std::string_view prefix) {
+  StateDict part;
+  for (const auto& [name, tensor] : state)
+    if (name.starts_with(prefix)) part.emplace(name.substr(prefix.size()), tensor);
+  return part;
+}
+
+}  // namespace
+
+Job::Job(const Config& given) : config(given), data(open_dataset(given.data, Split::train)) {
+  const InputInfo input{.sample = data->input_shape(), .classes = data->classes(), .dtype = data->input_dtype()};
+  network = build(given.model, input, given.run.seed, &config.model);
+  exempt_from_decay(network->parameters, config.optimizer.exempt);
+  optimizer = make_optimizer(config.optimizer, network->parameters);
+}
+
+StateDict Job::state() const {
+  StateDict all;
+  for (const auto& [name, tensor] : network->parameters.state()) all.emplace(std::string(kModel) + name, tensor);
+  for (const auto& [name, tensor] : optimizer->state()) all.emplace(std::string(kOptimizer) + name, tensor);
+  return all;
+}
+
+void Job::load(const StateDict& state) {
+  network->parameters.load(part_of(state, kModel));
+  optimizer->load(part_of(state, kOptimizer));
+}
+
+int64_t Job::load_network(const std::filesystem::path& run_directory) {
+  std::vector<CheckpointStore::Rejected> rejected;
+  const auto any = [](const Checkpoint&) { return std::string(); };
+  const auto found = CheckpointStore(run_directory / "checkpoints").newest_good(any, rejected);
+  for (const auto& [step, reason] : rejected) fmt::print(stderr, "{}\n", reason);
+  if (!found) fail("{} has no good checkpoint yet", run_directory.string());
+  network->parameters.load(part_of(found->state, kModel));
+  return found->step;
+}
+
+int64_t Job::leaf_samples() const {
+  return (config.run.batch_size + config.run.virtual_ranks - 1) / config.run.virtual_ranks;
+}
+
+Score score(const Job& job, std::shared_ptr<const Dataset> split, const std::function<bool()>& stop) {
+  Loader loader(std::move(split), {.seed = job.config.run.seed,
+                                   .global_batch = job.leaf_samples(),
+                                   .shuffle = false,
+                                   .augment = false,
+                                   .threads = job.config.reader.threads,
+                                   .prefetch = job.config.reader.prefetch});
+  Score sum;
+  int64_t samples = 0, count = 0, correct = 0;
+  for (int64_t step = 0; step < loader.steps_per_epoch(); ++step) {
+    if (stop && stop()) return sum;
+    const Batch batch = loader.batch(step, 0);
+    const LeafResult result = evaluate(*job.network, batch.input, batch.target, job.config.loss);
+    sum.loss += result.loss_sum;
+    count += result.count;
+    correct += result.correct;
+    samples += batch.samples;
+  }
+  if (count == 0) fail("no target of the split counts");
+  return {sum.loss / static_cast<double>(count), static_cast<double>(correct) / static_cast<double>(count), samples};
+}
+
+}  // namespace elinvar

@@ -1,0 +1,92 @@
+// train: the command that trains, scores and samples. Exit codes: 0 done, 2 wrong usage or configuration, 3 a failure at
+// run time.
+#include <sched.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+
+#include "tensor/check.h"
+#include "tensor/isa.h"
+#include "tensor/stream.h"
+#include "tools/train/commands.h"
+
+namespace {
+
+int usable_threads() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+}
+
+struct DeviceOptions {
+  int threads = 0;
+  std::string isa = "auto";
+
+  void add_to(CLI::App& command) {
+    command.add_option("--threads", threads, "CPU threads for the computation (default: all that this process may use)")->check(CLI::Range(1, 1024));
+    command.add_option("--isa", isa, "instruction set: auto, scalar, avx2 or avx512; all give the same bits")->capture_default_str();
+  }
+  void apply() const {
+    elinvar::set_isa(elinvar::parse_isa(isa));
+    elinvar::set_threads(threads > 0 ? threads : usable_threads());
+  }
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Trains neural networks whose bits do not depend on the machine.", "train");
+  app.set_version_flag("--version", "train " ELINVAR_VERSION);
+  app.require_subcommand(1);
+  DeviceOptions device;
+
+  elinvar::RunCommand run_options;
+  run_options.command_line.assign(argv, argv + argc);
+  int64_t steps = 0;
+  CLI::App* run = app.add_subcommand("run", "train a network as a configuration says (tools/CONFIG.md)");
+  run->add_option("config", run_options.config, "the configuration, a .toml file")->required();
+  run->add_option("--run-dir", run_options.run_dir, "where the run is kept (default: runs/<run.name>)");
+  run->add_flag("--resume", run_options.resume, "go on from the newest good checkpoint of the run directory");
+  run->add_option("--steps", steps, "train this many steps, whatever the configuration says")->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
+  run->add_option("--set", run_options.overrides, "table.key=value: overrides one key of the configuration")->take_all()->allow_extra_args(false);
+  device.add_to(*run);
+
+  elinvar::EvalCommand eval_options;
+  CLI::App* eval = app.add_subcommand("eval", "loss and accuracy of a run's newest checkpoint");
+  eval->add_option("run_dir", eval_options.run_dir, "a run directory")->required();
+  eval->add_option("--split", eval_options.split, "validation or test")->check(CLI::IsMember({"validation", "test"}))->capture_default_str();
+  device.add_to(*eval);
+
+  elinvar::SampleCommand sample_options;
+  CLI::App* sample = app.add_subcommand("sample", "text from a run's newest checkpoint");
+  sample->add_option("run_dir", sample_options.run_dir, "a run directory")->required();
+  sample->add_option("--prompt", sample_options.prompt, "what the text starts with")->required();
+  sample->add_option("--tokens", sample_options.tokens, "how many tokens to add")->check(CLI::Range(0, 1000000))->capture_default_str();
+  sample->add_option("--temperature", sample_options.temperature, "0: always the likeliest token; 1: as the network says")->check(CLI::Range(0.0, 100.0))->capture_default_str();
+  sample->add_option("--top-k", sample_options.top_k, "only among so many likeliest tokens; 0: all")->check(CLI::NonNegativeNumber)->capture_default_str();
+  sample->add_option("--seed", sample_options.seed, "another number, another text")->capture_default_str();
+  device.add_to(*sample);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+
+  try {
+    device.apply();
+    if (*eval) return elinvar::eval(eval_options);
+    if (*sample) return elinvar::sample(sample_options);
+    if (steps > 0) {
+      run_options.overrides.push_back("run.epochs=0");
+      run_options.overrides.push_back("run.steps=" + std::to_string(steps));
+    }
+    return elinvar::run(run_options);
+  } catch (const elinvar::UsageError& error) {
+    fmt::print(stderr, "train: {}\n", error.what());
+    return 2;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "train: {}\n", error.what());
+    return 3;
+  }
+}

@@ -1,0 +1,37 @@
+#include "tools/train/metrics.h"
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+namespace elinvar {
+
+using Json = nlohmann::ordered_json;
+
+Metrics::Metrics(const std::filesystem::path& directory, int64_t step)
+    : file_(directory / "metrics.jsonl"), last_loss_(std::numeric_limits<double>::quiet_NaN()) {
+  size_t kept = 0;
+  for (const std::string& line : file_.lines()) {
+    const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object() || !json.contains("step") || json["step"].get<int64_t>() > step) break;
+    if (json.contains("loss")) last_loss_ = json["loss"].get<double>();
+    ++kept;
+  }
+  file_.keep(kept);
+}
+
+void Metrics::step(int64_t step, const Reduced& reduced, double lr, double gradient_norm, double items_per_second, bool tokens) {
+  const Json json = {{"step", step},
+                     {"loss", reduced.loss},
+                     {"accuracy", static_cast<double>(reduced.correct) / static_cast<double>(reduced.count)},
+                     {"lr", lr},
+                     {"gradient_norm", gradient_norm},
+                     {tokens ? "tokens_per_second" : "samples_per_second", items_per_second}};
+  file_.append(json.dump());
+  last_loss_ = reduced.loss;
+}
+
+void Metrics::validation(int64_t step, const Score& score) {
+  file_.append(Json{{"step", step}, {"validation_loss", score.loss}, {"validation_accuracy", score.accuracy}}.dump());
+}
+
+}  // namespace elinvar

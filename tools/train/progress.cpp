@@ -1,0 +1,71 @@
+#include "tools/train/progress.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace elinvar {
+
+std::string duration_text(double seconds) {
+  const auto s = static_cast<int64_t>(seconds + 0.5);
+  if (s < 60) return fmt::format("{}s", s);
+  if (s < 3600) return fmt::format("{}m{:02}s", s / 60, s % 60);
+  return fmt::format("{}h{:02}m", s / 3600, s / 60 % 60);
+}
+
+Progress::Progress(int64_t first_step, int64_t steps, int64_t log_every, std::string unit)
+    : steps_(steps), log_every_(log_every), unit_(std::move(unit)), terminal_(isatty(STDERR_FILENO)), last_(Clock::now()) {
+  if (terminal_ && first_step < steps) fmt::print(stderr, "\r\033[Kstep {}/{}", first_step, steps);
+}
+
+Progress::~Progress() { clear(); }
+
+void Progress::step(int64_t step, double loss, double lr, int64_t items) {
+  const auto now = Clock::now();
+  const double seconds = std::chrono::duration<double>(now - last_).count();
+  last_ = now;
+  // The mean of all steps at first, then one that forgets: 1 - 1/50 a step.
+  const double weight = 1.0 / static_cast<double>(std::min<int64_t>(++measured_, 50));
+  step_seconds_ += weight * (seconds - step_seconds_);
+  step_items_ += weight * (static_cast<double>(items) - step_items_);
+
+  if (terminal_) {
+    if (now - last_drawn_ < std::chrono::milliseconds(200) && step != steps_) return;
+    last_drawn_ = now;
+    draw(step, loss, lr);
+  } else if (step % log_every_ == 0 || step == steps_) {
+    fmt::print(stderr, "step {}/{} loss {:.4f} lr {:.3g} {:.4g} {}/s left {}\n", step, steps_, loss, lr, items_per_second(), unit_,
+               duration_text(step_seconds_ * static_cast<double>(steps_ - step)));
+  }
+}
+
+double Progress::items_per_second() const { return step_seconds_ > 0 ? step_items_ / step_seconds_ : 0; }
+
+void Progress::restart_clock() { last_ = Clock::now(); }
+
+void Progress::line(const std::string& text) {
+  clear();
+  fmt::print("{}\n", text);
+  std::fflush(stdout);
+}
+
+void Progress::draw(int64_t step, double loss, double lr) {
+  winsize size{};
+  const int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+  std::string text = fmt::format(" {}/{} loss {:.4f} lr {:.3g} {:.4g} {}/s left {}", step, steps_, loss, lr, items_per_second(),
+                                 unit_, duration_text(step_seconds_ * static_cast<double>(steps_ - step)));
+  const int width = std::clamp(columns - static_cast<int>(text.size()) - 3, 0, 40);
+  const int filled = steps_ > 0 ? static_cast<int>(width * step / steps_) : 0;
+  if (width >= 8) text = fmt::format("[{:#<{}}{:.<{}}]{}", "", filled, "", width - filled, text);
+  fmt::print(stderr, "\r\033[K{}", text.substr(0, static_cast<size_t>(std::max(1, columns - 1))));
+  std::fflush(stderr);
+}
+
+void Progress::clear() {
+  if (terminal_) fmt::print(stderr, "\r\033[K");
+}
+
+}  // namespace elinvar

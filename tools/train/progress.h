@@ -1,0 +1,37 @@
+#pragma once
+// How far a run is, on stderr: a bar that is redrawn where that is a terminal, else a line every so many steps.
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace elinvar {
+
+class Progress {
+ public:
+  // `unit` is what is counted besides steps, "samples" or "tokens".
+  Progress(int64_t first_step, int64_t steps, int64_t log_every, std::string unit);
+  ~Progress();
+
+  // After a step that worked through `items`; lines are printed, the bar is redrawn a few times a second.
+  void step(int64_t step, double loss, double lr, int64_t items);
+  double items_per_second() const;
+  void restart_clock();  // after what was no training: an evaluation, a checkpoint
+  // Prints a line of its own on stdout, above the bar.
+  void line(const std::string& text);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void draw(int64_t step, double loss, double lr);
+  void clear();
+
+  int64_t steps_, log_every_;
+  std::string unit_;
+  bool terminal_;
+  Clock::time_point last_, last_drawn_{};
+  double step_seconds_ = 0, step_items_ = 0;  // moving averages
+  int64_t measured_ = 0;
+};
+
+std::string duration_text(double seconds);  // "12s", "3m05s", "2h04m"
+
+}  // namespace elinvar
