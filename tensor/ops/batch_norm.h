@@ -34,10 +34,7 @@ struct BatchNormFactors {
 
 enum class ReluMask : uint8_t { none, from_x, from_y };
 
-// Rows of a block, whose tree a thread folds in registers before anything is written.
-inline constexpr int64_t kBatchNormBlock = 512;
-
-// partial: two arrays of C for each block of rows; results land in the first two.
+// partial: two arrays of C for each block of rows (tensor/leaf_tree.h).
 struct BatchStatisticsArgs {
   In x;
   Out mean, var, partial;
@@ -69,7 +66,9 @@ struct BatchNormGradientArgs {
 };
 void batch_norm_gradient(CpuStream&, const BatchNormGradientArgs&);
 
-// x (.., C) float32 or float64 with at least one row.
+// Checks an input (.., C), float32 or float64 with elements, and gives C.
+int64_t batch_norm_channels(const char* op, const Tensor& x);
+
 BatchStatistics batch_statistics(const Tensor& x);
 // All of shape (C).
 BatchNormFactors batch_norm_factors(const Tensor& mean, const Tensor& var, const Tensor& gamma, const Tensor& beta,

@@ -1,0 +1,239 @@
+#include "tensor/ops/batch_norm.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tensor/ops/batch_norm_sums.cpp"
+#include <hwy/foreach_target.h>
+
+#include "tensor/leaf_tree-inl.h"
+#include "tensor/op_check.h"
+#include "tensor/ops/batch_norm-inl.h"
+HWY_BEFORE_NAMESPACE();
+namespace elinvar::HWY_NAMESPACE {
+
+template <class T, bool kPartial>
+HWY_INLINE Vec<T> load_some(const T* p, int64_t count) {
+  if constexpr (kPartial) return Vec<T>::load(p, count);
+  else return Vec<T>::load(p);
+}
+
+// p: the sum and then the mean; q: M2.
+template <class T>
+struct Moments {
+  using V = Vec<T>;
+  static constexpr int kSweeps = 2;
+  const T* x;
+  int64_t channels;
+
+  template <int kSweep, int S, int L, bool kPartial>
+  HWY_INLINE void add(int64_t row, int64_t rows, int64_t c, int64_t count, T* p, T* q, int64_t stride) const {
+    const T* at = x + row * channels + c;
+    T* to = kSweep == 0 ? p : q;
+    V acc[L][S], m[L][S];
+    for (int l = 0; l < L; ++l) {
+      for (int s = 0; s < S; ++s) {
+        acc[l][s] = V::load(to + l * stride + s * V::kLanes);
+        m[l][s] = V::load(p + l * stride + s * V::kLanes);
+      }
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int l = 0; l < L; ++l) {
+        for (int s = 0; s < S; ++s) {
+          const V v = load_some<T, kPartial>(at + (l * kColumnLeaf + r) * channels + s * V::kLanes, count);
+          if constexpr (kSweep == 0) {
+            acc[l][s] = acc[l][s] + v;
+          } else {
+            const V d = v - m[l][s];
+            acc[l][s] = fma(d, d, acc[l][s]);
+          }
+        }
+      }
+    }
+    for (int l = 0; l < L; ++l)
+      for (int s = 0; s < S; ++s) acc[l][s].store(to + l * stride + s * V::kLanes);
+  }
+
+  template <int kSweep>
+  HWY_INLINE V close(V p, T n) const { return kSweep == 0 ? p / V::set(n) : p; }
+
+  HWY_INLINE void merge(V& ma, V& m2a, T na, V mb, V m2b, T nb) const {
+    const T w = nb / (na + nb);
+    const V d = mb - ma;
+    ma = fma(d, V::set(w), ma);
+    m2a = (m2a + m2b) + (d * d) * V::set(na * w);
+  }
+};
+
+// p: the sum of g; q: the sum of g * xhat.
+template <class T, ReluMask kMask, bool kWrite>
+struct GradientSums {
+  using V = Vec<T>;
+  static constexpr int kSweeps = 1;
+  const T *dy, *x, *y, *mean, *inv, *a, *b;
+  T* g;
+  int64_t channels;
+
+  template <int kSweep, int S, int L, bool kPartial>
+  HWY_INLINE void add(int64_t row, int64_t rows, int64_t c, int64_t count, T* p, T* q, int64_t stride) const {
+    V m[S], scale[S], va[S], vb[S], sum[L][S], sum_x[L][S];
+    for (int s = 0; s < S; ++s) {
+      const int64_t at = c + s * V::kLanes;
+      m[s] = load_some<T, kPartial>(mean + at, count);
+      scale[s] = load_some<T, kPartial>(inv + at, count);
+      va[s] = vb[s] = m[s];
+      if constexpr (kMask == ReluMask::from_x) {
+        va[s] = load_some<T, kPartial>(a + at, count);
+        vb[s] = load_some<T, kPartial>(b + at, count);
+      }
+      for (int l = 0; l < L; ++l) {
+        sum[l][s] = V::load(p + l * stride + s * V::kLanes);
+        sum_x[l][s] = V::load(q + l * stride + s * V::kLanes);
+      }
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int l = 0; l < L; ++l) {
+        for (int s = 0; s < S; ++s) {
+          const int64_t at = (row + l * kColumnLeaf + r) * channels + c + s * V::kLanes;
+          const V vx = load_some<T, kPartial>(x + at, count), vdy = load_some<T, kPartial>(dy + at, count);
+          V vy = vx;
+          if constexpr (kMask == ReluMask::from_y) vy = load_some<T, kPartial>(y + at, count);
+          const V vg = masked<kMask>(vdy, vx, vy, va[s], vb[s]);
+          if constexpr (kWrite) {
+            if constexpr (kPartial) vg.store(g + at, count);
+            else vg.store(g + at);
+          }
+          sum[l][s] = sum[l][s] + vg;
+          sum_x[l][s] = fma(vg, (vx - m[s]) * scale[s], sum_x[l][s]);
+        }
+      }
+    }
+    for (int l = 0; l < L; ++l) {
+      for (int s = 0; s < S; ++s) {
+        sum[l][s].store(p + l * stride + s * V::kLanes);
+        sum_x[l][s].store(q + l * stride + s * V::kLanes);
+      }
+    }
+  }
+
+  template <int kSweep>
+  HWY_INLINE V close(V p, T) const { return p; }
+
+  HWY_INLINE void merge(V& pa, V& qa, T, V pb, V qb, T) const {
+    pa = pa + pb;
+    qa = qa + qb;
+  }
+};
+
+template <class Visit>
+void visit_moments(const BatchStatisticsArgs& a, Visit visit) {
+  visit_float(a.x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    visit(Moments<T>{a.x.as<T>(), a.channels}, a.partial.as<T>());
+  });
+}
+
+template <class Visit>
+void visit_sums(const BatchNormSumsArgs& a, Visit visit) {
+  visit_float(a.x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const auto with = [&](auto leaf) {
+      leaf = {a.dy.as<T>(), a.x.as<T>(), a.y.as<T>(), a.mean.as<T>(), a.inv.as<T>(),
+              a.a.as<T>(),  a.b.as<T>(), a.g.as<T>(), a.channels};
+      visit(leaf, a.partial.as<T>());
+    };
+    const bool write = a.g.data != nullptr;
+    if (a.mask == ReluMask::from_y && write) with(GradientSums<T, ReluMask::from_y, true>{});
+    else if (a.mask == ReluMask::from_y) with(GradientSums<T, ReluMask::from_y, false>{});
+    else if (a.mask == ReluMask::from_x && write) with(GradientSums<T, ReluMask::from_x, true>{});
+    else if (a.mask == ReluMask::from_x) with(GradientSums<T, ReluMask::from_x, false>{});
+    else if (write) with(GradientSums<T, ReluMask::none, true>{});
+    else with(GradientSums<T, ReluMask::none, false>{});
+  });
+}
+
+void batch_statistics_blocks(const BatchStatisticsArgs& a, int64_t begin, int64_t end) {
+  visit_moments(a, [&](const auto& leaf, auto* partial) { fold_blocks(leaf, a.rows, a.channels, partial, begin, end); });
+}
+void batch_statistics_tree(const BatchStatisticsArgs& a, int64_t begin, int64_t end) {
+  visit_moments(a, [&](const auto& leaf, auto* partial) { fold_tree(leaf, a.rows, a.channels, partial, begin, end); });
+}
+void batch_norm_sums_blocks(const BatchNormSumsArgs& a, int64_t begin, int64_t end) {
+  visit_sums(a, [&](const auto& leaf, auto* partial) { fold_blocks(leaf, a.rows, a.channels, partial, begin, end); });
+}
+void batch_norm_sums_tree(const BatchNormSumsArgs& a, int64_t begin, int64_t end) {
+  visit_sums(a, [&](const auto& leaf, auto* partial) { fold_tree(leaf, a.rows, a.channels, partial, begin, end); });
+}
+
+}  // namespace elinvar::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace elinvar {
+
+HWY_EXPORT(batch_statistics_blocks);
+HWY_EXPORT(batch_statistics_tree);
+HWY_EXPORT(batch_norm_sums_blocks);
+HWY_EXPORT(batch_norm_sums_tree);
+
+namespace {
+constexpr int64_t kGrain = 16384;  // elements a thread should have at least
+}
+
+void batch_statistics(CpuStream& stream, const BatchStatisticsArgs& a) {
+  stream.parallel_for(tree_tasks(a.rows, a.channels), 1,
+                      [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(batch_statistics_blocks)(a, b, e); });
+  stream.parallel_for(a.channels, kGrain / tree_blocks(a.rows) + 1,
+                      [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(batch_statistics_tree)(a, b, e); });
+  visit_float(a.x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const T* partial = a.partial.as<T>();
+    for (int64_t c = 0; c < a.channels; ++c) {
+      a.mean.as<T>()[c] = partial[c];
+      a.var.as<T>()[c] = partial[a.channels + c] / static_cast<T>(a.rows);
+    }
+  });
+}
+
+void batch_norm_sums(CpuStream& stream, const BatchNormSumsArgs& a) {
+  stream.parallel_for(tree_tasks(a.rows, a.channels), 1,
+                      [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(batch_norm_sums_blocks)(a, b, e); });
+  stream.parallel_for(a.channels, kGrain / tree_blocks(a.rows) + 1,
+                      [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(batch_norm_sums_tree)(a, b, e); });
+  visit_float(a.x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const T* partial = a.partial.as<T>();
+    for (int64_t c = 0; c < a.channels; ++c) {
+      a.sum_g.as<T>()[c] = T{0} + partial[c];
+      a.sum_gx.as<T>()[c] = T{0} + partial[a.channels + c];
+    }
+  });
+}
+
+BatchStatistics batch_statistics(const Tensor& input) {
+  const int64_t channels = batch_norm_channels("batch_norm", input), rows = input.numel() / channels;
+  const Tensor x = input.to_contiguous();
+  BatchStatistics s{Tensor::empty({channels}, x.dtype(), x.device()), Tensor::empty({channels}, x.dtype(), x.device()), rows};
+  Tensor partial = Tensor::empty({tree_blocks(rows), 2, channels}, x.dtype(), x.device());
+  on(x.device(), [&](auto& stream) {
+    batch_statistics(stream, BatchStatisticsArgs{in(x), out(s.mean), out(s.var), out(partial), rows, channels});
+  });
+  return s;
+}
+
+BatchNormSums batch_norm_sums(const Tensor& dy, const Tensor& input, const Tensor& y, const BatchNormFactors& f,
+                              ReluMask mask, bool want_g) {
+  check_same_shape("batch_norm_sums", dy, input);
+  const int64_t channels = batch_norm_channels("batch_norm_sums", input), rows = input.numel() / channels;
+  const Tensor g = dy.to_contiguous(), x = input.to_contiguous();
+  BatchNormSums sums{Tensor::empty({channels}, x.dtype(), x.device()), Tensor::empty({channels}, x.dtype(), x.device()), {}};
+  if (want_g) sums.g = Tensor::empty(x.shape(), x.dtype(), x.device());
+  Tensor partial = Tensor::empty({tree_blocks(rows), 2, channels}, x.dtype(), x.device());
+  on(x.device(), [&](auto& stream) {
+    batch_norm_sums(stream, BatchNormSumsArgs{in(g), in(x), mask == ReluMask::from_y ? in(y) : In{}, in(f.mean), in(f.inv),
+                                              in(f.a), in(f.b), out(sums.sum_g), out(sums.sum_gx), out(partial),
+                                              want_g ? out(sums.g) : Out{}, rows, channels, mask});
+  });
+  return sums;
+}
+
+}  // namespace elinvar
+#endif
