@@ -4,15 +4,17 @@
 namespace elinvar {
 namespace {
 
-// The forward pass with given statistics; `batch` says whether they came from x, so that dx flows through them.
+// The forward pass with given statistics; `batch` says whether they came from x, so that dx flows through
+// them.
 Var normalize(const Var& x, const Var& gamma, const Var& beta, const Tensor& mean, const Tensor& var,
               const BatchNormOptions& options, bool batch) {
   const BatchNormFactors factors = batch_norm_factors(mean, var, gamma.value(), beta.value(), options.eps);
   const Var& residual = options.residual;
   const Tensor input = x.value().to_contiguous();
-  const Tensor y = batch_norm_apply(input, factors, residual.defined() ? residual.value() : Tensor(), options.relu);
+  const Tensor y =
+      batch_norm_apply(input, factors, residual.defined() ? residual.value() : Tensor(), options.relu);
 
-  const ReluMask mask = !options.relu         ? ReluMask::none
+  const ReluMask mask = !options.relu        ? ReluMask::none
                         : residual.defined() ? ReluMask::from_y
                                              : ReluMask::from_x;
   const bool need_x = x.requires_grad(), need_gamma = gamma.requires_grad(), need_beta = beta.requires_grad(),

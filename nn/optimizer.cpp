@@ -46,13 +46,14 @@ struct Update {
 // Calls f for each parameter in order.
 template <class F>
 void each_update(Parameters& parameters, std::span<const Tensor> gradients, F f) {
-  check(gradients.size() == parameters.list.size(), "[optimizer] {} parameters but {} gradients", parameters.list.size(),
-        gradients.size());
+  check(gradients.size() == parameters.list.size(), "[optimizer] {} parameters but {} gradients",
+        parameters.list.size(), gradients.size());
   for (size_t i = 0; i < gradients.size(); ++i) {
     Parameter& parameter = parameters.list[i];
     Tensor p = parameter.var.mutable_value();
     check(gradients[i].defined() && gradients[i].shape() == p.shape() && gradients[i].dtype() == p.dtype(),
-          "[optimizer] the gradient of {} must be {} of shape {}", parameter.name, name_of(p.dtype()), to_string(p.shape()));
+          "[optimizer] the gradient of {} must be {} of shape {}", parameter.name, name_of(p.dtype()),
+          to_string(p.shape()));
     check(p.contiguous(), "[optimizer] parameter {} must be contiguous", parameter.name);
     f(Update{i, std::move(p), gradients[i].to_contiguous(), parameter.decay});
   }
@@ -69,18 +70,27 @@ class Sgd final : public Optimizer {
     if (config.momentum != 0.0) velocity_.emplace_back(parameters, "momentum");
   }
 
-  void step(Parameters& parameters, std::span<const Tensor> gradients, double lr, int64_t, double gradient_scale) override {
+  void step(Parameters& parameters, std::span<const Tensor> gradients, double lr, int64_t,
+            double gradient_scale) override {
     each_update(parameters, gradients, [&](Update u) {
       const double decay = u.decay ? config_.weight_decay : 0.0;
       double ratio = 1.0;
       if (layerwise_ && u.decay) {
         const double p_norm = global_norm({&u.p, 1}), g_norm = global_norm({&u.g, 1}) * gradient_scale;
-        if (p_norm > 0.0 && g_norm > 0.0) ratio = config_.trust * p_norm / (g_norm + decay * p_norm + config_.eps);
+        if (p_norm > 0.0 && g_norm > 0.0)
+          ratio = config_.trust * p_norm / (g_norm + decay * p_norm + config_.eps);
       }
       const Out v = velocity_.empty() ? Out{} : out(velocity_[0].tensors[u.index]);
-      const SgdArgs args{.g = in(u.g), .p = out(u.p), .v = v, .n = u.p.numel(), .scale = rounded(gradient_scale),
-                         .lr = rounded(lr), .momentum = rounded(config_.momentum), .weight_decay = rounded(decay),
-                         .ratio = rounded(ratio), .nesterov = config_.nesterov};
+      const SgdArgs args{.g = in(u.g),
+                         .p = out(u.p),
+                         .v = v,
+                         .n = u.p.numel(),
+                         .scale = rounded(gradient_scale),
+                         .lr = rounded(lr),
+                         .momentum = rounded(config_.momentum),
+                         .weight_decay = rounded(decay),
+                         .ratio = rounded(ratio),
+                         .nesterov = config_.nesterov};
       on(u.p.device(), [&](auto& stream) { sgd(stream, args); });
     });
   }
@@ -140,12 +150,15 @@ class Adam final : public Moments {
   Adam(const OptimizerConfig& config, const Parameters& parameters, bool decoupled)
       : Moments(config, parameters), decoupled_(decoupled) {}
 
-  void step(Parameters& parameters, std::span<const Tensor> gradients, double lr, int64_t step, double gradient_scale) override {
+  void step(Parameters& parameters, std::span<const Tensor> gradients, double lr, int64_t step,
+            double gradient_scale) override {
     each_update(parameters, gradients, [&](Update u) {
       AdamArgs a = args<AdamArgs>(u, step, gradient_scale);
       const double decay = u.decay ? config_.weight_decay : 0.0;
-      if (decoupled_) a.decay = rounded(1.0 - lr * decay);
-      else a.weight_decay = rounded(decay);
+      if (decoupled_)
+        a.decay = rounded(1.0 - lr * decay);
+      else
+        a.weight_decay = rounded(decay);
       a.step_size = rounded(lr * correction1(step));
       on(u.p.device(), [&](auto& stream) { adam(stream, a); });
     });
@@ -159,7 +172,8 @@ class Lamb final : public Moments {
  public:
   using Moments::Moments;
 
-  void step(Parameters& parameters, std::span<const Tensor> gradients, double lr, int64_t step, double gradient_scale) override {
+  void step(Parameters& parameters, std::span<const Tensor> gradients, double lr, int64_t step,
+            double gradient_scale) override {
     each_update(parameters, gradients, [&](Update u) {
       LambArgs a = args<LambArgs>(u, step, gradient_scale);
       a.weight_decay = rounded(u.decay ? config_.weight_decay : 0.0);
@@ -186,19 +200,24 @@ struct Kind {
 };
 
 constexpr std::array kKinds{
-    Kind{"sgd", [](const OptimizerConfig& c, const Parameters& p) -> std::unique_ptr<Optimizer> {
+    Kind{"sgd",
+         [](const OptimizerConfig& c, const Parameters& p) -> std::unique_ptr<Optimizer> {
            return std::make_unique<Sgd>(c, p, false);
          }},
-    Kind{"lars", [](const OptimizerConfig& c, const Parameters& p) -> std::unique_ptr<Optimizer> {
+    Kind{"lars",
+         [](const OptimizerConfig& c, const Parameters& p) -> std::unique_ptr<Optimizer> {
            return std::make_unique<Sgd>(c, p, true);
          }},
-    Kind{"adam", [](const OptimizerConfig& c, const Parameters& p) -> std::unique_ptr<Optimizer> {
+    Kind{"adam",
+         [](const OptimizerConfig& c, const Parameters& p) -> std::unique_ptr<Optimizer> {
            return std::make_unique<Adam>(c, p, false);
          }},
-    Kind{"adamw", [](const OptimizerConfig& c, const Parameters& p) -> std::unique_ptr<Optimizer> {
+    Kind{"adamw",
+         [](const OptimizerConfig& c, const Parameters& p) -> std::unique_ptr<Optimizer> {
            return std::make_unique<Adam>(c, p, true);
          }},
-    Kind{"lamb", [](const OptimizerConfig& c, const Parameters& p) -> std::unique_ptr<Optimizer> {
+    Kind{"lamb",
+         [](const OptimizerConfig& c, const Parameters& p) -> std::unique_ptr<Optimizer> {
            return std::make_unique<Lamb>(c, p);
          }},
 };
@@ -213,7 +232,8 @@ void check_config(const OptimizerConfig& c) {
   check_range(c.beta1 >= 0.0 && c.beta1 < 1.0, "beta1", "in [0, 1)", c.beta1);
   check_range(c.beta2 >= 0.0 && c.beta2 < 1.0, "beta2", "in [0, 1)", c.beta2);
   check_range(std::isfinite(c.eps) && c.eps >= 0.0, "eps", "at least 0", c.eps);
-  check_range(std::isfinite(c.weight_decay) && c.weight_decay >= 0.0, "weight_decay", "at least 0", c.weight_decay);
+  check_range(std::isfinite(c.weight_decay) && c.weight_decay >= 0.0, "weight_decay", "at least 0",
+              c.weight_decay);
   check_range(std::isfinite(c.trust) && c.trust > 0.0, "trust", "positive", c.trust);
   check_range(std::isfinite(c.clip_norm) && c.clip_norm >= 0.0, "clip_norm", "at least 0", c.clip_norm);
   check(!c.nesterov || c.momentum > 0.0, "[optimizer] nesterov needs a momentum above 0");
@@ -236,8 +256,9 @@ void Optimizer::load(const StateDict& from) {
     check(found != from.end(), "[optimizer] the state lacks {}", name);
     const Tensor& source = found->second;
     check(source.shape() == tensor.shape() && source.dtype() == tensor.dtype(),
-          "[optimizer] {} must be {} of shape {}, the state holds {} of shape {}", name, name_of(tensor.dtype()),
-          to_string(tensor.shape()), name_of(source.dtype()), to_string(source.shape()));
+          "[optimizer] {} must be {} of shape {}, the state holds {} of shape {}", name,
+          name_of(tensor.dtype()), to_string(tensor.shape()), name_of(source.dtype()),
+          to_string(source.shape()));
   }
   for (auto& [name, tensor] : to) copy(from.at(name), tensor);
 }

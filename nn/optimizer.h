@@ -1,5 +1,6 @@
 #pragma once
-// Optimisers: what turns a reduced gradient into an update. The expression lists are in tensor/ops/optimizer.h.
+// Optimisers: what turns a reduced gradient into an update. The expression lists are in
+// tensor/ops/optimizer.h.
 //
 //   auto optimizer = make_optimizer(config, network.parameters);
 //   optimizer->step(network.parameters, gradients, lr, step, clip_by_global_norm(gradients, 1.0).scale);
@@ -15,15 +16,17 @@
 namespace elinvar {
 
 struct OptimizerConfig {
-  std::string kind = "sgd";  // one of optimizer_kinds()
-  double lr = 0.1;           // the schedule's peak
-  double momentum = 0.9;     // sgd, lars
-  bool nesterov = false;     // sgd, lars
+  std::string kind = "sgd";                       // one of optimizer_kinds()
+  double lr = 0.1;                                // the schedule's peak
+  double momentum = 0.9;                          // sgd, lars
+  bool nesterov = false;                          // sgd, lars
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // adam, adamw, lamb; eps also lars
-  double weight_decay = 0.0;  // of parameters whose `decay` is true; decoupled for adamw and lamb, else added to g
-  std::vector<std::string> exempt = {};  // what it spares, for exempt_from_decay() (nn/parameters.h) before the first step
-  double trust = 0.001;       // lars: the trust coefficient
-  double clip_norm = 0.0;     // the largest global gradient norm; 0: no clipping
+  // Of parameters whose `decay` is true: decoupled for adamw and lamb, else added to the gradient.
+  double weight_decay = 0.0;
+  // What it spares, for exempt_from_decay() (nn/parameters.h) before the first step.
+  std::vector<std::string> exempt = {};
+  double trust = 0.001;    // lars: the trust coefficient
+  double clip_norm = 0.0;  // the largest global gradient norm; 0: no clipping
 };
 
 std::vector<std::string> optimizer_kinds();
@@ -32,12 +35,13 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  // Updates the parameters in place from gradients in their order, each multiplied by gradient_scale first. `step`
-  // counts from 0. Parameters exempt from decay (Parameter::decay) are exempt from trust ratios too.
+  // Updates the parameters in place from gradients in their order, each multiplied by gradient_scale first.
+  // `step` counts from 0. Parameters exempt from decay (Parameter::decay) are exempt from trust ratios too.
   virtual void step(Parameters& parameters, std::span<const Tensor> gradients, double lr, int64_t step,
                     double gradient_scale = 1.0) = 0;
 
-  // The tensors that the optimiser keeps, "<parameter>.<what>": views, so writing to them changes the optimiser.
+  // The tensors that the optimiser keeps, "<parameter>.<what>": views, so writing to them changes the
+  // optimiser.
   virtual StateDict state() const = 0;
   // Copies; names, shapes and dtypes must match exactly.
   void load(const StateDict& state);

@@ -12,13 +12,15 @@ namespace {
 // result[i] = f(a[i], b[i]) for two tensors (C); channels are few, so a plain loop will do.
 template <class F>
 Tensor combine(const Tensor& a, const Tensor& b, F f) {
-  check(a.shape() == b.shape() && a.dtype() == b.dtype(), "[running_statistics] {} of shape {} expected, got {} of shape {}",
-        name_of(a.dtype()), to_string(a.shape()), name_of(b.dtype()), to_string(b.shape()));
+  check(a.shape() == b.shape() && a.dtype() == b.dtype(),
+        "[running_statistics] {} of shape {} expected, got {} of shape {}", name_of(a.dtype()),
+        to_string(a.shape()), name_of(b.dtype()), to_string(b.shape()));
   const Tensor x = a.to_contiguous(), y = b.to_contiguous();
   Tensor z = Tensor::empty(x.shape(), x.dtype());
   visit_float(x.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    for (int64_t i = 0; i < x.numel(); ++i) z.template data<T>()[i] = f(x.template data<T>()[i], y.template data<T>()[i]);
+    for (int64_t i = 0; i < x.numel(); ++i)
+      z.template data<T>()[i] = f(x.template data<T>()[i], y.template data<T>()[i]);
   });
   return z;
 }
@@ -47,8 +49,10 @@ std::vector<Tensor> running_terms(const std::vector<Statistic>& statistics) {
   return terms;
 }
 
-void update_running_statistics(const std::vector<Statistic>& statistics, std::span<const Tensor> sums, int64_t virtual_ranks) {
-  check(sums.size() == 2 * statistics.size(), "[running_statistics] {} batch norms but {} sums", statistics.size(), sums.size());
+void update_running_statistics(const std::vector<Statistic>& statistics, std::span<const Tensor> sums,
+                               int64_t virtual_ranks) {
+  check(sums.size() == 2 * statistics.size(), "[running_statistics] {} batch norms but {} sums",
+        statistics.size(), sums.size());
   check(virtual_ranks > 0, "[running_statistics] at least one virtual rank expected, got {}", virtual_ranks);
   for (size_t i = 0; i < sums.size(); ++i) {
     const Statistic& s = statistics[i / 2];
@@ -70,8 +74,9 @@ void update_running_statistics(std::span<const std::vector<Statistic>> by_virtua
   std::vector<std::vector<Tensor>> terms;
   for (const auto& statistics : by_virtual_rank) {
     terms.push_back(running_terms(statistics));
-    check(terms.back().size() == terms.front().size(), "[running_statistics] virtual ranks met {} and {} batch norms",
-          terms.front().size() / 2, terms.back().size() / 2);
+    check(terms.back().size() == terms.front().size(),
+          "[running_statistics] virtual ranks met {} and {} batch norms", terms.front().size() / 2,
+          terms.back().size() / 2);
   }
   update_running_statistics(by_virtual_rank[0], tree_sum(terms), static_cast<int64_t>(terms.size()));
 }

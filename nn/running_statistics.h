@@ -1,10 +1,11 @@
 #pragma once
-// Batch norms' running statistics (NUMERICS.md, rule 20). They belong to the step: a forward pass only reports what
-// it saw (Context::statistics), and the update folds in the mean over all virtual ranks.
+// Batch norms' running statistics (NUMERICS.md, rule 20). They belong to the step: a forward pass only
+// reports what it saw (Context::statistics), and the update folds in the mean over all virtual ranks.
 //
 // A virtual rank contributes for each batch norm two terms, its batch mean and its unbiased variance
 //   term_mean = mean    term_var = var * (n / (n - 1))       n rows as an element; n - 1 is at least 1
-// Terms are added over virtual ranks by the tree of the gradients (rule 18), so they may travel with them. Then
+// Terms are added over virtual ranks by the tree of the gradients (rule 18), so they may travel with them.
+// Then
 //   s = sum / virtual_ranks    running = fma(momentum, s, (1 - momentum) * running)
 // with momentum and 1 - momentum rounded to the element type once.
 #include <span>
@@ -18,7 +19,8 @@ namespace elinvar {
 std::vector<Tensor> running_terms(const std::vector<Statistic>& statistics);
 
 // Folds the sums of all virtual ranks' terms into the buffers that `statistics` (of any virtual rank) names.
-void update_running_statistics(const std::vector<Statistic>& statistics, std::span<const Tensor> sums, int64_t virtual_ranks);
+void update_running_statistics(const std::vector<Statistic>& statistics, std::span<const Tensor> sums,
+                               int64_t virtual_ranks);
 
 // The same for a process that holds all virtual ranks' statistics, in rank order.
 void update_running_statistics(std::span<const std::vector<Statistic>> by_virtual_rank);

@@ -11,8 +11,8 @@
 namespace elinvar {
 namespace {
 
-// (1 + cos(pi t)) / 2 for t in [0, 1] by Taylor's series on [0, pi/4], to about 1e-16. The library's cos would do,
-// but its last bit differs between libraries, and a schedule must not.
+// (1 + cos(pi t)) / 2 for t in [0, 1] by Taylor's series on [0, pi/4], to about 1e-16. The library's cos
+// would do, but its last bit differs between libraries, and a schedule must not.
 double half_cosine(double t) {
   constexpr double kPi = 3.14159265358979323846;
   const bool mirrored = t > 0.5;
@@ -38,11 +38,14 @@ double cosine_factor(const ScheduleConfig& c, Position at) {
   return c.min_ratio + (1.0 - c.min_ratio) * half_cosine(at.t);
 }
 
-double linear_factor(const ScheduleConfig& c, Position at) { return c.min_ratio + (1.0 - c.min_ratio) * (1.0 - at.t); }
+double linear_factor(const ScheduleConfig& c, Position at) {
+  return c.min_ratio + (1.0 - c.min_ratio) * (1.0 - at.t);
+}
 
 double step_factor(const ScheduleConfig& c, Position at) {
   const auto passed = [&](int64_t milestone) { return milestone <= at.step; };
-  int64_t k = c.milestones.empty() ? at.step / c.every : std::count_if(c.milestones.begin(), c.milestones.end(), passed);
+  int64_t k = c.milestones.empty() ? at.step / c.every
+                                   : std::count_if(c.milestones.begin(), c.milestones.end(), passed);
   double factor = 1.0;
   for (; k > 0 && factor > c.min_ratio; --k) factor *= c.gamma;
   return std::max(c.min_ratio, factor);
@@ -58,24 +61,29 @@ struct Kind {
   double (*factor)(const ScheduleConfig&, Position);
 };
 
-constexpr std::array kKinds{Kind{"constant", constant_factor}, Kind{"cosine", cosine_factor}, Kind{"linear", linear_factor},
-                            Kind{"step", step_factor}, Kind{"one_cycle", one_cycle_factor}};
+constexpr std::array kKinds{Kind{"constant", constant_factor}, Kind{"cosine", cosine_factor},
+                            Kind{"linear", linear_factor}, Kind{"step", step_factor},
+                            Kind{"one_cycle", one_cycle_factor}};
 
 const Kind& checked_kind(const ScheduleConfig& c, int64_t steps) {
   check(steps > 0, "[schedule] at least one step expected, got {}", steps);
-  check(c.warmup_steps >= 0 && c.warmup_steps <= steps, "[schedule] warmup_steps must be between 0 and the {} steps, got {}",
-        steps, c.warmup_steps);
-  check(c.min_ratio >= 0.0 && c.min_ratio <= 1.0, "[schedule] min_ratio must be between 0 and 1, got {}", c.min_ratio);
-  const auto found = std::find_if(kKinds.begin(), kKinds.end(), [&](const Kind& kind) { return kind.name == c.kind; });
-  check(found != kKinds.end(), "[schedule] unknown kind '{}'{}", c.kind, spelling_hint(c.kind, schedule_kinds()));
+  check(c.warmup_steps >= 0 && c.warmup_steps <= steps,
+        "[schedule] warmup_steps must be between 0 and the {} steps, got {}", steps, c.warmup_steps);
+  check(c.min_ratio >= 0.0 && c.min_ratio <= 1.0, "[schedule] min_ratio must be between 0 and 1, got {}",
+        c.min_ratio);
+  const auto found =
+      std::find_if(kKinds.begin(), kKinds.end(), [&](const Kind& kind) { return kind.name == c.kind; });
+  check(found != kKinds.end(), "[schedule] unknown kind '{}'{}", c.kind,
+        spelling_hint(c.kind, schedule_kinds()));
   if (c.kind == "step") {
-    check(!c.milestones.empty() || c.every > 0, "[schedule] a step schedule needs milestones or a positive `every`");
+    check(!c.milestones.empty() || c.every > 0,
+          "[schedule] a step schedule needs milestones or a positive `every`");
     check(c.gamma > 0.0 && c.gamma <= 1.0, "[schedule] gamma must be above 0 and at most 1, got {}", c.gamma);
   }
   if (c.kind == "one_cycle") {
     check(c.rise >= 0.0 && c.rise < 1.0, "[schedule] rise must be in [0, 1), got {}", c.rise);
-    check(c.initial_ratio >= 0.0 && c.initial_ratio <= 1.0, "[schedule] initial_ratio must be between 0 and 1, got {}",
-          c.initial_ratio);
+    check(c.initial_ratio >= 0.0 && c.initial_ratio <= 1.0,
+          "[schedule] initial_ratio must be between 0 and 1, got {}", c.initial_ratio);
   }
   return *found;
 }
@@ -98,7 +106,9 @@ double learning_rate(const ScheduleConfig& c, double lr, int64_t steps, int64_t 
     return lr * kind.factor(c, {0.0, c.warmup_steps}) * part;
   }
   const int64_t after = steps - c.warmup_steps;
-  const double t = after > 0 ? std::min(1.0, static_cast<double>(step - c.warmup_steps) / static_cast<double>(after)) : 1.0;
+  const double t =
+      after > 0 ? std::min(1.0, static_cast<double>(step - c.warmup_steps) / static_cast<double>(after))
+                : 1.0;
   return lr * kind.factor(c, {t, step});
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// Learning rates as pure functions of the step. Computed in double from + - * / alone, so every machine gets the
-// same bits (NUMERICS.md, rule 21); the update rounds them to float32 once.
+// Learning rates as pure functions of the step. Computed in double from + - * / alone, so every machine gets
+// the same bits (NUMERICS.md, rule 21); the update rounds them to float32 once.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -8,20 +8,20 @@
 namespace elinvar {
 
 struct ScheduleConfig {
-  std::string kind = "constant";     // one of schedule_kinds()
-  int64_t warmup_steps = 0;          // linear: step s has (s + 1) / warmup_steps of the rate that follows
-  double min_ratio = 0.0;            // cosine, linear, step, one_cycle: the least rate, as a fraction of the peak
+  std::string kind = "constant";  // one of schedule_kinds()
+  int64_t warmup_steps = 0;       // linear: step s has (s + 1) / warmup_steps of the rate that follows
+  double min_ratio = 0.0;  // cosine, linear, step, one_cycle: the least rate, as a fraction of the peak
   std::vector<int64_t> milestones = {};  // step: at each of these steps the rate is multiplied by gamma, ...
-  int64_t every = 0;                 // ... or, without milestones, every so many steps
-  double gamma = 0.1;                // step
-  double rise = 0.3;                 // one_cycle: the fraction of the steps in which the rate rises, ...
-  double initial_ratio = 0.04;       // ... from this fraction of the peak
+  int64_t every = 0;                     // ... or, without milestones, every so many steps
+  double gamma = 0.1;                    // step
+  double rise = 0.3;                     // one_cycle: the fraction of the steps in which the rate rises, ...
+  double initial_ratio = 0.04;           // ... from this fraction of the peak
 };
 
 std::vector<std::string> schedule_kinds();
 
-// The rate at `step` (from 0) of `steps` in all, with peak `lr`. With t = (step - warmup) / (steps - warmup), at
-// most 1, and r = min_ratio the factor of the peak is, after the warm-up:
+// The rate at `step` (from 0) of `steps` in all, with peak `lr`. With t = (step - warmup) / (steps - warmup),
+// at most 1, and r = min_ratio the factor of the peak is, after the warm-up:
 //   constant   1
 //   cosine     r + (1 - r) * (1 + cos(pi t)) / 2
 //   linear     r + (1 - r) * (1 - t)

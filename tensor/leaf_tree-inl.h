@@ -1,10 +1,11 @@
-// Two values (p, q) a channel, found in one or two sweeps over the rows of each leaf of kColumnLeaf rows and merged by
-// the adjacent pairwise tree, an odd leaf passing through (NUMERICS.md, rules 12 and 15). For kernels on any target.
-// Of a Leaf, whose kSweeps is 1 or 2,
+// Two values (p, q) a channel, found in one or two sweeps over the rows of each leaf of kColumnLeaf rows and
+// merged by the adjacent pairwise tree, an odd leaf passing through (NUMERICS.md, rules 12 and 15). For
+// kernels on any target. Of a Leaf, whose kSweeps is 1 or 2,
 //   add<kSweep, S, L, kPartial>(row, rows, c, count, p, q, stride)
-//                      continues the chains of L leaves over `rows` rows each, for S vectors of channels from c on (one
-//                      of `count` channels if kPartial), side by side so that the chains of narrow rows overlap;
-//                      leaves' values lie `stride` apart, whole vectors may be loaded and stored, and start as zeros
+//                      continues the chains of L leaves over `rows` rows each, for S vectors of channels from
+//                      c on (one of `count` channels if kPartial), side by side so that the chains of narrow
+//                      rows overlap; leaves' values lie `stride` apart, whole vectors may be loaded and
+//                      stored, and start as zeros
 //   close<kSweep>(p, n)                    what p becomes after a sweep over a leaf of n rows
 //   merge(pA, qA, nA, pB, qB, nB)          joins a right neighbour B of nB rows to A
 #if defined(ELINVAR_TENSOR_LEAF_TREE_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -23,7 +24,8 @@ HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
 template <int kSweep, int S, bool kPartial, class T, class Leaf>
-void strip(const Leaf& leaf, int64_t row, int64_t rows, int64_t c, int64_t count, T* p, T* q, int64_t stride) {
+void strip(const Leaf& leaf, int64_t row, int64_t rows, int64_t c, int64_t count, T* p, T* q,
+           int64_t stride) {
   constexpr int L = kSideBySide / S;
   int64_t done = 0;
   for (; done + L * kColumnLeaf <= rows; done += L * kColumnLeaf) {
@@ -36,17 +38,18 @@ void strip(const Leaf& leaf, int64_t row, int64_t rows, int64_t c, int64_t count
   }
 }
 
-// One sweep over `rows` rows, whole leaves or one of them, and the channels [c, c_end), `piece` rows at a time.
+// One sweep over `rows` rows, whole leaves or one of them, and the channels [c, c_end), `piece` rows at a
+// time.
 template <int kSweep, class T, class Leaf>
-void sweep(const Leaf& leaf, int64_t row, int64_t rows, int64_t piece, int64_t c_begin, int64_t c_end, T* p, T* q,
-           int64_t stride) {
+void sweep(const Leaf& leaf, int64_t row, int64_t rows, int64_t piece, int64_t c_begin, int64_t c_end, T* p,
+           T* q, int64_t stride) {
   using V = Vec<T>;
   constexpr int64_t kLanes = V::kLanes;
   for (int64_t r = 0; r < rows; r += piece) {
     int64_t c = c_begin;
     const auto run = [&]<int S, bool kPartial>() {
-      strip<kSweep, S, kPartial>(leaf, row + r, std::min(piece, rows - r), c, c_end - c, p + (c - c_begin), q + (c - c_begin),
-                                 stride);
+      strip<kSweep, S, kPartial>(leaf, row + r, std::min(piece, rows - r), c, c_end - c, p + (c - c_begin),
+                                 q + (c - c_begin), stride);
       c += S * kLanes;
     };
     while (c + 4 * kLanes <= c_end) run.template operator()<4, false>();
@@ -56,7 +59,8 @@ void sweep(const Leaf& leaf, int64_t row, int64_t rows, int64_t piece, int64_t c
   }
   for (int64_t r = 0; r < rows; r += kColumnLeaf, p += stride)
     for (int64_t i = 0; i < c_end - c_begin; i += kLanes)
-      leaf.template close<kSweep>(V::load(p + i), static_cast<T>(std::min(kColumnLeaf, rows - r))).store(p + i);
+      leaf.template close<kSweep>(V::load(p + i), static_cast<T>(std::min(kColumnLeaf, rows - r)))
+          .store(p + i);
 }
 
 // The tree over the leaves of a block of `rows` rows, at one vector of channels; the root replaces leaf 0.
@@ -97,7 +101,8 @@ void fold_blocks(const Leaf& leaf, int64_t rows, int64_t channels, T* partial, i
   const int64_t chunks = (channels + kChannelChunk - 1) / kChannelChunk;
   for (int64_t task = begin; task < end; ++task) {
     const int64_t block = task / chunks, row = block * kTreeBlock, n = std::min(kTreeBlock, rows - row);
-    const int64_t c_begin = task % chunks * kChannelChunk, c_end = std::min(channels, c_begin + kChannelChunk);
+    const int64_t c_begin = task % chunks * kChannelChunk,
+                  c_end = std::min(channels, c_begin + kChannelChunk);
     const int64_t width = (c_end - c_begin + kLanes - 1) / kLanes * kLanes, stride = 2 * width;
     const bool wide = width > 8 * kLanes;
     const int64_t together = (wide ? 1 : kSideBySide) * kColumnLeaf, piece = wide ? kPiece : together;
@@ -106,7 +111,8 @@ void fold_blocks(const Leaf& leaf, int64_t rows, int64_t channels, T* partial, i
       T* p = found + r / kColumnLeaf * stride;
       const int64_t some = std::min(together, n - r);
       sweep<0>(leaf, row + r, some, piece, c_begin, c_end, p, p + width, stride);
-      if constexpr (Leaf::kSweeps == 2) sweep<1>(leaf, row + r, some, piece, c_begin, c_end, p, p + width, stride);
+      if constexpr (Leaf::kSweeps == 2)
+        sweep<1>(leaf, row + r, some, piece, c_begin, c_end, p, p + width, stride);
     }
     T* out = partial + block * 2 * channels;
     for (int64_t c = c_begin; c < c_end; c += kLanes) {

@@ -1,5 +1,5 @@
-// The bits of batch norm against its rules written out one scalar at a time, and those of the fused forms against
-// the separate functions.
+// The bits of batch norm against its rules written out one scalar at a time, and those of the fused forms
+// against the separate functions.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -27,7 +27,9 @@ void expect_same_bits(const Tensor& a, const Tensor& b, const char* what) {
         << what << ", element " << i;
 }
 
-struct Node { float mean, m2, n; };
+struct Node {
+  float mean, m2, n;
+};
 
 Node statistics(const std::vector<float>& x) {
   std::vector<Node> level;
@@ -77,19 +79,21 @@ TEST(BatchNorm, FusedFormsHaveTheBitsOfTheSeparateOnes) {
   for (bool relu_after : {false, true}) {
     for (bool with_residual : {false, true}) {
       const auto leaves = [&] {
-        return std::vector<Var>{Var(random(shape, 1), true), Var(random({24}, 2), true), Var(random({24}, 3), true),
-                                Var(random(shape, 4), true)};
+        return std::vector<Var>{Var(random(shape, 1), true), Var(random({24}, 2), true),
+                                Var(random({24}, 3), true), Var(random(shape, 4), true)};
       };
       std::vector<Var> a = leaves(), b = leaves();
       const Var weights = random(shape, 6);
-      const Var fused = batch_norm(a[0], a[1], a[2], {.relu = relu_after, .residual = with_residual ? a[3] : Var()}).y;
+      const Var fused =
+          batch_norm(a[0], a[1], a[2], {.relu = relu_after, .residual = with_residual ? a[3] : Var()}).y;
       Var separate = batch_norm(b[0], b[1], b[2]).y;
       if (with_residual) separate = separate + b[3];
       if (relu_after) separate = relu(separate);
       expect_same_bits(fused.value(), separate.value(), "y");
       backward(sum(fused * weights));
       backward(sum(separate * weights));
-      for (size_t i = 0; i < (with_residual ? 4u : 3u); ++i) expect_same_bits(a[i].grad(), b[i].grad(), "gradient");
+      for (size_t i = 0; i < (with_residual ? 4u : 3u); ++i)
+        expect_same_bits(a[i].grad(), b[i].grad(), "gradient");
     }
   }
 }

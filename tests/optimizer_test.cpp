@@ -22,7 +22,8 @@ Tensor random(const Shape& shape, uint64_t key, DType dtype) {
   return x.to(dtype);
 }
 
-// A matrix that decays and a bias that does not; longer than a segment of rule 11, and no multiple of any vector.
+// A matrix that decays and a bias that does not; longer than a segment of rule 11, and no multiple of any
+// vector.
 Parameters some_parameters(DType dtype) {
   Parameters p;
   p.list.push_back({"weight", Var(random({167, 197}, 1, dtype), true), true});
@@ -82,7 +83,8 @@ std::vector<double> values(const Tensor& x) {
 constexpr int kSteps = 6;
 double rate(int step) { return 0.05 / (1 + step); }
 
-void expect_textbook(const OptimizerConfig& config, const std::function<void(Reference&, const OptimizerConfig&)>& reference) {
+void expect_textbook(const OptimizerConfig& config,
+                     const std::function<void(Reference&, const OptimizerConfig&)>& reference) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     Parameters parameters = some_parameters(dtype);
     const auto optimizer = make_optimizer(config, parameters);
@@ -103,7 +105,8 @@ void expect_textbook(const OptimizerConfig& config, const std::function<void(Ref
         reference(r, config);
         const auto got = values(parameters.list[k].var.value());
         for (size_t i = 0; i < got.size(); ++i)
-          ASSERT_NEAR(got[i], r.p[i], 3e-6) << config.kind << ", " << parameters.list[k].name << " element " << i << " step " << step;
+          ASSERT_NEAR(got[i], r.p[i], 3e-6)
+              << config.kind << ", " << parameters.list[k].name << " element " << i << " step " << step;
       }
     }
   }

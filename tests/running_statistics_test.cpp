@@ -24,7 +24,9 @@ TEST(RunningStatistics, FollowTheWrittenExpressions) {
   }
   update_running_statistics(ranks);
   const float one_minus = static_cast<float>(1.0 - 0.1), ratio = 8.0f / 7.0f;
-  const auto fold = [&](float old, float a, float b, float c) { return std::fma(0.1f, ((a + b) + c) / 3.0f, one_minus * old); };
+  const auto fold = [&](float old, float a, float b, float c) {
+    return std::fma(0.1f, ((a + b) + c) / 3.0f, one_minus * old);
+  };
   EXPECT_EQ(mean->value.data<float>()[0], fold(0.5f, 0.1f, 1.1f, 2.1f));
   EXPECT_EQ(mean->value.data<float>()[1], fold(-1.0f, 0.0f, 0.7f * 1.0f, 0.7f * 2.0f));
   EXPECT_EQ(var->value.data<float>()[0], fold(1.0f, 0.0f, 0.3f * ratio, (0.3f * 2.0f) * ratio));
@@ -45,7 +47,8 @@ TEST(RunningStatistics, RefuseRanksThatDiffer) {
   const Statistic s{buffer, buffer, 0.1, {row({1.0f}), row({1.0f}), 2}};
   const std::vector<std::vector<Statistic>> ranks{{s, s}, {s}};
   EXPECT_THROW(update_running_statistics(ranks), UsageError);
-  EXPECT_THROW(update_running_statistics(std::vector<Statistic>{s}, std::vector<Tensor>{row({1.0f})}, 1), UsageError);
+  EXPECT_THROW(update_running_statistics(std::vector<Statistic>{s}, std::vector<Tensor>{row({1.0f})}, 1),
+               UsageError);
 }
 
 }  // namespace

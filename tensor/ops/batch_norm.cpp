@@ -14,8 +14,8 @@
 #define ELINVAR_TENSOR_OPS_BATCH_NORM_ONCE_
 namespace elinvar {
 
-// Element-by-element passes see x as rows of `period` elements, a multiple of C long enough for vectors, and the
-// factors of the channels repeated to that length.
+// Element-by-element passes see x as rows of `period` elements, a multiple of C long enough for vectors, and
+// the factors of the channels repeated to that length.
 struct BatchNormForwardPass {
   In x, residual, a, b;
   Out y;
@@ -36,8 +36,8 @@ struct BatchNormBackwardPass {
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
-// Calls step(offset of the element, offset of its channel's factors, count) for the vectors of rows [begin, end),
-// a `count` of kLanes being known at compile time.
+// Calls step(offset of the element, offset of its channel's factors, count) for the vectors of rows [begin,
+// end), a `count` of kLanes being known at compile time.
 template <class T, class Step>
 HWY_INLINE void each_vector(int64_t period, int64_t size, int64_t begin, int64_t end, Step step) {
   constexpr int64_t kLanes = Vec<T>::kLanes;
@@ -67,10 +67,14 @@ void batch_norm_forward_rows(const BatchNormForwardPass& f, int64_t begin, int64
   visit_float(f.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const bool residual = f.residual.data != nullptr;
-    if (residual && f.relu) forward_rows<T, true, true>(f, begin, end);
-    else if (residual) forward_rows<T, true, false>(f, begin, end);
-    else if (f.relu) forward_rows<T, false, true>(f, begin, end);
-    else forward_rows<T, false, false>(f, begin, end);
+    if (residual && f.relu)
+      forward_rows<T, true, true>(f, begin, end);
+    else if (residual)
+      forward_rows<T, true, false>(f, begin, end);
+    else if (f.relu)
+      forward_rows<T, false, true>(f, begin, end);
+    else
+      forward_rows<T, false, false>(f, begin, end);
   });
 }
 
@@ -100,12 +104,17 @@ void batch_norm_backward_rows(const BatchNormBackwardPass& f, int64_t begin, int
   visit_float(f.dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto with = [&]<ReluMask kMask>() {
-      if (f.evaluation) backward_rows<T, kMask, true>(f, begin, end);
-      else backward_rows<T, kMask, false>(f, begin, end);
+      if (f.evaluation)
+        backward_rows<T, kMask, true>(f, begin, end);
+      else
+        backward_rows<T, kMask, false>(f, begin, end);
     };
-    if (f.mask == ReluMask::from_x) with.template operator()<ReluMask::from_x>();
-    else if (f.mask == ReluMask::from_y) with.template operator()<ReluMask::from_y>();
-    else with.template operator()<ReluMask::none>();
+    if (f.mask == ReluMask::from_x)
+      with.template operator()<ReluMask::from_x>();
+    else if (f.mask == ReluMask::from_y)
+      with.template operator()<ReluMask::from_y>();
+    else
+      with.template operator()<ReluMask::none>();
   });
 }
 
@@ -134,18 +143,22 @@ std::vector<T> repeated(const T* values, int64_t channels) {
 }
 
 template <class T>
-In in(const std::vector<T>& v) { return {v.data(), dtype_of<T>()}; }
+In in(const std::vector<T>& v) {
+  return {v.data(), dtype_of<T>()};
+}
 
 void check_channels(const char* op, const Tensor& v, const char* name, int64_t channels, DType dtype) {
-  check(v.shape() == Shape{channels} && v.dtype() == dtype, "[{}] {} must be {} of shape ({}), got {} of shape {}", op, name,
-        name_of(dtype), channels, name_of(v.dtype()), to_string(v.shape()));
+  check(v.shape() == Shape{channels} && v.dtype() == dtype,
+        "[{}] {} must be {} of shape ({}), got {} of shape {}", op, name, name_of(dtype), channels,
+        name_of(v.dtype()), to_string(v.shape()));
 }
 
 }  // namespace
 
 int64_t batch_norm_channels(const char* op, const Tensor& x) {
   check_float(op, x);
-  check(x.ndim() >= 2 && x.numel() > 0, "[{}] an input (.., C) with elements expected, shape is {}", op, to_string(x.shape()));
+  check(x.ndim() >= 2 && x.numel() > 0, "[{}] an input (.., C) with elements expected, shape is {}", op,
+        to_string(x.shape()));
   return x.dim(-1);
 }
 
@@ -155,8 +168,9 @@ void batch_norm_apply(CpuStream& stream, const BatchNormApplyArgs& args) {
     const auto a = repeated(args.a.as<T>(), args.channels), b = repeated(args.b.as<T>(), args.channels);
     const int64_t period = period_of(args.channels), size = args.rows * args.channels;
     const BatchNormForwardPass pass{args.x, args.residual, in(a), in(b), args.y, period, size, args.relu};
-    stream.parallel_for((size + period - 1) / period, kGrain / period + 1,
-                        [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(batch_norm_forward_rows)(pass, begin, end); });
+    stream.parallel_for((size + period - 1) / period, kGrain / period + 1, [&](int64_t begin, int64_t end) {
+      HWY_DYNAMIC_DISPATCH(batch_norm_forward_rows)(pass, begin, end);
+    });
   });
 }
 
@@ -175,27 +189,29 @@ void batch_norm_gradient(CpuStream& stream, const BatchNormGradientArgs& args) {
     slope = repeated(slope.data(), channels);
     const auto mean = repeated(args.mean.as<T>(), channels), a = repeated(args.a.as<T>(), channels),
                b = repeated(args.b.as<T>(), channels);
-    const BatchNormBackwardPass pass{args.dy, args.x, args.y, in(mean), in(a), in(b), in(mean_g), in(slope),
-                                     args.dx, period, size, args.mask, evaluation};
-    stream.parallel_for((size + period - 1) / period, kGrain / period + 1,
-                        [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(batch_norm_backward_rows)(pass, begin, end); });
+    const BatchNormBackwardPass pass{args.dy,   args.x,  args.y, in(mean), in(a),     in(b),     in(mean_g),
+                                     in(slope), args.dx, period, size,     args.mask, evaluation};
+    stream.parallel_for((size + period - 1) / period, kGrain / period + 1, [&](int64_t begin, int64_t end) {
+      HWY_DYNAMIC_DISPATCH(batch_norm_backward_rows)(pass, begin, end);
+    });
   });
 }
 
-BatchNormFactors batch_norm_factors(const Tensor& mean, const Tensor& var, const Tensor& gamma, const Tensor& beta,
-                                    double eps) {
+BatchNormFactors batch_norm_factors(const Tensor& mean, const Tensor& var, const Tensor& gamma,
+                                    const Tensor& beta, double eps) {
   check_float("batch_norm", mean);
   check(mean.ndim() == 1, "[batch_norm] a mean of shape (C) expected, got {}", to_string(mean.shape()));
   const int64_t channels = mean.dim(0);
   check_channels("batch_norm", var, "the variance", channels, mean.dtype());
   check_channels("batch_norm", gamma, "gamma", channels, mean.dtype());
   check_channels("batch_norm", beta, "beta", channels, mean.dtype());
-  BatchNormFactors f{mean.to_contiguous(), Tensor::empty({channels}, mean.dtype()), Tensor::empty({channels}, mean.dtype()),
-                     Tensor::empty({channels}, mean.dtype())};
+  BatchNormFactors f{mean.to_contiguous(), Tensor::empty({channels}, mean.dtype()),
+                     Tensor::empty({channels}, mean.dtype()), Tensor::empty({channels}, mean.dtype())};
   visit_float(mean.dtype(), [&](auto zero) {
     using T = decltype(zero);
     const Tensor v = var.to_contiguous(), g = gamma.to_contiguous(), bias = beta.to_contiguous();
-    const T *pm = std::as_const(f.mean).template data<T>(), *pv = v.data<T>(), *pg = g.data<T>(), *pb = bias.data<T>();
+    const T *pm = std::as_const(f.mean).template data<T>(), *pv = v.data<T>(), *pg = g.data<T>(),
+            *pb = bias.data<T>();
     T *inv = f.inv.data<T>(), *a = f.a.data<T>(), *b = f.b.data<T>();
     for (int64_t c = 0; c < channels; ++c) {
       inv[c] = T{1} / std::sqrt(pv[c] + static_cast<T>(eps));
@@ -231,10 +247,11 @@ Tensor batch_norm_gradient(const Tensor& dy, const Tensor& input, const Tensor& 
   const Tensor g = dy.to_contiguous(), x = input.to_contiguous();
   Tensor dx = Tensor::empty(x.shape(), x.dtype(), x.device());
   on(x.device(), [&](auto& stream) {
-    batch_norm_gradient(stream, BatchNormGradientArgs{in(g), in(x), mask == ReluMask::from_y ? in(y) : In{}, in(f.mean),
-                                                      in(f.inv), in(f.a), in(f.b), sums ? in(sums->sum_g) : In{},
-                                                      sums ? in(sums->sum_gx) : In{}, out(dx), x.numel() / channels,
-                                                      channels, mask});
+    batch_norm_gradient(
+        stream,
+        BatchNormGradientArgs{in(g), in(x), mask == ReluMask::from_y ? in(y) : In{}, in(f.mean), in(f.inv),
+                              in(f.a), in(f.b), sums ? in(sums->sum_g) : In{}, sums ? in(sums->sum_gx) : In{},
+                              out(dx), x.numel() / channels, channels, mask});
   });
   return dx;
 }

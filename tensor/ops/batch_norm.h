@@ -2,8 +2,8 @@
 // Batch norm over the rows of x (.., C), in four passes (NUMERICS.md, rules 12 and 15).
 //
 // Statistics of a channel: a leaf of 64 rows has the sum s by a chain from +0, the mean m = s / n, and
-// M2 by the chain M2 = fma(d, d, M2) with d = x - m; leaves are merged by the adjacent pairwise tree, an odd one
-// passing through, with
+// M2 by the chain M2 = fma(d, d, M2) with d = x - m; leaves are merged by the adjacent pairwise tree, an odd
+// one passing through, with
 //   d = mB - mA    w = nB / n    m = fma(d, w, mA)    M2 = (M2A + M2B) + (d * d) * (nA * w)
 // and the biased variance is var = M2 / n at the root. Row counts are converted to the element type first.
 //
@@ -71,8 +71,8 @@ int64_t batch_norm_channels(const char* op, const Tensor& x);
 
 BatchStatistics batch_statistics(const Tensor& x);
 // All of shape (C).
-BatchNormFactors batch_norm_factors(const Tensor& mean, const Tensor& var, const Tensor& gamma, const Tensor& beta,
-                                    double eps);
+BatchNormFactors batch_norm_factors(const Tensor& mean, const Tensor& var, const Tensor& gamma,
+                                    const Tensor& beta, double eps);
 // residual: undefined, or x's shape.
 Tensor batch_norm_apply(const Tensor& x, const BatchNormFactors& factors, const Tensor& residual, bool relu);
 
@@ -81,10 +81,10 @@ struct BatchNormSums {
   Tensor g;              // x's shape, if asked for
 };
 // y is read for ReluMask::from_y only.
-BatchNormSums batch_norm_sums(const Tensor& dy, const Tensor& x, const Tensor& y, const BatchNormFactors& factors,
-                              ReluMask mask, bool want_g);
+BatchNormSums batch_norm_sums(const Tensor& dy, const Tensor& x, const Tensor& y,
+                              const BatchNormFactors& factors, ReluMask mask, bool want_g);
 // dx; `sums` is null in evaluation.
-Tensor batch_norm_gradient(const Tensor& dy, const Tensor& x, const Tensor& y, const BatchNormFactors& factors,
-                           const BatchNormSums* sums, ReluMask mask);
+Tensor batch_norm_gradient(const Tensor& dy, const Tensor& x, const Tensor& y,
+                           const BatchNormFactors& factors, const BatchNormSums* sums, ReluMask mask);
 
 }  // namespace elinvar

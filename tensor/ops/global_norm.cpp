@@ -31,8 +31,9 @@ namespace elinvar {
 HWY_EXPORT(square_sums_segments);
 
 void square_sums(CpuStream& stream, const SquareSumsArgs& a) {
-  stream.parallel_for((a.n + kRowSegment - 1) / kRowSegment, 8,
-                      [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(square_sums_segments)(a, b, e); });
+  stream.parallel_for((a.n + kRowSegment - 1) / kRowSegment, 8, [&](int64_t b, int64_t e) {
+    HWY_DYNAMIC_DISPATCH(square_sums_segments)(a, b, e);
+  });
 }
 
 double square_sum(std::span<const Tensor> tensors) {

@@ -1,7 +1,8 @@
 #pragma once
-// Sums of squares and norms of whole gradients (NUMERICS.md, rule 19), in binary64 throughout: each tensor is cut,
-// in logical order, into segments of 4096 elements; a segment's sum is that of rule 11 (64 virtual lanes,
-// fma(g, g, acc), folded by halves); the segments' sums are added left to right from +0, tensors in the order given.
+// Sums of squares and norms of whole gradients (NUMERICS.md, rule 19), in binary64 throughout: each tensor is
+// cut, in logical order, into segments of 4096 elements; a segment's sum is that of rule 11 (64 virtual
+// lanes, fma(g, g, acc), folded by halves); the segments' sums are added left to right from +0, tensors in
+// the order given.
 #include <span>
 
 #include "tensor/tensor.h"

@@ -13,7 +13,9 @@ HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
 template <class T>
-HWY_INLINE Vec<T> constant(float x) { return Vec<T>::set(static_cast<T>(x)); }
+HWY_INLINE Vec<T> constant(float x) {
+  return Vec<T>::set(static_cast<T>(x));
+}
 
 // Calls step(offset, count) for the vectors of [begin, end), a full count being known at compile time.
 template <class T, class Step>
@@ -47,8 +49,10 @@ void sgd_range_of(const SgdArgs& a, int64_t begin, int64_t end) {
 void sgd_range(const SgdArgs& a, int64_t begin, int64_t end) {
   visit_float(a.g.dtype, [&](auto zero) {
     using T = decltype(zero);
-    if (a.v.data) sgd_range_of<T, true>(a, begin, end);
-    else sgd_range_of<T, false>(a, begin, end);
+    if (a.v.data)
+      sgd_range_of<T, true>(a, begin, end);
+    else
+      sgd_range_of<T, false>(a, begin, end);
   });
 }
 
@@ -59,8 +63,11 @@ struct MomentLists {
   V beta1, one_minus_beta1, beta2, one_minus_beta2, eps, root_correction2;
   template <class Args>
   explicit HWY_INLINE MomentLists(const Args& a)
-      : beta1(constant<T>(a.beta1)), one_minus_beta1(constant<T>(a.one_minus_beta1)), beta2(constant<T>(a.beta2)),
-        one_minus_beta2(constant<T>(a.one_minus_beta2)), eps(constant<T>(a.eps)),
+      : beta1(constant<T>(a.beta1)),
+        one_minus_beta1(constant<T>(a.one_minus_beta1)),
+        beta2(constant<T>(a.beta2)),
+        one_minus_beta2(constant<T>(a.one_minus_beta2)),
+        eps(constant<T>(a.eps)),
         root_correction2(constant<T>(a.root_correction2)) {}
   HWY_INLINE V m(V old, V d) const { return fma(beta1, old, one_minus_beta1 * d); }
   HWY_INLINE V v(V old, V d) const { return fma(beta2, old, one_minus_beta2 * (d * d)); }
@@ -72,8 +79,8 @@ void adam_range(const AdamArgs& a, int64_t begin, int64_t end) {
     using T = decltype(zero);
     using V = Vec<T>;
     const MomentLists<T> lists(a);
-    const V scale = constant<T>(a.scale), weight_decay = constant<T>(a.weight_decay), decay = constant<T>(a.decay),
-            minus_step = constant<T>(-a.step_size);
+    const V scale = constant<T>(a.scale), weight_decay = constant<T>(a.weight_decay),
+            decay = constant<T>(a.decay), minus_step = constant<T>(-a.step_size);
     const T* g = a.g.as<T>();
     T *p = a.p.as<T>(), *m = a.m.as<T>(), *v = a.v.as<T>();
     each_vector<T>(begin, end, [&](int64_t i, auto count) {
@@ -94,7 +101,9 @@ struct LambUpdate {
   V weight_decay, correction1;
   explicit HWY_INLINE LambUpdate(const LambArgs& a)
       : lists(a), weight_decay(constant<T>(a.weight_decay)), correction1(constant<T>(a.correction1)) {}
-  HWY_INLINE V operator()(V p, V m, V v) const { return fma(weight_decay, p, (m * correction1) / lists.denominator(v)); }
+  HWY_INLINE V operator()(V p, V m, V v) const {
+    return fma(weight_decay, p, (m * correction1) / lists.denominator(v));
+  }
 };
 
 void lamb_moments_segments(const LambArgs& a, int64_t begin, int64_t end) {
@@ -158,11 +167,14 @@ void adam(CpuStream& stream, const AdamArgs& a) {
   stream.parallel_for(a.n, kGrain, [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(adam_range)(a, b, e); });
 }
 void lamb_moments(CpuStream& stream, const LambArgs& a) {
-  stream.parallel_for((a.n + kRowSegment - 1) / kRowSegment, 2,
-                      [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(lamb_moments_segments)(a, b, e); });
+  stream.parallel_for((a.n + kRowSegment - 1) / kRowSegment, 2, [&](int64_t b, int64_t e) {
+    HWY_DYNAMIC_DISPATCH(lamb_moments_segments)(a, b, e);
+  });
 }
 void lamb_apply(CpuStream& stream, const LambArgs& a) {
-  stream.parallel_for(a.n, kGrain, [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(lamb_apply_range)(a, b, e); });
+  stream.parallel_for(a.n, kGrain, [&](int64_t b, int64_t e) {
+    HWY_DYNAMIC_DISPATCH(lamb_apply_range)(a, b, e);
+  });
 }
 
 }  // namespace elinvar

@@ -1,8 +1,8 @@
 #pragma once
-// Updates of one parameter p from its gradient g, in one pass over memory (LAMB: two), as the expression lists
-// below (NUMERICS.md, rule 21): each sign is one rounding, fma(a, b, c) one for both. The numbers in an argument
-// struct are computed on the host in double and travel as float32. Every update begins with g = gradient * scale,
-// which carries the factor of clipping.
+// Updates of one parameter p from its gradient g, in one pass over memory (LAMB: two), as the expression
+// lists below (NUMERICS.md, rule 21): each sign is one rounding, fma(a, b, c) one for both. The numbers in an
+// argument struct are computed on the host in double and travel as float32. Every update begins with g =
+// gradient * scale, which carries the factor of clipping.
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 
@@ -23,9 +23,9 @@ struct SgdArgs {
 };
 void sgd(CpuStream&, const SgdArgs&);
 
-// Adam (Kingma and Ba, arXiv:1412.6980) and AdamW (Loshchilov and Hutter, arXiv:1711.05101) as in PyTorch. For
-// step t = 1, 2, ...: correction1 = 1 / (1 - beta1^t), root_correction2 = 1 / sqrt(1 - beta2^t), step_size = lr *
-// correction1.
+// Adam (Kingma and Ba, arXiv:1412.6980) and AdamW (Loshchilov and Hutter, arXiv:1711.05101) as in PyTorch.
+// For step t = 1, 2, ...: correction1 = 1 / (1 - beta1^t), root_correction2 = 1 / sqrt(1 - beta2^t),
+// step_size = lr * correction1.
 //   Adam: d = fma(weight_decay, p, g)    AdamW: d = g; p = p * decay, with decay = 1 - lr * weight_decay
 //   m = fma(beta1, m, one_minus_beta1 * d)
 //   v = fma(beta2, v, one_minus_beta2 * (d * d))

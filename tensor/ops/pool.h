@@ -2,27 +2,30 @@
 // Max and average pooling of images (N, H, W, C). Output position o of an axis sees input positions
 // begin(o) .. end(o) - 1; those outside the image are absent.
 //
-// Maximum: over the present positions of a window in the order (h, w), the first is taken and then replaced by each
-// v with best < v, or by a v that is NaN when best is not. So the lowest index wins at ties, between zeros of
-// either sign too, and the first NaN stays. The place of the winner in its window is saved as h * kernel.w + w in
-// the element type, exact, so that it travels in the lanes of its value.
-// Average: the sum over the window by NUMERICS.md, rule 12 (chains of 64 positions in the order (h, w), absent ones
-// counted as zeros), divided once by the window's area, or by the number of present positions.
-// Gradients are gathers (rule 16): at an input position, the terms of the windows that contain it are added from
-// +0 in the order (oh, ow): dy where it won; dy / divisor for an average.
+// Maximum: over the present positions of a window in the order (h, w), the first is taken and then replaced
+// by each v with best < v, or by a v that is NaN when best is not. So the lowest index wins at ties, between
+// zeros of either sign too, and the first NaN stays. The place of the winner in its window is saved as h *
+// kernel.w + w in the element type, exact, so that it travels in the lanes of its value. Average: the sum
+// over the window by NUMERICS.md, rule 12 (chains of 64 positions in the order (h, w), absent ones counted as
+// zeros), divided once by the window's area, or by the number of present positions. Gradients are gathers
+// (rule 16): at an input position, the terms of the windows that contain it are added from +0 in the order
+// (oh, ow): dy where it won; dy / divisor for an average.
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 
 namespace elinvar {
 
-// One axis of a pooling. Fixed windows: kernel positions from o * stride - padding on. Adaptive ones (kernel 0):
-// floor(o * in / out) .. ceil((o + 1) * in / out).
+// One axis of a pooling. Fixed windows: kernel positions from o * stride - padding on. Adaptive ones (kernel
+// 0): floor(o * in / out) .. ceil((o + 1) * in / out).
 struct PoolAxis {
   int64_t in = 1, out = 1, kernel = 0, stride = 1, padding = 0;
 
   int64_t begin(int64_t o) const { return kernel > 0 ? o * stride - padding : o * in / out; }
-  int64_t end(int64_t o) const { return kernel > 0 ? o * stride - padding + kernel : ((o + 1) * in + out - 1) / out; }
-  // The outputs whose windows contain position i: first_output(i) .. last_output(i), none if the range is empty.
+  int64_t end(int64_t o) const {
+    return kernel > 0 ? o * stride - padding + kernel : ((o + 1) * in + out - 1) / out;
+  }
+  // The outputs whose windows contain position i: first_output(i) .. last_output(i), none if the range is
+  // empty.
   int64_t first_output(int64_t i) const {
     if (kernel == 0) return i * out / in;
     const int64_t past = i + padding - kernel;  // the last window that ends before i starts at or before this
@@ -55,8 +58,8 @@ struct PoolBackwardArgs {
 void max_pool_backward(CpuStream&, const PoolBackwardArgs&);
 void avg_pool_backward(CpuStream&, const PoolBackwardArgs&);
 
-// The axis of a pooling with fixed windows, which must overlap the image: throws UsageError, naming op, unless
-// kernel and stride are positive, 0 <= 2 * padding <= kernel, and at least one window fits.
+// The axis of a pooling with fixed windows, which must overlap the image: throws UsageError, naming op,
+// unless kernel and stride are positive, 0 <= 2 * padding <= kernel, and at least one window fits.
 PoolAxis pool_axis(const char* op, int64_t in, int64_t kernel, int64_t stride, int64_t padding);
 PoolAxis adaptive_pool_axis(const char* op, int64_t in, int64_t out);
 

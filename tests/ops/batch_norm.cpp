@@ -21,7 +21,8 @@ Tensor oracle(const Tensors& t, bool relu, bool residual, bool given) {
       var = t[4].data<double>()[c];
     }
     for (int64_t i = c; i < x.numel(); i += channels) {
-      double v = (x.data<double>()[i] - mean) / std::sqrt(var + 1e-5) * t[1].data<double>()[c] + t[2].data<double>()[c];
+      double v = (x.data<double>()[i] - mean) / std::sqrt(var + 1e-5) * t[1].data<double>()[c] +
+                 t[2].data<double>()[c];
       if (residual) v += t[3].data<double>()[i];
       y.data<double>()[i] = relu ? std::max(v, 0.0) : v;
     }
@@ -39,7 +40,8 @@ Inputs with_statistics(const Shape& x) {
 
 Var ones(int64_t n) { return Tensor::full({n}, 1.0); }
 
-// 1380 rows: blocks, a last block that is not full, a last leaf that is not full; 133 channels: every strip width.
+// 1380 rows: blocks, a last block that is not full, a last leaf that is not full; 133 channels: every strip
+// width.
 const Shape kLarge{3, 20, 23, 133};
 
 const OpRows rows({
@@ -48,12 +50,27 @@ const OpRows rows({
      .op = [](const Vars& v) { return batch_norm(v[0], v[1], v[2]).y; },
      .oracle = [](const Tensors& t) { return oracle(t, false, false, false); },
      .large = with_factors(kLarge),
-     .errors = {{[] { batch_norm(Tensor::zeros({4}), ones(4), ones(4)); }, "[batch_norm] an input (.., C) with elements"},
-                {[] { batch_norm(Tensor::zeros({0, 4}), ones(4), ones(4)); }, "[batch_norm] an input (.., C) with elements"},
-                {[] { batch_norm(Tensor::zeros({2, 4}, DType::i32), ones(4), ones(4)); }, "[batch_norm] float32 or float64"},
-                {[] { batch_norm(Tensor::zeros({2, 4}), ones(3), ones(4)); }, "[batch_norm] gamma must be float32 of shape (4)"},
-                {[] { batch_norm(Tensor::zeros({2, 4}), ones(4), ones(5)); }, "[batch_norm] beta must be float32 of shape (4)"},
-                {[] { batch_norm(Tensor::zeros({2, 4}), ones(4), ones(4), {.residual = Tensor::zeros({1, 4})}); },
+     .errors = {{[] { batch_norm(Tensor::zeros({4}), ones(4), ones(4)); },
+                 "[batch_norm] an input (.., C) with elements"},
+                {[] {
+                   batch_norm(Tensor::zeros({0, 4}), ones(4), ones(4));
+                 },
+                 "[batch_norm] an input (.., C) with elements"},
+                {[] {
+                   batch_norm(Tensor::zeros({2, 4}, DType::i32), ones(4), ones(4));
+                 },
+                 "[batch_norm] float32 or float64"},
+                {[] {
+                   batch_norm(Tensor::zeros({2, 4}), ones(3), ones(4));
+                 },
+                 "[batch_norm] gamma must be float32 of shape (4)"},
+                {[] {
+                   batch_norm(Tensor::zeros({2, 4}), ones(4), ones(5));
+                 },
+                 "[batch_norm] beta must be float32 of shape (4)"},
+                {[] {
+                   batch_norm(Tensor::zeros({2, 4}), ones(4), ones(4), {.residual = Tensor::zeros({1, 4})});
+                 },
                  "[batch_norm] shapes (2, 4) and (1, 4) must be equal"}}},
     {.name = "batch_norm_relu",
      .inputs = with_factors({67, 5}),
@@ -75,13 +92,21 @@ const OpRows rows({
      .op = [](const Vars& v) { return batch_norm_eval(v[0], v[1], v[2], v[3].value(), v[4].value()); },
      .oracle = [](const Tensors& t) { return oracle(t, false, false, true); },
      .large = with_statistics(kLarge),
-     .errors = {{[] { batch_norm_eval(Tensor::zeros({2, 4}), ones(4), ones(4), Tensor::zeros({4}), Tensor::zeros({1})); },
-                 "[batch_norm] the variance must be float32 of shape (4)"},
-                {[] { batch_norm_eval(Tensor::zeros({2, 4}), ones(5), ones(5), Tensor::zeros({5}), Tensor::zeros({5})); },
-                 "[batch_norm] the factors must be float32 of shape (4)"}}},
+     .errors =
+         {{[] {
+             batch_norm_eval(Tensor::zeros({2, 4}), ones(4), ones(4), Tensor::zeros({4}), Tensor::zeros({1}));
+           },
+           "[batch_norm] the variance must be float32 of shape (4)"},
+          {[] {
+             batch_norm_eval(Tensor::zeros({2, 4}), ones(5), ones(5), Tensor::zeros({5}), Tensor::zeros({5}));
+           },
+           "[batch_norm] the factors must be float32 of shape (4)"}}},
     {.name = "batch_norm_eval_relu",
      .inputs = with_statistics({3, 4, 4, 6}),
-     .op = [](const Vars& v) { return batch_norm_eval(v[0], v[1], v[2], v[3].value(), v[4].value(), {.relu = true}); },
+     .op =
+         [](const Vars& v) {
+           return batch_norm_eval(v[0], v[1], v[2], v[3].value(), v[4].value(), {.relu = true});
+         },
      .oracle = [](const Tensors& t) { return oracle(t, true, false, true); },
      .large = with_statistics(kLarge)},
 });

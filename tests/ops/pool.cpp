@@ -8,7 +8,9 @@
 namespace elinvar::test {
 namespace {
 
-struct Span { int64_t begin, end; };
+struct Span {
+  int64_t begin, end;
+};
 
 Span fixed(int64_t o, int64_t kernel, int64_t stride, int64_t padding) {
   return {o * stride - padding, o * stride - padding + kernel};
@@ -41,16 +43,19 @@ Tensor pooled(const Tensor& x, Extent2 out, Kind kind, const std::function<Span(
 Tensor oracle(const Tensor& x, const Pool2dOptions& o, Kind kind) {
   const Extent2 out{(x.dim(1) + 2 * o.padding.h - o.kernel.h) / o.stride.h + 1,
                     (x.dim(2) + 2 * o.padding.w - o.kernel.w) / o.stride.w + 1};
-  return pooled(x, out, kind, [&](int64_t i) { return fixed(i, o.kernel.h, o.stride.h, o.padding.h); },
-                [&](int64_t i) { return fixed(i, o.kernel.w, o.stride.w, o.padding.w); });
+  return pooled(
+      x, out, kind, [&](int64_t i) { return fixed(i, o.kernel.h, o.stride.h, o.padding.h); },
+      [&](int64_t i) { return fixed(i, o.kernel.w, o.stride.w, o.padding.w); });
 }
 
 Tensor adaptive_oracle(const Tensor& x, Extent2 out) {
   const auto span = [](int64_t o, int64_t in, int64_t outs) {
-    return Span{o * in / outs, static_cast<int64_t>(std::ceil(static_cast<double>((o + 1) * in) / static_cast<double>(outs)))};
+    return Span{o * in / outs, static_cast<int64_t>(
+                                   std::ceil(static_cast<double>((o + 1) * in) / static_cast<double>(outs)))};
   };
-  return pooled(x, out, Kind::whole, [&](int64_t i) { return span(i, x.dim(1), out.h); },
-                [&](int64_t i) { return span(i, x.dim(2), out.w); });
+  return pooled(
+      x, out, Kind::whole, [&](int64_t i) { return span(i, x.dim(1), out.h); },
+      [&](int64_t i) { return span(i, x.dim(2), out.w); });
 }
 
 OpRow max_row(const char* name, const Shape& shape, const Shape& large, const Pool2dOptions& o) {
@@ -65,7 +70,10 @@ OpRow avg_row(const char* name, const Shape& shape, const Shape& large, const Po
   return {.name = name,
           .inputs = {{shape}},
           .op = [o](const Vars& v) { return avg_pool2d(v[0], o); },
-          .oracle = [o](const Tensors& t) { return oracle(t[0], o, o.count_include_pad ? Kind::whole : Kind::present); },
+          .oracle =
+              [o](const Tensors& t) {
+                return oracle(t[0], o, o.count_include_pad ? Kind::whole : Kind::present);
+              },
           .large = {{large}}};
 }
 
@@ -86,22 +94,50 @@ Var images() { return Tensor::zeros({1, 4, 4, 2}); }
 
 const OpRows rows({
     with_errors(max_row("max_pool2d", {2, 4, 6, 3}, {3, 32, 32, 33}, {}),
-                {{[] { max_pool2d(images(), {.kernel = {0, 2}}); }, "[max_pool2d] kernel and stride must be positive"},
-                 {[] { max_pool2d(images(), {.padding = {2, 0}}); }, "[max_pool2d] padding must be between 0 and half"},
-                 {[] { max_pool2d(images(), {.kernel = {2, 5}}); }, "[max_pool2d] a window of 5 does not fit into 4"},
-                 {[] { max_pool2d(Tensor::zeros({4, 4, 2}), {}); }, "[max_pool2d] images (N, H, W, C) expected"},
-                 {[] { max_pool2d(Tensor::zeros({1, 4, 4, 2}, DType::i32), {}); }, "[max_pool2d] float32 or float64"}}),
-    max_row("max_pool2d_overlapping", {2, 7, 6, 3}, {2, 29, 30, 64}, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}),
-    max_row("max_pool2d_uneven", {1, 9, 8, 2}, {2, 40, 31, 17}, {.kernel = {3, 2}, .stride = {1, 3}, .padding = {1, 0}}),
+                {{[] {
+                    max_pool2d(images(), {.kernel = {0, 2}});
+                  },
+                  "[max_pool2d] kernel and stride must be positive"},
+                 {[] {
+                    max_pool2d(images(), {.padding = {2, 0}});
+                  },
+                  "[max_pool2d] padding must be between 0 and half"},
+                 {[] {
+                    max_pool2d(images(), {.kernel = {2, 5}});
+                  },
+                  "[max_pool2d] a window of 5 does not fit into 4"},
+                 {[] {
+                    max_pool2d(Tensor::zeros({4, 4, 2}), {});
+                  },
+                  "[max_pool2d] images (N, H, W, C) expected"},
+                 {[] {
+                    max_pool2d(Tensor::zeros({1, 4, 4, 2}, DType::i32), {});
+                  },
+                  "[max_pool2d] float32 or float64"}}),
+    max_row("max_pool2d_overlapping", {2, 7, 6, 3}, {2, 29, 30, 64},
+            {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}),
+    max_row("max_pool2d_uneven", {1, 9, 8, 2}, {2, 40, 31, 17},
+            {.kernel = {3, 2}, .stride = {1, 3}, .padding = {1, 0}}),
     with_errors(avg_row("avg_pool2d", {2, 4, 6, 3}, {3, 32, 32, 33}, {}),
-                {{[] { avg_pool2d(images(), {.stride = {1, 0}}); }, "[avg_pool2d] kernel and stride must be positive"}}),
-    avg_row("avg_pool2d_padded", {2, 7, 6, 3}, {2, 29, 30, 20}, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}),
+                {{[] {
+                    avg_pool2d(images(), {.stride = {1, 0}});
+                  },
+                  "[avg_pool2d] kernel and stride must be positive"}}),
+    avg_row("avg_pool2d_padded", {2, 7, 6, 3}, {2, 29, 30, 20},
+            {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}),
     avg_row("avg_pool2d_present", {2, 7, 6, 3}, {2, 29, 30, 20},
             {.kernel = {3, 4}, .stride = {2, 1}, .padding = {1, 2}, .count_include_pad = false}),
-    avg_row("avg_pool2d_long", {1, 20, 20, 2}, {2, 40, 40, 18}, {.kernel = {19, 18}, .stride = {3, 3}, .padding = {9, 4}}),
+    avg_row("avg_pool2d_long", {1, 20, 20, 2}, {2, 40, 40, 18},
+            {.kernel = {19, 18}, .stride = {3, 3}, .padding = {9, 4}}),
     with_errors(adaptive_row("adaptive_avg_pool2d", {2, 5, 7, 3}, {2, 23, 31, 40}, {3, 4}),
-                {{[] { adaptive_avg_pool2d(images(), {0, 1}); }, "[adaptive_avg_pool2d] extents must be positive"},
-                 {[] { adaptive_avg_pool2d(Tensor::zeros({4, 4, 2}), {}); }, "[adaptive_avg_pool2d] images (N, H, W, C)"}}),
+                {{[] {
+                    adaptive_avg_pool2d(images(), {0, 1});
+                  },
+                  "[adaptive_avg_pool2d] extents must be positive"},
+                 {[] {
+                    adaptive_avg_pool2d(Tensor::zeros({4, 4, 2}), {});
+                  },
+                  "[adaptive_avg_pool2d] images (N, H, W, C)"}}),
     adaptive_row("adaptive_avg_pool2d_global", {2, 4, 3, 5}, {4, 17, 16, 70}, {1, 1}),
     adaptive_row("adaptive_avg_pool2d_larger", {1, 3, 2, 2}, {2, 5, 6, 19}, {7, 4}),
 });
