@@ -1,6 +1,5 @@
 #pragma once
-// Optimisers: what turns a reduced gradient into an update. The expression lists are in
-// tensor/ops/optimizer.h.
+// Optimisers: what turns a reduced gradient into an update, by the expression lists of tensor/ops/optimizer.h.
 //
 //   auto optimizer = make_optimizer(config, network.parameters);
 //   optimizer->step(network.parameters, gradients, lr, step, clip_by_global_norm(gradients, 1.0).scale);
@@ -40,8 +39,7 @@ class Optimizer {
   virtual void step(Parameters& parameters, std::span<const Tensor> gradients, double lr, int64_t step,
                     double gradient_scale = 1.0) = 0;
 
-  // The tensors that the optimiser keeps, "<parameter>.<what>": views, so writing to them changes the
-  // optimiser.
+  // The tensors that it keeps, "<parameter>.<what>": views, so writing to them changes the optimiser.
   virtual StateDict state() const = 0;
   // Copies; names, shapes and dtypes must match exactly.
   void load(const StateDict& state);

@@ -4,8 +4,8 @@
 //
 // A virtual rank contributes for each batch norm two terms, its batch mean and its unbiased variance
 //   term_mean = mean    term_var = var * (n / (n - 1))       n rows as an element; n - 1 is at least 1
-// Terms are added over virtual ranks by the tree of the gradients (rule 18), so they may travel with them.
-// Then
+// Terms are added over virtual ranks by the tree of the gradients (rule 18), so they may travel with
+// them. Then
 //   s = sum / virtual_ranks    running = fma(momentum, s, (1 - momentum) * running)
 // with momentum and 1 - momentum rounded to the element type once.
 #include <span>

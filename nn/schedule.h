@@ -25,7 +25,7 @@ std::vector<std::string> schedule_kinds();
 //   constant   1
 //   cosine     r + (1 - r) * (1 + cos(pi t)) / 2
 //   linear     r + (1 - r) * (1 - t)
-//   step       max(r, gamma^k), k the number of milestones at or before the step, or step / every
+//   step       max(r, gamma^k), k the milestones at or before the step (of the run), or step / every
 //   one_cycle  cosine from initial_ratio to 1 for t in [0, rise], then cosine from 1 to r
 // Throws UsageError on an unknown kind or a setting out of its range.
 double learning_rate(const ScheduleConfig& config, double lr, int64_t steps, int64_t step);

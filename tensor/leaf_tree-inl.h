@@ -1,13 +1,12 @@
 // Two values (p, q) a channel, found in one or two sweeps over the rows of each leaf of kColumnLeaf rows and
 // merged by the adjacent pairwise tree, an odd leaf passing through (NUMERICS.md, rules 12 and 15). For
-// kernels on any target. Of a Leaf, whose kSweeps is 1 or 2,
-//   add<kSweep, S, L, kPartial>(row, rows, c, count, p, q, stride)
-//                      continues the chains of L leaves over `rows` rows each, for S vectors of channels from
-//                      c on (one of `count` channels if kPartial), side by side so that the chains of narrow
-//                      rows overlap; leaves' values lie `stride` apart, whole vectors may be loaded and
-//                      stored, and start as zeros
-//   close<kSweep>(p, n)                    what p becomes after a sweep over a leaf of n rows
-//   merge(pA, qA, nA, pB, qB, nB)          joins a right neighbour B of nB rows to A
+// kernels on any target. A Leaf has kSweeps, 1 or 2, and
+//   add<kSweep, S, L, kPartial>(row, rows, c, count, p, q, stride): continues the chains of L leaves over
+//     `rows` rows each, for S vectors of channels from c on (one of `count` channels if kPartial), side by side
+//     so that the chains of narrow rows overlap. The values start as zeros, leaves lie `stride` apart, and
+//     whole vectors may be loaded and stored.
+//   close<kSweep>(p, n): what p becomes after a sweep over a leaf of n rows.
+//   merge(pA, qA, nA, pB, qB, nB): joins a right neighbour B of nB rows to A.
 #if defined(ELINVAR_TENSOR_LEAF_TREE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ELINVAR_TENSOR_LEAF_TREE_INL_H_
 #undef ELINVAR_TENSOR_LEAF_TREE_INL_H_

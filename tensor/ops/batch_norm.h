@@ -1,16 +1,16 @@
 #pragma once
 // Batch norm over the rows of x (.., C), in four passes (NUMERICS.md, rules 12 and 15).
 //
-// Statistics of a channel: a leaf of 64 rows has the sum s by a chain from +0, the mean m = s / n, and
-// M2 by the chain M2 = fma(d, d, M2) with d = x - m; leaves are merged by the adjacent pairwise tree, an odd
-// one passing through, with
+// Statistics of a channel: a leaf of n <= 64 rows has the sum s by a chain from +0, the mean m = s / n, and M2
+// by the chain M2 = fma(d, d, M2) with d = x - m; leaves are merged by the adjacent pairwise tree, an odd one
+// passing through, with
 //   d = mB - mA    w = nB / n    m = fma(d, w, mA)    M2 = (M2A + M2B) + (d * d) * (nA * w)
 // and the biased variance is var = M2 / n at the root. Row counts are converted to the element type first.
 //
 // Factors:     inv = 1 / sqrt(var + eps)    a = gamma * inv    b = fma(-mean, a, beta)
 // Forward:     y = fma(x, a, b)    y = y + residual, if any    y = y <= 0 ? +0 : y, if relu
 // Gradients:   g = relu and y <= 0 ? +0 : dy         the residual's gradient is g
-//              sum_g and sum_gx by rule 12 (each + at the end with +0): leaf chains s = s + g and
+//              sum_g and sum_gx by rule 12, with the leaf chains s = s + g and
 //              t = fma(g, (x - mean) * inv, t);      beta's gradient is sum_g, gamma's is sum_gx
 //   training   dx = a * fma(x - mean, -((sum_gx / n) * inv), g - sum_g / n)
 //   evaluation dx = g * a

@@ -4,12 +4,14 @@
 //
 // Maximum: over the present positions of a window in the order (h, w), the first is taken and then replaced
 // by each v with best < v, or by a v that is NaN when best is not. So the lowest index wins at ties, between
-// zeros of either sign too, and the first NaN stays. The place of the winner in its window is saved as h *
-// kernel.w + w in the element type, exact, so that it travels in the lanes of its value. Average: the sum
-// over the window by NUMERICS.md, rule 12 (chains of 64 positions in the order (h, w), absent ones counted as
-// zeros), divided once by the window's area, or by the number of present positions. Gradients are gathers
-// (rule 16): at an input position, the terms of the windows that contain it are added from +0 in the order
-// (oh, ow): dy where it won; dy / divisor for an average.
+// zeros of either sign too, and the first NaN stays. The place of the winner in its window, h * kernel.w + w,
+// is saved in the element type, exact, so that it travels in the lanes of its value.
+//
+// Average: the sum over the window by NUMERICS.md, rule 12 (chains of 64 positions in the order (h, w), absent
+// ones counted as zeros), divided once by the window's area, or by the number of present positions.
+//
+// Gradients are gathers (rule 16): at an input position, the terms of the windows that contain it are added
+// from +0 in the order (oh, ow). A term is dy where the position won; dy / divisor for an average.
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 
