@@ -46,8 +46,8 @@ void require_images(const Settings& settings, const InputInfo& input) {
 
 void require_tokens(const Settings& settings, const InputInfo& input) {
   settings.require(input.dtype == DType::i32 && input.sample.ndim() == 1, "kind",
-                   "'{}' takes sequences of tokens; the data's samples are {} {}", settings.kind(), name_of(input.dtype),
-                   to_string(input.sample));
+                   "'{}' takes sequences of tokens; the data's samples are {} {}", settings.kind(),
+                   name_of(input.dtype), to_string(input.sample));
 }
 
 }  // namespace elinvar

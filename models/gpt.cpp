@@ -52,8 +52,8 @@ class Gpt : public Network {
     wpe_ = Embedding(scope / "wpe", context, o.channels, init::normal(kDeviation));
     for (int64_t i = 0; i < o.layers; ++i) blocks_.emplace_back(scope / "h" / i, o);
     ln_f_ = LayerNorm(scope / "ln_f", o.channels, 1e-5, o.bias);
-    head_ = o.tied_head ? wte_.weight
-                        : projection(scope / "lm_head", o.channels, input.classes, false, kDeviation).weight;
+    head_ =
+        o.tied_head ? wte_.weight : projection(scope / "lm_head", o.channels, input.classes, false, kDeviation).weight;
   }
 
   Var forward(const Tensor& input, Context& context) const override {
@@ -94,8 +94,8 @@ std::vector<ModelKind> gpt_kinds() {
                                                 .bias = s.boolean("bias", true)};
                        s.require(options.channels % options.heads == 0, "heads",
                                  "'channels' = {} must be a multiple of 'heads' = {}", options.channels, options.heads);
-                       s.require(options.context >= length, "context", "'context' = {} is shorter than the data's {} tokens",
-                                 options.context, length);
+                       s.require(options.context >= length, "context",
+                                 "'context' = {} is shorter than the data's {} tokens", options.context, length);
                        return gpt(options, input, seed);
                      }});
   };

@@ -12,10 +12,10 @@ namespace elinvar {
 
 struct GptOptions {
   int64_t layers = 12, heads = 12, channels = 768;
-  int64_t context = 0;   // the longest sequence; 0: that of the data
-  double dropout = 0.0;  // after the embeddings and at the end of each residual branch
-  bool tied_head = true; // otherwise a parameter lm_head.weight
-  bool bias = true;      // of linear layers and layer norms
+  int64_t context = 0;    // the longest sequence; 0: that of the data
+  double dropout = 0.0;   // after the embeddings and at the end of each residual branch
+  bool tied_head = true;  // otherwise a parameter lm_head.weight
+  bool bias = true;       // of linear layers and layer norms
 };
 
 // Weights start from N(0, 0.02^2), those that end a residual branch from that divided by sqrt(2 * layers); biases

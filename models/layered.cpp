@@ -38,8 +38,9 @@ class LayeredNetwork : public Network {
     s.require(s.has_list("layer"), "layer", "'layers' needs a list of [[model.layer]]");
     layers_ = sequence(s, "layer", Scope(parameters, seed), flow);
     s.require(!flow.tokens && flow.shape == expected, "layer",
-              "the last layer gives {} a sample where {} is expected; end with kind = \"linear\"{}", to_string(flow.shape),
-              to_string(expected), flow.shape.ndim() == 3 ? " after a \"global_avg_pool\" or \"flatten\"" : "");
+              "the last layer gives {} a sample where {} is expected; end with kind = \"linear\"{}",
+              to_string(flow.shape), to_string(expected),
+              flow.shape.ndim() == 3 ? " after a \"global_avg_pool\" or \"flatten\"" : "");
   }
 
   Var forward(const Tensor& input, Context& context) const override { return layers_(Var(input), context); }
@@ -66,7 +67,8 @@ Layer sequence(Settings& settings, const std::string& name, const Scope& scope, 
 }
 
 void require_flow(const Settings& settings, const Flow& flow, int ndim, const char* what) {
-  settings.require(!flow.tokens, "kind", "'{}' takes {}, but gets tokens; put an \"embedding\" first", settings.kind(), what);
+  settings.require(!flow.tokens, "kind", "'{}' takes {}, but gets tokens; put an \"embedding\" first", settings.kind(),
+                   what);
   settings.require(ndim == 0 ? flow.shape.ndim() > 0 : flow.shape.ndim() == ndim, "kind", "'{}' takes {}, but gets {}",
                    settings.kind(), what, to_string(flow.shape));
 }

@@ -49,7 +49,8 @@ Layer build_parallel(Settings& s, const Scope& scope, Flow& flow) {
                    to_string(end.shape), to_string(ends.front().shape), join);
   }
   flow = ends.front();
-  for (size_t i = 1; join == "concat" && i < ends.size(); ++i) flow.shape[flow.shape.ndim() - 1] += ends[i].shape.back();
+  for (size_t i = 1; join == "concat" && i < ends.size(); ++i)
+    flow.shape[flow.shape.ndim() - 1] += ends[i].shape.back();
   return [=](const Var& x, Context& context) {
     std::vector<Var> parts;
     for (const Layer& branch : branches) parts.push_back(branch(x, context));

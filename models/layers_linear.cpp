@@ -62,7 +62,10 @@ Layer build_attention(Settings& s, const Scope& scope, Flow& flow) {
 }  // namespace
 
 std::vector<LayerKind> linear_layers() {
-  return {{"linear", build_linear}, {"embedding", build_embedding}, {"position", build_position}, {"attention", build_attention}};
+  return {{"linear", build_linear},
+          {"embedding", build_embedding},
+          {"position", build_position},
+          {"attention", build_attention}};
 }
 
 }  // namespace elinvar

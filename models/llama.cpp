@@ -46,7 +46,8 @@ struct Block {
   }
 
   Var attend(const Var& x) const {
-    const Var queries = rotary(split_heads(q(x), heads), rope_base), keys = rotary(split_heads(k(x), kv_heads), rope_base);
+    const Var queries = rotary(split_heads(q(x), heads), rope_base),
+              keys = rotary(split_heads(k(x), kv_heads), rope_base);
     return o(reshape(attention(queries, keys, split_heads(v(x), kv_heads)), x.shape()));
   }
 
@@ -104,10 +105,10 @@ std::vector<ModelKind> llama_kinds() {
              o.norm_eps = s.real("norm_eps", 1e-5, 0.0, 1.0);
              o.dropout = s.real("dropout", 0.0, 0.0, 0.99);
              o.tied_head = s.boolean("tied_head", false);
-             s.require(o.channels % (2 * o.heads) == 0, "heads", "'channels' = {} must be a multiple of twice 'heads' = {}",
-                       o.channels, o.heads);
-             s.require(o.heads % o.kv_heads == 0, "kv_heads", "'heads' = {} must be a multiple of 'kv_heads' = {}", o.heads,
-                       o.kv_heads);
+             s.require(o.channels % (2 * o.heads) == 0, "heads",
+                       "'channels' = {} must be a multiple of twice 'heads' = {}", o.channels, o.heads);
+             s.require(o.heads % o.kv_heads == 0, "kv_heads", "'heads' = {} must be a multiple of 'kv_heads' = {}",
+                       o.heads, o.kv_heads);
              return llama(o, input, seed);
            }}};
 }

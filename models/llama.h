@@ -12,11 +12,11 @@ namespace elinvar {
 
 struct LlamaOptions {
   int64_t layers = 4, heads = 4, channels = 128;
-  int64_t kv_heads = 0;       // heads of keys and values, a divisor of heads; 0: as many as heads
-  int64_t hidden = 0;         // of the perceptron; 0: 8/3 of the channels, rounded up to a multiple of 64
+  int64_t kv_heads = 0;  // heads of keys and values, a divisor of heads; 0: as many as heads
+  int64_t hidden = 0;    // of the perceptron; 0: 8/3 of the channels, rounded up to a multiple of 64
   double rope_base = 10000.0;
   double norm_eps = 1e-5;
-  double dropout = 0.0;       // at the end of each residual branch
+  double dropout = 0.0;  // at the end of each residual branch
   bool tied_head = false;
 };
 

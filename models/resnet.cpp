@@ -15,7 +15,11 @@ namespace {
 
 Conv2d conv(const Scope& scope, int64_t in, int64_t out, int64_t kernel, int64_t stride) {
   const int64_t padding = kernel / 2;
-  return {scope, in, out, {kernel, kernel}, {.stride = {stride, stride}, .padding = {padding, padding}},
+  return {scope,
+          in,
+          out,
+          {kernel, kernel},
+          {.stride = {stride, stride}, .padding = {padding, padding}},
           {.bias = false, .weight = init::kaiming_normal()}};
 }
 
@@ -107,9 +111,11 @@ std::unique_ptr<Network> configured(ResNetOptions options, Settings& s, const In
   const bool small = std::min(input.sample[0], input.sample[1]) < 64;
   const bool cifar = small || options.stem == ResNetOptions::Stem::cifar;
   options.stem = s.choice("stem", cifar ? "cifar" : "imagenet", {"imagenet", "cifar"}) == "cifar"
-                     ? ResNetOptions::Stem::cifar : ResNetOptions::Stem::imagenet;
+                     ? ResNetOptions::Stem::cifar
+                     : ResNetOptions::Stem::imagenet;
   options.shortcut = s.choice("shortcut", "projection", {"projection", "pad"}) == "pad"
-                         ? ResNetOptions::Shortcut::pad : ResNetOptions::Shortcut::projection;
+                         ? ResNetOptions::Shortcut::pad
+                         : ResNetOptions::Shortcut::projection;
   options.zero_init_residual = s.boolean("zero_init_residual", false);
   return resnet(options, input, seed);
 }

@@ -11,9 +11,9 @@
 namespace elinvar {
 
 struct ResNetOptions {
-  std::vector<int64_t> blocks = {2, 2, 2, 2};          // a stage; all but the first stage halve the image
-  std::vector<int64_t> widths = {64, 128, 256, 512};   // of the 3x3 convolutions of a stage
-  bool bottleneck = false;                             // blocks of 1x1, 3x3, 1x1 with four times the width out
+  std::vector<int64_t> blocks = {2, 2, 2, 2};                 // a stage; all but the first stage halve the image
+  std::vector<int64_t> widths = {64, 128, 256, 512};          // of the 3x3 convolutions of a stage
+  bool bottleneck = false;                                    // blocks of 1x1, 3x3, 1x1 with four times the width out
   enum class Stem { imagenet, cifar } stem = Stem::imagenet;  // 7x7/2 and a 3x3/2 max-pool, or 3x3
   // Where a block changes shape, its shortcut is a strided 1x1 convolution with batch norm (option B of the paper),
   // or every second pixel with zeros for the new channels, half before and half after (option A).

@@ -45,7 +45,8 @@ int64_t Settings::integer(const std::string& name, std::optional<int64_t> otherw
   if (!value) return resolve(name, *otherwise);
   const auto* number = std::get_if<int64_t>(value);
   require(number, name, "'{}' must be an integer, got {}", name, type_name(*value));
-  require(*number >= least && *number <= most, name, "'{}' must be between {} and {}, got {}", name, least, most, *number);
+  require(*number >= least && *number <= most, name, "'{}' must be between {} and {}, got {}", name, least, most,
+          *number);
   return resolve(name, *number);
 }
 
@@ -67,12 +68,14 @@ bool Settings::boolean(const std::string& name, bool otherwise) {
   return resolve(name, std::get<bool>(*value));
 }
 
-std::string Settings::choice(const std::string& name, const std::string& otherwise, const std::vector<std::string>& valid) {
+std::string Settings::choice(const std::string& name, const std::string& otherwise,
+                             const std::vector<std::string>& valid) {
   const Value* value = find(name);
   if (!value) return resolve(name, otherwise);
   const auto* text = std::get_if<std::string>(value);
   require(text, name, "'{}' must be a string, got {}", name, type_name(*value));
-  require(std::ranges::find(valid, *text) != valid.end(), name, "unknown {} '{}'{}", name, *text, spelling_hint(*text, valid));
+  require(std::ranges::find(valid, *text) != valid.end(), name, "unknown {} '{}'{}", name, *text,
+          spelling_hint(*text, valid));
   return resolve(name, *text);
 }
 
@@ -89,7 +92,8 @@ std::vector<int64_t> Settings::integers(const std::string& name, const std::vect
   if (!value) return resolve(name, otherwise);
   const auto* numbers = std::get_if<std::vector<int64_t>>(value);
   require(numbers, name, "'{}' must be a list of integers, got {}", name, type_name(*value));
-  for (int64_t n : *numbers) require(n >= least, name, "'{}' must hold integers of at least {}, got {}", name, least, n);
+  for (int64_t n : *numbers)
+    require(n >= least, name, "'{}' must hold integers of at least {}, got {}", name, least, n);
   return resolve(name, *numbers);
 }
 

@@ -17,11 +17,16 @@ namespace {
 // Convolutions in each of the five stages, between which the image is halved.
 std::vector<int64_t> stages(int depth) {
   switch (depth) {
-    case 11: return {1, 1, 2, 2, 2};
-    case 13: return {2, 2, 2, 2, 2};
-    case 16: return {2, 2, 3, 3, 3};
-    case 19: return {2, 2, 4, 4, 4};
-    default: throw UsageError(fmt::format("[vgg] depth 11, 13, 16 or 19 expected, got {}", depth));
+    case 11:
+      return {1, 1, 2, 2, 2};
+    case 13:
+      return {2, 2, 2, 2, 2};
+    case 16:
+      return {2, 2, 3, 3, 3};
+    case 19:
+      return {2, 2, 4, 4, 4};
+    default:
+      throw UsageError(fmt::format("[vgg] depth 11, 13, 16 or 19 expected, got {}", depth));
   }
 }
 
@@ -46,7 +51,8 @@ class Vgg : public Network {
       image = {image.h / 2, image.w / 2};
       pixels = image.h * image.w;
     }
-    check(pixels > 0, "[vgg] images of at least 32 x 32 pixels expected, got {} x {}", input.sample[0], input.sample[1]);
+    check(pixels > 0, "[vgg] images of at least 32 x 32 pixels expected, got {} x {}", input.sample[0],
+          input.sample[1]);
     const auto linear_layer = [&](int64_t at, int64_t in, int64_t out) {
       linears_.emplace_back(classifier / at, in, out,
                             LinearInit{.weight = init::normal(0.01), .bias_values = init::constant(0.0)});
@@ -98,8 +104,7 @@ std::vector<ModelKind> vgg_kinds() {
                        VggOptions options{.depth = depth, .conv_bias = s.boolean("conv_bias", false)};
                        if (s.choice("head", small ? "cifar" : "imagenet", {"imagenet", "cifar"}) == "cifar")
                          options.head = VggOptions::Head::cifar;
-                       else
-                         options.dropout = s.real("dropout", 0.5, 0.0, 0.99);
+                       else options.dropout = s.real("dropout", 0.5, 0.0, 0.99);
                        return vgg(options, input, seed);
                      }});
   }

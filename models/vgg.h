@@ -14,7 +14,7 @@ struct VggOptions {
   bool conv_bias = false;  // torchvision's have one, which batch norm makes useless
   // imagenet: average over 7x7 cells, then 4096, 4096 and the classes; cifar: one linear layer.
   enum class Head { imagenet, cifar } head = Head::imagenet;
-  double dropout = 0.5;    // of the imagenet head
+  double dropout = 0.5;  // of the imagenet head
 };
 
 // Convolutions start from init::kaiming_normal, linear layers from N(0, 0.01^2) with zero bias.

@@ -25,7 +25,8 @@ void fill_uniform(Tensor& values, uint64_t key, float bound) {
   float* y = values.data<float>();
   const int64_t n = values.numel();
   for_each_block(n, key, [&](int64_t block, const Random4& r) {
-    for (int64_t i = 4 * block; i < std::min(n, 4 * block + 4); ++i) y[i] = (2.0f * uniform01(r.v[i % 4]) - 1.0f) * bound;
+    for (int64_t i = 4 * block; i < std::min(n, 4 * block + 4); ++i)
+      y[i] = (2.0f * uniform01(r.v[i % 4]) - 1.0f) * bound;
   });
 }
 

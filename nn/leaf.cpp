@@ -33,8 +33,8 @@ void count(const Tensor& logits, const Tensor& target, int64_t ignored, LeafResu
   }
 }
 
-Var forward(const Network& network, const Tensor& input, const Tensor& target, const LossOptions& options, Context& context,
-            LeafResult& result) {
+Var forward(const Network& network, const Tensor& input, const Tensor& target, const LossOptions& options,
+            Context& context, LeafResult& result) {
   const Var logits = network.forward(input, context);
   const Var loss = cross_entropy(logits, target, options);  // checks shapes and ranges of the targets
   result.loss_sum = loss.value().item();
@@ -45,7 +45,8 @@ Var forward(const Network& network, const Tensor& input, const Tensor& target, c
 
 }  // namespace
 
-LeafResult leaf(Network& network, const Tensor& input, const Tensor& target, const LossOptions& options, const Rng& rng) {
+LeafResult leaf(Network& network, const Tensor& input, const Tensor& target, const LossOptions& options,
+                const Rng& rng) {
   LeafResult result;
   std::vector<Parameter>& parameters = network.parameters.list;
   for (Parameter& p : parameters) p.var.clear_grad();

@@ -11,15 +11,16 @@ namespace elinvar {
 using LossOptions = CrossEntropyOptions;
 
 struct LeafResult {
-  double loss_sum = 0;     // sum of the targets' cross entropies (a float32 value)
-  int64_t count = 0;       // targets that count, that is, that are not ignored
-  int64_t correct = 0;     // of them, those whose class has the largest logit (the lowest class at ties)
-  std::vector<Tensor> gradients = {};      // of the *sum*, in the order of network.parameters.list; zeros if untouched
+  double loss_sum = 0;                 // sum of the targets' cross entropies (a float32 value)
+  int64_t count = 0;                   // targets that count, that is, that are not ignored
+  int64_t correct = 0;                 // of them, those whose class has the largest logit (the lowest class at ties)
+  std::vector<Tensor> gradients = {};  // of the *sum*, in the order of network.parameters.list; zeros if untouched
   std::vector<Statistic> statistics = {};  // of the batch norms, in the order in which they were met
 };
 
 // Trains on one batch: images (N, H, W, C) with labels (N), or tokens (B, T) with the next tokens (B, T).
-LeafResult leaf(Network& network, const Tensor& input, const Tensor& target, const LossOptions& options, const Rng& rng);
+LeafResult leaf(Network& network, const Tensor& input, const Tensor& target, const LossOptions& options,
+                const Rng& rng);
 
 // The same numbers without gradients, statistics and dropout, and with running statistics in batch norms.
 LeafResult evaluate(const Network& network, const Tensor& input, const Tensor& target, const LossOptions& options = {});

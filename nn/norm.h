@@ -62,7 +62,9 @@ struct GroupNorm {
   GroupNorm() = default;
   GroupNorm(const Scope& scope, int64_t channels, int64_t group_count, double epsilon = 1e-5)
       : weight(scope.parameter("weight", {channels}, init::constant(1.0))),
-        bias(scope.parameter("bias", {channels}, init::constant(0.0))), groups(group_count), eps(epsilon) {}
+        bias(scope.parameter("bias", {channels}, init::constant(0.0))),
+        groups(group_count),
+        eps(epsilon) {}
 
   Var operator()(const Var& x) const { return group_norm(x, weight, bias, groups, eps); }
 };

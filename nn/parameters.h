@@ -32,7 +32,7 @@ struct Buffer {
 };
 
 struct Parameters {
-  std::vector<Parameter> list;                    // in order of creation: the order of every reduction
+  std::vector<Parameter> list;  // in order of creation: the order of every reduction
   std::vector<std::shared_ptr<Buffer>> buffers;
 
   int64_t count() const;  // scalars
