@@ -125,7 +125,7 @@ std::vector<Settings::Entry> Settings::list(const std::string& name) {
 
 void Settings::finish() const {
   const auto is_known = [&](const std::string& name) { return std::ranges::find(known_, name) != known_.end(); };
-  const std::string whose = kind().empty() ? "" : " of '" + kind() + "'";
+  const std::string whose = kind().empty() ? "" : fmt::format(" of '{}'", kind());
   for (const auto& [name, setting] : spec_.settings)
     require(is_known(name), name, "unknown setting '{}'{}{}", name, whose, spelling_hint(name, known_));
   for (const auto& [name, layers] : spec_.lists)

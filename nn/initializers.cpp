@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "autograd/pointwise.h"
 #include "tensor/check.h"
+#include "tensor/ops/pointwise.h"
 #include "tensor/philox.h"
 #include "tensor/stream.h"
 
@@ -12,44 +12,50 @@ namespace elinvar::init {
 
 namespace {
 
-// Calls f(block, words) for the blocks that make n elements; f writes elements 4 block .. 4 block + 3.
-template <class F>
-void for_each_block(int64_t n, uint64_t key, F f) {
-  cpu_stream().parallel_for((n + 3) / 4, 4096, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      f(i, philox(key, static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32), 0, 0));
-  });
-}
-
 void fill_uniform(Tensor& values, uint64_t key, float bound) {
   float* y = values.data<float>();
   const int64_t n = values.numel();
-  for_each_block(n, key, [&](int64_t block, const Random4& r) {
-    for (int64_t i = 4 * block; i < std::min(n, 4 * block + 4); ++i)
-      y[i] = (2.0f * uniform01(r.v[i % 4]) - 1.0f) * bound;
+  cpu_stream().parallel_for((n + 3) / 4, 4096, [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) {
+      const Random4 r = philox(key, static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), 0, 0);
+      for (int64_t i = 4 * block; i < std::min(n, 4 * block + 4); ++i)
+        y[i] = (2.0f * uniform01(r.v[i % 4]) - 1.0f) * bound;
+    }
   });
+}
+
+template <class Op>
+void apply(const float* x, float* y, int64_t n) {
+  unary(cpu_stream(), UnaryArgs{{x, DType::f32}, {y, DType::f32}, n, pointwise::UnaryOps::index_of<Op>()});
 }
 
 void fill_normal(Tensor& values, uint64_t key, float mean, float deviation) {
   constexpr float kTwoPi = 6.2831853071795864769f;
-  const int64_t n = values.numel(), pairs = 2 * ((n + 3) / 4);
-  Tensor u = Tensor::empty({pairs}), angle = Tensor::empty({pairs});
-  float *up = u.data<float>(), *ap = angle.data<float>();
-  for_each_block(n, key, [&](int64_t block, const Random4& r) {
-    for (int64_t i = 0; i < 2; ++i) {
-      up[2 * block + i] = 1.0f - uniform01(r.v[2 * i]);
-      ap[2 * block + i] = kTwoPi * uniform01(r.v[2 * i + 1]);
-    }
-  });
-  const NoGrad constant;
-  const Var radius = sqrt(log(Var(u)) * -2.0);
-  const Tensor first = (radius * cos(Var(angle))).value(), second = (radius * sin(Var(angle))).value();
-  const float *fp = first.data<float>(), *sp = second.data<float>();
+  constexpr int64_t kPairs = 2048;  // a piece whose intermediate results stay in cache
   float* y = values.data<float>();
-  cpu_stream().parallel_for((n + 1) / 2, 8192, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      y[2 * i] = mean + deviation * fp[i];
-      if (2 * i + 1 < n) y[2 * i + 1] = mean + deviation * sp[i];
+  const int64_t n = values.numel();
+  cpu_stream().parallel_for((n + 2 * kPairs - 1) / (2 * kPairs), 1, [&](int64_t begin, int64_t end) {
+    float radius[kPairs], angle[kPairs], cosine[kPairs], sine[kPairs];
+    for (int64_t piece = begin; piece < end; ++piece) {
+      const int64_t first = piece * 2 * kPairs, pairs = std::min(kPairs, (n - first + 1) / 2);
+      for (int64_t i = 0; i < pairs; i += 2) {
+        const int64_t block = (first + 2 * i) / 4;
+        const Random4 r = philox(key, static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), 0, 0);
+        for (const int64_t j : {0, 1}) {
+          radius[i + j] = 1.0f - uniform01(r.v[2 * j]);
+          angle[i + j] = kTwoPi * uniform01(r.v[2 * j + 1]);
+        }
+      }
+      apply<pointwise::Log>(radius, radius, pairs);
+      for (int64_t i = 0; i < pairs; ++i) radius[i] = -2.0f * radius[i];
+      apply<pointwise::Sqrt>(radius, radius, pairs);
+      apply<pointwise::Cos>(angle, cosine, pairs);
+      apply<pointwise::Sin>(angle, sine, pairs);
+      for (int64_t i = 0; i < pairs; ++i) {
+        const int64_t at = first + 2 * i;
+        y[at] = mean + deviation * (radius[i] * cosine[i]);
+        if (at + 1 < n) y[at + 1] = mean + deviation * (radius[i] * sine[i]);
+      }
     }
   });
 }

@@ -72,7 +72,7 @@ void exempt_from_decay(Parameters& parameters, std::span<const std::string> entr
     for (const Parameter& p : parameters.list) names.push_back(p.name);
     const std::string nearest = found ? "" : nearest_spelling(entry, names);
     check(found, "[optimizer] no parameter is named '{}', which weight decay should spare{}", entry,
-          nearest.empty() ? "" : "; did you mean '" + nearest + "'?");
+          nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
   }
 }
 

@@ -1,5 +1,7 @@
 #include "tensor/spelling.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace elinvar {
@@ -43,7 +45,8 @@ std::string nearest_spelling(std::string_view word, std::span<const std::string>
 }
 
 std::string spelling_hint(std::string_view word, std::span<const std::string> names) {
-  if (const std::string nearest = nearest_spelling(word, names); !nearest.empty()) return "; did you mean '" + nearest + "'?";
+  if (const std::string nearest = nearest_spelling(word, names); !nearest.empty())
+    return fmt::format("; did you mean '{}'?", nearest);
   std::string all;
   for (const std::string& name : names) all += (all.empty() ? "; valid are " : ", ") + name;
   return all;

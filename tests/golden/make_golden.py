@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+"""Writes the golden files that golden_test.cpp compares with: what PyTorch, in float64, makes of four small networks.
+
+usage: make_golden.py [FOLDER]        (default: the folder of this script; needs PyTorch 1.13 or later)
+
+Each file <case>.safetensors holds, in float32 and in this project's layouts (images NHWC, filters OHWI):
+  logits      of the first forward pass, in training mode
+  losses      mean loss before each of ten optimiser steps on the same batch (the first is the loss of `logits`)
+  grad/<name> gradient of the mean loss at the start, for every parameter
+  eval_logits after the ten steps, in evaluation mode
+Parameters, inputs and targets are not stored: both sides compute them by the formula of hashed()."""
+import json
+import os
+import struct
+import sys
+
+import numpy as np
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+torch.set_default_dtype(torch.float64)
+torch.set_num_threads(1)
+
+
+def hashed(name, count):
+    """24-bit integers as a function of a name and an index: FNV-1a of the name, then a multiplicative mix."""
+    key = 0xCBF29CE484222325
+    for c in name.encode():
+        key = (key ^ c) * 0x100000001B3 % 2**64
+    with np.errstate(over="ignore"):
+        x = np.uint64(key) + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+        x = (x ^ (x >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+    return x >> np.uint64(40)
+
+
+def symmetric(name, count):
+    return hashed(name, count).astype(np.float64) / 2**23 - 1.0  # exact in float32
+
+
+def initial(name, shape):
+    """Weights uniform within 1 / sqrt(fan_in); gains of norms 1 + u / 4; other vectors u / 4."""
+    u = symmetric(name, int(np.prod(shape)))
+    if len(shape) > 1:
+        u = u / np.sqrt(np.float64(np.prod(shape[1:])))
+    else:
+        u = u / 4 + (1 if name.endswith("weight") else 0)
+    return u.astype(np.float32).astype(np.float64).reshape(shape)
+
+
+class Block(nn.Module):
+    def __init__(self, cin, width, stride, bottleneck):
+        super().__init__()
+        cout = 4 * width if bottleneck else width
+        shapes = ([(cin, width, 1, 1), (width, width, 3, stride), (width, cout, 1, 1)] if bottleneck else
+                  [(cin, width, 3, stride), (width, cout, 3, 1)])
+        self.count = len(shapes)
+        for i, (a, b, k, s) in enumerate(shapes, 1):
+            setattr(self, f"conv{i}", nn.Conv2d(a, b, k, s, k // 2, bias=False))
+            setattr(self, f"bn{i}", nn.BatchNorm2d(b))
+        self.downsample = None
+        if stride != 1 or cin != cout:
+            self.downsample = nn.Sequential(nn.Conv2d(cin, cout, 1, stride, bias=False), nn.BatchNorm2d(cout))
+
+    def forward(self, x):
+        y = x
+        for i in range(1, self.count + 1):
+            y = getattr(self, f"bn{i}")(getattr(self, f"conv{i}")(y))
+            if i < self.count:
+                y = F.relu(y)
+        return F.relu(y + (self.downsample(x) if self.downsample else x))
+
+
+class ResNet(nn.Module):
+    def __init__(self, widths, bottleneck, imagenet, classes):
+        super().__init__()
+        self.imagenet = imagenet
+        self.conv1 = nn.Conv2d(3, widths[0], 7 if imagenet else 3, 2 if imagenet else 1, 3 if imagenet else 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(widths[0])
+        cin, self.stages = widths[0], len(widths)
+        for i, w in enumerate(widths):
+            setattr(self, f"layer{i + 1}", nn.Sequential(Block(cin, w, 2 if i else 1, bottleneck)))
+            cin = 4 * w if bottleneck else w
+        self.fc = nn.Linear(cin, classes)
+
+    def forward(self, x):
+        x = F.relu(self.bn1(self.conv1(x.permute(0, 3, 1, 2))))
+        if self.imagenet:
+            x = F.max_pool2d(x, 3, 2, 1)
+        for i in range(self.stages):
+            x = getattr(self, f"layer{i + 1}")(x)
+        return self.fc(x.mean((2, 3)))
+
+
+def attend(q, k, v):
+    """(B, T, H, D) each; causal."""
+    q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+    s = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+    mask = torch.ones(s.shape[-2:], dtype=torch.bool).tril()
+    return (s.masked_fill(~mask, float("-inf")).softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+class GptBlock(nn.Module):
+    def __init__(self, c, heads):
+        super().__init__()
+        self.heads = heads
+        self.ln_1, self.ln_2 = nn.LayerNorm(c), nn.LayerNorm(c)
+        self.attn = nn.ModuleDict({"c_attn": nn.Linear(c, 3 * c), "c_proj": nn.Linear(c, c)})
+        self.mlp = nn.ModuleDict({"c_fc": nn.Linear(c, 4 * c), "c_proj": nn.Linear(4 * c, c)})
+
+    def forward(self, x):
+        q, k, v = (t.unflatten(2, (self.heads, -1)) for t in self.attn["c_attn"](self.ln_1(x)).chunk(3, 2))
+        x = x + self.attn["c_proj"](attend(q, k, v))
+        return x + self.mlp["c_proj"](F.gelu(self.mlp["c_fc"](self.ln_2(x)), approximate="tanh"))
+
+
+class Gpt(nn.Module):
+    def __init__(self, layers, heads, c, vocabulary, context):
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(vocabulary, c), nn.Embedding(context, c)
+        self.h = nn.Sequential(*[GptBlock(c, heads) for _ in range(layers)])
+        self.ln_f = nn.LayerNorm(c)
+
+    def forward(self, x):
+        y = self.h(self.wte(x) + self.wpe.weight[: x.shape[1]])
+        return F.linear(self.ln_f(y), self.wte.weight)
+
+
+class RmsNorm(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(c))
+
+    def forward(self, x):
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5) * self.weight
+
+
+def rotary(x):
+    T, D = x.shape[1], x.shape[3]
+    angle = torch.arange(T)[:, None] * 10000.0 ** (-torch.arange(0, D, 2) / D)
+    cos, sin = angle.cos()[:, None, :], angle.sin()[:, None, :]
+    a, b = x.chunk(2, -1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
+
+
+class LlamaBlock(nn.Module):
+    def __init__(self, c, heads, kv_heads, hidden):
+        super().__init__()
+        self.heads, self.kv_heads = heads, kv_heads
+        kv = c // heads * kv_heads
+        lin = lambda i, o: nn.Linear(i, o, bias=False)
+        self.input_layernorm = RmsNorm(c)
+        self.self_attn = nn.ModuleDict({"q_proj": lin(c, c), "k_proj": lin(c, kv), "v_proj": lin(c, kv), "o_proj": lin(c, c)})
+        self.post_attention_layernorm = RmsNorm(c)
+        self.mlp = nn.ModuleDict({"gate_proj": lin(c, hidden), "up_proj": lin(c, hidden), "down_proj": lin(hidden, c)})
+
+    def forward(self, x):
+        n, a, m = self.input_layernorm(x), self.self_attn, self.mlp
+        q = rotary(a["q_proj"](n).unflatten(2, (self.heads, -1)))
+        k, v = (a[p](n).unflatten(2, (self.kv_heads, -1)) for p in ("k_proj", "v_proj"))
+        k, v = (t.repeat_interleave(self.heads // self.kv_heads, 2) for t in (rotary(k), v))
+        x = x + a["o_proj"](attend(q, k, v))
+        n = self.post_attention_layernorm(x)
+        return x + m["down_proj"](F.silu(m["gate_proj"](n)) * m["up_proj"](n))
+
+
+class Llama(nn.Module):
+    def __init__(self, layers, heads, kv_heads, c, hidden, vocabulary):
+        super().__init__()
+        self.model = nn.ModuleDict({
+            "embed_tokens": nn.Embedding(vocabulary, c),
+            "layers": nn.Sequential(*[LlamaBlock(c, heads, kv_heads, hidden) for _ in range(layers)]),
+            "norm": RmsNorm(c)})
+        self.lm_head = nn.Linear(c, vocabulary, bias=False)
+
+    def forward(self, x):
+        return self.lm_head(self.model["norm"](self.model["layers"](self.model["embed_tokens"](x))))
+
+
+def ours(tensor):
+    """A filter (O, I, H, W) as (O, H, W, I); anything else as it is."""
+    return tensor.permute(0, 2, 3, 1) if tensor.dim() == 4 else tensor
+
+
+def write_safetensors(path, tensors):
+    header, body = {}, b""
+    for name, t in tensors.items():
+        data = np.ascontiguousarray(t.detach().numpy().astype("<f4"))
+        header[name] = {"dtype": "F32", "shape": list(data.shape), "data_offsets": [len(body), len(body) + data.nbytes]}
+        body += data.tobytes()
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + body)
+
+
+def decayed(model, weight_decay):
+    matrices = [p for p in model.parameters() if p.dim() > 1]
+    vectors = [p for p in model.parameters() if p.dim() < 2]
+    return [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+
+
+def make(folder, case, model, x, y, optimizer, smoothing=0.0):
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            values = torch.from_numpy(initial(name, tuple(ours(p).shape)))
+            p.copy_(values.permute(0, 3, 1, 2) if p.dim() == 4 else values)
+    opt, out, losses = optimizer(model), {}, []
+    model.train()
+    for step in range(10):
+        opt.zero_grad()
+        logits = model(x)
+        loss = F.cross_entropy(logits.flatten(0, -2), y.flatten(), label_smoothing=smoothing)
+        loss.backward()
+        losses.append(loss.detach())
+        if step == 0:
+            out["logits"] = logits
+            for name, p in model.named_parameters():
+                out["grad/" + name] = ours(p.grad).clone()
+        opt.step()
+    out["losses"] = torch.stack(losses)
+    out["eval_logits"] = model.eval()(x)
+    write_safetensors(os.path.join(folder, case + ".safetensors"), out)
+    print(case, "losses", float(losses[0]), "->", float(losses[-1]))
+
+
+def images(n, side):
+    return torch.from_numpy(symmetric("input", n * side * side * 3).reshape(n, side, side, 3))
+
+
+def integers(name, shape, limit):
+    return torch.from_numpy((hashed(name, int(np.prod(shape))) % np.uint64(limit)).astype(np.int64).reshape(shape))
+
+
+def main():
+    folder = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.abspath(__file__))
+    sgd = lambda nesterov: lambda m: torch.optim.SGD(m.parameters(), 0.05, momentum=0.9, weight_decay=1e-3, nesterov=nesterov)
+    adamw = lambda m: torch.optim.AdamW(decayed(m, 0.1), 3e-3, betas=(0.9, 0.95))
+    make(folder, "resnet_basic", ResNet([8, 16], False, False, 10), images(4, 16), integers("target", (4,), 10), sgd(False))
+    make(folder, "resnet_bottleneck", ResNet([4, 8], True, True, 10), images(4, 32), integers("target", (4,), 10), sgd(True), 0.1)
+    tokens, targets = integers("input", (3, 12), 40), integers("target", (3, 12), 40)
+    make(folder, "gpt", Gpt(2, 3, 24, 40, 16), tokens, targets, adamw)
+    make(folder, "llama", Llama(2, 6, 2, 24, 32, 40), tokens, targets, adamw)
+
+
+main()

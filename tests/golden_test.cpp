@@ -1,0 +1,165 @@
+// Four small networks against PyTorch in float64 (golden/make_golden.py wrote the files and says what is in them).
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "models/build.h"
+#include "nn/leaf.h"
+#include "nn/optimizer.h"
+#include "nn/running_statistics.h"
+#include "tensor/safetensors.h"
+
+namespace elinvar {
+namespace {
+
+// The formula that stands for stored values: 24 bits as a function of a name and an index.
+uint32_t hashed(uint64_t key, int64_t i) {
+  uint64_t x = key + (static_cast<uint64_t>(i) + 1) * 0x9E3779B97F4A7C15u;
+  x = (x ^ (x >> 32)) * 0xD6E8FEB86659FD93u;
+  x = (x ^ (x >> 32)) * 0xD6E8FEB86659FD93u;
+  return static_cast<uint32_t>(x >> 40);
+}
+
+double symmetric(uint64_t key, int64_t i) { return hashed(key, i) * 0x1p-23 - 1.0; }
+
+void fill_initial(Parameters& parameters) {
+  for (Parameter& p : parameters.list) {
+    Tensor& t = p.var.mutable_value();
+    const bool vector = t.ndim() == 1;
+    const double scale = vector ? 4.0 : std::sqrt(static_cast<double>(t.numel() / t.dim(0)));
+    const double offset = vector && p.name.ends_with("weight") ? 1.0 : 0.0;
+    for (int64_t i = 0; i < t.numel(); ++i)
+      t.data<float>()[i] = static_cast<float>(symmetric(key_of(p.name), i) / scale + offset);
+  }
+}
+
+Tensor images(int64_t n, int64_t side) {
+  Tensor t = Tensor::empty({n, side, side, 3});
+  for (int64_t i = 0; i < t.numel(); ++i) t.data<float>()[i] = static_cast<float>(symmetric(key_of("input"), i));
+  return t;
+}
+
+template <class T>
+Tensor integers(const char* name, const Shape& shape, uint32_t limit) {
+  Tensor t = Tensor::empty(shape, dtype_of<T>());
+  for (int64_t i = 0; i < t.numel(); ++i) t.data<T>()[i] = static_cast<T>(hashed(key_of(name), i) % limit);
+  return t;
+}
+
+// The largest difference, relative to the largest magnitude of what is expected.
+double difference(const Tensor& got, const Tensor& expected) {
+  EXPECT_EQ(got.shape(), expected.shape());
+  double worst = 0, largest = 0;
+  const Tensor g = got.to_contiguous();
+  for (int64_t i = 0; i < g.numel(); ++i) {
+    const double a = g.data<float>()[i], b = expected.data<float>()[i];
+    worst = a == a ? std::max(worst, std::abs(a - b)) : INFINITY;
+    largest = std::max(largest, std::abs(b));
+  }
+  return worst / largest;
+}
+
+struct Golden {
+  const char* name;
+  ModelSpec model;
+  InputInfo info;
+  Tensor input, target;
+  OptimizerConfig optimizer;
+  LossOptions loss = {};
+};
+
+Tensor forward(const Network& network, const Tensor& input, bool training) {
+  const NoGrad constant;
+  Context context;
+  context.training = training;
+  return network.forward(input, context).value();
+}
+
+void compare(const Golden& c) {
+  constexpr double kTolerance = 2e-5;
+  const StateDict golden =
+      read_safetensors(std::string(ELINVAR_SOURCE_DIR "/tests/golden/") + c.name + ".safetensors").tensors;
+  const auto network = build(c.model, c.info, 1);
+  Parameters& parameters = network->parameters;
+  fill_initial(parameters);
+  EXPECT_LE(difference(forward(*network, c.input, true), golden.at("logits")), kTolerance);
+
+  if (c.optimizer.kind == "adamw") exempt_from_decay(parameters, std::vector<std::string>{"vectors"});
+  const auto optimizer = make_optimizer(c.optimizer, parameters);
+  for (int64_t step = 0; step < 10; ++step) {
+    LeafResult result = leaf(*network, c.input, c.target, c.loss, Rng{.seed = 1});
+    const auto count = static_cast<double>(result.count);
+    const double expected = golden.at("losses").data<float>()[step];
+    EXPECT_NEAR(result.loss_sum / count, expected, kTolerance * expected) << "step " << step;
+    for (Tensor& g : result.gradients)
+      for (float& x : g.span<float>()) x = static_cast<float>(x / count);
+    for (size_t i = 0; step == 0 && i < parameters.list.size(); ++i) {
+      const std::string& name = parameters.list[i].name;
+      // Adding a constant to every key changes no softmax: such gradients are rounding noise on both sides.
+      Tensor got = result.gradients[i], wanted = golden.at("grad/" + name);
+      if (name.ends_with("c_attn.bias")) {
+        const int64_t channels = got.dim(0) / 3;
+        for (int64_t k = channels; k < 2 * channels; ++k) EXPECT_LE(std::abs(got.data<float>()[k]), 1e-8) << name;
+      }
+      EXPECT_LE(difference(got, wanted), kTolerance) << name;
+    }
+    optimizer->step(parameters, result.gradients, c.optimizer.lr, step);
+    const std::vector<Statistic> statistics[] = {std::move(result.statistics)};
+    update_running_statistics(statistics);
+  }
+  EXPECT_LE(difference(forward(*network, c.input, false), golden.at("eval_logits")), 5 * kTolerance);
+}
+
+ModelSpec spec(const std::string& kind, std::map<std::string, Value> settings) {
+  ModelSpec s{.kind = kind};
+  for (auto& [name, value] : settings) s.settings[name] = {std::move(value), 0};
+  return s;
+}
+
+using List = std::vector<int64_t>;
+const OptimizerConfig kSgd{.kind = "sgd", .lr = 0.05, .momentum = 0.9, .weight_decay = 1e-3};
+const OptimizerConfig kAdamW{.kind = "adamw", .lr = 3e-3, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1};
+const InputInfo kTokens{.sample = {12}, .classes = 40, .dtype = DType::i32};
+
+TEST(Golden, ResNetOfBasicBlocks) {
+  compare({"resnet_basic",
+           spec("resnet", {{"blocks", List{1, 1}}, {"widths", List{8, 16}}}),
+           {.sample = {16, 16, 3}, .classes = 10},
+           images(4, 16),
+           integers<int64_t>("target", {4}, 10),
+           kSgd});
+}
+
+TEST(Golden, ResNetOfBottlenecksWithLabelSmoothing) {
+  OptimizerConfig nesterov = kSgd;
+  nesterov.nesterov = true;
+  compare(
+      {"resnet_bottleneck",
+       spec("resnet",
+            {{"blocks", List{1, 1}}, {"widths", List{4, 8}}, {"bottleneck", true}, {"stem", std::string("imagenet")}}),
+       {.sample = {32, 32, 3}, .classes = 10},
+       images(4, 32),
+       integers<int64_t>("target", {4}, 10),
+       nesterov,
+       {.label_smoothing = 0.1}});
+}
+
+TEST(Golden, Gpt) {
+  compare({"gpt",
+           spec("gpt",
+                {{"layers", int64_t{2}}, {"heads", int64_t{3}}, {"channels", int64_t{24}}, {"context", int64_t{16}}}),
+           kTokens, integers<int32_t>("input", {3, 12}, 40), integers<int64_t>("target", {3, 12}, 40), kAdamW});
+}
+
+TEST(Golden, Llama) {
+  compare({"llama",
+           spec("llama", {{"layers", int64_t{2}},
+                          {"heads", int64_t{6}},
+                          {"kv_heads", int64_t{2}},
+                          {"channels", int64_t{24}},
+                          {"hidden", int64_t{32}}}),
+           kTokens, integers<int32_t>("input", {3, 12}, 40), integers<int64_t>("target", {3, 12}, 40), kAdamW});
+}
+
+}  // namespace
+}  // namespace elinvar

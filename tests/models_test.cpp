@@ -1,0 +1,240 @@
+// Every kind of network builds, has the parameters that it should have, and its leaf gradient is a pure function.
+#include <gtest/gtest.h>
+
+#include "models/build.h"
+#include "nn/leaf.h"
+#include "tensor/check.h"
+
+namespace elinvar {
+namespace {
+
+const InputInfo kImage{.sample = {224, 224, 3}, .classes = 1000};
+const InputInfo kCifar{.sample = {32, 32, 3}, .classes = 10};
+const InputInfo kTokens{.sample = {16}, .classes = 50, .dtype = DType::i32};
+
+ModelSpec spec(const std::string& kind, std::map<std::string, Setting> settings = {},
+               std::map<std::string, std::vector<ModelSpec>> lists = {}) {
+  return {kind, std::move(settings), std::move(lists), 1};
+}
+Setting at(int line, Value value) { return {std::move(value), line}; }
+Setting list(std::vector<int64_t> v) { return {std::move(v), 0}; }
+Setting integer(int64_t v) { return {v, 0}; }
+
+int64_t parameter_count(const ModelSpec& s, const InputInfo& input) { return build(s, input, 1)->parameters.count(); }
+
+std::string error_of(const ModelSpec& s, const InputInfo& input) {
+  try {
+    build(s, input, 1);
+  } catch (const UsageError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+// Counts as published, or as torchvision and Hugging Face give them.
+TEST(Models, HaveTheKnownNumbersOfParameters) {
+  EXPECT_EQ(parameter_count(spec("resnet18"), kImage), 11689512);
+  EXPECT_EQ(parameter_count(spec("resnet50"), kImage), 25557032);
+  EXPECT_EQ(parameter_count(spec("resnet18"), kCifar), 11173962);
+  EXPECT_EQ(parameter_count(spec("resnet20", {{"shortcut", at(0, std::string("pad"))}}), kCifar), 269722);
+  EXPECT_EQ(parameter_count(spec("resnet20"), kCifar), 272474);
+  EXPECT_EQ(parameter_count(spec("resnet110", {{"shortcut", at(0, std::string("pad"))}}), kCifar), 1727962);
+  EXPECT_EQ(parameter_count(spec("vgg19"), kCifar), 20035018);
+  const InputInfo gpt2{.sample = {1024}, .classes = 50257, .dtype = DType::i32};
+  EXPECT_EQ(parameter_count(spec("gpt2", {{"layers", integer(1)}}), gpt2), 124439808 - 11 * 7087872);
+  EXPECT_EQ(parameter_count(spec("mlp", {{"hidden", list({128, 64})}}), {.sample = {28, 28, 1}, .classes = 10}),
+            109386);
+}
+
+TEST(Models, NameTheirParametersAsTheirOriginals) {
+  const auto names = [](const ModelSpec& s, const InputInfo& input) { return build(s, input, 1)->parameters.state(); };
+  const StateDict resnet = names(spec("resnet50"), kCifar), gpt = names(spec("gpt"), kTokens),
+                  llama = names(spec("llama"), kTokens), vgg = names(spec("vgg11"), kCifar);
+  for (const char* name : {"conv1.weight", "bn1.running_var", "layer1.0.downsample.0.weight", "layer3.5.conv3.weight",
+                           "layer4.2.bn3.bias", "fc.bias"})
+    EXPECT_EQ(resnet.count(name), 1u) << name;
+  for (const char* name : {"wte.weight", "wpe.weight", "h.3.attn.c_attn.bias", "h.0.mlp.c_proj.weight", "ln_f.bias"})
+    EXPECT_EQ(gpt.count(name), 1u) << name;
+  for (const char* name : {"model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight",
+                           "model.layers.3.post_attention_layernorm.weight", "model.norm.weight", "lm_head.weight"})
+    EXPECT_EQ(llama.count(name), 1u) << name;
+  for (const char* name : {"features.0.weight", "features.1.running_mean", "features.4.weight", "classifier.0.bias"})
+    EXPECT_EQ(vgg.count(name), 1u) << name;
+}
+
+TEST(Models, ResolvedSpecHasEveryDefaultAndBuildsTheSame) {
+  ModelSpec resolved, again;
+  const auto network = build(spec("llama", {{"layers", integer(2)}}), kTokens, 3, &resolved);
+  EXPECT_EQ(std::get<int64_t>(resolved.settings.at("layers").value), 2);
+  EXPECT_EQ(std::get<int64_t>(resolved.settings.at("hidden").value), 384);
+  EXPECT_EQ(std::get<double>(resolved.settings.at("rope_base").value), 10000.0);
+  const auto twin = build(resolved, kTokens, 3, &again);
+  EXPECT_EQ(digest(network->parameters.state()), digest(twin->parameters.state()));
+  EXPECT_EQ(again.settings.size(), resolved.settings.size());
+}
+
+TEST(Models, ErrorsNameKeyLineAndNearestSpelling) {
+  EXPECT_EQ(error_of(spec("gpt", {{"dropuot", at(12, 0.1)}}), kTokens),
+            "[model] line 12: unknown setting 'dropuot' of 'gpt'; did you mean 'dropout'?");
+  EXPECT_EQ(error_of(spec("resnet51"), kCifar), "[model] line 1: unknown kind 'resnet51'; did you mean 'resnet50'?");
+  EXPECT_EQ(error_of(spec("gpt", {{"layers", at(4, std::string("six"))}}), kTokens),
+            "[model] line 4: 'layers' must be an integer, got a string");
+  EXPECT_EQ(error_of(spec("gpt", {{"heads", at(5, int64_t{3})}}), kTokens),
+            "[model] line 5: 'channels' = 128 must be a multiple of 'heads' = 3");
+  EXPECT_EQ(error_of(spec("resnet18", {{"stem", at(2, std::string("cifra"))}}), kCifar),
+            "[model] line 2: unknown stem 'cifra'; did you mean 'cifar'?");
+  EXPECT_NE(error_of(spec("resnet18"), kTokens).find("takes images"), std::string::npos);
+  EXPECT_NE(error_of(spec("gpt"), kCifar).find("takes sequences of tokens"), std::string::npos);
+  EXPECT_NE(error_of(spec("gpt2", {{"context", at(3, int64_t{8})}}), kTokens).find("line 3"), std::string::npos);
+}
+
+// A small ResNet declared by layers: stem, a plain residual, one that halves the image, and a head.
+ModelSpec declared_resnet() {
+  const auto conv = [](int64_t out, int64_t stride) {
+    return spec("conv2d",
+                {{"out", integer(out)}, {"stride", integer(stride)}, {"padding", integer(1)}, {"bias", at(0, false)}});
+  };
+  const ModelSpec norm = spec("batch_norm"), relu = spec("relu");
+  const ModelSpec plain = spec("residual", {{"activation", at(0, std::string("relu"))}},
+                               {{"layer", {conv(8, 1), norm, relu, conv(8, 1), norm}}});
+  const ModelSpec halving = spec(
+      "residual", {{"activation", at(0, std::string("relu"))}},
+      {{"layer", {conv(16, 2), norm, relu, conv(16, 1), norm}},
+       {"shortcut", {spec("conv2d", {{"out", integer(16)}, {"kernel", integer(1)}, {"stride", integer(2)}}), norm}}});
+  return spec("layers", {},
+              {{"layer", {conv(8, 1), norm, relu, plain, halving, spec("global_avg_pool"), spec("linear")}}});
+}
+
+ModelSpec declared_transformer() {
+  const ModelSpec attention =
+      spec("attention", {{"heads", integer(4)}, {"kv_heads", integer(2)}, {"rotary", at(0, true)}});
+  const ModelSpec attend = spec("residual", {}, {{"layer", {spec("rms_norm"), attention}}});
+  const ModelSpec gate = spec("parallel", {{"join", at(0, std::string("mul"))}},
+                              {{"branch",
+                                {spec("", {}, {{"layer", {spec("linear", {{"out", integer(48)}}), spec("silu")}}}),
+                                 spec("", {}, {{"layer", {spec("linear", {{"out", integer(48)}})}}})}}});
+  const ModelSpec perceptron = spec(
+      "residual", {}, {{"layer", {spec("rms_norm"), gate, spec("linear", {{"out", integer(32)}}), spec("dropout")}}});
+  return spec("layers", {},
+              {{"layer",
+                {spec("embedding", {{"channels", integer(32)}}), spec("position"),
+                 spec("repeat", {{"times", integer(2)}}, {{"layer", {attend, perceptron}}}), spec("layer_norm"),
+                 spec("linear", {{"name", at(0, std::string("head"))}, {"bias", at(0, false)}})}}});
+}
+
+TEST(LayeredNetwork, BuildsWithNamesByPlace) {
+  const auto network = build(declared_resnet(), kCifar, 1);
+  const StateDict state = network->parameters.state();
+  EXPECT_EQ(state.at("3.layer.0.weight").shape(), Shape({8, 3, 3, 8}));
+  EXPECT_EQ(state.at("4.shortcut.0.weight").shape(), Shape({16, 1, 1, 8}));
+  EXPECT_EQ(state.at("6.weight").shape(), Shape({10, 16}));
+  const StateDict transformer = build(declared_transformer(), kTokens, 1)->parameters.state();
+  EXPECT_EQ(transformer.at("2.1.0.layer.1.k.weight").shape(), Shape({16, 32}));
+  EXPECT_EQ(transformer.at("head.weight").shape(), Shape({50, 32}));
+}
+
+TEST(LayeredNetwork, ErrorsNameTheLayersLine) {
+  const auto network = [](std::vector<ModelSpec> layers) { return spec("layers", {}, {{"layer", std::move(layers)}}); };
+  ModelSpec pool = spec("max_pool", {{"kernle", at(9, int64_t{2})}});
+  EXPECT_EQ(error_of(network({pool}), kCifar),
+            "[model] line 9: unknown setting 'kernle' of 'max_pool'; did you mean 'kernel'?");
+  ModelSpec unknown = spec("covn2d");
+  unknown.line = 7;
+  EXPECT_EQ(error_of(network({unknown}), kCifar),
+            "[model] line 7: unknown kind of layer 'covn2d'; did you mean 'conv2d'?");
+  EXPECT_NE(error_of(network({spec("flatten")}), kCifar).find("gives (3072,) a sample where (10,) is expected"),
+            std::string::npos);
+  EXPECT_NE(error_of(network({spec("linear")}), kTokens).find("put an \"embedding\" first"), std::string::npos);
+  EXPECT_NE(error_of(network({spec("conv2d")}), kCifar).find("needs a setting 'out'"), std::string::npos);
+  EXPECT_NE(error_of(spec("layers"), kCifar).find("[[model.layer]]"), std::string::npos);
+  const ModelSpec wide = spec("residual", {}, {{"layer", {spec("conv2d", {{"out", integer(8)}})}}});
+  EXPECT_NE(error_of(network({wide}), kCifar).find("must agree in shape"), std::string::npos);
+}
+
+struct Sample {
+  Tensor input, target;
+};
+
+Sample images(int64_t n, const InputInfo& info) {
+  Sample s{Tensor::empty({n, info.sample[0], info.sample[1], info.sample[2]}), Tensor::zeros({n}, DType::i64)};
+  int64_t i = 0;
+  for (float& x : s.input.span<float>()) x = static_cast<float>((i += 7919) % 1009) / 504.5f - 1.0f;
+  for (int64_t k = 0; k < n; ++k) s.target.data<int64_t>()[k] = k % info.classes;
+  return s;
+}
+
+Sample tokens(int64_t n, const InputInfo& info) {
+  Sample s{Tensor::empty({n, info.sample[0]}, DType::i32), Tensor::empty({n, info.sample[0]}, DType::i64)};
+  int64_t i = 0;
+  for (int32_t& x : s.input.span<int32_t>()) x = static_cast<int32_t>((i += 7919) % 1009 % info.classes);
+  for (int64_t& x : s.target.span<int64_t>()) x = (i += 7919) % 1009 % info.classes;
+  return s;
+}
+
+Digest digest_of(const LeafResult& r) {
+  StateDict all;
+  for (size_t i = 0; i < r.gradients.size(); ++i) all[fmt::format("g{}", i)] = r.gradients[i];
+  for (size_t i = 0; i < r.statistics.size(); ++i) {
+    all[fmt::format("m{}", i)] = r.statistics[i].batch.mean;
+    all[fmt::format("v{}", i)] = r.statistics[i].batch.var;
+  }
+  all["loss"] = Tensor::scalar(r.loss_sum, DType::f64);
+  return digest(all);
+}
+
+struct LeafCase {
+  ModelSpec model;
+  InputInfo input;
+};
+
+std::vector<LeafCase> leaf_cases() {
+  const InputInfo small{.sample = {16, 16, 3}, .classes = 10};
+  return {
+      {spec("mlp", {{"dropout", at(0, 0.2)}}), small},
+      {spec("resnet", {{"blocks", list({1, 1})}, {"widths", list({8, 16})}}), small},
+      {spec("resnet", {{"blocks", list({1, 1})}, {"widths", list({8, 16})}, {"shortcut", at(0, std::string("pad"))}}),
+       small},
+      {spec("resnet", {{"blocks", list({1, 1})}, {"widths", list({4, 8})}, {"bottleneck", at(0, true)}}), small},
+      {spec("vgg11"), {.sample = {32, 32, 3}, .classes = 10}},
+      {spec("gpt", {{"layers", integer(2)}, {"channels", integer(32)}, {"dropout", at(0, 0.1)}}), kTokens},
+      {spec("llama", {{"layers", integer(2)}, {"channels", integer(32)}, {"kv_heads", integer(2)}}), kTokens},
+      {declared_resnet(), small},
+      {declared_transformer(), kTokens}};
+}
+
+TEST(Leaf, IsAPureFunctionForAnyThreads) {
+  for (const LeafCase& c : leaf_cases()) {
+    SCOPED_TRACE(c.model.kind);
+    const auto network = build(c.model, c.input, 5);
+    const Sample s = c.input.dtype == DType::i32 ? tokens(4, c.input) : images(4, c.input);
+    const Digest before = digest(network->parameters.state());
+    const Rng rng{.seed = 5, .step = 3, .vrank = 1};
+    const LeafResult first = leaf(*network, s.input, s.target, {}, rng);
+    ASSERT_EQ(first.gradients.size(), network->parameters.list.size());
+    EXPECT_EQ(first.count, s.target.numel());
+    for (size_t i = 0; i < first.gradients.size(); ++i)
+      EXPECT_EQ(first.gradients[i].shape(), network->parameters.list[i].var.shape());
+    EXPECT_EQ(digest(network->parameters.state()), before) << "a leaf changed the network";
+    for (const int threads : {1, 2, 3}) {
+      CpuStream stream(threads);
+      const StreamScope scope(stream);
+      EXPECT_EQ(digest_of(leaf(*network, s.input, s.target, {}, rng)), digest_of(first)) << threads << " threads";
+    }
+  }
+}
+
+TEST(Leaf, CountsOnlyTargetsThatAreNotIgnored) {
+  const auto network = build(spec("gpt", {{"layers", integer(1)}, {"channels", integer(16)}}), kTokens, 5);
+  const Sample s = tokens(2, kTokens);
+  Tensor target = s.target.clone();
+  for (int64_t i = 0; i < 10; ++i) target.data<int64_t>()[i] = -100;
+  const LeafResult all = evaluate(*network, s.input, s.target), some = evaluate(*network, s.input, target);
+  EXPECT_EQ(all.count, 32);
+  EXPECT_EQ(some.count, 22);
+  EXPECT_LT(some.loss_sum, all.loss_sum);
+  EXPECT_LE(some.correct, all.correct);
+  EXPECT_TRUE(all.gradients.empty());
+}
+
+}  // namespace
+}  // namespace elinvar
