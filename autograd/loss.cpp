@@ -19,7 +19,8 @@ Var cross_entropy(const Var& logits, const Tensor& targets, const CrossEntropyOp
   });
 }
 
-// d = x - target; the loss is the sum of d * d over all elements as one row (NUMERICS.md, rule 11, fma); dx = d * (2 dy).
+// d = x - target; the loss is the sum of d * d over all elements as one row (NUMERICS.md, rule 11, fma); dx = d * (2
+// dy).
 Var mse_loss(const Var& x, const Var& target) {
   check(x.shape() == target.shape(), "[mse_loss] shapes {} and {} must be equal", to_string(x.shape()),
         to_string(target.shape()));

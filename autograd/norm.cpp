@@ -32,7 +32,8 @@ Var record_norm(RowNorm kind, RowNormResult result, const Var& x, const Var& gam
 }  // namespace
 
 Var layer_norm(const Var& x, const Var& gamma, const Var& beta, double eps) {
-  return record_norm(RowNorm::layer, layer_norm(x.value(), value_or_none(gamma), value_or_none(beta), eps), x, gamma, beta);
+  return record_norm(RowNorm::layer, layer_norm(x.value(), value_or_none(gamma), value_or_none(beta), eps), x, gamma,
+                     beta);
 }
 
 Var rms_norm(const Var& x, const Var& gamma, double eps) {

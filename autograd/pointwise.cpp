@@ -83,11 +83,13 @@ Var div(const Var& a, const Var& b) {
 }
 
 Var maximum(const Var& a, const Var& b) {
-  return selected(maximum(a.value(), b.value()), less(b.value(), a.value()), a, b);
+  Tensor y = maximum(a.value(), b.value());
+  return selected(std::move(y), less(b.value(), a.value()), a, b);
 }
 
 Var minimum(const Var& a, const Var& b) {
-  return selected(minimum(a.value(), b.value()), less(a.value(), b.value()), a, b);
+  Tensor y = minimum(a.value(), b.value());
+  return selected(std::move(y), less(a.value(), b.value()), a, b);
 }
 
 Var where(const Tensor& condition, const Var& a, const Var& b) {

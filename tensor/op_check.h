@@ -19,7 +19,8 @@ inline void check_same_dtype(const char* op, const Tensor& a, const Tensor& b) {
 }
 
 inline void check_same_shape(const char* op, const Tensor& a, const Tensor& b) {
-  check(a.shape() == b.shape(), "[{}] shapes {} and {} must be equal", op, to_string(a.shape()), to_string(b.shape()));
+  if (a.shape() == b.shape()) return;
+  check(false, "[{}] shapes {} and {} must be equal", op, to_string(a.shape()), to_string(b.shape()));
 }
 
 }  // namespace elinvar

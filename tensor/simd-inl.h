@@ -64,6 +64,7 @@ template <class T> HWY_INLINE bool operator==(Vec<T> a, Vec<T> b) { return a.v =
 template <class T> HWY_INLINE Vec<T> select(bool m, Vec<T> yes, Vec<T> no) { return m ? yes : no; }
 HWY_INLINE bool mask_and(bool a, bool b) { return a && b; }
 HWY_INLINE bool mask_not(bool a) { return !a; }
+HWY_INLINE bool any(bool a) { return a; }
 
 // Integer views of a float lane, for the mathematics: bits_of, float_of, and arithmetic on Vec<int32_t>.
 #if HWY_TARGET == HWY_SCALAR
@@ -116,6 +117,7 @@ HWY_INLINE V32::Mask operator==(V32 a, V32 b) { return hn::Eq(a.v, b.v); }
 HWY_INLINE V32 select(V32::Mask m, V32 yes, V32 no) { return {hn::IfThenElse(m, yes.v, no.v)}; }
 HWY_INLINE V32::Mask mask_and(V32::Mask a, V32::Mask b) { return hn::And(a, b); }
 HWY_INLINE V32::Mask mask_not(V32::Mask a) { return hn::Not(a); }
+HWY_INLINE bool any(V32::Mask a) { return !hn::AllFalse(V32::D(), a); }
 
 struct FloatBits {
   using D = hn::ScalableTag<int32_t>;

@@ -38,7 +38,8 @@ float rule_12(const std::vector<float>& x) {
   }
   while (level.size() > 1) {
     std::vector<float> next;
-    for (size_t i = 0; i < level.size(); i += 2) next.push_back(i + 1 < level.size() ? level[i] + level[i + 1] : level[i]);
+    for (size_t i = 0; i < level.size(); i += 2)
+      next.push_back(i + 1 < level.size() ? level[i] + level[i + 1] : level[i]);
     level = next;
   }
   return 0.0f + level[0];

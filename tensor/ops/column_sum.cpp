@@ -56,8 +56,9 @@ namespace {
 void launch(CpuStream& stream, const ColumnSumArgs& a, int64_t chain, int64_t range) {
   const ColumnTasks t{a, chain, range, (a.rows + range - 1) / range, (a.cols + kColumnTask - 1) / kColumnTask};
   const int64_t elements = std::min(range, a.rows) * std::min(kColumnTask, a.cols);
-  stream.parallel_for(a.outer * t.ranges * t.blocks, 32768 / (elements + 1) + 1,
-                      [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(column_sum_tasks)(t, b, e); });
+  stream.parallel_for(a.outer * t.ranges * t.blocks, 32768 / (elements + 1) + 1, [&](int64_t b, int64_t e) {
+    HWY_DYNAMIC_DISPATCH(column_sum_tasks)(t, b, e);
+  });
 }
 
 }  // namespace

@@ -15,8 +15,8 @@ Tensor concat(const std::vector<Tensor>& parts, int dim) {
     check_same_dtype("concat", first, part);
     Shape fitting = first.shape();
     if (part.ndim() == first.ndim()) fitting[d] = part.dim(d);
-    check(part.shape() == fitting, "[concat] shapes {} and {} may differ in dimension {} only", to_string(first.shape()),
-          to_string(part.shape()), d);
+    check(part.shape() == fitting, "[concat] shapes {} and {} may differ in dimension {} only",
+          to_string(first.shape()), to_string(part.shape()), d);
     shape[d] += part.dim(d);
   }
   Tensor y = Tensor::empty(shape, first.dtype(), first.device());
@@ -31,12 +31,12 @@ Tensor concat(const std::vector<Tensor>& parts, int dim) {
 
 Tensor pad(const Tensor& x, const std::vector<int64_t>& before, const std::vector<int64_t>& after, double value) {
   const auto n = static_cast<size_t>(x.ndim());
-  check(before.size() == n && after.size() == n, "[pad] {} and {} widths given for shape {}", before.size(), after.size(),
-        to_string(x.shape()));
+  check(before.size() == n && after.size() == n, "[pad] {} and {} widths given for shape {}", before.size(),
+        after.size(), to_string(x.shape()));
   Shape shape = x.shape();
   for (size_t d = 0; d < n; ++d) {
-    check(before[d] >= 0 && after[d] >= 0, "[pad] widths must not be negative, got {} and {} for dimension {}", before[d],
-          after[d], d);
+    check(before[d] >= 0 && after[d] >= 0, "[pad] widths must not be negative, got {} and {} for dimension {}",
+          before[d], after[d], d);
     shape[static_cast<int>(d)] += before[d] + after[d];
   }
   Tensor y = Tensor::full(shape, value, x.dtype(), x.device());

@@ -36,11 +36,13 @@ void losses(const CrossEntropyArgs& a, int64_t begin, int64_t end) {
     }
     const T m = row_max(s, n);
     const V vm = V::set(m);
-    const T l = row_sum<T>(n, [&](int64_t i, int64_t count) { return first_lanes<T>(exp(V::load(s + i, count) - vm), count); });
+    const T l =
+        row_sum<T>(n, [&](int64_t i, int64_t count) { return first_lanes<T>(exp(V::load(s + i, count) - vm), count); });
     const T log_l = of_one<T>(l, [](V v) { return log(v); });
     T loss = log_l - (s[target] - m);
     if (a.smoothing != 0.0) {
-      const T all = row_sum<T>(n, [&](int64_t i, int64_t count) { return first_lanes<T>(V::load(s + i, count) - vm, count); });
+      const T all =
+          row_sum<T>(n, [&](int64_t i, int64_t count) { return first_lanes<T>(V::load(s + i, count) - vm, count); });
       loss = rest * loss + smoothing * (log_l - all / static_cast<T>(n));
     }
     a.loss.as<T>()[row] = loss;
@@ -89,13 +91,15 @@ HWY_EXPORT(cross_entropy_rows);
 HWY_EXPORT(cross_entropy_backward_rows);
 
 void cross_entropy(CpuStream& stream, const CrossEntropyArgs& a) {
-  stream.parallel_for(a.rows, 4096 / (a.classes + 1) + 1,
-                      [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(cross_entropy_rows)(a, b, e); });
+  stream.parallel_for(a.rows, 4096 / (a.classes + 1) + 1, [&](int64_t b, int64_t e) {
+    HWY_DYNAMIC_DISPATCH(cross_entropy_rows)(a, b, e);
+  });
 }
 
 void cross_entropy_backward(CpuStream& stream, const CrossEntropyBackwardArgs& a) {
-  stream.parallel_for(a.rows, 4096 / (a.classes + 1) + 1,
-                      [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(cross_entropy_backward_rows)(a, b, e); });
+  stream.parallel_for(a.rows, 4096 / (a.classes + 1) + 1, [&](int64_t b, int64_t e) {
+    HWY_DYNAMIC_DISPATCH(cross_entropy_backward_rows)(a, b, e);
+  });
 }
 
 CrossEntropyResult cross_entropy(const Tensor& logits, const Tensor& targets, double smoothing, int64_t ignored) {
@@ -104,16 +108,17 @@ CrossEntropyResult cross_entropy(const Tensor& logits, const Tensor& targets, do
         to_string(logits.shape()));
   Shape expected = logits.shape();
   expected.erase(expected.ndim() - 1);
-  check(targets.shape() == expected, "[cross_entropy] logits {} need targets of shape {}, got {}", to_string(logits.shape()),
-        to_string(expected), to_string(targets.shape()));
+  check(targets.shape() == expected, "[cross_entropy] logits {} need targets of shape {}, got {}",
+        to_string(logits.shape()), to_string(expected), to_string(targets.shape()));
   check(smoothing >= 0.0 && smoothing <= 1.0, "[cross_entropy] label smoothing must be in [0, 1], got {}", smoothing);
   const Tensor x = logits.to_contiguous();
   const int64_t classes = x.dim(-1), rows = expected.numel();
-  CrossEntropyResult y{Tensor::empty({rows}, x.dtype(), x.device()), checked_index("cross_entropy", targets, classes, ignored),
+  CrossEntropyResult y{Tensor::empty({rows}, x.dtype(), x.device()),
+                       checked_index("cross_entropy", targets, classes, ignored),
                        Tensor::empty({rows}, x.dtype(), x.device()), Tensor::empty({rows}, x.dtype(), x.device())};
   on(x.device(), [&](auto& stream) {
-    cross_entropy(stream, CrossEntropyArgs{in(x), in(y.targets), out(y.loss), out(y.m), out(y.r), rows, classes, ignored,
-                                           smoothing});
+    cross_entropy(stream, CrossEntropyArgs{in(x), in(y.targets), out(y.loss), out(y.m), out(y.r), rows, classes,
+                                           ignored, smoothing});
   });
   return y;
 }
@@ -125,8 +130,8 @@ Tensor cross_entropy_backward(const Tensor& dy, const Tensor& logits, const Cros
   Tensor dx = Tensor::empty(x.shape(), x.dtype(), x.device());
   const int64_t classes = x.dim(-1);
   on(x.device(), [&](auto& stream) {
-    cross_entropy_backward(stream, CrossEntropyBackwardArgs{in(dy), in(x), in(saved.targets), in(saved.m), in(saved.r), out(dx),
-                                                            x.numel() / classes, classes, ignored, smoothing});
+    cross_entropy_backward(stream, CrossEntropyBackwardArgs{in(dy), in(x), in(saved.targets), in(saved.m), in(saved.r),
+                                                            out(dx), x.numel() / classes, classes, ignored, smoothing});
   });
   return dx;
 }

@@ -13,38 +13,42 @@
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
-constexpr int kBlocks = 16;           // Philox blocks computed side by side
-constexpr int kElements = 4 * kBlocks;
+#if HWY_TARGET == HWY_SCALAR
+constexpr int64_t kBlocks = 1;  // Philox blocks computed side by side
 
-// The words of kBlocks consecutive blocks in the order of elements. The same rounds as philox() in philox.h, with
-// the loop over blocks innermost so that the compiler can make vectors of it.
 void random_words(const Rng& rng, uint32_t first_block, uint32_t* words) {
-  uint32_t c0[kBlocks], c1[kBlocks], c2[kBlocks], c3[kBlocks];
-  for (int j = 0; j < kBlocks; ++j) {
-    c0[j] = rng.step;
-    c1[j] = rng.vrank;
-    c2[j] = rng.op;
-    c3[j] = first_block + static_cast<uint32_t>(j);
-  }
+  const Random4 r = rng.block(first_block);
+  std::copy(r.v, r.v + 4, words);
+}
+#else
+using D64 = hn::ScalableTag<uint64_t>;
+using D32 = hn::Repartition<uint32_t, D64>;
+constexpr int64_t kBlocks = hn::MaxLanes(D64());
+
+// The words of kBlocks consecutive blocks in the order of elements: the rounds of philox() in philox.h, with a block
+// in each 64-bit lane. Only the lower half of a lane is a word; what gathers above is never used.
+void random_words(const Rng& rng, uint32_t first_block, uint32_t* words) {
+  const D64 d;
+  const auto product = [](auto a, auto b) HWY_ATTR { return hn::MulEven(hn::BitCast(D32(), a), hn::BitCast(D32(), b)); };
+  const auto m0 = hn::Set(d, 0xD2511F53u), m1 = hn::Set(d, 0xCD9E8D57u);
+  auto c0 = hn::Set(d, rng.step), c1 = hn::Set(d, rng.vrank), c2 = hn::Set(d, rng.op);
+  auto c3 = hn::Iota(d, first_block);
   uint32_t k0 = static_cast<uint32_t>(rng.seed), k1 = static_cast<uint32_t>(rng.seed >> 32);
   for (int round = 0; round < 10; ++round) {
-    for (int j = 0; j < kBlocks; ++j) {
-      const uint64_t p0 = uint64_t{0xD2511F53u} * c0[j], p1 = uint64_t{0xCD9E8D57u} * c2[j];
-      c0[j] = static_cast<uint32_t>(p1 >> 32) ^ c1[j] ^ k0;
-      c2[j] = static_cast<uint32_t>(p0 >> 32) ^ c3[j] ^ k1;
-      c1[j] = static_cast<uint32_t>(p1);
-      c3[j] = static_cast<uint32_t>(p0);
-    }
+    const auto p0 = product(m0, c0), p1 = product(m1, c2);
+    c0 = hn::Xor(hn::Xor(hn::ShiftRight<32>(p1), c1), hn::Set(d, k0));
+    c2 = hn::Xor(hn::Xor(hn::ShiftRight<32>(p0), c3), hn::Set(d, k1));
+    c1 = p1;
+    c3 = p0;
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
-  for (int j = 0; j < kBlocks; ++j) {
-    words[4 * j] = c0[j];
-    words[4 * j + 1] = c1[j];
-    words[4 * j + 2] = c2[j];
-    words[4 * j + 3] = c3[j];
-  }
+  const auto low = hn::Set(d, 0xffffffffu);
+  const auto joined = [&](auto a, auto b) HWY_ATTR { return hn::Or(hn::And(a, low), hn::ShiftLeft<32>(b)); };
+  hn::StoreInterleaved2(joined(c0, c1), joined(c2, c3), d, reinterpret_cast<uint64_t*>(words));
 }
+#endif
+constexpr int64_t kElements = 4 * kBlocks;
 
 // Elements [begin, end); begin is a multiple of 4.
 void dropout_range(const DropoutArgs& a, int64_t begin, int64_t end) {
@@ -54,7 +58,7 @@ void dropout_range(const DropoutArgs& a, int64_t begin, int64_t end) {
     const T* x = a.x.as<T>();
     T* y = a.y.as<T>();
     const T scale = static_cast<T>(1.0 / (1.0 - a.p));
-    alignas(64) uint32_t words[kElements];
+    alignas(64) uint32_t words[kElements];  // written as pairs, little-endian
     for (int64_t i = begin; i < end; i += kElements) {
       random_words(a.rng, static_cast<uint32_t>(i / 4), words);
       const int64_t n = std::min<int64_t>(kElements, end - i);

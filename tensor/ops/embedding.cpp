@@ -95,7 +95,8 @@ Tensor embedding_backward(const Tensor& gradient, const Tensor& index, int64_t r
         to_string(dy.shape()), to_string(index.shape()));
   Tensor dtable = Tensor::empty({rows, cols}, dy.dtype(), dy.device());
   on(dy.device(), [&](auto& stream) {
-    embedding_backward(stream, EmbeddingBackwardArgs{in(dy), in(found.order), in(found.start), out(dtable), picks, rows, cols});
+    embedding_backward(stream,
+                       EmbeddingBackwardArgs{in(dy), in(found.order), in(found.start), out(dtable), picks, rows, cols});
   });
   return dtable;
 }

@@ -51,8 +51,8 @@ void extrema(CpuStream& stream, const ExtremaArgs& a) {
     stream.parallel_for(a.outer * a.inner, 16384 / a.extent + 1, [&](int64_t b, int64_t e) {
       while (b < e) {
         const int64_t o = b / a.inner, first = b % a.inner, last = std::min(a.inner, first + (e - b));
-        columns(a.x.as<T>() + o * a.extent * a.inner, a.value.as<T>() + o * a.inner, a.index.as<int64_t>() + o * a.inner,
-                a.extent, a.inner, first, last);
+        columns(a.x.as<T>() + o * a.extent * a.inner, a.value.as<T>() + o * a.inner,
+                a.index.as<int64_t>() + o * a.inner, a.extent, a.inner, first, last);
         b += last - first;
       }
     });

@@ -11,7 +11,8 @@ Tensor checked_index(const char* op, const Tensor& index, int64_t limit, std::op
   const int64_t* v = checked.data<int64_t>();
   for (int64_t i = 0; i < checked.numel(); ++i) {
     if ((v[i] >= 0 && v[i] < limit) || v[i] == ignored) continue;
-    check(false, "[{}] index {} at position {} of shape {} is outside [0, {})", op, v[i], i, to_string(index.shape()), limit);
+    check(false, "[{}] index {} at position {} of shape {} is outside [0, {})", op, v[i], i, to_string(index.shape()),
+          limit);
   }
   return checked;
 }

@@ -122,13 +122,15 @@ HWY_EXPORT(row_norm_rows);
 HWY_EXPORT(row_norm_backward_leaves);
 
 void row_norm(CpuStream& stream, const RowNormArgs& a) {
-  stream.parallel_for(a.rows, 8192 / (a.cols + 1) + 1,
-                      [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(row_norm_rows)(a, b, e); });
+  stream.parallel_for(a.rows, 8192 / (a.cols + 1) + 1, [&](int64_t b, int64_t e) {
+    HWY_DYNAMIC_DISPATCH(row_norm_rows)(a, b, e);
+  });
 }
 
 void row_norm_backward(CpuStream& stream, const RowNormBackwardArgs& a) {
   stream.parallel_for((a.rows + kColumnLeaf - 1) / kColumnLeaf, 4096 / (kColumnLeaf * a.cols + 1) + 1,
-                      [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(row_norm_backward_leaves)(a, b, e); });
+                      [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(row_norm_backward_leaves)
+                                                  (a, b, e); });
 }
 
 namespace {
@@ -136,26 +138,30 @@ namespace {
 void check_parameter(const char* op, const char* name, const Tensor& p, const Tensor& x) {
   if (!p.defined()) return;
   check_same_dtype(op, x, p);
-  check(p.shape() == Shape{x.dim(-1)}, "[{}] {} must have one element a channel, shape ({},), got {}", op, name, x.dim(-1),
-        to_string(p.shape()));
+  check(p.shape() == Shape{x.dim(-1)}, "[{}] {} must have one element a channel, shape ({},), got {}", op, name,
+        x.dim(-1), to_string(p.shape()));
 }
 
 In in_or_absent(const Tensor& t) { return t.defined() ? in(t) : In{}; }
 
-RowNormResult forward(const char* op, RowNorm kind, const Tensor& input, const Tensor& scale, const Tensor& shift, double eps) {
+RowNormResult forward(const char* op, RowNorm kind, const Tensor& input, const Tensor& scale, const Tensor& shift,
+                      double eps) {
   check_float(op, input);
   check(input.ndim() >= 1 && input.dim(-1) > 0, "[{}] a last dimension with elements expected, shape is {}", op,
         to_string(input.shape()));
   check_parameter(op, "gamma", scale, input);
   check_parameter(op, "beta", shift, input);
   const Tensor x = input.to_contiguous();
-  const Tensor gamma = scale.defined() ? scale.to_contiguous() : scale, beta = shift.defined() ? shift.to_contiguous() : shift;
+  const Tensor gamma = scale.defined() ? scale.to_contiguous() : scale,
+               beta = shift.defined() ? shift.to_contiguous() : shift;
   const int64_t cols = x.dim(-1), rows = x.numel() / cols;
-  RowNormResult result{Tensor::empty(x.shape(), x.dtype(), x.device()), {}, Tensor::empty({rows}, x.dtype(), x.device())};
+  RowNormResult result{
+      Tensor::empty(x.shape(), x.dtype(), x.device()), {}, Tensor::empty({rows}, x.dtype(), x.device())};
   if (kind == RowNorm::layer) result.mean = Tensor::empty({rows}, x.dtype(), x.device());
   on(x.device(), [&](auto& stream) {
-    row_norm(stream, RowNormArgs{in(x), in_or_absent(gamma), in_or_absent(beta), out(result.y),
-                                 result.mean.defined() ? out(result.mean) : Out{}, out(result.r), rows, cols, eps, kind});
+    row_norm(stream,
+             RowNormArgs{in(x), in_or_absent(gamma), in_or_absent(beta), out(result.y),
+                         result.mean.defined() ? out(result.mean) : Out{}, out(result.r), rows, cols, eps, kind});
   });
   return result;
 }
@@ -185,9 +191,9 @@ RowNormGradients row_norm_backward(RowNorm kind, const Tensor& gradient, const T
     sums = Tensor::empty({2, cols}, x.dtype(), x.device());
   }
   on(x.device(), [&](auto& stream) {
-    row_norm_backward(stream, RowNormBackwardArgs{in(dy), in(x), in_or_absent(gamma), in_or_absent(saved.mean), in(saved.r),
-                                                  want_dx ? out(grads.dx) : Out{}, want_parameters ? out(partial) : Out{},
-                                                  rows, cols, kind});
+    row_norm_backward(stream, RowNormBackwardArgs{in(dy), in(x), in_or_absent(gamma), in_or_absent(saved.mean),
+                                                  in(saved.r), want_dx ? out(grads.dx) : Out{},
+                                                  want_parameters ? out(partial) : Out{}, rows, cols, kind});
     if (want_parameters) column_tree(stream, ColumnTreeArgs{in(partial), out(sums), leaves, 2 * cols});
   });
   if (want_parameters) {

@@ -120,6 +120,11 @@ void check_arithmetic(const char* op, const Tensor& x) {
         "[{}] float32, float64, int32 or int64 expected, got {}; convert with to()", op, name_of(t));
 }
 
+// x's strides where it is broadcast to `shape`.
+Shape strides_over(const Tensor& x, const Shape& shape) {
+  return x.shape() == shape ? x.strides() : x.expand(shape).strides();
+}
+
 }  // namespace
 
 void unary(CpuStream& stream, const UnaryArgs& a) {
@@ -159,10 +164,10 @@ Tensor unary_backward(int op, const char* name, const Tensor& dy, const Tensor& 
 Tensor binary(int op, const char* name, const Tensor& a, const Tensor& b) {
   check_arithmetic(name, a);
   check_same_dtype(name, a, b);
-  const Shape shape = broadcast(a.shape(), b.shape(), name);
+  const Shape shape = a.shape() == b.shape() ? a.shape() : broadcast(a.shape(), b.shape(), name);
   Tensor y = Tensor::empty(shape, a.dtype(), a.device());
   on(y.device(), [&](auto& stream) {
-    binary(stream, BinaryArgs{in(a), in(b), out(y), shape, a.expand(shape).strides(), b.expand(shape).strides(),
+    binary(stream, BinaryArgs{in(a), in(b), out(y), shape, strides_over(a, shape), strides_over(b, shape),
                               y.strides(), op});
   });
   return y;
@@ -171,13 +176,12 @@ Tensor binary(int op, const char* name, const Tensor& a, const Tensor& b) {
 void binary_into(int op, const char* name, Tensor& y, const Tensor& b) {
   check_arithmetic(name, y);
   check_same_dtype(name, y, b);
-  check(broadcast(y.shape(), b.shape(), name) == y.shape(), "[{}] an operand of shape {} does not fit into shape {}", name,
-        to_string(b.shape()), to_string(y.shape()));
+  if (b.shape() != y.shape() && broadcast(y.shape(), b.shape(), name) != y.shape())
+    check(false, "[{}] an operand of shape {} does not fit into shape {}", name, to_string(b.shape()), to_string(y.shape()));
   for (int d = 0; d < y.ndim(); ++d)
-    check(y.strides()[d] != 0 || y.shape()[d] <= 1, "[{}] cannot write in place: dimension {} of shape {} is an expanded view",
-          name, d, to_string(y.shape()));
+    check(y.strides()[d] != 0 || y.shape()[d] <= 1, "[{}] cannot write in place: dimension {} is an expanded view", name, d);
   on(y.device(), [&](auto& stream) {
-    binary(stream, BinaryArgs{in(y), in(b), out(y), y.shape(), y.strides(), b.expand(y.shape()).strides(), y.strides(), op});
+    binary(stream, BinaryArgs{in(y), in(b), out(y), y.shape(), y.strides(), strides_over(b, y.shape()), y.strides(), op});
   });
 }
 

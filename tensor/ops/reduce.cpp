@@ -96,8 +96,8 @@ Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
 
 Tensor sum_to(const Tensor& dy, const Shape& shape) {
   if (dy.shape() == shape) return dy;
-  check(broadcast(shape, dy.shape(), "sum_to") == dy.shape(), "[sum_to] shape {} does not broadcast to {}", to_string(shape),
-        to_string(dy.shape()));
+  check(broadcast(shape, dy.shape(), "sum_to") == dy.shape(), "[sum_to] shape {} does not broadcast to {}",
+        to_string(shape), to_string(dy.shape()));
   if (dy.numel() == shape.numel()) return dy.reshape(shape);
   DimMask mask = 0;
   const int added = dy.ndim() - shape.ndim();

@@ -47,8 +47,9 @@ namespace elinvar {
 HWY_EXPORT(rotary_positions);
 
 void rotary(CpuStream& stream, const RotaryArgs& a) {
-  stream.parallel_for(a.batch * a.time, 8192 / (2 * a.half * a.heads + 1) + 1,
-                      [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(rotary_positions)(a, b, e); });
+  stream.parallel_for(a.batch * a.time, 8192 / (2 * a.half * a.heads + 1) + 1, [&](int64_t b, int64_t e) {
+    HWY_DYNAMIC_DISPATCH(rotary_positions)(a, b, e);
+  });
 }
 
 namespace {
@@ -59,24 +60,44 @@ struct Turn {
 
 // Note [Angles], from k on.
 Turn turn_of(double a) {
-  constexpr double kTwoOverPi = 0x1.45f306dc9c883p-1, kHalfPi = 0x1.921fb54442d18p+0, kHalfPiLow = 0x1.1a62633145c07p-54;
+  constexpr double kTwoOverPi = 0x1.45f306dc9c883p-1, kHalfPi = 0x1.921fb54442d18p+0,
+                   kHalfPiLow = 0x1.1a62633145c07p-54;
   const double k = std::nearbyint(a * kTwoOverPi);
   const double u = std::fma(-k, kHalfPiLow, std::fma(-k, kHalfPi, a)), u2 = u * u;
   // 1/n! with the signs of the series, from the highest power down.
-  constexpr double kSin[] = {-1.0 / 121645100408832000.0, 1.0 / 355687428096000.0, -1.0 / 1307674368000.0, 1.0 / 6227020800.0,
-                             -1.0 / 39916800.0, 1.0 / 362880.0, -1.0 / 5040.0, 1.0 / 120.0, -1.0 / 6.0};
-  constexpr double kCos[] = {1.0 / 2432902008176640000.0, -1.0 / 6402373705728000.0, 1.0 / 20922789888000.0, -1.0 / 87178291200.0,
-                             1.0 / 479001600.0, -1.0 / 3628800.0, 1.0 / 40320.0, -1.0 / 720.0, 1.0 / 24.0, -1.0 / 2.0};
+  constexpr double kSin[] = {-1.0 / 121645100408832000.0,
+                             1.0 / 355687428096000.0,
+                             -1.0 / 1307674368000.0,
+                             1.0 / 6227020800.0,
+                             -1.0 / 39916800.0,
+                             1.0 / 362880.0,
+                             -1.0 / 5040.0,
+                             1.0 / 120.0,
+                             -1.0 / 6.0};
+  constexpr double kCos[] = {1.0 / 2432902008176640000.0,
+                             -1.0 / 6402373705728000.0,
+                             1.0 / 20922789888000.0,
+                             -1.0 / 87178291200.0,
+                             1.0 / 479001600.0,
+                             -1.0 / 3628800.0,
+                             1.0 / 40320.0,
+                             -1.0 / 720.0,
+                             1.0 / 24.0,
+                             -1.0 / 2.0};
   double s = 0.0, c = 0.0;
   for (double factor : kSin) s = std::fma(s, u2, factor);
   for (double factor : kCos) c = std::fma(c, u2, factor);
   s = std::fma(u * u2, s, u);
   c = std::fma(u2, c, 1.0);
   switch (static_cast<int64_t>(k) & 3) {
-    case 0: return {c, s};
-    case 1: return {-s, c};
-    case 2: return {-c, -s};
-    default: return {s, -c};
+    case 0:
+      return {c, s};
+    case 1:
+      return {-s, c};
+    case 2:
+      return {-c, -s};
+    default:
+      return {s, -c};
   }
 }
 
@@ -102,8 +123,8 @@ double root_of(double base, int64_t half) {
 RotaryAngles rotary_angles(int64_t time, int64_t half, double base, int64_t first, DType dtype) {
   check(base >= 1.0 && std::isfinite(base), "[rotary] the base must be a number of at least 1, got {}", base);
   constexpr int64_t kPositions = int64_t{1} << 31;
-  check(first >= 0 && time <= kPositions && first <= kPositions - time, "[rotary] {} positions from {} on are not inside [0, 2^31)",
-        time, first);
+  check(first >= 0 && time <= kPositions && first <= kPositions - time,
+        "[rotary] {} positions from {} on are not inside [0, 2^31)", time, first);
   struct Key {
     int64_t time, half, first;
     double base;
@@ -146,7 +167,8 @@ Tensor rotary(const Tensor& input, const RotaryAngles& angles, bool inverse) {
   check_same_dtype("rotary", x, angles.cos);
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
   on(x.device(), [&](auto& stream) {
-    rotary(stream, RotaryArgs{in(x), in(angles.cos), in(angles.sin), out(y), x.dim(0), x.dim(1), x.dim(2), x.dim(3) / 2, inverse});
+    rotary(stream, RotaryArgs{in(x), in(angles.cos), in(angles.sin), out(y), x.dim(0), x.dim(1), x.dim(2), x.dim(3) / 2,
+                              inverse});
   });
   return y;
 }

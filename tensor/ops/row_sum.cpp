@@ -34,7 +34,8 @@ void row_sum_segments(const RowSumArgs& a, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t first = i % segments * kRowSegment, n = std::min(kRowSegment, a.cols - first);
       const int64_t at = i / segments * a.cols + first;
-      whole_rows(a.x.as<T>() + at, a.factor.data ? a.factor.as<T>() + at : nullptr, a.partial.as<T>() + i, n, T{1}, 0, 1);
+      whole_rows(a.x.as<T>() + at, a.factor.data ? a.factor.as<T>() + at : nullptr, a.partial.as<T>() + i, n, T{1}, 0,
+                 1);
     }
   });
 }
@@ -54,23 +55,27 @@ constexpr int64_t kGrain = 32768;  // elements a thread should have at least
 
 void row_sum(CpuStream& stream, const RowSumArgs& a) {
   if (a.cols <= kRowSegment) {
-    stream.parallel_for(a.rows, kGrain / (a.cols + 1) + 1,
-                        [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(row_sum_rows)(a, b, e); });
+    stream.parallel_for(a.rows, kGrain / (a.cols + 1) + 1, [&](int64_t b, int64_t e) {
+      HWY_DYNAMIC_DISPATCH(row_sum_rows)(a, b, e);
+    });
     return;
   }
   const int64_t segments = (a.cols + kRowSegment - 1) / kRowSegment;
-  stream.parallel_for(a.rows * segments, kGrain / kRowSegment,
-                      [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(row_sum_segments)(a, b, e); });
+  stream.parallel_for(a.rows * segments, kGrain / kRowSegment, [&](int64_t b, int64_t e) {
+    HWY_DYNAMIC_DISPATCH(row_sum_segments)(a, b, e);
+  });
   const RowSumArgs rest{{a.partial.data, a.partial.dtype}, {}, a.sum, {}, a.rows, segments, a.divisor};
-  stream.parallel_for(a.rows, kGrain / segments + 1,
-                      [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(row_sum_rows)(rest, b, e); });
+  stream.parallel_for(a.rows, kGrain / segments + 1, [&](int64_t b, int64_t e) {
+    HWY_DYNAMIC_DISPATCH(row_sum_rows)(rest, b, e);
+  });
 }
 
 namespace {
 
 Tensor launch(const Tensor& x, const Tensor* factor, int64_t rows, int64_t cols, double divisor) {
   Tensor sum = Tensor::empty({rows}, x.dtype(), x.device());
-  Tensor partial = Tensor::empty({cols > kRowSegment ? rows * ((cols + kRowSegment - 1) / kRowSegment) : 0}, x.dtype(), x.device());
+  Tensor partial =
+      Tensor::empty({cols > kRowSegment ? rows * ((cols + kRowSegment - 1) / kRowSegment) : 0}, x.dtype(), x.device());
   on(x.device(), [&](auto& stream) {
     row_sum(stream, RowSumArgs{in(x), factor ? in(*factor) : In{}, out(sum), out(partial), rows, cols, divisor});
   });

@@ -1,0 +1,129 @@
+// The canonical mathematics against the C library's in float64, and its bits against golden digests: by default over
+// every 4097th float32, with ELINVAR_FULL=1 in the environment over all 2^32 (some minutes).
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+
+#include "tensor/digest.h"
+#include "tensor/isa.h"
+#include "tensor/ops/pointwise.h"
+
+namespace elinvar::test {
+namespace {
+
+struct Function {
+  const char* name;
+  Tensor (*canonical)(const Tensor&);
+  double (*exact)(double);
+  double ulps;  // the largest error that its header admits
+  const char* sampled;
+  const char* full;
+};
+
+void PrintTo(const Function& f, std::ostream* out) { *out << f.name; }
+
+const Function kFunctions[] = {
+    {"exp", exp, std::exp, 0.98, "b9d549549555ed2a0a32e0225717d0b8", ""},
+    {"log", log, std::log, 0.83, "7301a280396b7cee1a1782ef6d59101b", ""},
+    {"tanh", tanh, std::tanh, 1.32, "f2bce90fa860927dd6e200f7dba7e421", ""},
+    {"erf", erf, std::erf, 1.07, "4effecb1f636805eaf52114583890ced", ""},
+    {"sin", sin, std::sin, 1.57, "46bc813849b20ebc87e018e4e3a36428", ""},
+    {"cos", cos, std::cos, 1.57, "62c4995a27a28c9fe16e1b7962ea2f0a", ""},
+};
+
+constexpr int64_t kBlock = int64_t{1} << 20;
+
+// The floats with bits step * i, for i from `first` while they are below 2^32, at most kBlock of them.
+Tensor floats(uint64_t first, uint64_t step) {
+  const uint64_t end = (uint64_t{1} << 32) / step + 1;
+  std::vector<float> x;
+  for (uint64_t i = first; i < end && i < first + kBlock && i * step < uint64_t{1} << 32; ++i)
+    x.push_back(std::bit_cast<float>(static_cast<uint32_t>(i * step)));
+  const auto n = static_cast<int64_t>(x.size());
+  return Tensor::from(x, {n});
+}
+
+// With one NaN for all: which NaN comes out is the only thing that targets may disagree on.
+void add_values(Hasher& hasher, Tensor y) {
+  for (float& v : y.span<float>())
+    if (std::isnan(v)) v = std::numeric_limits<float>::quiet_NaN();
+  hasher.add(y.raw(), static_cast<size_t>(y.bytes()));
+}
+
+double ulp_of(double exact) {
+  int exponent;
+  std::frexp(exact, &exponent);
+  return std::ldexp(1.0, std::max(exponent, -125) - 24);
+}
+
+void expect_close(const Function& f, const Tensor& x, const Tensor& y) {
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    const float in = x.data<float>()[i], out = y.data<float>()[i];
+    const double exact = f.exact(in);
+    const float rounded = static_cast<float>(exact);
+    if (std::isnan(rounded)) {
+      ASSERT_TRUE(std::isnan(out)) << f.name << "(" << in << ") = " << out;
+    } else if (std::isinf(rounded) || rounded == 0.0f) {
+      ASSERT_EQ(std::bit_cast<uint32_t>(out), std::bit_cast<uint32_t>(rounded)) << f.name << "(" << in << ") = " << out;
+    } else {
+      ASSERT_LE(std::abs(out - exact), f.ulps * ulp_of(exact)) << f.name << "(" << in << ") = " << out;
+    }
+  }
+}
+
+class Mathematics : public ::testing::TestWithParam<Function> {
+ protected:
+  void TearDown() override { set_isa(available_isas().back()); }
+};
+
+TEST_P(Mathematics, SampleIsCloseAndHasTheGoldenBitsOnEveryTarget) {
+  const Function& f = GetParam();
+  const Tensor x = floats(0, 4097);
+  for (Isa isa : available_isas()) {
+    set_isa(isa);
+    const Tensor y = f.canonical(x);
+    if (isa == available_isas().back()) expect_close(f, x, y);
+    Hasher hasher;
+    add_values(hasher, y);
+    EXPECT_EQ(hasher.digest().hex(), f.sampled) << name_of(isa);
+  }
+}
+
+TEST_P(Mathematics, EveryFloatHasTheGoldenBits) {
+  if (std::getenv("ELINVAR_FULL") == nullptr) GTEST_SKIP() << "set ELINVAR_FULL=1 to try all 2^32 inputs";
+  const Function& f = GetParam();
+  Hasher hasher;
+  for (uint64_t first = 0; first < uint64_t{1} << 32; first += kBlock) {
+    const Tensor x = floats(first, 1), y = f.canonical(x);
+    expect_close(f, x, y);
+    ASSERT_FALSE(HasFatalFailure());
+    add_values(hasher, y);
+  }
+  EXPECT_EQ(hasher.digest().hex(), f.full);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Mathematics, ::testing::ValuesIn(kFunctions),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+// A lane alone or in company, at any place, gives the same bits: huge angles take another path than small ones.
+TEST(MathematicsLanes, DoNotDisturbEachOther) {
+  const std::vector<float> values = {0.5f, 3e30f, -1.0f, std::numeric_limits<float>::infinity(), 1048577.0f, -0.0f, 1e-40f, -7e20f};
+  std::vector<float> mixed;
+  for (int i = 0; i < 37; ++i) mixed.push_back(values[static_cast<size_t>(i * 5 % 8)]);
+  for (const Function& f : kFunctions) {
+    const Tensor together = f.canonical(Tensor::from(mixed, {37}));
+    for (int64_t i = 0; i < 37; ++i) {
+      const Tensor alone = f.canonical(Tensor::from(std::vector<float>{mixed[static_cast<size_t>(i)]}, {1}));
+      const float a = alone.data<float>()[0], b = together.data<float>()[i];
+      if (!std::isnan(a) || !std::isnan(b)) {
+        EXPECT_EQ(std::bit_cast<uint32_t>(a), std::bit_cast<uint32_t>(b)) << f.name << " of lane " << i;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace elinvar::test

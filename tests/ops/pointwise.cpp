@@ -1,0 +1,215 @@
+#include "autograd/pointwise.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "tensor/ops/compare.h"
+#include "tensor/ops/dropout.h"
+#include "tensor/ops/pointwise.h"
+#include "tests/op_row.h"
+
+namespace elinvar::test {
+namespace {
+
+using Kind = Input::Kind;
+
+// y[i] = f of the elements of all inputs, each broadcast to `shape`.
+template <class F, class... T>
+Tensor each(F f, const Shape& shape, const T&... inputs) {
+  Tensor y = Tensor::empty(shape, DType::f64);
+  const auto element = [](const Tensor& x, int64_t i) {
+    return x.dtype() == DType::u8 ? x.data<uint8_t>()[i] : x.data<double>()[i];
+  };
+  [&](const auto&... full) {
+    for (int64_t i = 0; i < y.numel(); ++i) y.data<double>()[i] = f(element(full, i)...);
+  }(inputs.expand(shape).clone()...);
+  return y;
+}
+
+struct UnaryCase {
+  const char* name;
+  Var (*op)(const Var&);
+  double (*oracle)(double);
+  Kind kind = Kind::normal;
+};
+
+const UnaryCase kUnary[] = {
+    {"neg", neg, [](double x) { return -x; }},
+    {"abs", abs, [](double x) { return std::fabs(x); }},
+    {"exp", exp, [](double x) { return std::exp(x); }},
+    {"log", log, [](double x) { return std::log(x); }, Kind::positive},
+    {"sqrt", sqrt, [](double x) { return std::sqrt(x); }, Kind::positive},
+    {"rsqrt", rsqrt, [](double x) { return 1.0 / std::sqrt(x); }, Kind::positive},
+    {"square", square, [](double x) { return x * x; }},
+    {"reciprocal", reciprocal, [](double x) { return 1.0 / x; }, Kind::positive},
+    {"tanh", tanh, [](double x) { return std::tanh(x); }},
+    {"erf", erf, [](double x) { return std::erf(x); }},
+    {"sin", sin, [](double x) { return std::sin(x); }},
+    {"cos", cos, [](double x) { return std::cos(x); }},
+    {"sigmoid", sigmoid, [](double x) { return 1.0 / (1.0 + std::exp(-x)); }},
+    {"relu", relu, [](double x) { return std::max(x, 0.0); }},
+    {"silu", silu, [](double x) { return x / (1.0 + std::exp(-x)); }},
+    {"gelu", gelu, [](double x) { return 0.5 * x * (1.0 + std::erf(x / std::numbers::sqrt2)); }},
+    {"gelu_tanh", gelu_tanh,
+     [](double x) {
+       return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+     }},
+};
+static_assert(std::size(kUnary) == pointwise::UnaryOps::kSize, "one row an op");
+
+struct BinaryCase {
+  const char* name;
+  Var (*op)(const Var&, const Var&);
+  double (*oracle)(double, double);
+  Kind second = Kind::normal;
+};
+
+const BinaryCase kBinary[] = {
+    {"add", add, [](double a, double b) { return a + b; }},
+    {"sub", sub, [](double a, double b) { return a - b; }},
+    {"mul", mul, [](double a, double b) { return a * b; }},
+    {"div", div, [](double a, double b) { return a / b; }, Kind::positive},
+    {"maximum", maximum, [](double a, double b) { return std::max(a, b); }},
+    {"minimum", minimum, [](double a, double b) { return std::min(a, b); }},
+    {"add_relu", add_relu, [](double a, double b) { return std::max(a + b, 0.0); }},
+};
+static_assert(std::size(kBinary) == pointwise::BinaryOps::kSize, "one row an op");
+
+// Comparisons have no gradient; half of the elements of these inputs are equal.
+struct CompareCase {
+  const char* name;
+  Tensor (*op)(const Tensor&, const Tensor&);
+  bool (*oracle)(double, double);
+};
+
+const CompareCase kCompare[] = {
+    {"equal", equal, [](double a, double b) { return a == b; }},
+    {"not_equal", not_equal, [](double a, double b) { return a != b; }},
+    {"less", less, [](double a, double b) { return a < b; }},
+    {"less_equal", less_equal, [](double a, double b) { return a <= b; }},
+    {"greater", greater, [](double a, double b) { return a > b; }},
+    {"greater_equal", greater_equal, [](double a, double b) { return a >= b; }},
+};
+
+Tensor ones(const Shape& shape, DType dtype = DType::f32) { return Tensor::full(shape, 1.0, dtype); }
+
+std::vector<OpRow> unary_rows() {
+  std::vector<OpRow> rows;
+  for (const UnaryCase& c : kUnary)
+    rows.push_back({.name = c.name,
+                    .inputs = {{{5, 37}, c.kind}},
+                    .op = [op = c.op](const Vars& v) { return op(v[0]); },
+                    .oracle = [f = c.oracle](const Tensors& t) { return each(f, t[0].shape(), t[0]); },
+                    .large = {{{50021}, c.kind}},
+                    .errors = {{[op = c.op] { op(Var(ones({3}, DType::i32))); },
+                                std::string("[") + c.name + "] float32 or float64 expected, got int32"}}});
+  return rows;
+}
+
+std::vector<OpRow> binary_rows() {
+  std::vector<OpRow> rows;
+  for (const BinaryCase& c : kBinary) {
+    const auto op = [f = c.op](const Vars& v) { return f(v[0], v[1]); };
+    const auto oracle = [f = c.oracle](const Tensors& t) {
+      return each(f, broadcast(t[0].shape(), t[1].shape(), "oracle"), t[0], t[1]);
+    };
+    const std::string tag = std::string("[") + c.name + "] ";
+    rows.push_back({.name = c.name,
+                    .inputs = {{{7, 19}}, {{7, 19}, c.second}},
+                    .op = op,
+                    .oracle = oracle,
+                    .large = {{{211, 307}}, {{211, 307}, c.second}},
+                    .errors = {{[f = c.op] { f(ones({2, 3}), ones({2, 4})); }, tag + "shapes (2, 3) and (2, 4)"},
+                               {[f = c.op] { f(ones({3}), ones({3}, DType::f64)); }, tag + "operands must have one dtype"},
+                               {[f = c.op] { f(ones({3}, DType::u8), ones({3}, DType::u8)); },
+                                tag + "float32, float64, int32 or int64 expected, got uint8"}}});
+    rows.push_back({.name = std::string(c.name) + " broadcast both",
+                    .inputs = {{{3, 1, 5}}, {{4, 1}, c.second}},
+                    .op = op,
+                    .oracle = oracle,
+                    .large = {{{300, 1, 300}}, {{2, 1}, c.second}}});
+    rows.push_back({.name = std::string(c.name) + " row",
+                    .inputs = {{{6, 4, 21}}, {{21}, c.second}},
+                    .op = op,
+                    .oracle = oracle,
+                    .large = {{{130, 515}}, {{515}, c.second}}});
+    rows.push_back({.name = std::string(c.name) + " element",
+                    .inputs = {{{1}}, {{3, 9}, c.second}},
+                    .op = op,
+                    .oracle = oracle});
+  }
+  return rows;
+}
+
+std::vector<OpRow> compare_rows() {
+  std::vector<OpRow> rows;
+  for (const CompareCase& c : kCompare)
+    rows.push_back({.name = c.name,
+                    .inputs = {{{6, 11}}, {{11}}, {{6, 11}, Kind::mask}},
+                    .op = [f = c.op](const Vars& v) {
+                      return Var(f(where(v[2].value(), v[0].value(), v[1].value()), v[1].value()));
+                    },
+                    .oracle = [f = c.oracle](const Tensors& t) {
+                      return each([&](double a, double b, double m) { return f(m != 0 ? a : b, b) ? 1.0 : 0.0; }, t[0].shape(),
+                                  t[0], t[1], t[2]);
+                    },
+                    .large = {{{190, 301}}, {{301}}, {{190, 301}, Kind::mask}},
+                    .errors = {{[f = c.op] { f(ones({2}), ones({3})); }, "do not broadcast"},
+                               {[f = c.op] { f(ones({2}), ones({2}, DType::i32)); }, "operands must have one dtype"}},
+                    .differentiable = false});
+  return rows;
+}
+
+const Rng kRng{.seed = 7, .step = 1, .vrank = 2, .op = 3};
+
+double dropped(double x, int64_t i, double p) {
+  const Random4 words = kRng.block(static_cast<uint32_t>(i / 4));
+  return uniform01(words.v[i % 4]) >= p ? x / (1.0 - p) : 0.0;
+}
+
+std::vector<OpRow> other_rows() {
+  const auto dropout_oracle = [](const Tensors& t) {
+    int64_t i = 0;
+    return each([&](double x) { return dropped(x, i++, 0.3); }, t[0].shape(), t[0]);
+  };
+  return {
+      {.name = "add scalar",
+       .inputs = {{{4, 9}}},
+       .op = [](const Vars& v) { return v[0] + 2.5; },
+       .oracle = [](const Tensors& t) { return each([](double x) { return x + 2.5; }, t[0].shape(), t[0]); }},
+      {.name = "mul scalar",
+       .inputs = {{{4, 9}}},
+       .op = [](const Vars& v) { return v[0] * -1.5; },
+       .oracle = [](const Tensors& t) { return each([](double x) { return x * -1.5; }, t[0].shape(), t[0]); }},
+      {.name = "where",
+       .inputs = {{{5, 1, 7}, Kind::mask}, {{4, 7}}, {{7}}},
+       .op = [](const Vars& v) { return where(v[0].value(), v[1], v[2]); },
+       .oracle = [](const Tensors& t) {
+         return each([](double m, double a, double b) { return m != 0 ? a : b; }, {5, 4, 7}, t[0], t[1], t[2]);
+       },
+       .errors = {{[] { where(ones({2}), Var(ones({2})), Var(ones({2}))); }, "[where] a uint8 condition expected, got float32"},
+                  {[] { where(ones({2}, DType::u8), Var(ones({3})), Var(ones({3}))); }, "[where] shapes (3,) and (2,)"},
+                  {[] { where(ones({2}, DType::u8), Var(ones({2})), Var(ones({2}, DType::f64))); }, "one dtype"}}},
+      {.name = "cast",
+       .inputs = {{{3, 8}}},
+       .op = [](const Vars& v) { return cast(square(cast(v[0], DType::f64)), v[0].dtype()); },
+       .oracle = [](const Tensors& t) { return each([](double x) { return x * x; }, t[0].shape(), t[0]); },
+       .errors = {{[] { cast(Var(ones({2}, DType::i32)), DType::f32); }, "[cast] floating types expected, got int32 to float32"}}},
+      {.name = "dropout",
+       .inputs = {{{9, 31}}},
+       .op = [](const Vars& v) { return dropout(v[0], 0.3, kRng); },
+       .oracle = dropout_oracle,
+       .large = {{{23, 5003}}},
+       .errors = {{[] { dropout(Var(ones({2})), 1.0, kRng); }, "[dropout] a probability in [0, 1) expected, got 1"},
+                  {[] { dropout(Var(ones({2}, DType::i64)), 0.5, kRng); }, "[dropout] float32 or float64 expected"}}},
+  };
+}
+
+const OpRows unary(unary_rows());
+const OpRows binary(binary_rows());
+const OpRows comparisons(compare_rows());
+const OpRows others(other_rows());
+
+}  // namespace
+}  // namespace elinvar::test

@@ -1,0 +1,38 @@
+// Rotary angles are functions of position alone, so that a sequence may be computed in pieces.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "autograd/linear.h"
+#include "tensor/ops/rotary.h"
+#include "tests/bits.h"
+#include "tests/op_inputs.h"
+
+namespace elinvar::test {
+namespace {
+
+TEST(Rotary, PiecesOfASequenceAgreeWithTheWhole) {
+  const Tensor x = normal({2, 40, 3, 10}, "x");
+  const Tensor whole = rotary(Var(x), 10000.0, 5).value();
+  for (int64_t t : {0, 1, 17, 39}) {
+    const Tensor piece = rotary(Var(x.slice(1, t, 40)), 10000.0, 5 + t).value();
+    EXPECT_TRUE(same_bits(piece, whole.slice(1, t, 40))) << t;
+  }
+}
+
+TEST(Rotary, AnglesAreRoundedOnceFromWideOnes) {
+  for (int64_t half : {1, 5, 64}) {
+    const RotaryAngles wide = rotary_angles(3, half, 10000.0, 131070, DType::f64);
+    const RotaryAngles narrow = rotary_angles(3, half, 10000.0, 131070, DType::f32);
+    EXPECT_TRUE(same_bits(narrow.cos, wide.cos.to(DType::f32)));
+    EXPECT_TRUE(same_bits(narrow.sin, wide.sin.to(DType::f32)));
+    for (int64_t i = 0; i < half; ++i) {
+      const double angle = 131072.0 * std::pow(10000.0, -static_cast<double>(i) / static_cast<double>(half));
+      EXPECT_NEAR(wide.cos.data<double>()[2 * half + i], std::cos(angle), 1e-9);
+      EXPECT_NEAR(wide.sin.data<double>()[2 * half + i], std::sin(angle), 1e-9);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace elinvar::test

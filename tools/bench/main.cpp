@@ -1,0 +1,78 @@
+// bench: how fast this machine runs the engine, beside the most that it could do, measured in the same run.
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <memory>
+#include <thread>
+
+#include "tensor/check.h"
+#include "tensor/isa.h"
+#include "tensor/stream.h"
+#include "tools/bench/models.h"
+#include "tools/bench/ops.h"
+#include "tools/bench/peak.h"
+#include "tools/bench/report.h"
+
+using namespace elinvar;
+
+namespace {
+
+struct Options {
+  int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  std::string isa = "auto", json, filter;
+  std::vector<std::string> names;
+  int repeat = 5, warm_up = 2;
+  int64_t batch = 0;
+};
+
+int run(int argc, char** argv) {
+  Options o;
+  CLI::App app{"Measures the engine on this machine. Figures are medians; per cent are of the peak measured in the same run."};
+  app.set_version_flag("--version", ELINVAR_VERSION);
+  app.require_subcommand(1);
+  app.fallthrough();
+  app.add_option("--threads", o.threads, "CPU threads")->capture_default_str()->check(CLI::Range(1, 1024));
+  app.add_option("--isa", o.isa, "instruction set: auto, scalar, avx2 or avx512")->capture_default_str();
+  app.add_option("--repeat", o.repeat, "timed runs of each case")->capture_default_str()->check(CLI::Range(1, 1000));
+  app.add_option("--warm-up", o.warm_up, "runs before, not timed")->capture_default_str()->check(CLI::Range(0, 1000));
+  app.add_option("--json", o.json, "also write one JSON object a case to this file");
+  auto* peak = app.add_subcommand("peak", "the most fused multiply-adds and bytes copied per second");
+  auto* ops = app.add_subcommand("ops", "single operations");
+  ops->add_option("filter", o.filter, "only cases whose name contains this");
+  auto* models = app.add_subcommand("models", "training steps of whole networks");
+  models->add_option("cases", o.names, "the cases (default: all)")->check(CLI::IsMember(bench::model_cases()));
+  models->add_option("--batch", o.batch, "batch size (default: the case's own)")->check(CLI::Range(1, 1 << 20));
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  }
+  set_isa(parse_isa(o.isa));
+  set_threads(o.threads);
+
+  const bench::Peak measured = bench::measure_peak();
+  if (peak->parsed()) {
+    fmt::print("{} threads, {}: {:.1f} GFLOP/s, {:.1f} GB/s\n", o.threads, name_of(current_isa()), measured.gflops, measured.gb_per_s);
+    return 0;
+  }
+  bench::Report report(measured, o.threads, name_of(current_isa()));
+  if (ops->parsed()) bench::run_ops(o.filter, o.repeat, report);
+  if (models->parsed())
+    for (const std::string& name : o.names.empty() ? bench::model_cases() : o.names) bench::run_model(name, o.batch, o.warm_up, o.repeat, report);
+  if (!o.json.empty()) report.write_json(o.json);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const UsageError& e) {
+    std::fprintf(stderr, "bench: %s\n", e.what());
+    return 2;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "bench: %s\n", e.what());
+    return 3;
+  }
+}
