@@ -18,10 +18,12 @@ class Cifar10 final : public ImageSource {
     for (const std::string& path : paths) {
       const std::string bytes = files.read(path), where = files.where(path);
       if (bytes.empty() || static_cast<int64_t>(bytes.size()) % kRecord != 0)
-        fail("[cifar10] '{}' has {} bytes, expected a multiple of {}: is it truncated? Get it again", where, bytes.size(), kRecord);
+        fail("[cifar10] '{}' has {} bytes, expected a multiple of {}: is it truncated? Get it again", where,
+             bytes.size(), kRecord);
       for (size_t at = 0; at < bytes.size(); at += kRecord) {
         const auto* record = reinterpret_cast<const uint8_t*>(bytes.data()) + at;
-        if (record[0] >= kClasses) fail("[cifar10] '{}': record {} has label {}, expected 0 to 9", where, at / kRecord, record[0]);
+        if (record[0] >= kClasses)
+          fail("[cifar10] '{}': record {} has label {}, expected 0 to 9", where, at / kRecord, record[0]);
         labels_.push_back(record[0]);
         for (int64_t i = 0; i < kPlane; ++i)
           for (int64_t c = 0; c < 3; ++c) pixels_.push_back(record[1 + c * kPlane + i]);
@@ -71,7 +73,8 @@ ImageParts open_cifar10(const DataConfig& config) {
     parts.training = [open = parts.training, path = config.path] {
       ImageSourcePtr source = open();
       if (source->classes() != kClasses)
-        fail("[cifar10] '{}' has images of {} classes, expected data_batch_*.bin or images of 10 classes", path, source->classes());
+        fail("[cifar10] '{}' has images of {} classes, expected data_batch_*.bin or images of 10 classes", path,
+             source->classes());
       return source;
     };
   } else {

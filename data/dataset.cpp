@@ -40,8 +40,8 @@ const std::vector<std::string>& Dataset::class_names() const {
 }
 
 std::unique_ptr<Dataset> open_dataset(const DataConfig& config, Split split) {
-  check(config.validation_fraction >= 0 && config.validation_fraction < 1, "[data] validation_fraction must be in [0, 1), got {}",
-        config.validation_fraction);
+  check(config.validation_fraction >= 0 && config.validation_fraction < 1,
+        "[data] validation_fraction must be in [0, 1), got {}", config.validation_fraction);
   std::vector<std::string> names;
   for (const Kind& kind : kKinds) {
     if (kind.name == config.kind) {

@@ -31,32 +31,33 @@
 namespace elinvar {
 
 struct DataConfig {
-  std::string kind;
-  std::string path;
+  std::string kind = {};
+  std::string path = {};
   double validation_fraction = 0;  // in [0, 1); 0: the set's own second part, or 0.1 where it has none
 
   // Images
-  int64_t image_size = 0;           // side of the square that the network sees; 0: as stored (all equal)
-  int64_t resize = 0;               // shorter side before cropping; 0: image_size
-  int64_t crop_padding = 0;         // training: black pixels around the image from which the crop is drawn
-  bool flip = false;                // training: left and right change places in half of the draws
-  bool random_resized_crop = false; // training: a random part of random area and aspect, scaled to image_size
-  double crop_area_min = 0.08;      // its least share of the image's area
-  std::vector<double> mean, std;    // a channel, of pixels in [0, 1]; empty: the usual ones of the kind
-  int64_t cache_mb = 1024;          // decoded images are kept in memory if they fit
+  int64_t image_size = 0;                   // side of the square that the network sees; 0: as stored (all equal)
+  int64_t resize = 0;                       // shorter side before cropping; 0: image_size
+  int64_t crop_padding = 0;                 // training: black pixels around the image from which the crop is drawn
+  bool flip = false;                        // training: left and right change places in half of the draws
+  bool random_resized_crop = false;         // training: a random part of random area and aspect, scaled to image_size
+  double crop_area_min = 0.08;              // its least share of the image's area
+  std::vector<double> mean = {}, std = {};  // a channel, of pixels in [0, 1]; empty: the usual ones of the kind
+  int64_t cache_mb = 1024;                  // decoded images are kept in memory if they fit
 
   // Text
-  std::string tokens = "byte";       // "byte": 256 symbols; "character": the code points that occur, sorted
-  int64_t context = 256;             // T, tokens in a sample
-  std::vector<std::string> include;  // which files of a folder, as "*.cpp" or "tensor/*.h" (* also matches /); empty: all
-  std::vector<std::string> exclude;  // which files or folders not; names that begin with a dot are never read
+  std::string tokens = "byte";  // "byte": 256 symbols; "character": the code points that occur, sorted
+  int64_t context = 256;        // T, tokens in a sample
+  std::vector<std::string> include =
+      {};  // which files of a folder, as "*.cpp" or "tensor/*.h" (* also matches /); empty: all
+  std::vector<std::string> exclude = {};  // which files or folders not; names that begin with a dot are never read
 
   // Synthetic
-  int64_t size = 10000;      // training samples, or lines of text; the validation part is drawn apart
+  int64_t size = 10000;  // training samples, or lines of text; the validation part is drawn apart
   int64_t classes = 10;
   int64_t channels = 3;
-  double noise = 0.25;       // share of the pixel range
-  int64_t data_seed = 0;     // another number, another set
+  double noise = 0.25;    // share of the pixel range
+  int64_t data_seed = 0;  // another number, another set
 };
 
 enum class Split { train, validation, test };
@@ -73,11 +74,11 @@ class Dataset {
  public:
   virtual ~Dataset() = default;
 
-  virtual int64_t size() const = 0;          // samples, the same in every epoch
-  virtual Shape input_shape() const = 0;     // of one sample: (H, W, C), or (T)
-  virtual DType input_dtype() const = 0;     // float32 for images, int32 for tokens
-  virtual Shape target_shape() const = 0;    // () for a label, (T) for next tokens; always int64
-  virtual int64_t classes() const = 0;       // number of labels, or of symbols in the vocabulary
+  virtual int64_t size() const = 0;                                 // samples, the same in every epoch
+  virtual Shape input_shape() const = 0;                            // of one sample: (H, W, C), or (T)
+  virtual DType input_dtype() const = 0;                            // float32 for images, int32 for tokens
+  virtual Shape target_shape() const = 0;                           // () for a label, (T) for next tokens; always int64
+  virtual int64_t classes() const = 0;                              // number of labels, or of symbols in the vocabulary
   virtual const Vocabulary* vocabulary() const { return nullptr; }  // of text
   virtual const std::vector<std::string>& class_names() const;      // of images; may be empty
 

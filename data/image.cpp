@@ -29,19 +29,42 @@ int64_t big_endian(std::string_view bytes, size_t at, size_t count) {
   return value;
 }
 
-// The decoder fills what a truncated file lacks with grey and says nothing. Coded data escapes its 0xFF, so the end
-// marker cannot occur by chance after the start of the first scan (it can before: in a thumbnail).
+// Tables of Huffman codes: a byte, 16 counts of codes by length, a byte a code; and so on.
+bool has_sound_tables(std::string_view tables) {
+  while (!tables.empty()) {
+    if (tables.size() < 17) return false;
+    size_t codes = 0;
+    for (size_t i = 1; i <= 16; ++i) codes += static_cast<size_t>(byte_at(tables, i));
+    if (codes > 256 || codes > tables.size() - 17) return false;
+    tables.remove_prefix(17 + codes);
+  }
+  return true;
+}
+
+// Walks a JPEG's segments to its end marker. The decoder fills what a truncated file lacks with grey and says nothing,
+// and trusts the lengths of code tables (at most 256 codes); so both are seen to here. Coded data lies between the
+// segments and escapes its 0xFF: what follows one is 0, a restart marker or the next segment.
 bool is_whole_jpeg(std::string_view bytes) {
-  size_t at = 2;
-  while (at + 4 <= bytes.size()) {
-    if (byte_at(bytes, at) != 0xFF) return true;  // the decoder will say what is wrong
-    const int64_t marker = byte_at(bytes, at + 1);
-    if (marker == 0xFF) {
+  constexpr int64_t kEnd = 0xD9, kTables = 0xC4, kFirstRestart = 0xD0, kLastRestart = 0xD7;
+  for (size_t at = 2; at + 2 <= bytes.size();) {
+    if (byte_at(bytes, at) != 0xFF) {
       ++at;
       continue;
     }
-    if (marker == 0xDA) return bytes.find("\xFF\xD9", at + 2) != bytes.npos;
-    at += 2 + static_cast<size_t>(big_endian(bytes, at + 2, 2));
+    const int64_t marker = byte_at(bytes, at + 1);
+    if (marker == 0xFF) {  // filling
+      ++at;
+    } else if (marker == 0 || (marker >= kFirstRestart && marker <= kLastRestart)) {
+      at += 2;
+    } else if (marker == kEnd) {
+      return true;
+    } else {
+      if (at + 4 > bytes.size()) return false;
+      const auto length = static_cast<size_t>(big_endian(bytes, at + 2, 2));
+      if (length < 2 || length > bytes.size() - at - 2) return false;
+      if (marker == kTables && !has_sound_tables(bytes.substr(at + 4, length - 2))) return false;
+      at += 2 + length;
+    }
   }
   return false;
 }
@@ -77,8 +100,7 @@ Image decode_image(std::string_view bytes, int channels, const std::string& wher
     fail("[image] '{}' is {} x {}, the most is 2^28 pixels", where, width, height);
   const std::unique_ptr<stbi_uc, void (*)(void*)> pixels(
       stbi_load_from_memory(data, size, &width, &height, &stored, channels), stbi_image_free);
-  if (!pixels)
-    fail("[image] '{}' cannot be decoded ({}); get it again or remove it", where, stbi_failure_reason());
+  if (!pixels) fail("[image] '{}' cannot be decoded ({}); get it again or remove it", where, stbi_failure_reason());
   Image image(height, width, channels);
   std::copy_n(pixels.get(), image.pixels.size(), image.pixels.data());
   return image;

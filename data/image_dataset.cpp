@@ -27,7 +27,8 @@ class ImageDataset final : public Dataset {
   void read(int64_t index, const Draw& draw, void* input, int64_t* target) const override {
     Image scratch;
     const ImageView image = source_->image(index, scratch);
-    transform_(image, index, draw, [&] { return source_->where(index); }, static_cast<float*>(input));
+    transform_(
+        image, index, draw, [&] { return source_->where(index); }, static_cast<float*>(input));
     *target = source_->label(index);
   }
 
@@ -49,8 +50,9 @@ class ImageDataset final : public Dataset {
 // Holds `fraction` of the images out: which ones, a fixed permutation says; both sides keep their order.
 ImageSourcePtr held_out(const ImageSourcePtr& source, double fraction, bool training) {
   const int64_t n = source->size(), held = static_cast<int64_t>(static_cast<double>(n) * fraction);
-  check(n == 0 || (held > 0 && held < n), "[data] validation_fraction = {} of {} images leaves {} and {}; both must be more than none",
-        fraction, n, n - held, held);
+  check(n == 0 || (held > 0 && held < n),
+        "[data] validation_fraction = {} of {} images leaves {} and {}; both must be more than none", fraction, n,
+        n - held, held);
   const Permutation order(std::max<int64_t>(n, 1), key_of("data.held_out"), 0);
   std::vector<int64_t> indices;
   for (int64_t i = training ? held : 0; i < (training ? n : held); ++i) indices.push_back(order(i));
@@ -62,18 +64,21 @@ ImageSourcePtr choose(const DataConfig& config, const ImageParts& parts, Split s
   const ImageParts::Open& own = parts.validation ? parts.validation : parts.test;
   if (split == Split::test) {
     const ImageParts::Open& open = parts.test ? parts.test : parts.validation;
-    check(open != nullptr, "[data] '{}' has no test images; split \"validation\" is held out of its training images", config.path);
+    check(open != nullptr, "[data] '{}' has no test images; split \"validation\" is held out of its training images",
+          config.path);
     return open();
   }
   const bool apart = parts.apart || (config.validation_fraction == 0 && own);
   if (apart) return split == Split::train ? parts.training() : own();
-  return held_out(parts.training(), config.validation_fraction == 0 ? 0.1 : config.validation_fraction, split == Split::train);
+  return held_out(parts.training(), config.validation_fraction == 0 ? 0.1 : config.validation_fraction,
+                  split == Split::train);
 }
 
 }  // namespace
 
 std::unique_ptr<Dataset> open_image_dataset(const DataConfig& config, const ImageParts& parts, Split split) {
-  check(config.cache_mb >= 0 && config.cache_mb <= int64_t{1} << 40, "[data] cache_mb must not be negative, got {}", config.cache_mb);
+  check(config.cache_mb >= 0 && config.cache_mb <= int64_t{1} << 40, "[data] cache_mb must not be negative, got {}",
+        config.cache_mb);
   ImageSourcePtr source = choose(config, parts, split);
   if (source->size() == 0) fail("[data] '{}' has no images for {}", config.path, name_of(split));
   return std::make_unique<ImageDataset>(config, parts, kept_in_memory(std::move(source), config.cache_mb << 20));

@@ -25,7 +25,9 @@ class FolderImages final : public ImageSource {
   FolderImages(std::shared_ptr<const FileSet> files, const std::string& root, std::vector<std::string> class_names)
       : files_(std::move(files)), class_names_(std::move(class_names)) {
     const auto& entries = files_->entries();
-    const auto class_of = [&](const std::string& path) { return path.substr(root.size(), path.find('/', root.size()) - root.size()); };
+    const auto class_of = [&](const std::string& path) {
+      return path.substr(root.size(), path.find('/', root.size()) - root.size());
+    };
     std::vector<size_t> images;
     for (size_t e = 0; e < entries.size(); ++e) {
       const std::string& path = entries[e].path;
@@ -44,8 +46,10 @@ class FolderImages final : public ImageSource {
     for (size_t e : images) {
       const auto it = label_of.find(class_of(entries[e].path));
       if (it == label_of.end())
-        fail("[image_folder] '{}' is of a class that has no training images; classes are the {} folders beside it in training",
-             files_->where(entries[e].path), class_names_.size());
+        fail(
+            "[image_folder] '{}' is of a class that has no training images; classes are the {} folders beside it in "
+            "training",
+            files_->where(entries[e].path), class_names_.size());
       items_.push_back({e, it->second});
     }
   }
@@ -79,7 +83,8 @@ class FolderImages final : public ImageSource {
 
 bool has_images(const FileSet& files, const std::string& root) {
   const auto& entries = files.entries();
-  return std::any_of(entries.begin(), entries.end(), [&](const auto& e) { return e.path.starts_with(root) && is_image(e.path); });
+  return std::any_of(entries.begin(), entries.end(),
+                     [&](const auto& e) { return e.path.starts_with(root) && is_image(e.path); });
 }
 
 // The folder that everything lies in, with its slash, if there is one; a tar is often packed from outside.
@@ -94,7 +99,8 @@ std::string common_folder(const FileSet& files) {
 ImageParts open_image_folder(const DataConfig& config) {
   const std::shared_ptr<const FileSet> files = open_files(config.path);
   if (!has_images(*files, ""))
-    fail("[image_folder] '{}' holds no .jpg, .jpeg or .png; expected <split>/<class>/<name>.jpg or <class>/<name>.jpg", config.path);
+    fail("[image_folder] '{}' holds no .jpg, .jpeg or .png; expected <split>/<class>/<name>.jpg or <class>/<name>.jpg",
+         config.path);
 
   std::string root = common_folder(*files);
   if (root == "train/" || !has_images(*files, root + "train/")) root = "";
@@ -108,7 +114,9 @@ ImageParts open_image_folder(const DataConfig& config) {
 
   ImageParts parts;
   const std::string training = split ? root + "train/" : root;
-  parts.training = [files, training] { return std::make_shared<FolderImages>(files, training, std::vector<std::string>{}); };
+  parts.training = [files, training] {
+    return std::make_shared<FolderImages>(files, training, std::vector<std::string>{});
+  };
   const auto other = [&](std::initializer_list<const char*> names) -> ImageParts::Open {
     for (const char* name : names)
       if (const std::string folder = root + name; split && has_images(*files, folder))

@@ -10,7 +10,8 @@ namespace {
 
 class Subset final : public ImageSource {
  public:
-  Subset(ImageSourcePtr source, std::vector<int64_t> indices) : source_(std::move(source)), indices_(std::move(indices)) {}
+  Subset(ImageSourcePtr source, std::vector<int64_t> indices)
+      : source_(std::move(source)), indices_(std::move(indices)) {}
   int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
   int64_t label(int64_t i) const override { return source_->label(at(i)); }
   ImageView image(int64_t i, Image& scratch) const override { return source_->image(at(i), scratch); }

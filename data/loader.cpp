@@ -117,7 +117,8 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& opti
   check(dataset_ != nullptr && dataset_->size() > 0, "[loader] the dataset has no samples");
   check(options_.global_batch >= 1, "[loader] batch_size must be at least 1, got {}", options_.global_batch);
   check(options_.virtual_ranks >= 1 && options_.virtual_ranks <= options_.global_batch,
-        "[loader] virtual_ranks must be from 1 to batch_size = {}, got {}", options_.global_batch, options_.virtual_ranks);
+        "[loader] virtual_ranks must be from 1 to batch_size = {}, got {}", options_.global_batch,
+        options_.virtual_ranks);
   check(options_.threads >= 0 && options_.threads <= 256, "[loader] reader threads must be from 0 to 256, got {}",
         options_.threads);
   check(options_.prefetch >= 0 && options_.prefetch <= 4096, "[loader] prefetch must be from 0 to 4096 batches, got {}",
@@ -151,8 +152,8 @@ int64_t Loader::samples(int64_t step, int vrank) const {
 }
 
 int64_t Loader::index(int64_t epoch, int64_t position) const {
-  check(position >= 0 && position < dataset_->size(), "[loader] position {} is outside the epoch of {} samples", position,
-        dataset_->size());
+  check(position >= 0 && position < dataset_->size(), "[loader] position {} is outside the epoch of {} samples",
+        position, dataset_->size());
   if (!options_.shuffle) return position;
   return Permutation(dataset_->size(), options_.seed, static_cast<uint64_t>(epoch))(position);
 }
@@ -165,7 +166,8 @@ Batch Loader::make(int64_t step, int vrank) const {
     return shape;
   };
   const Shape input_shape = dataset_->input_shape(), target_shape = dataset_->target_shape();
-  Batch batch{Tensor::empty(batched(input_shape), dataset_->input_dtype()), Tensor::empty(batched(target_shape), DType::i64), n};
+  Batch batch{Tensor::empty(batched(input_shape), dataset_->input_dtype()),
+              Tensor::empty(batched(target_shape), DType::i64), n};
   const int64_t input_bytes = input_shape.numel() * size_of(dataset_->input_dtype()), targets = target_shape.numel();
   auto* input = static_cast<char*>(batch.input.raw());
   auto* target = batch.target.data<int64_t>();

@@ -1,5 +1,5 @@
-// The idx format of MNIST and its kin (http://yann.lecun.com/exdb/mnist/): two zero bytes, a type (8: unsigned byte), the
-// number of dimensions, each extent as a big-endian 32-bit number, the elements; perhaps compressed by gzip.
+// The idx format of MNIST and its kin (http://yann.lecun.com/exdb/mnist/): two zero bytes, a type (8: unsigned byte),
+// the number of dimensions, each extent as a big-endian 32-bit number, the elements; perhaps compressed by gzip.
 #include <zlib.h>
 
 #include <algorithm>
@@ -27,8 +27,8 @@ std::string gunzip(const std::string& packed, const std::string& where) {
     z.avail_out = static_cast<uInt>(piece.size());
     status = inflate(&z, Z_NO_FLUSH);
     if (status != Z_OK && status != Z_STREAM_END)
-      fail("[mnist] '{}' is damaged or truncated: gzip ends after {} unpacked bytes ({}); get it again", where, bytes.size(),
-           z.msg ? z.msg : zError(status));
+      fail("[mnist] '{}' is damaged or truncated: gzip ends after {} unpacked bytes ({}); get it again", where,
+           bytes.size(), z.msg ? z.msg : zError(status));
     bytes.append(piece.data(), piece.size() - z.avail_out);
     if (bytes.size() > kMostBytes) fail("[mnist] '{}' unpacks to more than 2^32 bytes", where);
   }
@@ -47,11 +47,12 @@ Idx read_idx(const FileSet& files, const std::string& path, size_t dimensions) {
   if (idx.bytes.starts_with("\x1f\x8b")) idx.bytes = gunzip(idx.bytes, where);
   const auto byte = [&](size_t i) { return static_cast<uint64_t>(static_cast<unsigned char>(idx.bytes[i])); };
   const size_t header = 4 + 4 * dimensions;
-  if (idx.bytes.size() < header) fail("[mnist] '{}' has {} bytes, expected an idx header of {}", where, idx.bytes.size(), header);
+  if (idx.bytes.size() < header)
+    fail("[mnist] '{}' has {} bytes, expected an idx header of {}", where, idx.bytes.size(), header);
   const uint64_t magic = byte(0) << 24 | byte(1) << 16 | byte(2) << 8 | byte(3);
   if (magic != (0x0800u | dimensions))
-    fail("[mnist] '{}' begins with {:#010x}, expected {:#010x} (bytes in {} dimensions): is it another file?", where, magic,
-         0x0800u | dimensions, dimensions);
+    fail("[mnist] '{}' begins with {:#010x}, expected {:#010x} (bytes in {} dimensions): is it another file?", where,
+         magic, 0x0800u | dimensions, dimensions);
   uint64_t elements = 1;
   for (size_t d = 0; d < dimensions; ++d) {
     const size_t at = 4 + 4 * d;
@@ -61,16 +62,20 @@ Idx read_idx(const FileSet& files, const std::string& path, size_t dimensions) {
     idx.extents.push_back(static_cast<int64_t>(extent));
   }
   if (idx.bytes.size() != header + elements)
-    fail("[mnist] '{}' has {} bytes, its header says {}: is it truncated? Get it again", where, idx.bytes.size(), header + elements);
+    fail("[mnist] '{}' has {} bytes, its header says {}: is it truncated? Get it again", where, idx.bytes.size(),
+         header + elements);
   return idx;
 }
 
 class Mnist final : public ImageSource {
  public:
   Mnist(const FileSet& files, const std::string& image_path, const std::string& label_path)
-      : where_(files.where(image_path)), images_(read_idx(files, image_path, 3)), labels_(read_idx(files, label_path, 1)) {
+      : where_(files.where(image_path)),
+        images_(read_idx(files, image_path, 3)),
+        labels_(read_idx(files, label_path, 1)) {
     if (images_.extents[0] != labels_.extents[0])
-      fail("[mnist] '{}' has {} images, '{}' {} labels", where_, images_.extents[0], files.where(label_path), labels_.extents[0]);
+      fail("[mnist] '{}' has {} images, '{}' {} labels", where_, images_.extents[0], files.where(label_path),
+           labels_.extents[0]);
     for (int64_t i = 0; i < size(); ++i) classes_ = std::max(classes_, label(i) + 1);
   }
 

@@ -18,14 +18,18 @@ class SyntheticImages final : public ImageSource {
  public:
   // Parts with other numbers have other samples of the same classes.
   SyntheticImages(const DataConfig& config, uint32_t part, int64_t size)
-      : key_(static_cast<uint64_t>(config.data_seed) ^ key_of("data.synthetic_images")), part_(part), size_(size),
-        side_(config.image_size == 0 ? 32 : config.image_size), channels_(config.channels),
+      : key_(static_cast<uint64_t>(config.data_seed) ^ key_of("data.synthetic_images")),
+        part_(part),
+        size_(size),
+        side_(config.image_size == 0 ? 32 : config.image_size),
+        channels_(config.channels),
         noise_(static_cast<int32_t>(config.noise * 255)) {
     const int64_t whole = side_ + side_ / 4;
     for (int64_t k = 0; k < config.classes; ++k) {
       Image grid(kGrid, kGrid, channels_);
       for (size_t i = 0; i < grid.pixels.size(); ++i)
-        grid.pixels[i] = static_cast<uint8_t>(philox(key_, 0, static_cast<uint32_t>(k), static_cast<uint32_t>(i), 0).v[0] >> 24);
+        grid.pixels[i] =
+            static_cast<uint8_t>(philox(key_, 0, static_cast<uint32_t>(k), static_cast<uint32_t>(i), 0).v[0] >> 24);
       patterns_.push_back(resize(grid.view(), {0, 0, kGrid, kGrid}, whole, whole, {0, 0, whole, whole}));
       class_names_.push_back(fmt::format("pattern{}", k));
     }
@@ -48,8 +52,10 @@ class SyntheticImages final : public ImageSource {
     for (size_t at = 0; at < scratch.pixels.size(); ++at) {
       if (at % 16 == 0) random = words(1 + static_cast<uint32_t>(at / 16));
       const auto byte = static_cast<int32_t>(random.v[at / 4 % 4] >> (8 * (at % 4)) & 0xFF);
-      const int64_t y = static_cast<int64_t>(at) / (side_ * channels_), rest = static_cast<int64_t>(at) % (side_ * channels_);
-      const int32_t p = pattern.pixels[static_cast<size_t>((top + y) * pattern.width * channels_ + left * channels_ + rest)];
+      const int64_t y = static_cast<int64_t>(at) / (side_ * channels_),
+                    rest = static_cast<int64_t>(at) % (side_ * channels_);
+      const int32_t p =
+          pattern.pixels[static_cast<size_t>((top + y) * pattern.width * channels_ + left * channels_ + rest)];
       const int32_t value = 128 + (((p - 128) * contrast) >> 8) + ((2 * byte - 255) * noise_) / 255;
       scratch.pixels[at] = static_cast<uint8_t>(std::clamp(value, 0, 255));
     }
@@ -78,9 +84,12 @@ class SyntheticImages final : public ImageSource {
 
 ImageParts open_synthetic_images(const DataConfig& config) {
   check(config.size >= 1, "[synthetic] size must be at least 1, got {}", config.size);
-  check(config.classes >= 1 && config.classes <= 100000, "[synthetic] classes must be from 1 to 100000, got {}", config.classes);
-  check(config.channels >= 1 && config.channels <= 16, "[synthetic] channels must be from 1 to 16, got {}", config.channels);
-  check(config.image_size >= 0 && config.image_size <= 4096, "[synthetic] image_size must be at most 4096, got {}", config.image_size);
+  check(config.classes >= 1 && config.classes <= 100000, "[synthetic] classes must be from 1 to 100000, got {}",
+        config.classes);
+  check(config.channels >= 1 && config.channels <= 16, "[synthetic] channels must be from 1 to 16, got {}",
+        config.channels);
+  check(config.image_size >= 0 && config.image_size <= 4096, "[synthetic] image_size must be at most 4096, got {}",
+        config.image_size);
   check(config.noise >= 0 && config.noise <= 1, "[synthetic] noise must be from 0 to 1, got {}", config.noise);
   const double share = config.validation_fraction > 0 ? config.validation_fraction : 0.1;
   const auto apart = std::max(config.classes, static_cast<int64_t>(static_cast<double>(config.size) * share));

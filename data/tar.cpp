@@ -14,8 +14,8 @@ constexpr int64_t kBlock = 512;
 constexpr int64_t kLongestName = 1 << 16;  // bytes of a long name or of a pax header: more is damage
 
 struct Header {
-  char name[100], mode[8], uid[8], gid[8], size[12], mtime[12], checksum[8], type, link[100], magic[6], version[2], user[32],
-      group[32], major[8], minor[8], prefix[155], padding[12];
+  char name[100], mode[8], uid[8], gid[8], size[12], mtime[12], checksum[8], type, link[100], magic[6], version[2],
+      user[32], group[32], major[8], minor[8], prefix[155], padding[12];
 };
 static_assert(sizeof(Header) == kBlock);
 
@@ -76,7 +76,8 @@ class Tar final : public FileSet {
     int64_t long_size = -1;  // of the next member; -1: its header says
     for (int64_t at = 0;;) {
       if (at + kBlock > file_.size())
-        fail("[tar] '{}' ends at byte {} without the mark of its end: it is truncated, or no tar archive", path_, file_.size());
+        fail("[tar] '{}' ends at byte {} without the mark of its end: it is truncated, or no tar archive", path_,
+             file_.size());
       Header header;
       file_.read(&header, at, kBlock);
       if (all_zero(header)) return;
@@ -88,11 +89,18 @@ class Tar final : public FileSet {
              text_of(header.name), at - kBlock, file_.size());
       const int64_t size = *stated;
       switch (header.type) {
-        case 'L': long_name = meta(at, size).c_str(); break;  // ends at its zero byte
-        case 'x': read_pax(meta(at, size), long_name, long_size); break;
-        case 'K': case 'g': break;
-        case 'S': fail("[tar] '{}': member '{}' is sparse, which is not understood; pack it without --sparse", path_,
-                       text_of(header.name));
+        case 'L':
+          long_name = meta(at, size).c_str();
+          break;  // ends at its zero byte
+        case 'x':
+          read_pax(meta(at, size), long_name, long_size);
+          break;
+        case 'K':
+        case 'g':
+          break;
+        case 'S':
+          fail("[tar] '{}': member '{}' is sparse, which is not understood; pack it without --sparse", path_,
+               text_of(header.name));
         default:
           if (header.type == '0' || header.type == '\0' || header.type == '7')
             add(long_name.empty() ? name_of(header) : long_name, at, size, exclude);
@@ -149,7 +157,7 @@ class Tar final : public FileSet {
 
   void add(std::string name, int64_t at, int64_t size, const std::vector<std::string>& exclude) {
     while (name.starts_with("./")) name.erase(0, 2);
-    for (size_t end = name.find('/'); ; end = name.find('/', end + 1)) {  // its folders, then itself
+    for (size_t end = name.find('/');; end = name.find('/', end + 1)) {  // its folders, then itself
       const std::string part = name.substr(0, end);
       if (part.substr(part.rfind('/') + 1).starts_with('.') || matches_any(part, exclude)) return;
       if (end == name.npos) break;
@@ -161,7 +169,8 @@ class Tar final : public FileSet {
   void sort_and_keep_last() {
     std::vector<size_t> order(entries_.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return entries_[a].path < entries_[b].path; });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return entries_[a].path < entries_[b].path; });
     std::vector<Entry> entries;
     std::vector<int64_t> offsets;
     for (size_t i : order) {

@@ -12,9 +12,10 @@ namespace {
 
 class TextDataset final : public Dataset {
  public:
-  TextDataset(const DataConfig& config, const std::string& text, Split split, const std::string& where) : context_(config.context) {
-    check(config.tokens == "byte" || config.tokens == "character", "[text] tokens must be \"byte\" or \"character\", got \"{}\"",
-          config.tokens);
+  TextDataset(const DataConfig& config, const std::string& text, Split split, const std::string& where)
+      : context_(config.context) {
+    check(config.tokens == "byte" || config.tokens == "character",
+          "[text] tokens must be \"byte\" or \"character\", got \"{}\"", config.tokens);
     check(context_ >= 1 && context_ <= 1 << 20, "[text] context must be from 1 to 2^20 tokens, got {}", context_);
     check(split != Split::test, "[text] a text has no test split; its last part is split \"validation\"");
     if (text.empty()) fail("[text] '{}' is empty", where);
@@ -29,7 +30,8 @@ class TextDataset final : public Dataset {
     tokens_.shrink_to_fit();
 
     const auto n = static_cast<int64_t>(tokens_.size());
-    check(n > context_, "[text] the {} split of '{}' has {} tokens, expected more than context = {}", name_of(split), where, n, context_);
+    check(n > context_, "[text] the {} split of '{}' has {} tokens, expected more than context = {}", name_of(split),
+          where, n, context_);
     size_ = split == Split::train ? std::max<int64_t>(1, (n - context_) / context_) : (n - 1) / context_;
     offsets_ = std::min(context_, n - size_ * context_);
   }
@@ -71,7 +73,8 @@ std::string read_texts(const DataConfig& config) {
   std::string text;
   for (size_t i = 0; i < files->entries().size(); ++i)
     if (config.include.empty() || matches_any(files->entries()[i].path, config.include)) text += files->read(i);
-  if (text.empty()) fail("[text] no text in '{}': {} files, none that `include` names has any", config.path, files->entries().size());
+  if (text.empty())
+    fail("[text] no text in '{}': {} files, none that `include` names has any", config.path, files->entries().size());
   return text;
 }
 

@@ -14,7 +14,9 @@ Random4 random_words(int64_t index, const Draw& draw, uint32_t block) {
                 static_cast<uint32_t>(static_cast<uint64_t>(index) >> 32), block);
 }
 
-int64_t below(uint32_t word, int64_t n) { return static_cast<int64_t>((uint64_t{word} * static_cast<uint64_t>(n)) >> 32); }
+int64_t below(uint32_t word, int64_t n) {
+  return static_cast<int64_t>((uint64_t{word} * static_cast<uint64_t>(n)) >> 32);
+}
 
 double uniform(uint32_t word) { return static_cast<double>(word >> 8) * 0x1p-24; }
 
@@ -24,14 +26,20 @@ int64_t nearest(double x) { return static_cast<int64_t>(std::floor(x + 0.5)); }
 
 ImageTransform::ImageTransform(const DataConfig& config, const ImageView& stored, std::vector<double> usual_mean,
                                std::vector<double> usual_std)
-    : as_stored_(config.image_size == 0), random_part_(config.random_resized_crop), flip_(config.flip),
-      size_h_(as_stored_ ? stored.height : config.image_size), size_w_(as_stored_ ? stored.width : config.image_size),
-      channels_(stored.channels), shorter_(config.resize == 0 ? config.image_size : config.resize),
-      padding_(config.crop_padding), area_min_(config.crop_area_min) {
+    : as_stored_(config.image_size == 0),
+      random_part_(config.random_resized_crop),
+      flip_(config.flip),
+      size_h_(as_stored_ ? stored.height : config.image_size),
+      size_w_(as_stored_ ? stored.width : config.image_size),
+      channels_(stored.channels),
+      shorter_(config.resize == 0 ? config.image_size : config.resize),
+      padding_(config.crop_padding),
+      area_min_(config.crop_area_min) {
   check(config.image_size >= 0 && config.image_size <= 1 << 14, "[data] image_size must be from 0 to 16384, got {}",
         config.image_size);
   check(config.resize == 0 || config.resize >= config.image_size,
-        "[data] resize = {} must not be less than image_size = {}, which is cropped from it", config.resize, config.image_size);
+        "[data] resize = {} must not be less than image_size = {}, which is cropped from it", config.resize,
+        config.image_size);
   check(config.resize <= 1 << 14, "[data] resize must be at most 16384, got {}", config.resize);
   check(!as_stored_ || config.resize == 0, "[data] resize = {} needs an image_size to crop to", config.resize);
   check(!as_stored_ || !random_part_, "[data] random_resized_crop needs an image_size to scale to");
@@ -42,11 +50,13 @@ ImageTransform::ImageTransform(const DataConfig& config, const ImageView& stored
   const std::vector<double>& mean = config.mean.empty() ? usual_mean : config.mean;
   const std::vector<double>& std = config.std.empty() ? usual_std : config.std;
   const auto wanted = static_cast<size_t>(channels_);
-  check(mean.size() == wanted && std.size() == wanted, "[data] mean and std need one value for each of {} channels, got {} and {}",
-        channels_, mean.size(), std.size());
+  check(mean.size() == wanted && std.size() == wanted,
+        "[data] mean and std need one value for each of {} channels, got {} and {}", channels_, mean.size(),
+        std.size());
   for (size_t c = 0; c < wanted; ++c) {
     const float m = static_cast<float>(mean[c]), s = static_cast<float>(std[c]);
-    check(std::isfinite(m) && std::isfinite(s) && s > 0, "[data] mean must be finite and std positive, got {} and {}", m, s);
+    check(std::isfinite(m) && std::isfinite(s) && s > 0, "[data] mean must be finite and std positive, got {} and {}",
+          m, s);
     for (int p = 0; p < 256; ++p) value_.push_back((static_cast<float>(p) / 255.0f - m) / s);
   }
 }
@@ -54,7 +64,8 @@ ImageTransform::ImageTransform(const DataConfig& config, const ImageView& stored
 void ImageTransform::operator()(const ImageView& image, int64_t index, const Draw& draw,
                                 const std::function<std::string()>& where, float* output) const {
   if (image.channels != channels_ || image.height < 1 || image.width < 1)
-    fail("[data] '{}' is {} x {} x {}, expected {} channels", where(), image.height, image.width, image.channels, channels_);
+    fail("[data] '{}' is {} x {} x {}, expected {} channels", where(), image.height, image.width, image.channels,
+         channels_);
   const Random4 words = random_words(index, draw, 0);
   const bool mirrored = draw.augment && flip_ && (words.v[2] & 1) != 0;
   if (draw.augment && random_part_) return write(scaled_random_part(image, index, draw).view(), 0, 0, mirrored, output);
@@ -62,12 +73,14 @@ void ImageTransform::operator()(const ImageView& image, int64_t index, const Dra
   int64_t height = image.height, width = image.width;
   if (as_stored_) {
     if (height != size_h_ || width != size_w_)
-      fail("[data] '{}' is {} x {}, the first image {} x {}: set data.image_size to bring them to one size", where(), height,
-           width, size_h_, size_w_);
+      fail("[data] '{}' is {} x {}, the first image {} x {}: set data.image_size to bring them to one size", where(),
+           height, width, size_h_, size_w_);
   } else {
     const int64_t side = std::min(height, width);
-    height = std::max(shorter_, nearest(static_cast<double>(height) * static_cast<double>(shorter_) / static_cast<double>(side)));
-    width = std::max(shorter_, nearest(static_cast<double>(width) * static_cast<double>(shorter_) / static_cast<double>(side)));
+    height = std::max(shorter_,
+                      nearest(static_cast<double>(height) * static_cast<double>(shorter_) / static_cast<double>(side)));
+    width = std::max(shorter_,
+                     nearest(static_cast<double>(width) * static_cast<double>(shorter_) / static_cast<double>(side)));
   }
   int64_t top = (height - size_h_) / 2, left = (width - size_w_) / 2;
   if (draw.augment) {
@@ -77,7 +90,8 @@ void ImageTransform::operator()(const ImageView& image, int64_t index, const Dra
   if (height == image.height && width == image.width) return write(image, top, left, mirrored, output);
 
   const int64_t y = std::clamp<int64_t>(top, 0, height - 1), x = std::clamp<int64_t>(left, 0, width - 1);
-  const int64_t bottom = std::clamp<int64_t>(top + size_h_, y + 1, height), right = std::clamp<int64_t>(left + size_w_, x + 1, width);
+  const int64_t bottom = std::clamp<int64_t>(top + size_h_, y + 1, height),
+                right = std::clamp<int64_t>(left + size_w_, x + 1, width);
   const Image scaled = resize(image, {0, 0, image.height, image.width}, height, width, {y, x, bottom - y, right - x});
   write(scaled.view(), top - y, left - x, mirrored, output);
 }
@@ -107,13 +121,15 @@ void ImageTransform::write(const ImageView& image, int64_t top, int64_t left, bo
       const int64_t from = left + (mirrored ? size_w_ - 1 - x : x);
       const bool inside = row_inside && from >= 0 && from < image.width;
       const uint8_t* pixel = image.pixels + (inside ? ((top + y) * image.width + from) * channels_ : 0);
-      for (int64_t c = 0; c < channels_; ++c) *output++ = value_[static_cast<size_t>(c * 256 + (inside ? pixel[c] : 0))];
+      for (int64_t c = 0; c < channels_; ++c)
+        *output++ = value_[static_cast<size_t>(c * 256 + (inside ? pixel[c] : 0))];
     }
   }
 }
 
 void ImageTransform::describe(Hasher& hasher) const {
-  for (int64_t v : {int64_t{as_stored_}, int64_t{random_part_}, int64_t{flip_}, size_h_, size_w_, channels_, shorter_, padding_})
+  for (int64_t v :
+       {int64_t{as_stored_}, int64_t{random_part_}, int64_t{flip_}, size_h_, size_w_, channels_, shorter_, padding_})
     hasher.add_integer(v);
   hasher.add(&area_min_, sizeof area_min_);
   hasher.add(value_.data(), value_.size() * sizeof(float));

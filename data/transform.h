@@ -27,7 +27,8 @@ class ImageTransform {
  public:
   // `stored` is the first image: it sets the channels, and the size where image_size is 0. Empty mean and std of the
   // configuration are replaced by those given. Throws UsageError for settings without sense.
-  ImageTransform(const DataConfig& config, const ImageView& stored, std::vector<double> usual_mean, std::vector<double> usual_std);
+  ImageTransform(const DataConfig& config, const ImageView& stored, std::vector<double> usual_mean,
+                 std::vector<double> usual_std);
 
   Shape output_shape() const { return {size_h_, size_w_, channels_}; }
 

@@ -22,7 +22,8 @@ char32_t next_point(std::string_view text, size_t& at) {
   }
   constexpr char32_t kLeast[] = {0, 0x80, 0x800, 0x10000};
   good = good && point >= kLeast[more] && point <= 0x10FFFF && (point < 0xD800 || point > 0xDFFF);
-  if (!good) fail("[text] expected UTF-8, found a malformed character at byte {}; tokens = \"byte\" reads any text", start);
+  if (!good)
+    fail("[text] expected UTF-8, found a malformed character at byte {}; tokens = \"byte\" reads any text", start);
   return point;
 }
 

@@ -1,0 +1,165 @@
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "data/dataset.h"
+#include "tensor/check.h"
+#include "tests/temporary_folder.h"
+
+namespace elinvar {
+namespace {
+
+using test::message_of;
+using test::TemporaryFolder;
+
+struct Window {
+  std::vector<int32_t> input;
+  std::vector<int64_t> target;
+};
+
+Window window(const Dataset& dataset, int64_t index, const Draw& draw = {}) {
+  const auto n = static_cast<size_t>(dataset.input_shape().numel());
+  Window w{std::vector<int32_t>(n), std::vector<int64_t>(n)};
+  dataset.read(index, draw, w.input.data(), w.target.data());
+  return w;
+}
+
+std::string numbered(int64_t n) {
+  std::string text;
+  for (int64_t i = 0; i < n; ++i) text += static_cast<char>(i % 251);
+  return text;
+}
+
+TEST(Vocabulary, BytesAreThemselves) {
+  const Vocabulary v = Vocabulary::bytes();
+  const std::string text("a\0\xff", 3);
+  EXPECT_EQ(v.size(), 256);
+  EXPECT_EQ(v.encode(text), (std::vector<int32_t>{97, 0, 255}));
+  EXPECT_EQ(v.decode_all(v.encode(text)), text);
+}
+
+TEST(Vocabulary, CharactersAreSortedCodePoints) {
+  const std::string text = "b€a\U0001F600äab\n";
+  const Vocabulary v = Vocabulary::characters(text);
+  EXPECT_EQ(v.symbols(), "\nabä€\U0001F600");
+  EXPECT_EQ(v.size(), 6);
+  EXPECT_EQ(v.encode("ab€"), (std::vector<int32_t>{1, 2, 4}));
+  EXPECT_EQ(v.decode_all(v.encode(text)), text);
+  EXPECT_EQ(Vocabulary::characters(v.symbols()).symbols(), v.symbols());
+  EXPECT_NE(message_of<UsageError>([&] { v.encode("ax"); }).find("'x' at byte 1 is none of the 6 symbols"),
+            std::string::npos);
+  EXPECT_NE(message_of<UsageError>([&] { v.decode(6); }).find("outside the vocabulary"), std::string::npos);
+}
+
+TEST(Vocabulary, RefusesMalformedUtf8) {
+  for (const char* bad : {"ok\x80", "ok\xC3", "ok\xC0\xAF", "ok\xE0\x80\x80", "ok\xED\xA0\x80", "ok\xF4\x90\x80\x80",
+                          "ok\xFF", "ok\xE2\x82z"})
+    EXPECT_NE(message_of<Failure>([&] { Vocabulary::characters(bad); }).find("at byte 2"), std::string::npos) << bad;
+}
+
+TEST(Text, ValidationIsTheLastTenthInFixedWindows) {
+  const TemporaryFolder folder;
+  const std::string text = numbered(1000);
+  const DataConfig config{.kind = "text", .path = folder.write("a.txt", text), .context = 16};
+  const auto train = open_dataset(config, Split::train), validation = open_dataset(config, Split::validation);
+  EXPECT_EQ(train->size(), 55);      // 900 tokens: one window less, so that it can begin anywhere in the first 16
+  EXPECT_EQ(validation->size(), 6);  // 100 tokens, of which 97 are in use
+  EXPECT_EQ(validation->classes(), 256);
+  for (int64_t i = 0; i < 6; ++i) {
+    const Window w = window(*validation, i);
+    for (size_t t = 0; t < 16; ++t) {
+      const size_t at = 900 + static_cast<size_t>(i) * 16 + t;
+      ASSERT_EQ(w.input[t], static_cast<unsigned char>(text[at]));
+      ASSERT_EQ(w.target[t], static_cast<unsigned char>(text[at + 1]));
+    }
+  }
+}
+
+TEST(Text, TrainingWindowsBeginElsewhereInEveryEpoch) {
+  const TemporaryFolder folder;
+  const auto train =
+      open_dataset({.kind = "text", .path = folder.write("a.txt", numbered(200)), .context = 16}, Split::train);
+  std::set<int32_t> starts;
+  for (int64_t epoch = 0; epoch < 200; ++epoch) {
+    const Draw draw{.seed = 1, .epoch = epoch, .augment = true};
+    const int32_t start = window(*train, 0, draw).input[0];
+    starts.insert(start);
+    for (int64_t i = 0; i < train->size(); ++i) {
+      const Window w = window(*train, i, draw);
+      ASSERT_EQ(w.input[0], start + 16 * i);
+      ASSERT_EQ(w.target[15], start + 16 * i + 16);
+      ASSERT_LT(w.target[15], 180);
+    }
+  }
+  EXPECT_EQ(starts.size(), 16u);
+  EXPECT_EQ(*starts.begin(), 0);
+}
+
+TEST(Text, AFolderIsReadInTheOrderOfItsNames) {
+  const TemporaryFolder folder;
+  folder.write("b/z.cpp", "three ");
+  folder.write("b.cpp", "two ");
+  folder.write("a.h", "one ");
+  folder.write("a.o", "object ");
+  folder.write("build/x.cpp", "built ");
+  folder.write(".git/x.cpp", "hidden ");
+  const auto dataset = open_dataset({.kind = "text",
+                                     .path = folder.path(),
+                                     .validation_fraction = 0.01,
+                                     .tokens = "character",
+                                     .context = 4,
+                                     .include = {"*.cpp", "*.h"},
+                                     .exclude = {"build*"}},
+                                    Split::train);
+  std::string text;
+  for (int64_t i = 0; i < dataset->size(); ++i) text += dataset->vocabulary()->decode_all(window(*dataset, i).input);
+  EXPECT_EQ(text, "one two ");  // a window of 4 is kept back for the offset, and the last token for validation
+  EXPECT_EQ(dataset->vocabulary()->symbols(), " ehnortw");
+}
+
+TEST(Text, SyntheticTextIsMadeOfSums) {
+  const auto dataset =
+      open_dataset({.kind = "synthetic_text", .tokens = "character", .context = 40, .size = 100}, Split::train);
+  EXPECT_EQ(dataset->vocabulary()->symbols(), "\n+0123456789=");
+  EXPECT_NE(dataset->vocabulary()->decode_all(window(*dataset, 0).input).find('='), std::string::npos);
+}
+
+TEST(Text, DigestsTellContentsAndSettingsApart) {
+  const TemporaryFolder folder;
+  const DataConfig config{.kind = "text", .path = folder.write("a.txt", numbered(500)), .context = 16};
+  DataConfig longer = config, other = config;
+  longer.context = 17;
+  other.path = folder.write("b.txt", numbered(499) + "!");
+  EXPECT_EQ(digest(*open_dataset(config, Split::validation)), digest(*open_dataset(config, Split::validation)));
+  EXPECT_NE(digest(*open_dataset(config, Split::validation)), digest(*open_dataset(longer, Split::validation)));
+  EXPECT_NE(digest(*open_dataset(config, Split::validation)), digest(*open_dataset(other, Split::validation)));
+}
+
+TEST(Text, SaysWhatIsWrong) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("a.txt", numbered(100));
+  const auto usage = [](const DataConfig& c, Split split = Split::train) {
+    return message_of<UsageError>([&] { open_dataset(c, split); });
+  };
+  const auto failure = [](const DataConfig& c) { return message_of<Failure>([&] { open_dataset(c, Split::train); }); };
+  EXPECT_NE(usage({.kind = "text", .path = path, .context = 90}).find("90 tokens, expected more than context = 90"),
+            std::string::npos);
+  EXPECT_NE(usage({.kind = "text", .path = path, .context = 10}, Split::validation).find("validation split"),
+            std::string::npos);
+  EXPECT_NE(usage({.kind = "text", .path = path, .context = 8}, Split::test).find("no test split"), std::string::npos);
+  EXPECT_NE(usage({.kind = "text", .path = path, .tokens = "word"}).find("\"byte\" or \"character\""),
+            std::string::npos);
+  EXPECT_NE(usage({.kind = "text", .path = path, .context = 0}).find("context must be"), std::string::npos);
+  EXPECT_NE(usage({.kind = "text"}).find("needs a path"), std::string::npos);
+  EXPECT_NE(usage({.kind = "tekst", .path = path}).find("did you mean 'text'"), std::string::npos);
+  EXPECT_NE(usage({.kind = "text", .path = path, .validation_fraction = 1}).find("validation_fraction"),
+            std::string::npos);
+  EXPECT_NE(failure({.kind = "text", .path = folder / "no"}).find("does not exist"), std::string::npos);
+  EXPECT_NE(failure({.kind = "text", .path = folder.write("empty.txt", "")}).find("is empty"), std::string::npos);
+  EXPECT_NE(failure({.kind = "text", .path = folder.path(), .include = {"*.md"}}).find("no text"), std::string::npos);
+  EXPECT_NE(failure({.kind = "text", .path = folder.write("bad.txt", "\xff"), .tokens = "character"}).find("malformed"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace elinvar
