@@ -24,13 +24,14 @@ std::vector<std::string> model_kinds() {
 }
 
 std::unique_ptr<Network> build(const ModelSpec& spec, const InputInfo& input, uint64_t seed, ModelSpec* resolved) {
-  if (resolved) *resolved = {};
-  Settings settings(spec, resolved);
+  ModelSpec complete;  // `resolved` may be `spec` itself
+  Settings settings(spec, &complete);
   for (const ModelKind& kind : all_kinds()) {
     if (kind.name != spec.kind) continue;
     settings.require(input.classes > 0, "kind", "the data have no classes (or vocabulary) to predict");
     auto network = kind.build(settings, input, seed);
     settings.finish();
+    if (resolved) *resolved = std::move(complete);
     return network;
   }
   settings.require(!spec.kind.empty(), "kind", "'kind' is missing{}", spelling_hint("", model_kinds()));

@@ -8,6 +8,7 @@
 #include "nn/linear.h"
 #include "nn/norm.h"
 #include "tensor/check.h"
+#include "tensor/isa.h"
 
 namespace elinvar {
 namespace {
@@ -63,6 +64,18 @@ TEST(Initializers, AnElementDependsOnItsIndexAlone) {
       }
     }
   }
+}
+
+// Frozen: another digest here means that every run starts elsewhere.
+TEST(Initializers, ValuesAreFrozenForEveryInstructionSet) {
+  const Isa before = current_isa();
+  for (const Isa isa : available_isas()) {
+    SCOPED_TRACE(name_of(isa));
+    set_isa(isa);
+    EXPECT_EQ(digest(drawn(init::normal(1.0), {100, 123}, 7)).hex(), "fc7bf27084cc94719a0724b2d6bbeb91");
+    EXPECT_EQ(digest(drawn(init::uniform(1.0), {100, 123}, 7)).hex(), "5dac75b60052162f15bea474784b5449");
+  }
+  set_isa(before);
 }
 
 TEST(Scope, NamesAndKeysValuesByName) {

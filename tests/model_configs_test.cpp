@@ -1,0 +1,52 @@
+// Every configuration that comes with the project reads without a complaint, and its network builds.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "models/build.h"
+#include "nn/schedule.h"
+#include "tools/config/config.h"
+
+namespace elinvar {
+namespace {
+
+// What its data would say, without the data.
+InputInfo stand_in(const DataConfig& data) {
+  if (data.kind == "text") return {.sample = {data.context}, .classes = 256, .dtype = DType::i32};
+  if (data.kind == "mnist") return {.sample = {28, 28, 1}, .classes = 10};
+  if (data.kind == "cifar10") return {.sample = {32, 32, 3}, .classes = 10};
+  return {.sample = {data.image_size, data.image_size, 3}, .classes = 1000};
+}
+
+TEST(ModelConfigs, ReadAndBuild) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(ELINVAR_SOURCE_DIR "/models/configs")) {
+    if (entry.path().extension() != ".toml") continue;
+    SCOPED_TRACE(entry.path().filename().string());
+    Config config = read_config(entry.path());
+    if (config.model.kind.starts_with("gpt2")) config.model.settings["layers"] = {int64_t{1}, 0};  // for speed
+    const auto network = build(config.model, stand_in(config.data), config.run.seed);
+    EXPECT_NO_THROW(exempt_from_decay(network->parameters, config.optimizer.exempt));
+    EXPECT_NO_THROW(make_optimizer(config.optimizer, network->parameters));
+    EXPECT_NO_THROW(check_schedule(config.schedule, 10000));
+    ++count;
+  }
+  EXPECT_GT(count, 20);
+}
+
+// A resolved model written as TOML is the same model.
+TEST(ModelConfigs, ResolvedModelReadsBack) {
+  for (const char* name : {"layers_cifar10", "layers_text", "resnet18_cifar10", "llama_shakespeare"}) {
+    SCOPED_TRACE(name);
+    Config config = read_config(std::string(ELINVAR_SOURCE_DIR "/models/configs/") + name + ".toml");
+    const InputInfo input = stand_in(config.data);
+    const auto network = build(config.model, input, 1, &config.model);
+    const Config again = parse_config(to_toml(config), "again.toml");
+    const auto twin = build(again.model, input, 1);
+    EXPECT_EQ(digest(network->parameters.state()), digest(twin->parameters.state()));
+    EXPECT_TRUE(differences(config, again).empty());
+  }
+}
+
+}  // namespace
+}  // namespace elinvar
