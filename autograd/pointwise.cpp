@@ -31,29 +31,32 @@ Tensor operand_gradient(bool wanted, const Shape& shape, F gradient) {
 
 // Gradients for the operands of a function whose value is one of them at each element: the first where mask.
 Var selected(Tensor y, const Tensor& mask, const Var& a, const Var& b) {
-  return record(std::move(y), {a, b},
-                [mask, da = a.requires_grad(), db = b.requires_grad(), sa = a.shape(), sb = b.shape()](const Tensor& dy) {
-                  const Tensor zero = Tensor::scalar(0.0, dy.dtype());
-                  return Gradients{operand_gradient(da, sa, [&] { return where(mask, dy, zero); }),
-                                   operand_gradient(db, sb, [&] { return where(mask, zero, dy); })};
-                });
+  return record(
+      std::move(y), {a, b},
+      [mask, da = a.requires_grad(), db = b.requires_grad(), sa = a.shape(), sb = b.shape()](const Tensor& dy) {
+        const Tensor zero = Tensor::scalar(0.0, dy.dtype());
+        return Gradients{operand_gradient(da, sa, [&] { return where(mask, dy, zero); }),
+                         operand_gradient(db, sb, [&] { return where(mask, zero, dy); })};
+      });
 }
 
 }  // namespace
 
 Var add(const Var& a, const Var& b) {
-  return record(add(a.value(), b.value()), {a, b},
-                [da = a.requires_grad(), db = b.requires_grad(), sa = a.shape(), sb = b.shape()](const Tensor& dy) {
-                  return Gradients{operand_gradient(da, sa, [&] { return dy; }), operand_gradient(db, sb, [&] { return dy; })};
-                });
+  return record(
+      add(a.value(), b.value()), {a, b},
+      [da = a.requires_grad(), db = b.requires_grad(), sa = a.shape(), sb = b.shape()](const Tensor& dy) {
+        return Gradients{operand_gradient(da, sa, [&] { return dy; }), operand_gradient(db, sb, [&] { return dy; })};
+      });
 }
 
 Var add_relu(const Var& a, const Var& b) {
   const Tensor y = add_relu(a.value(), b.value());
-  return record(y, {a, b}, [y, da = a.requires_grad(), db = b.requires_grad(), sa = a.shape(), sb = b.shape()](const Tensor& dy) {
-    const Tensor g = unary_backward<pointwise::Relu>(dy, y);
-    return Gradients{operand_gradient(da, sa, [&] { return g; }), operand_gradient(db, sb, [&] { return g; })};
-  });
+  return record(
+      y, {a, b}, [y, da = a.requires_grad(), db = b.requires_grad(), sa = a.shape(), sb = b.shape()](const Tensor& dy) {
+        const Tensor g = unary_backward<pointwise::Relu>(dy, y);
+        return Gradients{operand_gradient(da, sa, [&] { return g; }), operand_gradient(db, sb, [&] { return g; })};
+      });
 }
 
 Var sub(const Var& a, const Var& b) {
@@ -127,8 +130,8 @@ Var dropout(const Var& x, double p, const Rng& rng) {
 }
 
 Var cast(const Var& x, DType dtype) {
-  check(is_floating(dtype) && is_floating(x.dtype()), "[cast] floating types expected, got {} to {}", name_of(x.dtype()),
-        name_of(dtype));
+  check(is_floating(dtype) && is_floating(x.dtype()), "[cast] floating types expected, got {} to {}",
+        name_of(x.dtype()), name_of(dtype));
   return record(x.value().to(dtype), {x}, [from = x.dtype()](const Tensor& dy) { return Gradients{dy.to(from)}; });
 }
 

@@ -20,7 +20,9 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 template <class T>
-Tensor row(std::vector<T> values) { return Tensor::from(values, {static_cast<int64_t>(values.size())}); }
+Tensor row(std::vector<T> values) {
+  return Tensor::from(values, {static_cast<int64_t>(values.size())});
+}
 
 template <class F>
 void on_every_isa(F f) {
@@ -82,8 +84,8 @@ TEST(Pointwise, ComparisonsWithNanAndBetweenAllTypes) {
 TEST(Pointwise, AnyStridesGiveTheSameBits) {
   const Tensor base = normal({6, 700, 4}, "strided");
   const std::vector<Tensor> layouts = {
-      base.select(2, 0),                              // inner stride 4
-      base.select(2, 1).clone(),                      // contiguous
+      base.select(2, 0),          // inner stride 4
+      base.select(2, 1).clone(),  // contiguous
       base.select(2, 2).transpose(0, 1).clone().transpose(0, 1),
       base.slice(1, 0, 1).select(2, 3).expand({6, 700}),
       base.slice(0, 0, 1).select(2, 3).expand({6, 700}),
@@ -92,7 +94,8 @@ TEST(Pointwise, AnyStridesGiveTheSameBits) {
   on_every_isa([&] {
     for (size_t i = 0; i < layouts.size(); ++i)
       for (size_t j = 0; j < layouts.size(); ++j)
-        EXPECT_TRUE(same_bits(mul(layouts[i], layouts[j]), mul(layouts[i].clone(), layouts[j].clone()))) << i << ", " << j;
+        EXPECT_TRUE(same_bits(mul(layouts[i], layouts[j]), mul(layouts[i].clone(), layouts[j].clone())))
+            << i << ", " << j;
   });
 }
 

@@ -10,8 +10,8 @@ namespace {
 
 constexpr int64_t kGrain = 16384;  // elements a thread should have at least
 
-// Calls run(at, first, last) for disjoint stretches of rows that cover everything: `at` are the operands' offsets at the
-// start of the row, first .. last - 1 places in it.
+// Calls run(at, first, last) for disjoint stretches of rows that cover everything: `at` are the operands' offsets at
+// the start of the row, first .. last - 1 places in it.
 template <int kOperands, class F>
 void for_each_run(CpuStream& stream, const StridedRows<kOperands>& rows, F run) {
   const int64_t n = rows.row_length();
@@ -45,17 +45,22 @@ void compare(CpuStream& stream, const CompareArgs& args) {
       });
     };
     switch (args.relation) {
-      case Relation::equal: return by([](auto p, auto q) { return p == q; });
-      case Relation::not_equal: return by([](auto p, auto q) { return p != q; });
-      case Relation::less: return by([](auto p, auto q) { return p < q; });
-      case Relation::less_equal: return by([](auto p, auto q) { return p <= q; });
+      case Relation::equal:
+        return by([](auto p, auto q) { return p == q; });
+      case Relation::not_equal:
+        return by([](auto p, auto q) { return p != q; });
+      case Relation::less:
+        return by([](auto p, auto q) { return p < q; });
+      case Relation::less_equal:
+        return by([](auto p, auto q) { return p <= q; });
     }
   });
 }
 
 void where(CpuStream& stream, const WhereArgs& args) {
   const StridedRows<4> rows(args.shape, {args.condition_strides, args.a_strides, args.b_strides, args.y_strides});
-  const int64_t sc = rows.inner_stride(0), sa = rows.inner_stride(1), sb = rows.inner_stride(2), sy = rows.inner_stride(3);
+  const int64_t sc = rows.inner_stride(0), sa = rows.inner_stride(1), sb = rows.inner_stride(2),
+                sy = rows.inner_stride(3);
   visit_dtype(args.a.dtype, [&](auto zero) {
     using T = decltype(zero);
     for_each_run(stream, rows, [&](const auto& at, int64_t first, int64_t last) {

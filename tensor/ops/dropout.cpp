@@ -29,7 +29,8 @@ constexpr int64_t kBlocks = hn::MaxLanes(D64());
 // in each 64-bit lane. Only the lower half of a lane is a word; what gathers above is never used.
 void random_words(const Rng& rng, uint32_t first_block, uint32_t* words) {
   const D64 d;
-  const auto product = [](auto a, auto b) HWY_ATTR { return hn::MulEven(hn::BitCast(D32(), a), hn::BitCast(D32(), b)); };
+  const auto product = [](auto a, auto b)
+                           HWY_ATTR { return hn::MulEven(hn::BitCast(D32(), a), hn::BitCast(D32(), b)); };
   const auto m0 = hn::Set(d, 0xD2511F53u), m1 = hn::Set(d, 0xCD9E8D57u);
   auto c0 = hn::Set(d, rng.step), c1 = hn::Set(d, rng.vrank), c2 = hn::Set(d, rng.op);
   auto c3 = hn::Iota(d, first_block);

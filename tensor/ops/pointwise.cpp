@@ -67,9 +67,8 @@ void binary_row(Op op, const T* a, int64_t sa, const T* b, int64_t sb, T* y, int
 void unary_range(const UnaryArgs& a, int64_t begin, int64_t end) {
   visit_float(a.x.dtype, [&](auto zero) HWY_ATTR {
     using T = decltype(zero);
-    with_op(pointwise::UnaryOps{}, a.op, [&](auto op) HWY_ATTR {
-      unary_elements(op, a.x.as<T>() + begin, a.y.as<T>() + begin, end - begin);
-    });
+    with_op(pointwise::UnaryOps{}, a.op,
+            [&](auto op) HWY_ATTR { unary_elements(op, a.x.as<T>() + begin, a.y.as<T>() + begin, end - begin); });
   });
 }
 
@@ -137,8 +136,9 @@ void unary_backward(CpuStream& stream, const UnaryBackwardArgs& a) {
 
 void binary(CpuStream& stream, const BinaryArgs& a) {
   const StridedRows<3> rows(a.shape, {a.a_strides, a.b_strides, a.y_strides});
-  stream.parallel_for(a.shape.numel(), kGrain,
-                      [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(binary_range)(a, rows, b, e); });
+  stream.parallel_for(a.shape.numel(), kGrain, [&](int64_t b, int64_t e) {
+    HWY_DYNAMIC_DISPATCH(binary_range)(a, rows, b, e);
+  });
 }
 
 Tensor unary(int op, const char* name, const Tensor& input) {
@@ -167,8 +167,8 @@ Tensor binary(int op, const char* name, const Tensor& a, const Tensor& b) {
   const Shape shape = a.shape() == b.shape() ? a.shape() : broadcast(a.shape(), b.shape(), name);
   Tensor y = Tensor::empty(shape, a.dtype(), a.device());
   on(y.device(), [&](auto& stream) {
-    binary(stream, BinaryArgs{in(a), in(b), out(y), shape, strides_over(a, shape), strides_over(b, shape),
-                              y.strides(), op});
+    binary(stream,
+           BinaryArgs{in(a), in(b), out(y), shape, strides_over(a, shape), strides_over(b, shape), y.strides(), op});
   });
   return y;
 }
@@ -177,11 +177,14 @@ void binary_into(int op, const char* name, Tensor& y, const Tensor& b) {
   check_arithmetic(name, y);
   check_same_dtype(name, y, b);
   if (b.shape() != y.shape() && broadcast(y.shape(), b.shape(), name) != y.shape())
-    check(false, "[{}] an operand of shape {} does not fit into shape {}", name, to_string(b.shape()), to_string(y.shape()));
+    check(false, "[{}] an operand of shape {} does not fit into shape {}", name, to_string(b.shape()),
+          to_string(y.shape()));
   for (int d = 0; d < y.ndim(); ++d)
-    check(y.strides()[d] != 0 || y.shape()[d] <= 1, "[{}] cannot write in place: dimension {} is an expanded view", name, d);
+    check(y.strides()[d] != 0 || y.shape()[d] <= 1, "[{}] cannot write in place: dimension {} is an expanded view",
+          name, d);
   on(y.device(), [&](auto& stream) {
-    binary(stream, BinaryArgs{in(y), in(b), out(y), y.shape(), y.strides(), strides_over(b, y.shape()), y.strides(), op});
+    binary(stream,
+           BinaryArgs{in(y), in(b), out(y), y.shape(), y.strides(), strides_over(b, y.shape()), y.strides(), op});
   });
 }
 

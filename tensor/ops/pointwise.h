@@ -91,12 +91,14 @@ struct Silu {        // x / (1 + exp(-x))                     g = 1 / (1 + exp(-
   static constexpr auto name = "silu";
   static constexpr Saves saves = Saves::input;
 };
-struct Gelu {        // (x * 0.5) * (1 + erf(x * c1))         dx = dy * fma(s, c2 * exp((s * s) * -0.5), 0.5 * (1 + erf(s * c1)))
+struct Gelu {        // (x * 0.5) * (1 + erf(x * c1))
+                     // dx = dy * fma(s, c2 * exp((s * s) * -0.5), 0.5 * (1 + erf(s * c1)))
   static constexpr auto name = "gelu";
   static constexpr Saves saves = Saves::input;
 };
 struct GeluTanh {    // q = x * x; t = tanh((x * c3) * fma(0.044715, q, 1)); y = (x * 0.5) * (1 + t)
-                     // dx = dy * fma((s * 0.5) * fma(-t, t, 1), c3 * fma(3 * 0.044715, q, 1), 0.5 * (1 + t))
+                     // dx, with q and t of s in place of x:
+                     //   dy * fma((s * 0.5) * fma(-t, t, 1), c3 * fma(3 * 0.044715, q, 1), 0.5 * (1 + t))
   static constexpr auto name = "gelu_tanh";
   static constexpr Saves saves = Saves::input;
 };

@@ -115,15 +115,19 @@ std::vector<OpRow> binary_rows() {
       return each(f, broadcast(t[0].shape(), t[1].shape(), "oracle"), t[0], t[1]);
     };
     const std::string tag = std::string("[") + c.name + "] ";
-    rows.push_back({.name = c.name,
-                    .inputs = {{{7, 19}}, {{7, 19}, c.second}},
-                    .op = op,
-                    .oracle = oracle,
-                    .large = {{{211, 307}}, {{211, 307}, c.second}},
-                    .errors = {{[f = c.op] { f(ones({2, 3}), ones({2, 4})); }, tag + "shapes (2, 3) and (2, 4)"},
-                               {[f = c.op] { f(ones({3}), ones({3}, DType::f64)); }, tag + "operands must have one dtype"},
-                               {[f = c.op] { f(ones({3}, DType::u8), ones({3}, DType::u8)); },
-                                tag + "float32, float64, int32 or int64 expected, got uint8"}}});
+    rows.push_back(
+        {.name = c.name,
+         .inputs = {{{7, 19}}, {{7, 19}, c.second}},
+         .op = op,
+         .oracle = oracle,
+         .large = {{{211, 307}}, {{211, 307}, c.second}},
+         .errors = {{[f = c.op] {
+                       f(ones({2, 3}), ones({2, 4}));
+                     },
+                     tag + "shapes (2, 3) and (2, 4)"},
+                    {[f = c.op] { f(ones({3}), ones({3}, DType::f64)); }, tag + "operands must have one dtype"},
+                    {[f = c.op] { f(ones({3}, DType::u8), ones({3}, DType::u8)); },
+                     tag + "float32, float64, int32 or int64 expected, got uint8"}}});
     rows.push_back({.name = std::string(c.name) + " broadcast both",
                     .inputs = {{{3, 1, 5}}, {{4, 1}, c.second}},
                     .op = op,
@@ -134,10 +138,8 @@ std::vector<OpRow> binary_rows() {
                     .op = op,
                     .oracle = oracle,
                     .large = {{{130, 515}}, {{515}, c.second}}});
-    rows.push_back({.name = std::string(c.name) + " element",
-                    .inputs = {{{1}}, {{3, 9}, c.second}},
-                    .op = op,
-                    .oracle = oracle});
+    rows.push_back(
+        {.name = std::string(c.name) + " element", .inputs = {{{1}}, {{3, 9}, c.second}}, .op = op, .oracle = oracle});
   }
   return rows;
 }
@@ -145,19 +147,20 @@ std::vector<OpRow> binary_rows() {
 std::vector<OpRow> compare_rows() {
   std::vector<OpRow> rows;
   for (const CompareCase& c : kCompare)
-    rows.push_back({.name = c.name,
-                    .inputs = {{{6, 11}}, {{11}}, {{6, 11}, Kind::mask}},
-                    .op = [f = c.op](const Vars& v) {
-                      return Var(f(where(v[2].value(), v[0].value(), v[1].value()), v[1].value()));
-                    },
-                    .oracle = [f = c.oracle](const Tensors& t) {
-                      return each([&](double a, double b, double m) { return f(m != 0 ? a : b, b) ? 1.0 : 0.0; }, t[0].shape(),
-                                  t[0], t[1], t[2]);
-                    },
-                    .large = {{{190, 301}}, {{301}}, {{190, 301}, Kind::mask}},
-                    .errors = {{[f = c.op] { f(ones({2}), ones({3})); }, "do not broadcast"},
-                               {[f = c.op] { f(ones({2}), ones({2}, DType::i32)); }, "operands must have one dtype"}},
-                    .differentiable = false});
+    rows.push_back(
+        {.name = c.name,
+         .inputs = {{{6, 11}}, {{11}}, {{6, 11}, Kind::mask}},
+         .op = [f = c.op](
+                   const Vars& v) { return Var(f(where(v[2].value(), v[0].value(), v[1].value()), v[1].value())); },
+         .oracle =
+             [f = c.oracle](const Tensors& t) {
+               return each([&](double a, double b, double m) { return f(m != 0 ? a : b, b) ? 1.0 : 0.0; }, t[0].shape(),
+                           t[0], t[1], t[2]);
+             },
+         .large = {{{190, 301}}, {{301}}, {{190, 301}, Kind::mask}},
+         .errors = {{[f = c.op] { f(ones({2}), ones({3})); }, "do not broadcast"},
+                    {[f = c.op] { f(ones({2}), ones({2}, DType::i32)); }, "operands must have one dtype"}},
+         .differentiable = false});
   return rows;
 }
 
@@ -185,17 +188,20 @@ std::vector<OpRow> other_rows() {
       {.name = "where",
        .inputs = {{{5, 1, 7}, Kind::mask}, {{4, 7}}, {{7}}},
        .op = [](const Vars& v) { return where(v[0].value(), v[1], v[2]); },
-       .oracle = [](const Tensors& t) {
-         return each([](double m, double a, double b) { return m != 0 ? a : b; }, {5, 4, 7}, t[0], t[1], t[2]);
-       },
-       .errors = {{[] { where(ones({2}), Var(ones({2})), Var(ones({2}))); }, "[where] a uint8 condition expected, got float32"},
+       .oracle =
+           [](const Tensors& t) {
+             return each([](double m, double a, double b) { return m != 0 ? a : b; }, {5, 4, 7}, t[0], t[1], t[2]);
+           },
+       .errors = {{[] { where(ones({2}), Var(ones({2})), Var(ones({2}))); },
+                   "[where] a uint8 condition expected, got float32"},
                   {[] { where(ones({2}, DType::u8), Var(ones({3})), Var(ones({3}))); }, "[where] shapes (3,) and (2,)"},
                   {[] { where(ones({2}, DType::u8), Var(ones({2})), Var(ones({2}, DType::f64))); }, "one dtype"}}},
       {.name = "cast",
        .inputs = {{{3, 8}}},
        .op = [](const Vars& v) { return cast(square(cast(v[0], DType::f64)), v[0].dtype()); },
        .oracle = [](const Tensors& t) { return each([](double x) { return x * x; }, t[0].shape(), t[0]); },
-       .errors = {{[] { cast(Var(ones({2}, DType::i32)), DType::f32); }, "[cast] floating types expected, got int32 to float32"}}},
+       .errors = {{[] { cast(Var(ones({2}, DType::i32)), DType::f32); },
+                   "[cast] floating types expected, got int32 to float32"}}},
       {.name = "dropout",
        .inputs = {{{9, 31}}},
        .op = [](const Vars& v) { return dropout(v[0], 0.3, kRng); },
