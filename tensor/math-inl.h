@@ -180,7 +180,7 @@ HWY_INLINE void reduce_lane(float a, float& r, float& turns) {
 // From here on the fast reduction would lose bits.
 constexpr float kHuge = 0x1p20f;
 
-HWY_NOINLINE void reduce_huge_lanes(const float* a, float* r, float* turns) {
+inline HWY_NOINLINE void reduce_huge_lanes(const float* a, float* r, float* turns) {
   for (int64_t i = 0; i < V::kLanes; ++i)
     if (a[i] >= kHuge) reduce_lane(a[i], r[i], turns[i]);
 }
