@@ -35,7 +35,8 @@ struct Loader::Readers {
   std::vector<std::jthread> threads;  // last: they end before what they use
 
   explicit Readers(const Loader& l) : loader(l), first(0), count(l.options_.virtual_ranks) {
-    for (int i = 0; i < l.options_.threads; ++i) threads.emplace_back([this](std::stop_token stop) { run(stop); });
+    for (int i = 0; i < l.options_.threads; ++i)
+      threads.emplace_back([this](const std::stop_token& stop) { run(stop); });
   }
 
   static void fill(const Loader& loader, Slot& slot) {
@@ -52,7 +53,7 @@ struct Loader::Readers {
     return nullptr;
   }
 
-  void run(std::stop_token stop) {
+  void run(const std::stop_token& stop) {
     CpuStream own(1);  // a reader never takes part in the team of threads that computes
     StreamScope scope(own);
     std::unique_lock lock(mutex);
@@ -119,7 +120,7 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& opti
   check(options_.virtual_ranks >= 1 && options_.virtual_ranks <= options_.global_batch,
         "[loader] virtual_ranks must be from 1 to batch_size = {}, got {}", options_.global_batch,
         options_.virtual_ranks);
-  check(options_.threads >= 0 && options_.threads <= 256, "[loader] reader threads must be from 0 to 256, got {}",
+  check(options_.threads >= 0 && options_.threads <= 1024, "[loader] reader threads must be from 0 to 1024, got {}",
         options_.threads);
   check(options_.prefetch >= 0 && options_.prefetch <= 4096, "[loader] prefetch must be from 0 to 4096 batches, got {}",
         options_.prefetch);

@@ -90,8 +90,9 @@ class Tar final : public FileSet {
       const int64_t size = *stated;
       switch (header.type) {
         case 'L':
-          long_name = meta(at, size).c_str();
-          break;  // ends at its zero byte
+          long_name = meta(at, size);
+          long_name.resize(strnlen(long_name.data(), long_name.size()));
+          break;
         case 'x':
           read_pax(meta(at, size), long_name, long_size);
           break;
