@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <list>
 #include <set>
 
 #include "tensor/check.h"
@@ -223,8 +224,9 @@ void add(const OpRow& row, const char* check_name, void (*body)(const OpRow&)) {
 OpRows::OpRows(std::vector<OpRow> rows) {
   static std::set<std::string> names;
   // Rows live as long as the process: tests run after main() has begun and refer to them.
-  const auto* kept = new std::vector<OpRow>(std::move(rows));
-  for (const OpRow& row : *kept) {
+  static std::list<std::vector<OpRow>> all;
+  const std::vector<OpRow>& kept = all.emplace_back(std::move(rows));
+  for (const OpRow& row : kept) {
     if (!names.insert(test_name(row.name)).second) {
       std::fprintf(stderr, "two op rows are named %s\n", row.name.c_str());
       std::abort();
