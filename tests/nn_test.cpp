@@ -72,7 +72,7 @@ TEST(Initializers, ValuesAreFrozenForEveryInstructionSet) {
   for (const Isa isa : available_isas()) {
     SCOPED_TRACE(name_of(isa));
     set_isa(isa);
-    EXPECT_EQ(digest(drawn(init::normal(1.0), {100, 123}, 7)).hex(), "fc7bf27084cc94719a0724b2d6bbeb91");
+    EXPECT_EQ(digest(drawn(init::normal(1.0), {100, 123}, 7)).hex(), "3836fdee9ab45d5a32d5eb37ea313936");
     EXPECT_EQ(digest(drawn(init::uniform(1.0), {100, 123}, 7)).hex(), "5dac75b60052162f15bea474784b5449");
   }
   set_isa(before);
