@@ -12,11 +12,6 @@ configure_package_config_file(cmake/elinvarConfig.cmake.in ${CMAKE_CURRENT_BINAR
 write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/elinvarConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/elinvarConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/elinvarConfigVersion.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/elinvar)
-foreach(tool train bench repro)
-  if(TARGET ${tool})
-    install(TARGETS ${tool} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-  endif()
-endforeach()
 foreach(folder tensor autograd nn data comm elastic models)
   install(DIRECTORY ${folder} DESTINATION include/elinvar FILES_MATCHING PATTERN "*.h")
 endforeach()

@@ -18,7 +18,8 @@ namespace {
 
 TEST(Allocator, BlocksAreAlignedAndHaveSlack) {
   HostAllocator& allocator = HostAllocator::instance();
-  for (size_t bytes : {0, 1, 63, 64, 65, 127, 128, 129, 1000, 4096, 65536, 100'001, 2 << 20, (2 << 20) + 1, 9'000'000}) {
+  for (size_t bytes :
+       {0, 1, 63, 64, 65, 127, 128, 129, 1000, 4096, 65536, 100'001, 2 << 20, (2 << 20) + 1, 9'000'000}) {
     const std::shared_ptr<void> block = allocator.allocate(bytes);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(block.get()) % 64, 0u) << bytes;
     std::memset(block.get(), 0x5a, bytes + kSlack);  // an address sanitizer watches
@@ -30,7 +31,8 @@ TEST(Allocator, WasteIsAtMostAQuarter) {
   for (size_t bytes = 192; bytes < 3'000'000; bytes = bytes * 9 / 8 + 1) {
     const int64_t before = allocator.stats().in_use;
     const std::shared_ptr<void> block = allocator.allocate(bytes);
-    const auto taken = static_cast<double>(allocator.stats().in_use - before), asked = static_cast<double>(bytes + kSlack);
+    const auto taken = static_cast<double>(allocator.stats().in_use - before),
+               asked = static_cast<double>(bytes + kSlack);
     EXPECT_GE(taken, asked);
     EXPECT_LE(taken, asked * 1.25 + 1) << bytes;
   }

@@ -27,7 +27,8 @@ Var times(const Var& a, const Var& b, std::vector<std::string>* log = nullptr, c
 Var total(const Var& x) {
   double s = 0.0;
   for (float v : x.value().span<float>()) s += v;
-  return record(Tensor::scalar(s), {x}, [shape = x.shape()](const Tensor& dy) { return std::vector<Tensor>{dy.expand(shape)}; });
+  return record(Tensor::scalar(s), {x},
+                [shape = x.shape()](const Tensor& dy) { return std::vector<Tensor>{dy.expand(shape)}; });
 }
 
 Var leaf(std::vector<float> values, bool requires_grad = true) {
@@ -68,7 +69,8 @@ TEST(Autograd, AnExpandedGradientIsNotAddedToInPlace) {
 TEST(Autograd, NewestFirst) {
   std::vector<std::string> log;
   const Var a = leaf({1});
-  const Var first = times(a, a, &log, "first"), second = times(a, a, &log, "second"), third = times(first, second, &log, "third");
+  const Var first = times(a, a, &log, "first"), second = times(a, a, &log, "second"),
+            third = times(first, second, &log, "third");
   const Var fourth = times(first, third, &log, "fourth");
   backward(fourth);
   EXPECT_EQ(log, (std::vector<std::string>{"fourth", "third", "second", "first"}));
@@ -78,9 +80,7 @@ TEST(Autograd, TheHookComesOnceALeafWithItsWholeGradient) {
   const Var a = leaf({2}), b = leaf({3}), unused = leaf({4}), constant = leaf({5}, false);
   std::map<const void*, std::vector<float>> ready;
   const Var y = times(times(a, constant), times(times(a, b), a));
-  backward(y, [&](const Var& v) {
-    EXPECT_TRUE(ready.emplace(v.node().get(), grad_of(v)).second) << "called twice";
-  });
+  backward(y, [&](const Var& v) { EXPECT_TRUE(ready.emplace(v.node().get(), grad_of(v)).second) << "called twice"; });
   EXPECT_EQ(ready.size(), 2u);
   EXPECT_EQ(ready[a.node().get()], std::vector<float>{180});  // d(5 a^3 b)/da
   EXPECT_EQ(ready[b.node().get()], std::vector<float>{40});
@@ -121,7 +121,8 @@ TEST(Autograd, TheGraphIsReleasedOnTheWay) {
 
 TEST(Autograd, AnUndefinedGradientIsZero) {
   const Var a = leaf({2}), b = leaf({3});
-  const Var stopped = record(Tensor::from(std::vector<float>{2}, {1}), {a}, [](const Tensor&) { return std::vector<Tensor>(1); });
+  const Var stopped =
+      record(Tensor::from(std::vector<float>{2}, {1}), {a}, [](const Tensor&) { return std::vector<Tensor>(1); });
   int leaves = 0;
   backward(times(stopped, b), [&](const Var&) { ++leaves; });
   EXPECT_FALSE(a.grad().defined());

@@ -57,16 +57,16 @@ double number(T x) {
     if (first < 0) return ::testing::AssertionSuccess();
     const T p = x.data<T>()[first], q = y.data<T>()[first];
     return ::testing::AssertionFailure() << fmt::format(
-               "{} of {} elements differ, first at {}: {:#0{}x} ({:.9g}) where {:#0{}x} ({:.9g}) is expected", differing,
-               x.numel(), position(x.shape(), first), pattern(p), 2 + 2 * sizeof(T), number(p), pattern(q),
+               "{} of {} elements differ, first at {}: {:#0{}x} ({:.9g}) where {:#0{}x} ({:.9g}) is expected",
+               differing, x.numel(), position(x.shape(), first), pattern(p), 2 + 2 * sizeof(T), number(p), pattern(q),
                2 + 2 * sizeof(T), number(q));
   });
 }
 
 ::testing::AssertionResult close_to(const Tensor& a, const Tensor& reference, double tolerance) {
   if (!(a.shape() == reference.shape()))
-    return ::testing::AssertionFailure() << "shape " << to_string(a.shape()) << " where " << to_string(reference.shape())
-                                         << " is expected";
+    return ::testing::AssertionFailure() << "shape " << to_string(a.shape()) << " where "
+                                         << to_string(reference.shape()) << " is expected";
   const Tensor x = a.to(DType::f64).to_contiguous(), y = reference.to(DType::f64).to_contiguous();
   double scale = 0.0, worst = -1.0;
   for (double v : y.span<double>())
@@ -83,7 +83,8 @@ double number(T x) {
   }
   if (worst <= tolerance * scale) return ::testing::AssertionSuccess();
   return ::testing::AssertionFailure() << fmt::format(
-             "worst at {}: {:.17g} where {:.17g} is expected; error {:.3g}, allowed {:.3g} times the largest magnitude {:.3g}",
+             "worst at {}: {:.17g} where {:.17g} is expected; error {:.3g}, allowed {:.3g} times the largest magnitude "
+             "{:.3g}",
              position(x.shape(), at), x.data<double>()[at], y.data<double>()[at], worst, tolerance, scale);
 }
 

@@ -14,8 +14,14 @@ namespace {
 using Edges = std::map<std::string, std::set<std::string>>;
 
 const Edges kArrows = {
-    {"tools", {"models", "data", "elastic"}}, {"models", {"nn"}},    {"nn", {"autograd"}},     {"autograd", {"tensor"}},
-    {"data", {"tensor"}},                     {"elastic", {"comm"}}, {"comm", {"tensor"}},     {"tensor", {}},
+    {"tools", {"models", "data", "elastic"}},
+    {"models", {"nn"}},
+    {"nn", {"autograd"}},
+    {"autograd", {"tensor"}},
+    {"data", {"tensor"}},
+    {"elastic", {"comm"}},
+    {"comm", {"tensor"}},
+    {"tensor", {}},
     {"tests", {"tools"}},
 };
 
@@ -53,7 +59,8 @@ Edges links() {
 
 TEST(IncludeRules, IncludesFollowTheArrows) {
   for (const auto& [folder, used] : includes())
-    for (const std::string& other : used) EXPECT_TRUE(reachable(folder).count(other)) << folder << " must not include " << other;
+    for (const std::string& other : used)
+      EXPECT_TRUE(reachable(folder).count(other)) << folder << " must not include " << other;
 }
 
 TEST(IncludeRules, LinksFollowTheArrows) {
@@ -61,7 +68,8 @@ TEST(IncludeRules, LinksFollowTheArrows) {
   for (const char* folder : {"tensor", "autograd", "nn", "data", "comm", "elastic", "models"})
     EXPECT_TRUE(edges.count(folder)) << "no library for " << folder;
   for (const auto& [folder, used] : edges)
-    for (const std::string& other : used) EXPECT_TRUE(reachable(folder).count(other)) << folder << " must not be linked with " << other;
+    for (const std::string& other : used)
+      EXPECT_TRUE(reachable(folder).count(other)) << folder << " must not be linked with " << other;
 }
 
 TEST(IncludeRules, WhatIsIncludedIsLinked) {
@@ -69,7 +77,8 @@ TEST(IncludeRules, WhatIsIncludedIsLinked) {
   for (const auto& [folder, used] : includes()) {
     if (!linked.count(folder)) continue;  // tools and tests are programs
     for (const std::string& other : used)
-      EXPECT_TRUE(other == folder || linked.at(folder).count(other)) << folder << " includes " << other << " but does not link it";
+      EXPECT_TRUE(other == folder || linked.at(folder).count(other))
+          << folder << " includes " << other << " but does not link it";
   }
 }
 

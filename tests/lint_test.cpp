@@ -1,14 +1,19 @@
 // Rules of tensor/NUMERICS.md and of the house that a compiler does not check.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <regex>
 #include <set>
 
+#include "tensor/numerics.h"
 #include "tests/source_tree.h"
 
 namespace elinvar::test {
 namespace {
+
+namespace fs = std::filesystem;
 
 bool ends_with(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
@@ -26,7 +31,8 @@ bool is_library(const SourceFile& file) { return file.folder != "tests" && file.
 bool is_ours(const SourceFile& file) { return file.path != "tests/lint_test.cpp"; }
 
 TEST(Lint, FmaIsSpelledInOnePlace) {
-  forbid(R"(\b(Neg)?Mul(Add|Sub)\w*\s*\()", [](const SourceFile& f) { return is_kernel(f) && f.path != "tensor/simd-inl.h"; },
+  forbid(R"(\b(Neg)?Mul(Add|Sub)\w*\s*\()",
+         [](const SourceFile& f) { return is_kernel(f) && f.path != "tensor/simd-inl.h"; },
          "Highway's MulAdd rounds twice on its scalar target; use fma of tensor/simd-inl.h");
 }
 
@@ -37,8 +43,9 @@ TEST(Lint, KernelsCallNoLibm) {
 }
 
 TEST(Lint, NothingReordersSums) {
-  forbid(R"(std::(reduce|transform_reduce|execution)\b|#\s*pragma\s+omp|fast-math|\bhn::(SumOfLanes|ReduceSum|ApproximateReciprocal))",
-         is_library, "the order of this sum is not written down, or the function is approximate");
+  forbid(
+      R"(std::(reduce|transform_reduce|execution)\b|#\s*pragma\s+omp|fast-math|\bhn::(SumOfLanes|ReduceSum|ApproximateReciprocal))",
+      is_library, "the order of this sum is not written down, or the function is approximate");
 }
 
 TEST(Lint, NothingHiddenDecidesAResult) {
@@ -60,12 +67,13 @@ TEST(Lint, HeadersForDeviceCodeAreFreeOfFmt) {
         }
       };
   for (const SourceFile& file : source_tree()) {
-    const bool op = file.path.rfind("tensor/ops/", 0) == 0 && ends_with(file.path, ".h") && !ends_with(file.path, "-inl.h");
+    const bool op =
+        file.path.rfind("tensor/ops/", 0) == 0 && ends_with(file.path, ".h") && !ends_with(file.path, "-inl.h");
     std::set<std::string> seen;
     if (op || ends_with(file.path, ".cu")) visit(file.path, "", seen);
   }
-  for (const char* path : {"tensor/tensor.h", "tensor/view.h", "tensor/philox.h", "tensor/shape.h", "tensor/dtype.h", "tensor/stream.h",
-                           "tensor/numerics.h"}) {
+  for (const char* path : {"tensor/tensor.h", "tensor/view.h", "tensor/philox.h", "tensor/shape.h", "tensor/dtype.h",
+                           "tensor/stream.h", "tensor/numerics.h"}) {
     std::set<std::string> seen;
     ASSERT_TRUE(by_path.count(path)) << path;
     visit(path, "", seen);
@@ -102,6 +110,41 @@ TEST(Lint, HeadersAreGuardedAndDocumented) {
 TEST(Lint, FilesAreNamedAfterAnIdea) {
   const std::regex vague(R"((^|[/_])(utils?|common|misc|helpers?|manager)([_.]|$))");
   for (const SourceFile& file : source_tree()) EXPECT_FALSE(std::regex_search(file.path, vague)) << file.path;
+}
+
+std::string text_of(const fs::path& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::vector<fs::path> documents() {
+  std::vector<fs::path> found{fs::path(ELINVAR_SOURCE_DIR) / "README.md"};
+  for (const char* folder : {"tensor", "autograd", "nn", "data", "comm", "elastic", "models", "tools", "tests"})
+    for (const auto& entry : fs::recursive_directory_iterator(fs::path(ELINVAR_SOURCE_DIR) / folder))
+      if (entry.path().extension() == ".md") found.push_back(entry.path());
+  return found;
+}
+
+TEST(Documents, LinksLeadSomewhere) {
+  const std::regex link(R"(\]\(([^)#:]+)(#[^)]*)?\))");
+  for (const fs::path& document : documents()) {
+    const std::string text = text_of(document);
+    for (auto at = std::sregex_iterator(text.begin(), text.end(), link); at != std::sregex_iterator(); ++at)
+      EXPECT_TRUE(fs::exists(document.parent_path() / (*at)[1].str())) << document << " links to " << (*at)[1];
+  }
+}
+
+TEST(Documents, NumericsGivesTheConstantsOfTheCode) {
+  const std::string text = text_of(fs::path(ELINVAR_SOURCE_DIR) / "tensor/NUMERICS.md");
+  const std::map<std::string, int64_t> constants = {{"kChunk", kChunk},
+                                                    {"kGroup", kGroup},
+                                                    {"kRowLanes", kRowLanes},
+                                                    {"kRowSegment", kRowSegment},
+                                                    {"kColumnLeaf", kColumnLeaf}};
+  for (const auto& [name, value] : constants)
+    EXPECT_NE(text.find("`" + name + "` (" + std::to_string(value) + ")"), std::string::npos)
+        << name << " is " << value;
+  EXPECT_EQ(text.rfind("# Canonical numerics, version " + std::to_string(kNumericsVersion) + "\n", 0), 0u);
 }
 
 }  // namespace

@@ -35,11 +35,16 @@ float adversarial(Words& words, bool positive) {
   const double sign = !positive && (words.next() & 1u) ? -1.0 : 1.0;
   const double mantissa = 1.0 + words.uniform();
   switch (words.next() % 8) {
-    case 0: return static_cast<float>(positive ? 1.0 : sign * 0.0);
-    case 1: return static_cast<float>(sign * std::ldexp(mantissa, -140));                                       // subnormal
-    case 2: return static_cast<float>(sign * std::ldexp(mantissa, 30 + static_cast<int>(words.next() % 16)));   // huge
-    case 3: return static_cast<float>(sign * std::ldexp(mantissa, -90 + static_cast<int>(words.next() % 30)));  // tiny
-    default: return static_cast<float>(sign * mantissa);
+    case 0:
+      return static_cast<float>(positive ? 1.0 : sign * 0.0);
+    case 1:
+      return static_cast<float>(sign * std::ldexp(mantissa, -140));  // subnormal
+    case 2:
+      return static_cast<float>(sign * std::ldexp(mantissa, 30 + static_cast<int>(words.next() % 16)));  // huge
+    case 3:
+      return static_cast<float>(sign * std::ldexp(mantissa, -90 + static_cast<int>(words.next() % 30)));  // tiny
+    default:
+      return static_cast<float>(sign * mantissa);
   }
 }
 
@@ -63,7 +68,8 @@ Tensor make(const Input& input, const std::string& name, Values values) {
     std::iota(order.begin(), order.end(), -n / 2);
     for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[words.next() % i]);
     const double spacing = 4.0 / static_cast<double>(std::bit_ceil(static_cast<uint64_t>(n)));
-    for (int64_t i = 0; i < n; ++i) x.data<float>()[i] = static_cast<float>(spacing * static_cast<double>(order[static_cast<size_t>(i)]));
+    for (int64_t i = 0; i < n; ++i)
+      x.data<float>()[i] = static_cast<float>(spacing * static_cast<double>(order[static_cast<size_t>(i)]));
     return x;
   }
   const bool positive = input.kind == Kind::positive;

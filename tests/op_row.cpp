@@ -27,7 +27,8 @@ struct Outcome {
 using Op = std::function<Var(const Vars&)>;
 
 bool takes_gradient(const OpRow& row, const Input& input) {
-  return row.differentiable && input.differentiable && input.kind != Input::Kind::index && input.kind != Input::Kind::mask;
+  return row.differentiable && input.differentiable && input.kind != Input::Kind::index &&
+         input.kind != Input::Kind::mask;
 }
 
 // sum of w * y, whose gradient is w: the direction in which a gradient is tested.
@@ -89,7 +90,8 @@ void check_oracle(const OpRow& row) {
 }
 
 void expect_float32_gradients(const OpRow& row, const Inputs& inputs, const Tensors& values) {
-  const Outcome wide = evaluate(row, row.op, inputs, in_double(values)), working = evaluate(row, row.op, inputs, values);
+  const Outcome wide = evaluate(row, row.op, inputs, in_double(values)),
+                working = evaluate(row, row.op, inputs, values);
   for (size_t i = 0; i < wide.grads.size(); ++i)
     EXPECT_TRUE(close_to(working.grads[i], wide.grads[i], row.large_tolerance)) << "in float32 gradient " << i;
 }
@@ -140,8 +142,8 @@ void check_bits(const OpRow& row) {
           set_threads(threads);
           Outcome outcome = evaluate(row, row.op, inputs, values);
           if (!reference.value.defined()) reference = outcome;
-          SCOPED_TRACE(fmt::format("{} inputs, {}, {} threads, run {}, against {} and 1 thread", size, name_of(isa), threads,
-                                   run, name_of(isas.front())));
+          SCOPED_TRACE(fmt::format("{} inputs, {}, {} threads, run {}, against {} and 1 thread", size, name_of(isa),
+                                   threads, run, name_of(isas.front())));
           expect_same(outcome, reference);
           if (::testing::Test::HasFailure()) return;
         }
@@ -176,7 +178,8 @@ void check_zero_fill(const OpRow& row) {
     const Outcome plain = evaluate(row, row.op, row.inputs, values);
     expect_same(evaluate(row, row.zero_filled, row.inputs, values), plain, /*finite_only=*/true);
     const Tensor y = plain.value.to(DType::f64).to_contiguous();
-    const auto finite = std::count_if(y.span<double>().begin(), y.span<double>().end(), [](double v) { return std::isfinite(v); });
+    const auto finite =
+        std::count_if(y.span<double>().begin(), y.span<double>().end(), [](double v) { return std::isfinite(v); });
     EXPECT_GE(2 * finite, y.numel()) << "most adversarial results overflow, so that little is tested";
   }
 }

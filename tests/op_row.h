@@ -25,8 +25,8 @@ namespace elinvar::test {
 struct Input {
   Shape shape;
   enum class Kind { normal, positive, distinct, index, mask } kind = Kind::normal;  // distinct: no two close (for max)
-  int64_t limit = 0;            // index: values in [0, limit), int64
-  bool differentiable = true;   // of a floating input
+  int64_t limit = 0;           // index: values in [0, limit), int64
+  bool differentiable = true;  // of a floating input
 };
 
 using Inputs = std::vector<Input>;
@@ -36,13 +36,13 @@ using Tensors = std::vector<Tensor>;
 struct OpRow {
   std::string name;
   Inputs inputs;
-  std::function<Var(const Vars&)> op;              // index and mask inputs arrive as constants
-  std::function<Tensor(const Tensors&)> oracle;    // float64, contiguous inputs -> float64
-  Inputs large = {};                               // sizes that fill several tiles, chunks and threads
+  std::function<Var(const Vars&)> op;            // index and mask inputs arrive as constants
+  std::function<Tensor(const Tensors&)> oracle;  // float64, contiguous inputs -> float64
+  Inputs large = {};                             // sizes that fill several tiles, chunks and threads
   std::function<Var(const Vars&)> zero_filled = {};
   std::vector<std::pair<std::function<void()>, std::string>> errors = {};
   double tolerance = 2e-6;
-  bool differentiable = true;                      // false: comparisons and the like have no gradient
+  bool differentiable = true;  // false: comparisons and the like have no gradient
   double large_tolerance = 1e-5;
 };
 

@@ -38,7 +38,8 @@ void each_line(const std::function<bool(const SourceFile&)>& wanted,
                const std::function<void(const SourceFile&, size_t, const std::string&)>& visit) {
   for (const SourceFile& file : source_tree()) {
     if (!wanted(file)) continue;
-    for (size_t i = 0; i < file.lines.size(); ++i) visit(file, i + 1, file.lines[i].substr(0, file.lines[i].find("//")));
+    for (size_t i = 0; i < file.lines.size(); ++i)
+      visit(file, i + 1, file.lines[i].substr(0, file.lines[i].find("//")));
   }
 }
 

@@ -30,7 +30,8 @@ TEST(Stream, CoversEveryItemOnce) {
           }
           for (int64_t i = begin; i < end; ++i) ++hits[static_cast<size_t>(i)];
         });
-        EXPECT_EQ(std::count(hits.begin(), hits.end(), 1), n) << n << " items, grain " << grain << ", " << threads << " threads";
+        EXPECT_EQ(std::count(hits.begin(), hits.end(), 1), n)
+            << n << " items, grain " << grain << ", " << threads << " threads";
         EXPECT_LE(calls, threads);
       }
     }
@@ -75,7 +76,8 @@ TEST(Stream, EqualRangesGoToTheSameThreads) {
   CpuStream stream(3);
   std::vector<std::thread::id> first(3), again(3);
   const auto note = [&](std::vector<std::thread::id>& who) {
-    stream.parallel_for(3, 1, [&](int64_t begin, int64_t) { who[static_cast<size_t>(begin)] = std::this_thread::get_id(); });
+    stream.parallel_for(3, 1,
+                        [&](int64_t begin, int64_t) { who[static_cast<size_t>(begin)] = std::this_thread::get_id(); });
   };
   note(first);
   note(again);

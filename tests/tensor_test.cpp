@@ -39,7 +39,11 @@ TEST(Shape, BroadcastsFromTheLastDimension) {
   EXPECT_EQ(broadcast({2, 1, 4}, {3, 1}, "op"), (Shape{2, 3, 4}));
   EXPECT_EQ(broadcast({}, {5}, "op"), Shape{5});
   EXPECT_EQ(broadcast({0}, {1}, "op"), Shape{0});
-  expect_usage_error([] { broadcast({2, 3}, {2, 4}, "mul"); }, "[mul] shapes (2, 3) and (2, 4) do not broadcast: dimension -1");
+  expect_usage_error(
+      [] {
+        broadcast({2, 3}, {2, 4}, "mul");
+      },
+      "[mul] shapes (2, 3) and (2, 4) do not broadcast: dimension -1");
 }
 
 TEST(Shape, PrintsAndCompares) {
@@ -162,9 +166,9 @@ TEST(Copy, LargeCopiesAreWhole) {
 TEST(Copy, Bf16RoundsToNearestEven) {
   const auto rounded = [](float x) { return static_cast<float>(bf16(x)); };
   EXPECT_EQ(rounded(1.0f), 1.0f);
-  EXPECT_EQ(rounded(1.0f + 0x1p-8f), 1.0f);                        // a tie, to even
-  EXPECT_EQ(rounded(1.0f + 0x1p-7f + 0x1p-8f), 1.0f + 0x1p-6f);    // a tie, to even
-  EXPECT_EQ(rounded(1.0f + 0x1p-8f + 0x1p-20f), 1.0f + 0x1p-7f);   // above a tie
+  EXPECT_EQ(rounded(1.0f + 0x1p-8f), 1.0f);                       // a tie, to even
+  EXPECT_EQ(rounded(1.0f + 0x1p-7f + 0x1p-8f), 1.0f + 0x1p-6f);   // a tie, to even
+  EXPECT_EQ(rounded(1.0f + 0x1p-8f + 0x1p-20f), 1.0f + 0x1p-7f);  // above a tie
   EXPECT_EQ(rounded(std::numeric_limits<float>::max()), std::numeric_limits<float>::infinity());
   EXPECT_EQ(rounded(0x1p-140f), 0.0f);
   EXPECT_EQ(rounded(0x1p-133f), 0x1p-133f);  // the smallest subnormal
@@ -177,7 +181,8 @@ TEST(Copy, Bf16RoundsToNearestEven) {
 
 TEST(Copy, FloatToIntegerTruncatesAndOutOfRangeIsZero) {
   const float inf = std::numeric_limits<float>::infinity();
-  const Tensor x = Tensor::from(std::vector<float>{1.9f, -1.9f, 255.5f, 256.0f, -0.5f, inf, -inf, NAN, -0x1p31f, 0x1p31f}, {10});
+  const Tensor x =
+      Tensor::from(std::vector<float>{1.9f, -1.9f, 255.5f, 256.0f, -0.5f, inf, -inf, NAN, -0x1p31f, 0x1p31f}, {10});
   const Tensor i = x.to(DType::i32), u = x.to(DType::u8);
   EXPECT_EQ(std::vector<int32_t>(i.span<int32_t>().begin(), i.span<int32_t>().end()),
             (std::vector<int32_t>{1, -1, 255, 256, 0, 0, 0, 0, std::numeric_limits<int32_t>::min(), 0}));

@@ -27,8 +27,14 @@ const OpRows rows({
      .op = [](const Vars& v) { return softmax(v[0]); },
      .oracle = [](const Tensors& t) { return softmax_oracle(t[0], false); },
      .large = {{{37, 5003}}},
-     .errors = {{[] { softmax(Var(Tensor::zeros({2, 0}))); }, "[softmax] a last dimension with elements expected"},
-                {[] { softmax(Var(Tensor::zeros({2, 2}, DType::i32))); }, "[softmax] float32 or float64 expected"}}},
+     .errors = {{[] {
+                   softmax(Var(Tensor::zeros({2, 0})));
+                 },
+                 "[softmax] a last dimension with elements expected"},
+                {[] {
+                   softmax(Var(Tensor::zeros({2, 2}, DType::i32)));
+                 },
+                 "[softmax] float32 or float64 expected"}}},
     {.name = "log_softmax",
      .inputs = {{{4, 33}}},
      .op = [](const Vars& v) { return log_softmax(v[0]); },
