@@ -32,8 +32,8 @@ const Function kFunctions[] = {
     {"log", log, std::log, 0.89, "7301a280396b7cee1a1782ef6d59101b", "887e15b4251b1bd2a8105f22783c2523"},
     {"tanh", tanh, std::tanh, 1.34, "f2bce90fa860927dd6e200f7dba7e421", "8d5e39ae47cd3b7adecc42effd64c8ad"},
     {"erf", erf, std::erf, 1.11, "4effecb1f636805eaf52114583890ced", "e71042c1dfd170fc0001ae1961615d4d"},
-    {"sin", sin, std::sin, 1.60, "46bc813849b20ebc87e018e4e3a36428", "cbbc9319e7da163ee72cf85a8dc6a9f6"},
-    {"cos", cos, std::cos, 1.60, "62c4995a27a28c9fe16e1b7962ea2f0a", "b78f26bf3766b38525f6b4d17dac319e"},
+    {"sin", sin, std::sin, 1.67, "46bc813849b20ebc87e018e4e3a36428", "cbbc9319e7da163ee72cf85a8dc6a9f6"},
+    {"cos", cos, std::cos, 1.81, "62c4995a27a28c9fe16e1b7962ea2f0a", "b78f26bf3766b38525f6b4d17dac319e"},
 };
 
 constexpr int64_t kBlock = int64_t{1} << 20;
