@@ -38,7 +38,9 @@ void forward(CpuStream& stream, const ConvArgs& args) {
                     .step_y = 1, .first_y = 0, .step_x = 1, .first_x = 0,
                     .scale_y = g.stride_h, .shift_y = -g.pad_h, .scale_x = g.stride_w, .shift_x = -g.pad_w,
                     .taps = {}};
-  for (int64_t i = 0; i < taps; ++i) grid.taps.push_back({i * channels, i / g.kw * g.dilation_h, i % g.kw * g.dilation_w});
+  std::vector<Tap> all;
+  for (int64_t i = 0; i < taps; ++i) all.push_back({i * channels, i / g.kw * g.dilation_h, i % g.kw * g.dilation_w});
+  grid.set_taps(std::move(all));
 
   for (int64_t group = 0; group < g.groups; ++group) {
     const T* w = args.w.as<T>() + group * filters * taps * channels;
@@ -98,9 +100,11 @@ void grad_input(CpuStream& stream, const ConvGradInputArgs& args) {
                         .step_y = g.stride_h, .first_y = y.first, .step_x = g.stride_w, .first_x = x.first,
                         .scale_y = 1, .shift_y = y.shift, .scale_x = 1, .shift_x = x.shift,
                         .taps = {}};
+      std::vector<Tap> all;
       for (size_t i = 0; i < y.k.size(); ++i)
         for (size_t j = 0; j < x.k.size(); ++j)
-          grid.taps.push_back({(y.k[i] * g.kw + x.k[j]) * filters, -y.back[i], -x.back[j]});
+          all.push_back({(y.k[i] * g.kw + x.k[j]) * filters, -y.back[i], -x.back[j]});
+      grid.set_taps(std::move(all));
       grids.push_back(std::move(grid));
     }
   }

@@ -26,6 +26,19 @@ struct PositionGrid {
   int64_t step_y, first_y, step_x, first_x;
   int64_t scale_y, shift_y, scale_x, shift_x;
   std::vector<Tap> taps;  // ascending in k
+
+  // How far the taps reach: [dy_low, dy_high] by [dx_low, dx_high] around a position's source pixel.
+  int64_t dy_low = 0, dy_high = 0, dx_low = 0, dx_high = 0;
+  void set_taps(std::vector<Tap> all) {
+    taps = std::move(all);
+    if (taps.empty()) return;
+    dy_low = dy_high = taps[0].dy;
+    dx_low = dx_high = taps[0].dx;
+    for (const Tap& tap : taps) {
+      dy_low = std::min(dy_low, tap.dy), dy_high = std::max(dy_high, tap.dy);
+      dx_low = std::min(dx_low, tap.dx), dx_high = std::max(dx_high, tap.dx);
+    }
+  }
 };
 
 template <class T>
@@ -47,13 +60,14 @@ struct TapProduct {
     const int64_t strips_a_block = std::max<int64_t>(1, kColumnBlock / extent.cols());
     const int64_t column_blocks = (strips.count + strips_a_block - 1) / strips_a_block;
     const int64_t position_blocks = (positions + kPositionBlock - 1) / kPositionBlock;
+    const std::vector<Span> spans = spans_of(grid);
     stream.parallel_for(position_blocks * column_blocks, 1, [&](int64_t begin, int64_t end) {
       Scratch<Run<T>> runs(static_cast<int64_t>(grid.taps.size()) + 1);
       Scratch<const T*> rows((static_cast<int64_t>(grid.taps.size()) + 1) * kMostTileRows);
       Scratch<T> group(k_count > kChunk * kGroup ? kPositionBlock * strips.padded_columns() : 1);
       for (int64_t item = begin; item < end; ++item) {
         const int64_t s0 = item / position_blocks * strips_a_block, p0 = item % position_blocks * kPositionBlock;
-        block(grid, p0, std::min(positions, p0 + kPositionBlock), s0, std::min(strips.count, s0 + strips_a_block),
+        block(grid, spans, p0, std::min(positions, p0 + kPositionBlock), s0, std::min(strips.count, s0 + strips_a_block),
               runs.data(), rows.data(), group.data());
       }
     });
@@ -74,7 +88,7 @@ struct TapProduct {
     t.count = static_cast<int>(std::min<int64_t>(extent.rows, p_end - p));
     int64_t b = p % grid.cols, a = p / grid.cols % grid.rows, n = p / (grid.cols * grid.rows);
     int64_t y_low = INT64_MAX, y_high = INT64_MIN, x_low = INT64_MAX, x_high = INT64_MIN;
-    for (int r = 0; r < extent.rows; ++r) {
+    for (int r = 0; r < kMostTileRows; ++r) {
       t.y[r] = a * grid.scale_y + grid.shift_y;
       t.x[r] = b * grid.scale_x + grid.shift_x;
       t.origin[r] = source + ((n * source_h + t.y[r]) * source_w + t.x[r]) * source_c + source_first;
@@ -87,46 +101,65 @@ struct TapProduct {
         if (++a == grid.rows) a = 0, ++n;
       }
     }
-    t.interior = true;
-    for (const Tap& tap : grid.taps)
-      t.interior = t.interior && y_low + tap.dy >= 0 && y_high + tap.dy < source_h && x_low + tap.dx >= 0 &&
-                   x_high + tap.dx < source_w;
+    t.interior = y_low + grid.dy_low >= 0 && y_high + grid.dy_high < source_h && x_low + grid.dx_low >= 0 &&
+                 x_high + grid.dx_high < source_w;
     return t;
   }
 
-  // The runs of nominal k in [k0, k1), and how many.
-  int64_t make_runs(const PositionGrid& grid, const TileRows& t, int64_t k0, int64_t k1, Run<T>* runs, const T** rows) const {
+  // Consecutive k that is consecutive in the source too, where every tap exists: the channels of one tap, or of taps side
+  // by side.
+  struct Span {
+    int64_t k, offset, length;
+  };
+
+  std::vector<Span> spans_of(const PositionGrid& grid) const {
+    std::vector<Span> spans;
+    for (const Tap& tap : grid.taps) {
+      const int64_t offset = (tap.dy * source_w + tap.dx) * source_c;
+      if (!spans.empty() && spans.back().k + spans.back().length == tap.k && spans.back().offset + spans.back().length == offset)
+        spans.back().length += channels;
+      else
+        spans.push_back({tap.k, offset, channels});
+    }
+    return spans;
+  }
+
+  // The runs of nominal k in [k0, k1), and how many: of a tile all of whose taps exist, and of one at the border, where
+  // a tap that exists for some positions only reads zeros for the others.
+  int64_t interior_runs(const std::vector<Span>& spans, const TileRows& t, int64_t k0, int64_t k1, Run<T>* runs, const T** rows) const {
     int64_t count = 0;
-    for (size_t i = 0; i < grid.taps.size(); ++i) {
-      const Tap& tap = grid.taps[i];
-      const int64_t from = std::max(tap.k, k0), to = std::min(tap.k + channels, k1);
+    for (const Span& span : spans) {
+      const int64_t from = std::max(span.k, k0), to = std::min(span.k + span.length, k1);
       if (from >= to) continue;
-      const int64_t offset = (tap.dy * source_w + tap.dx) * source_c + (from - tap.k);
-      if (t.interior) {
-        // The next tap to the right continues this one in memory and in k: one run.
-        if (count > 0 && i > 0 && channels == source_c && grid.taps[i - 1].dy == tap.dy && grid.taps[i - 1].dx + 1 == tap.dx &&
-            grid.taps[i - 1].k + channels == tap.k && from == tap.k && tap.k > k0) {
-          runs[count - 1].length += to - from;
-          continue;
-        }
-        for (int r = 0; r < extent.rows; ++r) rows[r] = t.origin[r] + offset;
-      } else {
-        bool any = false;
-        for (int r = 0; r < extent.rows; ++r) {
-          const bool inside = static_cast<uint64_t>(t.y[r] + tap.dy) < static_cast<uint64_t>(source_h) &&
-                              static_cast<uint64_t>(t.x[r] + tap.dx) < static_cast<uint64_t>(source_w);
-          rows[r] = inside ? t.origin[r] + offset : zeros;
-          any = any || inside;
-        }
-        if (!any) continue;
-      }
+      const int64_t offset = span.offset + (from - span.k);
+      for (int r = 0; r < kMostTileRows; ++r) rows[r] = t.origin[r] + offset;
       runs[count++] = Run<T>{.a_rows = rows, .b_row = from, .length = to - from};
       rows += kMostTileRows;
     }
     return count;
   }
 
-  void block(const PositionGrid& grid, int64_t p0, int64_t p1, int64_t s0, int64_t s1, Run<T>* runs, const T** rows, T* group) const {
+  int64_t border_runs(const PositionGrid& grid, const TileRows& t, int64_t k0, int64_t k1, Run<T>* runs, const T** rows) const {
+    int64_t count = 0;
+    for (const Tap& tap : grid.taps) {
+      const int64_t from = std::max(tap.k, k0), to = std::min(tap.k + channels, k1);
+      if (from >= to) continue;
+      const int64_t offset = (tap.dy * source_w + tap.dx) * source_c + (from - tap.k);
+      bool any = false;
+      for (int r = 0; r < extent.rows; ++r) {
+        const bool inside = static_cast<uint64_t>(t.y[r] + tap.dy) < static_cast<uint64_t>(source_h) &&
+                            static_cast<uint64_t>(t.x[r] + tap.dx) < static_cast<uint64_t>(source_w);
+        rows[r] = inside ? t.origin[r] + offset : zeros;
+        any = any || inside;
+      }
+      if (!any) continue;
+      runs[count++] = Run<T>{.a_rows = rows, .b_row = from, .length = to - from};
+      rows += kMostTileRows;
+    }
+    return count;
+  }
+
+  void block(const PositionGrid& grid, const std::vector<Span>& spans, int64_t p0, int64_t p1, int64_t s0, int64_t s1, Run<T>* runs, const T** rows, T* group) const {
     const int64_t j0 = strips.begin(s0), cols = strips.begin(s1) - j0;
     for (int64_t k0 = 0; k0 < k_count; k0 += kChunk) {
       const int64_t k1 = std::min(k_count, k0 + kChunk);
@@ -134,7 +167,7 @@ struct TapProduct {
       const bool last_of_group = k1 == k_count || k1 % (kChunk * kGroup) == 0, last = k1 == k_count;
       for (int64_t p = p0; p < p1; p += extent.rows) {
         TileRows t = locate(grid, p, p1);
-        const int64_t run_count = make_runs(grid, t, k0, k1, runs, rows);
+        const int64_t run_count = t.interior ? interior_runs(spans, t, k0, k1, runs, rows) : border_runs(grid, t, k0, k1, runs, rows);
         T* c_rows[kMostTileRows];
         for (int r = 0; r < extent.rows; ++r)
           c_rows[r] = first_group ? t.target[r] : group + (p - p0 + std::min(r, t.count - 1)) * cols - j0;
