@@ -54,7 +54,7 @@ struct Leaf {
   int64_t count = 0;    // what the mean divides by: targets that count
   int64_t correct = 0;
   int64_t samples = 0;
-  Digest batch;         // of its input and target
+  Digest batch = {};    // of its input and target
 };
 
 struct Reduced {

@@ -1,13 +1,11 @@
 #include "tensor/safetensors.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <fstream>
 
 #include "tensor/check.h"
 #include "tensor/file.h"
 #include "tensor/philox.h"
+#include "tests/temporary_folder.h"
 
 namespace elinvar {
 namespace {
@@ -16,13 +14,6 @@ namespace fs = std::filesystem;
 
 class Safetensors : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() / ("elinvar-safetensors-" + std::to_string(::getpid()));
-    remove_tree(folder_);
-    make_directories(folder_);
-  }
-  void TearDown() override { remove_tree(folder_); }
-
   fs::path put(const std::string& bytes) const {
     const fs::path path = folder_ / "file";
     remove_tree(path);
@@ -34,7 +25,7 @@ class Safetensors : public testing::Test {
     return put(std::string(reinterpret_cast<const char*>(&length), 8) + header + data);
   }
 
-  fs::path folder_;
+  test::TemporaryFolder folder_;
 };
 
 StateDict some_state() {

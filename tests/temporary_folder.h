@@ -24,7 +24,7 @@ class TemporaryFolder {
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
-  std::string operator/(std::string_view name) const { return (path_ / name).string(); }
+  std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
   std::string path() const { return path_.string(); }
 
   // Writes a file, making its folders; returns its whole path.

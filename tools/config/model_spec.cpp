@@ -49,14 +49,18 @@ std::string text_of(const Setting& setting) {
 }
 
 std::string inline_table(const ModelSpec& spec) {
-  std::string text = "{kind = " + TableWriter::text(spec.kind);
-  for (const auto& [key, setting] : spec.settings) text += ", " + key + " = " + text_of(setting);
+  std::string text;
+  const auto add = [&](const std::string& key, const std::string& value) {
+    text += (text.empty() ? "" : ", ") + key + " = " + value;
+  };
+  if (!spec.kind.empty()) add("kind", TableWriter::text(spec.kind));
+  for (const auto& [key, setting] : spec.settings) add(key, text_of(setting));
   for (const auto& [key, list] : spec.lists) {
-    text += ", " + key + " = [";
-    for (size_t i = 0; i < list.size(); ++i) text += (i > 0 ? ", " : "") + inline_table(list[i]);
-    text += "]";
+    std::string elements;
+    for (const ModelSpec& element : list) elements += (elements.empty() ? "" : ", ") + inline_table(element);
+    add(key, "[" + elements + "]");
   }
-  return text + "}";
+  return "{" + text + "}";
 }
 
 }  // namespace

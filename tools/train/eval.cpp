@@ -9,7 +9,7 @@ namespace elinvar {
 
 int eval(const EvalCommand& command) {
   const std::filesystem::path directory = command.run_dir;
-  Job job(read_config(directory / "config.toml"));
+  Job job(read_run_config(directory));
   const int64_t step = job.load_network(directory);
   const Split split = command.split == "test" ? Split::test : Split::validation;
   const Score result = score(job, open_dataset(job.config.data, split));

@@ -53,6 +53,11 @@ int64_t Job::leaf_samples() const {
   return (config.run.batch_size + config.run.virtual_ranks - 1) / config.run.virtual_ranks;
 }
 
+Config read_run_config(const std::filesystem::path& run_directory) {
+  check(std::filesystem::exists(run_directory / "config.toml"), "{} is no run directory: it has no config.toml", run_directory.string());
+  return read_config(run_directory / "config.toml");
+}
+
 Score score(const Job& job, std::shared_ptr<const Dataset> split, const std::function<bool()>& stop) {
   Loader loader(std::move(split), {.seed = job.config.run.seed,
                                    .global_batch = job.leaf_samples(),

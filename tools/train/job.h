@@ -1,5 +1,7 @@
 #pragma once
 // What a configuration stands for: data, network and optimiser, with their state as one dictionary.
+#include <filesystem>
+#include <functional>
 #include <memory>
 
 #include "data/loader.h"
@@ -27,6 +29,9 @@ struct Job {
 
   int64_t leaf_samples() const;  // the most samples that a virtual rank has in a step
 };
+
+// The configuration that a run was started with; UsageError if the directory holds no run.
+Config read_run_config(const std::filesystem::path& run_directory);
 
 struct Score {
   double loss = 0, accuracy = 0;  // means over targets that count

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "elastic/session.h"
 #include "nn/clip.h"
@@ -51,7 +50,7 @@ Leaf compute_leaf(const Job& job, const Batch& batch, int64_t step, int vrank, s
 // NUMERICS.md, rule 22. The norm is finite if and only if every element is: squares of floats cannot overflow a double.
 void check_finite(int64_t step, double loss, double gradient_norm) {
   constexpr const char* kHint = "a lower learning rate, a longer warm-up or clipping (optimizer.clip_norm) may help";
-  if (!std::isfinite(loss)) fail("step {}: the loss is {}; {}", step + 1, loss, kHint);
+  if (!std::isfinite(loss)) fail("step {}: the loss is {}; {}", step + 1, std::isnan(loss) ? "not a number" : "infinite", kHint);
   if (!std::isfinite(gradient_norm)) fail("step {}: the reduced gradient is not finite; {}", step + 1, kHint);
 }
 

@@ -41,7 +41,7 @@ int32_t draw(const Tensor& logits, double temperature, int64_t top_k, float u) {
 
 int sample(const SampleCommand& command) {
   const std::filesystem::path directory = command.run_dir;
-  Job job(read_config(directory / "config.toml"));
+  Job job(read_run_config(directory));
   const Vocabulary* vocabulary = job.data->vocabulary();
   check(vocabulary != nullptr, "{} has a network for images; only one for text can be sampled from", directory.string());
   check(!command.prompt.empty(), "--prompt must not be empty: the text starts with it");

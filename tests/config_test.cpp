@@ -1,0 +1,159 @@
+#include "tools/config/config.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tensor/check.h"
+#include "tensor/file.h"
+
+namespace elinvar {
+namespace {
+
+const std::string kSmall = R"([run]
+steps = 10
+batch_size = 4
+
+[model]
+kind = "mlp"
+hidden = [32, 16]
+
+[data]
+kind = "synthetic"
+)";
+
+std::string error_of(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  try {
+    parse_config(text, "folder/small.toml", overrides);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Config, DefaultsAndValues) {
+  const Config c = parse_config(kSmall, "folder/small.toml");
+  EXPECT_EQ(c.run.name, "small");
+  EXPECT_EQ(c.run.steps, 10);
+  EXPECT_EQ(c.run.virtual_ranks, 1);
+  EXPECT_EQ(c.model.kind, "mlp");
+  EXPECT_EQ(std::get<std::vector<int64_t>>(c.model.settings.at("hidden").value), (std::vector<int64_t>{32, 16}));
+  EXPECT_EQ(c.model.settings.at("hidden").line, 7);
+  EXPECT_EQ(c.schedule.kind, "constant");
+}
+
+TEST(Config, Overrides) {
+  const Config c = parse_config(kSmall, "small.toml", {"run.seed=7", "optimizer.kind=adamw", "optimizer.lr=1e-3", "data.mean=[0.5, 0.25]",
+                                                       "model.hidden=[8]", "run.name=\"a b\"", "run.steps=3", "run.steps=4"});
+  EXPECT_EQ(c.run.seed, 7u);
+  EXPECT_EQ(c.run.name, "a b");
+  EXPECT_EQ(c.run.steps, 4);
+  EXPECT_EQ(c.optimizer.kind, "adamw");
+  EXPECT_EQ(c.optimizer.lr, 1e-3);
+  EXPECT_EQ(c.data.mean, (std::vector<double>{0.5, 0.25}));
+  EXPECT_EQ(std::get<std::vector<int64_t>>(c.model.settings.at("hidden").value), std::vector<int64_t>{8});
+}
+
+TEST(Config, WrittenOutItReadsBackTheSame) {
+  Config c = parse_config(kSmall, "small.toml", {"run.name=\"quote \\\" \\\\ tab \\t\"", "optimizer.lr=0.1", "optimizer.eps=1e-8"});
+  c.optimizer.weight_decay = 0.1 + 0.2;
+  const std::string text = to_toml(c);
+  const Config again = parse_config(text, "other.toml");
+  EXPECT_EQ(to_toml(again), text);
+  EXPECT_EQ(again.optimizer.weight_decay, 0.1 + 0.2);
+  EXPECT_TRUE(differences(c, again).empty());
+}
+
+TEST(Config, EveryModelConfigurationReads) {
+  int found = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(std::string(ELINVAR_SOURCE_DIR) + "/models/configs")) {
+    if (entry.path().extension() != ".toml") continue;
+    const Config c = read_config(entry.path());
+    EXPECT_EQ(to_toml(parse_config(to_toml(c), "again.toml")), to_toml(c)) << entry.path();
+    ++found;
+  }
+  EXPECT_GT(found, 10);
+}
+
+TEST(Config, Differences) {
+  const Config c = parse_config(kSmall, "small.toml");
+  EXPECT_TRUE(differences(c, parse_config(kSmall, "small.toml", {"run.keep=9", "data.threads=3", "data.prefetch=0", "run.name=x"})).empty());
+  EXPECT_EQ(differences(c, parse_config(kSmall, "small.toml", {"run.seed=1"})), std::vector<std::string>{"run.seed: 0 became 1"});
+  EXPECT_EQ(differences(c, parse_config(kSmall, "small.toml", {"model.hidden=[1]"})), std::vector<std::string>{"the model"});
+  EXPECT_EQ(differences(c, parse_config(kSmall, "small.toml", {"run.steps=0", "run.epochs=2"})).size(), 2u);
+}
+
+TEST(Config, ErrorsNameTheLineTheKeyAndTheNearestSpelling) {
+  const auto with = [](const std::string& line, const std::string& table = "run") {
+    std::string text = kSmall;
+    return text.insert(text.find("[" + table + "]") + table.size() + 3, line + "\n");
+  };
+  EXPECT_EQ(error_of(with("batchsize = 3")), "folder/small.toml:2: unknown key 'batchsize' in [run]; did you mean 'batch_size'?");
+  EXPECT_EQ(error_of(with("seed = \"3\"")), "folder/small.toml:2: run.seed must be an integer, got text");
+  EXPECT_EQ(error_of(with("seed = -3")), "folder/small.toml:2: run.seed must not be negative, got -3");
+  EXPECT_EQ(error_of(with("keep = 0")), "folder/small.toml:2: run.keep must be at least 1, got 0");
+  EXPECT_EQ(error_of(with("virtual_ranks = 70000")), "folder/small.toml:2: run.virtual_ranks must lie between 1 and 65536, got 70000");
+  EXPECT_EQ(error_of(with("virtual_ranks = 1.5")), "folder/small.toml:2: run.virtual_ranks must be an integer, got a number");
+  EXPECT_EQ(error_of(with("epochs = 3")), "folder/small.toml:2: run.epochs and run.steps exclude each other");
+  EXPECT_EQ(error_of(with("flip = 1", "data")), "folder/small.toml:10: data.flip must be true or false, got an integer");
+  EXPECT_EQ(error_of(with("mean = 0.5", "data")), "folder/small.toml:10: data.mean must be an array, got a number");
+  EXPECT_EQ(error_of(with("mean = [\"x\"]", "data")), "folder/small.toml:10: data.mean must be a number, got text");
+  EXPECT_EQ(error_of(with("size = {a = 1}", "model")), "folder/small.toml:6: model.size must be a number, text, true or false, an array of integers, or an array of tables");
+  EXPECT_EQ(error_of(kSmall + "[optimiser]\nlr = 1\n"), "folder/small.toml:11: unknown table 'optimiser'; did you mean 'optimizer'?");
+  EXPECT_EQ(error_of(kSmall + "[optimizer]\nlr = nan\n"), "folder/small.toml:12: optimizer.lr must be finite");
+  EXPECT_EQ(error_of(kSmall + "[optimizer]\nkind = \"adamv\"\n").find("folder/small.toml:12: optimizer.kind does not know 'adamv'; did you mean 'adam"), 0u);
+  EXPECT_EQ(error_of("run = 3\n"), "folder/small.toml:1: [run] must be a table, got an integer");
+  EXPECT_EQ(error_of("steps = 3\n").find("folder/small.toml:1: unknown key 'steps'"), 0u);
+  EXPECT_EQ(error_of("[run\n").find("folder/small.toml:1: not valid TOML"), 0u) << error_of("[run\n");
+  EXPECT_NE(error_of("[run]\nsteps = 3\n").find("run.batch_size is missing"), std::string::npos);
+  EXPECT_NE(error_of("[run]\nbatch_size = 3\n").find("run.steps or run.epochs is missing"), std::string::npos);
+  EXPECT_EQ(error_of(kSmall, {"run.seed=x"}), "--set run.seed: run.seed must be an integer, got text");
+  EXPECT_EQ(error_of(kSmall, {"seed=1"}), "--set seed=1: expected table.key=value");
+  EXPECT_EQ(error_of(kSmall, {"run.seeds=1"}), "--set run.seeds: unknown key 'seeds' in [run]; did you mean 'seed'?");
+}
+
+// tools/CONFIG.md has a row for each key of each table, and none besides.
+TEST(Config, TheDocumentNamesEveryKey) {
+  const std::string document = read_file(std::string(ELINVAR_SOURCE_DIR) + "/tools/CONFIG.md");
+  std::set<std::string> documented, written;
+  std::string table;
+  for (size_t begin = 0; begin < document.size();) {
+    const size_t end = std::min(document.find('\n', begin), document.size());
+    const std::string line = document.substr(begin, end - begin);
+    begin = end + 1;
+    if (line.starts_with("## `[")) table = line.substr(5, line.find(']') - 5);
+    else if (line.starts_with("# ")) table.clear();
+    else if (!table.empty() && line.starts_with("| `")) documented.insert(table + "." + line.substr(3, line.find('`', 3) - 3));
+  }
+  Config c = parse_config(kSmall, "small.toml");
+  const std::string both = to_toml(c) + "[run]\nepochs = 1\n";
+  for (size_t begin = 0; begin < both.size();) {
+    const size_t end = both.find('\n', begin);
+    const std::string line = both.substr(begin, end - begin);
+    begin = end + 1;
+    if (line.starts_with("[")) table = line.substr(1, line.find(']') - 1);
+    else if (table != "model" && line.find(" = ") != std::string::npos) written.insert(table + "." + line.substr(0, line.find(' ')));
+  }
+  EXPECT_EQ(documented, written);
+}
+
+// Any text is either read or refused with a UsageError.
+TEST(Config, MangledTextNeverBreaksTheReader) {
+  uint32_t random = 1;
+  for (int trial = 0; trial < 3000; ++trial) {
+    std::string text = kSmall;
+    for (int i = 0; i < 1 + trial % 4; ++i) {
+      random = random * 1664525u + 1013904223u;
+      const size_t at = (random >> 8) % text.size();
+      if (random & 1u) text[at] = static_cast<char>(random >> 24);
+      else text.erase(at, (random >> 3) % 7);
+    }
+    try {
+      parse_config(text, "mangled.toml");
+    } catch (const UsageError&) {
+    }
+  }
+}
+
+}  // namespace
+}  // namespace elinvar

@@ -1,0 +1,91 @@
+#include "elastic/ledger.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tensor/check.h"
+#include "tests/temporary_folder.h"
+
+namespace elinvar {
+namespace {
+
+LedgerLine line_of(int64_t step) {
+  LedgerLine line{.step = step, .batch = {1, static_cast<uint64_t>(step)}, .loss = 1.0 / static_cast<double>(step), .gradient = {2, 3}, .state = {}};
+  if (step % 3 == 0) line.state = Digest{4, static_cast<uint64_t>(step)};
+  return line;
+}
+
+void record(const std::filesystem::path& folder, int64_t begin, int64_t end) {
+  Ledger ledger(folder);
+  for (int64_t step = begin; step <= end; ++step) ledger.record(line_of(step));
+}
+
+TEST(Ledger, LinesRoundTrip) {
+  for (int64_t step = 1; step < 5; ++step) {
+    const LedgerLine line = line_of(step);
+    EXPECT_EQ(LedgerLine::parse(line.text()).text(), line.text());
+  }
+  EXPECT_EQ(line_of(2).text(),
+            R"({"step":2,"batch":"00000000000000010000000000000002","loss":"3fe0000000000000","gradient":"00000000000000020000000000000003"})");
+  for (const char* bad : {"", "{}", "[1]", R"({"step":1,"batch":"x","loss":"0","gradient":""})"})
+    EXPECT_THROW(LedgerLine::parse(bad), Failure) << bad;
+}
+
+// Cut at any byte, the file goes on from the lines that were whole, and ends up the same.
+TEST(Ledger, SurvivesACrashAtAnyByte) {
+  const test::TemporaryFolder folder;
+  record(folder.path(), 1, 6);
+  const std::filesystem::path path = folder / "ledger.jsonl";
+  const std::string whole = read_file(path);
+  for (size_t size = 0; size <= whole.size(); ++size) {
+    std::filesystem::resize_file(path, 0);
+    File::append(path).write(whole.substr(0, size));
+    const auto lines = static_cast<int64_t>(std::count(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size), '\n'));
+    EXPECT_EQ(Ledger(folder.path()).length(), lines);
+    record(folder.path(), std::max<int64_t>(1, lines - 1), 6);
+    ASSERT_EQ(read_file(path), whole) << size;
+  }
+}
+
+TEST(Ledger, RepeatedLinesMustBeEqual) {
+  const test::TemporaryFolder folder;
+  record(folder.path(), 1, 4);
+  Ledger ledger(folder.path());
+  EXPECT_FALSE(ledger.record(line_of(3)));
+  EXPECT_TRUE(ledger.record(line_of(5)));
+  LedgerLine other = line_of(3);
+  other.loss = std::nextafter(other.loss, 1.0);
+  other.state.reset();
+  try {
+    ledger.record(other);
+    FAIL();
+  } catch (const Failure& failure) {
+    EXPECT_NE(std::string(failure.what()).find("step 3 was recorded before with other facts (loss, state)"), std::string::npos) << failure.what();
+  }
+  EXPECT_THROW(ledger.record(line_of(7)), UsageError);
+}
+
+TEST(Ledger, ForeignContentsAreRefused) {
+  const test::TemporaryFolder folder;
+  File::append(folder / "ledger.jsonl").write(line_of(2).text() + "\n");
+  EXPECT_THROW(Ledger(folder.path()), Failure);
+  std::filesystem::resize_file(folder / "ledger.jsonl", 0);
+  File::append(folder / "ledger.jsonl").write("what is this\n");
+  EXPECT_THROW(Ledger(folder.path()), Failure);
+}
+
+TEST(LineFile, KeepsAndAppends) {
+  const test::TemporaryFolder folder;
+  LineFile file(folder / "lines");
+  for (const char* line : {"one", "", "three"}) file.append(line);
+  file.keep(2);
+  file.append("last");
+  EXPECT_EQ(file.lines(), (std::vector<std::string>{"one", "", "last"}));
+  EXPECT_EQ(read_file(folder / "lines"), "one\n\nlast\n");
+  EXPECT_THROW(file.append("a\nb"), UsageError);
+}
+
+}  // namespace
+}  // namespace elinvar

@@ -1,0 +1,350 @@
+// The train command as a user meets it: a process, its exit code, what it prints, and what it leaves behind.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include "tensor/file.h"
+#include "tensor/isa.h"
+#include "tests/temporary_folder.h"
+
+namespace elinvar {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Batch norm, a residual branch, dropout, augmentation, three virtual ranks, and at the end of each epoch a batch of two
+// samples that leaves one of them without any.
+const char* const kImages = R"([run]
+steps = 12
+batch_size = 12
+virtual_ranks = 3
+seed = 5
+checkpoint_every = 4
+keep = 10
+eval_every = 6
+state_digest_every = 3
+
+[data]
+kind = "synthetic"
+size = 50
+classes = 3
+image_size = 8
+crop_padding = 1
+flip = true
+
+[optimizer]
+lr = 0.05
+weight_decay = 1e-4
+exempt = ["vectors"]
+clip_norm = 2.0
+
+[schedule]
+kind = "cosine"
+warmup_steps = 3
+
+[[model.layer]]
+kind = "conv2d"
+out = 6
+[[model.layer]]
+kind = "batch_norm"
+relu = true
+[[model.layer]]
+kind = "residual"
+layer = [{kind = "conv2d", out = 6}, {kind = "batch_norm"}]
+[[model.layer]]
+kind = "dropout"
+p = 0.1
+[[model.layer]]
+kind = "global_avg_pool"
+[[model.layer]]
+kind = "linear"
+)";
+
+const char* const kText = R"([run]
+steps = 8
+batch_size = 4
+virtual_ranks = 2
+
+[data]
+kind = "synthetic_text"
+size = 300
+context = 32
+
+[optimizer]
+kind = "adamw"
+lr = 0.01
+
+[model]
+kind = "gpt"
+layers = 1
+heads = 2
+channels = 16
+dropout = 0.1
+)";
+
+struct Ended {
+  int code = -1;  // exit code; 128 + signal if it was killed
+  std::string out, err;
+
+  std::string last_line() const {
+    const size_t end = out.find_last_not_of('\n') + 1;
+    return out.substr(0, end).substr(out.rfind('\n', end - 1) + 1);
+  }
+};
+
+class TrainCommand : public testing::Test {
+ protected:
+  void SetUp() override {
+    File::create(folder_ / "images.toml").write(kImages);
+    File::create(folder_ / "text.toml").write(kText);
+  }
+
+  // On one thread unless the arguments say otherwise: tests that run side by side would only wait for each other's.
+  pid_t start(std::vector<std::string> arguments) const {
+    const bool command = !arguments.empty() && (arguments[0] == "run" || arguments[0] == "eval" || arguments[0] == "sample");
+    if (command && std::find(arguments.begin(), arguments.end(), "--threads") == arguments.end())
+      arguments.insert(arguments.end(), {"--threads", "1"});
+    arguments.insert(arguments.begin(), std::string(ELINVAR_BIN_DIR) + "/train");
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    const std::string out = folder_ / "stdout", err = folder_ / "stderr";
+    const pid_t child = fork();
+    if (child == 0) {
+      for (const auto& [path, descriptor] : {std::pair(&out, 1), std::pair(&err, 2)})
+        dup2(open(path->c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), descriptor);
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
+    return child;
+  }
+  Ended wait(pid_t child) const {
+    int status = 0;
+    waitpid(child, &status, 0);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(folder_ / "stdout"), read_file(folder_ / "stderr")};
+  }
+  Ended train(const std::vector<std::string>& arguments) const { return wait(start(arguments)); }
+  Ended run(const std::string& config, const std::string& directory, std::vector<std::string> more = {}) const {
+    more.insert(more.begin(), {"run", folder_ / config, "--run-dir", folder_ / directory});
+    return train(more);
+  }
+  std::string ledger(const std::string& directory) const { return read_file(folder_ / directory / "ledger.jsonl"); }
+
+  test::TemporaryFolder folder_;
+};
+
+TEST_F(TrainCommand, TheSameBitsForAnyThreadsInstructionSetAndPrefetching) {
+  const Ended first = run("images.toml", "first", {"--threads", "1"});
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_EQ(first.last_line().find("final step=12 loss="), 0u);
+  std::vector<std::vector<std::string>> variants = {{"--threads", "2"}, {"--threads", "3"}, {"--set", "data.threads=0"}, {"--set", "data.prefetch=0"},
+                                                    {"--set", "data.threads=3", "--set", "data.cache_mb=0"}};
+  for (Isa isa : available_isas()) variants.push_back({"--threads", "2", "--isa", name_of(isa)});
+  for (size_t i = 0; i < variants.size(); ++i) {
+    const Ended other = run("images.toml", std::to_string(i), variants[i]);
+    EXPECT_EQ(other.last_line(), first.last_line()) << variants[i][1] << other.err;
+    EXPECT_EQ(ledger(std::to_string(i)), ledger("first"));
+  }
+  EXPECT_NE(run("images.toml", "other", {"--set", "run.seed=6"}).last_line(), first.last_line());
+}
+
+TEST_F(TrainCommand, TextTheSameBitsAndResumed) {
+  const Ended first = run("text.toml", "first", {"--threads", "1", "--set", "run.checkpoint_every=3"});
+  ASSERT_EQ(first.code, 0) << first.err;
+  for (Isa isa : available_isas()) {
+    const std::string name = name_of(isa);
+    EXPECT_EQ(run("text.toml", name, {"--threads", "3", "--isa", name, "--set", "run.checkpoint_every=3"}).last_line(), first.last_line());
+  }
+  fs::remove_all(folder_ / "first" / "checkpoints" / "step-8");
+  const std::string before = ledger("first");
+  EXPECT_EQ(run("text.toml", "first", {"--resume", "--set", "run.checkpoint_every=3"}).last_line(), first.last_line());
+  EXPECT_EQ(ledger("first"), before);
+}
+
+TEST_F(TrainCommand, ResumesFromAnyCheckpointAndAnyLedger) {
+  const Ended whole = run("images.toml", "whole");
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  const std::string lines = ledger("whole");
+  for (int from : {4, 8, 12}) {
+    const std::string name = "from" + std::to_string(from);
+    fs::copy(folder_ / "whole", folder_ / name, fs::copy_options::recursive);
+    for (int step : {4, 8, 12})
+      if (step > from) fs::remove_all(folder_ / name / "checkpoints" / ("step-" + std::to_string(step)));
+    // What a crash may have left: all lines, or those up to the checkpoint and a torn one.
+    size_t end = 0;
+    for (int line = 0; line < from; ++line) end = lines.find('\n', end) + 1;
+    if (from != 8) fs::resize_file(folder_ / name / "ledger.jsonl", std::min(end + 17, lines.size()));
+    const Ended resumed = run("images.toml", name, {"--resume"});
+    EXPECT_EQ(resumed.code, 0) << resumed.err;
+    EXPECT_NE(resumed.err.find("resuming after step " + std::to_string(from)), std::string::npos) << resumed.err;
+    EXPECT_EQ(resumed.last_line(), whole.last_line());
+    EXPECT_EQ(ledger(name), lines);
+  }
+}
+
+TEST_F(TrainCommand, KilledAtAnyTimeItResumes) {
+  const Ended whole = run("images.toml", "whole", {"--set", "run.steps=150"});
+  for (int trial = 0; trial < 4; ++trial) {
+    const pid_t child = start({"run", folder_ / "images.toml", "--run-dir", folder_ / "killed", "--set", "run.steps=150", "--resume"});
+    std::this_thread::sleep_for(std::chrono::milliseconds(80 + 60 * trial));
+    kill(child, SIGKILL);
+    wait(child);
+  }
+  const Ended end = run("images.toml", "killed", {"--set", "run.steps=150", "--resume"});
+  EXPECT_EQ(end.code, 0) << end.err;
+  EXPECT_EQ(end.last_line(), whole.last_line());
+  EXPECT_EQ(ledger("killed"), ledger("whole"));
+}
+
+TEST_F(TrainCommand, AnInterruptionLeavesACheckpoint) {
+  const std::vector<std::string> more = {"--set", "run.steps=400", "--set", "run.checkpoint_every=0"};
+  const Ended whole = run("images.toml", "whole", more);
+  const pid_t child = start({"run", folder_ / "images.toml", "--run-dir", folder_ / "run", more[0], more[1], more[2], more[3]});
+  // Once the ledger has lines, training has begun.
+  for (int i = 0; i < 1000 && (!fs::exists(folder_ / "run" / "ledger.jsonl") || fs::file_size(folder_ / "run" / "ledger.jsonl") == 0); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  kill(child, SIGTERM);
+  const Ended stopped = wait(child);
+  EXPECT_EQ(stopped.code, 0) << stopped.err;
+  EXPECT_NE(stopped.err.find("--resume"), std::string::npos) << stopped.err;
+  EXPECT_EQ(stopped.out.find("final"), std::string::npos);
+  EXPECT_NE(read_file(folder_ / "run" / "result.json").find("\"interrupted\""), std::string::npos);
+  EXPECT_FALSE(fs::is_empty(folder_ / "run" / "checkpoints"));
+
+  const Ended resumed = run("images.toml", "run", {more[0], more[1], more[2], more[3], "--resume"});
+  EXPECT_EQ(resumed.last_line(), whole.last_line());
+  EXPECT_EQ(ledger("run"), ledger("whole"));
+}
+
+TEST_F(TrainCommand, ADamagedCheckpointIsPassedOverAndSaidSo) {
+  const Ended whole = run("images.toml", "run");
+  const std::string before = ledger("run");
+  const auto damage = [&](int step) {
+    const fs::path part = folder_ / "run" / "checkpoints" / ("step-" + std::to_string(step)) / "part-0.safetensors";
+    fs::resize_file(part, fs::file_size(part) / 2);
+  };
+  damage(12);
+  const Ended resumed = run("images.toml", "run", {"--resume"});
+  EXPECT_EQ(resumed.code, 0);
+  EXPECT_NE(resumed.err.find("step-12 cannot be used"), std::string::npos) << resumed.err;
+  EXPECT_NE(resumed.err.find("resuming after step 8"), std::string::npos) << resumed.err;
+  EXPECT_EQ(resumed.last_line(), whole.last_line());
+  EXPECT_EQ(ledger("run"), before);
+
+  for (int step : {4, 8, 12}) damage(step);
+  const Ended none = run("images.toml", "run", {"--resume"});
+  EXPECT_EQ(none.code, 3);
+  EXPECT_NE(none.err.find("no checkpoint is good"), std::string::npos) << none.err;
+  EXPECT_EQ(train({"eval", folder_ / "run"}).code, 3);
+}
+
+TEST_F(TrainCommand, ARunThatIsNotReproducibleIsFound) {
+  run("images.toml", "run");
+  std::string lines = ledger("run");
+  const size_t at = lines.find("\"loss\":\"", lines.find("\"step\":10")) + 8;
+  lines[at + 15] = lines[at + 15] == '0' ? '1' : '0';
+  replace_file(folder_ / "run" / "ledger.jsonl", lines);
+  fs::remove_all(folder_ / "run" / "checkpoints" / "step-12");
+  const Ended resumed = run("images.toml", "run", {"--resume"});
+  EXPECT_EQ(resumed.code, 3);
+  EXPECT_NE(resumed.err.find("step 10 was recorded before with other facts (loss)"), std::string::npos) << resumed.err;
+}
+
+TEST_F(TrainCommand, WrongUsageHasExitCode2) {
+  const auto expect_usage = [&](const Ended& ended, const std::string& message) {
+    EXPECT_EQ(ended.code, 2) << ended.err;
+    EXPECT_NE(ended.err.find(message), std::string::npos) << ended.err;
+    EXPECT_EQ(ended.out, "");
+    EXPECT_FALSE(fs::exists(folder_ / "run"));
+  };
+  expect_usage(train({}), "subcommand is required");
+  expect_usage(train({"walk"}), "subcommand is required");
+  expect_usage(train({"run"}), "config");
+  expect_usage(train({"run", folder_ / "absent.toml"}), "there is no configuration");
+  expect_usage(run("images.toml", "run", {"--threads", "0"}), "--threads");
+  expect_usage(run("images.toml", "run", {"--isa", "avx3"}), "avx3");
+  expect_usage(run("images.toml", "run", {"--set", "run.sed=1"}), "did you mean 'seed'");
+  expect_usage(run("images.toml", "run", {"--set", "run.steps=1.5"}), "must be an integer");
+  expect_usage(run("images.toml", "run", {"--set", "data.kind=cifar"}), "cifar");
+  expect_usage(run("images.toml", "run", {"--set", "schedule.min_ratio=-1"}), "min_ratio");
+  expect_usage(run("text.toml", "run", {"--set", "model.kind=gtp"}), "gpt");
+  expect_usage(run("text.toml", "run", {"--set", "model.layer=2"}), "did you mean 'layers'");
+  expect_usage(run("text.toml", "run", {"--set", "model.heads=3"}), "heads");
+  expect_usage(run("text.toml", "run", {"--set", "optimizer.exempt=[\"nothing\"]"}), "nothing");
+  expect_usage(train({"eval", folder_ / "run"}), "no run directory");
+}
+
+TEST_F(TrainCommand, ARunDirectoryIsNotOverwritten) {
+  ASSERT_EQ(run("images.toml", "run").code, 0);
+  const std::string before = ledger("run");
+  const Ended again = run("images.toml", "run");
+  EXPECT_EQ(again.code, 2);
+  EXPECT_NE(again.err.find("already holds a run"), std::string::npos);
+  const Ended other = run("images.toml", "run", {"--resume", "--set", "optimizer.lr=0.1"});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_NE(other.err.find("optimizer.lr: 0.05 became 0.1"), std::string::npos) << other.err;
+  EXPECT_EQ(ledger("run"), before);
+}
+
+TEST_F(TrainCommand, FailuresHaveExitCode3) {
+  const Ended missing = run("images.toml", "run", {"--set", "data.kind=cifar10", "--set", "data.path=/nowhere"});
+  EXPECT_EQ(missing.code, 3) << missing.err;
+  EXPECT_NE(missing.err.find("/nowhere"), std::string::npos);
+  EXPECT_FALSE(fs::exists(folder_ / "run"));
+
+  File::create(folder_ / "file").write("not a directory");
+  EXPECT_EQ(run("images.toml", "file").code, 3);
+
+  const std::vector<std::string> diverging = {"--set", "optimizer.kind=adam", "--set", "optimizer.lr=1e30", "--set", "schedule.warmup_steps=0"};
+  const Ended nan = run("images.toml", "run", diverging);
+  EXPECT_EQ(nan.code, 3);
+  EXPECT_NE(nan.err.find("step 2: the loss is "), std::string::npos) << nan.err;
+  EXPECT_NE(read_file(folder_ / "run" / "result.json").find("\"failed\""), std::string::npos);
+  std::vector<std::string> scalar = diverging;
+  scalar.insert(scalar.end(), {"--isa", "scalar", "--threads", "3"});
+  EXPECT_EQ(run("images.toml", "again", scalar).err, nan.err);
+}
+
+TEST_F(TrainCommand, EvaluatesAndSamples) {
+  ASSERT_EQ(run("images.toml", "images").code, 0);
+  const std::string said = read_file(folder_ / "stdout");
+  const Ended score = train({"eval", folder_ / "images"});
+  EXPECT_EQ(score.code, 0) << score.err;
+  EXPECT_EQ(score.out.find("validation step=12 loss="), 0u);
+  EXPECT_NE(said.find(score.out), std::string::npos) << score.out;
+  EXPECT_EQ(train({"sample", folder_ / "images", "--prompt", "x"}).code, 2);
+  EXPECT_EQ(train({"eval", folder_ / "images", "--split", "tset"}).code, 2);
+
+  ASSERT_EQ(run("text.toml", "text").code, 0);
+  const std::vector<std::string> sample = {"sample", folder_ / "text", "--prompt", "17+25", "--tokens", "40", "--seed", "3"};
+  const Ended text = train(sample);
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_EQ(text.out.find("17+25"), 0u);
+  EXPECT_EQ(text.out.size(), 5u + 40u + 1u);
+  std::vector<std::string> scalar = sample;
+  scalar.insert(scalar.end(), {"--isa", "scalar", "--threads", "3"});
+  EXPECT_EQ(train(scalar).out, text.out);
+  std::vector<std::string> greedy = sample;
+  greedy.insert(greedy.end(), {"--temperature", "0"});
+  const Ended likeliest = train(greedy);
+  greedy.back() = "1";
+  greedy.insert(greedy.end(), {"--top-k", "1"});
+  EXPECT_EQ(train(greedy).out, likeliest.out);
+}
+
+TEST_F(TrainCommand, HelpAndVersion) {
+  EXPECT_EQ(train({"--help"}).code, 0);
+  EXPECT_EQ(train({"run", "--help"}).code, 0);
+  const Ended version = train({"--version"});
+  EXPECT_EQ(version.code, 0);
+  EXPECT_EQ(version.out.find("train "), 0u);
+}
+
+}  // namespace
+}  // namespace elinvar
