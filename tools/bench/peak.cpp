@@ -15,21 +15,25 @@
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
-// Enough independent chains to hide the latency of the units; returns the floating-point operations done.
+// Enough independent chains to hide the latency of the units, as a grid so that compilers unroll it whole; returns the
+// floating-point operations done.
 double multiply_add(int64_t rounds, float& sink) {
   using V = Vec<float>;
-  constexpr int kChains = HWY_TARGET == HWY_AVX3 ? 24 : 12;
-  V acc[kChains];
-  for (int i = 0; i < kChains; ++i) acc[i] = V::set(1.0f + static_cast<float>(i));
+  constexpr int kRows = HWY_TARGET == HWY_AVX3 ? 8 : 4, kCols = 3;
+  V acc[kRows][kCols];
+  for (int i = 0; i < kRows; ++i)
+    for (int j = 0; j < kCols; ++j) acc[i][j] = V::set(1.0f + static_cast<float>(i + j));
   const V a = V::set(0.999f), b = V::set(0.001f);
   for (int64_t r = 0; r < rounds; ++r)
-    for (int i = 0; i < kChains; ++i) acc[i] = fma(acc[i], a, b);
-  V sum = acc[0];
-  for (int i = 1; i < kChains; ++i) sum = sum + acc[i];
+    for (int i = 0; i < kRows; ++i)
+      for (int j = 0; j < kCols; ++j) acc[i][j] = fma(a, b, acc[i][j]);
+  V sum = V::set(0.0f);
+  for (int i = 0; i < kRows; ++i)
+    for (int j = 0; j < kCols; ++j) sum = sum + acc[i][j];
   float lanes[V::kLanes];
   sum.store(lanes);
   sink = lanes[0];
-  return 2.0 * static_cast<double>(rounds * kChains * V::kLanes);
+  return 2.0 * static_cast<double>(rounds * kRows * kCols * V::kLanes);
 }
 
 }  // namespace elinvar::HWY_NAMESPACE
