@@ -10,7 +10,9 @@ namespace elinvar {
 namespace {
 
 // The number of leaves that a node would cover in a tree without end: its extent in the perfect tree.
-int nominal_size(const Subtree& node) { return static_cast<int>(std::bit_ceil(static_cast<unsigned>(node.end - node.begin))); }
+int nominal_size(const Subtree& node) {
+  return static_cast<int>(std::bit_ceil(static_cast<unsigned>(node.end - node.begin)));
+}
 
 // A node's nominal size is that of its level or, if leaves are cut off, of the lowest level that gives the same
 // leaves. So neighbours are siblings if the left is full, aligned to its parent, and the right no larger.

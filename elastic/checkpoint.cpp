@@ -65,7 +65,8 @@ Checkpoint read_files(const fs::path& directory, int64_t step) {
   const Json manifest = Json::parse(read_file(directory / "manifest.json"));
   if (manifest.at("format") != 1) fail("its format is {}, this program reads 1", manifest.at("format").dump());
   if (manifest.at("numerics_version") != kNumericsVersion)
-    fail("it was written under numerics version {}, this program has {}", manifest.at("numerics_version").dump(), kNumericsVersion);
+    fail("it was written under numerics version {}, this program has {}", manifest.at("numerics_version").dump(),
+         kNumericsVersion);
   if (manifest.at("step") != step) fail("its manifest is that of step {}", manifest.at("step").dump());
 
   Checkpoint checkpoint{.step = step, .state = {}, .digest = Digest::parse(manifest.at("state").get<std::string>())};

@@ -60,9 +60,10 @@ bool Ledger::record(const LedgerLine& now) {
   compare("loss", std::bit_cast<uint64_t>(then.loss) == std::bit_cast<uint64_t>(now.loss));
   compare("gradient", then.gradient == now.gradient);
   compare("state", then.state == now.state);
-  fail("[ledger] step {} was recorded before with other facts ({}): the data, the software or the hardware changed.\n"
-       "  before: {}\n  now:    {}",
-       now.step, differing, line(now.step), text);
+  fail(
+      "[ledger] step {} was recorded before with other facts ({}): the data, the software or the hardware changed.\n"
+      "  before: {}\n  now:    {}",
+      now.step, differing, line(now.step), text);
 }
 
 }  // namespace elinvar

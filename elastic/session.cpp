@@ -45,10 +45,12 @@ struct Session::Impl {
     const auto contradicted = [this](const Checkpoint& checkpoint) -> std::string {
       if (checkpoint.step == 0) return "";
       if (checkpoint.step > ledger->length())
-        return fmt::format("checkpoint of step {} cannot be used: the ledger ends at step {}", checkpoint.step, ledger->length());
+        return fmt::format("checkpoint of step {} cannot be used: the ledger ends at step {}", checkpoint.step,
+                           ledger->length());
       const LedgerLine line = LedgerLine::parse(ledger->line(checkpoint.step));
       if (line.state && *line.state != checkpoint.digest)
-        return fmt::format("checkpoint of step {} cannot be used: its state is not the one in the ledger", checkpoint.step);
+        return fmt::format("checkpoint of step {} cannot be used: its state is not the one in the ledger",
+                           checkpoint.step);
       return "";
     };
     std::vector<CheckpointStore::Rejected> rejected;
@@ -59,7 +61,8 @@ struct Session::Impl {
       events->write("checkpoint_rejected", {{"step", at}, {"reason", reason}});
       reasons += "\n  " + reason;
     }
-    if (!found && !rejected.empty()) fail("cannot resume {}: no checkpoint is good{}", options.directory.string(), reasons);
+    if (!found && !rejected.empty())
+      fail("cannot resume {}: no checkpoint is good{}", options.directory.string(), reasons);
     if (found) {
       load(*found);
       notices.push_back(fmt::format("resuming after step {}", step));

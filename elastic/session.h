@@ -51,10 +51,10 @@ struct Leaf {
   std::vector<Tensor> gradients = {};
   std::vector<Tensor> terms = {};  // of running statistics: combined by the same tree, but not scaled
   double loss_sum = 0;
-  int64_t count = 0;    // what the mean divides by: targets that count
+  int64_t count = 0;  // what the mean divides by: targets that count
   int64_t correct = 0;
   int64_t samples = 0;
-  Digest batch = {};    // of its input and target
+  Digest batch = {};  // of its input and target
 };
 
 struct Reduced {
@@ -63,7 +63,7 @@ struct Reduced {
   int leaves = 0;                 // virtual ranks that had samples
   double loss = 0;                // virtual ranks' sums, added left to right in binary64, / count
   int64_t count = 0, correct = 0, samples = 0;
-  Digest batch, gradient;         // gradient: over those of the scaled gradients, in order
+  Digest batch, gradient;  // gradient: over those of the scaled gradients, in order
 };
 
 class Session {

@@ -10,7 +10,7 @@ namespace elinvar {
 struct Digest {
   uint64_t high = 0, low = 0;
   bool operator==(const Digest&) const = default;
-  std::string hex() const;  // 32 hexadecimal digits
+  std::string hex() const;                    // 32 hexadecimal digits
   static Digest parse(std::string_view hex);  // throws UsageError
 };
 
@@ -27,7 +27,7 @@ class Hasher {
   Hasher& operator=(const Hasher&) = delete;
   void add(const void* bytes, size_t count);
   void add(std::string_view text);  // length first, so that pieces cannot run together
-  void add(const Digest& digest);  // 16 bytes, low half first
+  void add(const Digest& digest);   // 16 bytes, low half first
   void add_integer(int64_t value);  // 8 bytes
   Digest digest() const;
 

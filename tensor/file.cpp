@@ -20,11 +20,14 @@ const char* hint_for(int error) {
   switch (error) {
     case ENOSPC:
     case EDQUOT:
-    case EFBIG: return "; make room on that disk or choose another directory";
+    case EFBIG:
+      return "; make room on that disk or choose another directory";
     case EROFS:
     case EACCES:
-    case EPERM: return "; choose a directory that can be written to";
-    default: return "";
+    case EPERM:
+      return "; choose a directory that can be written to";
+    default:
+      return "";
   }
 }
 

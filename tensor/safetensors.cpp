@@ -17,12 +17,18 @@ constexpr int64_t kLongestHeader = 100'000'000;  // the format's own limit
 
 const char* format_name(DType dtype) {
   switch (dtype) {
-    case DType::f64: return "F64";
-    case DType::bf16: return "BF16";
-    case DType::i32: return "I32";
-    case DType::i64: return "I64";
-    case DType::u8: return "U8";
-    case DType::f32: break;
+    case DType::f64:
+      return "F64";
+    case DType::bf16:
+      return "BF16";
+    case DType::i32:
+      return "I32";
+    case DType::i64:
+      return "I64";
+    case DType::u8:
+      return "U8";
+    case DType::f32:
+      break;
   }
   return "F32";
 }
@@ -73,7 +79,8 @@ Entry parse_entry(const std::string& file, const std::string& name, const Json& 
   if (!known) refuse("has a dtype other than F32, F64, BF16, I32, I64 and U8");
   entry.dtype = *known;
 
-  if (!shape.is_array() || shape.size() > static_cast<size_t>(Shape::kMaxDims)) refuse("has a malformed shape or more than 8 dimensions");
+  if (!shape.is_array() || shape.size() > static_cast<size_t>(Shape::kMaxDims))
+    refuse("has a malformed shape or more than 8 dimensions");
   int64_t bytes = size_of(entry.dtype);  // with empty extents as 1, so that strides cannot overflow either
   for (const Json& value : shape) {
     const auto extent = extent_of(value);
@@ -85,7 +92,8 @@ Entry parse_entry(const std::string& file, const std::string& name, const Json& 
   bytes = entry.shape.numel() * size_of(entry.dtype);
   if (!offsets.is_array() || offsets.size() != 2) refuse("has malformed offsets");
   const auto begin = extent_of(offsets[0]), end = extent_of(offsets[1]);
-  if (!begin || !end || *begin > *end || *end > data_bytes) refuse("has offsets outside the file: it is truncated or corrupt");
+  if (!begin || !end || *begin > *end || *end > data_bytes)
+    refuse("has offsets outside the file: it is truncated or corrupt");
   if (*end - *begin != bytes) refuse("has offsets that do not fit its shape");
   entry.begin = *begin;
   entry.end = *end;
@@ -131,12 +139,13 @@ SafetensorsContents read_safetensors(const std::filesystem::path& path) {
   Hasher hasher;
 
   uint64_t length = 0;
-  if (contents.bytes < 8) fail("[safetensors] {}: {} bytes are too few for a header; the file is truncated", name, contents.bytes);
+  if (contents.bytes < 8)
+    fail("[safetensors] {}: {} bytes are too few for a header; the file is truncated", name, contents.bytes);
   file.read(0, &length, sizeof length);
   hasher.add(&length, sizeof length);
   if (length > static_cast<uint64_t>(std::min(kLongestHeader, contents.bytes - 8)))
-    fail("[safetensors] {}: a header of {} bytes does not fit a file of {}; it is truncated or no safetensors file", name,
-         length, contents.bytes);
+    fail("[safetensors] {}: a header of {} bytes does not fit a file of {}; it is truncated or no safetensors file",
+         name, length, contents.bytes);
   std::string header(length, '\0');
   file.read(8, header.data(), header.size());
   hasher.add(header.data(), header.size());

@@ -36,11 +36,12 @@ Digest digest_chunk(DType dtype, const char* bytes, int64_t count) {
     case DType::f32:
       return digest_floats<uint32_t, 0x7f800000u, 0x7fc00000u>(reinterpret_cast<const uint32_t*>(bytes), count / 4);
     case DType::f64:
-      return digest_floats<uint64_t, 0x7ff0000000000000u, 0x7ff8000000000000u>(
-          reinterpret_cast<const uint64_t*>(bytes), count / 8);
+      return digest_floats<uint64_t, 0x7ff0000000000000u, 0x7ff8000000000000u>(reinterpret_cast<const uint64_t*>(bytes),
+                                                                               count / 8);
     case DType::bf16:
       return digest_floats<uint16_t, 0x7f80u, 0x7fc0u>(reinterpret_cast<const uint16_t*>(bytes), count / 2);
-    default: return digest_bytes(bytes, static_cast<size_t>(count));
+    default:
+      return digest_bytes(bytes, static_cast<size_t>(count));
   }
 }
 

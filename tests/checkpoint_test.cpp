@@ -16,7 +16,8 @@ namespace {
 namespace fs = std::filesystem;
 
 StateDict state_of(int64_t step) {
-  return {{"model.weight", Tensor::full({40, 50}, static_cast<double>(step))}, {"optimizer.weight.v", Tensor::full({7}, -1.0 * static_cast<double>(step))}};
+  return {{"model.weight", Tensor::full({40, 50}, static_cast<double>(step))},
+          {"optimizer.weight.v", Tensor::full({7}, -1.0 * static_cast<double>(step))}};
 }
 
 void write(CheckpointStore& store, int64_t step) { store.write(step, state_of(step), digest(state_of(step))); }
@@ -46,7 +47,9 @@ class FullDisk {
   rlimit before_{};
 };
 
-size_t entries(const fs::path& path) { return static_cast<size_t>(std::distance(fs::directory_iterator(path), fs::directory_iterator())); }
+size_t entries(const fs::path& path) {
+  return static_cast<size_t>(std::distance(fs::directory_iterator(path), fs::directory_iterator()));
+}
 
 TEST(Checkpoint, RoundTripAndPruning) {
   const test::TemporaryFolder folder;
@@ -73,7 +76,10 @@ TEST(Checkpoint, EveryDamageIsSeenAndThePreviousOneUsed) {
       [](const fs::path& p) { fs::resize_file(p / "manifest.json", 40); },
       [](const fs::path& p) { replace_file(p / "manifest.json", "{}"); },
       [](const fs::path& p) { replace_file(p / "manifest.json", R"({"format":2})"); },
-      [](const fs::path& p) { fs::remove_all(p); fs::copy(p.parent_path() / "step-1", p); }};
+      [](const fs::path& p) {
+        fs::remove_all(p);
+        fs::copy(p.parent_path() / "step-1", p);
+      }};
   for (size_t i = 0; i < damages.size(); ++i) {
     const fs::path directory = folder / std::to_string(i);
     CheckpointStore store(directory, 3);
@@ -143,18 +149,31 @@ struct Toy {
   Tensor weight = Tensor::full({3}, 1.0);
 
   SessionOptions options(const fs::path& directory, bool resume = false) const {
-    return {.directory = directory, .virtual_ranks = 3, .steps = 10, .state_digest_every = 2, .checkpoint_every = 3, .keep = 2, .resume = resume};
+    return {.directory = directory,
+            .virtual_ranks = 3,
+            .steps = 10,
+            .state_digest_every = 2,
+            .checkpoint_every = 3,
+            .keep = 2,
+            .resume = resume};
   }
   StateAccess access() {
-    return {.view = [this] { return StateDict{{"model.weight", weight}}; },
+    return {.view =
+                [this] {
+                  return StateDict{{"model.weight", weight}};
+                },
             .load = [this](const StateDict& state) { weight = state.at("model.weight").clone(); }};
   }
   void train(Session& session, int64_t steps) {
     while (session.step() < steps) {
       for (int vrank : session.begin().mine) {
         const double value = static_cast<double>(session.step() + vrank);
-        session.add(vrank, {.gradients = {Tensor::full({3}, value)}, .terms = {Tensor::full({2}, 1.0)}, .loss_sum = value,
-                            .count = 2, .samples = 2, .batch = {0, static_cast<uint64_t>(value)}});
+        session.add(vrank, {.gradients = {Tensor::full({3}, value)},
+                            .terms = {Tensor::full({2}, 1.0)},
+                            .loss_sum = value,
+                            .count = 2,
+                            .samples = 2,
+                            .batch = {0, static_cast<uint64_t>(value)}});
       }
       session.reduce();
       EXPECT_EQ(session.reduced().leaves, 3);
@@ -169,13 +188,21 @@ struct Toy {
 TEST(Session, ResumesFromEveryCheckpointWithTheSameLedger) {
   const test::TemporaryFolder folder;
   Toy toy;
-  { Session session(toy.options(folder / "whole"), toy.access()); toy.train(session, 10); }
+  {
+    Session session(toy.options(folder / "whole"), toy.access());
+    toy.train(session, 10);
+  }
   const std::string whole = read_file(folder / "whole" / "ledger.jsonl");
   const Digest end = digest(toy.weight);
 
   for (int64_t stop = 0; stop <= 10; ++stop) {
     const fs::path directory = folder / std::to_string(stop);
-    { Toy first; Session session(first.options(directory), first.access()); first.train(session, stop); if (stop == 5) session.checkpoint(); }
+    {
+      Toy first;
+      Session session(first.options(directory), first.access());
+      first.train(session, stop);
+      if (stop == 5) session.checkpoint();
+    }
     Toy second;
     Session session(second.options(directory, true), second.access());
     EXPECT_EQ(session.step(), stop == 10 ? 10 : stop == 5 ? 5 : stop / 3 * 3);

@@ -43,8 +43,9 @@ TEST(Config, DefaultsAndValues) {
 }
 
 TEST(Config, Overrides) {
-  const Config c = parse_config(kSmall, "small.toml", {"run.seed=7", "optimizer.kind=adamw", "optimizer.lr=1e-3", "data.mean=[0.5, 0.25]",
-                                                       "model.hidden=[8]", "run.name=\"a b\"", "run.steps=3", "run.steps=4"});
+  const Config c = parse_config(kSmall, "small.toml",
+                                {"run.seed=7", "optimizer.kind=adamw", "optimizer.lr=1e-3", "data.mean=[0.5, 0.25]",
+                                 "model.hidden=[8]", "run.name=\"a b\"", "run.steps=3", "run.steps=4"});
   EXPECT_EQ(c.run.seed, 7u);
   EXPECT_EQ(c.run.name, "a b");
   EXPECT_EQ(c.run.steps, 4);
@@ -55,7 +56,8 @@ TEST(Config, Overrides) {
 }
 
 TEST(Config, WrittenOutItReadsBackTheSame) {
-  Config c = parse_config(kSmall, "small.toml", {"run.name=\"quote \\\" \\\\ tab \\t\"", "optimizer.lr=0.1", "optimizer.eps=1e-8"});
+  Config c = parse_config(kSmall, "small.toml",
+                          {"run.name=\"quote \\\" \\\\ tab \\t\"", "optimizer.lr=0.1", "optimizer.eps=1e-8"});
   c.optimizer.weight_decay = 0.1 + 0.2;
   const std::string text = to_toml(c);
   const Config again = parse_config(text, "other.toml");
@@ -77,9 +79,13 @@ TEST(Config, EveryModelConfigurationReads) {
 
 TEST(Config, Differences) {
   const Config c = parse_config(kSmall, "small.toml");
-  EXPECT_TRUE(differences(c, parse_config(kSmall, "small.toml", {"run.keep=9", "data.threads=3", "data.prefetch=0", "run.name=x"})).empty());
-  EXPECT_EQ(differences(c, parse_config(kSmall, "small.toml", {"run.seed=1"})), std::vector<std::string>{"run.seed: 0 became 1"});
-  EXPECT_EQ(differences(c, parse_config(kSmall, "small.toml", {"model.hidden=[1]"})), std::vector<std::string>{"the model"});
+  EXPECT_TRUE(differences(c, parse_config(kSmall, "small.toml",
+                                          {"run.keep=9", "data.threads=3", "data.prefetch=0", "run.name=x"}))
+                  .empty());
+  EXPECT_EQ(differences(c, parse_config(kSmall, "small.toml", {"run.seed=1"})),
+            std::vector<std::string>{"run.seed: 0 became 1"});
+  EXPECT_EQ(differences(c, parse_config(kSmall, "small.toml", {"model.hidden=[1]"})),
+            std::vector<std::string>{"the model"});
   EXPECT_EQ(differences(c, parse_config(kSmall, "small.toml", {"run.steps=0", "run.epochs=2"})).size(), 2u);
 }
 
@@ -88,20 +94,29 @@ TEST(Config, ErrorsNameTheLineTheKeyAndTheNearestSpelling) {
     std::string text = kSmall;
     return text.insert(text.find("[" + table + "]") + table.size() + 3, line + "\n");
   };
-  EXPECT_EQ(error_of(with("batchsize = 3")), "folder/small.toml:2: unknown key 'batchsize' in [run]; did you mean 'batch_size'?");
+  EXPECT_EQ(error_of(with("batchsize = 3")),
+            "folder/small.toml:2: unknown key 'batchsize' in [run]; did you mean 'batch_size'?");
   EXPECT_EQ(error_of(with("seed = \"3\"")), "folder/small.toml:2: run.seed must be an integer, got text");
   EXPECT_EQ(error_of(with("seed = -3")), "folder/small.toml:2: run.seed must not be negative, got -3");
   EXPECT_EQ(error_of(with("keep = 0")), "folder/small.toml:2: run.keep must be at least 1, got 0");
-  EXPECT_EQ(error_of(with("virtual_ranks = 70000")), "folder/small.toml:2: run.virtual_ranks must lie between 1 and 65536, got 70000");
-  EXPECT_EQ(error_of(with("virtual_ranks = 1.5")), "folder/small.toml:2: run.virtual_ranks must be an integer, got a number");
+  EXPECT_EQ(error_of(with("virtual_ranks = 70000")),
+            "folder/small.toml:2: run.virtual_ranks must lie between 1 and 65536, got 70000");
+  EXPECT_EQ(error_of(with("virtual_ranks = 1.5")),
+            "folder/small.toml:2: run.virtual_ranks must be an integer, got a number");
   EXPECT_EQ(error_of(with("epochs = 3")), "folder/small.toml:2: run.epochs and run.steps exclude each other");
-  EXPECT_EQ(error_of(with("flip = 1", "data")), "folder/small.toml:10: data.flip must be true or false, got an integer");
+  EXPECT_EQ(error_of(with("flip = 1", "data")),
+            "folder/small.toml:10: data.flip must be true or false, got an integer");
   EXPECT_EQ(error_of(with("mean = 0.5", "data")), "folder/small.toml:10: data.mean must be an array, got a number");
   EXPECT_EQ(error_of(with("mean = [\"x\"]", "data")), "folder/small.toml:10: data.mean must be a number, got text");
-  EXPECT_EQ(error_of(with("size = {a = 1}", "model")), "folder/small.toml:6: model.size must be a number, text, true or false, an array of integers, or an array of tables");
-  EXPECT_EQ(error_of(kSmall + "[optimiser]\nlr = 1\n"), "folder/small.toml:11: unknown table 'optimiser'; did you mean 'optimizer'?");
+  EXPECT_EQ(error_of(with("size = {a = 1}", "model")),
+            "folder/small.toml:6: model.size must be a number, text, true or false, an array of integers, or an array "
+            "of tables");
+  EXPECT_EQ(error_of(kSmall + "[optimiser]\nlr = 1\n"),
+            "folder/small.toml:11: unknown table 'optimiser'; did you mean 'optimizer'?");
   EXPECT_EQ(error_of(kSmall + "[optimizer]\nlr = nan\n"), "folder/small.toml:12: optimizer.lr must be finite");
-  EXPECT_EQ(error_of(kSmall + "[optimizer]\nkind = \"adamv\"\n").find("folder/small.toml:12: optimizer.kind does not know 'adamv'; did you mean 'adam"), 0u);
+  EXPECT_EQ(error_of(kSmall + "[optimizer]\nkind = \"adamv\"\n")
+                .find("folder/small.toml:12: optimizer.kind does not know 'adamv'; did you mean 'adam"),
+            0u);
   EXPECT_EQ(error_of("run = 3\n"), "folder/small.toml:1: [run] must be a table, got an integer");
   EXPECT_EQ(error_of("steps = 3\n").find("folder/small.toml:1: unknown key 'steps'"), 0u);
   EXPECT_EQ(error_of("[run\n").find("folder/small.toml:1: not valid TOML"), 0u) << error_of("[run\n");
@@ -123,7 +138,8 @@ TEST(Config, TheDocumentNamesEveryKey) {
     begin = end + 1;
     if (line.starts_with("## `[")) table = line.substr(5, line.find(']') - 5);
     else if (line.starts_with("# ")) table.clear();
-    else if (!table.empty() && line.starts_with("| `")) documented.insert(table + "." + line.substr(3, line.find('`', 3) - 3));
+    else if (!table.empty() && line.starts_with("| `"))
+      documented.insert(table + "." + line.substr(3, line.find('`', 3) - 3));
   }
   Config c = parse_config(kSmall, "small.toml");
   const std::string both = to_toml(c) + "[run]\nepochs = 1\n";
@@ -132,7 +148,8 @@ TEST(Config, TheDocumentNamesEveryKey) {
     const std::string line = both.substr(begin, end - begin);
     begin = end + 1;
     if (line.starts_with("[")) table = line.substr(1, line.find(']') - 1);
-    else if (table != "model" && line.find(" = ") != std::string::npos) written.insert(table + "." + line.substr(0, line.find(' ')));
+    else if (table != "model" && line.find(" = ") != std::string::npos)
+      written.insert(table + "." + line.substr(0, line.find(' ')));
   }
   EXPECT_EQ(documented, written);
 }

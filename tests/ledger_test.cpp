@@ -12,7 +12,11 @@ namespace elinvar {
 namespace {
 
 LedgerLine line_of(int64_t step) {
-  LedgerLine line{.step = step, .batch = {1, static_cast<uint64_t>(step)}, .loss = 1.0 / static_cast<double>(step), .gradient = {2, 3}, .state = {}};
+  LedgerLine line{.step = step,
+                  .batch = {1, static_cast<uint64_t>(step)},
+                  .loss = 1.0 / static_cast<double>(step),
+                  .gradient = {2, 3},
+                  .state = {}};
   if (step % 3 == 0) line.state = Digest{4, static_cast<uint64_t>(step)};
   return line;
 }
@@ -27,8 +31,9 @@ TEST(Ledger, LinesRoundTrip) {
     const LedgerLine line = line_of(step);
     EXPECT_EQ(LedgerLine::parse(line.text()).text(), line.text());
   }
-  EXPECT_EQ(line_of(2).text(),
-            R"({"step":2,"batch":"00000000000000010000000000000002","loss":"3fe0000000000000","gradient":"00000000000000020000000000000003"})");
+  EXPECT_EQ(
+      line_of(2).text(),
+      R"({"step":2,"batch":"00000000000000010000000000000002","loss":"3fe0000000000000","gradient":"00000000000000020000000000000003"})");
   for (const char* bad : {"", "{}", "[1]", R"({"step":1,"batch":"x","loss":"0","gradient":""})"})
     EXPECT_THROW(LedgerLine::parse(bad), Failure) << bad;
 }
@@ -42,7 +47,8 @@ TEST(Ledger, SurvivesACrashAtAnyByte) {
   for (size_t size = 0; size <= whole.size(); ++size) {
     std::filesystem::resize_file(path, 0);
     File::append(path).write(whole.substr(0, size));
-    const auto lines = static_cast<int64_t>(std::count(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size), '\n'));
+    const auto lines =
+        static_cast<int64_t>(std::count(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size), '\n'));
     EXPECT_EQ(Ledger(folder.path()).length(), lines);
     record(folder.path(), std::max<int64_t>(1, lines - 1), 6);
     ASSERT_EQ(read_file(path), whole) << size;
@@ -62,7 +68,9 @@ TEST(Ledger, RepeatedLinesMustBeEqual) {
     ledger.record(other);
     FAIL();
   } catch (const Failure& failure) {
-    EXPECT_NE(std::string(failure.what()).find("step 3 was recorded before with other facts (loss, state)"), std::string::npos) << failure.what();
+    EXPECT_NE(std::string(failure.what()).find("step 3 was recorded before with other facts (loss, state)"),
+              std::string::npos)
+        << failure.what();
   }
   EXPECT_THROW(ledger.record(line_of(7)), UsageError);
 }

@@ -72,7 +72,8 @@ TEST(ReductionTree, AbsentLeavesPassThrough) {
     for (uint32_t trial = 0; trial < 20; ++trial) {
       std::vector<bool> present(static_cast<size_t>(leaves));
       for (int i = 0; i < leaves; ++i)
-        present[static_cast<size_t>(i)] = philox(3, static_cast<uint32_t>(leaves), trial, static_cast<uint32_t>(i), 0).v[0] % 3 != 0;
+        present[static_cast<size_t>(i)] =
+            philox(3, static_cast<uint32_t>(leaves), trial, static_cast<uint32_t>(i), 0).v[0] % 3 != 0;
       TreeFold fold(leaves);
       for (int i = 0; i < leaves; ++i) fold.add(i, values_of(i, present));
       expect_reference(fold, leaves, present);

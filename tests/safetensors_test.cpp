@@ -55,7 +55,8 @@ TEST_F(Safetensors, EveryTruncationIsAFailure) {
   const fs::path path = folder_ / "state.safetensors";
   write_safetensors(path, some_state());
   const std::string bytes = read_file(path);
-  for (size_t size = 0; size < bytes.size(); ++size) EXPECT_THROW(read_safetensors(put(bytes.substr(0, size))), Failure) << size;
+  for (size_t size = 0; size < bytes.size(); ++size)
+    EXPECT_THROW(read_safetensors(put(bytes.substr(0, size))), Failure) << size;
   EXPECT_THROW(read_safetensors(put(bytes + "x")), Failure);
 }
 
@@ -66,7 +67,8 @@ TEST_F(Safetensors, ChangedBytesNeverPassUnseen) {
   for (uint32_t trial = 0; trial < 2000; ++trial) {
     std::string changed = bytes;
     const Random4 r = philox(11, trial, 0, 0, 0);
-    for (uint32_t i = 0; i <= r.v[3] % 3; ++i) changed[(r.v[0] + i * r.v[1]) % changed.size()] ^= static_cast<char>(1u << (r.v[2] % 8));
+    for (uint32_t i = 0; i <= r.v[3] % 3; ++i)
+      changed[(r.v[0] + i * r.v[1]) % changed.size()] ^= static_cast<char>(1u << (r.v[2] % 8));
     if (changed == bytes) continue;
     try {
       EXPECT_NE(read_safetensors(put(changed)).digest, expected);
@@ -78,7 +80,11 @@ TEST_F(Safetensors, ChangedBytesNeverPassUnseen) {
 TEST_F(Safetensors, MalformedHeaders) {
   const std::string eight(8, '\0');
   const char* headers[] = {
-      "", "[]", "nonsense", R"({"a":1})", R"({"a":{"dtype":"F32","shape":[2]}})",
+      "",
+      "[]",
+      "nonsense",
+      R"({"a":1})",
+      R"({"a":{"dtype":"F32","shape":[2]}})",
       R"({"a":{"dtype":"F16","shape":[4],"data_offsets":[0,8]}})",
       R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})",
       R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})",

@@ -18,8 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Batch norm, a residual branch, dropout, augmentation, three virtual ranks, and at the end of each epoch a batch of two
-// samples that leaves one of them without any.
+// Batch norm, a residual branch, dropout, augmentation, three virtual ranks, and at the end of each epoch a batch of
+// two samples that leaves one of them without any.
 const char* const kImages = R"([run]
 steps = 12
 batch_size = 12
@@ -107,7 +107,8 @@ class TrainCommand : public testing::Test {
 
   // On one thread unless the arguments say otherwise: tests that run side by side would only wait for each other's.
   pid_t start(std::vector<std::string> arguments) const {
-    const bool command = !arguments.empty() && (arguments[0] == "run" || arguments[0] == "eval" || arguments[0] == "sample");
+    const bool command =
+        !arguments.empty() && (arguments[0] == "run" || arguments[0] == "eval" || arguments[0] == "sample");
     if (command && std::find(arguments.begin(), arguments.end(), "--threads") == arguments.end())
       arguments.insert(arguments.end(), {"--threads", "1"});
     arguments.insert(arguments.begin(), std::string(ELINVAR_BIN_DIR) + "/train");
@@ -127,7 +128,8 @@ class TrainCommand : public testing::Test {
   Ended wait(pid_t child) const {
     int status = 0;
     waitpid(child, &status, 0);
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(folder_ / "stdout"), read_file(folder_ / "stderr")};
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(folder_ / "stdout"),
+            read_file(folder_ / "stderr")};
   }
   Ended train(const std::vector<std::string>& arguments) const { return wait(start(arguments)); }
   Ended run(const std::string& config, const std::string& directory, std::vector<std::string> more = {}) const {
@@ -143,7 +145,10 @@ TEST_F(TrainCommand, TheSameBitsForAnyThreadsInstructionSetAndPrefetching) {
   const Ended first = run("images.toml", "first", {"--threads", "1"});
   ASSERT_EQ(first.code, 0) << first.err;
   EXPECT_EQ(first.last_line().find("final step=12 loss="), 0u);
-  std::vector<std::vector<std::string>> variants = {{"--threads", "2"}, {"--threads", "3"}, {"--set", "data.threads=0"}, {"--set", "data.prefetch=0"},
+  std::vector<std::vector<std::string>> variants = {{"--threads", "2"},
+                                                    {"--threads", "3"},
+                                                    {"--set", "data.threads=0"},
+                                                    {"--set", "data.prefetch=0"},
                                                     {"--set", "data.threads=3", "--set", "data.cache_mb=0"}};
   for (Isa isa : available_isas()) variants.push_back({"--threads", "2", "--isa", name_of(isa)});
   for (size_t i = 0; i < variants.size(); ++i) {
@@ -159,7 +164,8 @@ TEST_F(TrainCommand, TextTheSameBitsAndResumed) {
   ASSERT_EQ(first.code, 0) << first.err;
   for (Isa isa : available_isas()) {
     const std::string name = name_of(isa);
-    EXPECT_EQ(run("text.toml", name, {"--threads", "3", "--isa", name, "--set", "run.checkpoint_every=3"}).last_line(), first.last_line());
+    EXPECT_EQ(run("text.toml", name, {"--threads", "3", "--isa", name, "--set", "run.checkpoint_every=3"}).last_line(),
+              first.last_line());
   }
   fs::remove_all(folder_ / "first" / "checkpoints" / "step-8");
   const std::string before = ledger("first");
@@ -191,7 +197,8 @@ TEST_F(TrainCommand, ResumesFromAnyCheckpointAndAnyLedger) {
 TEST_F(TrainCommand, KilledAtAnyTimeItResumes) {
   const Ended whole = run("images.toml", "whole", {"--set", "run.steps=150"});
   for (int trial = 0; trial < 4; ++trial) {
-    const pid_t child = start({"run", folder_ / "images.toml", "--run-dir", folder_ / "killed", "--set", "run.steps=150", "--resume"});
+    const pid_t child =
+        start({"run", folder_ / "images.toml", "--run-dir", folder_ / "killed", "--set", "run.steps=150", "--resume"});
     std::this_thread::sleep_for(std::chrono::milliseconds(80 + 60 * trial));
     kill(child, SIGKILL);
     wait(child);
@@ -205,9 +212,12 @@ TEST_F(TrainCommand, KilledAtAnyTimeItResumes) {
 TEST_F(TrainCommand, AnInterruptionLeavesACheckpoint) {
   const std::vector<std::string> more = {"--set", "run.steps=400", "--set", "run.checkpoint_every=0"};
   const Ended whole = run("images.toml", "whole", more);
-  const pid_t child = start({"run", folder_ / "images.toml", "--run-dir", folder_ / "run", more[0], more[1], more[2], more[3]});
+  const pid_t child =
+      start({"run", folder_ / "images.toml", "--run-dir", folder_ / "run", more[0], more[1], more[2], more[3]});
   // Once the ledger has lines, training has begun.
-  for (int i = 0; i < 1000 && (!fs::exists(folder_ / "run" / "ledger.jsonl") || fs::file_size(folder_ / "run" / "ledger.jsonl") == 0); ++i)
+  for (int i = 0; i < 1000 && (!fs::exists(folder_ / "run" / "ledger.jsonl") ||
+                               fs::file_size(folder_ / "run" / "ledger.jsonl") == 0);
+       ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   kill(child, SIGTERM);
   const Ended stopped = wait(child);
@@ -292,6 +302,23 @@ TEST_F(TrainCommand, ARunDirectoryIsNotOverwritten) {
   EXPECT_EQ(ledger("run"), before);
 }
 
+TEST_F(TrainCommand, OtherDataAreNotTakenForTheSame) {
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "line " + std::to_string(i) + "\n";
+  File::create(folder_ / "words").write(text);
+  const std::vector<std::string> more = {
+      "--set", "data.kind=text", "--set", "data.path=" + (folder_ / "words").string(), "--steps", "2"};
+  const Ended first = run("text.toml", "run", more);
+  ASSERT_EQ(first.code, 0) << first.err;
+  std::vector<std::string> resume = more;
+  resume.push_back("--resume");
+  EXPECT_EQ(run("text.toml", "run", resume).code, 0);
+  replace_file(folder_ / "words", "Line" + text.substr(4));
+  const Ended changed = run("text.toml", "run", resume);
+  EXPECT_EQ(changed.code, 2);
+  EXPECT_NE(changed.err.find("the data are not those"), std::string::npos) << changed.err;
+}
+
 TEST_F(TrainCommand, FailuresHaveExitCode3) {
   const Ended missing = run("images.toml", "run", {"--set", "data.kind=cifar10", "--set", "data.path=/nowhere"});
   EXPECT_EQ(missing.code, 3) << missing.err;
@@ -301,7 +328,8 @@ TEST_F(TrainCommand, FailuresHaveExitCode3) {
   File::create(folder_ / "file").write("not a directory");
   EXPECT_EQ(run("images.toml", "file").code, 3);
 
-  const std::vector<std::string> diverging = {"--set", "optimizer.kind=adam", "--set", "optimizer.lr=1e30", "--set", "schedule.warmup_steps=0"};
+  const std::vector<std::string> diverging = {"--set", "optimizer.kind=adam",    "--set", "optimizer.lr=1e30",
+                                              "--set", "schedule.warmup_steps=0"};
   const Ended nan = run("images.toml", "run", diverging);
   EXPECT_EQ(nan.code, 3);
   EXPECT_NE(nan.err.find("step 2: the loss is "), std::string::npos) << nan.err;
@@ -322,7 +350,8 @@ TEST_F(TrainCommand, EvaluatesAndSamples) {
   EXPECT_EQ(train({"eval", folder_ / "images", "--split", "tset"}).code, 2);
 
   ASSERT_EQ(run("text.toml", "text").code, 0);
-  const std::vector<std::string> sample = {"sample", folder_ / "text", "--prompt", "17+25", "--tokens", "40", "--seed", "3"};
+  const std::vector<std::string> sample = {"sample", folder_ / "text", "--prompt", "17+25", "--tokens",
+                                           "40",     "--seed",         "3"};
   const Ended text = train(sample);
   EXPECT_EQ(text.code, 0) << text.err;
   EXPECT_EQ(text.out.find("17+25"), 0u);

@@ -93,7 +93,7 @@ void visit(V& v, ScheduleConfig& c) {
 }
 
 // What may change from start to resume, because no bit of the run depends on it.
-const std::vector<std::string> kFree = {"run.name", "run.keep", "run.eval_every", "run.log_every",
+const std::vector<std::string> kFree = {"run.name",      "run.keep",     "run.eval_every", "run.log_every",
                                         "data.cache_mb", "data.threads", "data.prefetch"};
 
 template <class... Parts>
@@ -116,7 +116,8 @@ std::vector<Section> sections_of(const Config& c) {
                                    {"optimizer", entries_of(c.optimizer)},
                                    {"schedule", entries_of(c.schedule)}};
   // Of steps and epochs only the one that was given.
-  std::erase_if(sections[0].entries, [&](const auto& entry) { return entry.first == (c.run.steps > 0 ? "epochs" : "steps"); });
+  std::erase_if(sections[0].entries,
+                [&](const auto& entry) { return entry.first == (c.run.steps > 0 ? "epochs" : "steps"); });
   return sections;
 }
 

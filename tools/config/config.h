@@ -15,18 +15,18 @@
 namespace elinvar {
 
 struct RunConfig {
-  std::string name;           // default: the file's name without .toml
+  std::string name;  // default: the file's name without .toml
   uint64_t seed = 0;
-  int64_t steps = 0;          // exactly one of steps and epochs is positive
+  int64_t steps = 0;  // exactly one of steps and epochs is positive
   double epochs = 0;
-  int64_t batch_size = 0;     // global
+  int64_t batch_size = 0;  // global
   int virtual_ranks = 1;
   std::string numerics = "portable";
   std::string scaling = "exact";
   int64_t state_digest_every = 100;
   int64_t checkpoint_every = 1000;
   int keep = 3;
-  int64_t eval_every = 0;     // 0: only at the end
+  int64_t eval_every = 0;  // 0: only at the end
   int64_t log_every = 10;
 };
 

@@ -12,13 +12,20 @@ namespace {
 
 const char* type_name(const toml::node& node) {
   switch (node.type()) {
-    case toml::node_type::table: return "a table";
-    case toml::node_type::array: return "an array";
-    case toml::node_type::string: return "text";
-    case toml::node_type::integer: return "an integer";
-    case toml::node_type::floating_point: return "a number";
-    case toml::node_type::boolean: return "a boolean";
-    default: return "a date or time";
+    case toml::node_type::table:
+      return "a table";
+    case toml::node_type::array:
+      return "an array";
+    case toml::node_type::string:
+      return "text";
+    case toml::node_type::integer:
+      return "an integer";
+    case toml::node_type::floating_point:
+      return "a number";
+    case toml::node_type::boolean:
+      return "a boolean";
+    default:
+      return "a date or time";
   }
 }
 
@@ -47,7 +54,8 @@ TomlSource::TomlSource(std::string_view text, std::string name, const std::vecto
 
 void TomlSource::override_with(const std::string& assignment) {
   const size_t equals = assignment.find('='), dot = assignment.find('.');
-  check(equals != std::string::npos && dot != std::string::npos && 0 < dot && dot + 1 < equals && assignment.find('.', dot + 1) > equals,
+  check(equals != std::string::npos && dot != std::string::npos && 0 < dot && dot + 1 < equals &&
+            assignment.find('.', dot + 1) > equals,
         "--set {}: expected table.key=value", assignment);
   const std::string table_name = assignment.substr(0, dot), key = assignment.substr(dot + 1, equals - dot - 1);
   const std::string value = assignment.substr(equals + 1);
@@ -109,8 +117,8 @@ void TableReader::complain(const char* key, const toml::node& node, const std::s
 }
 
 void TableReader::wrong_type(const char* key, const toml::node& node, const char* expected) const {
-  throw UsageError(fmt::format("{}: {}.{} must be {}, got {}", source_.where(name_ + "." + key, node), name_, key, expected,
-                               type_name(node)));
+  throw UsageError(fmt::format("{}: {}.{} must be {}, got {}", source_.where(name_ + "." + key, node), name_, key,
+                               expected, type_name(node)));
 }
 
 void TableReader::convert(const char* key, const toml::node& node, bool& value) const {
@@ -162,7 +170,8 @@ std::string TableWriter::text(const std::string& value) {
   std::string quoted = "\"";
   for (const char c : value) {
     if (c == '"' || c == '\\') quoted += {'\\', c};
-    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) quoted += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+      quoted += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
     else quoted += c;
   }
   return quoted + "\"";

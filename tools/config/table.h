@@ -1,6 +1,6 @@
 #pragma once
-// Reading tables of a TOML file into plain structs, strictly: a key that nobody asks for, a value of another type or out
-// of range is a UsageError that names the file, the line, the key and, for a misspelt one, what was probably meant.
+// Reading tables of a TOML file into plain structs, strictly: a key that nobody asks for, a value of another type or
+// out of range is a UsageError that names the file, the line, the key and, for a misspelt one, what was probably meant.
 //
 // A struct's keys are listed once, in a function over a visitor,
 //
@@ -20,15 +20,20 @@ namespace elinvar {
 
 // What a value has to fulfil besides its type.
 struct Anything {
-  template <class T> std::string complaint(const T&) const { return ""; }
+  template <class T>
+  std::string complaint(const T&) const {
+    return "";
+  }
 };
 struct AtLeast {
   double least;
-  template <class T> std::string complaint(const T& value) const;
+  template <class T>
+  std::string complaint(const T& value) const;
 };
 struct Between {
   double least, most;
-  template <class T> std::string complaint(const T& value) const;
+  template <class T>
+  std::string complaint(const T& value) const;
 };
 struct OneOf {
   std::vector<std::string> names;
@@ -38,7 +43,8 @@ struct OneOf {
 // A parsed file with `--set` overrides laid over it.
 class TomlSource {
  public:
-  // `name` stands for the text in messages. Overrides are "table.key=value" with a TOML value; one that is none is text.
+  // `name` stands for the text in messages. Overrides are "table.key=value" with a TOML value; one that is none is
+  // text.
   TomlSource(std::string_view text, std::string name, const std::vector<std::string>& overrides = {});
 
   const toml::table& root() const { return root_; }
@@ -99,7 +105,9 @@ class TableReader {
 class TableWriter {
  public:
   template <class T, class Rule = Anything>
-  void operator()(const char* key, T& value, const Rule& = {}) { entries_.emplace_back(key, text(value)); }
+  void operator()(const char* key, T& value, const Rule& = {}) {
+    entries_.emplace_back(key, text(value));
+  }
   const std::vector<std::pair<std::string, std::string>>& entries() const { return entries_; }
 
   static std::string text(bool value);
@@ -128,8 +136,8 @@ std::string AtLeast::complaint(const T& value) const {
 template <class T>
 std::string Between::complaint(const T& value) const {
   if (static_cast<double>(value) >= least && static_cast<double>(value) <= most) return "";
-  return "must lie between " + TableWriter::text(static_cast<T>(least)) + " and " + TableWriter::text(static_cast<T>(most)) +
-         ", got " + TableWriter::text(value);
+  return "must lie between " + TableWriter::text(static_cast<T>(least)) + " and " +
+         TableWriter::text(static_cast<T>(most)) + ", got " + TableWriter::text(value);
 }
 
 }  // namespace elinvar

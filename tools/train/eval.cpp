@@ -13,7 +13,8 @@ int eval(const EvalCommand& command) {
   const int64_t step = job.load_network(directory);
   const Split split = command.split == "test" ? Split::test : Split::validation;
   const Score result = score(job, open_dataset(job.config.data, split));
-  fmt::print("{} step={} loss={:.6g} accuracy={:.4f} samples={}\n", command.split, step, result.loss, result.accuracy, result.samples);
+  fmt::print("{} step={} loss={:.6g} accuracy={:.4f} samples={}\n", command.split, step, result.loss, result.accuracy,
+             result.samples);
   return 0;
 }
 

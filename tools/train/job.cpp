@@ -54,7 +54,8 @@ int64_t Job::leaf_samples() const {
 }
 
 Config read_run_config(const std::filesystem::path& run_directory) {
-  check(std::filesystem::exists(run_directory / "config.toml"), "{} is no run directory: it has no config.toml", run_directory.string());
+  check(std::filesystem::exists(run_directory / "config.toml"), "{} is no run directory: it has no config.toml",
+        run_directory.string());
   return read_config(run_directory / "config.toml");
 }
 

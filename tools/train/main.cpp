@@ -1,5 +1,5 @@
-// train: the command that trains, scores and samples. Exit codes: 0 done, 2 wrong usage or configuration, 3 a failure at
-// run time.
+// train: the command that trains, scores and samples. Exit codes: 0 done, 2 wrong usage or configuration, 3 a failure
+// at run time.
 #include <sched.h>
 
 #include <CLI/CLI.hpp>
@@ -24,8 +24,11 @@ struct DeviceOptions {
   std::string isa = "auto";
 
   void add_to(CLI::App& command) {
-    command.add_option("--threads", threads, "CPU threads for the computation (default: all that this process may use)")->check(CLI::Range(1, 1024).description(""));
-    command.add_option("--isa", isa, "instruction set: auto, scalar, avx2 or avx512; all give the same bits")->capture_default_str();
+    command
+        .add_option("--threads", threads, "CPU threads for the computation (default: all that this process may use)")
+        ->check(CLI::Range(1, 1024).description(""));
+    command.add_option("--isa", isa, "instruction set: auto, scalar, avx2 or avx512; all give the same bits")
+        ->capture_default_str();
   }
   void apply() const {
     elinvar::set_isa(elinvar::parse_isa(isa));
@@ -48,23 +51,35 @@ int main(int argc, char** argv) {
   run->add_option("config", run_options.config, "the configuration, a .toml file")->required();
   run->add_option("--run-dir", run_options.run_dir, "where the run is kept (default: runs/<run.name>)");
   run->add_flag("--resume", run_options.resume, "go on from the newest good checkpoint of the run directory");
-  run->add_option("--steps", steps, "train this many steps, whatever the configuration says")->check(CLI::Range(int64_t{1}, int64_t{1} << 31).description(""));
-  run->add_option("--set", run_options.overrides, "table.key=value: overrides one key of the configuration")->take_all()->allow_extra_args(false);
+  run->add_option("--steps", steps, "train this many steps, whatever the configuration says")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31).description(""));
+  run->add_option("--set", run_options.overrides, "table.key=value: overrides one key of the configuration")
+      ->take_all()
+      ->allow_extra_args(false);
   device.add_to(*run);
 
   elinvar::EvalCommand eval_options;
   CLI::App* eval = app.add_subcommand("eval", "loss and accuracy of a run's newest checkpoint");
   eval->add_option("run_dir", eval_options.run_dir, "a run directory")->required();
-  eval->add_option("--split", eval_options.split, "validation or test")->check(CLI::IsMember({"validation", "test"}))->capture_default_str();
+  eval->add_option("--split", eval_options.split, "validation or test")
+      ->check(CLI::IsMember({"validation", "test"}))
+      ->capture_default_str();
   device.add_to(*eval);
 
   elinvar::SampleCommand sample_options;
   CLI::App* sample = app.add_subcommand("sample", "text from a run's newest checkpoint");
   sample->add_option("run_dir", sample_options.run_dir, "a run directory")->required();
   sample->add_option("--prompt", sample_options.prompt, "what the text starts with")->required();
-  sample->add_option("--tokens", sample_options.tokens, "how many tokens to add")->check(CLI::Range(0, 1000000).description(""))->capture_default_str();
-  sample->add_option("--temperature", sample_options.temperature, "0: always the likeliest token; 1: as the network says")->check(CLI::Range(0.0, 100.0).description(""))->capture_default_str();
-  sample->add_option("--top-k", sample_options.top_k, "only among so many likeliest tokens; 0: all")->check(CLI::NonNegativeNumber)->capture_default_str();
+  sample->add_option("--tokens", sample_options.tokens, "how many tokens to add")
+      ->check(CLI::Range(0, 1000000).description(""))
+      ->capture_default_str();
+  sample
+      ->add_option("--temperature", sample_options.temperature, "0: always the likeliest token; 1: as the network says")
+      ->check(CLI::Range(0.0, 100.0).description(""))
+      ->capture_default_str();
+  sample->add_option("--top-k", sample_options.top_k, "only among so many likeliest tokens; 0: all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   sample->add_option("--seed", sample_options.seed, "another number, another text")->capture_default_str();
   device.add_to(*sample);
 

@@ -19,7 +19,8 @@ Metrics::Metrics(const std::filesystem::path& directory, int64_t step)
   file_.keep(kept);
 }
 
-void Metrics::step(int64_t step, const Reduced& reduced, double lr, double gradient_norm, double items_per_second, bool tokens) {
+void Metrics::step(int64_t step, const Reduced& reduced, double lr, double gradient_norm, double items_per_second,
+                   bool tokens) {
   const Json json = {{"step", step},
                      {"loss", reduced.loss},
                      {"accuracy", static_cast<double>(reduced.correct) / static_cast<double>(reduced.count)},

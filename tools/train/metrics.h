@@ -17,7 +17,8 @@ class Metrics {
   // Goes on after `step`: lines of later steps, from before a resume, are dropped.
   Metrics(const std::filesystem::path& directory, int64_t step);
 
-  void step(int64_t step, const Reduced& reduced, double lr, double gradient_norm, double items_per_second, bool tokens);
+  void step(int64_t step, const Reduced& reduced, double lr, double gradient_norm, double items_per_second,
+            bool tokens);
   void validation(int64_t step, const Score& score);
   double last_loss() const { return last_loss_; }  // of the last training step in the file; NaN if there is none
 

@@ -17,7 +17,11 @@ std::string duration_text(double seconds) {
 }
 
 Progress::Progress(int64_t first_step, int64_t steps, int64_t log_every, std::string unit)
-    : steps_(steps), log_every_(log_every), unit_(std::move(unit)), terminal_(isatty(STDERR_FILENO)), last_(Clock::now()) {
+    : steps_(steps),
+      log_every_(log_every),
+      unit_(std::move(unit)),
+      terminal_(isatty(STDERR_FILENO)),
+      last_(Clock::now()) {
   if (terminal_ && first_step < steps) fmt::print(stderr, "\r\033[Kstep {}/{}", first_step, steps);
 }
 
@@ -37,8 +41,8 @@ void Progress::step(int64_t step, double loss, double lr, int64_t items) {
     last_drawn_ = now;
     draw(step, loss, lr);
   } else if (step % log_every_ == 0 || step == steps_) {
-    fmt::print(stderr, "step {}/{} loss {:.4f} lr {:.3g} {:.4g} {}/s left {}\n", step, steps_, loss, lr, items_per_second(), unit_,
-               duration_text(step_seconds_ * static_cast<double>(steps_ - step)));
+    fmt::print(stderr, "step {}/{} loss {:.4f} lr {:.3g} {:.4g} {}/s left {}\n", step, steps_, loss, lr,
+               items_per_second(), unit_, duration_text(step_seconds_ * static_cast<double>(steps_ - step)));
   }
 }
 
@@ -55,8 +59,9 @@ void Progress::line(const std::string& text) {
 void Progress::draw(int64_t step, double loss, double lr) {
   winsize size{};
   const int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-  std::string text = fmt::format(" {}/{} loss {:.4f} lr {:.3g} {:.4g} {}/s left {}", step, steps_, loss, lr, items_per_second(),
-                                 unit_, duration_text(step_seconds_ * static_cast<double>(steps_ - step)));
+  std::string text =
+      fmt::format(" {}/{} loss {:.4f} lr {:.3g} {:.4g} {}/s left {}", step, steps_, loss, lr, items_per_second(), unit_,
+                  duration_text(step_seconds_ * static_cast<double>(steps_ - step)));
   const int width = std::clamp(columns - static_cast<int>(text.size()) - 3, 0, 40);
   const int filled = steps_ > 0 ? static_cast<int>(width * step / steps_) : 0;
   if (width >= 8) text = fmt::format("[{:#<{}}{:.<{}}]{}", "", filled, "", width - filled, text);

@@ -23,19 +23,27 @@ namespace fs = std::filesystem;
 
 bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
 
-// A resumed run must be the one that was started.
-void check_same_configuration(const fs::path& directory, const Config& config) {
-  const fs::path path = directory / "config.toml";
-  if (!fs::exists(path)) return;
+// A resumed run must be the one that was started, on the same data.
+void check_same_run(const fs::path& directory, const Config& config, const Digest& data) {
+  if (!fs::exists(directory / "config.toml")) return;
   std::string changes;
-  for (const std::string& change : differences(read_config(path), config)) changes += "\n  " + change;
-  check(changes.empty(), "{} was started with another configuration; resume with the same, or choose another --run-dir:{}",
+  for (const std::string& change : differences(read_config(directory / "config.toml"), config))
+    changes += "\n  " + change;
+  check(changes.empty(),
+        "{} was started with another configuration; resume with the same, or choose another --run-dir:{}",
         directory.string(), changes);
+  if (!fs::exists(directory / "environment.json")) return;
+  const auto environment =
+      nlohmann::json::parse(read_file(directory / "environment.json"), nullptr, /*allow_exceptions=*/false);
+  if (environment.is_object() && environment.contains("data"))
+    check(environment["data"] == data.hex(),
+          "the data are not those that {} was started with; choose another --run-dir", directory.string());
 }
 
 Leaf compute_leaf(const Job& job, const Batch& batch, int64_t step, int vrank, std::vector<Statistic>& statistics) {
   if (batch.samples == 0) return {};
-  const Rng rng{.seed = job.config.run.seed, .step = static_cast<uint32_t>(step), .vrank = static_cast<uint32_t>(vrank)};
+  const Rng rng{
+      .seed = job.config.run.seed, .step = static_cast<uint32_t>(step), .vrank = static_cast<uint32_t>(vrank)};
   LeafResult result = leaf(*job.network, batch.input, batch.target, job.config.loss, rng);
   statistics = std::move(result.statistics);
   return {.gradients = std::move(result.gradients),
@@ -50,7 +58,8 @@ Leaf compute_leaf(const Job& job, const Batch& batch, int64_t step, int vrank, s
 // NUMERICS.md, rule 22. The norm is finite if and only if every element is: squares of floats cannot overflow a double.
 void check_finite(int64_t step, double loss, double gradient_norm) {
   constexpr const char* kHint = "a lower learning rate, a longer warm-up or clipping (optimizer.clip_norm) may help";
-  if (!std::isfinite(loss)) fail("step {}: the loss is {}; {}", step + 1, std::isnan(loss) ? "not a number" : "infinite", kHint);
+  if (!std::isfinite(loss))
+    fail("step {}: the loss is {}; {}", step + 1, std::isnan(loss) ? "not a number" : "infinite", kHint);
   if (!std::isfinite(gradient_norm)) fail("step {}: the reduced gradient is not finite; {}", step + 1, kHint);
 }
 
@@ -92,7 +101,8 @@ Outcome train(Job& job, Loader& loader, Session& session, int64_t steps, Metrics
       progress.restart_clock();
       if (now.samples == 0) continue;
       metrics.validation(step + 1, now);
-      progress.line(fmt::format("validation step={} loss={:.6g} accuracy={:.4f} samples={}", step + 1, now.loss, now.accuracy, now.samples));
+      progress.line(fmt::format("validation step={} loss={:.6g} accuracy={:.4f} samples={}", step + 1, now.loss,
+                                now.accuracy, now.samples));
     }
   }
   outcome.interrupted = session.step() < steps;
@@ -108,7 +118,8 @@ int run(const RunCommand& command) {
   const fs::path directory = command.run_dir.empty() ? fs::path("runs") / config.run.name : fs::path(command.run_dir);
 
   Job job(config);
-  if (command.resume) check_same_configuration(directory, job.config);
+  const Digest data = digest(*job.data);
+  if (command.resume) check_same_run(directory, job.config, data);
   config = job.config;
   Loader loader(job.data, {.seed = config.run.seed,
                            .global_batch = config.run.batch_size,
@@ -117,9 +128,10 @@ int run(const RunCommand& command) {
                            .augment = true,
                            .threads = config.reader.threads,
                            .prefetch = config.reader.prefetch});
-  const int64_t steps = config.run.steps > 0
-                            ? config.run.steps
-                            : static_cast<int64_t>(std::ceil(config.run.epochs * static_cast<double>(loader.steps_per_epoch())));
+  const int64_t steps =
+      config.run.steps > 0
+          ? config.run.steps
+          : static_cast<int64_t>(std::ceil(config.run.epochs * static_cast<double>(loader.steps_per_epoch())));
   check_schedule(config.schedule, steps);
   Session session({.directory = directory,
                    .virtual_ranks = config.run.virtual_ranks,
@@ -132,16 +144,18 @@ int run(const RunCommand& command) {
   for (const std::string& notice : session.notices()) fmt::print(stderr, "{}\n", notice);
   replace_file(directory / "config.toml", to_toml(config));
   nlohmann::ordered_json environment = describe_environment(command.command_line);
-  environment["data"] = digest(*job.data).hex();
+  environment["data"] = data.hex();
   write_json(directory / "environment.json", environment);
   Metrics metrics(directory, session.step());
 
-  fmt::print("run {} in {}: {} parameters, {} samples, {} steps of {} over {} virtual ranks\n", config.run.name, directory.string(),
-             job.network->parameters.count(), job.data->size(), steps, config.run.batch_size, config.run.virtual_ranks);
+  fmt::print("run {} in {}: {} parameters, {} samples, {} steps of {} over {} virtual ranks\n", config.run.name,
+             directory.string(), job.network->parameters.count(), job.data->size(), steps, config.run.batch_size,
+             config.run.virtual_ranks);
   fmt::print("numerics={} scaling={} isa={} threads={} seed={}\n", config.run.numerics, config.run.scaling,
              environment["isa"].get<std::string>(), environment["threads"].get<int>(), config.run.seed);
   std::fflush(stdout);
-  session.events().write("start", {{"step", session.step()}, {"isa", environment["isa"]}, {"threads", environment["threads"]}});
+  session.events().write("start",
+                         {{"step", session.step()}, {"isa", environment["isa"]}, {"threads", environment["threads"]}});
 
   nlohmann::ordered_json result;
   try {
@@ -149,12 +163,17 @@ int run(const RunCommand& command) {
     session.checkpoint();
     const Digest digest = session.state_digest();
     result = {{"status", outcome.interrupted ? "interrupted" : "finished"},
-              {"step", session.step()}, {"steps", steps}, {"loss", outcome.loss}, {"digest", digest.hex()}};
-    session.events().write(outcome.interrupted ? "interrupted" : "finished", {{"step", session.step()}, {"state", digest.hex()}});
+              {"step", session.step()},
+              {"steps", steps},
+              {"loss", outcome.loss},
+              {"digest", digest.hex()}};
+    session.events().write(outcome.interrupted ? "interrupted" : "finished",
+                           {{"step", session.step()}, {"state", digest.hex()}});
     write_json(directory / "result.json", result);
     if (outcome.interrupted) {
-      fmt::print(stderr, "stopped after step {} of {}, with a checkpoint; go on with\n  train run {} --run-dir {} --resume\n", session.step(),
-                 steps, command.config, directory.string());
+      fmt::print(stderr,
+                 "stopped after step {} of {}, with a checkpoint; go on with\n  train run {} --run-dir {} --resume\n",
+                 session.step(), steps, command.config, directory.string());
       return 0;
     }
     fmt::print("final step={} loss={:g} digest={}\n", session.step(), outcome.loss, digest.hex());
@@ -162,7 +181,8 @@ int run(const RunCommand& command) {
     // The failure is what counts; that it also could not be written down (a full disk) adds nothing.
     try {
       session.events().write("failed", {{"step", session.step()}, {"reason", failure.what()}});
-      write_json(directory / "result.json", {{"status", "failed"}, {"step", session.step()}, {"steps", steps}, {"reason", failure.what()}});
+      write_json(directory / "result.json",
+                 {{"status", "failed"}, {"step", session.step()}, {"steps", steps}, {"reason", failure.what()}});
     } catch (const Failure&) {
     }
     throw;

@@ -12,14 +12,15 @@
 namespace elinvar {
 namespace {
 
-// The token whose share of the distribution holds `u` in [0, 1): softmax(logits / temperature) over the top_k likeliest,
-// added up in binary64 in the order of token numbers. At equal logits the lower number is the likelier.
+// The token whose share of the distribution holds `u` in [0, 1): softmax(logits / temperature) over the top_k
+// likeliest, added up in binary64 in the order of token numbers. At equal logits the lower number is the likelier.
 int32_t draw(const Tensor& logits, double temperature, int64_t top_k, float u) {
   const int64_t n = logits.numel();
   const std::span<const float> z = logits.span<float>();
   std::vector<int32_t> order(static_cast<size_t>(n));
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return z[static_cast<size_t>(a)] > z[static_cast<size_t>(b)]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int32_t a, int32_t b) { return z[static_cast<size_t>(a)] > z[static_cast<size_t>(b)]; });
   if (temperature == 0) return order[0];
   if (top_k > 0) order.resize(static_cast<size_t>(std::min(top_k, n)));
   std::sort(order.begin(), order.end());
@@ -43,7 +44,8 @@ int sample(const SampleCommand& command) {
   const std::filesystem::path directory = command.run_dir;
   Job job(read_run_config(directory));
   const Vocabulary* vocabulary = job.data->vocabulary();
-  check(vocabulary != nullptr, "{} has a network for images; only one for text can be sampled from", directory.string());
+  check(vocabulary != nullptr, "{} has a network for images; only one for text can be sampled from",
+        directory.string());
   check(!command.prompt.empty(), "--prompt must not be empty: the text starts with it");
   std::vector<int32_t> tokens = vocabulary->encode(command.prompt);
   job.load_network(directory);
