@@ -165,7 +165,7 @@ TEST(Cifar10, BinaryFormInPlanes) {
   folder.write("cifar-10-batches-bin/data_batch_1.bin", cifar_records(3, 4));
   folder.write("cifar-10-batches-bin/data_batch_2.bin", cifar_records(2, 8));
   folder.write("cifar-10-batches-bin/test_batch.bin", cifar_records(4, 1));
-  for (const std::string& path : {folder.path(), folder / "cifar-10-batches-bin"}) {
+  for (const std::string& path : {folder.path(), (folder / "cifar-10-batches-bin").string()}) {
     const DataConfig config = plain("cifar10", path, 3);
     const auto train = open_dataset(config, Split::train), test = open_dataset(config, Split::validation);
     EXPECT_EQ(train->size(), 5);
@@ -318,7 +318,7 @@ TEST(ImageFolder, ClassesWithoutSplitsAreHeldOut) {
     folder.write(fmt::format("all/{}/{}.png", i % 2 ? "odd" : "even", i),
                  png(random_image(6, 6, 3, static_cast<uint64_t>(i))));
   DataConfig config = plain("image_folder", folder.path(), 3);
-  for (const std::string& path : {folder.path(), folder / "all"}) {
+  for (const std::string& path : {folder.path(), (folder / "all").string()}) {
     config.path = path;
     EXPECT_EQ(open_dataset(config, Split::train)->size(), 18);
     EXPECT_EQ(open_dataset(config, Split::validation)->size(), 2);
