@@ -25,7 +25,8 @@ std::string utc_now() {
 void EventLog::write(std::string_view event, const nlohmann::ordered_json& fields) {
   nlohmann::ordered_json line = {{"time", utc_now()}, {"event", event}};
   line.update(fields);
-  file_.append(line.dump());
+  // File names need not be UTF-8, which JSON is.
+  file_.append(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
 }  // namespace elinvar

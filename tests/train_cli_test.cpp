@@ -196,15 +196,21 @@ TEST_F(TrainCommand, ResumesFromAnyCheckpointAndAnyLedger) {
 
 TEST_F(TrainCommand, KilledAtAnyTimeItResumes) {
   const Ended whole = run("images.toml", "whole", {"--set", "run.steps=150"});
-  for (int trial = 0; trial < 4; ++trial) {
+  for (size_t trial = 0; trial < 4; ++trial) {
     const pid_t child =
         start({"run", folder_ / "images.toml", "--run-dir", folder_ / "killed", "--set", "run.steps=150", "--resume"});
-    std::this_thread::sleep_for(std::chrono::milliseconds(80 + 60 * trial));
+    // Each time some steps further than the time before, wherever that falls within a step.
+    const fs::path lines = folder_ / "killed" / "ledger.jsonl";
+    for (int i = 0; i < 4000 && (!fs::exists(lines) ||
+                                 std::ranges::count(read_file(lines), '\n') < 25 * static_cast<int>(trial + 1));
+         ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
     kill(child, SIGKILL);
-    wait(child);
+    EXPECT_EQ(wait(child).code, 128 + SIGKILL);
   }
   const Ended end = run("images.toml", "killed", {"--set", "run.steps=150", "--resume"});
   EXPECT_EQ(end.code, 0) << end.err;
+  EXPECT_NE(end.err.find("resuming after step"), std::string::npos) << end.err;
   EXPECT_EQ(end.last_line(), whole.last_line());
   EXPECT_EQ(ledger("killed"), ledger("whole"));
 }
@@ -281,6 +287,9 @@ TEST_F(TrainCommand, WrongUsageHasExitCode2) {
   expect_usage(run("images.toml", "run", {"--isa", "avx3"}), "avx3");
   expect_usage(run("images.toml", "run", {"--set", "run.sed=1"}), "did you mean 'seed'");
   expect_usage(run("images.toml", "run", {"--set", "run.steps=1.5"}), "must be an integer");
+  expect_usage(run("images.toml", "run", {"--set", "run.name=../elsewhere"}), "must be the name of a folder");
+  expect_usage(run("images.toml", "run", {"--set", "run.virtual_ranks=13"}), "more than the 12 samples");
+  expect_usage(run("images.toml", "run", {"--numerics", "exact"}), "--numerics");
   expect_usage(run("images.toml", "run", {"--set", "data.kind=cifar"}), "cifar");
   expect_usage(run("images.toml", "run", {"--set", "schedule.min_ratio=-1"}), "min_ratio");
   expect_usage(run("text.toml", "run", {"--set", "model.kind=gtp"}), "gpt");
@@ -317,6 +326,32 @@ TEST_F(TrainCommand, OtherDataAreNotTakenForTheSame) {
   const Ended changed = run("text.toml", "run", resume);
   EXPECT_EQ(changed.code, 2);
   EXPECT_NE(changed.err.find("the data are not those"), std::string::npos) << changed.err;
+}
+
+TEST_F(TrainCommand, ACorruptImageIsNamedAndLeavesNothing) {
+  for (const std::string split : {"train", "test"}) {
+    for (const std::string category : {"cat", "dog"}) {
+      const fs::path directory = folder_ / ("pictures/" + split + "/" + category);
+      fs::create_directories(directory);
+      File::create(directory / "broken.jpg").write("\xff\xd8\xff\xe0 and no more of a JPEG");
+    }
+  }
+  const Ended ended = run("images.toml", "run",
+                          {"--set", "data.kind=image_folder", "--set", "data.path=" + (folder_ / "pictures").string()});
+  EXPECT_EQ(ended.code, 3) << ended.err;
+  EXPECT_NE(ended.err.find("broken.jpg"), std::string::npos) << ended.err;
+  EXPECT_FALSE(fs::exists(folder_ / "run"));
+}
+
+TEST_F(TrainCommand, AValidationSplitThatIsTooShortLeavesNothing) {
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += "abcdefghi\n";
+  File::create(folder_ / "words").write(text);
+  const Ended ended = run(
+      "text.toml", "run",
+      {"--set", "data.kind=text", "--set", "data.path=" + (folder_ / "words").string(), "--set", "data.context=200"});
+  EXPECT_EQ(ended.code, 2) << ended.err;
+  EXPECT_FALSE(fs::exists(folder_ / "run"));
 }
 
 TEST_F(TrainCommand, FailuresHaveExitCode3) {

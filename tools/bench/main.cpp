@@ -27,7 +27,8 @@ struct Options {
 
 int run(int argc, char** argv) {
   Options o;
-  CLI::App app{"Measures the engine on this machine. Figures are medians; per cent are of the peak measured in the same run."};
+  CLI::App app{
+      "Measures the engine on this machine. Figures are medians; per cent are of the peak measured in the same run."};
   app.set_version_flag("--version", ELINVAR_VERSION);
   app.require_subcommand(1);
   app.fallthrough();
@@ -52,14 +53,23 @@ int run(int argc, char** argv) {
 
   const bench::Peak measured = bench::measure_peak();
   if (peak->parsed()) {
-    fmt::print("{} threads, {}: {:.1f} GFLOP/s, {:.1f} GB/s\n", o.threads, name_of(current_isa()), measured.gflops, measured.gb_per_s);
+    fmt::print("{} threads, {}: {:.1f} GFLOP/s, {:.1f} GB/s\n", o.threads, name_of(current_isa()), measured.gflops,
+               measured.gb_per_s);
+    if (!o.json.empty())
+      bench::write_json(o.json, {{{"case", "peak"},
+                                  {"threads", o.threads},
+                                  {"isa", name_of(current_isa())},
+                                  {"peak_gflop_per_s", measured.gflops},
+                                  {"copy_gbyte_per_s", measured.gb_per_s}}});
     return 0;
   }
   bench::Report report(measured, o.threads, name_of(current_isa()));
   if (ops->parsed()) bench::run_ops(o.filter, o.repeat, report);
   if (models->parsed())
-    for (const std::string& name : o.names.empty() ? bench::model_cases() : o.names) bench::run_model(name, o.batch, o.warm_up, o.repeat, report);
-  if (!o.json.empty()) report.write_json(o.json);
+    for (const std::string& name : o.names.empty() ? bench::model_cases() : o.names)
+      bench::run_model(name, o.batch, o.warm_up, o.repeat, report);
+  check(report.rows().size() > 0, "bench ops: no case has '{}' in its name", o.filter);
+  if (!o.json.empty()) bench::write_json(o.json, report.rows());
   return 0;
 }
 

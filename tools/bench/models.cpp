@@ -21,21 +21,55 @@ struct ModelCase {
   bool is_text() const { return layers > 0; }
 };
 
-ModelSpec spec_of(const char* kind, std::map<std::string, Setting> settings = {}) { return {.kind = kind, .settings = std::move(settings)}; }
+ModelSpec spec_of(const char* kind, std::map<std::string, Setting> settings = {}) {
+  return {.kind = kind, .settings = std::move(settings)};
+}
 
 ModelSpec gpt_spec(int64_t layers, int64_t heads, int64_t channels) {
   return spec_of("gpt", {{"layers", {layers}}, {"heads", {heads}}, {"channels", {channels}}});
 }
 
 const std::vector<ModelCase>& cases() {
-  static const std::vector<ModelCase> all{
-      {.name = "resnet20", .spec = spec_of("resnet20"), .sample = {32, 32, 3}, .classes = 10, .batch = 128, .forward_gflop = 2 * 0.0408},
-      {.name = "resnet18cifar", .spec = spec_of("resnet18", {{"stem", {std::string("cifar")}}}), .sample = {32, 32, 3}, .classes = 10,
-       .batch = 128, .forward_gflop = 2 * 0.5557},
-      {.name = "resnet50", .spec = spec_of("resnet50"), .sample = {224, 224, 3}, .classes = 1000, .batch = 16, .forward_gflop = 2 * 4.089},
-      {.name = "vgg19cifar", .spec = spec_of("vgg19"), .sample = {32, 32, 3}, .classes = 10, .batch = 128, .forward_gflop = 2 * 0.3981},
-      {.name = "chargpt", .spec = gpt_spec(6, 6, 384), .sample = {256}, .classes = 256, .batch = 16, .forward_gflop = 0, .layers = 6, .channels = 384},
-      {.name = "gpt2", .spec = gpt_spec(12, 12, 768), .sample = {256}, .classes = 50257, .batch = 4, .forward_gflop = 0, .layers = 12, .channels = 768}};
+  static const std::vector<ModelCase> all{{.name = "resnet20",
+                                           .spec = spec_of("resnet20"),
+                                           .sample = {32, 32, 3},
+                                           .classes = 10,
+                                           .batch = 128,
+                                           .forward_gflop = 2 * 0.0408},
+                                          {.name = "resnet18cifar",
+                                           .spec = spec_of("resnet18", {{"stem", {std::string("cifar")}}}),
+                                           .sample = {32, 32, 3},
+                                           .classes = 10,
+                                           .batch = 128,
+                                           .forward_gflop = 2 * 0.5557},
+                                          {.name = "resnet50",
+                                           .spec = spec_of("resnet50"),
+                                           .sample = {224, 224, 3},
+                                           .classes = 1000,
+                                           .batch = 16,
+                                           .forward_gflop = 2 * 4.089},
+                                          {.name = "vgg19cifar",
+                                           .spec = spec_of("vgg19"),
+                                           .sample = {32, 32, 3},
+                                           .classes = 10,
+                                           .batch = 128,
+                                           .forward_gflop = 2 * 0.3981},
+                                          {.name = "chargpt",
+                                           .spec = gpt_spec(6, 6, 384),
+                                           .sample = {256},
+                                           .classes = 256,
+                                           .batch = 16,
+                                           .forward_gflop = 0,
+                                           .layers = 6,
+                                           .channels = 384},
+                                          {.name = "gpt2",
+                                           .spec = gpt_spec(12, 12, 768),
+                                           .sample = {256},
+                                           .classes = 50257,
+                                           .batch = 4,
+                                           .forward_gflop = 0,
+                                           .layers = 12,
+                                           .channels = 768}};
   return all;
 }
 
@@ -58,12 +92,14 @@ Tensor random_target(const ModelCase& c, int64_t batch) {
   return y;
 }
 
-// Of a training step: three times the forward pass. A transformer's tokens each meet all weights of its matrices and, in
-// attention, half of the sequence on average.
+// Of a training step: three times the forward pass. A transformer's tokens each meet all weights of its matrices and,
+// in attention, half of the sequence on average.
 double step_gflop(const ModelCase& c, int64_t batch) {
   if (!c.is_text()) return 3.0 * c.forward_gflop * static_cast<double>(batch);
-  const auto l = static_cast<double>(c.layers), w = static_cast<double>(c.channels), t = static_cast<double>(c.sample[0]);
-  return (6.0 * (12.0 * l * w * w + static_cast<double>(c.classes) * w) + 6.0 * l * w * t) * static_cast<double>(batch) * t / 1e9;
+  const auto l = static_cast<double>(c.layers), w = static_cast<double>(c.channels),
+             t = static_cast<double>(c.sample[0]);
+  return (6.0 * (12.0 * l * w * w + static_cast<double>(c.classes) * w) + 6.0 * l * w * t) *
+         static_cast<double>(batch) * t / 1e9;
 }
 
 }  // namespace
@@ -78,9 +114,11 @@ void run_model(const std::string& name, int64_t batch, int warm_up, int repeat, 
   for (const ModelCase& c : cases()) {
     if (name != c.name) continue;
     if (batch == 0) batch = c.batch;
-    const auto network = build(c.spec, {.sample = c.sample, .classes = c.classes, .dtype = c.is_text() ? DType::i32 : DType::f32}, 0);
-    const OptimizerConfig config = c.is_text() ? OptimizerConfig{.kind = "adamw", .lr = 3e-4, .weight_decay = 0.01}
-                                               : OptimizerConfig{.kind = "sgd", .lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4};
+    const auto network =
+        build(c.spec, {.sample = c.sample, .classes = c.classes, .dtype = c.is_text() ? DType::i32 : DType::f32}, 0);
+    const OptimizerConfig config =
+        c.is_text() ? OptimizerConfig{.kind = "adamw", .lr = 3e-4, .weight_decay = 0.01}
+                    : OptimizerConfig{.kind = "sgd", .lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4};
     const auto optimizer = make_optimizer(config, network->parameters);
     const Tensor input = random_input(c, batch), target = random_target(c, batch);
     int64_t step = 0;

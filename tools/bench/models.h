@@ -8,6 +8,7 @@
 namespace elinvar::bench {
 
 std::vector<std::string> model_cases();
-void run_model(const std::string& name, int64_t batch, int warm_up, int repeat, Report& report);  // batch 0: the case's own
+void run_model(const std::string& name, int64_t batch, int warm_up, int repeat,
+               Report& report);  // batch 0: the case's own
 
 }  // namespace elinvar::bench

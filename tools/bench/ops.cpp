@@ -46,14 +46,19 @@ class Cases {
   }
 
   void convolutions() {
-    struct Conv { int64_t n, size, in, out, kernel, stride; };
-    for (const Conv& c : {Conv{128, 32, 3, 16, 3, 1}, Conv{128, 32, 16, 16, 3, 1}, Conv{128, 16, 32, 32, 3, 1}, Conv{128, 8, 64, 64, 3, 1},
-                          Conv{16, 224, 3, 64, 7, 2}, Conv{16, 56, 64, 64, 1, 1}, Conv{16, 56, 64, 64, 3, 1}, Conv{16, 56, 64, 256, 1, 1},
-                          Conv{16, 56, 256, 64, 1, 1}, Conv{16, 56, 128, 128, 3, 2}, Conv{16, 28, 128, 512, 1, 1}, Conv{16, 14, 256, 256, 3, 1},
+    struct Conv {
+      int64_t n, size, in, out, kernel, stride;
+    };
+    for (const Conv& c : {Conv{128, 32, 3, 16, 3, 1}, Conv{128, 32, 16, 16, 3, 1}, Conv{128, 16, 32, 32, 3, 1},
+                          Conv{128, 8, 64, 64, 3, 1}, Conv{16, 224, 3, 64, 7, 2}, Conv{16, 56, 64, 64, 1, 1},
+                          Conv{16, 56, 64, 64, 3, 1}, Conv{16, 56, 64, 256, 1, 1}, Conv{16, 56, 256, 64, 1, 1},
+                          Conv{16, 56, 128, 128, 3, 2}, Conv{16, 28, 128, 512, 1, 1}, Conv{16, 14, 256, 256, 3, 1},
                           Conv{16, 14, 1024, 512, 1, 1}, Conv{16, 7, 512, 512, 3, 1}, Conv{16, 7, 512, 2048, 1, 1}}) {
-      const std::string name = fmt::format("conv {}x{}x{} to {} {}x{}/{}", c.n, c.size, c.in, c.out, c.kernel, c.kernel, c.stride);
+      const std::string name =
+          fmt::format("conv {}x{}x{} to {} {}x{}/{}", c.n, c.size, c.in, c.out, c.kernel, c.kernel, c.stride);
       if (!wanted(name)) continue;
-      const ConvOptions options{.stride_h = c.stride, .stride_w = c.stride, .pad_h = c.kernel / 2, .pad_w = c.kernel / 2};
+      const ConvOptions options{
+          .stride_h = c.stride, .stride_w = c.stride, .pad_h = c.kernel / 2, .pad_w = c.kernel / 2};
       const Tensor x = values({c.n, c.size, c.size, c.in}), w = values({c.out, c.kernel, c.kernel, c.in});
       const Tensor y = conv2d(x, w, {}, options);
       const double gflop = 2.0 * static_cast<double>(y.numel()) * static_cast<double>(c.kernel * c.kernel * c.in) / 1e9;

@@ -3,8 +3,8 @@
 namespace elinvar::bench {
 
 struct Peak {
-  double gflops;      // fused multiply-adds on registers, two operations each
-  double gb_per_s;    // read and write of a copy much larger than the caches
+  double gflops;    // fused multiply-adds on registers, two operations each
+  double gb_per_s;  // read and write of a copy much larger than the caches
 };
 Peak measure_peak();
 

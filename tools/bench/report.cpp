@@ -10,27 +10,31 @@
 namespace elinvar::bench {
 
 Report::Report(const Peak& peak, int threads, std::string isa) : peak_(peak), threads_(threads), isa_(std::move(isa)) {
-  fmt::print("{} thread{}, {}: peak {:.1f} GFLOP/s of fused multiply-adds, {:.1f} GB/s of copying\n\n", threads_, threads_ == 1 ? "" : "s",
-             isa_, peak_.gflops, peak_.gb_per_s);
+  fmt::print("{} thread{}, {}: peak {:.1f} GFLOP/s of fused multiply-adds, {:.1f} GB/s of copying\n\n", threads_,
+             threads_ == 1 ? "" : "s", isa_, peak_.gflops, peak_.gb_per_s);
   fmt::print("{:<34} {:>10} {:>10} {:>7} {:>9} {:>16}\n", "case", "ms", "GFLOP/s", "peak", "GB/s", "rate");
 }
 
-void Report::add(const std::string& name, double seconds, double gflop, double gbyte, double items, const std::string& unit) {
-  const auto or_dash = [](double value, const char* format) { return value > 0.0 ? fmt::format(fmt::runtime(format), value) : std::string("-"); };
+void Report::add(const std::string& name, double seconds, double gflop, double gbyte, double items,
+                 const std::string& unit) {
+  const auto or_dash = [](double value, const char* format) {
+    return value > 0.0 ? fmt::format(fmt::runtime(format), value) : std::string("-");
+  };
   fmt::print("{:<34} {:>10.3f} {:>10} {:>7} {:>9} {:>16}\n", name, seconds * 1e3, or_dash(gflop / seconds, "{:.1f}"),
              or_dash(100.0 * gflop / seconds / peak_.gflops, "{:.0f} %"), or_dash(gbyte / seconds, "{:.1f}"),
              items > 0.0 ? fmt::format("{:.1f} {}/s", items / seconds, unit) : "");
   std::fflush(stdout);
-  nlohmann::json row{{"case", name}, {"threads", threads_}, {"isa", isa_}, {"seconds", seconds}, {"peak_gflop_per_s", peak_.gflops}};
+  nlohmann::json row{
+      {"case", name}, {"threads", threads_}, {"isa", isa_}, {"seconds", seconds}, {"peak_gflop_per_s", peak_.gflops}};
   if (gflop > 0.0) row["gflop_per_s"] = gflop / seconds;
   if (gbyte > 0.0) row["gbyte_per_s"] = gbyte / seconds;
   if (items > 0.0) row[unit + "_per_s"] = items / seconds;
   rows_.push_back(row);
 }
 
-void Report::write_json(const std::string& path) const {
+void write_json(const std::string& path, const nlohmann::json& rows) {
   std::ofstream file(path);
-  for (const auto& row : rows_) file << row.dump() << '\n';
+  for (const auto& row : rows) file << row.dump() << '\n';
   file.flush();
   if (!file) fail("cannot write {}", path);
 }

@@ -14,8 +14,9 @@ class Report {
   Report(const Peak& peak, int threads, std::string isa);
 
   // A case that did `gflop` (0: not counted) and moved `gbyte` (0: not counted) in `seconds`; `items` of `unit` a run.
-  void add(const std::string& name, double seconds, double gflop, double gbyte, double items = 0.0, const std::string& unit = "");
-  void write_json(const std::string& path) const;
+  void add(const std::string& name, double seconds, double gflop, double gbyte, double items = 0.0,
+           const std::string& unit = "");
+  const nlohmann::json& rows() const { return rows_; }
 
  private:
   Peak peak_;
@@ -23,5 +24,8 @@ class Report {
   int threads_;
   std::string isa_;
 };
+
+// One JSON object a line.
+void write_json(const std::string& path, const nlohmann::json& rows);
 
 }  // namespace elinvar::bench

@@ -14,7 +14,7 @@ template <class V>
 void visit(V& v, RunConfig& c) {
   v("name", c.name);
   v("seed", c.seed);
-  v("steps", c.steps, AtLeast{0});
+  v("steps", c.steps, Between{0, kMostSteps});
   v("epochs", c.epochs, AtLeast{0});
   v("batch_size", c.batch_size, AtLeast{1});
   v("virtual_ranks", c.virtual_ranks, Between{1, 65536});
@@ -139,7 +139,11 @@ Config parse_config(std::string_view text, const std::string& name, const std::v
   if (c.run.batch_size == 0) run.refuse("batch_size", "is missing: the samples of one step, over all virtual ranks");
   if (c.run.steps > 0 && c.run.epochs > 0) run.refuse("epochs", "and run.steps exclude each other");
   if (c.run.steps == 0 && c.run.epochs == 0) run.refuse("steps", "or run.epochs is missing");
-  if (c.run.name.empty()) run.refuse("name", "must not be empty");
+  if (c.run.name.empty() || c.run.name.front() == '.' || c.run.name.find('/') != std::string::npos)
+    run.refuse("name", "must be the name of a folder, without '/' and a leading '.'");
+  if (c.run.virtual_ranks > c.run.batch_size)
+    run.refuse("virtual_ranks", fmt::format("= {} are more than the {} samples of run.batch_size", c.run.virtual_ranks,
+                                            c.run.batch_size));
 
   const TableReader data = read("data", c.data, c.reader);
   if (c.data.kind.empty()) data.refuse("kind", "is missing");

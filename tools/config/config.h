@@ -14,6 +14,9 @@
 
 namespace elinvar {
 
+// Steps are counted in 32 bits where random numbers are keyed (tensor/philox.h).
+inline constexpr double kMostSteps = 2147483648.0;
+
 struct RunConfig {
   std::string name;  // default: the file's name without .toml
   uint64_t seed = 0;

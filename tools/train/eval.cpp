@@ -9,10 +9,9 @@ namespace elinvar {
 
 int eval(const EvalCommand& command) {
   const std::filesystem::path directory = command.run_dir;
-  Job job(read_run_config(directory));
+  Job job(read_run_config(directory), command.split == "test" ? Split::test : Split::validation);
   const int64_t step = job.load_network(directory);
-  const Split split = command.split == "test" ? Split::test : Split::validation;
-  const Score result = score(job, open_dataset(job.config.data, split));
+  const Score result = score(job, job.data);
   fmt::print("{} step={} loss={:.6g} accuracy={:.4f} samples={}\n", command.split, step, result.loss, result.accuracy,
              result.samples);
   return 0;

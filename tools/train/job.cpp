@@ -20,7 +20,7 @@ StateDict part_of(const StateDict& state, std::string_view prefix) {
 
 }  // namespace
 
-Job::Job(const Config& given) : config(given), data(open_dataset(given.data, Split::train)) {
+Job::Job(const Config& given, Split split) : config(given), data(open_dataset(given.data, split)) {
   const InputInfo input{.sample = data->input_shape(), .classes = data->classes(), .dtype = data->input_dtype()};
   network = build(given.model, input, given.run.seed, &config.model);
   exempt_from_decay(network->parameters, config.optimizer.exempt);

@@ -12,8 +12,8 @@
 namespace elinvar {
 
 struct Job {
-  // Opens the training split and builds the network; config.model gets its defaults filled in.
-  explicit Job(const Config& config);
+  // Opens a split of the data and builds the network; config.model gets its defaults filled in.
+  explicit Job(const Config& config, Split split = Split::train);
 
   Config config;
   std::shared_ptr<const Dataset> data;

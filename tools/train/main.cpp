@@ -50,6 +50,11 @@ int main(int argc, char** argv) {
   CLI::App* run = app.add_subcommand("run", "train a network as a configuration says (tools/CONFIG.md)");
   run->add_option("config", run_options.config, "the configuration, a .toml file")->required();
   run->add_option("--run-dir", run_options.run_dir, "where the run is kept (default: runs/<run.name>)");
+  run->add_option_function<std::string>(
+         "--numerics",
+         [&](const std::string& value) { run_options.overrides.push_back("run.numerics=\"" + value + "\""); },
+         "portable: the same bits on every device")
+      ->check(CLI::IsMember({"portable"}));
   run->add_flag("--resume", run_options.resume, "go on from the newest good checkpoint of the run directory");
   run->add_option("--steps", steps, "train this many steps, whatever the configuration says")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31).description(""));

@@ -12,8 +12,11 @@ Metrics::Metrics(const std::filesystem::path& directory, int64_t step)
   size_t kept = 0;
   for (const std::string& line : file_.lines()) {
     const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!json.is_object() || !json.contains("step") || json["step"].get<int64_t>() > step) break;
-    if (json.contains("loss")) last_loss_ = json["loss"].get<double>();
+    if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) break;
+    const int64_t at = json["step"].get<int64_t>();
+    if (at > step) break;
+    if (json.contains("loss") && json["loss"].is_number()) last_loss_ = json["loss"].get<double>();
+    if (json.contains("validation_loss")) last_validation_ = at;
     ++kept;
   }
   file_.keep(kept);
@@ -32,6 +35,7 @@ void Metrics::step(int64_t step, const Reduced& reduced, double lr, double gradi
 }
 
 void Metrics::validation(int64_t step, const Score& score) {
+  last_validation_ = step;
   file_.append(Json{{"step", step}, {"validation_loss", score.loss}, {"validation_accuracy", score.accuracy}}.dump());
 }
 

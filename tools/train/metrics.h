@@ -21,10 +21,12 @@ class Metrics {
             bool tokens);
   void validation(int64_t step, const Score& score);
   double last_loss() const { return last_loss_; }  // of the last training step in the file; NaN if there is none
+  int64_t last_validation() const { return last_validation_; }  // its step; 0 if there is none
 
  private:
   LineFile file_;
   double last_loss_;
+  int64_t last_validation_ = 0;
 };
 
 }  // namespace elinvar

@@ -15,7 +15,7 @@ class Progress {
   // After a step that worked through `items`; lines are printed, the bar is redrawn a few times a second.
   void step(int64_t step, double loss, double lr, int64_t items);
   double items_per_second() const;
-  void restart_clock();  // after what was no training: an evaluation, a checkpoint
+  void restart_clock();  // after what was no training: an evaluation
   // Prints a line of its own on stdout, above the bar.
   void line(const std::string& text);
 

@@ -68,14 +68,26 @@ struct Outcome {
   bool interrupted = false;
 };
 
-Outcome train(Job& job, Loader& loader, Session& session, int64_t steps, Metrics& metrics) {
+Outcome train(Job& job, const std::shared_ptr<const Dataset>& validation, Loader& loader, Session& session,
+              int64_t steps, Metrics& metrics) {
   const Config& config = job.config;
-  const std::shared_ptr<const Dataset> validation = open_dataset(config.data, Split::validation);
   const bool tokens = job.data->vocabulary() != nullptr;
   Progress progress(session.step(), steps, config.run.log_every, tokens ? "tokens" : "samples");
   const Interrupt interrupt;
   Outcome outcome{.loss = metrics.last_loss()};
 
+  const auto validate_if_due = [&] {
+    const int64_t step = session.step();
+    if (step == 0 || metrics.last_validation() == step || (step != steps && !due(step, config.run.eval_every))) return;
+    const Score now = score(job, validation, [&] { return interrupt.requested(); });
+    progress.restart_clock();
+    if (now.samples == 0) return;  // interrupted: it is made up for when the run goes on
+    metrics.validation(step, now);
+    progress.line(fmt::format("validation step={} loss={:.6g} accuracy={:.4f} samples={}", step, now.loss, now.accuracy,
+                              now.samples));
+  };
+
+  validate_if_due();
   while (session.step() < steps && !interrupt.requested()) {
     const int64_t step = session.step();
     std::vector<Statistic> statistics;
@@ -91,25 +103,21 @@ Outcome train(Job& job, Loader& loader, Session& session, int64_t steps, Metrics
     const double lr = learning_rate(config.schedule, config.optimizer.lr, steps, step);
     job.optimizer->step(job.network->parameters, reduced.gradients, lr, step, clipping.scale);
     update_running_statistics(statistics, reduced.terms, reduced.leaves);
-    session.advance();
-
     outcome.loss = reduced.loss;
     progress.step(step + 1, reduced.loss, lr, tokens ? reduced.count : reduced.samples);
+    // Before the step counts as made, so that no checkpoint knows more than the metrics.
     metrics.step(step + 1, reduced, lr, clipping.norm, progress.items_per_second(), tokens);
-    if (step + 1 == steps || due(step + 1, config.run.eval_every)) {
-      const Score now = score(job, validation, [&] { return interrupt.requested(); });
-      progress.restart_clock();
-      if (now.samples == 0) continue;
-      metrics.validation(step + 1, now);
-      progress.line(fmt::format("validation step={} loss={:.6g} accuracy={:.4f} samples={}", step + 1, now.loss,
-                                now.accuracy, now.samples));
-    }
+    session.advance();
+    validate_if_due();
   }
   outcome.interrupted = session.step() < steps;
   return outcome;
 }
 
-void write_json(const fs::path& path, const nlohmann::ordered_json& json) { replace_file(path, json.dump(2) + "\n"); }
+// Bytes that are no UTF-8, as file names may hold, are written as replacement characters.
+void write_json(const fs::path& path, const nlohmann::ordered_json& json) {
+  replace_file(path, json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+}
 
 }  // namespace
 
@@ -118,6 +126,7 @@ int run(const RunCommand& command) {
   const fs::path directory = command.run_dir.empty() ? fs::path("runs") / config.run.name : fs::path(command.run_dir);
 
   Job job(config);
+  const std::shared_ptr<const Dataset> validation = open_dataset(config.data, Split::validation);
   const Digest data = digest(*job.data);
   if (command.resume) check_same_run(directory, job.config, data);
   config = job.config;
@@ -128,10 +137,10 @@ int run(const RunCommand& command) {
                            .augment = true,
                            .threads = config.reader.threads,
                            .prefetch = config.reader.prefetch});
-  const int64_t steps =
-      config.run.steps > 0
-          ? config.run.steps
-          : static_cast<int64_t>(std::ceil(config.run.epochs * static_cast<double>(loader.steps_per_epoch())));
+  const double epoch_steps = std::ceil(config.run.epochs * static_cast<double>(loader.steps_per_epoch()));
+  check(epoch_steps <= kMostSteps, "run.epochs = {} are {:g} steps; at most {:g} are possible", config.run.epochs,
+        epoch_steps, kMostSteps);
+  const int64_t steps = config.run.steps > 0 ? config.run.steps : static_cast<int64_t>(epoch_steps);
   check_schedule(config.schedule, steps);
   Session session({.directory = directory,
                    .virtual_ranks = config.run.virtual_ranks,
@@ -159,7 +168,8 @@ int run(const RunCommand& command) {
 
   nlohmann::ordered_json result;
   try {
-    const Outcome outcome = train(job, loader, session, steps, metrics);
+    fs::remove(directory / "result.json");  // of an earlier part of the run: from here on it would be wrong
+    const Outcome outcome = train(job, validation, loader, session, steps, metrics);
     session.checkpoint();
     const Digest digest = session.state_digest();
     result = {{"status", outcome.interrupted ? "interrupted" : "finished"},
@@ -177,13 +187,13 @@ int run(const RunCommand& command) {
       return 0;
     }
     fmt::print("final step={} loss={:g} digest={}\n", session.step(), outcome.loss, digest.hex());
-  } catch (const Failure& failure) {
+  } catch (const std::exception& failure) {
     // The failure is what counts; that it also could not be written down (a full disk) adds nothing.
     try {
       session.events().write("failed", {{"step", session.step()}, {"reason", failure.what()}});
       write_json(directory / "result.json",
                  {{"status", "failed"}, {"step", session.step()}, {"steps", steps}, {"reason", failure.what()}});
-    } catch (const Failure&) {
+    } catch (const std::exception&) {
     }
     throw;
   }
