@@ -9,7 +9,9 @@ add_library(elinvar_flags INTERFACE)
 target_compile_features(elinvar_flags INTERFACE cxx_std_20)
 target_compile_options(elinvar_flags INTERFACE ${ELINVAR_NUMERICS_FLAGS} ${ELINVAR_WARNINGS})
 if(ELINVAR_SANITIZE)
-  target_compile_options(elinvar_flags INTERFACE -fsanitize=${ELINVAR_SANITIZE} -fno-omit-frame-pointer)
+  # Whatever a sanitizer finds ends the program, so that it fails the test.
+  target_compile_options(elinvar_flags INTERFACE -fsanitize=${ELINVAR_SANITIZE} -fno-sanitize-recover=all
+                                                 -fno-omit-frame-pointer)
   target_link_options(elinvar_flags INTERFACE -fsanitize=${ELINVAR_SANITIZE})
 endif()
 
