@@ -1,7 +1,6 @@
 #include "nn/running_statistics.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "tensor/check.h"
@@ -25,16 +24,6 @@ Tensor combine(const Tensor& a, const Tensor& b, F f) {
   return z;
 }
 
-// Rule 18's tree over the virtual ranks [begin, end): split at the largest power of two below their number.
-std::vector<Tensor> tree_sum(std::span<const std::vector<Tensor>> terms) {
-  if (terms.size() == 1) return terms[0];
-  const size_t left = std::bit_ceil(terms.size()) / 2;
-  std::vector<Tensor> a = tree_sum(terms.first(left));
-  const std::vector<Tensor> b = tree_sum(terms.subspan(left));
-  for (size_t i = 0; i < a.size(); ++i) a[i] = combine(a[i], b[i], [](auto x, auto y) { return x + y; });
-  return a;
-}
-
 }  // namespace
 
 std::vector<Tensor> running_terms(const std::vector<Statistic>& statistics) {
@@ -49,17 +38,16 @@ std::vector<Tensor> running_terms(const std::vector<Statistic>& statistics) {
   return terms;
 }
 
-void update_running_statistics(const std::vector<Statistic>& statistics, std::span<const Tensor> sums,
-                               int64_t virtual_ranks) {
+void update_running_statistics(const std::vector<Statistic>& statistics, std::span<const Tensor> sums, int64_t n) {
   check(sums.size() == 2 * statistics.size(), "[running_statistics] {} batch norms but {} sums",
         statistics.size(), sums.size());
-  check(virtual_ranks > 0, "[running_statistics] at least one virtual rank expected, got {}", virtual_ranks);
+  check(n > 0, "[running_statistics] at least one virtual rank expected, got {}", n);
   for (size_t i = 0; i < sums.size(); ++i) {
     const Statistic& s = statistics[i / 2];
     Tensor& running = (i % 2 == 0 ? s.running_mean : s.running_var)->value;
     const Tensor folded = combine(running, sums[i], [&](auto old, auto sum) {
       using T = decltype(old);
-      const T mean = sum / static_cast<T>(virtual_ranks);
+      const T mean = sum / static_cast<T>(n);
       return std::fma(static_cast<T>(s.momentum), mean, static_cast<T>(1.0 - s.momentum) * old);
     });
     visit_float(running.dtype(), [&](auto zero) {
@@ -67,18 +55,6 @@ void update_running_statistics(const std::vector<Statistic>& statistics, std::sp
       std::copy_n(folded.template data<T>(), folded.numel(), running.template data<T>());
     });
   }
-}
-
-void update_running_statistics(std::span<const std::vector<Statistic>> by_virtual_rank) {
-  check(!by_virtual_rank.empty(), "[running_statistics] at least one virtual rank expected");
-  std::vector<std::vector<Tensor>> terms;
-  for (const auto& statistics : by_virtual_rank) {
-    terms.push_back(running_terms(statistics));
-    check(terms.back().size() == terms.front().size(),
-          "[running_statistics] virtual ranks met {} and {} batch norms", terms.front().size() / 2,
-          terms.back().size() / 2);
-  }
-  update_running_statistics(by_virtual_rank[0], tree_sum(terms), static_cast<int64_t>(terms.size()));
 }
 
 }  // namespace elinvar

@@ -4,10 +4,11 @@
 //
 // A virtual rank contributes for each batch norm two terms, its batch mean and its unbiased variance
 //   term_mean = mean    term_var = var * (n / (n - 1))       n rows as an element; n - 1 is at least 1
-// Terms are added over virtual ranks by the tree of the gradients (rule 18), so they may travel with
-// them. Then
-//   s = sum / virtual_ranks    running = fma(momentum, s, (1 - momentum) * running)
-// with momentum and 1 - momentum rounded to the element type once.
+// Terms are added over virtual ranks by the tree of the gradients (rule 18, comm/reduction_tree.h), so they
+// travel with them. Then
+//   s = sum / n    running = fma(momentum, s, (1 - momentum) * running)
+// where n is the number of virtual ranks that had samples: an absent leaf of a short batch reports nothing and does
+// not count. momentum and 1 - momentum are rounded to the element type once.
 #include <span>
 #include <vector>
 
@@ -18,11 +19,8 @@ namespace elinvar {
 // Two tensors (C) a statistic: the terms of one virtual rank.
 std::vector<Tensor> running_terms(const std::vector<Statistic>& statistics);
 
-// Folds the sums of all virtual ranks' terms into the buffers that `statistics` (of any virtual rank) names.
-void update_running_statistics(const std::vector<Statistic>& statistics, std::span<const Tensor> sums,
-                               int64_t virtual_ranks);
-
-// The same for a process that holds all virtual ranks' statistics, in rank order.
-void update_running_statistics(std::span<const std::vector<Statistic>> by_virtual_rank);
+// Folds the sums of the terms of all `n` virtual ranks that had samples into the buffers that `statistics` (of any of
+// them) names.
+void update_running_statistics(const std::vector<Statistic>& statistics, std::span<const Tensor> sums, int64_t n);
 
 }  // namespace elinvar
