@@ -1,17 +1,13 @@
 #include "data/files.h"
 
-#include <fcntl.h>
 #include <fnmatch.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 
 #include "data/tar.h"
 #include "tensor/check.h"
+#include "tensor/file.h"
 
 namespace elinvar {
 namespace {
@@ -67,40 +63,6 @@ std::unique_ptr<FileSet> open_files(const std::string& path, const std::vector<s
   if (!fs::exists(status)) fail("[data] '{}' does not exist; data.path is relative to the current folder", path);
   if (fs::is_directory(status)) return std::make_unique<Folder>(path, exclude);
   return open_tar(path, exclude);
-}
-
-ReadableFile::ReadableFile(const std::string& path) : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-  struct stat status {};
-  if (fd_ >= 0 && ::fstat(fd_, &status) == 0 && S_ISREG(status.st_mode)) {
-    size_ = status.st_size;
-    return;
-  }
-  const int error = errno;
-  if (fd_ < 0) fail("[data] cannot open '{}': {}", path, std::strerror(error));
-  ::close(fd_);
-  fail("[data] '{}' is not a regular file", path);
-}
-
-ReadableFile::~ReadableFile() { ::close(fd_); }
-
-void ReadableFile::read(void* bytes, int64_t offset, int64_t count) const {
-  auto* at = static_cast<char*>(bytes);
-  const int64_t end = offset + count;
-  while (offset < end) {
-    const ssize_t got = ::pread(fd_, at, static_cast<size_t>(end - offset), offset);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail("[data] cannot read '{}' at byte {}: {}", path_, offset, std::strerror(errno));
-    if (got == 0) fail("[data] '{}' ends at byte {}, expected {} more: is it truncated?", path_, offset, end - offset);
-    at += got;
-    offset += got;
-  }
-}
-
-std::string read_file(const std::string& path) {
-  const ReadableFile file(path);
-  std::string bytes(static_cast<size_t>(file.size()), '\0');
-  file.read(bytes.data(), 0, file.size());
-  return bytes;
 }
 
 }  // namespace elinvar

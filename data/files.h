@@ -41,24 +41,4 @@ std::unique_ptr<FileSet> open_files(const std::string& path, const std::vector<s
 // Whether a path matches one of the shell patterns, in which * also matches '/'.
 bool matches_any(const std::string& path, const std::vector<std::string>& patterns);
 
-// A file that stays open for positional reads by any number of threads.
-class ReadableFile {
- public:
-  explicit ReadableFile(const std::string& path);  // throws Failure
-  ~ReadableFile();
-  ReadableFile(const ReadableFile&) = delete;
-  ReadableFile& operator=(const ReadableFile&) = delete;
-
-  int64_t size() const { return size_; }
-  // Exactly `count` bytes from `offset`; throws Failure if the file has fewer.
-  void read(void* bytes, int64_t offset, int64_t count) const;
-
- private:
-  std::string path_;
-  int fd_ = -1;
-  int64_t size_ = 0;
-};
-
-std::string read_file(const std::string& path);  // the whole of it; throws Failure
-
 }  // namespace elinvar

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "tensor/check.h"
+#include "tensor/file.h"
 
 namespace elinvar {
 namespace {
@@ -59,14 +60,14 @@ bool all_zero(const Header& header) {
 
 class Tar final : public FileSet {
  public:
-  Tar(const std::string& path, const std::vector<std::string>& exclude) : FileSet(path), file_(path) {
+  Tar(const std::string& path, const std::vector<std::string>& exclude) : FileSet(path), file_(File::open(path)) {
     index(exclude);
     sort_and_keep_last();
   }
 
   std::string read(size_t i) const override {
     std::string bytes(static_cast<size_t>(entries_[i].size), '\0');
-    file_.read(bytes.data(), offsets_[i], entries_[i].size);
+    file_.read(offsets_[i], bytes.data(), bytes.size());
     return bytes;
   }
 
@@ -74,19 +75,20 @@ class Tar final : public FileSet {
   void index(const std::vector<std::string>& exclude) {
     std::string long_name;
     int64_t long_size = -1;  // of the next member; -1: its header says
+    const int64_t end = file_.size();
     for (int64_t at = 0;;) {
-      if (at + kBlock > file_.size())
+      if (at + kBlock > end)
         fail("[tar] '{}' ends at byte {} without the mark of its end: it is truncated, or no tar archive", path_,
-             file_.size());
+             end);
       Header header;
-      file_.read(&header, at, kBlock);
+      file_.read(at, &header, kBlock);
       if (all_zero(header)) return;
       if (!checksum_agrees(header)) refuse(header, at);
       const std::optional<int64_t> stated = long_size >= 0 ? long_size : number_of(header.size);
       at += kBlock;
-      if (!stated || *stated > file_.size() - at)
+      if (!stated || *stated > end - at)
         fail("[tar] '{}': member '{}' at byte {} does not fit the file's {} bytes: it is truncated or damaged", path_,
-             text_of(header.name), at - kBlock, file_.size());
+             text_of(header.name), at - kBlock, end);
       const int64_t size = *stated;
       switch (header.type) {
         case 'L':
@@ -122,7 +124,7 @@ class Tar final : public FileSet {
   std::string meta(int64_t at, int64_t size) const {
     if (size > kLongestName) fail("[tar] '{}' is damaged: a name of {} bytes at byte {}", path_, size, at);
     std::string bytes(static_cast<size_t>(size), '\0');
-    file_.read(bytes.data(), at, size);
+    file_.read(at, bytes.data(), bytes.size());
     return bytes;
   }
 
@@ -186,7 +188,7 @@ class Tar final : public FileSet {
     offsets_ = std::move(offsets);
   }
 
-  ReadableFile file_;
+  File file_;
   std::vector<int64_t> offsets_;  // of the contents, beside entries_
 };
 

@@ -5,6 +5,7 @@
 
 #include "data/files.h"
 #include "tensor/check.h"
+#include "tensor/file.h"
 #include "tensor/philox.h"
 
 namespace elinvar {

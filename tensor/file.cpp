@@ -41,6 +41,13 @@ File::File(fs::path path, int flags) : path_(std::move(path)) {
   do descriptor_ = ::open(path_.c_str(), flags | O_CLOEXEC, 0666);
   while (descriptor_ < 0 && errno == EINTR);
   if (descriptor_ < 0) fail_with(errno, (flags & O_CREAT) ? "create" : "open", path_);
+  struct stat status;
+  const bool known = ::fstat(descriptor_, &status) == 0;
+  if (known && S_ISREG(status.st_mode)) return;
+  const int error = errno;
+  ::close(descriptor_);
+  if (!known) fail_with(error, "look at", path_);
+  fail("cannot open {}: it is not a regular file", path_.string());
 }
 
 File File::open(const fs::path& path) { return {path, O_RDONLY}; }
@@ -65,7 +72,8 @@ void File::read(int64_t offset, void* bytes, size_t count) const {
     const ssize_t got = ::pread(descriptor_, to, count, offset);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail_with(errno, "read", path_);
-    if (got == 0) fail("cannot read {}: it ends {} bytes too early", path_.string(), count);
+    if (got == 0)
+      fail("cannot read {}: it ends at byte {}, expected {} more; is it truncated?", path_.string(), offset, count);
     to += got;
     offset += got;
     count -= static_cast<size_t>(got);
@@ -131,8 +139,11 @@ void sync_directory(const fs::path& path) {
 
 void make_directories(const fs::path& path) {
   std::error_code error;
-  fs::create_directories(path, error);
+  if (path.empty() || fs::is_directory(path, error)) return;
+  make_directories(path.parent_path());
+  fs::create_directory(path, error);  // no error where another process was faster
   if (error) fail_with(error.value(), "create the directory", path);
+  sync_directory(path.parent_path());
 }
 
 void rename_file(const fs::path& from, const fs::path& to) {

@@ -10,7 +10,8 @@
 
 namespace elinvar {
 
-// An open file; closed with its owner. Not thread-safe.
+// An open regular file (a Failure if it is anything else); closed with its owner. Any number of threads may read();
+// the rest is not thread-safe.
 class File {
  public:
   static File open(const std::filesystem::path& path);    // to read; must exist
@@ -45,6 +46,7 @@ void replace_file(const std::filesystem::path& path, std::string_view text);
 // Makes created, renamed and removed names in a directory durable.
 void sync_directory(const std::filesystem::path& path);
 
+// Makes a directory and those above it that are missing; their names are durable on return.
 void make_directories(const std::filesystem::path& path);
 void rename_file(const std::filesystem::path& from, const std::filesystem::path& to);  // a directory too
 void remove_tree(const std::filesystem::path& path);
