@@ -2,55 +2,26 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
-#define STB_IMAGE_WRITE_IMPLEMENTATION
-#define STB_IMAGE_WRITE_STATIC
-#define STBI_WRITE_NO_STDIO
-#include <stb/stb_image_write.h>
-
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <set>
 
-#include "data/image.h"
 #include "data/loader.h"
 #include "tensor/check.h"
-#include "tensor/philox.h"
-#include "tests/bits.h"
+#include "tests/image_writer.h"
 #include "tests/tar_writer.h"
 #include "tests/temporary_folder.h"
 
 namespace elinvar {
 namespace {
 
+using test::jpeg;
 using test::message_of;
-using test::same_bits;
+using test::png;
+using test::random_image;
 using test::TarWriter;
 using test::TemporaryFolder;
-
-void append(void* text, void* bytes, int count) {
-  static_cast<std::string*>(text)->append(static_cast<const char*>(bytes), static_cast<size_t>(count));
-}
-
-Image random_image(int64_t h, int64_t w, int64_t c, uint64_t key) {
-  Image image(h, w, c);
-  for (size_t i = 0; i < image.pixels.size(); ++i)
-    image.pixels[i] = static_cast<uint8_t>(philox(key, static_cast<uint32_t>(i), 0, 0, 0).v[0] >> 24);
-  return image;
-}
-
-std::string png(const Image& image) {
-  std::string bytes;
-  const int c = static_cast<int>(image.channels), w = static_cast<int>(image.width);
-  stbi_write_png_to_func(append, &bytes, w, static_cast<int>(image.height), c, image.pixels.data(), w * c);
-  return bytes;
-}
-
-std::string jpeg(const Image& image) {
-  std::string bytes;
-  stbi_write_jpg_to_func(append, &bytes, static_cast<int>(image.width), static_cast<int>(image.height),
-                         static_cast<int>(image.channels), image.pixels.data(), 90);
-  return bytes;
-}
 
 std::string big_endian(std::initializer_list<uint32_t> words) {
   std::string bytes;
@@ -98,56 +69,6 @@ std::string usage(const DataConfig& config, Split split = Split::train) {
 }
 std::string failure(const DataConfig& config, Split split = Split::train) {
   return message_of<Failure>([&] { open_dataset(config, split); });
-}
-
-TEST(DecodeImage, PngIsExactAndGreyBecomesThreeChannels) {
-  const Image image = random_image(5, 7, 3, 1), grey = random_image(4, 3, 1, 2);
-  const Image back = decode_image(png(image), 3, "a.png");
-  EXPECT_EQ(back.height, 5);
-  EXPECT_EQ(back.width, 7);
-  EXPECT_EQ(back.pixels, image.pixels);
-  const Image spread = decode_image(png(grey), 3, "grey.png");
-  ASSERT_EQ(spread.pixels.size(), 36u);
-  for (size_t i = 0; i < 36; ++i) EXPECT_EQ(spread.pixels[i], grey.pixels[i / 3]);
-}
-
-TEST(DecodeImage, JpegComesClose) {
-  Image image(16, 16, 3);
-  for (size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = static_cast<uint8_t>(i / 48 * 15);
-  const Image back = decode_image(jpeg(image), 3, "a.jpg");
-  for (size_t i = 0; i < image.pixels.size(); ++i) EXPECT_NEAR(back.pixels[i], image.pixels[i], 12);
-}
-
-TEST(DecodeImage, NamesTheFileThatIsDamaged) {
-  const auto error = [](const std::string& bytes) {
-    return message_of<Failure>([&] { decode_image(bytes, 3, "cat.jpg"); });
-  };
-  const std::string p = png(random_image(9, 9, 3, 1)), j = jpeg(random_image(40, 40, 3, 1));
-  for (size_t size : {p.size() - 1, p.size() - 14, p.size() / 2, size_t{9}})
-    EXPECT_NE(error(p.substr(0, size)).find("'cat.jpg' is damaged or truncated"), std::string::npos) << size;
-  for (size_t size : {j.size() - 1, j.size() / 2, size_t{700}, size_t{100}, size_t{2}})
-    EXPECT_NE(error(j.substr(0, size)).find("'cat.jpg' is damaged or truncated"), std::string::npos) << size;
-  std::string flipped = p;
-  flipped[p.size() / 2] ^= 4;
-  EXPECT_NE(error(flipped).find("damaged"), std::string::npos);
-  EXPECT_NE(error("").find("neither JPEG nor PNG"), std::string::npos);
-  EXPECT_NE(error("GIF89a").find("neither JPEG nor PNG"), std::string::npos);
-  EXPECT_NE(error(std::string("\xFF\xD8\xFF\xD9")).find("cat.jpg"), std::string::npos);
-}
-
-TEST(DecodeImage, SurvivesDamage) {
-  const std::string whole = jpeg(random_image(24, 24, 3, 1));
-  for (uint32_t round = 0; round < 1000; ++round) {
-    std::string bytes = whole;
-    for (uint32_t k = 0; k <= round % 4; ++k) {
-      const Random4 r = philox(7, round, k, 0, 0);
-      bytes[2 + r.v[0] % (bytes.size() - 2)] = static_cast<char>(r.v[1]);
-    }
-    try {
-      decode_image(bytes, 3, "fuzz");
-    } catch (const Failure&) {
-    }
-  }
 }
 
 std::string cifar_records(int count, uint32_t first_label) {
@@ -398,8 +319,12 @@ TEST(SyntheticImages, RefusesSettingsWithoutSense) {
   EXPECT_NE(usage({.kind = "synthetic", .noise = 2}).find("noise must be"), std::string::npos);
 }
 
+// Real data sets are looked for in the folder that the environment variable ELINVAR_DATA names: cifar10-jpeg.tar,
+// CIFAR-10 as images in a folder a class below train/ and test/.
 TEST(RealData, Cifar10AsImagesInATar) {
-  const std::string path = ELINVAR_SOURCE_DIR "/../shared/data/cifar10-jpeg.tar";
+  const char* folder = std::getenv("ELINVAR_DATA");
+  if (!folder) GTEST_SKIP() << "ELINVAR_DATA names no folder of real data";
+  const std::string path = (std::filesystem::path(folder) / "cifar10-jpeg.tar").string();
   if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there";
   DataConfig config{.kind = "cifar10", .path = path};
   const auto test = open_dataset(config, Split::validation);
