@@ -25,7 +25,7 @@ Var linear(const Var& x, const Var& weight, const Var& bias) {
   Tensor y = matmul(rows, w.transpose(0, 1), bias.defined() ? bias.value() : Tensor{}).reshape(shape);
   std::vector<Var> inputs{x, weight};
   if (bias.defined()) inputs.push_back(bias);
-  return record(std::move(y), inputs, [x, weight, bias, rows, w, in, out](const Tensor& gradient) {
+  return record(std::move(y), inputs, [x, weight, bias, rows, w, out](const Tensor& gradient) {
     const Tensor dy = gradient.reshape({-1, out});
     std::vector<Tensor> grads(bias.defined() ? 3 : 2);
     if (x.requires_grad()) grads[0] = matmul(dy, w).reshape(x.shape());

@@ -39,7 +39,6 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  const Dataset& dataset() const { return *dataset_; }
   int64_t steps_per_epoch() const;
   // Samples in the global batch of a step, and those of one virtual rank.
   int64_t samples(int64_t step) const;
