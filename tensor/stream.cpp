@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #if defined(__x86_64__)
@@ -47,14 +50,27 @@ struct CpuStream::Team {
   alignas(64) std::atomic<uint32_t> epoch{0};
   alignas(64) std::atomic<int> pending{0};
   std::atomic<bool> stop{false};
+  std::atomic<bool> failed{false};
+  std::exception_ptr error;  // the first that a part threw; written by whoever raised `failed`
   std::mutex one_caller;
   std::vector<std::jthread> helpers;
 
-  void run_part(int64_t part) const noexcept {
+  // Helpers leave before their threads are joined, also where a constructor gives up halfway.
+  ~Team() {
+    stop = true;
+    epoch.fetch_add(1, std::memory_order_release);
+    epoch.notify_all();
+  }
+
+  void run_part(int64_t part) noexcept {
     if (part >= parts) return;
     inside_body = true;
     check_float_environment();
-    call(body, n * part / parts, n * (part + 1) / parts);
+    try {
+      call(body, n * part / parts, n * (part + 1) / parts);
+    } catch (...) {
+      if (!failed.exchange(true)) error = std::current_exception();
+    }
     inside_body = false;
   }
 
@@ -80,14 +96,14 @@ struct CpuStream::Team {
 
 CpuStream::CpuStream(int threads) : team_(std::make_unique<Team>()) {
   check(threads >= 1 && threads <= 1024, "a CPU stream needs 1 to 1024 threads, got {}", threads);
-  for (int i = 1; i < threads; ++i) team_->helpers.emplace_back([team = team_.get(), i] { team->helper(i); });
+  try {
+    for (int i = 1; i < threads; ++i) team_->helpers.emplace_back([team = team_.get(), i] { team->helper(i); });
+  } catch (const std::system_error& e) {
+    fail("cannot start {} threads: {}", threads, e.what());
+  }
 }
 
-CpuStream::~CpuStream() {
-  team_->stop = true;
-  team_->epoch.fetch_add(1, std::memory_order_release);
-  team_->epoch.notify_all();
-}
+CpuStream::~CpuStream() = default;
 
 int CpuStream::threads() const { return static_cast<int>(team_->helpers.size()) + 1; }
 
@@ -113,6 +129,7 @@ void CpuStream::run(int64_t n, int64_t grain, Call call, void* body) {
     if (i < kSpins * 16) relax();
     else std::this_thread::yield();
   }
+  if (team.failed.exchange(false)) std::rethrow_exception(std::exchange(team.error, nullptr));
 }
 
 namespace {

@@ -143,7 +143,7 @@ Tensor Tensor::expand(const Shape& shape) const {
   t.shape_ = shape;
   t.strides_ = Shape::filled(shape.ndim(), 0);
   for (int i = 1; i <= ndim(); ++i)
-    if (shape_[ndim() - i] != 1) t.strides_[shape.ndim() - i] = strides_[ndim() - i];
+    if (shape_[ndim() - i] == shape[shape.ndim() - i]) t.strides_[shape.ndim() - i] = strides_[ndim() - i];
   return t;
 }
 

@@ -6,7 +6,9 @@
 
 #include "tensor/isa.h"
 #include "tensor/numerics.h"
+#include "tensor/ops/column_sum.h"
 #include "tensor/ops/extrema.h"
+#include "tensor/ops/layer_norm.h"
 #include "tensor/ops/reduce.h"
 #include "tensor/ops/row_sum.h"
 #include "tests/bits.h"
@@ -108,6 +110,18 @@ TEST(Reduce, SumToUndoesBroadcasting) {
   EXPECT_TRUE(same_bits(sum_to(dy, {3, 1}), sum(dy, {0, 2}).reshape({3, 1})));
   EXPECT_TRUE(same_bits(sum_to(dy, {4, 1, 5}), sum(dy, {1}, true)));
   EXPECT_TRUE(same_bits(sum_to(dy, {}), sum(dy)));
+}
+
+TEST(Reduce, AnEmptyBatchSumsToZero) {
+  Tensor::full({4096}, 7.0);  // memory that is not zero, for the next tensors
+  EXPECT_TRUE(same_bits(column_sum(Tensor::zeros({2, 0, 5})), Tensor::zeros({2, 5})));
+  const Tensor x = Tensor::zeros({0, 5});
+  for (RowNorm kind : {RowNorm::layer, RowNorm::rms}) {
+    const RowNormResult y = kind == RowNorm::layer ? layer_norm(x, {}, {}, 1e-5) : rms_norm(x, {}, 1e-5);
+    const RowNormGradients g = row_norm_backward(kind, x, x, {}, y, true, true);
+    EXPECT_TRUE(same_bits(g.dgamma, Tensor::zeros({5})));
+    EXPECT_TRUE(same_bits(g.dbeta, Tensor::zeros({5})));
+  }
 }
 
 TEST(Reduce, DotIsARowOfFma) {

@@ -1,8 +1,10 @@
 #include "tensor/stream.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <mutex>
 #include <numeric>
 #include <set>
@@ -120,15 +122,52 @@ TEST(Stream, SetThreads) {
   EXPECT_THROW(set_threads(-1), UsageError);
 }
 
-TEST(StreamDeathTest, ABodyThatThrowsEndsTheProcess) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_DEATH(
-      {
-        CpuStream stream(2);
-        stream.parallel_for(2, 1, [](int64_t, int64_t) { throw 1; });
-      },
-      "");
+TEST(Stream, AnExceptionArrivesOnceAllPartsAreDone) {
+  for (int threads : {1, 2, 3}) {
+    CpuStream stream(threads);
+    for (int64_t thrower = 0; thrower < 3; ++thrower) {
+      std::atomic<int64_t> done{0};
+      const auto body = [&](int64_t begin, int64_t end) {
+        if (begin <= thrower && thrower < end) fail("item {}", thrower);
+        done += end - begin;
+      };
+      EXPECT_THROW(stream.parallel_for(3, 1, body), Failure) << threads << " threads, item " << thrower;
+      EXPECT_EQ(done, threads == 3 ? 2 : threads == 2 ? (thrower == 0 ? 2 : 1) : 0);
+    }
+    EXPECT_THROW(stream.parallel_for(3, 1, [](int64_t, int64_t) { throw 1; }), int);
+    std::atomic<int64_t> sum{0};
+    stream.parallel_for(100, 1, [&](int64_t begin, int64_t end) { sum += end - begin; });
+    EXPECT_EQ(sum, 100);
+  }
 }
+
+TEST(Stream, AnExceptionOfANestedCallArrivesToo) {
+  CpuStream stream(2);
+  const auto body = [&](int64_t, int64_t) { stream.parallel_for(9, 1, [](int64_t, int64_t) { fail("inner"); }); };
+  EXPECT_THROW(stream.parallel_for(2, 1, body), Failure);
+  EXPECT_THROW(stream.parallel_for(2, 1, body), Failure);
+}
+
+// Sanitizers need address space of their own.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(StreamDeathTest, ThreadsThatCannotStartAreAFailure) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        rlimit limit;
+        limit.rlim_cur = limit.rlim_max = rlim_t{1} << 30;
+        setrlimit(RLIMIT_AS, &limit);
+        try {
+          CpuStream stream(1024);
+        } catch (const Failure& e) {
+          fmt::print(stderr, "{}", e.what());
+          std::exit(0);
+        }
+        std::exit(1);
+      },
+      testing::ExitedWithCode(0), "cannot start 1024 threads");
+}
+#endif
 
 }  // namespace
 }  // namespace elinvar

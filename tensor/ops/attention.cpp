@@ -278,6 +278,7 @@ AttentionShape shape_of(const Tensor& q, const Tensor& k, const Tensor& v, bool 
             q.dim(2) % k.dim(2) == 0,
         "[attention] q (B, Tq, H, D) with k and v (B, Tk, G, D), G dividing H, expected; shapes are {}, {} and {}", to_string(q.shape()),
         to_string(k.shape()), to_string(v.shape()));
+  check(k.dim(1) > 0, "[attention] at least one key expected, shape is {}", to_string(k.shape()));
   check(q.dim(3) <= kChunk, "[attention] heads of at most {} elements are supported, got {}", kChunk, q.dim(3));
   check(!causal || k.dim(1) >= q.dim(1), "[attention] a causal mask needs at least as many keys as queries, got {} and {}", k.dim(1), q.dim(1));
   return {.dtype = q.dtype(), .batch = q.dim(0), .heads = q.dim(2), .kv_heads = k.dim(2), .tq = q.dim(1), .tk = k.dim(1),
@@ -295,7 +296,13 @@ void backward_into(const Tensor& d_o_in, Tensor q, Tensor k, Tensor v, const Att
                    Tensor dk, Tensor dv) {
   const AttentionShape s = shape_of(q, k, v, causal, scale);
   Tensor d_o = d_o_in, o = result.o;
-  check_same_shape("attention_backward", d_o, o);
+  for (const Tensor& t : {o, d_o}) {
+    check_same_shape("attention_backward", t, q);
+    check_same_dtype("attention_backward", t, q);
+  }
+  const Shape rows{s.batch, s.heads, s.tq};
+  for (const Tensor& t : {result.m, result.r})
+    check(t.shape() == rows && t.dtype() == s.dtype && t.contiguous(), "[attention_backward] m and r must be those of the result");
   on(q.device(), [&](auto& stream) {
     attention_backward(stream, AttentionBackwardArgs{.s = s, .q = heads_of(q), .k = heads_of(k), .v = heads_of(v), .o = heads_of(o),
                                                      .d_o = heads_of(d_o), .m = in(result.m), .r = in(result.r), .dq = heads_of(dq),

@@ -162,6 +162,20 @@ int64_t batch_norm_channels(const char* op, const Tensor& x) {
   return x.dim(-1);
 }
 
+int64_t batch_norm_gradient_channels(const char* op, const Tensor& dy, const Tensor& x, const Tensor& y,
+                                     const BatchNormFactors& f, ReluMask mask) {
+  const int64_t channels = batch_norm_channels(op, x);
+  check_same_shape(op, dy, x);
+  check_same_dtype(op, dy, x);
+  if (mask == ReluMask::from_y) {
+    check_same_shape(op, y, x);
+    check_same_dtype(op, y, x);
+  }
+  for (const Tensor& factor : {f.mean, f.inv, f.a, f.b})
+    check_channels(op, factor, "the factors", channels, x.dtype());
+  return channels;
+}
+
 void batch_norm_apply(CpuStream& stream, const BatchNormApplyArgs& args) {
   visit_float(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -240,11 +254,15 @@ Tensor batch_norm_apply(const Tensor& input, const BatchNormFactors& f, const Te
   return y;
 }
 
-Tensor batch_norm_gradient(const Tensor& dy, const Tensor& input, const Tensor& y, const BatchNormFactors& f,
+Tensor batch_norm_gradient(const Tensor& dy, const Tensor& input, const Tensor& result, const BatchNormFactors& f,
                            const BatchNormSums* sums, ReluMask mask) {
-  check_same_shape("batch_norm_gradient", dy, input);
-  const int64_t channels = batch_norm_channels("batch_norm_gradient", input);
-  const Tensor g = dy.to_contiguous(), x = input.to_contiguous();
+  const int64_t channels = batch_norm_gradient_channels("batch_norm_gradient", dy, input, result, f, mask);
+  if (sums) {
+    check_channels("batch_norm_gradient", sums->sum_g, "the sum of g", channels, input.dtype());
+    check_channels("batch_norm_gradient", sums->sum_gx, "the sum of g x", channels, input.dtype());
+  }
+  const Tensor g = dy.to_contiguous(), x = input.to_contiguous(),
+               y = mask == ReluMask::from_y ? result.to_contiguous() : Tensor{};
   Tensor dx = Tensor::empty(x.shape(), x.dtype(), x.device());
   on(x.device(), [&](auto& stream) {
     batch_norm_gradient(

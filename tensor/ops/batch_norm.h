@@ -69,6 +69,10 @@ void batch_norm_gradient(CpuStream&, const BatchNormGradientArgs&);
 // Checks an input (.., C), float32 or float64 with elements, and gives C.
 int64_t batch_norm_channels(const char* op, const Tensor& x);
 
+// Checks what the gradient's two steps are given, the result y where the mask reads it, and gives C.
+int64_t batch_norm_gradient_channels(const char* op, const Tensor& dy, const Tensor& x, const Tensor& y,
+                                     const BatchNormFactors& factors, ReluMask mask);
+
 BatchStatistics batch_statistics(const Tensor& x);
 // All of shape (C).
 BatchNormFactors batch_norm_factors(const Tensor& mean, const Tensor& var, const Tensor& gamma,

@@ -245,11 +245,12 @@ BatchStatistics batch_statistics(const Tensor& input) {
   return s;
 }
 
-BatchNormSums batch_norm_sums(const Tensor& dy, const Tensor& input, const Tensor& y,
+BatchNormSums batch_norm_sums(const Tensor& dy, const Tensor& input, const Tensor& result,
                               const BatchNormFactors& f, ReluMask mask, bool want_g) {
-  check_same_shape("batch_norm_sums", dy, input);
-  const int64_t channels = batch_norm_channels("batch_norm_sums", input), rows = input.numel() / channels;
-  const Tensor g = dy.to_contiguous(), x = input.to_contiguous();
+  const int64_t channels = batch_norm_gradient_channels("batch_norm_sums", dy, input, result, f, mask);
+  const int64_t rows = input.numel() / channels;
+  const Tensor g = dy.to_contiguous(), x = input.to_contiguous(),
+               y = mask == ReluMask::from_y ? result.to_contiguous() : Tensor{};
   BatchNormSums sums{
       Tensor::empty({channels}, x.dtype(), x.device()), Tensor::empty({channels}, x.dtype(), x.device()), {}};
   if (want_g) sums.g = Tensor::empty(x.shape(), x.dtype(), x.device());

@@ -54,6 +54,10 @@ HWY_EXPORT(column_sum_tasks);
 namespace {
 
 void launch(CpuStream& stream, const ColumnSumArgs& a, int64_t chain, int64_t range) {
+  if (a.rows == 0) {
+    visit_float(a.sum.dtype, [&](auto zero) { std::fill_n(a.sum.as<decltype(zero)>(), a.outer * a.cols, zero); });
+    return;
+  }
   const ColumnTasks t{a, chain, range, (a.rows + range - 1) / range, (a.cols + kColumnTask - 1) / kColumnTask};
   const int64_t elements = std::min(range, a.rows) * std::min(kColumnTask, a.cols);
   stream.parallel_for(a.outer * t.ranges * t.blocks, 32768 / (elements + 1) + 1, [&](int64_t b, int64_t e) {
@@ -82,7 +86,6 @@ Tensor column_sum(const Tensor& input, double divisor) {
   check(input.ndim() == 3, "[column_sum] three dimensions expected, shape is {}", to_string(input.shape()));
   const Tensor x = input.to_contiguous();
   const int64_t outer = x.dim(0), rows = x.dim(1), cols = x.dim(2);
-  if (rows == 0) return Tensor::zeros({outer, cols}, x.dtype(), x.device());
   Tensor sum = Tensor::empty({outer, cols}, x.dtype(), x.device());
   const int64_t ranges = (rows + kColumnRange - 1) / kColumnRange;
   Tensor partial = Tensor::empty({ranges > 1 ? outer * ranges : 0, cols}, x.dtype(), x.device());

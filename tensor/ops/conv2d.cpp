@@ -124,6 +124,13 @@ void grad_input(CpuStream& stream, const ConvGradInputArgs& args) {
   }
 }
 
+void check_gradient(const Tensor& dy, const Tensor& operand, const ConvGeometry& g) {
+  check_float("conv2d_grad", dy);
+  check_same_dtype("conv2d_grad", dy, operand);
+  const Shape y{g.n, g.oh, g.ow, g.o};
+  check(dy.shape() == y, "[conv2d_grad] the gradient must have the result's shape {}, got {}", to_string(y), to_string(dy.shape()));
+}
+
 }  // namespace
 
 void conv2d(CpuStream& stream, const ConvArgs& args) {
@@ -147,6 +154,7 @@ ConvGeometry conv_geometry(const Shape& x, const Shape& w, const ConvOptions& o)
         "[conv2d] images (N, H, W, C) and filters (O, KH, KW, C / groups) expected, shapes are {} and {}", to_string(x), to_string(w));
   check(o.stride_h > 0 && o.stride_w > 0 && o.dilation_h > 0 && o.dilation_w > 0 && o.pad_h >= 0 && o.pad_w >= 0 && o.groups > 0,
         "[conv2d] stride, dilation and groups must be positive and padding not negative");
+  check(w.numel() > 0, "[conv2d] filters with elements expected, shape is {}", to_string(w));
   check(x[3] == w[3] * o.groups && w[0] % o.groups == 0,
         "[conv2d] channels must match in {} groups: images {} have {} channels, filters {} see {} each and are {}", o.groups,
         to_string(x), x[3], to_string(w), w[3], w[0]);
@@ -178,6 +186,7 @@ Tensor conv2d(const Tensor& x_in, const Tensor& w_in, const Tensor& bias_in, con
 
 Tensor conv2d_grad_input(const Tensor& dy_in, const Tensor& w_in, const Shape& x_shape, const ConvOptions& options) {
   const ConvGeometry g = conv_geometry(x_shape, w_in.shape(), options);
+  check_gradient(dy_in, w_in, g);
   const Tensor dy = dy_in.to_contiguous(), w = w_in.to_contiguous();
   Tensor dx = Tensor::empty(x_shape, dy.dtype(), dy.device());
   on(dy.device(), [&](auto& stream) { conv2d_grad_input(stream, ConvGradInputArgs{g, in(dy), in(w), out(dx)}); });
@@ -186,6 +195,7 @@ Tensor conv2d_grad_input(const Tensor& dy_in, const Tensor& w_in, const Shape& x
 
 Tensor conv2d_grad_filter(const Tensor& dy_in, const Tensor& x_in, const Shape& w_shape, const ConvOptions& options) {
   const ConvGeometry g = conv_geometry(x_in.shape(), w_shape, options);
+  check_gradient(dy_in, x_in, g);
   const Tensor dy = dy_in.to_contiguous(), x = x_in.to_contiguous();
   Tensor dw = Tensor::empty(w_shape, dy.dtype(), dy.device());
   on(dy.device(), [&](auto& stream) { conv2d_grad_filter(stream, ConvGradFilterArgs{g, in(dy), in(x), out(dw)}); });

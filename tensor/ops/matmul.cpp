@@ -83,6 +83,7 @@ struct Product {
 
 template <class T>
 void multiply(CpuStream& stream, const MatmulArgs& args, int64_t batch) {
+  invariant(args.a.col == 1 || args.a.row == 1, "rows or columns of A have steps of 1");
   const TileExtent extent = tile_extent(T{});
   const T* a = static_cast<const T*>(args.a.data) + batch * args.a.batch;
   const T* b = static_cast<const T*>(args.b.data) + batch * args.b.batch;
@@ -126,10 +127,19 @@ void multiply(CpuStream& stream, const MatmulArgs& args, int64_t batch) {
   }
 }
 
-// Whether a view of a matrix can be read in place: one of its two dimensions is contiguous.
+// The last two dimensions, one of them with steps of 1. The stride of a dimension of one element means nothing, so
+// there it is chosen.
+MatrixIn matrix(const Tensor& t, int64_t batch_step) {
+  int64_t row = t.strides()[t.ndim() - 2], col = t.strides()[t.ndim() - 1];
+  if (t.dim(-1) <= 1) col = 1;
+  else if (t.dim(-2) <= 1) row = 1;
+  return {t.raw(), row, col, batch_step};
+}
+
+// A view whose matrices can be read in place, or a copy.
 Tensor readable(const Tensor& t) {
-  const bool in_place = t.strides()[t.ndim() - 1] == 1 || t.strides()[t.ndim() - 2] == 1;
-  return in_place ? t : t.to_contiguous();
+  const MatrixIn view = matrix(t, 0);
+  return view.col == 1 || view.row == 1 ? t : t.to_contiguous();
 }
 
 // The leading dimensions of both operands as one batch; copies the operand whose batch is not evenly spaced.
@@ -143,7 +153,7 @@ MatrixIn as_batch(Tensor& t, const Shape& leading) {
   for (int d = lead - 2; d >= 0; --d)
     even = even && (leading[d] == 1 || t.strides()[d] == t.strides()[d + 1] * leading[d + 1]);
   if (!even) t = t.to_contiguous();
-  return {t.raw(), t.strides()[lead], t.strides()[lead + 1], lead == 0 ? 0 : t.strides()[lead - 1]};
+  return matrix(t, lead == 0 ? 0 : t.strides()[lead - 1]);
 }
 
 }  // namespace
@@ -191,7 +201,7 @@ Tensor matmul(const Tensor& a_in, const Tensor& b_in, const Tensor& bias) {
     args.m = args.m * args.batch;
     args.batch = 1;
     args.a = {a.raw(), k, 1, 0};
-    args.b = {b.raw(), b.strides()[0], b.strides()[1], 0};
+    args.b = matrix(b, 0);
   } else {
     args.a = as_batch(a, lead);
     args.b = as_batch(b, lead);

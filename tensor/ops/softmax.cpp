@@ -87,9 +87,13 @@ Tensor forward(const Tensor& input, bool log_form, const char* name) {
   return y;
 }
 
-Tensor gradient(const Tensor& dy, const Tensor& y, bool log_form, const char* name) {
-  check_same_shape(name, dy, y);
-  const Tensor g = dy.to_contiguous();
+Tensor gradient(const Tensor& dy, const Tensor& result, bool log_form, const char* name) {
+  check_float(name, result);
+  check_same_dtype(name, dy, result);
+  check_same_shape(name, dy, result);
+  check(result.ndim() >= 1 && result.dim(-1) > 0, "[{}] a last dimension with elements expected, shape is {}", name,
+        to_string(result.shape()));
+  const Tensor g = dy.to_contiguous(), y = result.to_contiguous();
   Tensor dx = Tensor::empty(y.shape(), y.dtype(), y.device());
   const int64_t cols = y.dim(-1);
   on(y.device(), [&](auto& stream) {

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "autograd/loss.h"
+#include "tensor/ops/cross_entropy.h"
 #include "tests/op_row.h"
 
 namespace elinvar::test {
@@ -42,7 +43,12 @@ const OpRows rows({
                 {[] { cross_entropy(zeros({2, 3}), Tensor::full({2}, -1, DType::i64)); }, "[cross_entropy] index -1"},
                 {[] { cross_entropy(zeros({2, 3}), Tensor::zeros({2})); }, "[cross_entropy] indices must be int32 or int64"},
                 {[] { cross_entropy(zeros({2, 3}), Tensor::zeros({2}, DType::i32), {.label_smoothing = 1.5}); },
-                 "[cross_entropy] label smoothing must be in [0, 1], got 1.5"}}},
+                 "[cross_entropy] label smoothing must be in [0, 1], got 1.5"},
+                {[] {
+                   const Tensor x = Tensor::zeros({2, 3});
+                   cross_entropy_backward(Tensor::zeros({2}), x, cross_entropy(x, Tensor::zeros({2}, DType::i32), 0.0, -100), 0.0, -100);
+                 },
+                 "[cross_entropy_backward] one element expected"}}},
     {.name = "cross_entropy/smoothing",
      .inputs = {{{21, 10}}, {{21}, Kind::index, 10}},
      .op = [](const Vars& v) { return cross_entropy(v[0], v[1].value(), {.label_smoothing = 0.1}); },

@@ -3,6 +3,9 @@
 #include "autograd/conv.h"
 #include "autograd/linear.h"
 #include "autograd/shape.h"
+#include "tensor/ops/attention.h"
+#include "tensor/ops/concat.h"
+#include "tensor/ops/conv2d.h"
 #include "tests/op_row.h"
 
 namespace elinvar::test {
@@ -129,6 +132,26 @@ const OpRows rows({
      .inputs = {{{3, 4, 5}}, {{5, 6}}},
      .op = [](const Vars& v) { return matmul(v[0], v[1]); },
      .oracle = [](const Tensors& t) { return matmul_oracle(t[0], t[1]); }},
+    {.name = "matmul_column",  // one column of a wider matrix: its steps are those of the matrix
+     .inputs = {{{4, 5}}, {{1, 3}}},
+     .op = [](const Vars& v) { return matmul(slice(v[0], 1, 1, 2), v[1]); },
+     .oracle = [](const Tensors& t) { return matmul_oracle(t[0].slice(1, 1, 2).clone(), t[1]); },
+     .large = {{{70, 9}}, {{1, 130}}}},
+    {.name = "matmul_columns",  // a column, then a row, of every matrix of a batch
+     .inputs = {{{2, 4, 5}}, {{2, 6, 3}}},
+     .op = [](const Vars& v) { return matmul(slice(v[0], 2, 0, 1), slice(v[1], 1, 2, 3)); },
+     .oracle = [](const Tensors& t) { return matmul_oracle(t[0].slice(2, 0, 1).clone(), t[1].slice(1, 2, 3).clone()); }},
+    {.name = "matmul_by_column",  // the right side is a column, the left a transposed one
+     .inputs = {{{6, 4}}, {{6, 5}}},
+     .op = [](const Vars& v) { return matmul(transpose(slice(v[0], 1, 2, 3), 0, 1), slice(v[1], 1, 0, 1)); },
+     .oracle = [](const Tensors& t) {
+       return matmul_oracle(t[0].slice(1, 2, 3).transpose(0, 1).clone(), t[1].slice(1, 0, 1).clone());
+     }},
+    {.name = "matmul_joined_columns",  // the gradient of a column is a column of the joined gradient
+     .inputs = {{{4, 2}}, {{2, 1}}, {{2, 1}}},
+     .op = [](const Vars& v) { return concat({matmul(v[0], v[1]), matmul(v[0], v[2])}, 1); },
+     .oracle = [](const Tensors& t) { return matmul_oracle(t[0], concat(Tensors{t[1], t[2]}, 1)); },
+     .large = {{{70, 33}}, {{33, 1}}, {{33, 1}}}},
     {.name = "matmul_many_groups",  // k spans more than one group of chunks
      .inputs = {{{2, 6}}, {{6, 2}}},
      .op = [](const Vars& v) { return matmul(v[0], v[1]); },
@@ -153,7 +176,13 @@ const OpRows rows({
      .errors = {{[] { conv2d(Tensor::zeros({1, 5, 5, 3}), Tensor::zeros({4, 3, 3, 2})); }, "[conv2d] channels must match"},
                 {[] { conv2d(Tensor::zeros({1, 2, 2, 3}), Tensor::zeros({4, 3, 3, 3})); }, "[conv2d] filters (4, 3, 3, 3) are larger"},
                 {[] { conv2d(Tensor::zeros({5, 5, 3}), Tensor::zeros({4, 3, 3, 3})); }, "[conv2d] images (N, H, W, C)"},
-                {[] { conv2d(Tensor::zeros({1, 5, 5, 3}), Tensor::zeros({4, 3, 3, 3}), {}, {.stride = {0, 1}}); }, "[conv2d] stride"}}},
+                {[] { conv2d(Tensor::zeros({1, 5, 5, 3}), Tensor::zeros({4, 3, 3, 3}), {}, {.stride = {0, 1}}); }, "[conv2d] stride"},
+                {[] { conv2d(Tensor::zeros({1, 5, 5, 0}), Tensor::zeros({4, 3, 3, 0})); }, "[conv2d] filters with elements expected"},
+                {[] { conv2d(Tensor::zeros({1, 5, 5, 3}), Tensor::zeros({4, 0, 3, 3})); }, "[conv2d] filters with elements expected"},
+                {[] { conv2d_grad_input(Tensor::zeros({1, 5, 5, 4}), Tensor::zeros({4, 3, 3, 3}), {1, 5, 5, 3}, {}); },
+                 "[conv2d_grad] the gradient must have the result's shape (1, 3, 3, 4), got (1, 5, 5, 4)"},
+                {[] { conv2d_grad_filter(Tensor::zeros({1, 3, 3, 4}, DType::f64), Tensor::zeros({1, 5, 5, 3}), {4, 3, 3, 3}, {}); },
+                 "[conv2d_grad] operands must have one dtype"}}},
     conv_row("conv2d_padded", {{{1, 5, 6, 3}}, {{4, 3, 3, 3}}}, {{{2, 33, 31, 20}}, {{24, 3, 3, 20}}}, {.padding = {1, 1}}),
     conv_row("conv2d_strided", {{{1, 7, 8, 2}}, {{3, 3, 3, 2}}}, {{{2, 31, 30, 16}}, {{40, 3, 3, 16}}}, {.stride = {2, 2}, .padding = {1, 1}}),
     conv_row("conv2d_first_layer", {{{1, 9, 9, 3}}, {{2, 7, 7, 3}}}, {{{2, 40, 41, 3}}, {{16, 7, 7, 3}}}, {.stride = {2, 2}, .padding = {3, 3}}),
@@ -172,7 +201,14 @@ const OpRows rows({
      .large = {{{1, 600, 2, 24}}, {{1, 600, 2, 24}}, {{1, 600, 2, 24}}},
      .errors = {{[] { attention(Tensor::zeros({1, 4, 2, 8}), Tensor::zeros({1, 4, 3, 8}), Tensor::zeros({1, 4, 3, 8})); }, "[attention] q (B, Tq, H, D)"},
                 {[] { attention(Tensor::zeros({1, 5, 2, 8}), Tensor::zeros({1, 4, 2, 8}), Tensor::zeros({1, 4, 2, 8})); },
-                 "[attention] a causal mask needs at least as many keys"}}},
+                 "[attention] a causal mask needs at least as many keys"},
+                {[] { attention(Tensor::zeros({1, 2, 2, 8}), Tensor::zeros({1, 0, 2, 8}), Tensor::zeros({1, 0, 2, 8}), {.causal = false}); },
+                 "[attention] at least one key expected"},
+                {[] {
+                   const Tensor x = Tensor::zeros({1, 2, 2, 8});
+                   attention_backward(x.to(DType::f64), x, x, x, attention(x, x, x, true, 0.0), true, 0.0);
+                 },
+                 "[attention_backward] operands must have one dtype"}}},
     {.name = "attention_full",
      .inputs = {{{1, 4, 2, 3}}, {{1, 6, 2, 3}}, {{1, 6, 2, 3}}},
      .op = [](const Vars& v) { return attention(v[0], v[1], v[2], {.causal = false}); },

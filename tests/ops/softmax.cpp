@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "autograd/reduce.h"
+#include "tensor/ops/softmax.h"
 #include "tests/op_row.h"
 
 namespace elinvar::test {
@@ -34,7 +35,9 @@ const OpRows rows({
                 {[] {
                    softmax(Var(Tensor::zeros({2, 2}, DType::i32)));
                  },
-                 "[softmax] float32 or float64 expected"}}},
+                 "[softmax] float32 or float64 expected"},
+                {[] { softmax_backward(Tensor::zeros({2, 2}, DType::f64), Tensor::zeros({2, 2})); },
+                 "[softmax_backward] operands must have one dtype"}}},
     {.name = "log_softmax",
      .inputs = {{{4, 33}}},
      .op = [](const Vars& v) { return log_softmax(v[0]); },
