@@ -14,6 +14,7 @@ namespace elinvar {
 struct Var::Node {
   Tensor value, grad;
   bool requires_grad = false;
+  bool leaf = true;  // not a result of record()
   uint64_t id = 0;  // order of creation
   std::vector<Var> inputs;
   Backward backward;
@@ -45,9 +46,7 @@ uint64_t next_id() {
 }
 
 void accumulate(Tensor& sum, Tensor term) {
-  if (!sum.defined()) sum = std::move(term);
-  else if (sum.unique() && sum.contiguous()) add_into(sum, term);  // an expanded one must not be written
-  else sum = add(sum, term);
+  sum = sum.defined() ? add_to(std::move(sum), term) : std::move(term);
 }
 
 }  // namespace
@@ -63,19 +62,23 @@ const Tensor& Var::value() const {
   return node_->value;
 }
 Tensor& Var::mutable_value() {
-  check(defined() && !node_->backward, "[autograd] only a leaf can be written");
+  check(defined() && node_->leaf, "[autograd] only a leaf can be written");
   return node_->value;
 }
 const Tensor& Var::grad() const {
   check(defined(), "[autograd] the variable is undefined");
   return node_->grad;
 }
-void Var::clear_grad() { node_->grad = {}; }
+void Var::clear_grad() {
+  check(defined(), "[autograd] the variable is undefined");
+  node_->grad = {};
+}
 bool Var::requires_grad() const { return defined() && node_->requires_grad; }
 
 Var record(Tensor value, std::vector<Var> inputs, Backward backward) {
   const bool needed = recording && std::any_of(inputs.begin(), inputs.end(), [](const Var& v) { return v.requires_grad(); });
   Var result(std::move(value), needed);
+  result.node_->leaf = false;
   if (needed) {
     result.node_->inputs = std::move(inputs);
     result.node_->backward = std::move(backward);
@@ -94,6 +97,8 @@ void backward(const Var& loss, const std::function<void(const Var&)>& leaf_ready
   while (!stack.empty()) {
     const Var v = std::move(stack.back());
     stack.pop_back();
+    check(v.node()->leaf || v.node()->backward,
+          "[backward] an earlier sweep has released this graph; compute the loss anew for another");
     for (const Var& input : v.node()->inputs) {
       if (!input.requires_grad()) continue;
       if (missing[input.node().get()]++ > 0) continue;
@@ -110,7 +115,7 @@ void backward(const Var& loss, const std::function<void(const Var&)>& leaf_ready
     const Var v = ready.top();
     ready.pop();
     Var::Node& node = *v.node();
-    if (!node.backward) {
+    if (node.leaf) {
       if (leaf_ready) leaf_ready(v);
       continue;
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "tensor/check.h"
 #include "tensor/ops/pointwise.h"
@@ -32,8 +33,7 @@ void merge(std::vector<Tensor>& left, std::vector<Tensor>&& right) {
   for (size_t i = 0; i < left.size(); ++i) {
     check(left[i].shape() == right[i].shape(), "[reduction tree] tensor {} has shapes {} and {}", i,
           to_string(left[i].shape()), to_string(right[i].shape()));
-    if (left[i].unique()) add_into(left[i], right[i]);
-    else left[i] = add(left[i], right[i]);
+    left[i] = add_to(std::move(left[i]), right[i]);
     right[i] = Tensor();
   }
 }

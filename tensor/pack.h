@@ -2,6 +2,7 @@
 // Rearranging operands for the tiles (tensor/tile.h). Packing moves values; it never changes one.
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "tensor/tile.h"
 
@@ -30,10 +31,18 @@ void pack_strip(const T* src, int64_t k_step, int64_t j_step, int64_t k_count, i
   }
 }
 
+// A panel whose rows all exist, their number known to the compiler.
+template <int kRows, class T>
+void pack_full_panel(const T* src, int64_t k_step, int64_t k_count, T* out) {
+  for (int64_t k = 0; k < k_count; ++k, src += k_step, out += kRows) std::memcpy(out, src, kRows * sizeof(T));
+}
+
 // A panel of A: `rows` <= tile_rows rows by k_count, element (i, k) at src[i + k * k_step], into [k][tile_rows] with
 // zeros for the rows that do not exist.
 template <class T>
 void pack_panel(const T* src, int64_t k_step, int64_t k_count, int rows, int tile_rows, T* out) {
+  if (rows == 8 && tile_rows == 8) return pack_full_panel<8>(src, k_step, k_count, out);
+  if (rows == 4 && tile_rows == 4) return pack_full_panel<4>(src, k_step, k_count, out);
   for (int64_t k = 0; k < k_count; ++k, src += k_step, out += tile_rows) {
     for (int i = 0; i < rows; ++i) out[i] = src[i];
     for (int i = rows; i < tile_rows; ++i) out[i] = T{0};

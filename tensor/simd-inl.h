@@ -23,6 +23,9 @@ HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+static_assert(HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SCALAR,
+              "a target without a test (tensor/isa.h): disable it");
+
 // A single lane.
 template <class T>
 struct Vec {

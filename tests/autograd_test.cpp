@@ -147,6 +147,20 @@ TEST(Autograd, Errors) {
   EXPECT_THROW(Var().value(), UsageError);
   Var y = times(pair, pair);
   EXPECT_THROW(y.mutable_value(), UsageError);
+  EXPECT_THROW(Var().clear_grad(), UsageError);
+}
+
+TEST(Autograd, ASweptGraphIsNotSweptAgain) {
+  const Var a = leaf({2});
+  Var shared = times(a, a), loss = times(shared, a);
+  const Var other = times(shared, a);
+  backward(loss);
+  EXPECT_THROW(backward(loss), UsageError);
+  EXPECT_THROW(backward(other), UsageError);
+  EXPECT_THROW(shared.mutable_value(), UsageError);
+  const NoGrad guard;
+  Var constant = times(a, a);
+  EXPECT_THROW(constant.mutable_value(), UsageError);
 }
 
 }  // namespace

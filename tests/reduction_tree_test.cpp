@@ -122,5 +122,13 @@ TEST(ReductionTree, Errors) {
   EXPECT_THROW(fold.add(3, {Tensor::zeros({4})}), UsageError);
 }
 
+TEST(ReductionTree, AnExpandedLeafIsNotAddedToInPlace) {
+  TreeFold fold(2);
+  fold.add(0, {Tensor::full({1}, 1.0).expand({3})});
+  fold.add(1, {Tensor::full({3}, 2.0)});
+  const Tensor root = fold.take_root()[0];
+  for (float x : root.span<float>()) EXPECT_EQ(x, 3.0f);
+}
+
 }  // namespace
 }  // namespace elinvar

@@ -34,7 +34,7 @@ class FilterProduct {
     const int64_t filter_blocks = (filters() + kFilterBlock - 1) / kFilterBlock;
     int64_t column_parts = 1;
     const auto block_count = static_cast<int64_t>(blocks_.size());
-    while (column_parts < block_count && groups * filter_blocks * column_parts < 8 * stream.threads()) ++column_parts;
+    while (column_parts < block_count && groups * filter_blocks * column_parts < 2 * stream.threads()) ++column_parts;
 
     Scratch<T> sums(groups > 1 ? groups * filters() * row() : 1);
     const auto sum_of = [&](int64_t group) { return groups > 1 ? sums.data() + group * filters() * row() : dw_; };

@@ -194,6 +194,12 @@ inline Tensor mul(const Tensor& a, double b) { return binary<pointwise::Mul>(a, 
 inline Tensor div(const Tensor& a, double b) { return binary<pointwise::Div>(a, b); }
 
 inline void add_into(Tensor& y, const Tensor& x) { binary_into<pointwise::Add>(y, x); }
+// sum + term. Moved in, a sum whose storage has no other handle is added to in place; an expanded one never is.
+inline Tensor add_to(Tensor sum, const Tensor& term) {
+  if (!sum.unique() || !sum.contiguous()) return add(sum, term);
+  add_into(sum, term);
+  return sum;
+}
 inline void scale_into(Tensor& y, double factor) { binary_into<pointwise::Mul>(y, Tensor::scalar(factor, y.dtype())); }
 
 }  // namespace elinvar
