@@ -11,12 +11,9 @@ Var normalize(const Var& x, const Var& gamma, const Var& beta, const Tensor& mea
   const BatchNormFactors factors = batch_norm_factors(mean, var, gamma.value(), beta.value(), options.eps);
   const Var& residual = options.residual;
   const Tensor input = x.value().to_contiguous();
-  const Tensor y =
-      batch_norm_apply(input, factors, residual.defined() ? residual.value() : Tensor(), options.relu);
+  const Tensor y = batch_norm_apply(input, factors, residual.defined() ? residual.value() : Tensor(), options.relu);
 
-  const ReluMask mask = !options.relu        ? ReluMask::none
-                        : residual.defined() ? ReluMask::from_y
-                                             : ReluMask::from_x;
+  const ReluMask mask = !options.relu ? ReluMask::none : residual.defined() ? ReluMask::from_y : ReluMask::from_x;
   const bool need_x = x.requires_grad(), need_gamma = gamma.requires_grad(), need_beta = beta.requires_grad(),
              need_residual = residual.requires_grad();
   std::vector<Var> inputs{x, gamma, beta};

@@ -6,12 +6,18 @@
 namespace elinvar {
 
 Var conv2d(const Var& x, const Var& weight, const Var& bias, const Conv2dOptions& o) {
-  const ConvOptions options{.stride_h = o.stride.h, .stride_w = o.stride.w, .pad_h = o.padding.h, .pad_w = o.padding.w,
-                            .dilation_h = o.dilation.h, .dilation_w = o.dilation.w, .groups = o.groups};
+  const ConvOptions options{.stride_h = o.stride.h,
+                            .stride_w = o.stride.w,
+                            .pad_h = o.padding.h,
+                            .pad_w = o.padding.w,
+                            .dilation_h = o.dilation.h,
+                            .dilation_w = o.dilation.w,
+                            .groups = o.groups};
   Tensor y = conv2d(x.value(), weight.value(), bias.defined() ? bias.value() : Tensor{}, options);
   std::vector<Var> inputs{x, weight};
   if (bias.defined()) inputs.push_back(bias);
-  const Tensor images = weight.requires_grad() ? x.value() : Tensor{}, filters = x.requires_grad() ? weight.value() : Tensor{};
+  const Tensor images = weight.requires_grad() ? x.value() : Tensor{},
+               filters = x.requires_grad() ? weight.value() : Tensor{};
   return record(std::move(y), inputs, [x, weight, bias, images, filters, options](const Tensor& gradient) {
     const Tensor dy = gradient.to_contiguous();
     std::vector<Tensor> grads(bias.defined() ? 3 : 2);

@@ -4,7 +4,9 @@
 
 namespace elinvar {
 
-struct Extent2 { int64_t h = 1, w = 1; };
+struct Extent2 {
+  int64_t h = 1, w = 1;
+};
 
 struct Conv2dOptions {
   Extent2 stride{1, 1}, padding{0, 0}, dilation{1, 1};

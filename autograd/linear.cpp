@@ -16,8 +16,9 @@ Var matmul(const Var& a, const Var& b) {
 
 Var linear(const Var& x, const Var& weight, const Var& bias) {
   check(weight.ndim() == 2, "[linear] weight (out, in) expected, shape is {}", to_string(weight.shape()));
-  check(x.ndim() >= 1 && x.dim(-1) == weight.dim(1), "[linear] the last extent of the input {} must be that of weight {}",
-        to_string(x.shape()), to_string(weight.shape()));
+  check(x.ndim() >= 1 && x.dim(-1) == weight.dim(1),
+        "[linear] the last extent of the input {} must be that of weight {}", to_string(x.shape()),
+        to_string(weight.shape()));
   const int64_t in = weight.dim(1), out = weight.dim(0);
   Shape shape = x.shape();
   shape[shape.ndim() - 1] = out;

@@ -11,8 +11,8 @@ Var matmul(const Var& a, const Var& b);
 Var linear(const Var& x, const Var& weight, const Var& bias = {});
 
 struct AttentionOptions {
-  bool causal = true;   // query i sees keys 0 .. i + (Tk - Tq)
-  double scale = 0.0;   // 0: 1 / sqrt(head size)
+  bool causal = true;  // query i sees keys 0 .. i + (Tk - Tq)
+  double scale = 0.0;  // 0: 1 / sqrt(head size)
 };
 // Scaled dot-product attention without score matrices in memory (NUMERICS.md, rule 14).
 // q (B, Tq, H, D), k and v (B, Tk, G, D) -> (B, Tq, H, D); H is a multiple of G (grouped queries).

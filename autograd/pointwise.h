@@ -12,7 +12,7 @@ Var mul(const Var& a, const Var& b);
 Var div(const Var& a, const Var& b);
 Var maximum(const Var& a, const Var& b);  // the value is b, and the gradient goes to it, at ties and beside a NaN
 Var minimum(const Var& a, const Var& b);
-Var add_relu(const Var& a, const Var& b); // relu(add(a, b)) in one pass over memory
+Var add_relu(const Var& a, const Var& b);  // relu(add(a, b)) in one pass over memory
 inline Var operator+(const Var& a, const Var& b) { return add(a, b); }
 inline Var operator-(const Var& a, const Var& b) { return sub(a, b); }
 inline Var operator*(const Var& a, const Var& b) { return mul(a, b); }

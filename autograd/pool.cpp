@@ -20,10 +20,9 @@ Axes axes_of(const char* op, const Var& x, const Pool2dOptions& o) {
 }
 
 Var average(const Var& x, const Axes& axes, bool present_only) {
-  return record(avg_pool(x.value(), axes.h, axes.w, present_only), {x},
-                [axes, present_only](const Tensor& dy) {
-                  return std::vector<Tensor>{avg_pool_backward(dy, axes.h, axes.w, present_only)};
-                });
+  return record(avg_pool(x.value(), axes.h, axes.w, present_only), {x}, [axes, present_only](const Tensor& dy) {
+    return std::vector<Tensor>{avg_pool_backward(dy, axes.h, axes.w, present_only)};
+  });
 }
 
 }  // namespace
@@ -44,8 +43,7 @@ Var avg_pool2d(const Var& x, const Pool2dOptions& options) {
 Var adaptive_avg_pool2d(const Var& x, Extent2 out) {
   const char* op = "adaptive_avg_pool2d";
   check_images(op, x);
-  return average(x, {adaptive_pool_axis(op, x.dim(1), out.h), adaptive_pool_axis(op, x.dim(2), out.w)},
-                 false);
+  return average(x, {adaptive_pool_axis(op, x.dim(1), out.h), adaptive_pool_axis(op, x.dim(2), out.w)}, false);
 }
 
 }  // namespace elinvar

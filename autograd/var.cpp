@@ -15,7 +15,7 @@ struct Var::Node {
   Tensor value, grad;
   bool requires_grad = false;
   bool leaf = true;  // not a result of record()
-  uint64_t id = 0;  // order of creation
+  uint64_t id = 0;   // order of creation
   std::vector<Var> inputs;
   Backward backward;
 
@@ -45,9 +45,7 @@ uint64_t next_id() {
   return ++id;
 }
 
-void accumulate(Tensor& sum, Tensor term) {
-  sum = sum.defined() ? add_to(std::move(sum), term) : std::move(term);
-}
+void accumulate(Tensor& sum, Tensor term) { sum = sum.defined() ? add_to(std::move(sum), term) : std::move(term); }
 
 }  // namespace
 
@@ -76,7 +74,8 @@ void Var::clear_grad() {
 bool Var::requires_grad() const { return defined() && node_->requires_grad; }
 
 Var record(Tensor value, std::vector<Var> inputs, Backward backward) {
-  const bool needed = recording && std::any_of(inputs.begin(), inputs.end(), [](const Var& v) { return v.requires_grad(); });
+  const bool needed =
+      recording && std::any_of(inputs.begin(), inputs.end(), [](const Var& v) { return v.requires_grad(); });
   Var result(std::move(value), needed);
   result.node_->leaf = false;
   if (needed) {
@@ -119,7 +118,8 @@ void backward(const Var& loss, const std::function<void(const Var&)>& leaf_ready
       if (leaf_ready) leaf_ready(v);
       continue;
     }
-    std::vector<Tensor> grads = node.grad.defined() ? node.backward(node.grad) : std::vector<Tensor>(node.inputs.size());
+    std::vector<Tensor> grads =
+        node.grad.defined() ? node.backward(node.grad) : std::vector<Tensor>(node.inputs.size());
     invariant(grads.size() == node.inputs.size(), "a gradient function returns one tensor for each input");
     std::vector<Var> inputs = std::move(node.inputs);
     node.backward = nullptr;

@@ -23,8 +23,8 @@ class Var {
 
   bool defined() const { return node_ != nullptr; }
   const Tensor& value() const;
-  Tensor& mutable_value();       // of a leaf: the optimiser writes here, between steps
-  const Tensor& grad() const;    // of a leaf, after backward; undefined if nothing reached it
+  Tensor& mutable_value();     // of a leaf: the optimiser writes here, between steps
+  const Tensor& grad() const;  // of a leaf, after backward; undefined if nothing reached it
   void clear_grad();
   bool requires_grad() const;
 

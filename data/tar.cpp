@@ -78,8 +78,7 @@ class Tar final : public FileSet {
     const int64_t end = file_.size();
     for (int64_t at = 0;;) {
       if (at + kBlock > end)
-        fail("[tar] '{}' ends at byte {} without the mark of its end: it is truncated, or no tar archive", path_,
-             end);
+        fail("[tar] '{}' ends at byte {} without the mark of its end: it is truncated, or no tar archive", path_, end);
       Header header;
       file_.read(at, &header, kBlock);
       if (all_zero(header)) return;

@@ -77,8 +77,7 @@ class Sgd final : public Optimizer {
       double ratio = 1.0;
       if (layerwise_ && u.decay) {
         const double p_norm = global_norm({&u.p, 1}), g_norm = global_norm({&u.g, 1}) * gradient_scale;
-        if (p_norm > 0.0 && g_norm > 0.0)
-          ratio = config_.trust * p_norm / (g_norm + decay * p_norm + config_.eps);
+        if (p_norm > 0.0 && g_norm > 0.0) ratio = config_.trust * p_norm / (g_norm + decay * p_norm + config_.eps);
       }
       const Out v = velocity_.empty() ? Out{} : out(velocity_[0].tensors[u.index]);
       const SgdArgs args{.g = in(u.g),
@@ -155,10 +154,8 @@ class Adam final : public Moments {
     each_update(parameters, gradients, [&](Update u) {
       AdamArgs a = args<AdamArgs>(u, step, gradient_scale);
       const double decay = u.decay ? config_.weight_decay : 0.0;
-      if (decoupled_)
-        a.decay = rounded(1.0 - lr * decay);
-      else
-        a.weight_decay = rounded(decay);
+      if (decoupled_) a.decay = rounded(1.0 - lr * decay);
+      else a.weight_decay = rounded(decay);
       a.step_size = rounded(lr * correction1(step));
       on(u.p.device(), [&](auto& stream) { adam(stream, a); });
     });
@@ -232,8 +229,7 @@ void check_config(const OptimizerConfig& c) {
   check_range(c.beta1 >= 0.0 && c.beta1 < 1.0, "beta1", "in [0, 1)", c.beta1);
   check_range(c.beta2 >= 0.0 && c.beta2 < 1.0, "beta2", "in [0, 1)", c.beta2);
   check_range(std::isfinite(c.eps) && c.eps >= 0.0, "eps", "at least 0", c.eps);
-  check_range(std::isfinite(c.weight_decay) && c.weight_decay >= 0.0, "weight_decay", "at least 0",
-              c.weight_decay);
+  check_range(std::isfinite(c.weight_decay) && c.weight_decay >= 0.0, "weight_decay", "at least 0", c.weight_decay);
   check_range(std::isfinite(c.trust) && c.trust > 0.0, "trust", "positive", c.trust);
   check_range(std::isfinite(c.clip_norm) && c.clip_norm >= 0.0, "clip_norm", "at least 0", c.clip_norm);
   check(!c.nesterov || c.momentum > 0.0, "[optimizer] nesterov needs a momentum above 0");
@@ -256,9 +252,8 @@ void Optimizer::load(const StateDict& from) {
     check(found != from.end(), "[optimizer] the state lacks {}", name);
     const Tensor& source = found->second;
     check(source.shape() == tensor.shape() && source.dtype() == tensor.dtype(),
-          "[optimizer] {} must be {} of shape {}, the state holds {} of shape {}", name,
-          name_of(tensor.dtype()), to_string(tensor.shape()), name_of(source.dtype()),
-          to_string(source.shape()));
+          "[optimizer] {} must be {} of shape {}, the state holds {} of shape {}", name, name_of(tensor.dtype()),
+          to_string(tensor.shape()), name_of(source.dtype()), to_string(source.shape()));
   }
   for (auto& [name, tensor] : to) copy(from.at(name), tensor);
 }

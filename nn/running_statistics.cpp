@@ -12,8 +12,8 @@ namespace {
 template <class F>
 Tensor combine(const Tensor& a, const Tensor& b, F f) {
   check(a.shape() == b.shape() && a.dtype() == b.dtype(),
-        "[running_statistics] {} of shape {} expected, got {} of shape {}", name_of(a.dtype()),
-        to_string(a.shape()), name_of(b.dtype()), to_string(b.shape()));
+        "[running_statistics] {} of shape {} expected, got {} of shape {}", name_of(a.dtype()), to_string(a.shape()),
+        name_of(b.dtype()), to_string(b.shape()));
   const Tensor x = a.to_contiguous(), y = b.to_contiguous();
   Tensor z = Tensor::empty(x.shape(), x.dtype());
   visit_float(x.dtype(), [&](auto zero) {
@@ -39,8 +39,8 @@ std::vector<Tensor> running_terms(const std::vector<Statistic>& statistics) {
 }
 
 void update_running_statistics(const std::vector<Statistic>& statistics, std::span<const Tensor> sums, int64_t n) {
-  check(sums.size() == 2 * statistics.size(), "[running_statistics] {} batch norms but {} sums",
-        statistics.size(), sums.size());
+  check(sums.size() == 2 * statistics.size(), "[running_statistics] {} batch norms but {} sums", statistics.size(),
+        sums.size());
   check(n > 0, "[running_statistics] at least one virtual rank expected, got {}", n);
   for (size_t i = 0; i < sums.size(); ++i) {
     const Statistic& s = statistics[i / 2];

@@ -38,14 +38,12 @@ double cosine_factor(const ScheduleConfig& c, Position at) {
   return c.min_ratio + (1.0 - c.min_ratio) * half_cosine(at.t);
 }
 
-double linear_factor(const ScheduleConfig& c, Position at) {
-  return c.min_ratio + (1.0 - c.min_ratio) * (1.0 - at.t);
-}
+double linear_factor(const ScheduleConfig& c, Position at) { return c.min_ratio + (1.0 - c.min_ratio) * (1.0 - at.t); }
 
 double step_factor(const ScheduleConfig& c, Position at) {
   const auto passed = [&](int64_t milestone) { return milestone <= at.step; };
-  int64_t k = c.milestones.empty() ? at.step / c.every
-                                   : std::count_if(c.milestones.begin(), c.milestones.end(), passed);
+  int64_t k =
+      c.milestones.empty() ? at.step / c.every : std::count_if(c.milestones.begin(), c.milestones.end(), passed);
   double factor = 1.0;
   for (; k > 0 && factor > c.min_ratio; --k) factor *= c.gamma;
   return std::max(c.min_ratio, factor);
@@ -69,21 +67,17 @@ const Kind& checked_kind(const ScheduleConfig& c, int64_t steps) {
   check(steps > 0, "[schedule] at least one step expected, got {}", steps);
   check(c.warmup_steps >= 0 && c.warmup_steps <= steps,
         "[schedule] warmup_steps must be between 0 and the {} steps, got {}", steps, c.warmup_steps);
-  check(c.min_ratio >= 0.0 && c.min_ratio <= 1.0, "[schedule] min_ratio must be between 0 and 1, got {}",
-        c.min_ratio);
-  const auto found =
-      std::find_if(kKinds.begin(), kKinds.end(), [&](const Kind& kind) { return kind.name == c.kind; });
-  check(found != kKinds.end(), "[schedule] unknown kind '{}'{}", c.kind,
-        spelling_hint(c.kind, schedule_kinds()));
+  check(c.min_ratio >= 0.0 && c.min_ratio <= 1.0, "[schedule] min_ratio must be between 0 and 1, got {}", c.min_ratio);
+  const auto found = std::find_if(kKinds.begin(), kKinds.end(), [&](const Kind& kind) { return kind.name == c.kind; });
+  check(found != kKinds.end(), "[schedule] unknown kind '{}'{}", c.kind, spelling_hint(c.kind, schedule_kinds()));
   if (c.kind == "step") {
-    check(!c.milestones.empty() || c.every > 0,
-          "[schedule] a step schedule needs milestones or a positive `every`");
+    check(!c.milestones.empty() || c.every > 0, "[schedule] a step schedule needs milestones or a positive `every`");
     check(c.gamma > 0.0 && c.gamma <= 1.0, "[schedule] gamma must be above 0 and at most 1, got {}", c.gamma);
   }
   if (c.kind == "one_cycle") {
     check(c.rise >= 0.0 && c.rise < 1.0, "[schedule] rise must be in [0, 1), got {}", c.rise);
-    check(c.initial_ratio >= 0.0 && c.initial_ratio <= 1.0,
-          "[schedule] initial_ratio must be between 0 and 1, got {}", c.initial_ratio);
+    check(c.initial_ratio >= 0.0 && c.initial_ratio <= 1.0, "[schedule] initial_ratio must be between 0 and 1, got {}",
+          c.initial_ratio);
   }
   return *found;
 }
@@ -107,8 +101,7 @@ double learning_rate(const ScheduleConfig& c, double lr, int64_t steps, int64_t 
   }
   const int64_t after = steps - c.warmup_steps;
   const double t =
-      after > 0 ? std::min(1.0, static_cast<double>(step - c.warmup_steps) / static_cast<double>(after))
-                : 1.0;
+      after > 0 ? std::min(1.0, static_cast<double>(step - c.warmup_steps) / static_cast<double>(after)) : 1.0;
   return lr * kind.factor(c, {t, step});
 }
 

@@ -8,9 +8,9 @@
 namespace elinvar {
 
 struct ScheduleConfig {
-  std::string kind = "constant";  // one of schedule_kinds()
-  int64_t warmup_steps = 0;       // linear: step s has (s + 1) / warmup_steps of the rate that follows
-  double min_ratio = 0.0;  // cosine, linear, step, one_cycle: the least rate, as a fraction of the peak
+  std::string kind = "constant";         // one of schedule_kinds()
+  int64_t warmup_steps = 0;              // linear: step s has (s + 1) / warmup_steps of the rate that follows
+  double min_ratio = 0.0;                // cosine, linear, step, one_cycle: the least rate, as a fraction of the peak
   std::vector<int64_t> milestones = {};  // step: at each of these steps the rate is multiplied by gamma, ...
   int64_t every = 0;                     // ... or, without milestones, every so many steps
   double gamma = 0.1;                    // step

@@ -15,11 +15,11 @@ namespace elinvar {
 inline constexpr size_t kSlack = 64;
 
 struct AllocatorStats {
-  int64_t in_use = 0;       // bytes handed out now
-  int64_t peak_in_use = 0;  // since start or reset_peak()
-  int64_t cached = 0;       // bytes kept for reuse
-  int64_t allocations = 0;  // requests so far
-  int64_t system_calls = 0; // requests that had to go to the system
+  int64_t in_use = 0;        // bytes handed out now
+  int64_t peak_in_use = 0;   // since start or reset_peak()
+  int64_t cached = 0;        // bytes kept for reuse
+  int64_t allocations = 0;   // requests so far
+  int64_t system_calls = 0;  // requests that had to go to the system
 };
 
 class HostAllocator {

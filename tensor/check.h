@@ -25,7 +25,8 @@ class Failure : public std::runtime_error {
 
 template <class... Args>
 void check(bool ok, fmt::format_string<Args...> message, Args&&... args) {
-  if (!ok) [[unlikely]] throw UsageError(fmt::format(message, std::forward<Args>(args)...));
+  if (!ok) [[unlikely]]
+    throw UsageError(fmt::format(message, std::forward<Args>(args)...));
 }
 
 template <class... Args>
@@ -35,9 +36,9 @@ template <class... Args>
 
 [[noreturn]] void invariant_failed(const char* what, const char* file, int line);
 
-inline void invariant(bool ok, const char* what, const char* file = __builtin_FILE(),
-                      int line = __builtin_LINE()) {
-  if (!ok) [[unlikely]] invariant_failed(what, file, line);
+inline void invariant(bool ok, const char* what, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  if (!ok) [[unlikely]]
+    invariant_failed(what, file, line);
 }
 
 }  // namespace elinvar

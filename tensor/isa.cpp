@@ -11,9 +11,12 @@ namespace {
 
 int64_t target_of(Isa isa) {
   switch (isa) {
-    case Isa::avx512: return HWY_AVX3;
-    case Isa::avx2: return HWY_AVX2;
-    case Isa::scalar: break;
+    case Isa::avx512:
+      return HWY_AVX3;
+    case Isa::avx2:
+      return HWY_AVX2;
+    case Isa::scalar:
+      break;
   }
   return HWY_SCALAR;
 }
@@ -22,9 +25,12 @@ int64_t target_of(Isa isa) {
 
 const char* name_of(Isa isa) {
   switch (isa) {
-    case Isa::avx512: return "avx512";
-    case Isa::avx2: return "avx2";
-    case Isa::scalar: break;
+    case Isa::avx512:
+      return "avx512";
+    case Isa::avx2:
+      return "avx2";
+    case Isa::scalar:
+      break;
   }
   return "scalar";
 }

@@ -23,8 +23,7 @@ HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
 template <int kSweep, int S, bool kPartial, class T, class Leaf>
-void strip(const Leaf& leaf, int64_t row, int64_t rows, int64_t c, int64_t count, T* p, T* q,
-           int64_t stride) {
+void strip(const Leaf& leaf, int64_t row, int64_t rows, int64_t c, int64_t count, T* p, T* q, int64_t stride) {
   constexpr int L = kSideBySide / S;
   int64_t done = 0;
   for (; done + L * kColumnLeaf <= rows; done += L * kColumnLeaf) {
@@ -40,8 +39,8 @@ void strip(const Leaf& leaf, int64_t row, int64_t rows, int64_t c, int64_t count
 // One sweep over `rows` rows, whole leaves or one of them, and the channels [c, c_end), `piece` rows at a
 // time.
 template <int kSweep, class T, class Leaf>
-void sweep(const Leaf& leaf, int64_t row, int64_t rows, int64_t piece, int64_t c_begin, int64_t c_end, T* p,
-           T* q, int64_t stride) {
+void sweep(const Leaf& leaf, int64_t row, int64_t rows, int64_t piece, int64_t c_begin, int64_t c_end, T* p, T* q,
+           int64_t stride) {
   using V = Vec<T>;
   constexpr int64_t kLanes = V::kLanes;
   for (int64_t r = 0; r < rows; r += piece) {
@@ -58,8 +57,7 @@ void sweep(const Leaf& leaf, int64_t row, int64_t rows, int64_t piece, int64_t c
   }
   for (int64_t r = 0; r < rows; r += kColumnLeaf, p += stride)
     for (int64_t i = 0; i < c_end - c_begin; i += kLanes)
-      leaf.template close<kSweep>(V::load(p + i), static_cast<T>(std::min(kColumnLeaf, rows - r)))
-          .store(p + i);
+      leaf.template close<kSweep>(V::load(p + i), static_cast<T>(std::min(kColumnLeaf, rows - r))).store(p + i);
 }
 
 // The tree over the leaves of a block of `rows` rows, at one vector of channels; the root replaces leaf 0.
@@ -100,8 +98,7 @@ void fold_blocks(const Leaf& leaf, int64_t rows, int64_t channels, T* partial, i
   const int64_t chunks = (channels + kChannelChunk - 1) / kChannelChunk;
   for (int64_t task = begin; task < end; ++task) {
     const int64_t block = task / chunks, row = block * kTreeBlock, n = std::min(kTreeBlock, rows - row);
-    const int64_t c_begin = task % chunks * kChannelChunk,
-                  c_end = std::min(channels, c_begin + kChannelChunk);
+    const int64_t c_begin = task % chunks * kChannelChunk, c_end = std::min(channels, c_begin + kChannelChunk);
     const int64_t width = (c_end - c_begin + kLanes - 1) / kLanes * kLanes, stride = 2 * width;
     const bool wide = width > 8 * kLanes;
     const int64_t together = (wide ? 1 : kSideBySide) * kColumnLeaf, piece = wide ? kPiece : together;
@@ -110,8 +107,7 @@ void fold_blocks(const Leaf& leaf, int64_t rows, int64_t channels, T* partial, i
       T* p = found + r / kColumnLeaf * stride;
       const int64_t some = std::min(together, n - r);
       sweep<0>(leaf, row + r, some, piece, c_begin, c_end, p, p + width, stride);
-      if constexpr (Leaf::kSweeps == 2)
-        sweep<1>(leaf, row + r, some, piece, c_begin, c_end, p, p + width, stride);
+      if constexpr (Leaf::kSweeps == 2) sweep<1>(leaf, row + r, some, piece, c_begin, c_end, p, p + width, stride);
     }
     T* out = partial + block * 2 * channels;
     for (int64_t c = c_begin; c < c_end; c += kLanes) {

@@ -10,12 +10,13 @@ inline In in(const Tensor& t) { return {t.raw(), t.dtype()}; }
 inline Out out(Tensor& t) { return {t.raw(), t.dtype()}; }
 
 inline void check_float(const char* op, const Tensor& x) {
-  check(x.dtype() == DType::f32 || x.dtype() == DType::f64, "[{}] float32 or float64 expected, got {}; convert with to()", op,
-        name_of(x.dtype()));
+  check(x.dtype() == DType::f32 || x.dtype() == DType::f64,
+        "[{}] float32 or float64 expected, got {}; convert with to()", op, name_of(x.dtype()));
 }
 
 inline void check_same_dtype(const char* op, const Tensor& a, const Tensor& b) {
-  check(a.dtype() == b.dtype(), "[{}] operands must have one dtype, got {} and {}", op, name_of(a.dtype()), name_of(b.dtype()));
+  check(a.dtype() == b.dtype(), "[{}] operands must have one dtype, got {} and {}", op, name_of(a.dtype()),
+        name_of(b.dtype()));
 }
 
 inline void check_same_shape(const char* op, const Tensor& a, const Tensor& b) {

@@ -74,9 +74,8 @@ T row_reduce(int64_t n, Step step) {
 
 template <class T>
 T reduce_partials(const std::vector<T>& x) {
-  return row_reduce<T>(static_cast<int64_t>(x.size()), [&](Vec<T> acc, int64_t i, int64_t count) {
-    return acc + Vec<T>::load(x.data() + i, count);
-  });
+  return row_reduce<T>(static_cast<int64_t>(x.size()),
+                       [&](Vec<T> acc, int64_t i, int64_t count) { return acc + Vec<T>::load(x.data() + i, count); });
 }
 
 template <class T, class Term>

@@ -10,7 +10,8 @@ namespace elinvar {
 template <class T>
 class Scratch {
  public:
-  explicit Scratch(int64_t count) : block_(HostAllocator::instance().allocate(static_cast<size_t>(count) * sizeof(T))) {}
+  explicit Scratch(int64_t count)
+      : block_(HostAllocator::instance().allocate(static_cast<size_t>(count) * sizeof(T))) {}
   T* data() const { return static_cast<T*>(block_.get()); }
   T& operator[](int64_t i) const { return data()[i]; }
 

@@ -54,8 +54,8 @@ Shape broadcast(const Shape& a, const Shape& b, const char* op) {
     const int64_t da = i <= a.ndim() ? a[a.ndim() - i] : 1;
     const int64_t db = i <= b.ndim() ? b[b.ndim() - i] : 1;
     check(da == db || da == 1 || db == 1,
-          "[{}] shapes {} and {} do not broadcast: dimension -{} is {} and {}, and neither is 1", op,
-          to_string(a), to_string(b), i, da, db);
+          "[{}] shapes {} and {} do not broadcast: dimension -{} is {} and {}, and neither is 1", op, to_string(a),
+          to_string(b), i, da, db);
     out[n - i] = da == 1 ? db : da;
   }
   return out;

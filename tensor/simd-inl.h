@@ -38,33 +38,75 @@ struct Vec {
   static HWY_INLINE Vec load(const T* p, int64_t n) { return {n > 0 ? *p : T{0}}; }  // n elements, then zeros
   static HWY_INLINE Vec set(T x) { return {x}; }
   HWY_INLINE void store(T* p) const { *p = v; }
-  HWY_INLINE void store(T* p, int64_t n) const { if (n > 0) *p = v; }
+  HWY_INLINE void store(T* p, int64_t n) const {
+    if (n > 0) *p = v;
+  }
 };
 
 // Integers wrap, which in C++ only the unsigned ones may.
-template <class T, bool = std::is_integral_v<T>> struct Wrapping { using Type = T; };
-template <class T> struct Wrapping<T, true> { using Type = std::make_unsigned_t<T>; };
-template <class T> using wrapping = typename Wrapping<T>::Type;
+template <class T, bool = std::is_integral_v<T>>
+struct Wrapping {
+  using Type = T;
+};
+template <class T>
+struct Wrapping<T, true> {
+  using Type = std::make_unsigned_t<T>;
+};
+template <class T>
+using wrapping = typename Wrapping<T>::Type;
 
-template <class T> HWY_INLINE Vec<T> operator+(Vec<T> a, Vec<T> b) {
+template <class T>
+HWY_INLINE Vec<T> operator+(Vec<T> a, Vec<T> b) {
   return {static_cast<T>(static_cast<wrapping<T>>(a.v) + static_cast<wrapping<T>>(b.v))};
 }
-template <class T> HWY_INLINE Vec<T> operator-(Vec<T> a, Vec<T> b) {
+template <class T>
+HWY_INLINE Vec<T> operator-(Vec<T> a, Vec<T> b) {
   return {static_cast<T>(static_cast<wrapping<T>>(a.v) - static_cast<wrapping<T>>(b.v))};
 }
-template <class T> HWY_INLINE Vec<T> operator*(Vec<T> a, Vec<T> b) {
+template <class T>
+HWY_INLINE Vec<T> operator*(Vec<T> a, Vec<T> b) {
   return {static_cast<T>(static_cast<wrapping<T>>(a.v) * static_cast<wrapping<T>>(b.v))};
 }
-template <class T> HWY_INLINE Vec<T> operator/(Vec<T> a, Vec<T> b) { return {static_cast<T>(a.v / b.v)}; }
-template <class T> HWY_INLINE Vec<T> fma(Vec<T> a, Vec<T> b, Vec<T> c) { return {std::fma(a.v, b.v, c.v)}; }
-template <class T> HWY_INLINE Vec<T> sqrt(Vec<T> a) { return {std::sqrt(a.v)}; }
-template <class T> HWY_INLINE Vec<T> rint(Vec<T> a) { return {std::nearbyint(a.v)}; }  // ties to even
-template <class T> HWY_INLINE Vec<T> abs(Vec<T> a) { return {std::abs(a.v)}; }
-template <class T> HWY_INLINE Vec<T> neg(Vec<T> a) { return {static_cast<T>(-a.v)}; }
-template <class T> HWY_INLINE bool operator<(Vec<T> a, Vec<T> b) { return a.v < b.v; }
-template <class T> HWY_INLINE bool operator<=(Vec<T> a, Vec<T> b) { return a.v <= b.v; }
-template <class T> HWY_INLINE bool operator==(Vec<T> a, Vec<T> b) { return a.v == b.v; }
-template <class T> HWY_INLINE Vec<T> select(bool m, Vec<T> yes, Vec<T> no) { return m ? yes : no; }
+template <class T>
+HWY_INLINE Vec<T> operator/(Vec<T> a, Vec<T> b) {
+  return {static_cast<T>(a.v / b.v)};
+}
+template <class T>
+HWY_INLINE Vec<T> fma(Vec<T> a, Vec<T> b, Vec<T> c) {
+  return {std::fma(a.v, b.v, c.v)};
+}
+template <class T>
+HWY_INLINE Vec<T> sqrt(Vec<T> a) {
+  return {std::sqrt(a.v)};
+}
+template <class T>
+HWY_INLINE Vec<T> rint(Vec<T> a) {
+  return {std::nearbyint(a.v)};
+}  // ties to even
+template <class T>
+HWY_INLINE Vec<T> abs(Vec<T> a) {
+  return {std::abs(a.v)};
+}
+template <class T>
+HWY_INLINE Vec<T> neg(Vec<T> a) {
+  return {static_cast<T>(-a.v)};
+}
+template <class T>
+HWY_INLINE bool operator<(Vec<T> a, Vec<T> b) {
+  return a.v < b.v;
+}
+template <class T>
+HWY_INLINE bool operator<=(Vec<T> a, Vec<T> b) {
+  return a.v <= b.v;
+}
+template <class T>
+HWY_INLINE bool operator==(Vec<T> a, Vec<T> b) {
+  return a.v == b.v;
+}
+template <class T>
+HWY_INLINE Vec<T> select(bool m, Vec<T> yes, Vec<T> no) {
+  return m ? yes : no;
+}
 HWY_INLINE bool mask_and(bool a, bool b) { return a && b; }
 HWY_INLINE bool mask_not(bool a) { return !a; }
 HWY_INLINE bool any(bool a) { return a; }
@@ -75,10 +117,14 @@ HWY_INLINE Vec<int32_t> bits_of(Vec<float> a) { return {std::bit_cast<int32_t>(a
 HWY_INLINE Vec<float> float_of(Vec<int32_t> a) { return {std::bit_cast<float>(a.v)}; }
 HWY_INLINE Vec<int32_t> to_int(Vec<float> a) { return {static_cast<int32_t>(a.v)}; }  // exact: |a| < 2^31, integral
 HWY_INLINE Vec<float> to_float(Vec<int32_t> a) { return {static_cast<float>(a.v)}; }
-template <int kBits> HWY_INLINE Vec<int32_t> shift_left(Vec<int32_t> a) {
+template <int kBits>
+HWY_INLINE Vec<int32_t> shift_left(Vec<int32_t> a) {
   return {static_cast<int32_t>(static_cast<uint32_t>(a.v) << kBits)};
 }
-template <int kBits> HWY_INLINE Vec<int32_t> shift_right(Vec<int32_t> a) { return {a.v >> kBits}; }  // arithmetic
+template <int kBits>
+HWY_INLINE Vec<int32_t> shift_right(Vec<int32_t> a) {
+  return {a.v >> kBits};
+}  // arithmetic
 HWY_INLINE Vec<int32_t> operator&(Vec<int32_t> a, Vec<int32_t> b) { return {a.v & b.v}; }
 HWY_INLINE Vec<int32_t> operator|(Vec<int32_t> a, Vec<int32_t> b) { return {a.v | b.v}; }
 using FloatBits = Vec<int32_t>;
@@ -131,8 +177,14 @@ HWY_INLINE FloatBits bits_of(V32 a) { return {hn::BitCast(FloatBits::D(), a.v)};
 HWY_INLINE V32 float_of(FloatBits a) { return {hn::BitCast(V32::D(), a.v)}; }
 HWY_INLINE FloatBits to_int(V32 a) { return {hn::ConvertTo(FloatBits::D(), a.v)}; }
 HWY_INLINE V32 to_float(FloatBits a) { return {hn::ConvertTo(V32::D(), a.v)}; }
-template <int kBits> HWY_INLINE FloatBits shift_left(FloatBits a) { return {hn::ShiftLeft<kBits>(a.v)}; }
-template <int kBits> HWY_INLINE FloatBits shift_right(FloatBits a) { return {hn::ShiftRight<kBits>(a.v)}; }
+template <int kBits>
+HWY_INLINE FloatBits shift_left(FloatBits a) {
+  return {hn::ShiftLeft<kBits>(a.v)};
+}
+template <int kBits>
+HWY_INLINE FloatBits shift_right(FloatBits a) {
+  return {hn::ShiftRight<kBits>(a.v)};
+}
 HWY_INLINE FloatBits operator+(FloatBits a, FloatBits b) { return {hn::Add(a.v, b.v)}; }
 HWY_INLINE FloatBits operator-(FloatBits a, FloatBits b) { return {hn::Sub(a.v, b.v)}; }
 HWY_INLINE FloatBits operator&(FloatBits a, FloatBits b) { return {hn::And(a.v, b.v)}; }
@@ -141,8 +193,14 @@ HWY_INLINE FloatBits operator|(FloatBits a, FloatBits b) { return {hn::Or(a.v, b
 
 // The larger or smaller by the select `b < a ? a : b`: a NaN in a is dropped, one in b is kept, and of two
 // zeros b is taken. NUMERICS.md, rule 13.
-template <class T> HWY_INLINE Vec<T> max(Vec<T> a, Vec<T> b) { return select(b < a, a, b); }
-template <class T> HWY_INLINE Vec<T> min(Vec<T> a, Vec<T> b) { return select(a < b, a, b); }
+template <class T>
+HWY_INLINE Vec<T> max(Vec<T> a, Vec<T> b) {
+  return select(b < a, a, b);
+}
+template <class T>
+HWY_INLINE Vec<T> min(Vec<T> a, Vec<T> b) {
+  return select(a < b, a, b);
+}
 
 }  // namespace elinvar::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

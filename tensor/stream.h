@@ -27,7 +27,8 @@ class CpuStream {
   void parallel_for(int64_t n, int64_t grain, F&& body) {
     if (n <= 0) return;
     using Body = std::remove_reference_t<F>;
-    run(n, grain, [](void* f, int64_t begin, int64_t end) { (*static_cast<Body*>(f))(begin, end); },
+    run(
+        n, grain, [](void* f, int64_t begin, int64_t end) { (*static_cast<Body*>(f))(begin, end); },
         const_cast<void*>(static_cast<const void*>(&body)));
   }
 

@@ -35,7 +35,8 @@ Tensor Tensor::full(const Shape& shape, double value, DType dtype, Device device
 }
 
 Tensor Tensor::from_bytes(const void* bytes, size_t count, DType dtype, const Shape& shape) {
-  check(shape.numel() == static_cast<int64_t>(count), "[tensor] {} values do not fill shape {}", count, to_string(shape));
+  check(shape.numel() == static_cast<int64_t>(count), "[tensor] {} values do not fill shape {}", count,
+        to_string(shape));
   Tensor t = empty(shape, dtype);
   if (count > 0) std::memcpy(t.raw(), bytes, static_cast<size_t>(t.bytes()));
   return t;
@@ -100,7 +101,8 @@ Tensor Tensor::reshape(const Shape& wanted) const {
 }
 
 Tensor Tensor::permute(std::span<const int> dims) const {
-  check(static_cast<int>(dims.size()) == ndim(), "[permute] {} dimensions given for shape {}", dims.size(), to_string(shape_));
+  check(static_cast<int>(dims.size()) == ndim(), "[permute] {} dimensions given for shape {}", dims.size(),
+        to_string(shape_));
   Tensor t = *this;
   unsigned seen = 0;
   for (int i = 0; i < ndim(); ++i) {
@@ -125,8 +127,8 @@ Tensor Tensor::transpose(int a, int b) const {
 Tensor Tensor::slice(int dim, int64_t begin, int64_t end, int64_t step) const {
   dim = normalize_dim(dim, ndim(), "slice");
   check(step >= 1, "[slice] step must be positive, got {}", step);
-  check(0 <= begin && begin <= end && end <= shape_[dim], "[slice] [{}, {}) is not inside dimension {} of shape {}", begin, end,
-        dim, to_string(shape_));
+  check(0 <= begin && begin <= end && end <= shape_[dim], "[slice] [{}, {}) is not inside dimension {} of shape {}",
+        begin, end, dim, to_string(shape_));
   Tensor t = *this;
   t.offset_ += begin * strides_[dim];
   t.shape_[dim] = (end - begin + step - 1) / step;

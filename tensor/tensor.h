@@ -31,7 +31,9 @@ class Tensor {
     return from_bytes(values.data(), values.size(), dtype_of<T>(), shape);
   }
   template <class T>
-  static Tensor from(const std::vector<T>& values, const Shape& shape) { return from(std::span<const T>(values), shape); }
+  static Tensor from(const std::vector<T>& values, const Shape& shape) {
+    return from(std::span<const T>(values), shape);
+  }
   static Tensor scalar(double value, DType dtype = DType::f32) { return full({}, value, dtype); }
 
   bool defined() const { return storage_ != nullptr; }
@@ -49,12 +51,24 @@ class Tensor {
   bool unique() const { return storage_.use_count() == 1; }
 
   // The first element; T must match the dtype.
-  template <class T> T* data() { return static_cast<T*>(address(dtype_of<T>())); }
-  template <class T> const T* data() const { return static_cast<const T*>(address(dtype_of<T>())); }
+  template <class T>
+  T* data() {
+    return static_cast<T*>(address(dtype_of<T>()));
+  }
+  template <class T>
+  const T* data() const {
+    return static_cast<const T*>(address(dtype_of<T>()));
+  }
   void* raw() { return pointer(); }
   const void* raw() const { return pointer(); }
-  template <class T> std::span<T> span() { return {data<T>(), static_cast<size_t>(checked_numel())}; }  // contiguous only
-  template <class T> std::span<const T> span() const { return {data<T>(), static_cast<size_t>(checked_numel())}; }
+  template <class T>
+  std::span<T> span() {
+    return {data<T>(), static_cast<size_t>(checked_numel())};
+  }  // contiguous only
+  template <class T>
+  std::span<const T> span() const {
+    return {data<T>(), static_cast<size_t>(checked_numel())};
+  }
   double item() const;  // of a tensor of one element, whatever its dtype
 
   // Views. reshape takes one -1 (inferred) and copies what is not contiguous.

@@ -27,7 +27,8 @@ void tile_product(const Tile<T>& tile) {
   if (tile.resume) {
     for (int i = 0; i < R; ++i)
       for (int v = 0; v < N; ++v)
-        acc[i][v] = i < tile.rows ? V::load(tile.c_rows[i] + tile.c_offset + v * L, v + 1 < N ? L : last) : V::set(T{0});
+        acc[i][v] =
+            i < tile.rows ? V::load(tile.c_rows[i] + tile.c_offset + v * L, v + 1 < N ? L : last) : V::set(T{0});
   } else {
     for (int i = 0; i < R; ++i)
       for (int v = 0; v < N; ++v) acc[i][v] = V::set(T{0});

@@ -34,7 +34,7 @@ struct Tile {
   int rows, cols;
   T* const* c_rows;
   int64_t c_offset = 0;
-  int64_t a_offset = 0;     // added to every panel address a, so that one list of runs serves many tiles
+  int64_t a_offset = 0;  // added to every panel address a, so that one list of runs serves many tiles
   const T* b;
   int64_t b_step;
   bool resume = false;      // acc starts from C instead of +0: the same chain goes on
@@ -45,8 +45,8 @@ struct Tile {
 // The extents of a full tile on the current instruction set.
 struct TileExtent {
   int rows;
-  int lanes;      // columns come in vectors of this many,
-  int vectors;    // at most so many a tile
+  int lanes;    // columns come in vectors of this many,
+  int vectors;  // at most so many a tile
   int cols() const { return lanes * vectors; }
 };
 TileExtent tile_extent(float);
@@ -61,7 +61,10 @@ struct Strips {
   int64_t columns, vectors, count;
   int lanes;
   Strips(int64_t columns_, TileExtent e)
-      : columns(columns_), vectors((columns_ + e.lanes - 1) / e.lanes), count((vectors + e.vectors - 1) / e.vectors), lanes(e.lanes) {}
+      : columns(columns_),
+        vectors((columns_ + e.lanes - 1) / e.lanes),
+        count((vectors + e.vectors - 1) / e.vectors),
+        lanes(e.lanes) {}
   int64_t begin(int64_t s) const { return vectors * s / count * lanes; }
   int64_t width(int64_t s) const { return begin(s + 1) - begin(s); }  // whole vectors
   int64_t exist(int64_t s) const { return s + 1 == count ? columns - begin(s) : width(s); }

@@ -8,13 +8,19 @@ namespace elinvar {
 struct In {
   const void* data = nullptr;
   DType dtype = DType::f32;
-  template <class T> const T* as() const { return static_cast<const T*>(data); }
+  template <class T>
+  const T* as() const {
+    return static_cast<const T*>(data);
+  }
 };
 
 struct Out {
   void* data = nullptr;
   DType dtype = DType::f32;
-  template <class T> T* as() const { return static_cast<T*>(data); }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data);
+  }
 };
 
 }  // namespace elinvar

@@ -79,21 +79,19 @@ TEST(BatchNorm, FusedFormsHaveTheBitsOfTheSeparateOnes) {
   for (bool relu_after : {false, true}) {
     for (bool with_residual : {false, true}) {
       const auto leaves = [&] {
-        return std::vector<Var>{Var(random(shape, 1), true), Var(random({24}, 2), true),
-                                Var(random({24}, 3), true), Var(random(shape, 4), true)};
+        return std::vector<Var>{Var(random(shape, 1), true), Var(random({24}, 2), true), Var(random({24}, 3), true),
+                                Var(random(shape, 4), true)};
       };
       std::vector<Var> a = leaves(), b = leaves();
       const Var weights = random(shape, 6);
-      const Var fused =
-          batch_norm(a[0], a[1], a[2], {.relu = relu_after, .residual = with_residual ? a[3] : Var()}).y;
+      const Var fused = batch_norm(a[0], a[1], a[2], {.relu = relu_after, .residual = with_residual ? a[3] : Var()}).y;
       Var separate = batch_norm(b[0], b[1], b[2]).y;
       if (with_residual) separate = separate + b[3];
       if (relu_after) separate = relu(separate);
       expect_same_bits(fused.value(), separate.value(), "y");
       backward(sum(fused * weights));
       backward(sum(separate * weights));
-      for (size_t i = 0; i < (with_residual ? 4u : 3u); ++i)
-        expect_same_bits(a[i].grad(), b[i].grad(), "gradient");
+      for (size_t i = 0; i < (with_residual ? 4u : 3u); ++i) expect_same_bits(a[i].grad(), b[i].grad(), "gradient");
     }
   }
 }

@@ -26,15 +26,13 @@ Pooled window(float a, float b, float c, float d) {
   for (int64_t k = 0; k < kChannels; ++k) {  // every lane alike
     const float y = p.y.data<float>()[k], y0 = p.y.data<float>()[0];
     EXPECT_TRUE(y == y0 || (std::isnan(y) && std::isnan(y0)));
-    for (int64_t i = 0; i < 4; ++i)
-      EXPECT_EQ(p.dx.data<float>()[i * kChannels + k], p.dx.data<float>()[i * kChannels]);
+    for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(p.dx.data<float>()[i * kChannels + k], p.dx.data<float>()[i * kChannels]);
   }
   return p;
 }
 
 void expect_winner(const Pooled& p, int64_t place) {
-  for (int64_t i = 0; i < 4; ++i)
-    EXPECT_EQ(p.dx.data<float>()[i * 21], i == place ? 3.0f : 0.0f) << "position " << i;
+  for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(p.dx.data<float>()[i * 21], i == place ? 3.0f : 0.0f) << "position " << i;
 }
 
 TEST(MaxPool, TheLowestIndexWinsAtTies) {

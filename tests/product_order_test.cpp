@@ -37,7 +37,8 @@ class Chain {
 
 Tensor random(const Shape& shape, uint64_t key) {
   Tensor t = Tensor::empty(shape);
-  for (int64_t i = 0; i < t.numel(); ++i) t.data<float>()[i] = uniform01(philox(key, static_cast<uint32_t>(i), 0, 0, 0).v[0]) - 0.5f;
+  for (int64_t i = 0; i < t.numel(); ++i)
+    t.data<float>()[i] = uniform01(philox(key, static_cast<uint32_t>(i), 0, 0, 0).v[0]) - 0.5f;
   return t;
 }
 
@@ -59,7 +60,9 @@ void on_every_isa(F&& f) {
   set_isa(before);
 }
 
-struct MatmulCase { int64_t m, n, k; };
+struct MatmulCase {
+  int64_t m, n, k;
+};
 class MatmulOrder : public testing::TestWithParam<MatmulCase> {};
 
 TEST_P(MatmulOrder, EqualsTheScalarChain) {
@@ -74,7 +77,8 @@ TEST_P(MatmulOrder, EqualsTheScalarChain) {
         for (int64_t j = 0; j < n; ++j) {
           Chain chain;
           for (int64_t p = 0; p < k; ++p)
-            chain.add(a.data<float>()[i * a.strides()[0] + p * a.strides()[1]], b.data<float>()[p * b.strides()[0] + j * b.strides()[1]]);
+            chain.add(a.data<float>()[i * a.strides()[0] + p * a.strides()[1]],
+                      b.data<float>()[p * b.strides()[0] + j * b.strides()[1]]);
           expected.data<float>()[i * n + j] = chain.result() + bias.data<float>()[j];
         }
       }
@@ -84,8 +88,8 @@ TEST_P(MatmulOrder, EqualsTheScalarChain) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, MatmulOrder,
-                         testing::Values(MatmulCase{1, 10, 64}, MatmulCase{5, 7, 3}, MatmulCase{33, 100, 600}, MatmulCase{17, 50, 9000},
-                                         MatmulCase{9, 3, 17000}));
+                         testing::Values(MatmulCase{1, 10, 64}, MatmulCase{5, 7, 3}, MatmulCase{33, 100, 600},
+                                         MatmulCase{17, 50, 9000}, MatmulCase{9, 3, 17000}));
 
 struct ConvCase {
   Shape x, w;
@@ -112,7 +116,8 @@ TEST_P(ConvOrder, EqualsTheScalarChain) {
           for (int64_t kh = 0; kh < g.kh; ++kh)
             for (int64_t kw = 0; kw < g.kw; ++kw)
               for (int64_t q = 0; q < channels; ++q)
-                chain.add(image(n, i * g.stride_h - g.pad_h + kh * g.dilation_h, j * g.stride_w - g.pad_w + kw * g.dilation_w, o / filters * channels + q),
+                chain.add(image(n, i * g.stride_h - g.pad_h + kh * g.dilation_h,
+                                j * g.stride_w - g.pad_w + kw * g.dilation_w, o / filters * channels + q),
                           w.data<float>()[((o * g.kh + kh) * g.kw + kw) * channels + q]);
           *out++ = chain.result();
         }
@@ -125,11 +130,13 @@ TEST_P(ConvOrder, EqualsTheScalarChain) {
           for (int64_t kh = 0; kh < g.kh; ++kh)
             for (int64_t kw = 0; kw < g.kw; ++kw) {
               const int64_t a = i + g.pad_h - kh * g.dilation_h, b = j + g.pad_w - kw * g.dilation_w;
-              const bool inside = a >= 0 && b >= 0 && a % g.stride_h == 0 && b % g.stride_w == 0 && a / g.stride_h < g.oh && b / g.stride_w < g.ow;
+              const bool inside = a >= 0 && b >= 0 && a % g.stride_h == 0 && b % g.stride_w == 0 &&
+                                  a / g.stride_h < g.oh && b / g.stride_w < g.ow;
               for (int64_t q = 0; q < filters; ++q) {
                 const int64_t o = ch / channels * filters + q;
-                chain.add(inside ? dy.data<float>()[((n * g.oh + a / g.stride_h) * g.ow + b / g.stride_w) * g.o + o] : 0.0f,
-                          w.data<float>()[((o * g.kh + kh) * g.kw + kw) * channels + ch % channels]);
+                chain.add(
+                    inside ? dy.data<float>()[((n * g.oh + a / g.stride_h) * g.ow + b / g.stride_w) * g.o + o] : 0.0f,
+                    w.data<float>()[((o * g.kh + kh) * g.kw + kw) * channels + ch % channels]);
               }
             }
           *out++ = chain.result();
@@ -144,7 +151,8 @@ TEST_P(ConvOrder, EqualsTheScalarChain) {
             for (int64_t i = 0; i < g.oh; ++i)
               for (int64_t j = 0; j < g.ow; ++j)
                 chain.add(dy.data<float>()[((n * g.oh + i) * g.ow + j) * g.o + o],
-                          image(n, i * g.stride_h - g.pad_h + kh * g.dilation_h, j * g.stride_w - g.pad_w + kw * g.dilation_w, o / filters * channels + q));
+                          image(n, i * g.stride_h - g.pad_h + kh * g.dilation_h,
+                                j * g.stride_w - g.pad_w + kw * g.dilation_w, o / filters * channels + q));
           *out++ = chain.result();
         }
   on_every_isa([&] {

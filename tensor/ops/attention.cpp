@@ -38,25 +38,32 @@ struct PackedOperand {
   T* strip(int64_t s) const { return data.data() + k_count * strips.begin(s); }
 };
 
-// c_rows[i] = sum over k in [0, k_end) of a_rows[i][k] * B[k], in chunks and groups (rule 8), only the strips that begin
-// before `columns`.
+// c_rows[i] = sum over k in [0, k_end) of a_rows[i][k] * B[k], in chunks and groups (rule 8), only the strips that
+// begin before `columns`.
 template <class T>
-void multiply_rows(const T* const* a_rows, int rows, int64_t k_end, const PackedOperand<T>& b, int64_t columns, T* const* c_rows,
-                   TileExtent extent) {
+void multiply_rows(const T* const* a_rows, int rows, int64_t k_end, const PackedOperand<T>& b, int64_t columns,
+                   T* const* c_rows, TileExtent extent) {
   const T* at[kMostTileRows];
   T group[kMostTileRows][64];
   T* group_rows[kMostTileRows];
   for (int64_t s = 0; s < b.strips.count && b.strips.begin(s) < columns; ++s) {
     for (int64_t k0 = 0; k0 < k_end; k0 += kChunk) {
-      const bool first_group = k0 < kChunk * kGroup, last_of_group = k0 + kChunk >= k_end || (k0 + kChunk) % (kChunk * kGroup) == 0;
+      const bool first_group = k0 < kChunk * kGroup,
+                 last_of_group = k0 + kChunk >= k_end || (k0 + kChunk) % (kChunk * kGroup) == 0;
       for (int i = 0; i < extent.rows; ++i) {
         at[i] = a_rows[i] + k0;
         group_rows[i] = group[i] - b.strips.begin(s);
       }
       const Run<T> run{.a_rows = at, .b_row = k0, .length = std::min(kChunk, k_end - k0)};
-      multiply_tile(Tile<T>{.runs = &run, .run_count = 1, .rows = rows, .cols = static_cast<int>(b.strips.exist(s)),
-                            .c_rows = first_group ? c_rows : group_rows, .c_offset = b.strips.begin(s),
-                            .b = b.strip(s), .b_step = b.strips.width(s), .add = k0 % (kChunk * kGroup) != 0});
+      multiply_tile(Tile<T>{.runs = &run,
+                            .run_count = 1,
+                            .rows = rows,
+                            .cols = static_cast<int>(b.strips.exist(s)),
+                            .c_rows = first_group ? c_rows : group_rows,
+                            .c_offset = b.strips.begin(s),
+                            .b = b.strip(s),
+                            .b_step = b.strips.width(s),
+                            .add = k0 % (kChunk * kGroup) != 0});
       if (first_group || !last_of_group) continue;
       for (int i = 0; i < rows; ++i)
         for (int64_t j = b.strips.begin(s); j < b.strips.begin(s) + b.strips.exist(s); ++j)
@@ -77,8 +84,8 @@ inline int64_t visible(const AttentionShape& s, int64_t i) {
 
 // Scores of queries [q0, q1), or any other product of their rows with all keys: out (q1 - q0, ld).
 template <class T>
-void multiply_block(const AttentionShape& s, const T* rows, int64_t time, int64_t q0, int64_t q1, const PackedOperand<T>& keys, T* out,
-                    int64_t ld, TileExtent extent) {
+void multiply_block(const AttentionShape& s, const T* rows, int64_t time, int64_t q0, int64_t q1,
+                    const PackedOperand<T>& keys, T* out, int64_t ld, TileExtent extent) {
   for (int64_t i = q0; i < q1; i += extent.rows) {
     const int count = static_cast<int>(std::min<int64_t>(extent.rows, q1 - i));
     const T* a[kMostTileRows];
@@ -94,8 +101,8 @@ void multiply_block(const AttentionShape& s, const T* rows, int64_t time, int64_
 
 // o = weights (q1 - q0, ld) times an operand over keys, into rows of `out`.
 template <class T>
-void multiply_weights(const AttentionShape& s, const T* weights, int64_t ld, int64_t q0, int64_t q1, const PackedOperand<T>& values, T* out,
-                      int64_t time, TileExtent extent) {
+void multiply_weights(const AttentionShape& s, const T* weights, int64_t ld, int64_t q0, int64_t q1,
+                      const PackedOperand<T>& values, T* out, int64_t time, TileExtent extent) {
   for (int64_t i = q0; i < q1; i += extent.rows) {
     const int count = static_cast<int>(std::min<int64_t>(extent.rows, q1 - i));
     const T* a[kMostTileRows];
@@ -124,9 +131,11 @@ void forward_head(const AttentionArgs& args, int64_t b, int64_t h, int64_t first
   T* r = args.r.as<T>() + (b * s.heads + h) * s.tq;
   for (int64_t q0 = first; q0 < last; q0 += kQueryBlock) {
     const int64_t q1 = std::min(last, q0 + kQueryBlock);
-    multiply_block(s, static_cast<const T*>(head<T>(args.q, b, h)), args.q.time, q0, q1, keys, scores.data(), ld, extent);
+    multiply_block(s, static_cast<const T*>(head<T>(args.q, b, h)), args.q.time, q0, q1, keys, scores.data(), ld,
+                   extent);
     for (int64_t q = q0; q < q1; ++q)
-      scores_to_weights(scores.data() + (q - q0) * ld, visible(s, q), visible(s, q1 - 1), static_cast<T>(s.scale), m[q], r[q]);
+      scores_to_weights(scores.data() + (q - q0) * ld, visible(s, q), visible(s, q1 - 1), static_cast<T>(s.scale), m[q],
+                        r[q]);
     multiply_weights(s, static_cast<const T*>(scores.data()), ld, q0, q1, values, o, args.o.time, extent);
     for (int64_t q = q0; q < q1; ++q) scale_row(o + q * args.o.time, s.size, r[q]);
   }
@@ -138,7 +147,11 @@ template <class T>
 class QuerySum {
  public:
   QuerySum(int64_t tk, int64_t size, int64_t queries)
-      : count_(tk * size), size_(size), queries_(queries), chain_(count_), group_(queries > kChunk ? count_ : 1),
+      : count_(tk * size),
+        size_(size),
+        queries_(queries),
+        chain_(count_),
+        group_(queries > kChunk ? count_ : 1),
         total_(queries > kChunk * kGroup ? count_ : 1) {}
 
   T* chain() const { return chain_.data(); }
@@ -151,7 +164,9 @@ class QuerySum {
     if (queries_ <= kChunk * kGroup || (q1 % (kChunk * kGroup) != 0 && q1 != queries_)) return;
     add(total_, group_, q1 <= kChunk * kGroup);
   }
-  const T* result() const { return (queries_ <= kChunk ? chain_ : queries_ <= kChunk * kGroup ? group_ : total_).data(); }
+  const T* result() const {
+    return (queries_ <= kChunk ? chain_ : queries_ <= kChunk * kGroup ? group_ : total_).data();
+  }
 
  private:
   void add(const Scratch<T>& sum, const Scratch<T>& term, bool first) const {
@@ -163,20 +178,28 @@ class QuerySum {
 
 // sum (key, d) += weights (q, key) * rows (q, d) over queries [q0, q1), for the keys that any of them sees.
 template <class T>
-void accumulate_over_queries(const AttentionShape& s, const T* weights, int64_t ld, int64_t q0, int64_t q1, const T* rows, int64_t time,
-                             T* sum, T* panel, TileExtent extent) {
+void accumulate_over_queries(const AttentionShape& s, const T* weights, int64_t ld, int64_t q0, int64_t q1,
+                             const T* rows, int64_t time, T* sum, T* panel, TileExtent extent) {
   const Strips strips(s.size, extent);
   const int64_t seen = visible(s, q1 - 1);  // weights of later keys are not defined
   for (int64_t key = 0; key < seen; key += extent.rows) {
     const int count = static_cast<int>(std::min<int64_t>(extent.rows, seen - key));
-    const int64_t first = s.causal ? std::clamp<int64_t>(key - (s.tk - s.tq), q0, q1) : q0;  // earlier queries do not see the key
+    const int64_t first =
+        s.causal ? std::clamp<int64_t>(key - (s.tk - s.tq), q0, q1) : q0;  // earlier queries do not see the key
     pack_panel(weights + (first - q0) * ld + key, ld, q1 - first, count, extent.rows, panel);
     const Run<T> run{.a = panel, .length = q1 - first};
     T* c[kMostTileRows];
     for (int r = 0; r < extent.rows; ++r) c[r] = sum + (key + std::min(r, count - 1)) * s.size;
     for (int64_t strip = 0; strip < strips.count; ++strip)
-      multiply_tile(Tile<T>{.runs = &run, .run_count = 1, .rows = count, .cols = static_cast<int>(strips.exist(strip)), .c_rows = c,
-                            .c_offset = strips.begin(strip), .b = rows + first * time + strips.begin(strip), .b_step = time, .resume = true});
+      multiply_tile(Tile<T>{.runs = &run,
+                            .run_count = 1,
+                            .rows = count,
+                            .cols = static_cast<int>(strips.exist(strip)),
+                            .c_rows = c,
+                            .c_offset = strips.begin(strip),
+                            .b = rows + first * time + strips.begin(strip),
+                            .b_step = time,
+                            .resume = true});
   }
 }
 
@@ -205,13 +228,17 @@ void backward_group(const AttentionBackwardArgs& args, int64_t b, int64_t kv) {
       for (int64_t q = q0; q < q1; ++q) {
         T *p_row = p.data() + (q - q0) * ld, *ds_row = ds.data() + (q - q0) * ld;
         scores_to_probabilities(p_row, visible(s, q), limit, scale, m[q], r[q]);
-        score_gradients(ds_row, p_row, visible(s, q), limit, d_o + q * args.d_o.time, o + q * args.o.time, s.size, scale);
+        score_gradients(ds_row, p_row, visible(s, q), limit, d_o + q * args.d_o.time, o + q * args.o.time, s.size,
+                        scale);
       }
-      multiply_weights(s, static_cast<const T*>(ds.data()), ld, q0, q1, keys, head<T>(args.dq, b, h), args.dq.time, extent);
+      multiply_weights(s, static_cast<const T*>(ds.data()), ld, q0, q1, keys, head<T>(args.dq, b, h), args.dq.time,
+                       extent);
       dk_sum.begin_block(q0);
       dv_sum.begin_block(q0);
-      accumulate_over_queries(s, static_cast<const T*>(ds.data()), ld, q0, q1, q_rows, args.q.time, dk_sum.chain(), panel.data(), extent);
-      accumulate_over_queries(s, static_cast<const T*>(p.data()), ld, q0, q1, d_o, args.d_o.time, dv_sum.chain(), panel.data(), extent);
+      accumulate_over_queries(s, static_cast<const T*>(ds.data()), ld, q0, q1, q_rows, args.q.time, dk_sum.chain(),
+                              panel.data(), extent);
+      accumulate_over_queries(s, static_cast<const T*>(p.data()), ld, q0, q1, d_o, args.d_o.time, dv_sum.chain(),
+                              panel.data(), extent);
       dk_sum.end_block(q1);
       dv_sum.end_block(q1);
     }
@@ -246,19 +273,22 @@ HWY_EXPORT(attention_backward_group);
 void attention(CpuStream& stream, const AttentionArgs& a) {
   const int64_t heads = a.s.batch * a.s.heads, blocks = (a.s.tq + 63) / 64;
   // Few heads are cut by blocks of queries too.
-  const int64_t parts = std::clamp<int64_t>((4 * stream.threads() + heads - 1) / std::max<int64_t>(heads, 1), 1, std::max<int64_t>(blocks, 1));
+  const int64_t parts = std::clamp<int64_t>((4 * stream.threads() + heads - 1) / std::max<int64_t>(heads, 1), 1,
+                                            std::max<int64_t>(blocks, 1));
   stream.parallel_for(heads * parts, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t head = i / parts, part = i % parts;
       HWY_DYNAMIC_DISPATCH(attention_forward_head)
-      (a, head / a.s.heads, head % a.s.heads, blocks * part / parts * 64, std::min(a.s.tq, blocks * (part + 1) / parts * 64));
+      (a, head / a.s.heads, head % a.s.heads, blocks * part / parts * 64,
+       std::min(a.s.tq, blocks * (part + 1) / parts * 64));
     }
   });
 }
 
 void attention_backward(CpuStream& stream, const AttentionBackwardArgs& a) {
   stream.parallel_for(a.s.batch * a.s.kv_heads, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) HWY_DYNAMIC_DISPATCH(attention_backward_group)(a, i / a.s.kv_heads, i % a.s.kv_heads);
+    for (int64_t i = begin; i < end; ++i)
+      HWY_DYNAMIC_DISPATCH(attention_backward_group)(a, i / a.s.kv_heads, i % a.s.kv_heads);
   });
 }
 
@@ -274,26 +304,35 @@ AttentionShape shape_of(const Tensor& q, const Tensor& k, const Tensor& v, bool 
   check_float("attention", q);
   check_same_dtype("attention", q, k);
   check_same_dtype("attention", q, v);
-  check(q.ndim() == 4 && k.ndim() == 4 && k.shape() == v.shape() && q.dim(0) == k.dim(0) && q.dim(3) == k.dim(3) && k.dim(2) > 0 &&
-            q.dim(2) % k.dim(2) == 0,
-        "[attention] q (B, Tq, H, D) with k and v (B, Tk, G, D), G dividing H, expected; shapes are {}, {} and {}", to_string(q.shape()),
-        to_string(k.shape()), to_string(v.shape()));
+  check(q.ndim() == 4 && k.ndim() == 4 && k.shape() == v.shape() && q.dim(0) == k.dim(0) && q.dim(3) == k.dim(3) &&
+            k.dim(2) > 0 && q.dim(2) % k.dim(2) == 0,
+        "[attention] q (B, Tq, H, D) with k and v (B, Tk, G, D), G dividing H, expected; shapes are {}, {} and {}",
+        to_string(q.shape()), to_string(k.shape()), to_string(v.shape()));
   check(k.dim(1) > 0, "[attention] at least one key expected, shape is {}", to_string(k.shape()));
   check(q.dim(3) <= kChunk, "[attention] heads of at most {} elements are supported, got {}", kChunk, q.dim(3));
-  check(!causal || k.dim(1) >= q.dim(1), "[attention] a causal mask needs at least as many keys as queries, got {} and {}", k.dim(1), q.dim(1));
-  return {.dtype = q.dtype(), .batch = q.dim(0), .heads = q.dim(2), .kv_heads = k.dim(2), .tq = q.dim(1), .tk = k.dim(1),
-          .size = q.dim(3), .causal = causal, .scale = scale != 0.0 ? scale : 1.0 / std::sqrt(static_cast<double>(q.dim(3)))};
+  check(!causal || k.dim(1) >= q.dim(1),
+        "[attention] a causal mask needs at least as many keys as queries, got {} and {}", k.dim(1), q.dim(1));
+  return {.dtype = q.dtype(),
+          .batch = q.dim(0),
+          .heads = q.dim(2),
+          .kv_heads = k.dim(2),
+          .tq = q.dim(1),
+          .tk = k.dim(1),
+          .size = q.dim(3),
+          .causal = causal,
+          .scale = scale != 0.0 ? scale : 1.0 / std::sqrt(static_cast<double>(q.dim(3)))};
 }
 
 // The three parts of (B, T, 3, H, D).
 Tensor part_of(const Tensor& qkv, int64_t i) { return qkv.select(2, i); }
 
 void check_qkv(const Tensor& qkv) {
-  check(qkv.ndim() == 5 && qkv.dim(2) == 3, "[self_attention] (B, T, 3, H, D) expected, shape is {}", to_string(qkv.shape()));
+  check(qkv.ndim() == 5 && qkv.dim(2) == 3, "[self_attention] (B, T, 3, H, D) expected, shape is {}",
+        to_string(qkv.shape()));
 }
 
-void backward_into(const Tensor& d_o_in, Tensor q, Tensor k, Tensor v, const AttentionResult& result, bool causal, double scale, Tensor dq,
-                   Tensor dk, Tensor dv) {
+void backward_into(const Tensor& d_o_in, Tensor q, Tensor k, Tensor v, const AttentionResult& result, bool causal,
+                   double scale, Tensor dq, Tensor dk, Tensor dv) {
   const AttentionShape s = shape_of(q, k, v, causal, scale);
   Tensor d_o = d_o_in, o = result.o;
   for (const Tensor& t : {o, d_o}) {
@@ -302,11 +341,20 @@ void backward_into(const Tensor& d_o_in, Tensor q, Tensor k, Tensor v, const Att
   }
   const Shape rows{s.batch, s.heads, s.tq};
   for (const Tensor& t : {result.m, result.r})
-    check(t.shape() == rows && t.dtype() == s.dtype && t.contiguous(), "[attention_backward] m and r must be those of the result");
+    check(t.shape() == rows && t.dtype() == s.dtype && t.contiguous(),
+          "[attention_backward] m and r must be those of the result");
   on(q.device(), [&](auto& stream) {
-    attention_backward(stream, AttentionBackwardArgs{.s = s, .q = heads_of(q), .k = heads_of(k), .v = heads_of(v), .o = heads_of(o),
-                                                     .d_o = heads_of(d_o), .m = in(result.m), .r = in(result.r), .dq = heads_of(dq),
-                                                     .dk = heads_of(dk), .dv = heads_of(dv)});
+    attention_backward(stream, AttentionBackwardArgs{.s = s,
+                                                     .q = heads_of(q),
+                                                     .k = heads_of(k),
+                                                     .v = heads_of(v),
+                                                     .o = heads_of(o),
+                                                     .d_o = heads_of(d_o),
+                                                     .m = in(result.m),
+                                                     .r = in(result.r),
+                                                     .dq = heads_of(dq),
+                                                     .dk = heads_of(dk),
+                                                     .dv = heads_of(dv)});
   });
 }
 
@@ -315,17 +363,23 @@ void backward_into(const Tensor& d_o_in, Tensor q, Tensor k, Tensor v, const Att
 AttentionResult attention(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, bool causal, double scale) {
   const AttentionShape s = shape_of(q_in, k_in, v_in, causal, scale);
   Tensor q = q_in, k = k_in, v = v_in;
-  AttentionResult result{Tensor::empty(q.shape(), q.dtype(), q.device()), Tensor::empty({s.batch, s.heads, s.tq}, q.dtype(), q.device()),
+  AttentionResult result{Tensor::empty(q.shape(), q.dtype(), q.device()),
+                         Tensor::empty({s.batch, s.heads, s.tq}, q.dtype(), q.device()),
                          Tensor::empty({s.batch, s.heads, s.tq}, q.dtype(), q.device())};
   on(q.device(), [&](auto& stream) {
-    attention(stream, AttentionArgs{.s = s, .q = heads_of(q), .k = heads_of(k), .v = heads_of(v), .o = heads_of(result.o),
-                                    .m = out(result.m), .r = out(result.r)});
+    attention(stream, AttentionArgs{.s = s,
+                                    .q = heads_of(q),
+                                    .k = heads_of(k),
+                                    .v = heads_of(v),
+                                    .o = heads_of(result.o),
+                                    .m = out(result.m),
+                                    .r = out(result.r)});
   });
   return result;
 }
 
-AttentionGradients attention_backward(const Tensor& d_o, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionResult& result,
-                                      bool causal, double scale) {
+AttentionGradients attention_backward(const Tensor& d_o, const Tensor& q, const Tensor& k, const Tensor& v,
+                                      const AttentionResult& result, bool causal, double scale) {
   AttentionGradients g{Tensor::empty(q.shape(), q.dtype(), q.device()), Tensor::empty(k.shape(), k.dtype(), k.device()),
                        Tensor::empty(v.shape(), v.dtype(), v.device())};
   backward_into(d_o, q, k, v, result, causal, scale, g.dq, g.dk, g.dv);
@@ -338,12 +392,13 @@ AttentionResult self_attention(const Tensor& qkv_in, bool causal, double scale) 
   return attention(part_of(qkv, 0), part_of(qkv, 1), part_of(qkv, 2), causal, scale);
 }
 
-Tensor self_attention_backward(const Tensor& d_o, const Tensor& qkv_in, const AttentionResult& result, bool causal, double scale) {
+Tensor self_attention_backward(const Tensor& d_o, const Tensor& qkv_in, const AttentionResult& result, bool causal,
+                               double scale) {
   check_qkv(qkv_in);
   const Tensor qkv = qkv_in.to_contiguous();
   Tensor d_qkv = Tensor::empty(qkv.shape(), qkv.dtype(), qkv.device());
-  backward_into(d_o, part_of(qkv, 0), part_of(qkv, 1), part_of(qkv, 2), result, causal, scale, part_of(d_qkv, 0), part_of(d_qkv, 1),
-                part_of(d_qkv, 2));
+  backward_into(d_o, part_of(qkv, 0), part_of(qkv, 1), part_of(qkv, 2), result, causal, scale, part_of(d_qkv, 0),
+                part_of(d_qkv, 1), part_of(d_qkv, 2));
   return d_qkv;
 }
 

@@ -52,6 +52,7 @@ AttentionGradients attention_backward(const Tensor& d_o, const Tensor& q, const 
 // q, k and v side by side in one tensor (B, T, 3, H, D), as one projection makes them: o (B, T, H, D), and the
 // gradient in the same layout, without copies.
 AttentionResult self_attention(const Tensor& qkv, bool causal, double scale);
-Tensor self_attention_backward(const Tensor& d_o, const Tensor& qkv, const AttentionResult& result, bool causal, double scale);
+Tensor self_attention_backward(const Tensor& d_o, const Tensor& qkv, const AttentionResult& result, bool causal,
+                               double scale);
 
 }  // namespace elinvar

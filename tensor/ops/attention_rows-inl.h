@@ -45,8 +45,7 @@ template <class T>
 void scores_to_probabilities(T* s, int64_t n, int64_t limit, T scale, T m, T r) {
   using V = Vec<T>;
   const V vscale = V::set(scale), vm = V::set(m), vr = V::set(r);
-  for (int64_t j = 0; j < n; j += V::kLanes)
-    (exp(V::load(s + j, n - j) * vscale - vm) * vr).store(s + j, n - j);
+  for (int64_t j = 0; j < n; j += V::kLanes) (exp(V::load(s + j, n - j) * vscale - vm) * vr).store(s + j, n - j);
   for (int64_t j = n; j < limit; ++j) s[j] = T{0};
 }
 
@@ -54,8 +53,9 @@ void scores_to_probabilities(T* s, int64_t n, int64_t limit, T scale, T m, T r) 
 template <class T>
 void score_gradients(T* dp, const T* p, int64_t n, int64_t limit, const T* d_o, const T* o, int64_t size, T scale) {
   using V = Vec<T>;
-  const T dot = row_dot<T>(size, [&](int64_t i, int64_t count) { return V::load(d_o + i, count); },
-                           [&](int64_t i, int64_t count) { return V::load(o + i, count); });
+  const T dot = row_dot<T>(
+      size, [&](int64_t i, int64_t count) { return V::load(d_o + i, count); },
+      [&](int64_t i, int64_t count) { return V::load(o + i, count); });
   const V vdot = V::set(dot), vscale = V::set(scale);
   for (int64_t j = 0; j < n; j += V::kLanes)
     ((V::load(p + j, n - j) * (V::load(dp + j, n - j) - vdot)) * vscale).store(dp + j, n - j);

@@ -16,12 +16,9 @@ namespace elinvar::HWY_NAMESPACE {
 template <ReluMask kMask, class V>
 HWY_INLINE V masked(V dy, V x, V y, V a, V b) {
   const V zero = V::set(0);
-  if constexpr (kMask == ReluMask::from_x)
-    return select(fma(x, a, b) <= zero, zero, dy);
-  else if constexpr (kMask == ReluMask::from_y)
-    return select(y <= zero, zero, dy);
-  else
-    return dy;
+  if constexpr (kMask == ReluMask::from_x) return select(fma(x, a, b) <= zero, zero, dy);
+  else if constexpr (kMask == ReluMask::from_y) return select(y <= zero, zero, dy);
+  else return dy;
 }
 
 }  // namespace elinvar::HWY_NAMESPACE

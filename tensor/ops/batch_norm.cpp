@@ -67,14 +67,10 @@ void batch_norm_forward_rows(const BatchNormForwardPass& f, int64_t begin, int64
   visit_float(f.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const bool residual = f.residual.data != nullptr;
-    if (residual && f.relu)
-      forward_rows<T, true, true>(f, begin, end);
-    else if (residual)
-      forward_rows<T, true, false>(f, begin, end);
-    else if (f.relu)
-      forward_rows<T, false, true>(f, begin, end);
-    else
-      forward_rows<T, false, false>(f, begin, end);
+    if (residual && f.relu) forward_rows<T, true, true>(f, begin, end);
+    else if (residual) forward_rows<T, true, false>(f, begin, end);
+    else if (f.relu) forward_rows<T, false, true>(f, begin, end);
+    else forward_rows<T, false, false>(f, begin, end);
   });
 }
 
@@ -104,17 +100,12 @@ void batch_norm_backward_rows(const BatchNormBackwardPass& f, int64_t begin, int
   visit_float(f.dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto with = [&]<ReluMask kMask>() {
-      if (f.evaluation)
-        backward_rows<T, kMask, true>(f, begin, end);
-      else
-        backward_rows<T, kMask, false>(f, begin, end);
+      if (f.evaluation) backward_rows<T, kMask, true>(f, begin, end);
+      else backward_rows<T, kMask, false>(f, begin, end);
     };
-    if (f.mask == ReluMask::from_x)
-      with.template operator()<ReluMask::from_x>();
-    else if (f.mask == ReluMask::from_y)
-      with.template operator()<ReluMask::from_y>();
-    else
-      with.template operator()<ReluMask::none>();
+    if (f.mask == ReluMask::from_x) with.template operator()<ReluMask::from_x>();
+    else if (f.mask == ReluMask::from_y) with.template operator()<ReluMask::from_y>();
+    else with.template operator()<ReluMask::none>();
   });
 }
 
@@ -148,9 +139,8 @@ In in(const std::vector<T>& v) {
 }
 
 void check_channels(const char* op, const Tensor& v, const char* name, int64_t channels, DType dtype) {
-  check(v.shape() == Shape{channels} && v.dtype() == dtype,
-        "[{}] {} must be {} of shape ({}), got {} of shape {}", op, name, name_of(dtype), channels,
-        name_of(v.dtype()), to_string(v.shape()));
+  check(v.shape() == Shape{channels} && v.dtype() == dtype, "[{}] {} must be {} of shape ({}), got {} of shape {}", op,
+        name, name_of(dtype), channels, name_of(v.dtype()), to_string(v.shape()));
 }
 
 }  // namespace
@@ -171,8 +161,7 @@ int64_t batch_norm_gradient_channels(const char* op, const Tensor& dy, const Ten
     check_same_shape(op, y, x);
     check_same_dtype(op, y, x);
   }
-  for (const Tensor& factor : {f.mean, f.inv, f.a, f.b})
-    check_channels(op, factor, "the factors", channels, x.dtype());
+  for (const Tensor& factor : {f.mean, f.inv, f.a, f.b}) check_channels(op, factor, "the factors", channels, x.dtype());
   return channels;
 }
 
@@ -211,8 +200,8 @@ void batch_norm_gradient(CpuStream& stream, const BatchNormGradientArgs& args) {
   });
 }
 
-BatchNormFactors batch_norm_factors(const Tensor& mean, const Tensor& var, const Tensor& gamma,
-                                    const Tensor& beta, double eps) {
+BatchNormFactors batch_norm_factors(const Tensor& mean, const Tensor& var, const Tensor& gamma, const Tensor& beta,
+                                    double eps) {
   check_float("batch_norm", mean);
   check(mean.ndim() == 1, "[batch_norm] a mean of shape (C) expected, got {}", to_string(mean.shape()));
   const int64_t channels = mean.dim(0);
@@ -224,8 +213,7 @@ BatchNormFactors batch_norm_factors(const Tensor& mean, const Tensor& var, const
   visit_float(mean.dtype(), [&](auto zero) {
     using T = decltype(zero);
     const Tensor v = var.to_contiguous(), g = gamma.to_contiguous(), bias = beta.to_contiguous();
-    const T *pm = std::as_const(f.mean).template data<T>(), *pv = v.data<T>(), *pg = g.data<T>(),
-            *pb = bias.data<T>();
+    const T *pm = std::as_const(f.mean).template data<T>(), *pv = v.data<T>(), *pg = g.data<T>(), *pb = bias.data<T>();
     T *inv = f.inv.data<T>(), *a = f.a.data<T>(), *b = f.b.data<T>();
     for (int64_t c = 0; c < channels; ++c) {
       inv[c] = T{1} / std::sqrt(pv[c] + static_cast<T>(eps));
@@ -266,10 +254,9 @@ Tensor batch_norm_gradient(const Tensor& dy, const Tensor& input, const Tensor& 
   Tensor dx = Tensor::empty(x.shape(), x.dtype(), x.device());
   on(x.device(), [&](auto& stream) {
     batch_norm_gradient(
-        stream,
-        BatchNormGradientArgs{in(g), in(x), mask == ReluMask::from_y ? in(y) : In{}, in(f.mean), in(f.inv),
-                              in(f.a), in(f.b), sums ? in(sums->sum_g) : In{}, sums ? in(sums->sum_gx) : In{},
-                              out(dx), x.numel() / channels, channels, mask});
+        stream, BatchNormGradientArgs{in(g), in(x), mask == ReluMask::from_y ? in(y) : In{}, in(f.mean), in(f.inv),
+                                      in(f.a), in(f.b), sums ? in(sums->sum_g) : In{}, sums ? in(sums->sum_gx) : In{},
+                                      out(dx), x.numel() / channels, channels, mask});
   });
   return dx;
 }

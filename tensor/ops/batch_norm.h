@@ -75,8 +75,8 @@ int64_t batch_norm_gradient_channels(const char* op, const Tensor& dy, const Ten
 
 BatchStatistics batch_statistics(const Tensor& x);
 // All of shape (C).
-BatchNormFactors batch_norm_factors(const Tensor& mean, const Tensor& var, const Tensor& gamma,
-                                    const Tensor& beta, double eps);
+BatchNormFactors batch_norm_factors(const Tensor& mean, const Tensor& var, const Tensor& gamma, const Tensor& beta,
+                                    double eps);
 // residual: undefined, or x's shape.
 Tensor batch_norm_apply(const Tensor& x, const BatchNormFactors& factors, const Tensor& residual, bool relu);
 
@@ -85,10 +85,10 @@ struct BatchNormSums {
   Tensor g;              // x's shape, if asked for
 };
 // y is read for ReluMask::from_y only.
-BatchNormSums batch_norm_sums(const Tensor& dy, const Tensor& x, const Tensor& y,
-                              const BatchNormFactors& factors, ReluMask mask, bool want_g);
+BatchNormSums batch_norm_sums(const Tensor& dy, const Tensor& x, const Tensor& y, const BatchNormFactors& factors,
+                              ReluMask mask, bool want_g);
 // dx; `sums` is null in evaluation.
-Tensor batch_norm_gradient(const Tensor& dy, const Tensor& x, const Tensor& y,
-                           const BatchNormFactors& factors, const BatchNormSums* sums, ReluMask mask);
+Tensor batch_norm_gradient(const Tensor& dy, const Tensor& x, const Tensor& y, const BatchNormFactors& factors,
+                           const BatchNormSums* sums, ReluMask mask);
 
 }  // namespace elinvar

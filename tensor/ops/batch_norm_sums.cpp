@@ -12,10 +12,8 @@ namespace elinvar::HWY_NAMESPACE {
 
 template <class T, bool kPartial>
 HWY_INLINE Vec<T> load_some(const T* p, int64_t count) {
-  if constexpr (kPartial)
-    return Vec<T>::load(p, count);
-  else
-    return Vec<T>::load(p);
+  if constexpr (kPartial) return Vec<T>::load(p, count);
+  else return Vec<T>::load(p);
 }
 
 // p: the sum and then the mean; q: M2.
@@ -102,10 +100,8 @@ struct GradientSums {
           if constexpr (kMask == ReluMask::from_y) vy = load_some<T, kPartial>(y + at, count);
           const V vg = masked<kMask>(vdy, vx, vy, va[s], vb[s]);
           if constexpr (kWrite) {
-            if constexpr (kPartial)
-              vg.store(g + at, count);
-            else
-              vg.store(g + at);
+            if constexpr (kPartial) vg.store(g + at, count);
+            else vg.store(g + at);
           }
           sum[l][s] = sum[l][s] + vg;
           sum_x[l][s] = fma(vg, (vx - m[s]) * scale[s], sum_x[l][s]);
@@ -149,38 +145,27 @@ void visit_sums(const BatchNormSumsArgs& a, Visit visit) {
       visit(leaf, a.partial.as<T>());
     };
     const bool write = a.g.data != nullptr;
-    if (a.mask == ReluMask::from_y && write)
-      with(GradientSums<T, ReluMask::from_y, true>{});
-    else if (a.mask == ReluMask::from_y)
-      with(GradientSums<T, ReluMask::from_y, false>{});
-    else if (a.mask == ReluMask::from_x && write)
-      with(GradientSums<T, ReluMask::from_x, true>{});
-    else if (a.mask == ReluMask::from_x)
-      with(GradientSums<T, ReluMask::from_x, false>{});
-    else if (write)
-      with(GradientSums<T, ReluMask::none, true>{});
-    else
-      with(GradientSums<T, ReluMask::none, false>{});
+    if (a.mask == ReluMask::from_y && write) with(GradientSums<T, ReluMask::from_y, true>{});
+    else if (a.mask == ReluMask::from_y) with(GradientSums<T, ReluMask::from_y, false>{});
+    else if (a.mask == ReluMask::from_x && write) with(GradientSums<T, ReluMask::from_x, true>{});
+    else if (a.mask == ReluMask::from_x) with(GradientSums<T, ReluMask::from_x, false>{});
+    else if (write) with(GradientSums<T, ReluMask::none, true>{});
+    else with(GradientSums<T, ReluMask::none, false>{});
   });
 }
 
 void batch_statistics_blocks(const BatchStatisticsArgs& a, int64_t begin, int64_t end) {
-  visit_moments(a, [&](const auto& leaf, auto* partial) {
-    fold_blocks(leaf, a.rows, a.channels, partial, begin, end);
-  });
+  visit_moments(a,
+                [&](const auto& leaf, auto* partial) { fold_blocks(leaf, a.rows, a.channels, partial, begin, end); });
 }
 void batch_statistics_tree(const BatchStatisticsArgs& a, int64_t begin, int64_t end) {
-  visit_moments(
-      a, [&](const auto& leaf, auto* partial) { fold_tree(leaf, a.rows, a.channels, partial, begin, end); });
+  visit_moments(a, [&](const auto& leaf, auto* partial) { fold_tree(leaf, a.rows, a.channels, partial, begin, end); });
 }
 void batch_norm_sums_blocks(const BatchNormSumsArgs& a, int64_t begin, int64_t end) {
-  visit_sums(a, [&](const auto& leaf, auto* partial) {
-    fold_blocks(leaf, a.rows, a.channels, partial, begin, end);
-  });
+  visit_sums(a, [&](const auto& leaf, auto* partial) { fold_blocks(leaf, a.rows, a.channels, partial, begin, end); });
 }
 void batch_norm_sums_tree(const BatchNormSumsArgs& a, int64_t begin, int64_t end) {
-  visit_sums(
-      a, [&](const auto& leaf, auto* partial) { fold_tree(leaf, a.rows, a.channels, partial, begin, end); });
+  visit_sums(a, [&](const auto& leaf, auto* partial) { fold_tree(leaf, a.rows, a.channels, partial, begin, end); });
 }
 
 }  // namespace elinvar::HWY_NAMESPACE
@@ -235,18 +220,17 @@ void batch_norm_sums(CpuStream& stream, const BatchNormSumsArgs& a) {
 BatchStatistics batch_statistics(const Tensor& input) {
   const int64_t channels = batch_norm_channels("batch_norm", input), rows = input.numel() / channels;
   const Tensor x = input.to_contiguous();
-  BatchStatistics s{Tensor::empty({channels}, x.dtype(), x.device()),
-                    Tensor::empty({channels}, x.dtype(), x.device()), rows};
+  BatchStatistics s{Tensor::empty({channels}, x.dtype(), x.device()), Tensor::empty({channels}, x.dtype(), x.device()),
+                    rows};
   Tensor partial = Tensor::empty({tree_blocks(rows), 2, channels}, x.dtype(), x.device());
   on(x.device(), [&](auto& stream) {
-    batch_statistics(stream,
-                     BatchStatisticsArgs{in(x), out(s.mean), out(s.var), out(partial), rows, channels});
+    batch_statistics(stream, BatchStatisticsArgs{in(x), out(s.mean), out(s.var), out(partial), rows, channels});
   });
   return s;
 }
 
-BatchNormSums batch_norm_sums(const Tensor& dy, const Tensor& input, const Tensor& result,
-                              const BatchNormFactors& f, ReluMask mask, bool want_g) {
+BatchNormSums batch_norm_sums(const Tensor& dy, const Tensor& input, const Tensor& result, const BatchNormFactors& f,
+                              ReluMask mask, bool want_g) {
   const int64_t channels = batch_norm_gradient_channels("batch_norm_sums", dy, input, result, f, mask);
   const int64_t rows = input.numel() / channels;
   const Tensor g = dy.to_contiguous(), x = input.to_contiguous(),
@@ -256,10 +240,9 @@ BatchNormSums batch_norm_sums(const Tensor& dy, const Tensor& input, const Tenso
   if (want_g) sums.g = Tensor::empty(x.shape(), x.dtype(), x.device());
   Tensor partial = Tensor::empty({tree_blocks(rows), 2, channels}, x.dtype(), x.device());
   on(x.device(), [&](auto& stream) {
-    batch_norm_sums(stream,
-                    BatchNormSumsArgs{in(g), in(x), mask == ReluMask::from_y ? in(y) : In{}, in(f.mean),
-                                      in(f.inv), in(f.a), in(f.b), out(sums.sum_g), out(sums.sum_gx),
-                                      out(partial), want_g ? out(sums.g) : Out{}, rows, channels, mask});
+    batch_norm_sums(stream, BatchNormSumsArgs{in(g), in(x), mask == ReluMask::from_y ? in(y) : In{}, in(f.mean),
+                                              in(f.inv), in(f.a), in(f.b), out(sums.sum_g), out(sums.sum_gx),
+                                              out(partial), want_g ? out(sums.g) : Out{}, rows, channels, mask});
   });
   return sums;
 }

@@ -8,9 +8,9 @@
 namespace elinvar {
 
 struct ConvGeometry {
-  int64_t n, h, w, c;      // input
-  int64_t o, kh, kw;       // filters; each sees c / groups channels
-  int64_t oh, ow;          // output
+  int64_t n, h, w, c;  // input
+  int64_t o, kh, kw;   // filters; each sees c / groups channels
+  int64_t oh, ow;      // output
   int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups;
 };
 

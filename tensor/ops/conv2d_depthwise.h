@@ -10,8 +10,11 @@ inline bool is_depthwise(const ConvGeometry& g) {
   return g.groups > 1 && g.groups == g.c && g.o == g.c && g.kh * g.kw <= kChunk;
 }
 
-template <class T> void depthwise_forward(CpuStream& stream, const ConvArgs& args);
-template <class T> void depthwise_grad_input(CpuStream& stream, const ConvGradInputArgs& args);
-template <class T> void depthwise_grad_filter(CpuStream& stream, const ConvGradFilterArgs& args);
+template <class T>
+void depthwise_forward(CpuStream& stream, const ConvArgs& args);
+template <class T>
+void depthwise_grad_input(CpuStream& stream, const ConvGradInputArgs& args);
+template <class T>
+void depthwise_grad_filter(CpuStream& stream, const ConvGradFilterArgs& args);
 
 }  // namespace elinvar

@@ -1,5 +1,5 @@
-// The filter gradient of a convolution: dw (o, (kh, kw, c)) = sum over output positions k of dy[k, o] * x[pixel of k, c].
-// A is dy, packed panel by panel; B is the images themselves, row k being the pixel under the tap; a tap's missing
+// The filter gradient of a convolution: dw (o, (kh, kw, c)) = sum over output positions k of dy[k, o] * x[pixel of k,
+// c]. A is dy, packed panel by panel; B is the images themselves, row k being the pixel under the tap; a tap's missing
 // positions are skipped. Groups of chunks are independent (rule 8), so threads share the positions and a last pass adds
 // the groups left to right.
 #include <numeric>
@@ -25,8 +25,13 @@ template <class T>
 class FilterProduct {
  public:
   FilterProduct(const ConvGeometry& g, const T* dy, const T* x, T* dw, int64_t group, std::vector<ColumnBlock> blocks)
-      : g_(g), dy_(dy + group * filters()), x_(x + group * channels()), dw_(dw + group * filters() * row()),
-        blocks_(std::move(blocks)), extent_(tile_extent(T{})), positions_(g.n * g.oh * g.ow) {}
+      : g_(g),
+        dy_(dy + group * filters()),
+        x_(x + group * channels()),
+        dw_(dw + group * filters() * row()),
+        blocks_(std::move(blocks)),
+        extent_(tile_extent(T{})),
+        positions_(g.n * g.oh * g.ow) {}
 
   void run(CpuStream& stream) const {
     const int64_t span = kChunk * kGroup;
@@ -41,9 +46,11 @@ class FilterProduct {
     stream.parallel_for(groups * filter_blocks * column_parts, 1, [&](int64_t begin, int64_t end) {
       Workspace work(*this);
       for (int64_t item = begin; item < end; ++item) {
-        const int64_t part = item % column_parts, f = item / column_parts % filter_blocks, group = item / column_parts / filter_blocks;
+        const int64_t part = item % column_parts, f = item / column_parts % filter_blocks,
+                      group = item / column_parts / filter_blocks;
         block(work, sum_of(group), group * span, std::min(positions_, (group + 1) * span), f * kFilterBlock,
-              std::min(filters(), (f + 1) * kFilterBlock), block_count * part / column_parts, block_count * (part + 1) / column_parts);
+              std::min(filters(), (f + 1) * kFilterBlock), block_count * part / column_parts,
+              block_count * (part + 1) / column_parts);
       }
     });
     if (groups == 1) return;
@@ -65,13 +72,17 @@ class FilterProduct {
 
   struct Workspace {
     explicit Workspace(const FilterProduct& p)
-        : panels(kChunk * (kFilterBlock + kMostTileRows)), strip(kChunk * p.extent_.cols()), runs(kChunk + 1), packed_runs(kChunk + 1) {}
+        : panels(kChunk * (kFilterBlock + kMostTileRows)),
+          strip(kChunk * p.extent_.cols()),
+          runs(kChunk + 1),
+          packed_runs(kChunk + 1) {}
     Scratch<T> panels, strip;
     Scratch<Run<T>> runs, packed_runs;
   };
 
   // dw of filters [f0, f1) and column blocks [b0, b1) from positions [k_begin, k_end), one group of chunks.
-  void block(const Workspace& work, T* sum, int64_t k_begin, int64_t k_end, int64_t f0, int64_t f1, int64_t b0, int64_t b1) const {
+  void block(const Workspace& work, T* sum, int64_t k_begin, int64_t k_end, int64_t f0, int64_t f1, int64_t b0,
+             int64_t b1) const {
     const int64_t tile_rows = extent_.rows;
     for (int64_t k0 = k_begin; k0 < k_end; k0 += kChunk) {
       const int64_t k1 = std::min(k_end, k0 + kChunk);
@@ -83,8 +94,14 @@ class FilterProduct {
         const int64_t run_count = make_runs(columns, k0, k1, work.panels.data(), work.runs.data());
         const Strips strips(columns.width, extent_);
         for (int64_t s = 0; s < strips.count; ++s) {
-          Tile<T> tile{.runs = work.runs.data(), .run_count = run_count, .rows = 0, .cols = static_cast<int>(strips.exist(s)),
-                       .c_rows = nullptr, .b = x_ + strips.begin(s), .b_step = g_.stride_w * g_.c, .add = k0 != k_begin};
+          Tile<T> tile{.runs = work.runs.data(),
+                       .run_count = run_count,
+                       .rows = 0,
+                       .cols = static_cast<int>(strips.exist(s)),
+                       .c_rows = nullptr,
+                       .b = x_ + strips.begin(s),
+                       .b_step = g_.stride_w * g_.c,
+                       .add = k0 != k_begin};
           if (worth_packing(f1 - f0)) pack(work, strips.exist(s), strips.width(s), tile);
           for (int64_t f = f0; f < f1; f += tile_rows) {
             T* c_rows[kMostTileRows];
@@ -139,8 +156,7 @@ class FilterProduct {
         if (previous && previous->a + previous->length * extent_.rows == a &&
             previous->b_first + previous->length * g_.stride_w * g_.c == b)
           previous->length += to - from;
-        else
-          runs[count++] = Run<T>{.a = a, .b_first = b, .length = to - from};
+        else runs[count++] = Run<T>{.a = a, .b_first = b, .length = to - from};
       }
       k = row_end;
     }
@@ -162,7 +178,8 @@ void grad_filter(CpuStream& stream, const ConvGradFilterArgs& args) {
   std::vector<ColumnBlock> blocks;
   for (int64_t kh = 0; kh < g.kh; ++kh)
     for (int64_t kw = 0; kw < g.kw; ++kw)
-      blocks.push_back({kh * g.dilation_h - g.pad_h, kw * g.dilation_w - g.pad_w, (kh * g.kw + kw) * channels, channels});
+      blocks.push_back(
+          {kh * g.dilation_h - g.pad_h, kw * g.dilation_w - g.pad_w, (kh * g.kw + kw) * channels, channels});
   for (int64_t group = 0; group < g.groups; ++group)
     FilterProduct<T>(g, args.dy.as<T>(), args.x.as<T>(), args.dw.as<T>(), group, blocks).run(stream);
 }

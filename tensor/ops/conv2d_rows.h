@@ -67,8 +67,8 @@ struct TapProduct {
       Scratch<T> group(k_count > kChunk * kGroup ? kPositionBlock * strips.padded_columns() : 1);
       for (int64_t item = begin; item < end; ++item) {
         const int64_t s0 = item / position_blocks * strips_a_block, p0 = item % position_blocks * kPositionBlock;
-        block(grid, spans, p0, std::min(positions, p0 + kPositionBlock), s0, std::min(strips.count, s0 + strips_a_block),
-              runs.data(), rows.data(), group.data());
+        block(grid, spans, p0, std::min(positions, p0 + kPositionBlock), s0,
+              std::min(strips.count, s0 + strips_a_block), runs.data(), rows.data(), group.data());
       }
     });
   }
@@ -92,8 +92,10 @@ struct TapProduct {
       t.y[r] = a * grid.scale_y + grid.shift_y;
       t.x[r] = b * grid.scale_x + grid.shift_x;
       t.origin[r] = source + ((n * source_h + t.y[r]) * source_w + t.x[r]) * source_c + source_first;
-      t.target[r] = target + ((n * target_h + a * grid.step_y + grid.first_y) * target_w + b * grid.step_x + grid.first_x) *
-                                 target_c + target_first;
+      t.target[r] =
+          target +
+          ((n * target_h + a * grid.step_y + grid.first_y) * target_w + b * grid.step_x + grid.first_x) * target_c +
+          target_first;
       y_low = std::min(y_low, t.y[r]), y_high = std::max(y_high, t.y[r]);
       x_low = std::min(x_low, t.x[r]), x_high = std::max(x_high, t.x[r]);
       if (r + 1 < t.count && ++b == grid.cols) {
@@ -106,8 +108,8 @@ struct TapProduct {
     return t;
   }
 
-  // Consecutive k that is consecutive in the source too, where every tap exists: the channels of one tap, or of taps side
-  // by side.
+  // Consecutive k that is consecutive in the source too, where every tap exists: the channels of one tap, or of taps
+  // side by side.
   struct Span {
     int64_t k, offset, length;
   };
@@ -116,17 +118,18 @@ struct TapProduct {
     std::vector<Span> spans;
     for (const Tap& tap : grid.taps) {
       const int64_t offset = (tap.dy * source_w + tap.dx) * source_c;
-      if (!spans.empty() && spans.back().k + spans.back().length == tap.k && spans.back().offset + spans.back().length == offset)
+      if (!spans.empty() && spans.back().k + spans.back().length == tap.k &&
+          spans.back().offset + spans.back().length == offset)
         spans.back().length += channels;
-      else
-        spans.push_back({tap.k, offset, channels});
+      else spans.push_back({tap.k, offset, channels});
     }
     return spans;
   }
 
   // The runs of nominal k in [k0, k1), and how many: of a tile all of whose taps exist, and of one at the border, where
   // a tap that exists for some positions only reads zeros for the others.
-  int64_t interior_runs(const std::vector<Span>& spans, const TileRows& t, int64_t k0, int64_t k1, Run<T>* runs, const T** rows) const {
+  int64_t interior_runs(const std::vector<Span>& spans, const TileRows& t, int64_t k0, int64_t k1, Run<T>* runs,
+                        const T** rows) const {
     int64_t count = 0;
     for (const Span& span : spans) {
       const int64_t from = std::max(span.k, k0), to = std::min(span.k + span.length, k1);
@@ -139,7 +142,8 @@ struct TapProduct {
     return count;
   }
 
-  int64_t border_runs(const PositionGrid& grid, const TileRows& t, int64_t k0, int64_t k1, Run<T>* runs, const T** rows) const {
+  int64_t border_runs(const PositionGrid& grid, const TileRows& t, int64_t k0, int64_t k1, Run<T>* runs,
+                      const T** rows) const {
     int64_t count = 0;
     for (const Tap& tap : grid.taps) {
       const int64_t from = std::max(tap.k, k0), to = std::min(tap.k + channels, k1);
@@ -159,7 +163,8 @@ struct TapProduct {
     return count;
   }
 
-  void block(const PositionGrid& grid, const std::vector<Span>& spans, int64_t p0, int64_t p1, int64_t s0, int64_t s1, Run<T>* runs, const T** rows, T* group) const {
+  void block(const PositionGrid& grid, const std::vector<Span>& spans, int64_t p0, int64_t p1, int64_t s0, int64_t s1,
+             Run<T>* runs, const T** rows, T* group) const {
     const int64_t j0 = strips.begin(s0), cols = strips.begin(s1) - j0;
     for (int64_t k0 = 0; k0 < k_count; k0 += kChunk) {
       const int64_t k1 = std::min(k_count, k0 + kChunk);
@@ -167,7 +172,8 @@ struct TapProduct {
       const bool last_of_group = k1 == k_count || k1 % (kChunk * kGroup) == 0, last = k1 == k_count;
       for (int64_t p = p0; p < p1; p += extent.rows) {
         TileRows t = locate(grid, p, p1);
-        const int64_t run_count = t.interior ? interior_runs(spans, t, k0, k1, runs, rows) : border_runs(grid, t, k0, k1, runs, rows);
+        const int64_t run_count =
+            t.interior ? interior_runs(spans, t, k0, k1, runs, rows) : border_runs(grid, t, k0, k1, runs, rows);
         T* c_rows[kMostTileRows];
         for (int r = 0; r < extent.rows; ++r)
           c_rows[r] = first_group ? t.target[r] : group + (p - p0 + std::min(r, t.count - 1)) * cols - j0;

@@ -127,9 +127,11 @@ Tensor cross_entropy_backward(const Tensor& dy, const Tensor& logits, const Cros
                               int64_t ignored) {
   check_float("cross_entropy_backward", logits);
   check_same_dtype("cross_entropy_backward", dy, logits);
-  check(dy.numel() == 1, "[cross_entropy_backward] one element expected as gradient, shape is {}", to_string(dy.shape()));
+  check(dy.numel() == 1, "[cross_entropy_backward] one element expected as gradient, shape is {}",
+        to_string(dy.shape()));
   check(logits.ndim() >= 1 && logits.dim(-1) > 0 && saved.r.numel() * logits.dim(-1) == logits.numel(),
-        "[cross_entropy_backward] logits {} are not those of {} saved rows", to_string(logits.shape()), saved.r.numel());
+        "[cross_entropy_backward] logits {} are not those of {} saved rows", to_string(logits.shape()),
+        saved.r.numel());
   const Tensor x = logits.to_contiguous();
   Tensor dx = Tensor::empty(x.shape(), x.dtype(), x.device());
   const int64_t classes = x.dim(-1);

@@ -129,8 +129,10 @@ void row_norm(CpuStream& stream, const RowNormArgs& a) {
 
 void row_norm_backward(CpuStream& stream, const RowNormBackwardArgs& a) {
   stream.parallel_for((a.rows + kColumnLeaf - 1) / kColumnLeaf, 4096 / (kColumnLeaf * a.cols + 1) + 1,
-                      [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(row_norm_backward_leaves)
-                                                  (a, b, e); });
+                      [&](int64_t b, int64_t e) {
+                        HWY_DYNAMIC_DISPATCH(row_norm_backward_leaves)
+                        (a, b, e);
+                      });
 }
 
 namespace {

@@ -10,9 +10,9 @@
 namespace elinvar {
 namespace {
 
-constexpr int64_t kRowBlock = 64;         // rows of C that share a pass over B
-constexpr int64_t kColumnBlock = 256;     // columns whose chunk of B stays in the second-level cache
-constexpr int64_t kPackedBytes = 8 << 20; // packed B at a time, in the last-level cache
+constexpr int64_t kRowBlock = 64;          // rows of C that share a pass over B
+constexpr int64_t kColumnBlock = 256;      // columns whose chunk of B stays in the second-level cache
+constexpr int64_t kPackedBytes = 8 << 20;  // packed B at a time, in the last-level cache
 
 // One product whose B is packed strip by strip: strip s at packed + k * strips.begin(s), rows of strips.width(s).
 template <class T>
@@ -96,12 +96,18 @@ void multiply(CpuStream& stream, const MatmulArgs& args, int64_t batch) {
   Scratch<T> packed(args.k * (std::min(piece, args.n) + extent.lanes));
   for (int64_t j0 = 0; j0 < args.n; j0 += piece) {
     const int64_t n = std::min(piece, args.n - j0);
-    const Product<T> product{.m = args.m, .n = n, .k = args.k,
-                             .a = a, .a_row = args.a.row, .a_col = args.a.col,
+    const Product<T> product{.m = args.m,
+                             .n = n,
+                             .k = args.k,
+                             .a = a,
+                             .a_row = args.a.row,
+                             .a_col = args.a.col,
                              .packed = packed.data(),
-                             .c = c + j0, .c_row = args.c_row,
+                             .c = c + j0,
+                             .c_row = args.c_row,
                              .bias = bias ? bias + j0 : nullptr,
-                             .extent = extent, .strips = Strips(n, extent)};
+                             .extent = extent,
+                             .strips = Strips(n, extent)};
     const Strips& strips = product.strips;
     const int64_t pieces_of_k = (args.k + kChunk - 1) / kChunk;
     stream.parallel_for(strips.count * pieces_of_k, 1, [&](int64_t begin, int64_t end) {
@@ -115,7 +121,8 @@ void multiply(CpuStream& stream, const MatmulArgs& args, int64_t batch) {
     const int64_t strips_a_block = std::max<int64_t>(1, kColumnBlock / extent.cols());
     const int64_t column_blocks = (strips.count + strips_a_block - 1) / strips_a_block;
     int64_t rows_a_block = kRowBlock;
-    while (rows_a_block > extent.rows && (args.m + rows_a_block - 1) / rows_a_block * column_blocks < 4 * stream.threads())
+    while (rows_a_block > extent.rows &&
+           (args.m + rows_a_block - 1) / rows_a_block * column_blocks < 4 * stream.threads())
       rows_a_block /= 2;
     const int64_t row_blocks = (args.m + rows_a_block - 1) / rows_a_block;
     stream.parallel_for(row_blocks * column_blocks, 1, [&](int64_t begin, int64_t end) {
@@ -175,10 +182,11 @@ void matmul(CpuStream& stream, const MatmulArgs& args) {
 Tensor matmul(const Tensor& a_in, const Tensor& b_in, const Tensor& bias) {
   check_float("matmul", a_in);
   check_same_dtype("matmul", a_in, b_in);
-  check(a_in.ndim() >= 2 && b_in.ndim() >= 2, "[matmul] matrices expected, shapes are {} and {}; add a dimension with unsqueeze",
-        to_string(a_in.shape()), to_string(b_in.shape()));
-  check(a_in.dim(-1) == b_in.dim(-2), "[matmul] inner extents must match, shapes are {} and {}", to_string(a_in.shape()),
+  check(a_in.ndim() >= 2 && b_in.ndim() >= 2,
+        "[matmul] matrices expected, shapes are {} and {}; add a dimension with unsqueeze", to_string(a_in.shape()),
         to_string(b_in.shape()));
+  check(a_in.dim(-1) == b_in.dim(-2), "[matmul] inner extents must match, shapes are {} and {}",
+        to_string(a_in.shape()), to_string(b_in.shape()));
   Tensor a = readable(a_in), b = readable(b_in);
   const int64_t n = b.dim(-1), k = a.dim(-1);
   if (bias.defined()) {
@@ -195,8 +203,17 @@ Tensor matmul(const Tensor& a_in, const Tensor& b_in, const Tensor& bias) {
   if (c.numel() == 0) return c;
 
   const Tensor dense_bias = bias.defined() ? bias.to_contiguous() : bias;
-  MatmulArgs args{.dtype = a.dtype(), .batch = lead.numel(), .m = a.dim(-2), .n = n, .k = k, .a = {}, .b = {}, .c = c.raw(),
-                  .c_row = n, .c_batch = a.dim(-2) * n, .bias = bias.defined() ? dense_bias.raw() : nullptr};
+  MatmulArgs args{.dtype = a.dtype(),
+                  .batch = lead.numel(),
+                  .m = a.dim(-2),
+                  .n = n,
+                  .k = k,
+                  .a = {},
+                  .b = {},
+                  .c = c.raw(),
+                  .c_row = n,
+                  .c_batch = a.dim(-2) * n,
+                  .bias = bias.defined() ? dense_bias.raw() : nullptr};
   if (b.ndim() == 2 && a.contiguous()) {  // one tall product
     args.m = args.m * args.batch;
     args.batch = 1;

@@ -49,10 +49,8 @@ void sgd_range_of(const SgdArgs& a, int64_t begin, int64_t end) {
 void sgd_range(const SgdArgs& a, int64_t begin, int64_t end) {
   visit_float(a.g.dtype, [&](auto zero) {
     using T = decltype(zero);
-    if (a.v.data)
-      sgd_range_of<T, true>(a, begin, end);
-    else
-      sgd_range_of<T, false>(a, begin, end);
+    if (a.v.data) sgd_range_of<T, true>(a, begin, end);
+    else sgd_range_of<T, false>(a, begin, end);
   });
 }
 
@@ -79,8 +77,8 @@ void adam_range(const AdamArgs& a, int64_t begin, int64_t end) {
     using T = decltype(zero);
     using V = Vec<T>;
     const MomentLists<T> lists(a);
-    const V scale = constant<T>(a.scale), weight_decay = constant<T>(a.weight_decay),
-            decay = constant<T>(a.decay), minus_step = constant<T>(-a.step_size);
+    const V scale = constant<T>(a.scale), weight_decay = constant<T>(a.weight_decay), decay = constant<T>(a.decay),
+            minus_step = constant<T>(-a.step_size);
     const T* g = a.g.as<T>();
     T *p = a.p.as<T>(), *m = a.m.as<T>(), *v = a.v.as<T>();
     each_vector<T>(begin, end, [&](int64_t i, auto count) {
@@ -172,9 +170,7 @@ void lamb_moments(CpuStream& stream, const LambArgs& a) {
   });
 }
 void lamb_apply(CpuStream& stream, const LambArgs& a) {
-  stream.parallel_for(a.n, kGrain, [&](int64_t b, int64_t e) {
-    HWY_DYNAMIC_DISPATCH(lamb_apply_range)(a, b, e);
-  });
+  stream.parallel_for(a.n, kGrain, [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(lamb_apply_range)(a, b, e); });
 }
 
 }  // namespace elinvar

@@ -31,31 +31,31 @@ struct OpList {
 enum class Saves { nothing, input, output };  // what the gradient is computed from, s below
 
 // dx(dy, s): the gradient formula. c1 = sqrt(1/2), c2 = 1/sqrt(2 pi), c3 = sqrt(2/pi), each rounded once.
-struct Neg {         // -x                                    dx = -dy
+struct Neg {  // -x                                    dx = -dy
   static constexpr auto name = "neg";
   static constexpr Saves saves = Saves::nothing;
 };
-struct Abs {         // the sign bit cleared                  dx = s < 0 ? -dy : 0 < s ? dy : 0
+struct Abs {  // the sign bit cleared                  dx = s < 0 ? -dy : 0 < s ? dy : 0
   static constexpr auto name = "abs";
   static constexpr Saves saves = Saves::input;
 };
-struct Exp {         //                                       dx = dy * s
+struct Exp {  //                                       dx = dy * s
   static constexpr auto name = "exp";
   static constexpr Saves saves = Saves::output;
 };
-struct Log {         //                                       dx = dy / s
+struct Log {  //                                       dx = dy / s
   static constexpr auto name = "log";
   static constexpr Saves saves = Saves::input;
 };
-struct Sqrt {        //                                       dx = (dy * 0.5) / s
+struct Sqrt {  //                                       dx = (dy * 0.5) / s
   static constexpr auto name = "sqrt";
   static constexpr Saves saves = Saves::output;
 };
-struct Rsqrt {       // 1 / sqrt(x)                           dx = (dy * -0.5) * (s * (s * s))
+struct Rsqrt {  // 1 / sqrt(x)                           dx = (dy * -0.5) * (s * (s * s))
   static constexpr auto name = "rsqrt";
   static constexpr Saves saves = Saves::output;
 };
-struct Square {      // x * x                                 dx = dy * (s + s)
+struct Square {  // x * x                                 dx = dy * (s + s)
   static constexpr auto name = "square";
   static constexpr Saves saves = Saves::input;
 };
@@ -63,55 +63,69 @@ struct Reciprocal {  // 1 / x                                 dx = -(dy * (s * s
   static constexpr auto name = "reciprocal";
   static constexpr Saves saves = Saves::output;
 };
-struct Tanh {        //                                       dx = dy * fma(-s, s, 1)
+struct Tanh {  //                                       dx = dy * fma(-s, s, 1)
   static constexpr auto name = "tanh";
   static constexpr Saves saves = Saves::output;
 };
-struct Erf {         //                                       dx = dy * (2/sqrt(pi) * exp(-(s * s)))
+struct Erf {  //                                       dx = dy * (2/sqrt(pi) * exp(-(s * s)))
   static constexpr auto name = "erf";
   static constexpr Saves saves = Saves::input;
 };
-struct Sin {         //                                       dx = dy * cos(s)
+struct Sin {  //                                       dx = dy * cos(s)
   static constexpr auto name = "sin";
   static constexpr Saves saves = Saves::input;
 };
-struct Cos {         //                                       dx = -(dy * sin(s))
+struct Cos {  //                                       dx = -(dy * sin(s))
   static constexpr auto name = "cos";
   static constexpr Saves saves = Saves::input;
 };
-struct Sigmoid {     // 1 / (1 + exp(-x))                     dx = dy * (s * (1 - s))
+struct Sigmoid {  // 1 / (1 + exp(-x))                     dx = dy * (s * (1 - s))
   static constexpr auto name = "sigmoid";
   static constexpr Saves saves = Saves::output;
 };
-struct Relu {        // x <= 0 ? +0 : x, so NaN stays         dx = s <= 0 ? +0 : dy
+struct Relu {  // x <= 0 ? +0 : x, so NaN stays         dx = s <= 0 ? +0 : dy
   static constexpr auto name = "relu";
   static constexpr Saves saves = Saves::output;
 };
-struct Silu {        // x / (1 + exp(-x))                     g = 1 / (1 + exp(-s)); dx = dy * (g * fma(s, 1 - g, 1))
+struct Silu {  // x / (1 + exp(-x))                     g = 1 / (1 + exp(-s)); dx = dy * (g * fma(s, 1 - g, 1))
   static constexpr auto name = "silu";
   static constexpr Saves saves = Saves::input;
 };
-struct Gelu {        // (x * 0.5) * (1 + erf(x * c1))
-                     // dx = dy * fma(s, c2 * exp((s * s) * -0.5), 0.5 * (1 + erf(s * c1)))
+struct Gelu {  // (x * 0.5) * (1 + erf(x * c1))
+               // dx = dy * fma(s, c2 * exp((s * s) * -0.5), 0.5 * (1 + erf(s * c1)))
   static constexpr auto name = "gelu";
   static constexpr Saves saves = Saves::input;
 };
-struct GeluTanh {    // q = x * x; t = tanh((x * c3) * fma(0.044715, q, 1)); y = (x * 0.5) * (1 + t)
-                     // dx, with q and t of s in place of x:
-                     //   dy * fma((s * 0.5) * fma(-t, t, 1), c3 * fma(3 * 0.044715, q, 1), 0.5 * (1 + t))
+struct GeluTanh {  // q = x * x; t = tanh((x * c3) * fma(0.044715, q, 1)); y = (x * 0.5) * (1 + t)
+                   // dx, with q and t of s in place of x:
+                   //   dy * fma((s * 0.5) * fma(-t, t, 1), c3 * fma(3 * 0.044715, q, 1), 0.5 * (1 + t))
   static constexpr auto name = "gelu_tanh";
   static constexpr Saves saves = Saves::input;
 };
 using UnaryOps = OpList<Neg, Abs, Exp, Log, Sqrt, Rsqrt, Square, Reciprocal, Tanh, Erf, Sin, Cos, Sigmoid, Relu, Silu,
                         Gelu, GeluTanh>;
 
-struct Add { static constexpr auto name = "add"; };          // a + b
-struct Sub { static constexpr auto name = "sub"; };          // a - b
-struct Mul { static constexpr auto name = "mul"; };          // a * b
-struct Div { static constexpr auto name = "div"; };          // a / b
-struct Maximum { static constexpr auto name = "maximum"; };  // b < a ? a : b (NUMERICS.md, rule 13)
-struct Minimum { static constexpr auto name = "minimum"; };  // a < b ? a : b
-struct AddRelu { static constexpr auto name = "add_relu"; }; // relu(a + b)
+struct Add {
+  static constexpr auto name = "add";
+};  // a + b
+struct Sub {
+  static constexpr auto name = "sub";
+};  // a - b
+struct Mul {
+  static constexpr auto name = "mul";
+};  // a * b
+struct Div {
+  static constexpr auto name = "div";
+};  // a / b
+struct Maximum {
+  static constexpr auto name = "maximum";
+};  // b < a ? a : b (NUMERICS.md, rule 13)
+struct Minimum {
+  static constexpr auto name = "minimum";
+};  // a < b ? a : b
+struct AddRelu {
+  static constexpr auto name = "add_relu";
+};  // relu(a + b)
 using BinaryOps = OpList<Add, Sub, Mul, Div, Maximum, Minimum, AddRelu>;
 
 }  // namespace pointwise
@@ -148,20 +162,28 @@ Tensor binary(int op, const char* name, const Tensor& a, const Tensor& b);
 void binary_into(int op, const char* name, Tensor& y, const Tensor& b);
 
 template <class Op>
-Tensor unary(const Tensor& x) { return unary(pointwise::UnaryOps::index_of<Op>(), Op::name, x); }
+Tensor unary(const Tensor& x) {
+  return unary(pointwise::UnaryOps::index_of<Op>(), Op::name, x);
+}
 // dx from dy and what Op::saves names: x or y (of a Saves::nothing op anything of the right shape).
 template <class Op>
 Tensor unary_backward(const Tensor& dy, const Tensor& saved) {
   return unary_backward(pointwise::UnaryOps::index_of<Op>(), Op::name, dy, saved);
 }
 template <class Op>
-Tensor binary(const Tensor& a, const Tensor& b) { return binary(pointwise::BinaryOps::index_of<Op>(), Op::name, a, b); }
+Tensor binary(const Tensor& a, const Tensor& b) {
+  return binary(pointwise::BinaryOps::index_of<Op>(), Op::name, a, b);
+}
 // b converted once to a's type.
 template <class Op>
-Tensor binary(const Tensor& a, double b) { return binary<Op>(a, Tensor::scalar(b, a.dtype())); }
+Tensor binary(const Tensor& a, double b) {
+  return binary<Op>(a, Tensor::scalar(b, a.dtype()));
+}
 // y = Op(y, b), where b broadcasts to y's shape and no two elements of y are one (as in an expanded view).
 template <class Op>
-void binary_into(Tensor& y, const Tensor& b) { binary_into(pointwise::BinaryOps::index_of<Op>(), Op::name, y, b); }
+void binary_into(Tensor& y, const Tensor& b) {
+  binary_into(pointwise::BinaryOps::index_of<Op>(), Op::name, y, b);
+}
 
 inline Tensor neg(const Tensor& x) { return unary<pointwise::Neg>(x); }
 inline Tensor abs(const Tensor& x) { return unary<pointwise::Abs>(x); }

@@ -41,8 +41,7 @@ void max_rows(const PoolArgs& a, int64_t begin, int64_t end) {
       const T first_place = static_cast<T>((h.begin - h.origin) * w.extent + w.begin - w.origin);
       for (int64_t c = 0; c < a.channels; c += V::kLanes) {
         const int64_t count = a.channels - c;
-        V best = V::load(image + h.begin * row_stride + w.begin * a.channels + c, count),
-          winner = V::set(first_place);
+        V best = V::load(image + h.begin * row_stride + w.begin * a.channels + c, count), winner = V::set(first_place);
         for (int64_t i = h.begin; i < h.end; ++i) {
           for (int64_t j = w.begin; j < w.end; ++j) {
             const V v = V::load(image + i * row_stride + j * a.channels + c, count);
@@ -60,8 +59,8 @@ void max_rows(const PoolArgs& a, int64_t begin, int64_t end) {
 
 // Sum of a window at one vector of channels, its present terms added to their nominal chains.
 template <class T>
-HWY_INLINE Vec<T> window_sum(const T* image, int64_t row_stride, int64_t channels, const Window& h,
-                             const Window& w, int64_t count) {
+HWY_INLINE Vec<T> window_sum(const T* image, int64_t row_stride, int64_t channels, const Window& h, const Window& w,
+                             int64_t count) {
   using V = Vec<T>;
   constexpr int kLevels = 48;
   V carry[kLevels];  // carry[k]: the sum of a whole subtree of 2^k chains, where bit k of `chains` is set
@@ -146,11 +145,10 @@ void max_pool_backward_rows(const PoolBackwardArgs& a, int64_t begin, int64_t en
     using T = decltype(zero);
     using V = Vec<T>;
     const T *dy = a.dy.as<T>(), *winner = a.winner.as<T>();
-    gather_rows<T>(
-        a, begin, end, [&](int64_t at, int64_t count, int64_t oh, int64_t ow, int64_t ih, int64_t iw) {
-          const V place = V::set(static_cast<T>((ih - a.h.begin(oh)) * a.w.kernel + iw - a.w.begin(ow)));
-          return select(V::load(winner + at, count) == place, V::load(dy + at, count), V::set(T{0}));
-        });
+    gather_rows<T>(a, begin, end, [&](int64_t at, int64_t count, int64_t oh, int64_t ow, int64_t ih, int64_t iw) {
+      const V place = V::set(static_cast<T>((ih - a.h.begin(oh)) * a.w.kernel + iw - a.w.begin(ow)));
+      return select(V::load(winner + at, count) == place, V::load(dy + at, count), V::set(T{0}));
+    });
   });
 }
 
@@ -182,13 +180,12 @@ int64_t grain(int64_t row) { return 8192 / (row + 1) + 1; }  // rows worth a thr
 
 Shape pooled_shape(const char* op, const Tensor& x, const PoolAxis& h, const PoolAxis& w) {
   check_float(op, x);
-  check(x.ndim() == 4 && x.dim(1) == h.in && x.dim(2) == w.in,
-        "[{}] images (N, {}, {}, C) expected, shape is {}", op, h.in, w.in, to_string(x.shape()));
+  check(x.ndim() == 4 && x.dim(1) == h.in && x.dim(2) == w.in, "[{}] images (N, {}, {}, C) expected, shape is {}", op,
+        h.in, w.in, to_string(x.shape()));
   return {x.dim(0), h.out, w.out, x.dim(3)};
 }
 
-PoolBackwardArgs backward_args(const char* op, const Tensor& dy, Tensor& dx, const PoolAxis& h,
-                               const PoolAxis& w) {
+PoolBackwardArgs backward_args(const char* op, const Tensor& dy, Tensor& dx, const PoolAxis& h, const PoolAxis& w) {
   check(dy.ndim() == 4 && dy.dim(1) == h.out && dy.dim(2) == w.out,
         "[{}] a gradient (N, {}, {}, C) expected, shape is {}", op, h.out, w.out, to_string(dy.shape()));
   dx = Tensor::empty({dy.dim(0), h.in, w.in, dy.dim(3)}, dy.dtype(), dy.device());
@@ -203,9 +200,10 @@ void max_pool(CpuStream& stream, const PoolArgs& a) {
   });
 }
 void avg_pool(CpuStream& stream, const PoolArgs& a) {
-  stream.parallel_for(a.images * a.h.out, grain(a.h.in * a.w.in * a.channels / a.h.out),
-                      [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(avg_pool_rows)
-                                                  (a, b, e); });
+  stream.parallel_for(a.images * a.h.out, grain(a.h.in * a.w.in * a.channels / a.h.out), [&](int64_t b, int64_t e) {
+    HWY_DYNAMIC_DISPATCH(avg_pool_rows)
+    (a, b, e);
+  });
 }
 void max_pool_backward(CpuStream& stream, const PoolBackwardArgs& a) {
   stream.parallel_for(a.images * a.h.in, grain(a.w.in * a.channels), [&](int64_t b, int64_t e) {
@@ -219,12 +217,11 @@ void avg_pool_backward(CpuStream& stream, const PoolBackwardArgs& a) {
 }
 
 PoolAxis pool_axis(const char* op, int64_t in, int64_t kernel, int64_t stride, int64_t padding) {
-  check(kernel > 0 && stride > 0, "[{}] kernel and stride must be positive, got {} and {}", op, kernel,
-        stride);
-  check(padding >= 0 && 2 * padding <= kernel,
-        "[{}] padding must be between 0 and half the kernel {}, got {}", op, kernel, padding);
-  check(in > 0 && in + 2 * padding >= kernel,
-        "[{}] a window of {} does not fit into {} positions with padding {}", op, kernel, in, padding);
+  check(kernel > 0 && stride > 0, "[{}] kernel and stride must be positive, got {} and {}", op, kernel, stride);
+  check(padding >= 0 && 2 * padding <= kernel, "[{}] padding must be between 0 and half the kernel {}, got {}", op,
+        kernel, padding);
+  check(in > 0 && in + 2 * padding >= kernel, "[{}] a window of {} does not fit into {} positions with padding {}", op,
+        kernel, in, padding);
   return {in, (in + 2 * padding - kernel) / stride + 1, kernel, stride, padding};
 }
 

@@ -23,9 +23,7 @@ struct PoolAxis {
   int64_t in = 1, out = 1, kernel = 0, stride = 1, padding = 0;
 
   int64_t begin(int64_t o) const { return kernel > 0 ? o * stride - padding : o * in / out; }
-  int64_t end(int64_t o) const {
-    return kernel > 0 ? o * stride - padding + kernel : ((o + 1) * in + out - 1) / out;
-  }
+  int64_t end(int64_t o) const { return kernel > 0 ? o * stride - padding + kernel : ((o + 1) * in + out - 1) / out; }
   // The outputs whose windows contain position i: first_output(i) .. last_output(i), none if the range is
   // empty.
   int64_t first_output(int64_t i) const {

@@ -65,13 +65,15 @@ HWY_EXPORT(softmax_rows);
 HWY_EXPORT(softmax_backward_rows);
 
 void softmax(CpuStream& stream, const SoftmaxArgs& a) {
-  stream.parallel_for(a.rows, 4096 / (a.cols + 1) + 1,
-                      [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(softmax_rows)(a, b, e); });
+  stream.parallel_for(a.rows, 4096 / (a.cols + 1) + 1, [&](int64_t b, int64_t e) {
+    HWY_DYNAMIC_DISPATCH(softmax_rows)(a, b, e);
+  });
 }
 
 void softmax_backward(CpuStream& stream, const SoftmaxBackwardArgs& a) {
-  stream.parallel_for(a.rows, 4096 / (a.cols + 1) + 1,
-                      [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(softmax_backward_rows)(a, b, e); });
+  stream.parallel_for(a.rows, 4096 / (a.cols + 1) + 1, [&](int64_t b, int64_t e) {
+    HWY_DYNAMIC_DISPATCH(softmax_backward_rows)(a, b, e);
+  });
 }
 
 namespace {

@@ -21,8 +21,7 @@ Tensor oracle(const Tensors& t, bool relu, bool residual, bool given) {
       var = t[4].data<double>()[c];
     }
     for (int64_t i = c; i < x.numel(); i += channels) {
-      double v = (x.data<double>()[i] - mean) / std::sqrt(var + 1e-5) * t[1].data<double>()[c] +
-                 t[2].data<double>()[c];
+      double v = (x.data<double>()[i] - mean) / std::sqrt(var + 1e-5) * t[1].data<double>()[c] + t[2].data<double>()[c];
       if (residual) v += t[3].data<double>()[i];
       y.data<double>()[i] = relu ? std::max(v, 0.0) : v;
     }
@@ -92,21 +91,17 @@ const OpRows rows({
      .op = [](const Vars& v) { return batch_norm_eval(v[0], v[1], v[2], v[3].value(), v[4].value()); },
      .oracle = [](const Tensors& t) { return oracle(t, false, false, true); },
      .large = with_statistics(kLarge),
-     .errors =
-         {{[] {
-             batch_norm_eval(Tensor::zeros({2, 4}), ones(4), ones(4), Tensor::zeros({4}), Tensor::zeros({1}));
-           },
-           "[batch_norm] the variance must be float32 of shape (4)"},
-          {[] {
-             batch_norm_eval(Tensor::zeros({2, 4}), ones(5), ones(5), Tensor::zeros({5}), Tensor::zeros({5}));
-           },
-           "[batch_norm] the factors must be float32 of shape (4)"}}},
+     .errors = {{[] {
+                   batch_norm_eval(Tensor::zeros({2, 4}), ones(4), ones(4), Tensor::zeros({4}), Tensor::zeros({1}));
+                 },
+                 "[batch_norm] the variance must be float32 of shape (4)"},
+                {[] {
+                   batch_norm_eval(Tensor::zeros({2, 4}), ones(5), ones(5), Tensor::zeros({5}), Tensor::zeros({5}));
+                 },
+                 "[batch_norm] the factors must be float32 of shape (4)"}}},
     {.name = "batch_norm_eval_relu",
      .inputs = with_statistics({3, 4, 4, 6}),
-     .op =
-         [](const Vars& v) {
-           return batch_norm_eval(v[0], v[1], v[2], v[3].value(), v[4].value(), {.relu = true});
-         },
+     .op = [](const Vars& v) { return batch_norm_eval(v[0], v[1], v[2], v[3].value(), v[4].value(), {.relu = true}); },
      .oracle = [](const Tensors& t) { return oracle(t, true, false, true); },
      .large = with_statistics(kLarge)},
 });

@@ -36,17 +36,30 @@ const OpRows rows({
      .op = [](const Vars& v) { return cross_entropy(v[0], v[1].value()); },
      .oracle = [](const Tensors& t) { return cross_entropy_oracle(t, 0.0, -100); },
      .large = {{{70, 5003}}, {{70}, Kind::index, 5003}},
-     .errors = {{[] { cross_entropy(zeros({2, 3}), Tensor::zeros({3}, DType::i32)); },
+     .errors = {{[] {
+                   cross_entropy(zeros({2, 3}), Tensor::zeros({3}, DType::i32));
+                 },
                  "[cross_entropy] logits (2, 3) need targets of shape (2,), got (3,)"},
-                {[] { cross_entropy(zeros({2, 3}), Tensor::full({2}, 3, DType::i32)); },
+                {[] {
+                   cross_entropy(zeros({2, 3}), Tensor::full({2}, 3, DType::i32));
+                 },
                  "[cross_entropy] index 3 at position 0 of shape (2,) is outside [0, 3)"},
-                {[] { cross_entropy(zeros({2, 3}), Tensor::full({2}, -1, DType::i64)); }, "[cross_entropy] index -1"},
-                {[] { cross_entropy(zeros({2, 3}), Tensor::zeros({2})); }, "[cross_entropy] indices must be int32 or int64"},
-                {[] { cross_entropy(zeros({2, 3}), Tensor::zeros({2}, DType::i32), {.label_smoothing = 1.5}); },
+                {[] {
+                   cross_entropy(zeros({2, 3}), Tensor::full({2}, -1, DType::i64));
+                 },
+                 "[cross_entropy] index -1"},
+                {[] {
+                   cross_entropy(zeros({2, 3}), Tensor::zeros({2}));
+                 },
+                 "[cross_entropy] indices must be int32 or int64"},
+                {[] {
+                   cross_entropy(zeros({2, 3}), Tensor::zeros({2}, DType::i32), {.label_smoothing = 1.5});
+                 },
                  "[cross_entropy] label smoothing must be in [0, 1], got 1.5"},
                 {[] {
                    const Tensor x = Tensor::zeros({2, 3});
-                   cross_entropy_backward(Tensor::zeros({2}), x, cross_entropy(x, Tensor::zeros({2}, DType::i32), 0.0, -100), 0.0, -100);
+                   cross_entropy_backward(Tensor::zeros({2}), x,
+                                          cross_entropy(x, Tensor::zeros({2}, DType::i32), 0.0, -100), 0.0, -100);
                  },
                  "[cross_entropy_backward] one element expected"}}},
     {.name = "cross_entropy/smoothing",
@@ -68,7 +81,10 @@ const OpRows rows({
            return Tensor::full({}, s, DType::f64);
          },
      .large = {{{61, 701}}, {{61, 701}}},
-     .errors = {{[] { mse_loss(zeros({2, 3}), zeros({3})); }, "[mse_loss] shapes (2, 3) and (3,) must be equal"}}},
+     .errors = {{[] {
+                   mse_loss(zeros({2, 3}), zeros({3}));
+                 },
+                 "[mse_loss] shapes (2, 3) and (3,) must be equal"}}},
 });
 
 }  // namespace

@@ -50,10 +50,22 @@ const OpRows rows({
      .op = [](const Vars& v) { return layer_norm(v[0], v[1], v[2]); },
      .oracle = [](const Tensors& t) { return row_oracle(t[0], &t[1], &t[2], 1e-5, true); },
      .large = {{{5, 61, 771}}, {{771}}, {{771}}},
-     .errors = {{[] { layer_norm(zeros({2, 3}), zeros({2}), {}); }, "[layer_norm] gamma must have one element a channel, shape (3,)"},
-                {[] { layer_norm(zeros({2, 3}), {}, zeros({3, 1})); }, "[layer_norm] beta must have one element a channel"},
-                {[] { layer_norm(zeros({2, 0}), {}, {}); }, "[layer_norm] a last dimension with elements"},
-                {[] { layer_norm(Var(Tensor::zeros({2, 3}, DType::i32)), {}, {}); }, "[layer_norm] float32 or float64"}}},
+     .errors = {{[] {
+                   layer_norm(zeros({2, 3}), zeros({2}), {});
+                 },
+                 "[layer_norm] gamma must have one element a channel, shape (3,)"},
+                {[] {
+                   layer_norm(zeros({2, 3}), {}, zeros({3, 1}));
+                 },
+                 "[layer_norm] beta must have one element a channel"},
+                {[] {
+                   layer_norm(zeros({2, 0}), {}, {});
+                 },
+                 "[layer_norm] a last dimension with elements"},
+                {[] {
+                   layer_norm(Var(Tensor::zeros({2, 3}, DType::i32)), {}, {});
+                 },
+                 "[layer_norm] float32 or float64"}}},
     {.name = "layer_norm/plain",
      .inputs = {{{70, 9}}},
      .op = [](const Vars& v) { return layer_norm(v[0], {}, {}, 1e-2); },
@@ -68,15 +80,24 @@ const OpRows rows({
      .op = [](const Vars& v) { return rms_norm(v[0], v[1]); },
      .oracle = [](const Tensors& t) { return row_oracle(t[0], &t[1], nullptr, 1e-5, false); },
      .large = {{{5, 61, 771}}, {{771}}},
-     .errors = {{[] { rms_norm(zeros({2, 3}), zeros({4})); }, "[rms_norm] gamma must have one element a channel"}}},
+     .errors = {{[] {
+                   rms_norm(zeros({2, 3}), zeros({4}));
+                 },
+                 "[rms_norm] gamma must have one element a channel"}}},
     {.name = "group_norm",
      .inputs = {{{2, 3, 2, 6}}, {{6}}, {{6}}},
      .op = [](const Vars& v) { return group_norm(v[0], v[1], v[2], 3); },
      .oracle = [](const Tensors& t) { return group_oracle(t, 3, 1e-5); },
      .large = {{{3, 17, 13, 48}}, {{48}}, {{48}}},
-     .errors = {{[] { group_norm(zeros({2, 4, 6}), {}, {}, 4); }, "[group_norm] 6 channels do not form 4 equal groups"},
+     .errors = {{[] {
+                   group_norm(zeros({2, 4, 6}), {}, {}, 4);
+                 },
+                 "[group_norm] 6 channels do not form 4 equal groups"},
                 {[] { group_norm(zeros({6}), {}, {}, 2); }, "[group_norm] (N, .., C) with elements expected"},
-                {[] { group_norm(zeros({2, 6}), zeros({5}), {}, 2); }, "[group_norm] gamma and beta must have shape (6,)"}}},
+                {[] {
+                   group_norm(zeros({2, 6}), zeros({5}), {}, 2);
+                 },
+                 "[group_norm] gamma and beta must have shape (6,)"}}},
 });
 
 }  // namespace

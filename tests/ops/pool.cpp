@@ -50,8 +50,8 @@ Tensor oracle(const Tensor& x, const Pool2dOptions& o, Kind kind) {
 
 Tensor adaptive_oracle(const Tensor& x, Extent2 out) {
   const auto span = [](int64_t o, int64_t in, int64_t outs) {
-    return Span{o * in / outs, static_cast<int64_t>(
-                                   std::ceil(static_cast<double>((o + 1) * in) / static_cast<double>(outs)))};
+    return Span{o * in / outs,
+                static_cast<int64_t>(std::ceil(static_cast<double>((o + 1) * in) / static_cast<double>(outs)))};
   };
   return pooled(
       x, out, Kind::whole, [&](int64_t i) { return span(i, x.dim(1), out.h); },
@@ -67,14 +67,12 @@ OpRow max_row(const char* name, const Shape& shape, const Shape& large, const Po
 }
 
 OpRow avg_row(const char* name, const Shape& shape, const Shape& large, const Pool2dOptions& o) {
-  return {.name = name,
-          .inputs = {{shape}},
-          .op = [o](const Vars& v) { return avg_pool2d(v[0], o); },
-          .oracle =
-              [o](const Tensors& t) {
-                return oracle(t[0], o, o.count_include_pad ? Kind::whole : Kind::present);
-              },
-          .large = {{large}}};
+  return {
+      .name = name,
+      .inputs = {{shape}},
+      .op = [o](const Vars& v) { return avg_pool2d(v[0], o); },
+      .oracle = [o](const Tensors& t) { return oracle(t[0], o, o.count_include_pad ? Kind::whole : Kind::present); },
+      .large = {{large}}};
 }
 
 OpRow adaptive_row(const char* name, const Shape& shape, const Shape& large, Extent2 out) {

@@ -44,7 +44,8 @@ Var matmul_zero_filled(const Vars& v) {
 }
 
 Tensor conv_oracle(const Tensor& x, const Tensor& w, const Conv2dOptions& o) {
-  const int64_t n = x.dim(0), h = x.dim(1), wd = x.dim(2), c = x.dim(3), f = w.dim(0), kh = w.dim(1), kw = w.dim(2), cg = w.dim(3);
+  const int64_t n = x.dim(0), h = x.dim(1), wd = x.dim(2), c = x.dim(3), f = w.dim(0), kh = w.dim(1), kw = w.dim(2),
+                cg = w.dim(3);
   const int64_t oh = (h + 2 * o.padding.h - o.dilation.h * (kh - 1) - 1) / o.stride.h + 1;
   const int64_t ow = (wd + 2 * o.padding.w - o.dilation.w * (kw - 1) - 1) / o.stride.w + 1;
   Tensor y = Tensor::zeros({n, oh, ow, f}, DType::f64);
@@ -55,10 +56,12 @@ Tensor conv_oracle(const Tensor& x, const Tensor& w, const Conv2dOptions& o) {
           double sum = 0.0;
           for (int64_t u = 0; u < kh; ++u)
             for (int64_t v = 0; v < kw; ++v) {
-              const int64_t r = i * o.stride.h - o.padding.h + u * o.dilation.h, s = j * o.stride.w - o.padding.w + v * o.dilation.w;
+              const int64_t r = i * o.stride.h - o.padding.h + u * o.dilation.h,
+                            s = j * o.stride.w - o.padding.w + v * o.dilation.w;
               if (r < 0 || r >= h || s < 0 || s >= wd) continue;
               for (int64_t k = 0; k < cg; ++k)
-                sum += x.data<double>()[((b * h + r) * wd + s) * c + q / (f / o.groups) * cg + k] * w.data<double>()[((q * kh + u) * kw + v) * cg + k];
+                sum += x.data<double>()[((b * h + r) * wd + s) * c + q / (f / o.groups) * cg + k] *
+                       w.data<double>()[((q * kh + u) * kw + v) * cg + k];
             }
           y.data<double>()[((b * oh + i) * ow + j) * f + q] = sum;
         }
@@ -100,7 +103,8 @@ Tensor attention_oracle(const Tensors& t, bool causal) {
         for (int64_t j = 0; j < n; ++j) {
           double s = 0.0;
           for (int64_t p = 0; p < d; ++p)
-            s += q.data<double>()[((b * tq + i) * h + a) * d + p] * k.data<double>()[((b * tk + j) * g + a / (h / g)) * d + p];
+            s += q.data<double>()[((b * tq + i) * h + a) * d + p] *
+                 k.data<double>()[((b * tk + j) * g + a / (h / g)) * d + p];
           l += e[static_cast<size_t>(j)] = std::exp(s / std::sqrt(static_cast<double>(d)));
         }
         for (int64_t j = 0; j < n; ++j)
@@ -120,9 +124,18 @@ const OpRows rows({
      .oracle = [](const Tensors& t) { return matmul_oracle(t[0], t[1]); },
      .large = {{{70, 1100}}, {{1100, 130}}},
      .zero_filled = matmul_zero_filled,
-     .errors = {{[] { matmul(Tensor::zeros({2, 3}), Tensor::zeros({4, 5})); }, "[matmul] inner extents must match, shapes are (2, 3) and (4, 5)"},
-                {[] { matmul(Tensor::zeros({3}), Tensor::zeros({3, 5})); }, "[matmul] matrices expected"},
-                {[] { matmul(Tensor::zeros({2, 2, 3}), Tensor::zeros({4, 3, 5})); }, "do not broadcast"}}},
+     .errors = {{[] {
+                   matmul(Tensor::zeros({2, 3}), Tensor::zeros({4, 5}));
+                 },
+                 "[matmul] inner extents must match, shapes are (2, 3) and (4, 5)"},
+                {[] {
+                   matmul(Tensor::zeros({3}), Tensor::zeros({3, 5}));
+                 },
+                 "[matmul] matrices expected"},
+                {[] {
+                   matmul(Tensor::zeros({2, 2, 3}), Tensor::zeros({4, 3, 5}));
+                 },
+                 "do not broadcast"}}},
     {.name = "matmul_batched",
      .inputs = {{{2, 3, 4, 5}}, {{2, 3, 5, 6}}},
      .op = [](const Vars& v) { return matmul(v[0], v[1]); },
@@ -140,17 +153,25 @@ const OpRows rows({
     {.name = "matmul_columns",  // a column, then a row, of every matrix of a batch
      .inputs = {{{2, 4, 5}}, {{2, 6, 3}}},
      .op = [](const Vars& v) { return matmul(slice(v[0], 2, 0, 1), slice(v[1], 1, 2, 3)); },
-     .oracle = [](const Tensors& t) { return matmul_oracle(t[0].slice(2, 0, 1).clone(), t[1].slice(1, 2, 3).clone()); }},
+     .oracle =
+         [](const Tensors& t) { return matmul_oracle(t[0].slice(2, 0, 1).clone(), t[1].slice(1, 2, 3).clone()); }},
     {.name = "matmul_by_column",  // the right side is a column, the left a transposed one
      .inputs = {{{6, 4}}, {{6, 5}}},
      .op = [](const Vars& v) { return matmul(transpose(slice(v[0], 1, 2, 3), 0, 1), slice(v[1], 1, 0, 1)); },
-     .oracle = [](const Tensors& t) {
-       return matmul_oracle(t[0].slice(1, 2, 3).transpose(0, 1).clone(), t[1].slice(1, 0, 1).clone());
-     }},
+     .oracle =
+         [](const Tensors& t) {
+           return matmul_oracle(t[0].slice(1, 2, 3).transpose(0, 1).clone(), t[1].slice(1, 0, 1).clone());
+         }},
     {.name = "matmul_joined_columns",  // the gradient of a column is a column of the joined gradient
      .inputs = {{{4, 2}}, {{2, 1}}, {{2, 1}}},
-     .op = [](const Vars& v) { return concat({matmul(v[0], v[1]), matmul(v[0], v[2])}, 1); },
-     .oracle = [](const Tensors& t) { return matmul_oracle(t[0], concat(Tensors{t[1], t[2]}, 1)); },
+     .op =
+         [](const Vars& v) {
+           return concat({matmul(v[0], v[1]), matmul(v[0], v[2])}, 1);
+         },
+     .oracle =
+         [](const Tensors& t) {
+           return matmul_oracle(t[0], concat(Tensors{t[1], t[2]}, 1));
+         },
      .large = {{{70, 33}}, {{33, 1}}, {{33, 1}}}},
     {.name = "matmul_many_groups",  // k spans more than one group of chunks
      .inputs = {{{2, 6}}, {{6, 2}}},
@@ -162,47 +183,94 @@ const OpRows rows({
      .op = [](const Vars& v) { return linear(v[0], v[1], v[2]); },
      .oracle = linear_oracle,
      .large = {{{3, 100, 70}}, {{90, 70}}, {{90}}},
-     .errors = {{[] { linear(Tensor::zeros({2, 3}), Tensor::zeros({4, 5})); }, "[linear] the last extent of the input (2, 3) must be that of weight (4, 5)"},
-                {[] { linear(Tensor::zeros({2, 3}), Tensor::zeros({4, 3}), Tensor::zeros({5})); }, "[matmul] bias (5,)"}}},
+     .errors = {{[] {
+                   linear(Tensor::zeros({2, 3}), Tensor::zeros({4, 5}));
+                 },
+                 "[linear] the last extent of the input (2, 3) must be that of weight (4, 5)"},
+                {[] {
+                   linear(Tensor::zeros({2, 3}), Tensor::zeros({4, 3}), Tensor::zeros({5}));
+                 },
+                 "[matmul] bias (5,)"}}},
     {.name = "conv2d",
      .inputs = {{{2, 5, 6, 3}}, {{4, 3, 3, 3}}, {{4}}},
-     .op = [](const Vars& v) { return conv2d(v[0], v[1], v[2], {.padding = {1, 1}}); },
+     .op =
+         [](const Vars& v) {
+           return conv2d(v[0], v[1], v[2], {.padding = {1, 1}});
+         },
      .oracle =
          [](const Tensors& t) {
            Tensor y = conv_oracle(t[0], t[1], {.padding = {1, 1}});
            for (int64_t i = 0; i < y.numel(); ++i) y.data<double>()[i] += t[2].data<double>()[i % 4];
            return y;
          },
-     .errors = {{[] { conv2d(Tensor::zeros({1, 5, 5, 3}), Tensor::zeros({4, 3, 3, 2})); }, "[conv2d] channels must match"},
-                {[] { conv2d(Tensor::zeros({1, 2, 2, 3}), Tensor::zeros({4, 3, 3, 3})); }, "[conv2d] filters (4, 3, 3, 3) are larger"},
-                {[] { conv2d(Tensor::zeros({5, 5, 3}), Tensor::zeros({4, 3, 3, 3})); }, "[conv2d] images (N, H, W, C)"},
-                {[] { conv2d(Tensor::zeros({1, 5, 5, 3}), Tensor::zeros({4, 3, 3, 3}), {}, {.stride = {0, 1}}); }, "[conv2d] stride"},
-                {[] { conv2d(Tensor::zeros({1, 5, 5, 0}), Tensor::zeros({4, 3, 3, 0})); }, "[conv2d] filters with elements expected"},
-                {[] { conv2d(Tensor::zeros({1, 5, 5, 3}), Tensor::zeros({4, 0, 3, 3})); }, "[conv2d] filters with elements expected"},
-                {[] { conv2d_grad_input(Tensor::zeros({1, 5, 5, 4}), Tensor::zeros({4, 3, 3, 3}), {1, 5, 5, 3}, {}); },
-                 "[conv2d_grad] the gradient must have the result's shape (1, 3, 3, 4), got (1, 5, 5, 4)"},
-                {[] { conv2d_grad_filter(Tensor::zeros({1, 3, 3, 4}, DType::f64), Tensor::zeros({1, 5, 5, 3}), {4, 3, 3, 3}, {}); },
-                 "[conv2d_grad] operands must have one dtype"}}},
-    conv_row("conv2d_padded", {{{1, 5, 6, 3}}, {{4, 3, 3, 3}}}, {{{2, 33, 31, 20}}, {{24, 3, 3, 20}}}, {.padding = {1, 1}}),
-    conv_row("conv2d_strided", {{{1, 7, 8, 2}}, {{3, 3, 3, 2}}}, {{{2, 31, 30, 16}}, {{40, 3, 3, 16}}}, {.stride = {2, 2}, .padding = {1, 1}}),
-    conv_row("conv2d_first_layer", {{{1, 9, 9, 3}}, {{2, 7, 7, 3}}}, {{{2, 40, 41, 3}}, {{16, 7, 7, 3}}}, {.stride = {2, 2}, .padding = {3, 3}}),
-    conv_row("conv2d_1x1_strided", {{{1, 5, 5, 4}}, {{3, 1, 1, 4}}}, {{{2, 15, 14, 80}}, {{72, 1, 1, 80}}}, {.stride = {2, 2}}),
-    conv_row("conv2d_dilated", {{{1, 7, 9, 2}}, {{3, 3, 3, 2}}}, {{{2, 20, 21, 17}}, {{9, 3, 3, 17}}}, {.padding = {2, 2}, .dilation = {2, 2}}),
+     .errors =
+         {{[] {
+             conv2d(Tensor::zeros({1, 5, 5, 3}), Tensor::zeros({4, 3, 3, 2}));
+           },
+           "[conv2d] channels must match"},
+          {[] {
+             conv2d(Tensor::zeros({1, 2, 2, 3}), Tensor::zeros({4, 3, 3, 3}));
+           },
+           "[conv2d] filters (4, 3, 3, 3) are larger"},
+          {[] {
+             conv2d(Tensor::zeros({5, 5, 3}), Tensor::zeros({4, 3, 3, 3}));
+           },
+           "[conv2d] images (N, H, W, C)"},
+          {[] {
+             conv2d(Tensor::zeros({1, 5, 5, 3}), Tensor::zeros({4, 3, 3, 3}), {}, {.stride = {0, 1}});
+           },
+           "[conv2d] stride"},
+          {[] {
+             conv2d(Tensor::zeros({1, 5, 5, 0}), Tensor::zeros({4, 3, 3, 0}));
+           },
+           "[conv2d] filters with elements expected"},
+          {[] {
+             conv2d(Tensor::zeros({1, 5, 5, 3}), Tensor::zeros({4, 0, 3, 3}));
+           },
+           "[conv2d] filters with elements expected"},
+          {[] {
+             conv2d_grad_input(Tensor::zeros({1, 5, 5, 4}), Tensor::zeros({4, 3, 3, 3}), {1, 5, 5, 3}, {});
+           },
+           "[conv2d_grad] the gradient must have the result's shape (1, 3, 3, 4), got (1, 5, 5, 4)"},
+          {[] {
+             conv2d_grad_filter(Tensor::zeros({1, 3, 3, 4}, DType::f64), Tensor::zeros({1, 5, 5, 3}), {4, 3, 3, 3}, {});
+           },
+           "[conv2d_grad] operands must have one dtype"}}},
+    conv_row("conv2d_padded", {{{1, 5, 6, 3}}, {{4, 3, 3, 3}}}, {{{2, 33, 31, 20}}, {{24, 3, 3, 20}}},
+             {.padding = {1, 1}}),
+    conv_row("conv2d_strided", {{{1, 7, 8, 2}}, {{3, 3, 3, 2}}}, {{{2, 31, 30, 16}}, {{40, 3, 3, 16}}},
+             {.stride = {2, 2}, .padding = {1, 1}}),
+    conv_row("conv2d_first_layer", {{{1, 9, 9, 3}}, {{2, 7, 7, 3}}}, {{{2, 40, 41, 3}}, {{16, 7, 7, 3}}},
+             {.stride = {2, 2}, .padding = {3, 3}}),
+    conv_row("conv2d_1x1_strided", {{{1, 5, 5, 4}}, {{3, 1, 1, 4}}}, {{{2, 15, 14, 80}}, {{72, 1, 1, 80}}},
+             {.stride = {2, 2}}),
+    conv_row("conv2d_dilated", {{{1, 7, 9, 2}}, {{3, 3, 3, 2}}}, {{{2, 20, 21, 17}}, {{9, 3, 3, 17}}},
+             {.padding = {2, 2}, .dilation = {2, 2}}),
     conv_row("conv2d_uneven", {{{1, 8, 7, 2}}, {{3, 2, 3, 2}}}, {{{2, 20, 21, 17}}, {{9, 2, 3, 17}}},
              {.stride = {3, 2}, .padding = {0, 2}, .dilation = {2, 1}}),
-    conv_row("conv2d_grouped", {{{1, 5, 5, 6}}, {{4, 3, 3, 3}}}, {{{2, 12, 12, 48}}, {{32, 3, 3, 24}}}, {.padding = {1, 1}}),
+    conv_row("conv2d_grouped", {{{1, 5, 5, 6}}, {{4, 3, 3, 3}}}, {{{2, 12, 12, 48}}, {{32, 3, 3, 24}}},
+             {.padding = {1, 1}}),
     conv_row("conv2d_depthwise", {{{1, 5, 5, 3}}, {{3, 3, 3, 1}}}, {{{3, 15, 16, 50}}, {{50, 3, 3, 1}}},
              {.stride = {2, 1}, .padding = {1, 1}}),
-    conv_row("conv2d_many_positions", {{{1, 4, 4, 1}}, {{2, 3, 3, 1}}}, {{{5, 64, 60, 8}}, {{10, 3, 3, 8}}}, {.padding = {1, 1}}),
+    conv_row("conv2d_many_positions", {{{1, 4, 4, 1}}, {{2, 3, 3, 1}}}, {{{5, 64, 60, 8}}, {{10, 3, 3, 8}}},
+             {.padding = {1, 1}}),
     {.name = "attention",
      .inputs = {{{2, 5, 2, 4}}, {{2, 5, 2, 4}}, {{2, 5, 2, 4}}},
      .op = [](const Vars& v) { return attention(v[0], v[1], v[2]); },
      .oracle = [](const Tensors& t) { return attention_oracle(t, true); },
      .large = {{{1, 600, 2, 24}}, {{1, 600, 2, 24}}, {{1, 600, 2, 24}}},
-     .errors = {{[] { attention(Tensor::zeros({1, 4, 2, 8}), Tensor::zeros({1, 4, 3, 8}), Tensor::zeros({1, 4, 3, 8})); }, "[attention] q (B, Tq, H, D)"},
-                {[] { attention(Tensor::zeros({1, 5, 2, 8}), Tensor::zeros({1, 4, 2, 8}), Tensor::zeros({1, 4, 2, 8})); },
+     .errors = {{[] {
+                   attention(Tensor::zeros({1, 4, 2, 8}), Tensor::zeros({1, 4, 3, 8}), Tensor::zeros({1, 4, 3, 8}));
+                 },
+                 "[attention] q (B, Tq, H, D)"},
+                {[] {
+                   attention(Tensor::zeros({1, 5, 2, 8}), Tensor::zeros({1, 4, 2, 8}), Tensor::zeros({1, 4, 2, 8}));
+                 },
                  "[attention] a causal mask needs at least as many keys"},
-                {[] { attention(Tensor::zeros({1, 2, 2, 8}), Tensor::zeros({1, 0, 2, 8}), Tensor::zeros({1, 0, 2, 8}), {.causal = false}); },
+                {[] {
+                   attention(Tensor::zeros({1, 2, 2, 8}), Tensor::zeros({1, 0, 2, 8}), Tensor::zeros({1, 0, 2, 8}),
+                             {.causal = false});
+                 },
                  "[attention] at least one key expected"},
                 {[] {
                    const Tensor x = Tensor::zeros({1, 2, 2, 8});
@@ -222,9 +290,15 @@ const OpRows rows({
     {.name = "self_attention",
      .inputs = {{{2, 5, 3, 2, 4}}},
      .op = [](const Vars& v) { return self_attention(v[0]); },
-     .oracle = [](const Tensors& t) { return attention_oracle({part(t[0], 0), part(t[0], 1), part(t[0], 2)}, true); },
+     .oracle =
+         [](const Tensors& t) {
+           return attention_oracle({part(t[0], 0), part(t[0], 1), part(t[0], 2)}, true);
+         },
      .large = {{{2, 130, 3, 3, 32}}},
-     .errors = {{[] { self_attention(Tensor::zeros({1, 4, 2, 2, 8})); }, "[self_attention] (B, T, 3, H, D) expected"}}},
+     .errors = {{[] {
+                   self_attention(Tensor::zeros({1, 4, 2, 2, 8}));
+                 },
+                 "[self_attention] (B, T, 3, H, D) expected"}}},
 });
 
 }  // namespace

@@ -37,7 +37,7 @@ double larger(double a, double b) { return std::max(a, b); }
 double smaller(double a, double b) { return std::min(a, b); }
 
 OpRow sum_row(const char* name, Shape shape, std::vector<int> dims, bool keepdim, Shape large,
-             std::vector<std::pair<std::function<void()>, std::string>> errors = {}) {
+              std::vector<std::pair<std::function<void()>, std::string>> errors = {}) {
   return {.name = name,
           .inputs = {{shape}},
           .op = [=](const Vars& v) { return sum(v[0], dims, keepdim); },
@@ -48,9 +48,18 @@ OpRow sum_row(const char* name, Shape shape, std::vector<int> dims, bool keepdim
 
 const OpRows rows({
     sum_row("sum/all", {3, 5, 7}, {}, false, {61, 37, 129},
-            {{[] { sum(Var(Tensor::zeros({2, 3})), {2}); }, "[sum] dimension 2 is out of range for 2 dimensions"},
-             {[] { sum(Var(Tensor::zeros({2, 3})), {1, -1}); }, "[sum] dimension 1 is named twice"},
-             {[] { sum(Var(Tensor::zeros({2, 3}, DType::u8))); }, "[sum] float32 or float64 expected, got uint8"}}),
+            {{[] {
+                sum(Var(Tensor::zeros({2, 3})), {2});
+              },
+              "[sum] dimension 2 is out of range for 2 dimensions"},
+             {[] {
+                sum(Var(Tensor::zeros({2, 3})), {1, -1});
+              },
+              "[sum] dimension 1 is named twice"},
+             {[] {
+                sum(Var(Tensor::zeros({2, 3}, DType::u8)));
+              },
+              "[sum] float32 or float64 expected, got uint8"}}),
     sum_row("sum/rows", {4, 3, 70}, {2}, false, {5, 3, 9001}),
     sum_row("sum/columns", {67, 19}, {0}, false, {2500, 301}),
     sum_row("sum/channels", {3, 5, 4, 6}, {0, 1, 2}, true, {9, 33, 31, 17}),
@@ -62,7 +71,10 @@ const OpRows rows({
      .inputs = {{{6, 7}}},
      .op = [](const Vars& v) { return mean(v[0]); },
      .oracle = [](const Tensors& t) { return Tensor::full({}, fold(t[0], {}, false, plus).item() / 42.0, DType::f64); },
-     .errors = {{[] { mean(Var(Tensor::zeros({0, 3})), {0}); }, "[mean] no elements to average in shape (0, 3)"}}},
+     .errors = {{[] {
+                   mean(Var(Tensor::zeros({0, 3})), {0});
+                 },
+                 "[mean] no elements to average in shape (0, 3)"}}},
     {.name = "mean/middle",
      .inputs = {{{3, 70, 4}}},
      .op = [](const Vars& v) { return mean(v[0], {1}, true); },
@@ -78,7 +90,10 @@ const OpRows rows({
      .op = [](const Vars& v) { return max(v[0], 1); },
      .oracle = [](const Tensors& t) { return fold(t[0], {1}, false, larger); },
      .large = {{{30, 60, 31}, Input::Kind::distinct}},
-     .errors = {{[] { max(Var(Tensor::zeros({2, 0})), 1); }, "[max] dimension 1 of shape (2, 0) has no elements"}}},
+     .errors = {{[] {
+                   max(Var(Tensor::zeros({2, 0})), 1);
+                 },
+                 "[max] dimension 1 of shape (2, 0) has no elements"}}},
     {.name = "min/keepdim",
      .inputs = {{{5, 9}, Input::Kind::distinct}},
      .op = [](const Vars& v) { return min(v[0], -1, true); },

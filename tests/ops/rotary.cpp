@@ -28,10 +28,22 @@ const OpRows rows({
      .op = [](const Vars& v) { return rotary(v[0]); },
      .oracle = [](const Tensors& t) { return rotary_oracle(t[0], 10000.0, 0); },
      .large = {{{3, 129, 5, 66}}},
-     .errors = {{[] { rotary(Var(Tensor::zeros({2, 5, 12}))); }, "[rotary] (B, T, H, D) with an even D expected, shape is (2, 5, 12)"},
-                {[] { rotary(Var(Tensor::zeros({2, 5, 3, 7}))); }, "[rotary] (B, T, H, D) with an even D"},
-                {[] { rotary(Var(Tensor::zeros({1, 1, 1, 2})), 0.5); }, "[rotary] the base must be a number of at least 1"},
-                {[] { rotary(Var(Tensor::zeros({1, 1, 1, 2})), 10.0, -1); }, "[rotary] 1 positions from -1 on are not inside"}}},
+     .errors = {{[] {
+                   rotary(Var(Tensor::zeros({2, 5, 12})));
+                 },
+                 "[rotary] (B, T, H, D) with an even D expected, shape is (2, 5, 12)"},
+                {[] {
+                   rotary(Var(Tensor::zeros({2, 5, 3, 7})));
+                 },
+                 "[rotary] (B, T, H, D) with an even D"},
+                {[] {
+                   rotary(Var(Tensor::zeros({1, 1, 1, 2})), 0.5);
+                 },
+                 "[rotary] the base must be a number of at least 1"},
+                {[] {
+                   rotary(Var(Tensor::zeros({1, 1, 1, 2})), 10.0, -1);
+                 },
+                 "[rotary] 1 positions from -1 on are not inside"}}},
     {.name = "rotary/far",
      .inputs = {{{1, 4, 2, 128}}},
      .op = [](const Vars& v) { return rotary(v[0], 500000.0, 100000); },

@@ -43,20 +43,43 @@ Tensor embedding_oracle(const Tensors& t) {
 const OpRows rows({
     {.name = "reshape",
      .inputs = {{{3, 4, 5}}},
-     .op = [](const Vars& v) { return reshape(v[0], {4, -1}); },
-     .oracle = [](const Tensors& t) { return t[0].reshape({4, 15}); },
-     .errors = {{[] { reshape(Var(Tensor::zeros({2, 3})), {4, -1}); }, "[reshape] 6 elements of shape (2, 3)"},
-                {[] { reshape(Var(Tensor::zeros({2, 3})), {-1, -1}); }, "[reshape] only one extent can be -1"}}},
-    {.name = "permute",
-     .inputs = {{{2, 3, 4}}},
-     .op = [](const Vars& v) { return permute(v[0], {2, 0, -2}); },
+     .op =
+         [](const Vars& v) {
+           return reshape(v[0], {4, -1});
+         },
      .oracle =
          [](const Tensors& t) {
-           return build({t[0].dim(2), t[0].dim(0), t[0].dim(1)}, [&](const Shape& i) { return element(t[0], {i[1], i[2], i[0]}); });
+           return t[0].reshape({4, 15});
+         },
+     .errors = {{[] {
+                   reshape(Var(Tensor::zeros({2, 3})), {4, -1});
+                 },
+                 "[reshape] 6 elements of shape (2, 3)"},
+                {[] {
+                   reshape(Var(Tensor::zeros({2, 3})), {-1, -1});
+                 },
+                 "[reshape] only one extent can be -1"}}},
+    {.name = "permute",
+     .inputs = {{{2, 3, 4}}},
+     .op =
+         [](const Vars& v) {
+           return permute(v[0], {2, 0, -2});
+         },
+     .oracle =
+         [](const Tensors& t) {
+           return build({t[0].dim(2), t[0].dim(0), t[0].dim(1)}, [&](const Shape& i) {
+             return element(t[0], {i[1], i[2], i[0]});
+           });
          },
      .large = {{{31, 40, 50}}},
-     .errors = {{[] { permute(Var(Tensor::zeros({2, 3})), {0, 0}); }, "[permute] dimension 0 is named twice"},
-                {[] { permute(Var(Tensor::zeros({2, 3})), {0}); }, "[permute] 1 dimensions given"}}},
+     .errors = {{[] {
+                   permute(Var(Tensor::zeros({2, 3})), {0, 0});
+                 },
+                 "[permute] dimension 0 is named twice"},
+                {[] {
+                   permute(Var(Tensor::zeros({2, 3})), {0});
+                 },
+                 "[permute] 1 dimensions given"}}},
     {.name = "transpose",
      .inputs = {{{2, 3, 4}}},
      .op = [](const Vars& v) { return transpose(v[0], 0, -1); },
@@ -64,17 +87,28 @@ const OpRows rows({
          [](const Tensors& t) {
            return build({4, 3, 2}, [&](const Shape& i) { return element(t[0], {i[2], i[1], i[0]}); });
          },
-     .errors = {{[] { transpose(Var(Tensor::zeros({2, 3})), 0, 2); }, "[transpose] dimension 2 is out of range"}}},
+     .errors = {{[] {
+                   transpose(Var(Tensor::zeros({2, 3})), 0, 2);
+                 },
+                 "[transpose] dimension 2 is out of range"}}},
     {.name = "slice",
      .inputs = {{{3, 11, 2}}},
      .op = [](const Vars& v) { return slice(v[0], 1, 2, 10, 3); },
      .oracle =
          [](const Tensors& t) {
-           return build({t[0].dim(0), 3, t[0].dim(2)}, [&](const Shape& i) { return element(t[0], {i[0], 2 + 3 * i[1], i[2]}); });
+           return build({t[0].dim(0), 3, t[0].dim(2)}, [&](const Shape& i) {
+             return element(t[0], {i[0], 2 + 3 * i[1], i[2]});
+           });
          },
      .large = {{{40, 90, 33}}},
-     .errors = {{[] { slice(Var(Tensor::zeros({2, 3})), 1, 2, 4); }, "[slice] [2, 4) is not inside dimension 1"},
-                {[] { slice(Var(Tensor::zeros({2, 3})), 1, 0, 3, 0); }, "[slice] step must be positive"}}},
+     .errors = {{[] {
+                   slice(Var(Tensor::zeros({2, 3})), 1, 2, 4);
+                 },
+                 "[slice] [2, 4) is not inside dimension 1"},
+                {[] {
+                   slice(Var(Tensor::zeros({2, 3})), 1, 0, 3, 0);
+                 },
+                 "[slice] step must be positive"}}},
     {.name = "split",
      .inputs = {{{3, 9}}},
      .op =
@@ -89,38 +123,68 @@ const OpRows rows({
              return a * element(t[0], {i[0], 5 + i[1]}) + a;
            });
          },
-     .errors = {{[] { split(Var(Tensor::zeros({2, 3})), {2, 2}, 1); }, "[split] the parts have 4 elements together"}}},
+     .errors = {{[] {
+                   split(Var(Tensor::zeros({2, 3})), {2, 2}, 1);
+                 },
+                 "[split] the parts have 4 elements together"}}},
     {.name = "expand",
      .inputs = {{{3, 1, 4}}},
-     .op = [](const Vars& v) { return expand(v[0], {2, 3, 5, 4}); },
+     .op =
+         [](const Vars& v) {
+           return expand(v[0], {2, 3, 5, 4});
+         },
      .oracle =
          [](const Tensors& t) {
            return build({2, 3, 5, 4}, [&](const Shape& i) { return element(t[0], {i[1], 0, i[3]}); });
          },
-     .errors = {{[] { expand(Var(Tensor::zeros({2, 3})), {2, 4}); }, "[expand] shapes (2, 3) and (2, 4) do not broadcast"},
-                {[] { expand(Var(Tensor::zeros({2, 3})), {3}); }, "[expand] shape (2, 3) does not expand to (3,)"}}},
+     .errors = {{[] {
+                   expand(Var(Tensor::zeros({2, 3})), {2, 4});
+                 },
+                 "[expand] shapes (2, 3) and (2, 4) do not broadcast"},
+                {[] {
+                   expand(Var(Tensor::zeros({2, 3})), {3});
+                 },
+                 "[expand] shape (2, 3) does not expand to (3,)"}}},
     {.name = "concat",
      .inputs = {{{2, 3, 4}}, {{2, 1, 4}}, {{2, 5, 4}}},
-     .op = [](const Vars& v) { return concat({v[0], v[1], v[2], v[0]}, 1); },
+     .op =
+         [](const Vars& v) {
+           return concat({v[0], v[1], v[2], v[0]}, 1);
+         },
      .oracle =
          [](const Tensors& t) {
            return build({2, 12, 4}, [&](const Shape& i) {
              const int64_t j = i[1];
              const int part = j < 3 ? 0 : j < 4 ? 1 : j < 9 ? 2 : 0;
-             return element(t[static_cast<size_t>(part)], {i[0], j < 3 ? j : j < 4 ? j - 3 : j < 9 ? j - 4 : j - 9, i[2]});
+             return element(t[static_cast<size_t>(part)], {i[0],
+                                                           j < 3   ? j
+                                                           : j < 4 ? j - 3
+                                                           : j < 9 ? j - 4
+                                                                   : j - 9,
+                                                           i[2]});
            });
          },
      .errors = {{[] { concat({}, 0); }, "[concat] nothing to join"},
-                {[] { concat({Var(Tensor::zeros({2, 3})), Var(Tensor::zeros({3, 3}))}, 1); },
+                {[] {
+                   concat({Var(Tensor::zeros({2, 3})), Var(Tensor::zeros({3, 3}))}, 1);
+                 },
                  "[concat] shapes (2, 3) and (3, 3) may differ in dimension 1 only"}}},
     {.name = "pad",
      .inputs = {{{2, 3}}},
-     .op = [](const Vars& v) { return pad(v[0], {1, 0}, {0, 2}, 0.5); },
+     .op =
+         [](const Vars& v) {
+           return pad(v[0], {1, 0}, {0, 2}, 0.5);
+         },
      .oracle =
          [](const Tensors& t) {
-           return build({3, 5}, [&](const Shape& i) { return i[0] < 1 || i[1] > 2 ? 0.5 : element(t[0], {i[0] - 1, i[1]}); });
+           return build({3, 5}, [&](const Shape& i) {
+             return i[0] < 1 || i[1] > 2 ? 0.5 : element(t[0], {i[0] - 1, i[1]});
+           });
          },
-     .errors = {{[] { pad(Var(Tensor::zeros({2, 3})), {1}, {1}); }, "[pad] 1 and 1 widths given for shape (2, 3)"},
+     .errors = {{[] {
+                   pad(Var(Tensor::zeros({2, 3})), {1}, {1});
+                 },
+                 "[pad] 1 and 1 widths given for shape (2, 3)"},
                 {[] { pad(Var(Tensor::zeros({2})), {-1}, {1}); }, "[pad] widths must not be negative"}}},
     {.name = "gather",
      .inputs = {{{3, 5, 2}}, {{3, 90, 2}, Kind::index, 5}},
@@ -133,18 +197,26 @@ const OpRows rows({
            });
          },
      .large = {{{7, 31, 45}}, {{7, 4100, 45}, Kind::index, 31}},
-     .errors = {{[] { gather(Var(Tensor::zeros({2, 3})), 1, Tensor::zeros({3, 3}, DType::i64)); },
+     .errors = {{[] {
+                   gather(Var(Tensor::zeros({2, 3})), 1, Tensor::zeros({3, 3}, DType::i64));
+                 },
                  "[gather] the index, (3, 3), must have the extents of x, (2, 3), except in dimension 1"},
-                {[] { gather(Var(Tensor::zeros({2, 3})), 1, Tensor::full({2, 1}, 3, DType::i64)); },
+                {[] {
+                   gather(Var(Tensor::zeros({2, 3})), 1, Tensor::full({2, 1}, 3, DType::i64));
+                 },
                  "[gather] index 3 at position 0 of shape (2, 1) is outside [0, 3)"}}},
     {.name = "embedding",
      .inputs = {{{11, 19}}, {{4, 40}, Kind::index, 7}},
      .op = [](const Vars& v) { return embedding(v[0], v[1].value()); },
      .oracle = embedding_oracle,
      .large = {{{65, 200}}, {{3, 3001}, Kind::index, 60}},
-     .errors = {{[] { embedding(Var(Tensor::zeros({4, 3})), Tensor::full({2}, -1, DType::i32)); },
+     .errors = {{[] {
+                   embedding(Var(Tensor::zeros({4, 3})), Tensor::full({2}, -1, DType::i32));
+                 },
                  "[embedding] index -1 at position 0 of shape (2,) is outside [0, 4)"},
-                {[] { embedding(Var(Tensor::zeros({4, 3})), Tensor::zeros({2})); },
+                {[] {
+                   embedding(Var(Tensor::zeros({4, 3})), Tensor::zeros({2}));
+                 },
                  "[embedding] indices must be int32 or int64, got float32"},
                 {[] { embedding(Var(Tensor::zeros({4})), Tensor::zeros({2}, DType::i32)); },
                  "[embedding] the table must be (rows, columns)"}}},

@@ -36,7 +36,9 @@ const OpRows rows({
                    softmax(Var(Tensor::zeros({2, 2}, DType::i32)));
                  },
                  "[softmax] float32 or float64 expected"},
-                {[] { softmax_backward(Tensor::zeros({2, 2}, DType::f64), Tensor::zeros({2, 2})); },
+                {[] {
+                   softmax_backward(Tensor::zeros({2, 2}, DType::f64), Tensor::zeros({2, 2}));
+                 },
                  "[softmax_backward] operands must have one dtype"}}},
     {.name = "log_softmax",
      .inputs = {{{4, 33}}},
