@@ -1,0 +1,39 @@
+#pragma once
+// Messages between the processes of a job. Every process has one inbox, whose endpoint it tells the others, and one
+// outgoing connection to each peer that it talks to. Messages of one sender arrive in their order; one that was sent may
+// be lost only if the connection is, and a lost connection is never mended behind the caller's back: it is reported, and
+// the protocol above decides (elastic/PROTOCOL.md).
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "comm/message.h"
+
+namespace elinvar {
+
+struct Arrival {
+  enum class What { message, lost, woken, timeout };
+  What what = What::timeout;
+  Message message = {};    // message
+  PeerId peer = 0;         // lost: the outgoing connection to this peer is closed, and why
+  std::string reason = {};
+};
+
+class Transport {
+ public:
+  using Clock = std::chrono::steady_clock;
+  virtual ~Transport() = default;
+
+  virtual const std::string& endpoint() const = 0;  // of the inbox, as peers must connect to it
+
+  // From any thread; none of them blocks. Sending to a peer that was never connected or is lost drops the message.
+  virtual void connect(PeerId peer, const std::string& endpoint) = 0;  // nothing if connected there already
+  virtual void send(PeerId peer, Message message) = 0;
+  virtual void disconnect(PeerId peer) = 0;  // after what was queued is sent; no `lost` is reported
+  virtual void wake() = 0;                   // makes wait() return `woken`
+
+  // From one thread: the next arrival, or `timeout` once the deadline has passed.
+  virtual Arrival wait(Clock::time_point deadline) = 0;
+};
+
+}  // namespace elinvar
