@@ -2,7 +2,7 @@
 
 #include "data/image_dataset.h"
 #include "data/text.h"
-#include "tensor/check.h"
+#include "tensor/setting.h"
 #include "tensor/spelling.h"
 
 namespace elinvar {
@@ -40,17 +40,17 @@ const std::vector<std::string>& Dataset::class_names() const {
 }
 
 std::unique_ptr<Dataset> open_dataset(const DataConfig& config, Split split) {
-  check(config.validation_fraction >= 0 && config.validation_fraction < 1,
-        "[data] validation_fraction must be in [0, 1), got {}", config.validation_fraction);
+  check_setting(config.validation_fraction >= 0 && config.validation_fraction < 1, "data.validation_fraction",
+                "must be in [0, 1), got {}", config.validation_fraction);
   std::vector<std::string> names;
   for (const Kind& kind : kKinds) {
     if (kind.name == config.kind) {
-      check(!kind.needs_path || !config.path.empty(), "[data] kind \"{}\" needs a path", config.kind);
+      check_setting(!kind.needs_path || !config.path.empty(), "data.path", "is missing: '{}' needs one", config.kind);
       return kind.open(config, split);
     }
     names.emplace_back(kind.name);
   }
-  check(false, "[data] there is no kind \"{}\" of data{}", config.kind, spelling_hint(config.kind, names));
+  check_setting(false, "data.kind", "does not know '{}'{}", config.kind, spelling_hint(config.kind, names));
   return nullptr;
 }
 

@@ -6,6 +6,7 @@
 #include "data/transform.h"
 #include "tensor/check.h"
 #include "tensor/philox.h"
+#include "tensor/setting.h"
 
 namespace elinvar {
 namespace {
@@ -50,9 +51,8 @@ class ImageDataset final : public Dataset {
 // Holds `fraction` of the images out: which ones, a fixed permutation says; both sides keep their order.
 ImageSourcePtr held_out(const ImageSourcePtr& source, double fraction, bool training) {
   const int64_t n = source->size(), held = static_cast<int64_t>(static_cast<double>(n) * fraction);
-  check(n == 0 || (held > 0 && held < n),
-        "[data] validation_fraction = {} of {} images leaves {} and {}; both must be more than none", fraction, n,
-        n - held, held);
+  check_setting(n == 0 || (held > 0 && held < n), "data.validation_fraction",
+                "= {} of {} images leaves {} and {}; both must be more than none", fraction, n, n - held, held);
   const Permutation order(std::max<int64_t>(n, 1), key_of("data.held_out"), 0);
   std::vector<int64_t> indices;
   for (int64_t i = training ? held : 0; i < (training ? n : held); ++i) indices.push_back(order(i));
@@ -77,8 +77,8 @@ ImageSourcePtr choose(const DataConfig& config, const ImageParts& parts, Split s
 }  // namespace
 
 std::unique_ptr<Dataset> open_image_dataset(const DataConfig& config, const ImageParts& parts, Split split) {
-  check(config.cache_mb >= 0 && config.cache_mb <= int64_t{1} << 40, "[data] cache_mb must not be negative, got {}",
-        config.cache_mb);
+  check_setting(config.cache_mb >= 0 && config.cache_mb <= int64_t{1} << 40, "data.cache_mb",
+                "must be from 0 to 2^40, got {}", config.cache_mb);
   ImageSourcePtr source = choose(config, parts, split);
   if (source->size() == 0) fail("[data] '{}' has no images for {}", config.path, name_of(split));
   return std::make_unique<ImageDataset>(config, parts, kept_in_memory(std::move(source), config.cache_mb << 20));

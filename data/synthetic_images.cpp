@@ -8,6 +8,7 @@
 #include "data/resize.h"
 #include "tensor/check.h"
 #include "tensor/philox.h"
+#include "tensor/setting.h"
 
 namespace elinvar {
 namespace {
@@ -83,14 +84,14 @@ class SyntheticImages final : public ImageSource {
 }  // namespace
 
 ImageParts open_synthetic_images(const DataConfig& config) {
-  check(config.size >= 1, "[synthetic] size must be at least 1, got {}", config.size);
-  check(config.classes >= 1 && config.classes <= 100000, "[synthetic] classes must be from 1 to 100000, got {}",
-        config.classes);
-  check(config.channels >= 1 && config.channels <= 16, "[synthetic] channels must be from 1 to 16, got {}",
-        config.channels);
-  check(config.image_size >= 0 && config.image_size <= 4096, "[synthetic] image_size must be at most 4096, got {}",
-        config.image_size);
-  check(config.noise >= 0 && config.noise <= 1, "[synthetic] noise must be from 0 to 1, got {}", config.noise);
+  check_setting(config.size >= 1, "data.size", "must be at least 1, got {}", config.size);
+  check_setting(config.classes >= 1 && config.classes <= 100000, "data.classes", "must be from 1 to 100000, got {}",
+                config.classes);
+  check_setting(config.channels >= 1 && config.channels <= 16, "data.channels", "must be from 1 to 16, got {}",
+                config.channels);
+  check_setting(config.image_size >= 0 && config.image_size <= 4096, "data.image_size",
+                "must be from 0 to 4096, got {}", config.image_size);
+  check_setting(config.noise >= 0 && config.noise <= 1, "data.noise", "must be from 0 to 1, got {}", config.noise);
   const double share = config.validation_fraction > 0 ? config.validation_fraction : 0.1;
   const auto apart = std::max(config.classes, static_cast<int64_t>(static_cast<double>(config.size) * share));
   const auto channels = static_cast<size_t>(config.channels);

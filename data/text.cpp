@@ -7,6 +7,7 @@
 #include "tensor/check.h"
 #include "tensor/file.h"
 #include "tensor/philox.h"
+#include "tensor/setting.h"
 
 namespace elinvar {
 namespace {
@@ -15,9 +16,10 @@ class TextDataset final : public Dataset {
  public:
   TextDataset(const DataConfig& config, const std::string& text, Split split, const std::string& where)
       : context_(config.context) {
-    check(config.tokens == "byte" || config.tokens == "character",
-          "[text] tokens must be \"byte\" or \"character\", got \"{}\"", config.tokens);
-    check(context_ >= 1 && context_ <= 1 << 20, "[text] context must be from 1 to 2^20 tokens, got {}", context_);
+    check_setting(config.tokens == "byte" || config.tokens == "character", "data.tokens",
+                  "must be \"byte\" or \"character\", got \"{}\"", config.tokens);
+    check_setting(context_ >= 1 && context_ <= 1 << 20, "data.context", "must be from 1 to 2^20 tokens, got {}",
+                  context_);
     check(split != Split::test, "[text] a text has no test split; its last part is split \"validation\"");
     if (text.empty()) fail("[text] '{}' is empty", where);
     if (config.tokens == "character") vocabulary_ = Vocabulary::characters(text);
@@ -31,8 +33,8 @@ class TextDataset final : public Dataset {
     tokens_.shrink_to_fit();
 
     const auto n = static_cast<int64_t>(tokens_.size());
-    check(n > context_, "[text] the {} split of '{}' has {} tokens, expected more than context = {}", name_of(split),
-          where, n, context_);
+    check_setting(n > context_, "data.context", "= {} must be less than the {} tokens of the {} split of '{}'",
+                  context_, n, name_of(split), where);
     size_ = split == Split::train ? std::max<int64_t>(1, (n - context_) / context_) : (n - 1) / context_;
     offsets_ = std::min(context_, n - size_ * context_);
   }
@@ -86,7 +88,7 @@ std::unique_ptr<Dataset> open_text(const DataConfig& config, Split split) {
 }
 
 std::unique_ptr<Dataset> open_synthetic_text(const DataConfig& config, Split split) {
-  check(config.size >= 1, "[synthetic_text] size must be at least 1, got {}", config.size);
+  check_setting(config.size >= 1, "data.size", "must be at least 1, got {}", config.size);
   std::string text;
   for (int64_t i = 0; i < config.size; ++i) {
     const Random4 words = philox(static_cast<uint64_t>(config.data_seed) ^ key_of("data.synthetic_text"),

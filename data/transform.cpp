@@ -5,6 +5,7 @@
 
 #include "tensor/check.h"
 #include "tensor/philox.h"
+#include "tensor/setting.h"
 
 namespace elinvar {
 namespace {
@@ -35,28 +36,31 @@ ImageTransform::ImageTransform(const DataConfig& config, const ImageView& stored
       shorter_(config.resize == 0 ? config.image_size : config.resize),
       padding_(config.crop_padding),
       area_min_(config.crop_area_min) {
-  check(config.image_size >= 0 && config.image_size <= 1 << 14, "[data] image_size must be from 0 to 16384, got {}",
-        config.image_size);
-  check(config.resize == 0 || config.resize >= config.image_size,
-        "[data] resize = {} must not be less than image_size = {}, which is cropped from it", config.resize,
-        config.image_size);
-  check(config.resize <= 1 << 14, "[data] resize must be at most 16384, got {}", config.resize);
-  check(!as_stored_ || config.resize == 0, "[data] resize = {} needs an image_size to crop to", config.resize);
-  check(!as_stored_ || !random_part_, "[data] random_resized_crop needs an image_size to scale to");
-  check(padding_ >= 0 && padding_ <= 1 << 14, "[data] crop_padding must be from 0 to 16384, got {}", padding_);
-  check(!random_part_ || padding_ == 0, "[data] random_resized_crop and crop_padding exclude each other");
-  check(area_min_ > 0 && area_min_ <= 1, "[data] crop_area_min must be in (0, 1], got {}", area_min_);
+  check_setting(config.image_size >= 0 && config.image_size <= 1 << 14, "data.image_size",
+                "must be from 0 to 16384, got {}", config.image_size);
+  check_setting(config.resize == 0 || config.resize >= config.image_size, "data.resize",
+                "= {} must not be less than image_size = {}, which is cropped from it", config.resize,
+                config.image_size);
+  check_setting(config.resize <= 1 << 14, "data.resize", "must be at most 16384, got {}", config.resize);
+  check_setting(!as_stored_ || config.resize == 0, "data.resize", "= {} needs an image_size to crop to", config.resize);
+  check_setting(!as_stored_ || !random_part_, "data.random_resized_crop", "needs an image_size to scale to");
+  check_setting(padding_ >= 0 && padding_ <= 1 << 14, "data.crop_padding", "must be from 0 to 16384, got {}", padding_);
+  check_setting(!random_part_ || padding_ == 0, "data.crop_padding", "and random_resized_crop exclude each other");
+  check_setting(area_min_ > 0 && area_min_ <= 1, "data.crop_area_min", "must be in (0, 1], got {}", area_min_);
 
   const std::vector<double>& mean = config.mean.empty() ? usual_mean : config.mean;
   const std::vector<double>& std = config.std.empty() ? usual_std : config.std;
   const auto wanted = static_cast<size_t>(channels_);
-  check(mean.size() == wanted && std.size() == wanted,
-        "[data] mean and std need one value for each of {} channels, got {} and {}", channels_, mean.size(),
-        std.size());
+  const auto check_count = [&](const char* key, const std::vector<double>& values) {
+    check_setting(values.size() == wanted, key, "needs one value for each of {} channels, got {}", wanted,
+                  values.size());
+  };
+  check_count("data.mean", mean);
+  check_count("data.std", std);
   for (size_t c = 0; c < wanted; ++c) {
     const float m = static_cast<float>(mean[c]), s = static_cast<float>(std[c]);
-    check(std::isfinite(m) && std::isfinite(s) && s > 0, "[data] mean must be finite and std positive, got {} and {}",
-          m, s);
+    check_setting(std::isfinite(m), "data.mean", "must be finite, got {}", m);
+    check_setting(std::isfinite(s) && s > 0, "data.std", "must be finite and positive, got {}", s);
     for (int p = 0; p < 256; ++p) value_.push_back((static_cast<float>(p) / 255.0f - m) / s);
   }
 }

@@ -26,7 +26,7 @@ namespace elinvar {
 class ImageTransform {
  public:
   // `stored` is the first image: it sets the channels, and the size where image_size is 0. Empty mean and std of the
-  // configuration are replaced by those given. Throws UsageError for settings without sense.
+  // configuration are replaced by those given. Throws SettingError for settings without sense.
   ImageTransform(const DataConfig& config, const ImageView& stored, std::vector<double> usual_mean,
                  std::vector<double> usual_std);
 

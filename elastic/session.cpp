@@ -23,8 +23,6 @@ const std::filesystem::path& prepared(const std::filesystem::path& directory) {
   return directory;
 }
 
-bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
-
 }  // namespace
 
 struct Session::Impl {

@@ -25,6 +25,9 @@
 
 namespace elinvar {
 
+// Whether something that is done every so many steps (0: never) is done after `step`.
+inline bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
+
 struct SessionOptions {
   std::filesystem::path directory;
   int virtual_ranks = 1;

@@ -10,7 +10,7 @@
 namespace elinvar {
 
 // The network that `spec` describes, with initial values that are a function of `seed` and the parameters' names.
-// Throws UsageError naming the key, the line and the nearest valid spelling if a kind or a setting is unknown, of
+// Throws UsageError naming the place, the key and the nearest valid spelling if a kind or a setting is unknown, of
 // the wrong type, or does not fit the input. `resolved`, if given, is set to `spec` with every default filled in.
 std::unique_ptr<Network> build(const ModelSpec& spec, const InputInfo& input, uint64_t seed,
                                ModelSpec* resolved = nullptr);

@@ -92,10 +92,10 @@ std::vector<ModelKind> gpt_kinds() {
                                                 .dropout = s.real("dropout", 0.0, 0.0, 0.99),
                                                 .tied_head = s.boolean("tied_head", true),
                                                 .bias = s.boolean("bias", true)};
-                       s.require(options.channels % options.heads == 0, "heads",
-                                 "'channels' = {} must be a multiple of 'heads' = {}", options.channels, options.heads);
-                       s.require(options.context >= length, "context",
-                                 "'context' = {} is shorter than the data's {} tokens", options.context, length);
+                       s.require(options.channels % options.heads == 0, "heads", "= {} must divide channels = {}",
+                                 options.heads, options.channels);
+                       s.require(options.context >= length, "context", "= {} is less than the data's {} tokens",
+                                 options.context, length);
                        return gpt(options, input, seed);
                      }});
   };

@@ -24,8 +24,8 @@ Layer build_layer(Settings& s, const Scope& scope, Flow& flow) {
     if (kind.name == s.kind()) return kind.build(s, scope, flow);
     names.push_back(kind.name);
   }
-  s.require(!s.kind().empty(), "kind", "a layer needs a 'kind'{}", spelling_hint("", names));
-  s.require(false, "kind", "unknown kind of layer '{}'{}", s.kind(), spelling_hint(s.kind(), names));
+  s.require(!s.kind().empty(), "kind", "is missing{}", spelling_hint("", names));
+  s.require(false, "kind", "does not know '{}'{}", s.kind(), spelling_hint(s.kind(), names));
   return {};
 }
 
@@ -35,12 +35,11 @@ class LayeredNetwork : public Network {
     Flow flow{input.sample, input.dtype == DType::i32, input.classes};
     Shape expected = flow.tokens ? flow.shape : Shape{};
     expected.push_back(input.classes);
-    s.require(s.has_list("layer"), "layer", "'layers' needs a list of [[model.layer]]");
+    s.require(s.has_list("layer"), "layer", "is missing: 'layers' needs a list of [[model.layer]]");
     layers_ = sequence(s, "layer", Scope(parameters, seed), flow);
     s.require(!flow.tokens && flow.shape == expected, "layer",
-              "the last layer gives {} a sample where {} is expected; end with kind = \"linear\"{}",
-              to_string(flow.shape), to_string(expected),
-              flow.shape.ndim() == 3 ? " after a \"global_avg_pool\" or \"flatten\"" : "");
+              "ends with {} a sample where {} is expected; put a \"linear\" last{}", to_string(flow.shape),
+              to_string(expected), flow.shape.ndim() == 3 ? ", after a \"global_avg_pool\" or \"flatten\"" : "");
   }
 
   Var forward(const Tensor& input, Context& context) const override { return layers_(Var(input), context); }
@@ -53,8 +52,7 @@ class LayeredNetwork : public Network {
 
 Layer sequence(Settings& settings, const std::string& name, const Scope& scope, Flow& flow) {
   std::vector<Layer> layers;
-  for (const Settings::Entry& entry : settings.list(name)) {
-    Settings s(entry.spec, entry.resolved);
+  for (Settings& s : settings.list(name)) {
     const Scope own = scope / s.text("name", std::to_string(layers.size()));
     layers.push_back(build_layer(s, own, flow));
     s.finish();
@@ -67,10 +65,10 @@ Layer sequence(Settings& settings, const std::string& name, const Scope& scope, 
 }
 
 void require_flow(const Settings& settings, const Flow& flow, int ndim, const char* what) {
-  settings.require(!flow.tokens, "kind", "'{}' takes {}, but gets tokens; put an \"embedding\" first", settings.kind(),
-                   what);
-  settings.require(ndim == 0 ? flow.shape.ndim() > 0 : flow.shape.ndim() == ndim, "kind", "'{}' takes {}, but gets {}",
-                   settings.kind(), what, to_string(flow.shape));
+  settings.require(!flow.tokens, "kind", "= '{}' takes {}, but gets tokens; put an \"embedding\" first",
+                   settings.kind(), what);
+  settings.require(ndim == 0 ? flow.shape.ndim() > 0 : flow.shape.ndim() == ndim, "kind",
+                   "= '{}' takes {}, but gets {}", settings.kind(), what, to_string(flow.shape));
 }
 
 std::vector<ModelKind> layered_kinds() {

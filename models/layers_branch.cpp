@@ -14,7 +14,7 @@ Layer build_residual(Settings& s, const Scope& scope, Flow& flow) {
   const Layer body = sequence(s, "layer", scope / "layer", flow);
   const Layer shortcut = sequence(s, "shortcut", scope / "shortcut", side);
   s.require(!flow.tokens && flow.shape == side.shape, "kind",
-            "the branches of 'residual' must agree in shape; 'layer' gives {}, 'shortcut' {}", to_string(flow.shape),
+            "= 'residual' adds what must agree in shape; its layers give {}, its shortcut {}", to_string(flow.shape),
             to_string(side.shape));
   std::vector<std::string> names = activation_names();
   names.insert(names.begin(), "none");
@@ -36,16 +36,15 @@ Layer build_parallel(Settings& s, const Scope& scope, Flow& flow) {
   const std::string join = s.choice("join", "concat", {"concat", "add", "mul"});
   std::vector<Layer> branches;
   std::vector<Flow> ends;
-  const auto list = s.list("branch");
-  s.require(!list.empty(), "branch", "'parallel' needs a list 'branch' of tables with a list 'layer' each");
-  for (const Settings::Entry& entry : list) {
-    Settings branch(entry.spec, entry.resolved);
+  std::vector<Settings> list = s.list("branch");
+  s.require(!list.empty(), "branch", "is missing: 'parallel' needs a list of tables with a list 'layer' each");
+  for (Settings& branch : list) {
     Flow& end = ends.emplace_back(flow);
     branches.push_back(sequence(branch, "layer", scope / static_cast<int64_t>(branches.size()), end));
     branch.finish();
     Shape shape = end.shape, first = ends.front().shape;
     if (join == "concat") shape[shape.ndim() - 1] = first[first.ndim() - 1] = 0;
-    branch.require(!end.tokens && shape == first, "branch", "a branch gives {}, the first {}, which '{}' cannot join",
+    branch.require(!end.tokens && shape == first, "layer", "gives {}, the first branch {}, which '{}' cannot join",
                    to_string(end.shape), to_string(ends.front().shape), join);
   }
   flow = ends.front();

@@ -15,7 +15,7 @@ Extent2 extent(Settings& s, const char* name, Extent2 otherwise, int64_t least =
 
 // One side of the image after a window passed over it.
 int64_t side(const Settings& s, int64_t in, int64_t window, int64_t stride, int64_t padding) {
-  s.require(in + 2 * padding >= window, "kernel", "a window of {} does not fit an image side of {} with padding {}",
+  s.require(in + 2 * padding >= window, "kernel", "spans {}, which does not fit an image side of {} with padding {}",
             window, in, padding);
   return (in + 2 * padding - window) / stride + 1;
 }
@@ -28,8 +28,8 @@ Layer build_conv2d(Settings& s, const Scope& scope, Flow& flow) {
   // Unless told otherwise, an odd kernel at stride 1 keeps the size of the image.
   const Extent2 padding = extent(s, "padding", {dilation.h * (kernel.h - 1) / 2, dilation.w * (kernel.w - 1) / 2}, 0);
   const int64_t groups = s.integer("groups", 1);
-  s.require(in % groups == 0 && out % groups == 0, "groups", "'groups' = {} must divide {} channels in and {} out",
-            groups, in, out);
+  s.require(in % groups == 0 && out % groups == 0, "groups", "= {} must divide {} channels in and {} out", groups, in,
+            out);
   const Conv2d layer(scope, in, out, kernel, {stride, padding, dilation, groups},
                      {.bias = s.boolean("bias", true), .weight = weight_init(s, init::fan_in_uniform())});
   flow.shape = {side(s, flow.shape[0], dilation.h * (kernel.h - 1) + 1, stride.h, padding.h),
@@ -44,7 +44,7 @@ Layer build_pool(Settings& s, Flow& flow, bool max) {
   o.stride = extent(s, "stride", o.kernel);
   o.padding = extent(s, "padding", {0, 0}, 0);
   s.require(2 * o.padding.h <= o.kernel.h && 2 * o.padding.w <= o.kernel.w, "padding",
-            "the padding of a pooling must not exceed half of its window");
+            "must not exceed half of the window of a pooling");
   if (!max) o.count_include_pad = s.boolean("count_include_pad", true);
   flow.shape = {side(s, flow.shape[0], o.kernel.h, o.stride.h, o.padding.h),
                 side(s, flow.shape[1], o.kernel.w, o.stride.w, o.padding.w), flow.shape[2]};

@@ -20,7 +20,7 @@ Layer build_linear(Settings& s, const Scope& scope, Flow& flow) {
 }
 
 Layer build_embedding(Settings& s, const Scope& scope, Flow& flow) {
-  s.require(flow.tokens, "kind", "'embedding' reads tokens, but gets numbers of shape {}", to_string(flow.shape));
+  s.require(flow.tokens, "kind", "= 'embedding' reads tokens, but gets numbers of shape {}", to_string(flow.shape));
   const int64_t channels = s.integer("channels", std::nullopt);
   const Embedding layer(scope, flow.classes, channels, weight_init(s, init::normal(1.0)));
   flow.shape.push_back(channels);
@@ -41,10 +41,9 @@ Layer build_attention(Settings& s, const Scope& scope, Flow& flow) {
   const int64_t kv_heads = s.integer("kv_heads", heads);
   const bool causal = s.boolean("causal", true), rope = s.boolean("rotary", false), bias = s.boolean("bias", true);
   const double base = rope ? s.real("rope_base", 10000.0, 1.0, 1e12) : 0.0;
-  s.require(channels % heads == 0, "heads", "'heads' = {} must divide the {} channels", heads, channels);
-  s.require(heads % kv_heads == 0, "kv_heads", "'kv_heads' = {} must divide 'heads' = {}", kv_heads, heads);
-  s.require(!rope || channels / heads % 2 == 0, "rotary", "rotary positions need heads of even size, not {}",
-            channels / heads);
+  s.require(channels % heads == 0, "heads", "= {} must divide the {} channels", heads, channels);
+  s.require(heads % kv_heads == 0, "kv_heads", "= {} must divide heads = {}", kv_heads, heads);
+  s.require(!rope || channels / heads % 2 == 0, "rotary", "needs heads of even size, not {}", channels / heads);
   const LinearInit linear_init{.bias = bias, .weight = weight_init(s, init::fan_in_uniform())};
   const int64_t kv = channels / heads * kv_heads;
   const Linear q(scope / "q", channels, channels, linear_init), k(scope / "k", channels, kv, linear_init),

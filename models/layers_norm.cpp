@@ -30,7 +30,7 @@ Layer build_rms_norm(Settings& s, const Scope& scope, Flow& flow) {
 Layer build_group_norm(Settings& s, const Scope& scope, Flow& flow) {
   require_flow(s, flow, 0, "numbers");
   const int64_t channels = flow.shape.back(), groups = s.integer("groups", std::nullopt);
-  s.require(channels % groups == 0, "groups", "'groups' = {} must divide the {} channels", groups, channels);
+  s.require(channels % groups == 0, "groups", "= {} must divide the {} channels", groups, channels);
   const GroupNorm layer(scope, channels, groups, s.real("eps", 1e-5, 0.0, 1.0));
   return [layer](const Var& x, Context&) { return layer(x); };
 }

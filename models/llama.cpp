@@ -105,10 +105,9 @@ std::vector<ModelKind> llama_kinds() {
              o.norm_eps = s.real("norm_eps", 1e-5, 0.0, 1.0);
              o.dropout = s.real("dropout", 0.0, 0.0, 0.99);
              o.tied_head = s.boolean("tied_head", false);
-             s.require(o.channels % (2 * o.heads) == 0, "heads",
-                       "'channels' = {} must be a multiple of twice 'heads' = {}", o.channels, o.heads);
-             s.require(o.heads % o.kv_heads == 0, "kv_heads", "'heads' = {} must be a multiple of 'kv_heads' = {}",
-                       o.heads, o.kv_heads);
+             s.require(o.channels % (2 * o.heads) == 0, "heads", "= {}, doubled, must divide channels = {}", o.heads,
+                       o.channels);
+             s.require(o.heads % o.kv_heads == 0, "kv_heads", "= {} must divide heads = {}", o.kv_heads, o.heads);
              return llama(o, input, seed);
            }}};
 }

@@ -44,7 +44,7 @@ std::unique_ptr<Network> mlp(const MlpOptions& options, const InputInfo& input, 
 
 std::vector<ModelKind> mlp_kinds() {
   return {{"mlp", [](Settings& s, const InputInfo& input, uint64_t seed) {
-             s.require(input.dtype != DType::i32, "kind", "'mlp' takes images or features, not tokens");
+             s.require(input.dtype != DType::i32, "kind", "= 'mlp' takes images or features, not tokens");
              return mlp({.hidden = s.integers("hidden", {256}),
                          .activation = s.choice("activation", "relu", activation_names()),
                          .dropout = s.real("dropout", 0.0, 0.0, 0.99)},

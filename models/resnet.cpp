@@ -107,7 +107,7 @@ class ResNet : public Network {
 std::unique_ptr<Network> configured(ResNetOptions options, Settings& s, const InputInfo& input, uint64_t seed) {
   require_images(s, input);
   s.require(options.blocks.size() == options.widths.size() && !options.blocks.empty(), "blocks",
-            "'blocks' and 'widths' must be of one length, a number for each stage");
+            "and widths must be of one length, a number for each stage");
   const bool small = std::min(input.sample[0], input.sample[1]) < 64;
   const bool cifar = small || options.stem == ResNetOptions::Stem::cifar;
   options.stem = s.choice("stem", cifar ? "cifar" : "imagenet", {"imagenet", "cifar"}) == "cifar"

@@ -15,16 +15,17 @@ const char* type_name(const Value& value) {
 
 }  // namespace
 
-Settings::Settings(const ModelSpec& spec, ModelSpec* resolved) : spec_(spec), resolved_(resolved) {
+Settings::Settings(const ModelSpec& spec, ModelSpec* resolved, std::string table)
+    : spec_(spec), resolved_(resolved), table_(std::move(table)) {
   if (!resolved_) return;
   resolved_->kind = spec.kind;
-  resolved_->line = spec.line;
+  resolved_->place = spec.place;
 }
 
-void Settings::refuse(const std::string& name, const std::string& message) const {
+void Settings::refuse(const std::string& name, const std::string& complaint) const {
   const auto it = spec_.settings.find(name);
-  const int line = it != spec_.settings.end() && it->second.line ? it->second.line : spec_.line;
-  throw UsageError("[model] " + (line ? fmt::format("line {}: ", line) : "") + message);
+  const std::string& place = it != spec_.settings.end() ? it->second.place : spec_.place;
+  throw UsageError(fmt::format("{}{}{}.{} {}", place, place.empty() ? "" : ": ", table_, name, complaint));
 }
 
 const Value* Settings::find(const std::string& name) {
@@ -35,18 +36,17 @@ const Value* Settings::find(const std::string& name) {
 
 template <class T>
 T Settings::resolve(const std::string& name, T value) {
-  if (resolved_) resolved_->settings[name] = {value, 0};
+  if (resolved_) resolved_->settings[name] = {value};
   return value;
 }
 
 int64_t Settings::integer(const std::string& name, std::optional<int64_t> otherwise, int64_t least, int64_t most) {
   const Value* value = find(name);
-  require(value || otherwise, name, "'{}' needs a setting '{}', an integer of at least {}", kind(), name, least);
+  require(value || otherwise, name, "is missing: '{}' needs an integer of at least {}", kind(), least);
   if (!value) return resolve(name, *otherwise);
   const auto* number = std::get_if<int64_t>(value);
-  require(number, name, "'{}' must be an integer, got {}", name, type_name(*value));
-  require(*number >= least && *number <= most, name, "'{}' must be between {} and {}, got {}", name, least, most,
-          *number);
+  require(number, name, "must be an integer, got {}", type_name(*value));
+  require(*number >= least && *number <= most, name, "must lie between {} and {}, got {}", least, most, *number);
   return resolve(name, *number);
 }
 
@@ -55,16 +55,16 @@ double Settings::real(const std::string& name, double otherwise, double least, d
   if (!value) return resolve(name, otherwise);
   const auto* whole = std::get_if<int64_t>(value);
   const auto* number = std::get_if<double>(value);
-  require(whole || number, name, "'{}' must be a number, got {}", name, type_name(*value));
+  require(whole || number, name, "must be a number, got {}", type_name(*value));
   const double x = number ? *number : static_cast<double>(*whole);
-  require(x >= least && x <= most, name, "'{}' must be between {} and {}, got {}", name, least, most, x);
+  require(x >= least && x <= most, name, "must lie between {} and {}, got {}", least, most, x);
   return resolve(name, x);
 }
 
 bool Settings::boolean(const std::string& name, bool otherwise) {
   const Value* value = find(name);
   if (!value) return resolve(name, otherwise);
-  require(std::holds_alternative<bool>(*value), name, "'{}' must be true or false, got {}", name, type_name(*value));
+  require(std::holds_alternative<bool>(*value), name, "must be true or false, got {}", type_name(*value));
   return resolve(name, std::get<bool>(*value));
 }
 
@@ -73,8 +73,8 @@ std::string Settings::choice(const std::string& name, const std::string& otherwi
   const Value* value = find(name);
   if (!value) return resolve(name, otherwise);
   const auto* text = std::get_if<std::string>(value);
-  require(text, name, "'{}' must be a string, got {}", name, type_name(*value));
-  require(std::ranges::find(valid, *text) != valid.end(), name, "unknown {} '{}'{}", name, *text,
+  require(text, name, "must be a string, got {}", type_name(*value));
+  require(std::ranges::find(valid, *text) != valid.end(), name, "does not know '{}'{}", *text,
           spelling_hint(*text, valid));
   return resolve(name, *text);
 }
@@ -83,7 +83,7 @@ std::string Settings::text(const std::string& name, const std::string& otherwise
   const Value* value = find(name);
   if (!value) return resolve(name, otherwise);
   const auto* text = std::get_if<std::string>(value);
-  require(text, name, "'{}' must be a string, got {}", name, type_name(*value));
+  require(text, name, "must be a string, got {}", type_name(*value));
   return resolve(name, *text);
 }
 
@@ -91,9 +91,8 @@ std::vector<int64_t> Settings::integers(const std::string& name, const std::vect
   const Value* value = find(name);
   if (!value) return resolve(name, otherwise);
   const auto* numbers = std::get_if<std::vector<int64_t>>(value);
-  require(numbers, name, "'{}' must be a list of integers, got {}", name, type_name(*value));
-  for (int64_t n : *numbers)
-    require(n >= least, name, "'{}' must hold integers of at least {}, got {}", name, least, n);
+  require(numbers, name, "must be a list of integers, got {}", type_name(*value));
+  for (int64_t n : *numbers) require(n >= least, name, "must hold integers of at least {}, got {}", least, n);
   return resolve(name, *numbers);
 }
 
@@ -105,13 +104,13 @@ std::array<int64_t, 2> Settings::extent(const std::string& name, std::array<int6
     return {both, both};
   }
   const std::vector<int64_t> pair = integers(name, {otherwise[0], otherwise[1]}, least);
-  require(pair.size() == 2, name, "'{}' must be one integer or [height, width], got {} numbers", name, pair.size());
+  require(pair.size() == 2, name, "must be one integer or [height, width], got {} numbers", pair.size());
   return {pair[0], pair[1]};
 }
 
-std::vector<Settings::Entry> Settings::list(const std::string& name) {
+std::vector<Settings> Settings::list(const std::string& name) {
   known_.push_back(name);
-  std::vector<Entry> entries;
+  std::vector<Settings> entries;
   const auto it = spec_.lists.find(name);
   if (it == spec_.lists.end()) return entries;
   std::vector<ModelSpec>* target = nullptr;
@@ -119,7 +118,8 @@ std::vector<Settings::Entry> Settings::list(const std::string& name) {
     target = &resolved_->lists[name];
     target->assign(it->second.size(), {});
   }
-  for (size_t i = 0; i < it->second.size(); ++i) entries.push_back({it->second[i], target ? &(*target)[i] : nullptr});
+  for (size_t i = 0; i < it->second.size(); ++i)
+    entries.emplace_back(it->second[i], target ? &(*target)[i] : nullptr, table_ + "." + name);
   return entries;
 }
 
@@ -127,9 +127,9 @@ void Settings::finish() const {
   const auto is_known = [&](const std::string& name) { return std::ranges::find(known_, name) != known_.end(); };
   const std::string whose = kind().empty() ? "" : fmt::format(" of '{}'", kind());
   for (const auto& [name, setting] : spec_.settings)
-    require(is_known(name), name, "unknown setting '{}'{}{}", name, whose, spelling_hint(name, known_));
+    require(is_known(name), name, "is no setting{}{}", whose, spelling_hint(name, known_));
   for (const auto& [name, layers] : spec_.lists)
-    require(is_known(name), name, "unknown list '{}'{}{}", name, whose, spelling_hint(name, known_));
+    require(is_known(name), name, "is no list{}{}", whose, spelling_hint(name, known_));
 }
 
 }  // namespace elinvar

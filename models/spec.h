@@ -1,10 +1,10 @@
 #pragma once
 // What a configuration says about a network, before anything is built: kinds and settings, as written, with the
-// lines they stand on so that errors can name them. tools/ makes one from the [model] table:
+// places they stand at so that errors can name them. tools/ makes one from the [model] table of a.toml:
 //
 //   [model]                         ModelSpec{kind = "layers", lists = {{"layer", {
-//   [[model.layer]]                   ModelSpec{kind = "conv2d", settings = {{"out", {16, 4}}}, line = 2},
-//   kind = "conv2d"                   ModelSpec{kind = "residual", lists = {{"layer", {...}}}, line = 5}}}}}
+//   [[model.layer]]                   ModelSpec{kind = "conv2d", settings = {{"out", {16, "a.toml:4"}}}},
+//   kind = "conv2d"                   ModelSpec{kind = "residual", lists = {{"layer", {...}}}}}}}}
 //   out = 16
 //   [[model.layer]]
 //   kind = "residual"
@@ -27,14 +27,14 @@ using Value = std::variant<bool, int64_t, double, std::string, std::vector<int64
 
 struct Setting {
   Value value;
-  int line = 0;  // 0: not from a file
+  std::string place = {};  // empty: not from a configuration
 };
 
 struct ModelSpec {
   std::string kind;
   std::map<std::string, Setting> settings = {};
   std::map<std::string, std::vector<ModelSpec>> lists = {};
-  int line = 0;
+  std::string place = {};  // of the kind, or of the whole table if it has none
 };
 
 // What the data decide about a network.

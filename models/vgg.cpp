@@ -100,7 +100,10 @@ std::vector<ModelKind> vgg_kinds() {
   for (const int depth : {11, 13, 16, 19}) {
     kinds.push_back({"vgg" + std::to_string(depth), [depth](Settings& s, const InputInfo& input, uint64_t seed) {
                        require_images(s, input);
-                       const bool small = std::min(input.sample[0], input.sample[1]) < 64;
+                       const int64_t side = std::min(input.sample[0], input.sample[1]);
+                       s.require(side >= 32, "kind", "= 'vgg{}' takes images of at least 32 x 32 pixels, got {} x {}",
+                                 depth, input.sample[0], input.sample[1]);
+                       const bool small = side < 64;
                        VggOptions options{.depth = depth, .conv_bias = s.boolean("conv_bias", false)};
                        if (s.choice("head", small ? "cifar" : "imagenet", {"imagenet", "cifar"}) == "cifar")
                          options.head = VggOptions::Head::cifar;

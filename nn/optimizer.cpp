@@ -1,5 +1,6 @@
 #include "nn/optimizer.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -8,6 +9,7 @@
 #include "tensor/ops/copy.h"
 #include "tensor/ops/global_norm.h"
 #include "tensor/ops/optimizer.h"
+#include "tensor/setting.h"
 #include "tensor/spelling.h"
 
 namespace elinvar {
@@ -219,23 +221,30 @@ constexpr std::array kKinds{
          }},
 };
 
-void check_range(bool ok, const char* name, const char* range, double value) {
-  check(ok, "[optimizer] {} must be {}, got {}", name, range, value);
-}
-
-void check_config(const OptimizerConfig& c) {
-  check_range(std::isfinite(c.lr) && c.lr >= 0.0, "lr", "at least 0", c.lr);
-  check_range(c.momentum >= 0.0 && c.momentum < 1.0, "momentum", "in [0, 1)", c.momentum);
-  check_range(c.beta1 >= 0.0 && c.beta1 < 1.0, "beta1", "in [0, 1)", c.beta1);
-  check_range(c.beta2 >= 0.0 && c.beta2 < 1.0, "beta2", "in [0, 1)", c.beta2);
-  check_range(std::isfinite(c.eps) && c.eps >= 0.0, "eps", "at least 0", c.eps);
-  check_range(std::isfinite(c.weight_decay) && c.weight_decay >= 0.0, "weight_decay", "at least 0", c.weight_decay);
-  check_range(std::isfinite(c.trust) && c.trust > 0.0, "trust", "positive", c.trust);
-  check_range(std::isfinite(c.clip_norm) && c.clip_norm >= 0.0, "clip_norm", "at least 0", c.clip_norm);
-  check(!c.nesterov || c.momentum > 0.0, "[optimizer] nesterov needs a momentum above 0");
+const Kind* find_kind(const std::string& name) {
+  const auto found = std::find_if(kKinds.begin(), kKinds.end(), [&](const Kind& kind) { return kind.name == name; });
+  return found == kKinds.end() ? nullptr : &*found;
 }
 
 }  // namespace
+
+void check_optimizer(const OptimizerConfig& c) {
+  check_setting(find_kind(c.kind) != nullptr, "optimizer.kind", "does not know '{}'{}", c.kind,
+                spelling_hint(c.kind, optimizer_kinds()));
+  const auto check_range = [](bool ok, const char* key, const char* range, double value) {
+    check_setting(ok, key, "must be {}, got {}", range, value);
+  };
+  check_range(std::isfinite(c.lr) && c.lr >= 0.0, "optimizer.lr", "at least 0", c.lr);
+  check_range(c.momentum >= 0.0 && c.momentum < 1.0, "optimizer.momentum", "in [0, 1)", c.momentum);
+  check_range(c.beta1 >= 0.0 && c.beta1 < 1.0, "optimizer.beta1", "in [0, 1)", c.beta1);
+  check_range(c.beta2 >= 0.0 && c.beta2 < 1.0, "optimizer.beta2", "in [0, 1)", c.beta2);
+  check_range(std::isfinite(c.eps) && c.eps >= 0.0, "optimizer.eps", "at least 0", c.eps);
+  check_range(std::isfinite(c.weight_decay) && c.weight_decay >= 0.0, "optimizer.weight_decay", "at least 0",
+              c.weight_decay);
+  check_range(std::isfinite(c.trust) && c.trust > 0.0, "optimizer.trust", "positive", c.trust);
+  check_range(std::isfinite(c.clip_norm) && c.clip_norm >= 0.0, "optimizer.clip_norm", "at least 0", c.clip_norm);
+  check_setting(!c.nesterov || c.momentum > 0.0, "optimizer.nesterov", "needs a momentum above 0");
+}
 
 std::vector<std::string> optimizer_kinds() {
   std::vector<std::string> names;
@@ -259,11 +268,8 @@ void Optimizer::load(const StateDict& from) {
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const Parameters& parameters) {
-  check_config(config);
-  for (const Kind& kind : kKinds)
-    if (kind.name == config.kind) return kind.make(config, parameters);
-  check(false, "[optimizer] unknown kind '{}'{}", config.kind, spelling_hint(config.kind, optimizer_kinds()));
-  return nullptr;
+  check_optimizer(config);
+  return find_kind(config.kind)->make(config, parameters);
 }
 
 }  // namespace elinvar

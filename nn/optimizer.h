@@ -30,6 +30,9 @@ struct OptimizerConfig {
 
 std::vector<std::string> optimizer_kinds();
 
+// Throws SettingError (tensor/setting.h) on an unknown kind or a constant out of its range.
+void check_optimizer(const OptimizerConfig& config);
+
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -45,7 +48,7 @@ class Optimizer {
   void load(const StateDict& state);
 };
 
-// State starts at zero. Throws UsageError on an unknown kind or a constant out of its range.
+// State starts at zero. Throws what check_optimizer throws.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const Parameters& parameters);
 
 }  // namespace elinvar

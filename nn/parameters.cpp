@@ -5,6 +5,7 @@
 #include "tensor/check.h"
 #include "tensor/ops/copy.h"
 #include "tensor/philox.h"
+#include "tensor/setting.h"
 #include "tensor/spelling.h"
 
 namespace elinvar {
@@ -71,8 +72,8 @@ void exempt_from_decay(Parameters& parameters, std::span<const std::string> entr
     std::vector<std::string> names = {"vectors"};
     for (const Parameter& p : parameters.list) names.push_back(p.name);
     const std::string nearest = found ? "" : nearest_spelling(entry, names);
-    check(found, "[optimizer] no parameter is named '{}', which weight decay should spare{}", entry,
-          nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
+    check_setting(found, "optimizer.exempt", "names '{}', which no parameter is called{}", entry,
+                  nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
   }
 }
 

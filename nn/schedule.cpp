@@ -5,7 +5,7 @@
 #include <cmath>
 #include <string_view>
 
-#include "tensor/check.h"
+#include "tensor/setting.h"
 #include "tensor/spelling.h"
 
 namespace elinvar {
@@ -63,23 +63,29 @@ constexpr std::array kKinds{Kind{"constant", constant_factor}, Kind{"cosine", co
                             Kind{"linear", linear_factor}, Kind{"step", step_factor},
                             Kind{"one_cycle", one_cycle_factor}};
 
+const Kind& checked_kind(const ScheduleConfig& c) {
+  const auto found = std::find_if(kKinds.begin(), kKinds.end(), [&](const Kind& kind) { return kind.name == c.kind; });
+  check_setting(found != kKinds.end(), "schedule.kind", "does not know '{}'{}", c.kind,
+                spelling_hint(c.kind, schedule_kinds()));
+  check_setting(c.warmup_steps >= 0, "schedule.warmup_steps", "must be at least 0, got {}", c.warmup_steps);
+  check_setting(c.min_ratio >= 0.0 && c.min_ratio <= 1.0, "schedule.min_ratio", "must be in [0, 1], got {}",
+                c.min_ratio);
+  check_setting(c.every >= 0, "schedule.every", "must be at least 0, got {}", c.every);
+  check_setting(c.gamma > 0.0 && c.gamma <= 1.0, "schedule.gamma", "must be in (0, 1], got {}", c.gamma);
+  check_setting(c.rise >= 0.0 && c.rise < 1.0, "schedule.rise", "must be in [0, 1), got {}", c.rise);
+  check_setting(c.initial_ratio >= 0.0 && c.initial_ratio <= 1.0, "schedule.initial_ratio", "must be in [0, 1], got {}",
+                c.initial_ratio);
+  check_setting(c.kind != "step" || !c.milestones.empty() || c.every > 0, "schedule.milestones",
+                "or a positive schedule.every is needed for the kind \"step\"");
+  return *found;
+}
+
 const Kind& checked_kind(const ScheduleConfig& c, int64_t steps) {
   check(steps > 0, "[schedule] at least one step expected, got {}", steps);
-  check(c.warmup_steps >= 0 && c.warmup_steps <= steps,
-        "[schedule] warmup_steps must be between 0 and the {} steps, got {}", steps, c.warmup_steps);
-  check(c.min_ratio >= 0.0 && c.min_ratio <= 1.0, "[schedule] min_ratio must be between 0 and 1, got {}", c.min_ratio);
-  const auto found = std::find_if(kKinds.begin(), kKinds.end(), [&](const Kind& kind) { return kind.name == c.kind; });
-  check(found != kKinds.end(), "[schedule] unknown kind '{}'{}", c.kind, spelling_hint(c.kind, schedule_kinds()));
-  if (c.kind == "step") {
-    check(!c.milestones.empty() || c.every > 0, "[schedule] a step schedule needs milestones or a positive `every`");
-    check(c.gamma > 0.0 && c.gamma <= 1.0, "[schedule] gamma must be above 0 and at most 1, got {}", c.gamma);
-  }
-  if (c.kind == "one_cycle") {
-    check(c.rise >= 0.0 && c.rise < 1.0, "[schedule] rise must be in [0, 1), got {}", c.rise);
-    check(c.initial_ratio >= 0.0 && c.initial_ratio <= 1.0, "[schedule] initial_ratio must be between 0 and 1, got {}",
-          c.initial_ratio);
-  }
-  return *found;
+  const Kind& kind = checked_kind(c);
+  check_setting(c.warmup_steps <= steps, "schedule.warmup_steps", "= {} are more than the {} steps of the run",
+                c.warmup_steps, steps);
+  return kind;
 }
 
 }  // namespace
@@ -90,6 +96,7 @@ std::vector<std::string> schedule_kinds() {
   return names;
 }
 
+void check_schedule(const ScheduleConfig& config) { checked_kind(config); }
 void check_schedule(const ScheduleConfig& config, int64_t steps) { checked_kind(config, steps); }
 
 double learning_rate(const ScheduleConfig& c, double lr, int64_t steps, int64_t step) {

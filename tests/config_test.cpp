@@ -38,7 +38,8 @@ TEST(Config, DefaultsAndValues) {
   EXPECT_EQ(c.run.virtual_ranks, 1);
   EXPECT_EQ(c.model.kind, "mlp");
   EXPECT_EQ(std::get<std::vector<int64_t>>(c.model.settings.at("hidden").value), (std::vector<int64_t>{32, 16}));
-  EXPECT_EQ(c.model.settings.at("hidden").line, 7);
+  EXPECT_EQ(c.model.settings.at("hidden").place, "folder/small.toml:7");
+  EXPECT_EQ(c.model.place, "folder/small.toml:6");
   EXPECT_EQ(c.schedule.kind, "constant");
 }
 
@@ -125,6 +126,41 @@ TEST(Config, ErrorsNameTheLineTheKeyAndTheNearestSpelling) {
   EXPECT_EQ(error_of(kSmall, {"run.seed=x"}), "--set run.seed: run.seed must be an integer, got text");
   EXPECT_EQ(error_of(kSmall, {"seed=1"}), "--set seed=1: expected table.key=value");
   EXPECT_EQ(error_of(kSmall, {"run.seeds=1"}), "--set run.seeds: unknown key 'seeds' in [run]; did you mean 'seed'?");
+  EXPECT_EQ(error_of("[run]\nsteps = 3\nbatch_size = 4\n[data]\nkind = \"synthetic\"\n"),
+            "folder/small.toml: a [model] table is missing: which network is to be trained?");
+}
+
+TEST(Config, ValuesOfTheOptimizerAndTheScheduleAreCheckedInPlace) {
+  const auto with = [](const std::string& lines) { return error_of(kSmall + lines); };
+  const auto expect_refused = [&](const std::string& table, const std::string& line, const std::string& complaint) {
+    const std::string key = table + "." + line.substr(0, line.find(' '));
+    EXPECT_EQ(with("[" + table + "]\n" + line + "\n"), "folder/small.toml:12: " + key + " " + complaint);
+  };
+  expect_refused("optimizer", "lr = -1", "must be at least 0, got -1");
+  expect_refused("optimizer", "momentum = 1", "must be in [0, 1), got 1");
+  expect_refused("optimizer", "beta1 = 1.5", "must be in [0, 1), got 1.5");
+  expect_refused("optimizer", "beta2 = -0.5", "must be in [0, 1), got -0.5");
+  expect_refused("optimizer", "eps = -1e-8", "must be at least 0, got -1e-08");
+  expect_refused("optimizer", "weight_decay = -1", "must be at least 0, got -1");
+  expect_refused("optimizer", "trust = 0", "must be positive, got 0");
+  expect_refused("optimizer", "clip_norm = -2", "must be at least 0, got -2");
+  EXPECT_EQ(with("[optimizer]\nmomentum = 0\nnesterov = true\n"),
+            "folder/small.toml:13: optimizer.nesterov needs a momentum above 0");
+  expect_refused("schedule", "kind = \"cosin\"", "does not know 'cosin'; did you mean 'cosine'?");
+  expect_refused("schedule", "warmup_steps = -1", "must be at least 0, got -1");
+  expect_refused("schedule", "min_ratio = 2", "must be in [0, 1], got 2");
+  expect_refused("schedule", "every = -1", "must be at least 0, got -1");
+  expect_refused("schedule", "gamma = 0", "must be in (0, 1], got 0");
+  expect_refused("schedule", "rise = 1", "must be in [0, 1), got 1");
+  expect_refused("schedule", "initial_ratio = -0.1", "must be in [0, 1], got -0.1");
+  // A key that is not set stands where its table does, and one whose table is not there in the file.
+  EXPECT_EQ(with("[schedule]\nkind = \"step\"\n").find("folder/small.toml:11: schedule.milestones or "), 0u);
+  EXPECT_EQ(error_of(kSmall, {"optimizer.momentum=2"}),
+            "--set optimizer.momentum: optimizer.momentum must be in [0, 1), got 2");
+  EXPECT_EQ(error_of(kSmall, {"optimizer.nesterov=true", "optimizer.momentum=0"}),
+            "--set optimizer.nesterov: optimizer.nesterov needs a momentum above 0");
+  EXPECT_EQ(parse_config(kSmall, "small.toml").places("optimizer.lr"), "small.toml");
+  EXPECT_EQ(parse_config(kSmall, "small.toml").places("data.size"), "small.toml:9");
 }
 
 // tools/CONFIG.md has a row for each key of each table, and none besides.

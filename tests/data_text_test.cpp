@@ -6,11 +6,8 @@
 #include "tensor/check.h"
 #include "tests/temporary_folder.h"
 
-namespace elinvar {
+namespace elinvar::test {
 namespace {
-
-using test::message_of;
-using test::TemporaryFolder;
 
 struct Window {
   std::vector<int32_t> input;
@@ -142,7 +139,8 @@ TEST(Text, SaysWhatIsWrong) {
     return message_of<UsageError>([&] { open_dataset(c, split); });
   };
   const auto failure = [](const DataConfig& c) { return message_of<Failure>([&] { open_dataset(c, Split::train); }); };
-  EXPECT_NE(usage({.kind = "text", .path = path, .context = 90}).find("90 tokens, expected more than context = 90"),
+  EXPECT_NE(usage({.kind = "text", .path = path, .context = 90})
+                .find("data.context = 90 must be less than the 90 tokens of the train split"),
             std::string::npos);
   EXPECT_NE(usage({.kind = "text", .path = path, .context = 10}, Split::validation).find("validation split"),
             std::string::npos);
@@ -150,7 +148,7 @@ TEST(Text, SaysWhatIsWrong) {
   EXPECT_NE(usage({.kind = "text", .path = path, .tokens = "word"}).find("\"byte\" or \"character\""),
             std::string::npos);
   EXPECT_NE(usage({.kind = "text", .path = path, .context = 0}).find("context must be"), std::string::npos);
-  EXPECT_NE(usage({.kind = "text"}).find("needs a path"), std::string::npos);
+  EXPECT_NE(usage({.kind = "text"}).find("data.path is missing: 'text' needs one"), std::string::npos);
   EXPECT_NE(usage({.kind = "tekst", .path = path}).find("did you mean 'text'"), std::string::npos);
   EXPECT_NE(usage({.kind = "text", .path = path, .validation_fraction = 1}).find("validation_fraction"),
             std::string::npos);
@@ -162,4 +160,4 @@ TEST(Text, SaysWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace elinvar
+}  // namespace elinvar::test

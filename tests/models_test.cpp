@@ -14,11 +14,11 @@ const InputInfo kTokens{.sample = {16}, .classes = 50, .dtype = DType::i32};
 
 ModelSpec spec(const std::string& kind, std::map<std::string, Setting> settings = {},
                std::map<std::string, std::vector<ModelSpec>> lists = {}) {
-  return {kind, std::move(settings), std::move(lists), 1};
+  return {kind, std::move(settings), std::move(lists), "m.toml:1"};
 }
-Setting at(int line, Value value) { return {std::move(value), line}; }
-Setting list(std::vector<int64_t> v) { return {std::move(v), 0}; }
-Setting integer(int64_t v) { return {v, 0}; }
+Setting at(int line, Value value) { return {std::move(value), "m.toml:" + std::to_string(line)}; }
+Setting list(std::vector<int64_t> v) { return {std::move(v)}; }
+Setting integer(int64_t v) { return {v}; }
 
 int64_t parameter_count(const ModelSpec& s, const InputInfo& input) { return build(s, input, 1)->parameters.count(); }
 
@@ -73,19 +73,28 @@ TEST(Models, ResolvedSpecHasEveryDefaultAndBuildsTheSame) {
   EXPECT_EQ(again.settings.size(), resolved.settings.size());
 }
 
-TEST(Models, ErrorsNameKeyLineAndNearestSpelling) {
+TEST(Models, ErrorsNamePlaceKeyAndNearestSpelling) {
   EXPECT_EQ(error_of(spec("gpt", {{"dropuot", at(12, 0.1)}}), kTokens),
-            "[model] line 12: unknown setting 'dropuot' of 'gpt'; did you mean 'dropout'?");
-  EXPECT_EQ(error_of(spec("resnet51"), kCifar), "[model] line 1: unknown kind 'resnet51'; did you mean 'resnet50'?");
+            "m.toml:12: model.dropuot is no setting of 'gpt'; did you mean 'dropout'?");
+  EXPECT_EQ(error_of(spec("resnet51"), kCifar),
+            "m.toml:1: model.kind does not know 'resnet51'; did you mean 'resnet50'?");
   EXPECT_EQ(error_of(spec("gpt", {{"layers", at(4, std::string("six"))}}), kTokens),
-            "[model] line 4: 'layers' must be an integer, got a string");
+            "m.toml:4: model.layers must be an integer, got a string");
   EXPECT_EQ(error_of(spec("gpt", {{"heads", at(5, int64_t{3})}}), kTokens),
-            "[model] line 5: 'channels' = 128 must be a multiple of 'heads' = 3");
+            "m.toml:5: model.heads = 3 must divide channels = 128");
   EXPECT_EQ(error_of(spec("resnet18", {{"stem", at(2, std::string("cifra"))}}), kCifar),
-            "[model] line 2: unknown stem 'cifra'; did you mean 'cifar'?");
-  EXPECT_NE(error_of(spec("resnet18"), kTokens).find("takes images"), std::string::npos);
-  EXPECT_NE(error_of(spec("gpt"), kCifar).find("takes sequences of tokens"), std::string::npos);
-  EXPECT_NE(error_of(spec("gpt2", {{"context", at(3, int64_t{8})}}), kTokens).find("line 3"), std::string::npos);
+            "m.toml:2: model.stem does not know 'cifra'; did you mean 'cifar'?");
+  EXPECT_EQ(error_of(spec("resnet18"), kTokens).find("m.toml:1: model.kind = 'resnet18' takes images"), 0u);
+  EXPECT_EQ(error_of(spec("gpt"), kCifar).find("m.toml:1: model.kind = 'gpt' takes sequences of tokens"), 0u);
+  EXPECT_EQ(error_of(spec("gpt2", {{"context", at(3, int64_t{8})}}), kTokens),
+            "m.toml:3: model.context = 8 is less than the data's 16 tokens");
+  EXPECT_EQ(error_of(spec("vgg11"), {.sample = {31, 40, 3}, .classes = 10}),
+            "m.toml:1: model.kind = 'vgg11' takes images of at least 32 x 32 pixels, got 31 x 40");
+  EXPECT_EQ(error_of(spec("llama", {{"kv_heads", at(6, int64_t{3})}}), kTokens),
+            "m.toml:6: model.kv_heads = 3 must divide heads = 4");
+  ModelSpec nowhere = spec("resnet51");
+  nowhere.place.clear();
+  EXPECT_EQ(error_of(nowhere, kCifar), "model.kind does not know 'resnet51'; did you mean 'resnet50'?");
 }
 
 // A small ResNet declared by layers: stem, a plain residual, one that halves the image, and a head.
@@ -137,18 +146,21 @@ TEST(LayeredNetwork, ErrorsNameTheLayersLine) {
   const auto network = [](std::vector<ModelSpec> layers) { return spec("layers", {}, {{"layer", std::move(layers)}}); };
   ModelSpec pool = spec("max_pool", {{"kernle", at(9, int64_t{2})}});
   EXPECT_EQ(error_of(network({pool}), kCifar),
-            "[model] line 9: unknown setting 'kernle' of 'max_pool'; did you mean 'kernel'?");
+            "m.toml:9: model.layer.kernle is no setting of 'max_pool'; did you mean 'kernel'?");
   ModelSpec unknown = spec("covn2d");
-  unknown.line = 7;
+  unknown.place = "m.toml:7";
   EXPECT_EQ(error_of(network({unknown}), kCifar),
-            "[model] line 7: unknown kind of layer 'covn2d'; did you mean 'conv2d'?");
-  EXPECT_NE(error_of(network({spec("flatten")}), kCifar).find("gives (3072,) a sample where (10,) is expected"),
+            "m.toml:7: model.layer.kind does not know 'covn2d'; did you mean 'conv2d'?");
+  EXPECT_NE(error_of(network({spec("flatten")}), kCifar).find("ends with (3072,) a sample where (10,) is expected"),
             std::string::npos);
   EXPECT_NE(error_of(network({spec("linear")}), kTokens).find("put an \"embedding\" first"), std::string::npos);
-  EXPECT_NE(error_of(network({spec("conv2d")}), kCifar).find("needs a setting 'out'"), std::string::npos);
+  EXPECT_NE(error_of(network({spec("conv2d")}), kCifar).find("model.layer.out is missing"), std::string::npos);
   EXPECT_NE(error_of(spec("layers"), kCifar).find("[[model.layer]]"), std::string::npos);
   const ModelSpec wide = spec("residual", {}, {{"layer", {spec("conv2d", {{"out", integer(8)}})}}});
   EXPECT_NE(error_of(network({wide}), kCifar).find("must agree in shape"), std::string::npos);
+  ModelSpec deep = spec("residual", {}, {{"layer", {spec("conv2d", {{"out", at(8, int64_t{0})}})}}});
+  EXPECT_EQ(error_of(network({deep}), kCifar),
+            "m.toml:8: model.layer.layer.out must lie between 1 and 16777216, got 0");
 }
 
 struct Sample {

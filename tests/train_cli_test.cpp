@@ -290,13 +290,54 @@ TEST_F(TrainCommand, WrongUsageHasExitCode2) {
   expect_usage(run("images.toml", "run", {"--set", "run.name=../elsewhere"}), "must be the name of a folder");
   expect_usage(run("images.toml", "run", {"--set", "run.virtual_ranks=13"}), "more than the 12 samples");
   expect_usage(run("images.toml", "run", {"--numerics", "exact"}), "--numerics");
-  expect_usage(run("images.toml", "run", {"--set", "data.kind=cifar"}), "cifar");
-  expect_usage(run("images.toml", "run", {"--set", "schedule.min_ratio=-1"}), "min_ratio");
-  expect_usage(run("text.toml", "run", {"--set", "model.kind=gtp"}), "gpt");
-  expect_usage(run("text.toml", "run", {"--set", "model.layer=2"}), "did you mean 'layers'");
-  expect_usage(run("text.toml", "run", {"--set", "model.heads=3"}), "heads");
-  expect_usage(run("text.toml", "run", {"--set", "optimizer.exempt=[\"nothing\"]"}), "nothing");
+  expect_usage(run("images.toml", "run", {"--device", "gpu"}), "--device");
+  expect_usage(run("images.toml", "run", {"--device", "cuda"}), "--device cuda: this build has no CUDA");
+  expect_usage(run("images.toml", "run", {"--set", "data.kind=cifar"}),
+               "--set data.kind: data.kind does not know 'cifar'");
+  expect_usage(run("images.toml", "run", {"--set", "schedule.min_ratio=-1"}),
+               "--set schedule.min_ratio: schedule.min_ratio must be in [0, 1], got -1");
+  expect_usage(run("text.toml", "run", {"--set", "model.kind=gtp"}),
+               "--set model.kind: model.kind does not know 'gtp'; did you mean 'gpt'?");
+  expect_usage(run("text.toml", "run", {"--set", "model.layer=2"}),
+               "--set model.layer: model.layer is no setting of 'gpt'; did you mean 'layers'?");
+  expect_usage(run("text.toml", "run", {"--set", "model.heads=3"}), "--set model.heads: model.heads = 3 must divide");
+  expect_usage(run("images.toml", "run", {"--set", "model.layer=[{kind=\"conv2d\"}]"}),
+               "--set model.layer: model.layer.out is missing");
+  expect_usage(run("text.toml", "run", {"--set", "optimizer.exempt=[\"nothing\"]"}),
+               "--set optimizer.exempt: optimizer.exempt names 'nothing'");
   expect_usage(train({"eval", folder_ / "run"}), "no run directory");
+}
+
+// What only its use shows to be wrong is told with its file and line too.
+TEST_F(TrainCommand, AWrongValueIsToldWithItsLine) {
+  const auto expect_at_line = [&](std::string config, const std::string& from, const std::string& to,
+                                  const std::string& message) {
+    const size_t at = config.find(from);
+    ASSERT_NE(at, std::string::npos);
+    const auto line = 1 + std::count(config.begin(), config.begin() + static_cast<std::ptrdiff_t>(at), '\n');
+    replace_file(folder_ / "wrong.toml", config.replace(at, from.size(), to));
+    const Ended ended = run("wrong.toml", "run");
+    EXPECT_EQ(ended.code, 2) << ended.err;
+    EXPECT_EQ(ended.err.find(fmt::format("train: {}:{}: {}", (folder_ / "wrong.toml").string(), line, message)), 0u)
+        << ended.err;
+    EXPECT_FALSE(fs::exists(folder_ / "run"));
+  };
+  expect_at_line(kImages, "image_size = 8", "image_size = -8", "data.image_size must be from 0 to 4096, got -8");
+  expect_at_line(kImages, "crop_padding = 1", "crop_padding = -1", "data.crop_padding must be from 0 to 16384, got -1");
+  expect_at_line(kImages, "flip = true", "mean = [0.5]", "data.mean needs one value for each of 3 channels, got 1");
+  expect_at_line(kImages, "flip = true", "validation_fraction = 1",
+                 "data.validation_fraction must be in [0, 1), got 1");
+  expect_at_line(kImages, "kind = \"synthetic\"", "kind = \"sinthetic\"", "data.kind does not know 'sinthetic'; did");
+  expect_at_line(kImages, "warmup_steps = 3", "warmup_steps = 13",
+                 "schedule.warmup_steps = 13 are more than the 12 steps of the run");
+  expect_at_line(kImages, "exempt = [\"vectors\"]", "exempt = [\"1.gane\"]",
+                 "optimizer.exempt names '1.gane', which no parameter is called");
+  expect_at_line(kImages, "out = 6\n[[model.layer]]\nkind = \"batch", "out = 0\n[[model.layer]]\nkind = \"batch",
+                 "model.layer.out must lie between 1 and 16777216, got 0");
+  expect_at_line(kImages, "p = 0.1", "p = 1.1", "model.layer.p must lie between 0 and");
+  expect_at_line(kText, "context = 32", "context = 0", "data.context must be from 1 to 2^20 tokens, got 0");
+  expect_at_line(kText, "context = 32", "context = 32000", "data.context = 32000 must be less than the ");
+  expect_at_line(kText, "heads = 2", "heads = 3", "model.heads = 3 must divide channels = 16");
 }
 
 TEST_F(TrainCommand, ARunDirectoryIsNotOverwritten) {

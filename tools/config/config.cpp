@@ -5,11 +5,12 @@
 #include "tensor/check.h"
 #include "tensor/file.h"
 #include "tools/config/model_spec.h"
-#include "tools/config/table.h"
 
 namespace elinvar {
 namespace {
 
+// The keys of each table. What is checked here is what the tools alone know of; settings of data, optimiser and
+// schedule are checked where they are used.
 template <class V>
 void visit(V& v, RunConfig& c) {
   v("name", c.name);
@@ -56,7 +57,7 @@ template <class V>
 void visit(V& v, ReaderConfig& c) {
   v("shuffle", c.shuffle);
   v("threads", c.threads, Between{0, 1024});
-  v("prefetch", c.prefetch, AtLeast{0});
+  v("prefetch", c.prefetch, Between{0, 4096});
 }
 
 template <class V>
@@ -67,8 +68,8 @@ void visit(V& v, LossOptions& c) {
 
 template <class V>
 void visit(V& v, OptimizerConfig& c) {
-  v("kind", c.kind, OneOf{optimizer_kinds()});
-  v("lr", c.lr, AtLeast{0});
+  v("kind", c.kind);
+  v("lr", c.lr);
   v("momentum", c.momentum);
   v("nesterov", c.nesterov);
   v("beta1", c.beta1);
@@ -77,16 +78,16 @@ void visit(V& v, OptimizerConfig& c) {
   v("weight_decay", c.weight_decay);
   v("exempt", c.exempt);
   v("trust", c.trust);
-  v("clip_norm", c.clip_norm, AtLeast{0});
+  v("clip_norm", c.clip_norm);
 }
 
 template <class V>
 void visit(V& v, ScheduleConfig& c) {
-  v("kind", c.kind, OneOf{schedule_kinds()});
-  v("warmup_steps", c.warmup_steps, AtLeast{0});
+  v("kind", c.kind);
+  v("warmup_steps", c.warmup_steps);
   v("min_ratio", c.min_ratio);
   v("milestones", c.milestones);
-  v("every", c.every, AtLeast{0});
+  v("every", c.every);
   v("gamma", c.gamma);
   v("rise", c.rise);
   v("initial_ratio", c.initial_ratio);
@@ -150,6 +151,11 @@ Config parse_config(std::string_view text, const std::string& name, const std::v
   read("loss", c.loss);
   read("optimizer", c.optimizer);
   read("schedule", c.schedule);
+  c.places = source.places();
+  with_places(c.places, [&] {
+    check_optimizer(c.optimizer);
+    check_schedule(c.schedule);
+  });
   c.model = read_model_spec(source);
   return c;
 }

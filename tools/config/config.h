@@ -11,6 +11,8 @@
 #include "nn/leaf.h"
 #include "nn/optimizer.h"
 #include "nn/schedule.h"
+#include "tensor/setting.h"
+#include "tools/config/table.h"
 
 namespace elinvar {
 
@@ -47,12 +49,23 @@ struct Config {
   LossOptions loss;
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
+  Places places;  // of what is set
 };
 
 // Throws UsageError naming file, line, key and nearest spelling. `name` stands for the text in messages and, without
 // folder and suffix, is the default name of the run.
 Config parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides = {});
 Config read_config(const std::filesystem::path& path, const std::vector<std::string>& overrides = {});
+
+// f(). A SettingError (tensor/setting.h) becomes a UsageError that says first where the setting stands.
+template <class F>
+auto with_places(const Places& places, F f) {
+  try {
+    return f();
+  } catch (const SettingError& error) {
+    throw UsageError(places(error.key()) + ": " + error.what());
+  }
+}
 
 // The whole configuration as TOML that reads back as the same.
 std::string to_toml(const Config& config);

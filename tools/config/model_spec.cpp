@@ -28,17 +28,18 @@ Value value_of(const TomlSource& source, const std::string& key, const toml::nod
 
 ModelSpec spec_of(const TomlSource& source, const std::string& path, const toml::table& table) {
   ModelSpec spec;
-  spec.line = static_cast<int>(table.source().begin.line);
+  spec.place = source.where(path, table);
   for (const auto& [name, node] : table) {
     const std::string key(name.str()), full = path + "." + key;
     if (key == "kind") {
       check(node.is_string(), "{}: {} must be text in quotes", source.where(full, node), full);
       spec.kind = **node.as_string();
+      spec.place = source.where(full, node);
     } else if (is_list(node)) {
       for (const toml::node& element : *node.as_array())
         spec.lists[key].push_back(spec_of(source, full, *element.as_table()));
     } else {
-      spec.settings[key] = {value_of(source, full, node), source.line_of(full, node)};
+      spec.settings[key] = {value_of(source, full, node), source.where(full, node)};
     }
   }
   return spec;
@@ -66,7 +67,8 @@ std::string inline_table(const ModelSpec& spec) {
 }  // namespace
 
 ModelSpec read_model_spec(const TomlSource& source) {
-  check(source.root().contains("model"), "a [model] table is missing: which network is to be trained?");
+  check(source.root().contains("model"), "{}: a [model] table is missing: which network is to be trained?",
+        source.places()("model"));
   ModelSpec spec = spec_of(source, "model", source.table("model"));
   if (spec.kind.empty() && spec.lists.contains("layer")) spec.kind = "layers";
   return spec;

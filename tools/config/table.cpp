@@ -37,6 +37,12 @@ std::vector<std::string> names_in(const toml::table& table) {
 
 }  // namespace
 
+const std::string& Places::operator()(const std::string& key) const {
+  for (const std::string& name : {key, key.substr(0, key.find('.'))})
+    if (const auto found = of_key_.find(name); found != of_key_.end()) return found->second;
+  return file_;
+}
+
 std::string OneOf::complaint(const std::string& value) const {
   if (std::find(names.begin(), names.end(), value) != names.end()) return "";
   return fmt::format("does not know '{}'{}", value, spelling_hint(value, names));
@@ -81,12 +87,24 @@ const toml::table& TomlSource::table(const std::string& name) const {
 }
 
 std::string TomlSource::where(const std::string& key, const toml::node& node) const {
-  if (overridden_.contains(key)) return "--set " + key;
-  return fmt::format("{}:{}", name_, node.source().begin.line);
+  for (size_t end = key.size(); end != std::string::npos && end > 0; end = key.rfind('.', end - 1))
+    if (overridden_.contains(key.substr(0, end))) return "--set " + key.substr(0, end);
+  const auto line = node.source().begin.line;
+  return line == 0 ? name_ : fmt::format("{}:{}", name_, line);  // 0: a table that only overrides fill
 }
 
-int TomlSource::line_of(const std::string& key, const toml::node& node) const {
-  return overridden_.contains(key) ? 0 : static_cast<int>(node.source().begin.line);
+Places TomlSource::places() const {
+  Places places(name_);
+  for (const auto& [name, node] : root_) {
+    const std::string table(name.str());
+    places.add(table, where(table, node));
+    if (!node.is_table()) continue;
+    for (const auto& [key, value] : *node.as_table()) {
+      const std::string full = table + "." + std::string(key.str());
+      places.add(full, where(full, value));
+    }
+  }
+  return places;
 }
 
 void TomlSource::refuse_unknown_tables(const std::vector<std::string>& known) const {

@@ -10,6 +10,7 @@
 #include <toml++/toml.h>
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -40,6 +41,19 @@ struct OneOf {
   std::string complaint(const std::string& value) const;
 };
 
+// Where settings stand, for messages: "file.toml:12", or "--set a.b" of an override. A key that is nowhere stands where
+// its table does, or else in the file as a whole.
+class Places {
+ public:
+  explicit Places(std::string file = "") : file_(std::move(file)) {}
+  void add(const std::string& key, std::string place) { of_key_[key] = std::move(place); }
+  const std::string& operator()(const std::string& key) const;
+
+ private:
+  std::string file_;
+  std::map<std::string, std::string> of_key_;  // of "table" and "table.key"
+};
+
 // A parsed file with `--set` overrides laid over it.
 class TomlSource {
  public:
@@ -50,9 +64,9 @@ class TomlSource {
   const toml::table& root() const { return root_; }
   // The table of that name; empty if absent.
   const toml::table& table(const std::string& name) const;
-  // "file.toml:12", or "--set a.b" for an override.
+  // The place of `node`, which is what `key` is set to or lies within it.
   std::string where(const std::string& key, const toml::node& node) const;
-  int line_of(const std::string& key, const toml::node& node) const;  // 0 for an override
+  Places places() const;
   void refuse_unknown_tables(const std::vector<std::string>& known) const;
 
  private:

@@ -20,10 +20,14 @@ StateDict part_of(const StateDict& state, std::string_view prefix) {
 
 }  // namespace
 
-Job::Job(const Config& given, Split split) : config(given), data(open_dataset(given.data, split)) {
+std::shared_ptr<const Dataset> open_split(const Config& config, Split split) {
+  return with_places(config.places, [&] { return open_dataset(config.data, split); });
+}
+
+Job::Job(const Config& given, Split split) : config(given), data(open_split(given, split)) {
   const InputInfo input{.sample = data->input_shape(), .classes = data->classes(), .dtype = data->input_dtype()};
   network = build(given.model, input, given.run.seed, &config.model);
-  exempt_from_decay(network->parameters, config.optimizer.exempt);
+  with_places(config.places, [&] { exempt_from_decay(network->parameters, config.optimizer.exempt); });
   optimizer = make_optimizer(config.optimizer, network->parameters);
 }
 

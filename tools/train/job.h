@@ -11,6 +11,9 @@
 
 namespace elinvar {
 
+// One split of the data.
+std::shared_ptr<const Dataset> open_split(const Config& config, Split split);
+
 struct Job {
   // Opens a split of the data and builds the network; config.model gets its defaults filled in.
   explicit Job(const Config& config, Split split = Split::train);

@@ -20,10 +20,14 @@ int usable_threads() {
 }
 
 struct DeviceOptions {
+  std::string device = "auto";
   int threads = 0;
   std::string isa = "auto";
 
   void add_to(CLI::App& command) {
+    command.add_option("--device", device, "auto, cpu or cuda")
+        ->check(CLI::IsMember({"auto", "cpu", "cuda"}).description(""))
+        ->capture_default_str();
     command
         .add_option("--threads", threads, "CPU threads for the computation (default: all that this process may use)")
         ->check(CLI::Range(1, 1024).description(""));
@@ -31,6 +35,7 @@ struct DeviceOptions {
         ->capture_default_str();
   }
   void apply() const {
+    elinvar::check(device != "cuda", "--device cuda: this build has no CUDA; leave the option out to use the CPU");
     elinvar::set_isa(elinvar::parse_isa(isa));
     elinvar::set_threads(threads > 0 ? threads : usable_threads());
   }

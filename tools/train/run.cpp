@@ -21,8 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
-
 // A resumed run must be the one that was started, on the same data.
 void check_same_run(const fs::path& directory, const Config& config, const Digest& data) {
   if (!fs::exists(directory / "config.toml")) return;
@@ -61,6 +59,15 @@ void check_finite(int64_t step, double loss, double gradient_norm) {
   if (!std::isfinite(loss))
     fail("step {}: the loss is {}; {}", step + 1, std::isnan(loss) ? "not a number" : "infinite", kHint);
   if (!std::isfinite(gradient_norm)) fail("step {}: the reduced gradient is not finite; {}", step + 1, kHint);
+}
+
+int64_t steps_of(const Config& config, int64_t steps_per_epoch) {
+  const double epoch_steps = std::ceil(config.run.epochs * static_cast<double>(steps_per_epoch));
+  check_setting(epoch_steps <= kMostSteps, "run.epochs", "= {} are {:g} steps; at most {:g} are possible",
+                config.run.epochs, epoch_steps, kMostSteps);
+  const int64_t steps = config.run.steps > 0 ? config.run.steps : static_cast<int64_t>(epoch_steps);
+  check_schedule(config.schedule, steps);
+  return steps;
 }
 
 struct Outcome {
@@ -126,7 +133,7 @@ int run(const RunCommand& command) {
   const fs::path directory = command.run_dir.empty() ? fs::path("runs") / config.run.name : fs::path(command.run_dir);
 
   Job job(config);
-  const std::shared_ptr<const Dataset> validation = open_dataset(config.data, Split::validation);
+  const std::shared_ptr<const Dataset> validation = open_split(config, Split::validation);
   const Digest data = digest(*job.data);
   if (command.resume) check_same_run(directory, job.config, data);
   config = job.config;
@@ -137,11 +144,7 @@ int run(const RunCommand& command) {
                            .augment = true,
                            .threads = config.reader.threads,
                            .prefetch = config.reader.prefetch});
-  const double epoch_steps = std::ceil(config.run.epochs * static_cast<double>(loader.steps_per_epoch()));
-  check(epoch_steps <= kMostSteps, "run.epochs = {} are {:g} steps; at most {:g} are possible", config.run.epochs,
-        epoch_steps, kMostSteps);
-  const int64_t steps = config.run.steps > 0 ? config.run.steps : static_cast<int64_t>(epoch_steps);
-  check_schedule(config.schedule, steps);
+  const int64_t steps = with_places(config.places, [&] { return steps_of(config, loader.steps_per_epoch()); });
   Session session({.directory = directory,
                    .virtual_ranks = config.run.virtual_ranks,
                    .steps = steps,
