@@ -7,13 +7,8 @@
 #include "tests/image_writer.h"
 #include "tests/temporary_folder.h"
 
-namespace elinvar {
+namespace elinvar::test {
 namespace {
-
-using test::jpeg;
-using test::message_of;
-using test::png;
-using test::random_image;
 
 TEST(DecodeImage, PngIsExactAndGreyBecomesThreeChannels) {
   const Image image = random_image(5, 7, 3, 1), grey = random_image(4, 3, 1, 2);
@@ -66,4 +61,4 @@ TEST(DecodeImage, SurvivesDamage) {
 }
 
 }  // namespace
-}  // namespace elinvar
+}  // namespace elinvar::test

@@ -7,12 +7,8 @@
 #include "tests/tar_writer.h"
 #include "tests/temporary_folder.h"
 
-namespace elinvar {
+namespace elinvar::test {
 namespace {
-
-using test::message_of;
-using test::TarWriter;
-using test::TemporaryFolder;
 
 std::vector<std::string> paths_of(const FileSet& files) {
   std::vector<std::string> paths;
@@ -134,4 +130,4 @@ TEST(Tar, SurvivesDamage) {
 }
 
 }  // namespace
-}  // namespace elinvar
+}  // namespace elinvar::test

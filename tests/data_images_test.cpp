@@ -13,15 +13,8 @@
 #include "tests/tar_writer.h"
 #include "tests/temporary_folder.h"
 
-namespace elinvar {
+namespace elinvar::test {
 namespace {
-
-using test::jpeg;
-using test::message_of;
-using test::png;
-using test::random_image;
-using test::TarWriter;
-using test::TemporaryFolder;
 
 std::string big_endian(std::initializer_list<uint32_t> words) {
   std::string bytes;
@@ -335,4 +328,4 @@ TEST(RealData, Cifar10AsImagesInATar) {
 }
 
 }  // namespace
-}  // namespace elinvar
+}  // namespace elinvar::test

@@ -12,11 +12,8 @@
 #include "tests/bits.h"
 #include "tests/temporary_folder.h"
 
-namespace elinvar {
+namespace elinvar::test {
 namespace {
-
-using test::message_of;
-using test::same_bits;
 
 TEST(Permutation, IsABijectionOfEverySize) {
   for (int64_t n : {1, 2, 3, 4, 5, 7, 8, 9, 100, 127, 128, 129, 1000, 50000}) {
@@ -214,4 +211,4 @@ TEST(Loader, RefusesOptionsWithoutSense) {
 }
 
 }  // namespace
-}  // namespace elinvar
+}  // namespace elinvar::test

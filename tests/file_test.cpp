@@ -4,11 +4,8 @@
 
 #include "tests/temporary_folder.h"
 
-namespace elinvar {
+namespace elinvar::test {
 namespace {
-
-using test::message_of;
-using test::TemporaryFolder;
 
 TEST(File, ReadsExactlyWhatIsAskedFor) {
   const TemporaryFolder folder;
@@ -43,4 +40,4 @@ TEST(File, DirectoriesAreMadeWithThoseAbove) {
 }
 
 }  // namespace
-}  // namespace elinvar
+}  // namespace elinvar::test

@@ -1,6 +1,7 @@
 // Rules of tensor/NUMERICS.md and of the house that a compiler does not check.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -43,9 +44,9 @@ TEST(Lint, KernelsCallNoLibm) {
 }
 
 TEST(Lint, NothingReordersSums) {
-  forbid(
-      R"(std::(reduce|transform_reduce|execution)\b|#\s*pragma\s+omp|fast-math|\bhn::(SumOfLanes|ReduceSum|ApproximateReciprocal))",
-      is_library, "the order of this sum is not written down, or the function is approximate");
+  forbid(R"(std::(reduce|transform_reduce|execution)\b|#\s*pragma\s+omp|fast-math)"
+         R"(|\bhn::(SumOfLanes|ReduceSum|ApproximateReciprocal))",
+         is_library, "the order of this sum is not written down, or the function is approximate");
 }
 
 TEST(Lint, NothingHiddenDecidesAResult) {
@@ -107,6 +108,15 @@ TEST(Lint, HeadersAreGuardedAndDocumented) {
   }
 }
 
+TEST(Lint, LinesFitIn120Columns) {
+  for (const SourceFile& file : source_tree())
+    for (size_t i = 0; i < file.lines.size(); ++i) {
+      // A character of UTF-8 begins with a byte that is not 10xxxxxx.
+      const auto columns = std::ranges::count_if(file.lines[i], [](char c) { return (c & 0xC0) != 0x80; });
+      EXPECT_LE(columns, 120) << file.path << ":" << i + 1;
+    }
+}
+
 TEST(Lint, FilesAreNamedAfterAnIdea) {
   const std::regex vague(R"((^|[/_])(utils?|common|misc|helpers?|manager)([_.]|$))");
   for (const SourceFile& file : source_tree()) EXPECT_FALSE(std::regex_search(file.path, vague)) << file.path;
@@ -131,6 +141,15 @@ TEST(Documents, LinksLeadSomewhere) {
     const std::string text = text_of(document);
     for (auto at = std::sregex_iterator(text.begin(), text.end(), link); at != std::sregex_iterator(); ++at)
       EXPECT_TRUE(fs::exists(document.parent_path() / (*at)[1].str())) << document << " links to " << (*at)[1];
+  }
+}
+
+TEST(Documents, TheTableOfTensorNamesEveryHeader) {
+  const std::string text = text_of(fs::path(ELINVAR_SOURCE_DIR) / "tensor/README.md");
+  for (const SourceFile& file : source_tree()) {
+    const std::string name = fs::path(file.path).filename();
+    if (file.path != "tensor/" + name || !ends_with(name, ".h")) continue;
+    EXPECT_NE(text.find("`" + name + "`"), std::string::npos) << "tensor/README.md lacks " << name;
   }
 }
 

@@ -10,10 +10,8 @@
 #include "tensor/ops/copy.h"
 #include "tests/bits.h"
 
-namespace elinvar {
+namespace elinvar::test {
 namespace {
-
-using test::same_bits;
 
 Tensor count_up(const Shape& shape) {
   std::vector<float> values(static_cast<size_t>(shape.numel()));
@@ -204,4 +202,4 @@ TEST(Copy, EveryPairOfTypes) {
 }
 
 }  // namespace
-}  // namespace elinvar
+}  // namespace elinvar::test
