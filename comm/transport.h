@@ -1,8 +1,8 @@
 #pragma once
 // Messages between the processes of a job. Every process has one inbox, whose endpoint it tells the others, and one
-// outgoing connection to each peer that it talks to. Messages of one sender arrive in their order; one that was sent may
-// be lost only if the connection is, and a lost connection is never mended behind the caller's back: it is reported, and
-// the protocol above decides (elastic/PROTOCOL.md).
+// outgoing connection to each peer that it talks to. Messages of one sender arrive in their order; one that was sent
+// may be lost only if the connection is, and a lost connection is never mended behind the caller's back: it is
+// reported, and the protocol above decides (elastic/PROTOCOL.md).
 #include <chrono>
 #include <optional>
 #include <string>
@@ -14,8 +14,8 @@ namespace elinvar {
 struct Arrival {
   enum class What { message, lost, woken, timeout };
   What what = What::timeout;
-  Message message = {};    // message
-  PeerId peer = 0;         // lost: the outgoing connection to this peer is closed, and why
+  Message message = {};  // message
+  PeerId peer = 0;       // lost: the outgoing connection to this peer is closed, and why
   std::string reason = {};
 };
 
