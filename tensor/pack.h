@@ -8,8 +8,12 @@
 
 namespace elinvar {
 
-// One strip of B, `k` rows by `cols` columns, element (k, j) at src[k * k_step + j * j_step], into rows of `width`
-// >= cols elements, the columns beyond filled with zeros.
+// Rows side by side: out[k * step + r] = rows[r][k] for r < count, k < k_count.
+void interleave(const float* const* rows, int64_t count, int64_t k_count, float* out, int64_t step);
+void interleave(const double* const* rows, int64_t count, int64_t k_count, double* out, int64_t step);
+
+// One strip of B, `k` rows by `cols` columns, element (k, j) at src[k * k_step + j * j_step], one of the steps 1, into
+// rows of `width` >= cols elements. The columns beyond hold zeros or copies of columns: ordinary numbers.
 template <class T>
 void pack_strip(const T* src, int64_t k_step, int64_t j_step, int64_t k_count, int64_t cols, int64_t width, T* out) {
   if (j_step == 1) {
@@ -19,15 +23,15 @@ void pack_strip(const T* src, int64_t k_step, int64_t j_step, int64_t k_count, i
     }
     return;
   }
-  // Transposing: blocks of 16 rows keep both sides in few cache lines.
-  constexpr int64_t kBlock = 16;
+  // Blocks of rows stay in the first-level cache while columns fill them, a few at a time.
+  constexpr int64_t kBlock = 64, kColumns = 8;
   for (int64_t k0 = 0; k0 < k_count; k0 += kBlock) {
-    const int64_t k1 = std::min(k_count, k0 + kBlock);
-    for (int64_t j = 0; j < cols; ++j) {
-      const T* column = src + j * j_step;
-      for (int64_t k = k0; k < k1; ++k) out[k * width + j] = column[k * k_step];
+    for (int64_t j = 0; j < width; j += kColumns) {
+      const int64_t count = std::min(kColumns, width - j);
+      const T* columns[kColumns];
+      for (int64_t c = 0; c < count; ++c) columns[c] = src + std::min(j + c, cols - 1) * j_step + k0;
+      interleave(columns, count, std::min(kBlock, k_count - k0), out + k0 * width + j, width);
     }
-    for (int64_t k = k0; k < k1; ++k) std::fill(out + k * width + cols, out + (k + 1) * width, T{0});
   }
 }
 

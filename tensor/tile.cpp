@@ -4,6 +4,8 @@
 #define HWY_TARGET_INCLUDE "tensor/tile.cpp"
 #include <hwy/foreach_target.h>
 
+#include <utility>
+
 #include "tensor/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -17,30 +19,60 @@ constexpr int kRows = 4;
 #endif
 constexpr int kVectors = 3;
 
-template <class T, int N, bool kPanel>
+// f(0) .. f(N - 1), their arguments constants: a loop over accumulators that is not unrolled, or a body that is not
+// inlined, puts them in memory.
+#define ELINVAR_INLINE __attribute__((always_inline))
+template <class F, int... I>
+HWY_INLINE void unrolled(F&& f, std::integer_sequence<int, I...>) {
+  (f(std::integral_constant<int, I>()), ...);
+}
+template <int N, class F>
+HWY_INLINE void unrolled(F&& f) {
+  unrolled(f, std::make_integer_sequence<int, N>());
+}
+
+// Row i of the tile from its accumulators; `last` columns of the last vector exist.
+template <class T, int N>
+HWY_INLINE void store_row(const Tile<T>& tile, int i, const Vec<T> (&acc)[N], int64_t last) {
+  using V = Vec<T>;
+  constexpr int64_t L = V::kLanes;
+  const T* c = tile.c_rows[i] + tile.c_offset;
+  T* to = (tile.total_rows ? tile.total_rows : tile.c_rows)[i] + tile.c_offset;
+  unrolled<N>([&](auto v) ELINVAR_INLINE {
+    const int64_t count = v + 1 < N ? L : last;
+    V sum = (tile.add ? V::load(c + v * L, count) : V::set(T{0})) + acc[v];
+    if (tile.total_rows) sum = V::load(to + v * L, count) + sum;
+    if (tile.bias) sum = sum + V::load(tile.bias + v * L, count);
+    sum.store(to + v * L, count);
+  });
+}
+
+// R rows by N vectors, of which tile.rows exist.
+template <class T, int R, int N, bool kPanel>
 void tile_product(const Tile<T>& tile) {
   using V = Vec<T>;
-  constexpr int R = kRows;
   constexpr int64_t L = V::kLanes;
   V acc[R][N];
   const int64_t last = tile.cols - (N - 1) * L;  // columns of the last vector that exist
+  unrolled<R>([&](auto i) ELINVAR_INLINE { unrolled<N>([&](auto v) ELINVAR_INLINE { acc[i][v] = V::set(T{0}); }); });
   if (tile.resume) {
-    for (int i = 0; i < R; ++i)
-      for (int v = 0; v < N; ++v)
-        acc[i][v] =
-            i < tile.rows ? V::load(tile.c_rows[i] + tile.c_offset + v * L, v + 1 < N ? L : last) : V::set(T{0});
-  } else {
-    for (int i = 0; i < R; ++i)
-      for (int v = 0; v < N; ++v) acc[i][v] = V::set(T{0});
+    unrolled<R>([&](auto i) ELINVAR_INLINE {
+      if (i >= tile.rows) return;
+      unrolled<N>([&](auto v) ELINVAR_INLINE {
+        acc[i][v] = V::load(tile.c_rows[i] + tile.c_offset + v * L, v + 1 < N ? L : last);
+      });
+    });
   }
   for (int64_t r = 0; r < tile.run_count; ++r) {
-    const Run<T>& run = tile.runs[r];
+    const Run& run = tile.runs[r];
     const int64_t b_step = tile.b_step, length = run.length;
     const T* b = tile.b + run.b_first + run.b_row * b_step;
-    const T* panel = run.a + tile.a_offset;
+    const T* panel = nullptr;
     const T* rows[R];
-    if constexpr (!kPanel) {
-      for (int i = 0; i < R; ++i) rows[i] = run.a_rows[i];
+    if constexpr (kPanel) {
+      panel = tile.panel + run.a * kRows;
+    } else {
+      for (int i = 0; i < R; ++i) rows[i] = tile.a_rows[i] + run.a;
     }
     for (int64_t k = 0; k < length; ++k, b += b_step) {
       V bv[N];
@@ -51,30 +83,30 @@ void tile_product(const Tile<T>& tile) {
       }
     }
   }
-  for (int i = 0; i < R; ++i) {
-    if (i >= tile.rows) break;
-    T* c = tile.c_rows[i] + tile.c_offset;
-    for (int v = 0; v < N; ++v) {
-      const int64_t count = v + 1 < N ? L : last;
-      V sum = (tile.add ? V::load(c + v * L, count) : V::set(T{0})) + acc[i][v];
-      if (tile.bias) sum = sum + V::load(tile.bias + v * L, count);
-      sum.store(c + v * L, count);
-    }
-  }
+  unrolled<R>([&](auto i) ELINVAR_INLINE {
+    if (i < tile.rows) store_row<T, N>(tile, i, acc[i], last);
+  });
 }
 
-template <class T, bool kPanel>
+template <class T, int R, bool kPanel>
 void with_vectors(const Tile<T>& tile) {
   constexpr int64_t L = Vec<T>::kLanes;
-  if (tile.cols > 2 * L) tile_product<T, 3, kPanel>(tile);
-  else if (tile.cols > L) tile_product<T, 2, kPanel>(tile);
-  else tile_product<T, 1, kPanel>(tile);
+  if (tile.cols > 2 * L) tile_product<T, R, 3, kPanel>(tile);
+  else if (tile.cols > L) tile_product<T, R, 2, kPanel>(tile);
+  else tile_product<T, R, 1, kPanel>(tile);
+}
+
+// A tile with few rows does without the rest of them.
+template <class T, bool kPanel>
+void with_rows(const Tile<T>& tile) {
+  if (tile.rows <= kRows / 2) with_vectors<T, kRows / 2, kPanel>(tile);
+  else with_vectors<T, kRows, kPanel>(tile);
 }
 
 template <class T>
 void multiply(const Tile<T>& tile) {
-  if (tile.run_count > 0 && tile.runs[0].a_rows) with_vectors<T, false>(tile);
-  else with_vectors<T, true>(tile);
+  if (tile.a_rows) with_rows<T, false>(tile);
+  else with_rows<T, true>(tile);
 }
 
 void multiply_f32(const Tile<float>& tile) { multiply(tile); }

@@ -1,45 +1,47 @@
 #pragma once
 // The micro-kernel under every product (matmul, convolution in its three directions, attention): a small tile of C
 // is accumulated in registers over *runs* of consecutive k, in ascending order (NUMERICS.md, rule 8). What makes a
-// convolution implicit is only where the runs point: a run's rows of A may lie anywhere in memory, so a filter tap
-// is a run whose rows are pixels, and a tap that falls into the padding is no run at all (rule 7).
+// convolution implicit is only where the runs point: a filter tap is a run, and one that falls into the padding is no
+// run at all (rule 7). A longer k is summed chunk by chunk, by for_each_chunk and add_chunk below.
 //
 // Note [Reading past the end]. B is read in whole vectors, so up to kSlack bytes past the last column may be read;
 // blocks of the HostAllocator have that slack. Columns of the tile that do not exist are never written.
+#include <algorithm>
 #include <cstdint>
+
+#include "tensor/numerics.h"
 
 namespace elinvar {
 
 inline constexpr int kMostTileRows = 8;
 
 // k = 0 .. length-1 of one run: A(i, k) and B(k, j) with
-//   A(i, k) = a_rows[i][k]           if a_rows is set: each row of the tile has an address of its own. All tile_rows
-//                                    addresses must be readable, also where the tile has fewer rows
-//   A(i, k) = a[k * tile_rows + i]   else: a packed panel
+//   A(i, k) = tile.a_rows[i][a + k]            if a_rows is set. All tile_rows addresses must be readable, also where
+//                                              the tile has fewer rows
+//   A(i, k) = tile.panel[(a + k) * tile_rows + i]   else
 //   B(k, j) = tile.b[b_first + (b_row + k) * tile.b_step + j]
-template <class T>
 struct Run {
-  const T* const* a_rows = nullptr;
-  const T* a = nullptr;
+  int64_t a = 0;
   int64_t b_first = 0, b_row = 0;
   int64_t length = 0;
 };
 
-// C(i, j) for i < rows <= tile_rows, j < cols <= tile_cols: c_rows[i][c_offset + j]. All runs of a tile
-// must be of one kind, a_rows or panel.
+// C(i, j) for i < rows <= tile_rows, j < cols <= tile_cols: c_rows[i][c_offset + j].
 template <class T>
 struct Tile {
-  const Run<T>* runs;
+  const Run* runs;
   int64_t run_count;
   int rows, cols;
-  T* const* c_rows;
-  int64_t c_offset = 0;
-  int64_t a_offset = 0;  // added to every panel address a, so that one list of runs serves many tiles
+  const T* const* a_rows = nullptr;
+  const T* panel = nullptr;
   const T* b;
   int64_t b_step;
-  bool resume = false;      // acc starts from C instead of +0: the same chain goes on
-  bool add = false;         // C = C + acc instead of C = 0 + acc: the next chunk of a group
-  const T* bias = nullptr;  // then C = C + bias[j]
+  T* const* c_rows = nullptr;
+  int64_t c_offset = 0;
+  bool resume = false;             // acc starts from C instead of +0: the same chain goes on
+  bool add = false;                // C = C + acc instead of C = 0 + acc: the next chunk of a group
+  T* const* total_rows = nullptr;  // then total = total + C: C was a group, and this its last chunk
+  const T* bias = nullptr;         // then bias[j] is added to C, or to total
 };
 
 // The extents of a full tile on the current instruction set.
@@ -54,6 +56,44 @@ TileExtent tile_extent(double);
 
 void multiply_tile(const Tile<float>& tile);
 void multiply_tile(const Tile<double>& tile);
+
+// A chunk of nominal k, and its place in the sum of rule 8.
+struct Chunk {
+  int64_t begin, end;
+  bool opens_group, closes_group;
+  bool first_group;  // whose chunks are summed in C itself; those of later groups in a buffer that is added to C
+  bool last;
+};
+
+// The chunks of [begin, end), a part of nominal k in [0, k_count) that starts at a group and ends at one or at
+// k_count. A sum of nothing is one empty chunk.
+template <class F>
+void for_each_chunk(int64_t begin, int64_t end, int64_t k_count, F&& f) {
+  constexpr int64_t kSpan = kChunk * kGroup;
+  int64_t k = begin;
+  do {
+    const int64_t next = std::min(k + kChunk, end);
+    f(Chunk{.begin = k,
+            .end = next,
+            .opens_group = k % kSpan == 0,
+            .closes_group = next % kSpan == 0 || next == k_count,
+            .first_group = k < kSpan,
+            .last = next == k_count});
+    k = next;
+  } while (k < end);
+}
+
+// Whether add_chunk needs a buffer for groups.
+inline bool many_groups(int64_t k_count) { return k_count > kChunk * kGroup; }
+
+// Where the tile's sum over `chunk` goes: rows of C, or of a buffer for one group.
+template <class T>
+void add_chunk(Tile<T>& tile, const Chunk& chunk, T* const* c_rows, T* const* group_rows, const T* bias = nullptr) {
+  tile.c_rows = chunk.first_group ? c_rows : group_rows;
+  tile.add = !chunk.opens_group;
+  tile.total_rows = chunk.closes_group && !chunk.first_group ? c_rows : nullptr;
+  tile.bias = chunk.last ? bias : nullptr;
+}
 
 // Columns dealt into strips of whole vectors, as even as possible (64 columns of 16 lanes are 2 + 2 vectors, not
 // 3 + 1): strip s covers [begin(s), begin(s + 1)), the last one cut at `columns`.

@@ -43,32 +43,23 @@ struct PackedOperand {
 template <class T>
 void multiply_rows(const T* const* a_rows, int rows, int64_t k_end, const PackedOperand<T>& b, int64_t columns,
                    T* const* c_rows, TileExtent extent) {
-  const T* at[kMostTileRows];
   T group[kMostTileRows][64];
   T* group_rows[kMostTileRows];
   for (int64_t s = 0; s < b.strips.count && b.strips.begin(s) < columns; ++s) {
-    for (int64_t k0 = 0; k0 < k_end; k0 += kChunk) {
-      const bool first_group = k0 < kChunk * kGroup,
-                 last_of_group = k0 + kChunk >= k_end || (k0 + kChunk) % (kChunk * kGroup) == 0;
-      for (int i = 0; i < extent.rows; ++i) {
-        at[i] = a_rows[i] + k0;
-        group_rows[i] = group[i] - b.strips.begin(s);
-      }
-      const Run<T> run{.a_rows = at, .b_row = k0, .length = std::min(kChunk, k_end - k0)};
-      multiply_tile(Tile<T>{.runs = &run,
-                            .run_count = 1,
-                            .rows = rows,
-                            .cols = static_cast<int>(b.strips.exist(s)),
-                            .c_rows = first_group ? c_rows : group_rows,
-                            .c_offset = b.strips.begin(s),
-                            .b = b.strip(s),
-                            .b_step = b.strips.width(s),
-                            .add = k0 % (kChunk * kGroup) != 0});
-      if (first_group || !last_of_group) continue;
-      for (int i = 0; i < rows; ++i)
-        for (int64_t j = b.strips.begin(s); j < b.strips.begin(s) + b.strips.exist(s); ++j)
-          c_rows[i][j] = c_rows[i][j] + group_rows[i][j];
-    }
+    for (int i = 0; i < extent.rows; ++i) group_rows[i] = group[i] - b.strips.begin(s);
+    for_each_chunk(0, k_end, k_end, [&](const Chunk& chunk) {
+      const Run run{.a = chunk.begin, .b_row = chunk.begin, .length = chunk.end - chunk.begin};
+      Tile<T> tile{.runs = &run,
+                   .run_count = 1,
+                   .rows = rows,
+                   .cols = static_cast<int>(b.strips.exist(s)),
+                   .a_rows = a_rows,
+                   .b = b.strip(s),
+                   .b_step = b.strips.width(s),
+                   .c_offset = b.strips.begin(s)};
+      add_chunk(tile, chunk, c_rows, group_rows);
+      multiply_tile(tile);
+    });
   }
 }
 
@@ -187,7 +178,7 @@ void accumulate_over_queries(const AttentionShape& s, const T* weights, int64_t 
     const int64_t first =
         s.causal ? std::clamp<int64_t>(key - (s.tk - s.tq), q0, q1) : q0;  // earlier queries do not see the key
     pack_panel(weights + (first - q0) * ld + key, ld, q1 - first, count, extent.rows, panel);
-    const Run<T> run{.a = panel, .length = q1 - first};
+    const Run run{.length = q1 - first};
     T* c[kMostTileRows];
     for (int r = 0; r < extent.rows; ++r) c[r] = sum + (key + std::min(r, count - 1)) * s.size;
     for (int64_t strip = 0; strip < strips.count; ++strip)
@@ -195,10 +186,11 @@ void accumulate_over_queries(const AttentionShape& s, const T* weights, int64_t 
                             .run_count = 1,
                             .rows = count,
                             .cols = static_cast<int>(strips.exist(strip)),
-                            .c_rows = c,
-                            .c_offset = strips.begin(strip),
+                            .panel = panel,
                             .b = rows + first * time + strips.begin(strip),
                             .b_step = time,
+                            .c_rows = c,
+                            .c_offset = strips.begin(strip),
                             .resume = true});
   }
 }

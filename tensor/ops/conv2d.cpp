@@ -1,165 +1,77 @@
 #include "tensor/ops/conv2d.h"
 
-#include <numeric>
-
 #include "tensor/op_check.h"
 #include "tensor/ops/conv2d_depthwise.h"
 #include "tensor/ops/conv2d_rows.h"
-#include "tensor/pack.h"
 
 namespace elinvar {
 namespace {
 
-// Filters of one group as the B of a product: element (k, j) at w[k_offset(k) + j * j_step]. Packs strip by strip.
-template <class T, class Offset>
-void pack_filters(CpuStream& stream, const T* w, int64_t taps, int64_t channels, Offset tap_offset,
-                  int64_t channel_step, int64_t j_step, const Strips& strips, T* packed) {
-  const int64_t k_count = taps * channels;
-  stream.parallel_for(strips.count * taps, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t item = begin; item < end; ++item) {
-      const int64_t s = item / taps, tap = item % taps;
-      pack_strip(w + tap_offset(tap) + strips.begin(s) * j_step, channel_step, j_step, channels, strips.exist(s),
-                 strips.width(s), packed + k_count * strips.begin(s) + tap * channels * strips.width(s));
-    }
-  });
+// target = source times the filters of one group, of which element (tap, source channel, target channel) is at w[tap *
+// tap_step + source channel * channel_step + target channel * target_step].
+template <class T>
+struct GroupProduct {
+  ImageChannels<const T> source;
+  ImageChannels<T> target;
+  const T* w;
+  int64_t tap_step, channel_step, target_step;
+  const T* bias;
+
+  void run(CpuStream& stream, const std::vector<Stretch>& ys, const std::vector<Stretch>& xs, int64_t kh, int64_t kw,
+           T* packed) const {
+    const Strips strips(target.channels, tile_extent(T{}));
+    const int64_t taps = kh * kw, k_count = taps * source.channels;
+    stream.parallel_for(strips.count * taps, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t item = begin; item < end; ++item) {
+        const int64_t s = item / taps, tap = item % taps;
+        pack_strip(w + tap * tap_step + strips.begin(s) * target_step, channel_step, target_step, source.channels,
+                   strips.exist(s), strips.width(s),
+                   packed + k_count * strips.begin(s) + tap * source.channels * strips.width(s));
+      }
+    });
+    const std::vector<PositionRows<T>> sources = position_rows(source, target, ys, xs, kw);
+    Product<T>(packed, strips, 0, k_count, k_count, bias).run(stream, std::span<const PositionRows<T>>(sources));
+  }
+};
+
+// Elements that the packed filters of one group take.
+template <class T>
+int64_t packed_size(int64_t k_count, int64_t columns) {
+  return k_count * Strips(columns, tile_extent(T{})).padded_columns();
 }
 
 template <class T>
 void forward(CpuStream& stream, const ConvArgs& args) {
   const ConvGeometry& g = args.g;
   const int64_t channels = g.c / g.groups, filters = g.o / g.groups, taps = g.kh * g.kw;
-  const TileExtent extent = tile_extent(T{});
-  const Strips strips(filters, extent);
-  Scratch<T> packed(taps * channels * strips.padded_columns());
-  Scratch<T> zeros(channels);
-  std::fill_n(zeros.data(), channels, T{0});
-
-  PositionGrid grid{.rows = g.oh,
-                    .cols = g.ow,
-                    .step_y = 1,
-                    .first_y = 0,
-                    .step_x = 1,
-                    .first_x = 0,
-                    .scale_y = g.stride_h,
-                    .shift_y = -g.pad_h,
-                    .scale_x = g.stride_w,
-                    .shift_x = -g.pad_w,
-                    .taps = {}};
-  std::vector<Tap> all;
-  for (int64_t i = 0; i < taps; ++i) all.push_back({i * channels, i / g.kw * g.dilation_h, i % g.kw * g.dilation_w});
-  grid.set_taps(std::move(all));
-
-  for (int64_t group = 0; group < g.groups; ++group) {
-    const T* w = args.w.as<T>() + group * filters * taps * channels;
-    pack_filters(
-        stream, w, taps, channels, [&](int64_t tap) { return tap * channels; }, 1, taps * channels, strips,
-        packed.data());
-    const TapProduct<T> product{.source = args.x.as<T>(),
-                                .images = g.n,
-                                .source_h = g.h,
-                                .source_w = g.w,
-                                .source_c = g.c,
-                                .source_first = group * channels,
-                                .channels = channels,
-                                .target = args.y.as<T>(),
-                                .target_h = g.oh,
-                                .target_w = g.ow,
-                                .target_c = g.o,
-                                .target_first = group * filters,
-                                .packed = packed.data(),
-                                .k_count = taps * channels,
-                                .bias = args.bias ? static_cast<const T*>(args.bias) + group * filters : nullptr,
-                                .extent = extent,
-                                .strips = strips,
-                                .zeros = zeros.data()};
-    product.run(stream, grid);
-  }
-}
-
-// Input pixel i gets contributions from output o with o * stride + k * dilation = i + pad: pixels of one phase,
-// (i + pad) mod stride, share the taps with k * dilation of that phase.
-struct Phase {
-  int64_t first;                 // first pixel of the phase
-  int64_t count;                 // pixels of it
-  int64_t shift;                 // output coordinate of pixel number 0 for a tap that is zero strides away
-  std::vector<int64_t> k, back;  // taps of the phase, and how many outputs they reach back
-};
-
-std::vector<Phase> phases(int64_t extent, int64_t kernel, int64_t stride, int64_t pad, int64_t dilation) {
-  std::vector<Phase> all;
-  for (int64_t p = 0; p < stride; ++p) {
-    Phase phase;
-    phase.first = ((p - pad) % stride + stride) % stride;
-    phase.count = phase.first < extent ? (extent - phase.first + stride - 1) / stride : 0;
-    phase.shift = (phase.first + pad - p) / stride;
-    for (int64_t k = 0; k < kernel; ++k) {
-      if (k * dilation % stride != p) continue;
-      phase.k.push_back(k);
-      phase.back.push_back((k * dilation - p) / stride);
-    }
-    if (phase.count > 0) all.push_back(std::move(phase));
-  }
-  return all;
+  const auto ys = forward_axis(vertical(g)), xs = forward_axis(horizontal(g));
+  Scratch<T> packed(packed_size<T>(taps * channels, filters));
+  for (int64_t group = 0; group < g.groups; ++group)
+    GroupProduct<T>{.source = {args.x.as<T>(), g.n, g.h, g.w, g.c, group * channels, channels},
+                    .target = {args.y.as<T>(), g.n, g.oh, g.ow, g.o, group * filters, filters},
+                    .w = args.w.as<T>() + group * filters * taps * channels,
+                    .tap_step = channels,
+                    .channel_step = 1,
+                    .target_step = taps * channels,
+                    .bias = args.bias ? static_cast<const T*>(args.bias) + group * filters : nullptr}
+        .run(stream, ys, xs, g.kh, g.kw, packed.data());
 }
 
 template <class T>
 void grad_input(CpuStream& stream, const ConvGradInputArgs& args) {
   const ConvGeometry& g = args.g;
   const int64_t channels = g.c / g.groups, filters = g.o / g.groups, taps = g.kh * g.kw;
-  const TileExtent extent = tile_extent(T{});
-  const Strips strips(channels, extent);
-  Scratch<T> packed(taps * filters * strips.padded_columns());
-  Scratch<T> zeros(filters);
-  std::fill_n(zeros.data(), filters, T{0});
-
-  std::vector<PositionGrid> grids;
-  for (const Phase& y : phases(g.h, g.kh, g.stride_h, g.pad_h, g.dilation_h)) {
-    for (const Phase& x : phases(g.w, g.kw, g.stride_w, g.pad_w, g.dilation_w)) {
-      PositionGrid grid{.rows = y.count,
-                        .cols = x.count,
-                        .step_y = g.stride_h,
-                        .first_y = y.first,
-                        .step_x = g.stride_w,
-                        .first_x = x.first,
-                        .scale_y = 1,
-                        .shift_y = y.shift,
-                        .scale_x = 1,
-                        .shift_x = x.shift,
-                        .taps = {}};
-      std::vector<Tap> all;
-      for (size_t i = 0; i < y.k.size(); ++i)
-        for (size_t j = 0; j < x.k.size(); ++j)
-          all.push_back({(y.k[i] * g.kw + x.k[j]) * filters, -y.back[i], -x.back[j]});
-      grid.set_taps(std::move(all));
-      grids.push_back(std::move(grid));
-    }
-  }
-
-  for (int64_t group = 0; group < g.groups; ++group) {
-    const T* w = args.w.as<T>() + group * filters * taps * channels;
-    pack_filters(
-        stream, w, taps, filters, [&](int64_t tap) { return tap * channels; }, taps * channels, 1, strips,
-        packed.data());
-    const TapProduct<T> product{.source = args.dy.as<T>(),
-                                .images = g.n,
-                                .source_h = g.oh,
-                                .source_w = g.ow,
-                                .source_c = g.o,
-                                .source_first = group * filters,
-                                .channels = filters,
-                                .target = args.dx.as<T>(),
-                                .target_h = g.h,
-                                .target_w = g.w,
-                                .target_c = g.c,
-                                .target_first = group * channels,
-                                .packed = packed.data(),
-                                .k_count = taps * filters,
-                                .bias = nullptr,
-                                .extent = extent,
-                                .strips = strips,
-                                .zeros = zeros.data()};
-    for (const PositionGrid& grid : grids) product.run(stream, grid);
-  }
+  const auto ys = backward_axis(vertical(g)), xs = backward_axis(horizontal(g));
+  Scratch<T> packed(packed_size<T>(taps * filters, channels));
+  for (int64_t group = 0; group < g.groups; ++group)
+    GroupProduct<T>{.source = {args.dy.as<T>(), g.n, g.oh, g.ow, g.o, group * filters, filters},
+                    .target = {args.dx.as<T>(), g.n, g.h, g.w, g.c, group * channels, channels},
+                    .w = args.w.as<T>() + group * filters * taps * channels,
+                    .tap_step = channels,
+                    .channel_step = taps * channels,
+                    .target_step = 1,
+                    .bias = nullptr}
+        .run(stream, ys, xs, g.kh, g.kw, packed.data());
 }
 
 void check_gradient(const Tensor& dy, const Tensor& operand, const ConvGeometry& g) {

@@ -6,66 +6,34 @@
 
 #include <algorithm>
 
-#include "tensor/scratch.h"
+#include "tensor/ops/conv2d_rows.h"
 #include "tensor/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
-// y[p, c] = sum over taps of x[pixel, c] * w[tap, c]; rows [begin, end) of output pixels, filters as (tap, c).
+// target[p, c] = sum over taps of source[pixel, c] * w[tap, c] for the tiles [begin, end) of the positions.
 template <class T>
-void forward_rows(const ConvArgs& args, const T* w, int64_t begin, int64_t end) {
+void multiply_positions(const PositionRows<T>& positions, const T* w, const T* bias, int64_t channels, int64_t begin,
+                        int64_t end) {
   using V = Vec<T>;
-  const ConvGeometry& g = args.g;
-  const T* bias = static_cast<const T*>(args.bias);
-  for (int64_t row = begin; row < end; ++row) {
-    const int64_t n = row / g.oh, oh = row % g.oh;
-    for (int64_t ow = 0; ow < g.ow; ++ow) {
-      T* y = args.y.as<T>() + (row * g.ow + ow) * g.c;
-      for (int64_t c = 0; c < g.c; c += V::kLanes) {
-        const int64_t count = g.c - c;
-        V acc = V::set(T{0});
-        for (int64_t kh = 0; kh < g.kh; ++kh) {
-          const int64_t ih = oh * g.stride_h - g.pad_h + kh * g.dilation_h;
-          if (ih < 0 || ih >= g.h) continue;
-          for (int64_t kw = 0; kw < g.kw; ++kw) {
-            const int64_t iw = ow * g.stride_w - g.pad_w + kw * g.dilation_w;
-            if (iw < 0 || iw >= g.w) continue;
-            acc = fma(V::load(args.x.as<T>() + ((n * g.h + ih) * g.w + iw) * g.c + c, count),
-                      V::load(w + (kh * g.kw + kw) * g.c + c, count), acc);
-          }
+  constexpr int R = kMostTileRows;
+  for (int64_t first = begin * R; first < std::min(end * R, positions.rows()); first += R) {
+    const TileRows<T> t = positions.tile(first, static_cast<int>(std::min<int64_t>(R, positions.rows() - first)));
+    for (int64_t c = 0; c < channels; c += V::kLanes) {
+      const int64_t count = channels - c;
+      V acc[R];
+      for (int r = 0; r < R; ++r) acc[r] = V::set(T{0});
+      for (const Span& span : positions.spans()) {
+        for (int64_t q = c; q < span.length; q += channels) {  // the taps of a span
+          const V filter = V::load(w + span.k + q, count);
+          for (int r = 0; r < R; ++r) acc[r] = fma(V::load(t.a[r] + span.offset + q, count), filter, acc[r]);
         }
-        V sum = V::set(T{0}) + acc;
-        if (bias) sum = sum + V::load(bias + c, count);
-        sum.store(y + c, count);
       }
-    }
-  }
-}
-
-// dx[i, c] = sum over taps, ascending, of dy[o, c] * w[tap, c] where o * stride + tap * dilation = i + pad.
-template <class T>
-void grad_input_rows(const ConvGradInputArgs& args, const T* w, int64_t begin, int64_t end) {
-  using V = Vec<T>;
-  const ConvGeometry& g = args.g;
-  for (int64_t row = begin; row < end; ++row) {
-    const int64_t n = row / g.h, ih = row % g.h;
-    for (int64_t iw = 0; iw < g.w; ++iw) {
-      T* dx = args.dx.as<T>() + (row * g.w + iw) * g.c;
-      for (int64_t c = 0; c < g.c; c += V::kLanes) {
-        const int64_t count = g.c - c;
-        V acc = V::set(T{0});
-        for (int64_t kh = 0; kh < g.kh; ++kh) {
-          const int64_t y = ih + g.pad_h - kh * g.dilation_h;
-          if (y < 0 || y % g.stride_h != 0 || y / g.stride_h >= g.oh) continue;
-          for (int64_t kw = 0; kw < g.kw; ++kw) {
-            const int64_t x = iw + g.pad_w - kw * g.dilation_w;
-            if (x < 0 || x % g.stride_w != 0 || x / g.stride_w >= g.ow) continue;
-            acc = fma(V::load(args.dy.as<T>() + ((n * g.oh + y / g.stride_h) * g.ow + x / g.stride_w) * g.c + c, count),
-                      V::load(w + (kh * g.kw + kw) * g.c + c, count), acc);
-          }
-        }
-        (V::set(T{0}) + acc).store(dx + c, count);
+      for (int r = 0; r < t.count; ++r) {
+        V sum = V::set(T{0}) + acc[r];
+        if (bias) sum = sum + V::load(bias + c, count);
+        sum.store(t.c[r] + c, count);
       }
     }
   }
@@ -79,30 +47,28 @@ void grad_filter_items(const ConvGradFilterArgs& args, T* dw, int64_t begin, int
   const int64_t vectors = (g.c + V::kLanes - 1) / V::kLanes, positions = g.n * g.oh * g.ow;
   for (int64_t item = begin; item < end; ++item) {
     const int64_t tap = item / vectors, c = item % vectors * V::kLanes, count = g.c - c;
-    const int64_t dy_offset = tap / g.kw * g.dilation_h - g.pad_h, dx_offset = tap % g.kw * g.dilation_w - g.pad_w;
-    V total = V::set(T{0});
-    for (int64_t k_group = 0; k_group < positions; k_group += kChunk * kGroup) {
-      V group = V::set(T{0});
-      for (int64_t k0 = k_group; k0 < std::min(positions, k_group + kChunk * kGroup); k0 += kChunk) {
-        V acc = V::set(T{0});
-        for (int64_t k = k0; k < std::min(positions, k0 + kChunk); ++k) {
-          const int64_t ih = k / g.ow % g.oh * g.stride_h + dy_offset, iw = k % g.ow * g.stride_w + dx_offset;
-          if (ih < 0 || ih >= g.h || iw < 0 || iw >= g.w) continue;
-          acc = fma(V::load(args.dy.as<T>() + k * g.c + c, count),
-                    V::load(args.x.as<T>() + ((k / (g.ow * g.oh) * g.h + ih) * g.w + iw) * g.c + c, count), acc);
-        }
-        group = group + acc;
-      }
-      total = total + group;
-    }
+    V group = V::set(T{0}), total = V::set(T{0});
+    for_each_chunk(0, positions, positions, [&](const Chunk& chunk) HWY_ATTR {
+      V acc = V::set(T{0});
+      for_each_tap_row(g, tap / g.kw, tap % g.kw, chunk.begin, chunk.end,
+                       [&](int64_t k, int64_t pixel, int64_t n) HWY_ATTR {
+                         const T *dy = args.dy.as<T>() + k * g.c + c, *x = args.x.as<T>() + pixel * g.c + c;
+                         for (int64_t i = 0; i < n; ++i, dy += g.c, x += g.stride_w * g.c)
+                           acc = fma(V::load(dy, count), V::load(x, count), acc);
+                       });
+      group = (chunk.opens_group ? V::set(T{0}) : group) + acc;
+      if (chunk.closes_group) total = total + group;
+    });
     total.store(dw + tap * g.c + c, count);
   }
 }
 
-void forward_f32(const ConvArgs& a, const float* w, int64_t b, int64_t e) { forward_rows(a, w, b, e); }
-void forward_f64(const ConvArgs& a, const double* w, int64_t b, int64_t e) { forward_rows(a, w, b, e); }
-void grad_input_f32(const ConvGradInputArgs& a, const float* w, int64_t b, int64_t e) { grad_input_rows(a, w, b, e); }
-void grad_input_f64(const ConvGradInputArgs& a, const double* w, int64_t b, int64_t e) { grad_input_rows(a, w, b, e); }
+void multiply_f32(const PositionRows<float>& p, const float* w, const float* bias, int64_t c, int64_t b, int64_t e) {
+  multiply_positions(p, w, bias, c, b, e);
+}
+void multiply_f64(const PositionRows<double>& p, const double* w, const double* bias, int64_t c, int64_t b, int64_t e) {
+  multiply_positions(p, w, bias, c, b, e);
+}
 void grad_filter_f32(const ConvGradFilterArgs& a, float* w, int64_t b, int64_t e) { grad_filter_items(a, w, b, e); }
 void grad_filter_f64(const ConvGradFilterArgs& a, double* w, int64_t b, int64_t e) { grad_filter_items(a, w, b, e); }
 int64_t lanes_f32() { return Vec<float>::kLanes; }
@@ -113,10 +79,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace elinvar {
 
-HWY_EXPORT(forward_f32);
-HWY_EXPORT(forward_f64);
-HWY_EXPORT(grad_input_f32);
-HWY_EXPORT(grad_input_f64);
+HWY_EXPORT(multiply_f32);
+HWY_EXPORT(multiply_f64);
 HWY_EXPORT(grad_filter_f32);
 HWY_EXPORT(grad_filter_f64);
 HWY_EXPORT(lanes_f32);
@@ -130,28 +94,36 @@ void transpose_filters(const T* from, T* to, int64_t rows, int64_t cols) {
     for (int64_t j = 0; j < cols; ++j) to[j * rows + i] = from[i * cols + j];
 }
 
+// target = source times filters w (c, kh, kw).
+template <class T>
+void multiply(CpuStream& stream, const ConvGeometry& g, const ImageChannels<const T>& source,
+              const ImageChannels<T>& target, const std::vector<Stretch>& ys, const std::vector<Stretch>& xs,
+              const T* w, const T* bias) {
+  Scratch<T> by_tap(g.kh * g.kw * g.c);
+  transpose_filters(w, by_tap.data(), g.c, g.kh * g.kw);
+  for (const PositionRows<T>& positions : position_rows(source, target, ys, xs, g.kw)) {
+    const int64_t tiles = (positions.rows() + kMostTileRows - 1) / kMostTileRows;
+    stream.parallel_for(tiles, 1, [&](int64_t begin, int64_t end) {
+      if constexpr (sizeof(T) == 4) HWY_DYNAMIC_DISPATCH(multiply_f32)(positions, by_tap.data(), bias, g.c, begin, end);
+      else HWY_DYNAMIC_DISPATCH(multiply_f64)(positions, by_tap.data(), bias, g.c, begin, end);
+    });
+  }
+}
+
 }  // namespace
 
 template <class T>
 void depthwise_forward(CpuStream& stream, const ConvArgs& args) {
   const ConvGeometry& g = args.g;
-  Scratch<T> w(g.kh * g.kw * g.c);
-  transpose_filters(args.w.as<T>(), w.data(), g.c, g.kh * g.kw);
-  stream.parallel_for(g.n * g.oh, 1, [&](int64_t begin, int64_t end) {
-    if constexpr (sizeof(T) == 4) HWY_DYNAMIC_DISPATCH(forward_f32)(args, w.data(), begin, end);
-    else HWY_DYNAMIC_DISPATCH(forward_f64)(args, w.data(), begin, end);
-  });
+  multiply<T>(stream, g, {args.x.as<T>(), g.n, g.h, g.w, g.c, 0, g.c}, {args.y.as<T>(), g.n, g.oh, g.ow, g.c, 0, g.c},
+              forward_axis(vertical(g)), forward_axis(horizontal(g)), args.w.as<T>(), static_cast<const T*>(args.bias));
 }
 
 template <class T>
 void depthwise_grad_input(CpuStream& stream, const ConvGradInputArgs& args) {
   const ConvGeometry& g = args.g;
-  Scratch<T> w(g.kh * g.kw * g.c);
-  transpose_filters(args.w.as<T>(), w.data(), g.c, g.kh * g.kw);
-  stream.parallel_for(g.n * g.h, 1, [&](int64_t begin, int64_t end) {
-    if constexpr (sizeof(T) == 4) HWY_DYNAMIC_DISPATCH(grad_input_f32)(args, w.data(), begin, end);
-    else HWY_DYNAMIC_DISPATCH(grad_input_f64)(args, w.data(), begin, end);
-  });
+  multiply<T>(stream, g, {args.dy.as<T>(), g.n, g.oh, g.ow, g.c, 0, g.c}, {args.dx.as<T>(), g.n, g.h, g.w, g.c, 0, g.c},
+              backward_axis(vertical(g)), backward_axis(horizontal(g)), args.w.as<T>(), nullptr);
 }
 
 template <class T>

@@ -1,24 +1,31 @@
 // The filter gradient of a convolution: dw (o, (kh, kw, c)) = sum over output positions k of dy[k, o] * x[pixel of k,
 // c]. A is dy, packed panel by panel; B is the images themselves, row k being the pixel under the tap; a tap's missing
-// positions are skipped. Groups of chunks are independent (rule 8), so threads share the positions and a last pass adds
-// the groups left to right.
-#include <numeric>
+// positions are skipped. Threads share items, one group of chunks by some filters and columns each; a last pass adds
+// the groups from left to right.
+#include <algorithm>
+#include <span>
+#include <vector>
 
 #include "tensor/numerics.h"
 #include "tensor/op_check.h"
 #include "tensor/ops/conv2d.h"
 #include "tensor/ops/conv2d_depthwise.h"
-#include "tensor/pack.h"
-#include "tensor/scratch.h"
+#include "tensor/ops/conv2d_rows.h"
 
 namespace elinvar {
 namespace {
 
 // Columns of dw that lie side by side in the image too: the channels under one tap, or under a row of taps.
 struct ColumnBlock {
-  int64_t dy, dx;  // offset of its first pixel
+  int64_t kh, kw;  // its first tap
   int64_t at;      // its first column in a row of dw
   int64_t width;
+};
+
+// A strip of a column block's columns.
+struct ColumnStrip {
+  int64_t block;
+  int64_t begin, exist, width;
 };
 
 template <class T>
@@ -31,26 +38,24 @@ class FilterProduct {
         dw_(dw + group * filters() * row()),
         blocks_(std::move(blocks)),
         extent_(tile_extent(T{})),
-        positions_(g.n * g.oh * g.ow) {}
+        positions_(g.n * g.oh * g.ow) {
+    for (size_t b = 0; b < blocks_.size(); ++b) {
+      const Strips strips(blocks_[b].width, extent_);
+      for (int64_t s = 0; s < strips.count; ++s)
+        strips_.push_back({static_cast<int64_t>(b), strips.begin(s), strips.exist(s), strips.width(s)});
+    }
+  }
 
   void run(CpuStream& stream) const {
-    const int64_t span = kChunk * kGroup;
-    const int64_t groups = (positions_ + span - 1) / span;
-    const int64_t filter_blocks = (filters() + kFilterBlock - 1) / kFilterBlock;
-    int64_t column_parts = 1;
-    const auto block_count = static_cast<int64_t>(blocks_.size());
-    while (column_parts < block_count && groups * filter_blocks * column_parts < 2 * stream.threads()) ++column_parts;
-
+    const int64_t groups = std::max<int64_t>(1, (positions_ + kSpan - 1) / kSpan);  // no positions are one empty group
     Scratch<T> sums(groups > 1 ? groups * filters() * row() : 1);
     const auto sum_of = [&](int64_t group) { return groups > 1 ? sums.data() + group * filters() * row() : dw_; };
-    stream.parallel_for(groups * filter_blocks * column_parts, 1, [&](int64_t begin, int64_t end) {
+    const std::vector<Item> items = deal(groups, stream.threads());
+    stream.parallel_for(items.back().work_end, 1, [&](int64_t begin, int64_t end) {
       Workspace work(*this);
-      for (int64_t item = begin; item < end; ++item) {
-        const int64_t part = item % column_parts, f = item / column_parts % filter_blocks,
-                      group = item / column_parts / filter_blocks;
-        block(work, sum_of(group), group * span, std::min(positions_, (group + 1) * span), f * kFilterBlock,
-              std::min(filters(), (f + 1) * kFilterBlock), block_count * part / column_parts,
-              block_count * (part + 1) / column_parts);
+      for (const Item& item : items) {
+        const int64_t middle = (item.work_begin + item.work_end) / 2;
+        if (middle >= begin && middle < end) compute(item, work, sum_of(item.group));
       }
     });
     if (groups == 1) return;
@@ -64,55 +69,109 @@ class FilterProduct {
   }
 
  private:
-  static constexpr int64_t kFilterBlock = 128;
+  static constexpr int64_t kSpan = kChunk * kGroup;
+  static constexpr int64_t kFilterBlock = 128;  // whose chunk of dy stays in the second-level cache
+  static constexpr int64_t kShortRun = 16;      // runs that are shorter on average are joined by packing both sides
 
   int64_t channels() const { return g_.c / g_.groups; }
   int64_t filters() const { return g_.o / g_.groups; }
   int64_t row() const { return g_.kh * g_.kw * channels(); }
 
+  // One group of chunks by filters [f0, f1) by strips_[s0, s1), and the work before and after it in multiply-adds.
+  struct Item {
+    int64_t group, f0, f1;
+    size_t s0, s1;
+    int64_t work_begin, work_end;
+  };
+
+  // Enough items that threads get even shares, but none smaller than needed.
+  std::vector<Item> deal(int64_t groups, int threads) const {
+    const int64_t wanted = threads == 1 ? 1 : 8 * threads, strips = static_cast<int64_t>(strips_.size()),
+                  panels = (filters() + extent_.rows - 1) / extent_.rows;
+    int64_t filter_parts = (filters() + kFilterBlock - 1) / kFilterBlock, column_parts = 1;
+    const auto items = [&] { return groups * filter_parts * column_parts; };
+    while (items() < wanted && column_parts < strips) ++column_parts;
+    while (items() < wanted && 2 * filter_parts < panels) ++filter_parts;
+    std::vector<Item> all;
+    int64_t work = 0;
+    for (int64_t group = 0; group < groups; ++group) {
+      const int64_t k = std::min(kSpan, positions_ - group * kSpan);
+      for (int64_t f = 0; f < filter_parts; ++f) {
+        const int64_t f0 = panels * f / filter_parts * extent_.rows,
+                      f1 = std::min(filters(), panels * (f + 1) / filter_parts * extent_.rows);
+        for (int64_t c = 0; c < column_parts; ++c) {
+          const auto s0 = static_cast<size_t>(strips * c / column_parts),
+                     s1 = static_cast<size_t>(strips * (c + 1) / column_parts);
+          int64_t width = 0;
+          for (size_t s = s0; s < s1; ++s) width += strips_[s].width;
+          all.push_back({group, f0, f1, s0, s1, work, work + std::max<int64_t>(1, k * (f1 - f0) * width)});
+          work = all.back().work_end;
+        }
+      }
+    }
+    return all;
+  }
+
   struct Workspace {
     explicit Workspace(const FilterProduct& p)
         : panels(kChunk * (kFilterBlock + kMostTileRows)),
+          joined_panels(kChunk * (kFilterBlock + kMostTileRows)),
           strip(kChunk * p.extent_.cols()),
           runs(kChunk + 1),
           packed_runs(kChunk + 1) {}
-    Scratch<T> panels, strip;
-    Scratch<Run<T>> runs, packed_runs;
+    Scratch<T> panels, joined_panels, strip;
+    std::vector<Run> runs, packed_runs;
   };
 
-  // dw of filters [f0, f1) and column blocks [b0, b1) from positions [k_begin, k_end), one group of chunks.
-  void block(const Workspace& work, T* sum, int64_t k_begin, int64_t k_end, int64_t f0, int64_t f1, int64_t b0,
-             int64_t b1) const {
-    const int64_t tile_rows = extent_.rows;
-    for (int64_t k0 = k_begin; k0 < k_end; k0 += kChunk) {
-      const int64_t k1 = std::min(k_end, k0 + kChunk);
-      for (int64_t f = f0; f < f1; f += tile_rows)
-        pack_panel(dy_ + k0 * g_.o + f, g_.o, k1 - k0, static_cast<int>(std::min(tile_rows, f1 - f)), extent_.rows,
-                   work.panels.data() + (f - f0) * kChunk);
-      for (int64_t b = b0; b < b1; ++b) {
-        const ColumnBlock& columns = blocks_[static_cast<size_t>(b)];
-        const int64_t run_count = make_runs(columns, k0, k1, work.panels.data(), work.runs.data());
-        const Strips strips(columns.width, extent_);
-        for (int64_t s = 0; s < strips.count; ++s) {
-          Tile<T> tile{.runs = work.runs.data(),
-                       .run_count = run_count,
-                       .rows = 0,
-                       .cols = static_cast<int>(strips.exist(s)),
-                       .c_rows = nullptr,
-                       .b = x_ + strips.begin(s),
-                       .b_step = g_.stride_w * g_.c,
-                       .add = k0 != k_begin};
-          if (worth_packing(f1 - f0)) pack(work, strips.exist(s), strips.width(s), tile);
-          for (int64_t f = f0; f < f1; f += tile_rows) {
-            T* c_rows[kMostTileRows];
-            tile.rows = static_cast<int>(std::min(tile_rows, f1 - f));
-            for (int r = 0; r < tile.rows; ++r) c_rows[r] = sum + (f + r) * row();
-            tile.c_rows = c_rows;
-            tile.c_offset = columns.at + strips.begin(s);
-            tile.a_offset = (f - f0) * kChunk;
-            multiply_tile(tile);
-          }
+  void compute(const Item& item, Workspace& work, T* sum) const {
+    const int64_t tile_rows = extent_.rows, filters_here = item.f1 - item.f0;
+    for_each_chunk(0, std::min(kSpan, positions_ - item.group * kSpan), kSpan, [&](const Chunk& chunk) {
+      const int64_t k0 = item.group * kSpan + chunk.begin, length = chunk.end - chunk.begin;
+      const Run whole{.length = length};
+      pack_panels(item, k0, std::span<const Run>(&whole, 1), work.panels.data());
+      int64_t run_count = 0;
+      bool join = false;
+      for (size_t s = item.s0; s < item.s1; ++s) {
+        const ColumnStrip& strip = strips_[s];
+        const ColumnBlock& columns = blocks_[static_cast<size_t>(strip.block)];
+        if (s == item.s0 || strip.block != strips_[s - 1].block) {
+          run_count = make_runs(columns, k0, k0 + length, work.runs.data());
+          int64_t exist = 0;
+          for (int64_t r = 0; r < run_count; ++r) exist += work.runs[static_cast<size_t>(r)].length;
+          join = run_count > 1 && exist < kShortRun * run_count;
+          if (join)
+            pack_panels(item, k0, std::span<const Run>(work.runs.data(), static_cast<size_t>(run_count)),
+                        work.joined_panels.data());
         }
+        Tile<T> tile{.runs = work.runs.data(),
+                     .run_count = run_count,
+                     .rows = 0,
+                     .cols = static_cast<int>(strip.exist),
+                     .b = x_ + strip.begin,
+                     .b_step = g_.stride_w * g_.c,
+                     .c_offset = columns.at + strip.begin,
+                     .add = !chunk.opens_group};
+        if (join || worth_packing(filters_here)) pack_strip_of(tile, strip.width, join, work);
+        for (int64_t f = item.f0; f < item.f1; f += tile_rows) {
+          T* c_rows[kMostTileRows];
+          tile.rows = static_cast<int>(std::min(tile_rows, item.f1 - f));
+          for (int r = 0; r < tile.rows; ++r) c_rows[r] = sum + (f + r) * row();
+          tile.c_rows = c_rows;
+          tile.panel = (join ? work.joined_panels : work.panels).data() + (f - item.f0) * kChunk;
+          multiply_tile(tile);
+        }
+      }
+    });
+  }
+
+  // dy of the item's filters at the positions k0 + run.a of `runs`, close together: panel f at (f - f0) * kChunk.
+  void pack_panels(const Item& item, int64_t k0, std::span<const Run> runs, T* panels) const {
+    for (int64_t f = item.f0; f < item.f1; f += extent_.rows) {
+      T* out = panels + (f - item.f0) * kChunk;
+      for (const Run& run : runs) {
+        pack_panel(dy_ + (k0 + run.a) * g_.o + f, g_.o, run.length,
+                   static_cast<int>(std::min<int64_t>(extent_.rows, item.f1 - f)), extent_.rows, out);
+        out += run.length * extent_.rows;
       }
     }
   }
@@ -122,44 +181,34 @@ class FilterProduct {
     return g_.stride_w * g_.c * static_cast<int64_t>(sizeof(T)) >= 1024 && filters_here >= 4 * extent_.rows;
   }
 
-  void pack(const Workspace& work, int64_t cols, int64_t width, Tile<T>& tile) const {
+  // Packs the tile's B: the rows of its runs side by side. Joined runs are one, as their panels are.
+  void pack_strip_of(Tile<T>& tile, int64_t width, bool join, Workspace& work) const {
+    int64_t k = 0;
     for (int64_t i = 0; i < tile.run_count; ++i) {
-      Run<T> run = tile.runs[i];
-      const int64_t k = (run.a - work.panels.data()) / extent_.rows;
+      const Run& run = tile.runs[i];
       for (int64_t j = 0; j < run.length; ++j)
-        std::copy_n(tile.b + run.b_first + j * tile.b_step, cols, work.strip.data() + (k + j) * width);
-      run.b_first = 0;
-      run.b_row = k;
-      work.packed_runs[i] = run;
+        std::copy_n(tile.b + run.b_first + j * tile.b_step, tile.cols, work.strip.data() + (k + j) * width);
+      work.packed_runs[static_cast<size_t>(i)] = {.a = run.a, .b_row = k, .length = run.length};
+      k += run.length;
     }
+    if (join) work.packed_runs[0] = {.length = k};
     tile.runs = work.packed_runs.data();
+    tile.run_count = join ? 1 : tile.run_count;
     tile.b = work.strip.data();
     tile.b_step = width;
   }
 
-  // Positions [k0, k1) under which the block's pixel exists, row of output pixels by row.
-  int64_t make_runs(const ColumnBlock& columns, int64_t k0, int64_t k1, const T* panels, Run<T>* runs) const {
-    // ow * stride + dx lies in [0, w) for ow in [first, last).
-    const int64_t first = columns.dx >= 0 ? 0 : (-columns.dx + g_.stride_w - 1) / g_.stride_w;
-    const int64_t last = columns.dx >= g_.w ? 0 : std::min(g_.ow, (g_.w - 1 - columns.dx) / g_.stride_w + 1);
+  // The runs of positions in [k0, k1) under which the block's pixels exist; a counts from k0.
+  int64_t make_runs(const ColumnBlock& columns, int64_t k0, int64_t k1, Run* runs) const {
     int64_t count = 0;
-    for (int64_t k = k0; k < k1;) {
-      const int64_t ow = k % g_.ow, oh = k / g_.ow % g_.oh, n = k / (g_.ow * g_.oh);
-      const int64_t row_end = std::min(k1, k - ow + g_.ow);
-      const int64_t from = std::max(k, k - ow + first), to = std::min(row_end, k - ow + last);
-      const int64_t y = oh * g_.stride_h + columns.dy;
-      if (y >= 0 && y < g_.h && from < to) {
-        const int64_t x = (from - (k - ow)) * g_.stride_w + columns.dx;
-        const int64_t b = ((n * g_.h + y) * g_.w + x) * g_.c;
-        const T* a = panels + (from - k0) * extent_.rows;
-        Run<T>* previous = count > 0 ? &runs[count - 1] : nullptr;
-        if (previous && previous->a + previous->length * extent_.rows == a &&
-            previous->b_first + previous->length * g_.stride_w * g_.c == b)
-          previous->length += to - from;
-        else runs[count++] = Run<T>{.a = a, .b_first = b, .length = to - from};
-      }
-      k = row_end;
-    }
+    for_each_tap_row(g_, columns.kh, columns.kw, k0, k1, [&](int64_t k, int64_t pixel, int64_t length) {
+      const int64_t a = k - k0, b = pixel * g_.c;
+      Run* previous = count > 0 ? &runs[count - 1] : nullptr;
+      if (previous && previous->a + previous->length == a &&
+          previous->b_first + previous->length * g_.stride_w * g_.c == b)
+        previous->length += length;
+      else runs[count++] = {.a = a, .b_first = b, .length = length};
+    });
     return count;
   }
 
@@ -167,6 +216,7 @@ class FilterProduct {
   const T *dy_, *x_;
   T* dw_;
   std::vector<ColumnBlock> blocks_;
+  std::vector<ColumnStrip> strips_;
   TileExtent extent_;
   int64_t positions_;
 };
@@ -177,9 +227,7 @@ void grad_filter(CpuStream& stream, const ConvGradFilterArgs& args) {
   const int64_t channels = g.c / g.groups;
   std::vector<ColumnBlock> blocks;
   for (int64_t kh = 0; kh < g.kh; ++kh)
-    for (int64_t kw = 0; kw < g.kw; ++kw)
-      blocks.push_back(
-          {kh * g.dilation_h - g.pad_h, kw * g.dilation_w - g.pad_w, (kh * g.kw + kw) * channels, channels});
+    for (int64_t kw = 0; kw < g.kw; ++kw) blocks.push_back({kh, kw, (kh * g.kw + kw) * channels, channels});
   for (int64_t group = 0; group < g.groups; ++group)
     FilterProduct<T>(g, args.dy.as<T>(), args.x.as<T>(), args.dw.as<T>(), group, blocks).run(stream);
 }
@@ -207,7 +255,7 @@ void grad_filter_few_channels(CpuStream& stream, const ConvGradFilterArgs& args)
   });
   g.h = h, g.w = w, g.pad_h = g.pad_w = 0;
   std::vector<ColumnBlock> blocks;
-  for (int64_t kh = 0; kh < g.kh; ++kh) blocks.push_back({kh * g.dilation_h, 0, kh * g.kw * g.c, g.kw * g.c});
+  for (int64_t kh = 0; kh < g.kh; ++kh) blocks.push_back({kh, 0, kh * g.kw * g.c, g.kw * g.c});
   FilterProduct<T>(g, args.dy.as<T>(), padded.data(), args.dw.as<T>(), 0, blocks).run(stream);
 }
 

@@ -2,82 +2,36 @@
 
 #include <algorithm>
 
-#include "tensor/numerics.h"
 #include "tensor/op_check.h"
-#include "tensor/pack.h"
-#include "tensor/scratch.h"
+#include "tensor/product.h"
 
 namespace elinvar {
 namespace {
 
-constexpr int64_t kRowBlock = 64;          // rows of C that share a pass over B
-constexpr int64_t kColumnBlock = 256;      // columns whose chunk of B stays in the second-level cache
-constexpr int64_t kPackedBytes = 8 << 20;  // packed B at a time, in the last-level cache
+constexpr int64_t kPackedBytes = 16 << 20;  // packed B at a time, in the last-level cache
+constexpr int kTilesInPlace = 2;            // rows of C that do not repay a packed B
 
-// One product whose B is packed strip by strip: strip s at packed + k * strips.begin(s), rows of strips.width(s).
+// Rows of A and of C, for a Product.
 template <class T>
-struct Product {
-  int64_t m, n, k;
+struct MatrixRows {
   const T* a;
   int64_t a_row, a_col;
-  const T* packed;
   T* c;
-  int64_t c_row;
-  const T* bias;
-  TileExtent extent;
-  Strips strips;
+  int64_t c_row, m;
+  std::vector<Span> whole;  // the range of k
 
-  // Rows [i0, i1) of the strips [s0, s1). A chunk's partial sums go to C in the first group and to `group` in later
-  // ones, which is then added to C (rule 8).
-  void block(int64_t i0, int64_t i1, int64_t s0, int64_t s1) const {
-    const int64_t j0 = strips.begin(s0), cols = strips.begin(s1) - j0;
-    const bool many_groups = k > kChunk * kGroup;
-    Scratch<T> group(many_groups ? (i1 - i0) * cols : 1);
-    Scratch<T> panel(a_col == 1 ? 1 : kChunk * extent.rows);
-    for (int64_t k0 = 0; k0 < std::max<int64_t>(k, 1); k0 += kChunk) {
-      const int64_t length = std::min(kChunk, k - k0);
-      const bool first_group = k0 < kChunk * kGroup, first_of_group = k0 % (kChunk * kGroup) == 0;
-      const bool last_of_group = k0 + kChunk >= k || (k0 + kChunk) % (kChunk * kGroup) == 0;
-      const bool last = k0 + kChunk >= k;
-      for (int64_t i = i0; i < i1; i += extent.rows) {
-        const int rows = static_cast<int>(std::min<int64_t>(extent.rows, i1 - i));
-        const T* a_rows[kMostTileRows];
-        T* c_rows[kMostTileRows];
-        for (int r = 0; r < extent.rows; ++r) {
-          const int64_t row = i + std::min(r, rows - 1);
-          a_rows[r] = a + row * a_row + k0;
-          c_rows[r] = first_group ? c + row * c_row : group.data() + (row - i0) * cols - j0;
-        }
-        Run<T> run{.b_row = k0, .length = length};
-        if (a_col == 1) {
-          run.a_rows = a_rows;
-        } else {
-          pack_panel(a + i + k0 * a_col, a_col, length, rows, extent.rows, panel.data());
-          run.a = panel.data();
-        }
-        for (int64_t s = s0; s < s1; ++s) {
-          multiply_tile(Tile<T>{.runs = &run,
-                                .run_count = 1,
-                                .rows = rows,
-                                .cols = static_cast<int>(strips.exist(s)),
-                                .c_rows = c_rows,
-                                .c_offset = strips.begin(s),
-                                .b = packed + k * strips.begin(s),
-                                .b_step = strips.width(s),
-                                .add = !first_of_group,
-                                .bias = last && first_group && bias ? bias + strips.begin(s) : nullptr});
-        }
-      }
-      if (!first_group && last_of_group) {
-        for (int64_t i = i0; i < i1; ++i) {
-          T* row = c + i * c_row + j0;
-          const T* sum = group.data() + (i - i0) * cols;
-          for (int64_t j = 0; j < std::min(cols, n - j0); ++j) row[j] = row[j] + sum[j];
-          if (last && bias)
-            for (int64_t j = 0; j < std::min(cols, n - j0); ++j) row[j] = row[j] + bias[j0 + j];
-        }
-      }
+  int64_t rows() const { return m; }
+  int64_t a_step() const { return a_col; }
+  const std::vector<Span>& spans() const { return whole; }
+  TileRows<T> tile(int64_t first, int count) const {
+    TileRows<T> t;
+    t.count = count;
+    for (int r = 0; r < kMostTileRows; ++r) {
+      const int64_t row = first + std::min(r, count - 1);
+      t.a[r] = a + row * a_row;
+      t.c[r] = c + row * c_row;
     }
+    return t;
   }
 };
 
@@ -85,52 +39,34 @@ template <class T>
 void multiply(CpuStream& stream, const MatmulArgs& args, int64_t batch) {
   invariant(args.a.col == 1 || args.a.row == 1, "rows or columns of A have steps of 1");
   const TileExtent extent = tile_extent(T{});
-  const T* a = static_cast<const T*>(args.a.data) + batch * args.a.batch;
   const T* b = static_cast<const T*>(args.b.data) + batch * args.b.batch;
-  T* c = static_cast<T*>(args.c) + batch * args.c_batch;
   const T* bias = static_cast<const T*>(args.bias);
-
-  // Columns go in pieces whose packed B stays in the last-level cache.
-  const int64_t fit = kPackedBytes / (static_cast<int64_t>(sizeof(T)) * std::max<int64_t>(args.k, 1));
-  const int64_t piece = std::max<int64_t>(extent.cols(), fit / extent.cols() * extent.cols());
-  Scratch<T> packed(args.k * (std::min(piece, args.n) + extent.lanes));
-  for (int64_t j0 = 0; j0 < args.n; j0 += piece) {
-    const int64_t n = std::min(piece, args.n - j0);
-    const Product<T> product{.m = args.m,
-                             .n = n,
-                             .k = args.k,
-                             .a = a,
-                             .a_row = args.a.row,
-                             .a_col = args.a.col,
-                             .packed = packed.data(),
-                             .c = c + j0,
-                             .c_row = args.c_row,
-                             .bias = bias ? bias + j0 : nullptr,
-                             .extent = extent,
-                             .strips = Strips(n, extent)};
-    const Strips& strips = product.strips;
-    const int64_t pieces_of_k = (args.k + kChunk - 1) / kChunk;
-    stream.parallel_for(strips.count * pieces_of_k, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t item = begin; item < end; ++item) {
-        const int64_t s = item / pieces_of_k, k0 = item % pieces_of_k * kChunk;
-        pack_strip(b + k0 * args.b.row + (j0 + strips.begin(s)) * args.b.col, args.b.row, args.b.col,
-                   std::min(kChunk, args.k - k0), strips.exist(s), strips.width(s),
-                   packed.data() + args.k * strips.begin(s) + k0 * strips.width(s));
-      }
-    });
-    const int64_t strips_a_block = std::max<int64_t>(1, kColumnBlock / extent.cols());
-    const int64_t column_blocks = (strips.count + strips_a_block - 1) / strips_a_block;
-    int64_t rows_a_block = kRowBlock;
-    while (rows_a_block > extent.rows &&
-           (args.m + rows_a_block - 1) / rows_a_block * column_blocks < 4 * stream.threads())
-      rows_a_block /= 2;
-    const int64_t row_blocks = (args.m + rows_a_block - 1) / rows_a_block;
-    stream.parallel_for(row_blocks * column_blocks, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t item = begin; item < end; ++item) {
-        const int64_t i0 = item / column_blocks * rows_a_block, s0 = item % column_blocks * strips_a_block;
-        product.block(i0, std::min(args.m, i0 + rows_a_block), s0, std::min(strips.count, s0 + strips_a_block));
-      }
-    });
+  MatrixRows<T> rows{.a = static_cast<const T*>(args.a.data) + batch * args.a.batch,
+                     .a_row = args.a.row,
+                     .a_col = args.a.col,
+                     .c = static_cast<T*>(args.c) + batch * args.c_batch,
+                     .c_row = args.c_row,
+                     .m = args.m,
+                     .whole = {{0, 0, args.k}}};
+  const std::span<const MatrixRows<T>> source(&rows, 1);
+  if (args.b.col == 1 && args.m <= kTilesInPlace * extent.rows) {
+    Product<T>::in_place(b, args.b.row, Strips(args.n, extent), args.k, bias).run(stream, source);
+    return;
+  }
+  // Columns, and groups of chunks if there are many, go in pieces whose packed B stays in the last-level cache.
+  const int64_t k_piece = std::min(args.k, kChunk * kGroup);
+  const int64_t fit = kPackedBytes / (static_cast<int64_t>(sizeof(T)) * std::max<int64_t>(k_piece, 1));
+  const int64_t n_piece = std::max<int64_t>(extent.cols(), fit / extent.cols() * extent.cols());
+  Scratch<T> packed(k_piece * (std::min(n_piece, args.n) + extent.lanes));
+  T* const c = rows.c;
+  for (int64_t j0 = 0; j0 < args.n; j0 += n_piece) {
+    const Strips strips(std::min(n_piece, args.n - j0), extent);
+    rows.c = c + j0;
+    for (int64_t k0 = 0; k0 < std::max<int64_t>(args.k, 1); k0 += kChunk * kGroup) {
+      const int64_t k1 = std::min(k0 + k_piece, args.k);
+      pack_b(stream, b, args.b.row, args.b.col, k0, k1, j0, strips, packed.data());
+      Product<T>(packed.data(), strips, k0, k1, args.k, bias ? bias + j0 : nullptr).run(stream, source);
+    }
   }
 }
 

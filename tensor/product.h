@@ -1,0 +1,199 @@
+#pragma once
+// The product behind matmul and behind a convolution's forward pass and input gradient: C = A B, where rows of A are
+// read where they lie, by *spans* of consecutive k, and B is packed strip by strip. Rows that share their spans form a
+// source: a matrix is one, of a single span; a convolution has one for each set of taps that falls into the image, each
+// tap a span.
+//
+// Threads share the tiles of all sources by the work that they are. Within a thread, blocks of tiles go through k chunk
+// by chunk; the rows of A of a chunk are packed if enough strips read them, and stay in the second-level cache.
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "tensor/pack.h"
+#include "tensor/scratch.h"
+#include "tensor/stream.h"
+#include "tensor/tile.h"
+
+namespace elinvar {
+
+// A(i, k + q) = a[i][(offset + q) * a_step] for q < length. Spans are ascending in k; between them are zero terms.
+struct Span {
+  int64_t k, offset, length;
+};
+
+// Where the rows of a tile begin: elements of A, and rows of C. Of `count` rows; the other addresses repeat the last.
+template <class T>
+struct TileRows {
+  const T* a[kMostTileRows];
+  T* c[kMostTileRows];
+  int count;
+};
+
+// What Product::run takes the rows of A and C from:
+//   int64_t rows() const;
+//   TileRows<T> tile(int64_t first, int count) const;   // rows [first, first + count) of them
+//   const std::vector<Span>& spans() const;
+//   int64_t a_step() const;   // 1; otherwise the rows of A lie side by side, and the next k is a_step further
+template <class T>
+class Product {
+ public:
+  // B's columns as `strips`; of nominal k in [0, k_count), this is the part [k_begin, k_end) that for_each_chunk
+  // takes. Row k of strip s is at b + (k_end - k_begin) * strips.begin(s) + (k - k_begin) * strips.width(s).
+  Product(const T* b, const Strips& strips, int64_t k_begin, int64_t k_end, int64_t k_count, const T* bias)
+      : b_(b), strips_(strips), k_begin_(k_begin), k_end_(k_end), k_count_(k_count), bias_(bias) {}
+
+  // B is not packed: row k at b + k * step.
+  static Product in_place(const T* b, int64_t step, const Strips& strips, int64_t k_count, const T* bias) {
+    Product product(b, strips, 0, k_count, k_count, bias);
+    product.b_step_ = step;
+    return product;
+  }
+
+  template <class Source>
+  void run(CpuStream& stream, std::span<const Source> sources) const {
+    int64_t tiles = 0, work = 0;
+    for (const Source& source : sources) tiles += tiles_of(source), work += tiles_of(source) * work_of(source);
+    // Few tiles are cut by columns too.
+    const int64_t parts = std::clamp<int64_t>((4 * stream.threads() - 1) / std::max<int64_t>(tiles, 1) + 1, 1,
+                                              stream.threads() == 1 ? 1 : strips_.count);
+    stream.parallel_for(parts * work, 1, [&](int64_t begin, int64_t end) {
+      Workspace workspace(*this);
+      int64_t at = 0;  // work before the tiles at hand
+      for (int64_t part = 0; part < parts; ++part) {
+        const int64_t s0 = strips_.count * part / parts, s1 = strips_.count * (part + 1) / parts;
+        for (const Source& source : sources) {
+          const int64_t each = work_of(source), count = tiles_of(source);
+          const auto tile_after = [&](int64_t w) { return std::clamp<int64_t>((w - at + each - 1) / each, 0, count); };
+          const int64_t last = tile_after(end);
+          for (int64_t t = tile_after(begin); t < last; t += kTileBlock)
+            block(source, t, std::min(last, t + kTileBlock), s0, s1, workspace);
+          at += count * each;
+        }
+      }
+    });
+  }
+
+ private:
+  static constexpr int64_t kTileBlock = 16;    // their packed chunk of A stays in the second-level cache
+  static constexpr int64_t kStripsToPack = 3;  // fewer strips do not repay a packed A
+
+  struct Workspace {
+    explicit Workspace(const Product& p)
+        : panels(kTileBlock * kChunk * p.extent_.rows),
+          groups(many_groups(p.k_count_) ? kTileBlock * p.extent_.rows * p.strips_.padded_columns() : 0),
+          runs(kChunk) {}
+    Scratch<T> panels, groups;
+    std::vector<Run> runs;
+    TileRows<T> tiles[kTileBlock];
+  };
+
+  template <class Source>
+  int64_t tiles_of(const Source& source) const {
+    return (source.rows() + extent_.rows - 1) / extent_.rows;
+  }
+  // Of a tile: the k that exist, and what a tile costs anyway.
+  template <class Source>
+  static int64_t work_of(const Source& source) {
+    int64_t work = 32;
+    for (const Span& span : source.spans()) work += span.length;
+    return work;
+  }
+
+  // Tiles [t0, t1) of the source by the strips [s0, s1).
+  template <class Source>
+  void block(const Source& source, int64_t t0, int64_t t1, int64_t s0, int64_t s1, Workspace& w) const {
+    const int64_t tiles = t1 - t0, j0 = strips_.begin(s0), cols = strips_.begin(s1) - j0;
+    for (int64_t t = 0; t < tiles; ++t) {
+      const int64_t row = (t0 + t) * extent_.rows;
+      w.tiles[t] = source.tile(row, static_cast<int>(std::min<int64_t>(extent_.rows, source.rows() - row)));
+    }
+    const bool packed = source.a_step() != 1 || s1 - s0 >= kStripsToPack;
+    const int64_t panel = kChunk * extent_.rows;
+    for_each_chunk(k_begin_, k_end_, k_count_, [&](const Chunk& chunk) {
+      const int64_t run_count = make_runs(source.spans(), chunk, packed, w.runs.data());
+      if (packed)
+        for (int64_t t = 0; t < tiles; ++t) pack(source, w.tiles[t], chunk, w.panels.data() + t * panel);
+      for (int64_t s = s0; s < s1; ++s) {
+        for (int64_t t = 0; t < tiles; ++t) {
+          T* group_rows[kMostTileRows];
+          if (!chunk.first_group)
+            for (int r = 0; r < extent_.rows; ++r) group_rows[r] = w.groups.data() + (t * extent_.rows + r) * cols - j0;
+          Tile<T> tile{.runs = w.runs.data(),
+                       .run_count = run_count,
+                       .rows = w.tiles[t].count,
+                       .cols = static_cast<int>(strips_.exist(s)),
+                       .a_rows = packed ? nullptr : w.tiles[t].a,
+                       .panel = w.panels.data() + t * panel,
+                       .b = b_step_ > 0 ? b_ + strips_.begin(s) : b_ + (k_end_ - k_begin_) * strips_.begin(s),
+                       .b_step = b_step_ > 0 ? b_step_ : strips_.width(s),
+                       .c_offset = strips_.begin(s)};
+          add_chunk(tile, chunk, w.tiles[t].c, group_rows, bias_ ? bias_ + strips_.begin(s) : nullptr);
+          multiply_tile(tile);
+        }
+      }
+    });
+  }
+
+  // f(offset, k, length) for the spans in the chunk.
+  template <class F>
+  static void for_each_span(const std::vector<Span>& spans, const Chunk& chunk, F&& f) {
+    for (const Span& span : spans) {
+      const int64_t from = std::max(span.k, chunk.begin), to = std::min(span.k + span.length, chunk.end);
+      if (from < to) f(span.offset + from - span.k, from, to - from);
+    }
+  }
+
+  // Returns how many there are: spans that go on in k and in A, packed or not, are one run.
+  int64_t make_runs(const std::vector<Span>& spans, const Chunk& chunk, bool packed, Run* runs) const {
+    int64_t count = 0, k_packed = 0;
+    for_each_span(spans, chunk, [&](int64_t offset, int64_t k, int64_t length) {
+      const int64_t a = packed ? k_packed : offset, b_row = k - k_begin_;
+      k_packed += length;
+      Run* previous = count > 0 ? &runs[count - 1] : nullptr;
+      if (previous && previous->a + previous->length == a && previous->b_row + previous->length == b_row)
+        previous->length += length;
+      else runs[count++] = {.a = a, .b_row = b_row, .length = length};
+    });
+    return count;
+  }
+
+  template <class Source>
+  void pack(const Source& source, const TileRows<T>& rows, const Chunk& chunk, T* out) const {
+    for_each_span(source.spans(), chunk, [&](int64_t offset, int64_t, int64_t length) {
+      if (source.a_step() != 1) {
+        pack_panel(rows.a[0] + offset * source.a_step(), source.a_step(), length, rows.count, extent_.rows, out);
+      } else {
+        const T* at[kMostTileRows];
+        for (int r = 0; r < extent_.rows; ++r) at[r] = rows.a[r] + offset;
+        interleave(at, extent_.rows, length, out, extent_.rows);
+      }
+      out += length * extent_.rows;
+    });
+  }
+
+  const T* b_;
+  int64_t b_step_ = 0;  // 0: packed
+  Strips strips_;
+  int64_t k_begin_, k_end_, k_count_;
+  const T* bias_;
+  TileExtent extent_ = tile_extent(T{});
+};
+
+// Packs the columns [j0, j0 + strips.columns) and the rows [k_begin, k_end) of B, element (k, j) at b[k * k_step + j *
+// j_step], one of the steps 1, as Product reads them.
+template <class T>
+void pack_b(CpuStream& stream, const T* b, int64_t k_step, int64_t j_step, int64_t k_begin, int64_t k_end, int64_t j0,
+            const Strips& strips, T* packed) {
+  const int64_t pieces = (k_end - k_begin + kChunk - 1) / kChunk;
+  stream.parallel_for(strips.count * pieces, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t item = begin; item < end; ++item) {
+      const int64_t s = item / pieces, k = item % pieces * kChunk;
+      pack_strip(b + (k_begin + k) * k_step + (j0 + strips.begin(s)) * j_step, k_step, j_step,
+                 std::min(kChunk, k_end - k_begin - k), strips.exist(s), strips.width(s),
+                 packed + (k_end - k_begin) * strips.begin(s) + k * strips.width(s));
+    }
+  });
+}
+
+}  // namespace elinvar
