@@ -37,8 +37,8 @@ const char* hint_for(int error) {
 
 }  // namespace
 
-File::File(fs::path path, int flags) : path_(std::move(path)) {
-  do descriptor_ = ::open(path_.c_str(), flags | O_CLOEXEC, 0666);
+File::File(fs::path path, int flags, unsigned mode) : path_(std::move(path)) {
+  do descriptor_ = ::open(path_.c_str(), flags | O_CLOEXEC, mode);
   while (descriptor_ < 0 && errno == EINTR);
   if (descriptor_ < 0) fail_with(errno, (flags & O_CREAT) ? "create" : "open", path_);
   struct stat status;
@@ -52,6 +52,7 @@ File::File(fs::path path, int flags) : path_(std::move(path)) {
 
 File File::open(const fs::path& path) { return {path, O_RDONLY}; }
 File File::create(const fs::path& path) { return {path, O_WRONLY | O_CREAT | O_EXCL}; }
+File File::create_private(const fs::path& path) { return {path, O_WRONLY | O_CREAT | O_EXCL, 0600}; }
 File File::append(const fs::path& path) { return {path, O_RDWR | O_CREAT | O_APPEND}; }
 
 File::~File() {

@@ -16,6 +16,7 @@ class File {
  public:
   static File open(const std::filesystem::path& path);    // to read; must exist
   static File create(const std::filesystem::path& path);  // to write; must not exist
+  static File create_private(const std::filesystem::path& path);  // like create(); its owner alone may read it
   static File append(const std::filesystem::path& path);  // to read and to add at the end; created if absent
   ~File();
   File(File&& other) noexcept;
@@ -33,7 +34,7 @@ class File {
   bool try_lock();
 
  private:
-  File(std::filesystem::path path, int flags);
+  File(std::filesystem::path path, int flags, unsigned mode = 0666);
   std::filesystem::path path_;
   int descriptor_ = -1;
 };

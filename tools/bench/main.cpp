@@ -12,6 +12,7 @@
 #include "tools/bench/ops.h"
 #include "tools/bench/peak.h"
 #include "tools/bench/report.h"
+#include "tools/bench/transport.h"
 
 using namespace elinvar;
 
@@ -43,11 +44,17 @@ int run(int argc, char** argv) {
   auto* models = app.add_subcommand("models", "training steps of whole networks");
   models->add_option("cases", o.names, "the cases (default: all)")->check(CLI::IsMember(bench::model_cases()));
   models->add_option("--batch", o.batch, "batch size (default: the case's own)")->check(CLI::Range(1, 1 << 20));
+  auto* transport = app.add_subcommand("transport", "messages between two processes of this machine");
+  auto* answer = app.add_subcommand("transport-answer", "the second process of `bench transport`")->group("");
+  std::string listen, key;
+  answer->add_option("listen", listen)->required();
+  answer->add_option("key", key);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
   }
+  if (answer->parsed()) return bench::answer_transport(listen, key);
   set_isa(parse_isa(o.isa));
   set_threads(o.threads);
 
@@ -65,6 +72,7 @@ int run(int argc, char** argv) {
   }
   bench::Report report(measured, o.threads, name_of(current_isa()));
   if (ops->parsed()) bench::run_ops(o.filter, o.repeat, report);
+  if (transport->parsed()) bench::run_transport(o.repeat, report);
   if (models->parsed())
     for (const std::string& name : o.names.empty() ? bench::model_cases() : o.names)
       bench::run_model(name, o.batch, o.warm_up, o.repeat, report);

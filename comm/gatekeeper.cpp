@@ -1,0 +1,70 @@
+#include "comm/gatekeeper.h"
+
+#include <array>
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <utility>
+#include <vector>
+#include <zmq.hpp>
+
+#include "tensor/check.h"
+
+namespace elinvar {
+namespace {
+
+std::string from_z85(const std::string& text) {
+  std::string bytes(text.size() / 5 * 4, '\0');
+  check(zmq_z85_decode(reinterpret_cast<uint8_t*>(bytes.data()), text.c_str()) != nullptr,
+        "[job key] expected a public key of 40 characters, got {}", text.size());
+  return bytes;
+}
+
+std::vector<std::string> receive(zmq::socket_t& socket) {
+  std::vector<std::string> frames;
+  zmq::message_t frame;
+  do {
+    if (!socket.recv(frame)) break;
+    frames.push_back(frame.to_string());
+  } while (frame.more());
+  return frames;
+}
+
+// A request is: version, id, domain, address, identity, mechanism, credentials (the client's public key).
+void answer(zmq::socket_t& socket, const std::string& key) {
+  const std::vector<std::string> request = receive(socket);
+  const bool whole = request.size() == 7 && request[0] == "1.0" && request[5] == "CURVE";
+  const bool admitted = whole && request[6] == key;
+  const std::array<std::string, 6> reply{
+      "1.0", request.size() > 1 ? request[1] : "", admitted ? "200" : "400", admitted ? "OK" : "another key", "", ""};
+  for (size_t i = 0; i < reply.size(); ++i)
+    socket.send(zmq::buffer(reply[i]), i + 1 < reply.size() ? zmq::send_flags::sndmore : zmq::send_flags::none);
+}
+
+// Whatever goes wrong here keeps connections out: they time out in their handshake.
+void guard(zmq::socket_t& socket, const std::string& key, int stop) noexcept {
+  try {
+    for (;;) {
+      zmq_pollitem_t items[] = {{socket.handle(), 0, ZMQ_POLLIN, 0}, {nullptr, stop, ZMQ_POLLIN, 0}};
+      if (zmq_poll(items, 2, -1) < 0 && zmq_errno() != EINTR) return;
+      if (items[1].revents != 0) return;
+      if (items[0].revents != 0) answer(socket, key);
+    }
+  } catch (const std::exception&) {
+  }
+}
+
+}  // namespace
+
+Gatekeeper::Gatekeeper(zmq::context_t& context, const JobKey& key) {
+  zmq::socket_t socket(context, zmq::socket_type::rep);
+  socket.set(zmq::sockopt::linger, 0);
+  socket.bind("inproc://zeromq.zap.01");
+  thread_ = std::jthread([this, socket = std::move(socket), bytes = from_z85(key.public_key)]() mutable {
+    guard(socket, bytes, stop_.descriptor());
+  });
+}
+
+Gatekeeper::~Gatekeeper() { stop_.set(); }
+
+}  // namespace elinvar

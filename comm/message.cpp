@@ -1,0 +1,163 @@
+#include "comm/message.h"
+
+#include <bit>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "tensor/check.h"
+
+namespace elinvar {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::string_view kMagic = "ELNV";
+constexpr uint32_t kVersion = 1;
+constexpr size_t kHeaderBytes = 44;
+
+static_assert(std::endian::native == std::endian::little, "numbers of the header are copied as they lie in memory");
+
+struct Header {
+  uint32_t version = kVersion;
+  uint64_t run = 0, sender = 0;
+  int64_t generation = 0, step = 0;
+  uint32_t blobs = 0;
+};
+
+// Calls visit(field) for each number of the header in the order of the wire.
+template <class H, class Visit>
+void each_field(H& header, Visit&& visit) {
+  visit(header.version);
+  visit(header.run);
+  visit(header.sender);
+  visit(header.generation);
+  visit(header.step);
+  visit(header.blobs);
+}
+
+Blob blob_of(std::string text) {
+  auto owner = std::make_shared<const std::string>(std::move(text));
+  const auto* data = reinterpret_cast<const std::byte*>(owner->data());
+  const size_t bytes = owner->size();
+  return {std::move(owner), data, bytes};
+}
+
+// Whether brackets outside of strings are nested deeper than `most`. Only exact for valid JSON, which is what the
+// parser then asks for; it is here so that no text makes later recursion over the tree deep.
+bool deeper_than(std::string_view text, int most) {
+  int depth = 0;
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted) {
+      if (c == '\\') ++i;
+      if (c == '"') quoted = false;
+    } else if (c == '"') {
+      quoted = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > most) return true;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return false;
+}
+
+std::string text_error(std::string_view text, const MessageLimits& limits) {
+  if (text.size() > limits.body_bytes)
+    return fmt::format("a body of {} bytes, at most {} expected", text.size(), limits.body_bytes);
+  if (deeper_than(text, limits.body_depth))
+    return fmt::format("a body nested deeper than {} levels", limits.body_depth);
+  return "";
+}
+
+std::string kind_error(const std::string& kind, const MessageLimits& limits) {
+  if (!kind.empty() && kind.size() <= limits.kind_bytes) return "";
+  return fmt::format("a kind of {} bytes, 1 to {} expected", kind.size(), limits.kind_bytes);
+}
+
+std::string blob_error(size_t index, size_t bytes, const MessageLimits& limits) {
+  if (bytes <= limits.blob_bytes) return "";
+  return fmt::format("blob {} has {} bytes, at most {} expected", index, bytes, limits.blob_bytes);
+}
+
+// What is wrong with the frames; nothing leaves `message` whole.
+std::string read(std::vector<Blob>& frames, const MessageLimits& limits, Message& message) {
+  if (frames.size() < 2) return fmt::format("{} frames, at least 2 expected", frames.size());
+  const Blob& first = frames[0];
+  if (first.bytes < kMagic.size() || std::memcmp(first.data, kMagic.data(), kMagic.size()) != 0)
+    return "not a message of this protocol";
+  Header header;
+  if (first.bytes >= kMagic.size() + sizeof header.version)
+    std::memcpy(&header.version, first.data + kMagic.size(), sizeof header.version);
+  if (header.version != kVersion) return fmt::format("version {}, {} expected", header.version, kVersion);
+  if (first.bytes != kHeaderBytes) return fmt::format("a header of {} bytes, {} expected", first.bytes, kHeaderBytes);
+  const std::byte* from = first.data + kMagic.size();
+  each_field(header, [&](auto& field) {
+    std::memcpy(&field, from, sizeof field);
+    from += sizeof field;
+  });
+  if (header.blobs > limits.blobs) return fmt::format("{} blobs, at most {} expected", header.blobs, limits.blobs);
+  if (header.blobs != frames.size() - 2)
+    return fmt::format("{} blobs, {} expected from the header", frames.size() - 2, header.blobs);
+  for (size_t i = 2; i < frames.size(); ++i)
+    if (std::string error = blob_error(i - 2, frames[i].bytes, limits); !error.empty()) return error;
+  const std::string_view text(reinterpret_cast<const char*>(frames[1].data), frames[1].bytes);
+  if (std::string error = text_error(text, limits); !error.empty()) return error;
+  message.body = Json::parse(text.begin(), text.end(), nullptr, false);
+  if (message.body.is_discarded()) return "a body that is not JSON";
+  if (!message.body.is_object()) return fmt::format("a body that is {}, not an object", message.body.type_name());
+  const auto kind = message.body.find("kind");
+  if (kind == message.body.end() || !kind->is_string()) return "a body without a kind";
+  message.kind = kind->get<std::string>();
+  if (std::string error = kind_error(message.kind, limits); !error.empty()) return error;
+  message.body.erase(kind);
+  message.run = header.run;
+  message.sender = header.sender;
+  message.generation = header.generation;
+  message.step = header.step;
+  message.blobs.assign(std::make_move_iterator(frames.begin() + 2), std::make_move_iterator(frames.end()));
+  return "";
+}
+
+}  // namespace
+
+std::vector<Blob> encode(Message message, const MessageLimits& limits) {
+  const auto require = [](const std::string& error) { check(error.empty(), "[message] cannot be sent: {}", error); };
+  check(message.body.is_object(), "[message] expected an object as the body, got {}", message.body.type_name());
+  check(!message.body.contains("kind"), "[message] the body has a key 'kind', which is the message's own");
+  check(message.blobs.size() <= limits.blobs, "[message] expected at most {} blobs, got {}", limits.blobs,
+        message.blobs.size());
+  for (size_t i = 0; i < message.blobs.size(); ++i) require(blob_error(i, message.blobs[i].bytes, limits));
+  require(kind_error(message.kind, limits));
+
+  const Header header{kVersion,           message.run,  message.sender,
+                      message.generation, message.step, static_cast<uint32_t>(message.blobs.size())};
+  std::string first(kMagic);
+  each_field(header, [&](const auto& field) { first.append(reinterpret_cast<const char*>(&field), sizeof field); });
+  message.body["kind"] = std::move(message.kind);
+  std::string text;
+  try {
+    text = message.body.dump();
+  } catch (const Json::exception& error) {
+    require(error.what());
+  }
+  require(text_error(text, limits));
+
+  std::vector<Blob> frames;
+  frames.reserve(2 + message.blobs.size());
+  frames.push_back(blob_of(std::move(first)));
+  frames.push_back(blob_of(std::move(text)));
+  for (Blob& blob : message.blobs) frames.push_back(std::move(blob));
+  return frames;
+}
+
+Decoded decode(std::vector<Blob> frames, const MessageLimits& limits) {
+  Message message;
+  std::string error = read(frames, limits, message);
+  if (!error.empty()) return {std::nullopt, std::move(error)};
+  return {std::move(message), ""};
+}
+
+}  // namespace elinvar

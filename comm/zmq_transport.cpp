@@ -1,0 +1,402 @@
+#include "comm/zmq_transport.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <zmq.hpp>
+
+#include "comm/endpoint.h"
+#include "comm/event_signal.h"
+#include "comm/gatekeeper.h"
+#include "tensor/check.h"
+
+namespace elinvar {
+namespace {
+
+using Clock = Transport::Clock;
+
+constexpr size_t kCopiedBytes = 4096;  // frames up to this size are copied when sent
+constexpr size_t kAlignment = 8;       // of what is received
+constexpr int kMostSockets = 1 << 14;  // of a context; a connection has three
+constexpr int kStreak = 16;            // messages in a row before monitors and signals are looked at again
+
+// What a ZeroMQ message holds on to until its bytes are sent. The flag orders the owner's last writes before its
+// release on ZeroMQ's thread in a way that race detectors, which do not see into ZeroMQ, understand.
+struct Hold {
+  std::shared_ptr<const void> owner;
+  std::atomic<bool> handed_over{false};
+};
+
+void release(void*, void* hint) {
+  auto* hold = static_cast<Hold*>(hint);
+  (void)hold->handed_over.load(std::memory_order_acquire);
+  delete hold;
+}
+
+zmq::message_t message_of(Blob frame) {
+  if (frame.bytes <= kCopiedBytes) return zmq::message_t(frame.data, frame.bytes);
+  auto hold = std::make_unique<Hold>();
+  hold->owner = std::move(frame.owner);
+  hold->handed_over.store(true, std::memory_order_release);
+  zmq::message_t message(const_cast<std::byte*>(frame.data), frame.bytes, &release, hold.get());
+  hold.release();
+  return message;
+}
+
+// Large frames stay where ZeroMQ received them; small ones may lie anywhere in its buffer, and move if they must.
+Blob blob_of(zmq::message_t received) {
+  auto owner = std::make_shared<zmq::message_t>(std::move(received));
+  const auto* data = static_cast<const std::byte*>(owner->data());
+  const size_t bytes = owner->size();
+  if (reinterpret_cast<uintptr_t>(data) % kAlignment == 0) return {std::move(owner), data, bytes};
+  const std::shared_ptr<std::byte[]> copy(new std::byte[bytes]);
+  std::memcpy(copy.get(), data, bytes);
+  return {copy, copy.get(), bytes};
+}
+
+// Names of inproc endpoints are the process's, so all transports that listen on one share a context.
+std::shared_ptr<zmq::context_t> context_for(const Endpoint& listen, int io_threads) {
+  if (listen.scheme != "inproc") return std::make_shared<zmq::context_t>(io_threads, kMostSockets);
+  static std::mutex mutex;
+  static std::weak_ptr<zmq::context_t> shared;
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<zmq::context_t> context = shared.lock();
+  if (!context) shared = context = std::make_shared<zmq::context_t>(io_threads, kMostSockets);
+  return context;
+}
+
+// The events that end a connection or a handshake, or complete it.
+struct MonitorEvent {
+  int what = 0;
+  int value = 0;
+  std::string where;  // an endpoint
+};
+
+constexpr int kHandshakeFailed =
+    ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+
+// Starts to monitor a socket: the returned one receives its events.
+zmq::socket_t monitor(zmq::context_t& context, zmq::socket_t& socket, int events) {
+  static std::atomic<uint64_t> next{0};
+  const std::string name = fmt::format("inproc://monitor-{}", next++);
+  if (zmq_socket_monitor(socket.handle(), name.c_str(), events) != 0) throw zmq::error_t();
+  zmq::socket_t events_of(context, zmq::socket_type::pair);
+  events_of.set(zmq::sockopt::linger, 0);
+  events_of.connect(name);
+  return events_of;
+}
+
+std::optional<MonitorEvent> next_event(zmq::socket_t& events) {
+  zmq::message_t first, second;
+  if (!events.recv(first, zmq::recv_flags::dontwait)) return std::nullopt;
+  if (first.more()) (void)events.recv(second);
+  MonitorEvent event;
+  uint16_t what = 0;
+  int32_t value = 0;
+  invariant(first.size() == sizeof what + sizeof value, "a monitor event has 6 bytes");
+  std::memcpy(&what, first.data(), sizeof what);
+  std::memcpy(&value, static_cast<const char*>(first.data()) + sizeof what, sizeof value);
+  return MonitorEvent{what, value, second.to_string()};
+}
+
+std::string reason_of(const MonitorEvent& event) {
+  switch (event.what) {
+    case ZMQ_EVENT_DISCONNECTED:
+      return "the connection was closed";
+    case ZMQ_EVENT_CLOSED:
+      return "nobody listens there";
+    case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
+      return "the key is another";
+    case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
+      if (event.value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH) return "one side has a key, the other has none";
+      if (event.value == ZMQ_PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC) return "the key is another";
+      return fmt::format("the handshake failed (ZeroMQ's protocol error {:#x})", event.value);
+    default:
+      if (event.value == EPIPE || event.value == ECONNRESET)
+        return "the other side ended the handshake; has it the same key?";
+      return fmt::format("the handshake failed: {}", zmq_strerror(event.value));
+  }
+}
+
+Arrival refusal(std::string reason) { return {.what = Arrival::What::refused, .reason = std::move(reason)}; }
+
+struct Connection {
+  PeerId peer = 0;
+  std::string endpoint;
+  zmq::socket_t push;                                     // under the transport's mutex
+  zmq::socket_t monitor;                                  // of the waiting thread; none for inproc
+  Clock::time_point deadline = Clock::time_point::max();  // of the handshake; of the waiting thread
+};
+
+class ZmqTransport : public Transport {
+ public:
+  ZmqTransport(const ZmqOptions& options, const Endpoint& listen)
+      : options_(options), context_(context_for(listen, options.io_threads)) {
+    const bool local = listen.scheme == "inproc";
+    if (options_.key && !local) gatekeeper_.emplace(*context_, *options_.key);
+    inbox_ = zmq::socket_t(*context_, zmq::socket_type::pull);
+    inbox_.set(zmq::sockopt::linger, 0);
+    inbox_.set(zmq::sockopt::rcvhwm, 0);
+    inbox_.set(zmq::sockopt::maxmsgsize,
+               static_cast<int64_t>(std::max(options_.limits.blob_bytes, options_.limits.body_bytes)));
+    inbox_.set(zmq::sockopt::handshake_ivl, static_cast<int>(options_.connect_timeout.count()));
+    inbox_.set(zmq::sockopt::ipv6, listen.place.front() == '[' ? 1 : 0);
+    if (options_.key && !local) {
+      inbox_.set(zmq::sockopt::curve_server, true);
+      inbox_.set(zmq::sockopt::curve_secretkey, options_.key->secret_key);
+    }
+    if (!local) inbox_events_ = monitor(*context_, inbox_, kHandshakeFailed);
+    inbox_.bind(to_string(listen));
+    endpoint_ = inbox_.get(zmq::sockopt::last_endpoint);
+    if (!options_.advertise.empty()) {
+      Endpoint bound = parse_endpoint(endpoint_);
+      bound.place = options_.advertise;
+      endpoint_ = to_string(bound);
+    }
+  }
+
+  ~ZmqTransport() override {
+    watched_.clear();
+    peers_.clear();
+    inbox_.close();
+    inbox_events_.close();
+    gatekeeper_.reset();
+  }
+
+  const std::string& endpoint() const override { return endpoint_; }
+
+  void connect(PeerId peer, const std::string& endpoint) override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto at = peers_.find(peer); at != peers_.end()) {
+        if (at->second->endpoint == endpoint) return;
+        close(at);
+      }
+      try {
+        peers_.emplace(peer, open(peer, endpoint));
+      } catch (const std::exception& error) {
+        unreachable_.push_back({.what = Arrival::What::lost, .peer = peer, .reason = error.what()});
+      }
+      changed_ = true;
+    }
+    signal_.set();
+  }
+
+  void send(PeerId peer, Message message) override {
+    std::vector<Blob> frames = encode(std::move(message), options_.limits);
+    const std::lock_guard lock(mutex_);
+    const auto at = peers_.find(peer);
+    if (at == peers_.end()) return;
+    for (size_t i = 0; i < frames.size(); ++i) {
+      zmq::message_t frame = message_of(std::move(frames[i]));
+      const int flags = ZMQ_DONTWAIT | (i + 1 < frames.size() ? ZMQ_SNDMORE : 0);
+      // The only failure is a connection that has just gone, which its monitor tells.
+      if (zmq_msg_send(frame.handle(), at->second->push.handle(), flags) < 0) return;
+    }
+  }
+
+  void disconnect(PeerId peer) override {
+    {
+      const std::lock_guard lock(mutex_);
+      const auto at = peers_.find(peer);
+      if (at == peers_.end()) return;
+      close(at);
+    }
+    signal_.set();
+  }
+
+  void wake() override {
+    woken_ = true;
+    signal_.set();
+  }
+
+  Arrival wait(Clock::time_point deadline) override {
+    for (;;) {
+      if (streak_ < kStreak) {
+        if (std::optional<Arrival> arrival = receive()) {
+          ++streak_;
+          return std::move(*arrival);
+        }
+      }
+      streak_ = 0;
+      if (std::optional<Arrival> arrival = poll(deadline)) return std::move(*arrival);
+    }
+  }
+
+ private:
+  using Peers = std::map<PeerId, std::shared_ptr<Connection>>;
+
+  std::shared_ptr<Connection> open(PeerId peer, const std::string& endpoint);
+  // What has been queued is sent still, for the time of the socket's linger. Under mutex_.
+  void close(Peers::iterator at) {
+    at->second->push.close();
+    peers_.erase(at);
+    changed_ = true;
+  }
+  std::optional<Arrival> receive();
+  std::optional<Arrival> poll(Clock::time_point deadline);
+  std::optional<Arrival> take_changes();
+  std::optional<Arrival> follow(Connection& connection);
+  std::optional<Arrival> lose(Connection& connection, std::string reason);
+
+  ZmqOptions options_;
+  std::shared_ptr<zmq::context_t> context_;
+  std::optional<Gatekeeper> gatekeeper_;
+  std::string endpoint_;
+  EventSignal signal_;  // woken_ or changed_ was set
+  std::atomic<bool> woken_{false};
+
+  std::mutex mutex_;
+  Peers peers_;
+  std::deque<Arrival> unreachable_;
+  bool changed_ = false;  // peers_ or unreachable_
+
+  // Of the waiting thread.
+  zmq::socket_t inbox_, inbox_events_;
+  std::vector<std::shared_ptr<Connection>> watched_;
+  int streak_ = 0;  // messages since poll()
+};
+
+std::shared_ptr<Connection> ZmqTransport::open(PeerId peer, const std::string& endpoint) {
+  const Endpoint to = parse_endpoint(endpoint);
+  auto connection = std::make_shared<Connection>();
+  connection->peer = peer;
+  connection->endpoint = endpoint;
+  zmq::socket_t push(*context_, zmq::socket_type::push);
+  push.set(zmq::sockopt::sndhwm, 0);
+  push.set(zmq::sockopt::linger, static_cast<int>(options_.linger.count()));
+  push.set(zmq::sockopt::reconnect_ivl, -1);
+  push.set(zmq::sockopt::handshake_ivl, static_cast<int>(options_.connect_timeout.count()));
+  push.set(zmq::sockopt::ipv6, to.place.front() == '[' ? 1 : 0);
+  if (to.scheme != "inproc") {
+    if (options_.key) {
+      push.set(zmq::sockopt::curve_serverkey, options_.key->public_key);
+      push.set(zmq::sockopt::curve_publickey, options_.key->public_key);
+      push.set(zmq::sockopt::curve_secretkey, options_.key->secret_key);
+    }
+    connection->monitor = monitor(
+        *context_, push, ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | kHandshakeFailed);
+    connection->deadline = Clock::now() + options_.connect_timeout;
+  }
+  push.connect(endpoint);
+  connection->push = std::move(push);
+  return connection;
+}
+
+std::optional<Arrival> ZmqTransport::receive() {
+  std::vector<Blob> frames;
+  zmq::message_t frame;
+  if (!inbox_.recv(frame, zmq::recv_flags::dontwait)) return std::nullopt;
+  const size_t most = options_.limits.blobs + 2;
+  size_t count = 0;
+  // The frames of a message are all here or none is, so this does not wait.
+  for (bool more = true; more; ++count) {
+    if (count > 0 && !inbox_.recv(frame)) break;
+    more = frame.more();
+    if (count < most) frames.push_back(blob_of(std::move(frame)));
+  }
+  if (count > most) return refusal(fmt::format("{} frames, at most {} expected", count, most));
+  Decoded decoded = decode(std::move(frames), options_.limits);
+  if (!decoded.message) return refusal(std::move(decoded.error));
+  return Arrival{.what = Arrival::What::message, .message = std::move(*decoded.message)};
+}
+
+// Waits until something happens, the deadline at most, and says what it was unless receive() will.
+std::optional<Arrival> ZmqTransport::poll(Clock::time_point deadline) {
+  if (std::optional<Arrival> arrival = take_changes()) return arrival;
+  Clock::time_point until = deadline;
+  std::vector<zmq_pollitem_t> items{{inbox_.handle(), 0, ZMQ_POLLIN, 0},
+                                    {nullptr, signal_.descriptor(), ZMQ_POLLIN, 0}};
+  if (inbox_events_) items.push_back({inbox_events_.handle(), 0, ZMQ_POLLIN, 0});
+  const size_t first = items.size();
+  for (const auto& connection : watched_) {
+    items.push_back({connection->monitor.handle(), 0, ZMQ_POLLIN, 0});
+    until = std::min(until, connection->deadline);
+  }
+  const Clock::time_point now = Clock::now();
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(std::max(until, now) - now);
+  const long timeout = std::min<long>(left.count(), 3'600'000);
+  if (zmq_poll(items.data(), static_cast<int>(items.size()), timeout) < 0) {
+    invariant(zmq_errno() == EINTR, "sockets can be polled");
+    return std::nullopt;
+  }
+
+  if (items[1].revents != 0) {
+    signal_.clear();
+    if (woken_.exchange(false)) return Arrival{.what = Arrival::What::woken};
+    if (std::optional<Arrival> arrival = take_changes()) return arrival;
+    return std::nullopt;
+  }
+  const Clock::time_point then = Clock::now();
+  for (size_t i = 0; i < watched_.size(); ++i) {
+    std::optional<Arrival> arrival;
+    if (items[first + i].revents != 0) arrival = follow(*watched_[i]);
+    if (!arrival && then >= watched_[i]->deadline) arrival = lose(*watched_[i], "no answer");
+    if (arrival) return arrival;
+  }
+  if (inbox_events_ && items[2].revents != 0)
+    if (const std::optional<MonitorEvent> event = next_event(inbox_events_)) return refusal(reason_of(*event));
+  if (items[0].revents == 0 && then >= deadline) return Arrival{};
+  return std::nullopt;
+}
+
+std::optional<Arrival> ZmqTransport::take_changes() {
+  const std::lock_guard lock(mutex_);
+  if (!changed_) return std::nullopt;
+  if (!unreachable_.empty()) {
+    Arrival arrival = std::move(unreachable_.front());
+    unreachable_.pop_front();
+    return arrival;
+  }
+  changed_ = false;
+  watched_.clear();
+  for (const auto& [peer, connection] : peers_)
+    if (connection->monitor) watched_.push_back(connection);
+  return std::nullopt;
+}
+
+// The next event of a connection, if that is its loss.
+std::optional<Arrival> ZmqTransport::follow(Connection& connection) {
+  const std::optional<MonitorEvent> event = next_event(connection.monitor);
+  if (!event) return std::nullopt;
+  if (event->what == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
+    connection.deadline = Clock::time_point::max();
+    return std::nullopt;
+  }
+  return lose(connection, reason_of(*event));
+}
+
+std::optional<Arrival> ZmqTransport::lose(Connection& connection, std::string reason) {
+  connection.deadline = Clock::time_point::max();
+  const std::lock_guard lock(mutex_);
+  const auto at = peers_.find(connection.peer);
+  if (at == peers_.end() || at->second.get() != &connection) return std::nullopt;  // closed by its owner
+  connection.push.set(zmq::sockopt::linger, 0);
+  close(at);
+  return Arrival{.what = Arrival::What::lost, .peer = connection.peer, .reason = std::move(reason)};
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_zmq_transport(const ZmqOptions& options) {
+  const Endpoint listen = parse_endpoint(options.listen);
+  check(!leaves_host(listen) || options.key,
+        "[transport] {} can be reached from other hosts: give a key (train keygen)", options.listen);
+  check(!is_wildcard(listen) || !options.advertise.empty(),
+        "[transport] expected an address under which peers find {}, or one to advertise", options.listen);
+  try {
+    return std::make_unique<ZmqTransport>(options, listen);
+  } catch (const zmq::error_t& error) {
+    const int number = error.num();
+    check(number != EINVAL && number != ENODEV && number != EADDRNOTAVAIL && number != ENAMETOOLONG,
+          "[transport] expected an address of this host or a path to listen on, got '{}': {}", options.listen,
+          error.what());
+    fail("cannot listen on {}: {}", options.listen, error.what());
+  }
+}
+
+}  // namespace elinvar
