@@ -111,7 +111,7 @@ void compare(const Golden& c) {
 
 ModelSpec spec(const std::string& kind, std::map<std::string, Value> settings) {
   ModelSpec s{.kind = kind};
-  for (auto& [name, value] : settings) s.settings[name] = {std::move(value), 0};
+  for (auto& [name, value] : settings) s.settings[name] = {std::move(value)};
   return s;
 }
 
