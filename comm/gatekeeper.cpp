@@ -8,6 +8,7 @@
 #include <vector>
 #include <zmq.hpp>
 
+#include "comm/zmq_frames.h"
 #include "tensor/check.h"
 
 namespace elinvar {
@@ -20,23 +21,15 @@ std::string from_z85(const std::string& text) {
   return bytes;
 }
 
-std::vector<std::string> receive(zmq::socket_t& socket) {
-  std::vector<std::string> frames;
-  zmq::message_t frame;
-  do {
-    if (!socket.recv(frame)) break;
-    frames.push_back(frame.to_string());
-  } while (frame.more());
-  return frames;
-}
-
 // A request is: version, id, domain, address, identity, mechanism, credentials (the client's public key).
 void answer(zmq::socket_t& socket, const std::string& key) {
-  const std::vector<std::string> request = receive(socket);
+  std::vector<std::string> request;
+  for (const Blob& frame : receive_frames(socket, 8))
+    request.emplace_back(reinterpret_cast<const char*>(frame.data), frame.bytes);
+  if (request.size() < 2) return;
   const bool whole = request.size() == 7 && request[0] == "1.0" && request[5] == "CURVE";
   const bool admitted = whole && request[6] == key;
-  const std::array<std::string, 6> reply{
-      "1.0", request.size() > 1 ? request[1] : "", admitted ? "200" : "400", admitted ? "OK" : "another key", "", ""};
+  const std::array<std::string, 6> reply{"1.0", request[1], admitted ? "200" : "400", admitted ? "OK" : "another key"};
   for (size_t i = 0; i < reply.size(); ++i)
     socket.send(zmq::buffer(reply[i]), i + 1 < reply.size() ? zmq::send_flags::sndmore : zmq::send_flags::none);
 }
@@ -46,7 +39,7 @@ void guard(zmq::socket_t& socket, const std::string& key, int stop) noexcept {
   try {
     for (;;) {
       zmq_pollitem_t items[] = {{socket.handle(), 0, ZMQ_POLLIN, 0}, {nullptr, stop, ZMQ_POLLIN, 0}};
-      if (zmq_poll(items, 2, -1) < 0 && zmq_errno() != EINTR) return;
+      if (zmq_poll(items, 2, -1) < 0) continue;
       if (items[1].revents != 0) return;
       if (items[0].revents != 0) answer(socket, key);
     }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -12,6 +11,7 @@
 #include "comm/endpoint.h"
 #include "comm/event_signal.h"
 #include "comm/gatekeeper.h"
+#include "comm/zmq_frames.h"
 #include "tensor/check.h"
 
 namespace elinvar {
@@ -19,44 +19,8 @@ namespace {
 
 using Clock = Transport::Clock;
 
-constexpr size_t kCopiedBytes = 4096;  // frames up to this size are copied when sent
-constexpr size_t kAlignment = 8;       // of what is received
 constexpr int kMostSockets = 1 << 14;  // of a context; a connection has three
 constexpr int kStreak = 16;            // messages in a row before monitors and signals are looked at again
-
-// What a ZeroMQ message holds on to until its bytes are sent. The flag orders the owner's last writes before its
-// release on ZeroMQ's thread in a way that race detectors, which do not see into ZeroMQ, understand.
-struct Hold {
-  std::shared_ptr<const void> owner;
-  std::atomic<bool> handed_over{false};
-};
-
-void release(void*, void* hint) {
-  auto* hold = static_cast<Hold*>(hint);
-  (void)hold->handed_over.load(std::memory_order_acquire);
-  delete hold;
-}
-
-zmq::message_t message_of(Blob frame) {
-  if (frame.bytes <= kCopiedBytes) return zmq::message_t(frame.data, frame.bytes);
-  auto hold = std::make_unique<Hold>();
-  hold->owner = std::move(frame.owner);
-  hold->handed_over.store(true, std::memory_order_release);
-  zmq::message_t message(const_cast<std::byte*>(frame.data), frame.bytes, &release, hold.get());
-  hold.release();
-  return message;
-}
-
-// Large frames stay where ZeroMQ received them; small ones may lie anywhere in its buffer, and move if they must.
-Blob blob_of(zmq::message_t received) {
-  auto owner = std::make_shared<zmq::message_t>(std::move(received));
-  const auto* data = static_cast<const std::byte*>(owner->data());
-  const size_t bytes = owner->size();
-  if (reinterpret_cast<uintptr_t>(data) % kAlignment == 0) return {std::move(owner), data, bytes};
-  const std::shared_ptr<std::byte[]> copy(new std::byte[bytes]);
-  std::memcpy(copy.get(), data, bytes);
-  return {copy, copy.get(), bytes};
-}
 
 // Names of inproc endpoints are the process's, so all transports that listen on one share a context.
 std::shared_ptr<zmq::context_t> context_for(const Endpoint& listen, int io_threads) {
@@ -67,59 +31,6 @@ std::shared_ptr<zmq::context_t> context_for(const Endpoint& listen, int io_threa
   std::shared_ptr<zmq::context_t> context = shared.lock();
   if (!context) shared = context = std::make_shared<zmq::context_t>(io_threads, kMostSockets);
   return context;
-}
-
-// The events that end a connection or a handshake, or complete it.
-struct MonitorEvent {
-  int what = 0;
-  int value = 0;
-  std::string where;  // an endpoint
-};
-
-constexpr int kHandshakeFailed =
-    ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
-
-// Starts to monitor a socket: the returned one receives its events.
-zmq::socket_t monitor(zmq::context_t& context, zmq::socket_t& socket, int events) {
-  static std::atomic<uint64_t> next{0};
-  const std::string name = fmt::format("inproc://monitor-{}", next++);
-  if (zmq_socket_monitor(socket.handle(), name.c_str(), events) != 0) throw zmq::error_t();
-  zmq::socket_t events_of(context, zmq::socket_type::pair);
-  events_of.set(zmq::sockopt::linger, 0);
-  events_of.connect(name);
-  return events_of;
-}
-
-std::optional<MonitorEvent> next_event(zmq::socket_t& events) {
-  zmq::message_t first, second;
-  if (!events.recv(first, zmq::recv_flags::dontwait)) return std::nullopt;
-  if (first.more()) (void)events.recv(second);
-  MonitorEvent event;
-  uint16_t what = 0;
-  int32_t value = 0;
-  invariant(first.size() == sizeof what + sizeof value, "a monitor event has 6 bytes");
-  std::memcpy(&what, first.data(), sizeof what);
-  std::memcpy(&value, static_cast<const char*>(first.data()) + sizeof what, sizeof value);
-  return MonitorEvent{what, value, second.to_string()};
-}
-
-std::string reason_of(const MonitorEvent& event) {
-  switch (event.what) {
-    case ZMQ_EVENT_DISCONNECTED:
-      return "the connection was closed";
-    case ZMQ_EVENT_CLOSED:
-      return "nobody listens there";
-    case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
-      return "the key is another";
-    case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
-      if (event.value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH) return "one side has a key, the other has none";
-      if (event.value == ZMQ_PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC) return "the key is another";
-      return fmt::format("the handshake failed (ZeroMQ's protocol error {:#x})", event.value);
-    default:
-      if (event.value == EPIPE || event.value == ECONNRESET)
-        return "the other side ended the handshake; has it the same key?";
-      return fmt::format("the handshake failed: {}", zmq_strerror(event.value));
-  }
 }
 
 Arrival refusal(std::string reason) { return {.what = Arrival::What::refused, .reason = std::move(reason)}; }
@@ -149,7 +60,7 @@ class ZmqTransport : public Transport {
       inbox_.set(zmq::sockopt::curve_server, true);
       inbox_.set(zmq::sockopt::curve_secretkey, options_.key->secret_key);
     }
-    if (!local) inbox_events_ = monitor(*context_, inbox_, kHandshakeFailed);
+    if (!local) inbox_events_ = monitor(*context_, inbox_);
     inbox_.bind(to_string(listen));
     endpoint_ = inbox_.get(zmq::sockopt::last_endpoint);
     if (!options_.advertise.empty()) {
@@ -191,12 +102,7 @@ class ZmqTransport : public Transport {
     const std::lock_guard lock(mutex_);
     const auto at = peers_.find(peer);
     if (at == peers_.end()) return;
-    for (size_t i = 0; i < frames.size(); ++i) {
-      zmq::message_t frame = message_of(std::move(frames[i]));
-      const int flags = ZMQ_DONTWAIT | (i + 1 < frames.size() ? ZMQ_SNDMORE : 0);
-      // The only failure is a connection that has just gone, which its monitor tells.
-      if (zmq_msg_send(frame.handle(), at->second->push.handle(), flags) < 0) return;
-    }
+    send_frames(at->second->push, std::move(frames));
   }
 
   void disconnect(PeerId peer) override {
@@ -278,8 +184,7 @@ std::shared_ptr<Connection> ZmqTransport::open(PeerId peer, const std::string& e
       push.set(zmq::sockopt::curve_publickey, options_.key->public_key);
       push.set(zmq::sockopt::curve_secretkey, options_.key->secret_key);
     }
-    connection->monitor = monitor(
-        *context_, push, ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | kHandshakeFailed);
+    connection->monitor = monitor(*context_, push);
     connection->deadline = Clock::now() + options_.connect_timeout;
   }
   push.connect(endpoint);
@@ -288,18 +193,9 @@ std::shared_ptr<Connection> ZmqTransport::open(PeerId peer, const std::string& e
 }
 
 std::optional<Arrival> ZmqTransport::receive() {
-  std::vector<Blob> frames;
-  zmq::message_t frame;
-  if (!inbox_.recv(frame, zmq::recv_flags::dontwait)) return std::nullopt;
-  const size_t most = options_.limits.blobs + 2;
-  size_t count = 0;
-  // The frames of a message are all here or none is, so this does not wait.
-  for (bool more = true; more; ++count) {
-    if (count > 0 && !inbox_.recv(frame)) break;
-    more = frame.more();
-    if (count < most) frames.push_back(blob_of(std::move(frame)));
-  }
-  if (count > most) return refusal(fmt::format("{} frames, at most {} expected", count, most));
+  // One frame more than a message may have, so that decode() sees that there are too many.
+  std::vector<Blob> frames = receive_frames(inbox_, options_.limits.blobs + 3);
+  if (frames.empty()) return std::nullopt;
   Decoded decoded = decode(std::move(frames), options_.limits);
   if (!decoded.message) return refusal(std::move(decoded.error));
   return Arrival{.what = Arrival::What::message, .message = std::move(*decoded.message)};
@@ -339,7 +235,8 @@ std::optional<Arrival> ZmqTransport::poll(Clock::time_point deadline) {
     if (arrival) return arrival;
   }
   if (inbox_events_ && items[2].revents != 0)
-    if (const std::optional<MonitorEvent> event = next_event(inbox_events_)) return refusal(reason_of(*event));
+    if (const std::optional<ZmqEvent> event = next_event(inbox_events_); event && event->what == ZmqEvent::What::failed)
+      return refusal(event->reason);
   if (items[0].revents == 0 && then >= deadline) return Arrival{};
   return std::nullopt;
 }
@@ -361,13 +258,11 @@ std::optional<Arrival> ZmqTransport::take_changes() {
 
 // The next event of a connection, if that is its loss.
 std::optional<Arrival> ZmqTransport::follow(Connection& connection) {
-  const std::optional<MonitorEvent> event = next_event(connection.monitor);
+  const std::optional<ZmqEvent> event = next_event(connection.monitor);
   if (!event) return std::nullopt;
-  if (event->what == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
-    connection.deadline = Clock::time_point::max();
-    return std::nullopt;
-  }
-  return lose(connection, reason_of(*event));
+  if (event->what != ZmqEvent::What::connected) return lose(connection, event->reason);
+  connection.deadline = Clock::time_point::max();
+  return std::nullopt;
 }
 
 std::optional<Arrival> ZmqTransport::lose(Connection& connection, std::string reason) {

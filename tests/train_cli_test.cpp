@@ -9,6 +9,7 @@
 #include <csignal>
 #include <thread>
 
+#include "comm/job_key.h"
 #include "tensor/file.h"
 #include "tensor/isa.h"
 #include "tests/temporary_folder.h"
@@ -441,6 +442,17 @@ TEST_F(TrainCommand, EvaluatesAndSamples) {
   greedy.back() = "1";
   greedy.insert(greedy.end(), {"--top-k", "1"});
   EXPECT_EQ(train(greedy).out, likeliest.out);
+}
+
+TEST_F(TrainCommand, MakesTheKeyOfAJobOnce) {
+  const Ended made = train({"keygen", folder_ / "keys"});
+  EXPECT_EQ(made.code, 0) << made.err;
+  EXPECT_NE(made.out.find("keys/job.key"), std::string::npos);
+  const std::string secret = JobKey::load(folder_ / "keys").secret_key;
+  EXPECT_EQ(made.out.find(secret), std::string::npos);
+  EXPECT_EQ(train({"keygen", folder_ / "keys"}).code, 3);
+  EXPECT_EQ(JobKey::load(folder_ / "keys").secret_key, secret);
+  EXPECT_EQ(train({"keygen"}).code, 2);
 }
 
 TEST_F(TrainCommand, HelpAndVersion) {

@@ -30,4 +30,6 @@ struct SampleCommand {
 };
 int sample(const SampleCommand& command);
 
+int keygen(const std::string& folder);  // makes the key of a job there
+
 }  // namespace elinvar

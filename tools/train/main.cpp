@@ -93,6 +93,10 @@ int main(int argc, char** argv) {
   sample->add_option("--seed", sample_options.seed, "another number, another text")->capture_default_str();
   device.add_to(*sample);
 
+  std::string key_folder;
+  CLI::App* keygen = app.add_subcommand("keygen", "make the key that all processes of a job share");
+  keygen->add_option("folder", key_folder, "where to put it; made if absent")->required();
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -100,6 +104,7 @@ int main(int argc, char** argv) {
   }
 
   try {
+    if (*keygen) return elinvar::keygen(key_folder);
     device.apply();
     if (*eval) return elinvar::eval(eval_options);
     if (*sample) return elinvar::sample(sample_options);
