@@ -14,10 +14,10 @@ namespace elinvar {
 // the rest is not thread-safe.
 class File {
  public:
-  static File open(const std::filesystem::path& path);    // to read; must exist
-  static File create(const std::filesystem::path& path);  // to write; must not exist
+  static File open(const std::filesystem::path& path);            // to read; must exist
+  static File create(const std::filesystem::path& path);          // to write; must not exist
   static File create_private(const std::filesystem::path& path);  // like create(); its owner alone may read it
-  static File append(const std::filesystem::path& path);  // to read and to add at the end; created if absent
+  static File append(const std::filesystem::path& path);          // to read and to add at the end; created if absent
   ~File();
   File(File&& other) noexcept;
   File& operator=(File&&) = delete;
