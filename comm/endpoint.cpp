@@ -1,5 +1,6 @@
 #include "comm/endpoint.h"
 
+#include <arpa/inet.h>
 #include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,6 +12,35 @@
 #include "tensor/check.h"
 
 namespace elinvar {
+namespace {
+
+// A host without the brackets of IPv6.
+std::string bare(const std::string& place) {
+  return place.size() > 2 && place.front() == '[' ? place.substr(1, place.size() - 2) : place;
+}
+
+using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
+
+// At least one.
+Addresses look_up(const Endpoint& endpoint) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  // Routes do not depend on the port, but to none of them leads port 0.
+  const std::string port = std::to_string(std::max(1, endpoint.port));
+  const int error = ::getaddrinfo(bare(endpoint.place).c_str(), port.c_str(), &hints, &found);
+  if (error != 0) fail("cannot find '{}': {}", endpoint.place, ::gai_strerror(error));
+  return {found, &::freeaddrinfo};
+}
+
+std::string numeric(const sockaddr* address, socklen_t length) {
+  char text[NI_MAXHOST];
+  const int error = ::getnameinfo(address, length, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+  if (error != 0) fail("cannot write an address: {}", ::gai_strerror(error));
+  return address->sa_family == AF_INET6 ? fmt::format("[{}]", text) : text;
+}
+
+}  // namespace
 
 Endpoint parse_endpoint(const std::string& text) {
   constexpr const char* kExpected = "tcp://HOST:PORT, ipc://PATH or inproc://NAME";
@@ -52,30 +82,33 @@ bool leaves_host(const Endpoint& endpoint) {
   return !(dotted && host.rfind("127.", 0) == 0) && host != "localhost" && host != "[::1]";
 }
 
+bool has_name(const Endpoint& endpoint) {
+  if (endpoint.scheme != "tcp" || is_wildcard(endpoint)) return false;
+  in6_addr ignored;
+  return ::inet_pton(AF_INET, endpoint.place.c_str(), &ignored) != 1 &&
+         ::inet_pton(AF_INET6, bare(endpoint.place).c_str(), &ignored) != 1;
+}
+
+Endpoint resolved(Endpoint endpoint) {
+  if (!has_name(endpoint)) return endpoint;
+  const Addresses found = look_up(endpoint);
+  endpoint.place = numeric(found->ai_addr, found->ai_addrlen);
+  return endpoint;
+}
+
 std::string address_towards(const Endpoint& peer) {
   check(peer.scheme == "tcp", "[endpoint] expected a tcp endpoint, got '{}'", to_string(peer));
-  const bool bracketed = peer.place.front() == '[';
-  const std::string host = bracketed ? peer.place.substr(1, peer.place.size() - 2) : peer.place;
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(host.c_str(), std::to_string(std::max(1, peer.port)).c_str(), &hints, &found);
-  if (error != 0) fail("cannot find '{}': {}", host, ::gai_strerror(error));
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses(found, &::freeaddrinfo);
-
+  const Addresses found = look_up(peer);
   // Connecting a datagram socket sends nothing; it only chooses the route.
-  for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
+  for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next) {
     const int socket = ::socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
     if (socket < 0) continue;
     sockaddr_storage own{};
     socklen_t length = sizeof own;
-    char text[NI_MAXHOST];
-    const bool known =
-        ::connect(socket, at->ai_addr, at->ai_addrlen) == 0 &&
-        ::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
-        ::getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0;
+    const bool known = ::connect(socket, at->ai_addr, at->ai_addrlen) == 0 &&
+                       ::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &length) == 0;
     ::close(socket);
-    if (known) return at->ai_family == AF_INET6 ? fmt::format("[{}]", text) : text;
+    if (known) return numeric(reinterpret_cast<const sockaddr*>(&own), length);
   }
   fail("no address of this host leads to {}", to_string(peer));
 }

@@ -27,9 +27,9 @@ class Transport {
 
   virtual const std::string& endpoint() const = 0;  // of the inbox, as peers must connect to it
 
-  // From any thread; none of them blocks. An endpoint that cannot be reached, or is none, is reported as lost. Sending
-  // to a peer that was never connected or is lost drops the message; a message that no peer would accept is a
-  // UsageError.
+  // From any thread; none of them blocks. An endpoint that cannot be reached, or is none, is reported as lost; so is a
+  // host's name, whose lookup could take long: resolved() of comm/endpoint.h makes it an address. Sending to a peer
+  // that was never connected or is lost drops the message; a message that no peer would accept is a UsageError.
   virtual void connect(PeerId peer, const std::string& endpoint) = 0;  // nothing if connected there already
   virtual void send(PeerId peer, Message message) = 0;
   virtual void disconnect(PeerId peer) = 0;  // after what was queued is sent; no `lost` is reported

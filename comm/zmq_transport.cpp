@@ -66,7 +66,7 @@ class ZmqTransport : public Transport {
     if (!options_.advertise.empty()) {
       Endpoint bound = parse_endpoint(endpoint_);
       bound.place = options_.advertise;
-      endpoint_ = to_string(bound);
+      endpoint_ = to_string(resolved(bound));
     }
   }
 
@@ -169,6 +169,7 @@ class ZmqTransport : public Transport {
 
 std::shared_ptr<Connection> ZmqTransport::open(PeerId peer, const std::string& endpoint) {
   const Endpoint to = parse_endpoint(endpoint);
+  check(!has_name(to), "expected an address, got the name '{}'", to.place);
   auto connection = std::make_shared<Connection>();
   connection->peer = peer;
   connection->endpoint = endpoint;

@@ -19,7 +19,7 @@ struct ZmqOptions {
   // tcp://ADDRESS:PORT (port 0: any that is free), ipc://PATH, or inproc://NAME within the process, which neither
   // reports lost connections nor looks at keys.
   std::string listen = "tcp://127.0.0.1:0";
-  std::string advertise = {};      // tcp: the host under which peers find this one; needed for tcp://*:PORT
+  std::string advertise = {};      // tcp: the host where peers find this one; needed for tcp://*:PORT
   std::optional<JobKey> key = {};  // needed to listen on anything but loopback; then both sides must hold it
   MessageLimits limits = {};
   std::chrono::milliseconds connect_timeout{5000};  // from connect() to the end of the handshake
@@ -27,7 +27,8 @@ struct ZmqOptions {
   int io_threads = 1;                               // a core moves some GB/s, encrypted much less (`bench transport`)
 };
 
-// UsageError for an endpoint that is none, or that needs a key; Failure if it cannot be bound.
+// Its end may take as long as `linger`. UsageError for an endpoint that is none, or that needs a key; Failure if it
+// cannot be bound.
 std::unique_ptr<Transport> make_zmq_transport(const ZmqOptions& options = {});
 
 }  // namespace elinvar

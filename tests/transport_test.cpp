@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -187,6 +188,35 @@ TEST_P(Schemes, AnyThreadSends) {
   }
 }
 
+TEST(Transport, SignalsAreHeardInAFloodOfMessages) {
+  const auto a = make_zmq_transport(), b = make_zmq_transport();
+  a->connect(2, b->endpoint());
+  for (int i = 0; i < 1000; ++i) a->send(2, {.kind = "flood"});
+  EXPECT_EQ(next(*b).what, What::message);
+  b->wake();
+  int before = 0;
+  while (before < 100 && next(*b).what == What::message) ++before;
+  EXPECT_LT(before, 20);
+}
+
+// Neither ZeroMQ's threads nor ours wake up while nothing arrives.
+TEST(Transport, WaitingCostsNothing) {
+  const JobKey key = JobKey::make();
+  std::vector<std::unique_ptr<Transport>> peers;
+  for (int i = 0; i < 5; ++i) peers.push_back(make_zmq_transport({.key = key}));
+  for (size_t i = 1; i < peers.size(); ++i) {
+    peers[0]->connect(i, peers[i]->endpoint());
+    peers[0]->send(i, {.kind = "hello"});
+    ASSERT_EQ(next(*peers[i]).what, What::message);
+  }
+  EXPECT_EQ(next(*peers[0], 100ms).what, What::timeout);
+  rusage before{}, after{};
+  getrusage(RUSAGE_SELF, &before);
+  EXPECT_EQ(next(*peers[0], 500ms).what, What::timeout);
+  getrusage(RUSAGE_SELF, &after);
+  EXPECT_LT(after.ru_nvcsw - before.ru_nvcsw, 25) << "a sanitizer's own thread wakes up ten times a second";
+}
+
 TEST(Transport, WaitingEndsAtTheDeadline) {
   const auto a = make_zmq_transport();
   const auto start = Clock::now();
@@ -239,7 +269,7 @@ TEST(Transport, WhereNobodyListensIsLost) {
   EXPECT_NE(lost("tcp://127.0.0.1"), "");
   EXPECT_NE(lost("udp://127.0.0.1:4"), "");
   EXPECT_NE(lost(""), "");
-  EXPECT_NE(lost("tcp://no.such.host.invalid:4"), "");
+  EXPECT_EQ(lost("tcp://host.example:4"), "expected an address, got the name 'host.example'");
 
   // Something that accepts and is silent.
   const int silent = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -503,6 +533,16 @@ TEST(Endpoint, IsParsed) {
     EXPECT_TRUE(leaves(text)) << text;
   EXPECT_TRUE(is_wildcard(parse_endpoint("tcp://*:1")));
   EXPECT_FALSE(is_wildcard(parse_endpoint("tcp://10.0.0.1:1")));
+}
+
+TEST(Endpoint, NamesAreResolved) {
+  for (const char* text : {"tcp://127.0.0.1:80", "tcp://[::1]:80", "tcp://*:80", "ipc://name"}) {
+    EXPECT_FALSE(has_name(parse_endpoint(text))) << text;
+    EXPECT_EQ(to_string(resolved(parse_endpoint(text))), text);
+  }
+  const Endpoint local = resolved(parse_endpoint("tcp://localhost:80"));
+  EXPECT_TRUE(to_string(local) == "tcp://127.0.0.1:80" || to_string(local) == "tcp://[::1]:80") << to_string(local);
+  EXPECT_NE(message_of<Failure>([] { resolved(parse_endpoint("tcp://no.such.host.invalid:9")); }), "");
 }
 
 TEST(Endpoint, AnAddressTowardsAPeerIsOneToListenOn) {

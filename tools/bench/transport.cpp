@@ -1,5 +1,6 @@
 #include "tools/bench/transport.h"
 
+#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,7 +24,7 @@ using namespace std::chrono_literals;
 constexpr PeerId kAsks = 1, kAnswers = 2;
 constexpr size_t kLarge = 4 << 20;
 
-// A second process of this program, which ends with its owner.
+// A second process of this program; it ends with its owner.
 class Answerer {
  public:
   Answerer(const std::string& listen, const std::string& key) {
@@ -48,9 +49,10 @@ class Answerer {
     endpoint_.pop_back();
   }
   ~Answerer() {
-    ::kill(child_, SIGKILL);
+    kill();
     ::waitpid(child_, nullptr, 0);
   }
+  void kill() const { ::kill(child_, SIGKILL); }
   Answerer(const Answerer&) = delete;
   Answerer& operator=(const Answerer&) = delete;
   const std::string& endpoint() const { return endpoint_; }
@@ -95,6 +97,13 @@ void run_case(const std::string& name, const std::string& listen, const std::str
     expect_answer(*transport);
   });
   report.add(name + ", 4 MB messages", seconds / count, 0.0, static_cast<double>(kLarge) / 1e9);
+
+  answerer.kill();
+  const auto start = Transport::Clock::now();
+  const Arrival arrival = transport->wait(start + 60s);
+  if (arrival.what != Arrival::What::lost) fail("the loss of a killed process was not told");
+  report.add(name + ", a killed process is told",
+             std::chrono::duration<double>(Transport::Clock::now() - start).count(), 0.0, 0.0);
 }
 
 }  // namespace

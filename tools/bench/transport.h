@@ -6,7 +6,8 @@
 
 namespace elinvar::bench {
 
-// Round trips of a small message, and 4 MB messages one way, over tcp and ipc, plain and encrypted.
+// Round trips of a small message, 4 MB messages one way, and how long the loss of a killed process takes to be told:
+// over tcp and ipc, and encrypted.
 void run_transport(int repeat, Report& report);
 
 // The other process: prints its inbox's endpoint, answers what it is asked, and ends when the one that asked is lost.
