@@ -33,7 +33,8 @@ class Transport {
   virtual void connect(PeerId peer, const std::string& endpoint) = 0;  // nothing if connected there already
   virtual void send(PeerId peer, Message message) = 0;
   virtual void disconnect(PeerId peer) = 0;  // after what was queued is sent; no `lost` is reported
-  virtual void wake() = 0;                   // makes wait() return `woken`, once for any number of calls before it
+  // Makes wait() return `woken`, once for any number of calls before it; a signal handler may call it too.
+  virtual void wake() = 0;
 
   // From one thread: the next arrival, or `timeout` once the deadline has passed.
   virtual Arrival wait(Clock::time_point deadline) = 0;

@@ -46,9 +46,8 @@ struct Connection {
 class ZmqTransport : public Transport {
  public:
   ZmqTransport(const ZmqOptions& options, const Endpoint& listen)
-      : options_(options), context_(context_for(listen, options.io_threads)) {
-    const bool local = listen.scheme == "inproc";
-    if (options_.key && !local) gatekeeper_.emplace(*context_, *options_.key);
+      : options_(options), local_(listen.scheme == "inproc"), context_(context_for(listen, options.io_threads)) {
+    if (options_.key && !local_) gatekeeper_.emplace(*context_, *options_.key);
     inbox_ = zmq::socket_t(*context_, zmq::socket_type::pull);
     inbox_.set(zmq::sockopt::linger, 0);
     inbox_.set(zmq::sockopt::rcvhwm, 0);
@@ -56,11 +55,11 @@ class ZmqTransport : public Transport {
                static_cast<int64_t>(std::max(options_.limits.blob_bytes, options_.limits.body_bytes)));
     inbox_.set(zmq::sockopt::handshake_ivl, static_cast<int>(options_.connect_timeout.count()));
     inbox_.set(zmq::sockopt::ipv6, listen.place.front() == '[' ? 1 : 0);
-    if (options_.key && !local) {
+    if (options_.key && !local_) {
       inbox_.set(zmq::sockopt::curve_server, true);
       inbox_.set(zmq::sockopt::curve_secretkey, options_.key->secret_key);
     }
-    if (!local) inbox_events_ = monitor(*context_, inbox_);
+    if (!local_) inbox_events_ = monitor(*context_, inbox_);
     inbox_.bind(to_string(listen));
     endpoint_ = inbox_.get(zmq::sockopt::last_endpoint);
     if (!options_.advertise.empty()) {
@@ -150,6 +149,7 @@ class ZmqTransport : public Transport {
   std::optional<Arrival> lose(Connection& connection, std::string reason);
 
   ZmqOptions options_;
+  bool local_;  // inproc
   std::shared_ptr<zmq::context_t> context_;
   std::optional<Gatekeeper> gatekeeper_;
   std::string endpoint_;
@@ -170,6 +170,7 @@ class ZmqTransport : public Transport {
 std::shared_ptr<Connection> ZmqTransport::open(PeerId peer, const std::string& endpoint) {
   const Endpoint to = parse_endpoint(endpoint);
   check(!has_name(to), "expected an address, got the name '{}'", to.place);
+  check(to.scheme != "inproc" || local_, "expected an endpoint beyond this process, got '{}'", endpoint);
   auto connection = std::make_shared<Connection>();
   connection->peer = peer;
   connection->endpoint = endpoint;

@@ -269,6 +269,7 @@ TEST(Transport, WhereNobodyListensIsLost) {
   EXPECT_NE(lost("tcp://127.0.0.1"), "");
   EXPECT_NE(lost("udp://127.0.0.1:4"), "");
   EXPECT_NE(lost(""), "");
+  EXPECT_NE(lost("inproc://elsewhere"), "");
   EXPECT_EQ(lost("tcp://host.example:4"), "expected an address, got the name 'host.example'");
 
   // Something that accepts and is silent.
@@ -373,6 +374,15 @@ TEST(Transport, AKilledProcessIsLostWhileMuchIsQueued) {
   EXPECT_EQ(blob.owner.use_count(), 1) << "what was queued is let go";
 }
 
+void send_raw(const std::string& endpoint, const std::string& bytes) {
+  const int raw = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const sockaddr_in address = loopback(parse_endpoint(endpoint).port);
+  ASSERT_EQ(connect(raw, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(send(raw, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+  std::this_thread::sleep_for(50ms);
+  close(raw);
+}
+
 // What a stranger can do to an inbox; afterwards, it still takes messages.
 TEST(Transport, StrangersAreTurnedAway) {
   const auto inbox =
@@ -406,14 +416,8 @@ TEST(Transport, StrangersAreTurnedAway) {
   EXPECT_EQ(next(*inbox, 100ms).what, What::timeout);
 
   // Bytes that are not ZeroMQ's.
-  const Endpoint endpoint = parse_endpoint(inbox->endpoint());
-  const int raw = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const sockaddr_in address = loopback(endpoint.port);
-  ASSERT_EQ(connect(raw, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-  const std::string noise(100, 'G');
-  ASSERT_EQ(::send(raw, noise.data(), noise.size(), MSG_NOSIGNAL), 100);
+  send_raw(inbox->endpoint(), std::string(100, 'G'));
   EXPECT_NE(reason().find("handshake"), std::string::npos);
-  close(raw);
 
   const auto friendly = make_zmq_transport();
   friendly->connect(1, inbox->endpoint());
@@ -459,6 +463,18 @@ TEST(Transport, OnlyWhoHoldsTheKeyIsHeard) {
     const Arrival at_plain = next(*plain, 100ms);
     EXPECT_NE(at_plain.what, What::message);
   }
+}
+
+// ZeroMQ's first protocol, which knew no keys: a greeting without a name and a message of one frame.
+TEST(Transport, AnOldProtocolIsNoWayAroundTheKey) {
+  const std::string hello("\1\0\6\0hello", 9);
+  const auto plain = make_zmq_transport();
+  send_raw(plain->endpoint(), hello);
+  EXPECT_EQ(next(*plain).reason, "1 frames, at least 2 expected");
+  const auto guarded = make_zmq_transport({.key = JobKey::make()});
+  send_raw(guarded->endpoint(), hello);
+  const Arrival arrival = next(*guarded, 200ms);
+  EXPECT_TRUE(arrival.what == What::timeout || arrival.reason.find("handshake") != std::string::npos) << arrival.reason;
 }
 
 // The gatekeeper is what keeps out a client that knows the public key alone and has a pair of its own.
