@@ -1,83 +1,60 @@
 #include "tensor/allocator.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
 #include <mutex>
 #include <vector>
 
 #include "tensor/check.h"
+#include "tensor/heap.h"
 
 namespace elinvar {
 namespace {
 
-constexpr size_t kHugePage = size_t{2} << 20;
-constexpr size_t kLargest = size_t{1} << 47;  // more than any address space holds
-constexpr size_t kClasses = 4 * 48;
+constexpr size_t kLargest = size_t{1} << 47;       // more than any address space holds
+constexpr size_t kLargestSmall = size_t{1} << 14;  // of the size classes
+constexpr size_t kSlab = size_t{1} << 17;          // a piece of the heap that is cut into blocks of one class
+constexpr size_t kClasses = 4 * 14;
 
 // Four classes an octave, so at most a quarter of a block is waste; the smallest holds 128 bytes.
 size_t class_of(size_t bytes) {
-  bytes = std::max<size_t>(bytes, 128);
   const size_t octave = static_cast<size_t>(std::bit_width(bytes - 1)) - 1;  // 2^octave < bytes <= 2^(octave+1)
   const size_t quarter = (bytes - 1 - (size_t{1} << octave)) >> (octave - 2);
   return octave * 4 + quarter;
 }
 
-size_t bytes_of(size_t size_class) {
-  const size_t octave = size_class / 4;
-  return (size_t{1} << octave) + (size_class % 4 + 1) * (size_t{1} << (octave - 2));
+// What a request takes: multiples of 64 within a class, or of the heap's unit.
+size_t size_for(size_t bytes) {
+  bytes = std::max<size_t>(bytes, 128);
+  if (bytes > kLargestSmall) return (bytes + Heap::kUnit - 1) / Heap::kUnit * Heap::kUnit;
+  const size_t octave = static_cast<size_t>(std::bit_width(bytes - 1)) - 1, step = size_t{1} << (octave - 2);
+  return ((bytes + step - 1) / step * step + 63) / 64 * 64;
 }
 
 }  // namespace
 
 struct HostAllocator::Impl {
   mutable std::mutex mutex;
-  std::vector<void*> free[kClasses];
+  Heap heap;
+  std::vector<void*> small[kClasses];
   AllocatorStats stats;
 
-  void* system_allocate(size_t bytes) {
-    const bool huge = bytes >= kHugePage;
-    const size_t alignment = huge ? kHugePage : 64;
-    void* p = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-    if (p && huge) madvise(p, bytes, MADV_HUGEPAGE);  // a hint: without it the memory works as well, slower
-    return p;
-  }
-
-  // A cached block, counted as in use, or null if the system must be asked for one.
-  void* take(size_t c, int64_t size) {
-    std::lock_guard lock(mutex);
-    ++stats.allocations;
-    stats.in_use += size;
-    stats.peak_in_use = std::max(stats.peak_in_use, stats.in_use);
-    if (!free[c].empty()) {
-      void* p = free[c].back();
-      free[c].pop_back();
-      stats.cached -= size;
-      return p;
+  // With the mutex held.
+  void* take(size_t size) {
+    if (size > kLargestSmall) return heap.allocate(size);
+    std::vector<void*>& blocks = small[class_of(size)];
+    if (blocks.empty()) {
+      char* slab = static_cast<char*>(heap.allocate(kSlab));
+      if (!slab) return nullptr;
+      for (size_t at = kSlab / size; at-- > 0;) blocks.push_back(slab + at * size);
     }
-    ++stats.system_calls;
-    if (stats.cached > stats.peak_in_use) release_cached();
-    return nullptr;
-  }
-
-  void forget(int64_t size) {
-    std::lock_guard lock(mutex);
-    stats.in_use -= size;
-  }
-
-  void release_cached() {  // with the mutex held
-    for (size_t c = 0; c < kClasses; ++c) {
-      for (void* p : free[c]) std::free(p);
-      if (!free[c].empty()) stats.cached -= static_cast<int64_t>(free[c].size() * bytes_of(c));
-      free[c].clear();
-    }
+    void* block = blocks.back();
+    blocks.pop_back();
+    return block;
   }
 };
 
-HostAllocator::HostAllocator() : impl_(std::make_unique<Impl>()) {}
-HostAllocator::~HostAllocator() { release_cached(); }
+HostAllocator::HostAllocator() : impl_(new Impl) {}
 
 HostAllocator& HostAllocator::instance() {
   // Never destroyed: tensors in static storage may outlive any order of destruction. Leak checkers see it as reachable.
@@ -86,37 +63,38 @@ HostAllocator& HostAllocator::instance() {
 }
 
 std::shared_ptr<void> HostAllocator::allocate(size_t bytes) {
-  const auto out_of_memory = [&] {
+  const size_t size = bytes > kLargest - kSlack ? kLargest : size_for(bytes + kSlack);
+  void* block = nullptr;
+  {
+    std::lock_guard lock(impl_->mutex);
+    AllocatorStats& stats = impl_->stats;
+    const int64_t resident = impl_->heap.resident();
+    block = impl_->take(size);
+    ++stats.allocations;
+    stats.system_calls += impl_->heap.resident() != resident;
+    if (block) stats.in_use += static_cast<int64_t>(size);
+    stats.peak_in_use = std::max(stats.peak_in_use, stats.in_use);
+  }
+  if (!block)
     fail("out of memory: asked for {} bytes while {} are in use; a smaller batch_size or more virtual_ranks needs less",
          bytes, stats().in_use);
-  };
-  if (bytes > kLargest - kSlack) out_of_memory();
-  const size_t c = class_of(bytes + kSlack);
-  const auto size = static_cast<int64_t>(bytes_of(c));
-  void* p = impl_->take(c, size);
-  if (!p) p = impl_->system_allocate(static_cast<size_t>(size));
-  if (!p) {  // once more without what lies idle
-    release_cached();
-    p = impl_->system_allocate(static_cast<size_t>(size));
-  }
-  if (!p) {
-    impl_->forget(size);
-    out_of_memory();
-  }
-  return {p, [this, c](void* block) { give_back(block, c); }};
+  unpoison(block, bytes + kSlack);
+  return {block, [this, size](void* b) { give_back(b, size); }};
 }
 
-void HostAllocator::give_back(void* block, size_t size_class) noexcept {
+void HostAllocator::give_back(void* block, size_t size) noexcept {
+  poison(block, size);
   std::lock_guard lock(impl_->mutex);
-  const auto size = static_cast<int64_t>(bytes_of(size_class));
-  impl_->stats.in_use -= size;
-  impl_->stats.cached += size;
-  impl_->free[size_class].push_back(block);
+  impl_->stats.in_use -= static_cast<int64_t>(size);
+  if (size > kLargestSmall) impl_->heap.free(block, size);
+  else impl_->small[class_of(size)].push_back(block);
 }
 
 AllocatorStats HostAllocator::stats() const {
   std::lock_guard lock(impl_->mutex);
-  return impl_->stats;
+  AllocatorStats stats = impl_->stats;
+  stats.cached = impl_->heap.resident() - stats.in_use;
+  return stats;
 }
 
 void HostAllocator::reset_peak() {
@@ -126,7 +104,7 @@ void HostAllocator::reset_peak() {
 
 void HostAllocator::release_cached() {
   std::lock_guard lock(impl_->mutex);
-  impl_->release_cached();
+  impl_->heap.release();
 }
 
 }  // namespace elinvar

@@ -1,11 +1,12 @@
 #pragma once
-// A caching allocator for host memory. Freed blocks are kept by size class and handed out again, because the
-// page faults of fresh memory cost a CPU trainer more than most of its pointwise operations (`bench ops` shows
-// by how much). When what lies idle exceeds the most that was ever in use at once, it goes back to the system
-// before more is asked for. Blocks of 2 MB and more lie on huge pages where the system grants them.
+// A caching allocator for host memory: what is freed is handed out again, because the page faults of fresh memory cost
+// a CPU trainer more than most of its pointwise operations. Small blocks are kept by size class; all others are pieces
+// of one heap (tensor/heap.h), in which neighbours join, so that the most a step holds is close to the most it has in
+// use, and a step like the one before asks the system for nothing.
 //
 // Every block is aligned to 64 bytes and followed by kSlack readable bytes, so that a kernel may read (never
-// write) one vector past the end. Contents are unspecified. Thread-safe.
+// write) one vector past the end. Contents are unspecified. Thread-safe. Address sanitizers see what lies outside the
+// blocks in use.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,7 +20,7 @@ struct AllocatorStats {
   int64_t peak_in_use = 0;   // since start or reset_peak()
   int64_t cached = 0;        // bytes kept for reuse
   int64_t allocations = 0;   // requests so far
-  int64_t system_calls = 0;  // requests that had to go to the system
+  int64_t system_calls = 0;  // requests that needed fresh memory of the system
 };
 
 class HostAllocator {
@@ -32,15 +33,13 @@ class HostAllocator {
 
   AllocatorStats stats() const;
   void reset_peak();
-  void release_cached();  // gives all cached blocks back to the system
-
-  ~HostAllocator();
+  void release_cached();  // gives the whole pages that no block lies on back to the system
 
  private:
   HostAllocator();
-  void give_back(void* block, size_t size_class) noexcept;
+  void give_back(void* block, size_t size) noexcept;
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  Impl* impl_;
 };
 
 }  // namespace elinvar

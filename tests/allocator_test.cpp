@@ -61,17 +61,35 @@ TEST(Allocator, PeakAndRelease) {
   allocator.allocate(1'000'000);
   EXPECT_GE(allocator.stats().peak_in_use, before + 1'000'000);
   EXPECT_EQ(allocator.stats().in_use, before);
-  allocator.release_cached();
-  EXPECT_EQ(allocator.stats().cached, 0);
 }
 
-TEST(Allocator, IdleMemoryIsGivenBackWhenItExceedsThePeak) {
+TEST(Allocator, ReleasingGivesWholePagesBack) {
   HostAllocator& allocator = HostAllocator::instance();
+  const std::shared_ptr<void> below = allocator.allocate(100'000);
+  allocator.allocate(64 << 20);
+  const int64_t kept = allocator.stats().cached;
   allocator.release_cached();
-  allocator.reset_peak();
+  const AllocatorStats released = allocator.stats();
+  EXPECT_LE(released.cached, kept - (60 << 20));
+  const std::shared_ptr<void> block = allocator.allocate(64 << 20);
+  std::memset(block.get(), 1, 64 << 20);
+  EXPECT_EQ(allocator.stats().system_calls, released.system_calls + 1);
+}
+
+// What different sizes have left behind serves a larger one.
+TEST(Allocator, NeighboursJoin) {
+  HostAllocator& allocator = HostAllocator::instance();
+  allocator.allocate(80 << 20);
+  const AllocatorStats before = allocator.stats();
+  {
+    std::vector<std::shared_ptr<void>> blocks;
+    for (size_t i = 1; i <= 12; ++i) blocks.push_back(allocator.allocate(i << 20));
+    for (const size_t i : {3u, 0u, 11u, 5u, 4u, 7u, 9u, 1u, 10u, 2u, 8u, 6u}) blocks[i].reset();
+  }
+  allocator.allocate(80 << 20);
   for (size_t megabytes = 1; megabytes <= 64; ++megabytes) allocator.allocate(megabytes << 20);
-  const AllocatorStats stats = allocator.stats();
-  EXPECT_LE(stats.cached, 2 * stats.peak_in_use);
+  EXPECT_EQ(allocator.stats().system_calls, before.system_calls);
+  EXPECT_EQ(allocator.stats().cached, before.cached);
 }
 
 TEST(Allocator, ARequestThatCannotBeServedIsAFailure) {

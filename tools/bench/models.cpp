@@ -5,6 +5,7 @@
 #include "nn/optimizer.h"
 #include "tensor/check.h"
 #include "tensor/philox.h"
+#include "tools/bench/memory.h"
 #include "tools/bench/timing.h"
 
 namespace elinvar::bench {
@@ -114,6 +115,7 @@ void run_model(const std::string& name, int64_t batch, int warm_up, int repeat, 
   for (const ModelCase& c : cases()) {
     if (name != c.name) continue;
     if (batch == 0) batch = c.batch;
+    MemoryWatch memory;
     const auto network =
         build(c.spec, {.sample = c.sample, .classes = c.classes, .dtype = c.is_text() ? DType::i32 : DType::f32}, 0);
     const OptimizerConfig config =
@@ -125,10 +127,10 @@ void run_model(const std::string& name, int64_t batch, int warm_up, int repeat, 
     const double seconds = median_seconds(warm_up, repeat, [&] {
       const LeafResult result = leaf(*network, input, target, {}, Rng{.seed = 0, .step = static_cast<uint32_t>(step)});
       optimizer->step(network->parameters, result.gradients, config.lr, step, 1.0 / static_cast<double>(result.count));
-      ++step;
+      if (++step == warm_up) memory.steady();
     });
     const double items = static_cast<double>(c.is_text() ? batch * c.sample[0] : batch);
-    report.add(c.name, seconds, step_gflop(c, batch), 0.0, items, c.is_text() ? "tokens" : "samples");
+    report.add(c.name, seconds, step_gflop(c, batch), 0.0, items, c.is_text() ? "tokens" : "samples", memory.figures());
     return;
   }
   check(false, "bench models: unknown case '{}'; there are {}", name, fmt::join(model_cases(), ", "));

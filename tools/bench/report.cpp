@@ -16,19 +16,22 @@ Report::Report(const Peak& peak, int threads, std::string isa) : peak_(peak), th
 }
 
 void Report::add(const std::string& name, double seconds, double gflop, double gbyte, double items,
-                 const std::string& unit) {
+                 const std::string& unit, const nlohmann::ordered_json& more) {
   const auto or_dash = [](double value, const char* format) {
     return value > 0.0 ? fmt::format(fmt::runtime(format), value) : std::string("-");
   };
-  fmt::print("{:<34} {:>10.3f} {:>10} {:>7} {:>9} {:>16}\n", name, seconds * 1e3, or_dash(gflop / seconds, "{:.1f}"),
+  fmt::print("{:<34} {:>10.3f} {:>10} {:>7} {:>9} {:>16}", name, seconds * 1e3, or_dash(gflop / seconds, "{:.1f}"),
              or_dash(100.0 * gflop / seconds / peak_.gflops, "{:.0f} %"), or_dash(gbyte / seconds, "{:.1f}"),
              items > 0.0 ? fmt::format("{:.1f} {}/s", items / seconds, unit) : "");
+  for (const auto& [key, value] : more.items()) fmt::print("  {} {}", key, value.dump());
+  fmt::print("\n");
   std::fflush(stdout);
   nlohmann::json row{
       {"case", name}, {"threads", threads_}, {"isa", isa_}, {"seconds", seconds}, {"peak_gflop_per_s", peak_.gflops}};
   if (gflop > 0.0) row["gflop_per_s"] = gflop / seconds;
   if (gbyte > 0.0) row["gbyte_per_s"] = gbyte / seconds;
   if (items > 0.0) row[unit + "_per_s"] = items / seconds;
+  for (const auto& [key, value] : more.items()) row[key] = value;
   rows_.push_back(row);
 }
 

@@ -13,9 +13,10 @@ class Report {
  public:
   Report(const Peak& peak, int threads, std::string isa);
 
-  // A case that did `gflop` (0: not counted) and moved `gbyte` (0: not counted) in `seconds`; `items` of `unit` a run.
+  // A case that did `gflop` (0: not counted) and moved `gbyte` (0: not counted) in `seconds`; `items` of `unit` a run;
+  // more figures by name, printed after the row.
   void add(const std::string& name, double seconds, double gflop, double gbyte, double items = 0.0,
-           const std::string& unit = "");
+           const std::string& unit = "", const nlohmann::ordered_json& more = {});
   const nlohmann::json& rows() const { return rows_; }
 
  private:
