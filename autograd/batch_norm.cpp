@@ -19,23 +19,22 @@ Var normalize(const Var& x, const Var& gamma, const Var& beta, const Tensor& mea
   std::vector<Var> inputs{x, gamma, beta};
   if (residual.defined()) inputs.push_back(residual);
   const Tensor kept = mask == ReluMask::from_y ? y : Tensor();
-  return record(y, std::move(inputs), [=, with_residual = residual.defined()](const Tensor& dy) {
+  return record(y, std::move(inputs), [=, with_residual = residual.defined()](Tensor g) {
     const bool masked_residual = need_residual && mask != ReluMask::none;
-    Tensor g = dy.to_contiguous();
     ReluMask left = mask;
     BatchNormSums sums;
-    if (need_gamma || need_beta || masked_residual || (need_x && batch)) {
-      sums = batch_norm_sums(g, input, kept, factors, mask, masked_residual);
-      if (masked_residual) {
-        g = sums.g;
-        left = ReluMask::none;
-      }
+    if (masked_residual) {
+      sums = batch_norm_sums(std::move(g), input, kept, factors, mask, true);
+      g = std::move(sums.g);
+      left = ReluMask::none;
+    } else if (need_gamma || need_beta || (need_x && batch)) {
+      sums = batch_norm_sums(g, input, kept, factors, mask, false);
     }
     std::vector<Tensor> grads(with_residual ? 4 : 3);
-    if (need_x) grads[0] = batch_norm_gradient(g, input, kept, factors, batch ? &sums : nullptr, left);
+    if (need_residual) grads[3] = g;
+    if (need_x) grads[0] = batch_norm_gradient(std::move(g), input, kept, factors, batch ? &sums : nullptr, left);
     if (need_gamma) grads[1] = sums.sum_gx;
     if (need_beta) grads[2] = sums.sum_g;
-    if (need_residual) grads[3] = g;
     return grads;
   });
 }

@@ -14,8 +14,8 @@ Var cross_entropy(const Var& logits, const Tensor& targets, const CrossEntropyOp
   CrossEntropyResult result = cross_entropy(logits.value(), targets, smoothing, ignored);
   const Tensor total = sum(result.loss);
   result.loss = {};
-  return record(total, {logits}, [=, x = logits.value()](const Tensor& dy) {
-    return std::vector<Tensor>{cross_entropy_backward(dy, x, result, smoothing, ignored)};
+  return record(total, {logits}, [=, x = logits.value()](const Tensor& dy) mutable {
+    return std::vector<Tensor>{cross_entropy_backward(dy, std::move(x), result, smoothing, ignored)};
   });
 }
 

@@ -18,8 +18,9 @@ Var differentiable(const Var& x) {
   Tensor saved;
   if constexpr (Op::saves == Saves::input) saved = x.value();
   if constexpr (Op::saves == Saves::output) saved = y;
-  return record(std::move(y), {x}, [saved](const Tensor& dy) {
-    return Gradients{unary_backward<Op>(dy, Op::saves == Saves::nothing ? dy : saved)};
+  return record(std::move(y), {x}, [saved](Tensor dy) {
+    const Tensor s = Op::saves == Saves::nothing ? dy : saved;
+    return Gradients{unary_backward<Op>(std::move(dy), s)};
   });
 }
 
@@ -53,8 +54,8 @@ Var add(const Var& a, const Var& b) {
 Var add_relu(const Var& a, const Var& b) {
   const Tensor y = add_relu(a.value(), b.value());
   return record(
-      y, {a, b}, [y, da = a.requires_grad(), db = b.requires_grad(), sa = a.shape(), sb = b.shape()](const Tensor& dy) {
-        const Tensor g = unary_backward<pointwise::Relu>(dy, y);
+      y, {a, b}, [y, da = a.requires_grad(), db = b.requires_grad(), sa = a.shape(), sb = b.shape()](Tensor dy) {
+        const Tensor g = unary_backward<pointwise::Relu>(std::move(dy), y);
         return Gradients{operand_gradient(da, sa, [&] { return g; }), operand_gradient(db, sb, [&] { return g; })};
       });
 }
@@ -126,7 +127,8 @@ Var gelu(const Var& x) { return differentiable<pointwise::Gelu>(x); }
 Var gelu_tanh(const Var& x) { return differentiable<pointwise::GeluTanh>(x); }
 
 Var dropout(const Var& x, double p, const Rng& rng) {
-  return record(dropout(x.value(), p, rng), {x}, [p, rng](const Tensor& dy) { return Gradients{dropout(dy, p, rng)}; });
+  return record(dropout(x.value(), p, rng), {x},
+                [p, rng](Tensor dy) { return Gradients{dropout(std::move(dy), p, rng)}; });
 }
 
 Var cast(const Var& x, DType dtype) {

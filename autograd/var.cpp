@@ -5,6 +5,7 @@
 #include <iterator>
 #include <queue>
 #include <unordered_map>
+#include <utility>
 
 #include "tensor/check.h"
 #include "tensor/ops/pointwise.h"
@@ -43,6 +44,11 @@ thread_local bool recording = true;
 uint64_t next_id() {
   static std::atomic<uint64_t> id{0};
   return ++id;
+}
+
+// Of a result that only the sweep can still reach, as all that was computed from it is behind: frees the value.
+void let_go(const Var& v) {
+  if (!v.node()->leaf && v.node().use_count() == 1) v.node()->value = {};
 }
 
 void accumulate(Tensor& sum, Tensor term) { sum = sum.defined() ? add_to(std::move(sum), term) : std::move(term); }
@@ -118,18 +124,22 @@ void backward(const Var& loss, const std::function<void(const Var&)>& leaf_ready
       if (leaf_ready) leaf_ready(v);
       continue;
     }
-    std::vector<Tensor> grads =
-        node.grad.defined() ? node.backward(node.grad) : std::vector<Tensor>(node.inputs.size());
-    invariant(grads.size() == node.inputs.size(), "a gradient function returns one tensor for each input");
-    std::vector<Var> inputs = std::move(node.inputs);
-    node.backward = nullptr;
-    node.inputs.clear();
-    node.grad = {};
+    const std::vector<Var> inputs = std::exchange(node.inputs, {});
+    std::vector<Shape> shapes;
+    for (const Var& input : inputs) {
+      shapes.push_back(input.shape());
+      let_go(input);
+    }
+    let_go(v);
+    const Backward gradient = std::exchange(node.backward, nullptr);
+    Tensor dy = std::exchange(node.grad, {});
+    std::vector<Tensor> grads = dy.defined() ? gradient(std::move(dy)) : std::vector<Tensor>(inputs.size());
+    invariant(grads.size() == inputs.size(), "a gradient function returns one tensor for each input");
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (!inputs[i].requires_grad()) continue;
       if (grads[i].defined()) {
-        check(grads[i].shape() == inputs[i].shape(), "[backward] gradient of shape {} for an input of shape {}",
-              to_string(grads[i].shape()), to_string(inputs[i].shape()));
+        check(grads[i].shape() == shapes[i], "[backward] gradient of shape {} for an input of shape {}",
+              to_string(grads[i].shape()), to_string(shapes[i]));
         accumulate(inputs[i].node()->grad, std::move(grads[i]));
       }
       if (--missing[inputs[i].node().get()] == 0) ready.push(inputs[i]);

@@ -37,13 +37,15 @@ class Var {
   const std::shared_ptr<Node>& node() const { return node_; }
 
  private:
-  friend Var record(Tensor, std::vector<Var>, std::function<std::vector<Tensor>(const Tensor&)>);
+  friend Var record(Tensor, std::vector<Var>, std::function<std::vector<Tensor>(Tensor)>);
   std::shared_ptr<Node> node_;
 };
 
 // Maps the gradient of the result to the gradients of the inputs, in order; an undefined Tensor is a zero.
-// A body should skip the work for an input that does not require a gradient.
-using Backward = std::function<std::vector<Tensor>(const Tensor& dy)>;
+// A body should skip the work for an input that does not require a gradient. It is called once, and may move out of
+// what it captured. What it is handed or holds as the only handle (Tensor::unique) it may write over: by then the sweep
+// has let go of every value that nobody else can reach, the result's and those of inputs.
+using Backward = std::function<std::vector<Tensor>(Tensor dy)>;
 
 // The result of a differentiable function. Without an input that requires a gradient, or inside NoGrad, it is a
 // constant and `backward` is dropped along with what it captured.

@@ -9,6 +9,10 @@ namespace elinvar {
 inline In in(const Tensor& t) { return {t.raw(), t.dtype()}; }
 inline Out out(Tensor& t) { return {t.raw(), t.dtype()}; }
 
+// Where a result like x goes: onto x, moved in, if that is the only handle on its storage; else into a fresh tensor.
+// x must be contiguous.
+inline Tensor onto(Tensor x) { return x.unique() ? x : Tensor::empty(x.shape(), x.dtype(), x.device()); }
+
 inline void check_float(const char* op, const Tensor& x) {
   check(x.dtype() == DType::f32 || x.dtype() == DType::f64,
         "[{}] float32 or float64 expected, got {}; convert with to()", op, name_of(x.dtype()));

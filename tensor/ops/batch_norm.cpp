@@ -242,21 +242,22 @@ Tensor batch_norm_apply(const Tensor& input, const BatchNormFactors& f, const Te
   return y;
 }
 
-Tensor batch_norm_gradient(const Tensor& dy, const Tensor& input, const Tensor& result, const BatchNormFactors& f,
+Tensor batch_norm_gradient(Tensor dy, const Tensor& input, const Tensor& result, const BatchNormFactors& f,
                            const BatchNormSums* sums, ReluMask mask) {
   const int64_t channels = batch_norm_gradient_channels("batch_norm_gradient", dy, input, result, f, mask);
   if (sums) {
     check_channels("batch_norm_gradient", sums->sum_g, "the sum of g", channels, input.dtype());
     check_channels("batch_norm_gradient", sums->sum_gx, "the sum of g x", channels, input.dtype());
   }
-  const Tensor g = dy.to_contiguous(), x = input.to_contiguous(),
-               y = mask == ReluMask::from_y ? result.to_contiguous() : Tensor{};
-  Tensor dx = Tensor::empty(x.shape(), x.dtype(), x.device());
+  const Tensor x = input.to_contiguous(), y = mask == ReluMask::from_y ? result.to_contiguous() : Tensor{};
+  dy = dy.to_contiguous();
+  const In g = in(dy);
+  Tensor dx = onto(std::move(dy));
   on(x.device(), [&](auto& stream) {
     batch_norm_gradient(
-        stream, BatchNormGradientArgs{in(g), in(x), mask == ReluMask::from_y ? in(y) : In{}, in(f.mean), in(f.inv),
-                                      in(f.a), in(f.b), sums ? in(sums->sum_g) : In{}, sums ? in(sums->sum_gx) : In{},
-                                      out(dx), x.numel() / channels, channels, mask});
+        stream, BatchNormGradientArgs{g, in(x), mask == ReluMask::from_y ? in(y) : In{}, in(f.mean), in(f.inv), in(f.a),
+                                      in(f.b), sums ? in(sums->sum_g) : In{}, sums ? in(sums->sum_gx) : In{}, out(dx),
+                                      x.numel() / channels, channels, mask});
   });
   return dx;
 }

@@ -52,7 +52,7 @@ void batch_norm_apply(CpuStream&, const BatchNormApplyArgs&);
 
 struct BatchNormSumsArgs {
   In dy, x, y, mean, inv, a, b;
-  Out sum_g, sum_gx, partial, g;  // g.data may be null: not wanted
+  Out sum_g, sum_gx, partial, g;  // g may be dy itself; its data may be null: not wanted
   int64_t rows, channels;
   ReluMask mask;
 };
@@ -60,7 +60,7 @@ void batch_norm_sums(CpuStream&, const BatchNormSumsArgs&);
 
 struct BatchNormGradientArgs {
   In dy, x, y, mean, inv, a, b, sum_g, sum_gx;  // sum_g.data is null in evaluation
-  Out dx;
+  Out dx;                                       // may be dy itself
   int64_t rows, channels;
   ReluMask mask;
 };
@@ -84,11 +84,12 @@ struct BatchNormSums {
   Tensor sum_g, sum_gx;  // (C)
   Tensor g;              // x's shape, if asked for
 };
-// y is read for ReluMask::from_y only.
-BatchNormSums batch_norm_sums(const Tensor& dy, const Tensor& x, const Tensor& y, const BatchNormFactors& factors,
+// y is read for ReluMask::from_y only. A dy that is moved in is written over, by g or dx, if it is the only handle on
+// its elements.
+BatchNormSums batch_norm_sums(Tensor dy, const Tensor& x, const Tensor& y, const BatchNormFactors& factors,
                               ReluMask mask, bool want_g);
 // dx; `sums` is null in evaluation.
-Tensor batch_norm_gradient(const Tensor& dy, const Tensor& x, const Tensor& y, const BatchNormFactors& factors,
+Tensor batch_norm_gradient(Tensor dy, const Tensor& x, const Tensor& y, const BatchNormFactors& factors,
                            const BatchNormSums* sums, ReluMask mask);
 
 }  // namespace elinvar

@@ -229,18 +229,19 @@ BatchStatistics batch_statistics(const Tensor& input) {
   return s;
 }
 
-BatchNormSums batch_norm_sums(const Tensor& dy, const Tensor& input, const Tensor& result, const BatchNormFactors& f,
+BatchNormSums batch_norm_sums(Tensor dy, const Tensor& input, const Tensor& result, const BatchNormFactors& f,
                               ReluMask mask, bool want_g) {
   const int64_t channels = batch_norm_gradient_channels("batch_norm_sums", dy, input, result, f, mask);
   const int64_t rows = input.numel() / channels;
-  const Tensor g = dy.to_contiguous(), x = input.to_contiguous(),
-               y = mask == ReluMask::from_y ? result.to_contiguous() : Tensor{};
+  const Tensor x = input.to_contiguous(), y = mask == ReluMask::from_y ? result.to_contiguous() : Tensor{};
+  dy = dy.to_contiguous();
+  const In from = in(dy);
   BatchNormSums sums{
       Tensor::empty({channels}, x.dtype(), x.device()), Tensor::empty({channels}, x.dtype(), x.device()), {}};
-  if (want_g) sums.g = Tensor::empty(x.shape(), x.dtype(), x.device());
+  if (want_g) sums.g = onto(std::move(dy));
   Tensor partial = Tensor::empty({tree_blocks(rows), 2, channels}, x.dtype(), x.device());
   on(x.device(), [&](auto& stream) {
-    batch_norm_sums(stream, BatchNormSumsArgs{in(g), in(x), mask == ReluMask::from_y ? in(y) : In{}, in(f.mean),
+    batch_norm_sums(stream, BatchNormSumsArgs{from, in(x), mask == ReluMask::from_y ? in(y) : In{}, in(f.mean),
                                               in(f.inv), in(f.a), in(f.b), out(sums.sum_g), out(sums.sum_gx),
                                               out(partial), want_g ? out(sums.g) : Out{}, rows, channels, mask});
   });

@@ -68,8 +68,9 @@ void gradients(const CrossEntropyBackwardArgs& a, int64_t begin, int64_t end) {
     }
     const V m = V::set(a.m.as<T>()[row]), r = V::set(a.r.as<T>()[row]);
     const auto gradient = [&](V v, T without) { return (exp(v - m) * r - V::set(without)) * dy; };
+    const T at_target = of_one<T>(s[target], [&](V v) { return gradient(v, q_target); });
     for (int64_t i = 0; i < n; i += V::kLanes) gradient(V::load(s + i, n - i), q_elsewhere).store(ds + i, n - i);
-    ds[target] = of_one<T>(s[target], [&](V v) { return gradient(v, q_target); });
+    ds[target] = at_target;
   }
 }
 
@@ -123,7 +124,7 @@ CrossEntropyResult cross_entropy(const Tensor& logits, const Tensor& targets, do
   return y;
 }
 
-Tensor cross_entropy_backward(const Tensor& dy, const Tensor& logits, const CrossEntropyResult& saved, double smoothing,
+Tensor cross_entropy_backward(const Tensor& dy, Tensor logits, const CrossEntropyResult& saved, double smoothing,
                               int64_t ignored) {
   check_float("cross_entropy_backward", logits);
   check_same_dtype("cross_entropy_backward", dy, logits);
@@ -132,12 +133,14 @@ Tensor cross_entropy_backward(const Tensor& dy, const Tensor& logits, const Cros
   check(logits.ndim() >= 1 && logits.dim(-1) > 0 && saved.r.numel() * logits.dim(-1) == logits.numel(),
         "[cross_entropy_backward] logits {} are not those of {} saved rows", to_string(logits.shape()),
         saved.r.numel());
-  const Tensor x = logits.to_contiguous();
-  Tensor dx = Tensor::empty(x.shape(), x.dtype(), x.device());
-  const int64_t classes = x.dim(-1);
-  on(x.device(), [&](auto& stream) {
-    cross_entropy_backward(stream, CrossEntropyBackwardArgs{in(dy), in(x), in(saved.targets), in(saved.m), in(saved.r),
-                                                            out(dx), x.numel() / classes, classes, ignored, smoothing});
+  logits = logits.to_contiguous();
+  const In x = in(logits);
+  Tensor dx = onto(std::move(logits));
+  const int64_t classes = dx.dim(-1);
+  on(dx.device(), [&](auto& stream) {
+    cross_entropy_backward(stream,
+                           CrossEntropyBackwardArgs{in(dy), x, in(saved.targets), in(saved.m), in(saved.r), out(dx),
+                                                    dx.numel() / classes, classes, ignored, smoothing});
   });
   return dx;
 }

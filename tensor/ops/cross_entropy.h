@@ -24,7 +24,7 @@ void cross_entropy(CpuStream&, const CrossEntropyArgs&);
 
 struct CrossEntropyBackwardArgs {
   In dy, logits, targets, m, r;  // dy is one element
-  Out dlogits;
+  Out dlogits;                   // may be the logits themselves
   int64_t rows, classes, ignored;
   double smoothing;
 };
@@ -37,8 +37,9 @@ struct CrossEntropyResult {
 // logits (.., classes) float32 or float64; targets (..) int32 or int64, each `ignored` or in [0, classes).
 CrossEntropyResult cross_entropy(const Tensor& logits, const Tensor& targets, double smoothing, int64_t ignored);
 
-// dy (), the gradient of the sum of all losses -> like logits
-Tensor cross_entropy_backward(const Tensor& dy, const Tensor& logits, const CrossEntropyResult& saved, double smoothing,
+// dy (), the gradient of the sum of all losses -> like logits, and written over them if they are moved in and the only
+// handle on their elements.
+Tensor cross_entropy_backward(const Tensor& dy, Tensor logits, const CrossEntropyResult& saved, double smoothing,
                               int64_t ignored);
 
 }  // namespace elinvar

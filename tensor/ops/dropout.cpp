@@ -83,13 +83,14 @@ void dropout(CpuStream& stream, const DropoutArgs& a) {
   });
 }
 
-Tensor dropout(const Tensor& input, double p, const Rng& rng) {
-  check_float("dropout", input);
+Tensor dropout(Tensor x, double p, const Rng& rng) {
+  check_float("dropout", x);
   check(p >= 0.0 && p < 1.0, "[dropout] a probability in [0, 1) expected, got {}", p);
-  check(input.numel() <= int64_t{1} << 34, "[dropout] at most 2^34 elements, got {}", input.numel());
-  const Tensor x = input.to_contiguous();
-  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
-  on(x.device(), [&](auto& stream) { dropout(stream, DropoutArgs{in(x), out(y), x.numel(), p, rng}); });
+  check(x.numel() <= int64_t{1} << 34, "[dropout] at most 2^34 elements, got {}", x.numel());
+  x = x.to_contiguous();
+  const In from = in(x);
+  Tensor y = onto(std::move(x));
+  on(y.device(), [&](auto& stream) { dropout(stream, DropoutArgs{from, out(y), y.numel(), p, rng}); });
   return y;
 }
 

@@ -19,6 +19,7 @@ struct DropoutArgs {
 };
 void dropout(CpuStream&, const DropoutArgs&);
 
-Tensor dropout(const Tensor& x, double p, const Rng& rng);  // 0 <= p < 1
+// 0 <= p < 1. An x that is moved in is written over if it is the only handle on its elements.
+Tensor dropout(Tensor x, double p, const Rng& rng);
 
 }  // namespace elinvar

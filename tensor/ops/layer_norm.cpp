@@ -76,6 +76,11 @@ void backward_leaves(const RowNormBackwardArgs& a, int64_t begin, int64_t end) {
         const V v = V::load(x + i, count);
         return (kCentred ? v - vm : v) * vr;
       };
+      for (int64_t i = 0; dgamma && i < n; i += V::kLanes) {
+        const V d = V::load(dy + i, n - i);
+        fma(d, h(i, n - i), V::load(dgamma + i, n - i)).store(dgamma + i, n - i);
+        (V::load(dbeta + i, n - i) + d).store(dbeta + i, n - i);
+      }
       if (a.dx.data) {
         T* dx = a.dx.as<T>() + row * n;
         const auto g = [&](int64_t i, int64_t count) { return V::load(dy + i, count) * gamma.load(i, count); };
@@ -86,11 +91,6 @@ void backward_leaves(const RowNormBackwardArgs& a, int64_t begin, int64_t end) {
           const V gi = g(i, n - i);
           (vr * fma(neg(h(i, n - i)), sum_gh, kCentred ? gi - sum_g : gi)).store(dx + i, n - i);
         }
-      }
-      for (int64_t i = 0; dgamma && i < n; i += V::kLanes) {
-        const V d = V::load(dy + i, n - i);
-        fma(d, h(i, n - i), V::load(dgamma + i, n - i)).store(dgamma + i, n - i);
-        (V::load(dbeta + i, n - i) + d).store(dbeta + i, n - i);
       }
     }
   }
@@ -178,23 +178,25 @@ RowNormResult rms_norm(const Tensor& x, const Tensor& gamma, double eps) {
   return forward("rms_norm", RowNorm::rms, x, gamma, {}, eps);
 }
 
-RowNormGradients row_norm_backward(RowNorm kind, const Tensor& gradient, const Tensor& input, const Tensor& scale,
+RowNormGradients row_norm_backward(RowNorm kind, Tensor dy, const Tensor& input, const Tensor& scale,
                                    const RowNormResult& saved, bool want_dx, bool want_parameters) {
-  check_same_shape("row_norm_backward", gradient, input);
-  check_same_dtype("row_norm_backward", gradient, input);
-  const Tensor dy = gradient.to_contiguous(), x = input.to_contiguous();
+  check_same_shape("row_norm_backward", dy, input);
+  check_same_dtype("row_norm_backward", dy, input);
+  dy = dy.to_contiguous();
+  const In g = in(dy);
+  const Tensor x = input.to_contiguous();
   const Tensor gamma = scale.defined() ? scale.to_contiguous() : scale;
   const int64_t cols = x.dim(-1), rows = x.numel() / cols, leaves = (rows + kColumnLeaf - 1) / kColumnLeaf;
   RowNormGradients grads;
-  if (want_dx) grads.dx = Tensor::empty(x.shape(), x.dtype(), x.device());
+  if (want_dx) grads.dx = onto(std::move(dy));
   Tensor partial, sums;
   if (want_parameters) {
     partial = Tensor::empty({leaves, 2, cols}, x.dtype(), x.device());
     sums = Tensor::empty({2, cols}, x.dtype(), x.device());
   }
   on(x.device(), [&](auto& stream) {
-    row_norm_backward(stream, RowNormBackwardArgs{in(dy), in(x), in_or_absent(gamma), in_or_absent(saved.mean),
-                                                  in(saved.r), want_dx ? out(grads.dx) : Out{},
+    row_norm_backward(stream, RowNormBackwardArgs{g, in(x), in_or_absent(gamma), in_or_absent(saved.mean), in(saved.r),
+                                                  want_dx ? out(grads.dx) : Out{},
                                                   want_parameters ? out(partial) : Out{}, rows, cols, kind});
     if (want_parameters) column_tree(stream, ColumnTreeArgs{in(partial), out(sums), leaves, 2 * cols});
   });

@@ -31,7 +31,7 @@ void row_norm(CpuStream&, const RowNormArgs&);
 
 struct RowNormBackwardArgs {
   In dy, x, gamma, mean, r;
-  Out dx;       // absent if not wanted
+  Out dx;       // absent if not wanted; may be dy itself
   Out partial;  // (leaves of 64 rows, 2, cols): chains of dgamma and dbeta; absent if not wanted
   int64_t rows, cols;
   RowNorm kind;
@@ -48,8 +48,9 @@ RowNormResult rms_norm(const Tensor& x, const Tensor& gamma, double eps);
 struct RowNormGradients {
   Tensor dx, dgamma, dbeta;  // undefined where not wanted
 };
-// `saved` as the forward pass returned it; its y is not read and may be undefined.
-RowNormGradients row_norm_backward(RowNorm kind, const Tensor& dy, const Tensor& x, const Tensor& gamma,
+// `saved` as the forward pass returned it; its y is not read and may be undefined. A dy that is moved in is written
+// over if it is the only handle on its elements.
+RowNormGradients row_norm_backward(RowNorm kind, Tensor dy, const Tensor& x, const Tensor& gamma,
                                    const RowNormResult& saved, bool want_dx, bool want_parameters);
 
 }  // namespace elinvar

@@ -149,15 +149,15 @@ Tensor unary(int op, const char* name, const Tensor& input) {
   return y;
 }
 
-Tensor unary_backward(int op, const char* name, const Tensor& dy, const Tensor& saved) {
+Tensor unary_backward(int op, const char* name, Tensor dy, const Tensor& saved) {
   check_float(name, dy);
   check_same_dtype(name, dy, saved);
   check_same_shape(name, dy, saved);
-  const Tensor g = dy.to_contiguous(), s = saved.to_contiguous();
-  Tensor dx = Tensor::empty(g.shape(), g.dtype(), g.device());
-  on(g.device(), [&](auto& stream) {
-    unary_backward(stream, UnaryBackwardArgs{in(g), in(s), out(dx), g.numel(), op});
-  });
+  const Tensor s = saved.to_contiguous();
+  dy = dy.to_contiguous();
+  const In g = in(dy);
+  Tensor dx = onto(std::move(dy));
+  on(dx.device(), [&](auto& stream) { unary_backward(stream, UnaryBackwardArgs{g, in(s), out(dx), dx.numel(), op}); });
   return dx;
 }
 

@@ -157,7 +157,7 @@ struct BinaryArgs {
 void binary(CpuStream&, const BinaryArgs&);
 
 Tensor unary(int op, const char* name, const Tensor& x);
-Tensor unary_backward(int op, const char* name, const Tensor& dy, const Tensor& saved);
+Tensor unary_backward(int op, const char* name, Tensor dy, const Tensor& saved);
 Tensor binary(int op, const char* name, const Tensor& a, const Tensor& b);
 void binary_into(int op, const char* name, Tensor& y, const Tensor& b);
 
@@ -165,10 +165,11 @@ template <class Op>
 Tensor unary(const Tensor& x) {
   return unary(pointwise::UnaryOps::index_of<Op>(), Op::name, x);
 }
-// dx from dy and what Op::saves names: x or y (of a Saves::nothing op anything of the right shape).
+// dx from dy and what Op::saves names: x or y (of a Saves::nothing op anything of the right shape). A dy that is moved
+// in is written over if it is the only handle on its elements.
 template <class Op>
-Tensor unary_backward(const Tensor& dy, const Tensor& saved) {
-  return unary_backward(pointwise::UnaryOps::index_of<Op>(), Op::name, dy, saved);
+Tensor unary_backward(Tensor dy, const Tensor& saved) {
+  return unary_backward(pointwise::UnaryOps::index_of<Op>(), Op::name, std::move(dy), saved);
 }
 template <class Op>
 Tensor binary(const Tensor& a, const Tensor& b) {
