@@ -19,35 +19,58 @@
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
+// The tree over chains, folded on the way: level k holds the sum of 2^k neighbouring chains where bit k of their number
+// is set. For kVectors vectors of columns side by side.
+template <class V, int kVectors>
+class ChainTree {
+ public:
+  int64_t chains() const { return chains_; }
+
+  HWY_INLINE void add(const V (&chain)[kVectors]) {
+    V sum[kVectors];
+    for (int v = 0; v < kVectors; ++v) sum[v] = chain[v];
+    int level = 0;
+    for (; chains_ >> level & 1; ++level)
+      for (int v = 0; v < kVectors; ++v) sum[v] = carry_[level][v] + sum[v];
+    for (int v = 0; v < kVectors; ++v) carry_[level][v] = sum[v];
+    ++chains_;
+  }
+
+  // What the chains add up to, +0 if there are none.
+  HWY_INLINE void total(V (&sum)[kVectors]) const {
+    for (int v = 0; v < kVectors; ++v) sum[v] = V::set(0);
+    bool first = true;
+    for (int level = 0; chains_ >> level != 0; ++level) {
+      if ((chains_ >> level & 1) == 0) continue;
+      for (int v = 0; v < kVectors; ++v) sum[v] = first ? carry_[level][v] : carry_[level][v] + sum[v];
+      first = false;
+    }
+    for (int v = 0; v < kVectors; ++v) sum[v] = V::set(0) + sum[v];
+  }
+
+ private:
+  V carry_[48][kVectors];  // 2^48 chains: more than memory holds
+  int64_t chains_ = 0;
+};
+
 // kVectors vectors of columns from column c on; if there is one, only `count` of its columns exist.
 // step(acc, k, c, count) returns acc with the terms of row k and columns c .. c+count-1 added.
 // finish(sum, c, count) takes the sums.
 template <class T, int kVectors, class Step, class Finish>
 HWY_INLINE void fold_columns(int64_t n, int64_t chain, int64_t c, int64_t count, Step step, Finish finish) {
   using V = Vec<T>;
-  constexpr int kLevels = 48;  // 2^48 chains: more than memory holds
-  V carry[kLevels][kVectors];
+  ChainTree<V, kVectors> tree;
   V acc[kVectors];
   const int64_t width = kVectors > 1 ? V::kLanes : count;
-  int64_t leaf = 0;
-  for (int64_t begin = 0; begin < n; begin += chain, ++leaf) {
+  for (int64_t begin = 0; begin < n; begin += chain) {
     for (int v = 0; v < kVectors; ++v) acc[v] = V::set(T{0});
     const int64_t end = std::min(n, begin + chain);
     for (int64_t k = begin; k < end; ++k)
       for (int v = 0; v < kVectors; ++v) acc[v] = step(acc[v], k, c + v * V::kLanes, width);
-    int level = 0;
-    for (; leaf >> level & 1; ++level)
-      for (int v = 0; v < kVectors; ++v) acc[v] = carry[level][v] + acc[v];
-    for (int v = 0; v < kVectors; ++v) carry[level][v] = acc[v];
+    tree.add(acc);
   }
-  for (int v = 0; v < kVectors; ++v) acc[v] = V::set(T{0});
-  bool first = true;
-  for (int level = 0; leaf >> level != 0; ++level) {
-    if ((leaf >> level & 1) == 0) continue;
-    for (int v = 0; v < kVectors; ++v) acc[v] = first ? carry[level][v] : carry[level][v] + acc[v];
-    first = false;
-  }
-  for (int v = 0; v < kVectors; ++v) finish(V::set(T{0}) + acc[v], c + v * V::kLanes, width);
+  tree.total(acc);
+  for (int v = 0; v < kVectors; ++v) finish(acc[v], c + v * V::kLanes, width);
 }
 
 // Sums of the columns [begin, end) over n rows; step and finish as above. `chain` is kColumnLeaf, or 1 to combine

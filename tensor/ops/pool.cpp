@@ -6,9 +6,8 @@
 
 #include <algorithm>
 
-#include "tensor/numerics.h"
+#include "tensor/columns-inl.h"
 #include "tensor/op_check.h"
-#include "tensor/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
@@ -28,33 +27,37 @@ T divisor(const Window& h, const Window& w, bool present_only) {
   return static_cast<T>(present_only ? (h.end - h.begin) * (w.end - w.begin) : h.extent * w.extent);
 }
 
+// Calls f(image, h, w, offset of the result) for the windows of rows [begin, end) of the result.
+template <class T, class F>
+HWY_INLINE void each_window(const PoolArgs& a, int64_t begin, int64_t end, F f) {
+  for (int64_t row = begin; row < end; ++row) {
+    const Window h(a.h, row % a.h.out);
+    const T* image = a.x.as<T>() + row / a.h.out * a.h.in * a.w.in * a.channels;
+    for (int64_t ow = 0; ow < a.w.out; ++ow) f(image, h, Window(a.w, ow), (row * a.w.out + ow) * a.channels);
+  }
+}
+
 template <class T>
 void max_rows(const PoolArgs& a, int64_t begin, int64_t end) {
   using V = Vec<T>;
   const int64_t row_stride = a.w.in * a.channels;
-  for (int64_t row = begin; row < end; ++row) {
-    const Window h(a.h, row % a.h.out);
-    const T* image = a.x.as<T>() + row / a.h.out * a.h.in * row_stride;
-    for (int64_t ow = 0; ow < a.w.out; ++ow) {
-      const Window w(a.w, ow);
-      const int64_t at = (row * a.w.out + ow) * a.channels;
-      const T first_place = static_cast<T>((h.begin - h.origin) * w.extent + w.begin - w.origin);
-      for (int64_t c = 0; c < a.channels; c += V::kLanes) {
-        const int64_t count = a.channels - c;
-        V best = V::load(image + h.begin * row_stride + w.begin * a.channels + c, count), winner = V::set(first_place);
-        for (int64_t i = h.begin; i < h.end; ++i) {
-          for (int64_t j = w.begin; j < w.end; ++j) {
-            const V v = V::load(image + i * row_stride + j * a.channels + c, count);
-            const auto better = mask_and(mask_not(v <= best), best == best);
-            best = select(better, v, best);
-            winner = select(better, V::set(static_cast<T>((i - h.origin) * w.extent + j - w.origin)), winner);
-          }
+  each_window<T>(a, begin, end, [&](const T* image, const Window& h, const Window& w, int64_t at) {
+    const T first_place = static_cast<T>((h.begin - h.origin) * w.extent + w.begin - w.origin);
+    for (int64_t c = 0; c < a.channels; c += V::kLanes) {
+      const int64_t count = a.channels - c;
+      V best = V::load(image + h.begin * row_stride + w.begin * a.channels + c, count), winner = V::set(first_place);
+      for (int64_t i = h.begin; i < h.end; ++i) {
+        for (int64_t j = w.begin; j < w.end; ++j) {
+          const V v = V::load(image + i * row_stride + j * a.channels + c, count);
+          const auto better = mask_and(mask_not(v <= best), best == best);
+          best = select(better, v, best);
+          winner = select(better, V::set(static_cast<T>((i - h.origin) * w.extent + j - w.origin)), winner);
         }
-        best.store(a.y.as<T>() + at + c, count);
-        if (a.winner.data) winner.store(a.winner.as<T>() + at + c, count);
       }
+      best.store(a.y.as<T>() + at + c, count);
+      if (a.winner.data) winner.store(a.winner.as<T>() + at + c, count);
     }
-  }
+  });
 }
 
 // Sum of a window at one vector of channels, its present terms added to their nominal chains.
@@ -62,49 +65,36 @@ template <class T>
 HWY_INLINE Vec<T> window_sum(const T* image, int64_t row_stride, int64_t channels, const Window& h, const Window& w,
                              int64_t count) {
   using V = Vec<T>;
-  constexpr int kLevels = 48;
-  V carry[kLevels];  // carry[k]: the sum of a whole subtree of 2^k chains, where bit k of `chains` is set
-  int64_t chains = 0;
-  V acc = V::set(T{0});
-  int64_t place = 0;
-  const int64_t last_chain = (h.extent * w.extent - 1) / kColumnLeaf;
-  const auto close_chain = [&] {
-    int level = 0;
-    for (; chains >> level & 1; ++level) acc = carry[level] + acc;
-    carry[level] = acc;
-    ++chains;
-    acc = V::set(T{0});
+  ChainTree<V, 1> tree;
+  V acc[1] = {V::set(T{0})};
+  const auto close_chains = [&](int64_t until) {
+    while (tree.chains() < until) {
+      tree.add(acc);
+      acc[0] = V::set(T{0});
+    }
   };
   for (int64_t i = h.begin; i < h.end; ++i) {
     for (int64_t j = w.begin; j < w.end; ++j) {
-      place = (i - h.origin) * w.extent + j - w.origin;
-      while (chains < place / kColumnLeaf) close_chain();
-      acc = acc + V::load(image + i * row_stride + j * channels, count);
+      close_chains(((i - h.origin) * w.extent + j - w.origin) / kColumnLeaf);
+      acc[0] = acc[0] + V::load(image + i * row_stride + j * channels, count);
     }
   }
-  while (chains < last_chain) close_chain();
-  for (int level = 0; chains >> level != 0; ++level)
-    if (chains >> level & 1) acc = carry[level] + acc;
-  return V::set(T{0}) + acc;
+  close_chains((h.extent * w.extent + kColumnLeaf - 1) / kColumnLeaf);
+  tree.total(acc);
+  return acc[0];
 }
 
 template <class T>
 void avg_rows(const PoolArgs& a, int64_t begin, int64_t end) {
   using V = Vec<T>;
   const int64_t row_stride = a.w.in * a.channels;
-  for (int64_t row = begin; row < end; ++row) {
-    const Window h(a.h, row % a.h.out);
-    const T* image = a.x.as<T>() + row / a.h.out * a.h.in * row_stride;
-    for (int64_t ow = 0; ow < a.w.out; ++ow) {
-      const Window w(a.w, ow);
-      T* y = a.y.as<T>() + (row * a.w.out + ow) * a.channels;
-      const V n = V::set(divisor<T>(h, w, a.present_only));
-      for (int64_t c = 0; c < a.channels; c += V::kLanes) {
-        const int64_t count = a.channels - c;
-        (window_sum(image + c, row_stride, a.channels, h, w, count) / n).store(y + c, count);
-      }
+  each_window<T>(a, begin, end, [&](const T* image, const Window& h, const Window& w, int64_t at) {
+    const V n = V::set(divisor<T>(h, w, a.present_only));
+    for (int64_t c = 0; c < a.channels; c += V::kLanes) {
+      const int64_t count = a.channels - c;
+      (window_sum(image + c, row_stride, a.channels, h, w, count) / n).store(a.y.as<T>() + at + c, count);
     }
-  }
+  });
 }
 
 // Rows of dx: term(offset of the window's element, c, count, place of this position in it, divisor).
