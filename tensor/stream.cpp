@@ -14,6 +14,7 @@
 #endif
 
 #include "tensor/check.h"
+#include "tensor/threads.h"
 
 namespace elinvar {
 namespace {
@@ -36,19 +37,39 @@ void relax() {
 #endif
 }
 
-// Long enough to bridge the gap between two operations, short enough not to steal a core from a reader thread.
+// Long enough to bridge the gap between two operations, short enough not to steal a core from a reader thread or from
+// the very thread that is waited for.
 constexpr int kSpins = 4000;
+
+// Spins for a while, then sleeps until the value is another one; returns it.
+template <class T>
+T wait_for_change(const std::atomic<T>& value, T old) {
+  for (int i = 0; i < kSpins; ++i) {
+    const T now = value.load(std::memory_order_acquire);
+    if (now != old) return now;
+    relax();
+  }
+  value.wait(old, std::memory_order_acquire);
+  return value.load(std::memory_order_acquire);
+}
 
 }  // namespace
 
-// A task is published by raising `epoch`; each helper runs its interval and lowers `pending`. A helper that saw
-// nothing new for a while sleeps on `epoch`.
+// A task is published by raising `epoch`. Each part of it is run once, by whoever raises its `claimed` from the task
+// before to this one: its helper or, if the helper is late because something else has its core, the caller, who is done
+// with a part of its own. Of the fields of a task a thread may hence read nothing before it has claimed a part; until
+// that part is done, and has lowered `pending`, the next task is not published.
 struct CpuStream::Team {
+  struct alignas(64) Claim {
+    std::atomic<uint32_t> claimed{0};
+  };
+
   int64_t n = 0, parts = 1;
   Call call = nullptr;
   void* body = nullptr;
+  std::unique_ptr<Claim[]> claims;
   alignas(64) std::atomic<uint32_t> epoch{0};
-  alignas(64) std::atomic<int> pending{0};
+  alignas(64) std::atomic<int> pending{0};  // parts of helpers
   std::atomic<bool> stop{false};
   std::atomic<bool> failed{false};
   std::exception_ptr error;  // the first that a part threw; written by whoever raised `failed`
@@ -62,8 +83,12 @@ struct CpuStream::Team {
     epoch.notify_all();
   }
 
+  bool claim(int64_t part, uint32_t task) {
+    uint32_t before = task - 1;
+    return claims[static_cast<size_t>(part)].claimed.compare_exchange_strong(before, task, std::memory_order_acq_rel);
+  }
+
   void run_part(int64_t part) noexcept {
-    if (part >= parts) return;
     inside_body = true;
     check_float_environment();
     try {
@@ -75,27 +100,19 @@ struct CpuStream::Team {
   }
 
   void helper(int64_t part) {
-    uint32_t seen = 0;
-    for (;;) {
-      uint32_t now = epoch.load(std::memory_order_acquire);
-      for (int i = 0; now == seen && i < kSpins; ++i) {
-        relax();
-        now = epoch.load(std::memory_order_acquire);
-      }
-      if (now == seen) {
-        epoch.wait(seen, std::memory_order_acquire);
-        continue;
-      }
-      seen = now;
+    for (uint32_t task = 0;;) {
+      task = wait_for_change(epoch, task);
       if (stop.load(std::memory_order_relaxed)) return;
+      if (!claim(part, task)) continue;
       run_part(part);
-      pending.fetch_sub(1, std::memory_order_release);
+      if (pending.fetch_sub(1, std::memory_order_acq_rel) == 1) pending.notify_one();
     }
   }
 };
 
 CpuStream::CpuStream(int threads) : team_(std::make_unique<Team>()) {
   check(threads >= 1 && threads <= 1024, "a CPU stream needs 1 to 1024 threads, got {}", threads);
+  team_->claims = std::make_unique<Team::Claim[]>(static_cast<size_t>(threads));
   try {
     for (int i = 1; i < threads; ++i) team_->helpers.emplace_back([team = team_.get(), i] { team->helper(i); });
   } catch (const std::system_error& e) {
@@ -121,20 +138,25 @@ void CpuStream::run(int64_t n, int64_t grain, Call call, void* body) {
   team.parts = parts;
   team.call = call;
   team.body = body;
-  team.pending.store(static_cast<int>(team.helpers.size()), std::memory_order_relaxed);
-  team.epoch.fetch_add(1, std::memory_order_release);
+  team.pending.store(static_cast<int>(parts - 1), std::memory_order_relaxed);
+  const uint32_t task = team.epoch.load(std::memory_order_relaxed) + 1;
+  for (int64_t part = parts; part < threads(); ++part)  // nothing to do for these
+    team.claims[static_cast<size_t>(part)].claimed.store(task, std::memory_order_relaxed);
+  team.epoch.store(task, std::memory_order_release);
   team.epoch.notify_all();
   team.run_part(0);
-  for (int i = 0; team.pending.load(std::memory_order_acquire) != 0; ++i) {
-    if (i < kSpins * 16) relax();
-    else std::this_thread::yield();
+  for (int64_t part = 1; part < parts; ++part) {
+    if (!team.claim(part, task)) continue;
+    team.run_part(part);
+    team.pending.fetch_sub(1, std::memory_order_relaxed);
   }
+  for (int left = team.pending.load(std::memory_order_acquire); left != 0;) left = wait_for_change(team.pending, left);
   if (team.failed.exchange(false)) std::rethrow_exception(std::exchange(team.error, nullptr));
 }
 
 namespace {
 std::unique_ptr<CpuStream>& process_stream() {
-  static auto stream = std::make_unique<CpuStream>(std::max(1u, std::thread::hardware_concurrency()));
+  static auto stream = std::make_unique<CpuStream>(usable_threads());
   return stream;
 }
 }  // namespace

@@ -20,9 +20,9 @@ class CpuStream {
   int threads() const;
 
   // Calls body(begin, end) on disjoint intervals that cover [0, n), one interval a thread, each of at least
-  // `grain` items; returns when all are done. Interval i of equal ranges always goes to the same thread, so data
-  // stays in its core's cache. The first exception of a body is thrown here, after all intervals are done. A call from
-  // inside an interval that has company runs on its thread alone. Several threads may share a stream, by turns.
+  // `grain` items; returns when all are done. Interval i of equal ranges goes to the same thread, or to the caller if that
+  // thread is late. The first exception of a body is thrown here, after all intervals are done. A call from inside an
+  // interval that has company runs on its thread alone. Several threads may share a stream, by turns.
   template <class F>
   void parallel_for(int64_t n, int64_t grain, F&& body) {
     if (n <= 0) return;

@@ -78,8 +78,11 @@ TEST(Stream, EqualRangesGoToTheSameThreads) {
   CpuStream stream(3);
   std::vector<std::thread::id> first(3), again(3);
   const auto note = [&](std::vector<std::thread::id>& who) {
-    stream.parallel_for(3, 1,
-                        [&](int64_t begin, int64_t) { who[static_cast<size_t>(begin)] = std::this_thread::get_id(); });
+    std::atomic<int> here{0};  // nobody is late: the caller waits for all to start
+    stream.parallel_for(3, 1, [&](int64_t begin, int64_t) {
+      who[static_cast<size_t>(begin)] = std::this_thread::get_id();
+      for (++here; here < 3;) std::this_thread::yield();
+    });
   };
   note(first);
   note(again);

@@ -3,11 +3,11 @@
 
 #include <cstdio>
 #include <memory>
-#include <thread>
 
 #include "tensor/check.h"
 #include "tensor/isa.h"
 #include "tensor/stream.h"
+#include "tensor/threads.h"
 #include "tools/bench/models.h"
 #include "tools/bench/ops.h"
 #include "tools/bench/peak.h"
@@ -19,7 +19,7 @@ using namespace elinvar;
 namespace {
 
 struct Options {
-  int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  int threads = usable_threads();
   std::string isa = "auto", json, filter;
   std::vector<std::string> names;
   int repeat = 5, warm_up = 2;

@@ -1,7 +1,5 @@
 // train: the command that trains, scores and samples. Exit codes: 0 done, 2 wrong usage or configuration, 3 a failure
 // at run time.
-#include <sched.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -10,14 +8,10 @@
 #include "tensor/check.h"
 #include "tensor/isa.h"
 #include "tensor/stream.h"
+#include "tensor/threads.h"
 #include "tools/train/commands.h"
 
 namespace {
-
-int usable_threads() {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
-}
 
 struct DeviceOptions {
   std::string device = "auto";
@@ -37,7 +31,7 @@ struct DeviceOptions {
   void apply() const {
     elinvar::check(device != "cuda", "--device cuda: this build has no CUDA; leave the option out to use the CPU");
     elinvar::set_isa(elinvar::parse_isa(isa));
-    elinvar::set_threads(threads > 0 ? threads : usable_threads());
+    elinvar::set_threads(threads > 0 ? threads : elinvar::usable_threads());
   }
 };
 
