@@ -5,8 +5,10 @@
 #include <iterator>
 #include <queue>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
+#include "autograd/recompute.h"
 #include "tensor/check.h"
 #include "tensor/ops/pointwise.h"
 
@@ -40,6 +42,12 @@ struct Var::Node {
 namespace {
 
 thread_local bool recording = true;
+
+struct Recording {
+  explicit Recording(bool on) : before(std::exchange(recording, on)) {}
+  ~Recording() { recording = before; }
+  bool before;
+};
 
 uint64_t next_id() {
   static std::atomic<uint64_t> id{0};
@@ -91,14 +99,14 @@ Var record(Tensor value, std::vector<Var> inputs, Backward backward) {
   return result;
 }
 
-void backward(const Var& loss, const std::function<void(const Var&)>& leaf_ready) {
-  check(loss.value().numel() == 1, "[backward] the loss must be one element, its shape is {}", to_string(loss.shape()));
-  check(loss.requires_grad(), "[backward] nothing that the loss depends on requires a gradient");
+namespace {
 
+// Pushes the gradient `seed` of `root` back to the leaves.
+void sweep(Var root, Tensor seed, const std::function<void(const Var&)>& leaf_ready) {
   // How many contributions each node will get.
   std::unordered_map<Var::Node*, int> missing;
-  std::vector<Var> stack{loss};
-  missing[loss.node().get()] = 0;
+  std::vector<Var> stack{root};
+  missing[root.node().get()] = 0;
   while (!stack.empty()) {
     const Var v = std::move(stack.back());
     stack.pop_back();
@@ -114,8 +122,8 @@ void backward(const Var& loss, const std::function<void(const Var&)>& leaf_ready
 
   const auto older = [](const Var& a, const Var& b) { return a.node()->id < b.node()->id; };
   std::priority_queue<Var, std::vector<Var>, decltype(older)> ready(older);
-  loss.node()->grad = Tensor::full(loss.shape(), 1.0, loss.dtype(), loss.value().device());
-  ready.push(loss);
+  root.node()->grad = std::move(seed);
+  ready.push(std::move(root));
   while (!ready.empty()) {
     const Var v = ready.top();
     ready.pop();
@@ -145,6 +153,54 @@ void backward(const Var& loss, const std::function<void(const Var&)>& leaf_ready
       if (--missing[inputs[i].node().get()] == 0) ready.push(inputs[i]);
     }
   }
+}
+
+// The leaves that y was computed from and that require a gradient, but for `except`.
+std::vector<Var> leaves_under(const Var& y, const Var& except) {
+  std::vector<Var> found, stack{y};
+  std::unordered_set<Var::Node*> seen{y.node().get(), except.node().get()};
+  while (!stack.empty()) {
+    const Var v = std::move(stack.back());
+    stack.pop_back();
+    if (v.node()->leaf && v.node() != except.node()) found.push_back(v);
+    for (const Var& input : v.node()->inputs)
+      if (input.requires_grad() && seen.insert(input.node().get()).second) stack.push_back(input);
+  }
+  return found;
+}
+
+}  // namespace
+
+void backward(const Var& loss, const std::function<void(const Var&)>& leaf_ready) {
+  check(loss.value().numel() == 1, "[backward] the loss must be one element, its shape is {}", to_string(loss.shape()));
+  check(loss.requires_grad(), "[backward] nothing that the loss depends on requires a gradient");
+  sweep(loss, Tensor::full(loss.shape(), 1.0, loss.dtype(), loss.value().device()), leaf_ready);
+}
+
+// The first run is recorded like any other, to learn which leaves f reads; then its record goes.
+Var recompute(std::function<Var(const Var&)> f, const Var& x) {
+  if (!recording) return f(x);
+  std::vector<Var> inputs{x};
+  Tensor value;
+  {
+    const Var again(x.value(), x.requires_grad()), y = f(again);
+    if (!y.requires_grad()) return y;
+    for (const Var& leaf : leaves_under(y, again)) inputs.push_back(leaf);
+    value = y.value();
+  }
+  const std::vector<Var> leaves(inputs.begin() + 1, inputs.end());
+  return record(std::move(value), std::move(inputs),
+                [f = std::move(f), leaves, input = x.value(), need_x = x.requires_grad()](Tensor dy) {
+                  const Var again(input, need_x);
+                  std::vector<Tensor> outer;  // what the sweep that asks for this has gathered so far
+                  for (const Var& leaf : leaves) outer.push_back(std::exchange(leaf.node()->grad, {}));
+                  const Recording on(true);
+                  sweep(f(again), std::move(dy), {});
+                  std::vector<Tensor> grads{std::exchange(again.node()->grad, {})};
+                  for (size_t i = 0; i < leaves.size(); ++i)
+                    grads.push_back(std::exchange(leaves[i].node()->grad, std::move(outer[i])));
+                  return grads;
+                });
 }
 
 NoGrad::NoGrad() : previous_(recording) { recording = false; }

@@ -9,6 +9,7 @@
 #include "nn/embedding.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
+#include "nn/recompute.h"
 
 namespace elinvar {
 
@@ -60,7 +61,7 @@ class Gpt : public Network {
     const int64_t T = input.dim(1);
     check(T <= wpe_.weight.dim(0), "[gpt] a sequence of {} tokens exceeds the context of {}", T, wpe_.weight.dim(0));
     Var x = dropout_(wte_(input) + slice(wpe_.weight, 0, 0, T), context);
-    for (const Block& block : blocks_) x = block(x, context);
+    for (const Block& block : blocks_) x = run_block(block, x, context);
     return linear(ln_f_(x), head_);
   }
 

@@ -3,6 +3,7 @@
 #include "autograd/shape.h"
 #include "models/activation.h"
 #include "models/layer.h"
+#include "nn/recompute.h"
 
 namespace elinvar {
 
@@ -67,7 +68,7 @@ Layer build_repeat(Settings& s, const Scope& scope, Flow& flow) {
   for (int64_t i = 0; i < times; ++i) layers.push_back(sequence(s, "layer", scope / i, flow));
   return [layers](const Var& x, Context& context) {
     Var y = x;
-    for (const Layer& layer : layers) y = layer(y, context);
+    for (const Layer& layer : layers) y = run_block(layer, y, context);
     return y;
   };
 }

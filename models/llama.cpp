@@ -9,6 +9,7 @@
 #include "nn/embedding.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
+#include "nn/recompute.h"
 
 namespace elinvar {
 
@@ -76,7 +77,7 @@ class Llama : public Network {
 
   Var forward(const Tensor& input, Context& context) const override {
     Var x = embed_(input);
-    for (const Block& block : blocks_) x = block(x, context);
+    for (const Block& block : blocks_) x = run_block(block, x, context);
     return linear(norm_(x), head_);
   }
 

@@ -8,6 +8,7 @@
 #include "nn/conv.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
+#include "nn/recompute.h"
 
 namespace elinvar {
 
@@ -91,7 +92,7 @@ class ResNet : public Network {
   Var forward(const Tensor& input, Context& context) const override {
     Var x = stem_norm_(stem_(Var(input)), context, {.relu = true});
     if (pool_) x = max_pool2d(x, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}});
-    for (const Block& block : blocks_) x = block(x, context);
+    for (const Block& block : blocks_) x = run_block(block, x, context);
     return head_(reshape(adaptive_avg_pool2d(x, {1, 1}), {x.dim(0), x.dim(3)}));
   }
 

@@ -9,6 +9,7 @@
 #include "nn/dropout.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
+#include "nn/recompute.h"
 
 namespace elinvar {
 
@@ -68,10 +69,7 @@ class Vgg : public Network {
 
   Var forward(const Tensor& input, Context& context) const override {
     Var x(input);
-    for (const Stage& stage : stages_) {
-      for (size_t i = 0; i < stage.convs.size(); ++i) x = stage.norms[i](stage.convs[i](x), context, {.relu = true});
-      x = max_pool2d(x, {.kernel = {2, 2}, .stride = {2, 2}});
-    }
+    for (const Stage& stage : stages_) x = run_block(stage, x, context);
     if (imagenet_) x = adaptive_avg_pool2d(x, {7, 7});
     x = reshape(x, {x.dim(0), -1});
     for (size_t i = 0; i + 1 < linears_.size(); ++i) x = dropout_(relu(linears_[i](x)), context);
@@ -82,6 +80,11 @@ class Vgg : public Network {
   struct Stage {
     std::vector<Conv2d> convs;
     std::vector<BatchNorm2d> norms;
+
+    Var operator()(Var x, Context& context) const {
+      for (size_t i = 0; i < convs.size(); ++i) x = norms[i](convs[i](x), context, {.relu = true});
+      return max_pool2d(x, {.kernel = {2, 2}, .stride = {2, 2}});
+    }
   };
   bool imagenet_;
   Dropout dropout_;

@@ -45,12 +45,12 @@ Var forward(const Network& network, const Tensor& input, const Tensor& target, c
 
 }  // namespace
 
-LeafResult leaf(Network& network, const Tensor& input, const Tensor& target, const LossOptions& options,
-                const Rng& rng) {
+LeafResult leaf(Network& network, const Tensor& input, const Tensor& target, const LossOptions& options, const Rng& rng,
+                bool recompute) {
   LeafResult result;
   std::vector<Parameter>& parameters = network.parameters.list;
   for (Parameter& p : parameters) p.var.clear_grad();
-  Context context{.training = true, .rng = rng, .statistics = {}};
+  Context context{.training = true, .rng = rng, .statistics = {}, .recompute = recompute};
   backward(forward(network, input, target, options, context, result));
   result.statistics = std::move(context.statistics);
   result.gradients.reserve(parameters.size());

@@ -22,6 +22,7 @@ struct Context {
   bool training = false;
   Rng rng;                            // rng.next() for each random operation
   std::vector<Statistic> statistics;  // in the order in which batch norms were met
+  bool recompute = false;             // blocks keep their input alone and run again for the gradient: the same bits
 };
 
 class Network {

@@ -19,39 +19,34 @@
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
-// The tree over chains, folded on the way: level k holds the sum of 2^k neighbouring chains where bit k of their number
-// is set. For kVectors vectors of columns side by side.
+// The tree over chains, for kVectors vectors of columns side by side: carry[k] holds the sum of 2^k neighbouring chains
+// where bit k of their number is set. (Neither a class nor forced
+// inline: g++ 12 fails on both.)
 template <class V, int kVectors>
-class ChainTree {
- public:
-  int64_t chains() const { return chains_; }
+using Carries = V[48][kVectors];  // 2^48 chains: more than memory holds
 
-  HWY_INLINE void add(const V (&chain)[kVectors]) {
-    V sum[kVectors];
-    for (int v = 0; v < kVectors; ++v) sum[v] = chain[v];
-    int level = 0;
-    for (; chains_ >> level & 1; ++level)
-      for (int v = 0; v < kVectors; ++v) sum[v] = carry_[level][v] + sum[v];
-    for (int v = 0; v < kVectors; ++v) carry_[level][v] = sum[v];
-    ++chains_;
+// Adds the next chain; its place is left with the sum that it became part of.
+template <class V, int kVectors>
+void carry_chain(V (*carry)[kVectors], int64_t& chains, V* chain) {
+  int level = 0;
+  for (; chains >> level & 1; ++level)
+    for (int v = 0; v < kVectors; ++v) chain[v] = carry[level][v] + chain[v];
+  for (int v = 0; v < kVectors; ++v) carry[level][v] = chain[v];
+  ++chains;
+}
+
+// What the chains add up to, +0 if there are none.
+template <class V, int kVectors>
+void sum_carries(const V (*carry)[kVectors], int64_t chains, V* sum) {
+  for (int v = 0; v < kVectors; ++v) sum[v] = V::set(0);
+  bool first = true;
+  for (int level = 0; chains >> level != 0; ++level) {
+    if ((chains >> level & 1) == 0) continue;
+    for (int v = 0; v < kVectors; ++v) sum[v] = first ? carry[level][v] : carry[level][v] + sum[v];
+    first = false;
   }
-
-  // What the chains add up to, +0 if there are none.
-  HWY_INLINE void total(V (&sum)[kVectors]) const {
-    for (int v = 0; v < kVectors; ++v) sum[v] = V::set(0);
-    bool first = true;
-    for (int level = 0; chains_ >> level != 0; ++level) {
-      if ((chains_ >> level & 1) == 0) continue;
-      for (int v = 0; v < kVectors; ++v) sum[v] = first ? carry_[level][v] : carry_[level][v] + sum[v];
-      first = false;
-    }
-    for (int v = 0; v < kVectors; ++v) sum[v] = V::set(0) + sum[v];
-  }
-
- private:
-  V carry_[48][kVectors];  // 2^48 chains: more than memory holds
-  int64_t chains_ = 0;
-};
+  for (int v = 0; v < kVectors; ++v) sum[v] = V::set(0) + sum[v];
+}
 
 // kVectors vectors of columns from column c on; if there is one, only `count` of its columns exist.
 // step(acc, k, c, count) returns acc with the terms of row k and columns c .. c+count-1 added.
@@ -59,7 +54,8 @@ class ChainTree {
 template <class T, int kVectors, class Step, class Finish>
 HWY_INLINE void fold_columns(int64_t n, int64_t chain, int64_t c, int64_t count, Step step, Finish finish) {
   using V = Vec<T>;
-  ChainTree<V, kVectors> tree;
+  Carries<V, kVectors> carry;
+  int64_t chains = 0;
   V acc[kVectors];
   const int64_t width = kVectors > 1 ? V::kLanes : count;
   for (int64_t begin = 0; begin < n; begin += chain) {
@@ -67,9 +63,9 @@ HWY_INLINE void fold_columns(int64_t n, int64_t chain, int64_t c, int64_t count,
     const int64_t end = std::min(n, begin + chain);
     for (int64_t k = begin; k < end; ++k)
       for (int v = 0; v < kVectors; ++v) acc[v] = step(acc[v], k, c + v * V::kLanes, width);
-    tree.add(acc);
+    carry_chain<V, kVectors>(carry, chains, acc);
   }
-  tree.total(acc);
+  sum_carries<V, kVectors>(carry, chains, acc);
   for (int v = 0; v < kVectors; ++v) finish(acc[v], c + v * V::kLanes, width);
 }
 

@@ -65,11 +65,12 @@ template <class T>
 HWY_INLINE Vec<T> window_sum(const T* image, int64_t row_stride, int64_t channels, const Window& h, const Window& w,
                              int64_t count) {
   using V = Vec<T>;
-  ChainTree<V, 1> tree;
+  Carries<V, 1> carry;
+  int64_t chains = 0;
   V acc[1] = {V::set(T{0})};
   const auto close_chains = [&](int64_t until) {
-    while (tree.chains() < until) {
-      tree.add(acc);
+    while (chains < until) {
+      carry_chain<V, 1>(carry, chains, acc);
       acc[0] = V::set(T{0});
     }
   };
@@ -80,7 +81,7 @@ HWY_INLINE Vec<T> window_sum(const T* image, int64_t row_stride, int64_t channel
     }
   }
   close_chains((h.extent * w.extent + kColumnLeaf - 1) / kColumnLeaf);
-  tree.total(acc);
+  sum_carries<V, 1>(carry, chains, acc);
   return acc[0];
 }
 

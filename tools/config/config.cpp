@@ -24,6 +24,7 @@ void visit(V& v, RunConfig& c) {
   v("state_digest_every", c.state_digest_every, AtLeast{0});
   v("checkpoint_every", c.checkpoint_every, AtLeast{0});
   v("keep", c.keep, AtLeast{1});
+  v("recompute", c.recompute);
   v("eval_every", c.eval_every, AtLeast{0});
   v("log_every", c.log_every, AtLeast{1});
 }
@@ -94,8 +95,8 @@ void visit(V& v, ScheduleConfig& c) {
 }
 
 // What may change from start to resume, because no bit of the run depends on it.
-const std::vector<std::string> kFree = {"run.name",      "run.keep",     "run.eval_every", "run.log_every",
-                                        "data.cache_mb", "data.threads", "data.prefetch"};
+const std::vector<std::string> kFree = {"run.name",      "run.keep",      "run.recompute", "run.eval_every",
+                                        "run.log_every", "data.cache_mb", "data.threads",  "data.prefetch"};
 
 template <class... Parts>
 std::vector<std::pair<std::string, std::string>> entries_of(Parts... parts) {

@@ -31,6 +31,7 @@ struct RunConfig {
   int64_t state_digest_every = 100;
   int64_t checkpoint_every = 1000;
   int keep = 3;
+  bool recompute = false;
   int64_t eval_every = 0;  // 0: only at the end
   int64_t log_every = 10;
 };

@@ -42,7 +42,7 @@ Leaf compute_leaf(const Job& job, const Batch& batch, int64_t step, int vrank, s
   if (batch.samples == 0) return {};
   const Rng rng{
       .seed = job.config.run.seed, .step = static_cast<uint32_t>(step), .vrank = static_cast<uint32_t>(vrank)};
-  LeafResult result = leaf(*job.network, batch.input, batch.target, job.config.loss, rng);
+  LeafResult result = leaf(*job.network, batch.input, batch.target, job.config.loss, rng, job.config.run.recompute);
   statistics = std::move(result.statistics);
   return {.gradients = std::move(result.gradients),
           .terms = running_terms(statistics),

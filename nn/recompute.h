@@ -1,0 +1,30 @@
+#pragma once
+// Blocks of a network that may keep nothing for their gradients but their input.
+#include <functional>
+#include <iterator>
+#include <utility>
+
+#include "autograd/recompute.h"
+#include "nn/network.h"
+
+namespace elinvar {
+
+// block(x, context), by way of recompute() where the context asks for it. The block must outlive the gradient.
+template <class Block>
+Var run_block(const Block& block, const Var& x, Context& context) {
+  if (!context.training || !context.recompute) return block(x, context);
+  const Rng start = context.rng;
+  return recompute(
+      [&block, start, first = &context](const Var& input) mutable {
+        Context own{.training = true, .rng = start, .statistics = {}};
+        Var y = block(input, own);
+        if (Context* outer = std::exchange(first, nullptr)) {  // the second run reports nothing
+          outer->rng = own.rng;
+          std::move(own.statistics.begin(), own.statistics.end(), std::back_inserter(outer->statistics));
+        }
+        return y;
+      },
+      x);
+}
+
+}  // namespace elinvar
