@@ -8,6 +8,7 @@
 #include "tensor/isa.h"
 #include "tensor/stream.h"
 #include "tensor/threads.h"
+#include "tools/bench/growth.h"
 #include "tools/bench/models.h"
 #include "tools/bench/ops.h"
 #include "tools/bench/peak.h"
@@ -24,6 +25,7 @@ struct Options {
   std::vector<std::string> names;
   int repeat = 5, warm_up = 2;
   int64_t batch = 0;
+  bool recompute = false;
 };
 
 int run(int argc, char** argv) {
@@ -42,13 +44,16 @@ int run(int argc, char** argv) {
   auto* ops = app.add_subcommand("ops", "single operations");
   ops->add_option("filter", o.filter, "only cases whose name contains this");
   auto* models = app.add_subcommand("models", "training steps of whole networks");
-  models->add_option("cases", o.names, "the cases (default: all)")->check(CLI::IsMember(bench::model_cases()));
+  models->add_option("cases", o.names, "the cases (default: all)")->check(CLI::IsMember(bench::model_names()));
   models->add_option("--batch", o.batch, "batch size (default: the case's own)")->check(CLI::Range(1, 1 << 20));
   auto* transport = app.add_subcommand("transport", "messages between two processes of this machine");
   auto* answer = app.add_subcommand("transport-answer", "the second process of `bench transport`")->group("");
   std::string listen, key;
   answer->add_option("listen", listen)->required();
   answer->add_option("key", key);
+  models->add_flag("--recompute", o.recompute, "blocks keep their inputs alone and run again");
+  auto* growth = app.add_subcommand("growth", "how the time of a step grows with the work");
+  growth->add_option("tables", o.names, "the tables (default: all)")->check(CLI::IsMember(bench::growth_names()));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
@@ -74,8 +79,11 @@ int run(int argc, char** argv) {
   if (ops->parsed()) bench::run_ops(o.filter, o.repeat, report);
   if (transport->parsed()) bench::run_transport(o.repeat, report);
   if (models->parsed())
-    for (const std::string& name : o.names.empty() ? bench::model_cases() : o.names)
-      bench::run_model(name, o.batch, o.warm_up, o.repeat, report);
+    for (const std::string& name : o.names.empty() ? bench::model_names() : o.names)
+      bench::run_model(name, o.batch, o.recompute, o.warm_up, o.repeat, report);
+  if (growth->parsed())
+    for (const std::string& name : o.names.empty() ? bench::growth_names() : o.names)
+      bench::run_growth(name, o.warm_up, o.repeat, report);
   check(report.rows().size() > 0, "bench ops: no case has '{}' in its name", o.filter);
   if (!o.json.empty()) bench::write_json(o.json, report.rows());
   return 0;

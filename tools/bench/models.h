@@ -1,14 +1,14 @@
 #pragma once
 // Training steps of whole networks: forward, backward and update, on random data of the case's size.
-#include <string>
-#include <vector>
-
 #include "tools/bench/report.h"
+#include "tools/bench/trainer.h"
 
 namespace elinvar::bench {
 
-std::vector<std::string> model_cases();
-void run_model(const std::string& name, int64_t batch, int warm_up, int repeat,
-               Report& report);  // batch 0: the case's own
+std::vector<std::string> model_names();
+const ModelCase& model_case(const std::string& name);
+
+// batch 0: the case's own.
+void run_model(const std::string& name, int64_t batch, bool recompute, int warm_up, int repeat, Report& report);
 
 }  // namespace elinvar::bench

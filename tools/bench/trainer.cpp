@@ -1,0 +1,78 @@
+#include "tools/bench/trainer.h"
+
+#include "models/build.h"
+#include "tensor/philox.h"
+
+namespace elinvar::bench {
+namespace {
+
+Tensor random_input(const ModelCase& c, int64_t batch) {
+  Shape shape = c.sample;
+  shape.insert(0, batch);
+  Tensor x = Tensor::empty(shape, c.is_text() ? DType::i32 : DType::f32);
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    const uint32_t bits = philox(1, static_cast<uint32_t>(i), 0, 0, 0).v[0];
+    if (c.is_text()) x.data<int32_t>()[i] = static_cast<int32_t>(bits % static_cast<uint32_t>(c.classes));
+    else x.data<float>()[i] = 4.0f * uniform01(bits) - 2.0f;
+  }
+  return x;
+}
+
+Tensor random_target(const ModelCase& c, int64_t batch) {
+  Tensor y = Tensor::empty(c.is_text() ? Shape{batch, c.sample[0]} : Shape{batch}, DType::i64);
+  for (int64_t i = 0; i < y.numel(); ++i)
+    y.data<int64_t>()[i] = philox(2, static_cast<uint32_t>(i), 0, 0, 0).v[0] % static_cast<uint32_t>(c.classes);
+  return y;
+}
+
+}  // namespace
+
+ModelSpec spec_of(const std::string& kind, std::map<std::string, Setting> settings) {
+  return {.kind = kind, .settings = std::move(settings)};
+}
+
+ModelCase gpt_case(const std::string& name, int64_t layers, int64_t heads, int64_t channels, int64_t length,
+                   int64_t classes, int64_t batch) {
+  return {.name = name,
+          .spec = spec_of("gpt", {{"layers", {layers}}, {"heads", {heads}}, {"channels", {channels}}}),
+          .sample = {length},
+          .classes = classes,
+          .batch = batch,
+          .layers = layers,
+          .channels = channels};
+}
+
+Trainer::Trainer(const ModelCase& model, int64_t batch, bool recompute)
+    : model_(model),
+      batch_(batch),
+      recompute_(recompute),
+      config_(model.is_text() ? OptimizerConfig{.kind = "adamw", .lr = 3e-4, .weight_decay = 0.01}
+                              : OptimizerConfig{.kind = "sgd", .lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4}),
+      network_(build(
+          model.spec,
+          {.sample = model.sample, .classes = model.classes, .dtype = model.is_text() ? DType::i32 : DType::f32}, 0)),
+      optimizer_(make_optimizer(config_, network_->parameters)),
+      input_(random_input(model, batch)),
+      target_(random_target(model, batch)) {}
+
+LeafResult Trainer::gradients() {
+  return leaf(*network_, input_, target_, {}, Rng{.step = static_cast<uint32_t>(step_)}, recompute_);
+}
+
+void Trainer::update(const LeafResult& result) {
+  optimizer_->step(network_->parameters, result.gradients, config_.lr, step_, 1.0 / static_cast<double>(result.count));
+  ++step_;
+}
+
+// Three times the forward pass. A transformer's tokens each meet all weights of its matrices and, in attention, half of
+// the sequence on average.
+double Trainer::gflop() const {
+  if (!model_.is_text()) return 3.0 * model_.forward_gflop * static_cast<double>(batch_);
+  const auto l = static_cast<double>(model_.layers), w = static_cast<double>(model_.channels),
+             t = static_cast<double>(model_.sample[0]);
+  return (6.0 * (12.0 * l * w * w + static_cast<double>(model_.classes) * w) + 6.0 * l * w * t) * items() / 1e9;
+}
+
+double Trainer::items() const { return static_cast<double>(model_.is_text() ? batch_ * model_.sample[0] : batch_); }
+
+}  // namespace elinvar::bench

@@ -1,0 +1,53 @@
+#pragma once
+// Networks to train on random data of their size, one step at a time: what `bench models` and `bench growth` time.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/spec.h"
+#include "nn/leaf.h"
+#include "nn/optimizer.h"
+
+namespace elinvar::bench {
+
+struct ModelCase {
+  std::string name;
+  ModelSpec spec;
+  Shape sample;
+  int64_t classes, batch;
+  double forward_gflop = 0;  // a sample; multiply-adds count two; 0: from the transformer's sizes below
+  int64_t layers = 0, channels = 0;
+
+  bool is_text() const { return layers > 0; }
+};
+
+ModelSpec spec_of(const std::string& kind, std::map<std::string, Setting> settings = {});
+// A GPT for sequences of `length` tokens.
+ModelCase gpt_case(const std::string& name, int64_t layers, int64_t heads, int64_t channels, int64_t length,
+                   int64_t classes, int64_t batch);
+
+// The network of a case with random data and an optimiser.
+class Trainer {
+ public:
+  Trainer(const ModelCase& model, int64_t batch, bool recompute);
+
+  LeafResult gradients();                 // forward and backward
+  void update(const LeafResult& result);  // ends the step
+  void step() { update(gradients()); }
+
+  double gflop() const;  // of a step
+  double items() const;  // samples or tokens of a step
+  const char* unit() const { return model_.is_text() ? "tokens" : "samples"; }
+
+ private:
+  ModelCase model_;
+  int64_t batch_;
+  bool recompute_;
+  OptimizerConfig config_;
+  std::unique_ptr<Network> network_;
+  std::unique_ptr<Optimizer> optimizer_;
+  Tensor input_, target_;
+  int64_t step_ = 0;
+};
+
+}  // namespace elinvar::bench
