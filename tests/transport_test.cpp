@@ -15,6 +15,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <thread>
 #include <zmq.hpp>
 
@@ -241,14 +242,14 @@ TEST(Transport, ALostConnectionIsToldOnce) {
     EXPECT_EQ(arrival.what, What::lost);
     EXPECT_EQ(arrival.peer, 2u);
     EXPECT_EQ(arrival.reason, "the connection was closed");
-    EXPECT_LT(seconds_since(start), 1);
+    EXPECT_LT(seconds_since(start), 4);
     a->send(2, {.kind = "dropped"});
     EXPECT_EQ(next(*a, 50ms).what, What::timeout);
   }
 }
 
 TEST(Transport, WhereNobodyListensIsLost) {
-  const auto a = make_zmq_transport({.connect_timeout = 300ms});
+  const auto a = make_zmq_transport({.connect_timeout = 1s});
   const auto lost = [&](const std::string& endpoint) {
     a->connect(9, endpoint);
     a->send(9, {.kind = "into the void", .blobs = {bytes_of(100000, 1)}});
@@ -256,7 +257,7 @@ TEST(Transport, WhereNobodyListensIsLost) {
     const Arrival arrival = next(*a);
     EXPECT_EQ(arrival.what, What::lost) << endpoint;
     EXPECT_EQ(arrival.peer, 9u);
-    EXPECT_LT(seconds_since(start), 2) << endpoint;
+    EXPECT_LT(seconds_since(start), 4) << endpoint;
     return arrival.reason;
   };
   std::string free_port;
@@ -360,6 +361,26 @@ TEST(Transport, AKilledProcessIsLostAtOnce) {
   }
 }
 
+// A connection that lives on in a child process would hide its owner's death from the peer.
+TEST(Transport, ProgramsThatAreStartedInheritNothing) {
+  const auto inherited = [] {
+    std::set<int> descriptors;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      const int descriptor = std::stoi(entry.path().filename().string());
+      const int flags = fcntl(descriptor, F_GETFD);
+      if (flags >= 0 && (flags & FD_CLOEXEC) == 0) descriptors.insert(descriptor);
+    }
+    return descriptors;
+  };
+  const std::set<int> before = inherited();
+  const JobKey key = JobKey::make();
+  const auto a = make_zmq_transport({.key = key}), b = make_zmq_transport({.key = key});
+  a->connect(2, b->endpoint());
+  a->send(2, {.kind = "hello"});
+  EXPECT_EQ(next(*b).message.kind, "hello");
+  EXPECT_EQ(inherited(), before);
+}
+
 TEST(Transport, AKilledProcessIsLostWhileMuchIsQueued) {
   const auto a = make_zmq_transport();
   Answerer b({"tcp://127.0.0.1:0"});
@@ -385,8 +406,7 @@ void send_raw(const std::string& endpoint, const std::string& bytes) {
 
 // What a stranger can do to an inbox; afterwards, it still takes messages.
 TEST(Transport, StrangersAreTurnedAway) {
-  const auto inbox =
-      make_zmq_transport({.limits = {.body_bytes = 1000, .blobs = 3, .blob_bytes = 5000}, .connect_timeout = 300ms});
+  const auto inbox = make_zmq_transport({.limits = {.body_bytes = 1000, .blobs = 3, .blob_bytes = 5000}});
   zmq::context_t context;
   const auto send = [&](const std::vector<std::string>& frames) {
     zmq::socket_t push(context, zmq::socket_type::push);
@@ -443,13 +463,13 @@ TEST(Transport, OnlyWhoHoldsTheKeyIsHeard) {
     // A key of another job; none; the public key without the secret one.
     const JobKey stolen{.public_key = key.public_key, .secret_key = other.secret_key};
     for (const std::optional<JobKey>& wrong : {std::optional(other), std::optional<JobKey>(), std::optional(stolen)}) {
-      const auto stranger = make_zmq_transport({.listen = inbox(scheme, "c"), .key = wrong, .connect_timeout = 2s});
+      const auto stranger = make_zmq_transport({.listen = inbox(scheme, "c"), .key = wrong});
       stranger->connect(2, b->endpoint());
       stranger->send(2, {.kind = "let me in"});
       const auto start = Clock::now();
       const Arrival lost = next(*stranger);
       EXPECT_EQ(lost.what, What::lost);
-      EXPECT_LT(seconds_since(start), 1) << lost.reason;
+      EXPECT_LT(seconds_since(start), 4) << "told by the handshake, not by its timeout: " << lost.reason;
       const Arrival refused = next(*b);
       EXPECT_EQ(refused.what, What::refused) << refused.message.kind;
       EXPECT_NE((lost.reason + refused.reason).find("key"), std::string::npos) << lost.reason << refused.reason;

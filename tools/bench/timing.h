@@ -2,9 +2,15 @@
 // Timing: the median of several runs after a warm-up, in seconds.
 #include <algorithm>
 #include <chrono>
+#include <utility>
 #include <vector>
 
 namespace elinvar::bench {
+
+inline double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
 
 template <class F>
 double median_seconds(int warm_up, int repeat, F&& f) {
@@ -15,8 +21,7 @@ double median_seconds(int warm_up, int repeat, F&& f) {
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (i >= warm_up) times.push_back(seconds);
   }
-  std::nth_element(times.begin(), times.begin() + static_cast<long>(times.size() / 2), times.end());
-  return times[times.size() / 2];
+  return median(std::move(times));
 }
 
 }  // namespace elinvar::bench
