@@ -15,11 +15,18 @@
 #include "tensor/scratch.h"
 #include "tensor/tile.h"
 
-HWY_BEFORE_NAMESPACE();
-namespace elinvar::HWY_NAMESPACE {
+#ifndef ELINVAR_TENSOR_OPS_ATTENTION_ONCE_
+#define ELINVAR_TENSOR_OPS_ATTENTION_ONCE_
+namespace elinvar {
 
 constexpr int64_t kQueryBlock = 64;
 static_assert(kChunk % kQueryBlock == 0, "a chunk of queries is a whole number of blocks");
+
+}  // namespace elinvar
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace elinvar::HWY_NAMESPACE {
 
 // B (k_count, columns), row k at rows + k * row_step, packed for tiles; or its transpose.
 template <class T>
@@ -73,37 +80,24 @@ inline int64_t visible(const AttentionShape& s, int64_t i) {
   return s.causal ? std::clamp<int64_t>(i + 1 + s.tk - s.tq, 0, s.tk) : s.tk;
 }
 
-// Scores of queries [q0, q1), or any other product of their rows with all keys: out (q1 - q0, ld).
-template <class T>
-void multiply_block(const AttentionShape& s, const T* rows, int64_t time, int64_t q0, int64_t q1,
-                    const PackedOperand<T>& keys, T* out, int64_t ld, TileExtent extent) {
+// Rows of queries [q0, q1), the first at `a`, times an operand, into rows of which the first is at `c`. Either the sum
+// runs over the keys that a query sees (weights times values), or they are the columns (queries times keys).
+enum class Keys : uint8_t { summed, columns };
+template <Keys kKeys, class T>
+void multiply_queries(const AttentionShape& s, int64_t q0, int64_t q1, const T* a, int64_t a_step,
+                      const PackedOperand<T>& b, T* c, int64_t c_step, TileExtent extent) {
   for (int64_t i = q0; i < q1; i += extent.rows) {
     const int count = static_cast<int>(std::min<int64_t>(extent.rows, q1 - i));
-    const T* a[kMostTileRows];
-    T* c[kMostTileRows];
+    const T* a_rows[kMostTileRows];
+    T* c_rows[kMostTileRows];
     for (int r = 0; r < extent.rows; ++r) {
-      const int64_t q = i + std::min(r, count - 1);
-      a[r] = rows + q * time;
-      c[r] = out + (q - q0) * ld;
+      const int64_t row = i - q0 + std::min(r, count - 1);
+      a_rows[r] = a + row * a_step;
+      c_rows[r] = c + row * c_step;
     }
-    multiply_rows(a, count, s.size, keys, visible(s, i + count - 1), c, extent);
-  }
-}
-
-// o = weights (q1 - q0, ld) times an operand over keys, into rows of `out`.
-template <class T>
-void multiply_weights(const AttentionShape& s, const T* weights, int64_t ld, int64_t q0, int64_t q1,
-                      const PackedOperand<T>& values, T* out, int64_t time, TileExtent extent) {
-  for (int64_t i = q0; i < q1; i += extent.rows) {
-    const int count = static_cast<int>(std::min<int64_t>(extent.rows, q1 - i));
-    const T* a[kMostTileRows];
-    T* c[kMostTileRows];
-    for (int r = 0; r < extent.rows; ++r) {
-      const int64_t q = i + std::min(r, count - 1);
-      a[r] = weights + (q - q0) * ld;
-      c[r] = out + q * time;
-    }
-    multiply_rows(a, count, visible(s, i + count - 1), values, s.size, c, extent);
+    const int64_t seen = visible(s, i + count - 1);
+    if constexpr (kKeys == Keys::summed) multiply_rows(a_rows, count, seen, b, s.size, c_rows, extent);
+    else multiply_rows(a_rows, count, s.size, b, seen, c_rows, extent);
   }
 }
 
@@ -117,17 +111,18 @@ void forward_head(const AttentionArgs& args, int64_t b, int64_t h, int64_t first
   values.pack(head<T>(args.v, b, kv), args.v.time, 1);
   const int64_t ld = keys.strips.padded_columns();
   Scratch<T> scores(kQueryBlock * ld);
+  const T* q_rows = head<T>(args.q, b, h);
   T* o = head<T>(args.o, b, h);
   T* m = args.m.as<T>() + (b * s.heads + h) * s.tq;
   T* r = args.r.as<T>() + (b * s.heads + h) * s.tq;
   for (int64_t q0 = first; q0 < last; q0 += kQueryBlock) {
     const int64_t q1 = std::min(last, q0 + kQueryBlock);
-    multiply_block(s, static_cast<const T*>(head<T>(args.q, b, h)), args.q.time, q0, q1, keys, scores.data(), ld,
-                   extent);
+    multiply_queries<Keys::columns, T>(s, q0, q1, q_rows + q0 * args.q.time, args.q.time, keys, scores.data(), ld,
+                                       extent);
     for (int64_t q = q0; q < q1; ++q)
       scores_to_weights(scores.data() + (q - q0) * ld, visible(s, q), visible(s, q1 - 1), static_cast<T>(s.scale), m[q],
                         r[q]);
-    multiply_weights(s, static_cast<const T*>(scores.data()), ld, q0, q1, values, o, args.o.time, extent);
+    multiply_queries<Keys::summed, T>(s, q0, q1, scores.data(), ld, values, o + q0 * args.o.time, args.o.time, extent);
     for (int64_t q = q0; q < q1; ++q) scale_row(o + q * args.o.time, s.size, r[q]);
   }
 }
@@ -215,16 +210,18 @@ void backward_group(const AttentionBackwardArgs& args, int64_t b, int64_t kv) {
     const T* r = args.r.as<T>() + (b * s.heads + h) * s.tq;
     for (int64_t q0 = 0; q0 < s.tq; q0 += kQueryBlock) {
       const int64_t q1 = std::min(s.tq, q0 + kQueryBlock), limit = visible(s, q1 - 1);
-      multiply_block(s, q_rows, args.q.time, q0, q1, keys_t, p.data(), ld, extent);
-      multiply_block(s, d_o, args.d_o.time, q0, q1, values_t, ds.data(), ld, extent);
+      multiply_queries<Keys::columns, T>(s, q0, q1, q_rows + q0 * args.q.time, args.q.time, keys_t, p.data(), ld,
+                                         extent);
+      multiply_queries<Keys::columns, T>(s, q0, q1, d_o + q0 * args.d_o.time, args.d_o.time, values_t, ds.data(), ld,
+                                         extent);
       for (int64_t q = q0; q < q1; ++q) {
         T *p_row = p.data() + (q - q0) * ld, *ds_row = ds.data() + (q - q0) * ld;
         scores_to_probabilities(p_row, visible(s, q), limit, scale, m[q], r[q]);
         score_gradients(ds_row, p_row, visible(s, q), limit, d_o + q * args.d_o.time, o + q * args.o.time, s.size,
                         scale);
       }
-      multiply_weights(s, static_cast<const T*>(ds.data()), ld, q0, q1, keys, head<T>(args.dq, b, h), args.dq.time,
-                       extent);
+      multiply_queries<Keys::summed, T>(s, q0, q1, ds.data(), ld, keys, head<T>(args.dq, b, h) + q0 * args.dq.time,
+                                        args.dq.time, extent);
       dk_sum.begin_block(q0);
       dv_sum.begin_block(q0);
       accumulate_over_queries(s, static_cast<const T*>(ds.data()), ld, q0, q1, q_rows, args.q.time, dk_sum.chain(),
@@ -263,7 +260,7 @@ HWY_EXPORT(attention_forward_head);
 HWY_EXPORT(attention_backward_group);
 
 void attention(CpuStream& stream, const AttentionArgs& a) {
-  const int64_t heads = a.s.batch * a.s.heads, blocks = (a.s.tq + 63) / 64;
+  const int64_t heads = a.s.batch * a.s.heads, blocks = (a.s.tq + kQueryBlock - 1) / kQueryBlock;
   // Few heads are cut by blocks of queries too.
   const int64_t parts = std::clamp<int64_t>((4 * stream.threads() + heads - 1) / std::max<int64_t>(heads, 1), 1,
                                             std::max<int64_t>(blocks, 1));
@@ -271,8 +268,8 @@ void attention(CpuStream& stream, const AttentionArgs& a) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t head = i / parts, part = i % parts;
       HWY_DYNAMIC_DISPATCH(attention_forward_head)
-      (a, head / a.s.heads, head % a.s.heads, blocks * part / parts * 64,
-       std::min(a.s.tq, blocks * (part + 1) / parts * 64));
+      (a, head / a.s.heads, head % a.s.heads, blocks * part / parts * kQueryBlock,
+       std::min(a.s.tq, blocks * (part + 1) / parts * kQueryBlock));
     }
   });
 }
