@@ -61,6 +61,9 @@ void each_update(Parameters& parameters, std::span<const Tensor> gradients, F f)
   }
 }
 
+// Where all of them are.
+Device device_of(const std::vector<Tensor>& tensors) { return tensors.empty() ? Device{} : tensors[0].device(); }
+
 float rounded(double x) { return static_cast<float>(x); }
 
 // SGD, and with `layerwise` LARS: ratio = trust * |p| / (|g| + weight_decay * |p| + eps) where both norms are
@@ -74,6 +77,8 @@ class Sgd final : public Optimizer {
 
   void step(Parameters& parameters, std::span<const Tensor> gradients, double lr, int64_t,
             double gradient_scale) override {
+    std::vector<Tensor> held;  // gradients that had to be copied
+    std::vector<SgdArgs> all;
     each_update(parameters, gradients, [&](Update u) {
       const double decay = u.decay ? config_.weight_decay : 0.0;
       double ratio = 1.0;
@@ -82,18 +87,19 @@ class Sgd final : public Optimizer {
         if (p_norm > 0.0 && g_norm > 0.0) ratio = config_.trust * p_norm / (g_norm + decay * p_norm + config_.eps);
       }
       const Out v = velocity_.empty() ? Out{} : out(velocity_[0].tensors[u.index]);
-      const SgdArgs args{.g = in(u.g),
-                         .p = out(u.p),
-                         .v = v,
-                         .n = u.p.numel(),
-                         .scale = rounded(gradient_scale),
-                         .lr = rounded(lr),
-                         .momentum = rounded(config_.momentum),
-                         .weight_decay = rounded(decay),
-                         .ratio = rounded(ratio),
-                         .nesterov = config_.nesterov};
-      on(u.p.device(), [&](auto& stream) { sgd(stream, args); });
+      all.push_back({.g = in(u.g),
+                     .p = out(u.p),
+                     .v = v,
+                     .n = u.p.numel(),
+                     .scale = rounded(gradient_scale),
+                     .lr = rounded(lr),
+                     .momentum = rounded(config_.momentum),
+                     .weight_decay = rounded(decay),
+                     .ratio = rounded(ratio),
+                     .nesterov = config_.nesterov});
+      held.push_back(std::move(u.g));
     });
+    on(device_of(held), [&](auto& stream) { sgd(stream, all); });
   }
 
   StateDict state() const override {
@@ -153,14 +159,18 @@ class Adam final : public Moments {
 
   void step(Parameters& parameters, std::span<const Tensor> gradients, double lr, int64_t step,
             double gradient_scale) override {
+    std::vector<Tensor> held;  // gradients that had to be copied
+    std::vector<AdamArgs> all;
     each_update(parameters, gradients, [&](Update u) {
       AdamArgs a = args<AdamArgs>(u, step, gradient_scale);
       const double decay = u.decay ? config_.weight_decay : 0.0;
       if (decoupled_) a.decay = rounded(1.0 - lr * decay);
       else a.weight_decay = rounded(decay);
       a.step_size = rounded(lr * correction1(step));
-      on(u.p.device(), [&](auto& stream) { adam(stream, a); });
+      all.push_back(a);
+      held.push_back(std::move(u.g));
     });
+    on(device_of(held), [&](auto& stream) { adam(stream, all); });
   }
 
  private:

@@ -30,24 +30,41 @@ namespace elinvar {
 
 HWY_EXPORT(square_sums_segments);
 
-void square_sums(CpuStream& stream, const SquareSumsArgs& a) {
-  stream.parallel_for((a.n + kRowSegment - 1) / kRowSegment, 8, [&](int64_t b, int64_t e) {
-    HWY_DYNAMIC_DISPATCH(square_sums_segments)(a, b, e);
+namespace {
+int64_t segments_of(int64_t n) { return (n + kRowSegment - 1) / kRowSegment; }
+}  // namespace
+
+void square_sums(CpuStream& stream, std::span<const SquareSumsArgs> all) {
+  int64_t total = 0;
+  for (const SquareSumsArgs& a : all) total += segments_of(a.n);
+  stream.parallel_for(total, 8, [&](int64_t begin, int64_t end) {
+    int64_t first = 0;
+    for (const SquareSumsArgs& a : all) {
+      const int64_t from = std::max<int64_t>(begin - first, 0), to = std::min(end - first, segments_of(a.n));
+      if (from < to) HWY_DYNAMIC_DISPATCH(square_sums_segments)(a, from, to);
+      first += segments_of(a.n);
+    }
   });
 }
 
 double square_sum(std::span<const Tensor> tensors) {
-  double sum = 0.0;
-  std::vector<double> partial;
+  std::vector<Tensor> dense;
+  int64_t segments = 0;
   for (const Tensor& tensor : tensors) {
     check_float("global_norm", tensor);
-    const Tensor x = tensor.to_contiguous();
-    partial.resize(static_cast<size_t>((x.numel() + kRowSegment - 1) / kRowSegment));
-    on(x.device(), [&](auto& stream) {
-      square_sums(stream, SquareSumsArgs{in(x), Out{partial.data(), DType::f64}, x.numel()});
-    });
-    for (double p : partial) sum += p;
+    dense.push_back(tensor.to_contiguous());
+    segments += segments_of(tensor.numel());
   }
+  std::vector<double> partial(static_cast<size_t>(segments));
+  std::vector<SquareSumsArgs> all;
+  double* at = partial.data();
+  for (const Tensor& x : dense) {
+    all.push_back({in(x), Out{at, DType::f64}, x.numel()});
+    at += segments_of(x.numel());
+  }
+  on(dense.empty() ? Device{} : dense[0].device(), [&](auto& stream) { square_sums(stream, all); });
+  double sum = 0.0;
+  for (const double p : partial) sum += p;
   return sum;
 }
 

@@ -16,7 +16,8 @@ struct SquareSumsArgs {
   Out partial;
   int64_t n;
 };
-void square_sums(CpuStream&, const SquareSumsArgs&);
+// All tensors at once; threads share their segments.
+void square_sums(CpuStream&, std::span<const SquareSumsArgs>);
 
 // float32 or float64 tensors.
 double square_sum(std::span<const Tensor> tensors);

@@ -155,14 +155,31 @@ HWY_EXPORT(lamb_moments_segments);
 HWY_EXPORT(lamb_apply_range);
 
 namespace {
+
 constexpr int64_t kGrain = 8192;  // elements a thread should have at least
+
+// Deals the elements of all parameters, one after another, to threads; update(args, begin, end) does a part of one.
+template <class Args, class Update>
+void each_range(CpuStream& stream, std::span<const Args> all, Update update) {
+  int64_t total = 0;
+  for (const Args& a : all) total += a.n;
+  stream.parallel_for(total, kGrain, [&](int64_t begin, int64_t end) {
+    int64_t first = 0;
+    for (const Args& a : all) {
+      const int64_t from = std::max<int64_t>(begin - first, 0), to = std::min(end - first, a.n);
+      if (from < to) update(a, from, to);
+      first += a.n;
+    }
+  });
 }
 
-void sgd(CpuStream& stream, const SgdArgs& a) {
-  stream.parallel_for(a.n, kGrain, [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(sgd_range)(a, b, e); });
+}  // namespace
+
+void sgd(CpuStream& stream, std::span<const SgdArgs> all) {
+  each_range(stream, all, [](const SgdArgs& a, int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(sgd_range)(a, b, e); });
 }
-void adam(CpuStream& stream, const AdamArgs& a) {
-  stream.parallel_for(a.n, kGrain, [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(adam_range)(a, b, e); });
+void adam(CpuStream& stream, std::span<const AdamArgs> all) {
+  each_range(stream, all, [](const AdamArgs& a, int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(adam_range)(a, b, e); });
 }
 void lamb_moments(CpuStream& stream, const LambArgs& a) {
   stream.parallel_for((a.n + kRowSegment - 1) / kRowSegment, 2, [&](int64_t b, int64_t e) {

@@ -1,8 +1,10 @@
 #pragma once
-// Updates of one parameter p from its gradient g, in one pass over memory (LAMB: two), as the expression
+// Updates of parameters p from their gradients g, in one pass over memory (LAMB: two), as the expression
 // lists below (NUMERICS.md, rule 21): each sign is one rounding, fma(a, b, c) one for both. The numbers in an
 // argument struct are computed on the host in double and travel as float32. Every update begins with g =
 // gradient * scale, which carries the factor of clipping.
+#include <span>
+
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 
@@ -21,7 +23,8 @@ struct SgdArgs {
   float scale = 1, lr = 0, momentum = 0, weight_decay = 0, ratio = 1;
   bool nesterov = false;
 };
-void sgd(CpuStream&, const SgdArgs&);
+// All parameters of a step at once; threads share their elements.
+void sgd(CpuStream&, std::span<const SgdArgs>);
 
 // Adam (Kingma and Ba, arXiv:1412.6980) and AdamW (Loshchilov and Hutter, arXiv:1711.05101) as in PyTorch.
 // For step t = 1, 2, ...: correction1 = 1 / (1 - beta1^t), root_correction2 = 1 / sqrt(1 - beta2^t),
@@ -38,7 +41,7 @@ struct AdamArgs {
   float scale = 1, beta1 = 0, one_minus_beta1 = 1, beta2 = 0, one_minus_beta2 = 1, eps = 0;
   float weight_decay = 0, decay = 1, step_size = 0, root_correction2 = 1;
 };
-void adam(CpuStream&, const AdamArgs&);
+void adam(CpuStream&, std::span<const AdamArgs>);
 
 // LAMB (You et al., arXiv:1904.00962). The moments, with m and v as in AdamW, and the square sums of p and u:
 //   u = fma(weight_decay, p, (m * correction1) / fma(sqrt(v), root_correction2, eps))
