@@ -15,6 +15,7 @@
 #include "tools/bench/peak.h"
 #include "tools/bench/timing.h"
 #include "tools/peers/products.h"
+#include "tools/peers/team.h"
 
 using namespace elinvar;
 using peers::Direction;
@@ -158,13 +159,18 @@ int run(int argc, char** argv) {
   app.add_option("--filter", o.filter, "only cases whose name contains this");
   const auto* gemm = app.add_subcommand("gemm", "square matrix products, 512 to 4096");
   app.add_subcommand("conv", "the convolutions of ResNet-50 and VGG-19, each in its three directions");
+  const auto* team = app.add_subcommand("team", "short tasks handed to the engine's threads and to OpenMP's");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
   }
   set_isa(parse_isa(o.isa));
-  for (const int threads : o.threads) gemm->parsed() ? run_gemms(o, threads) : run_convolutions(o, threads);
+  for (const int threads : o.threads) {
+    if (team->parsed()) peers::run_team(threads, o.rounds);
+    else if (gemm->parsed()) run_gemms(o, threads);
+    else run_convolutions(o, threads);
+  }
   return 0;
 }
 
