@@ -85,7 +85,11 @@ void run_growth(const std::string& name, int warm_up, int repeat, Report& report
       const ModelCase model = g.model(size);
       MemoryWatch memory;
       Trainer trainer(model, model.batch, false);
-      const double seconds = median_seconds(warm_up, repeat, [&] { trainer.step(); });
+      int done = 0;
+      const double seconds = median_seconds(warm_up, repeat, [&] {
+        trainer.step();
+        if (++done == warm_up) memory.steady();
+      });
       report.add(fmt::format("{} {} = {}", model.name, name, size), seconds, trainer.gflop(), 0.0, trainer.items(),
                  trainer.unit(), memory.figures());
     }
