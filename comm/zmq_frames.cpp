@@ -94,9 +94,9 @@ void send_frames(zmq::socket_t& socket, std::vector<Blob> frames) {
 }
 
 zmq::socket_t monitor(zmq::context_t& context, zmq::socket_t& socket) {
-  constexpr int kEvents = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED |
-                          ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
-                          ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+  constexpr int kEvents = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED |
+                          ZMQ_EVENT_CLOSED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+                          ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
   static std::atomic<uint64_t> next{0};
   const std::string name = fmt::format("inproc://monitor-{}", next++);
   if (zmq_socket_monitor(socket.handle(), name.c_str(), kEvents) != 0) throw zmq::error_t();
@@ -116,10 +116,11 @@ std::optional<ZmqEvent> next_event(zmq::socket_t& monitor) {
   std::memcpy(&value, static_cast<const char*>(frame.data()) + sizeof event, sizeof value);
   if (frame.more()) (void)receive_frame(monitor, frame);  // an endpoint
   using What = ZmqEvent::What;
-  if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) return ZmqEvent{What::connected};
-  if (event == ZMQ_EVENT_DISCONNECTED) return ZmqEvent{What::closed, "the connection was closed"};
-  if (event == ZMQ_EVENT_CLOSED) return ZmqEvent{What::closed, "nobody listens there"};
-  return ZmqEvent{What::failed, handshake_failure(event, value)};
+  if (event == ZMQ_EVENT_CONNECTED) return ZmqEvent{.what = What::opened, .descriptor = value};
+  if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) return ZmqEvent{.what = What::ready};
+  if (event == ZMQ_EVENT_DISCONNECTED) return ZmqEvent{.what = What::closed, .reason = "the connection was closed"};
+  if (event == ZMQ_EVENT_CLOSED) return ZmqEvent{.what = What::closed, .reason = "nobody listens there"};
+  return ZmqEvent{.what = What::failed, .reason = handshake_failure(event, value)};
 }
 
 }  // namespace elinvar

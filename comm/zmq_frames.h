@@ -22,10 +22,11 @@ std::vector<Blob> receive_frames(zmq::socket_t& socket, size_t most);
 // the message.
 void send_frames(zmq::socket_t& socket, std::vector<Blob> frames);
 
-// What happened to a socket's connection.
+// What happened to a socket's connection: it was opened, both sides proved their keys, it ended; or it ended before.
 struct ZmqEvent {
-  enum class What { connected, closed, failed } what;
-  std::string reason = {};  // of the last two; `failed` is before it was connected and proved its key
+  enum class What { opened, ready, closed, failed } what;
+  int descriptor = -1;      // opened
+  std::string reason = {};  // closed, failed
 };
 // The returned socket receives the events of `socket` from here on.
 zmq::socket_t monitor(zmq::context_t& context, zmq::socket_t& socket);

@@ -1,16 +1,20 @@
 #include "comm/zmq_transport.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <atomic>
 #include <deque>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <zmq.hpp>
 
 #include "comm/endpoint.h"
 #include "comm/event_signal.h"
 #include "comm/gatekeeper.h"
+#include "comm/line.h"
 #include "comm/zmq_frames.h"
 #include "tensor/check.h"
 
@@ -19,8 +23,9 @@ namespace {
 
 using Clock = Transport::Clock;
 
-constexpr int kMostSockets = 1 << 14;  // of a context; a connection has three
-constexpr int kStreak = 16;            // messages in a row before monitors and signals are looked at again
+constexpr int kMostSockets = 1 << 14;                    // of a context; a connection has three
+constexpr std::chrono::milliseconds kTimeToNotice{100};  // for ZeroMQ, that a connection was cut
+constexpr int kStreak = 16;  // messages in a row before monitors and signals are looked at again
 
 // Names of inproc endpoints are the process's, so all transports that listen on one share a context.
 std::shared_ptr<zmq::context_t> context_for(const Endpoint& listen, int io_threads) {
@@ -35,12 +40,45 @@ std::shared_ptr<zmq::context_t> context_for(const Endpoint& listen, int io_threa
 
 Arrival refusal(std::string reason) { return {.what = Arrival::What::refused, .reason = std::move(reason)}; }
 
+// Note [Ending a connection]: ZeroMQ 4.3 aborts the process if a connection breaks just when the socket that sends is
+// given up with a message half sent, be it because the time to linger is over. So a connection is first cut, by a
+// descriptor of our own, and its socket given up when ZeroMQ has noticed.
 struct Connection {
   PeerId peer = 0;
   std::string endpoint;
-  zmq::socket_t push;                                     // under the transport's mutex
-  zmq::socket_t monitor;                                  // of the waiting thread; none for inproc
-  Clock::time_point deadline = Clock::time_point::max();  // of the handshake; of the waiting thread
+  zmq::socket_t push;    // under the transport's mutex
+  bool leaving = false;  // under the transport's mutex: disconnected, but what was queued is being sent
+
+  // Of the waiting thread.
+  zmq::socket_t monitor;  // none for inproc
+  Line line;              // from when it is open
+  Clock::time_point ready_by = Clock::time_point::max();
+  Clock::time_point leave_by = Clock::time_point::max();
+
+  // Takes note of what happened; why the connection ended, if it did.
+  std::optional<std::string> follow() {
+    while (monitor) {
+      std::optional<ZmqEvent> event = next_event(monitor);
+      if (!event) break;
+      switch (event->what) {
+        case ZmqEvent::What::opened:
+          // Had ZeroMQ closed the descriptor before this, the end of the connection would be among the next events.
+          line = Line(event->descriptor);
+          break;
+        case ZmqEvent::What::ready:
+          ready_by = Clock::time_point::max();
+          break;
+        case ZmqEvent::What::closed:
+        case ZmqEvent::What::failed:
+          return std::move(event->reason);
+      }
+    }
+    return std::nullopt;
+  }
+  void give_up() {
+    push.set(zmq::sockopt::linger, 0);
+    push.close();
+  }
 };
 
 class ZmqTransport : public Transport {
@@ -71,10 +109,26 @@ class ZmqTransport : public Transport {
 
   ~ZmqTransport() override {
     watched_.clear();
-    peers_.clear();
+    std::vector<Line> lines;
+    for (auto& [peer, connection] : peers_) leaving_.push_back(std::move(connection));
+    for (const auto& connection : leaving_) {
+      if (connection->follow()) connection->give_up();
+      connection->push.close();
+      connection->monitor.close();
+      if (connection->line) lines.push_back(std::move(connection->line));
+    }
     inbox_.close();
     inbox_events_.close();
     gatekeeper_.reset();
+    signal_.clear();
+    // The context ends when all is sent or the sockets' time to linger is over: until then, lines must be cut.
+    const std::jthread cutter([&] {
+      pollfd ended{signal_.descriptor(), POLLIN, 0};
+      if (::poll(&ended, 1, static_cast<int>(options_.linger.count())) == 0)
+        for (const Line& line : lines) line.cut();
+    });
+    context_.reset();
+    signal_.set();
   }
 
   const std::string& endpoint() const override { return endpoint_; }
@@ -84,7 +138,7 @@ class ZmqTransport : public Transport {
       const std::lock_guard lock(mutex_);
       if (const auto at = peers_.find(peer); at != peers_.end()) {
         if (at->second->endpoint == endpoint) return;
-        close(at);
+        leave(at);
       }
       try {
         peers_.emplace(peer, open(peer, endpoint));
@@ -109,7 +163,7 @@ class ZmqTransport : public Transport {
       const std::lock_guard lock(mutex_);
       const auto at = peers_.find(peer);
       if (at == peers_.end()) return;
-      close(at);
+      leave(at);
     }
     signal_.set();
   }
@@ -136,16 +190,19 @@ class ZmqTransport : public Transport {
   using Peers = std::map<PeerId, std::shared_ptr<Connection>>;
 
   std::shared_ptr<Connection> open(PeerId peer, const std::string& endpoint);
-  // What has been queued is sent still, for the time of the socket's linger. Under mutex_.
-  void close(Peers::iterator at) {
-    at->second->push.close();
+  // Under mutex_.
+  void leave(Peers::iterator at) {
+    Connection& connection = *at->second;
+    connection.leaving = true;
+    if (connection.monitor) leaving_.push_back(std::move(at->second));
+    else connection.push.close();
     peers_.erase(at);
     changed_ = true;
   }
   std::optional<Arrival> receive();
   std::optional<Arrival> poll(Clock::time_point deadline);
   std::optional<Arrival> take_changes();
-  std::optional<Arrival> follow(Connection& connection);
+  std::optional<Arrival> tend(Connection& connection, bool news);
   std::optional<Arrival> lose(Connection& connection, std::string reason);
 
   ZmqOptions options_;
@@ -158,8 +215,9 @@ class ZmqTransport : public Transport {
 
   std::mutex mutex_;
   Peers peers_;
+  std::vector<std::shared_ptr<Connection>> leaving_;
   std::deque<Arrival> unreachable_;
-  bool changed_ = false;  // peers_ or unreachable_
+  bool changed_ = false;  // any of these
 
   // Of the waiting thread.
   zmq::socket_t inbox_, inbox_events_;
@@ -176,7 +234,7 @@ std::shared_ptr<Connection> ZmqTransport::open(PeerId peer, const std::string& e
   connection->endpoint = endpoint;
   zmq::socket_t push(*context_, zmq::socket_type::push);
   push.set(zmq::sockopt::sndhwm, 0);
-  push.set(zmq::sockopt::linger, static_cast<int>(options_.linger.count()));
+  push.set(zmq::sockopt::linger, static_cast<int>((options_.linger + kTimeToNotice).count()));
   push.set(zmq::sockopt::reconnect_ivl, -1);
   push.set(zmq::sockopt::handshake_ivl, static_cast<int>(options_.connect_timeout.count()));
   push.set(zmq::sockopt::ipv6, to.place.front() == '[' ? 1 : 0);
@@ -187,7 +245,7 @@ std::shared_ptr<Connection> ZmqTransport::open(PeerId peer, const std::string& e
       push.set(zmq::sockopt::curve_secretkey, options_.key->secret_key);
     }
     connection->monitor = monitor(*context_, push);
-    connection->deadline = Clock::now() + options_.connect_timeout;
+    connection->ready_by = Clock::now() + options_.connect_timeout;
   }
   push.connect(endpoint);
   connection->push = std::move(push);
@@ -213,7 +271,7 @@ std::optional<Arrival> ZmqTransport::poll(Clock::time_point deadline) {
   const size_t first = items.size();
   for (const auto& connection : watched_) {
     items.push_back({connection->monitor.handle(), 0, ZMQ_POLLIN, 0});
-    until = std::min(until, connection->deadline);
+    until = std::min({until, connection->ready_by, connection->leave_by});
   }
   const Clock::time_point now = Clock::now();
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(std::max(until, now) - now);
@@ -229,17 +287,12 @@ std::optional<Arrival> ZmqTransport::poll(Clock::time_point deadline) {
     if (std::optional<Arrival> arrival = take_changes()) return arrival;
     return std::nullopt;
   }
-  const Clock::time_point then = Clock::now();
-  for (size_t i = 0; i < watched_.size(); ++i) {
-    std::optional<Arrival> arrival;
-    if (items[first + i].revents != 0) arrival = follow(*watched_[i]);
-    if (!arrival && then >= watched_[i]->deadline) arrival = lose(*watched_[i], "no answer");
-    if (arrival) return arrival;
-  }
+  for (size_t i = 0; i < watched_.size(); ++i)
+    if (std::optional<Arrival> arrival = tend(*watched_[i], items[first + i].revents != 0)) return arrival;
   if (inbox_events_ && items[2].revents != 0)
     if (const std::optional<ZmqEvent> event = next_event(inbox_events_); event && event->what == ZmqEvent::What::failed)
       return refusal(event->reason);
-  if (items[0].revents == 0 && then >= deadline) return Arrival{};
+  if (items[0].revents == 0 && Clock::now() >= deadline) return Arrival{};
   return std::nullopt;
 }
 
@@ -255,25 +308,36 @@ std::optional<Arrival> ZmqTransport::take_changes() {
   watched_.clear();
   for (const auto& [peer, connection] : peers_)
     if (connection->monitor) watched_.push_back(connection);
+  for (const auto& connection : leaving_) {
+    if (connection->leave_by == Clock::time_point::max()) connection->leave_by = Clock::now() + options_.linger;
+    watched_.push_back(connection);
+  }
   return std::nullopt;
 }
 
-// The next event of a connection, if that is its loss.
-std::optional<Arrival> ZmqTransport::follow(Connection& connection) {
-  const std::optional<ZmqEvent> event = next_event(connection.monitor);
-  if (!event) return std::nullopt;
-  if (event->what != ZmqEvent::What::connected) return lose(connection, event->reason);
-  connection.deadline = Clock::time_point::max();
+// Looks at what happened to a connection and at its deadlines: its loss, if that is to be told.
+std::optional<Arrival> ZmqTransport::tend(Connection& connection, bool news) {
+  if (news)
+    if (std::optional<std::string> reason = connection.follow()) return lose(connection, std::move(*reason));
+  const Clock::time_point now = Clock::now();
+  if (now >= connection.ready_by) return lose(connection, "no answer");
+  if (now < connection.leave_by) return std::nullopt;
+  if (!connection.line) return lose(connection, "");
+  connection.leave_by = Clock::time_point::max();
+  connection.line.cut();  // and its monitor will tell
   return std::nullopt;
 }
 
 std::optional<Arrival> ZmqTransport::lose(Connection& connection, std::string reason) {
-  connection.deadline = Clock::time_point::max();
+  connection.ready_by = connection.leave_by = Clock::time_point::max();
   const std::lock_guard lock(mutex_);
-  const auto at = peers_.find(connection.peer);
-  if (at == peers_.end() || at->second.get() != &connection) return std::nullopt;  // closed by its owner
-  connection.push.set(zmq::sockopt::linger, 0);
-  close(at);
+  changed_ = true;
+  connection.give_up();
+  if (connection.leaving) {
+    std::erase_if(leaving_, [&](const auto& other) { return other.get() == &connection; });
+    return std::nullopt;
+  }
+  peers_.erase(connection.peer);
   return Arrival{.what = Arrival::What::lost, .peer = connection.peer, .reason = std::move(reason)};
 }
 
