@@ -4,7 +4,7 @@
 // listens, or its key is another. Queues are unbounded: who sends must know what the receiver can hold.
 //
 // Threads: ZeroMQ's own move the bytes. A connection's socket is used by whoever sends, one at a time; the inbox and
-// the monitors by the thread that waits. Nothing runs while nothing happens.
+// the monitors by the thread that waits. Nothing runs while nothing happens. A connection takes five file descriptors.
 #include <chrono>
 #include <memory>
 #include <optional>

@@ -322,6 +322,7 @@ class Answerer {
   }
   ~Answerer() { die(); }
   const std::string& endpoint() const { return endpoint_; }
+  void stop() const { kill(child_, SIGSTOP); }
   void die() {
     if (child_ <= 0) return;
     kill(child_, SIGKILL);
@@ -402,6 +403,31 @@ void send_raw(const std::string& endpoint, const std::string& bytes) {
   ASSERT_EQ(send(raw, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
   std::this_thread::sleep_for(50ms);
   close(raw);
+}
+
+// What is queued for a process that does not read is let go after the time to linger, and no later.
+TEST(Transport, AHungPeerIsGivenUp) {
+  const Blob blob = bytes_of(4 << 20, 1);
+  for (const bool at_the_end : {false, true}) {
+    auto a = make_zmq_transport({.linger = 200ms});
+    Answerer b({"tcp://127.0.0.1:0"});
+    a->connect(2, b.endpoint());
+    Message hello{.kind = "hello", .sender = 1};
+    hello.body["endpoint"] = a->endpoint();
+    a->send(2, std::move(hello));
+    ASSERT_EQ(next(*a).message.kind, "answer");
+    b.stop();
+    for (int i = 0; i < 50; ++i) a->send(2, {.kind = "take", .sender = 1, .blobs = {blob, blob}});
+    const auto start = Clock::now();
+    if (at_the_end) a.reset();
+    else a->disconnect(2);
+    while (a && blob.owner.use_count() > 1 && seconds_since(start) < 10) {
+      EXPECT_EQ(next(*a, 20ms).what, What::timeout) << "a peer that was disconnected is not reported";
+    }
+    EXPECT_EQ(blob.owner.use_count(), 1);
+    EXPECT_GE(seconds_since(start), 0.2);
+    EXPECT_LT(seconds_since(start), 4);
+  }
 }
 
 // What a stranger can do to an inbox; afterwards, it still takes messages.
