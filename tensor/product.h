@@ -55,8 +55,8 @@ class Product {
     int64_t tiles = 0, work = 0;
     for (const Source& source : sources) tiles += tiles_of(source), work += tiles_of(source) * work_of(source);
     // Few tiles are cut by columns too.
-    const int64_t parts = std::clamp<int64_t>((4 * stream.threads() - 1) / std::max<int64_t>(tiles, 1) + 1, 1,
-                                              stream.threads() == 1 ? 1 : strips_.count);
+    const int64_t wanted = stream.threads() == 1 ? 1 : (4 * stream.threads() - 1) / std::max<int64_t>(tiles, 1) + 1;
+    const int64_t parts = std::min(wanted, strips_.count);
     stream.parallel_for(parts * work, 1, [&](int64_t begin, int64_t end) {
       Workspace workspace(*this);
       int64_t at = 0;  // work before the tiles at hand
@@ -185,13 +185,23 @@ class Product {
 template <class T>
 void pack_b(CpuStream& stream, const T* b, int64_t k_step, int64_t j_step, int64_t k_begin, int64_t k_end, int64_t j0,
             const Strips& strips, T* packed) {
-  const int64_t pieces = (k_end - k_begin + kChunk - 1) / kChunk;
+  const int64_t k_count = k_end - k_begin;
+  if (j_step == 1) {  // row by row, as it lies in memory
+    stream.parallel_for(k_count, 16, [&](int64_t begin, int64_t end) {
+      for (int64_t k = begin; k < end; ++k)
+        for (int64_t s = 0; s < strips.count; ++s)
+          pack_strip(b + (k_begin + k) * k_step + j0 + strips.begin(s), k_step, 1, 1, strips.exist(s), strips.width(s),
+                     packed + k_count * strips.begin(s) + k * strips.width(s));
+    });
+    return;
+  }
+  const int64_t pieces = (k_count + kChunk - 1) / kChunk;
   stream.parallel_for(strips.count * pieces, 1, [&](int64_t begin, int64_t end) {
     for (int64_t item = begin; item < end; ++item) {
       const int64_t s = item / pieces, k = item % pieces * kChunk;
       pack_strip(b + (k_begin + k) * k_step + (j0 + strips.begin(s)) * j_step, k_step, j_step,
-                 std::min(kChunk, k_end - k_begin - k), strips.exist(s), strips.width(s),
-                 packed + (k_end - k_begin) * strips.begin(s) + k * strips.width(s));
+                 std::min(kChunk, k_count - k), strips.exist(s), strips.width(s),
+                 packed + k_count * strips.begin(s) + k * strips.width(s));
     }
   });
 }

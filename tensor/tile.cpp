@@ -4,6 +4,8 @@
 #define HWY_TARGET_INCLUDE "tensor/tile.cpp"
 #include <hwy/foreach_target.h>
 
+#include <hwy/cache_control.h>
+
 #include <utility>
 
 #include "tensor/simd-inl.h"
@@ -63,6 +65,8 @@ void tile_product(const Tile<T>& tile) {
       });
     });
   }
+  T* const* c_rows = tile.total_rows ? tile.total_rows : tile.c_rows;
+  int fetched = 0;
   for (int64_t r = 0; r < tile.run_count; ++r) {
     const Run& run = tile.runs[r];
     const int64_t b_step = tile.b_step, length = run.length;
@@ -75,6 +79,10 @@ void tile_product(const Tile<T>& tile) {
       for (int i = 0; i < R; ++i) rows[i] = tile.a_rows[i] + run.a;
     }
     for (int64_t k = 0; k < length; ++k, b += b_step) {
+      if (k % 4 == 0 && fetched < tile.rows) {  // C is on its way while the registers fill
+        for (int64_t v = 0; v < N; ++v) hwy::Prefetch(c_rows[fetched] + tile.c_offset + v * L);
+        ++fetched;
+      }
       V bv[N];
       for (int v = 0; v < N; ++v) bv[v] = V::load(b + v * L);
       for (int i = 0; i < R; ++i) {
