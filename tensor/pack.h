@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "tensor/check.h"
 #include "tensor/tile.h"
 
 namespace elinvar {
@@ -35,22 +36,36 @@ void pack_strip(const T* src, int64_t k_step, int64_t j_step, int64_t k_count, i
   }
 }
 
-// A panel whose rows all exist, their number known to the compiler.
+// Panels of A, panel p at out + p * panel_step, [k][tile_rows] each: `rows` rows by k_count, element (i, k) at src[i +
+// k
+// * k_step]. They are filled side by side, as the source lies in memory; a panel_step that is no power of two keeps
+// them out of each other's cache sets. Rows that do not exist hold zeros.
 template <int kRows, class T>
-void pack_full_panel(const T* src, int64_t k_step, int64_t k_count, T* out) {
-  for (int64_t k = 0; k < k_count; ++k, src += k_step, out += kRows) std::memcpy(out, src, kRows * sizeof(T));
+void pack_panels_of(const T* src, int64_t k_step, int64_t k_count, int64_t rows, T* out, int64_t panel_step) {
+  const int64_t full = rows / kRows, rest = rows % kRows;
+  for (int64_t k = 0; k < k_count; ++k, src += k_step, out += kRows) {
+    for (int64_t p = 0; p < full; ++p) std::memcpy(out + p * panel_step, src + p * kRows, kRows * sizeof(T));
+    if (rest == 0) continue;
+    std::copy_n(src + full * kRows, rest, out + full * panel_step);
+    std::fill_n(out + full * panel_step + rest, kRows - rest, T{0});
+  }
 }
 
-// A panel of A: `rows` <= tile_rows rows by k_count, element (i, k) at src[i + k * k_step], into [k][tile_rows] with
-// zeros for the rows that do not exist.
+template <class T>
+void pack_panels(const T* src, int64_t k_step, int64_t k_count, int64_t rows, int tile_rows, T* out,
+                 int64_t panel_step) {
+  if (tile_rows == 8) pack_panels_of<8>(src, k_step, k_count, rows, out, panel_step);
+  else if (tile_rows == 4) pack_panels_of<4>(src, k_step, k_count, rows, out, panel_step);
+  else invariant(false, "panels have 4 or 8 rows");
+}
+
+// The step from one panel of a chunk to the next.
+inline int64_t panel_step(TileExtent extent) { return kChunk * extent.rows + 16; }
+
+// A panel of A: `rows` <= tile_rows rows by k_count, element (i, k) at src[i + k * k_step].
 template <class T>
 void pack_panel(const T* src, int64_t k_step, int64_t k_count, int rows, int tile_rows, T* out) {
-  if (rows == 8 && tile_rows == 8) return pack_full_panel<8>(src, k_step, k_count, out);
-  if (rows == 4 && tile_rows == 4) return pack_full_panel<4>(src, k_step, k_count, out);
-  for (int64_t k = 0; k < k_count; ++k, src += k_step, out += tile_rows) {
-    for (int i = 0; i < rows; ++i) out[i] = src[i];
-    for (int i = rows; i < tile_rows; ++i) out[i] = T{0};
-  }
+  pack_panels(src, k_step, k_count, rows, tile_rows, out, 0);
 }
 
 }  // namespace elinvar

@@ -43,9 +43,10 @@ class Product {
   Product(const T* b, const Strips& strips, int64_t k_begin, int64_t k_end, int64_t k_count, const T* bias)
       : b_(b), strips_(strips), k_begin_(k_begin), k_end_(k_end), k_count_(k_count), bias_(bias) {}
 
-  // B is not packed: row k at b + k * step.
-  static Product in_place(const T* b, int64_t step, const Strips& strips, int64_t k_count, const T* bias) {
-    Product product(b, strips, 0, k_count, k_count, bias);
+  // B is not packed: row k at b + (k - k_begin) * step.
+  static Product in_place(const T* b, int64_t step, const Strips& strips, int64_t k_begin, int64_t k_end,
+                          int64_t k_count, const T* bias) {
+    Product product(b, strips, k_begin, k_end, k_count, bias);
     product.b_step_ = step;
     return product;
   }
@@ -80,7 +81,7 @@ class Product {
 
   struct Workspace {
     explicit Workspace(const Product& p)
-        : panels(kTileBlock * kChunk * p.extent_.rows),
+        : panels(kTileBlock * panel_step(p.extent_)),
           groups(many_groups(p.k_count_) ? kTileBlock * p.extent_.rows * p.strips_.padded_columns() : 0),
           runs(kChunk) {}
     Scratch<T> panels, groups;
@@ -109,29 +110,32 @@ class Product {
       w.tiles[t] = source.tile(row, static_cast<int>(std::min<int64_t>(extent_.rows, source.rows() - row)));
     }
     const bool packed = source.a_step() != 1 || s1 - s0 >= kStripsToPack;
-    const int64_t panel = kChunk * extent_.rows;
+    const int64_t step = panel_step(extent_);
     for_each_chunk(k_begin_, k_end_, k_count_, [&](const Chunk& chunk) {
       const int64_t run_count = make_runs(source.spans(), chunk, packed, w.runs.data());
-      if (packed)
-        for (int64_t t = 0; t < tiles; ++t) pack(source, w.tiles[t], chunk, w.panels.data() + t * panel);
-      for (int64_t s = s0; s < s1; ++s) {
-        for (int64_t t = 0; t < tiles; ++t) {
-          T* group_rows[kMostTileRows];
-          if (!chunk.first_group)
-            for (int r = 0; r < extent_.rows; ++r) group_rows[r] = w.groups.data() + (t * extent_.rows + r) * cols - j0;
-          Tile<T> tile{.runs = w.runs.data(),
-                       .run_count = run_count,
-                       .rows = w.tiles[t].count,
-                       .cols = static_cast<int>(strips_.exist(s)),
-                       .a_rows = packed ? nullptr : w.tiles[t].a,
-                       .panel = w.panels.data() + t * panel,
-                       .b = b_step_ > 0 ? b_ + strips_.begin(s) : b_ + (k_end_ - k_begin_) * strips_.begin(s),
-                       .b_step = b_step_ > 0 ? b_step_ : strips_.width(s),
-                       .c_offset = strips_.begin(s)};
-          add_chunk(tile, chunk, w.tiles[t].c, group_rows, bias_ ? bias_ + strips_.begin(s) : nullptr);
-          multiply_tile(tile);
+      if (packed) pack(source, w.tiles, tiles, chunk, w.panels.data());
+      const auto multiply = [&](int64_t s, int64_t t) {
+        T* group_rows[kMostTileRows];
+        if (!chunk.first_group)
+          for (int r = 0; r < extent_.rows; ++r) group_rows[r] = w.groups.data() + (t * extent_.rows + r) * cols - j0;
+        Tile<T> tile{.runs = w.runs.data(),
+                     .run_count = run_count,
+                     .rows = w.tiles[t].count,
+                     .cols = static_cast<int>(strips_.exist(s)),
+                     .a_rows = packed ? nullptr : w.tiles[t].a,
+                     .panel = w.panels.data() + t * step,
+                     .b = b_step_ > 0 ? b_ + strips_.begin(s) : b_ + (k_end_ - k_begin_) * strips_.begin(s),
+                     .b_step = b_step_ > 0 ? b_step_ : strips_.width(s),
+                     .c_offset = strips_.begin(s)};
+        if (source.a_step() != 1 && s == s0 && !chunk.last) {  // the panel's next chunk
+          tile.next = w.tiles[t].a[0] + chunk.end * source.a_step();
+          tile.next_step = source.a_step();
         }
-      }
+        add_chunk(tile, chunk, w.tiles[t].c, group_rows, bias_ ? bias_ + strips_.begin(s) : nullptr);
+        multiply_tile(tile);
+      };
+      for (int64_t s = s0; s < s1; ++s)
+        for (int64_t t = 0; t < tiles; ++t) multiply(s, t);
     });
   }
 
@@ -159,14 +163,18 @@ class Product {
   }
 
   template <class Source>
-  void pack(const Source& source, const TileRows<T>& rows, const Chunk& chunk, T* out) const {
+  void pack(const Source& source, const TileRows<T>* tiles, int64_t tile_count, const Chunk& chunk, T* out) const {
+    const int64_t step = panel_step(extent_);
     for_each_span(source.spans(), chunk, [&](int64_t offset, int64_t, int64_t length) {
       if (source.a_step() != 1) {
-        pack_panel(rows.a[0] + offset * source.a_step(), source.a_step(), length, rows.count, extent_.rows, out);
+        pack_panels(tiles[0].a[0] + offset * source.a_step(), source.a_step(), length,
+                    (tile_count - 1) * extent_.rows + tiles[tile_count - 1].count, extent_.rows, out, step);
       } else {
-        const T* at[kMostTileRows];
-        for (int r = 0; r < extent_.rows; ++r) at[r] = rows.a[r] + offset;
-        interleave(at, extent_.rows, length, out, extent_.rows);
+        for (int64_t t = 0; t < tile_count; ++t) {
+          const T* at[kMostTileRows];
+          for (int r = 0; r < extent_.rows; ++r) at[r] = tiles[t].a[r] + offset;
+          interleave(at, extent_.rows, length, out + t * step, extent_.rows);
+        }
       }
       out += length * extent_.rows;
     });
@@ -178,6 +186,30 @@ class Product {
   int64_t k_begin_, k_end_, k_count_;
   const T* bias_;
   TileExtent extent_ = tile_extent(T{});
+};
+
+// The rows of a matrix A, by rows or by columns, and those of C.
+template <class T>
+struct MatrixRows {
+  const T* a;
+  int64_t a_row, a_col;
+  T* c;
+  int64_t c_row, m;
+  std::vector<Span> whole;  // the range of k
+
+  int64_t rows() const { return m; }
+  int64_t a_step() const { return a_col; }
+  const std::vector<Span>& spans() const { return whole; }
+  TileRows<T> tile(int64_t first, int count) const {
+    TileRows<T> t;
+    t.count = count;
+    for (int r = 0; r < kMostTileRows; ++r) {
+      const int64_t row = first + std::min(r, count - 1);
+      t.a[r] = a + row * a_row;
+      t.c[r] = c + row * c_row;
+    }
+    return t;
+  }
 };
 
 // Packs the columns [j0, j0 + strips.columns) and the rows [k_begin, k_end) of B, element (k, j) at b[k * k_step + j *

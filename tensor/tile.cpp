@@ -67,6 +67,7 @@ void tile_product(const Tile<T>& tile) {
   }
   T* const* c_rows = tile.total_rows ? tile.total_rows : tile.c_rows;
   int fetched = 0;
+  const T* next = tile.next ? tile.next : tile.b;  // fetching what is not mapped would walk the page table
   for (int64_t r = 0; r < tile.run_count; ++r) {
     const Run& run = tile.runs[r];
     const int64_t b_step = tile.b_step, length = run.length;
@@ -82,6 +83,10 @@ void tile_product(const Tile<T>& tile) {
       if (k % 4 == 0 && fetched < tile.rows) {  // C is on its way while the registers fill
         for (int64_t v = 0; v < N; ++v) hwy::Prefetch(c_rows[fetched] + tile.c_offset + v * L);
         ++fetched;
+      }
+      if constexpr (kPanel) {
+        hwy::Prefetch(next);
+        next += tile.next_step;
       }
       V bv[N];
       for (int v = 0; v < N; ++v) bv[v] = V::load(b + v * L);

@@ -11,6 +11,7 @@
 #include "tensor/ops/conv2d.h"
 #include "tensor/ops/conv2d_depthwise.h"
 #include "tensor/ops/conv2d_rows.h"
+#include "tensor/ops/matmul.h"
 
 namespace elinvar {
 namespace {
@@ -114,8 +115,8 @@ class FilterProduct {
 
   struct Workspace {
     explicit Workspace(const FilterProduct& p)
-        : panels(kChunk * (kFilterBlock + kMostTileRows)),
-          joined_panels(kChunk * (kFilterBlock + kMostTileRows)),
+        : panels((kFilterBlock / p.extent_.rows + 1) * panel_step(p.extent_)),
+          joined_panels((kFilterBlock / p.extent_.rows + 1) * panel_step(p.extent_)),
           strip(kChunk * p.extent_.cols()),
           runs(kChunk + 1),
           packed_runs(kChunk + 1) {}
@@ -128,7 +129,7 @@ class FilterProduct {
     for_each_chunk(0, std::min(kSpan, positions_ - item.group * kSpan), kSpan, [&](const Chunk& chunk) {
       const int64_t k0 = item.group * kSpan + chunk.begin, length = chunk.end - chunk.begin;
       const Run whole{.length = length};
-      pack_panels(item, k0, std::span<const Run>(&whole, 1), work.panels.data());
+      pack_runs(item, k0, std::span<const Run>(&whole, 1), work.panels.data());
       int64_t run_count = 0;
       bool join = false;
       for (size_t s = item.s0; s < item.s1; ++s) {
@@ -140,8 +141,8 @@ class FilterProduct {
           for (int64_t r = 0; r < run_count; ++r) exist += work.runs[static_cast<size_t>(r)].length;
           join = run_count > 1 && exist < kShortRun * run_count;
           if (join)
-            pack_panels(item, k0, std::span<const Run>(work.runs.data(), static_cast<size_t>(run_count)),
-                        work.joined_panels.data());
+            pack_runs(item, k0, std::span<const Run>(work.runs.data(), static_cast<size_t>(run_count)),
+                      work.joined_panels.data());
         }
         Tile<T> tile{.runs = work.runs.data(),
                      .run_count = run_count,
@@ -157,22 +158,20 @@ class FilterProduct {
           tile.rows = static_cast<int>(std::min(tile_rows, item.f1 - f));
           for (int r = 0; r < tile.rows; ++r) c_rows[r] = sum + (f + r) * row();
           tile.c_rows = c_rows;
-          tile.panel = (join ? work.joined_panels : work.panels).data() + (f - item.f0) * kChunk;
+          tile.panel =
+              (join ? work.joined_panels : work.panels).data() + (f - item.f0) / tile_rows * panel_step(extent_);
           multiply_tile(tile);
         }
       }
     });
   }
 
-  // dy of the item's filters at the positions k0 + run.a of `runs`, close together: panel f at (f - f0) * kChunk.
-  void pack_panels(const Item& item, int64_t k0, std::span<const Run> runs, T* panels) const {
-    for (int64_t f = item.f0; f < item.f1; f += extent_.rows) {
-      T* out = panels + (f - item.f0) * kChunk;
-      for (const Run& run : runs) {
-        pack_panel(dy_ + (k0 + run.a) * g_.o + f, g_.o, run.length,
-                   static_cast<int>(std::min<int64_t>(extent_.rows, item.f1 - f)), extent_.rows, out);
-        out += run.length * extent_.rows;
-      }
+  // dy of the item's filters at the positions k0 + run.a of `runs`, close together, as panels.
+  void pack_runs(const Item& item, int64_t k0, std::span<const Run> runs, T* panels) const {
+    for (const Run& run : runs) {
+      pack_panels(dy_ + (k0 + run.a) * g_.o + item.f0, g_.o, run.length, item.f1 - item.f0, extent_.rows, panels,
+                  panel_step(extent_));
+      panels += run.length * extent_.rows;
     }
   }
 
@@ -221,6 +220,46 @@ class FilterProduct {
   int64_t positions_;
 };
 
+// Filters of one pixel: a product of matrices, dy transposed by the pixels that the stride meets.
+template <class T>
+void grad_filter_one_pixel(CpuStream& stream, const ConvGradFilterArgs& args) {
+  const ConvGeometry& g = args.g;
+  const int64_t positions = g.n * g.oh * g.ow;
+  const bool every = g.oh == g.h && g.ow == g.w;
+  Scratch<T> met(every ? 0 : positions * g.c);
+  const T *x = args.x.as<T>(), *met_x = met.data();
+  if (!every) {
+    stream.parallel_for(g.n * g.oh, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        const T* row = x + (r / g.oh * g.h + r % g.oh * g.stride_h) * g.w * g.c;
+        for (int64_t ow = 0; ow < g.ow; ++ow)
+          std::copy_n(row + ow * g.stride_w * g.c, g.c, met.data() + (r * g.ow + ow) * g.c);
+      }
+    });
+  }
+  if (every) met_x = x;
+  // Few filters make a B that needs no packing; the result is then transposed.
+  const bool swap = g.c > g.o && g.o <= 128;
+  Scratch<T> transposed(swap ? g.o * g.c : 0);
+  const MatrixIn dy{args.dy.data, g.o, 1, 0}, pixels{met_x, g.c, 1, 0};
+  const MatrixIn a = swap ? pixels : dy;
+  matmul(stream, MatmulArgs{.dtype = args.x.dtype,
+                            .batch = 1,
+                            .m = a.row,
+                            .n = swap ? g.o : g.c,
+                            .k = positions,
+                            .a = {a.data, 1, a.row, 0},
+                            .b = swap ? dy : pixels,
+                            .c = swap ? transposed.data() : args.dw.as<T>(),
+                            .c_row = swap ? g.o : g.c,
+                            .c_batch = 0});
+  if (!swap) return;
+  stream.parallel_for(g.o, 64, [&](int64_t begin, int64_t end) {
+    for (int64_t o = begin; o < end; ++o)
+      for (int64_t c = 0; c < g.c; ++c) args.dw.as<T>()[o * g.c + c] = transposed[c * g.o + o];
+  });
+}
+
 template <class T>
 void grad_filter(CpuStream& stream, const ConvGradFilterArgs& args) {
   const ConvGeometry& g = args.g;
@@ -232,31 +271,53 @@ void grad_filter(CpuStream& stream, const ConvGradFilterArgs& args) {
     FilterProduct<T>(g, args.dy.as<T>(), args.x.as<T>(), args.dw.as<T>(), group, blocks).run(stream);
 }
 
-// A first layer's few channels fill no vector, but a row of taps does: with the padding written out, every tap exists
-// and the channels under a row of taps lie side by side.
+// The pixels under all taps of the output position (n, oh, ow), zeros for those in the padding; taps in a row lie side
+// by side in the image.
+template <class T>
+void gather_taps(const ConvGeometry& g, const T* x, int64_t n, int64_t oh, int64_t ow, T* out) {
+  const int64_t left = ow * g.stride_w - g.pad_w, from = std::clamp<int64_t>(-left, 0, g.kw),
+                to = std::clamp<int64_t>(g.w - left, from, g.kw);
+  for (int64_t kh = 0; kh < g.kh; ++kh, out += g.kw * g.c) {
+    const int64_t y = oh * g.stride_h - g.pad_h + kh * g.dilation_h;
+    if (y < 0 || y >= g.h) {
+      std::fill_n(out, g.kw * g.c, T{0});
+      continue;
+    }
+    std::fill_n(out, from * g.c, T{0});
+    std::copy_n(x + ((n * g.h + y) * g.w + left + from) * g.c, (to - from) * g.c, out + from * g.c);
+    std::fill_n(out + to * g.c, (g.kw - to) * g.c, T{0});
+  }
+}
+
+// A first layer's few channels fill no vector, but all taps of a position side by side do: they are written out, a
+// group of chunks at a time.
 template <class T>
 void grad_filter_few_channels(CpuStream& stream, const ConvGradFilterArgs& args) {
-  ConvGeometry g = args.g;
-  const int64_t h = g.h + 2 * g.pad_h, w = g.w + 2 * g.pad_w;
-  Scratch<T> padded(g.n * h * w * g.c);
-  const T* x = args.x.as<T>();
-  stream.parallel_for(g.n * h, 16, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const int64_t n = r / h, y = r % h - g.pad_h;
-      T* out = padded.data() + r * w * g.c;
-      if (y < 0 || y >= g.h) {
-        std::fill_n(out, w * g.c, T{0});
-        continue;
+  const ConvGeometry& g = args.g;
+  const int64_t positions = g.n * g.oh * g.ow, row = g.kh * g.kw * g.c, span = kChunk * kGroup;
+  const Strips strips(row, tile_extent(T{}));
+  const int64_t step = strips.padded_columns();
+  Scratch<T> taps(std::min(positions, span) * step);
+  const MatrixRows<T> filters{.a = args.dy.as<T>(),
+                              .a_row = 1,
+                              .a_col = g.o,
+                              .c = args.dw.as<T>(),
+                              .c_row = row,
+                              .m = g.o,
+                              .whole = {{0, 0, positions}}};
+  for (int64_t k0 = 0; k0 < std::max<int64_t>(1, positions); k0 += span) {
+    const int64_t k1 = std::min(k0 + span, positions);
+    stream.parallel_for(k1 - k0, 64, [&](int64_t begin, int64_t end) {
+      int64_t ow = (k0 + begin) % g.ow, oh = (k0 + begin) / g.ow % g.oh, n = (k0 + begin) / (g.ow * g.oh);
+      for (int64_t k = begin; k < end; ++k) {
+        gather_taps(g, args.x.as<T>(), n, oh, ow, taps.data() + k * step);
+        if (++ow == g.ow) ow = 0, ++oh;
+        if (oh == g.oh) oh = 0, ++n;
       }
-      out = std::fill_n(out, g.pad_w * g.c, T{0});
-      out = std::copy_n(x + (n * g.h + y) * g.w * g.c, g.w * g.c, out);
-      std::fill_n(out, g.pad_w * g.c, T{0});
-    }
-  });
-  g.h = h, g.w = w, g.pad_h = g.pad_w = 0;
-  std::vector<ColumnBlock> blocks;
-  for (int64_t kh = 0; kh < g.kh; ++kh) blocks.push_back({kh, 0, kh * g.kw * g.c, g.kw * g.c});
-  FilterProduct<T>(g, args.dy.as<T>(), padded.data(), args.dw.as<T>(), 0, blocks).run(stream);
+    });
+    Product<T>::in_place(taps.data(), step, strips, k0, k1, positions, nullptr)
+        .run(stream, std::span<const MatrixRows<T>>(&filters, 1));
+  }
 }
 
 }  // namespace
@@ -265,6 +326,8 @@ void conv2d_grad_filter(CpuStream& stream, const ConvGradFilterArgs& args) {
   visit_float(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     if (is_depthwise(args.g)) depthwise_grad_filter<T>(stream, args);
+    else if (args.g.groups == 1 && args.g.kh * args.g.kw == 1 && args.g.pad_h + args.g.pad_w == 0)
+      grad_filter_one_pixel<T>(stream, args);
     else if (args.g.groups == 1 && args.g.c < 16 && args.g.dilation_w == 1) grad_filter_few_channels<T>(stream, args);
     else grad_filter<T>(stream, args);
   });

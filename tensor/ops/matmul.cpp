@@ -9,31 +9,8 @@ namespace elinvar {
 namespace {
 
 constexpr int64_t kPackedBytes = 16 << 20;  // packed B at a time, in the last-level cache
-constexpr int kTilesInPlace = 2;            // rows of C that do not repay a packed B
-
-// Rows of A and of C, for a Product.
-template <class T>
-struct MatrixRows {
-  const T* a;
-  int64_t a_row, a_col;
-  T* c;
-  int64_t c_row, m;
-  std::vector<Span> whole;  // the range of k
-
-  int64_t rows() const { return m; }
-  int64_t a_step() const { return a_col; }
-  const std::vector<Span>& spans() const { return whole; }
-  TileRows<T> tile(int64_t first, int count) const {
-    TileRows<T> t;
-    t.count = count;
-    for (int r = 0; r < kMostTileRows; ++r) {
-      const int64_t row = first + std::min(r, count - 1);
-      t.a[r] = a + row * a_row;
-      t.c[r] = c + row * c_row;
-    }
-    return t;
-  }
-};
+constexpr int64_t kTilesInPlace = 2;        // fewer rows of C do not repay a packed B,
+constexpr int64_t kBytesInPlace = 512;      // nor do rows of B that lie close together
 
 template <class T>
 void multiply(CpuStream& stream, const MatmulArgs& args, int64_t batch) {
@@ -49,8 +26,9 @@ void multiply(CpuStream& stream, const MatmulArgs& args, int64_t batch) {
                      .m = args.m,
                      .whole = {{0, 0, args.k}}};
   const std::span<const MatrixRows<T>> source(&rows, 1);
-  if (args.b.col == 1 && args.m <= kTilesInPlace * extent.rows) {
-    Product<T>::in_place(b, args.b.row, Strips(args.n, extent), args.k, bias).run(stream, source);
+  if (args.b.col == 1 &&
+      (args.m <= kTilesInPlace * extent.rows || args.b.row * static_cast<int64_t>(sizeof(T)) <= kBytesInPlace)) {
+    Product<T>::in_place(b, args.b.row, Strips(args.n, extent), 0, args.k, args.k, bias).run(stream, source);
     return;
   }
   // Columns, and groups of chunks if there are many, go in pieces whose packed B stays in the last-level cache.
