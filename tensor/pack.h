@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "tensor/check.h"
 #include "tensor/tile.h"
 
 namespace elinvar {
@@ -55,8 +54,7 @@ template <class T>
 void pack_panels(const T* src, int64_t k_step, int64_t k_count, int64_t rows, int tile_rows, T* out,
                  int64_t panel_step) {
   if (tile_rows == 8) pack_panels_of<8>(src, k_step, k_count, rows, out, panel_step);
-  else if (tile_rows == 4) pack_panels_of<4>(src, k_step, k_count, rows, out, panel_step);
-  else invariant(false, "panels have 4 or 8 rows");
+  else pack_panels_of<4>(src, k_step, k_count, rows, out, panel_step);  // there are tiles of 4 and of 8 rows
 }
 
 // The step from one panel of a chunk to the next.
