@@ -11,6 +11,7 @@
 #include "nn/leaf.h"
 #include "nn/optimizer.h"
 #include "tensor/allocator.h"
+#include "tensor/stream.h"
 #include "tests/bits.h"
 
 namespace elinvar {
@@ -43,6 +44,8 @@ TEST(TrainingMemory, GradientsAreWrittenOverGradients) {
 }
 
 TEST(TrainingMemory, TheGradientOfLogitsIsWrittenOverThem) {
+  CpuStream one(1);  // each thread that takes part in a product packs for itself
+  const StreamScope scope(one);
   const Var x(uniform({64, 8}, 1), true), weight(uniform({4096, 8}, 2), true);
   const Tensor target = Tensor::zeros({64}, DType::i64);
   const int64_t bytes = 64 * 4096 * 4;
