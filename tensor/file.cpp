@@ -100,8 +100,11 @@ void File::sync() {
   if (::fsync(descriptor_) != 0) fail_with(errno, "write", path_);
 }
 
-bool File::try_lock() {
-  if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return true;
+bool File::try_lock() { return lock(LOCK_EX); }
+bool File::try_lock_shared() { return lock(LOCK_SH); }
+
+bool File::lock(int kind) {
+  if (::flock(descriptor_, kind | LOCK_NB) == 0) return true;
   if (errno != EWOULDBLOCK) fail_with(errno, "lock", path_);
   return false;
 }

@@ -32,9 +32,11 @@ class File {
   void sync();  // returns when what was written is on the disk
   // Whether this process now holds the file's advisory lock; released with the File, also by a crash.
   bool try_lock();
+  bool try_lock_shared();  // any number of processes at once, but none of the above
 
  private:
   File(std::filesystem::path path, int flags, unsigned mode = 0666);
+  bool lock(int kind);
   std::filesystem::path path_;
   int descriptor_ = -1;
 };

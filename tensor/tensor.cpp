@@ -42,6 +42,17 @@ Tensor Tensor::from_bytes(const void* bytes, size_t count, DType dtype, const Sh
   return t;
 }
 
+Tensor Tensor::over(std::shared_ptr<const void> owner, const void* elements, const Shape& shape, DType dtype) {
+  Tensor t;
+  t.shape_ = shape;
+  t.strides_ = contiguous_strides(shape);
+  t.dtype_ = dtype;
+  t.borrowed_ = true;
+  t.storage_ = std::shared_ptr<void>(std::make_shared<std::shared_ptr<const void>>(std::move(owner)),
+                                     const_cast<void*>(elements));
+  return t;
+}
+
 bool Tensor::contiguous() const {
   int64_t expected = 1;
   for (int i = ndim() - 1; i >= 0; --i) {

@@ -35,6 +35,8 @@ class Tensor {
     return from(std::span<const T>(values), shape);
   }
   static Tensor scalar(double value, DType dtype = DType::f32) { return full({}, value, dtype); }
+  // A contiguous view of memory of somebody else, which `owner` keeps alive. It is only to be read: unique() is false.
+  static Tensor over(std::shared_ptr<const void> owner, const void* elements, const Shape& shape, DType dtype);
 
   bool defined() const { return storage_ != nullptr; }
   const Shape& shape() const { return shape_; }
@@ -48,7 +50,7 @@ class Tensor {
   bool contiguous() const;
   bool shares_storage(const Tensor& other) const { return storage_ == other.storage_; }
   // Whether this handle is the only one on its storage, so that an operation may write its result into it.
-  bool unique() const { return storage_.use_count() == 1; }
+  bool unique() const { return storage_.use_count() == 1 && !borrowed_; }
 
   // The first element; T must match the dtype.
   template <class T>
@@ -97,6 +99,7 @@ class Tensor {
   Shape shape_, strides_;
   DType dtype_ = DType::f32;
   Device device_;
+  bool borrowed_ = false;
 };
 
 }  // namespace elinvar

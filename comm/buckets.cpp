@@ -1,0 +1,56 @@
+#include "comm/buckets.h"
+
+#include <algorithm>
+
+#include "tensor/check.h"
+
+namespace elinvar {
+
+Buckets::Buckets(std::vector<Shape> shapes, int64_t most_elements) : shapes_(std::move(shapes)) {
+  check(most_elements >= 1, "[buckets] at least one element a bucket expected, got {}", most_elements);
+  int64_t room = 0;
+  for (size_t t = 0; t < shapes_.size(); ++t) {
+    for (int64_t begin = 0, numel = shapes_[t].numel(); begin < numel;) {
+      if (room == 0) {
+        buckets_.emplace_back();
+        room = most_elements;
+      }
+      const int64_t end = std::min(numel, begin + room);
+      buckets_.back().push_back({static_cast<int>(t), begin, end});
+      room -= end - begin;
+      begin = end;
+    }
+  }
+}
+
+std::vector<Tensor> Buckets::cut(int bucket, const std::vector<Tensor>& values) const {
+  check(values.size() == shapes_.size(), "[buckets] {} tensors expected, got {}", shapes_.size(), values.size());
+  std::vector<Tensor> cut;
+  for (const Slice& s : slices(bucket)) {
+    const Tensor& value = values[static_cast<size_t>(s.tensor)];
+    check(value.shape() == shapes_[static_cast<size_t>(s.tensor)] && value.contiguous(),
+          "[buckets] tensor {}: contiguous of shape {} expected, got {}", s.tensor,
+          to_string(shapes_[static_cast<size_t>(s.tensor)]), to_string(value.shape()));
+    cut.push_back(value.reshape({value.numel()}).slice(0, s.begin, s.end));
+  }
+  return cut;
+}
+
+bool Buckets::fits(int bucket, std::span<const Blob> blobs) const {
+  const std::span<const Slice> wanted = slices(bucket);
+  return std::equal(blobs.begin(), blobs.end(), wanted.begin(), wanted.end(), [](const Blob& b, const Slice& s) {
+    return b.bytes == static_cast<size_t>(s.end - s.begin) * sizeof(float);
+  });
+}
+
+Blob blob_of(const Tensor& tensor) {
+  check(tensor.contiguous(), "[blob] contiguous elements expected");
+  return {std::make_shared<Tensor>(tensor), static_cast<const std::byte*>(tensor.raw()),
+          static_cast<size_t>(tensor.bytes())};
+}
+
+Tensor tensor_of(const Blob& blob) {
+  return Tensor::over(blob.owner, blob.data, {static_cast<int64_t>(blob.bytes / sizeof(float))}, DType::f32);
+}
+
+}  // namespace elinvar
