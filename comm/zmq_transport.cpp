@@ -23,8 +23,8 @@ namespace {
 
 using Clock = Transport::Clock;
 
-constexpr int kMostSockets = 1 << 14;                     // of a context; a connection has three
-constexpr std::chrono::milliseconds kTimeToNotice{2000};  // for ZeroMQ, that a connection was cut
+constexpr int kMostSockets = 1 << 14;                    // of a context; a connection has three
+constexpr std::chrono::milliseconds kTimeToNotice{100};  // for ZeroMQ, that a connection was cut
 constexpr int kStreak = 16;  // messages in a row before monitors and signals are looked at again
 
 // Names of inproc endpoints are the process's, so all transports that listen on one share a context.
@@ -54,7 +54,6 @@ struct Connection {
   Line line;              // from when it is open
   Clock::time_point ready_by = Clock::time_point::max();
   Clock::time_point leave_by = Clock::time_point::max();
-  bool left = false;  // leave_by was set
 
   // Takes note of what happened; why the connection ended, if it did.
   std::optional<std::string> follow() {
@@ -310,7 +309,7 @@ std::optional<Arrival> ZmqTransport::take_changes() {
   for (const auto& [peer, connection] : peers_)
     if (connection->monitor) watched_.push_back(connection);
   for (const auto& connection : leaving_) {
-    if (!std::exchange(connection->left, true)) connection->leave_by = Clock::now() + options_.linger;
+    if (connection->leave_by == Clock::time_point::max()) connection->leave_by = Clock::now() + options_.linger;
     watched_.push_back(connection);
   }
   return std::nullopt;
@@ -318,12 +317,13 @@ std::optional<Arrival> ZmqTransport::take_changes() {
 
 // Looks at what happened to a connection and at its deadlines: its loss, if that is to be told.
 std::optional<Arrival> ZmqTransport::tend(Connection& connection, bool news) {
-  const bool late = Clock::now() >= std::min(connection.ready_by, connection.leave_by);
-  if (!news && !late) return std::nullopt;
-  if (std::optional<std::string> reason = connection.follow()) return lose(connection, std::move(*reason));
-  if (Clock::now() < std::min(connection.ready_by, connection.leave_by)) return std::nullopt;
-  if (!connection.line) return lose(connection, "no answer");
-  connection.ready_by = connection.leave_by = Clock::time_point::max();
+  if (news)
+    if (std::optional<std::string> reason = connection.follow()) return lose(connection, std::move(*reason));
+  const Clock::time_point now = Clock::now();
+  if (now >= connection.ready_by) return lose(connection, "no answer");
+  if (now < connection.leave_by) return std::nullopt;
+  if (!connection.line) return lose(connection, "");
+  connection.leave_by = Clock::time_point::max();
   connection.line.cut();  // and its monitor will tell
   return std::nullopt;
 }

@@ -27,8 +27,8 @@ struct ZmqOptions {
   int io_threads = 1;                               // a core moves some GB/s, encrypted much less (`bench transport`)
 };
 
-// Its end may take as long as `linger`, and two seconds more if a peer reads nothing. UsageError for an endpoint that
-// is none, or that needs a key; Failure if it cannot be bound.
+// Its end may take as long as `linger`. UsageError for an endpoint that is none, or that needs a key; Failure if it
+// cannot be bound.
 std::unique_ptr<Transport> make_zmq_transport(const ZmqOptions& options = {});
 
 }  // namespace elinvar

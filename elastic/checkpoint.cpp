@@ -42,14 +42,12 @@ std::vector<StateDict> parts_of(const StateDict& state) {
   return parts;
 }
 
-void write_files(const fs::path& directory, int64_t step, const StateDict& state, const Digest& digest) {
+void write_manifest(const fs::path& directory, int64_t step, const std::vector<CheckpointPart>& parts,
+                    const Digest& digest) {
   Json manifest = {{"format", 1}, {"numerics_version", kNumericsVersion}, {"step", step}, {"state", digest.hex()}};
   manifest["parts"] = Json::array();
-  for (const StateDict& part : parts_of(state)) {
-    const std::string file = fmt::format("part-{}.safetensors", manifest["parts"].size());
-    const SafetensorsWritten written = write_safetensors(directory / file, part);
-    manifest["parts"].push_back({{"file", file}, {"bytes", written.bytes}, {"digest", written.digest.hex()}});
-  }
+  for (const CheckpointPart& part : parts)
+    manifest["parts"].push_back({{"file", part.file}, {"bytes", part.bytes}, {"digest", part.digest.hex()}});
   File file = File::create(directory / "manifest.json");
   file.write(manifest.dump(2) + "\n");
   file.sync();
@@ -107,20 +105,25 @@ std::vector<int64_t> CheckpointStore::steps() const {
   return steps;
 }
 
-void CheckpointStore::write(int64_t step, const StateDict& state, const Digest& digest) {
-  const fs::path final = path_of(step);
-  if (fs::exists(final)) {
-    try {
-      if (read(step).digest == digest) return;
-    } catch (const Failure&) {
-    }
-  }
-  const fs::path aside = directory_ / fmt::format("{}{}", kAside, step);
+fs::path CheckpointStore::aside_of(int64_t step) const { return directory_ / fmt::format("{}{}", kAside, step); }
+
+CheckpointPart CheckpointStore::write_part(int64_t step, const std::string& file, const StateDict& tensors) const {
+  const fs::path aside = aside_of(step);
+  make_directories(aside);
+  fs::remove(aside / file);  // of an attempt that a death cut short
+  const SafetensorsWritten written = write_safetensors(aside / file, tensors);
+  return {file, written.bytes, written.digest};
+}
+
+void CheckpointStore::commit(int64_t step, const std::vector<CheckpointPart>& parts, const Digest& digest) {
+  const fs::path final = path_of(step), aside = aside_of(step);
   const fs::path replaced = directory_ / fmt::format("{}{}-replaced", kAside, step);
-  remove_tree(aside);
   try {
-    make_directories(aside);
-    write_files(aside, step, state, digest);
+    // Left from an attempt that a death cut short.
+    for (const auto& entry : fs::directory_iterator(aside))
+      if (std::none_of(parts.begin(), parts.end(), [&](const auto& p) { return p.file == entry.path().filename(); }))
+        fs::remove(entry.path());
+    write_manifest(aside, step, parts, digest);
     if (fs::exists(final)) rename_file(final, replaced);
     rename_file(aside, final);
   } catch (...) {
@@ -135,6 +138,26 @@ void CheckpointStore::write(int64_t step, const StateDict& state, const Digest& 
   std::vector<int64_t> present = steps();
   std::erase_if(present, [&](int64_t other) { return other > step; });
   for (size_t i = 0; i + static_cast<size_t>(keep_) < present.size(); ++i) remove_tree(path_of(present[i]));
+}
+
+void CheckpointStore::write(int64_t step, const StateDict& state, const Digest& digest) {
+  if (fs::exists(path_of(step))) {
+    try {
+      if (read(step).digest == digest) return;
+    } catch (const Failure&) {
+    }
+  }
+  remove_tree(aside_of(step));
+  std::vector<CheckpointPart> parts;
+  try {
+    for (const StateDict& part : parts_of(state))
+      parts.push_back(write_part(step, fmt::format("part-{}.safetensors", parts.size()), part));
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(aside_of(step), ignored);
+    throw;
+  }
+  commit(step, parts, digest);
 }
 
 Checkpoint CheckpointStore::read(int64_t step) const {

@@ -18,6 +18,13 @@ struct Checkpoint {
   Digest digest;  // of the state
 };
 
+// A file of a checkpoint, as its manifest lists it.
+struct CheckpointPart {
+  std::string file;
+  int64_t bytes = 0;
+  Digest digest;  // of the file
+};
+
 class CheckpointStore {
  public:
   // Touches nothing. `keep` (at least 1) is how many of the newest write() leaves.
@@ -26,10 +33,14 @@ class CheckpointStore {
   // For the process that is going to write: creates the directory, removes what an interrupted write left aside.
   void prepare();
 
+  // A checkpoint may be written by several processes: each writes its parts aside, and one that knows them all makes
+  // them a checkpoint. write_part() returns when the file is on the disk.
+  CheckpointPart write_part(int64_t step, const std::string& file, const StateDict& tensors) const;
   // Returns when the checkpoint would survive a power cut; then older ones beyond `keep` are removed. One that is
   // already there with this digest stays; any other of this step is replaced. On Failure (no room, a read-only disk)
   // nothing new is left behind.
-  void write(int64_t step, const StateDict& state, const Digest& digest);
+  void commit(int64_t step, const std::vector<CheckpointPart>& parts, const Digest& digest);
+  void write(int64_t step, const StateDict& state, const Digest& digest);  // all of it by one process
 
   std::vector<int64_t> steps() const;  // ascending; they may still turn out to be damaged
 
@@ -47,6 +58,7 @@ class CheckpointStore {
 
  private:
   std::filesystem::path path_of(int64_t step) const;
+  std::filesystem::path aside_of(int64_t step) const;
   std::filesystem::path directory_;
   int keep_;
 };

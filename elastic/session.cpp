@@ -1,193 +1,360 @@
 #include "elastic/session.h"
 
-#include <chrono>
-#include <iterator>
-#include <nlohmann/json.hpp>
-#include <numeric>
-#include <optional>
+#include <bit>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
 
-#include "comm/reduction_tree.h"
 #include "elastic/checkpoint.h"
-#include "elastic/ledger.h"
+#include "elastic/state_parts.h"
 #include "tensor/check.h"
-#include "tensor/file.h"
-#include "tensor/ops/pointwise.h"
 
 namespace elinvar {
-namespace {
+
+using Clock = std::chrono::steady_clock;
+using Lock = std::unique_lock<std::mutex>;
 
 constexpr const char* kStep = "step";  // beside the state's own names, which have dots
 
-const std::filesystem::path& prepared(const std::filesystem::path& directory) {
-  make_directories(directory);
-  return directory;
-}
-
-}  // namespace
-
 struct Session::Impl {
-  Impl(const SessionOptions& session_options, StateAccess access)
-      : options(session_options), state(std::move(access)), lock(File::append(prepared(options.directory) / "lock")) {
-    check(lock.try_lock(), "{} is in use by another process", options.directory.string());
-    ledger.emplace(options.directory);
-    events.emplace(options.directory);
-    store.emplace(options.directory / "checkpoints", options.keep);
-    store->prepare();
-    const bool empty = ledger->length() == 0 && store->steps().empty();
-    check(empty || options.resume, "{} already holds a run; --resume goes on with it, --run-dir chooses another place",
-          options.directory.string());
-    if (options.resume) resume();
-  }
-
-  void resume() {
-    const auto contradicted = [this](const Checkpoint& checkpoint) -> std::string {
-      if (checkpoint.step == 0) return "";
-      if (checkpoint.step > ledger->length())
-        return fmt::format("checkpoint of step {} cannot be used: the ledger ends at step {}", checkpoint.step,
-                           ledger->length());
-      const LedgerLine line = LedgerLine::parse(ledger->line(checkpoint.step));
-      if (line.state && *line.state != checkpoint.digest)
-        return fmt::format("checkpoint of step {} cannot be used: its state is not the one in the ledger",
-                           checkpoint.step);
-      return "";
-    };
-    std::vector<CheckpointStore::Rejected> rejected;
-    const auto found = store->newest_good(contradicted, rejected);
-    std::string reasons;
-    for (const auto& [at, reason] : rejected) {
-      notices.push_back(reason);
-      events->write("checkpoint_rejected", {{"step", at}, {"reason", reason}});
-      reasons += "\n  " + reason;
+  Impl(SessionOptions given, std::unique_ptr<Transport> with, StateAccess access)
+      : options(std::move(given)), transport(std::move(with)), state(std::move(access)), member(options.member) {
+    {
+      const Lock lock(mutex);
+      member.introduce(options.coordinator, options.about);
+      flush();
     }
-    if (!found && !rejected.empty())
-      fail("cannot resume {}: no checkpoint is good{}", options.directory.string(), reasons);
-    if (found) {
-      load(*found);
-      notices.push_back(fmt::format("resuming after step {}", step));
-    } else {
-      notices.push_back("no checkpoint yet: starting at the beginning");
+    listener = std::jthread([this](std::stop_token stop) { guarded([&] { listen(stop); }); });
+    copier = std::jthread([this](std::stop_token stop) { guarded([&] { copy(stop); }); });
+  }
+
+  ~Impl() {
+    {
+      Lock lock(mutex);
+      changed.wait_for(lock, std::chrono::seconds(60), [&] { return (parts.empty() && saving == 0) || error; });
     }
-    events->write("resume", {{"step", step}});
+    copier.request_stop();
+    changed.notify_all();
+    copier.join();
+    {
+      const Lock lock(mutex);
+      flush();
+    }
+    listener.request_stop();
+    transport->wake();
+    listener.join();
   }
 
-  void load(const Checkpoint& checkpoint) {
-    StateDict loaded = checkpoint.state;
-    const auto at = loaded.find(kStep);
-    if (at == loaded.end() || at->second.dtype() != DType::i64 || at->second.numel() != 1 ||
-        *at->second.data<int64_t>() != checkpoint.step)
-      fail("the state of checkpoint {} does not say that it is of step {}", checkpoint.step, checkpoint.step);
-    loaded.erase(at);
-    state.load(loaded);
-    step = checkpoint.step;
+  void guarded(const std::function<void()>& body) {
+    try {
+      body();
+    } catch (...) {
+      const Lock lock(mutex);
+      if (!error) error = std::current_exception();
+      changed.notify_all();
+    }
   }
 
-  StateDict whole_state() const {
+  // What the member wants done, with the lock held.
+  void flush() {
+    for (Action& action : member.take_actions()) {
+      switch (action.what) {
+        case Action::What::connect:
+          transport->connect(action.peer, action.endpoint);
+          break;
+        case Action::What::disconnect:
+          transport->disconnect(action.peer);
+          break;
+        case Action::What::send:
+          action.message.run = options.run;
+          action.message.sender = options.member.self;
+          transport->send(action.peer, std::move(action.message));
+          break;
+      }
+    }
+    for (StatePart& part : member.take_parts()) {
+      parts.push_back(std::move(part));
+      ++uncopied;
+    }
+    changed.notify_all();
+  }
+
+  void listen(const std::stop_token& stop) {
+    Clock::time_point beat = Clock::now() + options.heartbeat, lost_since{};
+    while (!stop.stop_requested()) {
+      const Arrival arrival = transport->wait(beat);
+      const Lock lock(mutex);
+      if (arrival.what == Arrival::What::message && arrival.message.run == options.run) {
+        try {
+          member.receive(arrival.message);
+        } catch (const nlohmann::json::exception& malformed) {
+          member.report({.kind = "suspect",
+                         .body = {{"peer", arrival.message.sender},
+                                  {"reason", std::string("sent a malformed message: ") + malformed.what()}}});
+        }
+      }
+      if (arrival.what == Arrival::What::lost) member.lost(arrival.peer, arrival.reason);
+      if (Clock::now() >= beat) {
+        beat = Clock::now() + options.heartbeat;
+        member.heartbeat({{"leaves", leaves}});
+        if (member.coordinator_lost() && !member.outcome()) {
+          if (lost_since == Clock::time_point{}) lost_since = Clock::now();
+          find_coordinator(lost_since);
+        } else {
+          lost_since = {};
+        }
+      }
+      flush();
+    }
+  }
+
+  void find_coordinator(Clock::time_point lost_since) {
+    const auto found = options.find_coordinator ? options.find_coordinator() : std::nullopt;
+    if (found && found->first != options.coordinator) {
+      options.coordinator = found->first;
+      transport->connect(found->first, found->second);
+      member.introduce(found->first, options.about);
+    } else if (Clock::now() - lost_since > options.hold) {
+      elinvar::fail("the coordinator is gone, and no other has taken its place for {} s", options.hold.count());
+    }
+  }
+
+  StateDict whole_state(int64_t step) const {
     StateDict whole = state.view();
     const bool fresh = whole.emplace(kStep, Tensor::from(std::vector<int64_t>{step}, {})).second;
     invariant(fresh, "the name of the step is the session's own");
     return whole;
   }
 
-  void write_checkpoint(const StateDict& whole, const Digest& digest) {
-    const auto begin = std::chrono::steady_clock::now();
-    ledger->sync();  // a checkpoint never knows more than the ledger
-    store->write(step, whole, digest);
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    checkpointed = step;
-    events->write("checkpoint", {{"step", step}, {"state", digest.hex()}, {"seconds", seconds.count()}});
+  // Copies parts of the state while the next leaves are computed, and then writes or sends them.
+  void copy(const std::stop_token& stop) {
+    CpuStream alone(1);
+    const StreamScope scope(alone);
+    while (true) {
+      StatePart part;
+      {
+        Lock lock(mutex);
+        changed.wait(lock, [&] { return !parts.empty() || stop.stop_requested(); });
+        if (parts.empty()) return;
+        part = std::move(parts.front());
+        parts.pop_front();
+        ++saving;
+      }
+      const StateDict copied = copy_of(part_of(whole_state(part.step), part.part, part.parts));
+      {
+        const Lock lock(mutex);
+        --uncopied;
+        changed.notify_all();
+      }
+      if (part.to == 0) save(part, copied);
+      else
+        for (Message& message : messages_of(copied, part)) send(part.to, std::move(message));
+      const Lock lock(mutex);
+      --saving;
+      changed.notify_all();
+    }
+  }
+
+  void send(PeerId peer, Message message) {
+    const Lock lock(mutex);
+    message.run = options.run;
+    message.sender = options.member.self;
+    message.generation = member.generation();
+    transport->send(peer, std::move(message));
+  }
+
+  void save(const StatePart& part, const StateDict& copied) {
+    Message saved{.kind = "saved", .step = part.step, .body = {{"part", part.part}, {"parts", part.parts}}};
+    nlohmann::json digests = nlohmann::json::object();
+    for (const auto& [name, digest] : digests_of(copied)) digests[name] = digest.hex();
+    saved.body["digests"] = std::move(digests);
+    const std::filesystem::path directory = options.directory();
+    if (directory.empty()) {
+      saved.body["error"] = "this worker does not see the run directory";
+    } else {
+      try {
+        CheckpointStore store(directory / "checkpoints");
+        const CheckpointPart written =
+            store.write_part(part.step, fmt::format("part-{}-of-{}.safetensors", part.part, part.parts), copied);
+        saved.body["file"] = written.file;
+        saved.body["bytes"] = written.bytes;
+        saved.body["digest"] = written.digest.hex();
+      } catch (const std::exception& failure) {
+        saved.body["error"] = failure.what();
+      }
+    }
+    PeerId coordinator;
+    {
+      const Lock lock(mutex);
+      coordinator = member.coordinator();
+    }
+    send(coordinator, std::move(saved));
+  }
+
+  void rethrow() const {
+    if (error) std::rethrow_exception(error);
   }
 
   SessionOptions options;
+  std::unique_ptr<Transport> transport;
   StateAccess state;
-  File lock;
-  std::optional<Ledger> ledger;
-  std::optional<EventLog> events;
-  std::optional<CheckpointStore> store;
-  std::vector<std::string> notices;
-
-  int64_t step = 0;
-  int64_t checkpointed = -1;  // the step of the newest checkpoint that this session wrote
-  std::optional<TreeFold> fold;
-  std::optional<Hasher> batches;
+  std::mutex mutex;
+  std::condition_variable changed;
+  Member member;
+  std::deque<StatePart> parts;
+  int uncopied = 0;  // parts that still need the state as it is,
+  int saving = 0;    // and those that are copied, but not yet written or sent
+  std::exception_ptr error;
+  int64_t leaves = 0;
+  int64_t work_step = 0;  // of the leaves that are being computed
+  bool listening = false;
+  Clock::time_point leaf_began;
   Reduced reduced;
-  double loss_sum = 0;
-  size_t gradients = 0;  // how many of a leaf's tensors are gradients
+  std::jthread listener, copier;
 };
 
-Session::Session(const SessionOptions& options, StateAccess state)
-    : impl_(std::make_unique<Impl>(options, std::move(state))) {}
+Session::Session(SessionOptions options, std::unique_ptr<Transport> transport, StateAccess state)
+    : impl_(std::make_unique<Impl>(std::move(options), std::move(transport), std::move(state))) {}
 Session::~Session() = default;
 
-int64_t Session::step() const { return impl_->step; }
-const std::vector<std::string>& Session::notices() const { return impl_->notices; }
-EventLog& Session::events() { return *impl_->events; }
-const Reduced& Session::reduced() const { return impl_->reduced; }
+int64_t Session::step() const {
+  const Lock lock(impl_->mutex);
+  return impl_->member.step();
+}
 
-Plan Session::begin() {
-  impl_->fold.emplace(impl_->options.virtual_ranks);
-  impl_->batches.emplace();
-  impl_->reduced = {};
-  impl_->loss_sum = 0;
-  Plan plan;
-  plan.mine.resize(static_cast<size_t>(impl_->options.virtual_ranks));
-  std::iota(plan.mine.begin(), plan.mine.end(), 0);
-  return plan;
+bool Session::knows_layout() const {
+  const Lock lock(impl_->mutex);
+  return impl_->member.knows_layout();
+}
+
+void Session::learn_layout(const Leaf& leaf) {
+  const Lock lock(impl_->mutex);
+  impl_->member.learn_layout(leaf);
+}
+
+bool Session::begin() {
+  Impl& s = *impl_;
+  Lock lock(s.mutex);
+  s.reduced = {};
+  while (true) {
+    s.rethrow();
+    const Member::Next next = s.member.next();
+    s.flush();
+    switch (next) {
+      case Member::Next::done:
+        return false;
+      case Member::Next::wait:
+        s.changed.wait(lock);
+        continue;
+      case Member::Next::leaves:
+      case Member::Next::copy:
+        s.listening = next == Member::Next::copy;
+        s.work_step = s.member.step();
+        return true;
+      case Member::Next::load: {
+        const Member::Load load = s.member.take_load();
+        s.changed.wait(lock, [&] { return s.uncopied == 0 || s.error; });
+        lock.unlock();
+        if (load.restore) {
+          s.state.restore(*load.restore);
+        } else {
+          fill(s.whole_state(load.step), load.messages);
+        }
+        lock.lock();
+        s.member.loaded(load);
+        s.flush();
+        continue;
+      }
+    }
+  }
+}
+
+std::optional<int> Session::next() {
+  const Lock lock(impl_->mutex);
+  const std::vector<int> todo = impl_->member.todo();
+  if (impl_->listening || impl_->member.step() != impl_->work_step || todo.empty()) return std::nullopt;
+  impl_->leaf_began = Clock::now();
+  return todo[0];
 }
 
 void Session::add(int vrank, Leaf leaf) {
-  Reduced& r = impl_->reduced;
-  impl_->batches->add(leaf.batch);
-  impl_->loss_sum += leaf.loss_sum;
-  r.count += leaf.count;
-  r.correct += leaf.correct;
-  r.samples += leaf.samples;
-  std::vector<Tensor> values = std::move(leaf.gradients);
-  if (!values.empty()) {
-    impl_->gradients = values.size();
-    r.leaves += 1;
-    std::move(leaf.terms.begin(), leaf.terms.end(), std::back_inserter(values));
+  const Lock lock(impl_->mutex);
+  const std::chrono::duration<double> seconds = Clock::now() - impl_->leaf_began;
+  ++impl_->leaves;
+  impl_->member.add(impl_->work_step, vrank, std::move(leaf), seconds.count());
+}
+
+bool Session::reduce() {
+  Impl& s = *impl_;
+  Lock lock(s.mutex);
+  if (!s.listening) {
+    std::optional<Digest> state;
+    if (s.member.digest_due()) {
+      const int64_t step = std::min(s.member.step(), s.options.member.steps);
+      lock.unlock();
+      state = digest(s.whole_state(step));
+      lock.lock();
+    }
+    s.member.contribute(state);
+    s.flush();
   }
-  impl_->fold->add(vrank, std::move(values));
-}
-
-void Session::reduce() {
-  Reduced& r = impl_->reduced;
-  if (r.count == 0) fail("step {}: no target in the whole batch counts, so there is no mean to take", impl_->step + 1);
-  r.gradients = impl_->fold->take_root();
-  r.terms.assign(r.gradients.begin() + static_cast<std::ptrdiff_t>(impl_->gradients), r.gradients.end());
-  r.gradients.resize(impl_->gradients);
-  r.batch = impl_->batches->digest();
-  r.loss = impl_->loss_sum / static_cast<double>(r.count);
-  Hasher hasher;
-  for (Tensor& gradient : r.gradients) {
-    scale_into(gradient, 1.0 / static_cast<double>(r.count));
-    hasher.add(digest(gradient));
+  while (true) {
+    s.rethrow();
+    const Member::Progress progress = s.member.reduce();
+    s.flush();
+    if (progress == Member::Progress::abandoned) return false;
+    if (progress == Member::Progress::complete) break;
+    s.changed.wait(lock);
   }
-  r.gradient = hasher.digest();
+  s.changed.wait(lock, [&] { return s.uncopied == 0 || s.error; });
+  s.rethrow();
+  s.reduced = s.member.take_reduced();
+  const std::string contradiction = s.member.contradiction();
+  if (!contradiction.empty())
+    elinvar::fail("the members' states after step {} differ: {}; a machine or its memory is at fault", s.work_step,
+                  contradiction);
+  if (s.work_step < s.options.member.steps && s.reduced.count == 0)
+    elinvar::fail("step {}: no target in the whole batch counts, so there is no mean to take", s.work_step + 1);
+  return true;
 }
 
-void Session::advance() {
-  const SessionOptions& options = impl_->options;
-  const int64_t step = ++impl_->step;
-  const Reduced& r = impl_->reduced;
-  LedgerLine line{.step = step, .batch = r.batch, .loss = r.loss, .gradient = r.gradient, .state = {}};
+const Reduced& Session::reduced() const { return impl_->reduced; }
 
-  const bool save = step == options.steps || due(step, options.checkpoint_every);
-  StateDict whole;
-  if (save || due(step, options.state_digest_every)) {
-    whole = impl_->whole_state();
-    line.state = digest(whole);
+void Session::advance(const nlohmann::json& extra) {
+  Impl& s = *impl_;
+  const Reduced& r = s.reduced;
+  nlohmann::json facts = {{"extra", extra}};
+  if (r.state) facts["state"] = r.state->hex();
+  if (s.work_step < s.options.member.steps) {
+    Hasher gradient;
+    for (const Tensor& tensor : r.gradients) gradient.add(digest(tensor));
+    facts["batch"] = r.batch.hex();
+    facts["loss"] = std::bit_cast<uint64_t>(r.loss);
+    facts["gradient"] = gradient.digest().hex();
+    facts["count"] = r.count;
+    facts["correct"] = r.correct;
+    facts["samples"] = r.samples;
+    facts["seconds"] = r.seconds;
   }
-  impl_->ledger->record(line);
-  if (save) impl_->write_checkpoint(whole, *line.state);
+  const Lock lock(s.mutex);
+  s.member.advance(facts);
+  s.flush();
 }
 
-void Session::checkpoint() {
-  if (impl_->checkpointed == impl_->step) return;
-  const StateDict whole = impl_->whole_state();
-  impl_->write_checkpoint(whole, digest(whole));
+const Member::Outcome& Session::outcome() const { return *impl_->member.outcome(); }
+
+void Session::drain() {
+  const Lock lock(impl_->mutex);
+  impl_->member.drain();
+  impl_->flush();
 }
 
-Digest Session::state_digest() const { return digest(impl_->whole_state()); }
+void Session::fail(const std::string& reason, int exit_code) {
+  const Lock lock(impl_->mutex);
+  impl_->member.report({.kind = "failed", .body = {{"reason", reason}, {"exit_code", exit_code}}});
+  impl_->flush();
+}
 
 }  // namespace elinvar

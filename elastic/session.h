@@ -1,93 +1,72 @@
 #pragma once
-// A session carries a run from step to step: it deals virtual ranks, combines their leaves by the reduction tree, and
-// keeps the run directory. It knows a dictionary of state and a number of steps, not networks nor data.
+// A worker's session in a job: the training loop on one side, the network on the other, and the protocol between them
+// (PROTOCOL.md). It knows a dictionary of state and a number of steps, not networks nor data.
 //
-//   while (session.step() < steps) {
-//     for (int vrank : session.begin().mine) session.add(vrank, leaf of (state, session.step(), vrank));
-//     session.reduce();
-//     ... update the state by session.reduced() ...
-//     session.advance();
+//   while (session.begin()) {
+//     if (!session.knows_layout()) session.learn_layout(a leaf that counts for nothing);
+//     while (const auto vrank = session.next()) session.add(*vrank, leaf of (state, session.step(), *vrank));
+//     if (!session.reduce()) continue;                 // a member is gone: the same step, another plan
+//     if (session.step() < steps) ... update the state by session.reduced() ...
+//     session.advance(...);
 //   }
 //
-// Between begin and reduce the state must not change. Everything of the run that is written down happens in advance:
-// the ledger line of the step, and a checkpoint where the configuration asks for one. Killed at any moment, the run
-// resumes from its newest good checkpoint and repeats the steps after it, bit by bit.
-#include <cstdint>
+// After `steps` updates there is one more round, without leaves' tensors and without an update. Between begin() and
+// reduce() the state must not change: parts of it may be on their way to a file or a learner, copied by a thread of the
+// session while the leaves are computed; reduce() returns only when they are copied.
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
-#include <vector>
 
-#include "elastic/events.h"
-#include "tensor/digest.h"
+#include "comm/transport.h"
+#include "elastic/member.h"
 #include "tensor/state.h"
 
 namespace elinvar {
 
-// Whether something that is done every so many steps (0: never) is done after `step`.
-inline bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
-
-struct SessionOptions {
-  std::filesystem::path directory;
-  int virtual_ranks = 1;
-  int64_t steps = 0;               // of the whole run
-  int64_t state_digest_every = 0;  // 0: only at scheduled checkpoints and at the end
-  int64_t checkpoint_every = 0;    // 0: only at the end
-  int keep = 3;                    // checkpoints
-  bool resume = false;
-};
-
-// How the session gets at the state. `view` may share storage with the live state; `load` copies.
+// How the session gets at the state. `view` shares storage with the live state and is called from other threads while
+// that does not change.
 struct StateAccess {
   std::function<StateDict()> view;
-  std::function<void(const StateDict&)> load;
+  std::function<void(int64_t step)> restore;  // that of checkpoint `step`; 0: as a new network is
 };
 
-// Which virtual ranks this process executes, ascending.
-struct Plan {
-  std::vector<int> mine;
-};
-
-// What one virtual rank contributes: sums, not means. Without samples (a short batch) it has no tensors.
-struct Leaf {
-  std::vector<Tensor> gradients = {};
-  std::vector<Tensor> terms = {};  // of running statistics: combined by the same tree, but not scaled
-  double loss_sum = 0;
-  int64_t count = 0;  // what the mean divides by: targets that count
-  int64_t correct = 0;
-  int64_t samples = 0;
-  Digest batch = {};  // of its input and target
-};
-
-struct Reduced {
-  std::vector<Tensor> gradients;  // root of the tree * float(1 / count): one more rounding
-  std::vector<Tensor> terms;      // root of the tree
-  int leaves = 0;                 // virtual ranks that had samples
-  double loss = 0;                // virtual ranks' sums, added left to right in binary64, / count
-  int64_t count = 0, correct = 0, samples = 0;
-  Digest batch, gradient;  // gradient: over those of the scaled gradients, in order
+struct SessionOptions {
+  MemberOptions member;
+  uint64_t run = 0;
+  PeerId coordinator = 0;
+  nlohmann::json about;  // what the coordinator is told of this worker
+  // The run directory, if this process sees it; else "". Asked once there is something to be saved.
+  std::function<std::filesystem::path()> directory;
+  // After the coordinator is lost: where it can be found now, if anywhere. Asked a few times a second.
+  std::function<std::optional<std::pair<PeerId, std::string>>()> find_coordinator;
+  std::chrono::milliseconds heartbeat{500};
+  std::chrono::seconds hold{600};  // how long a worker without coordinator waits for one before it gives up
 };
 
 class Session {
  public:
-  // Opens the run directory and locks it against other processes. A new run needs one without a run in it (else
-  // UsageError). With `resume` the state of the newest good checkpoint is loaded; without any checkpoint the run starts
-  // at its beginning; if there are some and all are damaged it is a Failure that tells why of each.
-  Session(const SessionOptions& options, StateAccess state);
+  Session(SessionOptions options, std::unique_ptr<Transport> transport, StateAccess state);
+  // Returns when what is to be saved is saved, and sent.
   ~Session();
 
-  int64_t step() const;                             // updates made so far
-  const std::vector<std::string>& notices() const;  // what the user should know about how it was opened
-  EventLog& events();
+  // Waits until there is something to do; false: the session is over. Throws what went wrong in a thread of its own.
+  bool begin();
+  int64_t step() const;  // updates made
+  bool knows_layout() const;
+  void learn_layout(const Leaf& leaf);
+  std::optional<int> next();  // the next virtual rank to compute here; none: all are added, or it changed
+  void add(int vrank, Leaf leaf);
+  bool reduce();  // false: begin again
+  const Reduced& reduced() const;
+  // The update is made. `extra` goes to the coordinator with the facts of the step.
+  void advance(const nlohmann::json& extra);
 
-  Plan begin();
-  void add(int vrank, Leaf leaf);  // in the order of the plan
-  void reduce();                   // Failure if the batch has no target that counts
-  const Reduced& reduced() const;  // until the next begin
-  void advance();                  // the state now is that after the update
-  void checkpoint();               // now, whatever the schedule says; nothing if this step has one
-  Digest state_digest() const;     // of the state now, with the step
+  const Member::Outcome& outcome() const;
+  void drain();                                         // asks to leave; from any thread
+  void fail(const std::string& reason, int exit_code);  // tells the coordinator, on the way out
 
  private:
   struct Impl;

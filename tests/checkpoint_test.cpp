@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
+#include <bit>
 #include <csignal>
 
 #include "elastic/ledger.h"
-#include "elastic/session.h"
+#include "elastic/run_directory.h"
 #include "tensor/check.h"
 #include "tests/temporary_folder.h"
 
@@ -144,83 +146,112 @@ TEST(Checkpoint, WhatACrashLeftAsideIsRemoved) {
   EXPECT_FALSE(newest(store, rejected));
 }
 
-// A state of one number that every step multiplies, in a session of three virtual ranks.
+// The facts of a run of ten updates whose state is one number, as workers tell them.
 struct Toy {
-  Tensor weight = Tensor::full({3}, 1.0);
-
-  SessionOptions options(const fs::path& directory, bool resume = false) const {
-    return {.directory = directory,
-            .virtual_ranks = 3,
-            .steps = 10,
-            .state_digest_every = 2,
-            .checkpoint_every = 3,
-            .keep = 2,
-            .resume = resume};
+  static StateDict state(int64_t step) {
+    return {{"model.weight", Tensor::full({3}, static_cast<double>(step) * 1.5)},
+            {"step", Tensor::from(std::vector<int64_t>{step}, {})}};
   }
-  StateAccess access() {
-    return {.view =
-                [this] {
-                  return StateDict{{"model.weight", weight}};
-                },
-            .load = [this](const StateDict& state) { weight = state.at("model.weight").clone(); }};
+  static bool due(int64_t step) { return step > 0 && (step == 10 || step % 2 == 0 || step % 3 == 0); }
+  static nlohmann::json facts(int64_t step) {
+    nlohmann::json facts = {{"batch", Digest{1, static_cast<uint64_t>(step)}.hex()},
+                            {"loss", std::bit_cast<uint64_t>(1.0 / static_cast<double>(step + 1))},
+                            {"gradient", Digest{2, static_cast<uint64_t>(step)}.hex()}};
+    if (step == 10) facts = nlohmann::json::object();
+    if (due(step)) facts["state"] = digest(state(step)).hex();
+    return facts;
   }
-  void train(Session& session, int64_t steps) {
-    while (session.step() < steps) {
-      for (int vrank : session.begin().mine) {
-        const double value = static_cast<double>(session.step() + vrank);
-        session.add(vrank, {.gradients = {Tensor::full({3}, value)},
-                            .terms = {Tensor::full({2}, 1.0)},
-                            .loss_sum = value,
-                            .count = 2,
-                            .samples = 2,
-                            .batch = {0, static_cast<uint64_t>(value)}});
-      }
-      session.reduce();
-      EXPECT_EQ(session.reduced().leaves, 3);
-      EXPECT_EQ(session.reduced().terms.at(0).data<float>()[0], 3.0f);
-      weight = weight.clone();
-      weight.data<float>()[0] += session.reduced().gradients.at(0).data<float>()[0];
-      session.advance();
+  static RunDirectory open(const fs::path& path, bool resume = false) {
+    RunDirectory directory({.path = path, .state_digest_every = 2, .checkpoint_every = 3, .keep = 2, .resume = resume});
+    directory.set_steps(10);
+    return directory;
+  }
+  // Two workers write their parts.
+  static std::vector<int64_t> save(RunDirectory& directory, int64_t step) {
+    std::vector<int64_t> committed;
+    for (int part = 0; part < 2; ++part) {
+      const StateDict mine = part_of(state(step), part, 2);
+      const CheckpointPart written = CheckpointStore(directory.path() / "checkpoints")
+                                         .write_part(step, "part-" + std::to_string(part) + "-of-2.safetensors", mine);
+      Message message{.kind = "saved", .step = step, .body = {{"part", part}, {"parts", 2}}};
+      message.body.update({{"file", written.file}, {"bytes", written.bytes}, {"digest", written.digest.hex()}});
+      message.body["digests"] = nlohmann::json::object();
+      for (const auto& [name, digest] : digests_of(mine)) message.body["digests"][name] = digest.hex();
+      const std::vector<int64_t> now = directory.saved(message);
+      committed.insert(committed.end(), now.begin(), now.end());
+    }
+    return committed;
+  }
+  // Updates [from, to), with scheduled checkpoints.
+  static void run(RunDirectory& directory, int64_t from, int64_t to) {
+    for (int64_t step = from; step < to; ++step) {
+      directory.facts(step, facts(step));
+      directory.commit_saved();
+      if (step + 1 == 10) directory.facts(10, facts(10));
+      if ((step + 1) % 3 == 0 || step + 1 == 10) save(directory, step + 1);
     }
   }
 };
 
-TEST(Session, ResumesFromEveryCheckpointWithTheSameLedger) {
+TEST(RunDirectory, ResumesFromEveryCheckpointWithTheSameLedger) {
   const test::TemporaryFolder folder;
-  Toy toy;
   {
-    Session session(toy.options(folder / "whole"), toy.access());
-    toy.train(session, 10);
+    RunDirectory directory = Toy::open(folder / "whole");
+    Toy::run(directory, 0, 10);
   }
   const std::string whole = read_file(folder / "whole" / "ledger.jsonl");
-  const Digest end = digest(toy.weight);
-
+  EXPECT_EQ(std::count(whole.begin(), whole.end(), '\n'), 10);
   for (int64_t stop = 0; stop <= 10; ++stop) {
-    const fs::path directory = folder / std::to_string(stop);
+    const fs::path path = folder / std::to_string(stop);
     {
-      Toy first;
-      Session session(first.options(directory), first.access());
-      first.train(session, stop);
-      if (stop == 5) session.checkpoint();
+      RunDirectory directory = Toy::open(path);
+      Toy::run(directory, 0, stop);
     }
-    Toy second;
-    Session session(second.options(directory, true), second.access());
-    EXPECT_EQ(session.step(), stop == 10 ? 10 : stop == 5 ? 5 : stop / 3 * 3);
-    second.train(session, 10);
-    EXPECT_EQ(read_file(directory / "ledger.jsonl"), whole) << stop;
-    EXPECT_EQ(digest(second.weight), end);
+    RunDirectory directory = Toy::open(path, true);
+    // A checkpoint counts once the facts that name its digest are on file: those come with the next step.
+    const int64_t first = stop == 10 ? 10 : std::max<int64_t>(0, (stop - 1) / 3 * 3);
+    EXPECT_EQ(directory.first_step(), first) << stop;
+    Toy::run(directory, first, 10);
+    EXPECT_EQ(read_file(path / "ledger.jsonl"), whole) << stop;
+    EXPECT_EQ(CheckpointStore(path / "checkpoints").read(10).digest, digest(Toy::state(10)));
   }
 }
 
-TEST(Session, RefusesWhatItShould) {
+TEST(RunDirectory, FactsMayComeTwiceAndOutOfOrderButNotContradict) {
   const test::TemporaryFolder folder;
-  Toy toy;
+  RunDirectory directory = Toy::open(folder / "run");
+  EXPECT_EQ(directory.facts(1, Toy::facts(1)), -1);  // step 0 is missing
+  EXPECT_EQ(directory.facts(0, Toy::facts(0)), 0);   // line 2 waits for the digest of its state
+  EXPECT_EQ(directory.facts(0, Toy::facts(0)), 0);
+  EXPECT_EQ(directory.facts(2, Toy::facts(2)), 1);
+  nlohmann::json other = Toy::facts(0);
+  other["loss"] = std::bit_cast<uint64_t>(3.0);
+  EXPECT_THROW(directory.facts(0, other), Failure);
+  nlohmann::json state = Toy::facts(2);
+  state["state"] = Digest{7, 7}.hex();
+  EXPECT_THROW(directory.facts(2, state), Failure);
+}
+
+TEST(RunDirectory, ACheckpointWaitsForAllPartsAndForTheLedger) {
+  const test::TemporaryFolder folder;
+  RunDirectory directory = Toy::open(folder / "run");
+  directory.facts(0, Toy::facts(0));
+  EXPECT_TRUE(Toy::save(directory, 3).empty());
+  for (int64_t step = 1; step < 4; ++step) directory.facts(step, Toy::facts(step));
+  EXPECT_EQ(directory.commit_saved(), std::vector<int64_t>{3});
+  EXPECT_EQ(CheckpointStore(folder / "run" / "checkpoints").read(3).digest, digest(Toy::state(3)));
+  Message failed{.kind = "saved", .step = 6, .body = {{"part", 0}, {"parts", 2}, {"error", "the disk is full"}}};
+  EXPECT_TRUE(directory.saved(failed).empty());
+}
+
+TEST(RunDirectory, RefusesWhatItShould) {
+  const test::TemporaryFolder folder;
   {
-    Session session(toy.options(folder / "run"), toy.access());
-    EXPECT_THROW(Session(toy.options(folder / "run", true), toy.access()), UsageError);  // in use
-    toy.train(session, 7);
+    RunDirectory directory = Toy::open(folder / "run");
+    EXPECT_THROW(Toy::open(folder / "run", true), UsageError);  // in use
+    Toy::run(directory, 0, 8);
   }
-  EXPECT_THROW(Session(toy.options(folder / "run"), toy.access()), UsageError);  // holds a run
+  EXPECT_THROW(Toy::open(folder / "run"), UsageError);  // holds a run
 
   // A checkpoint that the ledger contradicts, or does not reach, is passed over.
   const fs::path ledger = folder / "run" / "ledger.jsonl";
@@ -229,34 +260,17 @@ TEST(Session, RefusesWhatItShould) {
   for (int line = 0; line < 5; ++line) end = text.find('\n', end) + 1;
   replace_file(ledger, text.substr(0, end));
   {
-    Session session(toy.options(folder / "run", true), toy.access());
-    EXPECT_EQ(session.step(), 3);
-    EXPECT_EQ(session.notices().size(), 2u);
+    const RunDirectory directory = Toy::open(folder / "run", true);
+    EXPECT_EQ(directory.first_step(), 3);
+    EXPECT_EQ(directory.notices().size(), 2u);
   }
   flip_byte(folder / "run" / "checkpoints" / "step-3" / "manifest.json", 10);
   try {
-    Session(toy.options(folder / "run", true), toy.access());
+    Toy::open(folder / "run", true);
     FAIL();
   } catch (const Failure& failure) {
     EXPECT_NE(std::string(failure.what()).find("no checkpoint is good"), std::string::npos) << failure.what();
   }
-}
-
-TEST(Session, AbsentLeavesAndTheMean) {
-  const test::TemporaryFolder folder;
-  Toy toy;
-  Session session(toy.options(folder / "run"), toy.access());
-  session.begin();
-  session.add(0, {.gradients = {Tensor::full({1}, 3.0)}, .loss_sum = 3, .count = 3, .correct = 1, .samples = 3});
-  session.add(1, {});
-  session.add(2, {.gradients = {Tensor::full({1}, 4.5)}, .loss_sum = 3, .count = 2, .correct = 1, .samples = 2});
-  session.reduce();
-  EXPECT_EQ(session.reduced().gradients.at(0).data<float>()[0], 7.5f * static_cast<float>(1.0 / 5.0));
-  EXPECT_EQ(session.reduced().loss, 6.0 / 5.0);
-  EXPECT_EQ(session.reduced().leaves, 2);
-  session.begin();
-  for (int vrank = 0; vrank < 3; ++vrank) session.add(vrank, {});
-  EXPECT_THROW(session.reduce(), Failure);
 }
 
 }  // namespace

@@ -217,7 +217,7 @@ TEST_F(TrainCommand, KilledAtAnyTimeItResumes) {
 }
 
 TEST_F(TrainCommand, AnInterruptionLeavesACheckpoint) {
-  const std::vector<std::string> more = {"--set", "run.steps=400", "--set", "run.checkpoint_every=0"};
+  const std::vector<std::string> more = {"--set", "run.steps=3000", "--set", "run.checkpoint_every=0"};
   const Ended whole = run("images.toml", "whole", more);
   const pid_t child =
       start({"run", folder_ / "images.toml", "--run-dir", folder_ / "run", more[0], more[1], more[2], more[3]});
@@ -243,7 +243,8 @@ TEST_F(TrainCommand, ADamagedCheckpointIsPassedOverAndSaidSo) {
   const Ended whole = run("images.toml", "run");
   const std::string before = ledger("run");
   const auto damage = [&](int step) {
-    const fs::path part = folder_ / "run" / "checkpoints" / ("step-" + std::to_string(step)) / "part-0.safetensors";
+    const fs::path part =
+        folder_ / "run" / "checkpoints" / ("step-" + std::to_string(step)) / "part-0-of-1.safetensors";
     fs::resize_file(part, fs::file_size(part) / 2);
   };
   damage(12);

@@ -426,7 +426,7 @@ TEST(Transport, AHungPeerIsGivenUp) {
     }
     EXPECT_EQ(blob.owner.use_count(), 1);
     EXPECT_GE(seconds_since(start), 0.2);
-    EXPECT_LT(seconds_since(start), 8);
+    EXPECT_LT(seconds_since(start), 4);
   }
 }
 

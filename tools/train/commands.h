@@ -11,9 +11,33 @@ struct RunCommand {
   std::string run_dir;  // empty: runs/<run.name>
   bool resume = false;
   std::vector<std::string> overrides;
-  std::vector<std::string> command_line;  // for environment.json
+  std::vector<std::string> command_line;                // for environment.json
+  int workers = 1;                                      // that this process starts
+  int min_workers = 1;                                  // with fewer the job holds
+  int threads = 1;                                      // of each of them,
+  std::string isa = "auto";                             // and its instruction set
+  std::string listen = "tcp://127.0.0.1:0", advertise;  // comm/zmq_transport.h
+  std::string key;                                      // the folder of the job's key; empty: none
 };
 int run(const RunCommand& command);
+
+struct JoinCommand {
+  std::string endpoint;  // of the job's coordinator
+  std::string listen = "tcp://127.0.0.1:0", advertise, key;
+  std::vector<std::string> overrides;  // of what may differ between workers, such as data.path
+  std::vector<std::string> command_line;
+  bool local = false;  // started by `train run`, which speaks for it
+};
+int join(const JoinCommand& command);
+
+struct CtlCommand {
+  std::string job;   // a run directory or an endpoint
+  std::string what;  // status, scale, drain, checkpoint, stop
+  int number = 0;    // of workers, or of the worker
+  bool json = false;
+  std::string listen = "tcp://127.0.0.1:0", key;
+};
+int ctl(const CtlCommand& command);
 
 struct EvalCommand {
   std::string run_dir;

@@ -11,7 +11,7 @@ int eval(const EvalCommand& command) {
   const std::filesystem::path directory = command.run_dir;
   Job job(read_run_config(directory), command.split == "test" ? Split::test : Split::validation);
   const int64_t step = job.load_network(directory);
-  const Score result = score(job, job.data);
+  const Score result = sum(score(job, job.data, 0, 1));
   fmt::print("{} step={} loss={:.6g} accuracy={:.4f} samples={}\n", command.split, step, result.loss, result.accuracy,
              result.samples);
   return 0;

@@ -63,26 +63,36 @@ Config read_run_config(const std::filesystem::path& run_directory) {
   return read_config(run_directory / "config.toml");
 }
 
-Score score(const Job& job, std::shared_ptr<const Dataset> split, const std::function<bool()>& stop) {
+std::vector<BatchScore> score(const Job& job, std::shared_ptr<const Dataset> split, int share, int shares) {
   Loader loader(std::move(split), {.seed = job.config.run.seed,
                                    .global_batch = job.leaf_samples(),
                                    .shuffle = false,
                                    .augment = false,
                                    .threads = job.config.reader.threads,
                                    .prefetch = job.config.reader.prefetch});
-  Score sum;
-  int64_t samples = 0, count = 0, correct = 0;
-  for (int64_t step = 0; step < loader.steps_per_epoch(); ++step) {
-    if (stop && stop()) return sum;
-    const Batch batch = loader.batch(step, 0);
+  std::vector<BatchScore> scores;
+  const int64_t batches = loader.steps_per_epoch();
+  for (int64_t i = batches * share / shares; i < batches * (share + 1) / shares; ++i) {
+    const Batch batch = loader.batch(i, 0);
     const LeafResult result = evaluate(*job.network, batch.input, batch.target, job.config.loss);
-    sum.loss += result.loss_sum;
-    count += result.count;
-    correct += result.correct;
-    samples += batch.samples;
+    scores.push_back({result.loss_sum, result.count, result.correct, batch.samples});
+  }
+  return scores;
+}
+
+Score sum(const std::vector<BatchScore>& batches) {
+  Score total;
+  int64_t count = 0, correct = 0;
+  for (const BatchScore& batch : batches) {
+    total.loss += batch.loss_sum;
+    count += batch.count;
+    correct += batch.correct;
+    total.samples += batch.samples;
   }
   if (count == 0) fail("no target of the split counts");
-  return {sum.loss / static_cast<double>(count), static_cast<double>(correct) / static_cast<double>(count), samples};
+  total.loss /= static_cast<double>(count);
+  total.accuracy = static_cast<double>(correct) / static_cast<double>(count);
+  return total;
 }
 
 }  // namespace elinvar

@@ -1,8 +1,8 @@
 #pragma once
 // What a configuration stands for: data, network and optimiser, with their state as one dictionary.
 #include <filesystem>
-#include <functional>
 #include <memory>
+#include <vector>
 
 #include "data/loader.h"
 #include "nn/network.h"
@@ -41,8 +41,17 @@ struct Score {
   int64_t samples = 0;
 };
 
-// The network's score on a split, whole and in order, in batches of leaf_samples(). Sums are added batch by batch in
-// binary64. `stop` is asked between batches; then what is there is returned with samples = 0.
-Score score(const Job& job, std::shared_ptr<const Dataset> split, const std::function<bool()>& stop = {});
+// What one batch of an evaluation adds up to.
+struct BatchScore {
+  double loss_sum = 0;
+  int64_t count = 0, correct = 0, samples = 0;
+};
+
+// The network on share `share` of `shares` of a split: the split is cut, whole and in order, into batches of
+// leaf_samples(), and those into shares. The batches of all shares in order give the score, whoever computed them.
+std::vector<BatchScore> score(const Job& job, std::shared_ptr<const Dataset> split, int share, int shares);
+
+// Added batch by batch in binary64. Failure if no target counts.
+Score sum(const std::vector<BatchScore>& batches);
 
 }  // namespace elinvar

@@ -60,7 +60,38 @@ int main(int argc, char** argv) {
   run->add_option("--set", run_options.overrides, "table.key=value: overrides one key of the configuration")
       ->take_all()
       ->allow_extra_args(false);
+  run->add_option("--workers", run_options.workers, "worker processes to start here (default 1)")
+      ->check(CLI::Range(1, 1024).description(""));
+  run->add_option("--min-workers", run_options.min_workers, "with fewer the job holds until others join (default 1)")
+      ->check(CLI::Range(1, 1024).description(""));
+  run->add_option("--listen", run_options.listen, "where workers reach the job: tcp://ADDRESS:PORT or ipc://PATH")
+      ->capture_default_str();
+  run->add_option("--advertise", run_options.advertise, "the address under which other hosts find this one");
+  run->add_option("--key", run_options.key, "folder of the job's key (train keygen); needed beyond this host");
   device.add_to(*run);
+
+  elinvar::JoinCommand join_options;
+  join_options.command_line.assign(argv, argv + argc);
+  CLI::App* join = app.add_subcommand("join", "take part in a running job as a further worker");
+  join->add_option("endpoint", join_options.endpoint, "the job's endpoint, as train run prints it")->required();
+  join->add_option("--listen", join_options.listen, "where the other workers reach this one")->capture_default_str();
+  join->add_option("--advertise", join_options.advertise, "the address under which other hosts find this one");
+  join->add_option("--key", join_options.key, "folder of the job's key");
+  join->add_option("--set", join_options.overrides, "table.key=value: what is different here, as data.path")
+      ->take_all()
+      ->allow_extra_args(false);
+  join->add_flag("--local", join_options.local)->group("");
+  device.add_to(*join);
+
+  elinvar::CtlCommand ctl_options;
+  CLI::App* ctl = app.add_subcommand("ctl", "ask a running job for its status, or for a change");
+  ctl->add_option("job", ctl_options.job, "its run directory or endpoint")->required();
+  ctl->add_option("what", ctl_options.what, "status, scale, drain, checkpoint or stop")
+      ->required()
+      ->check(CLI::IsMember({"status", "scale", "drain", "checkpoint", "stop"}).description(""));
+  ctl->add_option("number", ctl_options.number, "scale: workers; drain: the worker");
+  ctl->add_flag("--json", ctl_options.json, "the answer as JSON");
+  ctl->add_option("--key", ctl_options.key, "folder of the job's key");
 
   elinvar::EvalCommand eval_options;
   CLI::App* eval = app.add_subcommand("eval", "loss and accuracy of a run's newest checkpoint");
@@ -99,13 +130,18 @@ int main(int argc, char** argv) {
 
   try {
     if (*keygen) return elinvar::keygen(key_folder);
+    if (*ctl) return elinvar::ctl(ctl_options);
     device.apply();
+    if (*join) return elinvar::join(join_options);
     if (*eval) return elinvar::eval(eval_options);
     if (*sample) return elinvar::sample(sample_options);
     if (steps > 0) {
       run_options.overrides.push_back("run.epochs=0");
       run_options.overrides.push_back("run.steps=" + std::to_string(steps));
     }
+    run_options.isa = device.isa;
+    run_options.threads =
+        device.threads > 0 ? device.threads : std::max(1, elinvar::usable_threads() / run_options.workers);
     return elinvar::run(run_options);
   } catch (const elinvar::UsageError& error) {
     fmt::print(stderr, "train: {}\n", error.what());

@@ -22,16 +22,17 @@ Metrics::Metrics(const std::filesystem::path& directory, int64_t step)
   file_.keep(kept);
 }
 
-void Metrics::step(int64_t step, const Reduced& reduced, double lr, double gradient_norm, double items_per_second,
-                   bool tokens) {
-  const Json json = {{"step", step},
-                     {"loss", reduced.loss},
-                     {"accuracy", static_cast<double>(reduced.correct) / static_cast<double>(reduced.count)},
-                     {"lr", lr},
-                     {"gradient_norm", gradient_norm},
-                     {tokens ? "tokens_per_second" : "samples_per_second", items_per_second}};
-  file_.append(json.dump());
-  last_loss_ = reduced.loss;
+void Metrics::step(int64_t step, const StepMetrics& m) {
+  file_.append(Json{
+      {"step", step},
+      {"loss", m.loss},
+      {"accuracy", m.accuracy},
+      {"lr", m.lr},
+      {"gradient_norm", m.gradient_norm},
+      {m.tokens ? "tokens_per_second" : "samples_per_second", m.items_per_second},
+      {"workers",
+       m.workers}}.dump());
+  last_loss_ = m.loss;
 }
 
 void Metrics::validation(int64_t step, const Score& score) {

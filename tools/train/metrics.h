@@ -2,23 +2,27 @@
 // metrics.jsonl: numbers to plot, a line a step and one for each validation. Speeds differ between equal runs; the
 // facts are in the ledger.
 //
-//   {"step":12,"loss":2.302,"accuracy":0.11,"lr":0.1,"gradient_norm":1.7,"samples_per_second":5120.3}
+//   {"step":12,"loss":2.302,"accuracy":0.11,"lr":0.1,"gradient_norm":1.7,"samples_per_second":5120.3,"workers":2}
 //   {"step":12,"validation_loss":2.29,"validation_accuracy":0.12}
 #include <filesystem>
 
 #include "elastic/line_file.h"
-#include "elastic/session.h"
 #include "tools/train/job.h"
 
 namespace elinvar {
+
+struct StepMetrics {
+  double loss = 0, accuracy = 0, lr = 0, gradient_norm = 0, items_per_second = 0;
+  bool tokens = false;  // what is counted: tokens, or samples
+  int workers = 1;
+};
 
 class Metrics {
  public:
   // Goes on after `step`: lines of later steps, from before a resume, are dropped.
   Metrics(const std::filesystem::path& directory, int64_t step);
 
-  void step(int64_t step, const Reduced& reduced, double lr, double gradient_norm, double items_per_second,
-            bool tokens);
+  void step(int64_t step, const StepMetrics& metrics);
   void validation(int64_t step, const Score& score);
   double last_loss() const { return last_loss_; }  // of the last training step in the file; NaN if there is none
   int64_t last_validation() const { return last_validation_; }  // its step; 0 if there is none

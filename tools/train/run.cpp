@@ -1,28 +1,104 @@
-// `train run`: the training loop, whole.
-#include <cmath>
+// `train run`: the process of the coordinator. It never trains: it starts workers, keeps the run directory, and shows
+// a person how the run goes (elastic/PROTOCOL.md).
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cstring>
+#include <csignal>
+#include <deque>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <random>
+#include <set>
 
-#include "elastic/session.h"
-#include "nn/clip.h"
-#include "nn/leaf.h"
-#include "nn/running_statistics.h"
+#include "comm/zmq_transport.h"
+#include "elastic/coordinator.h"
+#include "elastic/run_directory.h"
 #include "tensor/check.h"
 #include "tensor/file.h"
+#include "tensor/numerics.h"
+#include "tools/config/config.h"
 #include "tools/train/commands.h"
-#include "tools/train/environment.h"
 #include "tools/train/interrupt.h"
-#include "tools/train/job.h"
 #include "tools/train/metrics.h"
 #include "tools/train/progress.h"
+
+extern char** environ;
 
 namespace elinvar {
 namespace {
 
 namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using Clock = Transport::Clock;
+
+constexpr Seconds kLastWords = 0.05;  // messages of a process that has ended may still be on their way
+
+uint64_t random_id() {
+  std::random_device device;
+  return (static_cast<uint64_t>(device()) << 32 | device()) | 2;
+}
+
+// Bytes that are no UTF-8, as file names may hold, are written as replacement characters.
+void write_json(const fs::path& path, const nlohmann::ordered_json& json) {
+  replace_file(path, json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+}
+
+// The workers on this machine, which this process starts.
+class LocalWorkers {
+ public:
+  void start(const std::vector<std::string>& arguments) {
+    std::vector<std::string> words = arguments;
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    // A group of their own: Ctrl-C is for the coordinator, which tells them.
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+    posix_spawnattr_setpgroup(&attributes, 0);
+    pid_t pid = 0;
+    const int error = posix_spawn(&pid, "/proc/self/exe", nullptr, &attributes, argv.data(), environ);
+    posix_spawnattr_destroy(&attributes);
+    if (error != 0) fail("cannot start a worker: {}", std::strerror(error));
+    alive_.insert(pid);
+  }
+
+  struct Ended {
+    pid_t pid;
+    int status;
+    std::string text() const {
+      if (WIFSIGNALED(status)) return fmt::format("killed by signal {}", WTERMSIG(status));
+      return fmt::format("exit code {}", WEXITSTATUS(status));
+    }
+  };
+  std::vector<Ended> ended() {
+    std::vector<Ended> all;
+    for (auto it = alive_.begin(); it != alive_.end();) {
+      int status = 0;
+      if (waitpid(*it, &status, WNOHANG) == *it) {
+        all.push_back({*it, status});
+        it = alive_.erase(it);
+      } else {
+        ++it;
+      }
+    }
+    return all;
+  }
+  size_t alive() const { return alive_.size(); }
+  void kill_all() const {
+    for (const pid_t pid : alive_) ::kill(pid, SIGKILL);
+  }
+
+ private:
+  std::set<pid_t> alive_;
+};
 
 // A resumed run must be the one that was started, on the same data.
-void check_same_run(const fs::path& directory, const Config& config, const Digest& data) {
+void check_same_run(const fs::path& directory, const Config& config, const std::string& data) {
   if (!fs::exists(directory / "config.toml")) return;
   std::string changes;
   for (const std::string& change : differences(read_config(directory / "config.toml"), config))
@@ -31,176 +107,332 @@ void check_same_run(const fs::path& directory, const Config& config, const Diges
         "{} was started with another configuration; resume with the same, or choose another --run-dir:{}",
         directory.string(), changes);
   if (!fs::exists(directory / "environment.json")) return;
-  const auto environment =
-      nlohmann::json::parse(read_file(directory / "environment.json"), nullptr, /*allow_exceptions=*/false);
+  const auto environment = Json::parse(read_file(directory / "environment.json"), nullptr, /*allow_exceptions=*/false);
   if (environment.is_object() && environment.contains("data"))
-    check(environment["data"] == data.hex(),
-          "the data are not those that {} was started with; choose another --run-dir", directory.string());
+    check(environment["data"] == data, "the data are not those that {} was started with; choose another --run-dir",
+          directory.string());
 }
 
-Leaf compute_leaf(const Job& job, const Batch& batch, int64_t step, int vrank, std::vector<Statistic>& statistics) {
-  if (batch.samples == 0) return {};
-  const Rng rng{
-      .seed = job.config.run.seed, .step = static_cast<uint32_t>(step), .vrank = static_cast<uint32_t>(vrank)};
-  LeafResult result = leaf(*job.network, batch.input, batch.target, job.config.loss, rng, job.config.run.recompute);
-  statistics = std::move(result.statistics);
-  return {.gradients = std::move(result.gradients),
-          .terms = running_terms(statistics),
-          .loss_sum = result.loss_sum,
-          .count = result.count,
-          .correct = result.correct,
-          .samples = batch.samples,
-          .batch = digest(StateDict{{"input", batch.input}, {"target", batch.target}})};
-}
-
-// NUMERICS.md, rule 22. The norm is finite if and only if every element is: squares of floats cannot overflow a double.
-void check_finite(int64_t step, double loss, double gradient_norm) {
-  constexpr const char* kHint = "a lower learning rate, a longer warm-up or clipping (optimizer.clip_norm) may help";
-  if (!std::isfinite(loss))
-    fail("step {}: the loss is {}; {}", step + 1, std::isnan(loss) ? "not a number" : "infinite", kHint);
-  if (!std::isfinite(gradient_norm)) fail("step {}: the reduced gradient is not finite; {}", step + 1, kHint);
-}
-
-int64_t steps_of(const Config& config, int64_t steps_per_epoch) {
-  const double epoch_steps = std::ceil(config.run.epochs * static_cast<double>(steps_per_epoch));
-  check_setting(epoch_steps <= kMostSteps, "run.epochs", "= {} are {:g} steps; at most {:g} are possible",
-                config.run.epochs, epoch_steps, kMostSteps);
-  const int64_t steps = config.run.steps > 0 ? config.run.steps : static_cast<int64_t>(epoch_steps);
-  check_schedule(config.schedule, steps);
-  return steps;
-}
-
-struct Outcome {
-  double loss = 0;
-  bool interrupted = false;
-};
-
-Outcome train(Job& job, const std::shared_ptr<const Dataset>& validation, Loader& loader, Session& session,
-              int64_t steps, Metrics& metrics) {
-  const Config& config = job.config;
-  const bool tokens = job.data->vocabulary() != nullptr;
-  Progress progress(session.step(), steps, config.run.log_every, tokens ? "tokens" : "samples");
-  const Interrupt interrupt;
-  Outcome outcome{.loss = metrics.last_loss()};
-
-  const auto validate_if_due = [&] {
-    const int64_t step = session.step();
-    if (step == 0 || metrics.last_validation() == step || (step != steps && !due(step, config.run.eval_every))) return;
-    const Score now = score(job, validation, [&] { return interrupt.requested(); });
-    progress.restart_clock();
-    if (now.samples == 0) return;  // interrupted: it is made up for when the run goes on
-    metrics.validation(step, now);
-    progress.line(fmt::format("validation step={} loss={:.6g} accuracy={:.4f} samples={}", step, now.loss, now.accuracy,
-                              now.samples));
-  };
-
-  validate_if_due();
-  while (session.step() < steps && !interrupt.requested()) {
-    const int64_t step = session.step();
-    std::vector<Statistic> statistics;
-    for (const int vrank : session.begin().mine) {
-      const Batch batch = loader.batch(step, vrank);
-      session.add(vrank, compute_leaf(job, batch, step, vrank, statistics));
-    }
-    session.reduce();
-
-    const Reduced& reduced = session.reduced();
-    const Clipping clipping = clip_by_global_norm(reduced.gradients, config.optimizer.clip_norm);
-    check_finite(step, reduced.loss, clipping.norm);
-    const double lr = learning_rate(config.schedule, config.optimizer.lr, steps, step);
-    job.optimizer->step(job.network->parameters, reduced.gradients, lr, step, clipping.scale);
-    update_running_statistics(statistics, reduced.terms, reduced.leaves);
-    outcome.loss = reduced.loss;
-    progress.step(step + 1, reduced.loss, lr, tokens ? reduced.count : reduced.samples);
-    // Before the step counts as made, so that no checkpoint knows more than the metrics.
-    metrics.step(step + 1, reduced, lr, clipping.norm, progress.items_per_second(), tokens);
-    session.advance();
-    validate_if_due();
+class JobProcess final : public CoordinatorWorld {
+ public:
+  explicit JobProcess(const RunCommand& command)
+      : command_(command),
+        config_(read_config(command.config, command.overrides)),
+        text_(read_file(command.config)),
+        path_(command.run_dir.empty() ? fs::path("runs") / config_.run.name : fs::path(command.run_dir)) {
+    std::optional<JobKey> key;
+    if (!command.key.empty()) key = JobKey::load(command.key);
+    transport_ = make_zmq_transport({.listen = command.listen, .advertise = command.advertise, .key = key});
+    if (fs::exists(path_ / "ledger.jsonl")) open_directory();
   }
-  outcome.interrupted = session.step() < steps;
-  return outcome;
-}
 
-// Bytes that are no UTF-8, as file names may hold, are written as replacement characters.
-void write_json(const fs::path& path, const nlohmann::ordered_json& json) {
-  replace_file(path, json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
-}
+  int run() {
+    const Interrupt interrupt;
+    if (!directory_ || !directory_->members_alive())
+      for (int i = 0; i < command_.workers; ++i) start_worker();
+    try {
+      while (true) {
+        const Arrival arrival = transport_->wait(Clock::now() + std::chrono::milliseconds(25));
+        if (arrival.what == Arrival::What::message) receive(arrival.message);
+        if (arrival.what == Arrival::What::lost && coordinator_)
+          coordinator_->lost(arrival.peer, arrival.reason, now());
+        for (const LocalWorkers::Ended& ended : local_.ended()) ended_.emplace_back(now(), ended);
+        // What it still said comes first.
+        while (!ended_.empty() && now() > ended_.front().first + kLastWords) {
+          worker_ended(ended_.front().second);
+          ended_.pop_front();
+        }
+        if (interrupt.requested() && !interrupted_) {
+          interrupted_ = true;
+          if (!coordinator_) fail("interrupted before the first step");
+          coordinator_->ask_stop("interrupted", now());
+        }
+        if (coordinator_) {
+          coordinator_->tick(now());
+          flush();
+          if (coordinator_->ending()) return finish();
+        }
+      }
+    } catch (const std::exception& failure) {
+      for (const auto& [peer, pid] : pids_) release(peer, failure.what());
+      wait_for_workers();
+      write_failure(failure.what());
+      throw;
+    }
+  }
+
+  // --- CoordinatorWorld
+  bool create(const Generation& generation) override { return directory_->generations().create(generation); }
+
+  int64_t facts(int64_t step, const Json& facts) override {
+    const int64_t on_file = directory_->facts(step, facts);
+    committed(directory_->commit_saved());
+    const Json& extra = facts.at("extra");
+    if (extra.contains("validation") && metrics_->last_validation() < step) {
+      const Json& v = extra["validation"];
+      const Score score{v.at("loss").get<double>(), v.at("accuracy").get<double>(), v.at("samples").get<int64_t>()};
+      metrics_->validation(step, score);
+      progress_->line(fmt::format("validation step={} loss={:.6g} accuracy={:.4f} samples={}", step, score.loss,
+                                  score.accuracy, score.samples));
+    }
+    if (step < steps_ && step == reported_) {
+      ++reported_;
+      loss_ = std::bit_cast<double>(facts.at("loss").get<uint64_t>());
+      const int64_t count = facts.at("count").get<int64_t>(), samples = facts.at("samples").get<int64_t>();
+      const double lr = extra.at("lr").get<double>();
+      progress_->step(step + 1, loss_, lr, tokens_ ? count : samples);
+      metrics_->step(step + 1,
+                     {.loss = loss_,
+                      .accuracy = static_cast<double>(facts.at("correct").get<int64_t>()) / static_cast<double>(count),
+                      .lr = lr,
+                      .gradient_norm = extra.at("gradient_norm").get<double>(),
+                      .items_per_second = progress_->items_per_second(),
+                      .tokens = tokens_,
+                      .workers = static_cast<int>(facts.at("seconds").size())});
+    }
+    return on_file;
+  }
+
+  void event(const std::string& name, const Json& fields) override {
+    directory_->events().write(name, nlohmann::ordered_json(fields));
+  }
+
+  std::string refuse(const Json& about) override {
+    if (about.at("config") != about_.at("config")) return "its configuration is another one";
+    if (about.at("data") != about_.at("data")) return "its data are others";
+    if (about.at("numerics_version") != kNumericsVersion) return "its numerics are of another version";
+    return "";
+  }
+
+ private:
+  static Seconds now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
+
+  void start_worker() {
+    std::vector<std::string> arguments = {
+        "train",      "join",      transport_->endpoint(),          "--local", "--isa",
+        command_.isa, "--threads", std::to_string(command_.threads)};
+    if (!command_.key.empty()) arguments.insert(arguments.end(), {"--key", command_.key});
+    local_.start(arguments);
+  }
+
+  void send(PeerId peer, Message message) {
+    message.run = run_;
+    message.sender = self_;
+    if (message.generation == 0 && coordinator_ && coordinator_->generation())
+      message.generation = coordinator_->generation()->number;
+    transport_->send(peer, std::move(message));
+  }
+
+  void flush() {
+    for (Action& action : coordinator_->take_actions()) {
+      if (action.what == Action::What::connect) transport_->connect(action.peer, action.endpoint);
+      if (action.what == Action::What::disconnect) transport_->disconnect(action.peer);
+      if (action.what == Action::What::send) send(action.peer, std::move(action.message));
+    }
+  }
+
+  void receive(const Message& m) {
+    if (m.kind == "ask") {
+      transport_->connect(m.sender, m.body.at("endpoint").get<std::string>());
+      pids_[m.sender] = m.body.at("pid").get<pid_t>();
+      send(m.sender, {.kind = "job",
+                      .body = {{"text", text_},
+                               {"file", command_.config},
+                               {"overrides", command_.overrides},
+                               {"directory", fs::absolute(path_).string()},
+                               {"endpoint", transport_->endpoint()}}});
+      return;
+    }
+    if (m.kind == "ctl") return control(m);
+    if (m.run != run_) return;
+    if (m.kind == "failed") {
+      const std::string reason = m.body.at("reason").get<std::string>();
+      check(m.body.at("exit_code") != 2, "{}", reason);
+      fail("{}", reason);
+    }
+    if (m.kind == "hello" && !coordinator_) open(m.body);
+    if (!coordinator_) return;
+    if (m.kind == "saved") committed(directory_->saved(m));
+    else coordinator_->receive(m, now());
+    flush();
+  }
+
+  void open_directory() {
+    directory_.emplace(RunDirectoryOptions{.path = path_,
+                                           .state_digest_every = config_.run.state_digest_every,
+                                           .checkpoint_every = config_.run.checkpoint_every,
+                                           .keep = config_.run.keep,
+                                           .resume = command_.resume});
+    for (const std::string& notice : directory_->notices()) fmt::print(stderr, "{}\n", notice);
+    newest_ = directory_->generations().newest();
+    if (newest_) run_ = newest_->run;
+    write_json(path_ / "coordinator.json",
+               {{"peer", self_}, {"endpoint", transport_->endpoint()}, {"pid", getpid()}, {"run", run_}});
+  }
+
+  // The first worker has built the network and knows how many steps there are.
+  void open(const Json& about) {
+    const Config resolved = parse_config(about.at("config").get<std::string>(), "config.toml");
+    if (!directory_) open_directory();
+    if (command_.resume) check_same_run(path_, resolved, about.at("data").get<std::string>());
+    about_ = about;
+    steps_ = about.at("steps").get<int64_t>();
+    tokens_ = about.at("tokens").get<bool>();
+    directory_->set_steps(steps_);
+    replace_file(path_ / "config.toml", to_toml(resolved));
+    nlohmann::ordered_json environment(about.at("environment"));
+    environment["command"] = command_.command_line;
+    environment["data"] = about.at("data");
+    write_json(path_ / "environment.json", environment);
+    fs::remove(path_ / "result.json");  // of an earlier part of the run: from here on it would be wrong
+
+    const int64_t first = directory_->first_step();
+    reported_ = directory_->members_alive() ? directory_->recorded() : first;
+    metrics_.emplace(path_, reported_);
+    loss_ = metrics_->last_loss();
+    fmt::print("run {} in {}: {} parameters, {} samples, {} steps of {} over {} virtual ranks\n", config_.run.name,
+               path_.string(), about.at("parameters").get<int64_t>(), about.at("samples").get<int64_t>(), steps_,
+               config_.run.batch_size, config_.run.virtual_ranks);
+    fmt::print("numerics={} scaling={} isa={} threads={} seed={} workers={} endpoint={}\n", config_.run.numerics,
+               config_.run.scaling, environment["isa"].get<std::string>(), environment["threads"].get<int>(),
+               config_.run.seed, command_.workers, transport_->endpoint());
+    std::fflush(stdout);
+    progress_.emplace(first, steps_, config_.run.log_every, tokens_ ? "tokens" : "samples");
+    coordinator_.emplace(CoordinatorOptions{.self = self_,
+                                            .run = run_,
+                                            .vranks = config_.run.virtual_ranks,
+                                            .steps = steps_,
+                                            .initial_workers = command_.workers,
+                                            .min_workers = command_.min_workers},
+                         *this, first, newest_, directory_->members_alive(), now());
+    event("start", {{"step", first},
+                    {"isa", environment["isa"]},
+                    {"threads", environment["threads"]},
+                    {"workers", command_.workers}});
+  }
+
+  void committed(const std::vector<int64_t>& steps) {
+    for (const int64_t step : steps) coordinator_->checkpoint_committed(step, now());
+  }
+
+  void worker_ended(const LocalWorkers::Ended& ended) {
+    for (const auto& [peer, pid] : pids_) {
+      if (pid != ended.pid) continue;
+      if (coordinator_) coordinator_->lost(peer, ended.text(), now());
+      if (!coordinator_ && local_.alive() == 0) fail("no worker is left: {}", ended.text());
+      return;
+    }
+    if (!coordinator_ && local_.alive() == 0) fail("no worker could start: {}", ended.text());
+  }
+
+  void control(const Message& m) {
+    transport_->connect(m.sender, m.body.at("endpoint").get<std::string>());
+    Json answer = Json::object();
+    const std::string what = m.body.value("command", "");
+    if (!coordinator_) {
+      answer["error"] = "the job is still starting";
+    } else if (what == "status") {
+      answer = coordinator_->status(now());
+    } else if (what == "drain") {
+      const std::string error = coordinator_->drain(m.body.value("worker", 0), now());
+      if (!error.empty()) answer["error"] = error;
+    } else if (what == "checkpoint") {
+      coordinator_->ask_checkpoint(now());
+    } else if (what == "stop") {
+      coordinator_->ask_stop("stopped by train ctl", now());
+    } else if (what == "scale") {
+      answer = scale(m.body.value("workers", 0));
+    } else {
+      answer["error"] = "unknown command";
+    }
+    send(m.sender, {.kind = "answer", .body = answer});
+    if (coordinator_) flush();
+  }
+
+  // So many workers, started here or drained, the newest first.
+  Json scale(int wanted) {
+    if (wanted < 1) return {{"error", "at least one worker"}};
+    std::vector<int> ids;
+    if (coordinator_->generation())
+      for (const GenerationMember& m : coordinator_->generation()->members) ids.push_back(m.id);
+    for (int n = static_cast<int>(coordinator_->workers()); n < wanted; ++n) start_worker();
+    std::sort(ids.begin(), ids.end());
+    for (size_t n = ids.size(); n > static_cast<size_t>(wanted); --n) coordinator_->drain(ids[n - 1], now());
+    return Json::object();
+  }
+
+  void release(PeerId peer, const std::string& reason) {
+    send(peer, {.kind = "release", .body = {{"what", "failed"}, {"reason", reason}}});
+  }
+
+  void wait_for_workers() {
+    const auto deadline = Clock::now() + std::chrono::seconds(20);
+    while (local_.alive() > 0 && Clock::now() < deadline) {
+      (void)transport_->wait(Clock::now() + std::chrono::milliseconds(5));
+      (void)local_.ended();
+    }
+    local_.kill_all();
+  }
+
+  int finish() {
+    const Coordinator::Ending ending = *coordinator_->ending();
+    progress_.reset();
+    wait_for_workers();
+    if (ending.what == "failed" || ending.what == "superseded") fail("{}", ending.reason);
+    const bool finished = ending.what == "finished";
+    directory_->sync();
+    const int64_t step = finished ? steps_ : coordinator_->generation()->first_step;
+    const std::optional<Digest> state = directory_->state(step);
+    nlohmann::ordered_json result = {
+        {"status", finished ? "finished" : "interrupted"}, {"step", step}, {"steps", steps_}};
+    result["loss"] = loss_;
+    result["digest"] = state ? state->hex() : "";
+    event(finished ? "finished" : "interrupted", {{"step", step}, {"state", result["digest"]}});
+    write_json(path_ / "result.json", result);
+    if (!finished) {
+      fmt::print(stderr,
+                 "stopped after step {} of {}, with a checkpoint; go on with\n  train run {} --run-dir {} --resume\n",
+                 step, steps_, command_.config, path_.string());
+      return 0;
+    }
+    fmt::print("final step={} loss={:g} digest={}\n", step, loss_, result["digest"].get<std::string>());
+    return 0;
+  }
+
+  // The failure is what counts; that it also could not be written down (a full disk) adds nothing.
+  void write_failure(const std::string& reason) {
+    if (!coordinator_) return;
+    try {
+      event("failed", {{"step", reported_}, {"reason", reason}});
+      write_json(path_ / "result.json",
+                 {{"status", "failed"}, {"step", reported_}, {"steps", steps_}, {"reason", reason}});
+    } catch (const std::exception&) {
+    }
+  }
+
+  RunCommand command_;
+  Config config_;
+  std::string text_;  // of its file: so that errors that workers find name its lines
+  fs::path path_;
+  std::optional<RunDirectory> directory_;  // from the first worker's hello on: what cannot start leaves nothing
+  std::optional<Generation> newest_;
+  uint64_t run_ = random_id();
+  PeerId self_ = random_id();
+  std::unique_ptr<Transport> transport_;
+  LocalWorkers local_;
+  std::deque<std::pair<Seconds, LocalWorkers::Ended>> ended_;
+  std::map<PeerId, pid_t> pids_;
+  Json about_;
+  int64_t steps_ = 0, reported_ = 0;
+  bool tokens_ = false, interrupted_ = false;
+  double loss_ = 0;
+  std::optional<Metrics> metrics_;
+  std::optional<Progress> progress_;
+  std::optional<Coordinator> coordinator_;
+};
 
 }  // namespace
 
-int run(const RunCommand& command) {
-  Config config = read_config(command.config, command.overrides);
-  const fs::path directory = command.run_dir.empty() ? fs::path("runs") / config.run.name : fs::path(command.run_dir);
-
-  Job job(config);
-  const std::shared_ptr<const Dataset> validation = open_split(config, Split::validation);
-  const Digest data = digest(*job.data);
-  if (command.resume) check_same_run(directory, job.config, data);
-  config = job.config;
-  Loader loader(job.data, {.seed = config.run.seed,
-                           .global_batch = config.run.batch_size,
-                           .virtual_ranks = config.run.virtual_ranks,
-                           .shuffle = config.reader.shuffle,
-                           .augment = true,
-                           .threads = config.reader.threads,
-                           .prefetch = config.reader.prefetch});
-  const int64_t steps = with_places(config.places, [&] { return steps_of(config, loader.steps_per_epoch()); });
-  Session session({.directory = directory,
-                   .virtual_ranks = config.run.virtual_ranks,
-                   .steps = steps,
-                   .state_digest_every = config.run.state_digest_every,
-                   .checkpoint_every = config.run.checkpoint_every,
-                   .keep = config.run.keep,
-                   .resume = command.resume},
-                  {.view = [&] { return job.state(); }, .load = [&](const StateDict& state) { job.load(state); }});
-  for (const std::string& notice : session.notices()) fmt::print(stderr, "{}\n", notice);
-  replace_file(directory / "config.toml", to_toml(config));
-  nlohmann::ordered_json environment = describe_environment(command.command_line);
-  environment["data"] = data.hex();
-  write_json(directory / "environment.json", environment);
-  Metrics metrics(directory, session.step());
-
-  fmt::print("run {} in {}: {} parameters, {} samples, {} steps of {} over {} virtual ranks\n", config.run.name,
-             directory.string(), job.network->parameters.count(), job.data->size(), steps, config.run.batch_size,
-             config.run.virtual_ranks);
-  fmt::print("numerics={} scaling={} isa={} threads={} seed={}\n", config.run.numerics, config.run.scaling,
-             environment["isa"].get<std::string>(), environment["threads"].get<int>(), config.run.seed);
-  std::fflush(stdout);
-  session.events().write("start",
-                         {{"step", session.step()}, {"isa", environment["isa"]}, {"threads", environment["threads"]}});
-
-  nlohmann::ordered_json result;
-  try {
-    fs::remove(directory / "result.json");  // of an earlier part of the run: from here on it would be wrong
-    const Outcome outcome = train(job, validation, loader, session, steps, metrics);
-    session.checkpoint();
-    const Digest digest = session.state_digest();
-    result = {{"status", outcome.interrupted ? "interrupted" : "finished"},
-              {"step", session.step()},
-              {"steps", steps},
-              {"loss", outcome.loss},
-              {"digest", digest.hex()}};
-    session.events().write(outcome.interrupted ? "interrupted" : "finished",
-                           {{"step", session.step()}, {"state", digest.hex()}});
-    write_json(directory / "result.json", result);
-    if (outcome.interrupted) {
-      fmt::print(stderr,
-                 "stopped after step {} of {}, with a checkpoint; go on with\n  train run {} --run-dir {} --resume\n",
-                 session.step(), steps, command.config, directory.string());
-      return 0;
-    }
-    fmt::print("final step={} loss={:g} digest={}\n", session.step(), outcome.loss, digest.hex());
-  } catch (const std::exception& failure) {
-    // The failure is what counts; that it also could not be written down (a full disk) adds nothing.
-    try {
-      session.events().write("failed", {{"step", session.step()}, {"reason", failure.what()}});
-      write_json(directory / "result.json",
-                 {{"status", "failed"}, {"step", session.step()}, {"steps", steps}, {"reason", failure.what()}});
-    } catch (const std::exception&) {
-    }
-    throw;
-  }
-  return 0;
-}
+int run(const RunCommand& command) { return JobProcess(command).run(); }
 
 }  // namespace elinvar

@@ -1,0 +1,261 @@
+#include "elastic/exchange.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "tensor/check.h"
+#include "tensor/ops/pointwise.h"
+
+namespace elinvar {
+namespace {
+
+using Json = nlohmann::json;
+
+Tensor scaled(Tensor x, double factor) {
+  if (!x.unique() || !x.contiguous()) return mul(x, Tensor::scalar(factor, x.dtype()));
+  scale_into(x, factor);
+  return x;
+}
+
+Message result_message(const Buckets& buckets, int bucket, const std::vector<Tensor>& values) {
+  Message message{.kind = "result", .body = {{"bucket", bucket}, {"present", !values.empty()}}};
+  if (!values.empty())
+    for (const Tensor& slice : buckets.cut(bucket, values)) message.blobs.push_back(blob_of(slice));
+  return message;
+}
+
+Json to_json(const TrailerPart& part, int member) {
+  Json json = {{"member", member},
+               {"held", part.held},
+               {"seconds", std::bit_cast<uint64_t>(part.seconds)},
+               {"facts", Json::object()}};
+  for (const auto& [vrank, facts] : part.facts) json["facts"][std::to_string(vrank)] = to_json(facts);
+  if (part.state) json["state"] = part.state->hex();
+  return json;
+}
+
+TrailerPart part_from(const Json& json) {
+  TrailerPart part{.held = json.at("held").get<int64_t>(),
+                   .seconds = std::bit_cast<double>(json.at("seconds").get<uint64_t>()),
+                   .facts = {},
+                   .state = {}};
+  for (const auto& [vrank, facts] : json.at("facts").items())
+    part.facts.emplace(std::stoi(vrank), leaf_facts_from(facts));
+  if (json.contains("state")) part.state = Digest::parse(json["state"].get<std::string>());
+  return part;
+}
+
+}  // namespace
+
+Json to_json(const Trailer& t) {
+  Json json = {{"agreed", t.agreed}, {"facts", Json::array()}, {"seconds", Json::array()}};
+  for (const LeafFacts& facts : t.facts) json["facts"].push_back(to_json(facts));
+  for (const double s : t.seconds) json["seconds"].push_back(std::bit_cast<uint64_t>(s));
+  if (t.state) json["state"] = t.state->hex();
+  if (!t.contradiction.empty()) json["contradiction"] = t.contradiction;
+  return json;
+}
+
+Trailer trailer_from(const Json& json) {
+  Trailer t;
+  t.agreed = json.at("agreed").get<int64_t>();
+  for (const Json& facts : json.at("facts")) t.facts.push_back(leaf_facts_from(facts));
+  for (const Json& s : json.at("seconds")) t.seconds.push_back(std::bit_cast<double>(s.get<uint64_t>()));
+  if (json.contains("state")) t.state = Digest::parse(json["state"].get<std::string>());
+  t.contradiction = json.value("contradiction", "");
+  return t;
+}
+
+Exchange::Exchange(int vranks, int members, int me, const Buckets* buckets, int gradients)
+    : vranks_(vranks),
+      members_(members),
+      me_(me),
+      buckets_(buckets),
+      gradients_(gradients),
+      state_(static_cast<size_t>(bucket_count())) {}
+
+void Exchange::contribute(std::vector<Subtree> roots, const TrailerPart& part, const Send& send) {
+  int64_t count = 0;
+  for (const auto& [vrank, facts] : part.facts) count += facts.count;
+  if (members_ == 1 && buckets_) {  // alone: whole tensors, in place, without buckets
+    TreeFold fold(vranks_);
+    for (Subtree& root : roots) fold.add(std::move(root));
+    roots.clear();
+    values_ = fold.take_root();
+    for (size_t i = 0; i < values_.size() && i < static_cast<size_t>(gradients_) && count > 0; ++i)
+      values_[i] = scaled(std::move(values_[i]), 1.0 / static_cast<double>(count));
+    for (Bucket& bucket : state_) bucket.done = true;
+  }
+  for (int b = 0; b < bucket_count() && !roots.empty(); ++b) {
+    Bucket own;
+    Message message{.kind = "contribution", .body = {{"bucket", b}, {"count", count}, {"roots", Json::array()}}};
+    for (const Subtree& root : roots) {
+      std::vector<Tensor> slices;
+      if (!root.values.empty()) slices = buckets_->cut(b, root.values);
+      if (owned(b)) {
+        Bucket& bucket = state_[static_cast<size_t>(b)];
+        bucket.leaves += root.end - root.begin;
+        bucket.roots.push_back({root.begin, root.end, std::move(slices)});
+      } else {
+        message.body["roots"].push_back({root.begin, root.end, !slices.empty()});
+        for (const Tensor& slice : slices) message.blobs.push_back(blob_of(slice));
+      }
+    }
+    if (owned(b)) state_[static_cast<size_t>(b)].count += count;
+    else send(b % members_, std::move(message));
+  }
+  if (me_ == 0) add_part(0, part, send);
+  else send(0, {.kind = "part", .body = to_json(part, me_)});
+}
+
+std::string Exchange::receive(const Message& message, const Send& send) {
+  try {
+    if (message.kind == "contribution") return receive_contribution(message);
+    if (message.kind == "result") return receive_result(message);
+    if (message.kind == "part") return receive_part(message, send);
+    if (message.kind == "trailer") return receive_trailer(message);
+    return "unknown kind";
+  } catch (const std::exception& error) {  // a body that is not what it should be
+    return error.what();
+  }
+}
+
+std::string Exchange::receive_contribution(const Message& message) {
+  const int b = message.body.at("bucket").get<int>();
+  if (b < 0 || b >= bucket_count() || !owned(b)) return fmt::format("bucket {} is not mine", b);
+  Bucket& bucket = state_[static_cast<size_t>(b)];
+  const size_t slices = buckets_->slices(b).size();
+  std::vector<Subtree> roots;
+  size_t at = 0;
+  int leaves = 0;
+  for (const Json& root : message.body.at("roots")) {
+    Subtree subtree{root.at(0).get<int>(), root.at(1).get<int>(), {}};
+    if (!is_node(subtree.begin, subtree.end, vranks_)) return "a root is no node of the tree";
+    for (const Subtree& other : bucket.roots)
+      if (subtree.begin < other.end && other.begin < subtree.end) return "a leaf came twice";
+    leaves += subtree.end - subtree.begin;
+    if (root.at(2).get<bool>()) {
+      if (at + slices > message.blobs.size()) return "blobs are missing";
+      const std::span<const Blob> blobs(message.blobs.data() + at, slices);
+      if (!buckets_->fits(b, blobs)) return "a blob has another size";
+      for (const Blob& blob : blobs) subtree.values.push_back(tensor_of(blob));
+      at += slices;
+    }
+    roots.push_back(std::move(subtree));
+  }
+  bucket.count += message.body.at("count").get<int64_t>();
+  bucket.leaves += leaves;
+  std::move(roots.begin(), roots.end(), std::back_inserter(bucket.roots));
+  return "";
+}
+
+std::string Exchange::receive_result(const Message& message) {
+  const int b = message.body.at("bucket").get<int>();
+  if (b < 0 || b >= bucket_count() || owned(b)) return fmt::format("bucket {} is not expected", b);
+  Bucket& bucket = state_[static_cast<size_t>(b)];
+  if (bucket.done) return "";
+  if (message.body.at("present").get<bool>()) {
+    if (!buckets_->fits(b, message.blobs)) return "a blob has another size";
+    std::vector<Tensor> slices;
+    for (const Blob& blob : message.blobs) slices.push_back(tensor_of(blob));
+    place(b, std::move(slices));
+  }
+  bucket.done = true;
+  return "";
+}
+
+std::string Exchange::receive_part(const Message& message, const Send& send) {
+  const int member = message.body.at("member").get<int>();
+  if (me_ != 0 || member <= 0 || member >= members_) return "a part that is not expected";
+  add_part(member, part_from(message.body), send);
+  return "";
+}
+
+std::string Exchange::receive_trailer(const Message& message) {
+  Trailer trailer = trailer_from(message.body);
+  if (trailer.facts.size() != static_cast<size_t>(vranks_)) return "the trailer has another number of virtual ranks";
+  if (!trailer_) trailer_ = std::move(trailer);
+  return "";
+}
+
+void Exchange::add_part(int member, TrailerPart part, const Send& send) {
+  parts_[member] = std::move(part);
+  if (static_cast<int>(parts_.size()) < members_ || trailer_) return;
+  Trailer t;
+  t.agreed = INT64_MAX;
+  t.facts.resize(static_cast<size_t>(vranks_));
+  std::string states;
+  bool differ = false;
+  for (auto& [from, p] : parts_) {
+    t.agreed = std::min(t.agreed, p.held);
+    t.seconds.push_back(p.seconds);
+    for (auto& [vrank, facts] : p.facts)
+      if (vrank >= 0 && vrank < vranks_) t.facts[static_cast<size_t>(vrank)] = std::move(facts);
+    if (!p.state) continue;
+    if (!t.state) t.state = p.state;
+    differ = differ || *t.state != *p.state;
+    states += fmt::format("{}member {} has {}", states.empty() ? "" : ", ", from, p.state->hex());
+  }
+  if (differ) t.contradiction = states;
+  parts_.clear();
+  trailer_ = std::move(t);
+  for (int other = 1; other < members_; ++other) send(other, {.kind = "trailer", .body = to_json(*trailer_)});
+}
+
+bool Exchange::work(const Send& send) {
+  for (int b = 0; b < bucket_count(); ++b) {
+    Bucket& bucket = state_[static_cast<size_t>(b)];
+    if (!owned(b) || bucket.done || bucket.leaves < vranks_) continue;
+    std::sort(bucket.roots.begin(), bucket.roots.end(), [](const auto& x, const auto& y) { return x.begin < y.begin; });
+    TreeFold fold(vranks_);
+    for (Subtree& root : bucket.roots) fold.add(std::move(root));
+    bucket.roots.clear();
+    std::vector<Tensor> sum = fold.take_root();
+    const bool present = !sum.empty();
+    if (present) {
+      const std::span<const Slice> slices = buckets_->slices(b);
+      for (size_t i = 0; i < sum.size(); ++i)
+        if (slices[i].tensor < gradients_ && bucket.count > 0)
+          sum[i] = scaled(std::move(sum[i]), 1.0 / static_cast<double>(bucket.count));
+      place(b, std::move(sum));
+    }
+    bucket.done = true;
+    if (members_ > 1) {
+      const Message message = result_message(*buckets_, b, present ? values_ : std::vector<Tensor>());
+      for (int other = 0; other < members_; ++other)
+        if (other != me_) send(other, message);
+    }
+    return true;
+  }
+  return false;
+}
+
+// A slice that is a whole tensor is taken as it is; others are copied to where they belong.
+void Exchange::place(int bucket, std::vector<Tensor> slices) {
+  const std::span<const Slice> places = buckets_->slices(bucket);
+  values_.resize(buckets_->shapes().size());
+  for (size_t i = 0; i < slices.size(); ++i) {
+    const Slice& at = places[i];
+    const Shape& shape = buckets_->shapes()[static_cast<size_t>(at.tensor)];
+    Tensor& value = values_[static_cast<size_t>(at.tensor)];
+    if (at.end - at.begin == shape.numel()) {
+      value = slices[i].reshape(shape);
+      continue;
+    }
+    if (!value.defined()) value = Tensor::empty(shape);
+    std::memcpy(value.data<float>() + at.begin, slices[i].raw(), static_cast<size_t>(slices[i].bytes()));
+  }
+}
+
+bool Exchange::complete() const {
+  return trailer_ && std::all_of(state_.begin(), state_.end(), [](const Bucket& b) { return b.done; });
+}
+
+void give(const Buckets* buckets, const std::vector<Tensor>& values, const Trailer& trailer,
+          const std::function<void(Message)>& send) {
+  for (int b = 0; buckets && b < buckets->count(); ++b) send(result_message(*buckets, b, values));
+  send({.kind = "trailer", .body = to_json(trailer)});
+}
+
+}  // namespace elinvar

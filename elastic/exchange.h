@@ -1,0 +1,97 @@
+#pragma once
+// The reduction of one step in one generation, without the network: it says what is to be sent, is told what has come,
+// and knows when the sum is whole. The tree is that of comm/reduction_tree.h whoever holds which leaves, so the bits
+// do not depend on who takes part.
+//
+// Bucket b is finished by member b mod n, its owner. Every member that holds leaves sends it their subtree roots (a
+// *contribution*); the owner completes the tree, scales, and sends the *result* to all. The trailer works alike, owned
+// by member 0, but has a *part* from every member, also from one without leaves:
+//
+//   kind            body                                                          blobs
+//   contribution    bucket, count (targets in all its leaves), roots [[b, e, present]..]   of each present root: slices
+//   result          bucket, present                                               slices
+//   part            member, held, seconds, facts {vrank: ..}, state?              -
+//   trailer         agreed, facts [..], state?, contradiction?, seconds [..]      -
+//
+// Leaves that a member sent stay as they are: the same roots can be sent again in the next generation.
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/buckets.h"
+#include "comm/reduction_tree.h"
+#include "elastic/step.h"
+
+namespace elinvar {
+
+// What one member adds to the trailer.
+struct TrailerPart {
+  int64_t held = 0;                // the newest generation that it knows of
+  double seconds = 0;              // a leaf takes; 0: it computed none
+  std::map<int, LeafFacts> facts;  // of its virtual ranks
+  std::optional<Digest> state;
+};
+
+struct Trailer {
+  int64_t agreed = 0;  // what every member holds: the least of the parts
+  std::vector<LeafFacts> facts;
+  std::optional<Digest> state;
+  std::string contradiction;    // the digests of the state differ: who has which
+  std::vector<double> seconds;  // of each member
+};
+
+nlohmann::json to_json(const Trailer& trailer);
+Trailer trailer_from(const nlohmann::json& json);
+
+class Exchange {
+ public:
+  using Send = std::function<void(int member, Message)>;  // kind, body and blobs are set
+
+  // Member `me` of `members`; -1: one that only listens to results and trailer (of a peer that has them already).
+  // Without `buckets` there is only the trailer.
+  Exchange(int vranks, int members, int me, const Buckets* buckets, int gradients);
+
+  // Roots may be sent again later unless this member is alone: then they are consumed.
+  void contribute(std::vector<Subtree> roots, const TrailerPart& part, const Send& send);
+  // A message of this exchange; what it cannot be is answered with a text that says why.
+  std::string receive(const Message& message, const Send& send);
+  // Adds up one bucket that can be, on the CPU stream of the caller; false if there is none.
+  bool work(const Send& send);
+  bool complete() const;
+
+  // Of a complete one: tensors, and the trailer.
+  std::vector<Tensor> values() const { return values_; }
+  const Trailer& trailer() const { return *trailer_; }
+
+ private:
+  struct Bucket {
+    int leaves = 0;     // that have come
+    int64_t count = 0;  // targets in them
+    std::vector<Subtree> roots;
+    bool done = false;
+  };
+  bool owned(int bucket) const { return me_ >= 0 && bucket % members_ == me_; }
+  int bucket_count() const { return buckets_ ? buckets_->count() : 0; }
+  std::string receive_contribution(const Message& message);
+  std::string receive_result(const Message& message);
+  std::string receive_part(const Message& message, const Send& send);
+  std::string receive_trailer(const Message& message);
+  void add_part(int member, TrailerPart part, const Send& send);
+  void place(int bucket, std::vector<Tensor> slices);
+
+  int vranks_, members_, me_;
+  const Buckets* buckets_;
+  int gradients_;
+  std::vector<Bucket> state_;
+  std::vector<Tensor> values_;
+  std::map<int, TrailerPart> parts_;
+  std::optional<Trailer> trailer_;
+};
+
+// The messages by which one that has a result gives it to another: buckets, then the trailer.
+void give(const Buckets* buckets, const std::vector<Tensor>& values, const Trailer& trailer,
+          const std::function<void(Message)>& send);
+
+}  // namespace elinvar

@@ -1,0 +1,54 @@
+#pragma once
+// A generation: a period with fixed membership (PROTOCOL.md). Generation g exists if and only if its record,
+// generations/<g>.json in the run directory, was created; creating is exclusive, so there are never two.
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/message.h"
+#include "elastic/deal.h"
+
+namespace elinvar {
+
+struct GenerationMember {
+  int id = 0;  // counts up over the whole run; never given twice
+  PeerId peer = 0;
+  std::string endpoint;
+  std::vector<Interval> share;        // of every step,
+  std::vector<Interval> first_share;  // but of the first one where that was interrupted
+};
+
+struct Generation {
+  int64_t number = 0;
+  uint64_t run = 0;
+  // The step that it begins with. A planned one (-1) begins after the first step whose trailer shows that every member
+  // of the generation before held it.
+  int64_t first_step = -1;
+  int64_t follows = 0;                    // a planned one: the generation before
+  std::vector<GenerationMember> members;  // the first one leads: it reports each step to the coordinator
+  int next_id = 1;
+  bool checkpoint = false;  // the state that it begins with is to be saved
+  bool stop = false;        // and nothing more is to be done
+  std::string reason;       // why it was made, for people
+
+  int index_of(PeerId peer) const;  // -1: no member
+  const std::vector<Interval>& share(int member, int64_t step) const;
+};
+
+nlohmann::json to_json(const Generation& generation);
+Generation generation_from(const nlohmann::json& json);  // throws Failure
+
+class GenerationStore {
+ public:
+  explicit GenerationStore(std::filesystem::path run_directory);
+  // Returns once the record would survive a power cut; false, and nothing has changed, if there is one of this number.
+  bool create(const Generation& generation);
+  std::optional<Generation> newest() const;  // throws Failure if it cannot be read
+
+ private:
+  std::filesystem::path directory_;
+};
+
+}  // namespace elinvar

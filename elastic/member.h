@@ -1,0 +1,180 @@
+#pragma once
+// A worker's side of the protocol (PROTOCOL.md), without threads, clock and network: it is told what the loop does and
+// which messages have come, and says what is to be sent and done. The worker's process (elastic/session.h) and the
+// simulator run this same code.
+//
+// A member's life: it introduces itself (hello); it is a *learner* that gets the state of some step and then the
+// reduced gradients of every step after it; in the generation that first counts it as a member it becomes *active*,
+// computes leaves and takes part in every reduction; it leaves when a generation is without it, or when the run ends.
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "comm/reduction_tree.h"
+#include "elastic/exchange.h"
+#include "elastic/generation.h"
+
+namespace elinvar {
+
+struct MemberOptions {
+  PeerId self = 0;
+  std::string endpoint = {};  // of its inbox
+  int vranks = 1;
+  int64_t steps = 0;  // of the whole run
+  int64_t bucket_elements = 1 << 20;
+  int64_t checkpoint_every = 0;    // 0: only at the end
+  int64_t state_digest_every = 0;  // 0: only at checkpoints and at the end
+};
+
+// What is to be done for a message: send it, or change a connection first.
+struct Action {
+  enum class What { send, connect, disconnect };
+  What what = What::send;
+  PeerId peer = 0;
+  std::string endpoint = {};
+  Message message = {};
+};
+
+// A part of the state, as it is at the boundary after `step` updates, to be copied before the next update: for a
+// checkpoint, or for a learner.
+struct StatePart {
+  int64_t step = 0;
+  int part = 0, parts = 1;
+  PeerId to = 0;                                   // 0: a checkpoint
+  int64_t attempt = 0;                             // a learner is fed anew where a feeder is gone
+  nlohmann::json facts = nlohmann::json::array();  // of earlier steps, not confirmed yet: go with the state
+};
+
+class Member {
+ public:
+  explicit Member(const MemberOptions& options);
+
+  // --- The loop: next() until it says what to do, then that, then advance().
+  enum class Next {
+    wait,    // for a message
+    load,    // take_load() into the network, then loaded()
+    leaves,  // compute todo(), add() each, contribute(), reduce() until complete, update, advance()
+    copy,    // the same without leaves and contribution: the result comes from somebody who has it. Needs the layout
+    done,    // outcome() says why
+  };
+  Next next();
+  int64_t step() const { return step_; }
+  bool last() const { return completed_ == options_.steps; }  // then leaves are facts alone, and there is no update
+  std::vector<int> todo() const;                              // virtual ranks of mine without a leaf yet, ascending
+  bool digest_due() const;                                    // of the state now: it goes to contribute()
+  bool knows_layout() const { return buckets_.has_value(); }
+  void learn_layout(const Leaf& leaf);  // of any leaf that has samples; by computing one a learner warms up, too
+
+  void add(int64_t step, int vrank, Leaf leaf, double seconds);  // one that is too late is dropped
+  void contribute(const std::optional<Digest>& state);
+  enum class Progress { waiting, complete, abandoned };
+  Progress reduce();  // adds up what can be, on the caller's CPU stream
+  Reduced take_reduced();
+  const std::string& contradiction() const { return contradiction_; }
+  void advance(const nlohmann::json& facts);  // the update is made; facts are for the coordinator
+
+  // --- The state of a newcomer: that of checkpoint `restore` (0: as a new network is), or what the messages hold.
+  struct Load {
+    std::optional<int64_t> restore;
+    int64_t step = 0, attempt = 0;
+    std::vector<Message> messages;
+  };
+  Load take_load();
+  void loaded(const Load& load);  // it is in the network now; ignored if another one has begun to come
+
+  // --- The outside.
+  void receive(const Message& message);
+  void lost(PeerId peer, const std::string& reason);
+  void introduce(PeerId coordinator, nlohmann::json about);  // says hello, also to a later coordinator
+  void heartbeat(const nlohmann::json& about);
+  void drain();                  // asks to leave
+  void report(Message message);  // to the coordinator
+
+  std::vector<Action> take_actions();
+  std::vector<StatePart> take_parts();
+
+  struct Outcome {
+    std::string what;  // "finished", "stopped", "left", "refused", "expelled"
+    std::string reason;
+  };
+  const std::optional<Outcome>& outcome() const { return outcome_; }
+  PeerId coordinator() const { return coordinator_; }
+  bool coordinator_lost() const { return coordinator_ == 0; }
+  bool active() const { return generation_.has_value() && me_ >= 0; }
+  int64_t generation() const { return generation_ ? generation_->number : 0; }
+  int64_t completed() const { return completed_; }
+  bool fenced() const { return promised_ > generation(); }
+  int id() const;
+  size_t early() const { return early_.size(); }
+
+ private:
+  struct Feed {
+    int64_t step;
+    int part, parts;
+    int64_t attempt;
+    bool copies;
+  };
+  void send(PeerId peer, Message message);
+  Exchange::Send sender();
+  void connect_members(const Generation& generation);
+  void start(const nlohmann::json& body);
+  void propose(Generation generation);
+  void enter(Generation generation, int64_t first_step);
+  void enter_agreed();
+  void feed(PeerId peer, const std::string& endpoint, const Feed& feed);
+  void receive_data(const Message& message);
+  void replay();
+  void listen();
+  void report_facts();
+  void save();
+  void give_part(PeerId peer, const Feed& feed);
+  void receive_state(const Message& message);
+  void tell_ready();
+  void fenced_by(const Message& message);
+  void finish_reduction();
+  const Buckets* buckets_now() const;
+
+  MemberOptions options_;
+  uint64_t run_ = 0;
+  PeerId coordinator_ = 0;
+  std::optional<Generation> generation_;
+  std::map<int64_t, Generation> proposed_;  // later ones: a second may come before this member knows of the first
+  int me_ = -1;
+  std::optional<int64_t> restore_step_;
+  bool loaded_ = false, ready_told_ = false, waiting_for_release_ = false;
+  int64_t promised_ = 0;   // no message of a generation below counts any more
+  int64_t agreed_ = 0;     // the newest generation that a trailer showed everyone to hold
+  int64_t completed_ = 0;  // reductions that are complete,
+  int64_t step_ = 0;       // and updates made: one less between the two
+  PeerId ahead_ = 0;       // who has the result that I lack, after a fence; 0: asked already
+
+  std::optional<Buckets> buckets_;
+  int gradients_ = 0;
+  std::map<int, LeafFacts> facts_;  // of my leaves of step completed_,
+  std::vector<TreeFold> folds_;
+  double leaf_seconds_ = 0;
+  int leaf_count_ = 0;
+
+  std::optional<Exchange> exchange_;  // of (generation_, completed_), from contribute() on
+  Reduced reduced_;
+  std::vector<Message> early_;       // for an exchange that is not there yet
+  std::vector<Tensor> last_values_;  // of step completed_ - 1, for those who lack it
+  std::optional<Trailer> last_trailer_;
+  std::string contradiction_;
+  std::map<PeerId, Feed> feeds_;
+  std::vector<Message> state_messages_;
+  std::set<int> state_seen_;  // parts that are whole
+  int64_t state_step_ = -1;
+  int64_t attempt_ = 0;
+  bool state_whole_ = false;
+  std::deque<std::pair<int64_t, nlohmann::json>> unacknowledged_;
+
+  std::optional<Outcome> outcome_;
+  std::vector<Action> actions_;
+  std::vector<StatePart> parts_;
+};
+
+}  // namespace elinvar

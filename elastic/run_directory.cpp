@@ -1,0 +1,165 @@
+#include "elastic/run_directory.h"
+
+#include <bit>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "elastic/step.h"
+#include "tensor/check.h"
+#include "tensor/file.h"
+
+namespace elinvar {
+
+namespace fs = std::filesystem;
+
+File RunDirectory::locked(const fs::path& path) {
+  make_directories(path);
+  File lock = File::append(path / "lock");
+  check(lock.try_lock(), "{} is in use by another process", path.string());
+  return lock;
+}
+
+File worker_lock(const fs::path& run_directory) {
+  File lock = File::append(run_directory / "workers.lock");
+  (void)lock.try_lock_shared();
+  return lock;
+}
+
+RunDirectory::RunDirectory(const RunDirectoryOptions& options)
+    : options_(options),
+      lock_(locked(options.path)),
+      ledger_(options.path),
+      events_(options.path),
+      store_(options.path / "checkpoints", options.keep),
+      generations_(options.path) {
+  members_alive_ = !File::append(options.path / "workers.lock").try_lock();
+  if (!members_alive_) store_.prepare();
+  const bool empty = ledger_.length() == 0 && store_.steps().empty();
+  check(empty || options_.resume, "{} already holds a run; --resume goes on with it, --run-dir chooses another place",
+        options_.path.string());
+  if (options_.resume && members_alive_)
+    notices_.push_back(fmt::format("resuming after step {} with the workers that are still at work", ledger_.length()));
+  else if (options_.resume) choose_checkpoint();
+}
+
+void RunDirectory::choose_checkpoint() {
+  const auto contradicted = [this](const Checkpoint& checkpoint) -> std::string {
+    if (checkpoint.step == 0) return "";
+    if (checkpoint.step > ledger_.length())
+      return fmt::format("checkpoint of step {} cannot be used: the ledger ends at step {}", checkpoint.step,
+                         ledger_.length());
+    const LedgerLine line = LedgerLine::parse(ledger_.line(checkpoint.step));
+    if (line.state && *line.state != checkpoint.digest)
+      return fmt::format("checkpoint of step {} cannot be used: its state is not the one in the ledger",
+                         checkpoint.step);
+    return "";
+  };
+  std::vector<CheckpointStore::Rejected> rejected;
+  const auto found = store_.newest_good(contradicted, rejected);
+  std::string reasons;
+  for (const auto& [at, reason] : rejected) {
+    notices_.push_back(reason);
+    events_.write("checkpoint_rejected", {{"step", at}, {"reason", reason}});
+    reasons += "\n  " + reason;
+  }
+  if (!found && !rejected.empty()) fail("cannot resume {}: no checkpoint is good{}", options_.path.string(), reasons);
+  if (found) {
+    first_step_ = found->step;
+    states_[first_step_] = found->digest;
+    notices_.push_back(fmt::format("resuming after step {}", first_step_));
+  } else {
+    notices_.push_back("no checkpoint yet: starting at the beginning");
+  }
+  events_.write("resume", {{"step", first_step_}});
+}
+
+bool RunDirectory::digest_due(int64_t step) const {
+  return step == steps_ || due(step, options_.state_digest_every) || due(step, options_.checkpoint_every);
+}
+
+int64_t RunDirectory::facts(int64_t step, const nlohmann::json& facts) {
+  if (facts.contains("state")) {
+    const Digest state = Digest::parse(facts["state"].get<std::string>());
+    states_[step] = state;
+    if (states_.size() > 64) states_.erase(states_.begin());
+    if (step >= 1 && step <= ledger_.length()) {
+      LedgerLine line = LedgerLine::parse(ledger_.line(step));
+      if (line.state) {
+        line.state = state;
+        ledger_.record(line);
+      }
+    }
+    const auto line = waiting_.find(step);
+    if (line != waiting_.end() && digest_due(step)) line->second.state = state;
+  }
+  if (step < steps_) {
+    LedgerLine line{.step = step + 1,
+                    .batch = Digest::parse(facts.at("batch").get<std::string>()),
+                    .loss = std::bit_cast<double>(facts.at("loss").get<uint64_t>()),
+                    .gradient = Digest::parse(facts.at("gradient").get<std::string>()),
+                    .state = {}};
+    if (line.step <= ledger_.length()) {
+      line.state = LedgerLine::parse(ledger_.line(line.step)).state;
+      ledger_.record(line);
+    } else {
+      waiting_.emplace(line.step, line);
+    }
+  }
+  for (auto next = waiting_.begin(); next != waiting_.end() && next->first == ledger_.length() + 1;) {
+    if (digest_due(next->first) && !next->second.state) break;
+    ledger_.record(next->second);
+    next = waiting_.erase(next);
+  }
+  return ledger_.length() - 1;
+}
+
+std::vector<int64_t> RunDirectory::saved(const Message& message) {
+  const nlohmann::json& body = message.body;
+  if (body.contains("error")) {
+    events_.write("checkpoint_failed",
+                  {{"step", message.step}, {"part", body["part"]}, {"reason", body["error"].get<std::string>()}});
+    return {};
+  }
+  const int expected = body.at("parts").get<int>();
+  Saving& saving = saving_[{message.step, expected}];
+  saving.expected = expected;
+  saving.parts[body.at("part").get<int>()] = {.file = body.at("file").get<std::string>(),
+                                              .bytes = body.at("bytes").get<int64_t>(),
+                                              .digest = Digest::parse(body.at("digest").get<std::string>())};
+  for (const auto& [name, digest] : body.at("digests").items())
+    saving.digests[name] = Digest::parse(digest.get<std::string>());
+  return commit_saved();
+}
+
+// A checkpoint never knows more than the ledger.
+std::vector<int64_t> RunDirectory::commit_saved() {
+  std::vector<int64_t> committed;
+  for (auto it = saving_.begin(); it != saving_.end();) {
+    const int64_t step = it->first.first;
+    const Saving& saving = it->second;
+    if (static_cast<int>(saving.parts.size()) < saving.expected || step > ledger_.length()) {
+      ++it;
+      continue;
+    }
+    const Digest digest = state_digest(saving.digests);
+    const std::optional<Digest> known = state(step);
+    if (known && *known != digest)
+      fail("the state that was saved after step {} is not the one that was computed", step);
+    ledger_.sync();
+    std::vector<CheckpointPart> parts;
+    for (const auto& [number, part] : saving.parts) parts.push_back(part);
+    store_.commit(step, parts, digest);
+    states_[step] = digest;
+    events_.write("checkpoint", {{"step", step}, {"state", digest.hex()}});
+    committed.push_back(step);
+    it = saving_.erase(it);
+  }
+  return committed;
+}
+
+std::optional<Digest> RunDirectory::state(int64_t step) const {
+  const auto found = states_.find(step);
+  return found == states_.end() ? std::nullopt : std::optional(found->second);
+}
+
+}  // namespace elinvar

@@ -1,0 +1,83 @@
+#pragma once
+// The directory of a run, as its coordinator keeps it: ledger, events, records of generations, checkpoints. One process
+// at a time holds it. Facts may come more than once and from several workers; they are written once, and a repetition
+// must have the same bytes.
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/message.h"
+#include "elastic/checkpoint.h"
+#include "elastic/events.h"
+#include "elastic/generation.h"
+#include "elastic/ledger.h"
+#include "elastic/state_parts.h"
+
+namespace elinvar {
+
+struct RunDirectoryOptions {
+  std::filesystem::path path;
+  int64_t state_digest_every = 0;  // 0: only at scheduled checkpoints and at the end
+  int64_t checkpoint_every = 0;    // 0: only at the end
+  int keep = 3;                    // checkpoints
+  bool resume = false;
+};
+
+class RunDirectory {
+ public:
+  // Locks the directory. A new run needs one without a run in it (else UsageError). With `resume` the newest good
+  // checkpoint is chosen, unless workers of the run are alive, who have a newer state; without any checkpoint the run
+  // starts at its beginning; if there are some and all are damaged it is a Failure that tells why of each.
+  explicit RunDirectory(const RunDirectoryOptions& options);
+
+  const std::filesystem::path& path() const { return options_.path; }
+  int64_t first_step() const { return first_step_; }     // updates made in the state that the run goes on with
+  int64_t recorded() const { return ledger_.length(); }  // updates in the ledger
+  bool members_alive() const { return members_alive_; }
+  const std::vector<std::string>& notices() const { return notices_; }  // what the user should know about that
+  EventLog& events() { return events_; }
+  GenerationStore& generations() { return generations_; }
+  void set_steps(int64_t steps) { steps_ = steps; }  // of the whole run; before any facts
+
+  // What a worker knows of a step (elastic/session.h): batch, loss and gradient of the update `step` + 1, unless that
+  // was the last, and the digest of the state before it. Returns the last step that is in the ledger. Failure if it
+  // contradicts what is there.
+  int64_t facts(int64_t step, const nlohmann::json& facts);
+  // A worker has written its part of a checkpoint, or could not. Returns the steps whose checkpoints are whole now.
+  std::vector<int64_t> saved(const Message& message);
+  std::vector<int64_t> commit_saved();  // those that waited for the ledger
+
+  std::optional<Digest> state(int64_t step) const;  // that is known from facts
+  void sync() { ledger_.sync(); }
+
+ private:
+  struct Saving {
+    std::map<int, CheckpointPart> parts;
+    int expected = 0;
+    TensorDigests digests;
+  };
+  bool digest_due(int64_t step) const;
+  void choose_checkpoint();
+  static File locked(const std::filesystem::path& path);
+
+  RunDirectoryOptions options_;
+  File lock_;
+  Ledger ledger_;
+  EventLog events_;
+  CheckpointStore store_;
+  GenerationStore generations_;
+  std::vector<std::string> notices_;
+  int64_t first_step_ = 0, steps_ = 0;
+  bool members_alive_ = false;
+  std::map<int64_t, LedgerLine> waiting_;  // lines whose state digest, or predecessor, is not known yet
+  std::map<int64_t, Digest> states_;
+  std::map<std::pair<int64_t, int>, Saving> saving_;  // by step and number of parts
+};
+
+// What a worker that sees the directory holds while it lives, so that a coordinator knows.
+File worker_lock(const std::filesystem::path& run_directory);
+
+}  // namespace elinvar

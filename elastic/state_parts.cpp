@@ -1,0 +1,113 @@
+#include "elastic/state_parts.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "tensor/check.h"
+
+namespace elinvar {
+namespace {
+
+constexpr int64_t kPieceBytes = int64_t{8} << 20;
+constexpr size_t kMessageBytes = size_t{16} << 20;
+constexpr size_t kMostPieces = 1024;
+
+}  // namespace
+
+StateDict part_of(const StateDict& state, int part, int parts) {
+  check(0 <= part && part < parts, "[state] part {} of {}", part, parts);
+  int64_t total = 0, before = 0;
+  for (const auto& [name, tensor] : state) total += tensor.bytes();
+  StateDict mine;
+  for (const auto& [name, tensor] : state) {
+    // The part in which the tensor's middle falls.
+    const int64_t middle = before + tensor.bytes() / 2;
+    before += tensor.bytes();
+    if (std::min<int64_t>(parts - 1, middle * parts / std::max<int64_t>(1, total)) == part) mine.emplace(name, tensor);
+  }
+  return mine;
+}
+
+StateDict copy_of(const StateDict& part) {
+  StateDict copy;
+  for (const auto& [name, tensor] : part) copy.emplace(name, tensor.clone());
+  return copy;
+}
+
+TensorDigests digests_of(const StateDict& part) {
+  TensorDigests digests;
+  for (const auto& [name, tensor] : part) digests.emplace(name, digest(tensor));
+  return digests;
+}
+
+Digest state_digest(const TensorDigests& digests) {
+  Hasher hasher;
+  for (const auto& [name, digest] : digests) {
+    hasher.add(std::string_view(name));
+    hasher.add(digest);
+  }
+  return hasher.digest();
+}
+
+std::vector<Message> messages_of(const StateDict& tensors, const StatePart& part) {
+  std::vector<Message> messages;
+  size_t bytes = 0;
+  const auto begin = [&] {
+    messages.push_back({.kind = "state",
+                        .step = part.step,
+                        .body = {{"part", part.part},
+                                 {"parts", part.parts},
+                                 {"attempt", part.attempt},
+                                 {"last", false},
+                                 {"pieces", nlohmann::json::array()}}});
+    bytes = 0;
+  };
+  begin();
+  nlohmann::json digests = nlohmann::json::object();
+  for (const auto& [name, digest] : digests_of(tensors)) digests[name] = digest.hex();
+  messages[0].body["digests"] = std::move(digests);
+  messages[0].body["facts"] = part.facts;
+  for (const auto& [name, tensor] : tensors) {
+    const Tensor dense = tensor.to_contiguous();
+    const Blob whole = blob_of(dense);
+    for (int64_t at = 0; at < dense.bytes(); at += kPieceBytes) {
+      if (bytes >= kMessageBytes || messages.back().blobs.size() >= kMostPieces) begin();
+      const size_t count = static_cast<size_t>(std::min(kPieceBytes, dense.bytes() - at));
+      messages.back().body["pieces"].push_back({name, at});
+      messages.back().blobs.push_back({whole.owner, whole.data + at, count});
+      bytes += count;
+    }
+  }
+  messages.back().body["last"] = true;
+  return messages;
+}
+
+void fill(const StateDict& state, const std::vector<Message>& messages) {
+  std::map<std::string, std::string> expected;
+  std::map<std::string, int64_t> filled;
+  try {
+    for (const Message& m : messages) {
+      if (m.body.contains("digests")) expected.merge(m.body["digests"].get<std::map<std::string, std::string>>());
+      const nlohmann::json& pieces = m.body.at("pieces");
+      if (pieces.size() != m.blobs.size()) fail("[state] {} pieces announced, {} came", pieces.size(), m.blobs.size());
+      for (size_t i = 0; i < pieces.size(); ++i) {
+        const std::string name = pieces[i].at(0).get<std::string>();
+        const int64_t at = pieces[i].at(1).get<int64_t>(), count = static_cast<int64_t>(m.blobs[i].bytes);
+        const auto tensor = state.find(name);
+        if (tensor == state.end()) fail("[state] this worker has no tensor '{}'", name);
+        if (at < 0 || count > tensor->second.bytes() - at) fail("[state] '{}' has other sizes here", name);
+        Tensor target = tensor->second;
+        std::memcpy(static_cast<std::byte*>(target.raw()) + at, m.blobs[i].data, m.blobs[i].bytes);
+        filled[name] += count;
+      }
+    }
+  } catch (const nlohmann::json::exception& error) {
+    fail("[state] malformed message: {}", error.what());
+  }
+  for (const auto& [name, tensor] : state) {
+    if (filled[name] != tensor.bytes()) fail("[state] {} of {} bytes of '{}' came", filled[name], tensor.bytes(), name);
+    if (digest(tensor).hex() != expected[name]) fail("[state] the digest of '{}' is wrong", name);
+  }
+}
+
+}  // namespace elinvar

@@ -1,0 +1,35 @@
+#pragma once
+// The state in parts: what each member saves of a checkpoint, or sends to a learner.
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "comm/message.h"
+#include "elastic/member.h"
+#include "tensor/state.h"
+
+namespace elinvar {
+
+// Part `part` of `parts`: the tensors in name order, dealt so that the parts have about the same number of bytes. Every
+// tensor is in one of them; some may be empty. Views, no copies.
+StateDict part_of(const StateDict& state, int part, int parts);
+
+// The same with elements of its own, copied by the calling thread.
+StateDict copy_of(const StateDict& part);
+
+using TensorDigests = std::map<std::string, Digest>;
+TensorDigests digests_of(const StateDict& part);
+// That of the dictionary whose tensors have these digests (tensor/state.h).
+Digest state_digest(const TensorDigests& digests);
+
+// A part as messages of kind "state" of bounded size: the first has the digests, the last one "last". At least one.
+//   body: part, parts, attempt, last, facts, digests {name: hex}, pieces [[name, first element's byte offset]..];
+//   blobs: pieces
+std::vector<Message> messages_of(const StateDict& tensors, const StatePart& part);
+
+// Copies what the messages hold into the tensors of `state`, which must be those of the sender's by name and size, and
+// compares the digests of the result. Throws Failure.
+void fill(const StateDict& state, const std::vector<Message>& messages);
+
+}  // namespace elinvar

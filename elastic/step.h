@@ -1,0 +1,48 @@
+#pragma once
+// What a step takes and gives: the leaf of each virtual rank, and what their reduction says.
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "tensor/digest.h"
+#include "tensor/tensor.h"
+
+namespace elinvar {
+
+// Whether something that happens every so many steps (0: never) does after `step` of them.
+inline bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
+
+// The facts of one virtual rank's leaf: sums, not means.
+struct LeafFacts {
+  double loss_sum = 0;
+  int64_t count = 0;  // what the mean divides by: targets that count
+  int64_t correct = 0;
+  int64_t samples = 0;
+  Digest batch = {};             // of its input and target
+  nlohmann::json attached = {};  // whatever else the loop wants every member to know of it
+};
+
+// Without samples (a short batch) a leaf has no tensors. All tensors are contiguous float32.
+struct Leaf {
+  std::vector<Tensor> gradients = {};
+  std::vector<Tensor> terms = {};  // of running statistics: combined by the same tree, but not scaled
+  LeafFacts facts = {};
+};
+
+struct Reduced {
+  std::vector<Tensor> gradients;  // root of the tree * float(1 / count): one more rounding
+  std::vector<Tensor> terms;      // root of the tree
+  int leaves = 0;                 // virtual ranks that had samples
+  double loss = 0;                // virtual ranks' sums, added left to right in binary64, / count
+  int64_t count = 0, correct = 0, samples = 0;
+  Digest batch;                          // of the virtual ranks' batches, in their order
+  std::optional<Digest> state;           // before the step, where every member digested it
+  std::vector<nlohmann::json> attached;  // of each virtual rank
+  std::vector<double> seconds;           // that a leaf took each member; 0: it had none
+};
+
+nlohmann::json to_json(const LeafFacts& facts);
+LeafFacts leaf_facts_from(const nlohmann::json& json);  // throws nlohmann::json::exception or UsageError
+
+}  // namespace elinvar

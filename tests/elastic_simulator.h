@@ -1,0 +1,32 @@
+#pragma once
+// A whole elastic job in one thread, on a clock of its own: the coordinator's and the members' real decision code
+// (elastic/coordinator.h, elastic/member.h), real reductions of tiny tensors, and a network, disk and fate that are
+// made up from a seed. A run of it is a schedule of joins, drains, kills, stalls, cuts and coordinators that die; what
+// must hold at every moment is checked, and it must end as an undisturbed run does.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace elinvar {
+
+struct Schedule {
+  uint64_t seed = 0;
+  int vranks = 4;
+  int64_t steps = 8;
+  int initial_workers = 2;
+  int min_workers = 1;
+  int faults = 4;
+  bool kills = true, stalls = true, cuts = true, drains = true, joins = true, coordinator_dies = true;
+};
+
+struct SimulationResult {
+  std::string violation;  // "": everything held
+  double seconds = 0;     // of simulated time
+  int64_t messages = 0;
+  int generations = 0;
+  std::vector<std::string> log;  // what happened, for a person who has to find out why
+};
+
+SimulationResult simulate(const Schedule& schedule);
+
+}  // namespace elinvar

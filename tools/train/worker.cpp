@@ -1,0 +1,258 @@
+// `train join`: a worker. It learns from the coordinator what the job is, and trains: the loop, whole.
+#include <unistd.h>
+
+#include <bit>
+#include <cmath>
+#include <csignal>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "comm/endpoint.h"
+#include "comm/zmq_transport.h"
+#include "elastic/run_directory.h"
+#include "elastic/session.h"
+#include "nn/clip.h"
+#include "nn/leaf.h"
+#include "nn/running_statistics.h"
+#include "tensor/check.h"
+#include "tensor/file.h"
+#include "tensor/numerics.h"
+#include "tools/train/commands.h"
+#include "tools/train/environment.h"
+#include "tools/train/interrupt.h"
+#include "tools/train/job.h"
+
+namespace elinvar {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr PeerId kDoor = 1;  // the coordinator, before it has told who it is
+
+PeerId random_peer() {
+  std::random_device device;
+  return (static_cast<PeerId>(device()) << 32 | device()) | 2;
+}
+
+// What the coordinator answers to `ask`.
+Message ask(Transport& transport, PeerId self, const std::string& endpoint) {
+  transport.connect(kDoor, to_string(resolved(parse_endpoint(endpoint))));
+  transport.send(kDoor,
+                 {.kind = "ask", .sender = self, .body = {{"endpoint", transport.endpoint()}, {"pid", getpid()}}});
+  const auto deadline = Transport::Clock::now() + std::chrono::seconds(30);
+  while (true) {
+    const Arrival arrival = transport.wait(deadline);
+    if (arrival.what == Arrival::What::message && arrival.message.kind == "job") return arrival.message;
+    if (arrival.what == Arrival::What::message && arrival.message.kind == "refused")
+      fail("{} refuses this worker: {}", endpoint, arrival.message.body.value("reason", ""));
+    if (arrival.what == Arrival::What::lost) fail("cannot reach a job at {}: {}", endpoint, arrival.reason);
+    if (arrival.what == Arrival::What::timeout) fail("no job answers at {} within 30 s", endpoint);
+  }
+}
+
+// Where the coordinator is now, as it says in the run directory.
+std::optional<std::pair<PeerId, std::string>> coordinator_of(const fs::path& directory) {
+  const fs::path path = directory / "coordinator.json";
+  if (directory.empty() || !fs::exists(path)) return std::nullopt;
+  const Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("peer") || !json.contains("endpoint")) return std::nullopt;
+  return std::pair(json["peer"].get<PeerId>(), json["endpoint"].get<std::string>());
+}
+
+Leaf compute_leaf(const Job& job, const Batch& batch, int64_t step, int vrank, std::vector<Statistic>& statistics) {
+  if (batch.samples == 0) return {};
+  const Rng rng{
+      .seed = job.config.run.seed, .step = static_cast<uint32_t>(step), .vrank = static_cast<uint32_t>(vrank)};
+  LeafResult result = leaf(*job.network, batch.input, batch.target, job.config.loss, rng, job.config.run.recompute);
+  statistics = std::move(result.statistics);
+  return {.gradients = std::move(result.gradients),
+          .terms = running_terms(statistics),
+          .facts = {.loss_sum = result.loss_sum,
+                    .count = result.count,
+                    .correct = result.correct,
+                    .samples = batch.samples,
+                    .batch = digest(StateDict{{"input", batch.input}, {"target", batch.target}})}};
+}
+
+// NUMERICS.md, rule 22. The norm is finite if and only if every element is: squares of floats cannot overflow a double.
+void check_finite(int64_t step, double loss, double gradient_norm) {
+  constexpr const char* kHint = "a lower learning rate, a longer warm-up or clipping (optimizer.clip_norm) may help";
+  if (!std::isfinite(loss))
+    fail("step {}: the loss is {}; {}", step + 1, std::isnan(loss) ? "not a number" : "infinite", kHint);
+  if (!std::isfinite(gradient_norm)) fail("step {}: the reduced gradient is not finite; {}", step + 1, kHint);
+}
+
+int64_t steps_of(const Config& config, int64_t steps_per_epoch) {
+  const double epoch_steps = std::ceil(config.run.epochs * static_cast<double>(steps_per_epoch));
+  check_setting(epoch_steps <= kMostSteps, "run.epochs", "= {} are {:g} steps; at most {:g} are possible",
+                config.run.epochs, epoch_steps, kMostSteps);
+  const int64_t steps = config.run.steps > 0 ? config.run.steps : static_cast<int64_t>(epoch_steps);
+  check_schedule(config.schedule, steps);
+  return steps;
+}
+
+// A virtual rank's share of the validation split travels with its leaf's facts.
+Json to_json(const std::vector<BatchScore>& scores) {
+  Json json = Json::array();
+  for (const BatchScore& s : scores)
+    json.push_back({std::bit_cast<uint64_t>(s.loss_sum), s.count, s.correct, s.samples});
+  return json;
+}
+
+std::vector<BatchScore> scores_from(const std::vector<Json>& attached) {
+  std::vector<BatchScore> scores;
+  for (const Json& share : attached)
+    for (const Json& s : share)
+      scores.push_back({std::bit_cast<double>(s.at(0).get<uint64_t>()), s.at(1).get<int64_t>(), s.at(2).get<int64_t>(),
+                        s.at(3).get<int64_t>()});
+  return scores;
+}
+
+void train(Job& job, const std::shared_ptr<const Dataset>& validation, Loader& loader, Session& session,
+           int64_t steps) {
+  const Config& config = job.config;
+  const int vranks = config.run.virtual_ranks;
+  const auto score_due = [&](int64_t step) { return step > 0 && (step == steps || due(step, config.run.eval_every)); };
+  std::vector<Statistic> statistics;  // of any leaf: which batch norms there are
+
+  while (session.begin()) {
+    const int64_t step = session.step();
+    if (!session.knows_layout())
+      for (int vrank = 0; !session.knows_layout(); vrank = (vrank + 1) % vranks)
+        session.learn_layout(
+            compute_leaf(job, loader.batch(step % loader.steps_per_epoch(), vrank), step, vrank, statistics));
+    while (const std::optional<int> vrank = session.next()) {
+      Leaf leaf = step < steps ? compute_leaf(job, loader.batch(step, *vrank), step, *vrank, statistics) : Leaf{};
+      if (score_due(step)) leaf.facts.attached = to_json(score(job, validation, *vrank, vranks));
+      session.add(*vrank, std::move(leaf));
+    }
+    if (!session.reduce()) continue;
+
+    const Reduced& reduced = session.reduced();
+    Json extra;
+    if (score_due(step)) {
+      const Score total = sum(scores_from(reduced.attached));
+      extra["validation"] = {{"loss", total.loss}, {"accuracy", total.accuracy}, {"samples", total.samples}};
+    }
+    if (step < steps) {
+      const Clipping clipping = clip_by_global_norm(reduced.gradients, config.optimizer.clip_norm);
+      check_finite(step, reduced.loss, clipping.norm);
+      const double lr = learning_rate(config.schedule, config.optimizer.lr, steps, step);
+      job.optimizer->step(job.network->parameters, reduced.gradients, lr, step, clipping.scale);
+      update_running_statistics(statistics, reduced.terms, reduced.leaves);
+      extra["lr"] = lr;
+      extra["gradient_norm"] = clipping.norm;
+    }
+    session.advance(extra);
+  }
+}
+
+int work(const JoinCommand& command, Transport& transport, PeerId self, const Message& told,
+         std::unique_ptr<Transport>& owned) {
+  const Json& about_job = told.body;
+  std::vector<std::string> overrides = about_job.at("overrides").get<std::vector<std::string>>();
+  overrides.insert(overrides.end(), command.overrides.begin(), command.overrides.end());
+  Config config =
+      parse_config(about_job.at("text").get<std::string>(), about_job.at("file").get<std::string>(), overrides);
+  Job job(config);
+  const std::shared_ptr<const Dataset> validation = open_split(config, Split::validation);
+  config = job.config;
+  Loader loader(job.data, {.seed = config.run.seed,
+                           .global_batch = config.run.batch_size,
+                           .virtual_ranks = config.run.virtual_ranks,
+                           .shuffle = config.reader.shuffle,
+                           .augment = true,
+                           .threads = config.reader.threads,
+                           .prefetch = config.reader.prefetch});
+  const int64_t steps = with_places(config.places, [&] { return steps_of(config, loader.steps_per_epoch()); });
+
+  // The run directory, if it is the same one here; whoever looks into it is known to be alive from then on.
+  auto see = [path = fs::path(about_job.at("directory").get<std::string>()), peer = told.sender,
+              alive = std::optional<File>(), mutex = std::make_unique<std::mutex>()]() mutable -> fs::path {
+    const std::lock_guard lock(*mutex);
+    if (!alive) {
+      const auto there = coordinator_of(path);
+      if (!there || there->first != peer) return {};
+      alive.emplace(worker_lock(path));
+    }
+    return path;
+  };
+  const auto directory = std::make_shared<decltype(see)>(std::move(see));
+
+  MemberOptions member;
+  member.self = self;
+  member.endpoint = transport.endpoint();
+  member.vranks = config.run.virtual_ranks;
+  member.steps = steps;
+  member.checkpoint_every = config.run.checkpoint_every;
+  member.state_digest_every = config.run.state_digest_every;
+  const SessionOptions options{.member = member,
+                               .run = told.run,
+                               .coordinator = told.sender,
+                               .about = {{"endpoint", transport.endpoint()},
+                                         {"pid", getpid()},
+                                         {"config", to_toml(config)},
+                                         {"data", digest(*job.data).hex()},
+                                         {"steps", steps},
+                                         {"parameters", job.network->parameters.count()},
+                                         {"samples", job.data->size()},
+                                         {"tokens", job.data->vocabulary() != nullptr},
+                                         {"numerics_version", kNumericsVersion},
+                                         {"environment", describe_environment(command.command_line)}},
+                               .directory = [directory] { return (*directory)(); },
+                               .find_coordinator = [directory] { return coordinator_of((*directory)()); }};
+  Session session(options, std::move(owned),
+                  {.view = [&] { return job.state(); },
+                   .restore =
+                       [&](int64_t step) {
+                         const fs::path path = (*directory)();
+                         if (step == 0) return;  // as it was built
+                         if (path.empty()) fail("this worker does not see the run directory to resume from");
+                         Checkpoint checkpoint = CheckpointStore(path / "checkpoints").read(step);
+                         checkpoint.state.erase("step");
+                         job.load(checkpoint.state);
+                       }});
+  try {
+    // Signals ask to leave at the next boundary; the loop notices by itself when it has.
+    const Interrupt leave([&] { session.drain(); });
+    train(job, validation, loader, session, steps);
+  } catch (const std::exception& failure) {
+    session.fail(failure.what(), dynamic_cast<const UsageError*>(&failure) ? 2 : 3);
+    throw;
+  }
+  const Member::Outcome& outcome = session.outcome();
+  const bool good = outcome.what == "finished" || outcome.what == "stopped" || outcome.what == "left";
+  if (!command.local) fmt::print(stderr, "{}{}{}\n", outcome.what, outcome.reason.empty() ? "" : ": ", outcome.reason);
+  return good ? 0 : 3;
+}
+
+}  // namespace
+
+int join(const JoinCommand& command) {
+  const PeerId self = random_peer();
+  std::optional<JobKey> key;
+  if (!command.key.empty()) key = JobKey::load(command.key);
+  std::unique_ptr<Transport> transport =
+      make_zmq_transport({.listen = command.listen, .advertise = command.advertise, .key = key});
+  Transport& wire = *transport;
+  const Message told = ask(wire, self, command.endpoint);
+  wire.connect(told.sender, told.body.at("endpoint").get<std::string>());
+  wire.disconnect(kDoor);
+  try {
+    return work(command, wire, self, told, transport);
+  } catch (const std::exception& failure) {
+    if (transport) {  // before there was a session
+      wire.send(told.sender, {.kind = "failed",
+                              .run = told.run,
+                              .sender = self,
+                              .body = {{"reason", failure.what()},
+                                       {"exit_code", dynamic_cast<const UsageError*>(&failure) ? 2 : 3}}});
+    }
+    if (command.local) return dynamic_cast<const UsageError*>(&failure) ? 2 : 3;  // the coordinator says it
+    throw;
+  }
+}
+
+}  // namespace elinvar
