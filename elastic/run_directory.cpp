@@ -105,12 +105,16 @@ int64_t RunDirectory::facts(int64_t step, const nlohmann::json& facts) {
       waiting_.emplace(line.step, line);
     }
   }
+  record_waiting();
+  return ledger_.length() - 1;
+}
+
+void RunDirectory::record_waiting() {
   for (auto next = waiting_.begin(); next != waiting_.end() && next->first == ledger_.length() + 1;) {
     if (digest_due(next->first) && !next->second.state) break;
     ledger_.record(next->second);
     next = waiting_.erase(next);
   }
-  return ledger_.length() - 1;
 }
 
 std::vector<int64_t> RunDirectory::saved(const Message& message) {
@@ -137,11 +141,21 @@ std::vector<int64_t> RunDirectory::commit_saved() {
   for (auto it = saving_.begin(); it != saving_.end();) {
     const int64_t step = it->first.first;
     const Saving& saving = it->second;
-    if (static_cast<int>(saving.parts.size()) < saving.expected || step > ledger_.length()) {
+    if (static_cast<int>(saving.parts.size()) < saving.expected) {
       ++it;
       continue;
     }
     const Digest digest = state_digest(saving.digests);
+    // A run that stops here has no next step whose facts would tell the digest.
+    const auto line = waiting_.find(step);
+    if (line != waiting_.end() && digest_due(step) && !line->second.state) {
+      line->second.state = digest;
+      record_waiting();
+    }
+    if (step > ledger_.length()) {
+      ++it;
+      continue;
+    }
     const std::optional<Digest> known = state(step);
     if (known && *known != digest)
       fail("the state that was saved after step {} is not the one that was computed", step);

@@ -61,6 +61,7 @@ class RunDirectory {
   };
   bool digest_due(int64_t step) const;
   void choose_checkpoint();
+  void record_waiting();
   static File locked(const std::filesystem::path& path);
 
   RunDirectoryOptions options_;
