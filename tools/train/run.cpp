@@ -35,7 +35,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 using Clock = Transport::Clock;
 
-constexpr Seconds kLastWords = 0.05;  // messages of a process that has ended may still be on their way
+constexpr Seconds kLastWords = 0.05;  // what a process sent before its end may still be on its way
 
 uint64_t random_id() {
   std::random_device device;
@@ -134,13 +134,13 @@ class JobProcess final : public CoordinatorWorld {
       while (true) {
         const Arrival arrival = transport_->wait(Clock::now() + std::chrono::milliseconds(25));
         if (arrival.what == Arrival::What::message) receive(arrival.message);
-        if (arrival.what == Arrival::What::lost && coordinator_)
-          coordinator_->lost(arrival.peer, arrival.reason, now());
-        for (const LocalWorkers::Ended& ended : local_.ended()) ended_.emplace_back(now(), ended);
+        if (arrival.what == Arrival::What::lost) losses_.push_back({now(), arrival.peer, arrival.reason});
+        for (const LocalWorkers::Ended& ended : local_.ended())
+          losses_.push_back({now(), peer_of(ended.pid), ended.text()});
         // What it still said comes first.
-        while (!ended_.empty() && now() > ended_.front().first + kLastWords) {
-          worker_ended(ended_.front().second);
-          ended_.pop_front();
+        while (!losses_.empty() && now() > losses_.front().time + kLastWords) {
+          worker_lost(losses_.front());
+          losses_.pop_front();
         }
         if (interrupt.requested() && !interrupted_) {
           interrupted_ = true;
@@ -205,6 +205,11 @@ class JobProcess final : public CoordinatorWorld {
   }
 
  private:
+  struct Loss {
+    Seconds time;
+    PeerId peer;
+    std::string reason;
+  };
   static Seconds now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
 
   void start_worker() {
@@ -315,14 +320,15 @@ class JobProcess final : public CoordinatorWorld {
     for (const int64_t step : steps) coordinator_->checkpoint_committed(step, now());
   }
 
-  void worker_ended(const LocalWorkers::Ended& ended) {
-    for (const auto& [peer, pid] : pids_) {
-      if (pid != ended.pid) continue;
-      if (coordinator_) coordinator_->lost(peer, ended.text(), now());
-      if (!coordinator_ && local_.alive() == 0) fail("no worker is left: {}", ended.text());
-      return;
-    }
-    if (!coordinator_ && local_.alive() == 0) fail("no worker could start: {}", ended.text());
+  PeerId peer_of(pid_t local) const {
+    for (const auto& [peer, pid] : pids_)
+      if (pid == local) return peer;
+    return 0;
+  }
+
+  void worker_lost(const Loss& loss) {
+    if (coordinator_) coordinator_->lost(loss.peer, loss.reason, now());
+    else if (local_.alive() == 0) fail("no worker could start: {}", loss.reason);
   }
 
   void control(const Message& m) {
@@ -420,7 +426,7 @@ class JobProcess final : public CoordinatorWorld {
   PeerId self_ = random_id();
   std::unique_ptr<Transport> transport_;
   LocalWorkers local_;
-  std::deque<std::pair<Seconds, LocalWorkers::Ended>> ended_;
+  std::deque<Loss> losses_;
   std::map<PeerId, pid_t> pids_;
   Json about_;
   int64_t steps_ = 0, reported_ = 0;
