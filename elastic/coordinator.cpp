@@ -502,6 +502,7 @@ void Coordinator::feed_joiners() {
 void Coordinator::feed(Worker& worker) {
   std::vector<PeerId> feeders;
   const int64_t now = completed();
+  if (phase_ == Phase::running && now > options_.steps) return;  // there is no boundary to come
   for (const auto& [peer, w] : workers_)
     if (phase_ == Phase::holding ? w.state != State::joining && fence_targets_.contains(peer) && w.completed == now
                                  : w.state == State::member)
