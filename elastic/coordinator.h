@@ -2,32 +2,29 @@
 // The coordinator's side of the protocol (PROTOCOL.md), without threads, clock, network and disk: it is told what
 // has come and what time it is, and answers by messages and through its World. The coordinator's process and the
 // simulator run this same code. It is on the path of no step.
-#include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "elastic/generation.h"
 #include "elastic/member.h"
+#include "elastic/plan.h"
+#include "elastic/recovery.h"
+#include "elastic/roster.h"
 
 namespace elinvar {
-
-using Seconds = double;  // on any clock that does not jump
 
 struct CoordinatorOptions {
   PeerId self = 0;
   uint64_t run = 0;
-  int vranks = 1;
   int64_t steps = 0;
   int initial_workers = 1;  // the first generation waits for so many
   int min_workers = 1;      // with fewer than these the job holds
-  int max_workers = 1 << 20;
+  PlanLimits plan = {};
   Seconds heartbeat_timeout = 3;  // then a silent worker counts as gone
   Seconds start_timeout = 30;     // then the first generation begins with fewer, if there are min_workers
   Seconds gather_timeout = 3;     // how long a new coordinator waits for the members of an old one
   Seconds redeal_every = 10;      // the least time between two plans that differ only in the shares
-  double redeal_gain = 1.1;       // and what a step must become faster by
 };
 
 // What the coordinator does besides sending messages.
@@ -75,30 +72,15 @@ class Coordinator {
   size_t workers() const { return workers_.size(); }
 
  private:
-  enum class State { joining, fed, ready, member, leaving };
-  struct Worker {
-    PeerId peer = 0;
-    int id = 0;  // 0: none yet
-    std::string endpoint;
-    nlohmann::json about;
-    State state = State::joining;
-    Seconds seen = 0;
-    int64_t generation = 0, completed = 0;
-    double speed = 0;  // virtual ranks a second; 0: not measured yet
-    bool draining = false;
-    int feeds = 0;        // attempts to give it the state,
-    int64_t attempt = 0;  // and the number of the last
-    PeerId copier = 0;    // who passes the results on to it
-    std::optional<nlohmann::json> fenced;
-  };
-
   void hello(const Message& message, Seconds now);
   void facts(const Message& message, Seconds now);
   void progress(Worker& worker, const Message& message, Seconds now);
   void gone(PeerId peer, const std::string& reason, Seconds now);
   void begin_generation_of_starters(Seconds now);
   void fence(const std::string& reason, Seconds now);
+  void fenced(Worker& worker, const Message& message, Seconds now);
   void conclude_fence(Seconds now);
+  void gather(Seconds now);
   void feed(Worker& worker);
   void unfeed(PeerId peer);
   void feed_joiners();
@@ -108,13 +90,11 @@ class Coordinator {
   void release_leavers();
   void end(const std::string& what, const std::string& reason);
   void send(PeerId peer, Message message);
-  std::vector<double> speeds_of(const std::vector<GenerationMember>& members) const;
   Generation next_generation(const std::vector<PeerId>& peers, const std::string& reason);
   bool create(const Generation& generation);
   bool whole() const;
   bool concerned(const Worker& worker) const;
   static const char* name_of(Phase phase);
-  static const char* name_of(State state);
 
   CoordinatorOptions options_;
   CoordinatorWorld& world_;
@@ -123,13 +103,13 @@ class Coordinator {
   int64_t number_ = 0;  // the newest generation or fence
   int next_id_ = 1;
   std::optional<Generation> current_, proposal_;
-  std::map<PeerId, Worker> workers_;
+  Roster workers_;
   std::set<PeerId> gone_;
   std::string fence_reason_;
   std::set<PeerId> fence_targets_;
   Seconds gather_until_ = 0, start_until_ = 0, changed_ = 0;
-  bool checkpoint_asked_ = false, final_ = false;
-  std::string stop_asked_;
+  Wishes wishes_;
+  bool final_ = false;  // the facts of the last reduction have come
   int64_t final_checkpoint_ = -1;
   int64_t on_file_ = -1;  // the last step whose facts are written down
   std::optional<Ending> ending_;

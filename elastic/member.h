@@ -117,6 +117,8 @@ class Member {
     int64_t attempt;
     bool copies;
   };
+  static constexpr int64_t kCopy = 0;  // the generation of results that go to somebody who only listens
+
   void send(PeerId peer, Message message);
   Exchange::Send sender();
   void connect_members(const Generation& generation);
@@ -128,6 +130,7 @@ class Member {
   void receive_data(const Message& message);
   void replay();
   void listen();
+  void give_last(const Message& fetch);
   void report_facts();
   void save();
   void give_part(PeerId peer, const Feed& feed);

@@ -256,10 +256,10 @@ class Simulation final : public CoordinatorWorld {
       std::optional<Generation> newest;
       if (!records_.empty()) newest = records_.rbegin()->second;
       coordinator_ = std::make_unique<Coordinator>(CoordinatorOptions{.self = coordinator_peer_,
-                                                                      .vranks = s_.vranks,
                                                                       .steps = s_.steps,
                                                                       .initial_workers = s_.initial_workers,
                                                                       .min_workers = s_.min_workers,
+                                                                      .plan = {.vranks = s_.vranks},
                                                                       .heartbeat_timeout = 2,
                                                                       .start_timeout = 3,
                                                                       .gather_timeout = 2,

@@ -305,10 +305,10 @@ class JobProcess final : public CoordinatorWorld {
     progress_.emplace(first, steps_, config_.run.log_every, tokens_ ? "tokens" : "samples");
     coordinator_.emplace(CoordinatorOptions{.self = self_,
                                             .run = run_,
-                                            .vranks = config_.run.virtual_ranks,
                                             .steps = steps_,
                                             .initial_workers = command_.workers,
-                                            .min_workers = command_.min_workers},
+                                            .min_workers = command_.min_workers,
+                                            .plan = {.vranks = config_.run.virtual_ranks}},
                          *this, first, newest_, directory_->members_alive(), now());
     event("start", {{"step", first},
                     {"isa", environment["isa"]},

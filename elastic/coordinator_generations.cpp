@@ -1,0 +1,121 @@
+// The coordinator: how generations begin and change as planned.
+#include "elastic/coordinator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace elinvar {
+
+using Json = nlohmann::json;
+using State = Worker::State;
+
+Generation Coordinator::next_generation(const std::vector<PeerId>& peers, const std::string& reason) {
+  Generation g{.number = number_ + 1, .run = options_.run, .members = {}, .reason = reason};
+  for (const PeerId peer : peers) {
+    Worker& worker = workers_.at(peer);
+    if (worker.id == 0) worker.id = next_id_++;
+    g.members.push_back({.id = worker.id, .peer = peer, .endpoint = worker.endpoint, .share = {}, .first_share = {}});
+  }
+  std::sort(g.members.begin(), g.members.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
+  const auto shares = deal(options_.plan.vranks, speeds_of(g.members, workers_));
+  for (size_t i = 0; i < shares.size(); ++i) g.members[i].share = g.members[i].first_share = shares[i];
+  g.next_id = next_id_;
+  return g;
+}
+
+bool Coordinator::create(const Generation& g) {
+  if (!world_.create(g)) {
+    end("superseded", fmt::format("generation {} was made by another coordinator", g.number));
+    return false;
+  }
+  number_ = g.number;
+  Json members = Json::array();
+  for (const GenerationMember& m : g.members) members.push_back(m.id);
+  world_.event("generation", {{"number", g.number}, {"members", members}, {"reason", g.reason}});
+  return true;
+}
+
+void Coordinator::begin_generation_of_starters(Seconds now) {
+  std::vector<PeerId> ready;
+  for (const auto& [peer, w] : workers_)
+    if (w.state == State::ready) ready.push_back(peer);
+  const int wanted =
+      now < start_until_ ? std::max(options_.initial_workers, options_.min_workers) : options_.min_workers;
+  if (static_cast<int>(ready.size()) < wanted) return;
+  Generation g = next_generation(ready, "start");
+  g.first_step = first_step_;
+  if (!create(g)) return;
+  current_ = g;
+  phase_ = Phase::running;
+  changed_ = now;
+  for (const PeerId peer : ready) {
+    workers_.at(peer).state = State::member;
+    send(peer,
+         {.kind = "start", .generation = g.number, .body = {{"record", to_json(g)}, {"completed", Json::object()}}});
+  }
+}
+
+void Coordinator::maybe_propose(Seconds now) {
+  if (phase_ != Phase::running || proposal_ || final_ || current_->stop) return;
+  const std::optional<Plan> plan =
+      elinvar::plan(*current_, workers_, wishes_, options_.plan, now - changed_ >= options_.redeal_every);
+  if (!plan) return;
+  Generation g = next_generation(plan->members, plan->reason);
+  g.follows = current_->number;
+  g.stop = plan->stop;
+  g.checkpoint = plan->checkpoint;
+  if (!create(g)) return;
+  if (g.stop && wishes_.stop.empty()) wishes_.stop = "every worker leaves";
+  wishes_.checkpoint = false;
+  changed_ = now;
+  proposal_ = g;
+  const Message message{.kind = "propose", .generation = g.number, .body = to_json(g)};
+  for (const PeerId peer : plan->joining) send(peer, message);
+  for (const GenerationMember& m : current_->members) send(m.peer, message);
+}
+
+// A trailer showed that everyone held the proposal, and somebody has told.
+void Coordinator::switched(Seconds now) {
+  const Generation before = *current_;
+  current_ = *proposal_;
+  proposal_.reset();
+  changed_ = now;
+  // The step of the switch: nobody can be further than one step into it.
+  int64_t first = INT64_MAX;
+  for (const auto& [peer, w] : workers_)
+    if (w.generation == current_->number) first = std::min(first, w.completed);
+  current_->first_step = first;
+  for (const GenerationMember& m : current_->members) workers_.at(m.peer).state = State::member;
+  for (const GenerationMember& m : before.members)
+    if (current_->index_of(m.peer) < 0) workers_.at(m.peer).state = State::leaving;
+  world_.event("switched", {{"generation", current_->number}, {"step", first}});
+  // Whoever learns from one that has left the generation gets no more results from it.
+  for (auto& [peer, w] : workers_)
+    if ((w.state == State::fed || w.state == State::ready) && current_->index_of(w.copier) < 0)
+      w.state = State::joining;
+  feed_joiners();
+  release_leavers();
+}
+
+// One that leaves may be the only one with a result that others lack, until they all are in a generation without it,
+// or with the facts of the last step before.
+void Coordinator::release_leavers() {
+  if (phase_ != Phase::running || on_file_ < std::min(current_->first_step, options_.steps) - 1) return;
+  for (const GenerationMember& m : current_->members) {
+    const auto worker = workers_.find(m.peer);
+    if (worker == workers_.end() || worker->second.generation < current_->number) return;
+  }
+  for (auto it = workers_.begin(); it != workers_.end();) {
+    if (it->second.state != State::leaving) {
+      ++it;
+      continue;
+    }
+    send(it->first, {.kind = "release", .body = {{"what", "left"}, {"reason", "it was asked to leave"}}});
+    world_.event("left", {{"worker", it->second.id}});
+    gone_.insert(it->first);
+    it = workers_.erase(it);
+  }
+}
+
+}  // namespace elinvar

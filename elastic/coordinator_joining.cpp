@@ -1,0 +1,103 @@
+// The coordinator: newcomers, from their hello until they have caught up.
+#include "elastic/coordinator.h"
+
+#include <algorithm>
+
+namespace elinvar {
+
+using Json = nlohmann::json;
+using State = Worker::State;
+
+void Coordinator::hello(const Message& m, Seconds now) {
+  const Json& about = m.body;
+  actions_.push_back({Action::What::connect, m.sender, about.at("endpoint").get<std::string>(), {}});
+  const bool active = about.at("active").get<bool>();
+  std::string reason = gone_.contains(m.sender) ? "it was put out before" : world_.refuse(about);
+  // Those of the newest record, or of the one before if it is not known yet whether the planned change took place.
+  const bool of_this = current_ && (current_->index_of(m.sender) >= 0 ||
+                                    (phase_ == Phase::gathering && m.generation == current_->follows));
+  if (active && reason.empty() && !of_this) reason = "it belongs to a generation that is over";
+  if (!reason.empty()) {
+    world_.event("refused", {{"peer", m.sender}, {"reason", reason}});
+    send(m.sender, {.kind = "refused", .body = {{"reason", reason}}});
+    return;
+  }
+  Worker& worker = workers_[m.sender];
+  const bool known = worker.peer != 0;
+  worker.peer = m.sender;
+  worker.endpoint = about.at("endpoint").get<std::string>();
+  worker.about = about;
+  worker.seen = now;
+  worker.completed = m.step;
+  worker.generation = m.generation;
+  number_ = std::max({number_, about.at("promised").get<int64_t>(), m.generation});
+  if (active) {
+    worker.state = State::member;
+    worker.id = about.at("id").get<int>();
+    next_id_ = std::max(next_id_, worker.id + 1);
+    if (phase_ == Phase::fencing || phase_ == Phase::holding) return fence("a member has come back", now);
+    return tick(now);
+  }
+  if (known && worker.state == State::member) return;
+  worker.state = State::joining;
+  world_.event("hello", {{"peer", worker.peer}, {"endpoint", worker.endpoint}});
+  if (phase_ == Phase::starting) {
+    if (about.at("loaded").get<bool>() && m.step == first_step_) {
+      worker.state = State::ready;
+      return begin_generation_of_starters(now);
+    }
+    send(worker.peer, {.kind = "welcome", .body = {{"restore", first_step_}}});
+    return;
+  }
+  send(worker.peer, {.kind = "welcome"});
+  feed_joiners();
+}
+
+// After a death a learner's feeder may be the one that is gone.
+void Coordinator::restart_learners() {
+  for (auto& [peer, w] : workers_)
+    if (w.state == State::fed) w.state = State::joining;
+  feed_joiners();
+}
+
+void Coordinator::feed_joiners() {
+  if ((phase_ != Phase::running && phase_ != Phase::holding) || (final_ && phase_ == Phase::running)) return;
+  for (auto& [peer, w] : workers_)
+    if (w.state == State::joining) feed(w);
+}
+
+void Coordinator::feed(Worker& worker) {
+  std::vector<PeerId> feeders;
+  const int64_t now = completed();
+  if (phase_ == Phase::running && now > options_.steps) return;  // there is no boundary to come
+  for (const auto& [peer, w] : workers_)
+    if (phase_ == Phase::holding ? w.state != State::joining && fence_targets_.contains(peer) && w.completed == now
+                                 : w.state == State::member)
+      feeders.push_back(peer);
+  if (feeders.empty()) return;
+  std::stable_partition(feeders.begin(), feeders.end(), [&](PeerId peer) { return !workers_.at(peer).draining; });
+  worker.copier = feeders[0];
+  unfeed(worker.peer);
+  worker.state = State::fed;
+  // A boundary that none of them has passed when it hears of it; each time that was too soon it is put off further.
+  const int64_t boundary =
+      phase_ == Phase::holding ? now : std::min(options_.steps, now + (int64_t{2} << std::min(worker.feeds, 16)));
+  ++worker.feeds;
+  worker.attempt = (number_ << 20) + worker.feeds;  // grows also from one coordinator to the next, which fences first
+  for (size_t i = 0; i < feeders.size(); ++i)
+    send(feeders[i], {.kind = "feed",
+                      .step = boundary,
+                      .body = {{"peer", worker.peer},
+                               {"endpoint", worker.endpoint},
+                               {"part", i},
+                               {"parts", feeders.size()},
+                               {"attempt", worker.attempt},
+                               {"copies", i == 0}}});
+}
+
+void Coordinator::unfeed(PeerId peer) {
+  for (const auto& [to, w] : workers_)
+    if (w.state == State::member) send(to, {.kind = "unfeed", .body = {{"peer", peer}}});
+}
+
+}  // namespace elinvar

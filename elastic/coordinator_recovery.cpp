@@ -1,0 +1,115 @@
+// The coordinator: what it does when somebody is gone, the coordinator before it included.
+#include "elastic/coordinator.h"
+
+#include <algorithm>
+
+namespace elinvar {
+
+using Json = nlohmann::json;
+using State = Worker::State;
+
+// Whether the worker may be computing in a generation that counts, so that its death must be answered by a fence.
+bool Coordinator::concerned(const Worker& worker) const {
+  return worker.state == State::member || worker.state == State::leaving ||
+         (proposal_ && proposal_->index_of(worker.peer) >= 0);
+}
+
+void Coordinator::lost(PeerId peer, const std::string& reason, Seconds now) {
+  if (phase_ != Phase::ended && workers_.contains(peer)) gone(peer, reason, now);
+}
+
+void Coordinator::gone(PeerId peer, const std::string& reason, Seconds now) {
+  const Worker worker = workers_.at(peer);
+  workers_.erase(peer);
+  gone_.insert(peer);
+  fence_targets_.erase(peer);
+  actions_.push_back({Action::What::disconnect, peer, {}, {}});
+  world_.event("lost", {{"worker", worker.id}, {"peer", peer}, {"reason", reason}});
+  unfeed(peer);
+  if (phase_ == Phase::fencing) return conclude_fence(now);
+  if (phase_ == Phase::running && concerned(worker))
+    return fence("lost worker " + std::to_string(worker.id) + ": " + reason, now);
+  if (phase_ == Phase::holding) return conclude_fence(now);
+  if (phase_ == Phase::starting && workers_.empty()) end("failed", "no worker is left: " + reason);
+}
+
+void Coordinator::fence(const std::string& reason, Seconds now) {
+  ++number_;
+  phase_ = Phase::fencing;
+  fence_reason_ = reason;
+  fence_targets_.clear();
+  for (auto& [peer, w] : workers_) {
+    if (!concerned(w) && w.state != State::ready) continue;
+    w.fenced.reset();
+    fence_targets_.insert(peer);
+    send(peer, {.kind = "fence", .generation = number_});
+  }
+  proposal_.reset();
+  world_.event("fence", {{"number", number_}, {"reason", reason}});
+  conclude_fence(now);
+}
+
+void Coordinator::fenced(Worker& worker, const Message& m, Seconds now) {
+  if (phase_ != Phase::fencing || !fence_targets_.contains(worker.peer)) return;
+  const int64_t promised = m.body.at("promised").get<int64_t>();
+  if (promised < number_) return;
+  if (promised > number_) {  // another coordinator was here
+    number_ = promised;
+    return fence(fence_reason_, now);
+  }
+  worker.fenced = m.body;
+  worker.completed = m.step;
+  conclude_fence(now);
+}
+
+void Coordinator::conclude_fence(Seconds now) {
+  for (const PeerId peer : fence_targets_)
+    if (!workers_.at(peer).fenced) return;
+  Recovery recovery = recover(workers_, fence_targets_);
+  if (recovery.step < 0) return end("failed", "no worker is left; go on with --resume");
+  if (static_cast<int>(recovery.members.size()) < options_.min_workers) {
+    if (phase_ != Phase::holding)
+      world_.event("hold", {{"workers", recovery.members.size()}, {"min_workers", options_.min_workers}});
+    phase_ = Phase::holding;
+    return restart_learners();
+  }
+  Generation g = next_generation(recovery.members, fence_reason_);
+  g.number = number_;
+  g.first_step = recovery.step;
+  g.stop = !wishes_.stop.empty();
+  g.checkpoint = g.stop || recovery.step >= options_.steps;  // a part of the last one may be lost
+  std::vector<std::vector<Interval>> kept;
+  for (const GenerationMember& m : g.members) kept.push_back(recovery.kept[m.peer]);
+  const auto first = deal_orphans(options_.plan.vranks, std::move(kept), speeds_of(g.members, workers_));
+  for (size_t i = 0; i < first.size(); ++i) g.members[i].first_share = first[i];
+  if (!create(g)) return;
+  current_ = g;
+  phase_ = Phase::running;
+  changed_ = now;
+  for (auto& [peer, w] : workers_) {
+    if (g.index_of(peer) >= 0) w.state = State::member;
+    else if (w.state == State::ready) w.state = State::joining;  // it fell behind: it learns again
+  }
+  Json completed = Json::object();
+  for (const auto& [peer, steps] : recovery.completed) completed[std::to_string(peer)] = steps;
+  const Message message{
+      .kind = "start", .generation = g.number, .body = {{"record", to_json(g)}, {"completed", completed}}};
+  for (const GenerationMember& m : g.members) send(m.peer, message);
+  restart_learners();
+}
+
+// A new coordinator waits for the members of an old one.
+void Coordinator::gather(Seconds now) {
+  const bool all = std::all_of(current_->members.begin(), current_->members.end(),
+                               [&](const GenerationMember& m) { return workers_.contains(m.peer); });
+  if (!all && now < gather_until_) return;
+  const bool any = std::any_of(workers_.begin(), workers_.end(),
+                               [](const auto& entry) { return entry.second.state == State::member; });
+  if (any) return fence("another coordinator", now);
+  phase_ = Phase::starting;
+  start_until_ = now + options_.start_timeout;
+  current_.reset();
+  for (auto& [peer, w] : workers_) send(peer, {.kind = "welcome", .body = {{"restore", first_step_}}});
+}
+
+}  // namespace elinvar

@@ -1,0 +1,97 @@
+// A member: fences, and how it goes from one generation to the next.
+#include "elastic/member.h"
+
+#include <algorithm>
+
+namespace elinvar {
+
+using Json = nlohmann::json;
+
+namespace {
+
+Json to_json(const std::vector<Interval>& intervals) {
+  Json json = Json::array();
+  for (const Interval& i : intervals) json.push_back({i.begin, i.end});
+  return json;
+}
+
+}  // namespace
+
+void Member::connect_members(const Generation& generation) {
+  for (const GenerationMember& m : generation.members)
+    if (m.peer != options_.self) actions_.push_back({Action::What::connect, m.peer, m.endpoint, {}});
+}
+
+void Member::fenced_by(const Message& m) {
+  coordinator_ = m.sender;
+  if (m.generation > promised_) {
+    promised_ = m.generation;
+    proposed_.clear();
+    feeds_.clear();
+    if (active()) exchange_.reset();
+    std::erase_if(early_, [&](const Message& e) { return e.generation != kCopy && e.generation < promised_; });
+  }
+  Json body = {{"promised", promised_},
+               {"active", active()},
+               {"loaded", loaded_},
+               {"keeps", last_trailer_.has_value()},
+               {"share", Json::array()}};
+  if (active() && completed_ >= generation_->first_step && completed_ <= options_.steps)
+    body["share"] = to_json(generation_->share(me_, completed_));
+  report_facts();
+  report({.kind = "fenced", .body = std::move(body)});
+}
+
+void Member::start(const Json& body) {
+  Generation generation = generation_from(body.at("record"));
+  if (generation.number < promised_ || generation.number <= this->generation()) return;
+  if (generation.index_of(options_.self) < 0) {
+    if (active()) outcome_ = {"expelled", "generation " + std::to_string(generation.number) + ": " + generation.reason};
+    return;
+  }
+  const int64_t first = generation.first_step;
+  if (!loaded_ || completed_ < first - 1 || completed_ > first) {
+    outcome_ = {"expelled", "has another step than the others"};
+    return;
+  }
+  exchange_.reset();
+  agreed_ = std::max(agreed_, generation.number);
+  if (completed_ < first) {
+    facts_.clear();
+    folds_.clear();
+    for (const auto& [peer, completed] : body.at("completed").items())
+      if (completed.get<int64_t>() == first) ahead_ = std::stoull(peer);
+  }
+  enter(std::move(generation), first);
+}
+
+void Member::propose(Generation generation) {
+  if (generation.number <= std::max(promised_, this->generation())) return;
+  connect_members(generation);
+  if (!active() && generation.index_of(options_.self) < 0) return;
+  proposed_[generation.number] = std::move(generation);
+  enter_agreed();
+}
+
+void Member::enter_agreed() {
+  const auto found = proposed_.find(agreed_);
+  if (found != proposed_.end()) enter(Generation(found->second), completed_);
+}
+
+void Member::enter(Generation generation, int64_t first_step) {
+  generation.first_step = first_step;
+  exchange_.reset();  // of a learner that was listening
+  generation_ = std::move(generation);
+  proposed_.erase(proposed_.begin(), proposed_.upper_bound(generation_->number));
+  promised_ = std::max(promised_, generation_->number);
+  me_ = generation_->index_of(options_.self);
+  waiting_for_release_ = me_ < 0;
+  connect_members(*generation_);
+  for (const GenerationMember& m : generation_->members) feeds_.erase(m.peer);
+  std::erase_if(early_, [&](const Message& m) { return m.generation != kCopy && m.generation < promised_; });
+  if (generation_->checkpoint && step_ == completed_ && step_ == first_step) save();
+  report({.kind = "entered"});
+  if (me_ == 0) report_facts();
+}
+
+}  // namespace elinvar

@@ -1,0 +1,130 @@
+// A member: what it says and is told.
+#include "elastic/member.h"
+
+namespace elinvar {
+
+using Json = nlohmann::json;
+
+namespace {
+
+constexpr size_t kMostEarly = 1 << 16;  // messages for an exchange that is not there yet
+
+}  // namespace
+
+void Member::send(PeerId peer, Message message) {
+  message.generation = generation();
+  message.step = completed_;
+  actions_.push_back({Action::What::send, peer, {}, std::move(message)});
+}
+
+void Member::report(Message message) {
+  message.generation = generation();
+  if (message.kind != "facts") message.step = completed_;
+  if (coordinator_ != 0) actions_.push_back({Action::What::send, coordinator_, {}, std::move(message)});
+}
+
+Exchange::Send Member::sender() {
+  return [this](int member, Message message) {
+    send(generation_->members[static_cast<size_t>(member)].peer, std::move(message));
+  };
+}
+
+void Member::introduce(PeerId coordinator, Json about) {
+  coordinator_ = coordinator;
+  about["active"] = active();
+  about["loaded"] = loaded_;
+  about["promised"] = promised_;
+  about["ready"] = ready_told_;
+  if (active()) about["id"] = id();
+  report({.kind = "hello", .body = std::move(about)});
+  if (me_ == 0) report_facts();
+}
+
+// All that the coordinator has not confirmed: the leader that told of them may be gone.
+void Member::report_facts() {
+  for (const auto& [step, facts] : unacknowledged_) report({.kind = "facts", .step = step, .body = facts});
+}
+
+void Member::heartbeat(const Json& about) { report({.kind = "alive", .body = about}); }
+
+void Member::drain() { report({.kind = "drain"}); }
+
+void Member::lost(PeerId peer, const std::string& reason) {
+  if (peer == coordinator_) {
+    coordinator_ = 0;
+    return;
+  }
+  feeds_.erase(peer);
+  const bool fellow = generation_ && generation_->index_of(peer) >= 0;
+  if (fellow || !active()) report({.kind = "suspect", .body = {{"peer", peer}, {"reason", reason}}});
+}
+
+void Member::receive(const Message& m) {
+  const Json& body = m.body;
+  if (m.kind == "contribution" || m.kind == "result" || m.kind == "part" || m.kind == "trailer") {
+    receive_data(m);
+  } else if (m.kind == "fetch") {
+    give_last(m);
+  } else if (m.kind == "fence") {
+    fenced_by(m);
+  } else if (m.kind == "start") {
+    start(body);
+  } else if (m.kind == "propose") {
+    propose(generation_from(body));
+  } else if (m.kind == "welcome") {
+    if (active() || !body.contains("restore")) return;
+    const int64_t step = body.at("restore").get<int64_t>();
+    if (restore_step_ != step) {  // whatever it has learnt, nobody goes on with
+      restore_step_ = step;
+      loaded_ = state_whole_ = ready_told_ = false;
+      exchange_.reset();
+      early_.clear();
+    }
+  } else if (m.kind == "refused") {
+    outcome_ = {"refused", body.at("reason").get<std::string>()};
+  } else if (m.kind == "release") {
+    outcome_ = {body.at("what").get<std::string>(), body.at("reason").get<std::string>()};
+  } else if (m.kind == "ack") {
+    while (!unacknowledged_.empty() && unacknowledged_.front().first <= m.step) unacknowledged_.pop_front();
+  } else if (m.kind == "feed") {
+    feed(body.at("peer").get<PeerId>(), body.at("endpoint").get<std::string>(),
+         {.step = m.step,
+          .part = body.at("part").get<int>(),
+          .parts = body.at("parts").get<int>(),
+          .attempt = body.at("attempt").get<int64_t>(),
+          .copies = body.at("copies").get<bool>()});
+  } else if (m.kind == "unfeed") {
+    feeds_.erase(body.at("peer").get<PeerId>());
+  } else if (m.kind == "state") {
+    receive_state(m);
+  }
+}
+
+void Member::receive_data(const Message& m) {
+  const bool to_active = active() && !fenced() && completed_ >= generation_->first_step;
+  const int64_t expected = to_active ? generation_->number : kCopy;
+  // Copies for a learner belong to one attempt to feed it: those of an earlier one could lead past what its new feeder
+  // knows, and past the trailer that makes it active.
+  const int64_t attempt = m.generation == kCopy && !active() ? m.body.value("attempt", int64_t{0}) : attempt_;
+  if (attempt < attempt_) return;
+  if (exchange_ && m.step == completed_ && m.generation == expected && attempt == attempt_) {
+    const std::string wrong = exchange_->receive(m, sender());
+    if (!wrong.empty())
+      report(
+          {.kind = "suspect", .body = {{"peer", m.sender}, {"reason", "sent a malformed " + m.kind + ": " + wrong}}});
+    return;
+  }
+  if (m.generation != kCopy && m.generation < std::max(promised_, generation())) return;
+  if ((loaded_ && m.step < completed_) || early_.size() >= kMostEarly) return;
+  early_.push_back(m);
+}
+
+void Member::replay() {
+  std::vector<Message> early = std::exchange(early_, {});
+  for (const Message& m : early) receive_data(m);
+}
+
+std::vector<Action> Member::take_actions() { return std::exchange(actions_, {}); }
+std::vector<StatePart> Member::take_parts() { return std::exchange(parts_, {}); }
+
+}  // namespace elinvar

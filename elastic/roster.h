@@ -1,0 +1,46 @@
+#pragma once
+// What the coordinator knows of each worker that has introduced itself, and the two questions that every decision asks
+// about several of them.
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "elastic/generation.h"
+
+namespace elinvar {
+
+using Seconds = double;  // on any clock that does not jump
+
+struct Worker {
+  enum class State {
+    joining,  // has no state that anybody could go on with, and nobody is asked yet to give it one,
+    fed,      // or somebody is
+    ready,    // has caught up; not a member yet
+    member,
+    leaving,  // is in no generation any more, and stays until nobody lacks what it has
+  };
+  PeerId peer = 0;
+  int id = 0;  // 0: none yet
+  std::string endpoint = {};
+  nlohmann::json about = {};
+  State state = State::joining;
+  Seconds seen = 0;
+  int64_t generation = 0, completed = 0;
+  double speed = 0;  // virtual ranks a second; 0: not measured yet
+  bool draining = false;
+  int feeds = 0;                              // attempts to give it the state,
+  int64_t attempt = 0;                        // and the number of the last
+  PeerId copier = 0;                          // who passes the results on to it
+  std::optional<nlohmann::json> fenced = {};  // what it answered to the fence
+};
+const char* name_of(Worker::State state);
+
+using Roster = std::map<PeerId, Worker>;
+
+// The measured speeds of members; who has none yet counts as the mean of the others, or as 1.
+std::vector<double> speeds_of(std::span<const GenerationMember> members, const Roster& roster);
+
+}  // namespace elinvar
