@@ -132,6 +132,8 @@ std::vector<int64_t> RunDirectory::saved(const Message& message) {
                                               .digest = Digest::parse(body.at("digest").get<std::string>())};
   for (const auto& [name, digest] : body.at("digests").items())
     saving.digests[name] = Digest::parse(digest.get<std::string>());
+  saving.copy_seconds = std::max(saving.copy_seconds, body.value("copy_seconds", 0.0));
+  saving.wait_seconds = std::max(saving.wait_seconds, body.value("wait_seconds", 0.0));
   return commit_saved();
 }
 
@@ -164,7 +166,10 @@ std::vector<int64_t> RunDirectory::commit_saved() {
     for (const auto& [number, part] : saving.parts) parts.push_back(part);
     store_.commit(step, parts, digest);
     states_[step] = digest;
-    events_.write("checkpoint", {{"step", step}, {"state", digest.hex()}});
+    events_.write("checkpoint", {{"step", step},
+                                 {"state", digest.hex()},
+                                 {"copy_seconds", saving.copy_seconds},
+                                 {"wait_seconds", saving.wait_seconds}});
     committed.push_back(step);
     it = saving_.erase(it);
   }

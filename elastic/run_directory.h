@@ -58,6 +58,7 @@ class RunDirectory {
     std::map<int, CheckpointPart> parts;
     int expected = 0;
     TensorDigests digests;
+    double copy_seconds = 0, wait_seconds = 0;  // the most of any part
   };
   bool digest_due(int64_t step) const;
   void choose_checkpoint();

@@ -1,5 +1,7 @@
 #include "elastic/session.h"
 
+#include <pthread.h>
+
 #include <bit>
 #include <condition_variable>
 #include <deque>
@@ -18,6 +20,14 @@ using Lock = std::unique_lock<std::mutex>;
 
 constexpr const char* kStep = "step";  // beside the state's own names, which have dots
 
+namespace {
+
+double seconds_between(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+}  // namespace
+
 struct Session::Impl {
   Impl(SessionOptions given, std::unique_ptr<Transport> with, StateAccess access)
       : options(std::move(given)), transport(std::move(with)), state(std::move(access)), member(options.member) {
@@ -28,6 +38,9 @@ struct Session::Impl {
     }
     listener = std::jthread([this](std::stop_token stop) { guarded([&] { listen(stop); }); });
     copier = std::jthread([this](std::stop_token stop) { guarded([&] { copy(stop); }); });
+    // Under these names their time on a processor can be told apart (bench elastic).
+    pthread_setname_np(listener.native_handle(), "listener");
+    pthread_setname_np(copier.native_handle(), "copier");
   }
 
   ~Impl() {
@@ -142,15 +155,24 @@ struct Session::Impl {
         parts.pop_front();
         ++saving;
       }
+      const Clock::time_point began = Clock::now();
       const StateDict copied = copy_of(part_of(whole_state(part.step), part.part, part.parts));
+      nlohmann::json cost;
       {
         const Lock lock(mutex);
         --uncopied;
         changed.notify_all();
+        const Clock::time_point now = Clock::now();
+        cost = {{"copy_seconds", seconds_between(began, now)},
+                {"wait_seconds", waits_since ? seconds_between(std::max(began, *waits_since), now) : 0.0}};
       }
-      if (part.to == 0) save(part, copied);
-      else
+      if (part.to == 0) {
+        save(part, copied, std::move(cost));
+      } else {
         for (Message& message : messages_of(copied, part)) send(part.to, std::move(message));
+        cost.update({{"peer", part.to}, {"part", part.part}, {"parts", part.parts}});
+        send_coordinator({.kind = "fed", .step = part.step, .body = std::move(cost)});
+      }
       const Lock lock(mutex);
       --saving;
       changed.notify_all();
@@ -165,8 +187,18 @@ struct Session::Impl {
     transport->send(peer, std::move(message));
   }
 
-  void save(const StatePart& part, const StateDict& copied) {
-    Message saved{.kind = "saved", .step = part.step, .body = {{"part", part.part}, {"parts", part.parts}}};
+  void send_coordinator(Message message) {
+    PeerId coordinator;
+    {
+      const Lock lock(mutex);
+      coordinator = member.coordinator();
+    }
+    send(coordinator, std::move(message));
+  }
+
+  void save(const StatePart& part, const StateDict& copied, nlohmann::json cost) {
+    Message saved{.kind = "saved", .step = part.step, .body = std::move(cost)};
+    saved.body.update({{"part", part.part}, {"parts", part.parts}});
     nlohmann::json digests = nlohmann::json::object();
     for (const auto& [name, digest] : digests_of(copied)) digests[name] = digest.hex();
     saved.body["digests"] = std::move(digests);
@@ -185,12 +217,7 @@ struct Session::Impl {
         saved.body["error"] = failure.what();
       }
     }
-    PeerId coordinator;
-    {
-      const Lock lock(mutex);
-      coordinator = member.coordinator();
-    }
-    send(coordinator, std::move(saved));
+    send_coordinator(std::move(saved));
   }
 
   void rethrow() const {
@@ -204,14 +231,16 @@ struct Session::Impl {
   std::condition_variable changed;
   Member member;
   std::deque<StatePart> parts;
-  int uncopied = 0;  // parts that still need the state as it is,
-  int saving = 0;    // and those that are copied, but not yet written or sent
+  int uncopied = 0;                              // parts that still need the state as it is,
+  int saving = 0;                                // and those that are copied, but not yet written or sent
+  std::optional<Clock::time_point> waits_since;  // the loop, for parts to be copied
   std::exception_ptr error;
   int64_t leaves = 0;
   int64_t work_step = 0;  // of the leaves that are being computed
   bool listening = false;
   Clock::time_point leaf_began;
   Reduced reduced;
+  double reduce_seconds = 0;
   std::jthread listener, copier;
 };
 
@@ -288,6 +317,7 @@ void Session::add(int vrank, Leaf leaf) {
 
 bool Session::reduce() {
   Impl& s = *impl_;
+  const Clock::time_point began = Clock::now();
   Lock lock(s.mutex);
   if (!s.listening) {
     std::optional<Digest> state;
@@ -308,7 +338,11 @@ bool Session::reduce() {
     if (progress == Member::Progress::complete) break;
     s.changed.wait(lock);
   }
+  const Clock::time_point reduced = Clock::now();
+  s.reduce_seconds = seconds_between(began, reduced);
+  s.waits_since = reduced;
   s.changed.wait(lock, [&] { return s.uncopied == 0 || s.error; });
+  s.waits_since.reset();
   s.rethrow();
   s.reduced = s.member.take_reduced();
   const std::string contradiction = s.member.contradiction();
@@ -337,6 +371,7 @@ void Session::advance(const nlohmann::json& extra) {
     facts["correct"] = r.correct;
     facts["samples"] = r.samples;
     facts["seconds"] = r.seconds;
+    facts["reduce_seconds"] = s.reduce_seconds;
   }
   const Lock lock(s.mutex);
   s.member.advance(facts);

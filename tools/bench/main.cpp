@@ -8,6 +8,7 @@
 #include "tensor/isa.h"
 #include "tensor/stream.h"
 #include "tensor/threads.h"
+#include "tools/bench/elastic.h"
 #include "tools/bench/growth.h"
 #include "tools/bench/models.h"
 #include "tools/bench/ops.h"
@@ -22,7 +23,7 @@ namespace {
 struct Options {
   int threads = usable_threads();
   std::string isa = "auto", json, filter;
-  std::vector<std::string> names;
+  std::vector<std::string> names, networks;
   int repeat = 5, warm_up = 2;
   int64_t batch = 0;
   bool recompute = false;
@@ -54,6 +55,12 @@ int run(int argc, char** argv) {
   models->add_flag("--recompute", o.recompute, "blocks keep their inputs alone and run again");
   auto* growth = app.add_subcommand("growth", "how the time of a step grows with the work");
   growth->add_option("tables", o.names, "the tables (default: all)")->check(CLI::IsMember(bench::growth_names()));
+  auto* elastic = app.add_subcommand("elastic", "what it costs that workers join, leave and die, and checkpoints");
+  elastic->add_option("sections", o.names, "join, death, checkpoint, restart, overhead (default: all)")
+      ->check(CLI::IsMember(bench::elastic_sections()).description(""));
+  elastic->add_option("--network", o.networks, "only with the state of this: resnet20, resnet50, gpt2")
+      ->check(CLI::IsMember(bench::elastic_networks()).description(""))
+      ->allow_extra_args(false);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
@@ -84,6 +91,10 @@ int run(int argc, char** argv) {
   if (growth->parsed())
     for (const std::string& name : o.names.empty() ? bench::growth_names() : o.names)
       bench::run_growth(name, o.warm_up, o.repeat, report);
+  if (elastic->parsed())
+    for (const std::string& network : o.networks.empty() ? bench::elastic_networks() : o.networks)
+      for (const std::string& section : o.names.empty() ? bench::elastic_sections() : o.names)
+        bench::run_elastic(section, network, o.repeat, report);
   check(report.rows().size() > 0, "bench ops: no case has '{}' in its name", o.filter);
   if (!o.json.empty()) bench::write_json(o.json, report.rows());
   return 0;

@@ -30,6 +30,7 @@ void Metrics::step(int64_t step, const StepMetrics& m) {
       {"lr", m.lr},
       {"gradient_norm", m.gradient_norm},
       {m.tokens ? "tokens_per_second" : "samples_per_second", m.items_per_second},
+      {"reduce_seconds", m.reduce_seconds},
       {"workers",
        m.workers}}.dump());
   last_loss_ = m.loss;

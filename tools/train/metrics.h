@@ -2,7 +2,8 @@
 // metrics.jsonl: numbers to plot, a line a step and one for each validation. Speeds differ between equal runs; the
 // facts are in the ledger.
 //
-//   {"step":12,"loss":2.302,"accuracy":0.11,"lr":0.1,"gradient_norm":1.7,"samples_per_second":5120.3,"workers":2}
+//   {"step":12,"loss":2.302,"accuracy":0.11,"lr":0.1,"gradient_norm":1.7,"samples_per_second":5120.3,
+//    "reduce_seconds":0.003,"workers":2}
 //   {"step":12,"validation_loss":2.29,"validation_accuracy":0.12}
 #include <filesystem>
 
@@ -13,7 +14,8 @@ namespace elinvar {
 
 struct StepMetrics {
   double loss = 0, accuracy = 0, lr = 0, gradient_norm = 0, items_per_second = 0;
-  bool tokens = false;  // what is counted: tokens, or samples
+  bool tokens = false;        // what is counted: tokens, or samples
+  double reduce_seconds = 0;  // from the first worker's last leaf to the sum, and so also of waiting for the others'
   int workers = 1;
 };
 

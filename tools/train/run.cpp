@@ -258,6 +258,7 @@ class JobProcess final : public CoordinatorWorld {
     if (m.kind == "hello" && !coordinator_) open(m.body);
     if (!coordinator_) return;
     if (m.kind == "saved") committed(directory_->saved(m));
+    else if (m.kind == "fed") fed(m);
     else coordinator_->receive(m, now());
     flush();
   }
@@ -318,6 +319,14 @@ class JobProcess final : public CoordinatorWorld {
 
   void committed(const std::vector<int64_t>& steps) {
     for (const int64_t step : steps) coordinator_->checkpoint_committed(step, now());
+  }
+
+  // A member has sent a learner its part of the state.
+  void fed(const Message& m) {
+    Json fields = m.body;
+    fields["step"] = m.step;
+    fields["from"] = m.sender;
+    event("fed", fields);
   }
 
   PeerId peer_of(pid_t local) const {

@@ -1,0 +1,311 @@
+#include "tools/bench/elastic.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+#include "tensor/check.h"
+#include "tensor/threads.h"
+#include "tools/bench/elastic_job.h"
+#include "tools/bench/timing.h"
+
+namespace elinvar::bench {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr int kSettle = 5;      // steps after a change before the next
+constexpr int kDeaths = 20;     // of each network, at least
+constexpr int kLongSteps = 12;  // that overhead is measured over
+
+struct Folder {
+  Folder() : path((fs::temp_directory_path() / "elinvar-bench-XXXXXX").string()) {
+    if (!::mkdtemp(path.data())) fail("cannot make a temporary folder like '{}'", path);
+  }
+  ~Folder() {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  std::string path;
+};
+
+// As many different symbols as GPT-2's vocabulary has: four bytes of UTF-8 each.
+void write_text(const std::string& path, int symbols, int length) {
+  std::ofstream file(path);
+  for (int64_t i = 0; i < length; ++i) {
+    const auto code = static_cast<uint32_t>(0x20000 + i * 7919 % symbols);
+    for (const uint32_t byte :
+         {0xf0 | code >> 18, 0x80 | (code >> 12 & 63), 0x80 | (code >> 6 & 63), 0x80 | (code & 63)})
+      file.put(static_cast<char>(byte));
+  }
+}
+
+struct Sizes {
+  int batch, vranks, width;  // of an image, or of a text
+};
+
+std::string config_of(const std::string& network, const Sizes& sizes, const std::string& folder, int checkpoint_every) {
+  std::string text = fmt::format(
+      "[run]\nsteps = 1000000\nbatch_size = {}\nvirtual_ranks = {}\nstate_digest_every = 0\ncheckpoint_every = {}\n"
+      "keep = 1\n[model]\nkind = \"{}\"\n",
+      sizes.batch, sizes.vranks, checkpoint_every, network);
+  if (network == "gpt2") {
+    write_text(folder + "/text", 50257, 200000);
+    return text + fmt::format(
+                      "[data]\nkind = \"text\"\npath = \"{}/text\"\ntokens = \"character\"\ncontext = {}\n"
+                      "[optimizer]\nkind = \"adamw\"\nlr = 1e-4\n",
+                      folder, sizes.width);
+  }
+  return text + fmt::format(
+                    "[data]\nkind = \"synthetic\"\nsize = 1024\nclasses = {}\nimage_size = {}\n"
+                    "[optimizer]\nkind = \"sgd\"\nlr = 1e-3\n",
+                    network == "resnet50" ? 1000 : 10, sizes.width);
+}
+
+Sizes short_steps(const std::string& network) {
+  return {.batch = 4, .vranks = 4, .width = network == "resnet20" ? 32 : network == "resnet50" ? 64 : 16};
+}
+
+Sizes usual_steps(const std::string& network) {
+  if (network == "resnet20") return {.batch = 128, .vranks = 2, .width = 32};
+  if (network == "resnet50") return {.batch = 8, .vranks = 2, .width = 224};
+  return {.batch = 4, .vranks = 2, .width = 256};
+}
+
+double most(const std::vector<double>& values) { return *std::max_element(values.begin(), values.end()); }
+double rounded(double value) { return std::round(1e2 * value) / 1e2; }
+double ms(double seconds) { return rounded(1e3 * seconds); }
+
+// What went beyond `usual` in the steps that ended within (from, to]: of the longest, and of all.
+struct Excess {
+  double longest = 0, sum = 0, seconds = 0;
+};
+Excess excess(const ElasticJob& job, double from, double to, double usual) {
+  Excess e;
+  for (size_t i = 1; i < job.steps().size(); ++i) {
+    if (job.steps()[i].time <= from || job.steps()[i].time > to) continue;
+    const double seconds = job.steps()[i].time - job.steps()[i - 1].time;
+    e.longest = std::max(e.longest, seconds - usual);
+    e.sum += seconds - usual;
+    e.seconds += usual;
+  }
+  return e;
+}
+
+// When the n-th step ended after `time`.
+double step_after(ElasticJob& job, double time, size_t n) {
+  size_t first = 0;
+  job.await("a step", [&] {
+    while (first < job.steps().size() && job.steps()[first].time <= time) ++first;
+    return first + n <= job.steps().size();
+  });
+  return job.steps()[first + n - 1].time;
+}
+
+void run_join(const std::string& name, int repeat, Report& report) {
+  const Folder folder;
+  ElasticJob job(folder.path, config_of(name, short_steps(name), folder.path, 0), 1, 1, /*pinned=*/true);
+  std::vector<double> waits, copy_waits, slower, joins, leaves, leave_steps, leave_waits;
+  job.await_steps(kSettle);
+  for (int i = 0; i < repeat; ++i) {
+    job.await_steps(kSettle);
+    const double alone = job.step_seconds(kSettle);
+    const size_t before = job.events_so_far();
+    const double start = now_seconds();
+    Process joiner = job.join(1, 1);
+    const double hello = job.events()[job.await_event("hello", before)].time;
+    const size_t part = job.await_event("switched", before);
+    const double switched = job.events()[part].time;
+    const Excess meanwhile = excess(job, hello, step_after(job, switched, 2), alone);
+    const Excess learning = excess(job, hello, switched, alone);
+    waits.push_back(meanwhile.longest);
+    slower.push_back(learning.seconds > 0 ? 100 * learning.sum / learning.seconds : 0);
+    joins.push_back(switched - start);
+    double copy = 0;
+    for (size_t e = before; e < job.events().size(); ++e)
+      if (job.events()[e].name() == "fed")
+        copy = std::max(copy, job.events()[e].fields.at("wait_seconds").get<double>());
+    copy_waits.push_back(copy);
+
+    job.await_steps(kSettle);
+    const double together = job.step_seconds(kSettle - 1);
+    const double asked = now_seconds();
+    joiner.signal(SIGTERM);
+    const double left = job.events()[job.await_event("left", part)].time;
+    if (joiner.wait() != 0) fail("the worker that left ended with an error");
+    leaves.push_back(now_seconds() - asked);
+    leave_steps.push_back((left - asked) / together);
+    leave_waits.push_back(excess(job, asked, step_after(job, left, 2), std::max(alone, together)).longest);
+  }
+  report.add(name + " join, others wait", median(waits), 0, 0, 0, "",
+             {{"most_ms", ms(most(waits))},
+              {"copy_waits_ms", ms(median(copy_waits))},
+              {"slower_percent", rounded(median(slower))},
+              {"step_ms", ms(job.step_seconds(kSettle))}});
+  report.add(name + " join, until it takes part", median(joins), 0, 0, 0, "", {{"most_ms", ms(most(joins))}});
+  report.add(name + " leave, until it is gone", median(leaves), 0, 0, 0, "",
+             {{"most_ms", ms(most(leaves))},
+              {"steps", rounded(median(leave_steps))},
+              {"others_wait_ms", ms(median(leave_waits))}});
+}
+
+void run_death(const std::string& name, int repeat, Report& report) {
+  const Folder folder;
+  ElasticJob job(folder.path, config_of(name, short_steps(name), folder.path, 0), 2, 1, /*pinned=*/true);
+  std::vector<double> again, step;
+  std::map<int, int> cores;  // of each worker
+  for (const ElasticJob::Worker& worker : job.workers()) cores[worker.id] = static_cast<int>(cores.size());
+  std::map<pid_t, Process> joined;
+  job.await_steps(kSettle);
+  const int deaths = std::max(repeat, kDeaths);
+  for (int i = 0; i < deaths; ++i) {
+    job.await_steps(2);
+    const std::vector<ElasticJob::Worker> workers = job.workers();
+    const ElasticJob::Worker victim = workers[static_cast<size_t>(i) % workers.size()];
+    const size_t before = job.events_so_far();
+    const double killed = now_seconds();
+    ::kill(victim.pid, SIGKILL);
+    joined.erase(victim.pid);
+    const double generation = job.events()[job.await_event("generation", before)].time;
+    again.push_back(generation - killed);
+    step.push_back(step_after(job, generation, 1) - killed);
+
+    const size_t after = job.events_so_far();
+    Process joiner = job.join(cores[victim.id], 1);
+    const pid_t pid = joiner.pid();
+    joined.emplace(pid, std::move(joiner));
+    job.await_event("switched", after);
+    for (const ElasticJob::Worker& worker : job.workers())
+      if (worker.pid == pid) cores[worker.id] = cores[victim.id];
+  }
+  std::sort(again.begin(), again.end());
+  const size_t p99 =
+      std::min(again.size() - 1, static_cast<size_t>(std::ceil(0.99 * static_cast<double>(again.size()))) - 1);
+  report.add(name + " kill -9, until others go on", median(again), 0, 0, 0, "",
+             {{"p99_ms", ms(again[p99])}, {"deaths", deaths}});
+  report.add(name + " kill -9, until the step is done", median(step), 0, 0, 0, "",
+             {{"most_ms", ms(most(step))}, {"step_ms", ms(job.step_seconds(3))}});
+}
+
+void run_checkpoint(const std::string& name, int repeat, Report& report) {
+  const Folder folder;
+  const int every = name == "resnet20" ? 40 : 10;
+  ElasticJob job(folder.path, config_of(name, short_steps(name), folder.path, every), 1, usable_threads(),
+                 /*pinned=*/false);
+  std::vector<double> waits, copies, longer, lost, written;
+  double megabytes = 0;
+  size_t at = 0;
+  for (int i = 0; i < repeat; ++i, ++at) {
+    at = job.await_event("checkpoint", at, [](const nlohmann::json& e) { return e.contains("copy_seconds"); });
+    const ElasticJob::Event event = job.events()[at];
+    const double committed = step_after(job, event.time, 1);
+    const int64_t step = event.fields.at("step");
+    const auto due =
+        std::find_if(job.steps().begin(), job.steps().end(), [&](const auto& s) { return s.step == step; });
+    std::vector<double> others;
+    for (auto s = job.steps().begin() + 1; s <= due; ++s) others.push_back(s->time - (s - 1)->time);
+    const double usual = median(
+        std::vector<double>(others.end() - std::min<long>(every - 2, static_cast<long>(others.size())), others.end()));
+    waits.push_back(event.fields.at("wait_seconds"));
+    copies.push_back(event.fields.at("copy_seconds"));
+    longer.push_back((due + 1)->time - due->time - usual);
+    lost.push_back(excess(job, due->time, committed, usual).sum);
+    written.push_back(event.time - due->time);
+    megabytes = 0;
+    std::error_code replaced;
+    for (const auto& file : fs::recursive_directory_iterator(folder.path + "/run/checkpoints", replaced))
+      if (file.path().extension() == ".safetensors")
+        megabytes = std::max(megabytes, 1e-6 * static_cast<double>(file.file_size(replaced)));
+  }
+  report.add(name + " checkpoint, the loop waits", median(waits), 0, 0, 0, "",
+             {{"most_ms", ms(most(waits))},
+              {"copy_ms", ms(median(copies))},
+              {"longer_ms", ms(median(longer))},
+              {"lost_ms", ms(median(lost))},
+              {"written_ms", ms(median(written))},
+              {"mb", rounded(megabytes)},
+              {"step_ms", ms(job.step_seconds(static_cast<size_t>(every) - 2))}});
+}
+
+void run_restart(const std::string& name, int repeat, Report& report) {
+  const Folder folder;
+  ElasticJob job(folder.path, config_of(name, short_steps(name), folder.path, 0), 1, 1, /*pinned=*/true);
+  std::vector<double> restarts;
+  for (int i = 0; i < repeat; ++i) {
+    job.await_steps(kSettle);
+    const double usual = job.step_seconds(kSettle - 1);
+    const double asked = now_seconds();
+    job.ctl({"stop"});
+    if (job.wait() != 0) fail("the job that was stopped ended with an error");
+    const double ended = now_seconds();
+    job.resume();
+    restarts.push_back(step_after(job, ended, 1) - asked - usual);
+  }
+  report.add(name + " stop, checkpoint, restart", median(restarts), 0, 0, 0, "", {{"most_ms", ms(most(restarts))}});
+}
+
+void run_overhead(const std::string& name, int repeat, Report& report) {
+  for (const int workers : {1, 2}) {
+    const Folder folder;
+    ElasticJob job(folder.path, config_of(name, usual_steps(name), folder.path, 0), workers, 1, /*pinned=*/true);
+    std::vector<pid_t> pids;
+    for (const ElasticJob::Worker& worker : job.workers()) pids.push_back(worker.pid);
+    job.await_steps(2);
+    // What the coordinator takes, and beside the leaves those who listen and copy, and ZeroMQ's own threads.
+    const auto control = [&] {
+      double seconds = 0;
+      for (const auto& [thread, s] : processor_seconds(job.coordinator())) seconds += s;
+      for (const pid_t pid : pids)
+        for (const auto& [thread, s] : processor_seconds(pid))
+          if (thread == "listener" || thread == "copier" || thread.starts_with("ZMQ")) seconds += s;
+      return seconds;
+    };
+    const double before = control(), start = now_seconds();
+    const size_t first = job.steps().size();
+    job.await_steps(static_cast<size_t>(std::max(repeat, kLongSteps)));
+    const double used = control() - before, wall = now_seconds() - start;
+    std::vector<double> reduce;
+    for (size_t i = first; i < job.steps().size(); ++i) reduce.push_back(job.steps()[i].reduce_seconds);
+    const double step = job.step_seconds(job.steps().size() - first);
+    Json more = {{"threads_per_mille", rounded(1e3 * used / wall)}};
+    if (workers > 1) more["reduce_percent"] = rounded(100 * median(reduce) / step);
+    report.add(fmt::format("{} step of {} worker{}", name, workers, workers > 1 ? "s" : ""), step, 0, 0, 0, "", more);
+  }
+}
+
+struct Section {
+  std::string name;
+  void (*run)(const std::string&, int, Report&);
+};
+const std::vector<Section>& sections() {
+  static const std::vector<Section> all{{"join", run_join},
+                                        {"death", run_death},
+                                        {"checkpoint", run_checkpoint},
+                                        {"restart", run_restart},
+                                        {"overhead", run_overhead}};
+  return all;
+}
+
+}  // namespace
+
+std::vector<std::string> elastic_sections() {
+  std::vector<std::string> names;
+  for (const Section& section : sections()) names.push_back(section.name);
+  return names;
+}
+
+std::vector<std::string> elastic_networks() { return {"resnet20", "resnet50", "gpt2"}; }
+
+void run_elastic(const std::string& section, const std::string& network, int repeat, Report& report) {
+  for (const Section& s : sections())
+    if (s.name == section) s.run(network, repeat, report);
+}
+
+}  // namespace elinvar::bench
