@@ -194,6 +194,8 @@ Json Coordinator::status(Seconds now) const {
     worker["virtual_ranks"] = index < 0 ? 0 : total(current_->members[static_cast<size_t>(index)].share);
     json["workers"].push_back(worker);
   }
+  std::sort(json["workers"].begin(), json["workers"].end(),
+            [](const Json& a, const Json& b) { return a["id"] < b["id"]; });
   return json;
 }
 

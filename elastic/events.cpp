@@ -22,11 +22,12 @@ std::string utc_now() {
 
 }  // namespace
 
-void EventLog::write(std::string_view event, const nlohmann::ordered_json& fields) {
+nlohmann::ordered_json EventLog::write(std::string_view event, const nlohmann::ordered_json& fields) {
   nlohmann::ordered_json line = {{"time", utc_now()}, {"event", event}};
   line.update(fields);
   // File names need not be UTF-8, which JSON is.
   file_.append(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  return line;
 }
 
 }  // namespace elinvar

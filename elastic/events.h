@@ -4,7 +4,7 @@
 //
 //   {"time":"2026-05-04T10:11:12.345Z","event":"checkpoint","step":400,"seconds":0.12}
 #include <filesystem>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "elastic/line_file.h"
@@ -14,8 +14,8 @@ namespace elinvar {
 class EventLog {
  public:
   explicit EventLog(const std::filesystem::path& directory) : file_(directory / "events.jsonl") {}
-  // `fields` is a JSON object.
-  void write(std::string_view event, const nlohmann::ordered_json& fields);
+  // `fields` is a JSON object. Returns what is written.
+  nlohmann::ordered_json write(std::string_view event, const nlohmann::ordered_json& fields);
 
  private:
   LineFile file_;

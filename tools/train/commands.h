@@ -22,7 +22,7 @@ struct RunCommand {
 int run(const RunCommand& command);
 
 struct JoinCommand {
-  std::string endpoint;  // of the job's coordinator
+  std::string endpoint;  // of the job's coordinator, or its run directory
   std::string listen = "tcp://127.0.0.1:0", advertise, key;
   std::vector<std::string> overrides;  // of what may differ between workers, such as data.path
   std::vector<std::string> command_line;
@@ -35,6 +35,7 @@ struct CtlCommand {
   std::string what;  // status, scale, drain, checkpoint, stop
   int number = 0;    // of workers, or of the worker
   bool json = false;
+  bool watch = false;  // the status again and again
   std::string listen = "tcp://127.0.0.1:0", key;
 };
 int ctl(const CtlCommand& command);

@@ -1,64 +1,119 @@
 // `train ctl`: asks a running job for its status, or for a change.
-#include <filesystem>
+#include <unistd.h>
+
 #include <nlohmann/json.hpp>
 #include <random>
+#include <thread>
 
-#include "comm/endpoint.h"
 #include "comm/zmq_transport.h"
 #include "tensor/check.h"
-#include "tensor/file.h"
 #include "tools/train/commands.h"
+#include "tools/train/job_endpoint.h"
+#include "tools/train/progress.h"
 
 namespace elinvar {
 namespace {
 
 using Json = nlohmann::json;
 
-void print_status(const Json& s) {
-  fmt::print("{}: step {} of {}, generation {}, {} workers\n", s.at("phase").get<std::string>(),
-             s.at("step").get<int64_t>(), s.at("steps").get<int64_t>(), s.at("generation").get<int64_t>(),
-             s.at("workers").size());
+std::string event_line(const Json& event) {
+  std::string line =
+      "  " + event.at("time").get<std::string>().substr(11, 8) + " " + event.at("event").get<std::string>();
+  for (const auto& [key, value] : event.items())
+    if (key != "time" && key != "event" && value.is_primitive())
+      line += fmt::format(" {}={}", key, value.is_string() ? value.get<std::string>() : value.dump());
+  return line + "\n";
+}
+
+std::string status_text(const Json& s) {
+  std::string text =
+      fmt::format("{}: {}, step {} of {}, loss {:.4g}, {:.4g} {}/s, left {}\n", s.at("run").get<std::string>(),
+                  s.at("phase").get<std::string>(), s.at("step").get<int64_t>(), s.at("steps").get<int64_t>(),
+                  s.at("loss").is_number() ? s["loss"].get<double>() : 0.0, s.at("rate").get<double>(),
+                  s.at("unit").get<std::string>(), duration_text(s.at("seconds_left").get<double>()));
+  text += fmt::format("generation {}, {} workers\n", s.at("generation").get<int64_t>(), s.at("workers").size());
   for (const Json& w : s.at("workers")) {
     const Json environment = w.at("about").value("environment", Json::object());
-    fmt::print("  worker {}: {}, {} virtual ranks, step {}, {} on {}, pid {}\n", w.at("id").get<int>(),
-               w.at("state").get<std::string>(), w.at("virtual_ranks").get<int>(), w.at("step").get<int64_t>(),
-               environment.value("isa", "?"), environment.value("host", "?"), w.at("about").value("pid", 0));
+    text += fmt::format("  worker {}: {}, {} virtual ranks, step {}, {} threads of {} on {}, pid {}\n",
+                        w.at("id").get<int>(), w.at("state").get<std::string>(), w.at("virtual_ranks").get<int>(),
+                        w.at("step").get<int64_t>(), environment.value("threads", 0), environment.value("isa", "?"),
+                        environment.value("host", "?"), w.at("about").value("pid", 0));
+  }
+  const Json& goodput = s.at("goodput");
+  text += fmt::format("goodput {:.1f} % of {}\n", 100 * goodput.at("goodput").get<double>(),
+                      duration_text(goodput.at("seconds").get<double>()));
+  for (const auto& [cause, lost] : goodput.at("lost").items())
+    text += fmt::format("  lost to {}: {:.3g} s ({}x)\n", cause, lost.at("seconds").get<double>(),
+                        lost.at("times").get<int64_t>());
+  if (!s.at("events").empty()) text += "last events (UTC)\n";
+  for (const Json& event : s["events"]) text += event_line(event);
+  return text;
+}
+
+class Job {
+ public:
+  explicit Job(const CtlCommand& command) : endpoint_(job_endpoint(command.job)) {
+    std::optional<JobKey> key;
+    if (!command.key.empty()) key = JobKey::load(command.key);
+    transport_ = make_zmq_transport({.listen = command.listen, .key = key});
+    transport_->connect(kJob, endpoint_);
+  }
+
+  // Its answer; none if there is no job any more, for the reason given.
+  std::optional<Json> ask(const CtlCommand& command, std::string& reason) {
+    transport_->send(kJob, {.kind = "ctl",
+                            .sender = self_,
+                            .body = {{"endpoint", transport_->endpoint()},
+                                     {"command", command.what},
+                                     {"worker", command.number},
+                                     {"workers", command.number}}});
+    const auto deadline = Transport::Clock::now() + std::chrono::seconds(10);
+    while (true) {
+      const Arrival arrival = transport_->wait(deadline);
+      if (arrival.what == Arrival::What::timeout) fail("the job at {} does not answer", endpoint_);
+      if (arrival.what == Arrival::What::lost) {
+        reason = arrival.reason;
+        return std::nullopt;
+      }
+      if (arrival.what != Arrival::What::message || arrival.message.kind != "answer") continue;
+      const Json& answer = arrival.message.body;
+      if (answer.contains("error")) fail("{}", answer["error"].get<std::string>());
+      return answer;
+    }
+  }
+  const std::string& endpoint() const { return endpoint_; }
+
+ private:
+  static constexpr PeerId kJob = 1;
+  std::string endpoint_;
+  std::unique_ptr<Transport> transport_;
+  PeerId self_ = (static_cast<PeerId>(std::random_device{}()) << 32) | 2;
+};
+
+// The status, drawn anew every second until the job is over.
+void watch(Job& job, const CtlCommand& command) {
+  std::string reason;
+  while (const std::optional<Json> status = job.ask(command, reason)) {
+    if (isatty(STDOUT_FILENO)) fmt::print("\033[H\033[J");
+    fmt::print("{}", command.json ? status->dump() + "\n" : status_text(*status));
+    std::fflush(stdout);
+    std::this_thread::sleep_for(std::chrono::seconds(1));
   }
 }
 
 }  // namespace
 
 int ctl(const CtlCommand& command) {
-  std::string endpoint = command.job;
-  if (std::filesystem::is_directory(command.job)) {
-    const std::filesystem::path path = std::filesystem::path(command.job) / "coordinator.json";
-    check(std::filesystem::exists(path), "{} is no run directory of a job: it has no coordinator.json", command.job);
-    endpoint = Json::parse(read_file(path)).at("endpoint").get<std::string>();
-  }
-  std::optional<JobKey> key;
-  if (!command.key.empty()) key = JobKey::load(command.key);
-  const std::unique_ptr<Transport> transport = make_zmq_transport({.listen = command.listen, .key = key});
-  constexpr PeerId kJob = 1;
-  transport->connect(kJob, to_string(resolved(parse_endpoint(endpoint))));
-  transport->send(kJob, {.kind = "ctl",
-                         .sender = (static_cast<PeerId>(std::random_device{}()) << 32) | 2,
-                         .body = {{"endpoint", transport->endpoint()},
-                                  {"command", command.what},
-                                  {"worker", command.number},
-                                  {"workers", command.number}}});
-  const auto deadline = Transport::Clock::now() + std::chrono::seconds(10);
-  while (true) {
-    const Arrival arrival = transport->wait(deadline);
-    if (arrival.what == Arrival::What::lost) fail("no job at {}: {}", endpoint, arrival.reason);
-    if (arrival.what == Arrival::What::timeout) fail("the job at {} does not answer", endpoint);
-    if (arrival.what != Arrival::What::message || arrival.message.kind != "answer") continue;
-    const Json& answer = arrival.message.body;
-    if (answer.contains("error")) fail("{}", answer["error"].get<std::string>());
-    if (command.json) fmt::print("{}\n", answer.dump(2));
-    else if (command.what == "status") print_status(answer);
-    else fmt::print("asked\n");
-    return 0;
-  }
+  check(!command.watch || command.what == "status", "--watch goes with status, not with {}", command.what);
+  Job job(command);
+  std::string reason;
+  const std::optional<Json> answer = job.ask(command, reason);
+  if (!answer) fail("no job at {}: {}", job.endpoint(), reason);
+  if (command.watch) watch(job, command);
+  else if (command.json) fmt::print("{}\n", answer->dump(2));
+  else if (command.what == "status") fmt::print("{}", status_text(*answer));
+  else fmt::print("asked\n");
+  return 0;
 }
 
 }  // namespace elinvar

@@ -73,7 +73,9 @@ int main(int argc, char** argv) {
   elinvar::JoinCommand join_options;
   join_options.command_line.assign(argv, argv + argc);
   CLI::App* join = app.add_subcommand("join", "take part in a running job as a further worker");
-  join->add_option("endpoint", join_options.endpoint, "the job's endpoint, as train run prints it")->required();
+  join->add_option("endpoint", join_options.endpoint,
+                   "the job's endpoint, as train run prints it, or its run directory")
+      ->required();
   join->add_option("--listen", join_options.listen, "where the other workers reach this one")->capture_default_str();
   join->add_option("--advertise", join_options.advertise, "the address under which other hosts find this one");
   join->add_option("--key", join_options.key, "folder of the job's key");
@@ -90,6 +92,7 @@ int main(int argc, char** argv) {
       ->required()
       ->check(CLI::IsMember({"status", "scale", "drain", "checkpoint", "stop"}).description(""));
   ctl->add_option("number", ctl_options.number, "scale: workers; drain: the worker");
+  ctl->add_flag("--watch", ctl_options.watch, "status: every second, until the job is over");
   ctl->add_flag("--json", ctl_options.json, "the answer as JSON");
   ctl->add_option("--key", ctl_options.key, "folder of the job's key");
 

@@ -31,8 +31,10 @@ void Metrics::step(int64_t step, const StepMetrics& m) {
       {"gradient_norm", m.gradient_norm},
       {m.tokens ? "tokens_per_second" : "samples_per_second", m.items_per_second},
       {"reduce_seconds", m.reduce_seconds},
-      {"workers",
-       m.workers}}.dump());
+      {"workers", m.workers},
+      {"generation", m.generation},
+      {"goodput",
+       m.goodput}}.dump());
   last_loss_ = m.loss;
 }
 

@@ -3,7 +3,7 @@
 // facts are in the ledger.
 //
 //   {"step":12,"loss":2.302,"accuracy":0.11,"lr":0.1,"gradient_norm":1.7,"samples_per_second":5120.3,
-//    "reduce_seconds":0.003,"workers":2}
+//    "reduce_seconds":0.003,"workers":2,"generation":3,"goodput":0.987}
 //   {"step":12,"validation_loss":2.29,"validation_accuracy":0.12}
 #include <filesystem>
 
@@ -17,6 +17,8 @@ struct StepMetrics {
   bool tokens = false;        // what is counted: tokens, or samples
   double reduce_seconds = 0;  // from the first worker's last leaf to the sum, and so also of waiting for the others'
   int workers = 1;
+  int64_t generation = 1;
+  double goodput = 1;  // so far: elastic/goodput.h
 };
 
 class Metrics {

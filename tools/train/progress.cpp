@@ -19,6 +19,7 @@ std::string duration_text(double seconds) {
 Progress::Progress(int64_t first_step, int64_t steps, int64_t log_every, std::string unit)
     : steps_(steps),
       log_every_(log_every),
+      step_(first_step),
       unit_(std::move(unit)),
       terminal_(isatty(STDERR_FILENO)),
       last_(Clock::now()) {
@@ -31,6 +32,7 @@ void Progress::step(int64_t step, double loss, double lr, int64_t items) {
   const auto now = Clock::now();
   const double seconds = std::chrono::duration<double>(now - last_).count();
   last_ = now;
+  step_ = step;
   // The mean of all steps at first, then one that forgets: 1 - 1/50 a step.
   const double weight = 1.0 / static_cast<double>(std::min<int64_t>(++measured_, 50));
   step_seconds_ += weight * (seconds - step_seconds_);
@@ -42,13 +44,13 @@ void Progress::step(int64_t step, double loss, double lr, int64_t items) {
     draw(step, loss, lr);
   } else if (step % log_every_ == 0 || step == steps_) {
     fmt::print(stderr, "step {}/{} loss {:.4f} lr {:.3g} {:.4g} {}/s left {}\n", step, steps_, loss, lr,
-               items_per_second(), unit_, duration_text(step_seconds_ * static_cast<double>(steps_ - step)));
+               items_per_second(), unit_, duration_text(seconds_left()));
   }
 }
 
 double Progress::items_per_second() const { return step_seconds_ > 0 ? step_items_ / step_seconds_ : 0; }
 
-void Progress::restart_clock() { last_ = Clock::now(); }
+double Progress::seconds_left() const { return step_seconds_ * static_cast<double>(steps_ - step_); }
 
 void Progress::line(const std::string& text) {
   clear();
@@ -59,9 +61,8 @@ void Progress::line(const std::string& text) {
 void Progress::draw(int64_t step, double loss, double lr) {
   winsize size{};
   const int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-  std::string text =
-      fmt::format(" {}/{} loss {:.4f} lr {:.3g} {:.4g} {}/s left {}", step, steps_, loss, lr, items_per_second(), unit_,
-                  duration_text(step_seconds_ * static_cast<double>(steps_ - step)));
+  std::string text = fmt::format(" {}/{} loss {:.4f} lr {:.3g} {:.4g} {}/s left {}", step, steps_, loss, lr,
+                                 items_per_second(), unit_, duration_text(seconds_left()));
   const int width = std::clamp(columns - static_cast<int>(text.size()) - 3, 0, 40);
   const int filled = steps_ > 0 ? static_cast<int>(width * step / steps_) : 0;
   if (width >= 8) text = fmt::format("[{:#<{}}{:.<{}}]{}", "", filled, "", width - filled, text);

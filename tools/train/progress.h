@@ -15,7 +15,8 @@ class Progress {
   // After a step that worked through `items`; lines are printed, the bar is redrawn a few times a second.
   void step(int64_t step, double loss, double lr, int64_t items);
   double items_per_second() const;
-  void restart_clock();  // after what was no training: an evaluation
+  double seconds_left() const;
+  const std::string& unit() const { return unit_; }
   // Prints a line of its own on stdout, above the bar.
   void line(const std::string& text);
 
@@ -24,7 +25,7 @@ class Progress {
   void draw(int64_t step, double loss, double lr);
   void clear();
 
-  int64_t steps_, log_every_;
+  int64_t steps_, log_every_, step_;
   std::string unit_;
   bool terminal_;
   Clock::time_point last_, last_drawn_{};

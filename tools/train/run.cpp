@@ -16,6 +16,7 @@
 
 #include "comm/zmq_transport.h"
 #include "elastic/coordinator.h"
+#include "elastic/goodput.h"
 #include "elastic/run_directory.h"
 #include "tensor/check.h"
 #include "tensor/file.h"
@@ -36,6 +37,7 @@ using Json = nlohmann::json;
 using Clock = Transport::Clock;
 
 constexpr Seconds kLastWords = 0.05;  // what a process sent before its end may still be on its way
+constexpr size_t kEventsShown = 8;    // by `train ctl status`
 
 uint64_t random_id() {
   std::random_device device;
@@ -177,6 +179,10 @@ class JobProcess final : public CoordinatorWorld {
     }
     if (step < steps_ && step == reported_) {
       ++reported_;
+      if (extra.contains("validation")) goodput_.note(Goodput::Cause::evaluating);
+      if (due(step, config_.run.checkpoint_every)) goodput_.note(Goodput::Cause::checkpointing);
+      const int64_t generation = coordinator_->generation()->number;
+      goodput_.step(now(), generation);
       loss_ = std::bit_cast<double>(facts.at("loss").get<uint64_t>());
       const int64_t count = facts.at("count").get<int64_t>(), samples = facts.at("samples").get<int64_t>();
       const double lr = extra.at("lr").get<double>();
@@ -188,13 +194,19 @@ class JobProcess final : public CoordinatorWorld {
                       .gradient_norm = extra.at("gradient_norm").get<double>(),
                       .items_per_second = progress_->items_per_second(),
                       .tokens = tokens_,
-                      .workers = static_cast<int>(facts.at("seconds").size())});
+                      .workers = static_cast<int>(facts.at("seconds").size()),
+                      .generation = generation,
+                      .goodput = goodput_.share(now())});
     }
     return on_file;
   }
 
   void event(const std::string& name, const Json& fields) override {
-    directory_->events().write(name, nlohmann::ordered_json(fields));
+    if (name == "fence") goodput_.note(Goodput::Cause::recovering);
+    if (name == "hold") goodput_.note(Goodput::Cause::holding);
+    if (name == "hello" || name == "ready" || name == "switched") goodput_.note(Goodput::Cause::changing);
+    events_.push_back(directory_->events().write(name, nlohmann::ordered_json(fields)));
+    if (events_.size() > kEventsShown) events_.pop_front();
   }
 
   std::string refuse(const Json& about) override {
@@ -347,7 +359,7 @@ class JobProcess final : public CoordinatorWorld {
     if (!coordinator_) {
       answer["error"] = "the job is still starting";
     } else if (what == "status") {
-      answer = coordinator_->status(now());
+      answer = status();
     } else if (what == "drain") {
       const std::string error = coordinator_->drain(m.body.value("worker", 0), now());
       if (!error.empty()) answer["error"] = error;
@@ -362,6 +374,19 @@ class JobProcess final : public CoordinatorWorld {
     }
     send(m.sender, {.kind = "answer", .body = answer});
     if (coordinator_) flush();
+  }
+
+  Json status() const {
+    Json status = coordinator_->status(now());
+    status["run"] = config_.run.name;
+    status["directory"] = fs::absolute(path_).string();
+    status["loss"] = loss_;
+    status["rate"] = progress_->items_per_second();
+    status["unit"] = progress_->unit();
+    status["seconds_left"] = progress_->seconds_left();
+    status["goodput"] = goodput_.summary(now());
+    status["events"] = events_;
+    return status;
   }
 
   // So many workers, started here or drained, the newest first.
@@ -393,6 +418,7 @@ class JobProcess final : public CoordinatorWorld {
     const Coordinator::Ending ending = *coordinator_->ending();
     progress_.reset();
     wait_for_workers();
+    goodput_.finish(now());
     if (ending.what == "failed" || ending.what == "superseded") fail("{}", ending.reason);
     const bool finished = ending.what == "finished";
     directory_->sync();
@@ -402,7 +428,9 @@ class JobProcess final : public CoordinatorWorld {
         {"status", finished ? "finished" : "interrupted"}, {"step", step}, {"steps", steps_}};
     result["loss"] = loss_;
     result["digest"] = state ? state->hex() : "";
-    event(finished ? "finished" : "interrupted", {{"step", step}, {"state", result["digest"]}});
+    result["goodput"] = goodput_.summary(now());
+    event(finished ? "finished" : "interrupted",
+          {{"step", step}, {"state", result["digest"]}, {"goodput", result["goodput"]}});
     write_json(path_ / "result.json", result);
     if (!finished) {
       fmt::print(stderr,
@@ -441,6 +469,8 @@ class JobProcess final : public CoordinatorWorld {
   int64_t steps_ = 0, reported_ = 0;
   bool tokens_ = false, interrupted_ = false;
   double loss_ = 0;
+  Goodput goodput_{now()};                     // of this process's part of the run
+  std::deque<nlohmann::ordered_json> events_;  // the last ones
   std::optional<Metrics> metrics_;
   std::optional<Progress> progress_;
   std::optional<Coordinator> coordinator_;

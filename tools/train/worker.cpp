@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "comm/endpoint.h"
 #include "comm/zmq_transport.h"
 #include "elastic/run_directory.h"
 #include "elastic/session.h"
@@ -22,6 +21,7 @@
 #include "tools/train/environment.h"
 #include "tools/train/interrupt.h"
 #include "tools/train/job.h"
+#include "tools/train/job_endpoint.h"
 
 namespace elinvar {
 namespace {
@@ -38,7 +38,7 @@ PeerId random_peer() {
 
 // What the coordinator answers to `ask`.
 Message ask(Transport& transport, PeerId self, const std::string& endpoint) {
-  transport.connect(kDoor, to_string(resolved(parse_endpoint(endpoint))));
+  transport.connect(kDoor, job_endpoint(endpoint));
   transport.send(kDoor,
                  {.kind = "ask", .sender = self, .body = {{"endpoint", transport.endpoint()}, {"pid", getpid()}}});
   const auto deadline = Transport::Clock::now() + std::chrono::seconds(30);
