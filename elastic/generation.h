@@ -12,6 +12,8 @@
 
 namespace elinvar {
 
+inline constexpr int kProtocolVersion = 1;  // of PROTOCOL.md: all processes of a job have the same
+
 struct GenerationMember {
   int id = 0;  // counts up over the whole run; never given twice
   PeerId peer = 0;

@@ -78,6 +78,7 @@ bool RunDirectory::digest_due(int64_t step) const {
 }
 
 int64_t RunDirectory::facts(int64_t step, const nlohmann::json& facts) {
+  check(step >= 0 && step <= steps_, "[facts] expected a step from 0 to {}, got {}", steps_, step);
   if (facts.contains("state")) {
     const Digest state = Digest::parse(facts["state"].get<std::string>());
     states_[step] = state;

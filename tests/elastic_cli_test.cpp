@@ -1,8 +1,6 @@
 // Real jobs of several processes: workers are killed, join and leave, and the ledger is that of the undisturbed run.
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -10,12 +8,10 @@
 
 #include "tensor/file.h"
 #include "tensor/isa.h"
-#include "tests/temporary_folder.h"
+#include "tests/train_process.h"
 
 namespace elinvar {
 namespace {
-
-namespace fs = std::filesystem;
 
 // Batch norm, dropout, and short batches at the end of each epoch that leave virtual ranks without samples.
 const char* const kJob = R"([run]
@@ -51,34 +47,20 @@ kind = "global_avg_pool"
 kind = "linear"
 )";
 
-class ElasticJob : public testing::Test {
+class ElasticJob : public testing::Test, protected test::TrainRuns {
  protected:
   void SetUp() override {
-    File::create(folder_ / "job.toml").write(kJob);
+    folder_.write("job.toml", kJob);
     train_undisturbed(600);
   }
   // What every other run of so many steps is compared with.
   void train_undisturbed(int steps) {
     steps_ = std::to_string(steps);
     const std::string name = "whole" + steps_;
-    EXPECT_EQ(wait(start(name, {"--workers", "1"})), 0) << read_file(folder_ / (name + ".err"));
+    const test::Ended ended = wait(start(name, {"--workers", "1"}), name);
+    EXPECT_EQ(ended.code, 0) << ended.err;
     ledger_ = ledger(name);
-    EXPECT_EQ(std::count(ledger_.begin(), ledger_.end(), '\n'), steps);
-  }
-
-  pid_t spawn(std::vector<std::string> arguments, const std::string& name) const {
-    arguments.insert(arguments.begin(), std::string(ELINVAR_BIN_DIR) + "/train");
-    std::vector<char*> argv;
-    for (std::string& argument : arguments) argv.push_back(argument.data());
-    argv.push_back(nullptr);
-    const std::string out = folder_ / (name + ".out"), err = folder_ / (name + ".err");
-    const pid_t child = fork();
-    if (child == 0) {
-      if (!freopen(out.c_str(), "w", stdout) || !freopen(err.c_str(), "w", stderr)) _exit(127);
-      execv(argv[0], argv.data());
-      _exit(127);
-    }
-    return child;
+    EXPECT_EQ(recorded(name), steps);
   }
   pid_t start(const std::string& name, const std::vector<std::string>& more) const {
     std::vector<std::string> arguments = {
@@ -86,38 +68,12 @@ class ElasticJob : public testing::Test {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return spawn(arguments, name);
   }
-  static int wait(pid_t child) {
-    int status = 0;
-    waitpid(child, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  }
-  std::string ledger(const std::string& name) const { return read_file(folder_ / name / "ledger.jsonl"); }
-
-  // Waits until the ledger has so many lines.
-  void reach(const std::string& name, int lines) const {
-    const fs::path path = folder_ / name / "ledger.jsonl";
-    for (int i = 0; i < 6000; ++i) {
-      if (fs::exists(path)) {
-        const std::string text = read_file(path);
-        if (std::count(text.begin(), text.end(), '\n') >= lines) return;
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    FAIL() << name << " does not reach step " << lines;
-  }
-  nlohmann::json status(const std::string& name) const {
-    if (wait(spawn({"ctl", folder_ / name, "status", "--json"}, "ctl")) != 0) return nlohmann::json::object();
-    return nlohmann::json::parse(read_file(folder_ / "ctl.out"));
-  }
-  std::string endpoint(const std::string& name) const {
-    return nlohmann::json::parse(read_file(folder_ / name / "coordinator.json")).at("endpoint");
-  }
   void expect_undisturbed(const std::string& name, pid_t job) const {
-    EXPECT_EQ(wait(job), 0) << read_file(folder_ / (name + ".err"));
+    const test::Ended ended = wait(job, name);
+    EXPECT_EQ(ended.code, 0) << ended.err;
     EXPECT_EQ(ledger(name), ledger_);
   }
 
-  test::TemporaryFolder folder_;
   std::string ledger_, steps_;
 };
 
@@ -147,9 +103,9 @@ TEST_F(ElasticJob, WorkersJoinAndLeaveWhileItTrains) {
   const pid_t joined = spawn({"join", endpoint("run"), "--threads", "2", "--isa", isa}, "joined");
   for (int i = 0; i < 400 && status("run").value("generation", 0) < 2; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  EXPECT_EQ(wait(spawn({"ctl", folder_ / "run", "drain", "1"}, "ctl")), 0) << read_file(folder_ / "ctl.err");
+  EXPECT_EQ(wait(spawn({"ctl", folder_ / "run", "drain", "1"}, "ctl"), "ctl").code, 0);
   expect_undisturbed("run", job);
-  EXPECT_EQ(wait(joined), 0) << read_file(folder_ / "joined.err");
+  EXPECT_EQ(wait(joined, "joined").code, 0) << read_file(folder_ / "joined.err");
   const std::string events = read_file(folder_ / "run" / "events.jsonl");
   EXPECT_NE(events.find("\"left\""), std::string::npos) << events;
 }
@@ -158,20 +114,20 @@ TEST_F(ElasticJob, TheCoordinatorMayDie) {
   const pid_t job = start("run", {"--workers", "2"});
   reach("run", 60);
   kill(job, SIGKILL);
-  EXPECT_EQ(wait(job), 128 + SIGKILL);
+  EXPECT_EQ(wait(job, "run").code, 128 + SIGKILL);
   expect_undisturbed("run", start("run", {"--resume"}));
 }
 
 TEST_F(ElasticJob, AStrangerIsRefused) {
   const pid_t job = start("run", {"--workers", "1"});
   reach("run", 20);
-  const pid_t stranger = spawn({"join", endpoint("run"), "--set", "optimizer.lr=0.1"}, "stranger");
-  EXPECT_EQ(wait(stranger), 3);
-  EXPECT_NE(read_file(folder_ / "stranger.err").find("configuration"), std::string::npos)
-      << read_file(folder_ / "stranger.err");
+  const test::Ended stranger =
+      wait(spawn({"join", endpoint("run"), "--set", "optimizer.lr=0.1"}, "stranger"), "stranger");
+  EXPECT_EQ(stranger.code, 3);
+  EXPECT_NE(stranger.err.find("configuration"), std::string::npos) << stranger.err;
   expect_undisturbed("run", job);
-  EXPECT_EQ(wait(spawn({"join", "tcp://127.0.0.1:1"}, "nobody")), 3);
-  EXPECT_EQ(wait(spawn({"ctl", folder_ / "nothing", "status"}, "ctl")), 2);
+  EXPECT_EQ(wait(spawn({"join", "tcp://127.0.0.1:1"})).code, 3);
+  EXPECT_EQ(wait(spawn({"ctl", folder_ / "nothing", "status"})).code, 2);
 }
 
 }  // namespace

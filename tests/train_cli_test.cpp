@@ -1,23 +1,19 @@
 // The train command as a user meets it: a process, its exit code, what it prints, and what it leaves behind.
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <csignal>
-#include <thread>
 
 #include "comm/job_key.h"
 #include "tensor/file.h"
 #include "tensor/isa.h"
-#include "tests/temporary_folder.h"
+#include "tests/train_process.h"
 
 namespace elinvar {
 namespace {
 
 namespace fs = std::filesystem;
+using test::Ended;
 
 // Batch norm, a residual branch, dropout, augmentation, three virtual ranks, and at the end of each epoch a batch of
 // two samples that leaves one of them without any.
@@ -89,21 +85,11 @@ channels = 16
 dropout = 0.1
 )";
 
-struct Ended {
-  int code = -1;  // exit code; 128 + signal if it was killed
-  std::string out, err;
-
-  std::string last_line() const {
-    const size_t end = out.find_last_not_of('\n') + 1;
-    return out.substr(0, end).substr(out.rfind('\n', end - 1) + 1);
-  }
-};
-
-class TrainCommand : public testing::Test {
+class TrainCommand : public testing::Test, protected test::TrainRuns {
  protected:
   void SetUp() override {
-    File::create(folder_ / "images.toml").write(kImages);
-    File::create(folder_ / "text.toml").write(kText);
+    folder_.write("images.toml", kImages);
+    folder_.write("text.toml", kText);
   }
 
   // On one thread unless the arguments say otherwise: tests that run side by side would only wait for each other's.
@@ -112,34 +98,13 @@ class TrainCommand : public testing::Test {
         !arguments.empty() && (arguments[0] == "run" || arguments[0] == "eval" || arguments[0] == "sample");
     if (command && std::find(arguments.begin(), arguments.end(), "--threads") == arguments.end())
       arguments.insert(arguments.end(), {"--threads", "1"});
-    arguments.insert(arguments.begin(), std::string(ELINVAR_BIN_DIR) + "/train");
-    std::vector<char*> argv;
-    for (std::string& argument : arguments) argv.push_back(argument.data());
-    argv.push_back(nullptr);
-    const std::string out = folder_ / "stdout", err = folder_ / "stderr";
-    const pid_t child = fork();
-    if (child == 0) {
-      for (const auto& [path, descriptor] : {std::pair(&out, 1), std::pair(&err, 2)})
-        dup2(open(path->c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), descriptor);
-      execv(argv[0], argv.data());
-      _exit(127);
-    }
-    return child;
-  }
-  Ended wait(pid_t child) const {
-    int status = 0;
-    waitpid(child, &status, 0);
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(folder_ / "stdout"),
-            read_file(folder_ / "stderr")};
+    return spawn(arguments);
   }
   Ended train(const std::vector<std::string>& arguments) const { return wait(start(arguments)); }
   Ended run(const std::string& config, const std::string& directory, std::vector<std::string> more = {}) const {
     more.insert(more.begin(), {"run", folder_ / config, "--run-dir", folder_ / directory});
     return train(more);
   }
-  std::string ledger(const std::string& directory) const { return read_file(folder_ / directory / "ledger.jsonl"); }
-
-  test::TemporaryFolder folder_;
 };
 
 TEST_F(TrainCommand, TheSameBitsForAnyThreadsInstructionSetAndPrefetching) {
@@ -197,15 +162,11 @@ TEST_F(TrainCommand, ResumesFromAnyCheckpointAndAnyLedger) {
 
 TEST_F(TrainCommand, KilledAtAnyTimeItResumes) {
   const Ended whole = run("images.toml", "whole", {"--set", "run.steps=150"});
-  for (size_t trial = 0; trial < 4; ++trial) {
+  for (int trial = 0; trial < 4; ++trial) {
     const pid_t child =
         start({"run", folder_ / "images.toml", "--run-dir", folder_ / "killed", "--set", "run.steps=150", "--resume"});
     // Each time some steps further than the time before, wherever that falls within a step.
-    const fs::path lines = folder_ / "killed" / "ledger.jsonl";
-    for (int i = 0; i < 4000 && (!fs::exists(lines) ||
-                                 std::ranges::count(read_file(lines), '\n') < 25 * static_cast<int>(trial + 1));
-         ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    reach("killed", 25 * (trial + 1));
     kill(child, SIGKILL);
     EXPECT_EQ(wait(child).code, 128 + SIGKILL);
   }
@@ -221,11 +182,7 @@ TEST_F(TrainCommand, AnInterruptionLeavesACheckpoint) {
   const Ended whole = run("images.toml", "whole", more);
   const pid_t child =
       start({"run", folder_ / "images.toml", "--run-dir", folder_ / "run", more[0], more[1], more[2], more[3]});
-  // Once the ledger has lines, training has begun.
-  for (int i = 0; i < 1000 && (!fs::exists(folder_ / "run" / "ledger.jsonl") ||
-                               fs::file_size(folder_ / "run" / "ledger.jsonl") == 0);
-       ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  reach("run", 1);
   kill(child, SIGTERM);
   const Ended stopped = wait(child);
   EXPECT_EQ(stopped.code, 0) << stopped.err;
@@ -419,7 +376,7 @@ TEST_F(TrainCommand, FailuresHaveExitCode3) {
 
 TEST_F(TrainCommand, EvaluatesAndSamples) {
   ASSERT_EQ(run("images.toml", "images").code, 0);
-  const std::string said = read_file(folder_ / "stdout");
+  const std::string said = read_file(folder_ / "train.out");
   const Ended score = train({"eval", folder_ / "images"});
   EXPECT_EQ(score.code, 0) << score.err;
   EXPECT_EQ(score.out.find("validation step=12 loss="), 0u);

@@ -18,6 +18,7 @@ struct RunCommand {
   std::string isa = "auto";                             // and its instruction set
   std::string listen = "tcp://127.0.0.1:0", advertise;  // comm/zmq_transport.h
   std::string key;                                      // the folder of the job's key; empty: none
+  std::string chaos;                                    // faults on purpose (elastic/chaos.h)
 };
 int run(const RunCommand& command);
 

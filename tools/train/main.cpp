@@ -68,6 +68,8 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   run->add_option("--advertise", run_options.advertise, "the address under which other hosts find this one");
   run->add_option("--key", run_options.key, "folder of the job's key (train keygen); needed beyond this host");
+  run->add_option("--chaos", run_options.chaos,
+                  "faults for a drill, as kill:worker=1,step=17;random:seed=7,rate=0.05 (elastic/chaos.h)");
   device.add_to(*run);
 
   elinvar::JoinCommand join_options;

@@ -2,6 +2,7 @@
 // a person how the run goes (elastic/PROTOCOL.md).
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <random>
 #include <set>
 
+#include "comm/endpoint.h"
 #include "comm/zmq_transport.h"
 #include "elastic/coordinator.h"
 #include "elastic/goodput.h"
@@ -26,6 +28,7 @@
 #include "tools/train/interrupt.h"
 #include "tools/train/metrics.h"
 #include "tools/train/progress.h"
+#include "tools/train/saboteur.h"
 
 extern char** environ;
 
@@ -36,6 +39,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 using Clock = Transport::Clock;
 
+constexpr int kMostTurnedAway = 100;  // that events.jsonl tells of: strangers shall not fill the disk
 constexpr Seconds kLastWords = 0.05;  // what a process sent before its end may still be on its way
 constexpr size_t kEventsShown = 8;    // by `train ctl status`
 
@@ -90,7 +94,7 @@ class LocalWorkers {
     }
     return all;
   }
-  size_t alive() const { return alive_.size(); }
+  const std::set<pid_t>& alive() const { return alive_; }
   void kill_all() const {
     for (const pid_t pid : alive_) ::kill(pid, SIGKILL);
   }
@@ -121,6 +125,7 @@ class JobProcess final : public CoordinatorWorld {
       : command_(command),
         config_(read_config(command.config, command.overrides)),
         text_(read_file(command.config)),
+        chaos_(command.chaos.empty() ? Chaos() : parse_chaos(command.chaos)),
         path_(command.run_dir.empty() ? fs::path("runs") / config_.run.name : fs::path(command.run_dir)) {
     std::optional<JobKey> key;
     if (!command.key.empty()) key = JobKey::load(command.key);
@@ -136,6 +141,7 @@ class JobProcess final : public CoordinatorWorld {
       while (true) {
         const Arrival arrival = transport_->wait(Clock::now() + std::chrono::milliseconds(25));
         if (arrival.what == Arrival::What::message) receive(arrival.message);
+        if (arrival.what == Arrival::What::refused) turned_away(arrival.reason);
         if (arrival.what == Arrival::What::lost) losses_.push_back({now(), arrival.peer, arrival.reason});
         for (const LocalWorkers::Ended& ended : local_.ended())
           losses_.push_back({now(), peer_of(ended.pid), ended.text()});
@@ -156,6 +162,7 @@ class JobProcess final : public CoordinatorWorld {
         }
       }
     } catch (const std::exception& failure) {
+      saboteur_.reset();
       for (const auto& [peer, pid] : pids_) release(peer, failure.what());
       wait_for_workers();
       write_failure(failure.what());
@@ -167,7 +174,11 @@ class JobProcess final : public CoordinatorWorld {
   bool create(const Generation& generation) override { return directory_->generations().create(generation); }
 
   int64_t facts(int64_t step, const Json& facts) override {
-    const int64_t on_file = directory_->facts(step, facts);
+    const int64_t before = directory_->recorded(), on_file = directory_->facts(step, facts);
+    for (int64_t made = before + 1; made <= directory_->recorded(); ++made) {
+      note({Moment::What::step, made});
+      if (due(made, config_.run.checkpoint_every)) note({Moment::What::checkpoint, made});
+    }
     committed(directory_->commit_saved());
     const Json& extra = facts.at("extra");
     if (extra.contains("validation") && metrics_->last_validation() < step) {
@@ -207,12 +218,16 @@ class JobProcess final : public CoordinatorWorld {
     if (name == "hello" || name == "ready" || name == "switched") goodput_.note(Goodput::Cause::changing);
     events_.push_back(directory_->events().write(name, nlohmann::ordered_json(fields)));
     if (events_.size() > kEventsShown) events_.pop_front();
+    if (name == "hello") note({Moment::What::newcomer, ++newcomers_});
+    if (name == "fence" || name == "generation") note({Moment::What::generation, fields.at("number").get<int64_t>()});
+    if (name == "generation") note({Moment::What::step, directory_->recorded()});
   }
 
   std::string refuse(const Json& about) override {
     if (about.at("config") != about_.at("config")) return "its configuration is another one";
     if (about.at("data") != about_.at("data")) return "its data are others";
     if (about.at("numerics_version") != kNumericsVersion) return "its numerics are of another version";
+    if (about.at("protocol") != kProtocolVersion) return "it speaks another version of the protocol";
     return "";
   }
 
@@ -225,9 +240,14 @@ class JobProcess final : public CoordinatorWorld {
   static Seconds now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
 
   void start_worker() {
+    // It listens as the job does, but in a place of its own.
+    Endpoint listen = parse_endpoint(command_.listen);
+    if (listen.scheme == "tcp") listen.port = 0;
+    else listen.place += fmt::format(".{}.{}", getpid(), ++started_);
     std::vector<std::string> arguments = {
-        "train",      "join",      transport_->endpoint(),          "--local", "--isa",
-        command_.isa, "--threads", std::to_string(command_.threads)};
+        "train",      "join",      transport_->endpoint(),           "--local",  "--isa",
+        command_.isa, "--threads", std::to_string(command_.threads), "--listen", to_string(listen)};
+    if (!command_.advertise.empty()) arguments.insert(arguments.end(), {"--advertise", command_.advertise});
     if (!command_.key.empty()) arguments.insert(arguments.end(), {"--key", command_.key});
     local_.start(arguments);
   }
@@ -246,9 +266,42 @@ class JobProcess final : public CoordinatorWorld {
       if (action.what == Action::What::disconnect) transport_->disconnect(action.peer);
       if (action.what == Action::What::send) send(action.peer, std::move(action.message));
     }
+    if (saboteur_ && !coordinator_->ending()) saboteur_->act();
   }
 
+  void note(const Moment& moment) {
+    if (saboteur_) saboteur_->note(moment);
+  }
+
+  void turned_away(const std::string& reason) {
+    if (directory_ && ++turned_away_ <= kMostTurnedAway) event("turned_away", {{"reason", reason}});
+  }
+
+  // Whoever sends what makes no sense is out: it is of no use to the others, and no reason for them to stop.
   void receive(const Message& m) {
+    if (m.kind != "ask" && m.kind != "ctl" && m.run != run_) return;
+    if (m.kind == "failed") {
+      const std::string reason = m.body.value("reason", "a worker failed");
+      check(m.body.value("exit_code", 3) != 2, "{}", reason);
+      fail("{}", reason);
+    }
+    if (m.kind == "hello" && !coordinator_) open(m.body);
+    std::string malformed;
+    try {
+      take(m);
+    } catch (const Json::exception& error) {
+      malformed = error.what();
+    } catch (const UsageError& error) {
+      malformed = error.what();
+    }
+    if (malformed.empty()) return;
+    turned_away(fmt::format("a malformed '{}': {}", m.kind, malformed));
+    if (!coordinator_) return;
+    coordinator_->lost(m.sender, fmt::format("sent a malformed '{}'", m.kind), now());
+    flush();
+  }
+
+  void take(const Message& m) {
     if (m.kind == "ask") {
       transport_->connect(m.sender, m.body.at("endpoint").get<std::string>());
       pids_[m.sender] = m.body.at("pid").get<pid_t>();
@@ -261,13 +314,6 @@ class JobProcess final : public CoordinatorWorld {
       return;
     }
     if (m.kind == "ctl") return control(m);
-    if (m.run != run_) return;
-    if (m.kind == "failed") {
-      const std::string reason = m.body.at("reason").get<std::string>();
-      check(m.body.at("exit_code") != 2, "{}", reason);
-      fail("{}", reason);
-    }
-    if (m.kind == "hello" && !coordinator_) open(m.body);
     if (!coordinator_) return;
     if (m.kind == "saved") committed(directory_->saved(m));
     else if (m.kind == "fed") fed(m);
@@ -323,10 +369,38 @@ class JobProcess final : public CoordinatorWorld {
                                             .min_workers = command_.min_workers,
                                             .plan = {.vranks = config_.run.virtual_ranks}},
                          *this, first, newest_, directory_->members_alive(), now());
+    if (!command_.chaos.empty())
+      saboteur_.emplace(chaos_,
+                        Saboteur::World{.workers = [this] { return workers_here(); },
+                                        .start_worker = [this] { start_worker(); },
+                                        .event = [this](const std::string& n, const Json& f) { event(n, f); }},
+                        newest_ ? directory_->recorded() : -1);
     event("start", {{"step", first},
                     {"isa", environment["isa"]},
                     {"threads", environment["threads"]},
                     {"workers", command_.workers}});
+  }
+
+  // Members first, the leader before the others; then newcomers.
+  std::vector<Saboteur::Worker> workers_here() const {
+    utsname system{};
+    uname(&system);
+    std::vector<Saboteur::Worker> workers;
+    std::set<pid_t> unknown = local_.alive();
+    const Json status = coordinator_->status(now());
+    for (const Json& worker : status.at("workers")) {
+      const Json& about = worker.at("about");
+      if (about.at("environment").value("host", "") != system.nodename) continue;
+      workers.push_back({.pid = about.at("pid").get<pid_t>(),
+                         .id = worker.at("id").get<int>(),
+                         .member = worker.at("state") == "member"});
+      unknown.erase(workers.back().pid);
+    }
+    std::sort(workers.begin(), workers.end(), [](const auto& a, const auto& b) {
+      return std::tuple(!a.member, a.id, a.pid) < std::tuple(!b.member, b.id, b.pid);
+    });
+    for (const pid_t pid : unknown) workers.push_back({.pid = pid});
+    return workers;
   }
 
   void committed(const std::vector<int64_t>& steps) {
@@ -349,7 +423,7 @@ class JobProcess final : public CoordinatorWorld {
 
   void worker_lost(const Loss& loss) {
     if (coordinator_) coordinator_->lost(loss.peer, loss.reason, now());
-    else if (local_.alive() == 0) fail("no worker could start: {}", loss.reason);
+    else if (local_.alive().empty()) fail("no worker could start: {}", loss.reason);
   }
 
   void control(const Message& m) {
@@ -405,10 +479,17 @@ class JobProcess final : public CoordinatorWorld {
     send(peer, {.kind = "release", .body = {{"what", "failed"}, {"reason", reason}}});
   }
 
+  // Those that come only now are told that there is nothing left to do.
   void wait_for_workers() {
     const auto deadline = Clock::now() + std::chrono::seconds(20);
-    while (local_.alive() > 0 && Clock::now() < deadline) {
-      (void)transport_->wait(Clock::now() + std::chrono::milliseconds(5));
+    while (!local_.alive().empty() && Clock::now() < deadline) {
+      const Arrival arrival = transport_->wait(Clock::now() + std::chrono::milliseconds(5));
+      const Message& m = arrival.message;
+      const bool newcomer = arrival.what == Arrival::What::message && (m.kind == "ask" || m.kind == "hello");
+      if (newcomer && m.body.contains("endpoint") && m.body["endpoint"].is_string()) {
+        transport_->connect(m.sender, m.body["endpoint"].get<std::string>());
+        send(m.sender, {.kind = "refused", .body = {{"reason", "the run has ended"}}});
+      }
       (void)local_.ended();
     }
     local_.kill_all();
@@ -417,6 +498,7 @@ class JobProcess final : public CoordinatorWorld {
   int finish() {
     const Coordinator::Ending ending = *coordinator_->ending();
     progress_.reset();
+    saboteur_.reset();
     wait_for_workers();
     goodput_.finish(now());
     if (ending.what == "failed" || ending.what == "superseded") fail("{}", ending.reason);
@@ -456,6 +538,7 @@ class JobProcess final : public CoordinatorWorld {
   RunCommand command_;
   Config config_;
   std::string text_;  // of its file: so that errors that workers find name its lines
+  Chaos chaos_;
   fs::path path_;
   std::optional<RunDirectory> directory_;  // from the first worker's hello on: what cannot start leaves nothing
   std::optional<Generation> newest_;
@@ -466,7 +549,8 @@ class JobProcess final : public CoordinatorWorld {
   std::deque<Loss> losses_;
   std::map<PeerId, pid_t> pids_;
   Json about_;
-  int64_t steps_ = 0, reported_ = 0;
+  int64_t steps_ = 0, reported_ = 0, newcomers_ = 0;
+  int started_ = 0, turned_away_ = 0;
   bool tokens_ = false, interrupted_ = false;
   double loss_ = 0;
   Goodput goodput_{now()};                     // of this process's part of the run
@@ -474,6 +558,7 @@ class JobProcess final : public CoordinatorWorld {
   std::optional<Metrics> metrics_;
   std::optional<Progress> progress_;
   std::optional<Coordinator> coordinator_;
+  std::optional<Saboteur> saboteur_;
 };
 
 }  // namespace

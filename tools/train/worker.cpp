@@ -52,13 +52,19 @@ Message ask(Transport& transport, PeerId self, const std::string& endpoint) {
   }
 }
 
+struct CoordinatorPlace {
+  PeerId peer;
+  std::string endpoint;
+  uint64_t run;
+};
+
 // Where the coordinator is now, as it says in the run directory.
-std::optional<std::pair<PeerId, std::string>> coordinator_of(const fs::path& directory) {
+std::optional<CoordinatorPlace> coordinator_of(const fs::path& directory) {
   const fs::path path = directory / "coordinator.json";
   if (directory.empty() || !fs::exists(path)) return std::nullopt;
   const Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("peer") || !json.contains("endpoint")) return std::nullopt;
-  return std::pair(json["peer"].get<PeerId>(), json["endpoint"].get<std::string>());
+  if (!json.is_object() || !json.contains("run")) return std::nullopt;
+  return CoordinatorPlace{json["peer"].get<PeerId>(), json["endpoint"].get<std::string>(), json["run"].get<uint64_t>()};
 }
 
 Leaf compute_leaf(const Job& job, const Batch& batch, int64_t step, int vrank, std::vector<Statistic>& statistics) {
@@ -169,12 +175,12 @@ int work(const JoinCommand& command, Transport& transport, PeerId self, const Me
   const int64_t steps = with_places(config.places, [&] { return steps_of(config, loader.steps_per_epoch()); });
 
   // The run directory, if it is the same one here; whoever looks into it is known to be alive from then on.
-  auto see = [path = fs::path(about_job.at("directory").get<std::string>()), peer = told.sender,
+  auto see = [path = fs::path(about_job.at("directory").get<std::string>()), run = told.run,
               alive = std::optional<File>(), mutex = std::make_unique<std::mutex>()]() mutable -> fs::path {
     const std::lock_guard lock(*mutex);
     if (!alive) {
       const auto there = coordinator_of(path);
-      if (!there || there->first != peer) return {};
+      if (!there || there->run != run) return {};
       alive.emplace(worker_lock(path));
     }
     return path;
@@ -200,9 +206,16 @@ int work(const JoinCommand& command, Transport& transport, PeerId self, const Me
                                          {"samples", job.data->size()},
                                          {"tokens", job.data->vocabulary() != nullptr},
                                          {"numerics_version", kNumericsVersion},
+                                         {"protocol", kProtocolVersion},
                                          {"environment", describe_environment(command.command_line)}},
                                .directory = [directory] { return (*directory)(); },
-                               .find_coordinator = [directory] { return coordinator_of((*directory)()); }};
+                               .find_coordinator = [directory]() -> std::optional<std::pair<PeerId, std::string>> {
+                                 const fs::path path = (*directory)();
+                                 if (!path.empty() && fs::exists(path / "result.json")) fail("the run is over");
+                                 const auto there = coordinator_of(path);
+                                 if (!there) return std::nullopt;
+                                 return std::pair(there->peer, there->endpoint);
+                               }};
   Session session(options, std::move(owned),
                   {.view = [&] { return job.state(); },
                    .restore =
@@ -237,13 +250,14 @@ int join(const JoinCommand& command) {
   std::unique_ptr<Transport> transport =
       make_zmq_transport({.listen = command.listen, .advertise = command.advertise, .key = key});
   Transport& wire = *transport;
-  const Message told = ask(wire, self, command.endpoint);
-  wire.connect(told.sender, told.body.at("endpoint").get<std::string>());
-  wire.disconnect(kDoor);
+  Message told;
   try {
+    told = ask(wire, self, command.endpoint);
+    wire.connect(told.sender, told.body.at("endpoint").get<std::string>());
+    wire.disconnect(kDoor);
     return work(command, wire, self, told, transport);
   } catch (const std::exception& failure) {
-    if (transport) {  // before there was a session
+    if (transport && told.sender != 0) {  // before there was a session
       wire.send(told.sender, {.kind = "failed",
                               .run = told.run,
                               .sender = self,

@@ -1,0 +1,98 @@
+// Bugs that users of other elastic systems met, each as a test with real processes that it cannot happen here. The
+// numbers are those of their issues.
+#include <gtest/gtest.h>
+
+#include "elastic/ledger.h"
+#include "tensor/file.h"
+#include "tests/tiny_job.h"
+
+namespace elinvar {
+namespace {
+
+namespace fs = std::filesystem;
+using KnownBug = test::TinyJob;
+
+// A reset in the middle of an epoch (step 21 is the fifth of the third) began it again from its first sample.
+TEST_F(KnownBug, Horovod3399SamplesRepeatedAfterAReset) {
+  EXPECT_EQ(run_through("run", {"--workers", "2", "--chaos", "kill:all,step=21"}), "");
+  expect_each_sample_once_an_epoch(consumed("run"));
+}
+
+// The samples of a batch that a dying worker had taken were trained on by nobody.
+TEST_F(KnownBug, Horovod3143IndicesLostWithAWorker) {
+  EXPECT_EQ(run_through("run", {"--workers", "3", "--chaos", "kill:worker=2,step=11;kill:worker=1,step=54"}), "");
+  expect_each_sample_once_an_epoch(consumed("run"));
+}
+
+// A data position saved by one worker meant other samples to two.
+TEST_F(KnownBug, Transformers40245SamplesLostFromOneWorkerToTwo) {
+  EXPECT_EQ(run_through("joined", {"--workers", "1", "--chaos", "join:step=5;join:step=20;drain:worker=1,step=110"}),
+            "");
+  expect_each_sample_once_an_epoch(consumed("joined"));
+  // The same, from a checkpoint.
+  EXPECT_EQ(wait(start("resumed", {"--workers", "1", "--chaos", "kill:all,step=60"}), "resumed").code, 3);
+  EXPECT_EQ(run_through("resumed", {"--workers", "2", "--resume"}), "");
+  expect_each_sample_once_an_epoch(consumed("resumed"));
+}
+
+// Shards of data that a lost worker, or a lost master, had been given were lost or given twice.
+TEST_F(KnownBug, DLRover711And770DataLostOrRepeatedWithWorkerOrMaster) {
+  EXPECT_EQ(run_through("run", {"--workers", "3", "--chaos",
+                                "kill:worker=3,step=13;kill:coordinator,step=30;join:step=50;kill:worker=1,step=90"}),
+            "");
+  expect_each_sample_once_an_epoch(consumed("run"));
+}
+
+// The loss jumped after a recovery: here it has the same bits, step by step, as if nothing had happened.
+TEST_F(KnownBug, DLRover1097LossJumpsAfterRecovery) {
+  EXPECT_EQ(run_through("run", {"--workers", "2", "--chaos", "kill:worker=1,step=30;kill:all,step=95"}), "");
+  std::vector<double> losses;
+  for (const auto& line : test::lines_of(read_file(folder_ / "run" / "metrics.jsonl"))) {
+    const auto json = nlohmann::json::parse(line);
+    if (json.contains("loss")) losses.push_back(json["loss"]);
+  }
+  const std::vector<std::string> whole = test::lines_of(undisturbed());
+  ASSERT_EQ(losses.size(), whole.size());
+  for (size_t i = 0; i < whole.size(); ++i) EXPECT_EQ(losses[i], LedgerLine::parse(whole[i]).loss) << "step " << i + 1;
+}
+
+// The newest folder was taken, although the checkpoint in it had never been finished.
+TEST_F(KnownBug, MaxText5260AnUncommittedCheckpointIsChosen) {
+  EXPECT_EQ(wait(start("run", {"--workers", "2", "--chaos", "kill:all,step=100"}), "run").code, 3);
+  const fs::path checkpoints = folder_ / "run" / "checkpoints";
+  ASSERT_TRUE(fs::exists(checkpoints / "step-80" / "manifest.json"));
+  fs::copy(checkpoints / "step-80", checkpoints / ".writing-90");  // not renamed yet
+  fs::copy(checkpoints / "step-80", checkpoints / "step-95");      // of another step
+  fs::create_directories(checkpoints / "step-99");                 // empty
+  fs::copy(checkpoints / "step-80", checkpoints / "step-98");      // without its manifest
+  fs::remove(checkpoints / "step-98" / "manifest.json");
+  const test::Ended resumed = wait(start("run", {"--workers", "2", "--resume"}), "run");
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_NE(resumed.err.find("resuming after step 80"), std::string::npos) << resumed.err;
+  EXPECT_EQ(ledger("run"), undisturbed());
+}
+
+// The global batch grew and shrank with the number of replicas.
+TEST_F(KnownBug, Torchft186TheGlobalBatchIsNotConstant) {
+  EXPECT_EQ(run_through("run", {"--workers", "4", "--chaos",
+                                "kill:worker=2,step=20;drain:worker=1,step=50;join:step=60;join:step=80"}),
+            "");
+  const auto steps = consumed("run");
+  ASSERT_EQ(steps.size(), static_cast<size_t>(kSteps));
+  for (size_t i = 0; i < steps.size(); ++i)
+    EXPECT_EQ(steps[i].size(), static_cast<size_t>(i % 8 == 7 ? 1 : kBatch)) << "step " << i + 1;
+}
+
+// A checkpoint could be loaded only by as many workers as had written it.
+TEST_F(KnownBug, DeepSpeed6503And6691ACheckpointIsOfOneSize) {
+  EXPECT_EQ(wait(start("three", {"--workers", "3", "--chaos", "kill:all,step=100"}), "three").code, 3);
+  EXPECT_TRUE(fs::exists(folder_ / "three" / "checkpoints" / "step-80" / "part-2-of-3.safetensors"));
+  for (const char* workers : {"1", "2", "5"}) {
+    fs::copy(folder_ / "three", folder_ / workers, fs::copy_options::recursive);
+    EXPECT_EQ(run_through(workers, {"--workers", workers, "--resume"}), "");
+    EXPECT_NE(read_file(folder_ / (std::string(workers) + ".err")).find("resuming after step 80"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace elinvar

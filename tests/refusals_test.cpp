@@ -1,0 +1,174 @@
+// Who and what a running job turns away, clearly, and without being disturbed.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <functional>
+#include <random>
+#include <zmq.hpp>
+
+#include "comm/zmq_transport.h"
+#include "tests/tiny_job.h"
+
+namespace elinvar {
+namespace {
+
+using Json = nlohmann::json;
+
+// Speaks the protocol as a worker does, but says what it is told to.
+class Impostor {
+ public:
+  explicit Impostor(const std::string& endpoint) : transport_(make_zmq_transport()) {
+    transport_->connect(kDoor, endpoint);
+    send({.kind = "ask", .body = {{"endpoint", transport_->endpoint()}, {"pid", 1}}});
+    job_ = next("job");
+  }
+  const Message& job() const { return job_; }
+  void send(Message message) {
+    message.sender = self_;
+    if (message.run == 0) message.run = job_.run;
+    transport_->send(kDoor, std::move(message));
+  }
+  // The next message of this kind; others are passed over.
+  Message next(const std::string& kind) {
+    const auto deadline = Transport::Clock::now() + std::chrono::seconds(20);
+    while (true) {
+      const Arrival arrival = transport_->wait(deadline);
+      if (arrival.what == Arrival::What::message && arrival.message.kind == kind) return arrival.message;
+      if (arrival.what == Arrival::What::timeout || arrival.what == Arrival::What::lost) break;
+    }
+    ADD_FAILURE() << "no '" << kind << "' comes";
+    return {};
+  }
+  // What is answered to a newcomer that says this of itself.
+  std::string refusal(Json about) {
+    about["endpoint"] = transport_->endpoint();
+    about["active"] = about["loaded"] = about["ready"] = false;
+    about["promised"] = 0;
+    send({.kind = "hello", .body = about});
+    return next("refused").body.value("reason", "");
+  }
+
+ private:
+  static constexpr PeerId kDoor = 1;
+  std::unique_ptr<Transport> transport_;
+  PeerId self_ = std::random_device()() | 2u;
+  Message job_;
+};
+
+class Refusals : public test::TinyJob {
+ protected:
+  static constexpr const char* kLong = "1000000";  // steps: it is stopped at the end
+  pid_t start_long(const std::vector<std::string>& more) const {
+    std::vector<std::string> options = {"--steps", kLong};
+    options.insert(options.end(), more.begin(), more.end());
+    return start("run", options);
+  }
+  // The job goes on as if nothing had been.
+  void expect_undisturbed(pid_t job, const std::vector<std::string>& key = {}) {
+    const int64_t at = recorded("run");
+    reach("run", static_cast<int>(at) + 20);
+    std::vector<std::string> stop = {"ctl", folder_ / "run", "stop"};
+    stop.insert(stop.end(), key.begin(), key.end());
+    EXPECT_EQ(wait(spawn(stop, "ctl"), "ctl").code, 0);
+    const test::Ended ended = wait(job, "run");
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    const std::vector<std::string> lines = test::lines_of(ledger("run")), whole = test::lines_of(undisturbed());
+    for (size_t i = 0; i + 1 < std::min(lines.size(), whole.size()); ++i) EXPECT_EQ(lines[i], whole[i]);
+  }
+  bool told(const std::string& reason) const {
+    for (const Json& event : events("run", "reason"))
+      if (event["reason"].get<std::string>().find(reason) != std::string::npos) return true;
+    return false;
+  }
+};
+
+TEST_F(Refusals, AWorkerOfAnotherContract) {
+  const pid_t job = start_long({"--workers", "1"});
+  reach("run", 10);
+  const Json workers = status("run").value("workers", Json::array());
+  ASSERT_EQ(workers.size(), 1u);
+  const Json about = workers[0].at("about");
+  const auto refusal = [&](const std::string& key, const Json& value) {
+    Json other = about;
+    other[key] = value;
+    return Impostor(endpoint("run")).refusal(other);
+  };
+  EXPECT_EQ(refusal("config", "[run]\nseed = 6\n"), "its configuration is another one");
+  EXPECT_EQ(refusal("data", std::string(32, '0')), "its data are others");
+  EXPECT_EQ(refusal("numerics_version", 1000), "its numerics are of another version");
+  EXPECT_EQ(refusal("protocol", 1000), "it speaks another version of the protocol");
+  for (const char* reason : {"configuration", "data are", "numerics", "protocol"}) EXPECT_TRUE(told(reason)) << reason;
+
+  const test::Ended stranger = wait(spawn({"join", endpoint("run"), "--set", "data.data_seed=1"}));
+  EXPECT_EQ(stranger.code, 3);
+  EXPECT_NE(stranger.err.find("refused"), std::string::npos) << stranger.err;
+  expect_undisturbed(job);
+}
+
+TEST_F(Refusals, WhoHasNotTheKey) {
+  ASSERT_EQ(wait(spawn({"keygen", folder_ / "key"})).code, 0);
+  ASSERT_EQ(wait(spawn({"keygen", folder_ / "other"})).code, 0);
+  const std::vector<std::string> key = {"--key", folder_ / "key"};
+  const pid_t job = start_long({"--workers", "2", "--key", key[1]});
+  reach("run", 10);
+  const test::Ended other = wait(spawn({"join", endpoint("run"), "--key", folder_ / "other"}));
+  EXPECT_EQ(other.code, 3);
+  EXPECT_NE(other.err.find("key"), std::string::npos) << other.err;
+  const test::Ended plain = wait(spawn({"join", endpoint("run")}));
+  EXPECT_EQ(plain.code, 3);
+  EXPECT_NE(plain.err.find("key"), std::string::npos) << plain.err;
+  const test::Ended control = wait(spawn({"ctl", endpoint("run"), "stop"}));
+  EXPECT_EQ(control.code, 3);
+  EXPECT_NE(control.err.find("key"), std::string::npos) << control.err;
+  EXPECT_TRUE(told("key"));
+  expect_undisturbed(job, key);
+}
+
+// Frames that are no message, that are too many or too long, and messages that make no sense, to coordinator and
+// worker.
+TEST_F(Refusals, WhatMakesNoSense) {
+  const pid_t job = start_long({"--workers", "2"});
+  reach("run", 10);
+  const std::string worker = status("run").at("workers").at(0).at("about").at("endpoint");
+  zmq::context_t context;
+  for (const std::string& inbox : {endpoint("run"), worker}) {
+    const auto send = [&](const std::vector<std::string>& frames) {
+      zmq::socket_t push(context, zmq::socket_type::push);
+      push.set(zmq::sockopt::linger, 2000);
+      push.connect(inbox);
+      for (size_t i = 0; i < frames.size(); ++i)
+        push.send(zmq::buffer(frames[i]), i + 1 < frames.size() ? zmq::send_flags::sndmore : zmq::send_flags::none);
+    };
+    const std::string header = std::string("ELNV\1\0\0\0", 8) + std::string(36, '\0');
+    send({"GET / HTTP/1.1"});
+    send({header, std::string(size_t{2} << 20, ' ')});
+    send({header, "{\"kind\":"});
+    send(std::vector<std::string>(5000, header));
+    send({header, std::string(size_t{65} << 20, 'x')});
+  }
+  const int64_t before = recorded("run");
+  {
+    Impostor impostor(endpoint("run"));
+    for (const char* kind : {"ask", "ctl", "hello", "facts", "saved", "alive", "ready", "nonsense"}) {
+      impostor.send({.kind = kind});
+      impostor.send({.kind = kind, .step = -5, .body = {{"endpoint", 7}, {"attempt", "x"}, {"part", -1}}});
+      impostor.send({.kind = kind, .step = INT64_MAX, .body = {{"endpoint", "tcp://"}, {"state", "zz"}}});
+    }
+    Impostor again(endpoint("run"));
+    Json about = status("run").at("workers").at(0).at("about");
+    about["promised"] = "many";
+    about["endpoint"] = "tcp://127.0.0.1:1";
+    again.send({.kind = "hello", .body = about});
+  }
+  reach("run", static_cast<int>(before) + 20);
+  EXPECT_TRUE(told("at least 2 expected"));
+  EXPECT_TRUE(told("body of 2097152 bytes"));
+  EXPECT_TRUE(told("malformed 'hello'"));
+  EXPECT_TRUE(told("malformed 'ask'"));
+  EXPECT_TRUE(told("malformed 'facts'"));
+  EXPECT_EQ(status("run").at("generation"), 1) << "nobody was put out for it";
+  expect_undisturbed(job);
+}
+
+}  // namespace
+}  // namespace elinvar
