@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "elastic/ledger.h"
+#include "tensor/check.h"
 #include "tensor/file.h"
 #include "tests/tiny_job.h"
 
@@ -10,7 +11,21 @@ namespace elinvar {
 namespace {
 
 namespace fs = std::filesystem;
-using KnownBug = test::TinyJob;
+class KnownBug : public test::TinyJob {
+ protected:
+  // All workers of a run are killed after its first checkpoint and before its end; the step of the newest checkpoint.
+  // On a busy machine the moment may be missed: then it is tried again.
+  int64_t kill_in_between(const std::string& name, const std::string& workers) const {
+    for (int attempt = 0; attempt < 20; ++attempt) {
+      fs::remove_all(folder_ / name);
+      const int code = wait(start(name, {"--workers", workers, "--chaos", "kill:all,step=60"}), name).code;
+      const int64_t newest = newest_checkpoint(name);
+      if (code == 3 && newest > 0 && newest < kSteps) return newest;
+    }
+    ADD_FAILURE() << "it is never killed in between";
+    return 0;
+  }
+};
 
 // A reset in the middle of an epoch (step 21 is the fifth of the third) began it again from its first sample.
 TEST_F(KnownBug, Horovod3399SamplesRepeatedAfterAReset) {
@@ -30,7 +45,7 @@ TEST_F(KnownBug, Transformers40245SamplesLostFromOneWorkerToTwo) {
             "");
   expect_each_sample_once_an_epoch(consumed("joined"));
   // The same, from a checkpoint.
-  EXPECT_EQ(wait(start("resumed", {"--workers", "1", "--chaos", "kill:all,step=60"}), "resumed").code, 3);
+  (void)kill_in_between("resumed", "1");
   EXPECT_EQ(run_through("resumed", {"--workers", "2", "--resume"}), "");
   expect_each_sample_once_an_epoch(consumed("resumed"));
 }
@@ -58,17 +73,17 @@ TEST_F(KnownBug, DLRover1097LossJumpsAfterRecovery) {
 
 // The newest folder was taken, although the checkpoint in it had never been finished.
 TEST_F(KnownBug, MaxText5260AnUncommittedCheckpointIsChosen) {
-  EXPECT_EQ(wait(start("run", {"--workers", "2", "--chaos", "kill:all,step=100"}), "run").code, 3);
-  const fs::path checkpoints = folder_ / "run" / "checkpoints";
-  ASSERT_TRUE(fs::exists(checkpoints / "step-80" / "manifest.json"));
-  fs::copy(checkpoints / "step-80", checkpoints / ".writing-90");  // not renamed yet
-  fs::copy(checkpoints / "step-80", checkpoints / "step-95");      // of another step
-  fs::create_directories(checkpoints / "step-99");                 // empty
-  fs::copy(checkpoints / "step-80", checkpoints / "step-98");      // without its manifest
-  fs::remove(checkpoints / "step-98" / "manifest.json");
+  const int64_t newest = kill_in_between("run", "2");
+  const fs::path checkpoints = folder_ / "run" / "checkpoints", good = checkpoints / fmt::format("step-{}", newest);
+  const auto later = [&](int steps) { return fmt::format("step-{}", newest + steps); };
+  fs::copy(good, checkpoints / fmt::format(".writing-{}", newest + 1));  // not renamed yet
+  fs::copy(good, checkpoints / later(2));                                // of another step
+  fs::copy(good, checkpoints / later(3));                                // without its manifest
+  fs::remove(checkpoints / later(3) / "manifest.json");
+  fs::create_directories(checkpoints / later(4));  // empty
   const test::Ended resumed = wait(start("run", {"--workers", "2", "--resume"}), "run");
   EXPECT_EQ(resumed.code, 0) << resumed.err;
-  EXPECT_NE(resumed.err.find("resuming after step 80"), std::string::npos) << resumed.err;
+  EXPECT_NE(resumed.err.find(fmt::format("resuming after step {}\n", newest)), std::string::npos) << resumed.err;
   EXPECT_EQ(ledger("run"), undisturbed());
 }
 
@@ -85,12 +100,14 @@ TEST_F(KnownBug, Torchft186TheGlobalBatchIsNotConstant) {
 
 // A checkpoint could be loaded only by as many workers as had written it.
 TEST_F(KnownBug, DeepSpeed6503And6691ACheckpointIsOfOneSize) {
-  EXPECT_EQ(wait(start("three", {"--workers", "3", "--chaos", "kill:all,step=100"}), "three").code, 3);
-  EXPECT_TRUE(fs::exists(folder_ / "three" / "checkpoints" / "step-80" / "part-2-of-3.safetensors"));
+  const int64_t newest = kill_in_between("three", "3");
+  EXPECT_TRUE(
+      fs::exists(folder_ / "three" / "checkpoints" / fmt::format("step-{}", newest) / "part-2-of-3.safetensors"));
   for (const char* workers : {"1", "2", "5"}) {
     fs::copy(folder_ / "three", folder_ / workers, fs::copy_options::recursive);
     EXPECT_EQ(run_through(workers, {"--workers", workers, "--resume"}), "");
-    EXPECT_NE(read_file(folder_ / (std::string(workers) + ".err")).find("resuming after step 80"), std::string::npos);
+    const std::string said = read_file(folder_ / (std::string(workers) + ".err"));
+    EXPECT_NE(said.find(fmt::format("resuming after step {}\n", newest)), std::string::npos) << said;
   }
 }
 

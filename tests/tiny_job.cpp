@@ -104,11 +104,20 @@ std::string TinyJob::run_through(const std::string& name, std::vector<std::strin
 
 std::vector<Json> TinyJob::events(const std::string& name, const std::string& field) const {
   std::vector<Json> all;
+  if (!std::filesystem::exists(folder_ / name / "events.jsonl")) return all;
   for (const std::string& line : lines_of(read_file(folder_ / name / "events.jsonl"))) {
     const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (json.is_object() && json.contains(field)) all.push_back(json);
   }
   return all;
+}
+
+int64_t TinyJob::newest_checkpoint(const std::string& name) const {
+  int64_t newest = 0;
+  for (int64_t step = 1; step <= kSteps; ++step)
+    if (std::filesystem::exists(folder_ / name / "checkpoints" / fmt::format("step-{}", step) / "manifest.json"))
+      newest = step;
+  return newest;
 }
 
 std::vector<std::vector<int64_t>> TinyJob::consumed(const std::string& name) const {

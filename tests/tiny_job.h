@@ -29,6 +29,7 @@ class TinyJob : public testing::Test, protected TrainRuns {
   std::string run_through(const std::string& name, std::vector<std::string> options) const;
   // Events of a run that have this field.
   std::vector<nlohmann::json> events(const std::string& name, const std::string& field) const;
+  int64_t newest_checkpoint(const std::string& name) const;  // its step; 0 without any
   // The samples that each step consumed, found from the ledger alone: it holds digests of the bytes that virtual ranks
   // read, and there are few enough samples to try all that a batch could be. Empty and a failed test if none fits.
   std::vector<std::vector<int64_t>> consumed(const std::string& name) const;
