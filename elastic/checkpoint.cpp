@@ -84,6 +84,35 @@ Checkpoint read_files(const fs::path& directory, int64_t step) {
 
 }  // namespace
 
+struct PartFile::Open {
+  File file;
+  Hasher hasher;
+  int64_t bytes = 0;
+};
+
+PartFile::PartFile(const fs::path& path) : open_(new Open{.file = File::create(path), .hasher = {}}) {}
+PartFile::PartFile(PartFile&&) noexcept = default;
+
+PartFile::~PartFile() {
+  std::error_code ignored;
+  if (open_) fs::remove(open_->file.path(), ignored);
+}
+
+void PartFile::write(const void* bytes, size_t count) {
+  open_->file.write(bytes, count);
+  open_->hasher.add(bytes, count);
+  open_->bytes += static_cast<int64_t>(count);
+}
+
+int64_t PartFile::bytes() const { return open_->bytes; }
+
+CheckpointPart PartFile::finish() {
+  open_->file.sync();
+  CheckpointPart part{open_->file.path().filename().string(), open_->bytes, open_->hasher.digest()};
+  open_.reset();
+  return part;
+}
+
 CheckpointStore::CheckpointStore(fs::path directory, int keep) : directory_(std::move(directory)), keep_(keep) {
   check(keep >= 1, "[checkpoint] at least one must be kept, got keep = {}", keep);
 }
@@ -107,12 +136,17 @@ std::vector<int64_t> CheckpointStore::steps() const {
 
 fs::path CheckpointStore::aside_of(int64_t step) const { return directory_ / fmt::format("{}{}", kAside, step); }
 
-CheckpointPart CheckpointStore::write_part(int64_t step, const std::string& file, const StateDict& tensors) const {
+PartFile CheckpointStore::create_part(int64_t step, const std::string& file) const {
   const fs::path aside = aside_of(step);
   make_directories(aside);
   fs::remove(aside / file);  // of an attempt that a death cut short
-  const SafetensorsWritten written = write_safetensors(aside / file, tensors);
-  return {file, written.bytes, written.digest};
+  return PartFile(aside / file);
+}
+
+CheckpointPart CheckpointStore::write_part(int64_t step, const std::string& file, const StateDict& tensors) const {
+  PartFile part = create_part(step, file);
+  stream_safetensors(tensors, {}, [&](const auto&, const void* bytes, size_t count) { part.write(bytes, count); });
+  return part.finish();
 }
 
 void CheckpointStore::commit(int64_t step, const std::vector<CheckpointPart>& parts, const Digest& digest) {

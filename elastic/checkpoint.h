@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,6 +26,22 @@ struct CheckpointPart {
   Digest digest;  // of the file
 };
 
+// A part while it is written, piece by piece. One that is not finished leaves nothing behind.
+class PartFile {
+ public:
+  ~PartFile();
+  PartFile(PartFile&&) noexcept;
+  void write(const void* bytes, size_t count);
+  int64_t bytes() const;
+  CheckpointPart finish();  // returns when the file is on the disk
+
+ private:
+  friend class CheckpointStore;
+  explicit PartFile(const std::filesystem::path& path);
+  struct Open;
+  std::unique_ptr<Open> open_;
+};
+
 class CheckpointStore {
  public:
   // Touches nothing. `keep` (at least 1) is how many of the newest write() leaves.
@@ -34,7 +51,8 @@ class CheckpointStore {
   void prepare();
 
   // A checkpoint may be written by several processes: each writes its parts aside, and one that knows them all makes
-  // them a checkpoint. write_part() returns when the file is on the disk.
+  // them a checkpoint. write_part() returns when the file is on the disk, which has the bytes of stream_safetensors().
+  PartFile create_part(int64_t step, const std::string& file) const;
   CheckpointPart write_part(int64_t step, const std::string& file, const StateDict& tensors) const;
   // Returns when the checkpoint would survive a power cut; then older ones beyond `keep` are removed. One that is
   // already there with this digest stays; any other of this step is replaced. On Failure (no room, a read-only disk)

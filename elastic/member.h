@@ -108,6 +108,8 @@ class Member {
   int64_t completed() const { return completed_; }
   bool fenced() const { return promised_ > generation(); }
   int id() const;
+  int index() const { return me_; }  // among the members of the generation
+  int members() const { return generation_ ? static_cast<int>(generation_->members.size()) : 0; }
   size_t early() const { return early_.size(); }
 
  private:

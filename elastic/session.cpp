@@ -10,6 +10,8 @@
 #include <thread>
 
 #include "elastic/checkpoint.h"
+#include "elastic/part_stream.h"
+#include "elastic/snapshot.h"
 #include "elastic/state_parts.h"
 #include "tensor/check.h"
 
@@ -18,6 +20,8 @@ namespace elinvar {
 using Clock = std::chrono::steady_clock;
 using Lock = std::unique_lock<std::mutex>;
 
+constexpr int kMostWriting = 2;  // copies for checkpoints that are not on the disk yet
+constexpr std::chrono::seconds kStreamPatience{60};
 constexpr const char* kStep = "step";  // beside the state's own names, which have dots
 
 namespace {
@@ -29,6 +33,12 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
 }  // namespace
 
 struct Session::Impl {
+  struct Copied {
+    StatePart part;
+    StateDict tensors;
+    nlohmann::json cost;
+  };
+
   Impl(SessionOptions given, std::unique_ptr<Transport> with, StateAccess access)
       : options(std::move(given)), transport(std::move(with)), state(std::move(access)), member(options.member) {
     {
@@ -38,19 +48,22 @@ struct Session::Impl {
     }
     listener = std::jthread([this](std::stop_token stop) { guarded([&] { listen(stop); }); });
     copier = std::jthread([this](std::stop_token stop) { guarded([&] { copy(stop); }); });
+    sender = std::jthread([this](std::stop_token stop) { guarded([&] { finish(stop, to_send); }); });
+    writer = std::jthread([this](std::stop_token stop) { guarded([&] { finish(stop, to_write); }); });
     // Under these names their time on a processor can be told apart (bench elastic).
     pthread_setname_np(listener.native_handle(), "listener");
-    pthread_setname_np(copier.native_handle(), "copier");
+    for (std::jthread* thread : {&copier, &sender, &writer}) pthread_setname_np(thread->native_handle(), "copier");
   }
 
   ~Impl() {
     {
       Lock lock(mutex);
       changed.wait_for(lock, std::chrono::seconds(60), [&] { return (parts.empty() && saving == 0) || error; });
-      copier.request_stop();  // with the lock: else it could be between its look at this and its sleep
+      // With the lock: else a thread could be between its look at this and its sleep.
+      for (std::jthread* thread : {&copier, &sender, &writer}) thread->request_stop();
       changed.notify_all();
     }
-    copier.join();
+    for (std::jthread* thread : {&copier, &sender, &writer}) thread->join();
     {
       const Lock lock(mutex);
       flush();
@@ -101,7 +114,8 @@ struct Session::Impl {
       const Lock lock(mutex);
       if (arrival.what == Arrival::What::message && arrival.message.run == options.run) {
         try {
-          member.receive(arrival.message);
+          if (arrival.message.kind == "taken") taken(arrival.message);
+          else member.receive(arrival.message);
         } catch (const nlohmann::json::exception& malformed) {
           member.report({.kind = "suspect",
                          .body = {{"peer", arrival.message.sender},
@@ -141,7 +155,8 @@ struct Session::Impl {
     return whole;
   }
 
-  // Copies parts of the state while the next leaves are computed, and then writes or sends them.
+  // Copies parts of the state while the next leaves are computed. Where there are none, the memory for the next is made
+  // ready. What follows a copy, and may take as long as the disk and the network need, is for other threads.
   void copy(const std::stop_token& stop) {
     CpuStream alone(1);
     const StreamScope scope(alone);
@@ -149,32 +164,59 @@ struct Session::Impl {
       StatePart part;
       {
         Lock lock(mutex);
-        changed.wait(lock, [&] { return !parts.empty() || stop.stop_requested(); });
-        if (parts.empty()) return;
+        changed.wait(lock, [&] { return !parts.empty() || prepared < wanted || stop.stop_requested(); });
+        if (parts.empty() && stop.stop_requested()) return;
+        if (parts.empty()) {
+          prepared = wanted;
+          lock.unlock();
+          memory.prepare(prepared);
+          continue;
+        }
         part = std::move(parts.front());
         parts.pop_front();
         ++saving;
+        // A disk that needs longer than from one checkpoint to the next is waited for, or memory would run out.
+        if (part.to == 0) changed.wait(lock, [&] { return writing < kMostWriting || error || stop.stop_requested(); });
+        if (part.to == 0) ++writing;
       }
       const Clock::time_point began = Clock::now();
-      const StateDict copied = copy_of(part_of(whole_state(part.step), part.part, part.parts));
-      nlohmann::json cost;
+      StateDict copied = memory.copy(part_of(whole_state(part.step), part.part, part.parts));
+      const Lock lock(mutex);
+      --uncopied;
+      const Clock::time_point now = Clock::now();
+      nlohmann::json cost = {{"copy_seconds", seconds_between(began, now)},
+                             {"wait_seconds", waits_since ? seconds_between(std::max(began, *waits_since), now) : 0.0}};
+      (part.to == 0 ? to_write : to_send).push_back({std::move(part), std::move(copied), std::move(cost)});
+      changed.notify_all();
+    }
+  }
+
+  // Sends or saves what is copied.
+  void finish(const std::stop_token& stop, std::deque<Copied>& queue) {
+    CpuStream alone(1);
+    const StreamScope scope(alone);
+    while (true) {
+      Copied copied;
       {
-        const Lock lock(mutex);
-        --uncopied;
-        changed.notify_all();
-        const Clock::time_point now = Clock::now();
-        cost = {{"copy_seconds", seconds_between(began, now)},
-                {"wait_seconds", waits_since ? seconds_between(std::max(began, *waits_since), now) : 0.0}};
+        Lock lock(mutex);
+        changed.wait(lock, [&] { return !queue.empty() || stop.stop_requested(); });
+        if (queue.empty()) return;
+        copied = std::move(queue.front());
+        queue.pop_front();
       }
-      if (part.to == 0) {
-        save(part, copied, std::move(cost));
+      const StatePart& part = copied.part;
+      const bool checkpoint = part.to == 0;
+      if (checkpoint) {
+        save(part, copied.tensors, std::move(copied.cost));
       } else {
-        for (Message& message : messages_of(copied, part)) send(part.to, std::move(message));
-        cost.update({{"peer", part.to}, {"part", part.part}, {"parts", part.parts}});
-        send_coordinator({.kind = "fed", .step = part.step, .body = std::move(cost)});
+        for (Message& message : messages_of(copied.tensors, part)) send(part.to, std::move(message));
+        copied.cost.update({{"peer", part.to}, {"part", part.part}, {"parts", part.parts}});
+        send_coordinator({.kind = "fed", .step = part.step, .body = std::move(copied.cost)});
       }
+      copied = {};
       const Lock lock(mutex);
       --saving;
+      if (checkpoint) --writing;
       changed.notify_all();
     }
   }
@@ -203,21 +245,58 @@ struct Session::Impl {
     for (const auto& [name, digest] : digests_of(copied)) digests[name] = digest.hex();
     saved.body["digests"] = std::move(digests);
     const std::filesystem::path directory = options.directory();
-    if (directory.empty()) {
-      saved.body["error"] = "this worker does not see the run directory";
-    } else {
-      try {
-        CheckpointStore store(directory / "checkpoints");
-        const CheckpointPart written =
-            store.write_part(part.step, fmt::format("part-{}-of-{}.safetensors", part.part, part.parts), copied);
-        saved.body["file"] = written.file;
-        saved.body["bytes"] = written.bytes;
-        saved.body["digest"] = written.digest.hex();
-      } catch (const std::exception& failure) {
-        saved.body["error"] = failure.what();
-      }
+    if (directory.empty()) saved.body["streamed"] = true;
+    try {
+      const CheckpointPart written = directory.empty()
+                                         ? stream(part, copied)
+                                         : CheckpointStore(directory / "checkpoints")
+                                               .write_part(part.step, part_file(part.part, part.parts), copied);
+      saved.body["file"] = written.file;
+      saved.body["bytes"] = written.bytes;
+      saved.body["digest"] = written.digest.hex();
+    } catch (const std::exception& failure) {
+      saved.body["error"] = failure.what();
     }
     send_coordinator(std::move(saved));
+  }
+
+  // To a coordinator that writes it for this worker (elastic/part_stream.h).
+  CheckpointPart stream(const StatePart& part, const StateDict& copied) {
+    PeerId coordinator;
+    {
+      const Lock lock(mutex);
+      coordinator = member.coordinator();
+      streaming = {.step = part.step, .part = part.part, .parts = part.parts};
+    }
+    return send_part(part.step, part.part, part.parts, copied, [&](Message piece, int64_t end) {
+      {
+        Lock lock(mutex);
+        const bool free = changed.wait_for(lock, kStreamPatience, [&] {
+          return end - streaming.taken <= kPartWindow || !streaming.error.empty() ||
+                 member.coordinator() != coordinator;
+        });
+        if (!streaming.error.empty()) elinvar::fail("{}", streaming.error);
+        if (!free || member.coordinator() != coordinator)
+          elinvar::fail("the coordinator takes no more of part {}", part.part);
+      }
+      send(coordinator, std::move(piece));
+    });
+  }
+
+  // With the lock held.
+  void taken(const Message& m) {
+    if (m.step != streaming.step || m.body.at("part") != streaming.part || m.body.at("parts") != streaming.parts)
+      return;
+    if (m.body.contains("error")) streaming.error = m.body["error"].get<std::string>();
+    else streaming.taken = m.body.at("offset").get<int64_t>();
+  }
+
+  // For this worker's part of the next checkpoint.
+  void want_memory() {
+    if (member.generation() == wanted_for || !member.active()) return;
+    wanted_for = member.generation();
+    wanted = SnapshotMemory::bytes_for(part_of(whole_state(0), member.index(), member.members()));
+    changed.notify_all();
   }
 
   void rethrow() const {
@@ -231,8 +310,20 @@ struct Session::Impl {
   std::condition_variable changed;
   Member member;
   std::deque<StatePart> parts;
-  int uncopied = 0;                              // parts that still need the state as it is,
-  int saving = 0;                                // and those that are copied, but not yet written or sent
+  SnapshotMemory memory;
+  int64_t wanted_for = 0;  // the generation
+  int64_t wanted = 0;      // bytes of a part of the state in this generation,
+  int64_t prepared = 0;    // and those that the copier has memory for
+  std::deque<Copied> to_write, to_send;
+  int uncopied = 0;  // parts that still need the state as it is,
+  int saving = 0;    // those that are not yet written or sent,
+  int writing = 0;   // and of these the parts of checkpoints that are copied
+  struct Streaming {
+    int64_t step = -1;
+    int part = 0, parts = 0;
+    int64_t taken = 0;
+    std::string error = {};
+  } streaming;
   std::optional<Clock::time_point> waits_since;  // the loop, for parts to be copied
   std::exception_ptr error;
   int64_t leaves = 0;
@@ -241,7 +332,7 @@ struct Session::Impl {
   Clock::time_point leaf_began;
   Reduced reduced;
   double reduce_seconds = 0;
-  std::jthread listener, copier;
+  std::jthread listener, copier, sender, writer;
 };
 
 Session::Session(SessionOptions options, std::unique_ptr<Transport> transport, StateAccess state)
@@ -280,6 +371,7 @@ bool Session::begin() {
       case Member::Next::leaves:
       case Member::Next::copy:
         s.listening = next == Member::Next::copy;
+        s.want_memory();
         s.work_step = s.member.step();
         return true;
       case Member::Next::load: {

@@ -28,12 +28,6 @@ StateDict part_of(const StateDict& state, int part, int parts) {
   return mine;
 }
 
-StateDict copy_of(const StateDict& part) {
-  StateDict copy;
-  for (const auto& [name, tensor] : part) copy.emplace(name, tensor.clone());
-  return copy;
-}
-
 TensorDigests digests_of(const StateDict& part) {
   TensorDigests digests;
   for (const auto& [name, tensor] : part) digests.emplace(name, digest(tensor));

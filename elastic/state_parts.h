@@ -15,9 +15,6 @@ namespace elinvar {
 // tensor is in one of them; some may be empty. Views, no copies.
 StateDict part_of(const StateDict& state, int part, int parts);
 
-// The same with elements of its own, copied by the calling thread.
-StateDict copy_of(const StateDict& part);
-
 using TensorDigests = std::map<std::string, Digest>;
 TensorDigests digests_of(const StateDict& part);
 // That of the dictionary whose tensors have these digests (tensor/state.h).

@@ -102,25 +102,31 @@ Entry parse_entry(const std::string& file, const std::string& name, const Json& 
 
 }  // namespace
 
+void stream_safetensors(
+    const StateDict& tensors, const std::map<std::string, std::string>& metadata,
+    const std::function<void(const std::shared_ptr<const void>& owner, const void* bytes, size_t count)>& sink) {
+  const std::string header = header_of(tensors, metadata);
+  const uint64_t length = header.size();
+  const auto head = std::make_shared<std::string>(reinterpret_cast<const char*>(&length), sizeof length);
+  *head += header;
+  sink(head, head->data(), head->size());
+  for (const auto& [name, tensor] : tensors) {
+    const auto x = std::make_shared<Tensor>(tensor.to_contiguous());
+    sink(x, x->raw(), static_cast<size_t>(x->bytes()));
+  }
+}
+
 SafetensorsWritten write_safetensors(const std::filesystem::path& path, const StateDict& tensors,
                                      const std::map<std::string, std::string>& metadata) {
-  const std::string header = header_of(tensors, metadata);
   File file = File::create(path);
   Hasher hasher;
   SafetensorsWritten written;
-  const auto put = [&](const void* bytes, size_t count) {
-    file.write(bytes, count);
-    hasher.add(bytes, count);
-    written.bytes += static_cast<int64_t>(count);
-  };
   try {
-    const uint64_t length = header.size();
-    put(&length, sizeof length);
-    put(header.data(), header.size());
-    for (const auto& [name, tensor] : tensors) {
-      const Tensor x = tensor.to_contiguous();
-      put(x.raw(), static_cast<size_t>(x.bytes()));
-    }
+    stream_safetensors(tensors, metadata, [&](const std::shared_ptr<const void>&, const void* bytes, size_t count) {
+      file.write(bytes, count);
+      hasher.add(bytes, count);
+      written.bytes += static_cast<int64_t>(count);
+    });
     file.sync();
   } catch (...) {
     std::error_code ignored;

@@ -7,7 +7,9 @@
 // Files from outside are read as hostile: every length, shape and offset is checked before memory is asked for, and
 // what is wrong is a Failure that names the file, the tensor and what was found.
 #include <filesystem>
+#include <functional>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "tensor/state.h"
@@ -29,6 +31,11 @@ struct SafetensorsWritten {
 // Creates the file, which must not exist, and returns when it is on the disk. After an error it is gone again.
 SafetensorsWritten write_safetensors(const std::filesystem::path& path, const StateDict& tensors,
                                      const std::map<std::string, std::string>& metadata = {});
+
+// The bytes of that file, in their order, in pieces that may be kept: `owner` keeps a piece's bytes alive.
+void stream_safetensors(
+    const StateDict& tensors, const std::map<std::string, std::string>& metadata,
+    const std::function<void(const std::shared_ptr<const void>& owner, const void* bytes, size_t count)>& sink);
 
 SafetensorsContents read_safetensors(const std::filesystem::path& path);
 

@@ -118,6 +118,23 @@ TEST_F(ElasticJob, TheCoordinatorMayDie) {
   expect_undisturbed("run", start("run", {"--resume"}));
 }
 
+// A worker that does not see the run directory sends its parts to the coordinator.
+TEST_F(ElasticJob, PartsComeFromWorkersWithoutTheDirectory) {
+  train_undisturbed(6000);
+  const pid_t job = start("run", {"--workers", "1"});
+  reach("run", 20);
+  const pid_t joined = spawn({"join", endpoint("run"), "--threads", "1", "--run-dir", folder_ / "elsewhere"}, "joined");
+  expect_undisturbed("run", job);
+  EXPECT_EQ(wait(joined, "joined").code, 0) << read_file(folder_ / "joined.err");
+  EXPECT_EQ(read_file(folder_ / "run" / "events.jsonl").find("checkpoint_failed"), std::string::npos);
+  const auto manifest_of = [&](const char* run) {
+    return nlohmann::json::parse(read_file(folder_ / run / "checkpoints" / "step-6000" / "manifest.json"));
+  };
+  EXPECT_EQ(manifest_of("run").at("parts").size(), 2u);
+  EXPECT_EQ(manifest_of("run").at("state"), manifest_of("whole6000").at("state"));
+  EXPECT_EQ(wait(spawn({"eval", folder_ / "run"}, "eval"), "eval").code, 0) << read_file(folder_ / "eval.err");
+}
+
 TEST_F(ElasticJob, AStrangerIsRefused) {
   const pid_t job = start("run", {"--workers", "1"});
   reach("run", 20);

@@ -27,7 +27,8 @@ struct JoinCommand {
   std::string listen = "tcp://127.0.0.1:0", advertise, key;
   std::vector<std::string> overrides;  // of what may differ between workers, such as data.path
   std::vector<std::string> command_line;
-  bool local = false;  // started by `train run`, which speaks for it
+  std::string run_dir;  // where the run directory is on this host; empty: where the coordinator has it
+  bool local = false;   // started by `train run`, which speaks for it
 };
 int join(const JoinCommand& command);
 

@@ -81,6 +81,8 @@ int main(int argc, char** argv) {
   join->add_option("--listen", join_options.listen, "where the other workers reach this one")->capture_default_str();
   join->add_option("--advertise", join_options.advertise, "the address under which other hosts find this one");
   join->add_option("--key", join_options.key, "folder of the job's key");
+  join->add_option("--run-dir", join_options.run_dir,
+                   "where this host sees the run directory; one that does not sends its parts of checkpoints");
   join->add_option("--set", join_options.overrides, "table.key=value: what is different here, as data.path")
       ->take_all()
       ->allow_extra_args(false);

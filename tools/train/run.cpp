@@ -19,6 +19,7 @@
 #include "comm/zmq_transport.h"
 #include "elastic/coordinator.h"
 #include "elastic/goodput.h"
+#include "elastic/part_writer.h"
 #include "elastic/run_directory.h"
 #include "tensor/check.h"
 #include "tensor/file.h"
@@ -156,6 +157,8 @@ class JobProcess final : public CoordinatorWorld {
           coordinator_->ask_stop("interrupted", now());
         }
         if (coordinator_) {
+          if (part_writer_)
+            for (const Message& saved : part_writer_->finished()) committed(directory_->saved(saved));
           coordinator_->tick(now());
           flush();
           if (coordinator_->ending()) return finish();
@@ -315,7 +318,8 @@ class JobProcess final : public CoordinatorWorld {
     }
     if (m.kind == "ctl") return control(m);
     if (!coordinator_) return;
-    if (m.kind == "saved") committed(directory_->saved(m));
+    if (PartWriter::takes(m)) part_writer().add(m);
+    else if (m.kind == "saved") committed(directory_->saved(m));
     else if (m.kind == "fed") fed(m);
     else coordinator_->receive(m, now());
     flush();
@@ -405,6 +409,20 @@ class JobProcess final : public CoordinatorWorld {
 
   void committed(const std::vector<int64_t>& steps) {
     for (const int64_t step : steps) coordinator_->checkpoint_committed(step, now());
+  }
+
+  // For workers that do not see the run directory.
+  PartWriter& part_writer() {
+    if (!part_writer_)
+      part_writer_.emplace(
+          CheckpointStore(path_ / "checkpoints"),
+          [this](PeerId worker, Message answer) {
+            answer.run = run_;
+            answer.sender = self_;
+            transport_->send(worker, std::move(answer));
+          },
+          [this] { transport_->wake(); });
+    return *part_writer_;
   }
 
   // A member has sent a learner its part of the state.
@@ -559,6 +577,7 @@ class JobProcess final : public CoordinatorWorld {
   std::optional<Progress> progress_;
   std::optional<Coordinator> coordinator_;
   std::optional<Saboteur> saboteur_;
+  std::optional<PartWriter> part_writer_;
 };
 
 }  // namespace

@@ -175,8 +175,9 @@ int work(const JoinCommand& command, Transport& transport, PeerId self, const Me
   const int64_t steps = with_places(config.places, [&] { return steps_of(config, loader.steps_per_epoch()); });
 
   // The run directory, if it is the same one here; whoever looks into it is known to be alive from then on.
-  auto see = [path = fs::path(about_job.at("directory").get<std::string>()), run = told.run,
-              alive = std::optional<File>(), mutex = std::make_unique<std::mutex>()]() mutable -> fs::path {
+  auto see = [path = fs::path(command.run_dir.empty() ? about_job.at("directory").get<std::string>() : command.run_dir),
+              run = told.run, alive = std::optional<File>(),
+              mutex = std::make_unique<std::mutex>()]() mutable -> fs::path {
     const std::lock_guard lock(*mutex);
     if (!alive) {
       const auto there = coordinator_of(path);
