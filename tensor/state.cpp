@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <type_traits>
 #include <vector>
 
 namespace elinvar {
@@ -14,9 +15,13 @@ template <class Bits, Bits kInfinity, Bits kNaN>
 Digest digest_floats(const Bits* x, int64_t n) {
   constexpr Bits kMagnitude = static_cast<Bits>(~Bits{0}) >> 1;
   const auto is_nan = [](Bits b) { return static_cast<Bits>(b & kMagnitude) > kInfinity; };
-  bool any = false;
-  for (int64_t i = 0; i < n; ++i) any |= is_nan(x[i]);
-  if (!any) return digest_bytes(x, static_cast<size_t>(n) * sizeof(Bits));
+  // Magnitudes are positive as signed numbers, too, whose comparison every vector unit has.
+  using Signed = std::make_signed_t<Bits>;
+  Bits any = 0;
+  for (int64_t i = 0; i < n; ++i)
+    any |=
+        static_cast<Signed>(x[i] & kMagnitude) > static_cast<Signed>(kInfinity) ? static_cast<Bits>(~Bits{0}) : Bits{0};
+  if (any == 0) return digest_bytes(x, static_cast<size_t>(n) * sizeof(Bits));
 
   Hasher hasher;
   std::array<Bits, 1024> piece;

@@ -258,23 +258,29 @@ void run_overhead(const std::string& name, int repeat, Report& report) {
     std::vector<pid_t> pids;
     for (const ElasticJob::Worker& worker : job.workers()) pids.push_back(worker.pid);
     job.await_steps(2);
-    // What the coordinator takes, and beside the leaves those who listen and copy, and ZeroMQ's own threads.
-    const auto control = [&] {
-      double seconds = 0;
-      for (const auto& [thread, s] : processor_seconds(job.coordinator())) seconds += s;
+    // What the coordinator takes, and beside those who compute those who listen and copy, and ZeroMQ's own threads.
+    const auto used = [&] {
+      std::pair<double, double> control_and_work;
+      auto& [control, work] = control_and_work;
+      for (const auto& [thread, s] : processor_seconds(job.coordinator())) control += s;
       for (const pid_t pid : pids)
         for (const auto& [thread, s] : processor_seconds(pid))
-          if (thread == "listener" || thread == "copier" || thread.starts_with("ZMQ")) seconds += s;
-      return seconds;
+          (thread == "listener" || thread == "copier" || thread.starts_with("ZMQ") ? control : work) += s;
+      return control_and_work;
     };
-    const double before = control(), start = now_seconds();
+    const auto [control_before, work_before] = used();
+    const double start = now_seconds();
     const size_t first = job.steps().size();
     job.await_steps(static_cast<size_t>(std::max(repeat, kLongSteps)));
-    const double used = control() - before, wall = now_seconds() - start;
+    const auto [control, work] = used();
+    const double wall = now_seconds() - start;
     std::vector<double> reduce;
     for (size_t i = first; i < job.steps().size(); ++i) reduce.push_back(job.steps()[i].reduce_seconds);
     const double step = job.step_seconds(job.steps().size() - first);
-    Json more = {{"threads_per_mille", rounded(1e3 * used / wall)}};
+    const auto count = static_cast<double>(job.steps().size() - first);
+    Json more = {{"threads_per_mille", rounded(1e3 * (control - control_before) / wall)},
+                 {"threads_ms", ms((control - control_before) / count)},
+                 {"work_ms", ms((work - work_before) / count)}};
     if (workers > 1) more["reduce_percent"] = rounded(100 * median(reduce) / step);
     report.add(fmt::format("{} step of {} worker{}", name, workers, workers > 1 ? "s" : ""), step, 0, 0, 0, "", more);
   }

@@ -19,8 +19,8 @@
 //   time
 //               of that step is taken off
 //   overhead    processor time of the threads that keep a job together, per mille of wall time, by one worker who has
-//               nobody to talk to (control), and by two (data plane too); how much of a step two workers spend on
-//               adding up gradients, waiting for each other included
+//               nobody to talk to (control), and by two (data plane too), and of the others (work) a step; how much of a
+//               step two workers spend on adding up gradients, waiting for each other included
 #include <string>
 #include <vector>
 
