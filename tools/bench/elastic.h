@@ -18,9 +18,9 @@
 //   restart     what all this replaces: stop with a checkpoint, start again with --resume, to the first new step. The
 //   time
 //               of that step is taken off
-//   overhead    processor time of the threads that keep a job together, per mille of wall time, by one worker who has
-//               nobody to talk to (control), and by two (data plane too), and of the others (work) a step; how much of a
-//               step two workers spend on adding up gradients, waiting for each other included
+//   overhead    processor time of the threads that keep a job together: per mille of the wall time, and beside that of
+//               the other threads (work) a step; of one worker, who has nobody to talk to, and of two (data plane
+//               too); how much of a step two workers spend on adding up gradients, waiting for each other included
 #include <string>
 #include <vector>
 

@@ -7,10 +7,12 @@
 #include <unistd.h>
 
 #include <bit>
+#include <cerrno>
 #include <cstring>
 #include <csignal>
 #include <deque>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
@@ -53,6 +55,28 @@ uint64_t random_id() {
 void write_json(const fs::path& path, const nlohmann::ordered_json& json) {
   replace_file(path, json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
+
+// While it lives, `call`, which must be fit for a signal handler, is made whenever a child of this process ends.
+class EndOfChild {
+ public:
+  explicit EndOfChild(std::function<void()> call) {
+    call_ = std::move(call);
+    struct sigaction action {};
+    action.sa_handler = [](int) {
+      const int error = errno;
+      call_();
+      errno = error;
+    };
+    action.sa_flags = SA_RESTART | SA_NOCLDSTOP;
+    sigaction(SIGCHLD, &action, nullptr);
+  }
+  ~EndOfChild() { std::signal(SIGCHLD, SIG_DFL); }
+  EndOfChild(const EndOfChild&) = delete;
+  EndOfChild& operator=(const EndOfChild&) = delete;
+
+ private:
+  inline static std::function<void()> call_;
+};
 
 // The workers on this machine, which this process starts.
 class LocalWorkers {
@@ -135,12 +159,13 @@ class JobProcess final : public CoordinatorWorld {
   }
 
   int run() {
-    const Interrupt interrupt;
+    const Interrupt interrupt([this] { transport_->wake(); });
+    const EndOfChild child([this] { transport_->wake(); });
     if (!directory_ || !directory_->members_alive())
       for (int i = 0; i < command_.workers; ++i) start_worker();
     try {
       while (true) {
-        const Arrival arrival = transport_->wait(Clock::now() + std::chrono::milliseconds(25));
+        const Arrival arrival = transport_->wait(Clock::now() + patience());
         if (arrival.what == Arrival::What::message) receive(arrival.message);
         if (arrival.what == Arrival::What::refused) turned_away(arrival.reason);
         if (arrival.what == Arrival::What::lost) losses_.push_back({now(), arrival.peer, arrival.reason});
@@ -240,6 +265,12 @@ class JobProcess final : public CoordinatorWorld {
     PeerId peer;
     std::string reason;
   };
+  // How long nothing need be looked at if nothing comes.
+  std::chrono::milliseconds patience() const {
+    const bool soon =
+        !losses_.empty() || saboteur_ || (coordinator_ && coordinator_->phase() != Coordinator::Phase::running);
+    return std::chrono::milliseconds(soon ? 25 : 250);
+  }
   static Seconds now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
 
   void start_worker() {
