@@ -3,6 +3,7 @@
 // positions are skipped. Threads share items, one group of chunks by some filters and columns each; a last pass adds
 // the groups from left to right.
 #include <algorithm>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -28,6 +29,30 @@ struct ColumnStrip {
   int64_t block;
   int64_t begin, exist, width;
 };
+
+// y[i] = sum over groups, from left to right, of sums[group * n + i].
+template <class T>
+void add_groups(CpuStream& stream, const T* sums, int64_t groups, int64_t n, T* y) {
+  stream.parallel_for(n, 4096, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      T sum = T{0};
+      for (int64_t group = 0; group < groups; ++group) sum = sum + sums[group * n + i];
+      y[i] = sum;
+    }
+  });
+}
+
+// Full strips are one or two vectors wide; their rows are copied by moves of a fixed size.
+template <class T>
+void copy_rows(const T* from, int64_t from_step, int64_t rows, int64_t cols, T* to, int64_t to_step) {
+  const auto copy = [&](const auto bytes) {
+    for (int64_t r = 0; r < rows; ++r) std::memcpy(to + r * to_step, from + r * from_step, bytes());
+  };
+  const auto bytes = static_cast<size_t>(cols) * sizeof(T);
+  if (bytes == 128) copy([] { return size_t{128}; });
+  else if (bytes == 64) copy([] { return size_t{64}; });
+  else copy([bytes] { return bytes; });
+}
 
 template <class T>
 class FilterProduct {
@@ -59,14 +84,7 @@ class FilterProduct {
         if (middle >= begin && middle < end) compute(item, work, sum_of(item.group));
       }
     });
-    if (groups == 1) return;
-    stream.parallel_for(filters() * row(), 4096, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        T sum = T{0};
-        for (int64_t group = 0; group < groups; ++group) sum = sum + sum_of(group)[i];
-        dw_[i] = sum;
-      }
-    });
+    if (groups > 1) add_groups(stream, sums.data(), groups, filters() * row(), dw_);
   }
 
  private:
@@ -85,14 +103,25 @@ class FilterProduct {
     int64_t work_begin, work_end;
   };
 
-  // Enough items that threads get even shares, but none smaller than needed.
+  // As few items as give the threads even shares: each packs its part of dy anew.
   std::vector<Item> deal(int64_t groups, int threads) const {
-    const int64_t wanted = threads == 1 ? 1 : 8 * threads, strips = static_cast<int64_t>(strips_.size()),
-                  panels = (filters() + extent_.rows - 1) / extent_.rows;
+    const auto strips = static_cast<int64_t>(strips_.size());
+    const int64_t panels = (filters() + extent_.rows - 1) / extent_.rows;
     int64_t filter_parts = (filters() + kFilterBlock - 1) / kFilterBlock, column_parts = 1;
-    const auto items = [&] { return groups * filter_parts * column_parts; };
-    while (items() < wanted && column_parts < strips) ++column_parts;
-    while (items() < wanted && 2 * filter_parts < panels) ++filter_parts;
+    while (true) {
+      std::vector<Item> items = cut(groups, filter_parts, column_parts);
+      const bool enough = static_cast<int64_t>(items.size()) >= 8 * threads;
+      if (enough || largest_share(items, threads) * threads <= 1.05 * static_cast<double>(items.back().work_end))
+        return items;
+      if (column_parts < strips) ++column_parts;
+      else if (2 * filter_parts < panels) ++filter_parts;
+      else return items;
+    }
+  }
+
+  std::vector<Item> cut(int64_t groups, int64_t filter_parts, int64_t column_parts) const {
+    const auto strips = static_cast<int64_t>(strips_.size());
+    const int64_t panels = (filters() + extent_.rows - 1) / extent_.rows;
     std::vector<Item> all;
     int64_t work = 0;
     for (int64_t group = 0; group < groups; ++group) {
@@ -111,6 +140,18 @@ class FilterProduct {
       }
     }
     return all;
+  }
+
+  // The work that the busiest of the threads gets, each taking the items whose middle falls into its interval.
+  static double largest_share(const std::vector<Item>& items, int threads) {
+    const int64_t all = items.back().work_end;
+    std::vector<int64_t> shares(static_cast<size_t>(threads), 0);
+    for (const Item& item : items) {
+      const double middle = static_cast<double>(item.work_begin + item.work_end) / 2;
+      const auto thread = static_cast<size_t>(middle * threads / static_cast<double>(all));
+      shares[std::min(thread, shares.size() - 1)] += item.work_end - item.work_begin;
+    }
+    return static_cast<double>(*std::max_element(shares.begin(), shares.end()));
   }
 
   struct Workspace {
@@ -185,8 +226,7 @@ class FilterProduct {
     int64_t k = 0;
     for (int64_t i = 0; i < tile.run_count; ++i) {
       const Run& run = tile.runs[i];
-      for (int64_t j = 0; j < run.length; ++j)
-        std::copy_n(tile.b + run.b_first + j * tile.b_step, tile.cols, work.strip.data() + (k + j) * width);
+      copy_rows(tile.b + run.b_first, tile.b_step, run.length, tile.cols, work.strip.data() + k * width, width);
       work.packed_runs[static_cast<size_t>(i)] = {.a = run.a, .b_row = k, .length = run.length};
       k += run.length;
     }
@@ -272,20 +312,39 @@ void grad_filter(CpuStream& stream, const ConvGradFilterArgs& args) {
 }
 
 // The pixels under all taps of the output position (n, oh, ow), zeros for those in the padding; taps in a row lie side
-// by side in the image.
-template <class T>
+// by side in the image. kRow is kw * c where that is usual, so that a row is copied by a few moves; else 0.
+template <int64_t kRow, class T>
 void gather_taps(const ConvGeometry& g, const T* x, int64_t n, int64_t oh, int64_t ow, T* out) {
   const int64_t left = ow * g.stride_w - g.pad_w, from = std::clamp<int64_t>(-left, 0, g.kw),
-                to = std::clamp<int64_t>(g.w - left, from, g.kw);
-  for (int64_t kh = 0; kh < g.kh; ++kh, out += g.kw * g.c) {
+                to = std::clamp<int64_t>(g.w - left, from, g.kw), row = kRow > 0 ? kRow : g.kw * g.c;
+  for (int64_t kh = 0; kh < g.kh; ++kh, out += row) {
     const int64_t y = oh * g.stride_h - g.pad_h + kh * g.dilation_h;
+    const T* pixels = x + ((n * g.h + y) * g.w + left) * g.c;
     if (y < 0 || y >= g.h) {
-      std::fill_n(out, g.kw * g.c, T{0});
-      continue;
+      std::fill_n(out, row, T{0});
+    } else if (from == 0 && to == g.kw) {
+      std::memcpy(out, pixels, static_cast<size_t>(row) * sizeof(T));
+    } else {
+      std::fill_n(out, from * g.c, T{0});
+      std::copy_n(pixels + from * g.c, (to - from) * g.c, out + from * g.c);
+      std::fill_n(out + to * g.c, row - to * g.c, T{0});
     }
-    std::fill_n(out, from * g.c, T{0});
-    std::copy_n(x + ((n * g.h + y) * g.w + left + from) * g.c, (to - from) * g.c, out + from * g.c);
-    std::fill_n(out + to * g.c, (g.kw - to) * g.c, T{0});
+  }
+}
+
+template <class T>
+auto tap_gatherer(const ConvGeometry& g) {
+  switch (g.kw * g.c) {
+    case 3:
+      return gather_taps<3, T>;  // 3 x 3, gray
+    case 9:
+      return gather_taps<9, T>;  // 3 x 3, RGB
+    case 15:
+      return gather_taps<15, T>;  // 5 x 5, RGB
+    case 21:
+      return gather_taps<21, T>;  // 7 x 7, RGB
+    default:
+      return gather_taps<0, T>;
   }
 }
 
@@ -294,30 +353,36 @@ void gather_taps(const ConvGeometry& g, const T* x, int64_t n, int64_t oh, int64
 template <class T>
 void grad_filter_few_channels(CpuStream& stream, const ConvGradFilterArgs& args) {
   const ConvGeometry& g = args.g;
-  const int64_t positions = g.n * g.oh * g.ow, row = g.kh * g.kw * g.c, span = kChunk * kGroup;
+  const int64_t positions = g.n * g.oh * g.ow, row = g.kh * g.kw * g.c, span = kChunk * kGroup,
+                groups = std::max<int64_t>(1, (positions + span - 1) / span);
   const Strips strips(row, tile_extent(T{}));
   const int64_t step = strips.padded_columns();
-  Scratch<T> taps(std::min(positions, span) * step);
-  const MatrixRows<T> filters{.a = args.dy.as<T>(),
-                              .a_row = 1,
-                              .a_col = g.o,
-                              .c = args.dw.as<T>(),
-                              .c_row = row,
-                              .m = g.o,
-                              .whole = {{0, 0, positions}}};
-  for (int64_t k0 = 0; k0 < std::max<int64_t>(1, positions); k0 += span) {
-    const int64_t k1 = std::min(k0 + span, positions);
-    stream.parallel_for(k1 - k0, 64, [&](int64_t begin, int64_t end) {
-      int64_t ow = (k0 + begin) % g.ow, oh = (k0 + begin) / g.ow % g.oh, n = (k0 + begin) / (g.ow * g.oh);
-      for (int64_t k = begin; k < end; ++k) {
-        gather_taps(g, args.x.as<T>(), n, oh, ow, taps.data() + k * step);
-        if (++ow == g.ow) ow = 0, ++oh;
-        if (oh == g.oh) oh = 0, ++n;
-      }
-    });
-    Product<T>::in_place(taps.data(), step, strips, k0, k1, positions, nullptr)
-        .run(stream, std::span<const MatrixRows<T>>(&filters, 1));
-  }
+  const auto gather = tap_gatherer<T>(g);
+  Scratch<T> sums(groups > 1 ? groups * g.o * row : 1);
+  stream.parallel_for(groups, 1, [&](int64_t first, int64_t last) {
+    Scratch<T> taps(std::min(positions, span) * step);
+    for (int64_t group = first; group < last; ++group) {
+      const int64_t k0 = group * span, length = std::min(span, positions - k0);
+      stream.parallel_for(length, 64, [&](int64_t begin, int64_t end) {
+        int64_t ow = (k0 + begin) % g.ow, oh = (k0 + begin) / g.ow % g.oh, n = (k0 + begin) / (g.ow * g.oh);
+        for (int64_t k = begin; k < end; ++k) {
+          gather(g, args.x.as<T>(), n, oh, ow, taps.data() + k * step);
+          if (++ow == g.ow) ow = 0, ++oh;
+          if (oh == g.oh) oh = 0, ++n;
+        }
+      });
+      const MatrixRows<T> filters{.a = args.dy.as<T>() + k0 * g.o,
+                                  .a_row = 1,
+                                  .a_col = g.o,
+                                  .c = groups > 1 ? sums.data() + group * g.o * row : args.dw.as<T>(),
+                                  .c_row = row,
+                                  .m = g.o,
+                                  .whole = {{0, 0, length}}};
+      Product<T>::in_place(taps.data(), step, strips, 0, length, length, nullptr)
+          .run(stream, std::span<const MatrixRows<T>>(&filters, 1));
+    }
+  });
+  if (groups > 1) add_groups(stream, sums.data(), groups, g.o * row, args.dw.as<T>());
 }
 
 }  // namespace
