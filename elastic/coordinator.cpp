@@ -9,19 +9,31 @@ namespace elinvar {
 using Json = nlohmann::json;
 using State = Worker::State;
 
+constexpr Seconds kAway = 0.5;  // between two ticks: then it was stopped, or waited for a disk
+
 Coordinator::Coordinator(const CoordinatorOptions& options, CoordinatorWorld& world, int64_t first_step,
-                         const std::optional<Generation>& newest, bool members_alive, Seconds now)
-    : options_(options), world_(world), first_step_(first_step), changed_(now) {
+                         const Records& records, Seconds now)
+    : options_(options), world_(world), first_step_(first_step), changed_(now), ticked_(now) {
   start_until_ = now + options_.start_timeout;
   if (first_step > 0) final_checkpoint_ = first_step;
   on_file_ = first_step - 1;
-  if (!newest) return;
-  number_ = newest->number;
-  next_id_ = newest->next_id;
-  if (!members_alive) return;
-  current_ = newest;
+  if (!records.newest) return;
+  number_ = records.newest->number;
+  next_id_ = records.newest->next_id;
+  if (!records.members_alive) return;
+  current_ = records.newest;
   phase_ = Phase::gathering;
   gather_until_ = now + options_.gather_timeout;
+  call(*records.newest);
+  if (records.before) call(*records.before);
+}
+
+// Tells the members where their coordinator is now.
+void Coordinator::call(const Generation& generation) {
+  for (const GenerationMember& m : generation.members) {
+    actions_.push_back({Action::What::connect, m.peer, m.endpoint, {}});
+    send(m.peer, {.kind = "coordinator", .body = {{"tenure", options_.tenure}, {"endpoint", options_.endpoint}}});
+  }
 }
 
 const char* Coordinator::name_of(Phase phase) {
@@ -48,7 +60,7 @@ void Coordinator::receive(const Message& m, Seconds now) {
   if (m.kind == "hello") return hello(m, now);
   const auto found = workers_.find(m.sender);
   if (found == workers_.end()) {
-    if (m.kind == "facts") on_file_ = world_.facts(m.step, m.body);  // late, but true
+    if (m.kind == "facts") (void)write_facts(m);  // late, but true
     // It was put out, or speaks to a coordinator that it has not introduced itself to.
     if (m.kind == "alive")
       send(m.sender,
@@ -60,9 +72,14 @@ void Coordinator::receive(const Message& m, Seconds now) {
   if (m.kind == "facts") return facts(m, now);
   progress(worker, m, now);
   if (phase_ == Phase::ended || !workers_.contains(m.sender)) return;
-  if (m.kind == "ready") {
+  if (m.kind == "alive") {
+    send(m.sender, {.kind = "alive"});
+    worker.work = {
+        .what = m.body.value("at", ""), .lasts = m.body.value("lasts", 0.0), .usual = m.body.value("usual", 0.0)};
+  } else if (m.kind == "ready") {
     // One that restored the first state is ready only for the first generation; later it has to learn.
     const int64_t attempt = m.body.at("attempt").get<int64_t>();
+    worker.completed = m.step;  // less than before, where it was told to restore an earlier state
     if (phase_ == Phase::starting ? attempt == 0 : worker.state == State::fed && attempt == worker.attempt) {
       worker.state = State::ready;
       world_.event("ready", {{"peer", worker.peer}, {"step", m.step}});
@@ -90,7 +107,7 @@ void Coordinator::receive(const Message& m, Seconds now) {
 
 void Coordinator::progress(Worker& worker, const Message& m, Seconds now) {
   worker.generation = std::max(worker.generation, m.generation);
-  worker.completed = std::max(worker.completed, m.step);
+  worker.completed = std::max(worker.completed, m.body.value("completed", m.step));
   if (proposal_ && phase_ == Phase::running && m.generation == proposal_->number) switched(now);
   release_leavers();
 }
@@ -98,7 +115,7 @@ void Coordinator::progress(Worker& worker, const Message& m, Seconds now) {
 void Coordinator::facts(const Message& m, Seconds now) {
   Worker& worker = workers_.at(m.sender);
   progress(worker, m, now);
-  on_file_ = world_.facts(m.step, m.body);
+  if (!write_facts(m)) return;
   if (m.step >= options_.steps) final_ = true;
   for (const auto& [peer, w] : workers_)
     if (w.state == State::member || w.state == State::leaving) send(peer, {.kind = "ack", .step = on_file_});
@@ -115,6 +132,14 @@ void Coordinator::facts(const Message& m, Seconds now) {
   release_leavers();
   if (whole()) end("finished", "");
   else maybe_propose(now);
+}
+
+// False: nobody may be told that they are on file.
+bool Coordinator::write_facts(const Message& m) {
+  const std::optional<int64_t> on_file = world_.facts(m.step, m.body);
+  if (on_file) on_file_ = *on_file;
+  else superseded();
+  return on_file.has_value();
 }
 
 // Every step is on file, and the last state saved.
@@ -134,12 +159,16 @@ void Coordinator::checkpoint_committed(int64_t step, Seconds now) {
 
 void Coordinator::tick(Seconds now) {
   if (phase_ == Phase::ended) return;
+  // Whoever was silent while the coordinator itself did nothing may just not have been heard.
+  const Seconds away = now - std::exchange(ticked_, now);
+  if (away > kAway)
+    for (auto& [peer, w] : workers_) w.seen += away;
   std::vector<PeerId> silent;
   for (const auto& [peer, w] : workers_)
     if (now - w.seen > options_.heartbeat_timeout) silent.push_back(peer);
-  for (const PeerId peer : silent)
-    if (workers_.contains(peer) && phase_ != Phase::ended)
-      gone(peer, fmt::format("silent for {:.1f} s", options_.heartbeat_timeout), now);
+  for (const PeerId peer : silent) put_out(peer, fmt::format("silent for {:.1f} s", options_.heartbeat_timeout), now);
+  if (phase_ == Phase::running)
+    for (const Hung& hung : find_hung(*current_, workers_, options_.hang, now)) put_out(hung.peer, hung.reason, now);
   if (phase_ == Phase::gathering) return gather(now);
   if (phase_ == Phase::starting) begin_generation_of_starters(now);
   if (phase_ == Phase::running) {
@@ -154,6 +183,10 @@ void Coordinator::end(const std::string& what, const std::string& reason) {
   world_.event("end", {{"what", what}, {"reason", reason}});
   if (what == "superseded") return;
   for (const auto& [peer, w] : workers_) send(peer, {.kind = "release", .body = {{"what", what}, {"reason", reason}}});
+}
+
+void Coordinator::superseded() {
+  if (phase_ != Phase::ended) end("superseded", "another coordinator has taken over; this one steps down");
 }
 
 std::string Coordinator::drain(int id, Seconds now) {

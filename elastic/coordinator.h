@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "elastic/hang.h"
 #include "elastic/member.h"
 #include "elastic/plan.h"
 #include "elastic/recovery.h"
@@ -15,13 +16,15 @@
 namespace elinvar {
 
 struct CoordinatorOptions {
-  PeerId self = 0;
   uint64_t run = 0;
+  int64_t tenure = 1;         // its number (elastic/tenure.h),
+  std::string endpoint = {};  // and where workers find it
   int64_t steps = 0;
   int initial_workers = 1;  // the first generation waits for so many
   int min_workers = 1;      // with fewer than these the job holds
   PlanLimits plan = {};
   Seconds heartbeat_timeout = 3;  // then a silent worker counts as gone
+  HangLimits hang = {};           // and one that hangs, although it is not silent
   Seconds start_timeout = 30;     // then the first generation begins with fewer, if there are min_workers
   Seconds gather_timeout = 3;     // how long a new coordinator waits for the members of an old one
   Seconds redeal_every = 10;      // the least time between two plans that differ only in the shares
@@ -33,24 +36,36 @@ class CoordinatorWorld {
   virtual ~CoordinatorWorld() = default;
   // Creates the record, durably and exclusively; false: there is one already.
   virtual bool create(const Generation& generation) = 0;
-  // Writes down what is known of a step; returns the last step that is on file without a gap.
-  virtual int64_t facts(int64_t step, const nlohmann::json& facts) = 0;
+  // Whether there is a coordinator of a later tenure.
+  virtual bool superseded() = 0;
+  // Writes down what is known of a step; returns the last step that is on file without a gap, or nothing if there is a
+  // coordinator of a later tenure, which may not have seen what was written.
+  virtual std::optional<int64_t> facts(int64_t step, const nlohmann::json& facts) = 0;
+  // The members of the newest generation are all gone: the step whose state the run goes on with.
+  virtual int64_t restart() = 0;
   virtual void event(const std::string& name, const nlohmann::json& fields) = 0;
+  // The worker is of the job no more, but may not be able to find that out by itself.
+  virtual void put_out(PeerId peer) = 0;
   // Why a worker that introduces itself so cannot take part; "": it can.
   virtual std::string refuse(const nlohmann::json& about) = 0;
 };
 
 class Coordinator {
  public:
-  // A run that begins (or goes on) with the state after `first_step` updates; `newest` is the newest record there is,
-  // whose members may still be at work.
-  Coordinator(const CoordinatorOptions& options, CoordinatorWorld& world, int64_t first_step,
-              const std::optional<Generation>& newest, bool members_alive, Seconds now);
+  // The records that a new coordinator finds: the newest, and the one that it follows.
+  struct Records {
+    std::optional<Generation> newest, before;
+    bool members_alive = false;  // they may still be at work: it tells them where it is
+  };
+  // A run that begins, or goes on with the state after `first_step` updates.
+  Coordinator(const CoordinatorOptions& options, CoordinatorWorld& world, int64_t first_step, const Records& records,
+              Seconds now);
 
   void receive(const Message& message, Seconds now);
   void lost(PeerId peer, const std::string& reason, Seconds now);  // its process or its connection is gone
   void tick(Seconds now);
   void checkpoint_committed(int64_t step, Seconds now);
+  void superseded();  // there is a coordinator of a later tenure
 
   // What a person asks for; an error text or "".
   std::string drain(int id, Seconds now);
@@ -80,7 +95,10 @@ class Coordinator {
   void fence(const std::string& reason, Seconds now);
   void fenced(Worker& worker, const Message& message, Seconds now);
   void conclude_fence(Seconds now);
+  void put_out(PeerId peer, const std::string& reason, Seconds now);
   void gather(Seconds now);
+  void call(const Generation& generation);
+  bool write_facts(const Message& message);
   void feed(Worker& worker);
   void unfeed(PeerId peer);
   void feed_joiners();
@@ -91,7 +109,7 @@ class Coordinator {
   void end(const std::string& what, const std::string& reason);
   void send(PeerId peer, Message message);
   Generation next_generation(const std::vector<PeerId>& peers, const std::string& reason);
-  bool create(const Generation& generation);
+  bool create(const Generation& generation, Seconds now);
   bool whole() const;
   bool concerned(const Worker& worker) const;
   static const char* name_of(Phase phase);
@@ -107,7 +125,7 @@ class Coordinator {
   std::set<PeerId> gone_;
   std::string fence_reason_;
   std::set<PeerId> fence_targets_;
-  Seconds gather_until_ = 0, start_until_ = 0, changed_ = 0;
+  Seconds gather_until_ = 0, start_until_ = 0, changed_ = 0, ticked_ = 0;
   Wishes wishes_;
   bool final_ = false;  // the facts of the last reduction have come
   int64_t final_checkpoint_ = -1;

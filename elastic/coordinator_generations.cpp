@@ -24,9 +24,12 @@ Generation Coordinator::next_generation(const std::vector<PeerId>& peers, const 
   return g;
 }
 
-bool Coordinator::create(const Generation& g) {
+bool Coordinator::create(const Generation& g, Seconds now) {
   if (!world_.create(g)) {
-    end("superseded", fmt::format("generation {} was made by another coordinator", g.number));
+    number_ = g.number;
+    if (world_.superseded()) superseded();
+    else if (phase_ != Phase::starting)
+      fence(fmt::format("generation {} was still made by another coordinator", g.number), now);
     return false;
   }
   number_ = g.number;
@@ -45,7 +48,7 @@ void Coordinator::begin_generation_of_starters(Seconds now) {
   if (static_cast<int>(ready.size()) < wanted) return;
   Generation g = next_generation(ready, "start");
   g.first_step = first_step_;
-  if (!create(g)) return;
+  if (!create(g, now)) return;
   current_ = g;
   phase_ = Phase::running;
   changed_ = now;
@@ -65,7 +68,7 @@ void Coordinator::maybe_propose(Seconds now) {
   g.follows = current_->number;
   g.stop = plan->stop;
   g.checkpoint = plan->checkpoint;
-  if (!create(g)) return;
+  if (!create(g, now)) return;
   if (g.stop && wishes_.stop.empty()) wishes_.stop = "every worker leaves";
   wishes_.checkpoint = false;
   changed_ = now;

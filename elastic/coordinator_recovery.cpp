@@ -33,6 +33,13 @@ void Coordinator::gone(PeerId peer, const std::string& reason, Seconds now) {
   if (phase_ == Phase::starting && workers_.empty()) end("failed", "no worker is left: " + reason);
 }
 
+void Coordinator::put_out(PeerId peer, const std::string& reason, Seconds now) {
+  if (phase_ == Phase::ended || !workers_.contains(peer)) return;
+  send(peer, {.kind = "release", .body = {{"what", "expelled"}, {"reason", reason}}});
+  world_.put_out(peer);
+  gone(peer, reason, now);
+}
+
 void Coordinator::fence(const std::string& reason, Seconds now) {
   ++number_;
   phase_ = Phase::fencing;
@@ -82,7 +89,7 @@ void Coordinator::conclude_fence(Seconds now) {
   for (const GenerationMember& m : g.members) kept.push_back(recovery.kept[m.peer]);
   const auto first = deal_orphans(options_.plan.vranks, std::move(kept), speeds_of(g.members, workers_));
   for (size_t i = 0; i < first.size(); ++i) g.members[i].first_share = first[i];
-  if (!create(g)) return;
+  if (!create(g, now)) return;
   current_ = g;
   phase_ = Phase::running;
   changed_ = now;
@@ -106,9 +113,12 @@ void Coordinator::gather(Seconds now) {
   const bool any = std::any_of(workers_.begin(), workers_.end(),
                                [](const auto& entry) { return entry.second.state == State::member; });
   if (any) return fence("another coordinator", now);
+  if (workers_.empty()) return end("failed", "no worker is left; go on with --resume");
   phase_ = Phase::starting;
   start_until_ = now + options_.start_timeout;
   current_.reset();
+  first_step_ = world_.restart();
+  final_checkpoint_ = first_step_ > 0 ? first_step_ : -1;
   for (auto& [peer, w] : workers_) send(peer, {.kind = "welcome", .body = {{"restore", first_step_}}});
 }
 

@@ -1,14 +1,9 @@
 #include "elastic/generation.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <charconv>
-#include <cstring>
 
+#include "elastic/record.h"
 #include "tensor/check.h"
-#include "tensor/file.h"
 
 namespace elinvar {
 namespace {
@@ -85,40 +80,17 @@ Generation generation_from(const Json& json) {
 GenerationStore::GenerationStore(fs::path run_directory) : directory_(std::move(run_directory) / "generations") {}
 
 bool GenerationStore::create(const Generation& generation) {
-  make_directories(directory_);
-  const fs::path final = directory_ / fmt::format("{}.json", generation.number);
-  const fs::path aside = directory_ / fmt::format(".writing-{}-{}", generation.number, ::getpid());
-  fs::remove(aside);
-  {
-    File file = File::create(aside);
-    file.write(to_json(generation).dump(2) + "\n");
-    file.sync();
-  }
-  // A link, unlike a rename, fails where the name exists.
-  const bool created = ::link(aside.c_str(), final.c_str()) == 0;
-  const int error = errno;
-  fs::remove(aside);
-  if (!created && error != EEXIST) fail("cannot create {}: {}", final.string(), std::strerror(error));
-  if (created) sync_directory(directory_);
-  return created;
+  return create_record(directory_, generation.number, to_json(generation));
 }
 
-std::optional<Generation> GenerationStore::newest() const {
-  int64_t newest = 0;
-  if (!fs::exists(directory_)) return std::nullopt;
-  for (const auto& entry : fs::directory_iterator(directory_)) {
-    const std::string name = entry.path().filename().string();
-    int64_t number = 0;
-    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-    if (error == std::errc{} && std::string_view(end) == ".json") newest = std::max(newest, number);
-  }
-  if (newest == 0) return std::nullopt;
-  const fs::path path = directory_ / fmt::format("{}.json", newest);
-  const Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) fail("{} is no JSON", path.string());
-  Generation generation = generation_from(json);
-  if (generation.number != newest) fail("{} is the record of generation {}", path.string(), generation.number);
+std::optional<Generation> GenerationStore::read(int64_t number) const {
+  if (number <= 0) return std::nullopt;
+  Generation generation = generation_from(read_record(directory_, number));
+  if (generation.number != number)
+    fail("{}/{}.json is the record of generation {}", directory_.string(), number, generation.number);
   return generation;
 }
+
+std::optional<Generation> GenerationStore::newest() const { return read(newest_record(directory_)); }
 
 }  // namespace elinvar

@@ -47,7 +47,9 @@ class GenerationStore {
   explicit GenerationStore(std::filesystem::path run_directory);
   // Returns once the record would survive a power cut; false, and nothing has changed, if there is one of this number.
   bool create(const Generation& generation);
-  std::optional<Generation> newest() const;  // throws Failure if it cannot be read
+  // None if there is no record; both throw Failure if one cannot be read.
+  std::optional<Generation> newest() const;
+  std::optional<Generation> read(int64_t number) const;
 
  private:
   std::filesystem::path directory_;

@@ -22,6 +22,12 @@ LineFile::LineFile(const std::filesystem::path& path) : file_(File::append(path)
   if (size_ < size) file_.truncate(size_);
 }
 
+void LineFile::renew(const std::filesystem::path& path) {
+  if (!std::filesystem::exists(path)) return;
+  const std::string text = read_file(path);
+  replace_file(path, std::string_view(text).substr(0, text.rfind('\n') + 1));
+}
+
 std::vector<std::string> LineFile::lines() const {
   const std::string text = contents(file_, size_);
   std::vector<std::string> lines;

@@ -13,6 +13,9 @@ namespace elinvar {
 class LineFile {
  public:
   explicit LineFile(const std::filesystem::path& path);  // created if absent
+  // Gives the file, if there is one, another inode with the same whole lines: what a process that had it open before
+  // adds from then on goes nowhere.
+  static void renew(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return file_.path(); }
   std::vector<std::string> lines() const;

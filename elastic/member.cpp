@@ -92,7 +92,7 @@ void Member::contribute(const std::optional<Digest>& state) {
 }
 
 Member::Progress Member::reduce() {
-  if (!exchange_) return Progress::abandoned;
+  if (!exchange_ || outcome_) return Progress::abandoned;
   while (exchange_->work(sender())) {
   }
   if (!exchange_->complete()) return Progress::waiting;
@@ -162,11 +162,15 @@ void Member::advance(const Json& facts) {
   const int64_t made = step_++;
   unacknowledged_.emplace_back(made, facts);
   if (me_ == 0) report({.kind = "facts", .step = made, .body = facts});
-  const bool scheduled = due(step_, options_.checkpoint_every) || step_ == options_.steps;
   const bool asked = generation_ && generation_->checkpoint && step_ == generation_->first_step;
-  if (asked || (scheduled && step_ <= options_.steps)) save();
+  if (asked || scheduled()) save();
   for (const auto& [peer, feed] : feeds_)
     if (feed.step == step_) give_part(peer, feed);
+}
+
+// Whether the state now belongs into a checkpoint.
+bool Member::scheduled() const {
+  return step_ <= options_.steps && (due(step_, options_.checkpoint_every) || step_ == options_.steps);
 }
 
 // The last reduction is of the trailer alone and changes no state: after it the boundary is still that of `steps`.

@@ -90,25 +90,25 @@ class Member {
   void lost(PeerId peer, const std::string& reason);
   void introduce(PeerId coordinator, nlohmann::json about);  // says hello, also to a later coordinator
   void heartbeat(const nlohmann::json& about);
-  void drain();                  // asks to leave
-  void report(Message message);  // to the coordinator
+  void drain();                             // asks to leave
+  void give_up(const std::string& reason);  // there is no coordinator any more
+  void report(Message message);             // to the coordinator
 
   std::vector<Action> take_actions();
   std::vector<StatePart> take_parts();
 
   struct Outcome {
-    std::string what;  // "finished", "stopped", "left", "refused", "expelled"
+    std::string what;  // "finished", "stopped", "left", "refused", "expelled", "alone"
     std::string reason;
   };
   const std::optional<Outcome>& outcome() const { return outcome_; }
-  PeerId coordinator() const { return coordinator_; }
-  bool coordinator_lost() const { return coordinator_ == 0; }
+  PeerId coordinator() const { return coordinator_; }  // the only one that it obeys: the last it was introduced to
   bool active() const { return generation_.has_value() && me_ >= 0; }
   int64_t generation() const { return generation_ ? generation_->number : 0; }
   int64_t completed() const { return completed_; }
   bool fenced() const { return promised_ > generation(); }
   int id() const;
-  int index() const { return me_; }  // among the members of the generation
+  int index() const { return me_; }  // among the members of its generation; -1: it is none
   int members() const { return generation_ ? static_cast<int>(generation_->members.size()) : 0; }
   size_t early() const { return early_.size(); }
 
@@ -134,6 +134,7 @@ class Member {
   void listen();
   void give_last(const Message& fetch);
   void report_facts();
+  bool scheduled() const;
   void save();
   void give_part(PeerId peer, const Feed& feed);
   void receive_state(const Message& message);

@@ -23,7 +23,6 @@ void Member::connect_members(const Generation& generation) {
 }
 
 void Member::fenced_by(const Message& m) {
-  coordinator_ = m.sender;
   if (m.generation > promised_) {
     promised_ = m.generation;
     proposed_.clear();
@@ -69,8 +68,11 @@ void Member::propose(Generation generation) {
   if (generation.number <= std::max(promised_, this->generation())) return;
   connect_members(generation);
   if (!active() && generation.index_of(options_.self) < 0) return;
+  const bool was_active = active();
   proposed_[generation.number] = std::move(generation);
   enter_agreed();
+  // A learner may have made the update before it hears that it was a member by then, and owes its part.
+  if (!was_active && active() && step_ == completed_ && scheduled()) save();
 }
 
 void Member::enter_agreed() {

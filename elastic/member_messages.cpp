@@ -20,6 +20,7 @@ void Member::send(PeerId peer, Message message) {
 void Member::report(Message message) {
   message.generation = generation();
   if (message.kind != "facts") message.step = completed_;
+  else message.body["completed"] = completed_;
   if (coordinator_ != 0) actions_.push_back({Action::What::send, coordinator_, {}, std::move(message)});
 }
 
@@ -49,11 +50,10 @@ void Member::heartbeat(const Json& about) { report({.kind = "alive", .body = abo
 
 void Member::drain() { report({.kind = "drain"}); }
 
+void Member::give_up(const std::string& reason) { outcome_ = {"alone", reason}; }
+
 void Member::lost(PeerId peer, const std::string& reason) {
-  if (peer == coordinator_) {
-    coordinator_ = 0;
-    return;
-  }
+  if (peer == coordinator_) return;  // elastic/watch.h
   feeds_.erase(peer);
   const bool fellow = generation_ && generation_->index_of(peer) >= 0;
   if (fellow || !active()) report({.kind = "suspect", .body = {{"peer", peer}, {"reason", reason}}});
@@ -65,6 +65,10 @@ void Member::receive(const Message& m) {
     receive_data(m);
   } else if (m.kind == "fetch") {
     give_last(m);
+  } else if (m.kind == "state") {
+    receive_state(m);
+  } else if (m.sender != coordinator_) {
+    return;  // it was the coordinator once, and may not know that it is no more
   } else if (m.kind == "fence") {
     fenced_by(m);
   } else if (m.kind == "start") {
@@ -79,6 +83,8 @@ void Member::receive(const Message& m) {
       loaded_ = state_whole_ = ready_told_ = false;
       exchange_.reset();
       early_.clear();
+    } else if (loaded_) {  // as it told a coordinator that is no more
+      report({.kind = "ready", .body = {{"attempt", 0}}});
     }
   } else if (m.kind == "refused") {
     outcome_ = {"refused", body.at("reason").get<std::string>()};
@@ -95,8 +101,6 @@ void Member::receive(const Message& m) {
           .copies = body.at("copies").get<bool>()});
   } else if (m.kind == "unfeed") {
     feeds_.erase(body.at("peer").get<PeerId>());
-  } else if (m.kind == "state") {
-    receive_state(m);
   }
 }
 

@@ -14,6 +14,13 @@ namespace elinvar {
 
 using Seconds = double;  // on any clock that does not jump
 
+// What a worker's loop is at, as its heartbeats tell.
+struct Work {
+  std::string what = {};  // "": it waits
+  Seconds lasts = 0;      // already,
+  Seconds usual = 0;      // and did at most before; 0: it has never been finished twice
+};
+
 struct Worker {
   enum class State {
     joining,  // has no state that anybody could go on with, and nobody is asked yet to give it one,
@@ -29,6 +36,7 @@ struct Worker {
   State state = State::joining;
   Seconds seen = 0;
   int64_t generation = 0, completed = 0;
+  Work work = {};
   double speed = 0;  // virtual ranks a second; 0: not measured yet
   bool draining = false;
   int feeds = 0;                              // attempts to give it the state,

@@ -12,11 +12,31 @@ namespace elinvar {
 
 namespace fs = std::filesystem;
 
-File RunDirectory::locked(const fs::path& path) {
-  make_directories(path);
-  File lock = File::append(path / "lock");
-  check(lock.try_lock(), "{} is in use by another process", path.string());
-  return lock;
+RunDirectory::Hold RunDirectory::take(const RunDirectoryOptions& options, Tenure tenure) {
+  make_directories(options.path);
+  const fs::path path = options.path / "lock";
+  std::optional<File> lock;
+  if (!options.takes_over) {
+    lock.emplace(File::append(path));
+    check(lock->try_lock(), "{} is in use by another process", options.path.string());
+    const bool empty = Ledger(options.path).length() == 0 &&
+                       CheckpointStore(options.path / "checkpoints", options.keep).steps().empty();
+    check(empty || options.resume, "{} already holds a run; --resume goes on with it, --run-dir chooses another place",
+          options.path.string());
+  }
+  const std::optional<Tenure> before = newest_tenure(options.path);
+  if (before) tenure.run = before->run;
+  tenure.number = before ? before->number + 1 : 1;
+  if (options.takes_over && tenure.number != *options.takes_over + 1)
+    fail("another coordinator has taken over {} already", options.path.string());
+  HeldTenure held(options.path, tenure);
+  if (options.takes_over) {
+    for (const char* name : {"ledger.jsonl", "metrics.jsonl", "events.jsonl"}) LineFile::renew(options.path / name);
+    fs::remove(path);  // a stopped process may hold the old one for ever
+    lock.emplace(File::append(path));
+    (void)lock->try_lock();
+  }
+  return {std::move(*lock), std::move(held), tenure.run};
 }
 
 File worker_lock(const fs::path& run_directory) {
@@ -25,18 +45,15 @@ File worker_lock(const fs::path& run_directory) {
   return lock;
 }
 
-RunDirectory::RunDirectory(const RunDirectoryOptions& options)
+RunDirectory::RunDirectory(const RunDirectoryOptions& options, const Tenure& tenure)
     : options_(options),
-      lock_(locked(options.path)),
+      hold_(take(options, tenure)),
       ledger_(options.path),
       events_(options.path),
       store_(options.path / "checkpoints", options.keep),
       generations_(options.path) {
   members_alive_ = !File::append(options.path / "workers.lock").try_lock();
   if (!members_alive_) store_.prepare();
-  const bool empty = ledger_.length() == 0 && store_.steps().empty();
-  check(empty || options_.resume, "{} already holds a run; --resume goes on with it, --run-dir chooses another place",
-        options_.path.string());
   if (options_.resume && members_alive_)
     notices_.push_back(fmt::format("resuming after step {} with the workers that are still at work", ledger_.length()));
   else if (options_.resume) choose_checkpoint();

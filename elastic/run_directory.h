@@ -1,7 +1,7 @@
 #pragma once
 // The directory of a run, as its coordinator keeps it: ledger, events, records of generations, checkpoints. One process
-// at a time holds it. Facts may come more than once and from several workers; they are written once, and a repetition
-// must have the same bytes.
+// at a time holds it: on one host by a lock, beyond it and in a takeover by its tenure (elastic/tenure.h). Facts may
+// come more than once and from several workers; they are written once, and a repetition must have the same bytes.
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -15,6 +15,7 @@
 #include "elastic/generation.h"
 #include "elastic/ledger.h"
 #include "elastic/state_parts.h"
+#include "elastic/tenure.h"
 
 namespace elinvar {
 
@@ -24,16 +25,22 @@ struct RunDirectoryOptions {
   int64_t checkpoint_every = 0;    // 0: only at the end
   int keep = 3;                    // checkpoints
   bool resume = false;
+  // Go on although the holder may not know that it is one no more: this tenure has been seen, and does nothing.
+  std::optional<int64_t> takes_over = {};
 };
 
 class RunDirectory {
  public:
-  // Locks the directory. A new run needs one without a run in it (else UsageError). With `resume` the newest good
-  // checkpoint is chosen, unless workers of the run are alive, who have a newer state; without any checkpoint the run
-  // starts at its beginning; if there are some and all are damaged it is a Failure that tells why of each.
-  explicit RunDirectory(const RunDirectoryOptions& options);
+  // Locks the directory, and with `takes_over` whoever had locked it has it no more. A new run needs one without a run
+  // in it (else UsageError). With `resume` the newest good checkpoint is chosen, unless workers of the run are alive,
+  // who have a newer state; without any checkpoint the run starts at its beginning; if there are some and all are
+  // damaged it is a Failure that tells why of each. `tenure` becomes the newest one; its number, and the run's if there
+  // is one already, are set here.
+  RunDirectory(const RunDirectoryOptions& options, const Tenure& tenure);
 
   const std::filesystem::path& path() const { return options_.path; }
+  uint64_t run() const { return hold_.run; }
+  HeldTenure& tenure() { return hold_.tenure; }
   int64_t first_step() const { return first_step_; }     // updates made in the state that the run goes on with
   int64_t recorded() const { return ledger_.length(); }  // updates in the ledger
   bool members_alive() const { return members_alive_; }
@@ -41,6 +48,9 @@ class RunDirectory {
   EventLog& events() { return events_; }
   GenerationStore& generations() { return generations_; }
   void set_steps(int64_t steps) { steps_ = steps; }  // of the whole run; before any facts
+
+  // After it has turned out that no worker is left: chooses the checkpoint, as if none had been alive.
+  void choose_checkpoint();
 
   // What a worker knows of a step (elastic/session.h): batch, loss and gradient of the update `step` + 1, unless that
   // was the last, and the digest of the state before it. Returns the last step that is in the ledger. Failure if it
@@ -54,6 +64,11 @@ class RunDirectory {
   void sync() { ledger_.sync(); }
 
  private:
+  struct Hold {
+    File lock;
+    HeldTenure tenure;
+    uint64_t run;
+  };
   struct Saving {
     std::map<int, CheckpointPart> parts;
     int expected = 0;
@@ -61,12 +76,11 @@ class RunDirectory {
     double copy_seconds = 0, wait_seconds = 0;  // the most of any part
   };
   bool digest_due(int64_t step) const;
-  void choose_checkpoint();
   void record_waiting();
-  static File locked(const std::filesystem::path& path);
+  static Hold take(const RunDirectoryOptions& options, Tenure tenure);
 
   RunDirectoryOptions options_;
-  File lock_;
+  Hold hold_;
   Ledger ledger_;
   EventLog events_;
   CheckpointStore store_;

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <thread>
 
@@ -22,7 +23,9 @@ using Lock = std::unique_lock<std::mutex>;
 
 constexpr int kMostWriting = 2;  // copies for checkpoints that are not on the disk yet
 constexpr std::chrono::seconds kStreamPatience{60};
-constexpr const char* kStep = "step";  // beside the state's own names, which have dots
+constexpr double kToWake = 0.01;                           // seconds, for a thread that waits
+constexpr const char* kCopying = "the copy of the state";  // may have to wait for a disk: nothing tells how long
+constexpr const char* kStep = "step";                      // beside the state's own names, which have dots
 
 namespace {
 
@@ -40,7 +43,11 @@ struct Session::Impl {
   };
 
   Impl(SessionOptions given, std::unique_ptr<Transport> with, StateAccess access)
-      : options(std::move(given)), transport(std::move(with)), state(std::move(access)), member(options.member) {
+      : options(std::move(given)),
+        transport(std::move(with)),
+        state(std::move(access)),
+        member(options.member),
+        watch(options.watch, options.tenure, now()) {
     {
       const Lock lock(mutex);
       member.introduce(options.coordinator, options.about);
@@ -73,6 +80,8 @@ struct Session::Impl {
     listener.join();
   }
 
+  static Seconds now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
+
   void guarded(const std::function<void()>& body) {
     try {
       body();
@@ -104,48 +113,102 @@ struct Session::Impl {
       parts.push_back(std::move(part));
       ++uncopied;
     }
+    if (!woken) woken = Clock::now();
     changed.notify_all();
   }
 
+  // The loop, until there is news.
+  void wait(Lock& lock) {
+    woken.reset();
+    changed.wait(lock);
+  }
+  void wait_for_copies(Lock& lock) {
+    works_on(kCopying);
+    changed.wait(lock, [&] { return uncopied == 0 || error; });
+    works_on("");
+  }
+
   void listen(const std::stop_token& stop) {
-    Clock::time_point beat = Clock::now() + options.heartbeat, lost_since{};
+    Clock::time_point beat = Clock::now() + options.heartbeat;
     while (!stop.stop_requested()) {
-      const Arrival arrival = transport->wait(beat);
-      const Lock lock(mutex);
-      if (arrival.what == Arrival::What::message && arrival.message.run == options.run) {
-        try {
-          if (arrival.message.kind == "taken") taken(arrival.message);
-          else member.receive(arrival.message);
-        } catch (const nlohmann::json::exception& malformed) {
-          member.report({.kind = "suspect",
-                         .body = {{"peer", arrival.message.sender},
-                                  {"reason", std::string("sent a malformed message: ") + malformed.what()}}});
-        }
+      Arrival arrival = transport->wait(beat);
+      Lock lock(mutex);
+      if (arrival.what == Arrival::What::message && arrival.message.run == options.run) receive(arrival.message);
+      if (arrival.what == Arrival::What::lost) {
+        if (arrival.peer == member.coordinator()) watch.lost();
+        member.lost(arrival.peer, arrival.reason);
       }
-      if (arrival.what == Arrival::What::lost) member.lost(arrival.peer, arrival.reason);
       if (Clock::now() >= beat) {
         beat = Clock::now() + options.heartbeat;
-        member.heartbeat({{"leaves", leaves}});
-        if (member.coordinator_lost() && !member.outcome()) {
-          if (lost_since == Clock::time_point{}) lost_since = Clock::now();
-          find_coordinator(lost_since);
-        } else {
-          lost_since = {};
+        heartbeat();
+        flush();
+        if (watch.out_of_touch(now()) && !member.outcome()) {
+          lock.unlock();
+          const auto sighting = options.look ? options.look() : std::nullopt;  // it may wait for a disk
+          lock.lock();
+          seek(sighting);
         }
       }
       flush();
     }
   }
 
-  void find_coordinator(Clock::time_point lost_since) {
-    const auto found = options.find_coordinator ? options.find_coordinator() : std::nullopt;
-    if (found && found->first != options.coordinator) {
-      options.coordinator = found->first;
-      transport->connect(found->first, found->second);
-      member.introduce(found->first, options.about);
-    } else if (Clock::now() - lost_since > options.hold) {
-      elinvar::fail("the coordinator is gone, and no other has taken its place for {} s", options.hold.count());
+  void heartbeat() {
+    nlohmann::json about = {{"leaves", leaves}};
+    if (!work.empty())
+      about.update({{"at", work},
+                    {"lasts", seconds_between(work_began, Clock::now())},
+                    {"usual", work == kCopying ? 0.0 : done[work].longest}});
+    else if (woken)  // it should have looked by now
+      about.update({{"at", "waiting although there is news"},
+                    {"lasts", seconds_between(*woken, Clock::now())},
+                    {"usual", kToWake}});
+    member.heartbeat(about);
+  }
+
+  // With the lock held; "": it waits. The first time of each kind, in which memory and code are touched first, tells
+  // nothing of the next.
+  void works_on(const std::string& what) {
+    const Clock::time_point now = Clock::now();
+    if (!work.empty()) {
+      Done& before = done[work];
+      if (before.times++ > 0) before.longest = std::max(seconds_between(work_began, now), 0.99 * before.longest);
     }
+    work = what;
+    work_began = now;
+  }
+
+  void receive(const Message& message) {
+    if (message.sender == member.coordinator()) watch.heard(now());
+    try {
+      if (message.kind == "taken") {
+        taken(message);
+      } else if (message.kind == "coordinator") {
+        const int64_t tenure = message.body.at("tenure").get<int64_t>();
+        if (tenure > watch.tenure()) follow(tenure, message.sender, message.body.at("endpoint").get<std::string>());
+      } else {
+        member.receive(message);
+      }
+    } catch (const nlohmann::json::exception& malformed) {
+      member.report({.kind = "suspect",
+                     .body = {{"peer", message.sender},
+                              {"reason", std::string("sent a malformed message: ") + malformed.what()}}});
+    }
+  }
+
+  void seek(const std::optional<SessionOptions::Sighting>& sighting) {
+    const auto sight = sighting ? std::optional(sighting->sight) : std::nullopt;
+    const Watch::Decision decision = watch.decide(sight, member.index(), now());
+    if (decision.what == Watch::Do::leave) member.give_up(decision.reason);
+    if (decision.what == Watch::Do::follow) follow(sighting->sight.tenure, sighting->coordinator, sighting->endpoint);
+    if (decision.what == Watch::Do::take_over) options.take_over(sighting->sight.tenure);
+  }
+
+  void follow(int64_t tenure, PeerId coordinator, const std::string& endpoint) {
+    if (coordinator != member.coordinator()) transport->disconnect(member.coordinator());
+    transport->connect(coordinator, endpoint);
+    watch.follow(tenure, now());
+    member.introduce(coordinator, options.about);
   }
 
   StateDict whole_state(int64_t step) const {
@@ -309,6 +372,7 @@ struct Session::Impl {
   std::mutex mutex;
   std::condition_variable changed;
   Member member;
+  Watch watch;
   std::deque<StatePart> parts;
   SnapshotMemory memory;
   int64_t wanted_for = 0;  // the generation
@@ -329,6 +393,14 @@ struct Session::Impl {
   int64_t leaves = 0;
   int64_t work_step = 0;  // of the leaves that are being computed
   bool listening = false;
+  std::string work;  // that the loop is at; "": it waits
+  Clock::time_point work_began;
+  std::optional<Clock::time_point> woken;  // while it waited, and it has not looked since
+  struct Done {
+    int64_t times = 0;
+    double longest = 0;
+  };
+  std::map<std::string, Done> done;
   Clock::time_point leaf_began;
   Reduced reduced;
   double reduce_seconds = 0;
@@ -357,6 +429,7 @@ void Session::learn_layout(const Leaf& leaf) {
 bool Session::begin() {
   Impl& s = *impl_;
   Lock lock(s.mutex);
+  s.works_on("");
   s.reduced = {};
   while (true) {
     s.rethrow();
@@ -366,17 +439,19 @@ bool Session::begin() {
       case Member::Next::done:
         return false;
       case Member::Next::wait:
-        s.changed.wait(lock);
+        s.wait(lock);
         continue;
       case Member::Next::leaves:
       case Member::Next::copy:
         s.listening = next == Member::Next::copy;
         s.want_memory();
         s.work_step = s.member.step();
+        s.works_on("preparing");
         return true;
       case Member::Next::load: {
         const Member::Load load = s.member.take_load();
-        s.changed.wait(lock, [&] { return s.uncopied == 0 || s.error; });
+        s.wait_for_copies(lock);
+        s.works_on("loading the state");
         lock.unlock();
         if (load.restore) {
           s.state.restore(*load.restore);
@@ -384,6 +459,7 @@ bool Session::begin() {
           fill(s.whole_state(load.step), load.messages);
         }
         lock.lock();
+        s.works_on("");
         s.member.loaded(load);
         s.flush();
         continue;
@@ -392,11 +468,17 @@ bool Session::begin() {
   }
 }
 
+void Session::works_on(const std::string& what) {
+  const Lock lock(impl_->mutex);
+  impl_->works_on(what);
+}
+
 std::optional<int> Session::next() {
   const Lock lock(impl_->mutex);
   const std::vector<int> todo = impl_->member.todo();
   if (impl_->listening || impl_->member.step() != impl_->work_step || todo.empty()) return std::nullopt;
   impl_->leaf_began = Clock::now();
+  impl_->works_on("a leaf");
   return todo[0];
 }
 
@@ -404,6 +486,7 @@ void Session::add(int vrank, Leaf leaf) {
   const Lock lock(impl_->mutex);
   const std::chrono::duration<double> seconds = Clock::now() - impl_->leaf_began;
   ++impl_->leaves;
+  impl_->works_on("");
   impl_->member.add(impl_->work_step, vrank, std::move(leaf), seconds.count());
 }
 
@@ -415,6 +498,7 @@ bool Session::reduce() {
     std::optional<Digest> state;
     if (s.member.digest_due()) {
       const int64_t step = std::min(s.member.step(), s.options.member.steps);
+      s.works_on("the state's digest");
       lock.unlock();
       state = digest(s.whole_state(step));
       lock.lock();
@@ -422,20 +506,22 @@ bool Session::reduce() {
     s.member.contribute(state);
     s.flush();
   }
+  s.works_on("");
   while (true) {
     s.rethrow();
     const Member::Progress progress = s.member.reduce();
     s.flush();
     if (progress == Member::Progress::abandoned) return false;
     if (progress == Member::Progress::complete) break;
-    s.changed.wait(lock);
+    s.wait(lock);
   }
   const Clock::time_point reduced = Clock::now();
   s.reduce_seconds = seconds_between(began, reduced);
   s.waits_since = reduced;
-  s.changed.wait(lock, [&] { return s.uncopied == 0 || s.error; });
+  s.wait_for_copies(lock);
   s.waits_since.reset();
   s.rethrow();
+  s.works_on("the update");
   s.reduced = s.member.take_reduced();
   const std::string contradiction = s.member.contradiction();
   if (!contradiction.empty())
@@ -466,6 +552,7 @@ void Session::advance(const nlohmann::json& extra) {
     facts["reduce_seconds"] = s.reduce_seconds;
   }
   const Lock lock(s.mutex);
+  s.works_on("");
   s.member.advance(facts);
   s.flush();
 }

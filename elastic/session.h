@@ -22,6 +22,7 @@
 
 #include "comm/transport.h"
 #include "elastic/member.h"
+#include "elastic/watch.h"
 #include "tensor/state.h"
 
 namespace elinvar {
@@ -37,13 +38,21 @@ struct SessionOptions {
   MemberOptions member;
   uint64_t run = 0;
   PeerId coordinator = 0;
+  int64_t tenure = 0;    // the coordinator's
   nlohmann::json about;  // what the coordinator is told of this worker
   // The run directory, if this process sees it; else "". Asked once there is something to be saved.
   std::function<std::filesystem::path()> directory;
-  // After the coordinator is lost: where it can be found now, if anywhere. Asked a few times a second.
-  std::function<std::optional<std::pair<PeerId, std::string>>()> find_coordinator;
+  // Who coordinates now, as the run directory shows it. Asked a few times a second while this worker is out of touch.
+  struct Sighting {
+    Watch::Sight sight;
+    PeerId coordinator = 0;
+    std::string endpoint = {};
+  };
+  std::function<std::optional<Sighting>()> look;
+  // Starts a coordinator that takes over from the one of this tenure.
+  std::function<void(int64_t tenure)> take_over;
+  WatchOptions watch = {};
   std::chrono::milliseconds heartbeat{500};
-  std::chrono::seconds hold{600};  // how long a worker without coordinator waits for one before it gives up
 };
 
 class Session {
@@ -57,6 +66,9 @@ class Session {
   int64_t step() const;  // updates made
   bool knows_layout() const;
   void learn_layout(const Leaf& leaf);
+  // What the loop is at until it says otherwise, or to add() or reduce(): work that takes as long each time, so that a
+  // hang can be told from it (elastic/hang.h). next() says "a leaf" by itself.
+  void works_on(const std::string& what);
   std::optional<int> next();  // the next virtual rank to compute here; none: all are added, or it changed
   void add(int vrank, Leaf leaf);
   bool reduce();  // false: begin again

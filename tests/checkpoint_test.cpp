@@ -349,7 +349,8 @@ struct Toy {
     return facts;
   }
   static RunDirectory open(const fs::path& path, bool resume = false) {
-    RunDirectory directory({.path = path, .state_digest_every = 2, .checkpoint_every = 3, .keep = 2, .resume = resume});
+    RunDirectory directory({.path = path, .state_digest_every = 2, .checkpoint_every = 3, .keep = 2, .resume = resume},
+                           {.run = 1});
     directory.set_steps(10);
     return directory;
   }

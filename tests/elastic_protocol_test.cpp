@@ -2,6 +2,8 @@
 
 #include <cstdlib>
 
+#include "elastic/hang.h"
+#include "elastic/watch.h"
 #include "tensor/stream.h"
 #include "tests/elastic_simulator.h"
 
@@ -41,6 +43,108 @@ TEST(ElasticProtocol, RandomSchedulesEndAsTheUndisturbedRun) {
     EXPECT_EQ(result.violation, "") << "schedule " << seed << "\n" << (only >= 0 || failures == 1 ? log : "");
   }
   EXPECT_GE(generations, count - std::max<int64_t>(only, 0));
+}
+
+TEST(ElasticProtocol, ASlowWorkerGetsFewerVirtualRanks) {
+  CpuStream alone(1);
+  const StreamScope scope(alone);
+  const auto trained_by = [](std::vector<double> leaf_seconds) {
+    const Schedule schedule{.seed = 1,
+                            .vranks = 12,
+                            .steps = 20,
+                            .initial_workers = static_cast<int>(leaf_seconds.size()),
+                            .faults = 0,
+                            .leaf_seconds = leaf_seconds};
+    SimulationResult result = simulate(schedule);
+    EXPECT_EQ(result.violation, "");
+    return result;
+  };
+  EXPECT_EQ(trained_by({0.02, 0.02, 0.02}).virtual_ranks, (std::vector<int>{4, 4, 4}));
+  const SimulationResult result = trained_by({0.02, 0.1, 0.02});
+  ASSERT_EQ(result.virtual_ranks.size(), 3u);
+  EXPECT_LE(result.virtual_ranks[1], 2);
+  EXPECT_GE(result.virtual_ranks[0], 5);
+  // With equal shares each of the 20 steps would wait 0.4 s for it.
+  EXPECT_LE(result.seconds, 0.6 * 20 * 0.4);
+}
+
+TEST(ElasticProtocol, AWorkerThatHangsIsPutOut) {
+  CpuStream alone(1);
+  const StreamScope scope(alone);
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    const SimulationResult result = simulate({.seed = seed,
+                                              .vranks = 6,
+                                              .steps = 20,
+                                              .initial_workers = 3,
+                                              .faults = 0,
+                                              .leaf_seconds = {0.05, 0.05, 0.05},
+                                              .hang_at = 1});
+    EXPECT_EQ(result.violation, "") << seed;
+    EXPECT_GT(result.hang_lasted, 1) << seed;  // the floor that the simulator sets,
+    EXPECT_LT(result.hang_lasted, 2) << seed;  // two heartbeats, and a tick
+    EXPECT_LT(result.seconds, 8) << seed;
+  }
+}
+
+// Work that takes long, but not for its kind; waiting; what all of them are late with; and who would be alone.
+TEST(Hang, IsToldFromLongWork) {
+  Generation generation;
+  Roster roster;
+  for (int i = 1; i <= 3; ++i) {
+    generation.members.push_back(
+        {.id = i, .peer = static_cast<PeerId>(i), .endpoint = "", .share = {}, .first_share = {}});
+    roster[static_cast<PeerId>(i)] = {.peer = static_cast<PeerId>(i), .id = i};
+  }
+  const HangLimits limits{.floor = 2, .factor = 10, .unknown = 100, .shared = 5};
+  const auto hung = [&] {
+    std::vector<PeerId> peers;
+    for (const Hung& h : find_hung(generation, roster, limits, 0.1)) peers.push_back(h.peer);
+    return peers;
+  };
+  EXPECT_TRUE(hung().empty());
+  roster[2].work = {.what = "a leaf", .lasts = 2.5, .usual = 0.1};
+  EXPECT_EQ(hung(), std::vector<PeerId>{2});
+  EXPECT_EQ(find_hung(generation, roster, limits, 0.1)[0].reason, "hangs: at a leaf for 2.5 s, which takes 0.1 s");
+  EXPECT_TRUE(find_hung(generation, roster, limits, 9).empty());  // an old word: others say whether it is silent
+  roster[2].work = {.what = "an evaluation", .lasts = 20, .usual = 3};
+  EXPECT_TRUE(hung().empty());
+  roster[2].work = {.what = "the first leaf", .lasts = 90, .usual = 0};
+  EXPECT_TRUE(hung().empty());
+  roster[2].work.lasts = 101;
+  EXPECT_EQ(hung(), std::vector<PeerId>{2});
+  roster[1].work = roster[2].work = {.what = "a leaf", .lasts = 2.5, .usual = 0.1};
+  EXPECT_TRUE(hung().empty());
+  roster[1].work.lasts = 11;
+  EXPECT_EQ(hung(), std::vector<PeerId>{1});
+  generation.members.resize(1);
+  EXPECT_TRUE(hung().empty());
+}
+
+TEST(Watch, DecidesByWhatTheWorkerSees) {
+  using Do = Watch::Do;
+  const WatchOptions options{.silence = 3, .takeover = 5, .apart = 1, .hold = 60};
+  Watch watch(options, 1, 0);
+  EXPECT_FALSE(watch.out_of_touch(2.9));
+  watch.heard(2);
+  EXPECT_EQ(watch.decide(Watch::Sight{1, 4}, 0, 4).what, Do::nothing);
+  EXPECT_TRUE(watch.out_of_touch(5.1));
+  EXPECT_EQ(watch.decide(Watch::Sight{1, 4}, 0, 5.5).what, Do::nothing);
+  EXPECT_EQ(watch.decide(Watch::Sight{1, 5}, 0, 9.5).what, Do::nothing);  // it lives, and may be heard again
+  EXPECT_EQ(watch.decide(Watch::Sight{1, 5}, 0, 14).what, Do::nothing);
+  EXPECT_EQ(watch.decide(Watch::Sight{1, 5}, -1, 15).what, Do::nothing);  // a learner has nothing to take over with
+  EXPECT_EQ(watch.decide(Watch::Sight{1, 5}, 1, 15).what, Do::nothing);
+  const Watch::Decision decision = watch.decide(Watch::Sight{1, 5}, 0, 15);
+  EXPECT_EQ(decision.what, Do::take_over);
+  EXPECT_EQ(decision.reason, "the coordinator has not counted on for 5 s");
+  EXPECT_EQ(watch.decide(Watch::Sight{1, 5}, 0, 16).what, Do::nothing);  // once
+  EXPECT_EQ(watch.decide(Watch::Sight{2, 0}, 0, 17).what, Do::follow);
+  watch.follow(2, 17);
+  EXPECT_EQ(watch.decide(Watch::Sight{2, 0}, 0, 18).what, Do::nothing);
+  watch.lost();
+  EXPECT_EQ(watch.decide(Watch::Sight{2, 3}, 0, 18.5).what, Do::nothing);
+  EXPECT_EQ(watch.decide(Watch::Sight{2, 4}, 0, 19).what, Do::follow);  // the connection alone broke
+  EXPECT_EQ(watch.decide(std::nullopt, 0, 78).what, Do::nothing);
+  EXPECT_EQ(watch.decide(std::nullopt, 0, 79).what, Do::leave);
 }
 
 }  // namespace

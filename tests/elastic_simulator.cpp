@@ -3,107 +3,36 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <functional>
 #include <memory>
 #include <queue>
 #include <random>
+#include <set>
 #include <stdexcept>
 
-#include "comm/reduction_tree.h"
 #include "elastic/coordinator.h"
 #include "elastic/member.h"
-#include "tensor/check.h"
-#include "tensor/state.h"
-#include "tensor/ops/pointwise.h"
+#include "elastic/watch.h"
+#include "tests/elastic_reference.h"
 
 namespace elinvar {
 namespace {
 
 using Json = nlohmann::json;
 
-uint64_t mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
-float number(uint64_t key) { return static_cast<float>(static_cast<int64_t>(mix(key) >> 40) - (1 << 23)) * 0x1p-20f; }
-
-// A network whose state is one number, and whose gradients depend on every bit of it.
-Leaf make_leaf(uint64_t state, int64_t step, int vrank) {
-  const uint64_t key = mix(state ^ mix(static_cast<uint64_t>(step * 1000 + vrank)));
-  if (key % 7 == 0) return {};  // a short batch has no samples for this one
-  Leaf leaf;
-  leaf.gradients = {Tensor::from(std::vector<float>{number(key), number(key + 1), number(key + 2)}, {3}),
-                    Tensor::from(std::vector<float>{number(key + 3), number(key + 4)}, {2})};
-  leaf.terms = {Tensor::from(std::vector<float>{number(key + 5)}, {1})};
-  leaf.facts = {.loss_sum = number(key + 6),
-                .count = 1 + static_cast<int64_t>(key % 5),
-                .correct = 1,
-                .samples = 2,
-                .batch = {key, static_cast<uint64_t>(step)}};
-  return leaf;
-}
-
-uint64_t updated(uint64_t state, const Reduced& r) {
-  uint64_t next = mix(state ^ std::bit_cast<uint64_t>(r.loss));
-  for (const std::vector<Tensor>* tensors : {&r.gradients, &r.terms})
-    for (const Tensor& t : *tensors)
-      for (const float x : t.span<float>()) next = mix(next ^ std::bit_cast<uint32_t>(x));
-  return next;
-}
-
-std::string facts_text(const Reduced& r) {
-  Hasher hasher;
-  for (const Tensor& t : r.gradients) hasher.add(digest(t));
-  return fmt::format("{} {} {} {}", r.batch.hex(), std::bit_cast<uint64_t>(r.loss), r.count, hasher.digest().hex());
-}
-
-// What an undisturbed process computes: the state after each step, and each step's facts.
-struct Reference {
-  std::vector<uint64_t> state{1};
-  std::vector<std::string> facts;
-
-  explicit Reference(const Schedule& s) {
-    for (int64_t step = 0; step < s.steps; ++step) {
-      TreeFold fold(s.vranks);
-      Reduced r;
-      double loss = 0;
-      Hasher batches;
-      for (int v = 0; v < s.vranks; ++v) {
-        Leaf leaf = make_leaf(state.back(), step, v);
-        batches.add(leaf.facts.batch);
-        loss += leaf.facts.loss_sum;
-        r.count += leaf.facts.count;
-        std::vector<Tensor> values = leaf.gradients;
-        values.insert(values.end(), leaf.terms.begin(), leaf.terms.end());
-        fold.add(v, std::move(values));
-      }
-      r.batch = batches.digest();
-      r.loss = loss / static_cast<double>(r.count);
-      std::vector<Tensor> root = fold.take_root();
-      for (size_t i = 0; i < root.size(); ++i)
-        if (i < 2) r.gradients.push_back(mul(root[i], 1.0 / static_cast<double>(r.count)));
-        else r.terms.push_back(root[i]);
-      facts.push_back(facts_text(r));
-      state.push_back(updated(state.back(), r));
-    }
-  }
-};
-
-class Simulation final : public CoordinatorWorld {
+class Simulation {
  public:
-  explicit Simulation(const Schedule& schedule) : s_(schedule), random_(schedule.seed), reference_(schedule) {}
+  explicit Simulation(const Schedule& schedule)
+      : s_(schedule), random_(schedule.seed), reference_(schedule.vranks, schedule.steps) {}
 
   SimulationResult run() {
     try {
-      start_coordinator(0);
-      for (int i = 0; i < s_.initial_workers; ++i) add_worker();
+      resume();
       for (int i = 0; i < s_.faults; ++i)
         at(uniform(0.0, 1.0 + 0.12 * static_cast<double>(s_.steps)), [this] { fault(); });
+      if (s_.hang_at >= 0) at(s_.hang_at, [this] { hang(*workers_.begin()->second); });
       at(kFaultsEnd, [this] { mend(); });
+      at(1, [this] { look_after(); });
       while (!events_.empty() && !done_) {
         const Event event = events_.top();
         events_.pop();
@@ -122,7 +51,8 @@ class Simulation final : public CoordinatorWorld {
 
  private:
   static constexpr double kFaultsEnd = 8, kDeadline = 200;
-  static constexpr double kHeartbeat = 0.5, kTick = 0.1;
+  static constexpr double kHeartbeat = 0.5, kTick = 0.1, kBeat = 0.3;
+  static constexpr WatchOptions kWatch{.silence = 1.2, .takeover = 1, .apart = 0.3, .hold = 8};
 
   struct Event {
     double time;
@@ -132,24 +62,48 @@ class Simulation final : public CoordinatorWorld {
   };
 
   struct Node {
+    PeerId peer = 0;
     bool alive = true;
+    bool far = false;          // on the other side of a network that is cut in two
     double stalled_until = 0;  // a stopped process: it does nothing until then
     double cut_until = 0;      // what it sends and is sent arrives only then
+    virtual ~Node() = default;
   };
 
   struct Process : Node {
     std::unique_ptr<Member> member;
+    std::optional<Watch> watch;  // once there was a coordinator to introduce itself to
+    bool sees_directory = true;
     uint64_t state = 1;
     bool left = false;
     bool busy = false;  // computing, so that the loop goes on by itself
-    PeerId peer = 0;
-    bool sees_coordinator = false;
+    bool hung = false;  // or never will, though heartbeats go on
+    double busy_since = 0;
     double leaf_seconds = 0.05;
   };
 
   struct Checkpoint {
     int parts = 0;
     std::vector<uint64_t> states;
+  };
+
+  // A coordinator's process; what it has not written down dies with it.
+  struct Head final : Node, CoordinatorWorld {
+    explicit Head(Simulation& simulation) : sim(simulation) {}
+    Simulation& sim;
+    int64_t tenure = 0;
+    std::unique_ptr<Coordinator> coordinator;
+    double beat_at = 0;
+    std::map<int64_t, std::string> waiting;
+    std::map<std::pair<int64_t, int64_t>, Checkpoint> saving;
+
+    bool create(const Generation& g) override { return sim.create(g); }
+    bool superseded() override { return sim.heads_.rbegin()->first > tenure; }
+    std::optional<int64_t> facts(int64_t step, const Json& facts) override { return sim.facts(*this, step, facts); }
+    int64_t restart() override { return sim.saved_step_; }
+    void put_out(PeerId out) override { sim.put_out(out); }
+    void event(const std::string& name, const Json& fields) override { sim.log(name + " " + fields.dump()); }
+    std::string refuse(const Json&) override { return ""; }
   };
 
   template <class... Args>
@@ -164,7 +118,9 @@ class Simulation final : public CoordinatorWorld {
   void at(double time, std::function<void()> what) { events_.push({std::max(time, now_), order_++, std::move(what)}); }
 
   std::string where() {
-    std::string text = coordinator_ ? coordinator_->status(now_).dump() : "no coordinator";
+    std::string text = fmt::format("{} steps in the ledger, checkpoint of step {}", ledger_.size(), saved_step_);
+    for (const auto& [tenure, head] : heads_)
+      if (head->alive) text += fmt::format("\n  tenure {}: {}", tenure, head->coordinator->status(now_).dump());
     for (const auto& [peer, p] : workers_)
       if (p->alive)
         text +=
@@ -177,7 +133,8 @@ class Simulation final : public CoordinatorWorld {
   // --- The network: in order between two processes, with a delay of its own for each message.
 
   Node* node(PeerId peer) {
-    if (peer == coordinator_peer_) return &coordinator_node_;
+    for (const auto& [tenure, head] : heads_)
+      if (head->peer == peer) return head.get();
     const auto found = workers_.find(peer);
     return found == workers_.end() ? nullptr : found->second.get();
   }
@@ -189,29 +146,39 @@ class Simulation final : public CoordinatorWorld {
     if (!a || !b || !b->alive || !connected_.contains({from, to})) return;
     double arrival = now_ + uniform(0.0002, 0.004);
     if (uniform(0, 1) < 0.02) arrival += 0.05;
+    if (a->far != b->far) arrival = std::max(arrival, whole_from_);
     arrival = std::max({arrival, a->cut_until, b->cut_until, last_arrival_[{from, to}] + 1e-6});
     last_arrival_[{from, to}] = arrival;
-    at(arrival, [this, to, m = std::move(message)] { deliver(to, m); });
+    at(arrival, [this, to, sent = now_, m = std::move(message)] { deliver(to, m, sent); });
   }
 
-  void deliver(PeerId to, const Message& message) {
+  void deliver(PeerId to, const Message& message, double sent) {
     Node* target = node(to);
     if (!target || !target->alive) return;
+    const auto broken = broken_.find({message.sender, to});
+    if (broken != broken_.end() && sent <= broken->second) return;
     // A process that was cut off or died while this was on its way takes it along, as a broken connection does.
     if (now_ < std::max(target->stalled_until, target->cut_until)) {
-      at(std::max(target->stalled_until, target->cut_until) + 1e-5, [this, to, message] { deliver(to, message); });
+      at(std::max(target->stalled_until, target->cut_until) + 1e-5,
+         [this, to, message, sent] { deliver(to, message, sent); });
       return;
     }
-    if (to == coordinator_peer_) {
-      if (message.kind == "saved") checkpoint_part(message);
-      else coordinator_->receive(message, now_);
-      flush_coordinator();
-    } else {
-      Process& p = *workers_.at(to);
-      p.member->receive(message);
-      flush(p);
-      advance(p);
+    if (auto* head = dynamic_cast<Head*>(target)) {
+      if (message.kind == "saved") checkpoint_part(*head, message);
+      else head->coordinator->receive(message, now_);
+      flush(*head);
+      return;
     }
+    Process& p = *workers_.at(to);
+    if (message.sender == p.member->coordinator()) p.watch->heard(now_);
+    if (message.kind == "coordinator") {
+      const int64_t tenure = message.body.at("tenure").get<int64_t>();
+      if (!p.watch || tenure > p.watch->tenure()) follow(p, tenure);
+    } else {
+      p.member->receive(message);
+    }
+    flush(p);
+    advance(p);
   }
 
   void act(PeerId self, std::vector<Action> actions) {
@@ -222,104 +189,107 @@ class Simulation final : public CoordinatorWorld {
     }
   }
 
-  void die(PeerId peer, const std::string& how) {
-    Node& dead = *node(peer);
+  void die(Node& dead, const std::string& how) {
     dead.alive = false;
-    log(fmt::format("{} {}", how, peer));
-    for (const auto& [from, to] : connected_) {
-      if (to != peer) continue;
-      at(now_ + uniform(0.001, 0.03), [this, watcher = from, peer] {
-        Node* n = node(watcher);
-        if (!n || !n->alive || now_ < n->stalled_until || !connected_.contains({watcher, peer})) return;
-        connected_.erase({watcher, peer});
-        if (watcher == coordinator_peer_) {
-          coordinator_->lost(peer, "connection closed", now_);
-          flush_coordinator();
-        } else {
-          Process& p = *workers_.at(watcher);
-          p.member->lost(peer, "connection closed");
-          flush(p);
-          advance(p);
-        }
-      });
-    }
+    log(fmt::format("{} {}", how, dead.peer));
+    // What a killed process said last may be lost with it.
+    const bool silently = (how == "kill" || how == "coordinator dies") && pick(2) == 0;
+    for (const auto& [from, to] : connected_)
+      if (from == dead.peer && silently) broken_[{from, to}] = now_;
+    for (const auto& [from, to] : connected_)
+      if (to == dead.peer) at(now_ + uniform(0.001, 0.03), [this, from = from, to = to] { lose(from, to); });
   }
 
-  // --- The coordinator's process.
-
-  void start_coordinator(double delay) {
-    at(now_ + delay, [this] {
-      coordinator_peer_ = next_peer_++;
-      coordinator_node_ = {};
-      bool alive = false;
-      for (const auto& [peer, p] : workers_) alive = alive || (p->alive && p->member->active());
-      std::optional<Generation> newest;
-      if (!records_.empty()) newest = records_.rbegin()->second;
-      coordinator_ = std::make_unique<Coordinator>(CoordinatorOptions{.self = coordinator_peer_,
-                                                                      .steps = s_.steps,
-                                                                      .initial_workers = s_.initial_workers,
-                                                                      .min_workers = s_.min_workers,
-                                                                      .plan = {.vranks = s_.vranks},
-                                                                      .heartbeat_timeout = 2,
-                                                                      .start_timeout = 3,
-                                                                      .gather_timeout = 2,
-                                                                      .redeal_every = 0.5},
-                                                   *this, saved_step_, newest, alive, now_);
-      log(fmt::format("coordinator {} starts at {} records, members alive: {}", coordinator_peer_, records_.size(),
-                      alive));
-      tick(coordinator_peer_);
-      for (const auto& [peer, p] : workers_) introduce(peer, uniform(0.01, 0.3));
-    });
+  // The connection from one to the other ends, and with it what is on its way.
+  void lose(PeerId watcher, PeerId peer) {
+    Node* n = node(watcher);
+    if (!n || !n->alive || !connected_.contains({watcher, peer})) return;
+    if (now_ < n->stalled_until) return at(n->stalled_until + 1e-4, [this, watcher, peer] { lose(watcher, peer); });
+    connected_.erase({watcher, peer});
+    broken_[{watcher, peer}] = now_;
+    if (auto* head = dynamic_cast<Head*>(n)) {
+      head->coordinator->lost(peer, "connection closed", now_);
+      return flush(*head);
+    }
+    Process& p = *workers_.at(watcher);
+    if (p.watch && peer == p.member->coordinator()) p.watch->lost();
+    p.member->lost(peer, "connection closed");
+    flush(p);
+    advance(p);
   }
 
-  void introduce(PeerId peer, double delay) {
-    at(now_ + delay, [this, peer] {
-      Process& p = *workers_.at(peer);
-      if (!p.alive || !coordinator_ || !coordinator_node_.alive) return;
-      if (now_ < p.stalled_until) return introduce(peer, p.stalled_until - now_ + 0.01);
-      connected_.insert({peer, coordinator_peer_});
-      p.member->introduce(coordinator_peer_, {{"endpoint", "sim"}});
-      flush(p);
-    });
+  // --- Coordinators.
+
+  Head* head() {  // the newest that lives
+    for (auto it = heads_.rbegin(); it != heads_.rend(); ++it)
+      if (it->second->alive) return it->second.get();
+    return nullptr;
   }
 
-  void tick(PeerId self) {
-    if (self != coordinator_peer_ || !coordinator_node_.alive || done_) return;
-    if (now_ >= std::max(coordinator_node_.stalled_until, coordinator_node_.cut_until)) {
-      coordinator_->tick(now_);
-      flush_coordinator();
+  void start_coordinator() {
+    auto made = std::make_unique<Head>(*this);
+    Head& h = *made;
+    h.peer = next_peer_++;
+    h.tenure = heads_.empty() ? 1 : heads_.rbegin()->first + 1;
+    h.far = pick(2) == 1;
+    Coordinator::Records records;
+    for (const auto& [peer, p] : workers_)
+      records.members_alive = records.members_alive || (p->alive && p->member->active());
+    if (!records_.empty()) {
+      records.newest = records_.rbegin()->second;
+      if (records_.contains(records.newest->follows)) records.before = records_.at(records.newest->follows);
     }
-    at(now_ + kTick, [this, self] { tick(self); });
+    h.coordinator = std::make_unique<Coordinator>(CoordinatorOptions{.tenure = h.tenure,
+                                                                     .endpoint = "sim",
+                                                                     .steps = s_.steps,
+                                                                     .initial_workers = s_.initial_workers,
+                                                                     .min_workers = s_.min_workers,
+                                                                     .plan = {.vranks = s_.vranks},
+                                                                     .heartbeat_timeout = 2,
+                                                                     .hang = {.floor = 1},
+                                                                     .start_timeout = 3,
+                                                                     .gather_timeout = 2,
+                                                                     .redeal_every = 0.5},
+                                                  h, saved_step_, records, now_);
+    log(fmt::format("coordinator {} of tenure {} starts at {} records, members alive: {}", h.peer, h.tenure,
+                    records_.size(), records.members_alive));
+    heads_[h.tenure] = std::move(made);
+    flush(h);
+    tick(h);
   }
 
-  void flush_coordinator() {
-    act(coordinator_peer_, coordinator_->take_actions());
-    if (!coordinator_->ending() || !coordinator_node_.alive) return;
-    const auto& ending = *coordinator_->ending();
-    if (ending.what == "superseded") {
-      log("superseded");
-      coordinator_node_.alive = false;
-      start_coordinator(0.2);
-      return;
+  void tick(Head& h) {
+    if (!h.alive || done_) return;
+    if (now_ >= std::max(h.stalled_until, h.cut_until)) {
+      // It looks only now and then whether it has a successor.
+      if (now_ >= h.beat_at) {
+        h.beat_at = now_ + kBeat;
+        ++beats_[h.tenure];
+        if (h.superseded()) h.coordinator->superseded();
+      }
+      h.coordinator->tick(now_);
+      flush(h);
     }
-    const bool nobody = ending.what == "failed" && ending.reason.find("no worker is left") != std::string::npos;
-    if (nobody || (ending.what == "stopped" && ending.reason == "every worker leaves")) {
-      // Everyone is gone: a person resumes with new workers, from the newest checkpoint.
-      log("all gone, resumed from step " + std::to_string(saved_step_));
-      coordinator_node_.alive = false;
-      start_coordinator(0.1);
-      for (int i = 0; i < s_.initial_workers; ++i) add_worker();
-      return;
+    at(now_ + kTick, [this, &h] { tick(h); });
+  }
+
+  void flush(Head& h) {
+    act(h.peer, h.coordinator->take_actions());
+    if (!h.coordinator->ending() || !h.alive) return;
+    const auto& ending = *h.coordinator->ending();
+    if (ending.what != "finished") {
+      // Workers that it does not know of may go on without it; if nobody does, a person resumes.
+      const bool stopped = ending.what == "stopped" && ending.reason == "every worker leaves";
+      if (ending.what != "superseded" && !stopped && ending.reason.find("no worker is left") == std::string::npos)
+        violate("the job ended: {} {}", ending.what, ending.reason);
+      return die(h, ending.what);
     }
-    if (ending.what != "finished") violate("the job ended: {} {}", ending.what, ending.reason);
-    for (int64_t step = 0; step < s_.steps; ++step)
-      if (step >= static_cast<int64_t>(ledger_.size()) || ledger_[static_cast<size_t>(step)].empty())
-        violate("step {} is not in the ledger", step);
+    if (static_cast<int64_t>(ledger_.size()) != s_.steps) violate("the ledger has {} steps", ledger_.size());
     if (saved_step_ != s_.steps) violate("the last checkpoint is of step {}", saved_step_);
     done_ = true;
   }
 
-  bool create(const Generation& g) override {
+  bool create(const Generation& g) {
     if (records_.contains(g.number)) return false;
     int covered = 0, first = 0;
     for (const GenerationMember& m : g.members) {
@@ -329,29 +299,35 @@ class Simulation final : public CoordinatorWorld {
     if (covered != s_.vranks || first != s_.vranks)
       violate("generation {} deals {} and {} virtual ranks", g.number, covered, first);
     records_[g.number] = g;
+    result_.virtual_ranks.clear();
+    for (const GenerationMember& m : g.members) result_.virtual_ranks.push_back(total(m.share));
     result_.generations = static_cast<int>(records_.size());
     return true;
   }
 
-  int64_t facts(int64_t step, const Json& facts) override {
+  std::optional<int64_t> facts(Head& h, int64_t step, const Json& facts) {
+    if (h.superseded()) return std::nullopt;
     const std::string text = facts.at("text").get<std::string>();
     if (step < s_.steps) {
       if (text != reference_.facts[static_cast<size_t>(step)]) violate("step {} has other facts: {}", step, text);
-      ledger_.resize(std::max(ledger_.size(), static_cast<size_t>(step) + 1));
-      ledger_[static_cast<size_t>(step)] = text;
+      h.waiting[step] = text;
     }
-    int64_t on_file = -1;
-    while (on_file + 1 < static_cast<int64_t>(ledger_.size()) && !ledger_[static_cast<size_t>(on_file) + 1].empty())
-      ++on_file;
-    return on_file;
+    for (auto next = h.waiting.begin(); next != h.waiting.end(); next = h.waiting.erase(next)) {
+      if (next->first > static_cast<int64_t>(ledger_.size())) break;
+      if (next->first == static_cast<int64_t>(ledger_.size())) ledger_.push_back(next->second);
+    }
+    return static_cast<int64_t>(ledger_.size()) - 1;
   }
 
-  void event(const std::string& name, const Json& fields) override { log(name + " " + fields.dump()); }
-  std::string refuse(const Json&) override { return ""; }
+  void put_out(PeerId peer) {
+    const Process& p = *workers_.at(peer);
+    if (p.hung) result_.hang_lasted = now_ - p.busy_since;
+  }
 
-  void checkpoint_part(const Message& m) {
+  void checkpoint_part(Head& h, const Message& m) {
+    if (h.superseded()) return;
     const int64_t step = m.step;
-    Checkpoint& c = pending_[{m.generation, step}];
+    Checkpoint& c = h.saving[{m.generation, step}];
     c.parts = m.body.at("parts").get<int>();
     c.states.push_back(m.body.at("state").get<uint64_t>());
     if (static_cast<int>(c.states.size()) < c.parts) return;
@@ -359,7 +335,7 @@ class Simulation final : public CoordinatorWorld {
       if (state != reference_.state[static_cast<size_t>(step)])
         violate("a checkpoint of step {} holds another state", step);
     saved_step_ = std::max(saved_step_, step);
-    coordinator_->checkpoint_committed(step, now_);
+    h.coordinator->checkpoint_committed(step, now_);
   }
 
   // --- The workers' processes.
@@ -368,7 +344,9 @@ class Simulation final : public CoordinatorWorld {
     const PeerId peer = next_peer_++;
     auto p = std::make_unique<Process>();
     p->peer = peer;
-    p->leaf_seconds = uniform(0.01, 0.1);
+    p->far = pick(2) == 1;
+    p->sees_directory = uniform(0, 1) < 0.7;
+    p->leaf_seconds = workers_.size() < s_.leaf_seconds.size() ? s_.leaf_seconds[workers_.size()] : uniform(0.01, 0.1);
     p->member = std::make_unique<Member>(MemberOptions{.self = peer,
                                                        .endpoint = "sim",
                                                        .vranks = s_.vranks,
@@ -376,10 +354,35 @@ class Simulation final : public CoordinatorWorld {
                                                        .bucket_elements = 2,
                                                        .checkpoint_every = 3,
                                                        .state_digest_every = 2});
+    log(fmt::format("worker {} starts{}", peer, p->sees_directory ? "" : ", without the directory"));
     workers_[peer] = std::move(p);
-    log(fmt::format("worker {} starts", peer));
-    introduce(peer, uniform(0.01, 0.1));
+    join(peer);
     heartbeat(peer);
+  }
+
+  // It asks at the newest coordinator; a person tries again until one is there.
+  void join(PeerId peer) {
+    at(now_ + uniform(0.01, 0.1), [this, peer] {
+      Process& p = *workers_.at(peer);
+      if (!p.alive || p.watch) return;
+      if (head()) follow(p, head()->tenure);
+      else join(peer);
+    });
+  }
+
+  void follow(Process& p, int64_t tenure) {
+    const PeerId coordinator = heads_.at(tenure)->peer;
+    if (!p.watch) p.watch.emplace(kWatch, tenure, now_);
+    p.watch->follow(tenure, now_);
+    connected_.insert({p.peer, coordinator});
+    // Nobody listens there any more.
+    if (!heads_.at(tenure)->alive) at(now_ + 0.01, [this, peer = p.peer, coordinator] { lose(peer, coordinator); });
+    p.member->introduce(coordinator, {{"endpoint", "sim"}});
+    flush(p);
+  }
+
+  bool sees_directory(const Process& p) const {
+    return p.sees_directory && (now_ >= whole_from_ || directory_cut_ == 0 || (directory_cut_ == 2) == p.far);
   }
 
   void heartbeat(PeerId peer) {
@@ -387,11 +390,26 @@ class Simulation final : public CoordinatorWorld {
       Process& p = *workers_.at(peer);
       if (!p.alive) return;
       if (now_ >= p.stalled_until) {
-        if (p.member->coordinator_lost() && coordinator_node_.alive) introduce(peer, 0.01);
-        p.member->heartbeat(Json::object());
+        p.member->heartbeat(!p.busy ? Json::object()
+                                    : Json{{"at", "work"}, {"lasts", now_ - p.busy_since}, {"usual", 0.05}});
         flush(p);
+        if (p.alive && p.watch && p.watch->out_of_touch(now_)) seek(p);
       }
       heartbeat(peer);
+    });
+  }
+
+  void seek(Process& p) {
+    std::optional<Watch::Sight> sight;
+    const int64_t newest = heads_.rbegin()->first;
+    if (sees_directory(p)) sight = Watch::Sight{newest, beats_[newest]};
+    const Watch::Decision decision = p.watch->decide(sight, p.member->index(), now_);
+    if (decision.what == Watch::Do::leave) return die(p, "without a coordinator leaves");
+    if (decision.what == Watch::Do::follow) return follow(p, newest);
+    if (decision.what != Watch::Do::take_over) return;
+    log(fmt::format("worker {} takes over from tenure {}: {}", p.peer, newest, decision.reason));
+    at(now_ + uniform(0.05, 0.5), [this, newest] {
+      if (heads_.rbegin()->first == newest) start_coordinator();
     });
   }
 
@@ -409,7 +427,7 @@ class Simulation final : public CoordinatorWorld {
       if (p.member->outcome()->what == "refused" || p.member->outcome()->what == "expelled")
         log(fmt::format("{}: {}", p.peer, p.member->outcome()->reason));
       p.left = p.member->outcome()->what == "left";
-      die(p.peer, p.member->outcome()->what);
+      die(p, p.member->outcome()->what);
     }
   }
 
@@ -419,16 +437,19 @@ class Simulation final : public CoordinatorWorld {
       Process& from = *workers_.at(peer);
       if (!from.alive && !from.left) return;  // who leaves finishes what it writes
       if (now_ < from.stalled_until) return deliver_part(peer, to, from.stalled_until - now_ + 1e-4, m);
-      send(peer, to == 0 ? coordinator_peer_ : to, m);
+      send(peer, to == 0 ? from.member->coordinator() : to, m);
     });
   }
 
-  // Runs something on the worker's main thread after a while, unless it is gone by then; while it is stopped, later.
+  // --- A worker's main thread: the training loop.
+
+  // Runs something after a while, unless the worker is gone by then; while it is stopped, later.
   void later(Process& p, double delay, std::function<void(Process&)> what) {
+    if (!p.busy) p.busy_since = now_;
     p.busy = true;
     at(now_ + delay, [this, peer = p.peer, what = std::move(what)] {
       Process& q = *workers_.at(peer);
-      if (!q.alive) return;
+      if (!q.alive || q.hung) return;
       if (now_ < q.stalled_until) return later(q, q.stalled_until - now_ + 1e-4, what);
       q.busy = false;
       what(q);
@@ -492,7 +513,7 @@ class Simulation final : public CoordinatorWorld {
   void update(Process& p) {
     const Reduced r = p.member->take_reduced();
     if (!p.member->contradiction().empty()) violate("states differ: {}", p.member->contradiction());
-    Json facts = {{"text", ""}};
+    Json facts = {{"text", ""}, {"seconds", r.seconds}};
     if (p.member->step() < s_.steps) {
       facts["text"] = facts_text(r);
       p.state = updated(p.state, r);
@@ -509,19 +530,49 @@ class Simulation final : public CoordinatorWorld {
 
   // --- Fate.
 
-  Process* any_worker() {
-    std::vector<Process*> alive;
-    for (const auto& [peer, p] : workers_)
-      if (p->alive) alive.push_back(p.get());
+  template <class Nodes>
+  Node* any_of(const Nodes& nodes) {
+    std::vector<Node*> alive;
+    for (const auto& [key, n] : nodes)
+      if (n->alive) alive.push_back(n.get());
     return alive.empty() ? nullptr : alive[static_cast<size_t>(pick(static_cast<int>(alive.size())))];
   }
 
+  void stall(Node& n, double seconds) {
+    n.stalled_until = std::max(n.stalled_until, now_ + seconds);
+    log(fmt::format("stall {} until {:.3f}", n.peer, n.stalled_until));
+    if (workers_.contains(n.peer)) at(n.stalled_until + 1e-4, [this, peer = n.peer] { advance(*workers_.at(peer)); });
+  }
+
+  void hang(Process& p) {
+    p.hung = p.busy = true;
+    p.busy_since = now_;
+    log(fmt::format("hang {}", p.peer));
+  }
+
+  // Nothing passes between the two sides. The run directory is on both, or on one of them only: then who is on the
+  // other sees nothing of it, and a coordinator there waits for it.
+  void partition(double seconds) {
+    whole_from_ = now_ + seconds;
+    directory_cut_ = pick(3);
+    log(fmt::format("cut in two until {:.3f}, directory {}", whole_from_, directory_cut_));
+    for (const auto& [tenure, h] : heads_)
+      if (h->alive && directory_cut_ > 0 && (directory_cut_ == 1) == h->far) stall(*h, seconds);
+    if (pick(2) == 0) return;
+    // It lasts so long that connections end.
+    const double when = now_ + uniform(0.2, 1) * seconds;
+    for (const auto& [from, to] : connected_)
+      if (node(from)->far != node(to)->far)
+        at(when + uniform(0, 0.2), [this, from = from, to = to] { lose(from, to); });
+  }
+
   void fault() {
-    Process* p = any_worker();
-    switch (pick(8)) {
+    Node* worker = any_of(workers_);
+    Node* coordinator = any_of(heads_);
+    switch (pick(12)) {
       case 0:
       case 1:
-        if (s_.kills && p) die(p->peer, "kill");
+        if (s_.kills && worker) die(*worker, "kill");
         break;
       case 2:
         if (s_.joins) add_worker();
@@ -531,37 +582,65 @@ class Simulation final : public CoordinatorWorld {
         if (s_.joins) add_worker();
         break;
       case 4:
-        if (s_.drains && p) {
-          log(fmt::format("drain {}", p->peer));
-          p->member->drain();
-          flush(*p);
+        if (s_.drains && worker) {
+          log(fmt::format("drain {}", worker->peer));
+          Process& p = *workers_.at(worker->peer);
+          p.member->drain();
+          flush(p);
         }
         break;
       case 5:
-        if (s_.stalls && p) {
-          p->stalled_until = now_ + uniform(0.05, 5);
-          log(fmt::format("stall {} until {:.3f}", p->peer, p->stalled_until));
-          at(p->stalled_until + 1e-4, [this, peer = p->peer] { advance(*workers_.at(peer)); });
+        if (s_.stalls && worker) stall(*worker, uniform(0.05, 5));
+        break;
+      case 6:  // and somebody resumes at once,
+      case 7:  // or nobody: a worker takes over
+        if (!s_.coordinator_dies || !coordinator) break;
+        die(*coordinator, "coordinator dies");
+        if (pick(2) == 0)
+          at(now_ + uniform(0.1, 1.5), [this] {
+            if (!head()) start_coordinator();
+          });
+        break;
+      case 8:
+        if (s_.stalls && coordinator) stall(*coordinator, uniform(0.05, 8));
+        break;
+      case 9:
+        if (s_.cuts && worker) {
+          worker->cut_until = now_ + uniform(0.05, 5);
+          log(fmt::format("cut {} until {:.3f}", worker->peer, worker->cut_until));
         }
         break;
-      case 6:
-        if (s_.coordinator_dies && coordinator_node_.alive && coordinator_) {
-          die(coordinator_peer_, "coordinator dies");
-          start_coordinator(uniform(0.1, 1.5));
-        }
+      case 10:
+        if (s_.cuts && now_ >= whole_from_) partition(uniform(0.05, 6));
         break;
-      case 7:
-        if (s_.cuts && p) {
-          p->cut_until = now_ + uniform(0.05, 5);
-          log(fmt::format("cut {} until {:.3f}", p->peer, p->cut_until));
-        }
+      case 11:
+        if (s_.hangs && worker) hang(*workers_.at(worker->peer));
         break;
     }
   }
 
+  // A person starts the job, or goes on with it after everyone is gone.
+  void resume() {
+    start_coordinator();
+    for (int i = 0; i < s_.initial_workers; ++i) add_worker();
+  }
+
+  void look_after() {
+    const bool any = std::any_of(workers_.begin(), workers_.end(),
+                                 [](const auto& entry) { return entry.second->alive && entry.second->watch; });
+    if (!head() && !any) {
+      log("all gone, resumed from step " + std::to_string(saved_step_));
+      resume();
+    }
+    at(now_ + 0.5, [this] { look_after(); });
+  }
+
   // No more faults: from here on the job must come to its end.
   void mend() {
-    if (!coordinator_node_.alive) return at(now_ + 1, [this] { mend(); });
+    if (!head()) return at(now_ + 1, [this] { mend(); });
+    // One that hung alone, a person kills.
+    for (const auto& [peer, p] : workers_)
+      if (p->alive && p->hung) die(*p, "kill");
     for (int i = 0; i < s_.min_workers; ++i) add_worker();
     at(now_ + 20, [this] {
       int alive = 0;
@@ -580,14 +659,17 @@ class Simulation final : public CoordinatorWorld {
   bool done_ = false;
   std::priority_queue<Event> events_;
 
-  PeerId next_peer_ = 1, coordinator_peer_ = 0;
-  Node coordinator_node_;
-  std::unique_ptr<Coordinator> coordinator_;
+  PeerId next_peer_ = 1;
   std::map<PeerId, std::unique_ptr<Process>> workers_;
   std::set<std::pair<PeerId, PeerId>> connected_;
-  std::map<std::pair<PeerId, PeerId>, double> last_arrival_;
+  std::map<std::pair<PeerId, PeerId>, double> last_arrival_, broken_;
+  double whole_from_ = 0;  // until then the network is cut in two,
+  int directory_cut_ = 0;  // and the directory can be seen by 0: both sides, 1: the near one, 2: the far one
+
+  // The run directory.
+  std::map<int64_t, std::unique_ptr<Head>> heads_;  // by tenure
+  std::map<int64_t, int64_t> beats_;
   std::map<int64_t, Generation> records_;
-  std::map<std::pair<int64_t, int64_t>, Checkpoint> pending_;
   std::vector<std::string> ledger_;
   int64_t saved_step_ = 0;
 };

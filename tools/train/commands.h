@@ -1,6 +1,7 @@
 #pragma once
 // The subcommands of `train`. Each returns an exit code, or throws UsageError (2) or Failure (3).
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@ struct RunCommand {
   std::string listen = "tcp://127.0.0.1:0", advertise;  // comm/zmq_transport.h
   std::string key;                                      // the folder of the job's key; empty: none
   std::string chaos;                                    // faults on purpose (elastic/chaos.h)
+  std::string text;                                     // of the configuration; empty: it is read from its file
+  std::optional<int64_t> takes_over;                    // elastic/run_directory.h
 };
 int run(const RunCommand& command);
 
@@ -31,6 +34,15 @@ struct JoinCommand {
   bool local = false;   // started by `train run`, which speaks for it
 };
 int join(const JoinCommand& command);
+
+// What a worker starts when it finds that the coordinator of `tenure` is gone for good: goes on in its place.
+struct CoordinateCommand {
+  std::string run_dir;
+  int64_t tenure = 0;
+  std::string listen = "tcp://127.0.0.1:0", advertise, key;
+  std::vector<std::string> command_line;
+};
+int coordinate(const CoordinateCommand& command);
 
 struct CtlCommand {
   std::string job;   // a run directory or an endpoint

@@ -89,6 +89,16 @@ int main(int argc, char** argv) {
   join->add_flag("--local", join_options.local)->group("");
   device.add_to(*join);
 
+  elinvar::CoordinateCommand coordinate_options;
+  coordinate_options.command_line.assign(argv, argv + argc);
+  CLI::App* coordinate = app.add_subcommand("coordinate", "go on in the place of a run's coordinator that is gone");
+  coordinate->group("");  // workers start it
+  coordinate->add_option("run_dir", coordinate_options.run_dir)->required();
+  coordinate->add_option("--tenure", coordinate_options.tenure)->required();
+  coordinate->add_option("--listen", coordinate_options.listen);
+  coordinate->add_option("--advertise", coordinate_options.advertise);
+  coordinate->add_option("--key", coordinate_options.key);
+
   elinvar::CtlCommand ctl_options;
   CLI::App* ctl = app.add_subcommand("ctl", "ask a running job for its status, or for a change");
   ctl->add_option("job", ctl_options.job, "its run directory or endpoint")->required();
@@ -138,6 +148,7 @@ int main(int argc, char** argv) {
   try {
     if (*keygen) return elinvar::keygen(key_folder);
     if (*ctl) return elinvar::ctl(ctl_options);
+    if (*coordinate) return elinvar::coordinate(coordinate_options);
     device.apply();
     if (*join) return elinvar::join(join_options);
     if (*eval) return elinvar::eval(eval_options);

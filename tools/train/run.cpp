@@ -1,14 +1,11 @@
 // `train run`: the process of the coordinator. It never trains: it starts workers, keeps the run directory, and shows
 // a person how the run goes (elastic/PROTOCOL.md).
-#include <fcntl.h>
-#include <spawn.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <bit>
 #include <cerrno>
-#include <cstring>
 #include <csignal>
 #include <deque>
 #include <filesystem>
@@ -32,8 +29,7 @@
 #include "tools/train/metrics.h"
 #include "tools/train/progress.h"
 #include "tools/train/saboteur.h"
-
-extern char** environ;
+#include "tools/train/spawn.h"
 
 namespace elinvar {
 namespace {
@@ -45,6 +41,8 @@ using Clock = Transport::Clock;
 constexpr int kMostTurnedAway = 100;  // that events.jsonl tells of: strangers shall not fill the disk
 constexpr Seconds kLastWords = 0.05;  // what a process sent before its end may still be on its way
 constexpr size_t kEventsShown = 8;    // by `train ctl status`
+constexpr Seconds kFirstWorker = 30;  // to introduce itself, where others should be alive
+constexpr Seconds kBeat = 0.5;        // between two counts that show others that this process lives
 
 uint64_t random_id() {
   std::random_device device;
@@ -78,25 +76,10 @@ class EndOfChild {
   inline static std::function<void()> call_;
 };
 
-// The workers on this machine, which this process starts.
+// The workers on this machine, which this process starts. Ctrl-C is for the coordinator, which tells them.
 class LocalWorkers {
  public:
-  void start(const std::vector<std::string>& arguments) {
-    std::vector<std::string> words = arguments;
-    std::vector<char*> argv;
-    for (std::string& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    // A group of their own: Ctrl-C is for the coordinator, which tells them.
-    posix_spawnattr_t attributes;
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-    posix_spawnattr_setpgroup(&attributes, 0);
-    pid_t pid = 0;
-    const int error = posix_spawn(&pid, "/proc/self/exe", nullptr, &attributes, argv.data(), environ);
-    posix_spawnattr_destroy(&attributes);
-    if (error != 0) fail("cannot start a worker: {}", std::strerror(error));
-    alive_.insert(pid);
-  }
+  void start(const std::vector<std::string>& arguments) { alive_.insert(spawn_train(arguments)); }
 
   struct Ended {
     pid_t pid;
@@ -148,14 +131,15 @@ class JobProcess final : public CoordinatorWorld {
  public:
   explicit JobProcess(const RunCommand& command)
       : command_(command),
-        config_(read_config(command.config, command.overrides)),
-        text_(read_file(command.config)),
+        config_(command.text.empty() ? read_config(command.config, command.overrides)
+                                     : parse_config(command.text, command.config, command.overrides)),
+        text_(command.text.empty() ? read_file(command.config) : command.text),
         chaos_(command.chaos.empty() ? Chaos() : parse_chaos(command.chaos)),
         path_(command.run_dir.empty() ? fs::path("runs") / config_.run.name : fs::path(command.run_dir)) {
     std::optional<JobKey> key;
     if (!command.key.empty()) key = JobKey::load(command.key);
     transport_ = make_zmq_transport({.listen = command.listen, .advertise = command.advertise, .key = key});
-    if (fs::exists(path_ / "ledger.jsonl")) open_directory();
+    if (fs::exists(path_ / "ledger.jsonl") || fs::exists(path_ / "coordinators")) open_directory();
   }
 
   int run() {
@@ -166,6 +150,7 @@ class JobProcess final : public CoordinatorWorld {
     try {
       while (true) {
         const Arrival arrival = transport_->wait(Clock::now() + patience());
+        if (!still_in_charge()) return step_down();
         if (arrival.what == Arrival::What::message) receive(arrival.message);
         if (arrival.what == Arrival::What::refused) turned_away(arrival.reason);
         if (arrival.what == Arrival::What::lost) losses_.push_back({now(), arrival.peer, arrival.reason});
@@ -181,6 +166,8 @@ class JobProcess final : public CoordinatorWorld {
           if (!coordinator_) fail("interrupted before the first step");
           coordinator_->ask_stop("interrupted", now());
         }
+        if (!coordinator_ && local_.alive().empty() && now() > began_ + kFirstWorker)
+          fail("no worker has introduced itself within {:g} s", kFirstWorker);
         if (coordinator_) {
           if (part_writer_)
             for (const Message& saved : part_writer_->finished()) committed(directory_->saved(saved));
@@ -191,6 +178,7 @@ class JobProcess final : public CoordinatorWorld {
       }
     } catch (const std::exception& failure) {
       saboteur_.reset();
+      if (directory_ && !directory_->tenure().newest()) return step_down();
       for (const auto& [peer, pid] : pids_) release(peer, failure.what());
       wait_for_workers();
       write_failure(failure.what());
@@ -201,8 +189,17 @@ class JobProcess final : public CoordinatorWorld {
   // --- CoordinatorWorld
   bool create(const Generation& generation) override { return directory_->generations().create(generation); }
 
-  int64_t facts(int64_t step, const Json& facts) override {
+  bool superseded() override { return !directory_->tenure().newest(); }
+
+  int64_t restart() override {
+    directory_->choose_checkpoint();
+    return directory_->first_step();
+  }
+
+  std::optional<int64_t> facts(int64_t step, const Json& facts) override {
+    if (superseded()) return std::nullopt;
     const int64_t before = directory_->recorded(), on_file = directory_->facts(step, facts);
+    if (superseded()) return std::nullopt;
     for (int64_t made = before + 1; made <= directory_->recorded(); ++made) {
       note({Moment::What::step, made});
       if (due(made, config_.run.checkpoint_every)) note({Moment::What::checkpoint, made});
@@ -251,6 +248,12 @@ class JobProcess final : public CoordinatorWorld {
     if (name == "generation") note({Moment::What::step, directory_->recorded()});
   }
 
+  // A stopped or hung process of this machine would keep its memory.
+  void put_out(PeerId peer) override {
+    const auto pid = pids_.find(peer);
+    if (pid != pids_.end() && local_.alive().contains(pid->second)) ::kill(pid->second, SIGKILL);
+  }
+
   std::string refuse(const Json& about) override {
     if (about.at("config") != about_.at("config")) return "its configuration is another one";
     if (about.at("data") != about_.at("data")) return "its data are others";
@@ -279,8 +282,8 @@ class JobProcess final : public CoordinatorWorld {
     if (listen.scheme == "tcp") listen.port = 0;
     else listen.place += fmt::format(".{}.{}", getpid(), ++started_);
     std::vector<std::string> arguments = {
-        "train",      "join",      transport_->endpoint(),           "--local",  "--isa",
-        command_.isa, "--threads", std::to_string(command_.threads), "--listen", to_string(listen)};
+        "join",      transport_->endpoint(),           "--local",  "--isa",          command_.isa,
+        "--threads", std::to_string(command_.threads), "--listen", to_string(listen)};
     if (!command_.advertise.empty()) arguments.insert(arguments.end(), {"--advertise", command_.advertise});
     if (!command_.key.empty()) arguments.insert(arguments.end(), {"--key", command_.key});
     local_.start(arguments);
@@ -344,6 +347,7 @@ class JobProcess final : public CoordinatorWorld {
                                {"file", command_.config},
                                {"overrides", command_.overrides},
                                {"directory", fs::absolute(path_).string()},
+                               {"tenure", directory_ ? directory_->tenure().number() : 1},
                                {"endpoint", transport_->endpoint()}}});
       return;
     }
@@ -361,10 +365,22 @@ class JobProcess final : public CoordinatorWorld {
                                            .state_digest_every = config_.run.state_digest_every,
                                            .checkpoint_every = config_.run.checkpoint_every,
                                            .keep = config_.run.keep,
-                                           .resume = command_.resume});
+                                           .resume = command_.resume,
+                                           .takes_over = command_.takes_over},
+                       Tenure{.run = run_,
+                              .peer = self_,
+                              .endpoint = transport_->endpoint(),
+                              .job = {{"text", text_},
+                                      {"file", command_.config},
+                                      {"overrides", command_.overrides},
+                                      {"min_workers", command_.min_workers},
+                                      {"threads", command_.threads},
+                                      {"isa", command_.isa}}});
     for (const std::string& notice : directory_->notices()) fmt::print(stderr, "{}\n", notice);
-    newest_ = directory_->generations().newest();
-    if (newest_) run_ = newest_->run;
+    run_ = directory_->run();
+    records_.newest = directory_->generations().newest();
+    if (records_.newest) records_.before = directory_->generations().read(records_.newest->follows);
+    records_.members_alive = directory_->members_alive();
     write_json(path_ / "coordinator.json",
                {{"peer", self_}, {"endpoint", transport_->endpoint()}, {"pid", getpid()}, {"run", run_}});
   }
@@ -397,19 +413,20 @@ class JobProcess final : public CoordinatorWorld {
                config_.run.seed, command_.workers, transport_->endpoint());
     std::fflush(stdout);
     progress_.emplace(first, steps_, config_.run.log_every, tokens_ ? "tokens" : "samples");
-    coordinator_.emplace(CoordinatorOptions{.self = self_,
-                                            .run = run_,
+    coordinator_.emplace(CoordinatorOptions{.run = run_,
+                                            .tenure = directory_->tenure().number(),
+                                            .endpoint = transport_->endpoint(),
                                             .steps = steps_,
                                             .initial_workers = command_.workers,
                                             .min_workers = command_.min_workers,
                                             .plan = {.vranks = config_.run.virtual_ranks}},
-                         *this, first, newest_, directory_->members_alive(), now());
+                         *this, first, records_, now());
     if (!command_.chaos.empty())
       saboteur_.emplace(chaos_,
                         Saboteur::World{.workers = [this] { return workers_here(); },
                                         .start_worker = [this] { start_worker(); },
                                         .event = [this](const std::string& n, const Json& f) { event(n, f); }},
-                        newest_ ? directory_->recorded() : -1);
+                        records_.newest ? directory_->recorded() : -1);
     event("start", {{"step", first},
                     {"isa", environment["isa"]},
                     {"threads", environment["threads"]},
@@ -524,6 +541,23 @@ class JobProcess final : public CoordinatorWorld {
     return Json::object();
   }
 
+  // Counts, so that nobody takes over; false if somebody has.
+  bool still_in_charge() {
+    if (!directory_ || now() < beat_ + kBeat) return true;
+    beat_ = now();
+    directory_->tenure().beat();
+    return directory_->tenure().newest();
+  }
+
+  // The workers belong to another coordinator now, and so do the files.
+  int step_down() {
+    progress_.reset();
+    const std::optional<Tenure> other = newest_tenure(path_);
+    fmt::print(stderr, "train: the coordinator at {} has taken over {}; this one steps down\n",
+               other ? other->endpoint : "?", path_.string());
+    return 3;
+  }
+
   void release(PeerId peer, const std::string& reason) {
     send(peer, {.kind = "release", .body = {{"what", "failed"}, {"reason", reason}}});
   }
@@ -546,11 +580,12 @@ class JobProcess final : public CoordinatorWorld {
 
   int finish() {
     const Coordinator::Ending ending = *coordinator_->ending();
+    if (ending.what == "superseded") return step_down();
     progress_.reset();
     saboteur_.reset();
     wait_for_workers();
     goodput_.finish(now());
-    if (ending.what == "failed" || ending.what == "superseded") fail("{}", ending.reason);
+    if (ending.what == "failed") fail("{}", ending.reason);
     const bool finished = ending.what == "finished";
     directory_->sync();
     const int64_t step = finished ? steps_ : coordinator_->generation()->first_step;
@@ -590,7 +625,7 @@ class JobProcess final : public CoordinatorWorld {
   Chaos chaos_;
   fs::path path_;
   std::optional<RunDirectory> directory_;  // from the first worker's hello on: what cannot start leaves nothing
-  std::optional<Generation> newest_;
+  Coordinator::Records records_;
   uint64_t run_ = random_id();
   PeerId self_ = random_id();
   std::unique_ptr<Transport> transport_;
@@ -601,6 +636,7 @@ class JobProcess final : public CoordinatorWorld {
   int64_t steps_ = 0, reported_ = 0, newcomers_ = 0;
   int started_ = 0, turned_away_ = 0;
   bool tokens_ = false, interrupted_ = false;
+  Seconds beat_ = 0, began_ = now();
   double loss_ = 0;
   Goodput goodput_{now()};                     // of this process's part of the run
   std::deque<nlohmann::ordered_json> events_;  // the last ones
@@ -614,5 +650,27 @@ class JobProcess final : public CoordinatorWorld {
 }  // namespace
 
 int run(const RunCommand& command) { return JobProcess(command).run(); }
+
+int coordinate(const CoordinateCommand& command) {
+  const std::optional<Tenure> gone = newest_tenure(command.run_dir);
+  check(gone && gone->number == command.tenure, "{} has no coordinator of tenure {} to take over from", command.run_dir,
+        command.tenure);
+  RunCommand go_on;
+  go_on.config = gone->job.at("file").get<std::string>();
+  go_on.run_dir = command.run_dir;
+  go_on.resume = true;
+  go_on.takes_over = command.tenure;
+  go_on.text = gone->job.at("text").get<std::string>();
+  go_on.overrides = gone->job.at("overrides").get<std::vector<std::string>>();
+  go_on.min_workers = gone->job.at("min_workers").get<int>();
+  go_on.workers = 0;
+  go_on.threads = gone->job.at("threads").get<int>();
+  go_on.isa = gone->job.at("isa").get<std::string>();
+  go_on.command_line = command.command_line;
+  go_on.listen = command.listen;
+  go_on.advertise = command.advertise;
+  go_on.key = command.key;
+  return run(go_on);
+}
 
 }  // namespace elinvar

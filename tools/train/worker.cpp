@@ -8,9 +8,11 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "comm/endpoint.h"
 #include "comm/zmq_transport.h"
 #include "elastic/run_directory.h"
 #include "elastic/session.h"
+#include "elastic/tenure.h"
 #include "nn/clip.h"
 #include "nn/leaf.h"
 #include "nn/running_statistics.h"
@@ -22,6 +24,7 @@
 #include "tools/train/interrupt.h"
 #include "tools/train/job.h"
 #include "tools/train/job_endpoint.h"
+#include "tools/train/spawn.h"
 
 namespace elinvar {
 namespace {
@@ -52,19 +55,34 @@ Message ask(Transport& transport, PeerId self, const std::string& endpoint) {
   }
 }
 
-struct CoordinatorPlace {
-  PeerId peer;
-  std::string endpoint;
-  uint64_t run;
-};
+// Who coordinates the run now, as its directory shows it.
+std::optional<SessionOptions::Sighting> coordinator_of(const fs::path& directory) {
+  if (directory.empty()) return std::nullopt;
+  const std::optional<Tenure> tenure = newest_tenure(directory);
+  if (!tenure) return std::nullopt;
+  return SessionOptions::Sighting{.sight = {.tenure = tenure->number, .beats = beats_of(directory, tenure->number)},
+                                  .coordinator = tenure->peer,
+                                  .endpoint = tenure->endpoint};
+}
 
-// Where the coordinator is now, as it says in the run directory.
-std::optional<CoordinatorPlace> coordinator_of(const fs::path& directory) {
-  const fs::path path = directory / "coordinator.json";
-  if (directory.empty() || !fs::exists(path)) return std::nullopt;
-  const Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("run")) return std::nullopt;
-  return CoordinatorPlace{json["peer"].get<PeerId>(), json["endpoint"].get<std::string>(), json["run"].get<uint64_t>()};
+// A run that failed may go on with another coordinator.
+bool is_over(const fs::path& directory) {
+  const fs::path path = directory / "result.json";
+  if (directory.empty() || !fs::exists(path)) return false;
+  const Json result = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  return result.is_object() && result.value("status", "") != "failed";
+}
+
+// A coordinator that goes on in the place of the one of this tenure, where this worker listens, too.
+void take_over(const JoinCommand& command, const fs::path& directory, int64_t tenure) {
+  Endpoint listen = parse_endpoint(command.listen);
+  if (listen.scheme == "tcp") listen.port = 0;
+  else listen.place += fmt::format(".coordinator-{}", tenure + 1);
+  std::vector<std::string> arguments = {"coordinate",           directory.string(), "--tenure",
+                                        std::to_string(tenure), "--listen",         to_string(listen)};
+  if (!command.advertise.empty()) arguments.insert(arguments.end(), {"--advertise", command.advertise});
+  if (!command.key.empty()) arguments.insert(arguments.end(), {"--key", command.key});
+  spawn_train(arguments, /*apart=*/true);
 }
 
 Leaf compute_leaf(const Job& job, const Batch& batch, int64_t step, int vrank, std::vector<Statistic>& statistics) {
@@ -125,12 +143,14 @@ void train(Job& job, const std::shared_ptr<const Dataset>& validation, Loader& l
 
   while (session.begin()) {
     const int64_t step = session.step();
+    if (!session.knows_layout()) session.works_on("the first leaf");
     if (!session.knows_layout())
       for (int vrank = 0; !session.knows_layout(); vrank = (vrank + 1) % vranks)
         session.learn_layout(
             compute_leaf(job, loader.batch(step % loader.steps_per_epoch(), vrank), step, vrank, statistics));
     while (const std::optional<int> vrank = session.next()) {
       Leaf leaf = step < steps ? compute_leaf(job, loader.batch(step, *vrank), step, *vrank, statistics) : Leaf{};
+      if (score_due(step)) session.works_on("an evaluation");
       if (score_due(step)) leaf.facts.attached = to_json(score(job, validation, *vrank, vranks));
       session.add(*vrank, std::move(leaf));
     }
@@ -180,7 +200,7 @@ int work(const JoinCommand& command, Transport& transport, PeerId self, const Me
               mutex = std::make_unique<std::mutex>()]() mutable -> fs::path {
     const std::lock_guard lock(*mutex);
     if (!alive) {
-      const auto there = coordinator_of(path);
+      const std::optional<Tenure> there = newest_tenure(path);
       if (!there || there->run != run) return {};
       alive.emplace(worker_lock(path));
     }
@@ -198,6 +218,7 @@ int work(const JoinCommand& command, Transport& transport, PeerId self, const Me
   const SessionOptions options{.member = member,
                                .run = told.run,
                                .coordinator = told.sender,
+                               .tenure = about_job.at("tenure").get<int64_t>(),
                                .about = {{"endpoint", transport.endpoint()},
                                          {"pid", getpid()},
                                          {"config", to_toml(config)},
@@ -210,13 +231,13 @@ int work(const JoinCommand& command, Transport& transport, PeerId self, const Me
                                          {"protocol", kProtocolVersion},
                                          {"environment", describe_environment(command.command_line)}},
                                .directory = [directory] { return (*directory)(); },
-                               .find_coordinator = [directory]() -> std::optional<std::pair<PeerId, std::string>> {
-                                 const fs::path path = (*directory)();
-                                 if (!path.empty() && fs::exists(path / "result.json")) fail("the run is over");
-                                 const auto there = coordinator_of(path);
-                                 if (!there) return std::nullopt;
-                                 return std::pair(there->peer, there->endpoint);
-                               }};
+                               .look =
+                                   [directory] {
+                                     const fs::path path = (*directory)();
+                                     if (is_over(path)) fail("the run is over");
+                                     return coordinator_of(path);
+                                   },
+                               .take_over = [&](int64_t tenure) { take_over(command, (*directory)(), tenure); }};
   Session session(options, std::move(owned),
                   {.view = [&] { return job.state(); },
                    .restore =
@@ -238,7 +259,8 @@ int work(const JoinCommand& command, Transport& transport, PeerId self, const Me
   }
   const Member::Outcome& outcome = session.outcome();
   const bool good = outcome.what == "finished" || outcome.what == "stopped" || outcome.what == "left";
-  if (!command.local) fmt::print(stderr, "{}{}{}\n", outcome.what, outcome.reason.empty() ? "" : ": ", outcome.reason);
+  if (!command.local || outcome.what == "alone")
+    fmt::print(stderr, "{}{}{}\n", outcome.what, outcome.reason.empty() ? "" : ": ", outcome.reason);
   return good ? 0 : 3;
 }
 

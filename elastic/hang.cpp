@@ -1,0 +1,37 @@
+#include "elastic/hang.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace elinvar {
+
+std::vector<Hung> find_hung(const Generation& generation, const Roster& roster, const HangLimits& limits, Seconds now) {
+  struct Late {
+    const Worker* worker;
+    Seconds lasts, limit;
+  };
+  std::vector<Late> late;
+  for (const GenerationMember& m : generation.members) {
+    const auto found = roster.find(m.peer);
+    if (found == roster.end() || found->second.work.what.empty()) continue;
+    const Work& work = found->second.work;
+    // Since it last spoke it may have gone on: only what it said itself counts.
+    const Seconds limit = work.usual > 0 ? std::max(limits.floor, limits.factor * work.usual) : limits.unknown;
+    if (work.lasts > limit && now - found->second.seen < limits.floor)
+      late.push_back({&found->second, work.lasts, limit});
+  }
+  std::vector<Hung> hung;
+  if (generation.members.size() < 2) return hung;
+  const double times = late.size() * 2 > generation.members.size() ? limits.shared : 1;
+  for (const Late& l : late) {
+    if (l.lasts <= times * l.limit) continue;
+    const Work& work = l.worker->work;
+    hung.push_back({l.worker->peer, fmt::format("hangs: at {} for {:.1f} s, which {}", work.what, l.lasts,
+                                                work.usual > 0 ? fmt::format("takes {:.2g} s", work.usual)
+                                                               : std::string("has not ended before"))});
+  }
+  return hung;
+}
+
+}  // namespace elinvar

@@ -1,0 +1,27 @@
+#pragma once
+// Whether a worker whose process lives and whose heartbeats come has stopped working: by what its present work should
+// take, as measured on itself. A pure function; who it names is put out like one that died.
+#include <string>
+#include <vector>
+
+#include "elastic/roster.h"
+
+namespace elinvar {
+
+struct HangLimits {
+  Seconds floor = 2.5;    // nothing shorter counts as a hang,
+  double factor = 10;     // nor anything less than so many times what this kind of work takes there,
+  Seconds unknown = 600;  // nor less than this where it was never seen to end: the first step, the first evaluation
+  double shared = 10;     // times all of this if more than half of the members are late: then it is no fault of theirs
+};
+
+struct Hung {
+  PeerId peer;
+  std::string reason;
+};
+
+// Of the members of a generation those that hang. Waiting for others is no work; of different kinds of work (a leaf, an
+// evaluation, loading a state) each is measured by itself. A member that is alone is never named: nobody could go on.
+std::vector<Hung> find_hung(const Generation& generation, const Roster& roster, const HangLimits& limits, Seconds now);
+
+}  // namespace elinvar

@@ -1,0 +1,52 @@
+#pragma once
+// What a worker does about its coordinator: without clock, network and disk, like the rest of the protocol
+// (PROTOCOL.md, "The coordinator's own death"). Training needs none; joining, leaving and recovering do.
+#include <optional>
+#include <string>
+
+#include "elastic/roster.h"
+
+namespace elinvar {
+
+struct WatchOptions {
+  Seconds silence = 3;   // without a word from it: out of touch, as with a lost connection
+  Seconds takeover = 5;  // then, if its count in the run directory stood still for so long, a member takes over:
+  Seconds apart = 1;     // the first one of the generation, and each next one so much later
+  Seconds hold = 600;    // out of touch for so long, a worker leaves
+};
+
+class Watch {
+ public:
+  Watch(const WatchOptions& options, int64_t tenure, Seconds now) : options_(options) { follow(tenure, now); }
+
+  // It follows the coordinator of this tenure from now on.
+  void follow(int64_t tenure, Seconds now);
+  int64_t tenure() const { return tenure_; }
+  void heard(Seconds now) { heard_ = now; }  // anything at all from it
+  void lost() { lost_ = true; }              // the connection to it
+  bool out_of_touch(Seconds now) const { return lost_ || now - heard_ > options_.silence; }
+
+  // What the run directory shows: the newest tenure, and what its holder has counted.
+  struct Sight {
+    int64_t tenure = 0, beats = 0;
+    bool operator==(const Sight&) const = default;
+  };
+  enum class Do { nothing, follow, take_over, leave };
+  struct Decision {
+    Do what = Do::nothing;
+    std::string reason = {};
+  };
+  // `sight`: if this worker sees the directory. `rank`: among the members of its generation; -1: it is none.
+  Decision decide(const std::optional<Sight>& sight, int rank, Seconds now);
+
+ private:
+  WatchOptions options_;
+  int64_t tenure_ = 0;
+  Seconds heard_ = 0;
+  bool lost_ = false;
+  std::optional<Seconds> out_since_;
+  std::optional<Sight> seen_;
+  Seconds still_since_ = 0;
+};
+
+}  // namespace elinvar

@@ -1,0 +1,141 @@
+// What nobody asks for: the coordinator's process dies or stops and nobody resumes; a worker stops, or hangs while its
+// heartbeats go on. The run finishes with the undisturbed ledger.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "tensor/file.h"
+#include "tests/train_process.h"
+
+namespace elinvar {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+const char* const kJob = R"([run]
+steps = 3000
+batch_size = 12
+virtual_ranks = 5
+seed = 5
+checkpoint_every = 1000
+state_digest_every = 50
+
+[data]
+kind = "synthetic"
+size = 51
+classes = 3
+image_size = 8
+
+[optimizer]
+lr = 0.05
+
+[[model.layer]]
+kind = "conv2d"
+out = 6
+[[model.layer]]
+kind = "batch_norm"
+[[model.layer]]
+kind = "global_avg_pool"
+[[model.layer]]
+kind = "linear"
+)";
+
+class Unattended : public testing::Test, protected test::TrainRuns {
+ protected:
+  // A job of three workers that is at work, and what its ledger has to be in the end.
+  void begin(const std::vector<std::string>& settings = {}) {
+    File::create(folder_ / "job.toml").write(kJob);
+    EXPECT_EQ(wait(start("whole", "1", settings), "whole").code, 0);
+    expected_ = ledger("whole");
+    job_ = start("run", "3", settings);
+    reach("run", 50);
+    for (const auto& worker : status("run").value("workers", nlohmann::json::array()))
+      workers_.push_back(worker.at("about").at("pid").get<pid_t>());
+    ASSERT_EQ(workers_.size(), 3u);
+  }
+  pid_t start(const std::string& name, const std::string& workers, const std::vector<std::string>& settings) const {
+    std::vector<std::string> arguments = {"run", folder_ / "job.toml", "--run-dir", folder_ / name, "--threads",
+                                          "1",   "--workers",          workers};
+    for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
+    return spawn(arguments, name);
+  }
+  // Waits until a condition holds, at most a minute; the seconds that it took, or a failed test.
+  template <class Condition>
+  double seconds_until(Condition&& condition) const {
+    const Clock::time_point began = Clock::now();
+    while (Clock::now() < began + std::chrono::seconds(60)) {
+      if (condition()) return std::chrono::duration<double>(Clock::now() - began).count();
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+    ADD_FAILURE() << "it does not happen: " << read_file(folder_ / "run.err") << told();
+    return 60;
+  }
+  std::string told() const { return read_file(folder_ / "run" / "events.jsonl"); }
+  bool told(const std::string& what) const { return told().find(what) != std::string::npos; }
+  // Of a run whose coordinator is no child of the test.
+  void expect_finished() const {
+    const fs::path result = folder_ / "run" / "result.json";
+    seconds_until([&] { return fs::exists(result) && read_file(result).find("\"finished\"") != std::string::npos; });
+    EXPECT_EQ(ledger("run"), expected_);
+    EXPECT_EQ(remaining_children(std::chrono::seconds(30)), "");
+    EXPECT_NE(read_file(folder_ / "run.out").find("final step=3000"), std::string::npos);
+  }
+  void expect_undisturbed() const {
+    const test::Ended ended = wait(job_, "run");
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    EXPECT_EQ(ledger("run"), expected_);
+  }
+
+  pid_t job_ = 0;
+  std::string expected_;
+  std::vector<pid_t> workers_;
+};
+
+TEST_F(Unattended, AWorkerTakesOverFromAKilledCoordinator) {
+  begin();
+  kill(job_, SIGKILL);
+  // With it the worker that would be the first to take over, and that the others miss until somebody does.
+  kill(workers_[0], SIGKILL);
+  expect_finished();
+  EXPECT_TRUE(told("\"another coordinator\"")) << told();
+}
+
+TEST_F(Unattended, ACoordinatorThatComesBackStepsDown) {
+  begin();
+  kill(job_, SIGSTOP);
+  seconds_until([&] { return fs::exists(folder_ / "run" / "coordinators" / "2.json"); });
+  kill(job_, SIGCONT);
+  const test::Ended stale = wait(job_, "run");
+  EXPECT_EQ(stale.code, 3);
+  EXPECT_NE(stale.err.find("steps down"), std::string::npos) << stale.err;
+  expect_finished();
+}
+
+TEST_F(Unattended, AStoppedWorkerIsOutInTime) {
+  begin();
+  kill(workers_[1], SIGSTOP);
+  EXPECT_LE(seconds_until([&] { return told("silent for"); }), 5);
+  expect_undisturbed();
+}
+
+TEST_F(Unattended, AHungWorkerWhoseHeartbeatsGoOnIsOutInTime) {
+  begin({"data.image_size=64", "run.steps=1000", "run.checkpoint_every=500"});  // most of the time it is at a leaf
+  const pid_t main_thread = workers_[1];
+  if (ptrace(PTRACE_SEIZE, main_thread, nullptr, nullptr) != 0) GTEST_SKIP() << "processes cannot be traced here";
+  ASSERT_EQ(ptrace(PTRACE_INTERRUPT, main_thread, nullptr, nullptr), 0);
+  ASSERT_EQ(waitpid(main_thread, nullptr, __WALL), main_thread);
+  // If it held the session's lock just then, its heartbeats have ended as well.
+  EXPECT_LE(seconds_until([&] { return told("hangs: at") || told("silent for"); }), 5);
+  EXPECT_EQ(waitpid(main_thread, nullptr, __WALL), main_thread);  // the coordinator has killed it
+  expect_undisturbed();
+}
+
+}  // namespace
+}  // namespace elinvar
