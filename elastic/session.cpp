@@ -371,6 +371,7 @@ struct Session::Impl {
   StateAccess state;
   std::mutex mutex;
   std::condition_variable changed;
+  bool pristine = true;  // the state is still that of a new network
   Member member;
   Watch watch;
   std::deque<StatePart> parts;
@@ -454,8 +455,10 @@ bool Session::begin() {
         s.works_on("loading the state");
         lock.unlock();
         if (load.restore) {
-          s.state.restore(*load.restore);
+          if (*load.restore > 0 || !s.pristine) s.state.restore(*load.restore);
+          s.pristine = *load.restore == 0;
         } else {
+          s.pristine = false;
           fill(s.whole_state(load.step), load.messages);
         }
         lock.lock();
@@ -536,6 +539,7 @@ const Reduced& Session::reduced() const { return impl_->reduced; }
 
 void Session::advance(const nlohmann::json& extra) {
   Impl& s = *impl_;
+  s.pristine = false;
   const Reduced& r = s.reduced;
   nlohmann::json facts = {{"extra", extra}};
   if (r.state) facts["state"] = r.state->hex();

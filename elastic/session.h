@@ -31,7 +31,8 @@ namespace elinvar {
 // that does not change.
 struct StateAccess {
   std::function<StateDict()> view;
-  std::function<void(int64_t step)> restore;  // that of checkpoint `step`; 0: as a new network is
+  // That of checkpoint `step`; 0: as a new network is, for one that has been in use.
+  std::function<void(int64_t step)> restore;
 };
 
 struct SessionOptions {

@@ -95,7 +95,7 @@ std::string TinyJob::run_through(const std::string& name, std::vector<std::strin
       const std::string left = remaining_children(std::chrono::seconds(10));
       return left.empty() ? "" : "a worker does not end: " + left;
     }
-    const bool again = ended.code == 128 + SIGKILL || ended.err.find("go on with --resume") != std::string::npos;
+    const bool again = ended.code == 128 + SIGKILL || ended.err.find("no worker is left") != std::string::npos;
     if (!again) return fmt::format("exit code {}: {}", ended.code, ended.err);
     if (part == 0) options.push_back("--resume");
   }

@@ -39,6 +39,8 @@ using Json = nlohmann::json;
 using Clock = Transport::Clock;
 
 constexpr int kMostTurnedAway = 100;  // that events.jsonl tells of: strangers shall not fill the disk
+constexpr int kMostStarts = 10;
+constexpr Seconds kFirstWords = 3;    // for workers that are said to be alive, to introduce themselves
 constexpr Seconds kLastWords = 0.05;  // what a process sent before its end may still be on its way
 constexpr size_t kEventsShown = 8;    // by `train ctl status`
 constexpr Seconds kFirstWorker = 30;  // to introduce itself, where others should be alive
@@ -145,8 +147,7 @@ class JobProcess final : public CoordinatorWorld {
   int run() {
     const Interrupt interrupt([this] { transport_->wake(); });
     const EndOfChild child([this] { transport_->wake(); });
-    if (!directory_ || !directory_->members_alive())
-      for (int i = 0; i < command_.workers; ++i) start_worker();
+    if (!directory_ || !directory_->members_alive()) start_workers();
     try {
       while (true) {
         const Arrival arrival = transport_->wait(Clock::now() + patience());
@@ -168,6 +169,7 @@ class JobProcess final : public CoordinatorWorld {
         }
         if (!coordinator_ && local_.alive().empty() && now() > began_ + kFirstWorker)
           fail("no worker has introduced itself within {:g} s", kFirstWorker);
+        if (needs_workers()) start_workers();
         if (coordinator_) {
           if (part_writer_)
             for (const Message& saved : part_writer_->finished()) committed(directory_->saved(saved));
@@ -276,11 +278,25 @@ class JobProcess final : public CoordinatorWorld {
   }
   static Seconds now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
 
+  // Those that were said to be alive have left, or nobody has lived to take part in the first generation.
+  bool needs_workers() {
+    if (command_.workers == 0 || !local_.alive().empty()) return false;
+    if (!coordinator_) return starts_ == 0 && now() > began_ + kFirstWords;
+    if (coordinator_->phase() != Coordinator::Phase::starting) return false;
+    return starts_ == 0 || coordinator_->workers() == 0;
+  }
+
+  void start_workers() {
+    if (++starts_ > kMostStarts) fail("no worker lives long enough to begin");
+    for (int i = 0; i < command_.workers; ++i) start_worker();
+  }
+
   void start_worker() {
     // It listens as the job does, but in a place of its own.
+    ++started_;
     Endpoint listen = parse_endpoint(command_.listen);
     if (listen.scheme == "tcp") listen.port = 0;
-    else listen.place += fmt::format(".{}.{}", getpid(), ++started_);
+    else listen.place += fmt::format(".{}.{}", getpid(), started_);
     std::vector<std::string> arguments = {
         "join",      transport_->endpoint(),           "--local",  "--isa",          command_.isa,
         "--threads", std::to_string(command_.threads), "--listen", to_string(listen)};
@@ -634,7 +650,7 @@ class JobProcess final : public CoordinatorWorld {
   std::map<PeerId, pid_t> pids_;
   Json about_;
   int64_t steps_ = 0, reported_ = 0, newcomers_ = 0;
-  int started_ = 0, turned_away_ = 0;
+  int starts_ = 0, started_ = 0, turned_away_ = 0;
   bool tokens_ = false, interrupted_ = false;
   Seconds beat_ = 0, began_ = now();
   double loss_ = 0;

@@ -243,7 +243,7 @@ int work(const JoinCommand& command, Transport& transport, PeerId self, const Me
                    .restore =
                        [&](int64_t step) {
                          const fs::path path = (*directory)();
-                         if (step == 0) return;  // as it was built
+                         if (step == 0) return job.load(Job(job.config).state());
                          if (path.empty()) fail("this worker does not see the run directory to resume from");
                          Checkpoint checkpoint = CheckpointStore(path / "checkpoints").read(step);
                          checkpoint.state.erase("step");
