@@ -49,6 +49,7 @@ void Saboteur::let_go_on() {
   const std::lock_guard lock(mutex_);
   for (const auto& [time, shot] : shots_)
     if (shot.signal == SIGCONT) send_signal(*shot.process, SIGCONT);
+  shots_.clear();  // else one that is to be stopped now would never go on
 }
 
 void Saboteur::note(const Moment& moment) { moments_.push_back(moment); }
