@@ -52,11 +52,17 @@ RunDirectory::RunDirectory(const RunDirectoryOptions& options, const Tenure& ten
       events_(options.path),
       store_(options.path / "checkpoints", options.keep),
       generations_(options.path) {
-  members_alive_ = !File::append(options.path / "workers.lock").try_lock();
-  if (!members_alive_) store_.prepare();
-  if (options_.resume && members_alive_)
+  members_alive_ = true;
+  if (!members_died() && options_.resume)
     notices_.push_back(fmt::format("resuming after step {} with the workers that are still at work", ledger_.length()));
-  else if (options_.resume) choose_checkpoint();
+}
+
+bool RunDirectory::members_died() {
+  if (!members_alive_ || !File::append(options_.path / "workers.lock").try_lock()) return false;
+  members_alive_ = false;
+  store_.prepare();
+  if (options_.resume) choose_checkpoint();
+  return true;
 }
 
 void RunDirectory::choose_checkpoint() {

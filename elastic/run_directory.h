@@ -44,6 +44,8 @@ class RunDirectory {
   int64_t first_step() const { return first_step_; }     // updates made in the state that the run goes on with
   int64_t recorded() const { return ledger_.length(); }  // updates in the ledger
   bool members_alive() const { return members_alive_; }
+  // Looks again whether members are alive, and chooses the checkpoint to go on from if none is any more: true.
+  bool members_died();
   const std::vector<std::string>& notices() const { return notices_; }  // what the user should know about that
   EventLog& events() { return events_; }
   GenerationStore& generations() { return generations_; }

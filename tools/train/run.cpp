@@ -1,15 +1,12 @@
 // `train run`: the process of the coordinator. It never trains: it starts workers, keeps the run directory, and shows
 // a person how the run goes (elastic/PROTOCOL.md).
 #include <sys/utsname.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <bit>
-#include <cerrno>
 #include <csignal>
 #include <deque>
 #include <filesystem>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
@@ -26,10 +23,10 @@
 #include "tools/config/config.h"
 #include "tools/train/commands.h"
 #include "tools/train/interrupt.h"
+#include "tools/train/local_workers.h"
 #include "tools/train/metrics.h"
 #include "tools/train/progress.h"
 #include "tools/train/saboteur.h"
-#include "tools/train/spawn.h"
 
 namespace elinvar {
 namespace {
@@ -55,63 +52,6 @@ uint64_t random_id() {
 void write_json(const fs::path& path, const nlohmann::ordered_json& json) {
   replace_file(path, json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
-
-// While it lives, `call`, which must be fit for a signal handler, is made whenever a child of this process ends.
-class EndOfChild {
- public:
-  explicit EndOfChild(std::function<void()> call) {
-    call_ = std::move(call);
-    struct sigaction action {};
-    action.sa_handler = [](int) {
-      const int error = errno;
-      call_();
-      errno = error;
-    };
-    action.sa_flags = SA_RESTART | SA_NOCLDSTOP;
-    sigaction(SIGCHLD, &action, nullptr);
-  }
-  ~EndOfChild() { std::signal(SIGCHLD, SIG_DFL); }
-  EndOfChild(const EndOfChild&) = delete;
-  EndOfChild& operator=(const EndOfChild&) = delete;
-
- private:
-  inline static std::function<void()> call_;
-};
-
-// The workers on this machine, which this process starts. Ctrl-C is for the coordinator, which tells them.
-class LocalWorkers {
- public:
-  void start(const std::vector<std::string>& arguments) { alive_.insert(spawn_train(arguments)); }
-
-  struct Ended {
-    pid_t pid;
-    int status;
-    std::string text() const {
-      if (WIFSIGNALED(status)) return fmt::format("killed by signal {}", WTERMSIG(status));
-      return fmt::format("exit code {}", WEXITSTATUS(status));
-    }
-  };
-  std::vector<Ended> ended() {
-    std::vector<Ended> all;
-    for (auto it = alive_.begin(); it != alive_.end();) {
-      int status = 0;
-      if (waitpid(*it, &status, WNOHANG) == *it) {
-        all.push_back({*it, status});
-        it = alive_.erase(it);
-      } else {
-        ++it;
-      }
-    }
-    return all;
-  }
-  const std::set<pid_t>& alive() const { return alive_; }
-  void kill_all() const {
-    for (const pid_t pid : alive_) ::kill(pid, SIGKILL);
-  }
-
- private:
-  std::set<pid_t> alive_;
-};
 
 // A resumed run must be the one that was started, on the same data.
 void check_same_run(const fs::path& directory, const Config& config, const std::string& data) {
@@ -167,6 +107,7 @@ class JobProcess final : public CoordinatorWorld {
           if (!coordinator_) fail("interrupted before the first step");
           coordinator_->ask_stop("interrupted", now());
         }
+        if (!coordinator_ && directory_ && directory_->members_died()) start_without_members();
         if (!coordinator_ && local_.alive().empty() && now() > began_ + kFirstWorker)
           fail("no worker has introduced itself within {:g} s", kFirstWorker);
         if (needs_workers()) start_workers();
@@ -303,6 +244,12 @@ class JobProcess final : public CoordinatorWorld {
     if (!command_.advertise.empty()) arguments.insert(arguments.end(), {"--advertise", command_.advertise});
     if (!command_.key.empty()) arguments.insert(arguments.end(), {"--key", command_.key});
     local_.start(arguments);
+  }
+
+  // Who was at work when this process looked, and should have gone on, has died since.
+  void start_without_members() {
+    fmt::print(stderr, "they are gone; {}\n", directory_->notices().empty() ? "" : directory_->notices().back());
+    start_workers();
   }
 
   void send(PeerId peer, Message message) {
