@@ -81,6 +81,8 @@ TEST_F(ElasticJob, AnyNumberOfWorkersGivesTheSameLedger) {
   for (const int workers : {2, 3, 4, 5, 7, 8}) {
     const std::string name = std::to_string(workers);
     expect_undisturbed(name, start(name, {"--workers", name}));
+    const std::string metrics = read_file(folder_ / name / "metrics.jsonl");
+    EXPECT_GT(nlohmann::json::parse(metrics.substr(0, metrics.find('\n'))).at("reduce_seconds").get<double>(), 0);
   }
 }
 

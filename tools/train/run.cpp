@@ -173,6 +173,7 @@ class JobProcess final : public CoordinatorWorld {
                       .gradient_norm = extra.at("gradient_norm").get<double>(),
                       .items_per_second = progress_->items_per_second(),
                       .tokens = tokens_,
+                      .reduce_seconds = facts.at("reduce_seconds").get<double>(),
                       .workers = static_cast<int>(facts.at("seconds").size()),
                       .generation = generation,
                       .goodput = goodput_.share(now())});
