@@ -176,6 +176,7 @@ struct Session::Impl {
     }
     work = what;
     work_began = now;
+    woken.reset();  // whatever news there was, it is at it
   }
 
   void receive(const Message& message) {
