@@ -139,7 +139,7 @@ void run_join(const std::string& name, int repeat, Report& report) {
     const double asked = now_seconds();
     joiner.signal(SIGTERM);
     const double left = job.events()[job.await_event("left", part)].time;
-    if (joiner.wait() != 0) fail("the worker that left ended with an error");
+    if (const int code = joiner.wait(); code != 0) fail("the worker that left ended with exit code {}", code);
     leaves.push_back(now_seconds() - asked);
     leave_steps.push_back((left - asked) / together);
     leave_waits.push_back(excess(job, asked, step_after(job, left, 2), std::max(alone, together)).longest);
