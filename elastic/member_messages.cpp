@@ -89,6 +89,7 @@ void Member::receive(const Message& m) {
   } else if (m.kind == "refused") {
     outcome_ = {"refused", body.at("reason").get<std::string>()};
   } else if (m.kind == "release") {
+    if (outcome_) return;  // the first word on it stands: who is refused gets no second answer
     outcome_ = {body.at("what").get<std::string>(), body.at("reason").get<std::string>()};
   } else if (m.kind == "ack") {
     while (!unacknowledged_.empty() && unacknowledged_.front().first <= m.step) unacknowledged_.pop_front();
