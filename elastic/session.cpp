@@ -4,16 +4,14 @@
 
 #include <bit>
 #include <condition_variable>
-#include <deque>
 #include <exception>
-#include <map>
 #include <mutex>
 #include <thread>
 
-#include "elastic/checkpoint.h"
-#include "elastic/part_stream.h"
 #include "elastic/snapshot.h"
+#include "elastic/state_copier.h"
 #include "elastic/state_parts.h"
+#include "elastic/work_clock.h"
 #include "tensor/check.h"
 
 namespace elinvar {
@@ -21,56 +19,39 @@ namespace elinvar {
 using Clock = std::chrono::steady_clock;
 using Lock = std::unique_lock<std::mutex>;
 
-constexpr int kMostWriting = 2;  // copies for checkpoints that are not on the disk yet
-constexpr std::chrono::seconds kStreamPatience{60};
-constexpr double kToWake = 0.01;                           // seconds, for a thread that waits
-constexpr const char* kCopying = "the copy of the state";  // may have to wait for a disk: nothing tells how long
-constexpr const char* kStep = "step";                      // beside the state's own names, which have dots
-
-namespace {
-
-double seconds_between(Clock::time_point from, Clock::time_point to) {
-  return std::chrono::duration<double>(to - from).count();
-}
-
-}  // namespace
+constexpr const char* kStep = "step";  // beside the state's own names, which have dots
 
 struct Session::Impl {
-  struct Copied {
-    StatePart part;
-    StateDict tensors;
-    nlohmann::json cost;
-  };
-
   Impl(SessionOptions given, std::unique_ptr<Transport> with, StateAccess access)
       : options(std::move(given)),
         transport(std::move(with)),
         state(std::move(access)),
         member(options.member),
-        watch(options.watch, options.tenure, now()) {
+        watch(options.watch, options.tenure, now()),
+        copier({.state = [this](int64_t step) { return whole_state(step); },
+                .directory = options.directory,
+                .send = [this](PeerId peer, Message message) { send(peer, std::move(message)); },
+                .failed = [this](std::exception_ptr failure) { failed(std::move(failure)); }},
+               options.coordinator) {
     {
       const Lock lock(mutex);
       member.introduce(options.coordinator, options.about);
       flush();
     }
-    listener = std::jthread([this](std::stop_token stop) { guarded([&] { listen(stop); }); });
-    copier = std::jthread([this](std::stop_token stop) { guarded([&] { copy(stop); }); });
-    sender = std::jthread([this](std::stop_token stop) { guarded([&] { finish(stop, to_send); }); });
-    writer = std::jthread([this](std::stop_token stop) { guarded([&] { finish(stop, to_write); }); });
-    // Under these names their time on a processor can be told apart (bench elastic).
+    listener = std::jthread([this](std::stop_token stop) {
+      try {
+        listen(stop);
+      } catch (...) {
+        copier.give_up();
+        failed(std::current_exception());
+      }
+    });
+    // Under this name its time on a processor can be told apart (bench elastic).
     pthread_setname_np(listener.native_handle(), "listener");
-    for (std::jthread* thread : {&copier, &sender, &writer}) pthread_setname_np(thread->native_handle(), "copier");
   }
 
   ~Impl() {
-    {
-      Lock lock(mutex);
-      changed.wait_for(lock, std::chrono::seconds(60), [&] { return (parts.empty() && saving == 0) || error; });
-      // With the lock: else a thread could be between its look at this and its sleep.
-      for (std::jthread* thread : {&copier, &sender, &writer}) thread->request_stop();
-      changed.notify_all();
-    }
-    for (std::jthread* thread : {&copier, &sender, &writer}) thread->join();
+    copier.finish();
     {
       const Lock lock(mutex);
       flush();
@@ -82,14 +63,10 @@ struct Session::Impl {
 
   static Seconds now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
 
-  void guarded(const std::function<void()>& body) {
-    try {
-      body();
-    } catch (...) {
-      const Lock lock(mutex);
-      if (!error) error = std::current_exception();
-      changed.notify_all();
-    }
+  void failed(std::exception_ptr failure) {
+    const Lock lock(mutex);
+    if (!error) error = std::move(failure);
+    changed.notify_all();
   }
 
   // What the member wants done, with the lock held.
@@ -109,23 +86,24 @@ struct Session::Impl {
           break;
       }
     }
-    for (StatePart& part : member.take_parts()) {
-      parts.push_back(std::move(part));
-      ++uncopied;
-    }
-    if (!woken) woken = Clock::now();
+    for (StatePart& part : member.take_parts()) copier.add(std::move(part));
+    work.news(now());
     changed.notify_all();
   }
 
   // The loop, until there is news.
   void wait(Lock& lock) {
-    woken.reset();
+    work.looked();
     changed.wait(lock);
   }
-  void wait_for_copies(Lock& lock) {
-    works_on(kCopying);
-    changed.wait(lock, [&] { return uncopied == 0 || error; });
-    works_on("");
+  void wait_for_copies(Lock& lock, std::optional<Clock::time_point> since = {}) {
+    work.at(kCopying, now());
+    while (!copier.copied()) {
+      lock.unlock();
+      copier.wait(since);
+      lock.lock();
+    }
+    work.at("", now());
   }
 
   void listen(const std::stop_token& stop) {
@@ -155,35 +133,15 @@ struct Session::Impl {
 
   void heartbeat() {
     nlohmann::json about = {{"leaves", leaves}};
-    if (!work.empty())
-      about.update({{"at", work},
-                    {"lasts", seconds_between(work_began, Clock::now())},
-                    {"usual", work == kCopying ? 0.0 : done[work].longest}});
-    else if (woken)  // it should have looked by now
-      about.update({{"at", "waiting although there is news"},
-                    {"lasts", seconds_between(*woken, Clock::now())},
-                    {"usual", kToWake}});
+    about.update(work.heartbeat(now()));
     member.heartbeat(about);
-  }
-
-  // With the lock held; "": it waits. The first time of each kind, in which memory and code are touched first, tells
-  // nothing of the next.
-  void works_on(const std::string& what) {
-    const Clock::time_point now = Clock::now();
-    if (!work.empty()) {
-      Done& before = done[work];
-      if (before.times++ > 0) before.longest = std::max(seconds_between(work_began, now), 0.99 * before.longest);
-    }
-    work = what;
-    work_began = now;
-    woken.reset();  // whatever news there was, it is at it
   }
 
   void receive(const Message& message) {
     if (message.sender == member.coordinator()) watch.heard(now());
     try {
       if (message.kind == "taken") {
-        taken(message);
+        copier.taken(message);
       } else if (message.kind == "coordinator") {
         const int64_t tenure = message.body.at("tenure").get<int64_t>();
         if (tenure > watch.tenure()) follow(tenure, message.sender, message.body.at("endpoint").get<std::string>());
@@ -209,6 +167,7 @@ struct Session::Impl {
     if (coordinator != member.coordinator()) transport->disconnect(member.coordinator());
     transport->connect(coordinator, endpoint);
     watch.follow(tenure, now());
+    copier.follow(coordinator);
     member.introduce(coordinator, options.about);
   }
 
@@ -219,148 +178,19 @@ struct Session::Impl {
     return whole;
   }
 
-  // Copies parts of the state while the next leaves are computed. Where there are none, the memory for the next is made
-  // ready. What follows a copy, and may take as long as the disk and the network need, is for other threads.
-  void copy(const std::stop_token& stop) {
-    CpuStream alone(1);
-    const StreamScope scope(alone);
-    while (true) {
-      StatePart part;
-      {
-        Lock lock(mutex);
-        changed.wait(lock, [&] { return !parts.empty() || prepared < wanted || stop.stop_requested(); });
-        if (parts.empty() && stop.stop_requested()) return;
-        if (parts.empty()) {
-          prepared = wanted;
-          lock.unlock();
-          memory.prepare(prepared);
-          continue;
-        }
-        part = std::move(parts.front());
-        parts.pop_front();
-        ++saving;
-        // A disk that needs longer than from one checkpoint to the next is waited for, or memory would run out.
-        if (part.to == 0) changed.wait(lock, [&] { return writing < kMostWriting || error || stop.stop_requested(); });
-        if (part.to == 0) ++writing;
-      }
-      const Clock::time_point began = Clock::now();
-      StateDict copied = memory.copy(part_of(whole_state(part.step), part.part, part.parts));
-      const Lock lock(mutex);
-      --uncopied;
-      const Clock::time_point now = Clock::now();
-      nlohmann::json cost = {{"copy_seconds", seconds_between(began, now)},
-                             {"wait_seconds", waits_since ? seconds_between(std::max(began, *waits_since), now) : 0.0}};
-      (part.to == 0 ? to_write : to_send).push_back({std::move(part), std::move(copied), std::move(cost)});
-      changed.notify_all();
-    }
-  }
-
-  // Sends or saves what is copied.
-  void finish(const std::stop_token& stop, std::deque<Copied>& queue) {
-    CpuStream alone(1);
-    const StreamScope scope(alone);
-    while (true) {
-      Copied copied;
-      {
-        Lock lock(mutex);
-        changed.wait(lock, [&] { return !queue.empty() || stop.stop_requested(); });
-        if (queue.empty()) return;
-        copied = std::move(queue.front());
-        queue.pop_front();
-      }
-      const StatePart& part = copied.part;
-      const bool checkpoint = part.to == 0;
-      if (checkpoint) {
-        save(part, copied.tensors, std::move(copied.cost));
-      } else {
-        for (Message& message : messages_of(copied.tensors, part)) send(part.to, std::move(message));
-        copied.cost.update({{"peer", part.to}, {"part", part.part}, {"parts", part.parts}});
-        send_coordinator({.kind = "fed", .step = part.step, .body = std::move(copied.cost)});
-      }
-      copied = {};
-      const Lock lock(mutex);
-      --saving;
-      if (checkpoint) --writing;
-      changed.notify_all();
-    }
-  }
-
   void send(PeerId peer, Message message) {
     const Lock lock(mutex);
     message.run = options.run;
     message.sender = options.member.self;
     message.generation = member.generation();
-    transport->send(peer, std::move(message));
-  }
-
-  void send_coordinator(Message message) {
-    PeerId coordinator;
-    {
-      const Lock lock(mutex);
-      coordinator = member.coordinator();
-    }
-    send(coordinator, std::move(message));
-  }
-
-  void save(const StatePart& part, const StateDict& copied, nlohmann::json cost) {
-    Message saved{.kind = "saved", .step = part.step, .body = std::move(cost)};
-    saved.body.update({{"part", part.part}, {"parts", part.parts}});
-    nlohmann::json digests = nlohmann::json::object();
-    for (const auto& [name, digest] : digests_of(copied)) digests[name] = digest.hex();
-    saved.body["digests"] = std::move(digests);
-    const std::filesystem::path directory = options.directory();
-    if (directory.empty()) saved.body["streamed"] = true;
-    try {
-      const CheckpointPart written = directory.empty()
-                                         ? stream(part, copied)
-                                         : CheckpointStore(directory / "checkpoints")
-                                               .write_part(part.step, part_file(part.part, part.parts), copied);
-      saved.body["file"] = written.file;
-      saved.body["bytes"] = written.bytes;
-      saved.body["digest"] = written.digest.hex();
-    } catch (const std::exception& failure) {
-      saved.body["error"] = failure.what();
-    }
-    send_coordinator(std::move(saved));
-  }
-
-  // To a coordinator that writes it for this worker (elastic/part_stream.h).
-  CheckpointPart stream(const StatePart& part, const StateDict& copied) {
-    PeerId coordinator;
-    {
-      const Lock lock(mutex);
-      coordinator = member.coordinator();
-      streaming = {.step = part.step, .part = part.part, .parts = part.parts};
-    }
-    return send_part(part.step, part.part, part.parts, copied, [&](Message piece, int64_t end) {
-      {
-        Lock lock(mutex);
-        const bool free = changed.wait_for(lock, kStreamPatience, [&] {
-          return end - streaming.taken <= kPartWindow || !streaming.error.empty() ||
-                 member.coordinator() != coordinator;
-        });
-        if (!streaming.error.empty()) elinvar::fail("{}", streaming.error);
-        if (!free || member.coordinator() != coordinator)
-          elinvar::fail("the coordinator takes no more of part {}", part.part);
-      }
-      send(coordinator, std::move(piece));
-    });
-  }
-
-  // With the lock held.
-  void taken(const Message& m) {
-    if (m.step != streaming.step || m.body.at("part") != streaming.part || m.body.at("parts") != streaming.parts)
-      return;
-    if (m.body.contains("error")) streaming.error = m.body["error"].get<std::string>();
-    else streaming.taken = m.body.at("offset").get<int64_t>();
+    transport->send(peer != 0 ? peer : member.coordinator(), std::move(message));
   }
 
   // For this worker's part of the next checkpoint.
   void want_memory() {
     if (member.generation() == wanted_for || !member.active()) return;
     wanted_for = member.generation();
-    wanted = SnapshotMemory::bytes_for(part_of(whole_state(0), member.index(), member.members()));
-    changed.notify_all();
+    copier.prepare(SnapshotMemory::bytes_for(part_of(whole_state(0), member.index(), member.members())));
   }
 
   void rethrow() const {
@@ -375,38 +205,17 @@ struct Session::Impl {
   bool pristine = true;  // the state is still that of a new network
   Member member;
   Watch watch;
-  std::deque<StatePart> parts;
-  SnapshotMemory memory;
-  int64_t wanted_for = 0;  // the generation
-  int64_t wanted = 0;      // bytes of a part of the state in this generation,
-  int64_t prepared = 0;    // and those that the copier has memory for
-  std::deque<Copied> to_write, to_send;
-  int uncopied = 0;  // parts that still need the state as it is,
-  int saving = 0;    // those that are not yet written or sent,
-  int writing = 0;   // and of these the parts of checkpoints that are copied
-  struct Streaming {
-    int64_t step = -1;
-    int part = 0, parts = 0;
-    int64_t taken = 0;
-    std::string error = {};
-  } streaming;
-  std::optional<Clock::time_point> waits_since;  // the loop, for parts to be copied
+  WorkClock work;          // of the loop
+  int64_t wanted_for = 0;  // the generation whose parts of the state there is memory for
   std::exception_ptr error;
   int64_t leaves = 0;
   int64_t work_step = 0;  // of the leaves that are being computed
   bool listening = false;
-  std::string work;  // that the loop is at; "": it waits
-  Clock::time_point work_began;
-  std::optional<Clock::time_point> woken;  // while it waited, and it has not looked since
-  struct Done {
-    int64_t times = 0;
-    double longest = 0;
-  };
-  std::map<std::string, Done> done;
   Clock::time_point leaf_began;
   Reduced reduced;
   double reduce_seconds = 0;
-  std::jthread listener, copier, sender, writer;
+  StateCopier copier;
+  std::jthread listener;
 };
 
 Session::Session(SessionOptions options, std::unique_ptr<Transport> transport, StateAccess state)
@@ -431,7 +240,7 @@ void Session::learn_layout(const Leaf& leaf) {
 bool Session::begin() {
   Impl& s = *impl_;
   Lock lock(s.mutex);
-  s.works_on("");
+  s.work.at("", s.now());
   s.reduced = {};
   while (true) {
     s.rethrow();
@@ -448,12 +257,12 @@ bool Session::begin() {
         s.listening = next == Member::Next::copy;
         s.want_memory();
         s.work_step = s.member.step();
-        s.works_on("preparing");
+        s.work.at("preparing", s.now());
         return true;
       case Member::Next::load: {
         const Member::Load load = s.member.take_load();
         s.wait_for_copies(lock);
-        s.works_on("loading the state");
+        s.work.at("loading the state", s.now());
         lock.unlock();
         if (load.restore) {
           if (*load.restore > 0 || !s.pristine) s.state.restore(*load.restore);
@@ -463,7 +272,7 @@ bool Session::begin() {
           fill(s.whole_state(load.step), load.messages);
         }
         lock.lock();
-        s.works_on("");
+        s.work.at("", s.now());
         s.member.loaded(load);
         s.flush();
         continue;
@@ -474,7 +283,7 @@ bool Session::begin() {
 
 void Session::works_on(const std::string& what) {
   const Lock lock(impl_->mutex);
-  impl_->works_on(what);
+  impl_->work.at(what, impl_->now());
 }
 
 std::optional<int> Session::next() {
@@ -482,7 +291,7 @@ std::optional<int> Session::next() {
   const std::vector<int> todo = impl_->member.todo();
   if (impl_->listening || impl_->member.step() != impl_->work_step || todo.empty()) return std::nullopt;
   impl_->leaf_began = Clock::now();
-  impl_->works_on("a leaf");
+  impl_->work.at("a leaf", impl_->now());
   return todo[0];
 }
 
@@ -490,7 +299,7 @@ void Session::add(int vrank, Leaf leaf) {
   const Lock lock(impl_->mutex);
   const std::chrono::duration<double> seconds = Clock::now() - impl_->leaf_began;
   ++impl_->leaves;
-  impl_->works_on("");
+  impl_->work.at("", impl_->now());
   impl_->member.add(impl_->work_step, vrank, std::move(leaf), seconds.count());
 }
 
@@ -502,7 +311,7 @@ bool Session::reduce() {
     std::optional<Digest> state;
     if (s.member.digest_due()) {
       const int64_t step = std::min(s.member.step(), s.options.member.steps);
-      s.works_on("the state's digest");
+      s.work.at("the state's digest", s.now());
       lock.unlock();
       state = digest(s.whole_state(step));
       lock.lock();
@@ -510,7 +319,7 @@ bool Session::reduce() {
     s.member.contribute(state);
     s.flush();
   }
-  s.works_on("");
+  s.work.at("", s.now());
   while (true) {
     s.rethrow();
     const Member::Progress progress = s.member.reduce();
@@ -520,12 +329,10 @@ bool Session::reduce() {
     s.wait(lock);
   }
   const Clock::time_point reduced = Clock::now();
-  s.reduce_seconds = seconds_between(began, reduced);
-  s.waits_since = reduced;
-  s.wait_for_copies(lock);
-  s.waits_since.reset();
+  s.reduce_seconds = std::chrono::duration<double>(reduced - began).count();
+  s.wait_for_copies(lock, reduced);
   s.rethrow();
-  s.works_on("the update");
+  s.work.at("the update", s.now());
   s.reduced = s.member.take_reduced();
   const std::string contradiction = s.member.contradiction();
   if (!contradiction.empty())
@@ -557,7 +364,7 @@ void Session::advance(const nlohmann::json& extra) {
     facts["reduce_seconds"] = s.reduce_seconds;
   }
   const Lock lock(s.mutex);
-  s.works_on("");
+  s.work.at("", s.now());
   s.member.advance(facts);
   s.flush();
 }

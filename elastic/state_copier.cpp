@@ -1,0 +1,203 @@
+#include "elastic/state_copier.h"
+
+#include <pthread.h>
+
+#include "elastic/part_stream.h"
+#include "elastic/state_parts.h"
+#include "tensor/check.h"
+#include "tensor/stream.h"
+
+namespace elinvar {
+
+using Lock = std::unique_lock<std::mutex>;
+
+constexpr int kMostWriting = 2;  // copies for checkpoints that are not on the disk yet
+constexpr std::chrono::seconds kStreamPatience{60}, kFinishPatience{60};
+
+StateCopier::StateCopier(World world, PeerId coordinator) : world_(std::move(world)), coordinator_(coordinator) {
+  copier_ = std::jthread([this](std::stop_token stop) { guarded([&] { copy(stop); }); });
+  sender_ = std::jthread([this](std::stop_token stop) { guarded([&] { pass_on(stop, to_send_); }); });
+  writer_ = std::jthread([this](std::stop_token stop) { guarded([&] { pass_on(stop, to_write_); }); });
+  // Under this name their time on a processor can be told apart (bench elastic).
+  for (std::jthread* thread : {&copier_, &sender_, &writer_}) pthread_setname_np(thread->native_handle(), "copier");
+}
+
+StateCopier::~StateCopier() { finish(); }
+
+void StateCopier::guarded(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (...) {
+    give_up();
+    world_.failed(std::current_exception());
+  }
+}
+
+void StateCopier::give_up() {
+  const Lock lock(mutex_);
+  given_up_ = true;
+  changed_.notify_all();
+}
+
+void StateCopier::finish() {
+  {
+    Lock lock(mutex_);
+    changed_.wait_for(lock, kFinishPatience, [&] { return (parts_.empty() && saving_ == 0) || given_up_; });
+    // With the lock: else a thread could be between its look at this and its sleep.
+    for (std::jthread* thread : {&copier_, &sender_, &writer_}) thread->request_stop();
+    changed_.notify_all();
+  }
+  for (std::jthread* thread : {&copier_, &sender_, &writer_})
+    if (thread->joinable()) thread->join();
+}
+
+void StateCopier::add(StatePart part) {
+  const Lock lock(mutex_);
+  parts_.push_back(std::move(part));
+  ++uncopied_;
+  changed_.notify_all();
+}
+
+void StateCopier::prepare(int64_t bytes) {
+  const Lock lock(mutex_);
+  wanted_ = bytes;
+  changed_.notify_all();
+}
+
+bool StateCopier::copied() const {
+  const Lock lock(mutex_);
+  return uncopied_ == 0 || given_up_;
+}
+
+void StateCopier::wait(std::optional<Clock::time_point> since) {
+  Lock lock(mutex_);
+  waits_since_ = since;
+  changed_.wait(lock, [&] { return uncopied_ == 0 || given_up_; });
+  waits_since_.reset();
+}
+
+void StateCopier::follow(PeerId coordinator) {
+  const Lock lock(mutex_);
+  coordinator_ = coordinator;
+  changed_.notify_all();
+}
+
+void StateCopier::taken(const Message& m) {
+  const Lock lock(mutex_);
+  if (m.step != streaming_.step || m.body.at("part") != streaming_.part || m.body.at("parts") != streaming_.parts)
+    return;
+  if (m.body.contains("error")) streaming_.error = m.body["error"].get<std::string>();
+  else streaming_.taken = m.body.at("offset").get<int64_t>();
+  changed_.notify_all();
+}
+
+void StateCopier::copy(const std::stop_token& stop) {
+  CpuStream alone(1);
+  const StreamScope scope(alone);
+  while (true) {
+    StatePart part;
+    {
+      Lock lock(mutex_);
+      changed_.wait(lock, [&] { return !parts_.empty() || prepared_ < wanted_ || stop.stop_requested(); });
+      if (parts_.empty() && stop.stop_requested()) return;
+      if (parts_.empty()) {
+        const int64_t bytes = prepared_ = wanted_;
+        lock.unlock();
+        memory_.prepare(bytes);
+        continue;
+      }
+      part = std::move(parts_.front());
+      parts_.pop_front();
+      ++saving_;
+      // A disk that needs longer than from one checkpoint to the next is waited for, or memory would run out.
+      if (part.to == 0)
+        changed_.wait(lock, [&] { return writing_ < kMostWriting || given_up_ || stop.stop_requested(); });
+      if (part.to == 0) ++writing_;
+    }
+    const Clock::time_point began = Clock::now();
+    StateDict tensors = memory_.copy(part_of(world_.state(part.step), part.part, part.parts));
+    const Lock lock(mutex_);
+    --uncopied_;
+    const Clock::time_point now = Clock::now();
+    const std::chrono::duration<double> copying = now - began,
+                                        waiting = waits_since_ ? now - std::max(began, *waits_since_) : copying * 0;
+    nlohmann::json cost = {{"copy_seconds", copying.count()}, {"wait_seconds", waiting.count()}};
+    (part.to == 0 ? to_write_ : to_send_).push_back({std::move(part), std::move(tensors), std::move(cost)});
+    changed_.notify_all();
+  }
+}
+
+// Sends or saves what is copied.
+void StateCopier::pass_on(const std::stop_token& stop, std::deque<Copied>& queue) {
+  CpuStream alone(1);
+  const StreamScope scope(alone);
+  while (true) {
+    Copied copied;
+    {
+      Lock lock(mutex_);
+      changed_.wait(lock, [&] { return !queue.empty() || stop.stop_requested(); });
+      if (queue.empty()) return;
+      copied = std::move(queue.front());
+      queue.pop_front();
+    }
+    const StatePart& part = copied.part;
+    const bool checkpoint = part.to == 0;
+    if (checkpoint) {
+      save(part, copied.tensors, std::move(copied.cost));
+    } else {
+      for (Message& message : messages_of(copied.tensors, part)) world_.send(part.to, std::move(message));
+      copied.cost.update({{"peer", part.to}, {"part", part.part}, {"parts", part.parts}});
+      world_.send(0, {.kind = "fed", .step = part.step, .body = std::move(copied.cost)});
+    }
+    copied = {};
+    const Lock lock(mutex_);
+    --saving_;
+    if (checkpoint) --writing_;
+    changed_.notify_all();
+  }
+}
+
+void StateCopier::save(const StatePart& part, const StateDict& copied, nlohmann::json cost) {
+  Message saved{.kind = "saved", .step = part.step, .body = std::move(cost)};
+  saved.body.update({{"part", part.part}, {"parts", part.parts}});
+  nlohmann::json digests = nlohmann::json::object();
+  for (const auto& [name, digest] : digests_of(copied)) digests[name] = digest.hex();
+  saved.body["digests"] = std::move(digests);
+  const std::filesystem::path directory = world_.directory();
+  if (directory.empty()) saved.body["streamed"] = true;
+  try {
+    const CheckpointPart written = directory.empty()
+                                       ? stream(part, copied)
+                                       : CheckpointStore(directory / "checkpoints")
+                                             .write_part(part.step, part_file(part.part, part.parts), copied);
+    saved.body["file"] = written.file;
+    saved.body["bytes"] = written.bytes;
+    saved.body["digest"] = written.digest.hex();
+  } catch (const std::exception& failure) {
+    saved.body["error"] = failure.what();
+  }
+  world_.send(0, std::move(saved));
+}
+
+// To a coordinator that writes it for this worker (elastic/part_stream.h).
+CheckpointPart StateCopier::stream(const StatePart& part, const StateDict& copied) {
+  PeerId coordinator;
+  {
+    const Lock lock(mutex_);
+    coordinator = coordinator_;
+    streaming_ = {.step = part.step, .part = part.part, .parts = part.parts};
+  }
+  return send_part(part.step, part.part, part.parts, copied, [&](Message piece, int64_t end) {
+    {
+      Lock lock(mutex_);
+      const bool free = changed_.wait_for(lock, kStreamPatience, [&] {
+        return end - streaming_.taken <= kPartWindow || !streaming_.error.empty() || coordinator_ != coordinator;
+      });
+      if (!streaming_.error.empty()) fail("{}", streaming_.error);
+      if (!free || coordinator_ != coordinator) fail("the coordinator takes no more of part {}", part.part);
+    }
+    world_.send(coordinator, std::move(piece));
+  });
+}
+
+}  // namespace elinvar
