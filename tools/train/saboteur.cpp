@@ -1,6 +1,7 @@
 #include "tools/train/saboteur.h"
 
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -160,6 +161,25 @@ void Saboteur::wait_and_shoot(const std::stop_token& stop) {
     send_signal(*first->second.process, first->second.signal);
     shots_.erase(first);
   }
+}
+
+std::vector<Saboteur::Worker> workers_here(const Json& status, std::set<pid_t> started) {
+  utsname system{};
+  uname(&system);
+  std::vector<Saboteur::Worker> workers;
+  for (const Json& worker : status.at("workers")) {
+    const Json& about = worker.at("about");
+    if (about.at("environment").value("host", "") != system.nodename) continue;
+    workers.push_back({.pid = about.at("pid").get<pid_t>(),
+                       .id = worker.at("id").get<int>(),
+                       .member = worker.at("state") == "member"});
+    started.erase(workers.back().pid);
+  }
+  std::sort(workers.begin(), workers.end(), [](const auto& a, const auto& b) {
+    return std::tuple(!a.member, a.id, a.pid) < std::tuple(!b.member, b.id, b.pid);
+  });
+  for (const pid_t pid : started) workers.push_back({.pid = pid});
+  return workers;
 }
 
 }  // namespace elinvar

@@ -65,4 +65,8 @@ class Saboteur {
   std::jthread shooter_;
 };
 
+// The workers of a job (`status`: Coordinator::status) that are on this machine, members first, the leader before the
+// others, then newcomers, and then those of the processes `started` here that nobody knows yet.
+std::vector<Saboteur::Worker> workers_here(const nlohmann::json& status, std::set<pid_t> started);
+
 }  // namespace elinvar

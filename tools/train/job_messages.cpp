@@ -1,0 +1,185 @@
+// The process of the coordinator: what it is told, and what it says.
+#include <unistd.h>
+
+#include "tensor/check.h"
+#include "tools/train/control.h"
+#include "tools/train/job_process.h"
+
+namespace elinvar {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr int kMostTurnedAway = 100;  // that events.jsonl tells of: strangers shall not fill the disk
+
+void JobProcess::send(PeerId peer, Message message) {
+  message.run = run_;
+  message.sender = self_;
+  if (message.generation == 0 && coordinator_ && coordinator_->generation())
+    message.generation = coordinator_->generation()->number;
+  transport_->send(peer, std::move(message));
+}
+
+void JobProcess::flush() {
+  for (Action& action : coordinator_->take_actions()) {
+    if (action.what == Action::What::connect) transport_->connect(action.peer, action.endpoint);
+    if (action.what == Action::What::disconnect) transport_->disconnect(action.peer);
+    if (action.what == Action::What::send) send(action.peer, std::move(action.message));
+  }
+  if (saboteur_ && !coordinator_->ending()) saboteur_->act();
+}
+
+void JobProcess::note(const Moment& moment) {
+  if (saboteur_) saboteur_->note(moment);
+}
+
+void JobProcess::turned_away(const std::string& reason) {
+  if (directory_ && ++turned_away_ <= kMostTurnedAway) event("turned_away", {{"reason", reason}});
+}
+
+// Whoever sends what makes no sense is out: it is of no use to the others, and no reason for them to stop.
+void JobProcess::receive(const Message& m) {
+  if (m.kind != "ask" && m.kind != "ctl" && m.run != run_) return;
+  if (m.kind == "failed") {
+    const std::string reason = m.body.value("reason", "a worker failed");
+    check(m.body.value("exit_code", 3) != 2, "{}", reason);
+    fail("{}", reason);
+  }
+  if (m.kind == "hello" && !coordinator_) open(m.body);
+  std::string malformed;
+  try {
+    take(m);
+  } catch (const Json::exception& error) {
+    malformed = error.what();
+  } catch (const UsageError& error) {
+    malformed = error.what();
+  }
+  if (malformed.empty()) return;
+  turned_away(fmt::format("a malformed '{}': {}", m.kind, malformed));
+  if (!coordinator_) return;
+  coordinator_->lost(m.sender, fmt::format("sent a malformed '{}'", m.kind), now());
+  flush();
+}
+
+void JobProcess::take(const Message& m) {
+  if (m.kind == "ask") {
+    transport_->connect(m.sender, m.body.at("endpoint").get<std::string>());
+    pids_[m.sender] = m.body.at("pid").get<pid_t>();
+    send(m.sender, {.kind = "job",
+                    .body = {{"text", text_},
+                             {"file", command_.config},
+                             {"overrides", command_.overrides},
+                             {"directory", fs::absolute(path_).string()},
+                             {"tenure", directory_ ? directory_->tenure().number() : 1},
+                             {"endpoint", transport_->endpoint()}}});
+    return;
+  }
+  if (m.kind == "ctl") return control(m);
+  if (!coordinator_) return;
+  if (PartWriter::takes(m)) part_writer().add(m);
+  else if (m.kind == "saved") committed(directory_->saved(m));
+  else if (m.kind == "fed") fed(m);
+  else coordinator_->receive(m, now());
+  flush();
+}
+
+void JobProcess::open_directory() {
+  directory_.emplace(RunDirectoryOptions{.path = path_,
+                                         .state_digest_every = config_.run.state_digest_every,
+                                         .checkpoint_every = config_.run.checkpoint_every,
+                                         .keep = config_.run.keep,
+                                         .resume = command_.resume,
+                                         .takes_over = command_.takes_over},
+                     Tenure{.run = run_,
+                            .peer = self_,
+                            .endpoint = transport_->endpoint(),
+                            .job = {{"text", text_},
+                                    {"file", command_.config},
+                                    {"overrides", command_.overrides},
+                                    {"min_workers", command_.min_workers},
+                                    {"threads", command_.threads},
+                                    {"isa", command_.isa}}});
+  for (const std::string& notice : directory_->notices()) fmt::print(stderr, "{}\n", notice);
+  report_.emplace(command_, config_, *directory_, began_);
+  run_ = directory_->run();
+  records_.newest = directory_->generations().newest();
+  if (records_.newest) records_.before = directory_->generations().read(records_.newest->follows);
+  records_.members_alive = directory_->members_alive();
+  write_json(path_ / "coordinator.json",
+             {{"peer", self_}, {"endpoint", transport_->endpoint()}, {"pid", getpid()}, {"run", run_}});
+}
+
+// The first worker has built the network and knows how many steps there are.
+void JobProcess::open(const Json& about) {
+  const Config resolved = parse_config(about.at("config").get<std::string>(), "config.toml");
+  if (!directory_) open_directory();
+  if (command_.resume) check_same_run(path_, resolved, about.at("data").get<std::string>());
+  about_ = about;
+  steps_ = about.at("steps").get<int64_t>();
+  directory_->set_steps(steps_);
+  report_->begin(about, transport_->endpoint());
+  const int64_t first = directory_->first_step();
+  coordinator_.emplace(CoordinatorOptions{.run = run_,
+                                          .tenure = directory_->tenure().number(),
+                                          .endpoint = transport_->endpoint(),
+                                          .steps = steps_,
+                                          .initial_workers = command_.workers,
+                                          .min_workers = command_.min_workers,
+                                          .plan = {.vranks = config_.run.virtual_ranks}},
+                       *this, first, records_, now());
+  if (!command_.chaos.empty())
+    saboteur_.emplace(
+        chaos_,
+        Saboteur::World{.workers = [this] { return workers_here(coordinator_->status(now()), local_.alive()); },
+                        .start_worker = [this] { start_worker(); },
+                        .event = [this](const std::string& n, const Json& f) { event(n, f); }},
+        records_.newest ? directory_->recorded() : -1);
+  event("start", {{"step", first},
+                  {"isa", about.at("environment").at("isa")},
+                  {"threads", about.at("environment").at("threads")},
+                  {"workers", command_.workers}});
+}
+
+void JobProcess::committed(const std::vector<int64_t>& steps) {
+  for (const int64_t step : steps) coordinator_->checkpoint_committed(step, now());
+}
+
+// For workers that do not see the run directory.
+PartWriter& JobProcess::part_writer() {
+  if (!part_writer_)
+    part_writer_.emplace(
+        CheckpointStore(path_ / "checkpoints"),
+        [this](PeerId worker, Message answer) {
+          answer.run = run_;
+          answer.sender = self_;
+          transport_->send(worker, std::move(answer));
+        },
+        [this] { transport_->wake(); });
+  return *part_writer_;
+}
+
+// A member has sent a learner its part of the state.
+void JobProcess::fed(const Message& m) {
+  Json fields = m.body;
+  fields["step"] = m.step;
+  fields["from"] = m.sender;
+  event("fed", fields);
+}
+
+void JobProcess::control(const Message& m) {
+  transport_->connect(m.sender, m.body.at("endpoint").get<std::string>());
+  Json answer = {{"error", "the job is still starting"}};
+  if (coordinator_)
+    answer = elinvar::control(
+        m.body, *coordinator_, [this] { start_worker(); }, [this] { return status(); }, now());
+  send(m.sender, {.kind = "answer", .body = answer});
+  if (coordinator_) flush();
+}
+
+Json JobProcess::status() const {
+  Json status = coordinator_->status(now());
+  status.update(report_->status(now()));
+  return status;
+}
+
+}  // namespace elinvar

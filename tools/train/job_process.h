@@ -1,0 +1,100 @@
+#pragma once
+// The process of a job's coordinator: it holds the run directory, starts workers on this machine, and is the world in
+// which the coordinator's decisions (elastic/coordinator.h) are carried out. `train run` and `train coordinate` are it.
+#include <deque>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "comm/transport.h"
+#include "elastic/chaos.h"
+#include "elastic/coordinator.h"
+#include "elastic/part_writer.h"
+#include "elastic/run_directory.h"
+#include "tools/config/config.h"
+#include "tools/train/commands.h"
+#include "tools/train/local_workers.h"
+#include "tools/train/report.h"
+#include "tools/train/saboteur.h"
+
+namespace elinvar {
+
+class JobProcess final : public CoordinatorWorld {
+ public:
+  explicit JobProcess(const RunCommand& command);
+  int run();  // until the job is over; the exit code, or an exception
+
+  bool create(const Generation& generation) override;
+  bool superseded() override;
+  int64_t restart() override;
+  std::optional<int64_t> facts(int64_t step, const nlohmann::json& facts) override;
+  void event(const std::string& name, const nlohmann::json& fields) override;
+  void put_out(PeerId peer) override;
+  std::string refuse(const nlohmann::json& about) override;
+
+ private:
+  struct Loss {
+    Seconds time;
+    PeerId peer;
+    std::string reason;
+  };
+
+  // run.cpp
+  static uint64_t random_id();
+  static Seconds now();
+  std::chrono::milliseconds patience() const;
+  bool needs_workers();
+  void start_workers();
+  void start_worker();
+  void start_without_members();
+  PeerId peer_of(pid_t local) const;
+  void worker_lost(const Loss& loss);
+  bool still_in_charge();
+  int step_down();
+  void release(PeerId peer, const std::string& reason);
+  void wait_for_workers();
+  int finish();
+
+  // job_messages.cpp
+  void send(PeerId peer, Message message);
+  void flush();
+  void note(const Moment& moment);
+  void turned_away(const std::string& reason);
+  void receive(const Message& message);
+  void take(const Message& message);
+  void open_directory();
+  void open(const nlohmann::json& about);
+  void committed(const std::vector<int64_t>& steps);
+  PartWriter& part_writer();
+  void fed(const Message& message);
+  void control(const Message& message);
+  nlohmann::json status() const;
+
+  RunCommand command_;
+  Config config_;
+  std::string text_;  // of its file: so that errors that workers find name its lines
+  Chaos chaos_;
+  std::filesystem::path path_;
+  std::optional<RunDirectory> directory_;  // from the first worker's hello on: what cannot start leaves nothing
+  std::optional<Report> report_;           // with the directory
+  Coordinator::Records records_;
+  uint64_t run_ = random_id();
+  PeerId self_ = random_id();
+  std::unique_ptr<Transport> transport_;
+  LocalWorkers local_;
+  std::deque<Loss> losses_;
+  std::map<PeerId, pid_t> pids_;
+  nlohmann::json about_;
+  int64_t steps_ = 0, newcomers_ = 0;
+  int starts_ = 0, started_ = 0, turned_away_ = 0;
+  bool interrupted_ = false;
+  Seconds beat_ = 0, began_ = now();
+  std::optional<Coordinator> coordinator_;
+  std::optional<Saboteur> saboteur_;
+  std::optional<PartWriter> part_writer_;
+};
+
+}  // namespace elinvar

@@ -1,0 +1,100 @@
+#include "tools/train/loop.h"
+
+#include <bit>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "nn/clip.h"
+#include "nn/leaf.h"
+#include "nn/running_statistics.h"
+#include "tensor/check.h"
+
+namespace elinvar {
+namespace {
+
+using Json = nlohmann::json;
+
+Leaf compute_leaf(const Job& job, const Batch& batch, int64_t step, int vrank, std::vector<Statistic>& statistics) {
+  if (batch.samples == 0) return {};
+  const Rng rng{
+      .seed = job.config.run.seed, .step = static_cast<uint32_t>(step), .vrank = static_cast<uint32_t>(vrank)};
+  LeafResult result = leaf(*job.network, batch.input, batch.target, job.config.loss, rng, job.config.run.recompute);
+  statistics = std::move(result.statistics);
+  return {.gradients = std::move(result.gradients),
+          .terms = running_terms(statistics),
+          .facts = {.loss_sum = result.loss_sum,
+                    .count = result.count,
+                    .correct = result.correct,
+                    .samples = batch.samples,
+                    .batch = digest(StateDict{{"input", batch.input}, {"target", batch.target}})}};
+}
+
+// The norm is finite if and only if every element is: squares of floats cannot overflow a double.
+void check_finite(int64_t step, double loss, double gradient_norm) {
+  constexpr const char* kHint = "a lower learning rate, a longer warm-up or clipping (optimizer.clip_norm) may help";
+  if (!std::isfinite(loss))
+    fail("step {}: the loss is {}; {}", step + 1, std::isnan(loss) ? "not a number" : "infinite", kHint);
+  if (!std::isfinite(gradient_norm)) fail("step {}: the reduced gradient is not finite; {}", step + 1, kHint);
+}
+
+// A virtual rank's share of the validation split travels with its leaf's facts.
+Json to_json(const std::vector<BatchScore>& scores) {
+  Json json = Json::array();
+  for (const BatchScore& s : scores)
+    json.push_back({std::bit_cast<uint64_t>(s.loss_sum), s.count, s.correct, s.samples});
+  return json;
+}
+
+std::vector<BatchScore> scores_from(const std::vector<Json>& attached) {
+  std::vector<BatchScore> scores;
+  for (const Json& share : attached)
+    for (const Json& s : share)
+      scores.push_back({std::bit_cast<double>(s.at(0).get<uint64_t>()), s.at(1).get<int64_t>(), s.at(2).get<int64_t>(),
+                        s.at(3).get<int64_t>()});
+  return scores;
+}
+
+}  // namespace
+
+void train(Job& job, const std::shared_ptr<const Dataset>& validation, Loader& loader, Session& session,
+           int64_t steps) {
+  const Config& config = job.config;
+  const int vranks = config.run.virtual_ranks;
+  const auto score_due = [&](int64_t step) { return step > 0 && (step == steps || due(step, config.run.eval_every)); };
+  std::vector<Statistic> statistics;  // of any leaf: which batch norms there are
+
+  while (session.begin()) {
+    const int64_t step = session.step();
+    if (!session.knows_layout()) session.works_on("the first leaf");
+    if (!session.knows_layout())
+      for (int vrank = 0; !session.knows_layout(); vrank = (vrank + 1) % vranks)
+        session.learn_layout(
+            compute_leaf(job, loader.batch(step % loader.steps_per_epoch(), vrank), step, vrank, statistics));
+    while (const std::optional<int> vrank = session.next()) {
+      Leaf leaf = step < steps ? compute_leaf(job, loader.batch(step, *vrank), step, *vrank, statistics) : Leaf{};
+      if (score_due(step)) session.works_on("an evaluation");
+      if (score_due(step)) leaf.facts.attached = to_json(score(job, validation, *vrank, vranks));
+      session.add(*vrank, std::move(leaf));
+    }
+    if (!session.reduce()) continue;
+
+    const Reduced& reduced = session.reduced();
+    Json extra;
+    if (score_due(step)) {
+      const Score total = sum(scores_from(reduced.attached));
+      extra["validation"] = {{"loss", total.loss}, {"accuracy", total.accuracy}, {"samples", total.samples}};
+    }
+    if (step < steps) {
+      const Clipping clipping = clip_by_global_norm(reduced.gradients, config.optimizer.clip_norm);
+      check_finite(step, reduced.loss, clipping.norm);
+      const double lr = learning_rate(config.schedule, config.optimizer.lr, steps, step);
+      job.optimizer->step(job.network->parameters, reduced.gradients, lr, step, clipping.scale);
+      update_running_statistics(statistics, reduced.terms, reduced.leaves);
+      extra["lr"] = lr;
+      extra["gradient_norm"] = clipping.norm;
+    }
+    session.advance(extra);
+  }
+}
+
+}  // namespace elinvar

@@ -1,0 +1,144 @@
+#include "tools/train/report.h"
+
+#include <bit>
+
+#include "tensor/check.h"
+#include "tensor/file.h"
+
+namespace elinvar {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr size_t kEventsShown = 8;  // by `train ctl status`
+
+void write_json(const fs::path& path, const nlohmann::ordered_json& json) {
+  replace_file(path, json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+}
+
+void check_same_run(const fs::path& directory, const Config& config, const std::string& data) {
+  if (!fs::exists(directory / "config.toml")) return;
+  std::string changes;
+  for (const std::string& change : differences(read_config(directory / "config.toml"), config))
+    changes += "\n  " + change;
+  check(changes.empty(),
+        "{} was started with another configuration; resume with the same, or choose another --run-dir:{}",
+        directory.string(), changes);
+  if (!fs::exists(directory / "environment.json")) return;
+  const auto environment = Json::parse(read_file(directory / "environment.json"), nullptr, /*allow_exceptions=*/false);
+  if (environment.is_object() && environment.contains("data"))
+    check(environment["data"] == data, "the data are not those that {} was started with; choose another --run-dir",
+          directory.string());
+}
+
+Report::Report(const RunCommand& command, const Config& config, RunDirectory& directory, Seconds began)
+    : command_(command), config_(config), directory_(directory), goodput_(began) {}
+
+void Report::begin(const Json& about, const std::string& endpoint) {
+  const fs::path& path = directory_.path();
+  steps_ = about.at("steps").get<int64_t>();
+  tokens_ = about.at("tokens").get<bool>();
+  const Config resolved = parse_config(about.at("config").get<std::string>(), "config.toml");
+  replace_file(path / "config.toml", to_toml(resolved));
+  nlohmann::ordered_json environment(about.at("environment"));
+  environment["command"] = command_.command_line;
+  environment["data"] = about.at("data");
+  write_json(path / "environment.json", environment);
+  fs::remove(path / "result.json");  // of an earlier part of the run: from here on it would be wrong
+
+  const int64_t first = directory_.first_step();
+  reported_ = directory_.members_alive() ? directory_.recorded() : first;
+  metrics_.emplace(path, reported_);
+  loss_ = metrics_->last_loss();
+  fmt::print("run {} in {}: {} parameters, {} samples, {} steps of {} over {} virtual ranks\n", config_.run.name,
+             path.string(), about.at("parameters").get<int64_t>(), about.at("samples").get<int64_t>(), steps_,
+             config_.run.batch_size, config_.run.virtual_ranks);
+  fmt::print("numerics={} scaling={} isa={} threads={} seed={} workers={} endpoint={}\n", config_.run.numerics,
+             config_.run.scaling, environment["isa"].get<std::string>(), environment["threads"].get<int>(),
+             config_.run.seed, command_.workers, endpoint);
+  std::fflush(stdout);
+  progress_.emplace(first, steps_, config_.run.log_every, tokens_ ? "tokens" : "samples");
+}
+
+void Report::step(int64_t step, const Json& facts, int64_t generation, Seconds now) {
+  const Json& extra = facts.at("extra");
+  if (extra.contains("validation") && metrics_->last_validation() < step) {
+    const Json& v = extra["validation"];
+    const Score score{v.at("loss").get<double>(), v.at("accuracy").get<double>(), v.at("samples").get<int64_t>()};
+    metrics_->validation(step, score);
+    progress_->line(fmt::format("validation step={} loss={:.6g} accuracy={:.4f} samples={}", step, score.loss,
+                                score.accuracy, score.samples));
+  }
+  if (step >= steps_ || step != reported_) return;
+  ++reported_;
+  if (extra.contains("validation")) goodput_.note(Goodput::Cause::evaluating);
+  if (due(step, config_.run.checkpoint_every)) goodput_.note(Goodput::Cause::checkpointing);
+  goodput_.step(now, generation);
+  loss_ = std::bit_cast<double>(facts.at("loss").get<uint64_t>());
+  const int64_t count = facts.at("count").get<int64_t>(), samples = facts.at("samples").get<int64_t>();
+  const double lr = extra.at("lr").get<double>();
+  progress_->step(step + 1, loss_, lr, tokens_ ? count : samples);
+  metrics_->step(step + 1,
+                 {.loss = loss_,
+                  .accuracy = static_cast<double>(facts.at("correct").get<int64_t>()) / static_cast<double>(count),
+                  .lr = lr,
+                  .gradient_norm = extra.at("gradient_norm").get<double>(),
+                  .items_per_second = progress_->items_per_second(),
+                  .tokens = tokens_,
+                  .reduce_seconds = facts.at("reduce_seconds").get<double>(),
+                  .workers = static_cast<int>(facts.at("seconds").size()),
+                  .generation = generation,
+                  .goodput = goodput_.share(now)});
+}
+
+void Report::event(const std::string& name, const Json& fields) {
+  if (name == "fence") goodput_.note(Goodput::Cause::recovering);
+  if (name == "hold") goodput_.note(Goodput::Cause::holding);
+  if (name == "hello" || name == "ready" || name == "switched") goodput_.note(Goodput::Cause::changing);
+  events_.push_back(directory_.events().write(name, nlohmann::ordered_json(fields)));
+  if (events_.size() > kEventsShown) events_.pop_front();
+}
+
+Json Report::status(Seconds now) const {
+  return {{"run", config_.run.name},
+          {"directory", fs::absolute(directory_.path()).string()},
+          {"loss", loss_},
+          {"rate", progress_->items_per_second()},
+          {"unit", progress_->unit()},
+          {"seconds_left", progress_->seconds_left()},
+          {"goodput", goodput_.summary(now)},
+          {"events", events_}};
+}
+
+void Report::end(bool finished, int64_t step, Seconds now) {
+  goodput_.finish(now);
+  directory_.sync();
+  const std::optional<Digest> state = directory_.state(step);
+  nlohmann::ordered_json result = {
+      {"status", finished ? "finished" : "interrupted"}, {"step", step}, {"steps", steps_}};
+  result["loss"] = loss_;
+  result["digest"] = state ? state->hex() : "";
+  result["goodput"] = goodput_.summary(now);
+  event(finished ? "finished" : "interrupted",
+        {{"step", step}, {"state", result["digest"]}, {"goodput", result["goodput"]}});
+  write_json(directory_.path() / "result.json", result);
+  if (finished) {
+    fmt::print("final step={} loss={:g} digest={}\n", step, loss_, result["digest"].get<std::string>());
+    return;
+  }
+  fmt::print(stderr,
+             "stopped after step {} of {}, with a checkpoint; go on with\n  train run {} --run-dir {} --resume\n", step,
+             steps_, command_.config, directory_.path().string());
+}
+
+// The failure is what counts; that it also could not be written down (a full disk) adds nothing.
+void Report::fail(const std::string& reason) {
+  try {
+    event("failed", {{"step", reported_}, {"reason", reason}});
+    write_json(directory_.path() / "result.json",
+               {{"status", "failed"}, {"step", reported_}, {"steps", steps_}, {"reason", reason}});
+  } catch (const std::exception&) {
+  }
+}
+
+}  // namespace elinvar

@@ -1,0 +1,57 @@
+#pragma once
+// What a run tells of itself: to a person on stdout and stderr, to `train ctl status`, and in those files of its
+// directory that no process of the job reads again: environment.json, metrics.jsonl, events.jsonl, result.json; and
+// config.toml, which a resumed run is compared with.
+#include <deque>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "elastic/goodput.h"
+#include "elastic/roster.h"
+#include "elastic/run_directory.h"
+#include "tools/config/config.h"
+#include "tools/train/commands.h"
+#include "tools/train/metrics.h"
+#include "tools/train/progress.h"
+
+namespace elinvar {
+
+// Bytes that are no UTF-8, as file names may hold, are written as replacement characters.
+void write_json(const std::filesystem::path& path, const nlohmann::ordered_json& json);
+
+// A resumed run must be the one that was started, on the same data; else UsageError that names what differs.
+void check_same_run(const std::filesystem::path& directory, const Config& config, const std::string& data);
+
+class Report {
+ public:
+  // `began`: when the time that is reported on began. All times are of one clock that does not jump.
+  Report(const RunCommand& command, const Config& config, RunDirectory& directory, Seconds began);
+
+  // Before anything else but events: the job as its first worker sees it (its hello), and where others find it.
+  void begin(const nlohmann::json& about, const std::string& endpoint);
+  // The ledger knows of a step (elastic/session.h has its facts); a repetition tells nothing new.
+  void step(int64_t step, const nlohmann::json& facts, int64_t generation, Seconds now);
+  void event(const std::string& name, const nlohmann::json& fields);
+  nlohmann::json status(Seconds now) const;
+  void stop_showing() { progress_.reset(); }  // how far it is
+  // Of the whole run, or of a part of it that ends here with a checkpoint.
+  void end(bool finished, int64_t step, Seconds now);
+  void fail(const std::string& reason);
+
+ private:
+  RunCommand command_;
+  Config config_;
+  RunDirectory& directory_;
+  int64_t steps_ = 0;
+  int64_t reported_ = 0;  // the first step that nothing was told of
+  bool tokens_ = false;   // are what is counted, not samples
+  double loss_ = 0;
+  Goodput goodput_;
+  std::deque<nlohmann::ordered_json> events_;  // the last ones
+  std::optional<Metrics> metrics_;
+  std::optional<Progress> progress_;
+};
+
+}  // namespace elinvar
