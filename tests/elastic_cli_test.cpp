@@ -8,49 +8,16 @@
 
 #include "tensor/file.h"
 #include "tensor/isa.h"
+#include "tests/small_job.h"
 #include "tests/train_process.h"
 
 namespace elinvar {
 namespace {
 
-// Batch norm, dropout, and short batches at the end of each epoch that leave virtual ranks without samples.
-const char* const kJob = R"([run]
-steps = 600
-batch_size = 12
-virtual_ranks = 5
-seed = 5
-checkpoint_every = 100
-state_digest_every = 7
-eval_every = 150
-
-[data]
-kind = "synthetic"
-size = 51
-classes = 3
-image_size = 8
-crop_padding = 1
-
-[optimizer]
-lr = 0.05
-
-[[model.layer]]
-kind = "conv2d"
-out = 6
-[[model.layer]]
-kind = "batch_norm"
-[[model.layer]]
-kind = "dropout"
-p = 0.1
-[[model.layer]]
-kind = "global_avg_pool"
-[[model.layer]]
-kind = "linear"
-)";
-
 class ElasticJob : public testing::Test, protected test::TrainRuns {
  protected:
   void SetUp() override {
-    folder_.write("job.toml", kJob);
+    folder_.write("job.toml", test::text_of({.run = "eval_every = 150\n", .data = "crop_padding = 1\n"}));
     train_undisturbed(600);
   }
   // What every other run of so many steps is compared with.

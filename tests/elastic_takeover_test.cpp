@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "tensor/file.h"
+#include "tests/small_job.h"
 #include "tests/train_process.h"
 
 namespace elinvar {
@@ -19,39 +20,11 @@ namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-const char* const kJob = R"([run]
-steps = 3000
-batch_size = 12
-virtual_ranks = 5
-seed = 5
-checkpoint_every = 1000
-state_digest_every = 50
-
-[data]
-kind = "synthetic"
-size = 51
-classes = 3
-image_size = 8
-
-[optimizer]
-lr = 0.05
-
-[[model.layer]]
-kind = "conv2d"
-out = 6
-[[model.layer]]
-kind = "batch_norm"
-[[model.layer]]
-kind = "global_avg_pool"
-[[model.layer]]
-kind = "linear"
-)";
-
 class Unattended : public testing::Test, protected test::TrainRuns {
  protected:
   // A job of three workers that is at work, and what its ledger has to be in the end.
   void begin(const std::vector<std::string>& settings = {}) {
-    File::create(folder_ / "job.toml").write(kJob);
+    folder_.write("job.toml", test::text_of({.steps = 3000, .checkpoint_every = 1000, .state_digest_every = 50}));
     EXPECT_EQ(wait(start("whole", "1", settings), "whole").code, 0);
     expected_ = ledger("whole");
     job_ = start("run", "3", settings);

@@ -10,45 +10,13 @@
 #include "elastic/ledger.h"
 #include "tensor/check.h"
 #include "tensor/file.h"
+#include "tests/small_job.h"
 #include "tools/config/config.h"
 
 namespace elinvar::test {
 namespace {
 
 using Json = nlohmann::json;
-
-const char* const kJob = R"([run]
-steps = 150
-batch_size = 3
-virtual_ranks = 3
-seed = 5
-checkpoint_every = 40
-state_digest_every = 7
-log_every = 100
-
-[data]
-kind = "synthetic"
-size = 22
-classes = 3
-image_size = 4
-threads = 0
-
-[optimizer]
-lr = 0.05
-
-[[model.layer]]
-kind = "conv2d"
-out = 4
-[[model.layer]]
-kind = "batch_norm"
-[[model.layer]]
-kind = "dropout"
-p = 0.1
-[[model.layer]]
-kind = "global_avg_pool"
-[[model.layer]]
-kind = "linear"
-)";
 
 // The digest of a virtual rank's batch that is this sample alone.
 Digest digest_of(const Dataset& data, int64_t index) {
@@ -69,7 +37,15 @@ std::vector<std::string> lines_of(const std::string& text) {
 }
 
 void TinyJob::SetUp() {
-  folder_.write("job.toml", kJob);
+  folder_.write("job.toml", text_of({.steps = kSteps,
+                                     .batch_size = kBatch,
+                                     .virtual_ranks = 3,
+                                     .checkpoint_every = 40,
+                                     .samples = kSamples,
+                                     .image_size = 4,
+                                     .channels = 4,
+                                     .run = "log_every = 100\n",
+                                     .data = "threads = 0\n"}));
   const Ended whole = wait(start("whole"), "whole");
   ASSERT_EQ(whole.code, 0) << whole.err;
   undisturbed_ = ledger("whole");

@@ -1,0 +1,171 @@
+#pragma once
+// The inside of the simulator (tests/elastic_simulator.h): one simulated job, whose parts are in files of their own.
+#include <fmt/format.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <queue>
+#include <random>
+#include <set>
+#include <stdexcept>
+
+#include "elastic/coordinator.h"
+#include "elastic/member.h"
+#include "elastic/watch.h"
+#include "tests/elastic_reference.h"
+#include "tests/elastic_simulator.h"
+
+namespace elinvar {
+
+class Simulation {
+ public:
+  explicit Simulation(const Schedule& schedule)
+      : s_(schedule), random_(schedule.seed), reference_(schedule.vranks, schedule.steps) {}
+
+  SimulationResult run();
+
+ private:
+  static constexpr double kFaultsEnd = 8, kDeadline = 200;
+  static constexpr double kHeartbeat = 0.5, kTick = 0.1, kBeat = 0.3;
+  static constexpr WatchOptions kWatch{.silence = 1.2, .takeover = 1, .apart = 0.3, .hold = 8};
+
+  struct Event {
+    double time;
+    int64_t order;
+    std::function<void()> what;
+    bool operator<(const Event& other) const { return std::tie(other.time, other.order) < std::tie(time, order); }
+  };
+
+  struct Node {
+    PeerId peer = 0;
+    bool alive = true;
+    bool far = false;          // on the other side of a network that is cut in two
+    double stalled_until = 0;  // a stopped process: it does nothing until then
+    double cut_until = 0;      // what it sends and is sent arrives only then
+    virtual ~Node() = default;
+  };
+
+  struct Process : Node {
+    std::unique_ptr<Member> member;
+    std::optional<Watch> watch;  // once there was a coordinator to introduce itself to
+    bool sees_directory = true;
+    uint64_t state = 1;
+    bool left = false;
+    bool busy = false;  // computing, so that the loop goes on by itself
+    bool hung = false;  // or never will, though heartbeats go on
+    double busy_since = 0;
+    double leaf_seconds = 0.05;
+  };
+
+  struct Checkpoint {
+    int parts = 0;
+    std::vector<uint64_t> states;
+  };
+
+  // A coordinator's process; what it has not written down dies with it.
+  struct Head final : Node, CoordinatorWorld {
+    explicit Head(Simulation& simulation) : sim(simulation) {}
+    Simulation& sim;
+    int64_t tenure = 0;
+    std::unique_ptr<Coordinator> coordinator;
+    double beat_at = 0;
+    std::map<int64_t, std::string> waiting;
+    std::map<std::pair<int64_t, int64_t>, Checkpoint> saving;
+
+    bool create(const Generation& g) override { return sim.create(g); }
+    bool superseded() override { return sim.heads_.rbegin()->first > tenure; }
+    std::optional<int64_t> facts(int64_t step, const nlohmann::json& facts) override {
+      return sim.facts(*this, step, facts);
+    }
+    int64_t restart() override { return sim.saved_step_; }
+    void put_out(PeerId out) override { sim.put_out(out); }
+    void event(const std::string& name, const nlohmann::json& fields) override { sim.log(name + " " + fields.dump()); }
+    std::string refuse(const nlohmann::json&) override { return ""; }
+  };
+
+  template <class... Args>
+  [[noreturn]] void violate(fmt::format_string<Args...> text, Args&&... args) {
+    throw std::runtime_error(fmt::format(text, std::forward<Args>(args)...));
+  }
+  void log(const std::string& text) {
+    if (result_.log.size() < 5000) result_.log.push_back(fmt::format("{:8.3f} {}", now_, text));
+  }
+  double uniform(double low, double high) { return std::uniform_real_distribution<double>(low, high)(random_); }
+  int pick(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
+  void at(double time, std::function<void()> what) { events_.push({std::max(time, now_), order_++, std::move(what)}); }
+  std::string where();
+
+  // The network (simulation_network.cpp): in order between two processes, with a delay of its own for each message.
+  Node* node(PeerId peer);
+  void send(PeerId from, PeerId to, Message message);
+  void deliver(PeerId to, const Message& message, double sent);
+  void act(PeerId self, std::vector<Action> actions);
+  void die(Node& dead, const std::string& how);
+  void lose(PeerId watcher, PeerId peer);
+
+  // Coordinators and the run directory (simulation_coordinators.cpp).
+  Head* head();
+  void start_coordinator();
+  void tick(Head& h);
+  void flush(Head& h);
+  bool create(const Generation& g);
+  std::optional<int64_t> facts(Head& h, int64_t step, const nlohmann::json& facts);
+  void put_out(PeerId peer);
+  void checkpoint_part(Head& h, const Message& m);
+
+  // The workers' processes, and their main thread: the training loop (simulation_workers.cpp).
+  void add_worker();
+  void join(PeerId peer);
+  void follow(Process& p, int64_t tenure);
+  bool sees_directory(const Process& p) const;
+  void heartbeat(PeerId peer);
+  void seek(Process& p);
+  void flush(Process& p);
+  void deliver_part(PeerId peer, PeerId to, double delay, const Message& m);
+  void later(Process& p, double delay, std::function<void(Process&)> what);
+  void advance(Process& p);
+  void update(Process& p);
+  void load(Process& p);
+
+  // Fate (simulation_fate.cpp).
+  template <class Nodes>
+  Node* any_of(const Nodes& nodes) {
+    std::vector<Node*> alive;
+    for (const auto& [key, n] : nodes)
+      if (n->alive) alive.push_back(n.get());
+    return alive.empty() ? nullptr : alive[static_cast<size_t>(pick(static_cast<int>(alive.size())))];
+  }
+  void stall(Node& n, double seconds);
+  void hang(Process& p);
+  void partition(double seconds);
+  void fault();
+  void resume();
+  void look_after();
+  void mend();
+
+  Schedule s_;
+  std::mt19937_64 random_;
+  Reference reference_;
+  SimulationResult result_;
+  double now_ = 0;
+  int64_t order_ = 0;
+  bool done_ = false;
+  std::priority_queue<Event> events_;
+
+  PeerId next_peer_ = 1;
+  std::map<PeerId, std::unique_ptr<Process>> workers_;
+  std::set<std::pair<PeerId, PeerId>> connected_;
+  std::map<std::pair<PeerId, PeerId>, double> last_arrival_, broken_;
+  double whole_from_ = 0;  // until then the network is cut in two,
+  int directory_cut_ = 0;  // and the directory can be seen by 0: both sides, 1: the near one, 2: the far one
+
+  // The run directory.
+  std::map<int64_t, std::unique_ptr<Head>> heads_;  // by tenure
+  std::map<int64_t, int64_t> beats_;
+  std::map<int64_t, Generation> records_;
+  std::vector<std::string> ledger_;
+  int64_t saved_step_ = 0;
+};
+
+}  // namespace elinvar

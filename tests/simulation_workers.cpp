@@ -1,0 +1,198 @@
+// The simulator: workers' processes.
+#include "tests/simulation.h"
+
+#include <algorithm>
+
+namespace elinvar {
+
+using Json = nlohmann::json;
+
+void Simulation::add_worker() {
+  const PeerId peer = next_peer_++;
+  auto p = std::make_unique<Process>();
+  p->peer = peer;
+  p->far = pick(2) == 1;
+  p->sees_directory = uniform(0, 1) < 0.7;
+  p->leaf_seconds = workers_.size() < s_.leaf_seconds.size() ? s_.leaf_seconds[workers_.size()] : uniform(0.01, 0.1);
+  p->member = std::make_unique<Member>(MemberOptions{.self = peer,
+                                                     .endpoint = "sim",
+                                                     .vranks = s_.vranks,
+                                                     .steps = s_.steps,
+                                                     .bucket_elements = 2,
+                                                     .checkpoint_every = 3,
+                                                     .state_digest_every = 2});
+  log(fmt::format("worker {} starts{}", peer, p->sees_directory ? "" : ", without the directory"));
+  workers_[peer] = std::move(p);
+  join(peer);
+  heartbeat(peer);
+}
+
+// It asks at the newest coordinator; a person tries again until one is there.
+void Simulation::join(PeerId peer) {
+  at(now_ + uniform(0.01, 0.1), [this, peer] {
+    Process& p = *workers_.at(peer);
+    if (!p.alive || p.watch) return;
+    if (head()) follow(p, head()->tenure);
+    else join(peer);
+  });
+}
+
+void Simulation::follow(Process& p, int64_t tenure) {
+  const PeerId coordinator = heads_.at(tenure)->peer;
+  if (!p.watch) p.watch.emplace(kWatch, tenure, now_);
+  p.watch->follow(tenure, now_);
+  connected_.insert({p.peer, coordinator});
+  // Nobody listens there any more.
+  if (!heads_.at(tenure)->alive) at(now_ + 0.01, [this, peer = p.peer, coordinator] { lose(peer, coordinator); });
+  p.member->introduce(coordinator, {{"endpoint", "sim"}});
+  flush(p);
+}
+
+bool Simulation::sees_directory(const Process& p) const {
+  return p.sees_directory && (now_ >= whole_from_ || directory_cut_ == 0 || (directory_cut_ == 2) == p.far);
+}
+
+void Simulation::heartbeat(PeerId peer) {
+  at(now_ + kHeartbeat, [this, peer] {
+    Process& p = *workers_.at(peer);
+    if (!p.alive) return;
+    if (now_ >= p.stalled_until) {
+      p.member->heartbeat(!p.busy ? Json::object()
+                                  : Json{{"at", "work"}, {"lasts", now_ - p.busy_since}, {"usual", 0.05}});
+      flush(p);
+      if (p.alive && p.watch && p.watch->out_of_touch(now_)) seek(p);
+    }
+    heartbeat(peer);
+  });
+}
+
+void Simulation::seek(Process& p) {
+  std::optional<Watch::Sight> sight;
+  const int64_t newest = heads_.rbegin()->first;
+  if (sees_directory(p)) sight = Watch::Sight{newest, beats_[newest]};
+  const Watch::Decision decision = p.watch->decide(sight, p.member->index(), now_);
+  if (decision.what == Watch::Do::leave) return die(p, "without a coordinator leaves");
+  if (decision.what == Watch::Do::follow) return follow(p, newest);
+  if (decision.what != Watch::Do::take_over) return;
+  log(fmt::format("worker {} takes over from tenure {}: {}", p.peer, newest, decision.reason));
+  at(now_ + uniform(0.05, 0.5), [this, newest] {
+    if (heads_.rbegin()->first == newest) start_coordinator();
+  });
+}
+
+void Simulation::flush(Process& p) {
+  act(p.peer, p.member->take_actions());
+  for (const StatePart& part : p.member->take_parts()) {
+    if (p.state != reference_.state[static_cast<size_t>(std::min(part.step, s_.steps))])
+      violate("worker {} copies another state than that of step {}", p.peer, part.step);
+    Message m{.kind = part.to == 0 ? "saved" : "state", .generation = p.member->generation(), .step = part.step};
+    m.body = {{"part", part.part}, {"parts", part.parts},     {"last", true},
+              {"state", p.state},  {"attempt", part.attempt}, {"facts", part.facts}};
+    deliver_part(p.peer, part.to, uniform(0.001, 0.1), m);
+  }
+  if (p.member->outcome() && p.alive) {
+    if (p.member->outcome()->what == "refused" || p.member->outcome()->what == "expelled")
+      log(fmt::format("{}: {}", p.peer, p.member->outcome()->reason));
+    p.left = p.member->outcome()->what == "left";
+    die(p, p.member->outcome()->what);
+  }
+}
+
+// A part is written, or on its way, for a while.
+void Simulation::deliver_part(PeerId peer, PeerId to, double delay, const Message& m) {
+  at(now_ + delay, [this, peer, to, m] {
+    Process& from = *workers_.at(peer);
+    if (!from.alive && !from.left) return;  // who leaves finishes what it writes
+    if (now_ < from.stalled_until) return deliver_part(peer, to, from.stalled_until - now_ + 1e-4, m);
+    send(peer, to == 0 ? from.member->coordinator() : to, m);
+  });
+}
+
+// --- The main thread: the training loop.
+
+// Runs something after a while, unless the worker is gone by then; while it is stopped, later.
+void Simulation::later(Process& p, double delay, std::function<void(Process&)> what) {
+  if (!p.busy) p.busy_since = now_;
+  p.busy = true;
+  at(now_ + delay, [this, peer = p.peer, what = std::move(what)] {
+    Process& q = *workers_.at(peer);
+    if (!q.alive || q.hung) return;
+    if (now_ < q.stalled_until) return later(q, q.stalled_until - now_ + 1e-4, what);
+    q.busy = false;
+    what(q);
+    flush(q);
+    if (q.alive) advance(q);
+  });
+}
+
+// The training loop, as far as it can go now.
+void Simulation::advance(Process& p) {
+  if (!p.alive || p.busy || now_ < p.stalled_until) return;
+  Member& m = *p.member;
+  if (m.active() && p.state != reference_.state[static_cast<size_t>(std::min(m.step(), s_.steps))])
+    violate("worker {} has another state after step {}", p.peer, m.step());
+  switch (m.reduce()) {
+    case Member::Progress::complete:
+      flush(p);
+      return later(p, uniform(0.001, 0.02), [this](Process& q) { update(q); });
+    case Member::Progress::waiting:
+      flush(p);
+      return;
+    case Member::Progress::abandoned:
+      break;
+  }
+  const Member::Next next = m.next();
+  flush(p);
+  if (!p.alive) return;
+  if (next == Member::Next::load) return load(p);
+  if (next == Member::Next::copy) {
+    if (m.knows_layout()) {
+      if (m.reduce() == Member::Progress::complete) later(p, uniform(0.001, 0.02), [this](Process& q) { update(q); });
+      return;
+    }
+    return later(p, 0.05, [this](Process& q) {
+      for (int v = 0; !q.member->knows_layout(); ++v) {
+        const Leaf leaf = make_leaf(q.state, 0, v);
+        if (!leaf.gradients.empty()) q.member->learn_layout(leaf);
+      }
+    });
+  }
+  if (next != Member::Next::leaves) return;
+  const std::vector<int> todo = m.todo();
+  if (!todo.empty()) {
+    const int64_t step = m.step();
+    return later(p, p.leaf_seconds * uniform(0.8, 1.2), [this, step, v = todo[0]](Process& q) {
+      q.member->add(step, v, step < s_.steps ? make_leaf(q.state, step, v) : Leaf{}, q.leaf_seconds);
+    });
+  }
+  if (!m.knows_layout())
+    for (int v = 0; !m.knows_layout(); ++v) {
+      const Leaf leaf = make_leaf(p.state, 0, v);
+      if (!leaf.gradients.empty()) m.learn_layout(leaf);
+    }
+  std::optional<Digest> state;
+  if (m.digest_due()) state = Digest{p.state, 7};
+  m.contribute(state);
+  flush(p);
+  later(p, 0, [](Process&) {});
+}
+
+void Simulation::update(Process& p) {
+  const Reduced r = p.member->take_reduced();
+  if (!p.member->contradiction().empty()) violate("states differ: {}", p.member->contradiction());
+  Json facts = {{"text", ""}, {"seconds", r.seconds}};
+  if (p.member->step() < s_.steps) {
+    facts["text"] = facts_text(r);
+    p.state = updated(p.state, r);
+  }
+  p.member->advance(facts);
+}
+
+void Simulation::load(Process& p) {
+  const Member::Load load = p.member->take_load();
+  p.state = load.restore ? reference_.state[static_cast<size_t>(*load.restore)]
+                         : load.messages.at(0).body.at("state").get<uint64_t>();
+  later(p, uniform(0.01, 0.2), [load](Process& q) { q.member->loaded(load); });
+}
+
+}  // namespace elinvar
