@@ -38,8 +38,11 @@ struct DataConfig {
   // Images
   int64_t image_size = 0;                   // side of the square that the network sees; 0: as stored (all equal)
   int64_t resize = 0;                       // shorter side before cropping; 0: image_size
-  int64_t crop_padding = 0;                 // training: black pixels around the image from which the crop is drawn
+  int64_t crop_padding = 0;                 // training: pixels around the image from which the crop is drawn
+  std::string padding_mode = "black";       // of what colour they are: "black", or "reflect": the image mirrored
   bool flip = false;                        // training: left and right change places in half of the draws
+  bool alternate_flip = false;              // flip: drawn once for a sample, the other way round in every other epoch
+  int64_t cutout = 0;                       // training: side of a square that is blotted out; 0: none
   bool random_resized_crop = false;         // training: a random part of random area and aspect, scaled to image_size
   double crop_area_min = 0.08;              // its least share of the image's area
   std::vector<double> mean = {}, std = {};  // a channel, of pixels in [0, 1]; empty: the usual ones of the kind

@@ -23,6 +23,9 @@ double uniform(uint32_t word) { return static_cast<double>(word >> 8) * 0x1p-24;
 
 int64_t nearest(double x) { return static_cast<int64_t>(std::floor(x + 0.5)); }
 
+// The pixel seen at place `at` of a line of n that is mirrored at its first and last pixel; -n < at < 2 n - 1.
+int64_t reflected(int64_t at, int64_t n) { return at < 0 ? -at : at >= n ? 2 * n - 2 - at : at; }
+
 }  // namespace
 
 ImageTransform::ImageTransform(const DataConfig& config, const ImageView& stored, std::vector<double> usual_mean,
@@ -30,11 +33,14 @@ ImageTransform::ImageTransform(const DataConfig& config, const ImageView& stored
     : as_stored_(config.image_size == 0),
       random_part_(config.random_resized_crop),
       flip_(config.flip),
+      alternate_flip_(config.alternate_flip),
+      reflect_(config.padding_mode == "reflect"),
       size_h_(as_stored_ ? stored.height : config.image_size),
       size_w_(as_stored_ ? stored.width : config.image_size),
       channels_(stored.channels),
       shorter_(config.resize == 0 ? config.image_size : config.resize),
       padding_(config.crop_padding),
+      cutout_(config.cutout),
       area_min_(config.crop_area_min) {
   check_setting(config.image_size >= 0 && config.image_size <= 1 << 14, "data.image_size",
                 "must be from 0 to 16384, got {}", config.image_size);
@@ -46,6 +52,13 @@ ImageTransform::ImageTransform(const DataConfig& config, const ImageView& stored
   check_setting(!as_stored_ || !random_part_, "data.random_resized_crop", "needs an image_size to scale to");
   check_setting(padding_ >= 0 && padding_ <= 1 << 14, "data.crop_padding", "must be from 0 to 16384, got {}", padding_);
   check_setting(!random_part_ || padding_ == 0, "data.crop_padding", "and random_resized_crop exclude each other");
+  check_setting(reflect_ || config.padding_mode == "black", "data.padding_mode",
+                "must be \"black\" or \"reflect\", got \"{}\"", config.padding_mode);
+  check_setting(!reflect_ || 2 * padding_ < std::min(size_h_, size_w_), "data.crop_padding",
+                "= {} is too wide to be reflected: it must be less than half of the image's {}", padding_,
+                std::min(size_h_, size_w_));
+  check_setting(flip_ || !alternate_flip_, "data.alternate_flip", "needs flip = true");
+  check_setting(cutout_ >= 0 && cutout_ <= 1 << 14, "data.cutout", "must be from 0 to 16384, got {}", cutout_);
   check_setting(area_min_ > 0 && area_min_ <= 1, "data.crop_area_min", "must be in (0, 1], got {}", area_min_);
 
   const std::vector<double>& mean = config.mean.empty() ? usual_mean : config.mean;
@@ -71,8 +84,11 @@ void ImageTransform::operator()(const ImageView& image, int64_t index, const Dra
     fail("[data] '{}' is {} x {} x {}, expected {} channels", where(), image.height, image.width, image.channels,
          channels_);
   const Random4 words = random_words(index, draw, 0);
-  const bool mirrored = draw.augment && flip_ && (words.v[2] & 1) != 0;
-  if (draw.augment && random_part_) return write(scaled_random_part(image, index, draw).view(), 0, 0, mirrored, output);
+  const bool mirrored = is_mirrored(index, draw, words.v[2]);
+  if (draw.augment && random_part_) {
+    write(scaled_random_part(image, index, draw).view(), 0, 0, mirrored, output);
+    return cut_out(index, draw, output);
+  }
 
   int64_t height = image.height, width = image.width;
   if (as_stored_) {
@@ -91,13 +107,23 @@ void ImageTransform::operator()(const ImageView& image, int64_t index, const Dra
     top = below(words.v[0], height - size_h_ + 2 * padding_ + 1) - padding_;
     left = below(words.v[1], width - size_w_ + 2 * padding_ + 1) - padding_;
   }
-  if (height == image.height && width == image.width) return write(image, top, left, mirrored, output);
+  if (height == image.height && width == image.width) {
+    write(image, top, left, mirrored, output);
+    return cut_out(index, draw, output);
+  }
 
   const int64_t y = std::clamp<int64_t>(top, 0, height - 1), x = std::clamp<int64_t>(left, 0, width - 1);
   const int64_t bottom = std::clamp<int64_t>(top + size_h_, y + 1, height),
                 right = std::clamp<int64_t>(left + size_w_, x + 1, width);
   const Image scaled = resize(image, {0, 0, image.height, image.width}, height, width, {y, x, bottom - y, right - x});
   write(scaled.view(), top - y, left - x, mirrored, output);
+  cut_out(index, draw, output);
+}
+
+bool ImageTransform::is_mirrored(int64_t index, const Draw& draw, uint32_t word) const {
+  if (!draw.augment || !flip_) return false;
+  if (!alternate_flip_) return (word & 1) != 0;
+  return ((random_words(index, {.seed = draw.seed}, 12).v[0] ^ static_cast<uint64_t>(draw.epoch)) & 1) != 0;
 }
 
 Image ImageTransform::scaled_random_part(const ImageView& image, int64_t index, const Draw& draw) const {
@@ -117,23 +143,35 @@ Image ImageTransform::scaled_random_part(const ImageView& image, int64_t index, 
   return resize(image, part, size_h_, size_w_, {0, 0, size_h_, size_w_});
 }
 
-// The (size_h_, size_w_) square whose corner lies at (top, left) of the image; black outside of it.
+// The (size_h_, size_w_) square whose corner lies at (top, left) of the image; outside of it, black or its reflection.
 void ImageTransform::write(const ImageView& image, int64_t top, int64_t left, bool mirrored, float* output) const {
   for (int64_t y = 0; y < size_h_; ++y) {
-    const bool row_inside = top + y >= 0 && top + y < image.height;
+    const int64_t row = reflect_ ? reflected(top + y, image.height) : top + y;
+    const bool row_inside = row >= 0 && row < image.height;
     for (int64_t x = 0; x < size_w_; ++x) {
-      const int64_t from = left + (mirrored ? size_w_ - 1 - x : x);
-      const bool inside = row_inside && from >= 0 && from < image.width;
-      const uint8_t* pixel = image.pixels + (inside ? ((top + y) * image.width + from) * channels_ : 0);
+      const int64_t place = left + (mirrored ? size_w_ - 1 - x : x);
+      const int64_t column = reflect_ ? reflected(place, image.width) : place;
+      const bool inside = row_inside && column >= 0 && column < image.width;
+      const uint8_t* pixel = image.pixels + (inside ? (row * image.width + column) * channels_ : 0);
       for (int64_t c = 0; c < channels_; ++c)
         *output++ = value_[static_cast<size_t>(c * 256 + (inside ? pixel[c] : 0))];
     }
   }
 }
 
+// Zero is the mean colour of normalised values.
+void ImageTransform::cut_out(int64_t index, const Draw& draw, float* output) const {
+  if (!draw.augment || cutout_ == 0) return;
+  const Random4 words = random_words(index, draw, 11);
+  const int64_t top = below(words.v[0], size_h_) - cutout_ / 2, left = below(words.v[1], size_w_) - cutout_ / 2;
+  const int64_t begin = std::max<int64_t>(left, 0), end = std::min(left + cutout_, size_w_);
+  for (int64_t y = std::max<int64_t>(top, 0); y < std::min(top + cutout_, size_h_); ++y)
+    std::fill(output + (y * size_w_ + begin) * channels_, output + (y * size_w_ + end) * channels_, 0.0f);
+}
+
 void ImageTransform::describe(Hasher& hasher) const {
-  for (int64_t v :
-       {int64_t{as_stored_}, int64_t{random_part_}, int64_t{flip_}, size_h_, size_w_, channels_, shorter_, padding_})
+  for (int64_t v : {int64_t{as_stored_}, int64_t{random_part_}, int64_t{flip_}, int64_t{alternate_flip_},
+                    int64_t{reflect_}, size_h_, size_w_, channels_, shorter_, padding_, cutout_})
     hasher.add_integer(v);
   hasher.add(&area_min_, sizeof area_min_);
   hasher.add(value_.data(), value_.size() * sizeof(float));

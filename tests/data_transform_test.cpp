@@ -146,10 +146,78 @@ TEST(Transform, CropsFromThePaddedImageAndMirrors) {
       }
 }
 
+TEST(Transform, ReflectsTheImageAtItsBorderPixels) {
+  const Image image = numbered(5, 5);
+  const ImageTransform t = transform_of({.crop_padding = 2, .padding_mode = "reflect"}, image);
+  std::map<std::vector<int>, int> seen;
+  for (int64_t i = 0; i < 2500; ++i) ++seen[bytes_of(apply(t, image, {.seed = 1, .augment = true}, i))];
+  EXPECT_EQ(seen.size(), 25u);
+  const int line[] = {2, 1, 0, 1, 2, 3, 4, 3, 2};
+  for (int top = 0; top < 5; ++top)
+    for (int left = 0; left < 5; ++left) {
+      std::vector<int> expected;
+      for (int y = 0; y < 5; ++y)
+        for (int x = 0; x < 5; ++x) expected.push_back(16 * line[top + y] + line[left + x] + 1);
+      EXPECT_NEAR(seen[expected], 100, 45) << top << " " << left;
+    }
+}
+
+TEST(Transform, ReflectsAScaledImageAsTheStoredOne) {
+  const Image image = random_image(30, 40, 3), scaled = whole(image, 18, 24);
+  const ImageTransform of_stored =
+                           transform_of({.image_size = 18, .crop_padding = 4, .padding_mode = "reflect"}, scaled),
+                       of_image = transform_of({.image_size = 18, .crop_padding = 4, .padding_mode = "reflect"}, image);
+  for (int64_t i = 0; i < 200; ++i)
+    ASSERT_EQ(apply(of_image, image, {.seed = 1, .augment = true}, i),
+              apply(of_stored, scaled, {.seed = 1, .augment = true}, i));
+}
+
+TEST(Transform, AlternateFlipsMirrorEverySampleInEveryOtherEpoch) {
+  const Image image = numbered(4, 4);
+  const ImageTransform t = transform_of({.flip = true, .alternate_flip = true}, image);
+  const std::vector<float> plain = apply(t, image);
+  int mirrored = 0;
+  for (int64_t i = 0; i < 1000; ++i) {
+    const auto at = [&](int64_t epoch) { return apply(t, image, {.seed = 1, .epoch = epoch, .augment = true}, i); };
+    EXPECT_EQ(at(0), at(2));
+    EXPECT_EQ(at(1), at(3));
+    EXPECT_NE(at(0), at(1));
+    EXPECT_TRUE(at(0) == plain || at(1) == plain);
+    mirrored += at(0) != plain;
+  }
+  EXPECT_NEAR(mirrored, 500, 60);
+}
+
+TEST(Transform, CutsOutASquareAroundAnyPixel) {
+  Image image(6, 6, 1);
+  std::fill(image.pixels.begin(), image.pixels.end(), uint8_t{9});
+  const ImageTransform t = transform_of({.cutout = 3}, image);
+  const std::vector<float> plain = apply(t, image);
+  std::map<std::vector<bool>, int> seen;
+  for (int64_t i = 0; i < 3600; ++i) {
+    const std::vector<float> out = apply(t, image, {.seed = 1, .augment = true}, i);
+    std::vector<bool> cut;
+    for (size_t k = 0; k < out.size(); ++k) {
+      EXPECT_TRUE(out[k] == 0.0f || out[k] == plain[k]);
+      cut.push_back(out[k] == 0.0f);
+    }
+    ++seen[cut];
+  }
+  EXPECT_EQ(seen.size(), 36u);
+  for (int64_t cy = 0; cy < 6; ++cy)
+    for (int64_t cx = 0; cx < 6; ++cx) {
+      std::vector<bool> expected;
+      for (int64_t y = 0; y < 6; ++y)
+        for (int64_t x = 0; x < 6; ++x) expected.push_back(std::abs(y - cy) <= 1 && std::abs(x - cx) <= 1);
+      EXPECT_NEAR(seen[expected], 100, 45) << cy << " " << cx;
+    }
+}
+
 TEST(Transform, DrawsDependOnSeedEpochAndIndexAlone) {
   const Image image = random_image(20, 30, 3);
-  for (const DataConfig& config : {DataConfig{.image_size = 12, .resize = 16, .crop_padding = 1, .flip = true},
-                                   DataConfig{.image_size = 12, .flip = true, .random_resized_crop = true}}) {
+  for (const DataConfig& config :
+       {DataConfig{.image_size = 12, .resize = 16, .crop_padding = 1, .flip = true},
+        DataConfig{.image_size = 12, .flip = true, .cutout = 5, .random_resized_crop = true}}) {
     const ImageTransform t = transform_of(config, image);
     const Draw draw{.seed = 1, .epoch = 2, .augment = true};
     const std::vector<float> out = apply(t, image, draw, 5);
@@ -216,6 +284,12 @@ TEST(Transform, RefusesSettingsWithoutSense) {
   EXPECT_NE(error({.image_size = 8, .crop_padding = 1, .random_resized_crop = true}).find("exclude each other"),
             std::string::npos);
   EXPECT_NE(error({.crop_padding = -1}).find("crop_padding must be"), std::string::npos);
+  EXPECT_NE(error({.padding_mode = "white"}).find("must be \"black\" or \"reflect\", got \"white\""),
+            std::string::npos);
+  EXPECT_NE(error({.crop_padding = 4, .padding_mode = "reflect"}).find("less than half of the image's 8"),
+            std::string::npos);
+  EXPECT_NE(error({.alternate_flip = true}).find("needs flip = true"), std::string::npos);
+  EXPECT_NE(error({.cutout = -1}).find("cutout must be"), std::string::npos);
   EXPECT_NE(error({.crop_area_min = 0}).find("crop_area_min"), std::string::npos);
   EXPECT_NE(error({.mean = {0.5}, .std = {0.5}}).find("data.mean needs one value for each of 3 channels, got 1"),
             std::string::npos);

@@ -37,7 +37,10 @@ void visit(V& v, DataConfig& c) {
   v("image_size", c.image_size);
   v("resize", c.resize);
   v("crop_padding", c.crop_padding);
+  v("padding_mode", c.padding_mode);
   v("flip", c.flip);
+  v("alternate_flip", c.alternate_flip);
+  v("cutout", c.cutout);
   v("random_resized_crop", c.random_resized_crop);
   v("crop_area_min", c.crop_area_min);
   v("mean", c.mean);
