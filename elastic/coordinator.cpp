@@ -80,13 +80,11 @@ void Coordinator::receive(const Message& m, Seconds now) {
     // One that restored the first state is ready only for the first generation; later it has to learn.
     const int64_t attempt = m.body.at("attempt").get<int64_t>();
     worker.completed = m.step;  // less than before, where it was told to restore an earlier state
-    if (phase_ == Phase::starting ? attempt == 0 : worker.state == State::fed && attempt == worker.attempt) {
-      worker.state = State::ready;
-      world_.event("ready", {{"peer", worker.peer}, {"step", m.step}});
-    }
+    if (phase_ == Phase::starting ? attempt == 0 : worker.state == State::fed && attempt == worker.attempt)
+      ready(worker, now);
+  } else if (m.kind == "blind") {
+    worker.blind = true;
     if (phase_ == Phase::starting) begin_generation_of_starters(now);
-    else if (phase_ == Phase::holding) fence("a worker has come", now);
-    else maybe_propose(now);
   } else if (m.kind == "missed") {
     const auto joiner = workers_.find(m.body.at("peer").get<PeerId>());
     if (joiner != workers_.end() && joiner->second.state == State::fed) joiner->second.state = State::joining;

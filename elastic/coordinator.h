@@ -88,6 +88,7 @@ class Coordinator {
 
  private:
   void hello(const Message& message, Seconds now);
+  void ready(Worker& worker, Seconds now);
   void facts(const Message& message, Seconds now);
   void progress(Worker& worker, const Message& message, Seconds now);
   void gone(PeerId peer, const std::string& reason, Seconds now);

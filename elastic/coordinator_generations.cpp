@@ -41,11 +41,19 @@ bool Coordinator::create(const Generation& g, Seconds now) {
 
 void Coordinator::begin_generation_of_starters(Seconds now) {
   std::vector<PeerId> ready;
-  for (const auto& [peer, w] : workers_)
+  int blind = 0;  // who waits for others to send it their state
+  for (const auto& [peer, w] : workers_) {
     if (w.state == State::ready) ready.push_back(peer);
+    else blind += w.blind;
+  }
+  const int have = static_cast<int>(ready.size());
+  if (blind > 0 && blind == static_cast<int>(workers_.size()) && now >= start_until_)
+    return end("failed", fmt::format("no worker sees the run directory, to begin with the state after step {} in it",
+                                     first_step_));
   const int wanted =
       now < start_until_ ? std::max(options_.initial_workers, options_.min_workers) : options_.min_workers;
-  if (static_cast<int>(ready.size()) < wanted) return;
+  if (have == 0 || have + blind < wanted) return;
+  if (have < options_.min_workers) return fence("too few workers see the run directory", now);
   Generation g = next_generation(ready, "start");
   g.first_step = first_step_;
   if (!create(g, now)) return;

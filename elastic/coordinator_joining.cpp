@@ -30,6 +30,7 @@ void Coordinator::hello(const Message& m, Seconds now) {
   worker.seen = now;
   worker.completed = m.step;
   worker.generation = m.generation;
+  worker.blind = false;
   number_ = std::max({number_, about.at("promised").get<int64_t>(), m.generation});
   if (active) {
     worker.state = State::member;
@@ -51,6 +52,14 @@ void Coordinator::hello(const Message& m, Seconds now) {
   }
   send(worker.peer, {.kind = "welcome"});
   feed_joiners();
+}
+
+void Coordinator::ready(Worker& worker, Seconds now) {
+  worker.state = State::ready;
+  world_.event("ready", {{"peer", worker.peer}, {"step", worker.completed}});
+  if (phase_ == Phase::starting) begin_generation_of_starters(now);
+  else if (phase_ == Phase::holding) fence("a worker has come", now);
+  else maybe_propose(now);
 }
 
 // After a death a learner's feeder may be the one that is gone.

@@ -119,7 +119,10 @@ void Coordinator::gather(Seconds now) {
   current_.reset();
   first_step_ = world_.restart();
   final_checkpoint_ = first_step_ > 0 ? first_step_ : -1;
-  for (auto& [peer, w] : workers_) send(peer, {.kind = "welcome", .body = {{"restore", first_step_}}});
+  for (auto& [peer, w] : workers_) {
+    w.blind = false;
+    send(peer, {.kind = "welcome", .body = {{"restore", first_step_}}});
+  }
 }
 
 }  // namespace elinvar

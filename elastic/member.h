@@ -83,7 +83,8 @@ class Member {
     std::vector<Message> messages;
   };
   Load take_load();
-  void loaded(const Load& load);  // it is in the network now; ignored if another one has begun to come
+  void loaded(const Load& load);       // it is in the network now; ignored if another one has begun to come
+  void cannot_load(const Load& load);  // a checkpoint that cannot be seen from here: others will send their state
 
   // --- The outside.
   void receive(const Message& message);

@@ -29,6 +29,12 @@ void Member::loaded(const Load& load) {
   }
 }
 
+void Member::cannot_load(const Load& load) {
+  if (active() || load.restore != restore_step_) return;
+  restore_step_.reset();
+  report({.kind = "blind"});
+}
+
 void Member::receive_state(const Message& m) {
   const int64_t attempt = m.body.at("attempt").get<int64_t>();
   if (active() || attempt < attempt_) return;

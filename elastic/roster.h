@@ -39,6 +39,7 @@ struct Worker {
   Work work = {};
   double speed = 0;  // virtual ranks a second; 0: not measured yet
   bool draining = false;
+  bool blind = false;                         // does not see the checkpoint that the run is to begin with
   int feeds = 0;                              // attempts to give it the state,
   int64_t attempt = 0;                        // and the number of the last
   PeerId copier = 0;                          // who passes the results on to it

@@ -265,15 +265,16 @@ bool Session::begin() {
         s.work.at("loading the state", s.now());
         lock.unlock();
         if (load.restore) {
-          if (*load.restore > 0 || !s.pristine) s.state.restore(*load.restore);
-          s.pristine = *load.restore == 0;
+          if (*load.restore > 0 || !s.pristine) done = s.state.restore(*load.restore);
+          if (done) s.pristine = *load.restore == 0;
         } else {
           s.pristine = false;
           fill(s.whole_state(load.step), load.messages);
         }
         lock.lock();
         s.work.at("", s.now());
-        s.member.loaded(load);
+        if (done) s.member.loaded(load);
+        else s.member.cannot_load(load);
         s.flush();
         continue;
       }

@@ -31,8 +31,9 @@ namespace elinvar {
 // that does not change.
 struct StateAccess {
   std::function<StateDict()> view;
-  // That of checkpoint `step`; 0: as a new network is, for one that has been in use.
-  std::function<void(int64_t step)> restore;
+  // That of checkpoint `step`; 0: as a new network is, for one that has been in use. False: the checkpoint cannot be
+  // seen from here.
+  std::function<bool(int64_t step)> restore;
 };
 
 struct SessionOptions {

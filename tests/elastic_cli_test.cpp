@@ -104,6 +104,25 @@ TEST_F(ElasticJob, PartsComeFromWorkersWithoutTheDirectory) {
   EXPECT_EQ(wait(spawn({"eval", folder_ / "run"}, "eval"), "eval").code, 0) << read_file(folder_ / "eval.err");
 }
 
+// One that is there from the beginning of a resumed run, but cannot see the checkpoint: the run waits for it to learn.
+TEST_F(ElasticJob, AWorkerWithoutTheDirectoryTakesPartInAResumedRun) {
+  train_undisturbed(2000);
+  const pid_t first = start("run", {"--workers", "1"});
+  reach("run", 250);
+  EXPECT_EQ(wait(spawn({"ctl", folder_ / "run", "stop"}, "ctl"), "ctl").code, 0);
+  EXPECT_EQ(wait(first, "run").code, 0);
+  const pid_t resumed = start("run", {"--workers", "1", "--min-workers", "2", "--resume"});
+  const auto begun = [&] {
+    return nlohmann::json::parse(read_file(folder_ / "run" / "coordinator.json")).at("pid") == resumed;
+  };
+  for (int i = 0; i < 2000 && !begun(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const pid_t joined = spawn({"join", endpoint("run"), "--threads", "1", "--run-dir", folder_ / "elsewhere"}, "joined");
+  expect_undisturbed("run", resumed);
+  EXPECT_EQ(wait(joined, "joined").code, 0) << read_file(folder_ / "joined.err");
+  const std::string events = read_file(folder_ / "run" / "events.jsonl");
+  EXPECT_NE(events.find("too few workers see the run directory"), std::string::npos) << events;
+}
+
 TEST_F(ElasticJob, AStrangerIsRefused) {
   const pid_t job = start("run", {"--workers", "1"});
   reach("run", 20);

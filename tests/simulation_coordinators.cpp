@@ -67,7 +67,9 @@ void Simulation::flush(Head& h) {
   if (ending.what != "finished") {
     // Workers that it does not know of may go on without it; if nobody does, a person resumes.
     const bool stopped = ending.what == "stopped" && ending.reason == "every worker leaves";
-    if (ending.what != "superseded" && !stopped && ending.reason.find("no worker is left") == std::string::npos)
+    const auto says = [&](const char* text) { return ending.reason.find(text) != std::string::npos; };
+    const bool alone = says("no worker is left") || says("no worker sees the run directory");
+    if (ending.what != "superseded" && !stopped && !alone && !(s_.disk_fails && says("cannot be written")))
       violate("the job ended: {} {}", ending.what, ending.reason);
     return die(h, ending.what);
   }

@@ -190,6 +190,8 @@ void Simulation::update(Process& p) {
 
 void Simulation::load(Process& p) {
   const Member::Load load = p.member->take_load();
+  if (load.restore && *load.restore > 0 && !sees_directory(p))
+    return later(p, 0.01, [load](Process& q) { q.member->cannot_load(load); });
   p.state = load.restore ? reference_.state[static_cast<size_t>(*load.restore)]
                          : load.messages.at(0).body.at("state").get<uint64_t>();
   later(p, uniform(0.01, 0.2), [load](Process& q) { q.member->loaded(load); });

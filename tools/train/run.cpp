@@ -229,7 +229,8 @@ int JobProcess::finish() {
   wait_for_workers();
   if (ending.what == "failed") fail("{}", ending.reason);
   const bool finished = ending.what == "finished";
-  report_->end(finished, finished ? steps_ : coordinator_->generation()->first_step, now());
+  const std::optional<Generation>& last = coordinator_->generation();
+  report_->end(finished, finished ? steps_ : last ? last->first_step : directory_->first_step(), now());
   return 0;
 }
 

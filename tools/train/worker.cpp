@@ -159,11 +159,15 @@ int work(const JoinCommand& command, Transport& transport, PeerId self, const Me
                    .restore =
                        [&](int64_t step) {
                          const fs::path path = (*directory)();
-                         if (step == 0) return job.load(Job(job.config).state());
-                         if (path.empty()) fail("this worker does not see the run directory to resume from");
+                         if (step == 0) {
+                           job.load(Job(job.config).state());
+                           return true;
+                         }
+                         if (path.empty()) return false;
                          Checkpoint checkpoint = CheckpointStore(path / "checkpoints").read(step);
                          checkpoint.state.erase("step");
                          job.load(checkpoint.state);
+                         return true;
                        }});
   try {
     // Signals ask to leave at the next boundary; the loop notices by itself when it has.
