@@ -140,21 +140,6 @@ bool Coordinator::write_facts(const Message& m) {
   return on_file.has_value();
 }
 
-// Every step is on file, and the last state saved.
-bool Coordinator::whole() const {
-  return final_ && final_checkpoint_ >= options_.steps && on_file_ >= options_.steps - 1;
-}
-
-void Coordinator::checkpoint_committed(int64_t step, Seconds now) {
-  final_checkpoint_ = std::max(final_checkpoint_, step);
-  world_.event("checkpoint", {{"step", step}});
-  if (phase_ == Phase::ended) return;
-  if (whole()) end("finished", "");
-  else if (current_ && current_->stop && step == std::min(current_->first_step, options_.steps))
-    end("stopped", wishes_.stop);
-  tick(now);
-}
-
 void Coordinator::tick(Seconds now) {
   if (phase_ == Phase::ended) return;
   // Whoever was silent while the coordinator itself did nothing may just not have been heard.
@@ -172,19 +157,8 @@ void Coordinator::tick(Seconds now) {
   if (phase_ == Phase::running) {
     feed_joiners();
     maybe_propose(now);
+    save_again(now);
   }
-}
-
-void Coordinator::end(const std::string& what, const std::string& reason) {
-  phase_ = Phase::ended;
-  ending_ = Ending{what, reason};
-  world_.event("end", {{"what", what}, {"reason", reason}});
-  if (what == "superseded") return;
-  for (const auto& [peer, w] : workers_) send(peer, {.kind = "release", .body = {{"what", what}, {"reason", reason}}});
-}
-
-void Coordinator::superseded() {
-  if (phase_ != Phase::ended) end("superseded", "another coordinator has taken over; this one steps down");
 }
 
 std::string Coordinator::drain(int id, Seconds now) {

@@ -65,6 +65,7 @@ class Coordinator {
   void lost(PeerId peer, const std::string& reason, Seconds now);  // its process or its connection is gone
   void tick(Seconds now);
   void checkpoint_committed(int64_t step, Seconds now);
+  void checkpoint_failed(int64_t step, const std::string& reason, Seconds now);  // a part of it
   void superseded();  // there is a coordinator of a later tenure
 
   // What a person asks for; an error text or "".
@@ -112,6 +113,8 @@ class Coordinator {
   Generation next_generation(const std::vector<PeerId>& peers, const std::string& reason);
   bool create(const Generation& generation, Seconds now);
   bool whole() const;
+  std::optional<int64_t> last_checkpoint() const;
+  void save_again(Seconds now);
   bool concerned(const Worker& worker) const;
   static const char* name_of(Phase phase);
 
@@ -130,6 +133,8 @@ class Coordinator {
   Wishes wishes_;
   bool final_ = false;  // the facts of the last reduction have come
   int64_t final_checkpoint_ = -1;
+  int save_failures_ = 0;
+  std::optional<Seconds> save_again_at_, last_saved_from_;
   int64_t on_file_ = -1;  // the last step whose facts are written down
   std::optional<Ending> ending_;
   std::vector<Action> actions_;

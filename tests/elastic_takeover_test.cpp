@@ -1,5 +1,5 @@
 // What nobody asks for: the coordinator's process dies or stops and nobody resumes; a worker stops, or hangs while its
-// heartbeats go on. The run finishes with the undisturbed ledger.
+// heartbeats go on; a disk fails. The run finishes with the undisturbed ledger, or says why it cannot.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/ptrace.h>
@@ -89,6 +89,23 @@ TEST_F(Unattended, ACoordinatorThatComesBackStepsDown) {
   EXPECT_EQ(stale.code, 3);
   EXPECT_NE(stale.err.find("steps down"), std::string::npos) << stale.err;
   expect_finished();
+}
+
+TEST_F(Unattended, ALastCheckpointThatCannotBeWrittenEndsTheRun) {
+  begin();
+  const fs::path checkpoints = folder_ / "run" / "checkpoints";
+  fs::rename(checkpoints, folder_ / "kept");
+  File::create(checkpoints);
+  const test::Ended ended = wait(job_, "run", std::chrono::seconds(60));
+  EXPECT_EQ(ended.code, 3);
+  EXPECT_NE(ended.err.find("the last checkpoint, of step 3000, cannot be written"), std::string::npos) << ended.err;
+  EXPECT_EQ(ledger("run"), expected_);
+  EXPECT_EQ(remaining_children(std::chrono::seconds(10)), "");
+  // What was lost is only the time since the last one that could.
+  fs::remove(checkpoints);
+  fs::rename(folder_ / "kept", checkpoints);
+  job_ = spawn({"run", folder_ / "job.toml", "--run-dir", folder_ / "run", "--threads", "1", "--resume"}, "run");
+  expect_undisturbed();
 }
 
 TEST_F(Unattended, AStoppedWorkerIsOutInTime) {

@@ -140,6 +140,11 @@ void JobProcess::open(const Json& about) {
                   {"workers", command_.workers}});
 }
 
+void JobProcess::saved(const Message& m) {
+  committed(directory_->saved(m));
+  if (m.body.contains("error")) coordinator_->checkpoint_failed(m.step, m.body["error"].get<std::string>(), now());
+}
+
 void JobProcess::committed(const std::vector<int64_t>& steps) {
   for (const int64_t step : steps) coordinator_->checkpoint_committed(step, now());
 }

@@ -67,6 +67,7 @@ class JobProcess final : public CoordinatorWorld {
   void take(const Message& message);
   void open_directory();
   void open(const nlohmann::json& about);
+  void saved(const Message& message);
   void committed(const std::vector<int64_t>& steps);
   PartWriter& part_writer();
   void fed(const Message& message);

@@ -74,7 +74,7 @@ int JobProcess::run() {
       if (needs_workers()) start_workers();
       if (coordinator_) {
         if (part_writer_)
-          for (const Message& saved : part_writer_->finished()) committed(directory_->saved(saved));
+          for (const Message& part : part_writer_->finished()) saved(part);
         coordinator_->tick(now());
         flush();
         if (coordinator_->ending()) return finish();
