@@ -146,11 +146,9 @@ void Coordinator::tick(Seconds now) {
   const Seconds away = now - std::exchange(ticked_, now);
   if (away > kAway)
     for (auto& [peer, w] : workers_) w.seen += away;
-  std::vector<PeerId> silent;
-  for (const auto& [peer, w] : workers_)
-    if (now - w.seen > options_.heartbeat_timeout) silent.push_back(peer);
-  for (const PeerId peer : silent) put_out(peer, fmt::format("silent for {:.1f} s", options_.heartbeat_timeout), now);
-  if (phase_ == Phase::running)
+  listen_for_silence(now);
+  if (deserted_ || phase_ == Phase::ended) return;
+  if (phase_ == Phase::running && now >= no_hang_until_)
     for (const Hung& hung : find_hung(*current_, workers_, options_.hang, now)) put_out(hung.peer, hung.reason, now);
   if (phase_ == Phase::gathering) return gather(now);
   if (phase_ == Phase::starting) begin_generation_of_starters(now);
@@ -184,7 +182,7 @@ void Coordinator::ask_stop(const std::string& reason, Seconds now) {
 }
 
 Json Coordinator::status(Seconds now) const {
-  Json json = {{"phase", name_of(phase_)},
+  Json json = {{"phase", deserted_ ? "holding" : name_of(phase_)},
                {"generation", current_ ? current_->number : 0},
                {"step", completed()},
                {"steps", options_.steps},

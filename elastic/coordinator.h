@@ -28,6 +28,10 @@ struct CoordinatorOptions {
   Seconds start_timeout = 30;     // then the first generation begins with fewer, if there are min_workers
   Seconds gather_timeout = 3;     // how long a new coordinator waits for the members of an old one
   Seconds redeal_every = 10;      // the least time between two plans that differ only in the shares
+  Seconds hold = 600;             // how long it waits where everyone who has the state is silent
+  int save_attempts = 3;          // to write the last checkpoint, without which the run does not end well,
+  Seconds save_again = 2;         // so long after one that failed,
+  Seconds save_timeout = 600;     // and how long one may take
 };
 
 // What the coordinator does besides sending messages.
@@ -116,6 +120,7 @@ class Coordinator {
   std::optional<int64_t> last_checkpoint() const;
   void save_again(Seconds now);
   bool concerned(const Worker& worker) const;
+  void listen_for_silence(Seconds now);
   static const char* name_of(Phase phase);
 
   CoordinatorOptions options_;
@@ -136,6 +141,8 @@ class Coordinator {
   int save_failures_ = 0;
   std::optional<Seconds> save_again_at_, last_saved_from_;
   int64_t on_file_ = -1;  // the last step whose facts are written down
+  Seconds no_hang_until_ = 0;
+  std::optional<Seconds> deserted_;  // since then everyone who has the state is silent
   std::optional<Ending> ending_;
   std::vector<Action> actions_;
 };

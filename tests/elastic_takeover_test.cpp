@@ -115,6 +115,17 @@ TEST_F(Unattended, AStoppedWorkerIsOutInTime) {
   expect_undisturbed();
 }
 
+TEST_F(Unattended, WorkersThatAllStopAreWaitedFor) {
+  begin();
+  for (const pid_t worker : workers_) kill(worker, SIGSTOP);
+  seconds_until([&] { return told("all who have the state are silent"); });
+  EXPECT_EQ(status("run").value("phase", ""), "holding");
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  for (const pid_t worker : workers_) kill(worker, SIGCONT);
+  expect_undisturbed();
+  EXPECT_FALSE(told("\"event\":\"lost\"")) << told();
+}
+
 TEST_F(Unattended, AHungWorkerWhoseHeartbeatsGoOnIsOutInTime) {
   begin({"data.image_size=64", "run.steps=1000", "run.checkpoint_every=500"});  // most of the time it is at a leaf
   const pid_t main_thread = workers_[1];

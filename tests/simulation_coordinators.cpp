@@ -36,7 +36,8 @@ void Simulation::start_coordinator() {
                                                                    .hang = {.floor = 1},
                                                                    .start_timeout = 3,
                                                                    .gather_timeout = 2,
-                                                                   .redeal_every = 0.5},
+                                                                   .redeal_every = 0.5,
+                                                                   .hold = 10},
                                                 h, saved_step_, records, now_);
   log(fmt::format("coordinator {} of tenure {} starts at {} records, members alive: {}", h.peer, h.tenure,
                   records_.size(), records.members_alive));
