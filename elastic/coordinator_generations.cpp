@@ -116,6 +116,7 @@ void Coordinator::release_leavers() {
   for (const GenerationMember& m : current_->members) {
     const auto worker = workers_.find(m.peer);
     if (worker == workers_.end() || worker->second.generation < current_->number) return;
+    if (worker->second.completed < current_->first_step) return;
   }
   for (auto it = workers_.begin(); it != workers_.end();) {
     if (it->second.state != State::leaving) {

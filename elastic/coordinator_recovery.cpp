@@ -124,7 +124,8 @@ void Coordinator::conclude_fence(Seconds now) {
     else if (w.state == State::ready) w.state = State::joining;  // it fell behind: it learns again
   }
   Json completed = Json::object();
-  for (const auto& [peer, steps] : recovery.completed) completed[std::to_string(peer)] = steps;
+  for (const auto& [peer, steps] : recovery.completed)  // who can give its last result to those who lack it
+    if (workers_.at(peer).fenced->at("keeps").get<bool>()) completed[std::to_string(peer)] = steps;
   const Message message{
       .kind = "start", .generation = g.number, .body = {{"record", to_json(g)}, {"completed", completed}}};
   for (const GenerationMember& m : g.members) send(m.peer, message);
