@@ -62,6 +62,9 @@ void Coordinator::receive(const Message& m, Seconds now) {
   if (found == workers_.end()) {
     if (m.kind == "facts") (void)write_facts(m);  // late, but true
     // It was put out, or speaks to a coordinator that it has not introduced itself to.
+    const auto gone = gone_.find(m.sender);
+    if (m.kind == "alive" && gone != gone_.end())  // whose connection may be closed
+      actions_.push_back({Action::What::connect, m.sender, gone->second, {}});
     if (m.kind == "alive")
       send(m.sender,
            {.kind = "release", .body = {{"what", "expelled"}, {"reason", "the others went on without this worker"}}});

@@ -131,7 +131,7 @@ class Coordinator {
   int next_id_ = 1;
   std::optional<Generation> current_, proposal_;
   Roster workers_;
-  std::set<PeerId> gone_;
+  std::map<PeerId, std::string> gone_;  // and where they were
   std::string fence_reason_;
   std::set<PeerId> fence_targets_;
   Seconds gather_until_ = 0, start_until_ = 0, changed_ = 0, ticked_ = 0;

@@ -125,7 +125,7 @@ void Coordinator::release_leavers() {
     }
     send(it->first, {.kind = "release", .body = {{"what", "left"}, {"reason", "it was asked to leave"}}});
     world_.event("left", {{"worker", it->second.id}});
-    gone_.insert(it->first);
+    gone_.emplace(it->first, it->second.endpoint);
     it = workers_.erase(it);
   }
 }

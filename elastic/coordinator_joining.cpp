@@ -32,12 +32,21 @@ void Coordinator::hello(const Message& m, Seconds now) {
   worker.generation = m.generation;
   worker.blind = false;
   number_ = std::max({number_, about.at("promised").get<int64_t>(), m.generation});
+  worker.draining = worker.draining || about.value("draining", false);
   if (active) {
     worker.state = State::member;
     worker.id = about.at("id").get<int>();
     next_id_ = std::max(next_id_, worker.id + 1);
+    if (fence_targets_.contains(m.sender) && phase_ == Phase::fencing)
+      return send(m.sender, {.kind = "fence", .generation = number_});
     if (phase_ == Phase::fencing || phase_ == Phase::holding) return fence("a member has come back", now);
+    if (proposal_ && phase_ == Phase::running && m.generation == proposal_->number) switched(now);
     return tick(now);
+  }
+  if (known && phase_ != Phase::starting && worker.state != State::joining) {
+    const bool caught_up = about.value("ready", false) && about.value("attempt", int64_t{0}) == worker.attempt;
+    if (worker.state == State::fed && caught_up) ready(worker, now);
+    return;
   }
   if (known && worker.state == State::member) return;
   worker.state = State::joining;

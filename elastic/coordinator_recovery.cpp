@@ -1,6 +1,8 @@
 // The coordinator: what it does when somebody is gone, the coordinator before it included.
 #include "elastic/coordinator.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace elinvar {
@@ -21,7 +23,7 @@ void Coordinator::lost(PeerId peer, const std::string& reason, Seconds now) {
 void Coordinator::gone(PeerId peer, const std::string& reason, Seconds now) {
   const Worker worker = workers_.at(peer);
   workers_.erase(peer);
-  gone_.insert(peer);
+  gone_.emplace(peer, worker.endpoint);
   fence_targets_.erase(peer);
   actions_.push_back({Action::What::disconnect, peer, {}, {}});
   world_.event("lost", {{"worker", worker.id}, {"peer", peer}, {"reason", reason}});

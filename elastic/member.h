@@ -151,7 +151,7 @@ class Member {
   std::map<int64_t, Generation> proposed_;  // later ones: a second may come before this member knows of the first
   int me_ = -1;
   std::optional<int64_t> restore_step_;
-  bool loaded_ = false, ready_told_ = false, waiting_for_release_ = false;
+  bool loaded_ = false, ready_told_ = false, waiting_for_release_ = false, draining_ = false;
   int64_t promised_ = 0;   // no message of a generation below counts any more
   int64_t agreed_ = 0;     // the newest generation that a trailer showed everyone to hold
   int64_t completed_ = 0;  // reductions that are complete,

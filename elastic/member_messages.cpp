@@ -36,6 +36,8 @@ void Member::introduce(PeerId coordinator, Json about) {
   about["loaded"] = loaded_;
   about["promised"] = promised_;
   about["ready"] = ready_told_;
+  about["attempt"] = attempt_;
+  about["draining"] = draining_;
   if (active()) about["id"] = id();
   report({.kind = "hello", .body = std::move(about)});
   if (me_ == 0) report_facts();
@@ -48,7 +50,10 @@ void Member::report_facts() {
 
 void Member::heartbeat(const Json& about) { report({.kind = "alive", .body = about}); }
 
-void Member::drain() { report({.kind = "drain"}); }
+void Member::drain() {
+  draining_ = true;
+  report({.kind = "drain"});
+}
 
 void Member::give_up(const std::string& reason) { outcome_ = {"alone", reason}; }
 

@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <condition_variable>
+#include <deque>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -19,6 +20,7 @@ namespace elinvar {
 using Clock = std::chrono::steady_clock;
 using Lock = std::unique_lock<std::mutex>;
 
+constexpr size_t kMostSaved = 2;
 constexpr const char* kStep = "step";  // beside the state's own names, which have dots
 
 struct Session::Impl {
@@ -28,6 +30,7 @@ struct Session::Impl {
         state(std::move(access)),
         member(options.member),
         watch(options.watch, options.tenure, now()),
+        coordinator_endpoint(options.coordinator_endpoint),
         copier({.state = [this](int64_t step) { return whole_state(step); },
                 .directory = options.directory,
                 .send = [this](PeerId peer, Message message) { send(peer, std::move(message)); },
@@ -138,7 +141,10 @@ struct Session::Impl {
   }
 
   void receive(const Message& message) {
-    if (message.sender == member.coordinator()) watch.heard(now());
+    if (message.sender == member.coordinator()) {
+      watch.heard(now());
+      if (message.kind == "alive") watch.answered();
+    }
     try {
       if (message.kind == "taken") {
         copier.taken(message);
@@ -159,6 +165,12 @@ struct Session::Impl {
     const auto sight = sighting ? std::optional(sighting->sight) : std::nullopt;
     const Watch::Decision decision = watch.decide(sight, member.index(), now());
     if (decision.what == Watch::Do::leave) member.give_up(decision.reason);
+    if (decision.what == Watch::Do::reconnect) {
+      transport->connect(member.coordinator(), coordinator_endpoint);
+      member.introduce(member.coordinator(), options.about);
+      flush();
+      for (const Message& message : saved) transport->send(member.coordinator(), message);
+    }
     if (decision.what == Watch::Do::follow) follow(sighting->sight.tenure, sighting->coordinator, sighting->endpoint);
     if (decision.what == Watch::Do::take_over) options.take_over(sighting->sight.tenure);
   }
@@ -166,6 +178,7 @@ struct Session::Impl {
   void follow(int64_t tenure, PeerId coordinator, const std::string& endpoint) {
     if (coordinator != member.coordinator()) transport->disconnect(member.coordinator());
     transport->connect(coordinator, endpoint);
+    coordinator_endpoint = endpoint;
     watch.follow(tenure, now());
     copier.follow(coordinator);
     member.introduce(coordinator, options.about);
@@ -183,6 +196,8 @@ struct Session::Impl {
     message.run = options.run;
     message.sender = options.member.self;
     message.generation = member.generation();
+    if (message.kind == "saved") saved.push_back(message);
+    if (saved.size() > kMostSaved) saved.pop_front();
     transport->send(peer != 0 ? peer : member.coordinator(), std::move(message));
   }
 
@@ -204,7 +219,9 @@ struct Session::Impl {
   std::condition_variable changed;
   bool pristine = true;  // the state is still that of a new network
   Member member;
+  std::deque<Message> saved;  // what the coordinator was told of the last checkpoints
   Watch watch;
+  std::string coordinator_endpoint;
   WorkClock work;          // of the loop
   int64_t wanted_for = 0;  // the generation whose parts of the state there is memory for
   std::exception_ptr error;
@@ -264,6 +281,7 @@ bool Session::begin() {
         s.wait_for_copies(lock);
         s.work.at("loading the state", s.now());
         lock.unlock();
+        bool done = true;
         if (load.restore) {
           if (*load.restore > 0 || !s.pristine) done = s.state.restore(*load.restore);
           if (done) s.pristine = *load.restore == 0;

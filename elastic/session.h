@@ -39,7 +39,8 @@ struct StateAccess {
 struct SessionOptions {
   MemberOptions member;
   uint64_t run = 0;
-  PeerId coordinator = 0;
+  PeerId coordinator = 0;  // the transport is connected to it
+  std::string coordinator_endpoint = {};
   int64_t tenure = 0;    // the coordinator's
   nlohmann::json about;  // what the coordinator is told of this worker
   // The run directory, if this process sees it; else "". Asked once there is something to be saved.

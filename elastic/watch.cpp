@@ -19,17 +19,16 @@ Watch::Decision Watch::decide(const std::optional<Sight>& sight, int rank, Secon
   if (!out_since_) out_since_ = now;
   if (now - *out_since_ > options_.hold)
     return {Do::leave, fmt::format("out of touch with any coordinator for {:g} s", options_.hold)};
-  if (!sight) return {};
+  // Nothing is lost by trying where it was; if it lives it will say whether this worker may still take part.
+  const Decision again = lost_ ? Decision{Do::reconnect, "the connection broke"} : Decision{};
+  if (!sight) return again;
   if (sight->tenure > tenure_) return {Do::follow, "there is a new coordinator"};
-  const bool first = !seen_;
   if (seen_ != sight) {
     seen_ = sight;
     still_since_ = now;
-    // It lives, so the connection alone broke; it will say whether this worker may still take part.
-    if (!first && lost_) return {Do::follow, "the connection broke, but the coordinator is there"};
   }
   const Seconds patience = options_.takeover + rank * options_.apart;
-  if (rank < 0 || now - still_since_ < patience) return {};
+  if (rank < 0 || now - still_since_ < patience) return again;
   still_since_ = now;  // if that fails, then after as long again
   return {Do::take_over, fmt::format("the coordinator has not counted on for {:g} s", patience)};
 }

@@ -23,6 +23,7 @@ class Watch {
   void follow(int64_t tenure, Seconds now);
   int64_t tenure() const { return tenure_; }
   void heard(Seconds now) { heard_ = now; }  // anything at all from it
+  void answered() { lost_ = false; }         // to what this worker said
   void lost() { lost_ = true; }              // the connection to it
   bool out_of_touch(Seconds now) const { return lost_ || now - heard_ > options_.silence; }
 
@@ -31,7 +32,7 @@ class Watch {
     int64_t tenure = 0, beats = 0;
     bool operator==(const Sight&) const = default;
   };
-  enum class Do { nothing, follow, take_over, leave };
+  enum class Do { nothing, reconnect, follow, take_over, leave };
   struct Decision {
     Do what = Do::nothing;
     std::string reason = {};

@@ -141,10 +141,16 @@ TEST(Watch, DecidesByWhatTheWorkerSees) {
   watch.follow(2, 17);
   EXPECT_EQ(watch.decide(Watch::Sight{2, 0}, 0, 18).what, Do::nothing);
   watch.lost();
-  EXPECT_EQ(watch.decide(Watch::Sight{2, 3}, 0, 18.5).what, Do::nothing);
-  EXPECT_EQ(watch.decide(Watch::Sight{2, 4}, 0, 19).what, Do::follow);  // the connection alone broke
-  EXPECT_EQ(watch.decide(std::nullopt, 0, 78).what, Do::nothing);
-  EXPECT_EQ(watch.decide(std::nullopt, 0, 79).what, Do::leave);
+  EXPECT_EQ(watch.decide(Watch::Sight{2, 3}, 0, 18.5).what, Do::reconnect);  // perhaps the connection alone broke,
+  EXPECT_EQ(watch.decide(std::nullopt, 0, 19).what, Do::reconnect);
+  watch.answered();
+  watch.heard(19);
+  EXPECT_EQ(watch.decide(std::nullopt, 0, 20).what, Do::nothing);
+  watch.lost();
+  EXPECT_EQ(watch.decide(Watch::Sight{2, 4}, 0, 21).what, Do::reconnect);
+  EXPECT_EQ(watch.decide(Watch::Sight{2, 4}, 0, 26).what, Do::take_over);  // and perhaps not
+  EXPECT_EQ(watch.decide(std::nullopt, 0, 80).what, Do::reconnect);
+  EXPECT_EQ(watch.decide(std::nullopt, 0, 82).what, Do::leave);
 }
 
 }  // namespace

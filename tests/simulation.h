@@ -51,6 +51,7 @@ class Simulation {
     std::optional<Watch> watch;  // once there was a coordinator to introduce itself to
     bool sees_directory = true;
     uint64_t state = 1;
+    std::optional<Message> saved;  // what it told of the last checkpoint
     bool left = false;
     bool busy = false;  // computing, so that the loop goes on by itself
     bool hung = false;  // or never will, though heartbeats go on
@@ -60,7 +61,7 @@ class Simulation {
 
   struct Checkpoint {
     int parts = 0;
-    std::vector<uint64_t> states;
+    std::map<int, uint64_t> states;  // of each part
   };
 
   // A coordinator's process; what it has not written down dies with it.
@@ -118,6 +119,7 @@ class Simulation {
   void add_worker();
   void join(PeerId peer);
   void follow(Process& p, int64_t tenure);
+  void introduce(Process& p, int64_t tenure);
   bool sees_directory(const Process& p) const;
   void heartbeat(PeerId peer);
   void seek(Process& p);

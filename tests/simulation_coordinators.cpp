@@ -119,9 +119,9 @@ void Simulation::checkpoint_part(Head& h, const Message& m) {
   const int64_t step = m.step;
   Checkpoint& c = h.saving[{m.generation, step}];
   c.parts = m.body.at("parts").get<int>();
-  c.states.push_back(m.body.at("state").get<uint64_t>());
+  c.states[m.body.at("part").get<int>()] = m.body.at("state").get<uint64_t>();
   if (static_cast<int>(c.states.size()) < c.parts) return;
-  for (const uint64_t state : c.states)
+  for (const auto& [part, state] : c.states)
     if (state != reference_.state[static_cast<size_t>(step)])
       violate("a checkpoint of step {} holds another state", step);
   saved_step_ = std::max(saved_step_, step);

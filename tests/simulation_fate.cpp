@@ -35,7 +35,7 @@ void Simulation::partition(double seconds) {
 void Simulation::fault() {
   Node* worker = any_of(workers_);
   Node* coordinator = any_of(heads_);
-  switch (pick(12)) {
+  switch (pick(13)) {
     case 0:
     case 1:
       if (s_.kills && worker) die(*worker, "kill");
@@ -78,6 +78,13 @@ void Simulation::fault() {
       break;
     case 10:
       if (s_.cuts && now_ >= whole_from_) partition(uniform(0.05, 6));
+      break;
+    case 12:  // the connection alone breaks, in one of its directions
+      if (s_.cuts && worker && coordinator) {
+        log(fmt::format("the connection between {} and {} breaks", worker->peer, coordinator->peer));
+        if (pick(2) == 0) lose(worker->peer, coordinator->peer);
+        else lose(coordinator->peer, worker->peer);
+      }
       break;
     case 11:
       if (s_.hangs && worker) hang(*workers_.at(worker->peer));

@@ -43,7 +43,10 @@ void Simulation::deliver(PeerId to, const Message& message, double sent) {
     return;
   }
   Process& p = *workers_.at(to);
-  if (message.sender == p.member->coordinator()) p.watch->heard(now_);
+  if (message.sender == p.member->coordinator()) {
+    p.watch->heard(now_);
+    if (message.kind == "alive") p.watch->answered();
+  }
   if (message.kind == "coordinator") {
     const int64_t tenure = message.body.at("tenure").get<int64_t>();
     if (!p.watch || tenure > p.watch->tenure()) follow(p, tenure);

@@ -38,9 +38,13 @@ void Simulation::join(PeerId peer) {
 }
 
 void Simulation::follow(Process& p, int64_t tenure) {
-  const PeerId coordinator = heads_.at(tenure)->peer;
   if (!p.watch) p.watch.emplace(kWatch, tenure, now_);
   p.watch->follow(tenure, now_);
+  introduce(p, tenure);
+}
+
+void Simulation::introduce(Process& p, int64_t tenure) {
+  const PeerId coordinator = heads_.at(tenure)->peer;
   connected_.insert({p.peer, coordinator});
   // Nobody listens there any more.
   if (!heads_.at(tenure)->alive) at(now_ + 0.01, [this, peer = p.peer, coordinator] { lose(peer, coordinator); });
@@ -72,6 +76,11 @@ void Simulation::seek(Process& p) {
   if (sees_directory(p)) sight = Watch::Sight{newest, beats_[newest]};
   const Watch::Decision decision = p.watch->decide(sight, p.member->index(), now_);
   if (decision.what == Watch::Do::leave) return die(p, "without a coordinator leaves");
+  if (decision.what == Watch::Do::reconnect) {
+    introduce(p, p.watch->tenure());
+    if (p.alive && p.saved) send(p.peer, p.member->coordinator(), *p.saved);
+    return;
+  }
   if (decision.what == Watch::Do::follow) return follow(p, newest);
   if (decision.what != Watch::Do::take_over) return;
   log(fmt::format("worker {} takes over from tenure {}: {}", p.peer, newest, decision.reason));
@@ -104,6 +113,7 @@ void Simulation::deliver_part(PeerId peer, PeerId to, double delay, const Messag
     Process& from = *workers_.at(peer);
     if (!from.alive && !from.left) return;  // who leaves finishes what it writes
     if (now_ < from.stalled_until) return deliver_part(peer, to, from.stalled_until - now_ + 1e-4, m);
+    if (to == 0) from.saved = m;
     send(peer, to == 0 ? from.member->coordinator() : to, m);
   });
 }

@@ -77,7 +77,7 @@ void JobProcess::take(const Message& m) {
   if (m.kind == "ctl") return control(m);
   if (!coordinator_) return;
   if (PartWriter::takes(m)) part_writer().add(m);
-  else if (m.kind == "saved") committed(directory_->saved(m));
+  else if (m.kind == "saved") saved(m);
   else if (m.kind == "fed") fed(m);
   else coordinator_->receive(m, now());
   flush();

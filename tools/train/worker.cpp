@@ -134,6 +134,7 @@ int work(const JoinCommand& command, Transport& transport, PeerId self, const Me
   const SessionOptions options{.member = member,
                                .run = told.run,
                                .coordinator = told.sender,
+                               .coordinator_endpoint = about_job.at("endpoint").get<std::string>(),
                                .tenure = about_job.at("tenure").get<int64_t>(),
                                .about = {{"endpoint", transport.endpoint()},
                                          {"pid", getpid()},

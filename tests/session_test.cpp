@@ -1,0 +1,118 @@
+// A worker's session, with a coordinator and a network that the test plays.
+#include "elastic/session.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+
+namespace elinvar {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr PeerId kCoordinator = 2, kSelf = 4;
+
+// What the test and the session's transport share.
+struct Network {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<Arrival> arrivals;
+  std::vector<Message> sent;  // over connections that there are
+  std::map<PeerId, std::string> connections;
+
+  void arrive(Arrival arrival) {
+    const std::lock_guard lock(mutex);
+    if (arrival.what == Arrival::What::lost) connections.erase(arrival.peer);
+    arrivals.push_back(std::move(arrival));
+    changed.notify_all();
+  }
+  // The next message of this kind, within 10 s; else one without a kind.
+  Message next(const std::string& kind) {
+    std::unique_lock lock(mutex);
+    Message found;
+    changed.wait_for(lock, 10s, [&] {
+      for (auto m = sent.begin(); m != sent.end(); ++m)
+        if (m->kind == kind) {
+          found = *m;
+          sent.erase(sent.begin(), m + 1);
+          return true;
+        }
+      return false;
+    });
+    return found;
+  }
+};
+
+class PlayedTransport : public Transport {
+ public:
+  explicit PlayedTransport(Network& network) : network_(network) {}
+  const std::string& endpoint() const override { return endpoint_; }
+  void connect(PeerId peer, const std::string& endpoint) override {
+    const std::lock_guard lock(network_.mutex);
+    network_.connections[peer] = endpoint;
+  }
+  void send(PeerId peer, Message message) override {
+    const std::lock_guard lock(network_.mutex);
+    if (!network_.connections.contains(peer)) return;
+    network_.sent.push_back(std::move(message));
+    network_.changed.notify_all();
+  }
+  void disconnect(PeerId peer) override {
+    const std::lock_guard lock(network_.mutex);
+    network_.connections.erase(peer);
+  }
+  void wake() override { network_.arrive({.what = Arrival::What::woken}); }
+  Arrival wait(Clock::time_point deadline) override {
+    std::unique_lock lock(network_.mutex);
+    if (!network_.changed.wait_until(lock, deadline, [&] { return !network_.arrivals.empty(); })) return {};
+    Arrival arrival = std::move(network_.arrivals.front());
+    network_.arrivals.pop_front();
+    return arrival;
+  }
+
+ private:
+  Network& network_;
+  std::string endpoint_ = "tcp://127.0.0.1:4";
+};
+
+SessionOptions options_of_a_worker() {
+  SessionOptions options;
+  options.member = {.self = kSelf, .endpoint = "tcp://127.0.0.1:4", .steps = 10};
+  options.run = 1;
+  options.coordinator = kCoordinator;
+  options.coordinator_endpoint = "tcp://127.0.0.1:2";
+  options.tenure = 1;
+  options.about = {{"endpoint", "tcp://127.0.0.1:4"}};
+  options.directory = [] { return std::filesystem::path(); };
+  options.heartbeat = 20ms;
+  return options;
+}
+
+// It does not see the run directory, so nothing tells whether the coordinator lives but the coordinator itself.
+TEST(Session, ALostConnectionToTheCoordinatorIsMadeAnew) {
+  Network network;
+  network.connections[kCoordinator] = "tcp://127.0.0.1:2";
+  Session session(options_of_a_worker(), std::make_unique<PlayedTransport>(network),
+                  {.view = [] { return StateDict(); }, .restore = [](int64_t) { return true; }});
+  EXPECT_EQ(network.next("hello").kind, "hello");
+  for (int i = 0; i < 2; ++i) {
+    network.arrive({.what = Arrival::What::lost, .peer = kCoordinator, .reason = "cut"});
+    EXPECT_EQ(network.next("hello").kind, "hello");
+    EXPECT_EQ(network.connections[kCoordinator], "tcp://127.0.0.1:2");
+  }
+  network.arrive({.what = Arrival::What::message, .message = {.kind = "alive", .run = 1, .sender = kCoordinator}});
+  // Once it is answered it has nothing more to introduce.
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(network.next("alive").kind, "alive");
+  {
+    const std::lock_guard lock(network.mutex);
+    network.sent.clear();
+  }
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(network.next("alive").kind, "alive");
+  const std::lock_guard lock(network.mutex);
+  for (const Message& m : network.sent) EXPECT_NE(m.kind, "hello");
+}
+
+}  // namespace
+}  // namespace elinvar
