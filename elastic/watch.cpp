@@ -10,12 +10,16 @@ void Watch::follow(int64_t tenure, Seconds now) {
   lost_ = false;
 }
 
+// A word ends the time out of touch: nobody asks for a decision while all is well.
+void Watch::heard(Seconds now) {
+  heard_ = now;
+  if (lost_) return;
+  out_since_.reset();
+  seen_.reset();
+}
+
 Watch::Decision Watch::decide(const std::optional<Sight>& sight, int rank, Seconds now) {
-  if (!out_of_touch(now)) {
-    out_since_.reset();
-    seen_.reset();
-    return {};
-  }
+  if (!out_of_touch(now)) return {};
   if (!out_since_) out_since_ = now;
   if (now - *out_since_ > options_.hold)
     return {Do::leave, fmt::format("out of touch with any coordinator for {:g} s", options_.hold)};

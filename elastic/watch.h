@@ -22,9 +22,9 @@ class Watch {
   // It follows the coordinator of this tenure from now on.
   void follow(int64_t tenure, Seconds now);
   int64_t tenure() const { return tenure_; }
-  void heard(Seconds now) { heard_ = now; }  // anything at all from it
-  void answered() { lost_ = false; }         // to what this worker said
-  void lost() { lost_ = true; }              // the connection to it
+  void heard(Seconds now);            // anything at all from it
+  void answered() { lost_ = false; }  // to what this worker said
+  void lost() { lost_ = true; }       // the connection to it
   bool out_of_touch(Seconds now) const { return lost_ || now - heard_ > options_.silence; }
 
   // What the run directory shows: the newest tenure, and what its holder has counted.

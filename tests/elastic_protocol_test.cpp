@@ -139,7 +139,7 @@ TEST(Watch, DecidesByWhatTheWorkerSees) {
   EXPECT_EQ(watch.decide(Watch::Sight{1, 5}, 0, 16).what, Do::nothing);  // once
   EXPECT_EQ(watch.decide(Watch::Sight{2, 0}, 0, 17).what, Do::follow);
   watch.follow(2, 17);
-  EXPECT_EQ(watch.decide(Watch::Sight{2, 0}, 0, 18).what, Do::nothing);
+  watch.heard(17);
   watch.lost();
   EXPECT_EQ(watch.decide(Watch::Sight{2, 3}, 0, 18.5).what, Do::reconnect);  // perhaps the connection alone broke,
   EXPECT_EQ(watch.decide(std::nullopt, 0, 19).what, Do::reconnect);
@@ -151,6 +151,19 @@ TEST(Watch, DecidesByWhatTheWorkerSees) {
   EXPECT_EQ(watch.decide(Watch::Sight{2, 4}, 0, 26).what, Do::take_over);  // and perhaps not
   EXPECT_EQ(watch.decide(std::nullopt, 0, 80).what, Do::reconnect);
   EXPECT_EQ(watch.decide(std::nullopt, 0, 82).what, Do::leave);
+}
+
+// Decisions are asked for while a worker is out of touch alone, so a word must end that time by itself.
+TEST(Watch, SilencesFarApartAreNotOne) {
+  const WatchOptions options{.silence = 3, .hold = 60};
+  Watch watch(options, 1, 0);
+  EXPECT_TRUE(watch.out_of_touch(4));
+  EXPECT_EQ(watch.decide(std::nullopt, 0, 4).what, Watch::Do::nothing);
+  watch.heard(5);
+  watch.heard(99);
+  EXPECT_TRUE(watch.out_of_touch(103));
+  EXPECT_EQ(watch.decide(std::nullopt, 0, 103).what, Watch::Do::nothing);
+  EXPECT_EQ(watch.decide(std::nullopt, 0, 163.5).what, Watch::Do::leave);
 }
 
 }  // namespace
