@@ -68,7 +68,7 @@ TEST(Chaos, ErrorsNameWhatIsWrongAndWhatWasExpected) {
 // Many moments: all kinds of faults occur, none that would end the run, and as often as was asked for.
 TEST(Chaos, RandomFaultsLeaveOneThatHasTheState) {
   const RandomFaults random{.seed = 3, .rate = 0.25};
-  int64_t counts[4] = {}, moments = 0;
+  int64_t counts[4] = {}, moments = 0, long_stalls = 0;
   for (int64_t number = 0; number < 200000; ++number) {
     const Moment moment{Moment::What::step, number};
     if (!strikes_at(random, moment)) continue;
@@ -84,6 +84,7 @@ TEST(Chaos, RandomFaultsLeaveOneThatHasTheState) {
       ++counts[static_cast<int>(strike.what)];
       EXPECT_GT(strike.after, 0);
       EXPECT_LE(strike.after, 0.021);
+      long_stalls += strike.seconds > 3;  // longer than silence is borne
       if (strike.what == Fault::What::join) {
         ++joins;
         continue;
@@ -98,6 +99,7 @@ TEST(Chaos, RandomFaultsLeaveOneThatHasTheState) {
   }
   EXPECT_NEAR(static_cast<double>(moments), 50000, 1000);
   for (const int64_t count : counts) EXPECT_GT(count, 5000);
+  EXPECT_GT(long_stalls, 500);
 }
 
 int64_t from_environment(const char* name, int64_t otherwise) {
