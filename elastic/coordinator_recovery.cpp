@@ -16,6 +16,11 @@ bool Coordinator::concerned(const Worker& worker) const {
          (proposal_ && proposal_->index_of(worker.peer) >= 0);
 }
 
+bool Coordinator::trains(PeerId peer) const {
+  const auto worker = workers_.find(peer);
+  return worker != workers_.end() && concerned(worker->second);
+}
+
 void Coordinator::lost(PeerId peer, const std::string& reason, Seconds now) {
   if (phase_ != Phase::ended && workers_.contains(peer)) gone(peer, reason, now);
 }

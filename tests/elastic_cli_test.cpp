@@ -135,5 +135,20 @@ TEST_F(ElasticJob, AStrangerIsRefused) {
   EXPECT_EQ(wait(spawn({"ctl", folder_ / "nothing", "status"})).code, 2);
 }
 
+// What is wrong on another host is no reason for those at work to stop.
+TEST_F(ElasticJob, AJoinerThatCannotStartIsMissedByNobody) {
+  train_undisturbed(3000);
+  const pid_t job = start("run", {"--workers", "1"});
+  reach("run", 20);
+  const test::Ended joiner = wait(spawn({"join", endpoint("run"), "--set", "data.kind=\"cifar10\"", "--set",
+                                         "data.path=\"" + std::string(folder_ / "nothing") + "\""},
+                                        "joiner"),
+                                  "joiner");
+  EXPECT_NE(joiner.code, 0);
+  expect_undisturbed("run", job);
+  const std::string events = read_file(folder_ / "run" / "events.jsonl");
+  EXPECT_NE(events.find("a worker failed"), std::string::npos) << events;
+}
+
 }  // namespace
 }  // namespace elinvar

@@ -170,5 +170,22 @@ TEST_F(Refusals, WhatMakesNoSense) {
   expect_undisturbed(job);
 }
 
+// Before any worker has come, too.
+TEST_F(Refusals, AFirstHelloThatMakesNoSense) {
+  const std::string socket = folder_ / "socket";
+  const pid_t job = start("run", {"--workers", "1", "--listen", "ipc://" + socket});
+  for (int i = 0; i < 20000 && !std::filesystem::exists(socket); ++i)
+    std::this_thread::sleep_for(std::chrono::microseconds(500));
+  Impostor impostor("ipc://" + socket);
+  for (const char* config : {"", "[run]\nsteps = -1\n", "[model]"})
+    impostor.send({.kind = "hello", .body = {{"config", config}, {"endpoint", "tcp://127.0.0.1:1"}}});
+  impostor.send({.kind = "hello"});
+  impostor.send({.kind = "hello", .body = {{"config", 3}}});
+  impostor.send({.kind = "failed", .body = {{"reason", "no reason"}}});
+  const test::Ended ended = wait(job, "run");
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(ledger("run"), undisturbed());
+}
+
 }  // namespace
 }  // namespace elinvar

@@ -12,6 +12,22 @@ using Json = nlohmann::json;
 
 constexpr int kMostTurnedAway = 100;  // that events.jsonl tells of: strangers shall not fill the disk
 
+namespace {
+
+// A run begins with what its first worker says of itself: all of that must be there.
+void check_hello(const Json& about) {
+  (void)parse_config(about.at("config").get<std::string>(), "config.toml");
+  for (const char* text : {"endpoint", "data"}) (void)about.at(text).get<std::string>();
+  for (const char* number : {"parameters", "samples", "pid", "promised"}) (void)about.at(number).get<int64_t>();
+  for (const char* yes : {"tokens", "active", "loaded", "ready"}) (void)about.at(yes).get<bool>();
+  const int64_t steps = about.at("steps").get<int64_t>();
+  check(steps > 0, "expected at least one step, got {}", steps);
+  (void)about.at("environment").at("isa").get<std::string>();
+  (void)about.at("environment").at("threads").get<int>();
+}
+
+}  // namespace
+
 void JobProcess::send(PeerId peer, Message message) {
   message.run = run_;
   message.sender = self_;
@@ -37,22 +53,39 @@ void JobProcess::turned_away(const std::string& reason) {
   if (directory_ && ++turned_away_ <= kMostTurnedAway) event("turned_away", {{"reason", reason}});
 }
 
+// One that trains, or was started with the run, has met what the others would meet, too; anyone else is only not to be.
+void JobProcess::worker_failed(const Message& m) {
+  const std::string reason = m.body.value("reason", "a worker failed");
+  const bool beginning = !coordinator_ || coordinator_->phase() == Coordinator::Phase::starting;
+  const auto pid = pids_.find(m.sender);
+  const bool own = pid != pids_.end() && local_.started(pid->second);
+  if (!(beginning && own) && !(coordinator_ && coordinator_->trains(m.sender))) {
+    turned_away("a worker failed: " + reason);
+    if (!coordinator_) return;
+    coordinator_->lost(m.sender, "failed: " + reason, now());
+    return flush();
+  }
+  check(m.body.value("exit_code", 3) != 2, "{}", reason);
+  fail("{}", reason);
+}
+
 // Whoever sends what makes no sense is out: it is of no use to the others, and no reason for them to stop.
 void JobProcess::receive(const Message& m) {
   if (m.kind != "ask" && m.kind != "ctl" && m.run != run_) return;
-  if (m.kind == "failed") {
-    const std::string reason = m.body.value("reason", "a worker failed");
-    check(m.body.value("exit_code", 3) != 2, "{}", reason);
-    fail("{}", reason);
-  }
-  if (m.kind == "hello" && !coordinator_) open(m.body);
   std::string malformed;
+  if (m.kind == "failed") return worker_failed(m);
+  const bool first = m.kind == "hello" && !coordinator_;
   try {
-    take(m);
+    if (first) check_hello(m.body);
+    else take(m);
   } catch (const Json::exception& error) {
     malformed = error.what();
   } catch (const UsageError& error) {
     malformed = error.what();
+  }
+  if (malformed.empty() && first) {  // what goes wrong now is the run's own fault
+    open(m.body);
+    return take(m);
   }
   if (malformed.empty()) return;
   turned_away(fmt::format("a malformed '{}': {}", m.kind, malformed));

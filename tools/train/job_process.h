@@ -63,6 +63,7 @@ class JobProcess final : public CoordinatorWorld {
   void flush();
   void note(const Moment& moment);
   void turned_away(const std::string& reason);
+  void worker_failed(const Message& message);
   void receive(const Message& message);
   void take(const Message& message);
   void open_directory();

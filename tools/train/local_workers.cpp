@@ -11,7 +11,11 @@
 
 namespace elinvar {
 
-void LocalWorkers::start(const std::vector<std::string>& arguments) { alive_.insert(spawn_train(arguments)); }
+void LocalWorkers::start(const std::vector<std::string>& arguments) {
+  const pid_t pid = spawn_train(arguments);
+  alive_.insert(pid);
+  started_.insert(pid);
+}
 
 std::string LocalWorkers::Ended::text() const {
   if (WIFSIGNALED(status)) return fmt::format("killed by signal {}", WTERMSIG(status));

@@ -21,10 +21,11 @@ class LocalWorkers {
   };
   std::vector<Ended> ended();  // since it was asked last
   const std::set<pid_t>& alive() const { return alive_; }
+  bool started(pid_t pid) const { return started_.contains(pid); }  // alive or not
   void kill_all() const;
 
  private:
-  std::set<pid_t> alive_;
+  std::set<pid_t> alive_, started_;
 };
 
 // While it lives, `call`, which must be fit for a signal handler, is made whenever a child of this process ends.
