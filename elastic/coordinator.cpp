@@ -24,16 +24,15 @@ Coordinator::Coordinator(const CoordinatorOptions& options, CoordinatorWorld& wo
   current_ = records.newest;
   phase_ = Phase::gathering;
   gather_until_ = now + options_.gather_timeout;
-  call(*records.newest);
-  if (records.before) call(*records.before);
+  for (const GenerationMember& m : records.newest->members) call(m.peer, m.endpoint);
+  if (!records.before) return;
+  for (const GenerationMember& m : records.before->members) call(m.peer, m.endpoint);
 }
 
-// Tells the members where their coordinator is now.
-void Coordinator::call(const Generation& generation) {
-  for (const GenerationMember& m : generation.members) {
-    actions_.push_back({Action::What::connect, m.peer, m.endpoint, {}});
-    send(m.peer, {.kind = "coordinator", .body = {{"tenure", options_.tenure}, {"endpoint", options_.endpoint}}});
-  }
+// Tells a worker where its coordinator is now.
+void Coordinator::call(PeerId peer, const std::string& endpoint) {
+  actions_.push_back({Action::What::connect, peer, endpoint, {}});
+  send(peer, {.kind = "coordinator", .body = {{"tenure", options_.tenure}, {"endpoint", options_.endpoint}}});
 }
 
 const char* Coordinator::name_of(Phase phase) {

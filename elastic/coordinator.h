@@ -104,7 +104,7 @@ class Coordinator {
   void conclude_fence(Seconds now);
   void put_out(PeerId peer, const std::string& reason, Seconds now);
   void gather(Seconds now);
-  void call(const Generation& generation);
+  void call(PeerId peer, const std::string& endpoint);
   bool write_facts(const Message& message);
   void feed(Worker& worker);
   void unfeed(PeerId peer);

@@ -34,6 +34,9 @@ void Coordinator::hello(const Message& m, Seconds now) {
   number_ = std::max({number_, about.at("promised").get<int64_t>(), m.generation});
   worker.draining = worker.draining || about.value("draining", false);
   if (active) {
+    for (const Json& learner : about.value("learners", Json::array()))
+      if (const PeerId peer = learner.at("peer").get<PeerId>(); !workers_.contains(peer) && !gone_.contains(peer))
+        call(peer, learner.at("endpoint").get<std::string>());
     worker.state = State::member;
     worker.id = about.at("id").get<int>();
     next_id_ = std::max(next_id_, worker.id + 1);

@@ -119,6 +119,7 @@ class Member {
     int part, parts;
     int64_t attempt;
     bool copies;
+    std::string endpoint;  // of the learner
   };
   static constexpr int64_t kCopy = 0;  // the generation of results that go to somebody who only listens
 
@@ -129,7 +130,7 @@ class Member {
   void propose(Generation generation);
   void enter(Generation generation, int64_t first_step);
   void enter_agreed();
-  void feed(PeerId peer, const std::string& endpoint, const Feed& feed);
+  void feed(PeerId peer, const Feed& feed);
   void receive_data(const Message& message);
   void replay();
   void listen();

@@ -87,13 +87,13 @@ void Member::give_last(const Message& m) {
   });
 }
 
-void Member::feed(PeerId peer, const std::string& endpoint, const Feed& feed) {
+void Member::feed(PeerId peer, const Feed& feed) {
   // Of a boundary that has passed there is no copy to be had any more.
   if (!loaded_ || completed_ > feed.step) {
     report({.kind = "missed", .body = {{"peer", peer}}});
     return;
   }
-  actions_.push_back({Action::What::connect, peer, endpoint, {}});
+  actions_.push_back({Action::What::connect, peer, feed.endpoint, {}});
   feeds_[peer] = feed;
   if (step_ == feed.step) give_part(peer, feed);
 }

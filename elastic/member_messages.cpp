@@ -39,6 +39,8 @@ void Member::introduce(PeerId coordinator, Json about) {
   about["attempt"] = attempt_;
   about["draining"] = draining_;
   if (active()) about["id"] = id();
+  about["learners"] = Json::array();  // whom no record names: a later coordinator knows of them by this alone
+  for (const auto& [peer, feed] : feeds_) about["learners"].push_back({{"peer", peer}, {"endpoint", feed.endpoint}});
   report({.kind = "hello", .body = std::move(about)});
   if (me_ == 0) report_facts();
 }
@@ -99,12 +101,12 @@ void Member::receive(const Message& m) {
   } else if (m.kind == "ack") {
     while (!unacknowledged_.empty() && unacknowledged_.front().first <= m.step) unacknowledged_.pop_front();
   } else if (m.kind == "feed") {
-    feed(body.at("peer").get<PeerId>(), body.at("endpoint").get<std::string>(),
-         {.step = m.step,
-          .part = body.at("part").get<int>(),
-          .parts = body.at("parts").get<int>(),
-          .attempt = body.at("attempt").get<int64_t>(),
-          .copies = body.at("copies").get<bool>()});
+    feed(body.at("peer").get<PeerId>(), {.step = m.step,
+                                         .part = body.at("part").get<int>(),
+                                         .parts = body.at("parts").get<int>(),
+                                         .attempt = body.at("attempt").get<int64_t>(),
+                                         .copies = body.at("copies").get<bool>(),
+                                         .endpoint = body.at("endpoint").get<std::string>()});
   } else if (m.kind == "unfeed") {
     feeds_.erase(body.at("peer").get<PeerId>());
   }

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <thread>
 
 #include "tensor/file.h"
@@ -121,6 +122,41 @@ TEST_F(ElasticJob, AWorkerWithoutTheDirectoryTakesPartInAResumedRun) {
   EXPECT_EQ(wait(joined, "joined").code, 0) << read_file(folder_ / "joined.err");
   const std::string events = read_file(folder_ / "run" / "events.jsonl");
   EXPECT_NE(events.find("too few workers see the run directory"), std::string::npos) << events;
+}
+
+TEST_F(ElasticJob, StatusTellsWhoIsHereAndWhereTheTimeWent) {
+  train_undisturbed(3000);
+  const pid_t job = start("run", {"--workers", "2"});
+  reach("run", 50);
+  const test::Ended asked = wait(spawn({"ctl", folder_ / "run", "status"}, "ctl"), "ctl");
+  EXPECT_EQ(asked.code, 0) << asked.err;
+  const auto expect = [&](const std::string& pattern) {
+    EXPECT_TRUE(std::regex_search(asked.out, std::regex(pattern))) << pattern << " is not in\n" << asked.out;
+  };
+  expect(R"(^job: running, step \d+ of 3000, loss [\d.]+, [\d.e+]+ samples/s, left \S+\n)");
+  expect(R"(\ngeneration 1, 2 workers\n)");
+  expect(R"(\n  worker 1: member, [23] virtual ranks, step \d+, 1 threads of \w+ on \S+, pid \d+\n)");
+  expect(R"(\n  worker 2: member, )");
+  expect(R"(\ngoodput [\d.]+ % of \S+\n(  lost to \w+: [\d.e-]+ s \(\d+x\)\n)+last events)");
+  expect(R"(\n  lost to starting: [\d.e-]+ s \(1x\)\n)");
+  expect(R"(\nlast events \(UTC\)\n(  \d\d:\d\d:\d\d \w+.*\n)+$)");
+  expect(R"(generation number=1 reason=start)");
+
+  const nlohmann::json before = status("run");
+  kill(before.at("workers").at(1).at("about").at("pid").get<pid_t>(), SIGKILL);
+  reach("run", static_cast<int>(recorded("run")) + 200);
+  const nlohmann::json after = status("run"), goodput = after.at("goodput");
+  EXPECT_EQ(after.at("workers").size(), 1u);
+  EXPECT_EQ(goodput.at("lost").at("recovering").at("times"), 1);
+  double lost = 0;
+  for (const auto& [cause, part] : goodput.at("lost").items()) lost += part.at("seconds").get<double>();
+  EXPECT_GT(lost, 0);
+  EXPECT_NEAR(goodput.at("training").get<double>() + lost, goodput.at("seconds").get<double>(), 1e-6);
+  EXPECT_NEAR(goodput.at("goodput").get<double>(), 1 - lost / goodput.at("seconds").get<double>(), 1e-6);
+  expect_undisturbed("run", job);
+  const nlohmann::json result = nlohmann::json::parse(read_file(folder_ / "run" / "result.json"));
+  EXPECT_EQ(result.at("goodput").at("lost").at("recovering").at("times"), 1);
+  EXPECT_EQ(result.at("goodput").at("lost").at("finishing").at("times"), 1);
 }
 
 TEST_F(ElasticJob, AStrangerIsRefused) {
