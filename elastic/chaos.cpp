@@ -11,7 +11,7 @@
 namespace elinvar {
 namespace {
 
-const std::vector<std::string> kKinds = {"kill", "stall", "drain", "join", "random"};
+const std::vector<std::string> kKinds = {"kill", "stall", "drain", "join", "drop", "flip", "random"};
 constexpr double kMostSeconds = 3600;
 
 std::vector<std::string> split(const std::string& text, char at) {
@@ -37,7 +37,7 @@ class Settings {
     const size_t colon = text.find(':');
     kind_ = text.substr(0, colon);
     check(std::find(kKinds.begin(), kKinds.end(), kind_) != kKinds.end(), "[chaos] '{}': expected {}, got '{}'{}", text,
-          "kill, stall, drain, join or random", kind_, spelling_hint(kind_, kKinds));
+          "kill, stall, drain, join, drop, flip or random", kind_, spelling_hint(kind_, kKinds));
     if (colon != std::string::npos) words_ = split(text.substr(colon + 1), ',');
   }
 
@@ -78,6 +78,7 @@ Fault parse_fault(Settings& settings) {
   fault.step = settings.number<int64_t>("step", 1, int64_t{1} << 40, "N from 1 on");
   if (fault.what == Fault::What::stall)
     fault.seconds = settings.number<double>("seconds", 0, kMostSeconds, "S from 0 to 3600");
+  if (fault.what == Fault::What::flip) fault.bit = settings.number<int64_t>("bit", 0, int64_t{1} << 40, "B from 0 on");
   return fault;
 }
 

@@ -8,9 +8,13 @@
 //   stall:worker=ID,step=N,seconds=S    SIGSTOP, and SIGCONT after S seconds
 //   drain:worker=ID,step=N              SIGTERM: it is asked to leave
 //   join:step=N                         one more worker is started
+//   drop:worker=ID,step=N               the first message of this worker's part in reduction N is lost on its way
+//   flip:worker=ID,step=N,bit=B         bit B of the first gradient of this worker's first leaf of update N flips: what
+//                                       is computed from there on is wrong
 //   random:seed=N,rate=P                any of these to workers, at any moment, with probability P in each step
 //
 // Several are separated by ';'. Workers are called by the ids that `train ctl status` shows; 0 is whoever leads then.
+// Of the last two the worker knows, who does them to itself (elastic/self_sabotage.h); they are never random.
 // Random faults leave alive, and at work, one member that has the state at least, and start no more workers than there
 // are places for among kMostRandomWorkers.
 #include <cstdint>
@@ -24,15 +28,17 @@ namespace elinvar {
 inline constexpr size_t kMostRandomWorkers = 6;
 
 struct Fault {
-  enum class What { kill, stall, drain, join };
+  enum class What { kill, stall, drain, join, drop, flip };
   enum class Whom { worker, coordinator, all };
   What what = What::kill;
   Whom whom = Whom::worker;
   int worker = 0;
   int64_t step = 1;
   double seconds = 0;  // of a stall
+  int64_t bit = 0;     // of a flip
 };
 const char* name_of(Fault::What what);
+inline bool by_worker(Fault::What what) { return what == Fault::What::drop || what == Fault::What::flip; }
 
 struct RandomFaults {
   uint64_t seed = 0;

@@ -76,8 +76,11 @@ void Coordinator::receive(const Message& m, Seconds now) {
   if (phase_ == Phase::ended || !workers_.contains(m.sender)) return;
   if (m.kind == "alive") {
     send(m.sender, {.kind = "alive"});
-    worker.work = {
-        .what = m.body.value("at", ""), .lasts = m.body.value("lasts", 0.0), .usual = m.body.value("usual", 0.0)};
+    worker.work = {.what = m.body.value("at", ""),
+                   .lasts = m.body.value("lasts", 0.0),
+                   .usual = m.body.value("usual", 0.0),
+                   .idle = m.body.value("idle", 0.0),
+                   .misses = m.body.value("misses", "")};
   } else if (m.kind == "ready") {
     // One that restored the first state is ready only for the first generation; later it has to learn.
     const int64_t attempt = m.body.at("attempt").get<int64_t>();
@@ -152,6 +155,7 @@ void Coordinator::tick(Seconds now) {
   if (deserted_ || phase_ == Phase::ended) return;
   if (phase_ == Phase::running && now >= no_hang_until_)
     for (const Hung& hung : find_hung(*current_, workers_, options_.hang, now)) put_out(hung.peer, hung.reason, now);
+  find_what_is_lost(now);
   if (phase_ == Phase::gathering) return gather(now);
   if (phase_ == Phase::starting) begin_generation_of_starters(now);
   if (phase_ == Phase::running) {

@@ -25,6 +25,8 @@ struct CoordinatorOptions {
   PlanLimits plan = {};
   Seconds heartbeat_timeout = 3;  // then a silent worker counts as gone
   HangLimits hang = {};           // and one that hangs, although it is not silent
+  Seconds stuck = 3;              // how long all may wait while nothing comes; twice as long each time,
+  Seconds repeat = 1;             // and how long for the answer to a fence
   Seconds start_timeout = 30;     // then the first generation begins with fewer, if there are min_workers
   Seconds gather_timeout = 3;     // how long a new coordinator waits for the members of an old one
   Seconds redeal_every = 10;      // the least time between two plans that differ only in the shares
@@ -122,6 +124,7 @@ class Coordinator {
   void save_again(Seconds now);
   bool concerned(const Worker& worker) const;
   void listen_for_silence(Seconds now);
+  void find_what_is_lost(Seconds now);
   static const char* name_of(Phase phase);
 
   CoordinatorOptions options_;
@@ -134,6 +137,8 @@ class Coordinator {
   Roster workers_;
   std::map<PeerId, std::string> gone_;  // and where they were
   std::string fence_reason_;
+  Seconds fence_said_ = 0;
+  int times_stuck_ = 0;
   std::set<PeerId> fence_targets_;
   Seconds gather_until_ = 0, start_until_ = 0, changed_ = 0, ticked_ = 0;
   Wishes wishes_;

@@ -104,6 +104,8 @@ void Coordinator::feed(Worker& worker) {
   const int64_t boundary =
       phase_ == Phase::holding ? now : std::min(options_.steps, now + (int64_t{2} << std::min(worker.feeds, 16)));
   ++worker.feeds;
+  worker.boundary = boundary;
+  worker.work = {};
   worker.attempt = (number_ << 20) + worker.feeds;  // grows also from one coordinator to the next, which fences first
   for (size_t i = 0; i < feeders.size(); ++i)
     send(feeders[i], {.kind = "feed",

@@ -77,6 +77,7 @@ void Coordinator::fence(const std::string& reason, Seconds now) {
   ++number_;
   phase_ = Phase::fencing;
   fence_reason_ = reason;
+  fence_said_ = now;
   fence_targets_.clear();
   for (auto& [peer, w] : workers_) {
     if (!concerned(w) && w.state != State::ready) continue;
@@ -87,6 +88,33 @@ void Coordinator::fence(const std::string& reason, Seconds now) {
   proposal_.reset();
   world_.event("fence", {{"number", number_}, {"reason", reason}});
   conclude_fence(now);
+}
+
+// Connections lose nothing while they live; should a message be lost all the same, this finds who waits for it.
+void Coordinator::find_what_is_lost(Seconds now) {
+  if (phase_ == Phase::fencing && now > fence_said_ + options_.repeat) {
+    fence_said_ = now;
+    for (const PeerId peer : fence_targets_)
+      if (!workers_.at(peer).fenced) send(peer, {.kind = "fence", .generation = number_});
+  }
+  if (phase_ != Phase::running && phase_ != Phase::holding) return;
+  const Seconds patience = options_.stuck * static_cast<double>(1 << std::min(times_stuck_, 10));
+  const int64_t newest = completed();
+  for (auto& [peer, w] : workers_) {
+    const bool behind = phase_ == Phase::holding || newest > std::max(w.completed, w.boundary) + 1;
+    if (w.state != State::fed || !behind || w.work.idle <= patience) continue;
+    world_.event("stuck", {{"peer", peer}, {"seconds", w.work.idle}, {"misses", "what it was to learn"}});
+    ++times_stuck_;
+    w.state = State::joining;
+  }
+  feed_joiners();
+  if (phase_ != Phase::running) return;
+  const std::optional<Hung> stuck = find_stuck(*current_, workers_, patience, now);
+  if (!stuck) return;
+  ++times_stuck_;
+  const int id = workers_.at(stuck->peer).id;
+  world_.event("stuck", {{"worker", id}, {"seconds", patience}, {"misses", stuck->reason}});
+  fence(fmt::format("worker {} misses {}", id, stuck->reason), now);
 }
 
 void Coordinator::fenced(Worker& worker, const Message& m, Seconds now) {
@@ -127,6 +155,7 @@ void Coordinator::conclude_fence(Seconds now) {
   phase_ = Phase::running;
   changed_ = now;
   for (auto& [peer, w] : workers_) {
+    w.work = {};
     if (g.index_of(peer) >= 0) w.state = State::member;
     else if (w.state == State::ready) w.state = State::joining;  // it fell behind: it learns again
   }

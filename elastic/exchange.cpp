@@ -248,6 +248,24 @@ void Exchange::place(int bucket, std::vector<Tensor> slices) {
   }
 }
 
+std::string Exchange::missing() const {
+  std::string text;
+  int buckets = 0;
+  for (int b = 0; b < bucket_count(); ++b) {
+    const Bucket& bucket = state_[static_cast<size_t>(b)];
+    if (bucket.done || (owned(b) && bucket.leaves == vranks_)) continue;
+    if (++buckets > 1) continue;
+    text = owned(b) ? fmt::format("{} of {} leaves of bucket {}", vranks_ - bucket.leaves, vranks_, b)
+                    : fmt::format("the result of bucket {}", b);
+  }
+  if (buckets > 1) text += fmt::format(" and {} more", buckets - 1);
+  if (trailer_) return text;
+  if (!text.empty()) text += ", ";
+  if (me_ == 0)
+    return text + fmt::format("{} of {} parts of the trailer", static_cast<size_t>(members_) - parts_.size(), members_);
+  return text + "the trailer";
+}
+
 bool Exchange::complete() const {
   return trailer_ && std::all_of(state_.begin(), state_.end(), [](const Bucket& b) { return b.done; });
 }

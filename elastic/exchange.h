@@ -60,6 +60,7 @@ class Exchange {
   // Adds up one bucket that can be, on the CPU stream of the caller; false if there is none.
   bool work(const Send& send);
   bool complete() const;
+  std::string missing() const;  // what has not come, for people; "" if nothing is awaited
 
   // Of a complete one: tensors, and the trailer.
   std::vector<Tensor> values() const { return values_; }

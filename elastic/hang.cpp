@@ -34,4 +34,17 @@ std::vector<Hung> find_hung(const Generation& generation, const Roster& roster, 
   return hung;
 }
 
+std::optional<Hung> find_stuck(const Generation& generation, const Roster& roster, Seconds patience, Seconds now) {
+  std::optional<Hung> first;
+  for (const GenerationMember& m : generation.members) {
+    const auto found = roster.find(m.peer);
+    if (found == roster.end()) return std::nullopt;
+    const Work& work = found->second.work;
+    // An old word tells nothing of now.
+    if (!work.what.empty() || work.idle <= patience || now - found->second.seen > patience / 2) return std::nullopt;
+    if (!first && !work.misses.empty()) first = Hung{m.peer, work.misses};
+  }
+  return first;
+}
+
 }  // namespace elinvar

@@ -1,6 +1,7 @@
 #pragma once
 // Whether a worker whose process lives and whose heartbeats come has stopped working: by what its present work should
 // take, as measured on itself. A pure function; who it names is put out like one that died.
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,5 +24,9 @@ struct Hung {
 // Of the members of a generation those that hang. Waiting for others is no work; of different kinds of work (a leaf, an
 // evaluation, loading a state) each is measured by itself. A member that is alone is never named: nobody could go on.
 std::vector<Hung> find_hung(const Generation& generation, const Roster& roster, const HangLimits& limits, Seconds now);
+
+// Whether something is lost: all members of a generation wait, and nothing came to any of them for so long. The first
+// that misses something, and what.
+std::optional<Hung> find_stuck(const Generation& generation, const Roster& roster, Seconds patience, Seconds now);
 
 }  // namespace elinvar

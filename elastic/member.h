@@ -107,6 +107,7 @@ class Member {
   bool active() const { return generation_.has_value() && me_ >= 0; }
   int64_t generation() const { return generation_ ? generation_->number : 0; }
   int64_t completed() const { return completed_; }
+  std::string missing() const;  // of a reduction, for people; "" if it waits for nothing of one
   bool fenced() const { return promised_ > generation(); }
   int id() const;
   int index() const { return me_; }  // among the members of its generation; -1: it is none

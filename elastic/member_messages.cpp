@@ -136,6 +136,8 @@ void Member::replay() {
   for (const Message& m : early) receive_data(m);
 }
 
+std::string Member::missing() const { return exchange_ ? exchange_->missing() : ""; }
+
 std::vector<Action> Member::take_actions() { return std::exchange(actions_, {}); }
 std::vector<StatePart> Member::take_parts() { return std::exchange(parts_, {}); }
 

@@ -16,9 +16,11 @@ using Seconds = double;  // on any clock that does not jump
 
 // What a worker's loop is at, as its heartbeats tell.
 struct Work {
-  std::string what = {};  // "": it waits
-  Seconds lasts = 0;      // already,
-  Seconds usual = 0;      // and did at most before; 0: it has never been finished twice
+  std::string what = {};    // "": it waits
+  Seconds lasts = 0;        // already,
+  Seconds usual = 0;        // and did at most before; 0: it has never been finished twice
+  Seconds idle = 0;         // it waits, and nothing came for so long,
+  std::string misses = {};  // which it misses of a reduction; "": nothing
 };
 
 struct Worker {
@@ -42,6 +44,7 @@ struct Worker {
   bool blind = false;                         // does not see the checkpoint that the run is to begin with
   int feeds = 0;                              // attempts to give it the state,
   int64_t attempt = 0;                        // and the number of the last
+  int64_t boundary = 0;                       // after which step the state is that it is given
   PeerId copier = 0;                          // who passes the results on to it
   std::optional<nlohmann::json> fenced = {};  // what it answered to the fence
 };

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "elastic/self_sabotage.h"
 #include "elastic/snapshot.h"
 #include "elastic/state_copier.h"
 #include "elastic/state_parts.h"
@@ -29,6 +30,7 @@ struct Session::Impl {
         transport(std::move(with)),
         state(std::move(access)),
         member(options.member),
+        sabotage(options.faults),
         watch(options.watch, options.tenure, now()),
         coordinator_endpoint(options.coordinator_endpoint),
         copier({.state = [this](int64_t step) { return whole_state(step); },
@@ -83,6 +85,10 @@ struct Session::Impl {
           transport->disconnect(action.peer);
           break;
         case Action::What::send:
+          if (sabotage.drops(member.id(), member.index() == 0, action.message.step, action.message.kind)) {
+            tell_sabotage("drop", action.message.step, {{"message", action.message.kind}});
+            break;
+          }
           action.message.run = options.run;
           action.message.sender = options.member.self;
           transport->send(action.peer, std::move(action.message));
@@ -92,6 +98,14 @@ struct Session::Impl {
     for (StatePart& part : member.take_parts()) copier.add(std::move(part));
     work.news(now());
     changed.notify_all();
+  }
+
+  void tell_sabotage(const char* what, int64_t step, nlohmann::json fields) {
+    fields.update({{"cause", "chaos"}, {"worker", member.id()}, {"step", step + 1}});
+    transport->send(member.coordinator(), {.kind = "sabotaged",
+                                           .run = options.run,
+                                           .sender = options.member.self,
+                                           .body = {{"event", what}, {"fields", std::move(fields)}}});
   }
 
   // The loop, until there is news.
@@ -137,13 +151,15 @@ struct Session::Impl {
   void heartbeat() {
     nlohmann::json about = {{"leaves", leaves}};
     about.update(work.heartbeat(now()));
+    if (about.contains("idle")) about["misses"] = member.missing();
     member.heartbeat(about);
   }
 
   void receive(const Message& message) {
+    if (message.kind != "alive") work.heard(now());
     if (message.sender == member.coordinator()) {
-      watch.heard(now());
       if (message.kind == "alive") watch.answered();
+      watch.heard(now());
     }
     try {
       if (message.kind == "taken") {
@@ -219,6 +235,7 @@ struct Session::Impl {
   std::condition_variable changed;
   bool pristine = true;  // the state is still that of a new network
   Member member;
+  SelfSabotage sabotage;
   std::deque<Message> saved;  // what the coordinator was told of the last checkpoints
   Watch watch;
   std::string coordinator_endpoint;
@@ -319,6 +336,9 @@ void Session::add(int vrank, Leaf leaf) {
   const std::chrono::duration<double> seconds = Clock::now() - impl_->leaf_began;
   ++impl_->leaves;
   impl_->work.at("", impl_->now());
+  const int64_t step = impl_->work_step;
+  if (const auto bit = impl_->sabotage.flips(impl_->member.id(), impl_->member.index() == 0, step, leaf))
+    impl_->tell_sabotage("flip", step, {{"bit", *bit}, {"vrank", vrank}});
   impl_->member.add(impl_->work_step, vrank, std::move(leaf), seconds.count());
 }
 

@@ -21,6 +21,7 @@
 #include <string>
 
 #include "comm/transport.h"
+#include "elastic/chaos.h"
 #include "elastic/member.h"
 #include "elastic/watch.h"
 #include "tensor/state.h"
@@ -52,6 +53,7 @@ struct SessionOptions {
     std::string endpoint = {};
   };
   std::function<std::optional<Sighting>()> look;
+  std::vector<Fault> faults;  // on purpose (elastic/self_sabotage.h)
   // Starts a coordinator that takes over from the one of this tenure.
   std::function<void(int64_t tenure)> take_over;
   WatchOptions watch = {};

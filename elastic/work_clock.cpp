@@ -28,7 +28,7 @@ nlohmann::json WorkClock::heartbeat(Seconds now) const {
   }
   // It should have looked by now.
   if (woken_) return {{"at", "waiting although there is news"}, {"lasts", now - *woken_}, {"usual", kToWake}};
-  return nlohmann::json::object();
+  return {{"idle", now - std::max(began_, heard_)}};
 }
 
 }  // namespace elinvar

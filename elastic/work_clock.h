@@ -18,8 +18,10 @@ class WorkClock {
   void at(const std::string& what, Seconds now);  // from now on; "": it waits
   void looked() { woken_.reset(); }               // it has seen all that there was, and waits for more
   void news(Seconds now);                         // there is something to see
-  // at, lasts, usual; empty if the loop waits and has nothing to see. What one kind of work took is told apart from the
-  // others; its first time, in which memory and code are touched first, tells nothing of the next.
+  void heard(Seconds now) { heard_ = now; }       // something came that it may have waited for
+  // at, lasts, usual; or, if the loop waits and has nothing to see, idle: since it waits and nothing came. What one
+  // kind of work took is told apart from the others; its first time, in which memory and code are touched first, tells
+  // nothing of the next.
   nlohmann::json heartbeat(Seconds now) const;
 
  private:
@@ -28,7 +30,7 @@ class WorkClock {
     Seconds longest = 0;
   };
   std::string work_;
-  Seconds began_ = 0;
+  Seconds began_ = 0, heard_ = 0;
   std::optional<Seconds> woken_;  // there was news while it waited, and it has not looked since
   std::map<std::string, Done> done_;
 };

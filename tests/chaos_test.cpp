@@ -20,8 +20,11 @@ using test::message_of;
 TEST(Chaos, TheSpecificationIsParsed) {
   const Chaos chaos = parse_chaos(
       "kill:worker=1,step=17;stall:worker=0,step=5,seconds=3;kill:coordinator,step=2;kill:step=9,all;"
-      "drain:step=3,worker=4;join:step=8;random:rate=0.05,seed=7");
-  ASSERT_EQ(chaos.faults.size(), 6u);
+      "drain:step=3,worker=4;join:step=8;drop:worker=2,step=4;flip:worker=3,step=6,bit=33;random:rate=0.05,seed=7");
+  ASSERT_EQ(chaos.faults.size(), 8u);
+  EXPECT_EQ(chaos.faults[6].what, Fault::What::drop);
+  EXPECT_EQ(chaos.faults[7].what, Fault::What::flip);
+  EXPECT_EQ(chaos.faults[7].bit, 33);
   EXPECT_EQ(chaos.faults[0].what, Fault::What::kill);
   EXPECT_EQ(chaos.faults[0].whom, Fault::Whom::worker);
   EXPECT_EQ(chaos.faults[0].worker, 1);
@@ -42,10 +45,11 @@ TEST(Chaos, TheSpecificationIsParsed) {
 TEST(Chaos, ErrorsNameWhatIsWrongAndWhatWasExpected) {
   const auto error = [](const std::string& text) { return message_of<UsageError>([&] { parse_chaos(text); }); };
   EXPECT_EQ(error("kil:worker=1"),
-            "[chaos] 'kil:worker=1': expected kill, stall, drain, join or random, got 'kil'; did you mean 'kill'?");
+            "[chaos] 'kil:worker=1': expected kill, stall, drain, join, drop, flip or random, got 'kil'; did you mean "
+            "'kill'?");
   EXPECT_EQ(error("join:step=1;"),
-            "[chaos] '': expected kill, stall, drain, join or random, got ''; valid are kill, "
-            "stall, drain, join, random");
+            "[chaos] '': expected kill, stall, drain, join, drop, flip or random, got ''; valid are kill, "
+            "stall, drain, join, drop, flip, random");
   EXPECT_EQ(error("kill:worker=1"), "[chaos] 'kill:worker=1': expected step=N from 1 on, got none");
   EXPECT_EQ(error("kill:step=1"), "[chaos] 'kill:step=1': expected worker=ID, 0 for the leader, got none");
   EXPECT_EQ(error("kill:worker=one,step=1"),
@@ -146,6 +150,32 @@ TEST_F(ChaosJob, FaultsHappenWhereTheyWereAskedFor) {
   }
   EXPECT_EQ(faults[0].at("worker"), 2);
   EXPECT_EQ(faults[4].at("missed"), "it is not around");
+}
+
+TEST_F(ChaosJob, AMessageThatIsLostIsMissed) {
+  EXPECT_EQ(run_through("run", {"--workers", "3", "--chaos", "drop:worker=2,step=20;drop:worker=1,step=60"}), "");
+  const std::vector<Json> lost = events("run", "cause"), stuck = events("run", "misses");
+  ASSERT_EQ(lost.size(), 2u);
+  EXPECT_EQ(lost[0].at("event"), "drop");
+  EXPECT_EQ(lost[0].at("worker"), 2);
+  EXPECT_EQ(lost[0].at("step"), 20);
+  ASSERT_EQ(stuck.size(), 2u);
+  EXPECT_EQ(stuck[0].at("event"), "stuck");
+  EXPECT_NE(stuck[0].at("misses"), "");
+}
+
+// What an audit is to find: the facts of every step before are right, and no later ones.
+TEST_F(ChaosJob, AFlippedBitChangesWhatFollows) {
+  const test::Ended ended = wait(start("run", {"--workers", "2", "--chaos", "flip:worker=2,step=30,bit=27"}), "run");
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  const std::vector<std::string> right = test::lines_of(undisturbed()), wrong = test::lines_of(ledger("run"));
+  ASSERT_EQ(right.size(), wrong.size());
+  for (size_t step = 1; step <= right.size(); ++step)
+    EXPECT_EQ(right[step - 1] == wrong[step - 1], step < 30) << "step " << step;
+  const std::vector<Json> faults = events("run", "cause");
+  ASSERT_EQ(faults.size(), 1u);
+  EXPECT_EQ(faults[0].at("event"), "flip");
+  EXPECT_EQ(faults[0].at("bit"), 27);
 }
 
 // Over ends of epochs, short batches and changes of size.

@@ -120,6 +120,29 @@ TEST(Hang, IsToldFromLongWork) {
   EXPECT_TRUE(hung().empty());
 }
 
+// Only where nobody is at work, nobody heard anything, and all of that was said just now.
+TEST(Stuck, IsToldFromWaiting) {
+  Generation generation;
+  Roster roster;
+  for (int i = 1; i <= 3; ++i) {
+    const PeerId peer = static_cast<PeerId>(i);
+    generation.members.push_back({.id = i, .peer = peer, .endpoint = "", .share = {}, .first_share = {}});
+    roster[peer] = {.peer = peer, .id = i, .seen = 10, .work = {.idle = 4, .misses = i == 2 ? "the trailer" : ""}};
+  }
+  ASSERT_TRUE(find_stuck(generation, roster, 3, 10.1));
+  EXPECT_EQ(find_stuck(generation, roster, 3, 10.1)->peer, 2u);
+  EXPECT_EQ(find_stuck(generation, roster, 3, 10.1)->reason, "the trailer");
+  EXPECT_FALSE(find_stuck(generation, roster, 5, 10.1));
+  EXPECT_FALSE(find_stuck(generation, roster, 3, 12));
+  roster[3].work = {.what = "a leaf", .lasts = 100};
+  EXPECT_FALSE(find_stuck(generation, roster, 3, 10.1));
+  roster[3].work = {.idle = 1};
+  EXPECT_FALSE(find_stuck(generation, roster, 3, 10.1));
+  roster[3].work = {.idle = 9};
+  roster[2].work.misses = "";  // they wait for a word of the coordinator
+  EXPECT_FALSE(find_stuck(generation, roster, 3, 10.1));
+}
+
 TEST(Watch, DecidesByWhatTheWorkerSees) {
   using Do = Watch::Do;
   const WatchOptions options{.silence = 3, .takeover = 5, .apart = 1, .hold = 60};

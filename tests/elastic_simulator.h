@@ -19,7 +19,7 @@ struct Schedule {
   std::vector<double> leaf_seconds = {};  // of the first workers; of others it is random
   double hang_at = -1;                    // one of them hangs then; -1: none
   bool kills = true, stalls = true, cuts = true, hangs = true, drains = true, joins = true, coordinator_dies = true,
-       disk_fails = true;
+       disk_fails = true, drops = true;
 };
 
 struct SimulationResult {

@@ -55,7 +55,8 @@ class Simulation {
     bool left = false;
     bool busy = false;  // computing, so that the loop goes on by itself
     bool hung = false;  // or never will, though heartbeats go on
-    double busy_since = 0;
+    double busy_since = 0, idle_since = 0;
+    bool loses = false;  // the next message to another worker
     double leaf_seconds = 0.05;
   };
 

@@ -34,6 +34,7 @@ void Simulation::start_coordinator() {
                                                                    .plan = {.vranks = s_.vranks},
                                                                    .heartbeat_timeout = 2,
                                                                    .hang = {.floor = 1},
+                                                                   .stuck = 1.5,
                                                                    .start_timeout = 3,
                                                                    .gather_timeout = 2,
                                                                    .redeal_every = 0.5,

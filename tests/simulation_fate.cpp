@@ -35,7 +35,7 @@ void Simulation::partition(double seconds) {
 void Simulation::fault() {
   Node* worker = any_of(workers_);
   Node* coordinator = any_of(heads_);
-  switch (pick(13)) {
+  switch (pick(14)) {
     case 0:
     case 1:
       if (s_.kills && worker) die(*worker, "kill");
@@ -78,6 +78,9 @@ void Simulation::fault() {
       break;
     case 10:
       if (s_.cuts && now_ >= whole_from_) partition(uniform(0.05, 6));
+      break;
+    case 13:
+      if (s_.drops && worker) workers_.at(worker->peer)->loses = true;
       break;
     case 12:  // the connection alone breaks, in one of its directions
       if (s_.cuts && worker && coordinator) {

@@ -16,6 +16,12 @@ void Simulation::send(PeerId from, PeerId to, Message message) {
   message.sender = from;
   ++result_.messages;
   const Node *a = node(from), *b = node(to);
+  const auto worker = workers_.find(from);
+  if (worker != workers_.end() && worker->second->loses && workers_.contains(to)) {
+    worker->second->loses = false;
+    log(fmt::format("{} from {} to {} is lost", message.kind, from, to));
+    return;
+  }
   if (!a || !b || !b->alive || !connected_.contains({from, to})) return;
   double arrival = now_ + uniform(0.0002, 0.004);
   if (uniform(0, 1) < 0.02) arrival += 0.05;
@@ -43,9 +49,10 @@ void Simulation::deliver(PeerId to, const Message& message, double sent) {
     return;
   }
   Process& p = *workers_.at(to);
+  if (message.kind != "alive") p.idle_since = now_;
   if (message.sender == p.member->coordinator()) {
-    p.watch->heard(now_);
     if (message.kind == "alive") p.watch->answered();
+    p.watch->heard(now_);
   }
   if (message.kind == "coordinator") {
     const int64_t tenure = message.body.at("tenure").get<int64_t>();

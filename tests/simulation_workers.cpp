@@ -61,7 +61,7 @@ void Simulation::heartbeat(PeerId peer) {
     Process& p = *workers_.at(peer);
     if (!p.alive) return;
     if (now_ >= p.stalled_until) {
-      p.member->heartbeat(!p.busy ? Json::object()
+      p.member->heartbeat(!p.busy ? Json{{"idle", now_ - p.idle_since}, {"misses", p.member->missing()}}
                                   : Json{{"at", "work"}, {"lasts", now_ - p.busy_since}, {"usual", 0.05}});
       flush(p);
       if (p.alive && p.watch && p.watch->out_of_touch(now_)) seek(p);
@@ -129,6 +129,7 @@ void Simulation::later(Process& p, double delay, std::function<void(Process&)> w
     if (!q.alive || q.hung) return;
     if (now_ < q.stalled_until) return later(q, q.stalled_until - now_ + 1e-4, what);
     q.busy = false;
+    q.idle_since = now_;
     what(q);
     flush(q);
     if (q.alive) advance(q);

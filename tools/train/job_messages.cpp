@@ -103,6 +103,7 @@ void JobProcess::take(const Message& m) {
                              {"file", command_.config},
                              {"overrides", command_.overrides},
                              {"directory", fs::absolute(path_).string()},
+                             {"chaos", command_.chaos},
                              {"tenure", directory_ ? directory_->tenure().number() : 1},
                              {"endpoint", transport_->endpoint()}}});
     return;
@@ -112,6 +113,7 @@ void JobProcess::take(const Message& m) {
   if (PartWriter::takes(m)) part_writer().add(m);
   else if (m.kind == "saved") saved(m);
   else if (m.kind == "fed") fed(m);
+  else if (m.kind == "sabotaged") event(m.body.at("event").get<std::string>(), m.body.at("fields"));
   else coordinator_->receive(m, now());
   flush();
 }

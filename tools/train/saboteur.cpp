@@ -36,7 +36,7 @@ std::shared_ptr<const int> open_process(pid_t pid) {
 }  // namespace
 
 Saboteur::Saboteur(const Chaos& chaos, World world, int64_t recorded) : chaos_(chaos), world_(std::move(world)) {
-  std::erase_if(chaos_.faults, [&](const Fault& fault) { return fault.step - 1 <= recorded; });
+  std::erase_if(chaos_.faults, [&](const Fault& fault) { return fault.step - 1 <= recorded || by_worker(fault.what); });
   shooter_ = std::jthread([this](const std::stop_token& stop) { wait_and_shoot(stop); });
 }
 
@@ -124,6 +124,9 @@ void Saboteur::strike(const Strike& strike, const Worker& worker, const Moment& 
                                                 std::chrono::duration<double>(strike.after + strike.seconds));
       shoot(worker, SIGSTOP, strike.after);
       return shoot(worker, SIGCONT, strike.after + strike.seconds);
+    case Fault::What::drop:
+    case Fault::What::flip:
+      return;  // never random
   }
 }
 

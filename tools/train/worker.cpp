@@ -131,6 +131,7 @@ int work(const JoinCommand& command, Transport& transport, PeerId self, const Me
   member.steps = steps;
   member.checkpoint_every = config.run.checkpoint_every;
   member.state_digest_every = config.run.state_digest_every;
+  const std::string chaos = about_job.value("chaos", "");
   const SessionOptions options{.member = member,
                                .run = told.run,
                                .coordinator = told.sender,
@@ -154,6 +155,7 @@ int work(const JoinCommand& command, Transport& transport, PeerId self, const Me
                                      if (is_over(path)) fail("the run is over");
                                      return coordinator_of(path);
                                    },
+                               .faults = chaos.empty() ? std::vector<Fault>() : parse_chaos(chaos).faults,
                                .take_over = [&](int64_t tenure) { take_over(command, (*directory)(), tenure); }};
   Session session(options, std::move(owned),
                   {.view = [&] { return job.state(); },
