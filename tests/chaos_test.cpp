@@ -124,6 +124,7 @@ RandomJob job_of(int64_t seed, const fs::path& folder) {
   job.chaos = fmt::format("random:seed={},rate={}", seed, rates[bits % 3]);
   if (bits / 3 % 4 == 0) job.chaos += fmt::format(";kill:coordinator,step={}", 1 + bits / 50 % 150);
   if (bits / 12 % 6 == 0) job.chaos += fmt::format(";kill:all,step={}", 1 + bits / 70 % 150);
+  if (bits / 5 % 6 == 0) job.chaos += fmt::format(";drop:worker=0,step={}", 1 + bits / 90 % 150);
   job.options = {"--workers", std::to_string(1 + bits / 72 % 4), "--chaos", job.chaos};
   if (bits / 288 % 3 == 0) job.options.insert(job.options.end(), {"--listen", "ipc://" + (folder / "socket").string()});
   else if (bits / 864 % 3 == 0) job.options.insert(job.options.end(), {"--key", folder / "key"});

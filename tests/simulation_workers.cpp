@@ -113,7 +113,7 @@ void Simulation::deliver_part(PeerId peer, PeerId to, double delay, const Messag
     Process& from = *workers_.at(peer);
     if (!from.alive && !from.left) return;  // who leaves finishes what it writes
     if (now_ < from.stalled_until) return deliver_part(peer, to, from.stalled_until - now_ + 1e-4, m);
-    if (to == 0) from.saved = m;
+    if (to == 0 && (!from.saved || from.saved->step <= m.step)) from.saved = m;
     send(peer, to == 0 ? from.member->coordinator() : to, m);
   });
 }
