@@ -1,6 +1,7 @@
 #include "nn/leaf.h"
 
 #include "tensor/check.h"
+#include "tensor/ops/pointwise.h"
 
 namespace elinvar {
 
@@ -33,9 +34,7 @@ void count(const Tensor& logits, const Tensor& target, int64_t ignored, LeafResu
   }
 }
 
-Var forward(const Network& network, const Tensor& input, const Tensor& target, const LossOptions& options,
-            Context& context, LeafResult& result) {
-  const Var logits = network.forward(input, context);
+Var loss_of(const Var& logits, const Tensor& target, const LossOptions& options, LeafResult& result) {
   const Var loss = cross_entropy(logits, target, options);  // checks shapes and ranges of the targets
   result.loss_sum = loss.value().item();
   if (target.dtype() == DType::i32) count<int32_t>(logits.value(), target, options.ignore_index, result);
@@ -51,7 +50,7 @@ LeafResult leaf(Network& network, const Tensor& input, const Tensor& target, con
   std::vector<Parameter>& parameters = network.parameters.list;
   for (Parameter& p : parameters) p.var.clear_grad();
   Context context{.training = true, .rng = rng, .statistics = {}, .recompute = recompute};
-  backward(forward(network, input, target, options, context, result));
+  backward(loss_of(network.forward(input, context), target, options, result));
   result.statistics = std::move(context.statistics);
   result.gradients.reserve(parameters.size());
   for (Parameter& p : parameters) {
@@ -66,11 +65,16 @@ LeafResult leaf(Network& network, const Tensor& input, const Tensor& target, con
   return result;
 }
 
-LeafResult evaluate(const Network& network, const Tensor& input, const Tensor& target, const LossOptions& options) {
+LeafResult evaluate(const Network& network, std::span<const Tensor> views, const Tensor& target,
+                    const LossOptions& options) {
+  check(!views.empty(), "[evaluate] at least one view of the samples expected");
   const NoGrad constant;
-  LeafResult result;
   Context context;
-  forward(network, input, target, options, context, result);
+  Tensor logits = network.forward(views[0], context).value();
+  for (const Tensor& view : views.subspan(1)) logits = add(logits, network.forward(view, context).value());
+  if (views.size() > 1) logits = div(logits, static_cast<double>(views.size()));
+  LeafResult result;
+  loss_of(logits, target, options, result);
   return result;
 }
 

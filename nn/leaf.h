@@ -1,6 +1,7 @@
 #pragma once
 // The leaf gradient: what one virtual rank contributes to a step. A pure function of the parameters, its batch, and
 // its random numbers (NUMERICS.md, rule 18); it leaves the network as it was.
+#include <span>
 #include <vector>
 
 #include "autograd/loss.h"
@@ -24,7 +25,14 @@ struct LeafResult {
 LeafResult leaf(Network& network, const Tensor& input, const Tensor& target, const LossOptions& options, const Rng& rng,
                 bool recompute = false);
 
-// The same numbers without gradients, statistics and dropout, and with running statistics in batch norms.
-LeafResult evaluate(const Network& network, const Tensor& input, const Tensor& target, const LossOptions& options = {});
+// The same numbers without gradients, statistics and dropout, and with running statistics in batch norms. Given several
+// views of the same samples, an image and its mirror image say, they are those of the mean of the views' logits: added
+// from left to right, then divided by their number.
+LeafResult evaluate(const Network& network, std::span<const Tensor> views, const Tensor& target,
+                    const LossOptions& options = {});
+inline LeafResult evaluate(const Network& network, const Tensor& input, const Tensor& target,
+                           const LossOptions& options = {}) {
+  return evaluate(network, std::span(&input, 1), target, options);
+}
 
 }  // namespace elinvar

@@ -4,6 +4,7 @@
 #include "models/build.h"
 #include "nn/leaf.h"
 #include "tensor/check.h"
+#include "tensor/ops/pointwise.h"
 
 namespace elinvar {
 namespace {
@@ -246,6 +247,20 @@ TEST(Leaf, CountsOnlyTargetsThatAreNotIgnored) {
   EXPECT_LT(some.loss_sum, all.loss_sum);
   EXPECT_LE(some.correct, all.correct);
   EXPECT_TRUE(all.gradients.empty());
+}
+
+TEST(Leaf, SeveralViewsCountByTheMeanOfTheirLogits) {
+  const auto network = build(spec("gpt", {{"layers", integer(1)}, {"channels", integer(16)}}), kTokens, 5);
+  const Sample s = tokens(2, kTokens), other = tokens(3, kTokens);
+  const Tensor different = other.input.slice(0, 0, 2).to_contiguous();
+  const auto loss = [&](const std::vector<Tensor>& views) { return evaluate(*network, views, s.target).loss_sum; };
+  EXPECT_EQ(loss({s.input}), evaluate(*network, s.input, s.target).loss_sum);
+  EXPECT_EQ(loss({s.input, s.input}), loss({s.input}));  // twice and half of it are exact
+  const NoGrad constant;
+  Context context;
+  const Tensor sum = add(network->forward(s.input, context).value(), network->forward(different, context).value());
+  EXPECT_EQ(loss({s.input, different}), cross_entropy(Var(div(sum, 2.0)), s.target).value().item());
+  EXPECT_THROW(loss({}), UsageError);
 }
 
 }  // namespace

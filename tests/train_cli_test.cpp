@@ -381,12 +381,19 @@ TEST_F(TrainCommand, EvaluatesAndSamples) {
   EXPECT_EQ(score.code, 0) << score.err;
   EXPECT_EQ(score.out.find("validation step=12 loss="), 0u);
   EXPECT_NE(said.find(score.out), std::string::npos) << score.out;
+  const Ended mirror = train({"eval", folder_ / "images", "--mirror"});
+  EXPECT_EQ(mirror.code, 0) << mirror.err;
+  EXPECT_EQ(mirror.out.find("validation step=12 loss="), 0u);
+  EXPECT_NE(mirror.out, score.out);
   EXPECT_EQ(train({"sample", folder_ / "images", "--prompt", "x"}).code, 2);
   EXPECT_EQ(train({"eval", folder_ / "images", "--split", "tset"}).code, 2);
 
   ASSERT_EQ(run("text.toml", "text").code, 0);
   const std::vector<std::string> sample = {"sample", folder_ / "text", "--prompt", "17+25", "--tokens",
                                            "40",     "--seed",         "3"};
+  const Ended images = train({"eval", folder_ / "text", "--mirror"});
+  EXPECT_EQ(images.code, 2);
+  EXPECT_NE(images.err.find("the data of this run are no images"), std::string::npos) << images.err;
   const Ended text = train(sample);
   EXPECT_EQ(text.code, 0) << text.err;
   EXPECT_EQ(text.out.find("17+25"), 0u);

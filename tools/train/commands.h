@@ -57,6 +57,7 @@ int ctl(const CtlCommand& command);
 struct EvalCommand {
   std::string run_dir;
   std::string split = "validation";
+  bool mirror = false;  // by the mean of the logits of an image and its mirror image
 };
 int eval(const EvalCommand& command);
 

@@ -1,5 +1,7 @@
 #include "tools/train/job.h"
 
+#include <algorithm>
+
 #include "elastic/checkpoint.h"
 #include "models/build.h"
 #include "nn/leaf.h"
@@ -16,6 +18,17 @@ StateDict part_of(const StateDict& state, std::string_view prefix) {
   for (const auto& [name, tensor] : state)
     if (name.starts_with(prefix)) part.emplace(name.substr(prefix.size()), tensor);
   return part;
+}
+
+// Images (N, H, W, C), left and right exchanged.
+Tensor mirrored(const Tensor& images) {
+  Tensor result = Tensor::empty(images.shape());
+  const int64_t width = images.dim(2), channels = images.dim(3), rows = images.dim(0) * images.dim(1);
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t x = 0; x < width; ++x)
+      std::copy_n(images.data<float>() + (row * width + width - 1 - x) * channels, channels,
+                  result.data<float>() + (row * width + x) * channels);
+  return result;
 }
 
 }  // namespace
@@ -63,7 +76,8 @@ Config read_run_config(const std::filesystem::path& run_directory) {
   return read_config(run_directory / "config.toml");
 }
 
-std::vector<BatchScore> score(const Job& job, std::shared_ptr<const Dataset> split, int share, int shares) {
+std::vector<BatchScore> score(const Job& job, std::shared_ptr<const Dataset> split, int share, int shares,
+                              bool mirror) {
   Loader loader(std::move(split), {.seed = job.config.run.seed,
                                    .global_batch = job.leaf_samples(),
                                    .shuffle = false,
@@ -74,7 +88,9 @@ std::vector<BatchScore> score(const Job& job, std::shared_ptr<const Dataset> spl
   const int64_t batches = loader.steps_per_epoch();
   for (int64_t i = batches * share / shares; i < batches * (share + 1) / shares; ++i) {
     const Batch batch = loader.batch(i, 0);
-    const LeafResult result = evaluate(*job.network, batch.input, batch.target, job.config.loss);
+    std::vector<Tensor> views = {batch.input};
+    if (mirror) views.push_back(mirrored(batch.input));
+    const LeafResult result = evaluate(*job.network, views, batch.target, job.config.loss);
     scores.push_back({result.loss_sum, result.count, result.correct, batch.samples});
   }
   return scores;

@@ -49,7 +49,9 @@ struct BatchScore {
 
 // The network on share `share` of `shares` of a split: the split is cut, whole and in order, into batches of
 // leaf_samples(), and those into shares. The batches of all shares in order give the score, whoever computed them.
-std::vector<BatchScore> score(const Job& job, std::shared_ptr<const Dataset> split, int share, int shares);
+// With `mirror`, what counts is the mean of the logits of an image and its mirror image.
+std::vector<BatchScore> score(const Job& job, std::shared_ptr<const Dataset> split, int share, int shares,
+                              bool mirror = false);
 
 // Added batch by batch in binary64. Failure if no target counts.
 Score sum(const std::vector<BatchScore>& batches);

@@ -116,6 +116,8 @@ int main(int argc, char** argv) {
   eval->add_option("--split", eval_options.split, "validation or test")
       ->check(CLI::IsMember({"validation", "test"}))
       ->capture_default_str();
+  eval->add_flag("--mirror", eval_options.mirror,
+                 "of images: by the mean of the logits of each and its mirror image (test-time augmentation)");
   device.add_to(*eval);
 
   elinvar::SampleCommand sample_options;
