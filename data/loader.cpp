@@ -18,7 +18,7 @@ namespace elinvar {
 // front; batch() takes the front, or throws the window away if it was asked for something else.
 struct Loader::Readers {
   struct Slot {
-    int64_t step;
+    Cursor at;
     int vrank;
     enum class State { waiting, working, done } state = State::waiting;
     Batch batch = {};
@@ -29,7 +29,7 @@ struct Loader::Readers {
   std::mutex mutex;
   std::condition_variable_any work, done;
   std::deque<std::shared_ptr<Slot>> window;  // a reader keeps its slot alive when the window drops it
-  int64_t next_step = 0;                     // what enters the window next
+  Cursor next;                               // what enters the window next
   int next_vrank = 0;
   int first, count;
   std::vector<std::jthread> threads;  // last: they end before what they use
@@ -41,7 +41,7 @@ struct Loader::Readers {
 
   static void fill(const Loader& loader, Slot& slot) {
     try {
-      slot.batch = loader.make(slot.step, slot.vrank);
+      slot.batch = loader.make(slot.at, slot.vrank);
     } catch (...) {
       slot.error = std::current_exception();
     }
@@ -72,25 +72,25 @@ struct Loader::Readers {
   void advance_next() {
     if (++next_vrank >= first + count) {
       next_vrank = first;
-      ++next_step;
+      next.samples += loader.samples(next);
     }
   }
 
-  std::shared_ptr<Slot> take(int64_t step, int vrank) {
+  std::shared_ptr<Slot> take(const Cursor& at, int vrank) {
     std::unique_lock lock(mutex);
     std::shared_ptr<Slot> slot;
-    if (!window.empty() && window.front()->step == step && window.front()->vrank == vrank) {
+    if (!window.empty() && window.front()->at == at && window.front()->vrank == vrank) {
       slot = std::move(window.front());
       window.pop_front();
     } else {
       window.clear();
-      slot = std::make_shared<Slot>(Slot{step, vrank});
-      next_step = step;
+      slot = std::make_shared<Slot>(Slot{at, vrank});
+      next = at;
       next_vrank = vrank;
       advance_next();
     }
     while (window.size() < static_cast<size_t>(loader.options_.prefetch)) {
-      window.push_back(std::make_shared<Slot>(Slot{next_step, next_vrank}));
+      window.push_back(std::make_shared<Slot>(Slot{next, next_vrank}));
       advance_next();
     }
     work.notify_all();
@@ -133,22 +133,33 @@ int64_t Loader::steps_per_epoch() const {
   return (dataset_->size() + options_.global_batch - 1) / options_.global_batch;
 }
 
-int64_t Loader::samples(int64_t step) const {
+Cursor Loader::cursor(int64_t step) const {
   check(step >= 0, "[loader] step must not be negative, got {}", step);
-  const int64_t begin = step % steps_per_epoch() * options_.global_batch;
-  return std::min(options_.global_batch, dataset_->size() - begin);
+  const int64_t epoch = step / steps_per_epoch(), batch = step % steps_per_epoch();
+  return {.samples = epoch * dataset_->size() + batch * options_.global_batch, .batch = options_.global_batch};
 }
 
-Loader::Slice Loader::slice(int64_t step, int vrank) const {
+int64_t Loader::step_at(int64_t samples) const {
+  const int64_t size = dataset_->size();
+  return samples / size * steps_per_epoch() + samples % size / options_.global_batch;
+}
+
+int64_t Loader::samples(const Cursor& at) const {
+  check(at.samples >= 0 && at.batch >= 1,
+        "[loader] expected a batch of at least 1 after at least 0 samples, got {}, {}", at.batch, at.samples);
+  return std::min(at.batch, dataset_->size() - at.samples % dataset_->size());
+}
+
+Loader::Slice Loader::slice(const Cursor& at, int vrank) const {
   check(vrank >= 0 && vrank < options_.virtual_ranks, "[loader] virtual rank {} is none of the {}", vrank,
         options_.virtual_ranks);
-  const int64_t m = samples(step), start = step % steps_per_epoch() * options_.global_batch;
-  return {step / steps_per_epoch(), start + m * vrank / options_.virtual_ranks,
+  const int64_t m = samples(at), start = at.samples % dataset_->size();
+  return {at.samples / dataset_->size(), start + m * vrank / options_.virtual_ranks,
           start + m * (vrank + 1) / options_.virtual_ranks};
 }
 
-int64_t Loader::samples(int64_t step, int vrank) const {
-  const Slice s = slice(step, vrank);
+int64_t Loader::samples(const Cursor& at, int vrank) const {
+  const Slice s = slice(at, vrank);
   return s.end - s.begin;
 }
 
@@ -159,8 +170,8 @@ int64_t Loader::index(int64_t epoch, int64_t position) const {
   return Permutation(dataset_->size(), options_.seed, static_cast<uint64_t>(epoch))(position);
 }
 
-Batch Loader::make(int64_t step, int vrank) const {
-  const Slice s = slice(step, vrank);
+Batch Loader::make(const Cursor& at, int vrank) const {
+  const Slice s = slice(at, vrank);
   const int64_t n = s.end - s.begin;
   const auto batched = [&](Shape shape) {
     shape.insert(0, n);
@@ -178,10 +189,10 @@ Batch Loader::make(int64_t step, int vrank) const {
   return batch;
 }
 
-Batch Loader::batch(int64_t step, int vrank) {
-  slice(step, vrank);  // refuses arguments out of range before anything is prepared
-  if (!readers_) return make(step, vrank);
-  const auto slot = readers_->take(step, vrank);
+Batch Loader::batch(const Cursor& at, int vrank) {
+  slice(at, vrank);  // refuses arguments out of range before anything is prepared
+  if (!readers_) return make(at, vrank);
+  const auto slot = readers_->take(at, vrank);
   if (slot->error) std::rethrow_exception(slot->error);
   return std::move(slot->batch);
 }

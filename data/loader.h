@@ -7,6 +7,9 @@
 // of an epoch what is left), of which virtual rank v of V owns those at positions [m*v/V, m*(v+1)/V): equal shares if
 // V divides m, else shares that differ by one. In a short batch a share can be empty: samples == 0.
 //
+// Where batches are not all of one size, a step is known by its cursor instead: the samples dealt before it, and how
+// many it takes. Whatever sizes follow each other, each epoch deals every sample once.
+//
 // Reader threads prepare the batches that are likely to be asked for next. They decide when a batch is made, never what
 // is in it.
 #include <cstdint>
@@ -20,6 +23,12 @@ struct Batch {
   Tensor input;         // (N, H, W, C) float32, or (N, T) int32
   Tensor target;        // (N) int64, or (N, T) int64
   int64_t samples = 0;  // N
+};
+
+struct Cursor {
+  int64_t samples = 0;  // dealt before, over all epochs
+  int64_t batch = 1;    // the last one of an epoch takes what is left
+  bool operator==(const Cursor&) const = default;
 };
 
 struct LoaderOptions {
@@ -39,16 +48,22 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
+  // With batches of global_batch samples.
   int64_t steps_per_epoch() const;
+  Cursor cursor(int64_t step) const;
+  int64_t step_at(int64_t samples) const;  // the step in which the sample after so many is dealt
   // Samples in the global batch of a step, and those of one virtual rank.
-  int64_t samples(int64_t step) const;
-  int64_t samples(int64_t step, int vrank) const;
+  int64_t samples(int64_t step) const { return samples(cursor(step)); }
+  int64_t samples(int64_t step, int vrank) const { return samples(cursor(step), vrank); }
+  int64_t samples(const Cursor& at) const;
+  int64_t samples(const Cursor& at, int vrank) const;
 
   // The index of the sample at a position of an epoch.
   int64_t index(int64_t epoch, int64_t position) const;
 
   // What a reader failed with is thrown here, by the batch that it belongs to. Called from one thread at a time.
-  Batch batch(int64_t step, int vrank);
+  Batch batch(int64_t step, int vrank) { return batch(cursor(step), vrank); }
+  Batch batch(const Cursor& at, int vrank);
 
   // Which virtual ranks this process will ask for, in ascending order within each step: what is prepared ahead.
   // All of them until it is called.
@@ -58,8 +73,8 @@ class Loader {
   struct Slice {
     int64_t epoch, begin, end;  // positions within the epoch
   };
-  Slice slice(int64_t step, int vrank) const;
-  Batch make(int64_t step, int vrank) const;
+  Slice slice(const Cursor& at, int vrank) const;
+  Batch make(const Cursor& at, int vrank) const;
 
   std::shared_ptr<const Dataset> dataset_;
   LoaderOptions options_;

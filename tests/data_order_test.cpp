@@ -126,6 +126,43 @@ TEST(Loader, DealsEverySampleExactlyOnceAnEpoch) {
       }
 }
 
+// Whatever sizes follow each other, also where one is larger than what is left of an epoch, or than all of it.
+TEST(Loader, DealsEverySampleExactlyOnceAnEpochInBatchesOfAnySizes) {
+  const int64_t n = 53;
+  const int64_t sizes[] = {8, 8, 16, 5, 40, 8, 1, 60, 13, 13, 26, 3};
+  for (const int threads : {0, 2}) {
+    Loader loader(std::make_shared<Numbers>(n), {.seed = 5, .global_batch = 8, .virtual_ranks = 3, .threads = threads});
+    Cursor at{0, 0};
+    for (int64_t epoch = 0; epoch < 6; ++epoch) {
+      std::vector<int64_t> order;
+      while (at.samples / n == epoch) {
+        at.batch = sizes[static_cast<size_t>(at.samples * 7 + epoch) % std::size(sizes)];
+        int64_t in_step = 0;
+        for (int v = 0; v < 3; ++v) {
+          const Batch b = loader.batch(at, v);
+          order.insert(order.end(), b.target.data<int64_t>(), b.target.data<int64_t>() + b.samples);
+          in_step += b.samples;
+        }
+        ASSERT_EQ(in_step, loader.samples(at));
+        ASSERT_LE(in_step, at.batch);
+        at.samples += in_step;
+      }
+      ASSERT_EQ(order.size(), static_cast<size_t>(n));
+      for (int64_t i = 0; i < n; ++i) ASSERT_EQ(order[static_cast<size_t>(i)], loader.index(epoch, i));
+    }
+  }
+}
+
+// What the schedule of a run with batches of other sizes goes by.
+TEST(Loader, TheStepOfASampleIsThatOfTheConfiguredBatch) {
+  const Loader loader(std::make_shared<Numbers>(53), {.global_batch = 8, .threads = 0});
+  for (int64_t step = 0; step < 30; ++step) {
+    const Cursor at = loader.cursor(step);
+    EXPECT_EQ(loader.step_at(at.samples), step);
+    EXPECT_EQ(loader.step_at(at.samples + loader.samples(at) - 1), step);
+  }
+}
+
 // How the batch is dealt decides who computes, not what is in it.
 TEST(Loader, TheGlobalBatchIsTheSameForAnyNumberOfVirtualRanks) {
   const auto dataset = std::make_shared<Numbers>(101);
