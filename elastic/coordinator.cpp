@@ -17,6 +17,13 @@ Coordinator::Coordinator(const CoordinatorOptions& options, CoordinatorWorld& wo
   start_until_ = now + options_.start_timeout;
   if (first_step > 0) final_checkpoint_ = first_step;
   on_file_ = first_step - 1;
+  if (adaptive()) {
+    begin_history(records.newest ? records.newest->number + 1 : 1);
+    if (records.newest && records.newest->scaling) {
+      base_workers_ = records.newest->scaling->base_workers;
+      if (records.members_alive) history_ = records.newest->scaling->history;
+    }
+  }
   if (!records.newest) return;
   number_ = records.newest->number;
   next_id_ = records.newest->next_id;
@@ -59,7 +66,7 @@ void Coordinator::receive(const Message& m, Seconds now) {
   if (m.kind == "hello") return hello(m, now);
   const auto found = workers_.find(m.sender);
   if (found == workers_.end()) {
-    if (m.kind == "facts") (void)write_facts(m);  // late, but true
+    if (m.kind == "facts" && of_this_history(m)) (void)write_facts(m);  // late, but true
     // It was put out, or speaks to a coordinator that it has not introduced itself to.
     const auto gone = gone_.find(m.sender);
     if (m.kind == "alive" && gone != gone_.end())  // whose connection may be closed
@@ -119,6 +126,7 @@ void Coordinator::facts(const Message& m, Seconds now) {
   Worker& worker = workers_.at(m.sender);
   progress(worker, m, now);
   if (!write_facts(m)) return;
+  if (m.body.contains("end")) options_.steps = m.body["end"].get<int64_t>();
   if (m.step >= options_.steps) final_ = true;
   for (const auto& [peer, w] : workers_)
     if (w.state == State::member || w.state == State::leaving) send(peer, {.kind = "ack", .step = on_file_});
@@ -131,10 +139,22 @@ void Coordinator::facts(const Message& m, Seconds now) {
       double& speed = member->second.speed;
       speed = speed == 0 ? 1 / s : 0.7 * speed + 0.3 / s;
     }
+    measure(m.body);
   }
   release_leavers();
   if (whole()) end("finished", "");
   else maybe_propose(now);
+}
+
+void Coordinator::begin_history(int64_t number) {
+  options_.steps = INT64_MAX >> 2;
+  recorded_ = world_.begin_history();
+  batch_ = recorded_.pace.batch;
+  history_ = number;
+}
+
+bool Coordinator::of_this_history(const Message& message) const {
+  return !adaptive() || message.generation >= history_;
 }
 
 // False: nobody may be told that they are on file.

@@ -12,6 +12,7 @@
 #include "elastic/plan.h"
 #include "elastic/recovery.h"
 #include "elastic/roster.h"
+#include "elastic/scaling.h"
 
 namespace elinvar {
 
@@ -19,10 +20,11 @@ struct CoordinatorOptions {
   uint64_t run = 0;
   int64_t tenure = 1;         // its number (elastic/tenure.h),
   std::string endpoint = {};  // and where workers find it
-  int64_t steps = 0;
-  int initial_workers = 1;  // the first generation waits for so many
-  int min_workers = 1;      // with fewer than these the job holds
+  int64_t steps = 0;          // not counted with adaptive scaling, whose goal ends the run
+  int initial_workers = 1;    // the first generation waits for so many
+  int min_workers = 1;        // with fewer than these the job holds
   PlanLimits plan = {};
+  ScalingOptions scaling = {};
   Seconds heartbeat_timeout = 3;  // then a silent worker counts as gone
   HangLimits hang = {};           // and one that hangs, although it is not silent
   Seconds stuck = 3;              // how long all may wait while nothing comes; twice as long each time,
@@ -49,6 +51,14 @@ class CoordinatorWorld {
   virtual std::optional<int64_t> facts(int64_t step, const nlohmann::json& facts) = 0;
   // The members of the newest generation are all gone: the step whose state the run goes on with.
   virtual int64_t restart() = 0;
+  // With adaptive scaling, what the state that the run goes on with and the ledger say. A new history begins: what was
+  // told of steps after the ledger's end is no more true.
+  struct Recorded {
+    Pace pace = {};                                       // in that state
+    std::vector<GenerationScaling::Change> changes = {};  // of the batch, at steps in the ledger,
+    int64_t steps = 0;                                    // which ends here
+  };
+  virtual Recorded begin_history() { return {}; }
   virtual void event(const std::string& name, const nlohmann::json& fields) = 0;
   // The worker is of the job no more, but may not be able to find that out by itself.
   virtual void put_out(PeerId peer) = 0;
@@ -73,6 +83,10 @@ class Coordinator {
   void checkpoint_committed(int64_t step, Seconds now);
   void checkpoint_failed(int64_t step, const std::string& reason, Seconds now);  // a part of it
   void superseded();  // there is a coordinator of a later tenure
+
+  // False if what the message tells of a step or a state belongs to what was before the run went on from a checkpoint:
+  // with adaptive scaling it may have become different since.
+  bool of_this_history(const Message& message) const;
 
   // What a person asks for; an error text or "".
   std::string drain(int id, Seconds now);
@@ -108,6 +122,10 @@ class Coordinator {
   void gather(Seconds now);
   void call(PeerId peer, const std::string& endpoint);
   bool write_facts(const Message& message);
+  void measure(const nlohmann::json& facts);
+  std::optional<Scaled> other_batch(size_t workers, bool larger) const;
+  bool adaptive() const { return options_.scaling.batch > 0; }
+  void begin_history(int64_t number);
   void feed(Worker& worker);
   void unfeed(PeerId peer);
   void feed_joiners();
@@ -149,6 +167,11 @@ class Coordinator {
   int64_t on_file_ = -1;  // the last step whose facts are written down
   Seconds no_hang_until_ = 0;
   std::optional<Seconds> deserted_;  // since then everyone who has the state is silent
+  int base_workers_ = 0;             // adaptive scaling: of the first generation,
+  int64_t history_ = 0;              // the first one since the last restart from a checkpoint,
+  int64_t batch_ = 0;                // the newest batch that is known here,
+  Profile profile_;                  // and what steps take
+  CoordinatorWorld::Recorded recorded_;
   std::optional<Ending> ending_;
   std::vector<Action> actions_;
 };

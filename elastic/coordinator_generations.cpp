@@ -21,7 +21,36 @@ Generation Coordinator::next_generation(const std::vector<PeerId>& peers, const 
   const auto shares = deal(options_.plan.vranks, speeds_of(g.members, workers_));
   for (size_t i = 0; i < shares.size(); ++i) g.members[i].share = g.members[i].first_share = shares[i];
   g.next_id = next_id_;
+  if (adaptive()) {
+    if (base_workers_ == 0) base_workers_ = static_cast<int>(peers.size());
+    g.scaling = GenerationScaling{.base_workers = base_workers_, .history = history_};
+    if (completed() <= recorded_.steps) g.scaling->recorded = recorded_.changes;
+  }
   return g;
+}
+
+// What steps of the generation take, for adaptive scaling.
+void Coordinator::measure(const Json& facts) {
+  if (!adaptive() || !facts.contains("batch_size")) return;
+  batch_ = facts["batch_size"].get<int64_t>();
+  const Json& seconds = facts["seconds"];
+  if (facts.at("samples") != batch_ || seconds.size() != current_->members.size()) return;
+  MeasuredStep step{
+      .batch = batch_, .vranks = options_.plan.vranks, .reduce_seconds = facts.at("reduce_seconds").get<double>()};
+  for (size_t i = 0; i < seconds.size(); ++i) {
+    step.leaves.push_back(total(current_->members[i].share));
+    step.leaf_seconds.push_back(seconds[i].get<double>());
+  }
+  profile_ = measured(profile_, step);
+}
+
+// What so many workers should have, unless the ledger still says what they have.
+std::optional<Scaled> Coordinator::other_batch(size_t workers, bool larger) const {
+  if (!adaptive() || completed() < recorded_.steps) return std::nullopt;
+  const Scaled scaled =
+      scale(options_.scaling, options_.plan.vranks, base_workers_, static_cast<int>(workers), profile_);
+  if (larger ? scaled.batch <= batch_ : scaled.batch == batch_) return std::nullopt;
+  return scaled;
 }
 
 bool Coordinator::create(const Generation& g, Seconds now) {
@@ -35,7 +64,9 @@ bool Coordinator::create(const Generation& g, Seconds now) {
   number_ = g.number;
   Json members = Json::array();
   for (const GenerationMember& m : g.members) members.push_back(m.id);
-  world_.event("generation", {{"number", g.number}, {"members", members}, {"reason", g.reason}});
+  Json fields = {{"number", g.number}, {"members", members}, {"reason", g.reason}};
+  if (g.scaling && g.scaling->batch > 0) fields["batch_size"] = g.scaling->batch;
+  world_.event("generation", fields);
   return true;
 }
 
@@ -56,6 +87,7 @@ void Coordinator::begin_generation_of_starters(Seconds now) {
   if (have < options_.min_workers) return fence("too few workers see the run directory", now);
   Generation g = next_generation(ready, "start");
   g.first_step = first_step_;
+  if (g.scaling) g.scaling->pace = recorded_.pace;
   if (!create(g, now)) return;
   current_ = g;
   phase_ = Phase::running;
@@ -69,10 +101,24 @@ void Coordinator::begin_generation_of_starters(Seconds now) {
 
 void Coordinator::maybe_propose(Seconds now) {
   if (phase_ != Phase::running || proposal_ || final_ || current_->stop) return;
-  const std::optional<Plan> plan =
-      elinvar::plan(*current_, workers_, wishes_, options_.plan, now - changed_ >= options_.redeal_every);
+  const bool may_redeal = now - changed_ >= options_.redeal_every;
+  std::optional<Plan> plan = elinvar::plan(*current_, workers_, wishes_, options_.plan, may_redeal);
+  std::optional<Scaled> scaled;
+  if (plan && !plan->stop && (!plan->joining.empty() || plan->members.size() != current_->members.size())) {
+    scaled = other_batch(plan->members.size(), /*larger=*/false);
+  } else if (!plan && may_redeal) {
+    // What could not be measured before the last change, or not well, can be now.
+    scaled = other_batch(current_->members.size(), /*larger=*/true);
+    if (scaled) plan = Plan{.members = {}, .joining = {}, .reason = "other measurements"};
+    for (const GenerationMember& m : current_->members)
+      if (scaled) plan->members.push_back(m.peer);
+  }
   if (!plan) return;
   Generation g = next_generation(plan->members, plan->reason);
+  if (scaled) {
+    g.scaling->batch = scaled->batch;
+    g.reason += ", " + scaled->reason;
+  }
   g.follows = current_->number;
   g.stop = plan->stop;
   g.checkpoint = plan->checkpoint;
@@ -97,6 +143,7 @@ void Coordinator::switched(Seconds now) {
   for (const auto& [peer, w] : workers_)
     if (w.generation == current_->number) first = std::min(first, w.completed);
   current_->first_step = first;
+  if (current_->scaling && current_->scaling->batch > 0) batch_ = current_->scaling->batch;
   for (const GenerationMember& m : current_->members) workers_.at(m.peer).state = State::member;
   for (const GenerationMember& m : before.members)
     if (current_->index_of(m.peer) < 0) workers_.at(m.peer).state = State::leaving;

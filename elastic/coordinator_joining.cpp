@@ -55,7 +55,8 @@ void Coordinator::hello(const Message& m, Seconds now) {
   worker.state = State::joining;
   world_.event("hello", {{"peer", worker.peer}, {"endpoint", worker.endpoint}});
   if (phase_ == Phase::starting) {
-    if (about.at("loaded").get<bool>() && m.step == first_step_) {
+    // With adaptive scaling others may have come to another state after as many steps.
+    if (about.at("loaded").get<bool>() && m.step == first_step_ && !adaptive()) {
       worker.state = State::ready;
       return begin_generation_of_starters(now);
     }

@@ -141,9 +141,16 @@ void Coordinator::conclude_fence(Seconds now) {
     phase_ = Phase::holding;
     return restart_learners();
   }
+  // Without any of them that were at work the others may have gone on together, out of reach.
+  const bool any_at_work = std::any_of(fence_targets_.begin(), fence_targets_.end(),
+                                       [&](PeerId peer) { return workers_.at(peer).fenced->at("active").get<bool>(); });
+  if (adaptive() && !any_at_work) begin_history(number_);
+  if (recovery.end) options_.steps = *recovery.end;
   Generation g = next_generation(recovery.members, fence_reason_);
   g.number = number_;
   g.first_step = recovery.step;
+  if (g.scaling) g.scaling->pace = recovery.pace;
+  if (recovery.pace) batch_ = recovery.pace->batch;
   g.stop = !wishes_.stop.empty();
   g.checkpoint = g.stop || recovery.step >= options_.steps;  // a part of the last one may be lost
   std::vector<std::vector<Interval>> kept;
@@ -181,6 +188,7 @@ void Coordinator::gather(Seconds now) {
   start_until_ = now + options_.start_timeout;
   current_.reset();
   first_step_ = world_.restart();
+  if (adaptive()) begin_history(number_ + 1);
   final_checkpoint_ = first_step_ > 0 ? first_step_ : -1;
   for (auto& [peer, w] : workers_) {
     w.blind = false;

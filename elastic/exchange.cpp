@@ -1,5 +1,7 @@
 #include "elastic/exchange.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -32,6 +34,7 @@ Json to_json(const TrailerPart& part, int member) {
                {"facts", Json::object()}};
   for (const auto& [vrank, facts] : part.facts) json["facts"][std::to_string(vrank)] = to_json(facts);
   if (part.state) json["state"] = part.state->hex();
+  if (part.pace) json["pace"] = to_json(*part.pace);
   return json;
 }
 
@@ -43,6 +46,7 @@ TrailerPart part_from(const Json& json) {
   for (const auto& [vrank, facts] : json.at("facts").items())
     part.facts.emplace(std::stoi(vrank), leaf_facts_from(facts));
   if (json.contains("state")) part.state = Digest::parse(json["state"].get<std::string>());
+  if (json.contains("pace")) part.pace = pace_from(json["pace"]);
   return part;
 }
 
@@ -53,6 +57,7 @@ Json to_json(const Trailer& t) {
   for (const LeafFacts& facts : t.facts) json["facts"].push_back(to_json(facts));
   for (const double s : t.seconds) json["seconds"].push_back(std::bit_cast<uint64_t>(s));
   if (t.state) json["state"] = t.state->hex();
+  if (t.pace) json["pace"] = to_json(*t.pace);
   if (!t.contradiction.empty()) json["contradiction"] = t.contradiction;
   return json;
 }
@@ -63,6 +68,7 @@ Trailer trailer_from(const Json& json) {
   for (const Json& facts : json.at("facts")) t.facts.push_back(leaf_facts_from(facts));
   for (const Json& s : json.at("seconds")) t.seconds.push_back(std::bit_cast<double>(s.get<uint64_t>()));
   if (json.contains("state")) t.state = Digest::parse(json["state"].get<std::string>());
+  if (json.contains("pace")) t.pace = pace_from(json["pace"]);
   t.contradiction = json.value("contradiction", "");
   return t;
 }
@@ -192,6 +198,8 @@ void Exchange::add_part(int member, TrailerPart part, const Send& send) {
     t.seconds.push_back(p.seconds);
     for (auto& [vrank, facts] : p.facts)
       if (vrank >= 0 && vrank < vranks_) t.facts[static_cast<size_t>(vrank)] = std::move(facts);
+    if (!t.pace) t.pace = p.pace;
+    if (p.pace != t.pace) t.contradiction = fmt::format("member {} has made the step at another pace", from);
     if (!p.state) continue;
     if (!t.state) t.state = p.state;
     differ = differ || *t.state != *p.state;

@@ -10,8 +10,8 @@
 //   kind            body                                                          blobs
 //   contribution    bucket, count (targets in all its leaves), roots [[b, e, present]..]   of each present root: slices
 //   result          bucket, present                                               slices
-//   part            member, held, seconds, facts {vrank: ..}, state?              -
-//   trailer         agreed, facts [..], state?, contradiction?, seconds [..]      -
+//   part            member, held, seconds, facts {vrank: ..}, state?, pace?       -
+//   trailer         agreed, facts [..], state?, pace?, contradiction?, seconds [..]        -
 //
 // Leaves that a member sent stay as they are: the same roots can be sent again in the next generation.
 #include <functional>
@@ -32,13 +32,15 @@ struct TrailerPart {
   double seconds = 0;              // a leaf takes; 0: it computed none
   std::map<int, LeafFacts> facts;  // of its virtual ranks
   std::optional<Digest> state;
+  std::optional<Pace> pace = {};  // of the step
 };
 
 struct Trailer {
   int64_t agreed = 0;  // what every member holds: the least of the parts
   std::vector<LeafFacts> facts;
   std::optional<Digest> state;
-  std::string contradiction;    // the digests of the state differ: who has which
+  std::optional<Pace> pace;
+  std::string contradiction;    // the digests of the state, or the paces, differ: who has which
   std::vector<double> seconds;  // of each member
 };
 

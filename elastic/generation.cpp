@@ -28,6 +28,26 @@ std::vector<Interval> intervals_from(const Json& json) {
   return intervals;
 }
 
+Json to_json(const GenerationScaling& scaling) {
+  Json json = {{"batch", scaling.batch},
+               {"base_workers", scaling.base_workers},
+               {"history", scaling.history},
+               {"recorded", Json::array()}};
+  if (scaling.pace) json["pace"] = to_json(*scaling.pace);
+  for (const auto& [step, batch] : scaling.recorded) json["recorded"].push_back({step, batch});
+  return json;
+}
+
+GenerationScaling scaling_from(const Json& json) {
+  GenerationScaling scaling{.batch = json.at("batch").get<int64_t>(),
+                            .base_workers = json.at("base_workers").get<int>(),
+                            .history = json.at("history").get<int64_t>()};
+  if (json.contains("pace")) scaling.pace = pace_from(json["pace"]);
+  for (const Json& change : json.at("recorded"))
+    scaling.recorded.push_back({change.at(0).get<int64_t>(), change.at(1).get<int64_t>()});
+  return scaling;
+}
+
 }  // namespace
 
 int Generation::index_of(PeerId peer) const {
@@ -45,6 +65,7 @@ Json to_json(const Generation& g) {
   Json json = {{"number", g.number},   {"run", g.run},         {"first_step", g.first_step},
                {"follows", g.follows}, {"next_id", g.next_id}, {"checkpoint", g.checkpoint},
                {"stop", g.stop},       {"reason", g.reason},   {"members", Json::array()}};
+  if (g.scaling) json["scaling"] = to_json(*g.scaling);
   for (const GenerationMember& m : g.members)
     json["members"].push_back({{"id", m.id},
                                {"peer", m.peer},
@@ -65,6 +86,7 @@ Generation generation_from(const Json& json) {
                  .checkpoint = json.at("checkpoint").get<bool>(),
                  .stop = json.at("stop").get<bool>(),
                  .reason = json.at("reason").get<std::string>()};
+    if (json.contains("scaling")) g.scaling = scaling_from(json["scaling"]);
     for (const Json& m : json.at("members"))
       g.members.push_back({.id = m.at("id").get<int>(),
                            .peer = m.at("peer").get<uint64_t>(),

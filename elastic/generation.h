@@ -9,6 +9,7 @@
 
 #include "comm/message.h"
 #include "elastic/deal.h"
+#include "elastic/pace.h"
 
 namespace elinvar {
 
@@ -22,6 +23,18 @@ struct GenerationMember {
   std::vector<Interval> first_share;  // but of the first one where that was interrupted
 };
 
+// What adaptive scaling writes down: the batch of a generation, and how it came to be.
+struct GenerationScaling {
+  int64_t batch = 0;              // from the first step on; 0: as before
+  std::optional<Pace> pace = {};  // of the first step, where that is known; before the `recorded` change at that step
+  int base_workers = 0;           // how many had the configured batch
+  int64_t history = 0;            // the generation that began with a checkpoint, or anew: what older ones know is past
+  struct Change {
+    int64_t step = 0, batch = 0;
+  };
+  std::vector<Change> recorded = {};  // that are in the ledger, ahead of the state: they are made again at their steps
+};
+
 struct Generation {
   int64_t number = 0;
   uint64_t run = 0;
@@ -31,9 +44,10 @@ struct Generation {
   int64_t follows = 0;                    // a planned one: the generation before
   std::vector<GenerationMember> members;  // the first one leads: it reports each step to the coordinator
   int next_id = 1;
-  bool checkpoint = false;  // the state that it begins with is to be saved
-  bool stop = false;        // and nothing more is to be done
-  std::string reason;       // why it was made, for people
+  bool checkpoint = false;                        // the state that it begins with is to be saved
+  bool stop = false;                              // and nothing more is to be done
+  std::string reason;                             // why it was made, for people
+  std::optional<GenerationScaling> scaling = {};  // none: it is exact
 
   int index_of(PeerId peer) const;  // -1: no member
   const std::vector<Interval>& share(int member, int64_t step) const;

@@ -6,7 +6,10 @@
 //
 // batch: digest of the virtual ranks' inputs and targets. loss: the bits of the mean loss, a binary64. gradient: digest
 // of the reduced gradient, before clipping. state: digest of the whole state after the update; only in the lines that
-// the configuration chooses, never where an interruption happened to fall.
+// the configuration chooses, never where an interruption happened to fall. With adaptive scaling a line also has, after
+// the step, what it was made with: the size of a whole batch and the bits of the learning rate, a binary64:
+//
+//   {"step":12,"batch_size":96,"lr":"<16 hex>","batch":...
 //
 // A resumed run repeats the steps after its checkpoint. Lines that the ledger already has are compared, not written
 // again: one that differs in a byte is a Failure, because then the run is not reproducible.
@@ -22,7 +25,12 @@
 namespace elinvar {
 
 struct LedgerLine {
+  struct Scaling {
+    int64_t batch_size = 0;
+    double lr = 0;
+  };
   int64_t step = 0;
+  std::optional<Scaling> scaling = {};
   Digest batch;
   double loss = 0;
   Digest gradient;
@@ -38,17 +46,20 @@ class Ledger {
   explicit Ledger(const std::filesystem::path& directory);
 
   int64_t length() const { return static_cast<int64_t>(lines_.size()); }
+  // What the lines have to be, as far as this goes: those of a run that is replayed.
+  void expect(std::vector<std::string> lines) { expected_ = std::move(lines); }
+  const std::vector<std::string>& expected() const { return expected_; }
   // The line of a step in [1, length()].
   const std::string& line(int64_t step) const { return lines_[static_cast<size_t>(step - 1)]; }
 
   // Steps must be recorded without gaps. Returns whether the line was new; throws Failure, naming the fields that
-  // differ, if it contradicts the one that is there.
+  // differ, if it contradicts the one that is there or is expected.
   bool record(const LedgerLine& line);
   void sync() { file_.sync(); }
 
  private:
   LineFile file_;
-  std::vector<std::string> lines_;
+  std::vector<std::string> lines_, expected_;
 };
 
 }  // namespace elinvar

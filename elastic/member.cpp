@@ -8,7 +8,8 @@ namespace elinvar {
 
 using Json = nlohmann::json;
 
-Member::Member(const MemberOptions& options) : options_(options) {}
+Member::Member(const MemberOptions& options)
+    : options_(options), steps_(options.scaling.batch > 0 ? kUnknown : options.steps) {}
 
 int Member::id() const { return active() ? generation_->members[static_cast<size_t>(me_)].id : 0; }
 
@@ -18,7 +19,7 @@ Member::Next Member::next() {
   if (outcome_) return Next::done;
   if (!loaded_) return restore_step_ || state_whole_ ? Next::load : Next::wait;
   if (waiting_for_release_ || (!active() && restore_step_)) return Next::wait;
-  const bool finished = completed_ > options_.steps;
+  const bool finished = completed_ > steps_;
   if (!active() && !finished) listen();
   if (!active() && (finished || knows_layout())) tell_ready();
   if (finished) return Next::wait;
@@ -34,7 +35,7 @@ Member::Next Member::next() {
 
 std::vector<int> Member::todo() const {
   std::vector<int> todo;
-  if (!active() || completed_ > options_.steps || completed_ < generation_->first_step) return todo;
+  if (!active() || completed_ > steps_ || completed_ < generation_->first_step) return todo;
   for (const Interval& interval : generation_->share(me_, completed_))
     for (int v = interval.begin; v < interval.end; ++v)
       if (!facts_.contains(v)) todo.push_back(v);
@@ -43,7 +44,7 @@ std::vector<int> Member::todo() const {
 
 bool Member::digest_due() const {
   return step_ > 0 &&
-         (step_ == options_.steps || due(step_, options_.state_digest_every) || due(step_, options_.checkpoint_every));
+         (step_ == steps_ || due(step_, options_.state_digest_every) || due(step_, options_.checkpoint_every));
 }
 
 void Member::learn_layout(const Leaf& leaf) {
@@ -86,7 +87,8 @@ void Member::contribute(const std::optional<Digest>& state) {
   const TrailerPart part{.held = proposed_.empty() ? generation_->number : proposed_.rbegin()->first,
                          .seconds = leaf_count_ > 0 ? leaf_seconds_ / leaf_count_ : 0,
                          .facts = facts_,
-                         .state = state};
+                         .state = state,
+                         .pace = pace_};
   exchange_->contribute(std::move(roots), part, sender());
   replay();
 }
@@ -129,13 +131,22 @@ void Member::finish_reduction() {
   contradiction_ = trailer.contradiction;
 
   const int64_t step = completed_++;
+  if (trailer.pace) {
+    reduced_.pace = *trailer.pace;
+    pace_.reset();
+    if (step < steps_) {  // the last reduction is no part of the state
+      Pace made = *trailer.pace;
+      made.samples += reduced_.samples;
+      set_made(made);
+    }
+  }
   facts_.clear();
   folds_.clear();
   leaf_seconds_ = 0;
   leaf_count_ = 0;
   std::erase_if(early_, [&](const Message& m) { return m.step < completed_; });
 
-  const Buckets* buckets = step == options_.steps ? nullptr : &*buckets_;
+  const Buckets* buckets = step == steps_ ? nullptr : &*buckets_;
   for (const auto& [peer, feed] : feeds_)
     if (feed.copies && feed.step <= step)
       give(buckets, values, trailer, [&, to = peer, attempt = feed.attempt](Message m) {
@@ -153,6 +164,7 @@ void Member::finish_reduction() {
     last_trailer_ = std::move(trailer);
   }
   enter_agreed();
+  settle_pace();
 }
 
 Reduced Member::take_reduced() { return std::exchange(reduced_, {}); }
@@ -169,17 +181,16 @@ void Member::advance(const Json& facts) {
 }
 
 // Whether the state now belongs into a checkpoint.
-bool Member::scheduled() const {
-  return step_ <= options_.steps && (due(step_, options_.checkpoint_every) || step_ == options_.steps);
-}
+bool Member::scheduled() const { return step_ <= steps_ && (due(step_, options_.checkpoint_every) || step_ == steps_); }
 
 // The last reduction is of the trailer alone and changes no state: after it the boundary is still that of `steps`.
 void Member::save() {
   if (!active()) return;
-  parts_.push_back({.step = std::min(step_, options_.steps),
+  parts_.push_back({.step = std::min(step_, steps_),
                     .part = me_,
                     .parts = static_cast<int>(generation_->members.size()),
-                    .to = 0});
+                    .to = 0,
+                    .pace = made_});
 }
 
 }  // namespace elinvar

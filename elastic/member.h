@@ -27,6 +27,7 @@ struct MemberOptions {
   int64_t bucket_elements = 1 << 20;
   int64_t checkpoint_every = 0;    // 0: only at the end
   int64_t state_digest_every = 0;  // 0: only at checkpoints and at the end
+  ScalingOptions scaling = {};     // if it is adaptive, its goal ends the run, not `steps`
 };
 
 // What is to be done for a message: send it, or change a connection first.
@@ -46,6 +47,8 @@ struct StatePart {
   PeerId to = 0;                                   // 0: a checkpoint
   int64_t attempt = 0;                             // a learner is fed anew where a feeder is gone
   nlohmann::json facts = nlohmann::json::array();  // of earlier steps, not confirmed yet: go with the state
+  Pace pace = {};                                  // with adaptive scaling: of that state,
+  std::optional<int64_t> end = {};                 // and the last step, where it is known
 };
 
 class Member {
@@ -62,9 +65,13 @@ class Member {
   };
   Next next();
   int64_t step() const { return step_; }
-  bool last() const { return completed_ == options_.steps; }  // then leaves are facts alone, and there is no update
-  std::vector<int> todo() const;                              // virtual ranks of mine without a leaf yet, ascending
-  bool digest_due() const;                                    // of the state now: it goes to contribute()
+  bool last() const { return completed_ == steps_; }  // then leaves are facts alone, and there is no update
+  // How many steps the run has; with adaptive scaling this is known once all but the last reduction are complete.
+  std::optional<int64_t> steps() const { return steps_ == kUnknown ? std::nullopt : std::optional(steps_); }
+  Pace pace() const { return pace_.value_or(made_); }  // of the step that todo() is of
+  Pace made() const { return made_; }                  // of the state: that of the last step, with its samples
+  std::vector<int> todo() const;                       // virtual ranks of mine without a leaf yet, ascending
+  bool digest_due() const;                             // of the state now: it goes to contribute()
   bool knows_layout() const { return buckets_.has_value(); }
   void learn_layout(const Leaf& leaf);  // of any leaf that has samples; by computing one a learner warms up, too
 
@@ -81,6 +88,8 @@ class Member {
     std::optional<int64_t> restore;
     int64_t step = 0, attempt = 0;
     std::vector<Message> messages;
+    Pace pace = {};  // in that state; of a checkpoint's whoever reads it says it
+    std::optional<int64_t> end = {};
   };
   Load take_load();
   void loaded(const Load& load);       // it is in the network now; ignored if another one has begun to come
@@ -123,6 +132,7 @@ class Member {
     std::string endpoint;  // of the learner
   };
   static constexpr int64_t kCopy = 0;  // the generation of results that go to somebody who only listens
+  static constexpr int64_t kUnknown = int64_t{1} << 60;
 
   void send(PeerId peer, Message message);
   Exchange::Send sender();
@@ -144,6 +154,9 @@ class Member {
   void tell_ready();
   void fenced_by(const Message& message);
   void finish_reduction();
+  bool adaptive() const { return options_.scaling.batch > 0; }
+  void set_made(const Pace& pace);
+  void settle_pace();
   const Buckets* buckets_now() const;
 
   MemberOptions options_;
@@ -158,7 +171,10 @@ class Member {
   int64_t agreed_ = 0;     // the newest generation that a trailer showed everyone to hold
   int64_t completed_ = 0;  // reductions that are complete,
   int64_t step_ = 0;       // and updates made: one less between the two
-  PeerId ahead_ = 0;       // who has the result that I lack, after a fence; 0: asked already
+  int64_t steps_;          // of the whole run
+  Pace made_;
+  std::optional<Pace> pace_;  // of step completed_, once that is certain
+  PeerId ahead_ = 0;          // who has the result that I lack, after a fence; 0: asked already
 
   std::optional<Buckets> buckets_;
   int gradients_ = 0;
@@ -177,6 +193,8 @@ class Member {
   std::vector<Message> state_messages_;
   std::set<int> state_seen_;  // parts that are whole
   int64_t state_step_ = -1;
+  Pace state_pace_;
+  std::optional<int64_t> state_end_;
   int64_t attempt_ = 0;
   bool state_whole_ = false;
   std::deque<std::pair<int64_t, nlohmann::json>> unacknowledged_;

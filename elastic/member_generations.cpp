@@ -35,10 +35,32 @@ void Member::fenced_by(const Message& m) {
                {"loaded", loaded_},
                {"keeps", last_trailer_.has_value()},
                {"share", Json::array()}};
-  if (active() && completed_ >= generation_->first_step && completed_ <= options_.steps)
+  if (active() && completed_ >= generation_->first_step && completed_ <= steps_)
     body["share"] = to_json(generation_->share(me_, completed_));
+  if (adaptive() && loaded_) body.update({{"pace", to_json(pace())}, {"certain", pace_.has_value()}});
+  if (adaptive() && steps()) body["end"] = steps_;
   report_facts();
   report({.kind = "fenced", .body = std::move(body)});
+}
+
+// After the reductions before completed_, this is the pace of the state.
+void Member::set_made(const Pace& pace) {
+  made_ = pace;
+  if (steps_ == kUnknown && made_.samples >= options_.scaling.goal) steps_ = completed_;
+}
+
+// Of the next step, unless it is certain already: a generation that begins later says nothing of it.
+void Member::settle_pace() {
+  if (!adaptive() || pace_ || !active() || completed_ < generation_->first_step || !generation_->scaling) return;
+  const GenerationScaling& scaling = *generation_->scaling;
+  Pace pace = made_;
+  if (completed_ == generation_->first_step) {
+    if (scaling.pace) pace = *scaling.pace;
+    else if (scaling.batch > 0) pace = rescaled(pace, completed_, scaling.batch, options_.scaling);
+  }
+  for (const auto& [step, batch] : scaling.recorded)
+    if (step == completed_) pace = rescaled(pace, step, batch, options_.scaling);
+  pace_ = pace;
 }
 
 void Member::start(const Json& body) {
@@ -52,6 +74,13 @@ void Member::start(const Json& body) {
   if (!loaded_ || completed_ < first - 1 || completed_ > first) {
     outcome_ = {"expelled", "has another step than the others"};
     return;
+  }
+  // Nobody who counts has begun the step with what this member holds of it.
+  const bool other_pace = generation.scaling && generation.scaling->pace && *generation.scaling->pace != pace_;
+  if (completed_ == first && pace_ && other_pace) {
+    facts_.clear();
+    folds_.clear();
+    pace_.reset();
   }
   exchange_.reset();
   agreed_ = std::max(agreed_, generation.number);
@@ -87,6 +116,7 @@ void Member::enter(Generation generation, int64_t first_step) {
   proposed_.erase(proposed_.begin(), proposed_.upper_bound(generation_->number));
   promised_ = std::max(promised_, generation_->number);
   me_ = generation_->index_of(options_.self);
+  settle_pace();
   waiting_for_release_ = me_ < 0;
   connect_members(*generation_);
   for (const GenerationMember& m : generation_->members) feeds_.erase(m.peer);

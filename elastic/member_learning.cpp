@@ -11,7 +11,9 @@ Member::Load Member::take_load() {
   Load load{.restore = restore_step_,
             .step = restore_step_ ? *restore_step_ : state_step_,
             .attempt = attempt_,
-            .messages = std::exchange(state_messages_, {})};
+            .messages = std::exchange(state_messages_, {}),
+            .pace = state_pace_,
+            .end = restore_step_ ? std::nullopt : state_end_};
   state_whole_ = false;
   return load;
 }
@@ -19,6 +21,13 @@ Member::Load Member::take_load() {
 void Member::loaded(const Load& load) {
   if (active() || load.attempt != attempt_ || load.restore != restore_step_) return;
   completed_ = step_ = load.step;
+  pace_.reset();
+  if (adaptive()) {
+    steps_ = kUnknown;
+    set_made(load.pace);
+    if (load.end) steps_ = *load.end;
+    if (load.restore) unacknowledged_.clear();  // what is not on file is to be done again, and may become different
+  }
   last_values_.clear();
   last_trailer_.reset();
   loaded_ = true;
@@ -41,6 +50,8 @@ void Member::receive_state(const Message& m) {
   if (attempt > attempt_) {
     attempt_ = attempt;
     state_step_ = m.step;
+    state_pace_ = m.body.contains("pace") ? pace_from(m.body["pace"]) : Pace{};
+    state_end_ = m.body.contains("end") ? std::optional(m.body["end"].get<int64_t>()) : std::nullopt;
     state_messages_.clear();
     state_seen_.clear();
     loaded_ = ready_told_ = false;
@@ -80,7 +91,7 @@ void Member::tell_ready() {
 void Member::give_last(const Message& m) {
   if (!last_trailer_ || m.step != completed_ - 1) return;
   actions_.push_back({Action::What::connect, m.sender, m.body.at("endpoint").get<std::string>(), {}});
-  give(m.step == options_.steps ? nullptr : &*buckets_, last_values_, *last_trailer_, [&](Message copy) {
+  give(m.step == steps_ ? nullptr : &*buckets_, last_values_, *last_trailer_, [&](Message copy) {
     copy.generation = kCopy;
     copy.step = m.step;
     actions_.push_back({Action::What::send, m.sender, {}, std::move(copy)});
@@ -104,7 +115,9 @@ void Member::give_part(PeerId peer, const Feed& feed) {
                  .parts = feed.parts,
                  .to = peer,
                  .attempt = feed.attempt,
-                 .facts = Json::array()};
+                 .facts = Json::array(),
+                 .pace = made_,
+                 .end = steps()};
   if (feed.copies)
     for (const auto& [step, facts] : unacknowledged_)
       if (step < feed.step) part.facts.push_back({step, facts});

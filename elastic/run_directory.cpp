@@ -39,6 +39,12 @@ RunDirectory::Hold RunDirectory::take(const RunDirectoryOptions& options, Tenure
   return {std::move(*lock), std::move(held), tenure.run};
 }
 
+fs::path replayed_ledger(const fs::path& run_directory) {
+  const fs::path path = run_directory / "ledger.jsonl";
+  check(fs::exists(path), "{} holds no run to replay: it has no ledger.jsonl", run_directory.string());
+  return path;
+}
+
 File worker_lock(const fs::path& run_directory) {
   File lock = File::append(run_directory / "workers.lock");
   (void)lock.try_lock_shared();
@@ -51,7 +57,11 @@ RunDirectory::RunDirectory(const RunDirectoryOptions& options, const Tenure& ten
       ledger_(options.path),
       events_(options.path),
       store_(options.path / "checkpoints", options.keep),
-      generations_(options.path) {
+      generations_(options.path),
+      pace_{.batch = options.batch_size} {
+  const fs::path replay = options.path / "replay.jsonl";
+  if (!options.replay.empty() && !fs::exists(replay)) replace_file(replay, read_file(replayed_ledger(options.replay)));
+  if (fs::exists(replay)) ledger_.expect(LineFile(replay).lines());
   members_alive_ = true;
   if (!members_died() && options_.resume)
     notices_.push_back(fmt::format("resuming after step {} with the workers that are still at work", ledger_.length()));
@@ -88,6 +98,7 @@ void RunDirectory::choose_checkpoint() {
   if (!found && !rejected.empty()) fail("cannot resume {}: no checkpoint is good{}", options_.path.string(), reasons);
   if (found) {
     first_step_ = found->step;
+    pace_ = pace_of(found->state);
     states_[first_step_] = found->digest;
     notices_.push_back(fmt::format("resuming after step {}", first_step_));
   } else {
@@ -100,7 +111,33 @@ bool RunDirectory::digest_due(int64_t step) const {
   return step == steps_ || due(step, options_.state_digest_every) || due(step, options_.checkpoint_every);
 }
 
+void RunDirectory::forget_what_is_ahead() {
+  waiting_.clear();
+  saving_.clear();
+  states_.erase(states_.upper_bound(ledger_.length()), states_.end());
+  steps_ = INT64_MAX >> 2;
+}
+
+int64_t RunDirectory::known_steps() const {
+  return std::max(ledger_.length(), static_cast<int64_t>(ledger_.expected().size()));
+}
+
+std::vector<GenerationScaling::Change> RunDirectory::batch_changes() const {
+  std::vector<GenerationScaling::Change> changes;
+  int64_t batch = options_.batch_size;
+  for (int64_t step = 1; step <= known_steps(); ++step) {
+    const bool own = step <= ledger_.length();
+    const LedgerLine line =
+        LedgerLine::parse(own ? ledger_.line(step) : ledger_.expected()[static_cast<size_t>(step - 1)]);
+    if (!line.scaling || line.scaling->batch_size == batch) continue;
+    batch = line.scaling->batch_size;
+    changes.push_back({step - 1, batch});
+  }
+  return changes;
+}
+
 int64_t RunDirectory::facts(int64_t step, const nlohmann::json& facts) {
+  if (facts.contains("end")) steps_ = facts["end"].get<int64_t>();
   check(step >= 0 && step <= steps_, "[facts] expected a step from 0 to {}, got {}", steps_, step);
   if (facts.contains("state")) {
     const Digest state = Digest::parse(facts["state"].get<std::string>());
@@ -122,6 +159,8 @@ int64_t RunDirectory::facts(int64_t step, const nlohmann::json& facts) {
                     .loss = std::bit_cast<double>(facts.at("loss").get<uint64_t>()),
                     .gradient = Digest::parse(facts.at("gradient").get<std::string>()),
                     .state = {}};
+    if (facts.contains("batch_size"))
+      line.scaling = {facts["batch_size"].get<int64_t>(), std::bit_cast<double>(facts.at("lr").get<uint64_t>())};
     if (line.step <= ledger_.length()) {
       line.state = LedgerLine::parse(ledger_.line(line.step)).state;
       ledger_.record(line);

@@ -25,6 +25,10 @@ struct RunDirectoryOptions {
   int64_t checkpoint_every = 0;    // 0: only at the end
   int keep = 3;                    // checkpoints
   bool resume = false;
+  // The directory of a run with the same configuration that is to be done again: its ledger is kept beside the own one,
+  // as replay.jsonl, and every line must be equal to it. Later parts of the run need not name it again.
+  std::filesystem::path replay = {};
+  int64_t batch_size = 0;  // of the first step, with adaptive scaling
   // Go on although the holder may not know that it is one no more: this tenure has been seen, and does nothing.
   std::optional<int64_t> takes_over = {};
 };
@@ -49,7 +53,14 @@ class RunDirectory {
   const std::vector<std::string>& notices() const { return notices_; }  // what the user should know about that
   EventLog& events() { return events_; }
   GenerationStore& generations() { return generations_; }
-  void set_steps(int64_t steps) { steps_ = steps; }  // of the whole run; before any facts
+  // Of the whole run; before any facts, but that with adaptive scaling the facts tell.
+  void set_steps(int64_t steps) { steps_ = steps; }
+  int64_t steps() const { return steps_; }
+  void forget_what_is_ahead();                // of the ledger: with adaptive scaling it may come about in another way
+  const Pace& pace() const { return pace_; }  // in the state that the run goes on with
+  // Where the batch changes according to the ledger, or to that of the run that is replayed; and how far that goes.
+  std::vector<GenerationScaling::Change> batch_changes() const;
+  int64_t known_steps() const;
 
   // After it has turned out that no worker is left: chooses the checkpoint, as if none had been alive.
   void choose_checkpoint();
@@ -89,11 +100,15 @@ class RunDirectory {
   GenerationStore generations_;
   std::vector<std::string> notices_;
   int64_t first_step_ = 0, steps_ = 0;
+  Pace pace_;
   bool members_alive_ = false;
   std::map<int64_t, LedgerLine> waiting_;  // lines whose state digest, or predecessor, is not known yet
   std::map<int64_t, Digest> states_;
   std::map<std::pair<int64_t, int>, Saving> saving_;  // by step and number of parts
 };
+
+// Of the run in this directory; UsageError if it holds none.
+std::filesystem::path replayed_ledger(const std::filesystem::path& run_directory);
 
 // What a worker that sees the directory holds while it lives, so that a coordinator knows.
 File worker_lock(const std::filesystem::path& run_directory);

@@ -33,7 +33,7 @@ struct Session::Impl {
         sabotage(options.faults),
         watch(options.watch, options.tenure, now()),
         coordinator_endpoint(options.coordinator_endpoint),
-        copier({.state = [this](int64_t step) { return whole_state(step); },
+        copier({.state = [this](const StatePart& part) { return whole_state(part.step, part.pace); },
                 .directory = options.directory,
                 .send = [this](PeerId peer, Message message) { send(peer, std::move(message)); },
                 .failed = [this](std::exception_ptr failure) { failed(std::move(failure)); }},
@@ -200,10 +200,13 @@ struct Session::Impl {
     member.introduce(coordinator, options.about);
   }
 
-  StateDict whole_state(int64_t step) const {
+  bool adaptive() const { return options.member.scaling.batch > 0; }
+
+  StateDict whole_state(int64_t step, const Pace& pace) const {
     StateDict whole = state.view();
-    const bool fresh = whole.emplace(kStep, Tensor::from(std::vector<int64_t>{step}, {})).second;
-    invariant(fresh, "the name of the step is the session's own");
+    bool fresh = whole.emplace(kStep, Tensor::from(std::vector<int64_t>{step}, {})).second;
+    if (adaptive()) fresh = whole.emplace(kPace, to_tensor(pace)).second && fresh;
+    invariant(fresh, "the names of step and pace are the session's own");
     return whole;
   }
 
@@ -221,7 +224,7 @@ struct Session::Impl {
   void want_memory() {
     if (member.generation() == wanted_for || !member.active()) return;
     wanted_for = member.generation();
-    copier.prepare(SnapshotMemory::bytes_for(part_of(whole_state(0), member.index(), member.members())));
+    copier.prepare(SnapshotMemory::bytes_for(part_of(whole_state(0, {}), member.index(), member.members())));
   }
 
   void rethrow() const {
@@ -245,6 +248,7 @@ struct Session::Impl {
   int64_t leaves = 0;
   int64_t work_step = 0;  // of the leaves that are being computed
   bool listening = false;
+  bool last = false;
   Clock::time_point leaf_began;
   Reduced reduced;
   double reduce_seconds = 0;
@@ -259,6 +263,13 @@ Session::~Session() = default;
 int64_t Session::step() const {
   const Lock lock(impl_->mutex);
   return impl_->member.step();
+}
+
+bool Session::last() const { return impl_->last; }
+
+Pace Session::pace() const {
+  const Lock lock(impl_->mutex);
+  return impl_->member.pace();
 }
 
 bool Session::knows_layout() const {
@@ -291,20 +302,24 @@ bool Session::begin() {
         s.listening = next == Member::Next::copy;
         s.want_memory();
         s.work_step = s.member.step();
+        s.last = s.member.last();
         s.work.at("preparing", s.now());
         return true;
       case Member::Next::load: {
-        const Member::Load load = s.member.take_load();
+        Member::Load load = s.member.take_load();
         s.wait_for_copies(lock);
         s.work.at("loading the state", s.now());
         lock.unlock();
         bool done = true;
         if (load.restore) {
-          if (*load.restore > 0 || !s.pristine) done = s.state.restore(*load.restore);
+          std::optional<Pace> pace = Pace{};
+          if (*load.restore > 0 || !s.pristine) pace = s.state.restore(*load.restore);
+          done = pace.has_value();
           if (done) s.pristine = *load.restore == 0;
+          if (done) load.pace = s.pristine ? Pace{.batch = s.options.member.scaling.batch} : *pace;
         } else {
           s.pristine = false;
-          fill(s.whole_state(load.step), load.messages);
+          fill(s.whole_state(load.step, load.pace), load.messages);
         }
         lock.lock();
         s.work.at("", s.now());
@@ -349,10 +364,11 @@ bool Session::reduce() {
   if (!s.listening) {
     std::optional<Digest> state;
     if (s.member.digest_due()) {
-      const int64_t step = std::min(s.member.step(), s.options.member.steps);
+      const int64_t step = std::min(s.member.step(), s.member.steps().value_or(s.member.step()));
+      const Pace pace = s.member.made();
       s.work.at("the state's digest", s.now());
       lock.unlock();
-      state = digest(s.whole_state(step));
+      state = digest(s.whole_state(step, pace));
       lock.lock();
     }
     s.member.contribute(state);
@@ -375,9 +391,9 @@ bool Session::reduce() {
   s.reduced = s.member.take_reduced();
   const std::string contradiction = s.member.contradiction();
   if (!contradiction.empty())
-    elinvar::fail("the members' states after step {} differ: {}; a machine or its memory is at fault", s.work_step,
+    elinvar::fail("the members differ after step {}: {}; a machine or its memory is at fault", s.work_step,
                   contradiction);
-  if (s.work_step < s.options.member.steps && s.reduced.count == 0)
+  if (!s.last && s.reduced.count == 0)
     elinvar::fail("step {}: no target in the whole batch counts, so there is no mean to take", s.work_step + 1);
   return true;
 }
@@ -390,7 +406,7 @@ void Session::advance(const nlohmann::json& extra) {
   const Reduced& r = s.reduced;
   nlohmann::json facts = {{"extra", extra}};
   if (r.state) facts["state"] = r.state->hex();
-  if (s.work_step < s.options.member.steps) {
+  if (!s.last) {
     Hasher gradient;
     for (const Tensor& tensor : r.gradients) gradient.add(digest(tensor));
     facts["batch"] = r.batch.hex();
@@ -401,8 +417,11 @@ void Session::advance(const nlohmann::json& extra) {
     facts["samples"] = r.samples;
     facts["seconds"] = r.seconds;
     facts["reduce_seconds"] = s.reduce_seconds;
+    if (s.adaptive()) facts["batch_size"] = r.pace.batch;
+    if (s.adaptive()) facts["lr"] = std::bit_cast<uint64_t>(extra.at("lr").get<double>());
   }
   const Lock lock(s.mutex);
+  if (s.adaptive() && s.member.steps()) facts["end"] = *s.member.steps();
   s.work.at("", s.now());
   s.member.advance(facts);
   s.flush();

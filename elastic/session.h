@@ -6,7 +6,7 @@
 //     if (!session.knows_layout()) session.learn_layout(a leaf that counts for nothing);
 //     while (const auto vrank = session.next()) session.add(*vrank, leaf of (state, session.step(), *vrank));
 //     if (!session.reduce()) continue;                 // a member is gone: the same step, another plan
-//     if (session.step() < steps) ... update the state by session.reduced() ...
+//     if (!session.last()) ... update the state by session.reduced() ...
 //     session.advance(...);
 //   }
 //
@@ -34,7 +34,7 @@ struct StateAccess {
   std::function<StateDict()> view;
   // That of checkpoint `step`; 0: as a new network is, for one that has been in use. False: the checkpoint cannot be
   // seen from here.
-  std::function<bool(int64_t step)> restore;
+  std::function<std::optional<Pace>(int64_t step)> restore;
 };
 
 struct SessionOptions {
@@ -69,6 +69,8 @@ class Session {
   // Waits until there is something to do; false: the session is over. Throws what went wrong in a thread of its own.
   bool begin();
   int64_t step() const;  // updates made
+  bool last() const;     // all of the run are: what follows is the round without leaves' tensors
+  Pace pace() const;     // of the leaves, with adaptive scaling; what the update is made with is in reduced()
   bool knows_layout() const;
   void learn_layout(const Leaf& leaf);
   // What the loop is at until it says otherwise, or to add() or reduce(): work that takes as long each time, so that a
@@ -78,7 +80,8 @@ class Session {
   void add(int vrank, Leaf leaf);
   bool reduce();  // false: begin again
   const Reduced& reduced() const;
-  // The update is made. `extra` goes to the coordinator with the facts of the step.
+  // The update is made. `extra` goes to the coordinator with the facts of the step; "lr" in it is one of them, with
+  // adaptive scaling.
   void advance(const nlohmann::json& extra);
 
   const Member::Outcome& outcome() const;

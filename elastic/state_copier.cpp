@@ -115,7 +115,7 @@ void StateCopier::copy(const std::stop_token& stop) {
       if (part.to == 0) ++writing_;
     }
     const Clock::time_point began = Clock::now();
-    StateDict tensors = memory_.copy(part_of(world_.state(part.step), part.part, part.parts));
+    StateDict tensors = memory_.copy(part_of(world_.state(part), part.part, part.parts));
     const Lock lock(mutex_);
     --uncopied_;
     const Clock::time_point now = Clock::now();

@@ -23,7 +23,7 @@ class StateCopier {
   using Clock = std::chrono::steady_clock;
   // Called from the threads of the copier, which hold no lock then.
   struct World {
-    std::function<StateDict(int64_t step)> state;            // as it is after `step` updates: views
+    std::function<StateDict(const StatePart& part)> state;   // whole, as it is at its step: views
     std::function<std::filesystem::path()> directory;        // of the run; "": parts are streamed to the coordinator
     std::function<void(PeerId peer, Message message)> send;  // peer 0: the coordinator
     std::function<void(std::exception_ptr)> failed;

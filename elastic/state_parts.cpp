@@ -61,6 +61,10 @@ std::vector<Message> messages_of(const StateDict& tensors, const StatePart& part
   for (const auto& [name, digest] : digests_of(tensors)) digests[name] = digest.hex();
   messages[0].body["digests"] = std::move(digests);
   messages[0].body["facts"] = part.facts;
+  for (Message& message : messages) {
+    if (part.pace.batch > 0) message.body["pace"] = to_json(part.pace);
+    if (part.pace.batch > 0 && part.end) message.body["end"] = *part.end;
+  }
   for (const auto& [name, tensor] : tensors) {
     const Tensor dense = tensor.to_contiguous();
     const Blob whole = blob_of(dense);

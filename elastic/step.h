@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "elastic/pace.h"
 #include "tensor/digest.h"
 #include "tensor/tensor.h"
 
@@ -40,6 +41,7 @@ struct Reduced {
   std::optional<Digest> state;           // before the step, where every member digested it
   std::vector<nlohmann::json> attached;  // of each virtual rank
   std::vector<double> seconds;           // that a leaf took each member; 0: it had none
+  Pace pace;                             // at which the step was made, with adaptive scaling
 };
 
 nlohmann::json to_json(const LeafFacts& facts);

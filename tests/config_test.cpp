@@ -163,6 +163,21 @@ TEST(Config, ValuesOfTheOptimizerAndTheScheduleAreCheckedInPlace) {
   EXPECT_EQ(parse_config(kSmall, "small.toml").places("data.size"), "small.toml:9");
 }
 
+TEST(Config, AdaptiveScalingHasItsOwnKeys) {
+  const std::string adaptive = "run.scaling=adaptive";
+  EXPECT_NE(error_of(kSmall, {adaptive}).find("run.batch_max is missing: the most samples"), std::string::npos)
+      << error_of(kSmall, {adaptive});
+  EXPECT_NE(error_of(kSmall, {adaptive, "run.batch_max=3"}).find("= 3 are fewer than the 4 samples"),
+            std::string::npos);
+  EXPECT_NE(error_of(kSmall, {adaptive, "run.batch_max=8", "run.ramp_steps=-1"}).find("run.ramp_steps"),
+            std::string::npos);
+  EXPECT_NE(error_of(kSmall, {"run.batch_max=8"}).find("has a meaning only with run.scaling"), std::string::npos);
+  EXPECT_EQ(to_toml(parse_config(kSmall, "small.toml")).find("batch_max"), std::string::npos);
+  const Config c = parse_config(kSmall, "small.toml", {adaptive, "run.batch_max=8"});
+  EXPECT_EQ(to_toml(parse_config(to_toml(c), "again.toml")), to_toml(c));
+  EXPECT_EQ(c.run.ramp_steps, 100);
+}
+
 // tools/CONFIG.md has a row for each key of each table, and none besides.
 TEST(Config, TheDocumentNamesEveryKey) {
   const std::string document = read_file(std::string(ELINVAR_SOURCE_DIR) + "/tools/CONFIG.md");
@@ -177,7 +192,7 @@ TEST(Config, TheDocumentNamesEveryKey) {
     else if (!table.empty() && line.starts_with("| `"))
       documented.insert(table + "." + line.substr(3, line.find('`', 3) - 3));
   }
-  Config c = parse_config(kSmall, "small.toml");
+  Config c = parse_config(kSmall, "small.toml", {"run.scaling=adaptive", "run.batch_max=8"});
   const std::string both = to_toml(c) + "[run]\nepochs = 1\n";
   for (size_t begin = 0; begin < both.size();) {
     const size_t end = both.find('\n', begin);

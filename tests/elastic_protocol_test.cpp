@@ -25,17 +25,20 @@ int64_t from_environment(const char* name, int64_t otherwise) {
 }
 
 // Each seed is a schedule of joins, drains, kills, stalls, cuts and dying coordinators. ELINVAR_SCHEDULES: how many,
-// ELINVAR_SCHEDULE: only this one, with its log.
-TEST(ElasticProtocol, RandomSchedulesEndAsTheUndisturbedRun) {
+// ELINVAR_SCHEDULE: only this one, with its log. Returns how often the batch changed.
+int64_t expect_random_schedules_hold(bool adaptive) {
   CpuStream alone(1);
   const StreamScope scope(alone);
   const int64_t only = from_environment("ELINVAR_SCHEDULE", -1);
   const int64_t count = only >= 0 ? only + 1 : from_environment("ELINVAR_SCHEDULES", 2000);
   int failures = 0;
-  int64_t generations = 0;
+  int64_t generations = 0, changes = 0;
   for (int64_t seed = std::max<int64_t>(only, 0); seed < count && failures < 3; ++seed) {
-    const SimulationResult result = simulate(schedule_of(static_cast<uint64_t>(seed)));
+    Schedule schedule = schedule_of(static_cast<uint64_t>(seed));
+    schedule.adaptive = adaptive;
+    const SimulationResult result = simulate(schedule);
     generations += result.generations;
+    changes += result.batch_changes;
     if (result.violation.empty() && only < 0) continue;
     failures += !result.violation.empty();
     std::string log;
@@ -43,6 +46,14 @@ TEST(ElasticProtocol, RandomSchedulesEndAsTheUndisturbedRun) {
     EXPECT_EQ(result.violation, "") << "schedule " << seed << "\n" << (only >= 0 || failures == 1 ? log : "");
   }
   EXPECT_GE(generations, count - std::max<int64_t>(only, 0));
+  return changes;
+}
+
+TEST(ElasticProtocol, RandomSchedulesEndAsTheUndisturbedRun) { expect_random_schedules_hold(/*adaptive=*/false); }
+
+// The undisturbed run here is one whose batch changes at the same steps.
+TEST(ElasticProtocol, RandomSchedulesWithAdaptiveScalingAgreeOnEveryBatch) {
+  EXPECT_GT(expect_random_schedules_hold(/*adaptive=*/true), 100);
 }
 
 TEST(ElasticProtocol, ASlowWorkerGetsFewerVirtualRanks) {

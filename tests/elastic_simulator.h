@@ -16,6 +16,8 @@ struct Schedule {
   int initial_workers = 2;
   int min_workers = 1;
   int faults = 4;
+  // With adaptive scaling the run is as long as `steps` of the first batch would be.
+  bool adaptive = false;
   std::vector<double> leaf_seconds = {};  // of the first workers; of others it is random
   double hang_at = -1;                    // one of them hangs then; -1: none
   bool kills = true, stalls = true, cuts = true, hangs = true, drains = true, joins = true, coordinator_dies = true,
@@ -27,6 +29,7 @@ struct SimulationResult {
   double seconds = 0;     // of simulated time
   int64_t messages = 0;
   int generations = 0;
+  int batch_changes = 0;           // that came to pass
   double hang_lasted = 0;          // until it was put out
   std::vector<int> virtual_ranks;  // of the members of the last generation, in the order of their ids
   std::vector<std::string> log;    // what happened, for a person who has to find out why

@@ -37,6 +37,36 @@ TEST(Ledger, LinesRoundTrip) {
     EXPECT_THROW(LedgerLine::parse(bad), Failure) << bad;
 }
 
+TEST(Ledger, ALineOfAdaptiveScalingTellsBatchAndRate) {
+  LedgerLine line = line_of(2);
+  line.scaling = {96, 0.5};
+  EXPECT_EQ(line.text().substr(0, 65), R"({"step":2,"batch_size":96,"lr":"3fe0000000000000","batch":"000000)");
+  EXPECT_EQ(LedgerLine::parse(line.text()).text(), line.text());
+}
+
+// As far as the run went that is done again.
+TEST(Ledger, LinesMustBeThoseOfTheRunThatIsReplayed) {
+  const test::TemporaryFolder folder;
+  Ledger ledger(folder.path());
+  std::vector<std::string> expected;
+  for (int64_t step = 1; step < 4; ++step) expected.push_back(line_of(step).text());
+  ledger.expect(expected);
+  EXPECT_TRUE(ledger.record(line_of(1)));
+  LedgerLine other = line_of(2);
+  other.loss = 7;
+  other.scaling = {8, 0.1};
+  try {
+    ledger.record(other);
+    FAIL() << "it is recorded";
+  } catch (const Failure& failure) {
+    EXPECT_NE(std::string(failure.what()).find("than in the run that is replayed (batch_size, lr, loss).\n  there: "),
+              std::string::npos)
+        << failure.what();
+  }
+  EXPECT_EQ(ledger.length(), 1);
+  for (int64_t step = 2; step < 6; ++step) EXPECT_TRUE(ledger.record(line_of(step)));
+}
+
 // Cut at any byte, the file goes on from the lines that were whole, and ends up the same.
 TEST(Ledger, SurvivesACrashAtAnyByte) {
   const test::TemporaryFolder folder;

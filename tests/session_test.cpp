@@ -95,7 +95,7 @@ TEST(Session, ALostConnectionToTheCoordinatorIsMadeAnew) {
   Network network;
   network.connections[kCoordinator] = "tcp://127.0.0.1:2";
   Session session(options_of_a_worker(), std::make_unique<PlayedTransport>(network),
-                  {.view = [] { return StateDict(); }, .restore = [](int64_t) { return true; }});
+                  {.view = [] { return StateDict(); }, .restore = [](int64_t) { return Pace(); }});
   EXPECT_EQ(network.next("hello").kind, "hello");
   for (int i = 0; i < 2; ++i) {
     network.arrive({.what = Arrival::What::lost, .peer = kCoordinator, .reason = "cut"});

@@ -20,8 +20,7 @@ namespace elinvar {
 
 class Simulation {
  public:
-  explicit Simulation(const Schedule& schedule)
-      : s_(schedule), random_(schedule.seed), reference_(schedule.vranks, schedule.steps) {}
+  explicit Simulation(const Schedule& schedule);
 
   SimulationResult run();
 
@@ -52,6 +51,7 @@ class Simulation {
     bool sees_directory = true;
     uint64_t state = 1;
     std::optional<Message> saved;  // what it told of the last checkpoint
+    size_t history = 0;            // of references_
     bool left = false;
     bool busy = false;  // computing, so that the loop goes on by itself
     bool hung = false;  // or never will, though heartbeats go on
@@ -81,6 +81,11 @@ class Simulation {
       return sim.facts(*this, step, facts);
     }
     int64_t restart() override { return sim.saved_step_; }
+    Recorded begin_history() override {
+      waiting.clear();
+      saving.clear();
+      return sim.recorded();
+    }
     void put_out(PeerId out) override { sim.put_out(out); }
     void event(const std::string& name, const nlohmann::json& fields) override { sim.log(name + " " + fields.dump()); }
     std::string refuse(const nlohmann::json&) override { return ""; }
@@ -116,6 +121,15 @@ class Simulation {
   void put_out(PeerId peer);
   void checkpoint_part(Head& h, const Message& m);
 
+  // Adaptive scaling (simulation_scaling.cpp). What comes after the end of the ledger may come about in another way
+  // when the run goes on without those that had been at work; who has not heard of that is still in the history before.
+  const Reference& reference(const Process& p) const { return *references_[p.history]; }
+  uint64_t state_after(const Process& p, int64_t step) const;
+  void begin_history(const Generation& generation);
+  CoordinatorWorld::Recorded recorded() const;
+  void agree(const Process& p, int64_t step, const Pace& pace);
+  Leaf any_leaf(uint64_t state, int number) const;
+
   // The workers' processes, and their main thread: the training loop (simulation_workers.cpp).
   void add_worker();
   void join(PeerId peer);
@@ -149,7 +163,9 @@ class Simulation {
 
   Schedule s_;
   std::mt19937_64 random_;
-  Reference reference_;
+  ScalingOptions scaling_;
+  std::vector<std::unique_ptr<Reference>> references_;  // the last one is what the ledger tells
+  std::map<int64_t, size_t> histories_;                 // by the number that records have for them
   SimulationResult result_;
   double now_ = 0;
   int64_t order_ = 0;

@@ -32,6 +32,7 @@ void Simulation::start_coordinator() {
                                                                    .initial_workers = s_.initial_workers,
                                                                    .min_workers = s_.min_workers,
                                                                    .plan = {.vranks = s_.vranks},
+                                                                   .scaling = scaling_,
                                                                    .heartbeat_timeout = 2,
                                                                    .hang = {.floor = 1},
                                                                    .stuck = 1.5,
@@ -75,8 +76,10 @@ void Simulation::flush(Head& h) {
       violate("the job ended: {} {}", ending.what, ending.reason);
     return die(h, ending.what);
   }
-  if (static_cast<int64_t>(ledger_.size()) != s_.steps) violate("the ledger has {} steps", ledger_.size());
-  if (saved_step_ != s_.steps) violate("the last checkpoint is of step {}", saved_step_);
+  const int64_t steps = references_.back()->steps();
+  if (s_.adaptive && !references_.back()->over()) violate("the run ends after step {}", steps);
+  if (static_cast<int64_t>(ledger_.size()) != steps) violate("the ledger has {} steps", ledger_.size());
+  if (saved_step_ != steps) violate("the last checkpoint is of step {}", saved_step_);
   done_ = true;
 }
 
@@ -89,6 +92,9 @@ bool Simulation::create(const Generation& g) {
   }
   if (covered != s_.vranks || first != s_.vranks)
     violate("generation {} deals {} and {} virtual ranks", g.number, covered, first);
+  if (s_.adaptive && !g.scaling) violate("generation {} says nothing of its batch", g.number);
+  if (s_.adaptive && g.first_step >= 0) begin_history(g);
+  if (g.scaling && g.first_step >= 0 && g.scaling->batch > 0) violate("a death changes the batch");
   records_[g.number] = g;
   result_.virtual_ranks.clear();
   for (const GenerationMember& m : g.members) result_.virtual_ranks.push_back(total(m.share));
@@ -99,8 +105,9 @@ bool Simulation::create(const Generation& g) {
 std::optional<int64_t> Simulation::facts(Head& h, int64_t step, const Json& facts) {
   if (h.superseded()) return std::nullopt;
   const std::string text = facts.at("text").get<std::string>();
-  if (step < s_.steps) {
-    if (text != reference_.facts[static_cast<size_t>(step)]) violate("step {} has other facts: {}", step, text);
+  if (!text.empty()) {
+    if (text != references_.back()->facts.at(static_cast<size_t>(step)))
+      violate("step {} has other facts: {}", step, text);
     h.waiting[step] = text;
   }
   for (auto next = h.waiting.begin(); next != h.waiting.end(); next = h.waiting.erase(next)) {
@@ -116,14 +123,14 @@ void Simulation::put_out(PeerId peer) {
 }
 
 void Simulation::checkpoint_part(Head& h, const Message& m) {
-  if (h.superseded()) return;
+  if (h.superseded() || !h.coordinator->of_this_history(m)) return;
   const int64_t step = m.step;
   Checkpoint& c = h.saving[{m.generation, step}];
   c.parts = m.body.at("parts").get<int>();
   c.states[m.body.at("part").get<int>()] = m.body.at("state").get<uint64_t>();
   if (static_cast<int>(c.states.size()) < c.parts) return;
   for (const auto& [part, state] : c.states)
-    if (state != reference_.state[static_cast<size_t>(step)])
+    if (state != references_.back()->state.at(static_cast<size_t>(step)))
       violate("a checkpoint of step {} holds another state", step);
   saved_step_ = std::max(saved_step_, step);
   h.coordinator->checkpoint_committed(step, now_);

@@ -58,6 +58,8 @@ void Simulation::deliver(PeerId to, const Message& message, double sent) {
     const int64_t tenure = message.body.at("tenure").get<int64_t>();
     if (!p.watch || tenure > p.watch->tenure()) follow(p, tenure);
   } else {
+    if (s_.adaptive && message.kind == "start")
+      p.history = histories_.at(generation_from(message.body.at("record")).scaling->history);
     p.member->receive(message);
   }
   flush(p);

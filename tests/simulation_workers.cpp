@@ -20,7 +20,8 @@ void Simulation::add_worker() {
                                                      .steps = s_.steps,
                                                      .bucket_elements = 2,
                                                      .checkpoint_every = 3,
-                                                     .state_digest_every = 2});
+                                                     .state_digest_every = 2,
+                                                     .scaling = scaling_});
   log(fmt::format("worker {} starts{}", peer, p->sees_directory ? "" : ", without the directory"));
   workers_[peer] = std::move(p);
   join(peer);
@@ -92,11 +93,14 @@ void Simulation::seek(Process& p) {
 void Simulation::flush(Process& p) {
   act(p.peer, p.member->take_actions());
   for (const StatePart& part : p.member->take_parts()) {
-    if (p.state != reference_.state[static_cast<size_t>(std::min(part.step, s_.steps))])
+    if (p.state != state_after(p, part.step))
       violate("worker {} copies another state than that of step {}", p.peer, part.step);
+    if (s_.adaptive && part.pace != reference(p).made(std::min(part.step, reference(p).steps())))
+      violate("worker {} copies another pace than that of step {}", p.peer, part.step);
     Message m{.kind = part.to == 0 ? "saved" : "state", .generation = p.member->generation(), .step = part.step};
-    m.body = {{"part", part.part}, {"parts", part.parts},     {"last", true},
-              {"state", p.state},  {"attempt", part.attempt}, {"facts", part.facts}};
+    m.body = {{"part", part.part},       {"parts", part.parts}, {"last", true},         {"state", p.state},
+              {"attempt", part.attempt}, {"facts", part.facts}, {"history", p.history}, {"pace", to_json(part.pace)}};
+    if (s_.adaptive && part.end) m.body["end"] = *part.end;
     deliver_part(p.peer, part.to, uniform(0.001, 0.1), m);
   }
   if (p.member->outcome() && p.alive) {
@@ -140,7 +144,7 @@ void Simulation::later(Process& p, double delay, std::function<void(Process&)> w
 void Simulation::advance(Process& p) {
   if (!p.alive || p.busy || now_ < p.stalled_until) return;
   Member& m = *p.member;
-  if (m.active() && p.state != reference_.state[static_cast<size_t>(std::min(m.step(), s_.steps))])
+  if (m.active() && p.state != state_after(p, m.step()))
     violate("worker {} has another state after step {}", p.peer, m.step());
   switch (m.reduce()) {
     case Member::Progress::complete:
@@ -163,7 +167,7 @@ void Simulation::advance(Process& p) {
     }
     return later(p, 0.05, [this](Process& q) {
       for (int v = 0; !q.member->knows_layout(); ++v) {
-        const Leaf leaf = make_leaf(q.state, 0, v);
+        const Leaf leaf = any_leaf(q.state, v);
         if (!leaf.gradients.empty()) q.member->learn_layout(leaf);
       }
     });
@@ -172,17 +176,19 @@ void Simulation::advance(Process& p) {
   const std::vector<int> todo = m.todo();
   if (!todo.empty()) {
     const int64_t step = m.step();
-    return later(p, p.leaf_seconds * uniform(0.8, 1.2), [this, step, v = todo[0]](Process& q) {
-      q.member->add(step, v, step < s_.steps ? make_leaf(q.state, step, v) : Leaf{}, q.leaf_seconds);
+    const bool last = m.last();
+    const Pace pace = m.pace();
+    return later(p, p.leaf_seconds * uniform(0.8, 1.2), [=, this, v = todo[0]](Process& q) {
+      q.member->add(step, v, last ? Leaf{} : make_leaf(q.state, step, v, s_.vranks, pace), q.leaf_seconds);
     });
   }
   if (!m.knows_layout())
     for (int v = 0; !m.knows_layout(); ++v) {
-      const Leaf leaf = make_leaf(p.state, 0, v);
+      const Leaf leaf = any_leaf(p.state, v);
       if (!leaf.gradients.empty()) m.learn_layout(leaf);
     }
   std::optional<Digest> state;
-  if (m.digest_due()) state = Digest{p.state, 7};
+  if (m.digest_due()) state = Digest{p.state, mix(static_cast<uint64_t>(m.made().samples * 1000 + m.made().batch))};
   m.contribute(state);
   flush(p);
   later(p, 0, [](Process&) {});
@@ -192,19 +198,33 @@ void Simulation::update(Process& p) {
   const Reduced r = p.member->take_reduced();
   if (!p.member->contradiction().empty()) violate("states differ: {}", p.member->contradiction());
   Json facts = {{"text", ""}, {"seconds", r.seconds}};
-  if (p.member->step() < s_.steps) {
+  const int64_t step = p.member->step();
+  const std::optional<int64_t> steps = p.member->steps();
+  if (s_.adaptive && steps) facts["end"] = *steps;
+  if (!steps || step < *steps) {
     facts["text"] = facts_text(r);
-    p.state = updated(p.state, r);
+    if (s_.adaptive) {
+      agree(p, step, r.pace);
+      facts.update({{"batch_size", r.pace.batch}, {"samples", r.samples}, {"reduce_seconds", uniform(0, 0.2)}});
+    }
+    p.state = updated(p.state, r, s_.adaptive ? lr_factor(r.pace, step, scaling_) : 1);
   }
   p.member->advance(facts);
 }
 
 void Simulation::load(Process& p) {
-  const Member::Load load = p.member->take_load();
+  Member::Load load = p.member->take_load();
   if (load.restore && *load.restore > 0 && !sees_directory(p))
     return later(p, 0.01, [load](Process& q) { q.member->cannot_load(load); });
-  p.state = load.restore ? reference_.state[static_cast<size_t>(*load.restore)]
-                         : load.messages.at(0).body.at("state").get<uint64_t>();
+  if (load.restore) {
+    p.history = references_.size() - 1;
+    p.state = reference(p).state.at(static_cast<size_t>(*load.restore));
+    load.pace = reference(p).made(*load.restore);
+  } else {
+    const Json& body = load.messages.at(0).body;
+    p.history = body.at("history").get<size_t>();
+    p.state = body.at("state").get<uint64_t>();
+  }
   later(p, uniform(0.01, 0.2), [load](Process& q) { q.member->loaded(load); });
 }
 

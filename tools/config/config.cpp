@@ -20,7 +20,9 @@ void visit(V& v, RunConfig& c) {
   v("batch_size", c.batch_size, AtLeast{1});
   v("virtual_ranks", c.virtual_ranks, Between{1, 65536});
   v("numerics", c.numerics, OneOf{{"portable"}});
-  v("scaling", c.scaling, OneOf{{"exact"}});
+  v("scaling", c.scaling, OneOf{{"exact", "adaptive"}});
+  v("batch_max", c.batch_max, AtLeast{0});
+  v("ramp_steps", c.ramp_steps, Between{0, kMostSteps});
   v("state_digest_every", c.state_digest_every, AtLeast{0});
   v("checkpoint_every", c.checkpoint_every, AtLeast{0});
   v("keep", c.keep, AtLeast{1});
@@ -123,6 +125,9 @@ std::vector<Section> sections_of(const Config& c) {
   // Of steps and epochs only the one that was given.
   std::erase_if(sections[0].entries,
                 [&](const auto& entry) { return entry.first == (c.run.steps > 0 ? "epochs" : "steps"); });
+  if (!c.adaptive())
+    std::erase_if(sections[0].entries,
+                  [](const auto& entry) { return entry.first == "batch_max" || entry.first == "ramp_steps"; });
   return sections;
 }
 
@@ -149,6 +154,14 @@ Config parse_config(std::string_view text, const std::string& name, const std::v
   if (c.run.virtual_ranks > c.run.batch_size)
     run.refuse("virtual_ranks", fmt::format("= {} are more than the {} samples of run.batch_size", c.run.virtual_ranks,
                                             c.run.batch_size));
+
+  if (c.adaptive() && c.run.batch_max == 0)
+    run.refuse("batch_max", "is missing: the most samples that a step may have with run.scaling = \"adaptive\"");
+  if (c.adaptive() && c.run.batch_max < c.run.batch_size)
+    run.refuse("batch_max",
+               fmt::format("= {} are fewer than the {} samples of run.batch_size", c.run.batch_max, c.run.batch_size));
+  if (!c.adaptive() && c.run.batch_max > 0)
+    run.refuse("batch_max", "has a meaning only with run.scaling = \"adaptive\"");
 
   const TableReader data = read("data", c.data, c.reader);
   if (c.data.kind.empty()) data.refuse("kind", "is missing");

@@ -28,6 +28,8 @@ struct RunConfig {
   int virtual_ranks = 1;
   std::string numerics = "portable";
   std::string scaling = "exact";
+  int64_t batch_max = 0;  // adaptive: required
+  int64_t ramp_steps = 100;
   int64_t state_digest_every = 100;
   int64_t checkpoint_every = 1000;
   int keep = 3;
@@ -51,6 +53,8 @@ struct Config {
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   Places places;  // of what is set
+
+  bool adaptive() const { return run.scaling == "adaptive"; }
 };
 
 // Throws UsageError naming file, line, key and nearest spelling. `name` stands for the text in messages and, without

@@ -11,6 +11,7 @@ struct RunCommand {
   std::string config;
   std::string run_dir;  // empty: runs/<run.name>
   bool resume = false;
+  std::string replay;  // the directory of a run that is done again (elastic/run_directory.h); empty: none
   std::vector<std::string> overrides;
   std::vector<std::string> command_line;                // for environment.json
   int workers = 1;                                      // that this process starts

@@ -110,6 +110,8 @@ void JobProcess::take(const Message& m) {
   }
   if (m.kind == "ctl") return control(m);
   if (!coordinator_) return;
+  const bool of_state = PartWriter::takes(m) || m.kind == "saved";
+  if (of_state && !coordinator_->of_this_history(m)) return;
   if (PartWriter::takes(m)) part_writer().add(m);
   else if (m.kind == "saved") saved(m);
   else if (m.kind == "fed") fed(m);
@@ -124,6 +126,8 @@ void JobProcess::open_directory() {
                                          .checkpoint_every = config_.run.checkpoint_every,
                                          .keep = config_.run.keep,
                                          .resume = command_.resume,
+                                         .replay = command_.replay,
+                                         .batch_size = config_.adaptive() ? config_.run.batch_size : 0,
                                          .takes_over = command_.takes_over},
                      Tenure{.run = run_,
                             .peer = self_,
@@ -147,20 +151,24 @@ void JobProcess::open_directory() {
 // The first worker has built the network and knows how many steps there are.
 void JobProcess::open(const Json& about) {
   const Config resolved = parse_config(about.at("config").get<std::string>(), "config.toml");
+  if (!command_.replay.empty()) check_same_run(command_.replay, resolved, about.at("data").get<std::string>());
   if (!directory_) open_directory();
   if (command_.resume) check_same_run(path_, resolved, about.at("data").get<std::string>());
   about_ = about;
-  steps_ = about.at("steps").get<int64_t>();
-  directory_->set_steps(steps_);
+  const auto steps = about.at("steps").get<int64_t>();
+  const ScalingOptions scaling = {.batch = config_.adaptive() ? config_.run.batch_size : 0,
+                                  .batch_max = config_.run.batch_max};
+  directory_->set_steps(config_.adaptive() ? INT64_MAX >> 2 : steps);
   report_->begin(about, transport_->endpoint());
   const int64_t first = directory_->first_step();
   coordinator_.emplace(CoordinatorOptions{.run = run_,
                                           .tenure = directory_->tenure().number(),
                                           .endpoint = transport_->endpoint(),
-                                          .steps = steps_,
+                                          .steps = steps,
                                           .initial_workers = command_.workers,
                                           .min_workers = command_.min_workers,
-                                          .plan = {.vranks = config_.run.virtual_ranks}},
+                                          .plan = {.vranks = config_.run.virtual_ranks},
+                                          .scaling = scaling},
                        *this, first, records_, now());
   if (!command_.chaos.empty())
     saboteur_.emplace(

@@ -30,6 +30,7 @@ class JobProcess final : public CoordinatorWorld {
   bool create(const Generation& generation) override;
   bool superseded() override;
   int64_t restart() override;
+  Recorded begin_history() override;
   std::optional<int64_t> facts(int64_t step, const nlohmann::json& facts) override;
   void event(const std::string& name, const nlohmann::json& fields) override;
   void put_out(PeerId peer) override;
@@ -90,7 +91,7 @@ class JobProcess final : public CoordinatorWorld {
   std::deque<Loss> losses_;
   std::map<PeerId, pid_t> pids_;
   nlohmann::json about_;
-  int64_t steps_ = 0, newcomers_ = 0;
+  int64_t newcomers_ = 0;
   int starts_ = 0, started_ = 0, turned_away_ = 0;
   bool interrupted_ = false;
   Seconds beat_ = 0, began_ = now();

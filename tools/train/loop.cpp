@@ -56,11 +56,12 @@ std::vector<BatchScore> scores_from(const std::vector<Json>& attached) {
 
 }  // namespace
 
-void train(Job& job, const std::shared_ptr<const Dataset>& validation, Loader& loader, Session& session,
-           int64_t steps) {
+void train(Job& job, const std::shared_ptr<const Dataset>& validation, Loader& loader, Session& session, int64_t steps,
+           const ScalingOptions& scaling) {
   const Config& config = job.config;
   const int vranks = config.run.virtual_ranks;
-  const auto score_due = [&](int64_t step) { return step > 0 && (step == steps || due(step, config.run.eval_every)); };
+  const bool adaptive = scaling.batch > 0;
+  const auto score_due = [&](int64_t step) { return step > 0 && (session.last() || due(step, config.run.eval_every)); };
   std::vector<Statistic> statistics;  // of any leaf: which batch norms there are
 
   while (session.begin()) {
@@ -70,8 +71,10 @@ void train(Job& job, const std::shared_ptr<const Dataset>& validation, Loader& l
       for (int vrank = 0; !session.knows_layout(); vrank = (vrank + 1) % vranks)
         session.learn_layout(
             compute_leaf(job, loader.batch(step % loader.steps_per_epoch(), vrank), step, vrank, statistics));
+    const Pace pace = session.pace();
+    const Cursor at = adaptive ? Cursor{pace.samples, pace.batch} : loader.cursor(step);
     while (const std::optional<int> vrank = session.next()) {
-      Leaf leaf = step < steps ? compute_leaf(job, loader.batch(step, *vrank), step, *vrank, statistics) : Leaf{};
+      Leaf leaf = session.last() ? Leaf{} : compute_leaf(job, loader.batch(at, *vrank), step, *vrank, statistics);
       if (score_due(step)) session.works_on("an evaluation");
       if (score_due(step)) leaf.facts.attached = to_json(score(job, validation, *vrank, vranks));
       session.add(*vrank, std::move(leaf));
@@ -84,13 +87,17 @@ void train(Job& job, const std::shared_ptr<const Dataset>& validation, Loader& l
       const Score total = sum(scores_from(reduced.attached));
       extra["validation"] = {{"loss", total.loss}, {"accuracy", total.accuracy}, {"samples", total.samples}};
     }
-    if (step < steps) {
+    if (!session.last()) {
       const Clipping clipping = clip_by_global_norm(reduced.gradients, config.optimizer.clip_norm);
       check_finite(step, reduced.loss, clipping.norm);
-      const double lr = learning_rate(config.schedule, config.optimizer.lr, steps, step);
+      // Where the batch changes the schedule goes by what has been seen.
+      const int64_t scheduled = adaptive ? loader.step_at(reduced.pace.samples) : step;
+      double lr = learning_rate(config.schedule, config.optimizer.lr, steps, scheduled);
+      if (adaptive) lr *= lr_factor(reduced.pace, step, scaling);
       job.optimizer->step(job.network->parameters, reduced.gradients, lr, step, clipping.scale);
       update_running_statistics(statistics, reduced.terms, reduced.leaves);
       extra["lr"] = lr;
+      if (adaptive) extra["position"] = loader.step_at(reduced.pace.samples + reduced.samples);
       extra["gradient_norm"] = clipping.norm;
     }
     session.advance(extra);

@@ -60,6 +60,8 @@ int main(int argc, char** argv) {
   run->add_option("--set", run_options.overrides, "table.key=value: overrides one key of the configuration")
       ->take_all()
       ->allow_extra_args(false);
+  run->add_option("--replay", run_options.replay,
+                  "a run directory: do that run again, with its batches; each line of the ledger must be equal");
   run->add_option("--workers", run_options.workers, "worker processes to start here (default 1)")
       ->check(CLI::Range(1, 1024).description(""));
   run->add_option("--min-workers", run_options.min_workers, "with fewer the job holds until others join (default 1)")

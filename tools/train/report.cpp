@@ -22,7 +22,7 @@ void check_same_run(const fs::path& directory, const Config& config, const std::
   for (const std::string& change : differences(read_config(directory / "config.toml"), config))
     changes += "\n  " + change;
   check(changes.empty(),
-        "{} was started with another configuration; resume with the same, or choose another --run-dir:{}",
+        "{} was started with another configuration; go on with the same, or choose another run directory:{}",
         directory.string(), changes);
   if (!fs::exists(directory / "environment.json")) return;
   const auto environment = Json::parse(read_file(directory / "environment.json"), nullptr, /*allow_exceptions=*/false);
@@ -69,7 +69,7 @@ void Report::step(int64_t step, const Json& facts, int64_t generation, Seconds n
     progress_->line(fmt::format("validation step={} loss={:.6g} accuracy={:.4f} samples={}", step, score.loss,
                                 score.accuracy, score.samples));
   }
-  if (step >= steps_ || step != reported_) return;
+  if (!facts.contains("loss") || step != reported_) return;
   ++reported_;
   if (extra.contains("validation")) goodput_.note(Goodput::Cause::evaluating);
   if (due(step, config_.run.checkpoint_every)) goodput_.note(Goodput::Cause::checkpointing);
@@ -77,7 +77,7 @@ void Report::step(int64_t step, const Json& facts, int64_t generation, Seconds n
   loss_ = std::bit_cast<double>(facts.at("loss").get<uint64_t>());
   const int64_t count = facts.at("count").get<int64_t>(), samples = facts.at("samples").get<int64_t>();
   const double lr = extra.at("lr").get<double>();
-  progress_->step(step + 1, loss_, lr, tokens_ ? count : samples);
+  progress_->step(extra.value("position", step + 1), loss_, lr, tokens_ ? count : samples);
   metrics_->step(step + 1,
                  {.loss = loss_,
                   .accuracy = static_cast<double>(facts.at("correct").get<int64_t>()) / static_cast<double>(count),
@@ -115,7 +115,7 @@ void Report::end(bool finished, int64_t step, Seconds now) {
   directory_.sync();
   const std::optional<Digest> state = directory_.state(step);
   nlohmann::ordered_json result = {
-      {"status", finished ? "finished" : "interrupted"}, {"step", step}, {"steps", steps_}};
+      {"status", finished ? "finished" : "interrupted"}, {"step", step}, {"steps", finished ? step : steps_}};
   result["loss"] = loss_;
   result["digest"] = state ? state->hex() : "";
   result["goodput"] = goodput_.summary(now);

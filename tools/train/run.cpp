@@ -42,6 +42,7 @@ JobProcess::JobProcess(const RunCommand& command)
   std::optional<JobKey> key;
   if (!command.key.empty()) key = JobKey::load(command.key);
   transport_ = make_zmq_transport({.listen = command.listen, .advertise = command.advertise, .key = key});
+  if (!command.replay.empty()) (void)replayed_ledger(command.replay);
   if (fs::exists(path_ / "ledger.jsonl") || fs::exists(path_ / "coordinators")) open_directory();
 }
 
@@ -97,6 +98,11 @@ bool JobProcess::superseded() { return !directory_->tenure().newest(); }
 int64_t JobProcess::restart() {
   directory_->choose_checkpoint();
   return directory_->first_step();
+}
+
+CoordinatorWorld::Recorded JobProcess::begin_history() {
+  directory_->forget_what_is_ahead();
+  return {.pace = directory_->pace(), .changes = directory_->batch_changes(), .steps = directory_->known_steps()};
 }
 
 std::optional<int64_t> JobProcess::facts(int64_t step, const Json& facts) {
@@ -230,7 +236,7 @@ int JobProcess::finish() {
   if (ending.what == "failed") fail("{}", ending.reason);
   const bool finished = ending.what == "finished";
   const std::optional<Generation>& last = coordinator_->generation();
-  report_->end(finished, finished ? steps_ : last ? last->first_step : directory_->first_step(), now());
+  report_->end(finished, finished ? directory_->steps() : last ? last->first_step : directory_->first_step(), now());
   return 0;
 }
 

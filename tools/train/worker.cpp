@@ -110,6 +110,18 @@ int work(const JoinCommand& command, Transport& transport, PeerId self, const Me
                            .prefetch = config.reader.prefetch});
   const int64_t steps = with_places(config.places, [&] { return steps_of(config, loader.steps_per_epoch()); });
 
+  ScalingOptions scaling;
+  if (config.run.scaling == "adaptive") {
+    with_places(config.places, [&] {
+      check_setting(config.run.batch_max <= job.data->size(), "run.batch_max",
+                    "= {} are more than the {} training samples", config.run.batch_max, job.data->size());
+    });
+    scaling = {.batch = config.run.batch_size,
+               .batch_max = config.run.batch_max,
+               .ramp_steps = config.run.ramp_steps,
+               .goal = loader.cursor(steps).samples};
+  }
+
   // The run directory, if it is the same one here; whoever looks into it is known to be alive from then on.
   auto see = [path = fs::path(command.run_dir.empty() ? about_job.at("directory").get<std::string>() : command.run_dir),
               run = told.run, alive = std::optional<File>(),
@@ -131,6 +143,7 @@ int work(const JoinCommand& command, Transport& transport, PeerId self, const Me
   member.steps = steps;
   member.checkpoint_every = config.run.checkpoint_every;
   member.state_digest_every = config.run.state_digest_every;
+  member.scaling = scaling;
   const std::string chaos = about_job.value("chaos", "");
   const SessionOptions options{.member = member,
                                .run = told.run,
@@ -159,23 +172,21 @@ int work(const JoinCommand& command, Transport& transport, PeerId self, const Me
                                .take_over = [&](int64_t tenure) { take_over(command, (*directory)(), tenure); }};
   Session session(options, std::move(owned),
                   {.view = [&] { return job.state(); },
-                   .restore =
-                       [&](int64_t step) {
-                         const fs::path path = (*directory)();
-                         if (step == 0) {
-                           job.load(Job(job.config).state());
-                           return true;
-                         }
-                         if (path.empty()) return false;
-                         Checkpoint checkpoint = CheckpointStore(path / "checkpoints").read(step);
-                         checkpoint.state.erase("step");
-                         job.load(checkpoint.state);
-                         return true;
-                       }});
+                   .restore = [&](int64_t step) -> std::optional<Pace> {
+                     const fs::path path = (*directory)();
+                     if (step == 0) {
+                       job.load(Job(job.config).state());
+                       return Pace{};
+                     }
+                     if (path.empty()) return std::nullopt;
+                     const Checkpoint checkpoint = CheckpointStore(path / "checkpoints").read(step);
+                     job.load(checkpoint.state);
+                     return pace_of(checkpoint.state);
+                   }});
   try {
     // Signals ask to leave at the next boundary; the loop notices by itself when it has.
     const Interrupt leave([&] { session.drain(); });
-    train(job, validation, loader, session, steps);
+    train(job, validation, loader, session, steps, scaling);
   } catch (const std::exception& failure) {
     session.fail(failure.what(), dynamic_cast<const UsageError*>(&failure) ? 2 : 3);
     throw;
