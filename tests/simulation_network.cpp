@@ -58,9 +58,12 @@ void Simulation::deliver(PeerId to, const Message& message, double sent) {
     const int64_t tenure = message.body.at("tenure").get<int64_t>();
     if (!p.watch || tenure > p.watch->tenure()) follow(p, tenure);
   } else {
-    if (s_.adaptive && message.kind == "start")
-      p.history = histories_.at(generation_from(message.body.at("record")).scaling->history);
     p.member->receive(message);
+    if (s_.adaptive && message.kind == "start") {
+      const Generation started = generation_from(message.body.at("record"));
+      // One of a coordinator that is no more is not obeyed.
+      if (p.member->generation() == started.number) p.history = histories_.at(started.scaling->history);
+    }
   }
   flush(p);
   advance(p);
