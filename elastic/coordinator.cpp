@@ -125,7 +125,7 @@ void Coordinator::progress(Worker& worker, const Message& m, Seconds now) {
 void Coordinator::facts(const Message& m, Seconds now) {
   Worker& worker = workers_.at(m.sender);
   progress(worker, m, now);
-  if (!write_facts(m)) return;
+  if (!of_this_history(m) || !write_facts(m)) return;
   if (m.body.contains("end")) options_.steps = m.body["end"].get<int64_t>();
   if (m.step >= options_.steps) final_ = true;
   for (const auto& [peer, w] : workers_)
