@@ -35,7 +35,7 @@ Var selected(Tensor y, const Tensor& mask, const Var& a, const Var& b) {
   return record(
       std::move(y), {a, b},
       [mask, da = a.requires_grad(), db = b.requires_grad(), sa = a.shape(), sb = b.shape()](const Tensor& dy) {
-        const Tensor zero = Tensor::scalar(0.0, dy.dtype());
+        const Tensor zero = Tensor::scalar(0.0, dy.dtype(), dy.device());
         return Gradients{operand_gradient(da, sa, [&] { return where(mask, dy, zero); }),
                          operand_gradient(db, sb, [&] { return where(mask, zero, dy); })};
       });

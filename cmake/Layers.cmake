@@ -7,7 +7,9 @@ set(ELINVAR_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wno-psabi)
 
 add_library(elinvar_flags INTERFACE)
 target_compile_features(elinvar_flags INTERFACE cxx_std_20)
-target_compile_options(elinvar_flags INTERFACE ${ELINVAR_NUMERICS_FLAGS} ${ELINVAR_WARNINGS})
+target_compile_options(elinvar_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:${ELINVAR_NUMERICS_FLAGS};${ELINVAR_WARNINGS}>
+  $<$<COMPILE_LANGUAGE:CUDA>:${ELINVAR_CUDA_FLAGS}>)
 if(ELINVAR_SANITIZE)
   # Whatever a sanitizer finds ends the program, so that it fails the test.
   target_compile_options(elinvar_flags INTERFACE -fsanitize=${ELINVAR_SANITIZE} -fno-sanitize-recover=all

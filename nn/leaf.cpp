@@ -1,44 +1,20 @@
 #include "nn/leaf.h"
 
 #include "tensor/check.h"
+#include "tensor/ops/hits.h"
 #include "tensor/ops/pointwise.h"
 
 namespace elinvar {
-
 namespace {
-
-// Counts the targets that are not ignored, and among them those that the logits rank first.
-template <class Index>
-void count(const Tensor& logits, const Tensor& target, int64_t ignored, LeafResult& result) {
-  const Tensor x = logits.to_contiguous(), t = target.to_contiguous();
-  const int64_t classes = x.dim(-1), rows = x.numel() / classes;
-  std::vector<uint8_t> hit(static_cast<size_t>(rows));  // 0 ignored, 1 wrong, 2 right
-  visit_float(x.dtype(), [&](auto zero) {
-    using T = decltype(zero);
-    const T* logit = x.data<T>();
-    const Index* wanted = t.data<Index>();
-    cpu_stream().parallel_for(rows, 16384 / classes + 1, [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) {
-        if (wanted[r] == ignored) continue;
-        const T *row = logit + r * classes, best = row[wanted[r]];
-        // First of the largest: nothing before it is as large, nothing after it is larger; a NaN is never right.
-        bool first = best == best;
-        for (int64_t c = 0; c < classes; ++c) first &= c < wanted[r] ? row[c] < best : !(best < row[c]);
-        hit[static_cast<size_t>(r)] = first ? 2 : 1;
-      }
-    });
-  });
-  for (const uint8_t h : hit) {
-    result.count += h != 0;
-    result.correct += h == 2;
-  }
-}
 
 Var loss_of(const Var& logits, const Tensor& target, const LossOptions& options, LeafResult& result) {
   const Var loss = cross_entropy(logits, target, options);  // checks shapes and ranges of the targets
   result.loss_sum = loss.value().item();
-  if (target.dtype() == DType::i32) count<int32_t>(logits.value(), target, options.ignore_index, result);
-  else count<int64_t>(logits.value(), target, options.ignore_index, result);
+  const Tensor found = hits(logits.value(), target, options.ignore_index).to(Device{});
+  for (const uint8_t hit : found.span<uint8_t>()) {
+    result.count += hit != static_cast<uint8_t>(Hit::ignored);
+    result.correct += hit == static_cast<uint8_t>(Hit::right);
+  }
   return loss;
 }
 

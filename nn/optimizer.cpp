@@ -45,24 +45,25 @@ struct Update {
   bool decay;
 };
 
-// Calls f for each parameter in order.
-template <class F>
-void each_update(Parameters& parameters, std::span<const Tensor> gradients, F f) {
+std::vector<Update> updates_of(Parameters& parameters, std::span<const Tensor> gradients) {
   check(gradients.size() == parameters.list.size(), "[optimizer] {} parameters but {} gradients",
         parameters.list.size(), gradients.size());
+  std::vector<Update> updates;
   for (size_t i = 0; i < gradients.size(); ++i) {
     Parameter& parameter = parameters.list[i];
     Tensor p = parameter.var.mutable_value();
-    check(gradients[i].defined() && gradients[i].shape() == p.shape() && gradients[i].dtype() == p.dtype(),
-          "[optimizer] the gradient of {} must be {} of shape {}", parameter.name, name_of(p.dtype()),
-          to_string(p.shape()));
+    const Tensor& g = gradients[i];
+    check(g.defined() && g.shape() == p.shape() && g.dtype() == p.dtype() && g.device() == p.device(),
+          "[optimizer] the gradient of {} must be {} of shape {} on a {}", parameter.name, name_of(p.dtype()),
+          to_string(p.shape()), name_of(p.device().kind));
     check(p.contiguous(), "[optimizer] parameter {} must be contiguous", parameter.name);
-    f(Update{i, std::move(p), gradients[i].to_contiguous(), parameter.decay});
+    updates.push_back({i, std::move(p), g.to_contiguous(), parameter.decay});
   }
+  return updates;
 }
 
 // Where all of them are.
-Device device_of(const std::vector<Tensor>& tensors) { return tensors.empty() ? Device{} : tensors[0].device(); }
+Device device_of(const std::vector<Update>& updates) { return updates.empty() ? Device{} : updates[0].p.device(); }
 
 float rounded(double x) { return static_cast<float>(x); }
 
@@ -77,15 +78,10 @@ class Sgd final : public Optimizer {
 
   void step(Parameters& parameters, std::span<const Tensor> gradients, double lr, int64_t,
             double gradient_scale) override {
-    std::vector<Tensor> held;  // gradients that had to be copied
+    std::vector<Update> updates = updates_of(parameters, gradients);
+    const std::vector<double> ratios = trust_ratios(updates, gradient_scale);
     std::vector<SgdArgs> all;
-    each_update(parameters, gradients, [&](Update u) {
-      const double decay = u.decay ? config_.weight_decay : 0.0;
-      double ratio = 1.0;
-      if (layerwise_ && u.decay) {
-        const double p_norm = global_norm({&u.p, 1}), g_norm = global_norm({&u.g, 1}) * gradient_scale;
-        if (p_norm > 0.0 && g_norm > 0.0) ratio = config_.trust * p_norm / (g_norm + decay * p_norm + config_.eps);
-      }
+    for (Update& u : updates) {
       const Out v = velocity_.empty() ? Out{} : out(velocity_[0].tensors[u.index]);
       all.push_back({.g = in(u.g),
                      .p = out(u.p),
@@ -94,12 +90,11 @@ class Sgd final : public Optimizer {
                      .scale = rounded(gradient_scale),
                      .lr = rounded(lr),
                      .momentum = rounded(config_.momentum),
-                     .weight_decay = rounded(decay),
-                     .ratio = rounded(ratio),
+                     .weight_decay = rounded(decay_of(u)),
+                     .ratio = rounded(ratios[u.index]),
                      .nesterov = config_.nesterov});
-      held.push_back(std::move(u.g));
-    });
-    on(device_of(held), [&](auto& stream) { sgd(stream, all); });
+    }
+    on(device_of(updates), [&](auto& stream) { sgd(stream, all); });
   }
 
   StateDict state() const override {
@@ -109,6 +104,25 @@ class Sgd final : public Optimizer {
   }
 
  private:
+  double decay_of(const Update& u) const { return u.decay ? config_.weight_decay : 0.0; }
+
+  std::vector<double> trust_ratios(const std::vector<Update>& updates, double gradient_scale) const {
+    std::vector<double> ratios(updates.size(), 1.0);
+    std::vector<Tensor> measured;  // p and g by turns
+    for (const Update& u : updates)
+      if (layerwise_ && u.decay) measured.insert(measured.end(), {u.p, u.g});
+    const std::vector<double> found = norms(measured);
+    size_t at = 0;
+    for (const Update& u : updates) {
+      if (!layerwise_ || !u.decay) continue;
+      const double p_norm = found[at], g_norm = found[at + 1] * gradient_scale;
+      at += 2;
+      if (p_norm > 0.0 && g_norm > 0.0)
+        ratios[u.index] = config_.trust * p_norm / (g_norm + decay_of(u) * p_norm + config_.eps);
+    }
+    return ratios;
+  }
+
   OptimizerConfig config_;
   bool layerwise_;
   std::vector<Slots> velocity_;  // none without momentum
@@ -159,18 +173,17 @@ class Adam final : public Moments {
 
   void step(Parameters& parameters, std::span<const Tensor> gradients, double lr, int64_t step,
             double gradient_scale) override {
-    std::vector<Tensor> held;  // gradients that had to be copied
+    std::vector<Update> updates = updates_of(parameters, gradients);
     std::vector<AdamArgs> all;
-    each_update(parameters, gradients, [&](Update u) {
+    for (Update& u : updates) {
       AdamArgs a = args<AdamArgs>(u, step, gradient_scale);
       const double decay = u.decay ? config_.weight_decay : 0.0;
       if (decoupled_) a.decay = rounded(1.0 - lr * decay);
       else a.weight_decay = rounded(decay);
       a.step_size = rounded(lr * correction1(step));
       all.push_back(a);
-      held.push_back(std::move(u.g));
-    });
-    on(device_of(held), [&](auto& stream) { adam(stream, all); });
+    }
+    on(device_of(updates), [&](auto& stream) { adam(stream, all); });
   }
 
  private:
@@ -183,24 +196,45 @@ class Lamb final : public Moments {
 
   void step(Parameters& parameters, std::span<const Tensor> gradients, double lr, int64_t step,
             double gradient_scale) override {
-    each_update(parameters, gradients, [&](Update u) {
+    std::vector<Update> updates = updates_of(parameters, gradients);
+    std::vector<LambArgs> all;
+    int64_t segments = 0;
+    for (Update& u : updates) {
       LambArgs a = args<LambArgs>(u, step, gradient_scale);
       a.weight_decay = rounded(u.decay ? config_.weight_decay : 0.0);
       a.correction1 = rounded(correction1(step));
-      const int64_t segments = (a.n + kRowSegment - 1) / kRowSegment;
-      Tensor sums = Tensor::empty({segments, 2}, DType::f64, u.p.device());
-      a.square_sums = out(sums);
-      on(u.p.device(), [&](auto& stream) { lamb_moments(stream, a); });
+      all.push_back(a);
+      segments += segments_of(a);
+    }
+    const Device device = device_of(updates);
+    Tensor sums = Tensor::empty({segments, 2}, DType::f64, device);
+    on(device, [&](auto& stream) {
+      auto* at = static_cast<double*>(sums.raw());
+      for (LambArgs& a : all) {
+        a.square_sums = {at, DType::f64};
+        lamb_moments(stream, a);
+        at += 2 * segments_of(a);
+      }
+    });
+    const Tensor found = sums.to(Device{});
+    const double* at = found.data<double>();
+    for (const Update& u : updates) {
+      LambArgs& a = all[u.index];
       double p_sum = 0.0, u_sum = 0.0;
-      for (int64_t s = 0; s < segments; ++s) {
-        p_sum += sums.data<double>()[2 * s];
-        u_sum += sums.data<double>()[2 * s + 1];
+      for (int64_t s = segments_of(a); s > 0; --s, at += 2) {
+        p_sum += at[0];
+        u_sum += at[1];
       }
       const bool trusted = u.decay && p_sum > 0.0 && u_sum > 0.0;
       a.step_size = rounded(lr * (trusted ? std::sqrt(p_sum) / std::sqrt(u_sum) : 1.0));
-      on(u.p.device(), [&](auto& stream) { lamb_apply(stream, a); });
+    }
+    on(device, [&](auto& stream) {
+      for (const LambArgs& a : all) lamb_apply(stream, a);
     });
   }
+
+ private:
+  static int64_t segments_of(const LambArgs& a) { return (a.n + kRowSegment - 1) / kRowSegment; }
 };
 
 struct Kind {

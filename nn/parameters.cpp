@@ -43,6 +43,11 @@ StateDict Parameters::state() const {
   return state;
 }
 
+void Parameters::move_to(Device device) {
+  for (Parameter& p : list) p.var.mutable_value() = p.var.value().to(device);
+  for (const std::shared_ptr<Buffer>& buffer : buffers) buffer->value = buffer->value.to(device);
+}
+
 void Parameters::load(const StateDict& from) {
   StateDict own = state();
   std::vector<std::string> names;

@@ -39,6 +39,7 @@ struct Parameters {
   // Views of the tensors by name; writing through them changes the network.
   StateDict state() const;
   void load(const StateDict& state);  // copies; names, shapes and dtypes must match exactly
+  void move_to(Device device);        // before anybody else, an optimiser say, holds on to them
 };
 
 // Sets which parameters weight decay spares (and clears it on all others). An entry is

@@ -4,24 +4,26 @@
 #include <cmath>
 
 #include "tensor/check.h"
+#include "tensor/ops/copy.h"
+#include "tensor/ops/pointwise.h"
 
 namespace elinvar {
 namespace {
 
-// result[i] = f(a[i], b[i]) for two tensors (C); channels are few, so a plain loop will do.
+// result[i] = f(a[i], b[i]) for two tensors (C), where a is; channels are few, so a plain loop on the CPU will do.
 template <class F>
 Tensor combine(const Tensor& a, const Tensor& b, F f) {
   check(a.shape() == b.shape() && a.dtype() == b.dtype(),
         "[running_statistics] {} of shape {} expected, got {} of shape {}", name_of(a.dtype()), to_string(a.shape()),
         name_of(b.dtype()), to_string(b.shape()));
-  const Tensor x = a.to_contiguous(), y = b.to_contiguous();
+  const Tensor x = a.to(Device{}).to_contiguous(), y = b.to(Device{}).to_contiguous();
   Tensor z = Tensor::empty(x.shape(), x.dtype());
   visit_float(x.dtype(), [&](auto zero) {
     using T = decltype(zero);
     for (int64_t i = 0; i < x.numel(); ++i)
       z.template data<T>()[i] = f(x.template data<T>()[i], y.template data<T>()[i]);
   });
-  return z;
+  return z.to(a.device());
 }
 
 }  // namespace
@@ -30,10 +32,12 @@ std::vector<Tensor> running_terms(const std::vector<Statistic>& statistics) {
   std::vector<Tensor> terms;
   for (const Statistic& s : statistics) {
     terms.push_back(s.batch.mean);
-    terms.push_back(combine(s.batch.var, s.batch.var, [n = s.batch.count](auto var, auto) {
-      using T = decltype(var);
-      return var * (static_cast<T>(n) / static_cast<T>(std::max<int64_t>(1, n - 1)));
-    }));
+    visit_float(s.batch.var.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      const int64_t n = s.batch.count;
+      terms.push_back(
+          mul(s.batch.var, static_cast<double>(static_cast<T>(n) / static_cast<T>(std::max<int64_t>(1, n - 1)))));
+    });
   }
   return terms;
 }
@@ -50,10 +54,7 @@ void update_running_statistics(const std::vector<Statistic>& statistics, std::sp
       const T mean = sum / static_cast<T>(n);
       return std::fma(static_cast<T>(s.momentum), mean, static_cast<T>(1.0 - s.momentum) * old);
     });
-    visit_float(running.dtype(), [&](auto zero) {
-      using T = decltype(zero);
-      std::copy_n(folded.template data<T>(), folded.numel(), running.template data<T>());
-    });
+    copy(folded, running);
   }
 }
 

@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "tensor/stream.h"
+
 namespace elinvar {
 
 inline constexpr size_t kSlack = 64;
@@ -41,5 +43,12 @@ class HostAllocator {
   struct Impl;
   Impl* impl_;
 };
+
+// A tensor's memory on the device of a stream.
+inline std::shared_ptr<void> allocate(CpuStream&, size_t bytes) { return HostAllocator::instance().allocate(bytes); }
+template <class B>
+std::shared_ptr<void> allocate(GpuStream<B>& stream, size_t bytes) {
+  return stream.allocate(bytes);
+}
 
 }  // namespace elinvar

@@ -7,21 +7,12 @@
 // Uses fmt, so it stays out of every header that a .cu file includes.
 #include <fmt/format.h>
 
-#include <stdexcept>
 #include <string>
 #include <utility>
 
+#include "tensor/failure.h"
+
 namespace elinvar {
-
-class UsageError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
-class Failure : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 template <class... Args>
 void check(bool ok, fmt::format_string<Args...> message, Args&&... args) {
@@ -32,13 +23,6 @@ void check(bool ok, fmt::format_string<Args...> message, Args&&... args) {
 template <class... Args>
 [[noreturn]] void fail(fmt::format_string<Args...> message, Args&&... args) {
   throw Failure(fmt::format(message, std::forward<Args>(args)...));
-}
-
-[[noreturn]] void invariant_failed(const char* what, const char* file, int line);
-
-inline void invariant(bool ok, const char* what, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
-  if (!ok) [[unlikely]]
-    invariant_failed(what, file, line);
 }
 
 }  // namespace elinvar

@@ -12,13 +12,13 @@ enum class DType : uint8_t { f32, f64, bf16, i32, i64, u8 };
 struct bf16 {
   uint16_t bits = 0;
   bf16() = default;
-  explicit bf16(float x) {
+  constexpr explicit bf16(float x) {
     const uint32_t b = std::bit_cast<uint32_t>(x);
     const bool nan = (b & 0x7fffffffu) > 0x7f800000u;
     bits =
         nan ? static_cast<uint16_t>((b >> 16) | 0x40u) : static_cast<uint16_t>((b + 0x7fffu + ((b >> 16) & 1u)) >> 16);
   }
-  explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+  constexpr explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 };
 
 constexpr int64_t size_of(DType t) {

@@ -18,9 +18,12 @@ inline void check_float(const char* op, const Tensor& x) {
         "[{}] float32 or float64 expected, got {}; convert with to()", op, name_of(x.dtype()));
 }
 
+// Operands of one type, on one device.
 inline void check_same_dtype(const char* op, const Tensor& a, const Tensor& b) {
   check(a.dtype() == b.dtype(), "[{}] operands must have one dtype, got {} and {}", op, name_of(a.dtype()),
         name_of(b.dtype()));
+  check(a.device() == b.device(), "[{}] operands must be on one device, got {} and {}", op, name_of(a.device().kind),
+        name_of(b.device().kind));
 }
 
 inline void check_same_shape(const char* op, const Tensor& a, const Tensor& b) {

@@ -12,7 +12,9 @@
 #define ELINVAR_TENSOR_SIMD_INL_H_
 #endif
 
+#ifndef ELINVAR_DEVICE_CODE  // tensor/cuda/kernel.h stands in for it
 #include <hwy/highway.h>
+#endif
 
 #include <bit>
 #include <cmath>
@@ -21,7 +23,9 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
+#ifndef ELINVAR_DEVICE_CODE
 namespace hn = hwy::HWY_NAMESPACE;
+#endif
 
 static_assert(HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SCALAR,
               "a target without a test (tensor/isa.h): disable it");

@@ -53,7 +53,7 @@ Digest digest_chunk(DType dtype, const char* bytes, int64_t count) {
 }  // namespace
 
 Digest digest(const Tensor& tensor) {
-  const Tensor x = tensor.to_contiguous();
+  const Tensor x = tensor.to(Device{}).to_contiguous();
   const char* bytes = static_cast<const char*>(x.raw());
   const int64_t size = x.bytes();
   std::vector<Digest> chunks(static_cast<size_t>((size + kChunkBytes - 1) / kChunkBytes));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <system_error>
@@ -166,5 +167,50 @@ void set_threads(int threads) { process_stream() = std::make_unique<CpuStream>(t
 
 StreamScope::StreamScope(CpuStream& stream) : previous_(scoped_stream) { scoped_stream = &stream; }
 StreamScope::~StreamScope() { scoped_stream = previous_; }
+
+const char* name_of(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::cpu:
+      return "cpu";
+    case DeviceKind::cuda:
+      return "cuda";
+    case DeviceKind::emulated:
+      return "emulated";
+  }
+  return "?";
+}
+
+std::string to_string(Device device) {
+  if (device.kind == DeviceKind::cpu) return "cpu";
+  return fmt::format("{}:{}", name_of(device.kind), device.index);
+}
+
+Device parse_device(const std::string& text) {
+#ifdef ELINVAR_CUDA
+  const int gpus = gpu_count<Cuda>();
+#else
+  const int gpus = 0;
+#endif
+  if (text == "cpu" || (text == "auto" && gpus == 0)) return {};
+#ifdef ELINVAR_EMULATION
+  if (text == "emulated") return {DeviceKind::emulated};
+#endif
+  const std::string number = text.starts_with("cuda:") ? text.substr(5) : "0";
+  const bool known = text == "auto" || text == "cuda" || text.starts_with("cuda:");
+  check(known && !number.empty() && number.size() <= 2 && number.find_first_not_of("0123456789") == std::string::npos,
+        "--device: auto, cpu, cuda or cuda:NUMBER expected, got '{}'", text);
+#ifndef ELINVAR_CUDA
+  check(false, "--device {}: this build has no CUDA; leave the option out to use the CPU", text);
+#endif
+  check(gpus > 0, "--device {}: no GPU, or no driver for it, was found; leave the option out to use the CPU", text);
+  const int index = std::stoi(number);
+  check(index < gpus, "--device {}: this machine has {} GPU{}, counted from 0", text, gpus, gpus == 1 ? "" : "s");
+  return {DeviceKind::cuda, static_cast<int8_t>(index)};
+}
+
+void refuse(Device device) {
+  check(false, "[device] this build has no {} devices", name_of(device.kind));
+  std::abort();
+}
 
 }  // namespace elinvar

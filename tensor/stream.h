@@ -1,12 +1,15 @@
 #pragma once
 // Where an operation runs. The *type* of the stream names the device, so overload resolution picks the kernel:
-// each op has a body for CpuStream and, where CUDA is built, a twin for CudaStream.
+// each op has a body for CpuStream and a twin for GpuStream, which is compiled for CUDA where a toolkit is found.
 //
 // A CpuStream is a fixed team of threads. An operation splits its index range over them; results never depend
 // on how (NUMERICS.md), so the number of threads is a matter of speed alone.
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <type_traits>
+
+#include "tensor/gpu_stream.h"
 
 namespace elinvar {
 
@@ -58,7 +61,7 @@ class StreamScope {
   CpuStream* previous_;
 };
 
-enum class DeviceKind : uint8_t { cpu, cuda };
+enum class DeviceKind : uint8_t { cpu, cuda, emulated };
 
 struct Device {
   DeviceKind kind = DeviceKind::cpu;
@@ -66,10 +69,33 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 
+const char* name_of(DeviceKind kind);
+std::string to_string(Device device);  // "cpu", "cuda:0"
+// "auto" (the first GPU, else the CPU), "cpu", "cuda" or "cuda:1"; in builds with tests also "emulated"
+// (tests/emulation). Throws UsageError for other words, and for a device that is not there.
+Device parse_device(const std::string& text);
+[[noreturn]] void refuse(Device device);  // UsageError: this build has no such devices
+
 // Calls f with the current stream of the device; f is a generic lambda whose body is an op's overload set.
 template <class F>
-decltype(auto) on(Device, F&& f) {
-  return f(cpu_stream());
+decltype(auto) on(Device device, F&& f) {
+  switch (device.kind) {
+    case DeviceKind::cpu:
+      return f(cpu_stream());
+    case DeviceKind::cuda:
+#ifdef ELINVAR_CUDA
+      return f(gpu_stream<Cuda>(device.index));
+#else
+      break;
+#endif
+    case DeviceKind::emulated:
+#ifdef ELINVAR_EMULATION
+      return f(gpu_stream<Emulated>(device.index));
+#else
+      break;
+#endif
+  }
+  refuse(device);
 }
 
 }  // namespace elinvar

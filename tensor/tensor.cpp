@@ -22,7 +22,7 @@ Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
   t.strides_ = contiguous_strides(shape);
   t.dtype_ = dtype;
   t.device_ = device;
-  t.storage_ = HostAllocator::instance().allocate(static_cast<size_t>(t.bytes()));
+  t.storage_ = on(device, [&](auto& stream) { return allocate(stream, static_cast<size_t>(t.bytes())); });
   return t;
 }
 
@@ -33,6 +33,8 @@ Tensor Tensor::full(const Shape& shape, double value, DType dtype, Device device
   fill(t, value);
   return t;
 }
+
+Tensor Tensor::scalar(double value, DType dtype, Device device) { return full({}, value, dtype, device); }
 
 Tensor Tensor::from_bytes(const void* bytes, size_t count, DType dtype, const Shape& shape) {
   check(shape.numel() == static_cast<int64_t>(count), "[tensor] {} values do not fill shape {}", count,
@@ -69,6 +71,8 @@ void* Tensor::pointer() const {
 
 void* Tensor::address(DType expected) const {
   check(dtype_ == expected, "[tensor] elements are {}, asked for as {}", name_of(dtype_), name_of(expected));
+  check(device_.kind == DeviceKind::cpu, "[tensor] elements lie on {}: bring them here with to(Device{{}})",
+        to_string(device_));
   return pointer();
 }
 
@@ -79,6 +83,7 @@ int64_t Tensor::checked_numel() const {
 
 double Tensor::item() const {
   check(numel() == 1, "[item] one element expected, shape is {}", to_string(shape_));
+  if (device_.kind != DeviceKind::cpu) return to(Device{}).item();
   return visit_dtype(dtype_, [&](auto zero) {
     using T = decltype(zero);
     if constexpr (std::is_same_v<T, bf16>) return static_cast<double>(static_cast<float>(*data<T>()));
@@ -181,6 +186,13 @@ Tensor Tensor::to_contiguous() const { return contiguous() ? *this : clone(); }
 
 Tensor Tensor::clone() const {
   Tensor t = empty(shape_, dtype_, device_);
+  copy(*this, t);
+  return t;
+}
+
+Tensor Tensor::to(Device device) const {
+  if (device == device_) return *this;
+  Tensor t = empty(shape_, dtype_, device);
   copy(*this, t);
   return t;
 }

@@ -34,7 +34,7 @@ class Tensor {
   static Tensor from(const std::vector<T>& values, const Shape& shape) {
     return from(std::span<const T>(values), shape);
   }
-  static Tensor scalar(double value, DType dtype = DType::f32) { return full({}, value, dtype); }
+  static Tensor scalar(double value, DType dtype = DType::f32, Device device = {});
   // A contiguous view of memory of somebody else, which `owner` keeps alive. It is only to be read: unique() is false.
   static Tensor over(std::shared_ptr<const void> owner, const void* elements, const Shape& shape, DType dtype);
 
@@ -52,7 +52,7 @@ class Tensor {
   // Whether this handle is the only one on its storage, so that an operation may write its result into it.
   bool unique() const { return storage_.use_count() == 1 && !borrowed_; }
 
-  // The first element; T must match the dtype.
+  // The first element; T must match the dtype, and the elements lie on the CPU.
   template <class T>
   T* data() {
     return static_cast<T*>(address(dtype_of<T>()));
@@ -84,9 +84,10 @@ class Tensor {
   Tensor unsqueeze(int dim) const;
   Tensor squeeze(int dim) const;
 
-  Tensor to_contiguous() const;  // itself if contiguous, else a copy
-  Tensor clone() const;          // a contiguous copy
-  Tensor to(DType dtype) const;  // itself if it has that dtype, else a converted copy
+  Tensor to_contiguous() const;    // itself if contiguous, else a copy
+  Tensor clone() const;            // a contiguous copy
+  Tensor to(DType dtype) const;    // itself if it has that dtype, else a converted copy
+  Tensor to(Device device) const;  // itself if it is there, else a contiguous copy
 
  private:
   static Tensor from_bytes(const void* bytes, size_t count, DType dtype, const Shape& shape);

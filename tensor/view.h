@@ -1,6 +1,7 @@
 #pragma once
 // What a kernel sees of a tensor: an address and a type. Arguments of ops are structs of these and plain
-// numbers, so that they can be passed to a GPU kernel as they are. Shapes are checked before.
+// numbers, so that they can be passed to a GPU kernel as they are (which may call what is constexpr). Shapes are
+// checked before.
 #include "tensor/dtype.h"
 
 namespace elinvar {
@@ -9,7 +10,7 @@ struct In {
   const void* data = nullptr;
   DType dtype = DType::f32;
   template <class T>
-  const T* as() const {
+  constexpr const T* as() const {
     return static_cast<const T*>(data);
   }
 };
@@ -18,7 +19,7 @@ struct Out {
   void* data = nullptr;
   DType dtype = DType::f32;
   template <class T>
-  T* as() const {
+  constexpr T* as() const {
     return static_cast<T*>(data);
   }
 };

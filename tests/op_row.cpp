@@ -33,10 +33,11 @@ bool takes_gradient(const OpRow& row, const Input& input) {
 
 // sum of w * y, whose gradient is w: the direction in which a gradient is tested.
 Var project(const Var& y, const Tensor& w) {
-  const Tensor a = y.value().to(DType::f64).to_contiguous(), b = w.to(DType::f64).to_contiguous();
+  const Tensor a = y.value().to(Device{}).to(DType::f64).to_contiguous(), b = w.to(DType::f64).to_contiguous();
   double s = 0.0;
   for (int64_t i = 0; i < a.numel(); ++i) s += a.data<double>()[i] * b.data<double>()[i];
-  return record(Tensor::scalar(s, y.dtype()), {y}, [w](const Tensor&) { return std::vector<Tensor>{w}; });
+  return record(Tensor::scalar(s, y.dtype()), {y},
+                [w, device = y.value().device()](const Tensor&) { return std::vector<Tensor>{w.to(device)}; });
 }
 
 Outcome evaluate(const OpRow& row, const Op& op, const Inputs& inputs, const Tensors& values) {
@@ -154,6 +155,23 @@ void check_bits(const OpRow& row) {
   if (!row.large.empty()) sweep(row.large, make_inputs(row.large, row.name + "/large"), "large");
 }
 
+void check_device(const OpRow& row, Device device) {
+  const auto compare = [&](const Inputs& inputs, const Tensors& values, const char* size) {
+    SCOPED_TRACE(size);
+    const Outcome reference = evaluate(row, row.op, inputs, values);
+    Tensors moved;
+    for (const Tensor& t : values) moved.push_back(t.to(device));
+    Outcome outcome = evaluate(row, row.op, inputs, moved);
+    EXPECT_TRUE(outcome.value.device() == device) << "the result is on a " << name_of(outcome.value.device().kind);
+    outcome.value = outcome.value.to(Device{});
+    for (Tensor& g : outcome.grads) g = g.to(Device{});
+    expect_same(outcome, reference);
+  };
+  compare(row.inputs, make_inputs(row.inputs, row.name), "ordinary inputs");
+  if (::testing::Test::HasFailure() || row.large.empty()) return;
+  compare(row.large, make_inputs(row.large, row.name + "/large"), "large inputs");
+}
+
 void check_layout(const OpRow& row) {
   const Tensors values = make_inputs(row.inputs, row.name);
   const Outcome reference = evaluate(row, row.op, row.inputs, values);
@@ -240,6 +258,9 @@ OpRows::OpRows(std::vector<OpRow> rows) {
     if (row.op) {
       add(row, "bits", check_bits);
       add(row, "layout", check_layout);
+#ifdef ELINVAR_EMULATION
+      add(row, "emulated", [](const OpRow& r) { check_device(r, {DeviceKind::emulated}); });
+#endif
     }
     if (row.zero_filled) add(row, "zero_fill", check_zero_fill);
     if (!row.errors.empty()) add(row, "errors", check_errors);

@@ -9,6 +9,8 @@
 //               machine has, and from run to run; also on a second, larger set of inputs if `large` is given
 //   layout      inputs that are transposed views give the same bits as contiguous ones, int32 indices the same as
 //               int64
+//   emulated    the kernels for GPUs, run by the CPU (tests/emulation/), give the same bits, on the large inputs too
+//   cuda        so does a GPU, where the build and the machine have one
 //   zero_fill   `zero_filled`, a route to the same result with additional terms that are zero (NUMERICS.md, rule 7),
 //               gives the same bits on adversarial inputs: subnormals, signed zeros, huge and tiny magnitudes
 //   errors      each of `errors` throws UsageError with a message that contains the given text

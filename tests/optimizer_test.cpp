@@ -11,6 +11,7 @@
 #include "tensor/isa.h"
 #include "tensor/ops/global_norm.h"
 #include "tensor/philox.h"
+#include "tests/bits.h"
 
 namespace elinvar {
 namespace {
@@ -126,14 +127,17 @@ TEST(Optimizer, AdamAndAdamWAreTheTextbooks) {
 }
 TEST(Optimizer, LambIsThePapers) { expect_textbook({.kind = "lamb", .weight_decay = 0.1}, adam_reference); }
 
-std::vector<Tensor> trained(const OptimizerConfig& config) {
+// The parameters after all steps, on the CPU.
+std::vector<Tensor> trained(const OptimizerConfig& config, Device device = {}) {
   Parameters parameters = some_parameters(DType::f32);
+  for (Parameter& p : parameters.list) p.var = Var(p.var.value().to(device), true);
   const auto optimizer = make_optimizer(config, parameters);
   for (int step = 0; step < kSteps; ++step) {
-    const auto gradients = some_gradients(step, DType::f32);
+    auto gradients = some_gradients(step, DType::f32);
+    for (Tensor& g : gradients) g = g.to(device);
     optimizer->step(parameters, gradients, rate(step), step, clip_by_global_norm(gradients, 1.0).scale);
   }
-  return {parameters.list[0].var.value(), parameters.list[1].var.value()};
+  return {parameters.list[0].var.value().to(Device{}), parameters.list[1].var.value().to(Device{})};
 }
 
 TEST(Optimizer, BitsDoNotDependOnThreadsOrInstructionSet) {
@@ -156,6 +160,40 @@ TEST(Optimizer, BitsDoNotDependOnThreadsOrInstructionSet) {
     set_isa(before);
   }
 }
+
+#ifdef ELINVAR_EMULATION
+TEST(Optimizer, KernelsForGpusHaveTheSameBits) {
+  const auto expect_same = [](const OptimizerConfig& config) {
+    const auto expected = trained(config), got = trained(config, {DeviceKind::emulated});
+    for (size_t k = 0; k < got.size(); ++k)
+      EXPECT_TRUE(test::same_bits(got[k], expected[k])) << config.kind << ", parameter " << k;
+  };
+  for (const std::string& kind : optimizer_kinds()) expect_same({.kind = kind, .weight_decay = 0.1});
+  expect_same({.kind = "sgd", .momentum = 0.0});
+  expect_same({.kind = "sgd", .momentum = 0.9, .nesterov = true, .weight_decay = 0.1});
+}
+
+TEST(Optimizer, OneStepForMoreParametersThanALaunchTakes) {
+  const auto stepped = [](const char* kind, Device device) {
+    Parameters parameters;
+    std::vector<Tensor> gradients;
+    for (uint64_t i = 0; i < 70; ++i) {
+      const Shape shape{static_cast<int64_t>(i * i)};
+      parameters.list.push_back({std::to_string(i), Var(random(shape, i, DType::f32).to(device), true), i % 2 == 0});
+      gradients.push_back(random(shape, 100 + i, DType::f32).to(device));
+    }
+    make_optimizer({.kind = kind, .weight_decay = 0.1}, parameters)->step(parameters, gradients, 0.1, 0);
+    std::vector<Tensor> found;
+    for (const Parameter& p : parameters.list) found.push_back(p.var.value().to(Device{}));
+    return found;
+  };
+  for (const char* kind : {"sgd", "lars", "adam"}) {
+    const auto expected = stepped(kind, {}), got = stepped(kind, {DeviceKind::emulated});
+    for (size_t k = 0; k < got.size(); ++k)
+      EXPECT_TRUE(test::same_bits(got[k], expected[k])) << kind << ", parameter " << k;
+  }
+}
+#endif
 
 TEST(Optimizer, StateContinuesWhereItWasSaved) {
   for (const std::string& kind : optimizer_kinds()) {

@@ -29,6 +29,8 @@ struct AttentionArgs {
   Out m, r;  // (B, H, Tq)
 };
 void attention(CpuStream&, const AttentionArgs&);
+template <class B>
+void attention(GpuStream<B>&, const AttentionArgs&);
 
 struct AttentionBackwardArgs {
   AttentionShape s;
@@ -37,6 +39,8 @@ struct AttentionBackwardArgs {
   HeadsView dq, dk, dv;
 };
 void attention_backward(CpuStream&, const AttentionBackwardArgs&);
+template <class B>
+void attention_backward(GpuStream<B>&, const AttentionBackwardArgs&);
 
 // q (B, Tq, H, D), k and v (B, Tk, G, D) -> o like q; scale 0 stands for 1 / sqrt(D).
 struct AttentionResult {

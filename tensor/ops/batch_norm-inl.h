@@ -1,4 +1,4 @@
-// The gradient behind a relu that follows batch norm, for both backward passes, on any target.
+// The expressions of batch norm (batch_norm.h) that several kernels share, on any target.
 #if defined(ELINVAR_TENSOR_OPS_BATCH_NORM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ELINVAR_TENSOR_OPS_BATCH_NORM_INL_H_
 #undef ELINVAR_TENSOR_OPS_BATCH_NORM_INL_H_
@@ -12,6 +12,16 @@
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
+// Joins the mean and M2 of nb rows to those of the na rows before them.
+template <class T>
+HWY_INLINE void merge_moments(Vec<T>& ma, Vec<T>& m2a, T na, Vec<T> mb, Vec<T> m2b, T nb) {
+  using V = Vec<T>;
+  const T w = nb / (na + nb);
+  const V d = mb - ma;
+  ma = fma(d, V::set(w), ma);
+  m2a = (m2a + m2b) + (d * d) * V::set(na * w);
+}
+
 // dy where the relu let something through.
 template <ReluMask kMask, class V>
 HWY_INLINE V masked(V dy, V x, V y, V a, V b) {
@@ -19,6 +29,12 @@ HWY_INLINE V masked(V dy, V x, V y, V a, V b) {
   if constexpr (kMask == ReluMask::from_x) return select(fma(x, a, b) <= zero, zero, dy);
   else if constexpr (kMask == ReluMask::from_y) return select(y <= zero, zero, dy);
   else return dy;
+}
+
+// dx in training.
+template <class V>
+HWY_INLINE V gradient_of(V g, V x, V mean, V a, V mean_g, V slope) {
+  return a * fma(x - mean, slope, g - mean_g);
 }
 
 }  // namespace elinvar::HWY_NAMESPACE

@@ -90,8 +90,8 @@ void backward_rows(const BatchNormBackwardPass& f, int64_t begin, int64_t end) {
     if constexpr (kEvaluation) {
       (g * va).store(dx + at, count);
     } else {
-      const V e = g - V::load(mean_g + c, count);
-      (va * fma(vx - V::load(mean + c, count), V::load(slope + c, count), e)).store(dx + at, count);
+      gradient_of(g, vx, V::load(mean + c, count), va, V::load(mean_g + c, count), V::load(slope + c, count))
+          .store(dx + at, count);
     }
   });
 }
@@ -200,6 +200,19 @@ void batch_norm_gradient(CpuStream& stream, const BatchNormGradientArgs& args) {
   });
 }
 
+void batch_norm_factors(CpuStream&, const BatchNormFactorsArgs& args) {
+  visit_float(args.mean.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const T *mean = args.mean.as<T>(), *var = args.var.as<T>(), *gamma = args.gamma.as<T>(), *beta = args.beta.as<T>();
+    T *inv = args.inv.as<T>(), *a = args.a.as<T>(), *b = args.b.as<T>();
+    for (int64_t c = 0; c < args.channels; ++c) {
+      inv[c] = T{1} / std::sqrt(var[c] + static_cast<T>(args.eps));
+      a[c] = gamma[c] * inv[c];
+      b[c] = std::fma(-mean[c], a[c], beta[c]);
+    }
+  });
+}
+
 BatchNormFactors batch_norm_factors(const Tensor& mean, const Tensor& var, const Tensor& gamma, const Tensor& beta,
                                     double eps) {
   check_float("batch_norm", mean);
@@ -208,18 +221,12 @@ BatchNormFactors batch_norm_factors(const Tensor& mean, const Tensor& var, const
   check_channels("batch_norm", var, "the variance", channels, mean.dtype());
   check_channels("batch_norm", gamma, "gamma", channels, mean.dtype());
   check_channels("batch_norm", beta, "beta", channels, mean.dtype());
-  BatchNormFactors f{mean.to_contiguous(), Tensor::empty({channels}, mean.dtype()),
-                     Tensor::empty({channels}, mean.dtype()), Tensor::empty({channels}, mean.dtype())};
-  visit_float(mean.dtype(), [&](auto zero) {
-    using T = decltype(zero);
-    const Tensor v = var.to_contiguous(), g = gamma.to_contiguous(), bias = beta.to_contiguous();
-    const T *pm = std::as_const(f.mean).template data<T>(), *pv = v.data<T>(), *pg = g.data<T>(), *pb = bias.data<T>();
-    T *inv = f.inv.data<T>(), *a = f.a.data<T>(), *b = f.b.data<T>();
-    for (int64_t c = 0; c < channels; ++c) {
-      inv[c] = T{1} / std::sqrt(pv[c] + static_cast<T>(eps));
-      a[c] = pg[c] * inv[c];
-      b[c] = std::fma(-pm[c], a[c], pb[c]);
-    }
+  const Tensor v = var.to_contiguous(), g = gamma.to_contiguous(), bias = beta.to_contiguous();
+  const auto empty = [&] { return Tensor::empty({channels}, mean.dtype(), mean.device()); };
+  BatchNormFactors f{mean.to_contiguous(), empty(), empty(), empty()};
+  on(mean.device(), [&](auto& stream) {
+    batch_norm_factors(stream, BatchNormFactorsArgs{in(f.mean), in(v), in(g), in(bias), out(f.inv), out(f.a), out(f.b),
+                                                    channels, eps});
   });
   return f;
 }

@@ -34,13 +34,25 @@ struct BatchNormFactors {
 
 enum class ReluMask : uint8_t { none, from_x, from_y };
 
-// partial: two arrays of C for each block of rows (tensor/leaf_tree.h).
+// partial: two arrays of C for each block of rows (tensor/leaf_tree.h); GPUs have their own.
 struct BatchStatisticsArgs {
   In x;
   Out mean, var, partial;
   int64_t rows, channels;
 };
 void batch_statistics(CpuStream&, const BatchStatisticsArgs&);
+template <class B>
+void batch_statistics(GpuStream<B>&, const BatchStatisticsArgs&);
+
+struct BatchNormFactorsArgs {
+  In mean, var, gamma, beta;
+  Out inv, a, b;
+  int64_t channels;
+  double eps;
+};
+void batch_norm_factors(CpuStream&, const BatchNormFactorsArgs&);
+template <class B>
+void batch_norm_factors(GpuStream<B>&, const BatchNormFactorsArgs&);
 
 struct BatchNormApplyArgs {
   In x, residual, a, b;  // residual.data may be null
@@ -49,6 +61,8 @@ struct BatchNormApplyArgs {
   bool relu;
 };
 void batch_norm_apply(CpuStream&, const BatchNormApplyArgs&);
+template <class B>
+void batch_norm_apply(GpuStream<B>&, const BatchNormApplyArgs&);
 
 struct BatchNormSumsArgs {
   In dy, x, y, mean, inv, a, b;
@@ -57,6 +71,8 @@ struct BatchNormSumsArgs {
   ReluMask mask;
 };
 void batch_norm_sums(CpuStream&, const BatchNormSumsArgs&);
+template <class B>
+void batch_norm_sums(GpuStream<B>&, const BatchNormSumsArgs&);
 
 struct BatchNormGradientArgs {
   In dy, x, y, mean, inv, a, b, sum_g, sum_gx;  // sum_g.data is null in evaluation
@@ -65,6 +81,8 @@ struct BatchNormGradientArgs {
   ReluMask mask;
 };
 void batch_norm_gradient(CpuStream&, const BatchNormGradientArgs&);
+template <class B>
+void batch_norm_gradient(GpuStream<B>&, const BatchNormGradientArgs&);
 
 // Checks an input (.., C), float32 or float64 with elements, and gives C.
 int64_t batch_norm_channels(const char* op, const Tensor& x);

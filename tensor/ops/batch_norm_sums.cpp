@@ -57,12 +57,7 @@ struct Moments {
     return kSweep == 0 ? p / V::set(n) : p;
   }
 
-  HWY_INLINE void merge(V& ma, V& m2a, T na, V mb, V m2b, T nb) const {
-    const T w = nb / (na + nb);
-    const V d = mb - ma;
-    ma = fma(d, V::set(w), ma);
-    m2a = (m2a + m2b) + (d * d) * V::set(na * w);
-  }
+  HWY_INLINE void merge(V& ma, V& m2a, T na, V mb, V m2b, T nb) const { merge_moments<T>(ma, m2a, na, mb, m2b, nb); }
 };
 
 // p: the sum of g; q: the sum of g * xhat.

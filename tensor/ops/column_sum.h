@@ -19,6 +19,8 @@ struct ColumnSumArgs {
   double divisor = 1.0;
 };
 void column_sum(CpuStream&, const ColumnSumArgs&);
+template <class B>
+void column_sum(GpuStream<B>&, const ColumnSumArgs&);
 
 // x (outer, rows, cols) -> (outer, cols)
 Tensor column_sum(const Tensor& x, double divisor = 1.0);
@@ -31,5 +33,7 @@ struct ColumnTreeArgs {
   int64_t leaves, cols;
 };
 void column_tree(CpuStream&, const ColumnTreeArgs&);
+template <class B>
+void column_tree(GpuStream<B>&, const ColumnTreeArgs&);
 
 }  // namespace elinvar

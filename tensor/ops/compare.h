@@ -15,6 +15,8 @@ struct CompareArgs {
   Relation relation;
 };
 void compare(CpuStream&, const CompareArgs&);
+template <class B>
+void compare(GpuStream<B>&, const CompareArgs&);
 
 struct WhereArgs {
   In condition, a, b;  // condition: uint8
@@ -22,6 +24,8 @@ struct WhereArgs {
   Shape shape, condition_strides, a_strides, b_strides, y_strides;
 };
 void where(CpuStream&, const WhereArgs&);
+template <class B>
+void where(GpuStream<B>&, const WhereArgs&);
 
 Tensor equal(const Tensor& a, const Tensor& b);
 Tensor not_equal(const Tensor& a, const Tensor& b);

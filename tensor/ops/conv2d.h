@@ -21,6 +21,8 @@ struct ConvArgs {
   const void* bias = nullptr;  // (O), added as a rounding of its own
 };
 void conv2d(CpuStream&, const ConvArgs&);
+template <class B>
+void conv2d(GpuStream<B>&, const ConvArgs&);
 
 struct ConvGradInputArgs {
   ConvGeometry g;
@@ -28,6 +30,8 @@ struct ConvGradInputArgs {
   Out dx;
 };
 void conv2d_grad_input(CpuStream&, const ConvGradInputArgs&);
+template <class B>
+void conv2d_grad_input(GpuStream<B>&, const ConvGradInputArgs&);
 
 struct ConvGradFilterArgs {
   ConvGeometry g;
@@ -35,6 +39,8 @@ struct ConvGradFilterArgs {
   Out dw;
 };
 void conv2d_grad_filter(CpuStream&, const ConvGradFilterArgs&);
+template <class B>
+void conv2d_grad_filter(GpuStream<B>&, const ConvGradFilterArgs&);
 
 struct ConvOptions {
   int64_t stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0, dilation_h = 1, dilation_w = 1, groups = 1;

@@ -1,31 +1,13 @@
 #include "tensor/ops/copy.h"
 
-#include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "tensor/check.h"
+#include "tensor/convert.h"
 #include "tensor/strided.h"
 
 namespace elinvar {
 namespace {
-
-template <class To, class From>
-To convert(From x) {
-  if constexpr (std::is_same_v<From, bf16>) {
-    return convert<To>(static_cast<float>(x));
-  } else if constexpr (std::is_same_v<To, bf16>) {
-    return bf16(static_cast<float>(x));
-  } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
-    // The bounds are zero or powers of two, hence exact; anything outside, and NaN, gives 0.
-    constexpr auto low = static_cast<From>(std::numeric_limits<To>::min());
-    const From high = static_cast<From>(std::numeric_limits<To>::max() / 2 + 1) * From{2};
-    const From whole = std::trunc(x);
-    return whole >= low && whole < high ? static_cast<To>(whole) : To{0};
-  } else {
-    return static_cast<To>(x);
-  }
-}
 
 constexpr int64_t kGrain = 16384;  // elements a thread should have at least
 
@@ -81,8 +63,34 @@ void fill(CpuStream& stream, const FillArgs& a) {
   });
 }
 
+namespace {
+
+// Between devices: bytes travel by way of the host, in the order of the elements.
+void transfer(const Tensor& from, Tensor& to) {
+  const Tensor x = from.to(to.dtype()).to_contiguous();
+  Tensor y = to.contiguous() ? to : Tensor::empty(to.shape(), to.dtype(), to.device());
+  const auto bytes = static_cast<size_t>(x.bytes());
+  const auto send = [&](auto& stream, const void* host) {
+    if constexpr (std::is_same_v<decltype(stream), CpuStream&>) std::memcpy(y.raw(), host, bytes);
+    else stream.copy_in(y.raw(), host, bytes);
+  };
+  on(x.device(), [&](auto& source) {
+    if constexpr (std::is_same_v<decltype(source), CpuStream&>) {
+      on(y.device(), [&](auto& stream) { send(stream, x.raw()); });
+    } else {
+      Tensor host = Tensor::empty(x.shape(), x.dtype());
+      source.copy_out(host.raw(), x.raw(), bytes);
+      on(y.device(), [&](auto& stream) { send(stream, host.raw()); });
+    }
+  });
+  if (!to.contiguous()) copy(y, to);
+}
+
+}  // namespace
+
 void copy(const Tensor& from, Tensor& to) {
   const Tensor x = from.shape() == to.shape() ? from : from.expand(to.shape());
+  if (x.device() != to.device()) return transfer(x, to);
   on(to.device(), [&](auto& stream) {
     copy(stream, CopyArgs{{x.raw(), x.dtype()}, {to.raw(), to.dtype()}, to.shape(), x.strides(), to.strides()});
   });

@@ -13,6 +13,8 @@ struct CopyArgs {
   Shape shape, x_strides, y_strides;
 };
 void copy(CpuStream&, const CopyArgs&);
+template <class B>
+void copy(GpuStream<B>&, const CopyArgs&);
 
 struct FillArgs {
   Out y;
@@ -20,8 +22,11 @@ struct FillArgs {
   double value;
 };
 void fill(CpuStream&, const FillArgs&);
+template <class B>
+void fill(GpuStream<B>&, const FillArgs&);
 
-void copy(const Tensor& from, Tensor& to);  // equal shapes, or `from` broadcasts to `to`
+// Equal shapes, or `from` broadcasts to `to`; also from device to device.
+void copy(const Tensor& from, Tensor& to);
 void fill(Tensor& y, double value);
 
 }  // namespace elinvar

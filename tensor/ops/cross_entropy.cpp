@@ -115,7 +115,7 @@ CrossEntropyResult cross_entropy(const Tensor& logits, const Tensor& targets, do
   const Tensor x = logits.to_contiguous();
   const int64_t classes = x.dim(-1), rows = expected.numel();
   CrossEntropyResult y{Tensor::empty({rows}, x.dtype(), x.device()),
-                       checked_index("cross_entropy", targets, classes, ignored),
+                       checked_index("cross_entropy", targets, classes, ignored).to(x.device()),
                        Tensor::empty({rows}, x.dtype(), x.device()), Tensor::empty({rows}, x.dtype(), x.device())};
   on(x.device(), [&](auto& stream) {
     cross_entropy(stream, CrossEntropyArgs{in(x), in(y.targets), out(y.loss), out(y.m), out(y.r), rows, classes,

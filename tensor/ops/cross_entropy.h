@@ -21,6 +21,8 @@ struct CrossEntropyArgs {
   double smoothing;
 };
 void cross_entropy(CpuStream&, const CrossEntropyArgs&);
+template <class B>
+void cross_entropy(GpuStream<B>&, const CrossEntropyArgs&);
 
 struct CrossEntropyBackwardArgs {
   In dy, logits, targets, m, r;  // dy is one element
@@ -29,6 +31,8 @@ struct CrossEntropyBackwardArgs {
   double smoothing;
 };
 void cross_entropy_backward(CpuStream&, const CrossEntropyBackwardArgs&);
+template <class B>
+void cross_entropy_backward(GpuStream<B>&, const CrossEntropyBackwardArgs&);
 
 struct CrossEntropyResult {
   Tensor loss;           // (rows)

@@ -18,6 +18,8 @@ struct DropoutArgs {
   Rng rng;
 };
 void dropout(CpuStream&, const DropoutArgs&);
+template <class B>
+void dropout(GpuStream<B>&, const DropoutArgs&);
 
 // 0 <= p < 1. An x that is moved in is written over if it is the only handle on its elements.
 Tensor dropout(Tensor x, double p, const Rng& rng);

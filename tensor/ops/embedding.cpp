@@ -76,7 +76,8 @@ void embedding_backward(CpuStream& stream, const EmbeddingBackwardArgs& a) {
 Tensor embedding(const Tensor& input, const Tensor& index) {
   check_float("embedding", input);
   check(input.ndim() == 2, "[embedding] the table must be (rows, columns), its shape is {}", to_string(input.shape()));
-  const Tensor table = input.to_contiguous(), picks = checked_index("embedding", index, table.dim(0));
+  const Tensor table = input.to_contiguous(),
+               picks = checked_index("embedding", index, table.dim(0)).to(table.device());
   Shape shape = index.shape();
   shape.push_back(table.dim(1));
   Tensor y = Tensor::empty(shape, table.dtype(), table.device());
@@ -89,7 +90,7 @@ Tensor embedding(const Tensor& input, const Tensor& index) {
 Tensor embedding_backward(const Tensor& gradient, const Tensor& index, int64_t rows) {
   check_float("embedding_backward", gradient);
   const Tensor dy = gradient.to_contiguous();
-  const Occurrences found = occurrences(checked_index("embedding_backward", index, rows), rows);
+  const Occurrences found = occurrences(checked_index("embedding_backward", index, rows), rows).to(dy.device());
   const int64_t cols = dy.dim(-1), picks = index.numel();
   check(dy.numel() == picks * cols, "[embedding_backward] a gradient of shape {} does not fit indices of shape {}",
         to_string(dy.shape()), to_string(index.shape()));

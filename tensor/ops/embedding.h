@@ -13,6 +13,8 @@ struct EmbeddingArgs {
   int64_t picks, cols;
 };
 void embedding(CpuStream&, const EmbeddingArgs&);
+template <class B>
+void embedding(GpuStream<B>&, const EmbeddingArgs&);
 
 // dtable[v, :] = sum of dy[i, :] over the i with index[i] == v, ascending, by rule 12 of NUMERICS.md; zero where
 // there is none. `order` and `start` as in Occurrences (tensor/ops/index.h).
@@ -22,6 +24,8 @@ struct EmbeddingBackwardArgs {
   int64_t picks, rows, cols;
 };
 void embedding_backward(CpuStream&, const EmbeddingBackwardArgs&);
+template <class B>
+void embedding_backward(GpuStream<B>&, const EmbeddingBackwardArgs&);
 
 // table (V, C) float32 or float64, index int32 or int64 of any shape -> (index shape.., C)
 Tensor embedding(const Tensor& table, const Tensor& index);

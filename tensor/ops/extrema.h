@@ -13,6 +13,8 @@ struct ExtremaArgs {
   bool largest;
 };
 void extrema(CpuStream&, const ExtremaArgs&);
+template <class B>
+void extrema(GpuStream<B>&, const ExtremaArgs&);
 
 struct Extremum {
   Tensor value, index;

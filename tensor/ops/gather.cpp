@@ -88,7 +88,7 @@ Tensor gather(const Tensor& input, int dim, const Tensor& index) {
   if (index.ndim() == input.ndim()) wanted[d] = index.dim(d);
   check(index.shape() == wanted, "[gather] the index, {}, must have the extents of x, {}, except in dimension {}",
         to_string(index.shape()), to_string(input.shape()), d);
-  const Tensor x = input.to_contiguous(), picks = checked_index("gather", index, x.dim(d));
+  const Tensor x = input.to_contiguous(), picks = checked_index("gather", index, x.dim(d)).to(x.device());
   Tensor y = Tensor::empty(index.shape(), x.dtype(), x.device());
   const Extents e = around(x.shape(), d);
   on(x.device(), [&](auto& stream) {
@@ -101,7 +101,7 @@ Tensor gather_backward(const Tensor& gradient, int dim, const Tensor& index, int
   check_float("gather_backward", gradient);
   check_same_shape("gather_backward", gradient, index);
   const int d = normalize_dim(dim, gradient.ndim(), "gather_backward");
-  const Tensor dy = gradient.to_contiguous(), picks = checked_index("gather_backward", index, extent);
+  const Tensor dy = gradient.to_contiguous(), picks = checked_index("gather_backward", index, extent).to(dy.device());
   Shape shape = dy.shape();
   shape[d] = extent;
   Tensor dx = Tensor::empty(shape, dy.dtype(), dy.device());

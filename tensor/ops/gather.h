@@ -13,6 +13,8 @@ struct GatherArgs {
   int64_t outer, extent, picks, inner;
 };
 void gather(CpuStream&, const GatherArgs&);
+template <class B>
+void gather(GpuStream<B>&, const GatherArgs&);
 
 // dx[o, v, c] = sum of dy[o, i, c] over the i with index[o, i, c] == v, ascending, by rule 12 of NUMERICS.md.
 struct GatherBackwardArgs {
@@ -21,6 +23,8 @@ struct GatherBackwardArgs {
   int64_t outer, extent, picks, inner;
 };
 void gather_backward(CpuStream&, const GatherBackwardArgs&);
+template <class B>
+void gather_backward(GpuStream<B>&, const GatherBackwardArgs&);
 
 // y[.., i, ..] = x[.., index[.., i, ..], ..] along `dim`. x is float32 or float64; index, int32 or int64, has x's
 // extents in all other dimensions.

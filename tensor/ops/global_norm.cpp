@@ -47,7 +47,10 @@ void square_sums(CpuStream& stream, std::span<const SquareSumsArgs> all) {
   });
 }
 
-double square_sum(std::span<const Tensor> tensors) {
+namespace {
+
+// The segments' sums of all tensors, on the CPU.
+Tensor sums_of_segments(std::span<const Tensor> tensors) {
   std::vector<Tensor> dense;
   int64_t segments = 0;
   for (const Tensor& tensor : tensors) {
@@ -55,20 +58,42 @@ double square_sum(std::span<const Tensor> tensors) {
     dense.push_back(tensor.to_contiguous());
     segments += segments_of(tensor.numel());
   }
-  std::vector<double> partial(static_cast<size_t>(segments));
+  const Device device = dense.empty() ? Device{} : dense[0].device();
+  Tensor partial = Tensor::empty({segments}, DType::f64, device);
   std::vector<SquareSumsArgs> all;
-  double* at = partial.data();
+  auto* at = static_cast<double*>(partial.raw());
   for (const Tensor& x : dense) {
+    check(x.device() == device, "[global_norm] tensors must be on one device, got {} and {}", name_of(device.kind),
+          name_of(x.device().kind));
     all.push_back({in(x), Out{at, DType::f64}, x.numel()});
     at += segments_of(x.numel());
   }
-  on(dense.empty() ? Device{} : dense[0].device(), [&](auto& stream) { square_sums(stream, all); });
+  on(device, [&](auto& stream) { square_sums(stream, all); });
+  return partial.to(Device{});
+}
+
+}  // namespace
+
+double square_sum(std::span<const Tensor> tensors) {
+  const Tensor partial = sums_of_segments(tensors);
   double sum = 0.0;
-  for (const double p : partial) sum += p;
+  for (const double p : partial.span<double>()) sum += p;
   return sum;
 }
 
 double global_norm(std::span<const Tensor> tensors) { return std::sqrt(square_sum(tensors)); }
+
+std::vector<double> norms(std::span<const Tensor> tensors) {
+  const Tensor partial = sums_of_segments(tensors);
+  const double* at = partial.data<double>();
+  std::vector<double> found;
+  for (const Tensor& x : tensors) {
+    double sum = 0.0;
+    for (int64_t s = segments_of(x.numel()); s > 0; --s) sum += *at++;
+    found.push_back(std::sqrt(sum));
+  }
+  return found;
+}
 
 }  // namespace elinvar
 #endif

@@ -4,6 +4,7 @@
 // lanes, fma(g, g, acc), folded by halves); the segments' sums are added left to right from +0, tensors in
 // the order given.
 #include <span>
+#include <vector>
 
 #include "tensor/tensor.h"
 #include "tensor/view.h"
@@ -18,9 +19,12 @@ struct SquareSumsArgs {
 };
 // All tensors at once; threads share their segments.
 void square_sums(CpuStream&, std::span<const SquareSumsArgs>);
+template <class B>
+void square_sums(GpuStream<B>&, std::span<const SquareSumsArgs>);
 
-// float32 or float64 tensors.
+// float32 or float64 tensors, on one device.
 double square_sum(std::span<const Tensor> tensors);
-double global_norm(std::span<const Tensor> tensors);  // its square root
+double global_norm(std::span<const Tensor> tensors);         // its square root
+std::vector<double> norms(std::span<const Tensor> tensors);  // the global_norm of each by itself
 
 }  // namespace elinvar

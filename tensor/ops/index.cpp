@@ -7,7 +7,7 @@ namespace elinvar {
 Tensor checked_index(const char* op, const Tensor& index, int64_t limit, std::optional<int64_t> ignored) {
   check(index.dtype() == DType::i32 || index.dtype() == DType::i64, "[{}] indices must be int32 or int64, got {}", op,
         name_of(index.dtype()));
-  Tensor checked = index.to(DType::i64).to_contiguous();
+  Tensor checked = index.to(Device{}).to(DType::i64).to_contiguous();
   const int64_t* v = checked.data<int64_t>();
   for (int64_t i = 0; i < checked.numel(); ++i) {
     if ((v[i] >= 0 && v[i] < limit) || v[i] == ignored) continue;

@@ -7,14 +7,15 @@
 
 namespace elinvar {
 
-// The indices (int32 or int64, any layout) as contiguous int64. Throws UsageError, naming the first that is outside
-// [0, limit) and is not `ignored`, and where it is.
+// The indices (int32 or int64, any layout and device) as contiguous int64 on the CPU. Throws UsageError, naming the
+// first that is outside [0, limit) and is not `ignored`, and where it is.
 Tensor checked_index(const char* op, const Tensor& index, int64_t limit, std::optional<int64_t> ignored = {});
 
 // Positions by target: those whose index is v, ascending, are order[start[v]] .. order[start[v + 1] - 1].
 struct Occurrences {
   Tensor order;  // (n) int64
   Tensor start;  // (limit + 1) int64
+  Occurrences to(Device device) const { return {order.to(device), start.to(device)}; }
 };
 Occurrences occurrences(const Tensor& index, int64_t limit);  // of checked indices
 

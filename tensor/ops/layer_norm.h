@@ -28,6 +28,8 @@ struct RowNormArgs {
   RowNorm kind;
 };
 void row_norm(CpuStream&, const RowNormArgs&);
+template <class B>
+void row_norm(GpuStream<B>&, const RowNormArgs&);
 
 struct RowNormBackwardArgs {
   In dy, x, gamma, mean, r;
@@ -37,6 +39,8 @@ struct RowNormBackwardArgs {
   RowNorm kind;
 };
 void row_norm_backward(CpuStream&, const RowNormBackwardArgs&);
+template <class B>
+void row_norm_backward(GpuStream<B>&, const RowNormBackwardArgs&);
 
 struct RowNormResult {
   Tensor y, mean, r;  // the last two are what the gradient needs

@@ -22,6 +22,8 @@ struct MatmulArgs {
   const void* bias = nullptr;
 };
 void matmul(CpuStream&, const MatmulArgs&);
+template <class B>
+void matmul(GpuStream<B>&, const MatmulArgs&);
 
 // (.., m, k) x (.., k, n) -> (.., m, n); leading dimensions broadcast. Transposed views are multiplied in place.
 // bias (n), if defined, is added to every row.

@@ -6,16 +6,11 @@
 
 #include <algorithm>
 
-#include "tensor/simd-inl.h"
+#include "tensor/ops/optimizer-inl.h"
 #include "tensor/square_sum-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
-
-template <class T>
-HWY_INLINE Vec<T> constant(float x) {
-  return Vec<T>::set(static_cast<T>(x));
-}
 
 // Calls step(offset, count) for the vectors of [begin, end), a full count being known at compile time.
 template <class T, class Step>
@@ -29,20 +24,15 @@ HWY_INLINE void each_vector(int64_t begin, int64_t end, Step step) {
 template <class T, bool kMomentum>
 void sgd_range_of(const SgdArgs& a, int64_t begin, int64_t end) {
   using V = Vec<T>;
-  const V scale = constant<T>(a.scale), minus_lr = constant<T>(-a.lr), momentum = constant<T>(a.momentum),
-          weight_decay = constant<T>(a.weight_decay), ratio = constant<T>(a.ratio);
+  const SgdUpdate<T, kMomentum> update(a);
   const T* g = a.g.as<T>();
   T *p = a.p.as<T>(), *v = a.v.as<T>();
   each_vector<T>(begin, end, [&](int64_t i, auto count) {
-    const V vp = V::load(p + i, count);
-    const V d = ratio * fma(weight_decay, vp, V::load(g + i, count) * scale);
-    V u = d;
-    if constexpr (kMomentum) {
-      const V vv = fma(momentum, V::load(v + i, count), d);
-      vv.store(v + i, count);
-      u = a.nesterov ? fma(momentum, vv, d) : vv;
-    }
-    fma(minus_lr, u, vp).store(p + i, count);
+    V vv = V::set(T{0});
+    if constexpr (kMomentum) vv = V::load(v + i, count);
+    const V vp = update(V::load(g + i, count), V::load(p + i, count), vv);
+    if constexpr (kMomentum) vv.store(v + i, count);
+    vp.store(p + i, count);
   });
 }
 
@@ -54,73 +44,38 @@ void sgd_range(const SgdArgs& a, int64_t begin, int64_t end) {
   });
 }
 
-// The constants of the moments, shared by Adam and LAMB.
-template <class T>
-struct MomentLists {
-  using V = Vec<T>;
-  V beta1, one_minus_beta1, beta2, one_minus_beta2, eps, root_correction2;
-  template <class Args>
-  explicit HWY_INLINE MomentLists(const Args& a)
-      : beta1(constant<T>(a.beta1)),
-        one_minus_beta1(constant<T>(a.one_minus_beta1)),
-        beta2(constant<T>(a.beta2)),
-        one_minus_beta2(constant<T>(a.one_minus_beta2)),
-        eps(constant<T>(a.eps)),
-        root_correction2(constant<T>(a.root_correction2)) {}
-  HWY_INLINE V m(V old, V d) const { return fma(beta1, old, one_minus_beta1 * d); }
-  HWY_INLINE V v(V old, V d) const { return fma(beta2, old, one_minus_beta2 * (d * d)); }
-  HWY_INLINE V denominator(V v) const { return fma(sqrt(v), root_correction2, eps); }
-};
-
 void adam_range(const AdamArgs& a, int64_t begin, int64_t end) {
   visit_float(a.g.dtype, [&](auto zero) {
     using T = decltype(zero);
     using V = Vec<T>;
-    const MomentLists<T> lists(a);
-    const V scale = constant<T>(a.scale), weight_decay = constant<T>(a.weight_decay), decay = constant<T>(a.decay),
-            minus_step = constant<T>(-a.step_size);
+    const AdamUpdate<T> update(a);
     const T* g = a.g.as<T>();
     T *p = a.p.as<T>(), *m = a.m.as<T>(), *v = a.v.as<T>();
     each_vector<T>(begin, end, [&](int64_t i, auto count) {
-      const V vp = V::load(p + i, count);
-      const V d = fma(weight_decay, vp, V::load(g + i, count) * scale);
-      const V vm = lists.m(V::load(m + i, count), d), vv = lists.v(V::load(v + i, count), d);
+      V vm = V::load(m + i, count), vv = V::load(v + i, count);
+      const V vp = update(V::load(g + i, count), V::load(p + i, count), vm, vv);
       vm.store(m + i, count);
       vv.store(v + i, count);
-      fma(minus_step, vm / lists.denominator(vv), vp * decay).store(p + i, count);
+      vp.store(p + i, count);
     });
   });
 }
-
-template <class T>
-struct LambUpdate {
-  using V = Vec<T>;
-  MomentLists<T> lists;
-  V weight_decay, correction1;
-  explicit HWY_INLINE LambUpdate(const LambArgs& a)
-      : lists(a), weight_decay(constant<T>(a.weight_decay)), correction1(constant<T>(a.correction1)) {}
-  HWY_INLINE V operator()(V p, V m, V v) const {
-    return fma(weight_decay, p, (m * correction1) / lists.denominator(v));
-  }
-};
 
 void lamb_moments_segments(const LambArgs& a, int64_t begin, int64_t end) {
   visit_float(a.g.dtype, [&](auto zero) {
     using T = decltype(zero);
     using V = Vec<T>;
     const LambUpdate<T> update(a);
-    const V scale = constant<T>(a.scale);
     const T *g = a.g.as<T>(), *p = a.p.as<T>();
     T *m = a.m.as<T>(), *v = a.v.as<T>();
     alignas(64) T u[kRowSegment];
     for (int64_t s = begin; s < end; ++s) {
       const int64_t first = s * kRowSegment, n = std::min(kRowSegment, a.n - first);
       each_vector<T>(first, first + n, [&](int64_t i, auto count) {
-        const V d = V::load(g + i, count) * scale;
-        const V vm = update.lists.m(V::load(m + i, count), d), vv = update.lists.v(V::load(v + i, count), d);
+        V vm = V::load(m + i, count), vv = V::load(v + i, count);
+        update.moments(V::load(g + i, count), V::load(p + i, count), vm, vv).store(u + (i - first), count);
         vm.store(m + i, count);
         vv.store(v + i, count);
-        update(V::load(p + i, count), vm, vv).store(u + (i - first), count);
       });
       a.square_sums.as<double>()[2 * s] = segment_square_sum(p + first, n);
       a.square_sums.as<double>()[2 * s + 1] = segment_square_sum(u, n);
@@ -133,12 +88,10 @@ void lamb_apply_range(const LambArgs& a, int64_t begin, int64_t end) {
     using T = decltype(zero);
     using V = Vec<T>;
     const LambUpdate<T> update(a);
-    const V minus_step = constant<T>(-a.step_size);
     const T *m = a.m.as<T>(), *v = a.v.as<T>();
     T* p = a.p.as<T>();
     each_vector<T>(begin, end, [&](int64_t i, auto count) {
-      const V vp = V::load(p + i, count);
-      fma(minus_step, update(vp, V::load(m + i, count), V::load(v + i, count)), vp).store(p + i, count);
+      update.apply(V::load(p + i, count), V::load(m + i, count), V::load(v + i, count)).store(p + i, count);
     });
   });
 }

@@ -25,6 +25,8 @@ struct SgdArgs {
 };
 // All parameters of a step at once; threads share their elements.
 void sgd(CpuStream&, std::span<const SgdArgs>);
+template <class B>
+void sgd(GpuStream<B>&, std::span<const SgdArgs>);
 
 // Adam (Kingma and Ba, arXiv:1412.6980) and AdamW (Loshchilov and Hutter, arXiv:1711.05101) as in PyTorch.
 // For step t = 1, 2, ...: correction1 = 1 / (1 - beta1^t), root_correction2 = 1 / sqrt(1 - beta2^t),
@@ -42,6 +44,8 @@ struct AdamArgs {
   float weight_decay = 0, decay = 1, step_size = 0, root_correction2 = 1;
 };
 void adam(CpuStream&, std::span<const AdamArgs>);
+template <class B>
+void adam(GpuStream<B>&, std::span<const AdamArgs>);
 
 // LAMB (You et al., arXiv:1904.00962). The moments, with m and v as in AdamW, and the square sums of p and u:
 //   u = fma(weight_decay, p, (m * correction1) / fma(sqrt(v), root_correction2, eps))
@@ -56,6 +60,10 @@ struct LambArgs {
   float weight_decay = 0, correction1 = 1, root_correction2 = 1, step_size = 0;
 };
 void lamb_moments(CpuStream&, const LambArgs&);
+template <class B>
+void lamb_moments(GpuStream<B>&, const LambArgs&);
 void lamb_apply(CpuStream&, const LambArgs&);
+template <class B>
+void lamb_apply(GpuStream<B>&, const LambArgs&);
 
 }  // namespace elinvar

@@ -138,6 +138,8 @@ struct UnaryArgs {
   int op;
 };
 void unary(CpuStream&, const UnaryArgs&);
+template <class B>
+void unary(GpuStream<B>&, const UnaryArgs&);
 
 struct UnaryBackwardArgs {
   In dy, saved;
@@ -146,6 +148,8 @@ struct UnaryBackwardArgs {
   int op;
 };
 void unary_backward(CpuStream&, const UnaryBackwardArgs&);
+template <class B>
+void unary_backward(GpuStream<B>&, const UnaryBackwardArgs&);
 
 // Any strides, of each operand over the result's shape; `op` is a place in BinaryOps. y may be a itself.
 struct BinaryArgs {
@@ -155,6 +159,8 @@ struct BinaryArgs {
   int op;
 };
 void binary(CpuStream&, const BinaryArgs&);
+template <class B>
+void binary(GpuStream<B>&, const BinaryArgs&);
 
 Tensor unary(int op, const char* name, const Tensor& x);
 Tensor unary_backward(int op, const char* name, Tensor dy, const Tensor& saved);
@@ -178,7 +184,7 @@ Tensor binary(const Tensor& a, const Tensor& b) {
 // b converted once to a's type.
 template <class Op>
 Tensor binary(const Tensor& a, double b) {
-  return binary<Op>(a, Tensor::scalar(b, a.dtype()));
+  return binary<Op>(a, Tensor::scalar(b, a.dtype(), a.device()));
 }
 // y = Op(y, b), where b broadcasts to y's shape and no two elements of y are one (as in an expanded view).
 template <class Op>
@@ -223,6 +229,8 @@ inline Tensor add_to(Tensor sum, const Tensor& term) {
   add_into(sum, term);
   return sum;
 }
-inline void scale_into(Tensor& y, double factor) { binary_into<pointwise::Mul>(y, Tensor::scalar(factor, y.dtype())); }
+inline void scale_into(Tensor& y, double factor) {
+  binary_into<pointwise::Mul>(y, Tensor::scalar(factor, y.dtype(), y.device()));
+}
 
 }  // namespace elinvar

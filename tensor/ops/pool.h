@@ -22,16 +22,18 @@ namespace elinvar {
 struct PoolAxis {
   int64_t in = 1, out = 1, kernel = 0, stride = 1, padding = 0;
 
-  int64_t begin(int64_t o) const { return kernel > 0 ? o * stride - padding : o * in / out; }
-  int64_t end(int64_t o) const { return kernel > 0 ? o * stride - padding + kernel : ((o + 1) * in + out - 1) / out; }
+  constexpr int64_t begin(int64_t o) const { return kernel > 0 ? o * stride - padding : o * in / out; }
+  constexpr int64_t end(int64_t o) const {
+    return kernel > 0 ? o * stride - padding + kernel : ((o + 1) * in + out - 1) / out;
+  }
   // The outputs whose windows contain position i: first_output(i) .. last_output(i), none if the range is
   // empty.
-  int64_t first_output(int64_t i) const {
+  constexpr int64_t first_output(int64_t i) const {
     if (kernel == 0) return i * out / in;
     const int64_t past = i + padding - kernel;  // the last window that ends before i starts at or before this
     return past < 0 ? 0 : past / stride + 1;
   }
-  int64_t last_output(int64_t i) const {
+  constexpr int64_t last_output(int64_t i) const {
     if (kernel == 0) return ((i + 1) * out + in - 1) / in - 1;
     const int64_t last = (i + padding) / stride;
     return last < out ? last : out - 1;
@@ -46,7 +48,11 @@ struct PoolArgs {
   bool present_only = false;  // the divisor of an average leaves absent positions out
 };
 void max_pool(CpuStream&, const PoolArgs&);
+template <class B>
+void max_pool(GpuStream<B>&, const PoolArgs&);
 void avg_pool(CpuStream&, const PoolArgs&);
+template <class B>
+void avg_pool(GpuStream<B>&, const PoolArgs&);
 
 struct PoolBackwardArgs {
   In dy, winner;
@@ -56,7 +62,11 @@ struct PoolBackwardArgs {
   bool present_only = false;
 };
 void max_pool_backward(CpuStream&, const PoolBackwardArgs&);
+template <class B>
+void max_pool_backward(GpuStream<B>&, const PoolBackwardArgs&);
 void avg_pool_backward(CpuStream&, const PoolBackwardArgs&);
+template <class B>
+void avg_pool_backward(GpuStream<B>&, const PoolBackwardArgs&);
 
 // The axis of a pooling with fixed windows, which must overlap the image: throws UsageError, naming op,
 // unless kernel and stride are positive, 0 <= 2 * padding <= kernel, and at least one window fits.

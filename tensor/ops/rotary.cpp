@@ -164,11 +164,12 @@ RotaryAngles rotary_angles(int64_t time, int64_t half, double base, int64_t firs
 
 Tensor rotary(const Tensor& input, const RotaryAngles& angles, bool inverse) {
   const Tensor x = input.to_contiguous();
-  check_same_dtype("rotary", x, angles.cos);
+  const RotaryAngles here{angles.cos.to(x.device()), angles.sin.to(x.device())};
+  check_same_dtype("rotary", x, here.cos);
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
   on(x.device(), [&](auto& stream) {
-    rotary(stream, RotaryArgs{in(x), in(angles.cos), in(angles.sin), out(y), x.dim(0), x.dim(1), x.dim(2), x.dim(3) / 2,
-                              inverse});
+    rotary(stream,
+           RotaryArgs{in(x), in(here.cos), in(here.sin), out(y), x.dim(0), x.dim(1), x.dim(2), x.dim(3) / 2, inverse});
   });
   return y;
 }

@@ -26,6 +26,8 @@ struct RotaryArgs {
   bool inverse;
 };
 void rotary(CpuStream&, const RotaryArgs&);
+template <class B>
+void rotary(GpuStream<B>&, const RotaryArgs&);
 
 struct RotaryAngles {
   Tensor cos, sin;  // (T, D/2)

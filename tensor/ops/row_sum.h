@@ -14,6 +14,8 @@ struct RowSumArgs {
   double divisor = 1.0;
 };
 void row_sum(CpuStream&, const RowSumArgs&);
+template <class B>
+void row_sum(GpuStream<B>&, const RowSumArgs&);
 
 // x (rows, cols) contiguous -> (rows)
 Tensor row_sum(const Tensor& x, double divisor = 1.0);

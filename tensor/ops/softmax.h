@@ -13,6 +13,8 @@ struct SoftmaxArgs {
   bool log;
 };
 void softmax(CpuStream&, const SoftmaxArgs&);
+template <class B>
+void softmax(GpuStream<B>&, const SoftmaxArgs&);
 
 // dx of a row: softmax     dx = y * (dy - sum(dy * y))
 //              log-softmax dx = dy - exp(y) * sum(dy)
@@ -23,6 +25,8 @@ struct SoftmaxBackwardArgs {
   bool log;
 };
 void softmax_backward(CpuStream&, const SoftmaxBackwardArgs&);
+template <class B>
+void softmax_backward(GpuStream<B>&, const SoftmaxBackwardArgs&);
 
 Tensor softmax(const Tensor& x);
 Tensor log_softmax(const Tensor& x);

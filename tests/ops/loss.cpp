@@ -3,6 +3,7 @@
 
 #include "autograd/loss.h"
 #include "tensor/ops/cross_entropy.h"
+#include "tensor/ops/hits.h"
 #include "tests/op_row.h"
 
 namespace elinvar::test {
@@ -27,6 +28,20 @@ Tensor cross_entropy_oracle(const Tensors& t, double smoothing, int64_t ignored)
   }
   return Tensor::full({}, total, DType::f64);
 }
+
+Tensor hits_oracle(const Tensors& t, int64_t ignored) {
+  const int64_t n = t[0].dim(-1);
+  Tensor y = Tensor::empty(t[1].shape(), DType::f64);
+  for (int64_t r = 0; r < t[1].numel(); ++r) {
+    const double* s = t[0].data<double>() + r * n;
+    const int64_t target = t[1].data<int64_t>()[r];
+    y.data<double>()[r] = target == ignored ? 0.0 : std::max_element(s, s + n) - s == target ? 2.0 : 1.0;
+  }
+  return y;
+}
+
+// Few different values: integers.
+Tensor coarse(const Tensor& x) { return x.to(DType::i32).to(x.dtype()); }
 
 Var zeros(const Shape& shape) { return Tensor::zeros(shape); }
 
@@ -71,6 +86,28 @@ const OpRows rows({
      .inputs = {{{40, 5}}, {{40}, Kind::index, 5}},
      .op = [](const Vars& v) { return cross_entropy(v[0], v[1].value(), {.label_smoothing = 0.2, .ignore_index = 2}); },
      .oracle = [](const Tensors& t) { return cross_entropy_oracle(t, 0.2, 2); }},
+    {.name = "hits",
+     .inputs = {{{3, 7, 5}}, {{3, 7}, Kind::index, 5}},
+     .op = [](const Vars& v) { return Var(hits(v[0].value(), v[1].value(), 2)); },
+     .oracle = [](const Tensors& t) { return hits_oracle(t, 2); },
+     .large = {{{901, 71}}, {{901}, Kind::index, 71}},
+     .errors = {{[] {
+                   hits(Tensor::zeros({2, 3}), Tensor::zeros({3}, DType::i32), -1);
+                 },
+                 "[hits] logits (2, 3) need targets of shape (2,), got (3,)"},
+                {[] {
+                   hits(Tensor::zeros({2, 3}), Tensor::full({2}, 3, DType::i32), -1);
+                 },
+                 "[hits] index 3 at position 0"}},
+     .differentiable = false},
+    {.name = "hits/ties",
+     .inputs = {{{60, 3}}, {{60}, Kind::index, 3}},
+     .op = [](const Vars& v) { return Var(hits(coarse(v[0].value()), v[1].value(), -100)); },
+     .oracle =
+         [](const Tensors& t) {
+           return hits_oracle({coarse(t[0]), t[1]}, -100);
+         },
+     .differentiable = false},
     {.name = "mse_loss",
      .inputs = {{{5, 31}}, {{5, 31}}},
      .op = [](const Vars& v) { return mse_loss(v[0], v[1]); },

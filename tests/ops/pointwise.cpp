@@ -198,7 +198,7 @@ std::vector<OpRow> other_rows() {
                   {[] { where(ones({2}, DType::u8), Var(ones({2})), Var(ones({2}, DType::f64))); }, "one dtype"}}},
       {.name = "cast",
        .inputs = {{{3, 8}}},
-       .op = [](const Vars& v) { return cast(square(cast(v[0], DType::f64)), v[0].dtype()); },
+       .op = [](const Vars& v) { return square(cast(cast(v[0], DType::f64), v[0].dtype())); },
        .oracle = [](const Tensors& t) { return each([](double x) { return x * x; }, t[0].shape(), t[0]); },
        .errors = {{[] { cast(Var(ones({2}, DType::i32)), DType::f32); },
                    "[cast] floating types expected, got int32 to float32"}}},

@@ -1,0 +1,31 @@
+# Whether kernels are compiled for CUDA, and for which architectures. A binary built with CUDA runs on a machine without a
+# driver: the runtime is linked in, and looks for the driver when a GPU is asked for.
+set(elinvar_cuda OFF)
+if(NOT ELINVAR_CUDA STREQUAL "OFF")
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+      set(CMAKE_CUDA_ARCHITECTURES 90 CACHE STRING "Architectures that kernels are compiled for")
+    endif()
+    enable_language(CUDA)
+    set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+    # CMake 3.25 does not know that nvcc has C++20.
+    foreach(form STANDARD EXTENSION)
+      if(NOT CMAKE_CUDA20_${form}_COMPILE_OPTION)
+        set(CMAKE_CUDA20_${form}_COMPILE_OPTION -std=c++20)
+      endif()
+    endforeach()
+    if(CCACHE)
+      set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
+    endif()
+    set(elinvar_cuda ON)
+  elseif(ELINVAR_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "ELINVAR_CUDA=ON, but no CUDA compiler was found: put nvcc on the PATH or set CUDACXX")
+  endif()
+endif()
+message(STATUS "CUDA kernels: ${elinvar_cuda}")
+
+# What keeps the bits on a GPU: one rounding an operation, subnormals, and IEEE division and square root.
+set(ELINVAR_CUDA_FLAGS -fmad=false -ftz=false -prec-div=true -prec-sqrt=true --expt-relaxed-constexpr
+                       --extended-lambda)

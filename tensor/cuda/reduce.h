@@ -1,0 +1,72 @@
+#pragma once
+// The order of sums along a row (NUMERICS.md, rule 11) by the 32 threads of a warp: thread t holds virtual lanes t and
+// t + 32. Included after tensor/simd-inl.h.
+#include "tensor/numerics.h"
+#include "tensor/simd-inl.h"
+
+namespace elinvar::HWY_NAMESPACE {
+
+constexpr unsigned kWholeWarp = 0xffffffffu;
+static_assert(kRowLanes == 64, "two lanes for each of a warp's threads");
+
+// Folds the lanes; thread 0 of the warp has the sum.
+template <class T>
+__device__ T fold_lanes(T low, T high) {
+  T x = low + high;
+  for (int s = 16; s > 0; s /= 2) {
+    const T other = __shfl_down_sync(kWholeWarp, x, static_cast<unsigned>(s));
+    x = x + other;  // lanes from s on hold nothing that is used
+  }
+  return T{0} + x;
+}
+
+// Calls of all threads of a warp; every thread gets the sum. step(acc, i) returns acc with element i added. At most
+// kRowSegment^2 elements.
+template <class T, class Step>
+__device__ T warp_row_reduce(int64_t n, Step step) {
+  const int t = static_cast<int>(threadIdx.x % 32);
+  const auto segment = [&](int64_t begin, int64_t end) {
+    T low{0}, high{0};
+    for (int64_t i = begin + t; i < end; i += kRowLanes) {
+      low = step(low, i);
+      if (i + 32 < end) high = step(high, i + 32);
+    }
+    return __shfl_sync(kWholeWarp, fold_lanes(low, high), 0);
+  };
+  if (n <= kRowSegment) return segment(0, n);
+  // The segments' sums are a row again: lane l takes segments l, l + 64, ...
+  T low{0}, high{0};
+  int lane = 0;
+  for (int64_t begin = 0; begin < n; begin += kRowSegment) {
+    const int64_t end = begin + kRowSegment < n ? begin + kRowSegment : n;
+    const T sum = segment(begin, end);
+    if (lane == t) low = low + sum;
+    if (lane == t + 32) high = high + sum;
+    lane = (lane + 1) % static_cast<int>(kRowLanes);
+  }
+  return __shfl_sync(kWholeWarp, fold_lanes(low, high), 0);
+}
+
+template <class T, class Term>
+__device__ T warp_row_sum(int64_t n, Term term) {
+  return warp_row_reduce<T>(n, [&](T acc, int64_t i) { return acc + term(i); });
+}
+
+template <class T, class A, class B>
+__device__ T warp_row_dot(int64_t n, A a, B b) {
+  return warp_row_reduce<T>(n, [&](T acc, int64_t i) { return fma(Vec<T>{a(i)}, Vec<T>{b(i)}, Vec<T>{acc}).v; });
+}
+
+// The largest of n > 0 elements by the select of rule 13, none of them NaN; every thread gets it.
+template <class T>
+__device__ T warp_row_max(const T* x, int64_t n) {
+  T m = x[0];
+  for (int64_t i = static_cast<int64_t>(threadIdx.x % 32); i < n; i += 32) m = m < x[i] ? x[i] : m;
+  for (int s = 16; s > 0; s /= 2) {
+    const T other = __shfl_xor_sync(kWholeWarp, m, s);
+    m = m < other ? other : m;
+  }
+  return m;
+}
+
+}  // namespace elinvar::HWY_NAMESPACE

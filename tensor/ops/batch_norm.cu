@@ -1,0 +1,136 @@
+#include "tensor/cuda/kernel.h"
+
+#include "tensor/cuda/columns.h"
+#include "tensor/ops/batch_norm-inl.h"
+
+namespace elinvar::HWY_NAMESPACE {
+namespace {
+
+using V = Vec<float>;
+
+__global__ void factors(BatchNormFactorsArgs args) {
+  const int64_t c = thread_of_grid();
+  if (c >= args.channels) return;
+  const V inv = V{1.0f} / sqrt(V{args.var.as<float>()[c]} + V{static_cast<float>(args.eps)});
+  const V a = V{args.gamma.as<float>()[c]} * inv;
+  args.inv.as<float>()[c] = inv.v;
+  args.a.as<float>()[c] = a.v;
+  args.b.as<float>()[c] = fma(neg(V{args.mean.as<float>()[c]}), a, V{args.beta.as<float>()[c]}).v;
+}
+
+// Passes over elements: a thread keeps its channel, and so the factors, for kRowsOfThread rows, whose loads are under
+// way together.
+constexpr int kRowsOfThread = 8;
+
+struct Rows {
+  int64_t rows, channels, tiles;
+  ColumnTile tile;
+
+  Rows(int64_t n, int64_t of_channels)
+      : rows(n), channels(of_channels), tile(ColumnTile::of(of_channels, (n + kRowsOfThread - 1) / kRowsOfThread)) {
+    tiles = tile.tiles(channels);
+  }
+  int64_t block_rows() const { return kRowsOfThread * tile.depth(); }
+  Grid grid() const {
+    return {.blocks = (rows + block_rows() - 1) / block_rows() * tiles, .threads = ColumnTile::kThreads};
+  }
+
+  __device__ int64_t channel() const { return int64_t{blockIdx.x} % tiles * tile.width + tile.column(); }
+  // Calls f(k, offset) for the thread's rows, k = 0, 1, ...
+  template <class F>
+  __device__ void each(int64_t c, F f) const {
+    const int64_t first = int64_t{blockIdx.x} / tiles * (kRowsOfThread * tile.depth()) + tile.leaf();
+#pragma unroll
+    for (int k = 0; k < kRowsOfThread; ++k) {
+      const int64_t row = first + k * tile.depth();
+      if (row < rows) f(k, row * channels + c);
+    }
+  }
+};
+
+template <bool kResidual, bool kRelu>
+__global__ void apply(BatchNormApplyArgs args, Rows rows) {
+  const int64_t c = rows.channel();
+  if (c >= args.channels) return;
+  const float *x = args.x.as<float>(), *residual = args.residual.as<float>();
+  float* y = args.y.as<float>();
+  const V a{args.a.as<float>()[c]}, b{args.b.as<float>()[c]}, zero{0.0f};
+  V v[kRowsOfThread], r[kRowsOfThread];
+  rows.each(c, [&](int k, int64_t at) {
+    v[k] = {x[at]};
+    if constexpr (kResidual) r[k] = {residual[at]};
+  });
+  rows.each(c, [&](int k, int64_t at) {
+    V result = fma(v[k], a, b);
+    if constexpr (kResidual) result = result + r[k];
+    if constexpr (kRelu) result = select(result <= zero, zero, result);
+    y[at] = result.v;
+  });
+}
+
+template <ReluMask kMask, bool kEvaluation>
+__global__ void gradient(BatchNormGradientArgs args, Rows rows) {
+  constexpr bool kReadsX = !kEvaluation || kMask == ReluMask::from_x, kReadsY = kMask == ReluMask::from_y;
+  const int64_t c = rows.channel();
+  if (c >= args.channels) return;
+  const float *dy = args.dy.as<float>(), *x = args.x.as<float>(), *y = args.y.as<float>();
+  float* dx = args.dx.as<float>();
+  const V mean{args.mean.as<float>()[c]}, a{args.a.as<float>()[c]}, b{args.b.as<float>()[c]};
+  V mean_g{0.0f}, slope{0.0f};
+  if constexpr (!kEvaluation) {
+    const V n{static_cast<float>(args.rows)};
+    mean_g = V{args.sum_g.as<float>()[c]} / n;
+    slope = neg((V{args.sum_gx.as<float>()[c]} / n) * V{args.inv.as<float>()[c]});
+  }
+  V vdy[kRowsOfThread], vx[kRowsOfThread], vy[kRowsOfThread];
+  rows.each(c, [&](int k, int64_t at) {
+    vdy[k] = {dy[at]};
+    vx[k] = kReadsX ? V{x[at]} : a;
+    vy[k] = kReadsY ? V{y[at]} : a;
+  });
+  rows.each(c, [&](int k, int64_t at) {
+    const V g = masked<kMask>(vdy[k], vx[k], vy[k], a, b);
+    if constexpr (kEvaluation) dx[at] = (g * a).v;
+    else dx[at] = gradient_of(g, vx[k], mean, a, mean_g, slope).v;
+  });
+}
+
+}  // namespace
+}  // namespace elinvar::HWY_NAMESPACE
+
+namespace elinvar {
+
+template <>
+void batch_norm_factors(Gpu& stream, const BatchNormFactorsArgs& a) {
+  require_f32("batch_norm", a.mean.dtype);
+  launch(stream, "batch_norm_factors", {.blocks = (a.channels + 255) / 256}, HWY_NAMESPACE::factors, a);
+}
+
+template <>
+void batch_norm_apply(Gpu& stream, const BatchNormApplyArgs& a) {
+  require_f32("batch_norm", a.x.dtype);
+  using namespace HWY_NAMESPACE;
+  const Rows rows(a.rows, a.channels);
+  const auto with = [&](auto kernel) { launch(stream, "batch_norm", rows.grid(), kernel, a, rows); };
+  const bool residual = a.residual.data != nullptr;
+  if (residual && a.relu) with(apply<true, true>);
+  else if (residual) with(apply<true, false>);
+  else if (a.relu) with(apply<false, true>);
+  else with(apply<false, false>);
+}
+
+template <>
+void batch_norm_gradient(Gpu& stream, const BatchNormGradientArgs& a) {
+  require_f32("batch_norm_gradient", a.dy.dtype);
+  using namespace HWY_NAMESPACE;
+  const Rows rows(a.rows, a.channels);
+  const auto with = [&]<ReluMask kMask>() {
+    const auto kernel = a.sum_g.data ? gradient<kMask, false> : gradient<kMask, true>;
+    launch(stream, "batch_norm_gradient", rows.grid(), kernel, a, rows);
+  };
+  if (a.mask == ReluMask::from_x) with.template operator()<ReluMask::from_x>();
+  else if (a.mask == ReluMask::from_y) with.template operator()<ReluMask::from_y>();
+  else with.template operator()<ReluMask::none>();
+}
+
+}  // namespace elinvar

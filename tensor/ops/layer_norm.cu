@@ -1,0 +1,119 @@
+#include "tensor/cuda/kernel.h"
+
+#include "tensor/cuda/columns.h"
+#include "tensor/cuda/reduce.h"
+#include "tensor/ops/layer_norm.h"
+
+namespace elinvar::HWY_NAMESPACE {
+namespace {
+
+using V = Vec<float>;
+
+// gamma or beta, or what stands for it.
+struct Affine {
+  const float* values;
+  float absent;
+  __device__ V operator()(int64_t i) const { return {values ? values[i] : absent}; }
+};
+
+// A warp for each row.
+template <RowNorm kKind>
+__global__ void forward_rows(RowNormArgs a) {
+  constexpr bool kCentred = kKind == RowNorm::layer;
+  const int64_t row = thread_of_grid() / 32, n = a.cols;
+  if (row >= a.rows) return;
+  const bool writes = threadIdx.x % 32 == 0;
+  const float* x = a.x.as<float>() + row * n;
+  float* y = a.y.as<float>() + row * n;
+  const Affine gamma{a.gamma.as<float>(), 1.0f}, beta{a.beta.as<float>(), 0.0f};
+  const V count{static_cast<float>(n)};
+  V m{0.0f};
+  if constexpr (kCentred) {
+    m = V{warp_row_sum<float>(n, [&](int64_t i) { return x[i]; })} / count;
+    if (writes) a.mean.as<float>()[row] = m.v;
+  }
+  const auto centred = [&](int64_t i) { return kCentred ? V{x[i]} - m : V{x[i]}; };
+  const auto term = [&](int64_t i) { return centred(i).v; };
+  const V squares{warp_row_dot<float>(n, term, term)};
+  const V r = V{1.0f} / sqrt(squares / count + V{static_cast<float>(a.eps)});
+  if (writes) a.r.as<float>()[row] = r.v;
+  for (int64_t i = static_cast<int64_t>(threadIdx.x % 32); i < n; i += 32)
+    y[i] = fma(centred(i) * r, gamma(i), beta(i)).v;
+}
+
+// A warp for each row. dx may be dy: a thread writes what it alone reads, after the sums.
+template <RowNorm kKind>
+__global__ void backward_rows(RowNormBackwardArgs a) {
+  constexpr bool kCentred = kKind == RowNorm::layer;
+  const int64_t row = thread_of_grid() / 32, n = a.cols;
+  if (row >= a.rows) return;
+  const float *x = a.x.as<float>() + row * n, *dy = a.dy.as<float>() + row * n;
+  float* dx = a.dx.as<float>() + row * n;
+  const Affine gamma{a.gamma.as<float>(), 1.0f};
+  const V count{static_cast<float>(n)}, m{kCentred ? a.mean.as<float>()[row] : 0.0f}, r{a.r.as<float>()[row]};
+  const auto h = [&](int64_t i) { return (kCentred ? V{x[i]} - m : V{x[i]}) * r; };
+  const auto g = [&](int64_t i) { return V{dy[i]} * gamma(i); };
+  const auto g_term = [&](int64_t i) { return g(i).v; };
+  V sum_g{0.0f};
+  if constexpr (kCentred) sum_g = V{warp_row_sum<float>(n, g_term)} / count;
+  const V sum_gh = V{warp_row_dot<float>(n, g_term, [&](int64_t i) { return h(i).v; })} / count;
+  for (int64_t i = static_cast<int64_t>(threadIdx.x % 32); i < n; i += 32)
+    dx[i] = (r * fma(neg(h(i)), sum_gh, kCentred ? g(i) - sum_g : g(i))).v;
+}
+
+// A thread for each leaf of rows and column: the chains of dgamma and dbeta.
+template <RowNorm kKind>
+__global__ void parameter_leaves(RowNormBackwardArgs a, ColumnTile tile, int64_t tiles) {
+  constexpr bool kCentred = kKind == RowNorm::layer;
+  const int64_t c = int64_t{blockIdx.x} % tiles * tile.width + tile.column(), n = a.cols;
+  const int64_t leaf = int64_t{blockIdx.x} / tiles * tile.depth() + tile.leaf(), first = leaf * kColumnLeaf;
+  if (c >= n || first >= a.rows) return;
+  const int64_t rows = a.rows - first < kColumnLeaf ? a.rows - first : kColumnLeaf;
+  const float *x = a.x.as<float>() + first * n + c, *dy = a.dy.as<float>() + first * n + c;
+  const float *mean = kCentred ? a.mean.as<float>() + first : nullptr, *r = a.r.as<float>() + first;
+  V dgamma{0.0f}, dbeta{0.0f};
+#pragma unroll 8
+  for (int64_t k = 0; k < rows; ++k) {
+    const V v{x[k * n]}, d{dy[k * n]};
+    dgamma = fma(d, (kCentred ? v - V{mean[k]} : v) * V{r[k]}, dgamma);
+    dbeta = dbeta + d;
+  }
+  float* partial = a.partial.as<float>() + leaf * 2 * n + c;
+  partial[0] = dgamma.v;
+  partial[n] = dbeta.v;
+}
+
+template <RowNorm kKind>
+void backward(Gpu& stream, const RowNormBackwardArgs& a) {
+  if (a.partial.data) {  // first, for dx may be written over dy
+    const int64_t leaves = (a.rows + kColumnLeaf - 1) / kColumnLeaf;
+    const ColumnTile tile = ColumnTile::of(a.cols, leaves);
+    const int64_t tiles = tile.tiles(a.cols);
+    launch(stream, "row_norm_parameters",
+           {.blocks = (leaves + tile.depth() - 1) / tile.depth() * tiles, .threads = ColumnTile::kThreads},
+           parameter_leaves<kKind>, a, tile, tiles);
+  }
+  if (a.dx.data) launch(stream, "row_norm_backward", {.blocks = warp_blocks(a.rows)}, backward_rows<kKind>, a);
+}
+
+}  // namespace
+}  // namespace elinvar::HWY_NAMESPACE
+
+namespace elinvar {
+
+template <>
+void row_norm(Gpu& stream, const RowNormArgs& a) {
+  require_f32("row_norm", a.x.dtype);
+  using namespace HWY_NAMESPACE;
+  launch(stream, "row_norm", {.blocks = warp_blocks(a.rows)},
+         a.kind == RowNorm::layer ? forward_rows<RowNorm::layer> : forward_rows<RowNorm::rms>, a);
+}
+
+template <>
+void row_norm_backward(Gpu& stream, const RowNormBackwardArgs& a) {
+  require_f32("row_norm_backward", a.x.dtype);
+  if (a.kind == RowNorm::layer) HWY_NAMESPACE::backward<RowNorm::layer>(stream, a);
+  else HWY_NAMESPACE::backward<RowNorm::rms>(stream, a);
+}
+
+}  // namespace elinvar

@@ -1,0 +1,95 @@
+// Kernels for GPUs, run by the CPU, on what no op row covers: trees of several levels, sums in binary64, and the parts
+// of nn/ that read numbers back.
+#ifdef ELINVAR_EMULATION
+#include <gtest/gtest.h>
+
+#include "nn/clip.h"
+#include "nn/running_statistics.h"
+#include "tensor/check.h"
+#include "tensor/op_check.h"
+#include "tensor/ops/batch_norm.h"
+#include "tensor/ops/column_sum.h"
+#include "tensor/ops/global_norm.h"
+#include "tensor/philox.h"
+#include "tests/bits.h"
+
+namespace elinvar {
+namespace {
+
+using test::same_bits;
+
+constexpr Device kEmulated{DeviceKind::emulated};
+
+Tensor random(const Shape& shape, uint64_t key) {
+  Tensor x = Tensor::empty(shape);
+  for (int64_t i = 0; i < x.numel(); ++i)
+    x.data<float>()[i] = uniform01(philox(key, static_cast<uint32_t>(i), 0, 0, 0).v[0]) * 3.0f - 1.0f;
+  return x;
+}
+
+TEST(EmulatedDevice, ColumnSumsOfManyLevels) {
+  for (const Shape& shape : {Shape{1, 70, 300}, Shape{2, 64 * 8 * 17 + 5, 33}, Shape{1, 150000, 3}, Shape{3, 9000, 1},
+                             Shape{2, 0, 5}, Shape{0, 7, 5}}) {
+    const Tensor x = random(shape, 3);
+    EXPECT_TRUE(same_bits(column_sum(x.to(kEmulated), 7.0).to(Device{}), column_sum(x, 7.0))) << to_string(shape);
+  }
+}
+
+TEST(EmulatedDevice, ColumnTreesOfManyLeaves) {
+  for (int64_t leaves : {0, 1, 2, 3, 15, 16, 17, 127, 128, 129, 1000, 4099}) {
+    for (int64_t cols : {1, 70}) {
+      const Tensor x = random({leaves, cols}, 4);
+      const auto tree = [&](const Tensor& from) {
+        Tensor sum = Tensor::empty({cols}, DType::f32, from.device());
+        on(from.device(), [&](auto& stream) { column_tree(stream, ColumnTreeArgs{in(from), out(sum), leaves, cols}); });
+        return sum.to(Device{});
+      };
+      EXPECT_TRUE(same_bits(tree(x.to(kEmulated)), tree(x))) << leaves << " leaves, " << cols << " columns";
+    }
+  }
+}
+
+TEST(EmulatedDevice, BatchStatisticsOfManyLevels) {
+  for (const Shape& shape :
+       {Shape{1, 5}, Shape{63, 1}, Shape{64, 300}, Shape{64 * 8 * 16 * 8 + 77, 40}, Shape{40000, 3}}) {
+    const Tensor x = random(shape, 5);
+    const BatchStatistics expected = batch_statistics(x), got = batch_statistics(x.to(kEmulated));
+    EXPECT_TRUE(same_bits(got.mean.to(Device{}), expected.mean)) << to_string(shape);
+    EXPECT_TRUE(same_bits(got.var.to(Device{}), expected.var)) << to_string(shape);
+  }
+}
+
+TEST(EmulatedDevice, NormsOfManyTensors) {
+  std::vector<Tensor> tensors, moved;
+  for (uint64_t i = 0; i < 70; ++i) {
+    const auto n = static_cast<int64_t>(i % 7 == 0 ? 9001 + 4096 * i : 37 * i);
+    tensors.push_back(random({n}, 20 + i));
+    moved.push_back(tensors.back().to(kEmulated));
+  }
+  EXPECT_EQ(square_sum(moved), square_sum(tensors));
+  EXPECT_EQ(norms(moved), norms(tensors));
+  for (size_t i = 0; i < tensors.size(); ++i) EXPECT_EQ(norms(tensors)[i], global_norm({&tensors[i], 1}));
+  EXPECT_EQ(clip_by_global_norm(moved, 1.0).scale, clip_by_global_norm(tensors, 1.0).scale);
+  moved[3] = tensors[3];
+  EXPECT_THROW(square_sum(moved), UsageError);
+}
+
+TEST(EmulatedDevice, RunningStatisticsStayThere) {
+  const Tensor x = random({150, 9}, 6), old[] = {random({9}, 7), random({9}, 8)};
+  const auto updated = [&](Device device) {
+    const auto mean = std::make_shared<Buffer>(), var = std::make_shared<Buffer>();
+    mean->value = old[0].to(device).clone();
+    var->value = old[1].to(device).clone();
+    const std::vector<Statistic> statistics{{mean, var, 0.1, batch_statistics(x.to(device))}};
+    update_running_statistics(statistics, running_terms(statistics), 1);
+    EXPECT_TRUE(mean->value.device() == device);
+    return std::vector<Tensor>{mean->value.to(Device{}), var->value.to(Device{})};
+  };
+  const auto expected = updated(Device{}), got = updated(kEmulated);
+  EXPECT_TRUE(same_bits(got[0], expected[0]));
+  EXPECT_TRUE(same_bits(got[1], expected[1]));
+}
+
+}  // namespace
+}  // namespace elinvar
+#endif

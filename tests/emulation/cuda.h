@@ -1,0 +1,78 @@
+#pragma once
+// The part of CUDA's language that the project's kernels use, for the C++ compiler: included ahead of a .cu file
+// (-include) it makes the kernel's functions plain ones. Blocks run one after another on each CPU thread, the threads
+// of a block by turns, as fibers that change places at barriers and exchanges alone. The order of turns differs from
+// one stretch between barriers to the next (ascending, descending), so that a kernel that lacks a barrier gives wrong
+// results here as well.
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <type_traits>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __noinline__
+#define __launch_bounds__(...)
+#define __restrict__ __restrict
+#define __shared__ static thread_local  // a CPU thread runs one block at a time
+
+struct float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+inline float2 make_float2(float x, float y) { return {x, y}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+
+namespace elinvar::emulation {
+
+struct Index {
+  unsigned x = 0, y = 0, z = 0;
+};
+
+// Runs a grid and returns when it is done.
+void run(int64_t blocks, int threads, size_t shared, const std::function<void()>& kernel);
+
+void* shared_memory();
+void block_barrier();
+void warp_barrier();
+// Every thread of the warp leaves a value and gets that of `lane`.
+uint64_t exchange(uint64_t value, int lane);
+
+template <class T>
+T shuffle(T value, int lane) {
+  static_assert(sizeof(T) <= 8 && std::is_trivially_copyable_v<T>);
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof value);
+  bits = exchange(bits, lane);
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+}  // namespace elinvar::emulation
+
+extern thread_local elinvar::emulation::Index threadIdx, blockIdx, blockDim, gridDim;
+
+inline void __syncthreads() { elinvar::emulation::block_barrier(); }
+inline void __syncwarp(unsigned = 0xffffffffu) { elinvar::emulation::warp_barrier(); }
+template <class T>
+T __ldg(const T* p) {
+  return *p;
+}
+template <class T>
+T __shfl_sync(unsigned, T v, int lane) {
+  return elinvar::emulation::shuffle(v, lane & 31);
+}
+template <class T>
+T __shfl_xor_sync(unsigned, T v, int mask) {
+  return elinvar::emulation::shuffle(v, static_cast<int>(threadIdx.x % 32) ^ mask);
+}
+template <class T>
+T __shfl_down_sync(unsigned, T v, unsigned delta) {
+  const int lane = static_cast<int>(threadIdx.x % 32 + delta);
+  return elinvar::emulation::shuffle(v, lane < 32 ? lane : static_cast<int>(threadIdx.x % 32));
+}
