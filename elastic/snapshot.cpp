@@ -60,7 +60,7 @@ StateDict SnapshotMemory::copy(const StateDict& part) {
   const std::shared_ptr<const void> owner(at, give_back);
   StateDict copy;
   for (const auto& [name, tensor] : part) {
-    const Tensor dense = tensor.to_contiguous();
+    const Tensor dense = tensor.to(Device{}).to_contiguous();
     std::memcpy(at, dense.raw(), static_cast<size_t>(dense.bytes()));
     copy.emplace(name, Tensor::over(owner, at, tensor.shape(), tensor.dtype()));
     at += room_for(tensor);

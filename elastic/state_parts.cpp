@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tensor/check.h"
+#include "tensor/ops/copy.h"
 
 namespace elinvar {
 namespace {
@@ -66,7 +67,7 @@ std::vector<Message> messages_of(const StateDict& tensors, const StatePart& part
     if (part.pace.batch > 0 && part.end) message.body["end"] = *part.end;
   }
   for (const auto& [name, tensor] : tensors) {
-    const Tensor dense = tensor.to_contiguous();
+    const Tensor dense = tensor.to(Device{}).to_contiguous();
     const Blob whole = blob_of(dense);
     for (int64_t at = 0; at < dense.bytes(); at += kPieceBytes) {
       if (bytes >= kMessageBytes || messages.back().blobs.size() >= kMostPieces) begin();
@@ -83,6 +84,7 @@ std::vector<Message> messages_of(const StateDict& tensors, const StatePart& part
 void fill(const StateDict& state, const std::vector<Message>& messages) {
   std::map<std::string, std::string> expected;
   std::map<std::string, int64_t> filled;
+  StateDict here;  // where pieces are put together: the tensors themselves, or stand-ins for those on another device
   try {
     for (const Message& m : messages) {
       if (m.body.contains("digests")) expected.merge(m.body["digests"].get<std::map<std::string, std::string>>());
@@ -94,7 +96,8 @@ void fill(const StateDict& state, const std::vector<Message>& messages) {
         const auto tensor = state.find(name);
         if (tensor == state.end()) fail("[state] this worker has no tensor '{}'", name);
         if (at < 0 || count > tensor->second.bytes() - at) fail("[state] '{}' has other sizes here", name);
-        Tensor target = tensor->second;
+        const bool on_cpu = tensor->second.device() == Device{};
+        Tensor& target = here.try_emplace(name, on_cpu ? tensor->second : tensor->second.to(Device{})).first->second;
         std::memcpy(static_cast<std::byte*>(target.raw()) + at, m.blobs[i].data, m.blobs[i].bytes);
         filled[name] += count;
       }
@@ -104,8 +107,10 @@ void fill(const StateDict& state, const std::vector<Message>& messages) {
   }
   for (const auto& [name, tensor] : state) {
     if (filled[name] != tensor.bytes()) fail("[state] {} of {} bytes of '{}' came", filled[name], tensor.bytes(), name);
-    if (digest(tensor).hex() != expected[name]) fail("[state] the digest of '{}' is wrong", name);
+    if (digest(here.at(name)).hex() != expected[name]) fail("[state] the digest of '{}' is wrong", name);
   }
+  for (auto& [name, tensor] : here)
+    if (Tensor target = state.at(name); target.device() != tensor.device()) copy(tensor, target);
 }
 
 }  // namespace elinvar

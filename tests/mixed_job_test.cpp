@@ -1,7 +1,9 @@
 // One job whose workers differ in all that must not matter: instruction sets, threads, transport, number.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <set>
 #include <thread>
 
 #include "tensor/isa.h"
@@ -49,6 +51,32 @@ TEST_F(MixedJob, AnyWorkersOfAnyKindGiveTheSameLedger) {
     }
   }
 }
+
+#ifdef ELINVAR_EMULATION
+// The kernels for GPUs, run by the CPU, in whole jobs.
+TEST_F(MixedJob, AGpuAloneGivesTheSameLedger) {
+  const test::Ended ended = wait(start("gpu", {"--device", "emulated"}), "gpu");
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(ledger("gpu"), undisturbed());
+}
+
+// It learns the state while the only worker stands still now and then, which is killed later.
+TEST_F(MixedJob, AGpuJoinsACpuWorkerAndGoesOnWithoutIt) {
+  std::string stalls;
+  for (int step = 10; step < 130; step += 20) stalls += fmt::format("stall:worker=1,step={},seconds=0.7;", step);
+  const pid_t job = start("both", {"--chaos", stalls + "kill:worker=1,step=140"});
+  reach("both", 5);
+  const pid_t gpu = spawn({"join", endpoint("both"), "--device", "emulated"}, "gpu");
+  const test::Ended ended = wait(job, "both"), joined = wait(gpu, "gpu");
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(joined.code, 0) << joined.err;
+  EXPECT_EQ(ledger("both"), undisturbed());
+  std::set<std::vector<int>> seen;
+  for (const nlohmann::json& generation : events("both", "members"))
+    seen.insert(generation.at("members").get<std::vector<int>>());
+  EXPECT_TRUE(seen.contains({1}) && seen.contains({1, 2}) && seen.contains({2})) << "the GPU came and stayed";
+}
+#endif
 
 }  // namespace
 }  // namespace elinvar

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "tensor/stream.h"
+
 namespace elinvar {
 
 struct RunCommand {
@@ -16,8 +18,9 @@ struct RunCommand {
   std::vector<std::string> command_line;                // for environment.json
   int workers = 1;                                      // that this process starts
   int min_workers = 1;                                  // with fewer the job holds
-  int threads = 1;                                      // of each of them,
-  std::string isa = "auto";                             // and its instruction set
+  std::string device = "auto";                          // of each of them,
+  int threads = 1;                                      // its CPU threads
+  std::string isa = "auto";                             // and instruction set
   std::string listen = "tcp://127.0.0.1:0", advertise;  // comm/zmq_transport.h
   std::string key;                                      // the folder of the job's key; empty: none
   std::string chaos;                                    // faults on purpose (elastic/chaos.h)
@@ -33,6 +36,7 @@ struct JoinCommand {
   std::vector<std::string> command_line;
   std::string run_dir;  // where the run directory is on this host; empty: where the coordinator has it
   bool local = false;   // started by `train run`, which speaks for it
+  Device device = {};
 };
 int join(const JoinCommand& command);
 
@@ -59,6 +63,7 @@ struct EvalCommand {
   std::string run_dir;
   std::string split = "validation";
   bool mirror = false;  // by the mean of the logits of an image and its mirror image
+  Device device = {};
 };
 int eval(const EvalCommand& command);
 
@@ -68,6 +73,7 @@ struct SampleCommand {
   double temperature = 1.0;  // 0: always the likeliest
   int64_t top_k = 0;         // 0: all
   uint64_t seed = 0;
+  Device device = {};
 };
 int sample(const SampleCommand& command);
 

@@ -23,7 +23,7 @@ std::string cpu_model() {
 
 }  // namespace
 
-nlohmann::ordered_json describe_environment(const std::vector<std::string>& command_line) {
+nlohmann::ordered_json describe_environment(const std::vector<std::string>& command_line, Device device) {
   utsname system{};
   uname(&system);
   nlohmann::ordered_json environment;
@@ -35,6 +35,7 @@ nlohmann::ordered_json describe_environment(const std::vector<std::string>& comm
   environment["system"] = std::string(system.sysname) + " " + system.release + " " + system.machine;
   environment["cpu"] = cpu_model();
   environment["hardware_threads"] = std::thread::hardware_concurrency();
+  environment["device"] = to_string(device);
   environment["threads"] = cpu_stream().threads();
   environment["isa"] = name_of(current_isa());
   return environment;

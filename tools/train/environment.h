@@ -4,8 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "tensor/stream.h"
+
 namespace elinvar {
 
-nlohmann::ordered_json describe_environment(const std::vector<std::string>& command_line);
+nlohmann::ordered_json describe_environment(const std::vector<std::string>& command_line, Device device);
 
 }  // namespace elinvar

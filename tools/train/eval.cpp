@@ -9,7 +9,7 @@ namespace elinvar {
 
 int eval(const EvalCommand& command) {
   const std::filesystem::path directory = command.run_dir;
-  Job job(read_run_config(directory), command.split == "test" ? Split::test : Split::validation);
+  Job job(read_run_config(directory), command.split == "test" ? Split::test : Split::validation, command.device);
   check(!command.mirror || job.data->input_shape().ndim() == 3, "--mirror: the data of this run are no images");
   const int64_t step = job.load_network(directory);
   const Score result = sum(score(job, job.data, 0, 1, command.mirror));

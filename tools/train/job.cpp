@@ -37,10 +37,12 @@ std::shared_ptr<const Dataset> open_split(const Config& config, Split split) {
   return with_places(config.places, [&] { return open_dataset(config.data, split); });
 }
 
-Job::Job(const Config& given, Split split) : config(given), data(open_split(given, split)) {
+Job::Job(const Config& given, Split split, Device place)
+    : config(given), device(place), data(open_split(given, split)) {
   const InputInfo input{.sample = data->input_shape(), .classes = data->classes(), .dtype = data->input_dtype()};
   network = build(given.model, input, given.run.seed, &config.model);
   with_places(config.places, [&] { exempt_from_decay(network->parameters, config.optimizer.exempt); });
+  network->parameters.move_to(device);
   optimizer = make_optimizer(config.optimizer, network->parameters);
 }
 
@@ -88,8 +90,8 @@ std::vector<BatchScore> score(const Job& job, std::shared_ptr<const Dataset> spl
   const int64_t batches = loader.steps_per_epoch();
   for (int64_t i = batches * share / shares; i < batches * (share + 1) / shares; ++i) {
     const Batch batch = loader.batch(i, 0);
-    std::vector<Tensor> views = {batch.input};
-    if (mirror) views.push_back(mirrored(batch.input));
+    std::vector<Tensor> views = {batch.input.to(job.device)};
+    if (mirror) views.push_back(mirrored(batch.input).to(job.device));
     const LeafResult result = evaluate(*job.network, views, batch.target, job.config.loss);
     scores.push_back({result.loss_sum, result.count, result.correct, batch.samples});
   }

@@ -16,9 +16,10 @@ std::shared_ptr<const Dataset> open_split(const Config& config, Split split);
 
 struct Job {
   // Opens a split of the data and builds the network; config.model gets its defaults filled in.
-  explicit Job(const Config& config, Split split = Split::train);
+  explicit Job(const Config& config, Split split = Split::train, Device device = {});
 
   Config config;
+  Device device;  // of the network and the optimiser
   std::shared_ptr<const Dataset> data;
   std::unique_ptr<Network> network;
   std::unique_ptr<Optimizer> optimizer;

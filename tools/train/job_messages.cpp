@@ -136,6 +136,7 @@ void JobProcess::open_directory() {
                                     {"file", command_.config},
                                     {"overrides", command_.overrides},
                                     {"min_workers", command_.min_workers},
+                                    {"device", command_.device},
                                     {"threads", command_.threads},
                                     {"isa", command_.isa}}});
   for (const std::string& notice : directory_->notices()) fmt::print(stderr, "{}\n", notice);
@@ -178,6 +179,7 @@ void JobProcess::open(const Json& about) {
                         .event = [this](const std::string& n, const Json& f) { event(n, f); }},
         records_.newest ? directory_->recorded() : -1);
   event("start", {{"step", first},
+                  {"device", about.at("environment").at("device")},
                   {"isa", about.at("environment").at("isa")},
                   {"threads", about.at("environment").at("threads")},
                   {"workers", command_.workers}});

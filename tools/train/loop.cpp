@@ -14,14 +14,21 @@ namespace {
 
 using Json = nlohmann::json;
 
+// Leaves meet on the CPU, wherever they were computed.
+std::vector<Tensor> all_to(std::vector<Tensor> tensors, Device device) {
+  for (Tensor& t : tensors) t = t.to(device);
+  return tensors;
+}
+
 Leaf compute_leaf(const Job& job, const Batch& batch, int64_t step, int vrank, std::vector<Statistic>& statistics) {
   if (batch.samples == 0) return {};
   const Rng rng{
       .seed = job.config.run.seed, .step = static_cast<uint32_t>(step), .vrank = static_cast<uint32_t>(vrank)};
-  LeafResult result = leaf(*job.network, batch.input, batch.target, job.config.loss, rng, job.config.run.recompute);
+  LeafResult result =
+      leaf(*job.network, batch.input.to(job.device), batch.target, job.config.loss, rng, job.config.run.recompute);
   statistics = std::move(result.statistics);
-  return {.gradients = std::move(result.gradients),
-          .terms = running_terms(statistics),
+  return {.gradients = all_to(std::move(result.gradients), Device{}),
+          .terms = all_to(running_terms(statistics), Device{}),
           .facts = {.loss_sum = result.loss_sum,
                     .count = result.count,
                     .correct = result.correct,
@@ -88,13 +95,14 @@ void train(Job& job, const std::shared_ptr<const Dataset>& validation, Loader& l
       extra["validation"] = {{"loss", total.loss}, {"accuracy", total.accuracy}, {"samples", total.samples}};
     }
     if (!session.last()) {
-      const Clipping clipping = clip_by_global_norm(reduced.gradients, config.optimizer.clip_norm);
+      const std::vector<Tensor> gradients = all_to(reduced.gradients, job.device);
+      const Clipping clipping = clip_by_global_norm(gradients, config.optimizer.clip_norm);
       check_finite(step, reduced.loss, clipping.norm);
       // Where the batch changes the schedule goes by what has been seen.
       const int64_t scheduled = adaptive ? loader.step_at(reduced.pace.samples) : step;
       double lr = learning_rate(config.schedule, config.optimizer.lr, steps, scheduled);
       if (adaptive) lr *= lr_factor(reduced.pace, step, scaling);
-      job.optimizer->step(job.network->parameters, reduced.gradients, lr, step, clipping.scale);
+      job.optimizer->step(job.network->parameters, gradients, lr, step, clipping.scale);
       update_running_statistics(statistics, reduced.terms, reduced.leaves);
       extra["lr"] = lr;
       if (adaptive) extra["position"] = loader.step_at(reduced.pace.samples + reduced.samples);

@@ -19,9 +19,7 @@ struct DeviceOptions {
   std::string isa = "auto";
 
   void add_to(CLI::App& command) {
-    command.add_option("--device", device, "auto, cpu or cuda")
-        ->check(CLI::IsMember({"auto", "cpu", "cuda"}).description(""))
-        ->capture_default_str();
+    command.add_option("--device", device, "auto, cpu, cuda or cuda:NUMBER")->capture_default_str();
     command
         .add_option("--threads", threads, "CPU threads for the computation (default: all that this process may use)")
         ->check(CLI::Range(1, 1024).description(""));
@@ -29,7 +27,6 @@ struct DeviceOptions {
         ->capture_default_str();
   }
   void apply() const {
-    elinvar::check(device != "cuda", "--device cuda: this build has no CUDA; leave the option out to use the CPU");
     elinvar::set_isa(elinvar::parse_isa(isa));
     elinvar::set_threads(threads > 0 ? threads : elinvar::usable_threads());
   }
@@ -154,6 +151,7 @@ int main(int argc, char** argv) {
     if (*ctl) return elinvar::ctl(ctl_options);
     if (*coordinate) return elinvar::coordinate(coordinate_options);
     device.apply();
+    join_options.device = eval_options.device = sample_options.device = elinvar::parse_device(device.device);
     if (*join) return elinvar::join(join_options);
     if (*eval) return elinvar::eval(eval_options);
     if (*sample) return elinvar::sample(sample_options);
@@ -161,6 +159,7 @@ int main(int argc, char** argv) {
       run_options.overrides.push_back("run.epochs=0");
       run_options.overrides.push_back("run.steps=" + std::to_string(steps));
     }
+    run_options.device = device.device;
     run_options.isa = device.isa;
     run_options.threads =
         device.threads > 0 ? device.threads : std::max(1, elinvar::usable_threads() / run_options.workers);

@@ -53,9 +53,10 @@ void Report::begin(const Json& about, const std::string& endpoint) {
   fmt::print("run {} in {}: {} parameters, {} samples, {} steps of {} over {} virtual ranks\n", config_.run.name,
              path.string(), about.at("parameters").get<int64_t>(), about.at("samples").get<int64_t>(), steps_,
              config_.run.batch_size, config_.run.virtual_ranks);
-  fmt::print("numerics={} scaling={} isa={} threads={} seed={} workers={} endpoint={}\n", config_.run.numerics,
-             config_.run.scaling, environment["isa"].get<std::string>(), environment["threads"].get<int>(),
-             config_.run.seed, command_.workers, endpoint);
+  fmt::print("numerics={} scaling={} device={} isa={} threads={} seed={} workers={} endpoint={}\n",
+             config_.run.numerics, config_.run.scaling, environment["device"].get<std::string>(),
+             environment["isa"].get<std::string>(), environment["threads"].get<int>(), config_.run.seed,
+             command_.workers, endpoint);
   std::fflush(stdout);
   progress_.emplace(first, steps_, config_.run.log_every, tokens_ ? "tokens" : "samples");
 }

@@ -165,9 +165,17 @@ void JobProcess::start_worker() {
   Endpoint listen = parse_endpoint(command_.listen);
   if (listen.scheme == "tcp") listen.port = 0;
   else listen.place += fmt::format(".{}.{}", getpid(), started_);
-  std::vector<std::string> arguments = {
-      "join",      transport_->endpoint(),           "--local",  "--isa",          command_.isa,
-      "--threads", std::to_string(command_.threads), "--listen", to_string(listen)};
+  std::vector<std::string> arguments = {"join",
+                                        transport_->endpoint(),
+                                        "--local",
+                                        "--device",
+                                        command_.device,
+                                        "--isa",
+                                        command_.isa,
+                                        "--threads",
+                                        std::to_string(command_.threads),
+                                        "--listen",
+                                        to_string(listen)};
   if (!command_.advertise.empty()) arguments.insert(arguments.end(), {"--advertise", command_.advertise});
   if (!command_.key.empty()) arguments.insert(arguments.end(), {"--key", command_.key});
   local_.start(arguments);

@@ -42,7 +42,7 @@ int32_t draw(const Tensor& logits, double temperature, int64_t top_k, float u) {
 
 int sample(const SampleCommand& command) {
   const std::filesystem::path directory = command.run_dir;
-  Job job(read_run_config(directory));
+  Job job(read_run_config(directory), Split::train, command.device);
   const Vocabulary* vocabulary = job.data->vocabulary();
   check(vocabulary != nullptr, "{} has a network for images; only one for text can be sampled from",
         directory.string());
@@ -58,7 +58,7 @@ int sample(const SampleCommand& command) {
     const std::vector<int32_t> last(tokens.end() - static_cast<std::ptrdiff_t>(length), tokens.end());
     Context forward;
     const Tensor logits = job.network->forward(Tensor::from(last, {1, static_cast<int64_t>(length)}), forward).value();
-    const Tensor row = logits.select(0, 0).select(0, static_cast<int64_t>(length) - 1).to_contiguous();
+    const Tensor row = logits.select(0, 0).select(0, static_cast<int64_t>(length) - 1).to(Device{}).to_contiguous();
     const Rng rng{.seed = command.seed, .step = static_cast<uint32_t>(i), .vrank = 0, .op = 0};
     tokens.push_back(draw(row, command.temperature, command.top_k, uniform01(rng.block(0).v[0])));
     fmt::print("{}", vocabulary->decode(tokens.back()));

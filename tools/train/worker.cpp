@@ -98,7 +98,7 @@ int work(const JoinCommand& command, Transport& transport, PeerId self, const Me
   overrides.insert(overrides.end(), command.overrides.begin(), command.overrides.end());
   Config config =
       parse_config(about_job.at("text").get<std::string>(), about_job.at("file").get<std::string>(), overrides);
-  Job job(config);
+  Job job(config, Split::train, command.device);
   const std::shared_ptr<const Dataset> validation = open_split(config, Split::validation);
   config = job.config;
   Loader loader(job.data, {.seed = config.run.seed,
@@ -160,7 +160,7 @@ int work(const JoinCommand& command, Transport& transport, PeerId self, const Me
                                          {"tokens", job.data->vocabulary() != nullptr},
                                          {"numerics_version", kNumericsVersion},
                                          {"protocol", kProtocolVersion},
-                                         {"environment", describe_environment(command.command_line)}},
+                                         {"environment", describe_environment(command.command_line, command.device)}},
                                .directory = [directory] { return (*directory)(); },
                                .look =
                                    [directory] {
