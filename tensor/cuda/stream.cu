@@ -120,6 +120,7 @@ CudaStream& gpu_stream(int index) {
   std::lock_guard lock(mutex);
   std::unique_ptr<CudaStream>& stream = streams[index];
   if (!stream) stream = std::make_unique<CudaStream>(index);
+  require(cudaSetDevice(index), "choosing a device");  // each thread has a choice of its own
   return *stream;
 }
 
