@@ -26,6 +26,7 @@ constexpr Kind kKinds[] = {
     {"synthetic", images<open_synthetic_images>, false},
     {"synthetic_text", open_synthetic_text, false},
     {"text", open_text, true},
+    {"tokens", open_tokens, true},
 };
 
 }  // namespace

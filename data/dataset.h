@@ -13,11 +13,13 @@
 //                   in the order of their sorted names
 //   synthetic       no path: classes are smooth random patterns, samples are shifted, dimmed and noisy
 //   text            a file, or a folder whose files are concatenated in the order of their sorted names
+//   tokens          a file of tokens (data/token_file.h), or a folder of them, *.bin, one after another in the order of
+//                   their sorted names: those with "val" in the name are for validation, if there are any
 //   synthetic_text  no path: lines of sums, "17+25=42"
 //
 // Splits. `validation` is what training is judged by: the set's own test images while validation_fraction is 0, else
 // (or where the set has no second part) a fraction held out of the training part: images by a fixed permutation that no
-// seed changes, text from its end. `test` is the set's own second part; text has none.
+// seed changes, text and tokens from their end. `test` is the set's own second part; these have none.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -49,8 +51,10 @@ struct DataConfig {
   int64_t cache_mb = 1024;                  // decoded images are kept in memory if they fit
 
   // Text
-  std::string tokens = "byte";  // "byte": 256 symbols; "character": the code points that occur, sorted
-  int64_t context = 256;        // T, tokens in a sample
+  std::string tokens = "byte";  // "byte": 256 symbols; "character": the code points that occur, sorted; "bpe"
+  std::string tokenizer =
+      {};                 // bpe, and of kind tokens: its file (data/bpe.h); tokens: else tokenizer.json beside them
+  int64_t context = 256;  // T, tokens in a sample
   std::vector<std::string> include =
       {};  // which files of a folder, as "*.cpp" or "tensor/*.h" (* also matches /); empty: all
   std::vector<std::string> exclude = {};  // which files or folders not; names that begin with a dot are never read

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "data/bpe.h"
 #include "data/files.h"
+#include "data/token_file.h"
 #include "tensor/check.h"
 #include "tensor/file.h"
 #include "tensor/philox.h"
@@ -12,27 +14,69 @@
 namespace elinvar {
 namespace {
 
+// A row of tokens, wherever they are kept.
+class TokenRow {
+ public:
+  virtual ~TokenRow() = default;
+  virtual int64_t size() const = 0;
+  virtual void read(int64_t offset, int64_t count, int32_t* tokens) const = 0;  // any number of threads at once
+  virtual void describe(Hasher& hasher) const = 0;
+};
+
+class TokensInMemory final : public TokenRow {
+ public:
+  explicit TokensInMemory(std::vector<int32_t> tokens) : tokens_(std::move(tokens)) {}
+  int64_t size() const override { return static_cast<int64_t>(tokens_.size()); }
+  void read(int64_t offset, int64_t count, int32_t* tokens) const override {
+    std::copy_n(tokens_.data() + offset, count, tokens);
+  }
+  void describe(Hasher& hasher) const override { hasher.add(tokens_.data(), tokens_.size() * sizeof(int32_t)); }
+
+ private:
+  std::vector<int32_t> tokens_;
+};
+
+// Of several files, one after another, the part [begin, end).
+class TokensInFiles final : public TokenRow {
+ public:
+  TokensInFiles(std::shared_ptr<const std::vector<TokenFile>> files, int64_t begin, int64_t end)
+      : files_(std::move(files)), begin_(begin), end_(end) {}
+  int64_t size() const override { return end_ - begin_; }
+  void read(int64_t offset, int64_t count, int32_t* tokens) const override {
+    int64_t at = begin_ + offset;
+    for (const TokenFile& file : *files_) {
+      const int64_t here = at < file.size() ? std::min(count, file.size() - at) : 0;
+      if (here > 0) file.read(at, here, tokens);
+      tokens += here;
+      count -= here;
+      at += here - file.size();
+      if (count == 0) break;
+      at = std::max<int64_t>(at, 0);
+    }
+  }
+  // Their sizes, and a sample of what is in them.
+  void describe(Hasher& hasher) const override {
+    constexpr int64_t kSamples = 256, kTokens = 1024;
+    std::vector<int32_t> tokens(kTokens);
+    hasher.add_integer(begin_);
+    for (int64_t i = 0; i < kSamples; ++i) {
+      const int64_t count = std::min(kTokens, size());
+      read((size() - count) * i / (kSamples - 1), count, tokens.data());
+      hasher.add(tokens.data(), static_cast<size_t>(count) * sizeof(int32_t));
+    }
+  }
+
+ private:
+  std::shared_ptr<const std::vector<TokenFile>> files_;
+  int64_t begin_, end_;
+};
+
 class TextDataset final : public Dataset {
  public:
-  TextDataset(const DataConfig& config, const std::string& text, Split split, const std::string& where)
-      : context_(config.context) {
-    check_setting(config.tokens == "byte" || config.tokens == "character", "data.tokens",
-                  "must be \"byte\" or \"character\", got \"{}\"", config.tokens);
-    check_setting(context_ >= 1 && context_ <= 1 << 20, "data.context", "must be from 1 to 2^20 tokens, got {}",
-                  context_);
-    check(split != Split::test, "[text] a text has no test split; its last part is split \"validation\"");
-    if (text.empty()) fail("[text] '{}' is empty", where);
-    if (config.tokens == "character") vocabulary_ = Vocabulary::characters(text);
-    tokens_ = vocabulary_.encode(text);
-
-    const double held = config.validation_fraction == 0 ? 0.1 : config.validation_fraction;
-    const auto total = static_cast<int64_t>(tokens_.size());
-    const auto border = static_cast<int64_t>(static_cast<double>(total) * (1.0 - held));
-    if (split == Split::train) tokens_.resize(static_cast<size_t>(border));
-    else tokens_.erase(tokens_.begin(), tokens_.begin() + border);
-    tokens_.shrink_to_fit();
-
-    const auto n = static_cast<int64_t>(tokens_.size());
+  TextDataset(const DataConfig& config, std::unique_ptr<TokenRow> tokens, std::unique_ptr<Vocabulary> vocabulary,
+              Split split, const std::string& where)
+      : context_(config.context), vocabulary_(std::move(vocabulary)), tokens_(std::move(tokens)) {
+    const int64_t n = tokens_->size();
     check_setting(n > context_, "data.context", "= {} must be less than the {} tokens of the {} split of '{}'",
                   context_, n, name_of(split), where);
     size_ = split == Split::train ? std::max<int64_t>(1, (n - context_) / context_) : (n - 1) / context_;
@@ -43,8 +87,8 @@ class TextDataset final : public Dataset {
   Shape input_shape() const override { return {context_}; }
   DType input_dtype() const override { return DType::i32; }
   Shape target_shape() const override { return {context_}; }
-  int64_t classes() const override { return vocabulary_.size(); }
-  const Vocabulary* vocabulary() const override { return &vocabulary_; }
+  int64_t classes() const override { return vocabulary_->size(); }
+  const Vocabulary* vocabulary() const override { return vocabulary_.get(); }
 
   void read(int64_t index, const Draw& draw, void* input, int64_t* target) const override {
     int64_t offset = 0;
@@ -52,22 +96,61 @@ class TextDataset final : public Dataset {
       const Random4 words = philox(draw.seed ^ key_of("data.text"), static_cast<uint32_t>(draw.epoch), 0, 0, 0);
       offset = static_cast<int64_t>((uint64_t{words.v[0]} * static_cast<uint64_t>(offsets_)) >> 32);
     }
-    const int32_t* window = tokens_.data() + offset + index * context_;
-    std::copy_n(window, context_, static_cast<int32_t*>(input));
-    std::copy_n(window + 1, context_, target);
+    std::vector<int32_t> window(static_cast<size_t>(context_) + 1);
+    tokens_->read(offset + index * context_, context_ + 1, window.data());
+    for (const int32_t token : window)
+      if (token < 0 || token >= vocabulary_->size())
+        fail("[tokens] sample {}: token {} is outside the vocabulary of {}", index, token, vocabulary_->size());
+    std::copy_n(window.data(), context_, static_cast<int32_t*>(input));
+    std::copy_n(window.data() + 1, context_, target);
   }
 
   void describe(Hasher& hasher) const override {
-    for (int64_t v : {context_, size_, offsets_, vocabulary_.size()}) hasher.add_integer(v);
-    hasher.add(vocabulary_.symbols());
-    hasher.add(tokens_.data(), tokens_.size() * sizeof(int32_t));
+    for (int64_t v : {context_, size_, offsets_}) hasher.add_integer(v);
+    vocabulary_->describe(hasher);
+    tokens_->describe(hasher);
   }
 
  private:
   int64_t context_, size_ = 0, offsets_ = 1;
-  Vocabulary vocabulary_;
-  std::vector<int32_t> tokens_;
+  std::unique_ptr<Vocabulary> vocabulary_;
+  std::unique_ptr<TokenRow> tokens_;
 };
+
+void check_settings(const DataConfig& config, Split split) {
+  check_setting(config.context >= 1 && config.context <= 1 << 20, "data.context",
+                "must be from 1 to 2^20 tokens, got {}", config.context);
+  check(split != Split::test, "[text] a text has no test split; its last part is split \"validation\"");
+}
+
+// Where the validation part begins, the last of the text.
+int64_t border(const DataConfig& config, int64_t tokens) {
+  const double held = config.validation_fraction == 0 ? 0.1 : config.validation_fraction;
+  return static_cast<int64_t>(static_cast<double>(tokens) * (1.0 - held));
+}
+
+std::unique_ptr<Vocabulary> make_vocabulary(const DataConfig& config, const std::string& text) {
+  check_setting(config.tokens == "byte" || config.tokens == "character" || config.tokens == "bpe", "data.tokens",
+                "must be \"byte\", \"character\" or \"bpe\", got \"{}\"", config.tokens);
+  if (config.tokens == "byte") return std::make_unique<ByteVocabulary>();
+  if (config.tokens == "character") return std::make_unique<CharacterVocabulary>(text);
+  check_setting(!config.tokenizer.empty(), "data.tokenizer", "must name a tokenizer.json for tokens = \"bpe\"");
+  return Bpe::load(config.tokenizer);
+}
+
+std::unique_ptr<Dataset> dataset_of(const DataConfig& config, const std::string& text, Split split,
+                                    const std::string& where) {
+  check_settings(config, split);
+  if (text.empty()) fail("[text] '{}' is empty", where);
+  std::unique_ptr<Vocabulary> vocabulary = make_vocabulary(config, text);
+  std::vector<int32_t> tokens = vocabulary->encode(text);
+  const int64_t end = border(config, static_cast<int64_t>(tokens.size()));
+  if (split == Split::train) tokens.resize(static_cast<size_t>(end));
+  else tokens.erase(tokens.begin(), tokens.begin() + end);
+  tokens.shrink_to_fit();
+  return std::make_unique<TextDataset>(config, std::make_unique<TokensInMemory>(std::move(tokens)),
+                                       std::move(vocabulary), split, where);
+}
 
 std::string read_texts(const DataConfig& config) {
   std::error_code error;
@@ -84,7 +167,43 @@ std::string read_texts(const DataConfig& config) {
 }  // namespace
 
 std::unique_ptr<Dataset> open_text(const DataConfig& config, Split split) {
-  return std::make_unique<TextDataset>(config, read_texts(config), split, config.path);
+  return dataset_of(config, read_texts(config), split, config.path);
+}
+
+std::unique_ptr<Dataset> open_tokens(const DataConfig& config, Split split) {
+  check_settings(config, split);
+  namespace fs = std::filesystem;
+  const fs::path path = config.path;
+  std::vector<fs::path> mine, others;
+  if (fs::is_directory(path)) {
+    const bool validation = split == Split::validation;
+    for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
+      const fs::path& file = entry.path();
+      if (file.extension() != ".bin") continue;
+      const bool held = file.filename().string().find("val") != std::string::npos;
+      (held == validation ? mine : others).push_back(file);
+    }
+    if (mine.empty() && others.empty()) fail("[tokens] '{}' has no file *.bin", config.path);
+  } else {
+    mine.push_back(path);
+  }
+  // Without a part of its own each split is a part of what there is.
+  const bool cut = !fs::is_directory(path) || mine.empty() || others.empty();
+  std::vector<fs::path>& chosen = mine.empty() ? others : mine;
+  std::ranges::sort(chosen);
+  const auto files = std::make_shared<std::vector<TokenFile>>();
+  int64_t tokens = 0;
+  for (const fs::path& file : chosen) tokens += files->emplace_back(file).size();
+  const int64_t middle = cut ? border(config, tokens) : 0;
+  const int64_t begin = cut && split == Split::validation ? middle : 0;
+  const int64_t end = cut && split == Split::train ? middle : tokens;
+
+  fs::path tokenizer = config.tokenizer;
+  if (tokenizer.empty()) tokenizer = (fs::is_directory(path) ? path : path.parent_path()) / "tokenizer.json";
+  check_setting(!config.tokenizer.empty() || fs::exists(tokenizer), "data.tokenizer",
+                "must name the tokenizer that made the tokens: there is no {}", tokenizer.string());
+  return std::make_unique<TextDataset>(config, std::make_unique<TokensInFiles>(files, begin, end), Bpe::load(tokenizer),
+                                       split, config.path);
 }
 
 std::unique_ptr<Dataset> open_synthetic_text(const DataConfig& config, Split split) {
@@ -96,7 +215,7 @@ std::unique_ptr<Dataset> open_synthetic_text(const DataConfig& config, Split spl
     const uint32_t a = words.v[0] % 100, b = words.v[1] % 100;
     text += fmt::format("{}+{}={}\n", a, b, a + b);
   }
-  return std::make_unique<TextDataset>(config, text, split, "synthetic_text");
+  return dataset_of(config, text, split, "synthetic_text");
 }
 
 }  // namespace elinvar

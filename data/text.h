@@ -1,5 +1,5 @@
 #pragma once
-// Text as samples of T tokens and the T that follow each. `kind = "text"` and `"synthetic_text"`.
+// Text as samples of T tokens and the T that follow each. `kind = "text"`, `"tokens"` and `"synthetic_text"`.
 //
 // The first part of the text, floor(tokens * (1 - validation_fraction)) tokens (fraction 0.1 if 0 is given), is for
 // training, the rest for validation. Sample i is the window that begins at token offset + i*T. For evaluation the
@@ -13,6 +13,7 @@
 namespace elinvar {
 
 std::unique_ptr<Dataset> open_text(const DataConfig& config, Split split);
+std::unique_ptr<Dataset> open_tokens(const DataConfig& config, Split split);
 std::unique_ptr<Dataset> open_synthetic_text(const DataConfig& config, Split split);
 
 }  // namespace elinvar

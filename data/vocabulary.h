@@ -1,34 +1,58 @@
 #pragma once
-// Symbols and their numbers: either the 256 bytes, or a sorted list of Unicode code points.
+// Symbols of a text and their numbers: the 256 bytes, the code points that occur, or the pieces that a byte-pair
+// encoding has learnt (data/bpe.h).
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "tensor/digest.h"
+
 namespace elinvar {
 
 class Vocabulary {
  public:
-  static Vocabulary bytes();
-  // The code points of `text` (UTF-8), each once, ascending. symbols() gives them back, so that a vocabulary can be
-  // stored as text: characters(v.symbols()) equals v. Throws Failure at malformed UTF-8, with its position.
-  static Vocabulary characters(std::string_view text);
+  virtual ~Vocabulary() = default;
+  virtual int64_t size() const = 0;  // tokens are in [0, size())
+  // Throws UsageError at what has no symbol.
+  virtual std::vector<int32_t> encode(std::string_view text) const = 0;
+  // As encode(), but the names of special tokens ("<|endoftext|>") stand for these.
+  virtual std::vector<int32_t> encode_prompt(std::string_view text) const { return encode(text); }
+  virtual std::string decode(int32_t token) const = 0;  // throws UsageError if out of range
+  virtual void describe(Hasher& hasher) const = 0;      // adds what identifies it
 
-  int64_t size() const { return is_bytes() ? 256 : static_cast<int64_t>(points_.size()); }
-  bool is_bytes() const { return points_.empty(); }
-  std::string symbols() const;  // UTF-8; empty for bytes
-
-  std::vector<int32_t> encode(std::string_view text) const;  // throws UsageError at a character that is no symbol
-  std::string decode(int32_t token) const;                   // throws UsageError if out of range
   template <class Tokens>
   std::string decode_all(const Tokens& tokens) const {
     std::string text;
     for (auto token : tokens) text += decode(static_cast<int32_t>(token));
     return text;
   }
+};
+
+class ByteVocabulary final : public Vocabulary {
+ public:
+  int64_t size() const override { return 256; }
+  std::vector<int32_t> encode(std::string_view text) const override;
+  std::string decode(int32_t token) const override;
+  void describe(Hasher& hasher) const override;
+};
+
+// The code points of a text, each once, ascending.
+class CharacterVocabulary final : public Vocabulary {
+ public:
+  explicit CharacterVocabulary(
+      std::string_view text);  // UTF-8; throws Failure where it is malformed, with the position
+  int64_t size() const override { return static_cast<int64_t>(points_.size()); }
+  std::string symbols() const;  // UTF-8; a vocabulary made of it equals this one
+  std::vector<int32_t> encode(std::string_view text) const override;
+  std::string decode(int32_t token) const override;
+  void describe(Hasher& hasher) const override;
 
  private:
   std::vector<char32_t> points_;
 };
+
+// UsageError unless the token is one of the vocabulary's.
+void check_token(const Vocabulary& vocabulary, int32_t token);
 
 }  // namespace elinvar

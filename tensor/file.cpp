@@ -92,6 +92,18 @@ void File::write(const void* bytes, size_t count) {
   }
 }
 
+void File::overwrite(int64_t offset, const void* bytes, size_t count) {
+  const char* from = static_cast<const char*>(bytes);
+  while (count > 0) {
+    const ssize_t put = ::pwrite(descriptor_, from, count, offset);
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) fail_with(put < 0 ? errno : ENOSPC, "write", path_);
+    from += put;
+    offset += put;
+    count -= static_cast<size_t>(put);
+  }
+}
+
 void File::truncate(int64_t size) {
   if (::ftruncate(descriptor_, size) != 0) fail_with(errno, "shorten", path_);
 }

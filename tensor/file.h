@@ -28,6 +28,7 @@ class File {
   void read(int64_t offset, void* bytes, size_t count) const;
   void write(const void* bytes, size_t count);  // all of them
   void write(std::string_view text) { write(text.data(), text.size()); }
+  void overwrite(int64_t offset, const void* bytes, size_t count);  // what is there already; not of an append()ed file
   void truncate(int64_t size);
   void sync();  // returns when what was written is on the disk
   // Whether this process now holds the file's advisory lock; released with the File, also by a crash.

@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <set>
 
 #include "data/dataset.h"
+#include "data/token_file.h"
 #include "tensor/check.h"
 #include "tests/temporary_folder.h"
 
@@ -21,6 +23,10 @@ Window window(const Dataset& dataset, int64_t index, const Draw& draw = {}) {
   return w;
 }
 
+std::string symbols_of(const Dataset& dataset) {
+  return dynamic_cast<const CharacterVocabulary&>(*dataset.vocabulary()).symbols();
+}
+
 std::string numbered(int64_t n) {
   std::string text;
   for (int64_t i = 0; i < n; ++i) text += static_cast<char>(i % 251);
@@ -28,7 +34,7 @@ std::string numbered(int64_t n) {
 }
 
 TEST(Vocabulary, BytesAreThemselves) {
-  const Vocabulary v = Vocabulary::bytes();
+  const ByteVocabulary v;
   const std::string text("a\0\xff", 3);
   EXPECT_EQ(v.size(), 256);
   EXPECT_EQ(v.encode(text), (std::vector<int32_t>{97, 0, 255}));
@@ -37,12 +43,12 @@ TEST(Vocabulary, BytesAreThemselves) {
 
 TEST(Vocabulary, CharactersAreSortedCodePoints) {
   const std::string text = "b€a\U0001F600äab\n";
-  const Vocabulary v = Vocabulary::characters(text);
+  const CharacterVocabulary v(text);
   EXPECT_EQ(v.symbols(), "\nabä€\U0001F600");
   EXPECT_EQ(v.size(), 6);
   EXPECT_EQ(v.encode("ab€"), (std::vector<int32_t>{1, 2, 4}));
   EXPECT_EQ(v.decode_all(v.encode(text)), text);
-  EXPECT_EQ(Vocabulary::characters(v.symbols()).symbols(), v.symbols());
+  EXPECT_EQ(CharacterVocabulary(v.symbols()).symbols(), v.symbols());
   EXPECT_NE(message_of<UsageError>([&] { v.encode("ax"); }).find("'x' at byte 1 is none of the 6 symbols"),
             std::string::npos);
   EXPECT_NE(message_of<UsageError>([&] { v.decode(6); }).find("outside the vocabulary"), std::string::npos);
@@ -51,7 +57,7 @@ TEST(Vocabulary, CharactersAreSortedCodePoints) {
 TEST(Vocabulary, RefusesMalformedUtf8) {
   for (const char* bad : {"ok\x80", "ok\xC3", "ok\xC0\xAF", "ok\xE0\x80\x80", "ok\xED\xA0\x80", "ok\xF4\x90\x80\x80",
                           "ok\xFF", "ok\xE2\x82z"})
-    EXPECT_NE(message_of<Failure>([&] { Vocabulary::characters(bad); }).find("at byte 2"), std::string::npos) << bad;
+    EXPECT_NE(message_of<Failure>([&] { (void)CharacterVocabulary(bad); }).find("at byte 2"), std::string::npos) << bad;
 }
 
 TEST(Text, ValidationIsTheLastTenthInFixedWindows) {
@@ -111,13 +117,13 @@ TEST(Text, AFolderIsReadInTheOrderOfItsNames) {
   std::string text;
   for (int64_t i = 0; i < dataset->size(); ++i) text += dataset->vocabulary()->decode_all(window(*dataset, i).input);
   EXPECT_EQ(text, "one two ");  // a window of 4 is kept back for the offset, and the last token for validation
-  EXPECT_EQ(dataset->vocabulary()->symbols(), " ehnortw");
+  EXPECT_EQ(symbols_of(*dataset), " ehnortw");
 }
 
 TEST(Text, SyntheticTextIsMadeOfSums) {
   const auto dataset =
       open_dataset({.kind = "synthetic_text", .tokens = "character", .context = 40, .size = 100}, Split::train);
-  EXPECT_EQ(dataset->vocabulary()->symbols(), "\n+0123456789=");
+  EXPECT_EQ(symbols_of(*dataset), "\n+0123456789=");
   EXPECT_NE(dataset->vocabulary()->decode_all(window(*dataset, 0).input).find('='), std::string::npos);
 }
 
@@ -145,7 +151,7 @@ TEST(Text, SaysWhatIsWrong) {
   EXPECT_NE(usage({.kind = "text", .path = path, .context = 10}, Split::validation).find("validation split"),
             std::string::npos);
   EXPECT_NE(usage({.kind = "text", .path = path, .context = 8}, Split::test).find("no test split"), std::string::npos);
-  EXPECT_NE(usage({.kind = "text", .path = path, .tokens = "word"}).find("\"byte\" or \"character\""),
+  EXPECT_NE(usage({.kind = "text", .path = path, .tokens = "word"}).find("\"byte\", \"character\" or \"bpe\""),
             std::string::npos);
   EXPECT_NE(usage({.kind = "text", .path = path, .context = 0}).find("context must be"), std::string::npos);
   EXPECT_NE(usage({.kind = "text"}).find("data.path is missing: 'text' needs one"), std::string::npos);
@@ -157,6 +163,65 @@ TEST(Text, SaysWhatIsWrong) {
   EXPECT_NE(failure({.kind = "text", .path = folder.path(), .include = {"*.md"}}).find("no text"), std::string::npos);
   EXPECT_NE(failure({.kind = "text", .path = folder.write("bad.txt", "\xff"), .tokens = "character"}).find("malformed"),
             std::string::npos);
+}
+
+// Files of 100 tokens whose numbers go on from one to the next.
+void write_tokens(const std::filesystem::path& path, int32_t first) {
+  std::vector<int32_t> tokens(100);
+  std::iota(tokens.begin(), tokens.end(), first);
+  TokenWriter writer(path, 1000);
+  writer.add(tokens);
+  writer.finish();
+}
+
+TEST(Tokens, AreReadAcrossFiles) {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.path();
+  std::filesystem::copy_file(std::filesystem::path(ELINVAR_SOURCE_DIR) / "tests/golden/tokenizer.json",
+                             path / "tokenizer.json");
+  for (int32_t i = 0; i < 3; ++i) write_tokens(path / fmt::format("train_{}.bin", i), i * 100);
+  const DataConfig config{.kind = "tokens", .path = path.string(), .context = 16};
+  const auto expect_row = [](const Dataset& dataset, int64_t index, int32_t first) {
+    const Window w = window(dataset, index);
+    for (int32_t t = 0; t < 16; ++t) {
+      ASSERT_EQ(w.input[static_cast<size_t>(t)], first + t);
+      ASSERT_EQ(w.target[static_cast<size_t>(t)], first + t + 1);
+    }
+  };
+  {
+    // Without a file for it, the last tenth is for validation.
+    const auto train = open_dataset(config, Split::train), validation = open_dataset(config, Split::validation);
+    EXPECT_EQ(train->size(), 15);
+    EXPECT_EQ(train->classes(), 1000);
+    for (int64_t i = 0; i < train->size(); ++i) expect_row(*train, i, static_cast<int32_t>(i) * 16);
+    EXPECT_EQ(validation->size(), 1);
+    expect_row(*validation, 0, 270);
+  }
+  write_tokens(path / "val_0.bin", 500);
+  const auto train = open_dataset(config, Split::train), validation = open_dataset(config, Split::validation);
+  EXPECT_EQ(train->size(), 17);
+  expect_row(*train, 16, 256);
+  EXPECT_EQ(validation->size(), 6);
+  expect_row(*validation, 5, 580);
+  EXPECT_NE(digest(*train), digest(*validation));
+
+  write_tokens(path / "train_3.bin", 950);
+  const auto beyond = open_dataset(config, Split::train);
+  EXPECT_NE(message_of<Failure>([&] { window(*beyond, 22); }).find("is outside the vocabulary of 1000"),
+            std::string::npos);
+}
+
+TEST(Text, IsReadByPairEncoding) {
+  const TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 50; ++i) text += fmt::format("line {} of a text\n", i);
+  DataConfig config{.kind = "text", .path = folder.write("a.txt", text), .tokens = "bpe", .context = 16};
+  EXPECT_NE(message_of<UsageError>([&] { open_dataset(config, Split::train); }).find("data.tokenizer"),
+            std::string::npos);
+  config.tokenizer = std::string(ELINVAR_SOURCE_DIR) + "/tests/golden/tokenizer.json";
+  const auto dataset = open_dataset(config, Split::train);
+  EXPECT_EQ(dataset->classes(), 1000);
+  EXPECT_EQ(text.find(dataset->vocabulary()->decode_all(window(*dataset, 0).input)), 0u);
 }
 
 }  // namespace

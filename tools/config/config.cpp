@@ -49,6 +49,7 @@ void visit(V& v, DataConfig& c) {
   v("std", c.std);
   v("cache_mb", c.cache_mb);
   v("tokens", c.tokens);
+  v("tokenizer", c.tokenizer);
   v("context", c.context);
   v("include", c.include);
   v("exclude", c.exclude);

@@ -47,7 +47,7 @@ int sample(const SampleCommand& command) {
   check(vocabulary != nullptr, "{} has a network for images; only one for text can be sampled from",
         directory.string());
   check(!command.prompt.empty(), "--prompt must not be empty: the text starts with it");
-  std::vector<int32_t> tokens = vocabulary->encode(command.prompt);
+  std::vector<int32_t> tokens = vocabulary->encode_prompt(command.prompt);
   job.load_network(directory);
 
   const size_t context = static_cast<size_t>(job.data->input_shape()[0]);

@@ -1,0 +1,253 @@
+// The files of byte-level tokenizers, in which a token's bytes are written as characters.
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "data/bpe.h"
+#include "data/byte_characters.h"
+#include "data/utf8.h"
+#include "tensor/check.h"
+#include "tensor/file.h"
+
+namespace elinvar {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr const char* kEndOfText = "<|endoftext|>";
+constexpr int64_t kMostTokens = int64_t{1} << 24;
+
+std::string written(std::string_view bytes) {
+  std::string text;
+  for (const char c : bytes) append_utf8(text, characters_of_bytes()[static_cast<unsigned char>(c)]);
+  return text;
+}
+
+// The bytes that a token is written for; one with other characters (an added token) stands for itself.
+std::string bytes_of(std::string_view text) {
+  static const std::unordered_map<char32_t, char> bytes = [] {
+    std::unordered_map<char32_t, char> map;
+    for (size_t byte = 0; byte < 256; ++byte)
+      map.emplace(characters_of_bytes()[byte], static_cast<char>(static_cast<unsigned char>(byte)));
+    return map;
+  }();
+  std::string result;
+  for (size_t at = 0; at < text.size();) {
+    const CodePoint c = code_point(text, at);
+    const auto byte = bytes.find(c.value);
+    if (!c.good || byte == bytes.end()) return std::string(text);
+    result += byte->second;
+    at += c.bytes;
+  }
+  return result;
+}
+
+Json parse(const fs::path& path) {
+  Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) fail("{}: expected a JSON object, as tokenizer.json or encoder.json are", path.string());
+  return json;
+}
+
+int32_t token_in(const Json& value, std::string_view name) {
+  if (!value.is_number_integer() || value.get<int64_t>() < 0 || value.get<int64_t>() >= kMostTokens)
+    fail("expected a number from 0 to {} for the token '{}', found {}", kMostTokens - 1, name, value.dump());
+  return static_cast<int32_t>(value.get<int64_t>());
+}
+
+void put_token(BpeParts& parts, int32_t token, std::string bytes) {
+  if (static_cast<size_t>(token) >= parts.tokens.size()) parts.tokens.resize(static_cast<size_t>(token) + 1);
+  std::string& place = parts.tokens[static_cast<size_t>(token)];
+  if (!place.empty() && place != bytes) fail("two tokens have the number {}", token);
+  place = std::move(bytes);
+}
+
+void read_vocabulary(BpeParts& parts, const Json& vocabulary) {
+  if (!vocabulary.is_object()) fail("expected an object of tokens and their numbers");
+  for (const auto& [name, number] : vocabulary.items()) {
+    if (name.empty()) fail("a token without characters");
+    put_token(parts, token_in(number, name), bytes_of(name));
+  }
+}
+
+void add_merge(BpeParts& parts, const Json& vocabulary, const std::string& left, const std::string& right) {
+  const auto number = [&](const std::string& name) {
+    const auto found = vocabulary.find(name);
+    if (found == vocabulary.end()) fail("merge '{} {}': '{}' is no token", left, right, name);
+    return token_in(*found, name);
+  };
+  parts.merges.emplace_back(number(left), number(right));
+}
+
+void add_merge(BpeParts& parts, const Json& vocabulary, const std::string& line) {
+  const size_t space = line.find(' ');
+  if (space == std::string::npos || line.find(' ', space + 1) != std::string::npos)
+    fail("expected a merge as two tokens with a space between, found '{}'", line);
+  add_merge(parts, vocabulary, line.substr(0, space), line.substr(space + 1));
+}
+
+// --- encoder.json and vocab.bpe
+
+fs::path merges_beside(const fs::path& path) {
+  const std::string name = path.filename().string();
+  for (const auto& [tokens, merges] : {std::pair("encoder.json", "vocab.bpe"), std::pair("vocab.json", "merges.txt")})
+    if (name.ends_with(tokens))
+      return path.parent_path() / (name.substr(0, name.size() - std::string_view(tokens).size()) + merges);
+  fail("expected tokenizer.json, or encoder.json with vocab.bpe beside it, or vocab.json with merges.txt");
+}
+
+BpeParts read_pair(const fs::path& path, const Json& vocabulary) {
+  BpeParts parts;
+  const fs::path merges = merges_beside(path);
+  read_vocabulary(parts, vocabulary);
+  std::istringstream lines(read_file(merges));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.ends_with('\r')) line.pop_back();
+    if (!line.empty() && !line.starts_with("#version")) add_merge(parts, vocabulary, line);
+  }
+  const auto end = vocabulary.find(kEndOfText);
+  if (end != vocabulary.end()) parts.specials.emplace(kEndOfText, token_in(*end, kEndOfText));
+  return parts;
+}
+
+// --- tokenizer.json
+
+// Whatever would make other tokens than ours is refused.
+void expect(const Json& json, const char* key, const Json& usual) {
+  const auto found = json.find(key);
+  if (found == json.end() || found->is_null() || *found == usual) return;
+  fail("\"{}\": {} is not supported; expected {}", key, found->dump(), usual.dump());
+}
+
+void read_byte_level(BpeParts& parts, const Json& json) { parts.prefix_space = json.value("add_prefix_space", true); }
+
+void read_split(BpeParts& parts, const Json& json) {
+  const Json pattern = json.value("pattern", Json::object());
+  const std::string text = pattern.contains("Regex") ? pattern["Regex"].get<std::string>() : std::string();
+  const std::optional<Pretokens> kind = pretokens_of(text);
+  if (!kind) fail("the pattern {} is none of those that are supported: of GPT-2, LLaMA 3 and Qwen 2", pattern.dump());
+  expect(json, "behavior", "Isolated");
+  expect(json, "invert", false);
+  parts.pretokens = *kind;
+}
+
+void read_pre_tokenizer(BpeParts& parts, const Json& json) {
+  const std::string type = json.is_object() ? json.value("type", "") : "";
+  if (type == "ByteLevel") {
+    expect(json, "use_regex", true);
+    read_byte_level(parts, json);
+    return;
+  }
+  const Json steps = type == "Sequence" ? json.value("pretokenizers", Json::array()) : Json::array();
+  if (steps.size() != 2 || steps[0].value("type", "") != "Split" || steps[1].value("type", "") != "ByteLevel")
+    fail("\"pre_tokenizer\" {} is not supported: expected ByteLevel, or a Split and then ByteLevel", json.dump());
+  read_split(parts, steps[0]);
+  if (steps[1].value("use_regex", true)) fail("\"pre_tokenizer\": after a Split, use_regex must be false");
+  read_byte_level(parts, steps[1]);
+}
+
+BpeParts read_tokenizer(const Json& json) {
+  BpeParts parts;
+  const Json& model = json.at("model");
+  expect(model, "type", "BPE");
+  for (const char* key : {"dropout", "unk_token"}) expect(model, key, nullptr);
+  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) expect(model, key, "");
+  expect(model, "byte_fallback", false);
+  expect(json, "normalizer", nullptr);
+  parts.whole_pieces = model.value("ignore_merges", false);
+  read_pre_tokenizer(parts, json.value("pre_tokenizer", Json()));
+  const Json& vocabulary = model.at("vocab");
+  read_vocabulary(parts, vocabulary);
+  for (const Json& merge : model.at("merges")) {
+    if (merge.is_string()) add_merge(parts, vocabulary, merge.get<std::string>());
+    else add_merge(parts, vocabulary, merge.at(0).get<std::string>(), merge.at(1).get<std::string>());
+  }
+  for (const Json& added : json.value("added_tokens", Json::array())) {
+    const std::string name = added.at("content").get<std::string>();
+    if (name.empty()) fail("an added token without characters");
+    const int32_t token = token_in(added.at("id"), name);
+    put_token(parts, token, vocabulary.contains(name) ? bytes_of(name) : name);
+    parts.specials.emplace(name, token);
+  }
+  return parts;
+}
+
+fs::path file_in(const fs::path& path) {
+  if (!fs::is_directory(path)) return path;
+  for (const char* name : {"tokenizer.json", "encoder.json", "vocab.json"})
+    if (fs::exists(path / name)) return path / name;
+  fail("{} has none of tokenizer.json, encoder.json and vocab.json", path.string());
+}
+
+}  // namespace
+
+std::unique_ptr<Bpe> Bpe::load(const fs::path& given) {
+  const fs::path path = file_in(given);
+  const Json json = parse(path);
+  try {
+    return std::make_unique<Bpe>(json.contains("model") && json["model"].is_object() ? read_tokenizer(json)
+                                                                                     : read_pair(path, json));
+  } catch (const std::exception& error) {
+    fail("{}: {}", path.string(), error.what());
+  }
+}
+
+void Bpe::save(const fs::path& path) const {
+  using Ordered = nlohmann::ordered_json;
+  Ordered vocabulary = Ordered::object(), merges = Ordered::array(), added = Ordered::array();
+  std::map<int32_t, std::string> specials;
+  for (const auto& [name, token] : parts_.specials) specials.emplace(token, name);
+  const auto name_of = [&](int32_t token) {
+    const auto special = specials.find(token);
+    return special == specials.end() ? written(parts_.tokens[static_cast<size_t>(token)]) : special->second;
+  };
+  Ordered::object_t& names = vocabulary.get_ref<Ordered::object_t&>();  // looking each up would take long
+  for (int32_t token = 0; token < size(); ++token)
+    if (!parts_.tokens[static_cast<size_t>(token)].empty()) names.emplace_back(name_of(token), token);
+  for (const auto& [left, right] : parts_.merges) merges.push_back(Ordered{name_of(left), name_of(right)});
+  for (const auto& [token, name] : specials)
+    added.push_back({{"id", token},
+                     {"content", name},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", true}});
+  const auto byte_level = [&](bool use_regex) {
+    return Ordered{{"type", "ByteLevel"},
+                   {"add_prefix_space", parts_.prefix_space},
+                   {"trim_offsets", true},
+                   {"use_regex", use_regex}};
+  };
+  Ordered pre = byte_level(true);
+  if (parts_.pretokens != Pretokens::gpt2)
+    pre = {{"type", "Sequence"},
+           {"pretokenizers",
+            {{{"type", "Split"},
+              {"pattern", {{"Regex", pattern_of(parts_.pretokens)}}},
+              {"behavior", "Isolated"},
+              {"invert", false}},
+             byte_level(false)}}};
+  const Ordered file = {{"version", "1.0"},
+                        {"truncation", nullptr},
+                        {"padding", nullptr},
+                        {"added_tokens", added},
+                        {"normalizer", nullptr},
+                        {"pre_tokenizer", pre},
+                        {"post_processor", nullptr},
+                        {"decoder", byte_level(true)},
+                        {"model",
+                         {{"type", "BPE"},
+                          {"dropout", nullptr},
+                          {"unk_token", nullptr},
+                          {"continuing_subword_prefix", nullptr},
+                          {"end_of_word_suffix", nullptr},
+                          {"fuse_unk", false},
+                          {"byte_fallback", false},
+                          {"ignore_merges", parts_.whole_pieces},
+                          {"vocab", vocabulary},
+                          {"merges", merges}}}};
+  replace_file(path, file.dump(1) + "\n");
+}
+
+}  // namespace elinvar

@@ -1,0 +1,28 @@
+#pragma once
+// The subcommands of `tokenize`. Each returns an exit code, or throws UsageError (2) or Failure (3).
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "data/bpe_trainer.h"
+#include "tools/tokenize/documents.h"
+
+namespace elinvar {
+
+struct EncodeCommand {
+  Documents documents;
+  std::string tokenizer;  // data/bpe.h
+  std::string out;        // a folder, in which there are no tokens yet
+  double validation = 0.01;
+  int64_t shard_tokens = 100'000'000;
+};
+int encode(const EncodeCommand& command);
+
+struct LearnCommand {
+  Documents documents;
+  std::string out;  // tokenizer.json
+  BpeTraining training;
+};
+int learn(const LearnCommand& command);
+
+}  // namespace elinvar

@@ -1,0 +1,87 @@
+// `tokenize encode`: documents as files of tokens, for kind = "tokens" (data/dataset.h).
+#include <filesystem>
+#include <memory>
+
+#include "data/bpe.h"
+#include "data/token_file.h"
+#include "tensor/check.h"
+#include "tensor/philox.h"
+#include "tensor/stream.h"
+#include "tools/tokenize/commands.h"
+
+namespace elinvar {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kEndOfText = "<|endoftext|>";
+
+// train_000000.bin, train_000001.bin, ...; a document is in one of them, whole.
+class Shards {
+ public:
+  Shards(fs::path folder, std::string split, int64_t vocabulary, int64_t most)
+      : folder_(std::move(folder)), split_(std::move(split)), vocabulary_(vocabulary), most_(most) {}
+
+  void add(const std::vector<int32_t>& tokens) {
+    if (writer_ && writer_->size() + static_cast<int64_t>(tokens.size()) > most_) finish();
+    if (!writer_) writer_.emplace(folder_ / fmt::format("{}_{:06}.bin", split_, files_++), vocabulary_);
+    writer_->add(tokens);
+    tokens_ += static_cast<int64_t>(tokens.size());
+  }
+  void finish() {
+    if (writer_) writer_->finish();
+    writer_.reset();
+  }
+  std::string text() const { return fmt::format("{} {} tokens in {} files", split_, tokens_, files_); }
+
+ private:
+  fs::path folder_;
+  std::string split_;
+  int64_t vocabulary_, most_, tokens_ = 0;
+  int files_ = 0;
+  std::optional<TokenWriter> writer_;
+};
+
+// Whether document `n` of a set is held out: a pure function of its place.
+bool held_out(int64_t n, double fraction) {
+  const Random4 words =
+      philox(key_of("tokenize.validation"), static_cast<uint32_t>(n), static_cast<uint32_t>(n >> 32), 0, 0);
+  return static_cast<double>(words.v[0]) < fraction * 4294967296.0;
+}
+
+}  // namespace
+
+int encode(const EncodeCommand& command) {
+  const std::unique_ptr<Bpe> bpe = Bpe::load(command.tokenizer);
+  const std::optional<int32_t> end = bpe->special(kEndOfText);
+  check(end.has_value(), "{} has no token {}, which parts documents", command.tokenizer, kEndOfText);
+  const fs::path out = command.out;
+  make_directories(out);
+  for (const fs::directory_entry& entry : fs::directory_iterator(out))
+    check(entry.path().extension() != ".bin", "{} holds tokens already ({}); choose another folder with --out",
+          out.string(), entry.path().filename().string());
+  Shards train(out, "train", bpe->size(), command.shard_tokens), val(out, "val", bpe->size(), command.shard_tokens);
+  Tally tally;
+  for_each_batch(command.documents, [&](const std::vector<std::string>& texts) {
+    std::vector<std::vector<int32_t>> tokens(texts.size());
+    cpu_stream().parallel_for(static_cast<int64_t>(texts.size()), 1, [&](int64_t first, int64_t last) {
+      BpeEncoder encoder(*bpe);
+      for (int64_t i = first; i < last; ++i) {
+        tokens[static_cast<size_t>(i)] = {*end};
+        encoder.encode(texts[static_cast<size_t>(i)], tokens[static_cast<size_t>(i)]);
+      }
+    });
+    for (size_t i = 0; i < texts.size(); ++i)
+      (held_out(tally.documents() + static_cast<int64_t>(i), command.validation) ? val : train).add(tokens[i]);
+    tally.add(texts);
+  });
+  check(tally.documents() > 0, "no documents in what was given; expected files of text, or .jsonl");
+  train.finish();
+  val.finish();
+  tally.finish();
+  bpe->save(out / "tokenizer.json");
+  fmt::print("{}\n{}\n", train.text(), val.text());
+  return 0;
+}
+
+}  // namespace elinvar

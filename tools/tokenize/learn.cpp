@@ -1,0 +1,25 @@
+// `tokenize learn`: a vocabulary for the texts at hand.
+#include "tensor/check.h"
+#include "tools/tokenize/commands.h"
+
+namespace elinvar {
+
+int learn(const LearnCommand& command) {
+  BpeTrainer trainer(command.training);
+  Tally tally;
+  for_each_batch(command.documents, [&](const std::vector<std::string>& texts) {
+    for (const std::string& text : texts) trainer.add(text);
+    tally.add(texts);
+  });
+  check(tally.documents() > 0, "no documents in what was given; expected files of text, or .jsonl");
+  tally.finish();
+  const Bpe bpe = trainer.train();
+  bpe.save(command.out);
+  fmt::print("{}: {} tokens\n", command.out, bpe.size());
+  if (bpe.size() < command.training.vocabulary)
+    fmt::print(stderr, "fewer than the {} asked for: no other pair is found {} times\n", command.training.vocabulary,
+               command.training.min_count);
+  return 0;
+}
+
+}  // namespace elinvar
