@@ -122,16 +122,17 @@ void sweep(Var root, Tensor seed, const std::function<void(const Var&)>& leaf_re
 
   const auto older = [](const Var& a, const Var& b) { return a.node()->id < b.node()->id; };
   std::priority_queue<Var, std::vector<Var>, decltype(older)> ready(older);
+  // Leaves wait for nobody, though they are older than all that was computed from them.
+  const auto complete = [&](Var v) {
+    if (!v.node()->leaf) ready.push(std::move(v));
+    else if (leaf_ready) leaf_ready(v);
+  };
   root.node()->grad = std::move(seed);
-  ready.push(std::move(root));
+  complete(std::move(root));
   while (!ready.empty()) {
     const Var v = ready.top();
     ready.pop();
     Var::Node& node = *v.node();
-    if (node.leaf) {
-      if (leaf_ready) leaf_ready(v);
-      continue;
-    }
     const std::vector<Var> inputs = std::exchange(node.inputs, {});
     std::vector<Shape> shapes;
     for (const Var& input : inputs) {
@@ -150,7 +151,7 @@ void sweep(Var root, Tensor seed, const std::function<void(const Var&)>& leaf_re
               to_string(grads[i].shape()), to_string(shapes[i]));
         accumulate(inputs[i].node()->grad, std::move(grads[i]));
       }
-      if (--missing[inputs[i].node().get()] == 0) ready.push(inputs[i]);
+      if (--missing[inputs[i].node().get()] == 0) complete(inputs[i]);
     }
   }
 }

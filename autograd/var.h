@@ -53,8 +53,8 @@ Var record(Tensor value, std::vector<Var> inputs, Backward backward);
 
 // Reverse sweep from `loss`, a single element, in the opposite order of creation. Gradients of leaves are set to
 // the sum of their contributions, added in that order; `leaf_ready` is called once for each leaf that requires a
-// gradient, as soon as its last contribution is in. The graph is released on the way,
-// so a second sweep over any part of it is an error.
+// gradient, as soon as its last contribution is in, while the sweep has still to reach older ones; it may take the
+// gradient away. The graph is released on the way, so a second sweep over any part of it is an error.
 void backward(const Var& loss, const std::function<void(const Var& leaf)>& leaf_ready = {});
 
 // Nothing is recorded in this thread while one of these is in scope.

@@ -10,6 +10,7 @@ Buckets::Buckets(std::vector<Shape> shapes, int64_t most_elements) : shapes_(std
   check(most_elements >= 1, "[buckets] at least one element a bucket expected, got {}", most_elements);
   int64_t room = 0;
   for (size_t t = 0; t < shapes_.size(); ++t) {
+    const int first = count() - (room > 0);
     for (int64_t begin = 0, numel = shapes_[t].numel(); begin < numel;) {
       if (room == 0) {
         buckets_.emplace_back();
@@ -20,6 +21,7 @@ Buckets::Buckets(std::vector<Shape> shapes, int64_t most_elements) : shapes_(std
       room -= end - begin;
       begin = end;
     }
+    of_.emplace_back(first, shapes_[t].numel() > 0 ? count() : first);
   }
 }
 

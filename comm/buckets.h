@@ -3,6 +3,7 @@
 // while the next is still on its way. Small tensors share a bucket, a large one has several.
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "comm/message.h"
@@ -24,6 +25,8 @@ class Buckets {
   int count() const { return static_cast<int>(buckets_.size()); }
   const std::vector<Shape>& shapes() const { return shapes_; }
   std::span<const Slice> slices(int bucket) const { return buckets_[static_cast<size_t>(bucket)]; }
+  // The buckets [first, last) that a tensor is in.
+  std::pair<int, int> of(int tensor) const { return of_[static_cast<size_t>(tensor)]; }
 
   // The slices of a bucket as tensors of one dimension that share storage with `values` (contiguous, of these shapes).
   std::vector<Tensor> cut(int bucket, const std::vector<Tensor>& values) const;
@@ -33,6 +36,7 @@ class Buckets {
  private:
   std::vector<Shape> shapes_;
   std::vector<std::vector<Slice>> buckets_;
+  std::vector<std::pair<int, int>> of_;  // each tensor
 };
 
 // The elements of a contiguous tensor as a blob, and a blob of float32 as a tensor of one dimension. Nothing is copied.

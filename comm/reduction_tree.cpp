@@ -23,19 +23,21 @@ bool siblings(const Subtree& left, const Subtree& right, int leaves) {
   return right.end == std::min(left.begin + 2 * size, leaves);
 }
 
-void merge(std::vector<Tensor>& left, std::vector<Tensor>&& right) {
-  if (left.empty()) {
-    left = std::move(right);
-    return;
-  }
-  if (right.empty()) return;
+Tensor sum(Tensor&& left, const Tensor& right, size_t index) {
+  check(left.shape() == right.shape(), "[reduction tree] tensor {} has shapes {} and {}", index,
+        to_string(left.shape()), to_string(right.shape()));
+  return add_to(std::move(left), right);
+}
+
+std::vector<Tensor> merged(std::vector<Tensor> left, std::vector<Tensor> right) {
+  if (left.empty()) return right;
+  if (right.empty()) return left;
   check(left.size() == right.size(), "[reduction tree] leaves have {} and {} tensors", left.size(), right.size());
   for (size_t i = 0; i < left.size(); ++i) {
-    check(left[i].shape() == right[i].shape(), "[reduction tree] tensor {} has shapes {} and {}", i,
-          to_string(left[i].shape()), to_string(right[i].shape()));
-    left[i] = add_to(std::move(left[i]), right[i]);
+    left[i] = sum(std::move(left[i]), right[i], i);
     right[i] = Tensor();
   }
+  return left;
 }
 
 }  // namespace
@@ -50,18 +52,45 @@ TreeFold::TreeFold(int leaves) : leaves_(leaves) {
   check(leaves >= 1, "[reduction tree] at least one leaf expected, got {}", leaves);
 }
 
-void TreeFold::add(Subtree next) {
-  check(is_node(next.begin, next.end, leaves_), "[reduction tree] [{}, {}) is no node of a tree of {} leaves",
-        next.begin, next.end, leaves_);
-  check(stack_.empty() || next.begin >= stack_.back().end, "[reduction tree] leaf {} came after leaf {}", next.begin,
+// The node that [begin, end) ends in is on the stack then, without values: they are those of the siblings to its left
+// that it was merged with, returned from right to left, with its own added to each.
+std::vector<std::vector<Tensor>> TreeFold::place(int begin, int end) {
+  check(missing_ == 0, "[reduction tree] {} values of an open leaf are missing", missing_);
+  check(is_node(begin, end, leaves_), "[reduction tree] [{}, {}) is no node of a tree of {} leaves", begin, end,
+        leaves_);
+  check(stack_.empty() || begin >= stack_.back().end, "[reduction tree] leaf {} came after leaf {}", begin,
         stack_.empty() ? 0 : stack_.back().end - 1);
-  stack_.push_back(std::move(next));
+  stack_.push_back({begin, end, {}});
+  std::vector<std::vector<Tensor>> lefts;
   while (stack_.size() > 1 && siblings(stack_[stack_.size() - 2], stack_.back(), leaves_)) {
-    Subtree right = std::move(stack_.back());
     stack_.pop_back();
-    stack_.back().end = right.end;
-    merge(stack_.back().values, std::move(right.values));
+    stack_.back().end = end;
+    lefts.push_back(std::move(stack_.back().values));
   }
+  return lefts;
+}
+
+void TreeFold::add(Subtree next) {
+  std::vector<Tensor> values = std::move(next.values);
+  for (std::vector<Tensor>& left : place(next.begin, next.end)) values = merged(std::move(left), std::move(values));
+  stack_.back().values = std::move(values);
+}
+
+void TreeFold::open(int leaf, size_t values) {
+  lefts_ = place(leaf, leaf + 1);
+  std::erase_if(lefts_, [](const std::vector<Tensor>& left) { return left.empty(); });
+  for (const std::vector<Tensor>& left : lefts_)
+    check(left.size() == values, "[reduction tree] leaves have {} and {} tensors", left.size(), values);
+  stack_.back().values.assign(values, {});
+  missing_ = values;
+}
+
+void TreeFold::put(size_t index, Tensor value) {
+  check(missing_ > 0 && index < stack_.back().values.size() && !stack_.back().values[index].defined(),
+        "[reduction tree] tensor {} of an open leaf was not expected", index);
+  for (std::vector<Tensor>& left : lefts_) value = sum(std::move(left[index]), value, index);
+  stack_.back().values[index] = std::move(value);
+  if (--missing_ == 0) lefts_.clear();
 }
 
 std::vector<Tensor> TreeFold::take_root() {

@@ -37,15 +37,27 @@ class TreeFold {
   void add(int leaf, std::vector<Tensor> values) { add(Subtree{leaf, leaf + 1, std::move(values)}); }
   void add(Subtree subtree);
 
+  // A leaf whose values become ready one by one, in any order: it takes its place in the tree at once, and each value
+  // is folded as it comes. Until all `values` (at least 1) of them are there nothing else may be added; of what
+  // subtrees() shows, the values of the last one that have come are final.
+  void open(int leaf, size_t values);
+  void put(size_t index, Tensor value);
+
   // What has been folded so far: the maximal subtrees, ascending. Of a whole tree it is one, its root.
   const std::vector<Subtree>& subtrees() const { return stack_; }
-  bool complete() const { return stack_.size() == 1 && stack_[0].begin == 0 && stack_[0].end == leaves_; }
+  bool complete() const {
+    return missing_ == 0 && stack_.size() == 1 && stack_[0].begin == 0 && stack_[0].end == leaves_;
+  }
   // The root's values (empty if every leaf was absent); the fold must be complete and starts anew.
   std::vector<Tensor> take_root();
 
  private:
+  std::vector<std::vector<Tensor>> place(int begin, int end);
+
   int leaves_;
   std::vector<Subtree> stack_;
+  std::vector<std::vector<Tensor>> lefts_;  // what the values of an open leaf are added to, one after another
+  size_t missing_ = 0;                      // of an open leaf's values
 };
 
 // Whether [begin, end) is a node of the tree over `leaves` leaves.

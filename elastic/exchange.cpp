@@ -93,26 +93,33 @@ void Exchange::contribute(std::vector<Subtree> roots, const TrailerPart& part, c
       values_[i] = scaled(std::move(values_[i]), 1.0 / static_cast<double>(count));
     for (Bucket& bucket : state_) bucket.done = true;
   }
-  for (int b = 0; b < bucket_count() && !roots.empty(); ++b) {
-    Bucket own;
-    Message message{.kind = "contribution", .body = {{"bucket", b}, {"count", count}, {"roots", Json::array()}}};
-    for (const Subtree& root : roots) {
-      std::vector<Tensor> slices;
-      if (!root.values.empty()) slices = buckets_->cut(b, root.values);
-      if (owned(b)) {
-        Bucket& bucket = state_[static_cast<size_t>(b)];
-        bucket.leaves += root.end - root.begin;
-        bucket.roots.push_back({root.begin, root.end, std::move(slices)});
-      } else {
-        message.body["roots"].push_back({root.begin, root.end, !slices.empty()});
-        for (const Tensor& slice : slices) message.blobs.push_back(blob_of(slice));
-      }
-    }
-    if (owned(b)) state_[static_cast<size_t>(b)].count += count;
-    else send(b % members_, std::move(message));
-  }
+  std::vector<const Subtree*> all;
+  for (const Subtree& root : roots) all.push_back(&root);
+  for (int b = 0; b < bucket_count() && !all.empty(); ++b)
+    if (!state_[static_cast<size_t>(b)].contributed) contribute(b, all, count, send);
+  told_ = true;
   if (me_ == 0) add_part(0, part, send);
   else send(0, {.kind = "part", .body = to_json(part, me_)});
+}
+
+void Exchange::contribute(int b, const std::vector<const Subtree*>& roots, int64_t count, const Send& send) {
+  Bucket& bucket = state_[static_cast<size_t>(b)];
+  invariant(!bucket.contributed, "a member contributes to a bucket once");
+  bucket.contributed = true;
+  Message message{.kind = "contribution", .body = {{"bucket", b}, {"count", count}, {"roots", Json::array()}}};
+  for (const Subtree* root : roots) {
+    std::vector<Tensor> slices;
+    if (!root->values.empty()) slices = buckets_->cut(b, root->values);
+    if (owned(b)) {
+      bucket.leaves += root->end - root->begin;
+      bucket.roots.push_back({root->begin, root->end, std::move(slices)});
+    } else {
+      message.body["roots"].push_back({root->begin, root->end, !slices.empty()});
+      for (const Tensor& slice : slices) message.blobs.push_back(blob_of(slice));
+    }
+  }
+  if (owned(b)) bucket.count += count;
+  else send(b % members_, std::move(message));
 }
 
 std::string Exchange::receive(const Message& message, const Send& send) {

@@ -13,7 +13,8 @@
 //   part            member, held, seconds, facts {vrank: ..}, state?, pace?       -
 //   trailer         agreed, facts [..], state?, pace?, contradiction?, seconds [..]        -
 //
-// Leaves that a member sent stay as they are: the same roots can be sent again in the next generation.
+// Leaves that a member sent stay as they are: the same roots can be sent again in the next generation. A member may
+// contribute to a bucket as soon as its roots are whole there, while its last leaf is still being computed.
 #include <functional>
 #include <map>
 #include <optional>
@@ -55,12 +56,17 @@ class Exchange {
   // Without `buckets` there is only the trailer.
   Exchange(int vranks, int members, int me, const Buckets* buckets, int gradients);
 
-  // Roots may be sent again later unless this member is alone: then they are consumed.
+  // To one bucket, once: all of the member's roots, of which only the values in this bucket are looked at, and the
+  // number of targets in all its leaves.
+  void contribute(int bucket, const std::vector<const Subtree*>& roots, int64_t count, const Send& send);
+  // To the other buckets, and to the trailer. Roots may be sent again later unless this member is alone: then they are
+  // consumed.
   void contribute(std::vector<Subtree> roots, const TrailerPart& part, const Send& send);
   // A message of this exchange; what it cannot be is answered with a text that says why.
   std::string receive(const Message& message, const Send& send);
   // Adds up one bucket that can be, on the CPU stream of the caller; false if there is none.
   bool work(const Send& send);
+  bool owes() const { return me_ >= 0 && !told_; }  // this member's part of the trailer, and so perhaps buckets
   bool complete() const;
   std::string missing() const;  // what has not come, for people; "" if nothing is awaited
 
@@ -73,6 +79,7 @@ class Exchange {
     int leaves = 0;     // that have come
     int64_t count = 0;  // targets in them
     std::vector<Subtree> roots;
+    bool contributed = false;  // by this member
     bool done = false;
   };
   bool owned(int bucket) const { return me_ >= 0 && bucket % members_ == me_; }
@@ -87,6 +94,7 @@ class Exchange {
   int vranks_, members_, me_;
   const Buckets* buckets_;
   int gradients_;
+  bool told_ = false;
   std::vector<Bucket> state_;
   std::vector<Tensor> values_;
   std::map<int, TrailerPart> parts_;

@@ -65,37 +65,91 @@ void Member::add(int64_t step, int vrank, Leaf leaf, double seconds) {
     leaf_seconds_ += seconds;
     ++leaf_count_;
   }
+  if (opened_) {  // it is folded already
+    invariant(opened_->vrank == vrank, "one leaf at a time is open");
+    return opened_.reset();
+  }
   std::vector<Tensor> values;
   if (!leaf.gradients.empty()) {
     learn_layout(leaf);
     values = std::move(leaf.gradients);
     std::move(leaf.terms.begin(), leaf.terms.end(), std::back_inserter(values));
   }
-  for (TreeFold& fold : folds_)
-    if (fold.subtrees().back().end == vrank) return fold.add(vrank, std::move(values));
-  folds_.emplace_back(options_.vranks).add(vrank, std::move(values));
+  fold_of(vrank).add(vrank, std::move(values));
 }
+
+// The one that ends where this leaf begins, or a new one.
+TreeFold& Member::fold_of(int vrank) {
+  for (TreeFold& fold : folds_)
+    if (fold.subtrees().back().end == vrank) return fold;
+  return folds_.emplace_back(options_.vranks);
+}
+
+std::vector<const Subtree*> Member::roots() const {
+  std::vector<const Subtree*> roots;
+  for (const TreeFold& fold : folds_)
+    for (const Subtree& root : fold.subtrees()) roots.push_back(&root);
+  std::sort(roots.begin(), roots.end(), [](const Subtree* a, const Subtree* b) { return a->begin < b->begin; });
+  return roots;
+}
+
+void Member::drop_leaves() {
+  facts_.clear();
+  folds_.clear();
+  opened_.reset();
+}
+
+bool Member::opens(int vrank) const {
+  if (!active() || fenced() || generation_->stop || members() == 1 || last() || !knows_layout()) return false;
+  const std::vector<int> left = todo();
+  return left.size() == 1 && left[0] == vrank;
+}
+
+void Member::open(int64_t step, int vrank, int64_t count, const std::vector<Tensor>& terms) {
+  if (step != completed_ || !opens(vrank)) return;
+  for (const auto& [other, facts] : facts_) count += facts.count;
+  opened_ = {vrank, count, {}};
+  for (int b = 0; b < buckets_->count(); ++b) opened_->missing.push_back(static_cast<int>(buckets_->slices(b).size()));
+  fold_of(vrank).open(vrank, buckets_->shapes().size());
+  begin_exchange();
+  for (size_t i = 0; i < terms.size(); ++i) put(gradients_ + static_cast<int>(i), terms[i]);
+}
+
+void Member::begin_exchange() {
+  exchange_.emplace(options_.vranks, members(), me_, buckets_now(), gradients_);
+  replay();
+}
+
+// After a fence there is no exchange: the leaf is folded, and goes out with the others in the next generation.
+void Member::put(int gradient, Tensor value) {
+  if (!opened_) return;
+  for (TreeFold& fold : folds_)
+    if (fold.subtrees().back().end == opened_->vrank + 1) fold.put(static_cast<size_t>(gradient), std::move(value));
+  const auto [first, last] = buckets_->of(gradient);
+  for (int b = first; b < last; ++b)
+    if (--opened_->missing[static_cast<size_t>(b)] == 0 && exchange_)
+      exchange_->contribute(b, roots(), opened_->count, sender());
+}
+
+bool Member::work() { return exchange_ && exchange_->work(sender()); }
 
 void Member::contribute(const std::optional<Digest>& state) {
   if (!active() || fenced() || completed_ < generation_->first_step || generation_->stop || !todo().empty()) return;
-  const int members = static_cast<int>(generation_->members.size());
+  if (!exchange_) begin_exchange();
   std::vector<Subtree> roots;
-  for (TreeFold& fold : folds_) roots.insert(roots.end(), fold.subtrees().begin(), fold.subtrees().end());
-  std::sort(roots.begin(), roots.end(), [](const Subtree& a, const Subtree& b) { return a.begin < b.begin; });
-  if (members == 1) folds_.clear();
-  exchange_.emplace(options_.vranks, members, me_, buckets_now(), gradients_);
+  for (const Subtree* root : this->roots()) roots.push_back(*root);
+  if (members() == 1) folds_.clear();
   const TrailerPart part{.held = proposed_.empty() ? generation_->number : proposed_.rbegin()->first,
                          .seconds = leaf_count_ > 0 ? leaf_seconds_ / leaf_count_ : 0,
                          .facts = facts_,
                          .state = state,
                          .pace = pace_};
   exchange_->contribute(std::move(roots), part, sender());
-  replay();
 }
 
 Member::Progress Member::reduce() {
-  if (!exchange_ || outcome_) return Progress::abandoned;
-  while (exchange_->work(sender())) {
+  if (!exchange_ || exchange_->owes() || outcome_) return Progress::abandoned;
+  while (work()) {
   }
   if (!exchange_->complete()) return Progress::waiting;
   finish_reduction();
@@ -140,8 +194,7 @@ void Member::finish_reduction() {
       set_made(made);
     }
   }
-  facts_.clear();
-  folds_.clear();
+  drop_leaves();
   leaf_seconds_ = 0;
   leaf_count_ = 0;
   std::erase_if(early_, [&](const Message& m) { return m.step < completed_; });

@@ -76,6 +76,13 @@ class Member {
   void learn_layout(const Leaf& leaf);  // of any leaf that has samples; by computing one a learner warms up, too
 
   void add(int64_t step, int vrank, Leaf leaf, double seconds);  // one that is too late is dropped
+  // The last leaf of a step may come gradient by gradient, so that buckets leave while the rest of its backward pass
+  // runs. opens(): whether this one may; open(): its targets are counted; put(): a gradient is there; work(): adds up a
+  // bucket if one can be, on the caller's CPU stream. Then add() it like any other, with the same tensors.
+  bool opens(int vrank) const;
+  void open(int64_t step, int vrank, int64_t count, const std::vector<Tensor>& terms);
+  void put(int gradient, Tensor value);
+  bool work();
   void contribute(const std::optional<Digest>& state);
   enum class Progress { waiting, complete, abandoned };
   Progress reduce();  // adds up what can be, on the caller's CPU stream
@@ -158,6 +165,10 @@ class Member {
   void set_made(const Pace& pace);
   void settle_pace();
   const Buckets* buckets_now() const;
+  TreeFold& fold_of(int vrank);
+  std::vector<const Subtree*> roots() const;  // ascending
+  void drop_leaves();
+  void begin_exchange();
 
   MemberOptions options_;
   uint64_t run_ = 0;
@@ -182,8 +193,14 @@ class Member {
   std::vector<TreeFold> folds_;
   double leaf_seconds_ = 0;
   int leaf_count_ = 0;
+  struct Opened {
+    int vrank;
+    int64_t count;             // of targets, in all leaves of this member
+    std::vector<int> missing;  // of each bucket: tensors
+  };
+  std::optional<Opened> opened_;  // a leaf that comes gradient by gradient, on its way into one of the folds
 
-  std::optional<Exchange> exchange_;  // of (generation_, completed_), from contribute() on
+  std::optional<Exchange> exchange_;  // of (generation_, completed_), from open() or contribute() on
   Reduced reduced_;
   std::vector<Message> early_;       // for an exchange that is not there yet
   std::vector<Tensor> last_values_;  // of step completed_ - 1, for those who lack it

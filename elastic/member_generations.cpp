@@ -78,15 +78,13 @@ void Member::start(const Json& body) {
   // Nobody who counts has begun the step with what this member holds of it.
   const bool other_pace = generation.scaling && generation.scaling->pace && *generation.scaling->pace != pace_;
   if (completed_ == first && pace_ && other_pace) {
-    facts_.clear();
-    folds_.clear();
+    drop_leaves();
     pace_.reset();
   }
   exchange_.reset();
   agreed_ = std::max(agreed_, generation.number);
   if (completed_ < first) {
-    facts_.clear();
-    folds_.clear();
+    drop_leaves();
     for (const auto& [peer, completed] : body.at("completed").items())
       if (completed.get<int64_t>() == first) ahead_ = std::stoull(peer);
   }

@@ -26,6 +26,10 @@ bool SelfSabotage::drops(int id, bool leads, int64_t step, const std::string& ki
   return take(Fault::What::drop, id, leads, step).has_value();
 }
 
+bool SelfSabotage::flips_later() const {
+  return std::any_of(faults_.begin(), faults_.end(), [](const Fault& f) { return f.what == Fault::What::flip; });
+}
+
 std::optional<int64_t> SelfSabotage::flips(int id, bool leads, int64_t step, Leaf& leaf) {
   if (faults_.empty() || leaf.gradients.empty()) return std::nullopt;
   const std::optional<Fault> fault = take(Fault::What::flip, id, leads, step);

@@ -16,6 +16,7 @@ class SelfSabotage {
 
   // Whether this message of the reduction of `step` is to be lost. Who asks is worker `id`, and perhaps the leader.
   bool drops(int id, bool leads, int64_t step, const std::string& kind);
+  bool flips_later() const;  // whether any flip is still to come
   // Flips the bit in the leaf's first gradient if that is to be; the number of the bit.
   std::optional<int64_t> flips(int id, bool leads, int64_t step, Leaf& leaf);
 

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <bit>
 #include <condition_variable>
 #include <deque>
@@ -250,6 +251,7 @@ struct Session::Impl {
   bool listening = false;
   bool last = false;
   Clock::time_point leaf_began;
+  std::vector<Tensor> opened;  // gradients of the leaf that is given one by one
   Reduced reduced;
   double reduce_seconds = 0;
   StateCopier copier;
@@ -351,10 +353,37 @@ void Session::add(int vrank, Leaf leaf) {
   const std::chrono::duration<double> seconds = Clock::now() - impl_->leaf_began;
   ++impl_->leaves;
   impl_->work.at("", impl_->now());
+  if (!impl_->opened.empty()) leaf.gradients = std::exchange(impl_->opened, {});
   const int64_t step = impl_->work_step;
   if (const auto bit = impl_->sabotage.flips(impl_->member.id(), impl_->member.index() == 0, step, leaf))
     impl_->tell_sabotage("flip", step, {{"bit", *bit}, {"vrank", vrank}});
   impl_->member.add(impl_->work_step, vrank, std::move(leaf), seconds.count());
+}
+
+// A drill's flips fall on whole leaves.
+bool Session::opens(int vrank) const {
+  const Lock lock(impl_->mutex);
+  return impl_->member.step() == impl_->work_step && impl_->member.opens(vrank) && !impl_->sabotage.flips_later();
+}
+
+void Session::open(int vrank, int64_t count, const std::vector<Tensor>& terms) {
+  const Lock lock(impl_->mutex);
+  impl_->member.open(impl_->work_step, vrank, count, terms);
+  impl_->flush();
+}
+
+// Buckets are added up here, between two kernels of the backward pass: a thread beside it would only take the
+// processors from it.
+void Session::put(size_t gradient, Tensor value) {
+  Impl& s = *impl_;
+  const Clock::time_point began = Clock::now();
+  const Lock lock(s.mutex);
+  s.opened.resize(std::max(s.opened.size(), gradient + 1));
+  s.opened[gradient] = value;
+  s.member.put(static_cast<int>(gradient), std::move(value));
+  s.flush();
+  while (s.member.work()) s.flush();
+  s.leaf_began += Clock::now() - began;  // it is no part of what a leaf takes
 }
 
 bool Session::reduce() {

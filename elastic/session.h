@@ -78,6 +78,12 @@ class Session {
   void works_on(const std::string& what);
   std::optional<int> next();  // the next virtual rank to compute here; none: all are added, or it changed
   void add(int vrank, Leaf leaf);
+  // Whether the leaf of next() may be given while its backward pass runs, because it is the last one here and others
+  // wait for it. Then open() it, once its targets are counted, put() its gradients as they become ready, in any order,
+  // and add() it without them.
+  bool opens(int vrank) const;
+  void open(int vrank, int64_t count, const std::vector<Tensor>& terms);
+  void put(size_t gradient, Tensor value);
   bool reduce();  // false: begin again
   const Reduced& reduced() const;
   // The update is made. `extra` goes to the coordinator with the facts of the step; "lr" in it is one of them, with

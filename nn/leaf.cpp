@@ -1,5 +1,7 @@
 #include "nn/leaf.h"
 
+#include <unordered_map>
+
 #include "tensor/check.h"
 #include "tensor/ops/hits.h"
 #include "tensor/ops/pointwise.h"
@@ -18,26 +20,39 @@ Var loss_of(const Var& logits, const Tensor& target, const LossOptions& options,
   return loss;
 }
 
+Tensor take_gradient(Var& parameter) {
+  const Tensor& value = parameter.value();
+  Tensor gradient = parameter.grad();
+  parameter.clear_grad();
+  if (!gradient.defined()) return Tensor::zeros(value.shape(), value.dtype(), value.device());
+  // Whoever adds leaves up writes into them, so none may share its elements with another.
+  if (!gradient.unique() || !gradient.contiguous()) return gradient.clone();
+  return gradient;
+}
+
 }  // namespace
 
 LeafResult leaf(Network& network, const Tensor& input, const Tensor& target, const LossOptions& options, const Rng& rng,
-                bool recompute) {
+                bool recompute, const LeafProgress& progress) {
   LeafResult result;
   std::vector<Parameter>& parameters = network.parameters.list;
   for (Parameter& p : parameters) p.var.clear_grad();
   Context context{.training = true, .rng = rng, .statistics = {}, .recompute = recompute};
-  backward(loss_of(network.forward(input, context), target, options, result));
+  const Var loss = loss_of(network.forward(input, context), target, options, result);
   result.statistics = std::move(context.statistics);
-  result.gradients.reserve(parameters.size());
-  for (Parameter& p : parameters) {
-    const Tensor& value = p.var.value();
-    Tensor gradient = p.var.grad();
-    p.var.clear_grad();
-    if (!gradient.defined()) gradient = Tensor::zeros(value.shape(), value.dtype(), value.device());
-    // Whoever adds leaves up writes into them, so none may share its elements with another.
-    else if (!gradient.unique() || !gradient.contiguous()) gradient = gradient.clone();
-    result.gradients.push_back(std::move(gradient));
-  }
+  if (progress.forward) progress.forward(result);
+  std::unordered_map<const Var::Node*, size_t> places;  // of the gradients that are to be handed over
+  if (progress.gradient)
+    for (size_t i = 0; i < parameters.size(); ++i) places.emplace(parameters[i].var.node().get(), i);
+  backward(loss, [&](const Var& ready) {
+    const auto found = places.find(ready.node().get());
+    if (found == places.end()) return;
+    progress.gradient(found->second, take_gradient(parameters[found->second].var));
+    places.erase(found);
+  });
+  if (!progress.gradient)
+    for (Parameter& p : parameters) result.gradients.push_back(take_gradient(p.var));
+  for (const auto& [untouched, i] : places) progress.gradient(i, take_gradient(parameters[i].var));
   return result;
 }
 

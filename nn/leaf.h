@@ -1,6 +1,7 @@
 #pragma once
 // The leaf gradient: what one virtual rank contributes to a step. A pure function of the parameters, its batch, and
 // its random numbers (NUMERICS.md, rule 18); it leaves the network as it was.
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -19,11 +20,20 @@ struct LeafResult {
   std::vector<Statistic> statistics = {};  // of the batch norms, in the order in which they were met
 };
 
+// What a leaf tells while it is being computed.
+struct LeafProgress {
+  // After the forward pass: of the result only the gradients are missing.
+  std::function<void(const LeafResult&)> forward = {};
+  // While the backward pass runs, mostly from the last parameter to the first: a gradient of the result, by its place
+  // there. It is handed over, so that the result has none.
+  std::function<void(size_t parameter, Tensor gradient)> gradient = {};
+};
+
 // Trains on one batch: images (N, H, W, C) with labels (N), or tokens (B, T) with the next tokens (B, T).
 // With `recompute`, blocks of the network keep nothing but their inputs between the passes: less memory, a third more
 // time, the same bits.
 LeafResult leaf(Network& network, const Tensor& input, const Tensor& target, const LossOptions& options, const Rng& rng,
-                bool recompute = false);
+                bool recompute = false, const LeafProgress& progress = {});
 
 // The same numbers without gradients, statistics and dropout, and with running statistics in batch norms. Given several
 // views of the same samples, an image and its mirror image say, they are those of the mean of the views' logits: added

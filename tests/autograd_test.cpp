@@ -88,6 +88,14 @@ TEST(Autograd, TheHookComesOnceALeafWithItsWholeGradient) {
   EXPECT_FALSE(constant.grad().defined());
 }
 
+TEST(Autograd, TheHookDoesNotWaitForOlderFunctions) {
+  std::vector<std::string> log;
+  const Var a = leaf({2}), b = leaf({3}), c = leaf({4});
+  const Var y = times(times(times(a, a, &log, "first"), b, &log, "second"), c, &log, "third");
+  backward(y, [&](const Var& v) { log.push_back(v.node() == a.node() ? "a" : v.node() == b.node() ? "b" : "c"); });
+  EXPECT_EQ(log, (std::vector<std::string>{"third", "c", "second", "b", "first", "a"}));
+}
+
 TEST(Autograd, GradientsAreSetNotAccumulatedOverSweeps) {
   Var a = leaf({2});
   backward(times(a, a));

@@ -25,20 +25,26 @@ int64_t from_environment(const char* name, int64_t otherwise) {
 }
 
 // Each seed is a schedule of joins, drains, kills, stalls, cuts and dying coordinators. ELINVAR_SCHEDULES: how many,
-// ELINVAR_SCHEDULE: only this one, with its log. Returns how often the batch changed.
-int64_t expect_random_schedules_hold(bool adaptive) {
+// ELINVAR_SCHEDULE: only this one, with its log.
+struct Happened {
+  int64_t batch_changes = 0, opened = 0, interrupted = 0;
+};
+Happened expect_random_schedules_hold(bool adaptive) {
   CpuStream alone(1);
   const StreamScope scope(alone);
   const int64_t only = from_environment("ELINVAR_SCHEDULE", -1);
   const int64_t count = only >= 0 ? only + 1 : from_environment("ELINVAR_SCHEDULES", 2000);
   int failures = 0;
-  int64_t generations = 0, changes = 0;
+  int64_t generations = 0;
+  Happened happened;
   for (int64_t seed = std::max<int64_t>(only, 0); seed < count && failures < 3; ++seed) {
     Schedule schedule = schedule_of(static_cast<uint64_t>(seed));
     schedule.adaptive = adaptive;
     const SimulationResult result = simulate(schedule);
     generations += result.generations;
-    changes += result.batch_changes;
+    happened.batch_changes += result.batch_changes;
+    happened.opened += result.opened;
+    happened.interrupted += result.interrupted;
     if (result.violation.empty() && only < 0) continue;
     failures += !result.violation.empty();
     std::string log;
@@ -46,14 +52,18 @@ int64_t expect_random_schedules_hold(bool adaptive) {
     EXPECT_EQ(result.violation, "") << "schedule " << seed << "\n" << (only >= 0 || failures == 1 ? log : "");
   }
   EXPECT_GE(generations, count - std::max<int64_t>(only, 0));
-  return changes;
+  return happened;
 }
 
-TEST(ElasticProtocol, RandomSchedulesEndAsTheUndisturbedRun) { expect_random_schedules_hold(/*adaptive=*/false); }
+TEST(ElasticProtocol, RandomSchedulesEndAsTheUndisturbedRun) {
+  const Happened happened = expect_random_schedules_hold(/*adaptive=*/false);
+  EXPECT_GT(happened.opened, 1000);
+  EXPECT_GT(happened.interrupted, 50);
+}
 
 // The undisturbed run here is one whose batch changes at the same steps.
 TEST(ElasticProtocol, RandomSchedulesWithAdaptiveScalingAgreeOnEveryBatch) {
-  EXPECT_GT(expect_random_schedules_hold(/*adaptive=*/true), 100);
+  EXPECT_GT(expect_random_schedules_hold(/*adaptive=*/true).batch_changes, 100);
 }
 
 TEST(ElasticProtocol, ASlowWorkerGetsFewerVirtualRanks) {

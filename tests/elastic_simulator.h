@@ -30,6 +30,8 @@ struct SimulationResult {
   int64_t messages = 0;
   int generations = 0;
   int batch_changes = 0;           // that came to pass
+  int opened = 0;                  // leaves that were given gradient by gradient,
+  int interrupted = 0;             // and how often a fence had fallen into one when it went on
   double hang_lasted = 0;          // until it was put out
   std::vector<int> virtual_ranks;  // of the members of the last generation, in the order of their ids
   std::vector<std::string> log;    // what happened, for a person who has to find out why

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "elastic/coordinator.h"
@@ -44,6 +46,121 @@ TEST(Member, TellsACoordinatorOfTheLearnersThatItFeeds) {
   EXPECT_EQ(actions.back().message.kind, "hello");
   const nlohmann::json expected = {{{"peer", 7}, {"endpoint", "tcp://127.0.0.1:7"}}};
   EXPECT_EQ(actions.back().message.body.at("learners"), nlohmann::json::array({expected[0]}));
+}
+
+// Two members of the first generation, both with two of four virtual ranks, and a network that brings everything at
+// once.
+struct Pair {
+  static constexpr PeerId kCoordinator = 9;
+  Pair() {
+    Generation generation{.number = 1, .first_step = 0, .members = {}, .next_id = 3, .reason = ""};
+    for (const PeerId peer : {PeerId{1}, PeerId{2}}) {
+      const int first = 2 * (static_cast<int>(peer) - 1);
+      generation.members.push_back({.id = static_cast<int>(peer),
+                                    .peer = peer,
+                                    .endpoint = "e",
+                                    .share = {{first, first + 2}},
+                                    .first_share = {{first, first + 2}}});
+      Member& m = *members
+                       .emplace(peer, std::make_unique<Member>(
+                                          MemberOptions{.self = peer, .vranks = 4, .steps = 10, .bucket_elements = 3}))
+                       .first->second;
+      m.introduce(kCoordinator, nlohmann::json::object());
+      m.receive({.kind = "welcome", .sender = kCoordinator, .body = {{"restore", 0}}});
+      m.loaded(m.take_load());
+      m.learn_layout(leaf(0));
+    }
+    for (auto& [peer, m] : members)
+      m->receive({.kind = "start",
+                  .sender = kCoordinator,
+                  .generation = 1,
+                  .body = {{"record", to_json(generation)}, {"completed", nlohmann::json::object()}}});
+    deliver();
+  }
+
+  static Leaf leaf(int vrank) {
+    const auto tensor = [&](int64_t n, double x) { return Tensor::full({n}, x + vrank); };
+    return {.gradients = {tensor(3, 0.5), tensor(2, 0.25)},
+            .terms = {tensor(1, 0.125)},
+            .facts = {.count = 1, .samples = 1}};
+  }
+
+  // Which messages were sent.
+  std::vector<std::string> deliver() {
+    std::vector<std::string> kinds;
+    for (auto& [peer, m] : members)
+      for (Action& action : m->take_actions()) {
+        if (action.what != Action::What::send || !members.contains(action.peer)) continue;
+        action.message.sender = peer;
+        kinds.push_back(action.message.kind);
+        members.at(action.peer)->receive(action.message);
+      }
+    return kinds;
+  }
+
+  std::map<PeerId, std::unique_ptr<Member>> members;
+};
+
+using Kinds = std::vector<std::string>;
+
+TEST(Member, ABucketLeavesBeforeTheLastLeafIsWhole) {
+  Pair pair;
+  Member &a = *pair.members.at(1), &b = *pair.members.at(2);
+  const Leaf leaves[] = {Pair::leaf(0), Pair::leaf(1), Pair::leaf(2), Pair::leaf(3)};
+  EXPECT_FALSE(a.opens(0)) << "another leaf is to come";
+  a.add(0, 0, leaves[0], 1);
+  b.add(0, 2, leaves[2], 1);
+  for (const int v : {1, 3}) {
+    Member& m = v == 1 ? a : b;
+    ASSERT_TRUE(m.opens(v));
+    m.open(0, v, 1, leaves[v].terms);
+    EXPECT_TRUE(pair.deliver().empty());
+    m.put(1, leaves[v].gradients[1]);
+    EXPECT_EQ(pair.deliver(), v == 1 ? Kinds{"contribution"} : Kinds{}) << "bucket 1 is b's";
+  }
+  EXPECT_FALSE(a.work());
+  EXPECT_TRUE(b.work());
+  EXPECT_EQ(pair.deliver(), Kinds{"result"});
+  for (const int v : {1, 3}) {
+    Member& m = v == 1 ? a : b;
+    m.put(0, leaves[v].gradients[0]);
+    m.add(0, v, leaves[v], 1);
+    m.contribute({});
+  }
+  EXPECT_EQ(pair.deliver(), (Kinds{"contribution", "part"}));
+  EXPECT_EQ(a.reduce(), Member::Progress::complete);
+  EXPECT_EQ(pair.deliver(), (Kinds{"trailer", "result"}));
+  EXPECT_EQ(b.reduce(), Member::Progress::complete);
+  const Reduced reduced = b.take_reduced();
+  for (const float x : reduced.gradients[0].span<float>()) EXPECT_EQ(x, (4 * 0.5f + 6) / 4);
+  for (const float x : reduced.gradients[1].span<float>()) EXPECT_EQ(x, (4 * 0.25f + 6) / 4);
+  EXPECT_EQ(reduced.terms[0].item(), 4 * 0.125 + 6);
+}
+
+// It goes on to be computed and folded, and all of it goes out anew in the next generation.
+TEST(Member, AFenceLeavesAnOpenLeafWhole) {
+  Pair pair;
+  Member& b = *pair.members.at(2);
+  const Leaf leaf = Pair::leaf(3);
+  b.add(0, 2, Pair::leaf(2), 1);
+  b.open(0, 3, 1, leaf.terms);
+  b.receive({.kind = "fence", .sender = Pair::kCoordinator, .generation = 2});
+  b.put(1, leaf.gradients[1]);
+  EXPECT_TRUE(pair.deliver().empty());
+  Generation alone{.number = 2, .first_step = 0, .members = {}, .next_id = 3, .reason = ""};
+  alone.members = {{.id = 2, .peer = 2, .endpoint = "e", .share = {{0, 4}}, .first_share = {{0, 4}}}};
+  b.receive({.kind = "start",
+             .sender = Pair::kCoordinator,
+             .generation = 2,
+             .body = {{"record", to_json(alone)}, {"completed", nlohmann::json::object()}}});
+  b.put(0, leaf.gradients[0]);
+  b.add(0, 3, leaf, 1);
+  EXPECT_EQ(b.todo(), (std::vector<int>{0, 1}));
+  for (const int v : {0, 1}) b.add(0, v, Pair::leaf(v), 1);
+  b.contribute({});
+  EXPECT_EQ(b.reduce(), Member::Progress::complete);
+  const Reduced reduced = b.take_reduced();
+  for (const float x : reduced.gradients[0].span<float>()) EXPECT_EQ(x, (4 * 0.5f + 6) / 4);
 }
 
 // The coordinator that takes over, in a world where nothing happens.

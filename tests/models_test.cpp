@@ -236,6 +236,37 @@ TEST(Leaf, IsAPureFunctionForAnyThreads) {
   }
 }
 
+TEST(Leaf, HandsItsGradientsOverWhileItIsComputed) {
+  for (const bool recompute : {false, true})
+    for (const LeafCase& c : leaf_cases()) {
+      SCOPED_TRACE(c.model.kind);
+      const auto network = build(c.model, c.input, 5);
+      const Sample s = c.input.dtype == DType::i32 ? tokens(4, c.input) : images(4, c.input);
+      const Rng rng{.seed = 5, .step = 3, .vrank = 1};
+      LeafResult whole = leaf(*network, s.input, s.target, {}, rng, recompute);
+      const Digest expected = digest_of(whole);
+      LeafResult told;
+      std::vector<Tensor> gradients(network->parameters.list.size());
+      std::vector<size_t> order;
+      LeafProgress progress;
+      progress.forward = [&](const LeafResult& result) { told = result; };
+      progress.gradient = [&](size_t i, Tensor gradient) {
+        EXPECT_FALSE(gradients[i].defined());
+        EXPECT_TRUE(gradient.unique());
+        gradients[i] = std::move(gradient);
+        order.push_back(i);
+      };
+      const LeafResult result = leaf(*network, s.input, s.target, {}, rng, recompute, progress);
+      EXPECT_TRUE(result.gradients.empty());
+      EXPECT_EQ(result.count, whole.count);
+      EXPECT_EQ(told.count, whole.count);
+      told.gradients = gradients;
+      EXPECT_EQ(digest_of(told), expected);
+      ASSERT_EQ(order.size(), gradients.size());
+      EXPECT_LT(order.back(), order.size() / 2) << "the first parameters' gradients come last";
+    }
+}
+
 TEST(Leaf, CountsOnlyTargetsThatAreNotIgnored) {
   const auto network = build(spec("gpt", {{"layers", integer(1)}, {"channels", integer(16)}}), kTokens, 5);
   const Sample s = tokens(2, kTokens);

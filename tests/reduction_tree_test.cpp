@@ -103,6 +103,45 @@ TEST(ReductionTree, AnyIntervalsGiveTheSameBits) {
     }
 }
 
+// As AnyIntervalsGiveTheSameBits, with two tensors a leaf; the last one of each interval comes tensor by tensor.
+TEST(ReductionTree, AnOpenLeafGivesTheSameBits) {
+  const auto same = [](const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(digest(a[i]), digest(b[i]));
+  };
+  for (int leaves = 1; leaves <= 17; ++leaves)
+    for (uint32_t trial = 0; trial < 10; ++trial)
+      for (int begin = 0; begin < leaves;) {
+        const Random4 r = philox(5, static_cast<uint32_t>(leaves), trial, static_cast<uint32_t>(begin), 0);
+        const int end = begin + 1 + static_cast<int>(r.v[0] % static_cast<uint32_t>(leaves - begin));
+        TreeFold closed(leaves), opened(leaves);
+        for (int i = begin; i < end; ++i) {
+          const std::vector<Tensor> values = {leaf_values(i), leaf_values(100 + i)};
+          const bool present = i + 1 == end || r.v[1] >> i % 32 & 1;
+          closed.add(i, present ? values : std::vector<Tensor>());
+          if (i + 1 < end) {
+            opened.add(i, present ? std::vector<Tensor>{leaf_values(i), leaf_values(100 + i)} : std::vector<Tensor>());
+            continue;
+          }
+          opened.open(i, 2);
+          EXPECT_FALSE(opened.complete());
+          opened.put(1, values[1]);
+          EXPECT_EQ(digest(opened.subtrees().back().values[1]), digest(closed.subtrees().back().values[1]));
+          EXPECT_FALSE(opened.subtrees().back().values[0].defined());
+          opened.put(0, values[0]);
+          same(values, {leaf_values(i), leaf_values(100 + i)});
+        }
+        ASSERT_EQ(opened.subtrees().size(), closed.subtrees().size());
+        for (size_t s = 0; s < closed.subtrees().size(); ++s) {
+          EXPECT_EQ(opened.subtrees()[s].begin, closed.subtrees()[s].begin);
+          EXPECT_EQ(opened.subtrees()[s].end, closed.subtrees()[s].end);
+          same(opened.subtrees()[s].values, closed.subtrees()[s].values);
+        }
+        EXPECT_EQ(opened.complete(), closed.complete());
+        begin = end;
+      }
+}
+
 TEST(ReductionTree, LeavesHandlesOfOthersAlone) {
   const Tensor a = leaf_values(0), copy = a.clone();
   TreeFold fold(2);
@@ -120,6 +159,16 @@ TEST(ReductionTree, Errors) {
   EXPECT_THROW(fold.add(1, {}), UsageError);
   EXPECT_THROW(fold.take_root(), UsageError);
   EXPECT_THROW(fold.add(3, {Tensor::zeros({4})}), UsageError);
+
+  TreeFold open(6);
+  EXPECT_THROW(open.put(0, Tensor::zeros({3})), UsageError);
+  open.open(0, 2);
+  open.put(1, Tensor::zeros({3}));
+  EXPECT_THROW(open.put(1, Tensor::zeros({3})), UsageError);
+  EXPECT_THROW(open.put(2, Tensor::zeros({3})), UsageError);
+  EXPECT_THROW(open.add(1, {}), UsageError);
+  open.put(0, Tensor::zeros({3}));
+  EXPECT_THROW(open.open(1, 3), UsageError);
 }
 
 TEST(ReductionTree, AnExpandedLeafIsNotAddedToInPlace) {

@@ -178,8 +178,13 @@ void Simulation::advance(Process& p) {
     const int64_t step = m.step();
     const bool last = m.last();
     const Pace pace = m.pace();
+    const bool opens = m.opens(todo[0]) && pick(4) > 0;
     return later(p, p.leaf_seconds * uniform(0.8, 1.2), [=, this, v = todo[0]](Process& q) {
-      q.member->add(step, v, last ? Leaf{} : make_leaf(q.state, step, v, s_.vranks, pace), q.leaf_seconds);
+      const Leaf leaf = last ? Leaf{} : make_leaf(q.state, step, v, s_.vranks, pace);
+      if (!opens || leaf.gradients.empty()) return q.member->add(step, v, leaf, q.leaf_seconds);
+      q.member->open(step, v, leaf.facts.count, leaf.terms);
+      ++result_.opened;
+      put(q, step, v, leaf, leaf.gradients.size());
     });
   }
   if (!m.knows_layout())
@@ -192,6 +197,19 @@ void Simulation::advance(Process& p) {
   m.contribute(state);
   flush(p);
   later(p, 0, [](Process&) {});
+}
+
+// The other gradients of a leaf, `left` of them, one after another.
+void Simulation::put(Process& p, int64_t step, int vrank, const Leaf& leaf, size_t left) {
+  if (p.member->fenced()) ++result_.interrupted;
+  if (left == 0) return p.member->add(step, vrank, leaf, p.leaf_seconds);
+  later(p, p.leaf_seconds * uniform(0.2, 0.4), [=, this](Process& q) {
+    q.member->put(static_cast<int>(left) - 1, leaf.gradients[left - 1]);
+    while (pick(2) > 0 && q.member->work()) {
+    }
+    flush(q);
+    put(q, step, vrank, leaf, left - 1);
+  });
 }
 
 void Simulation::update(Process& p) {

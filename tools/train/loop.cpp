@@ -20,15 +20,24 @@ std::vector<Tensor> all_to(std::vector<Tensor> tensors, Device device) {
   return tensors;
 }
 
-Leaf compute_leaf(const Job& job, const Batch& batch, int64_t step, int vrank, std::vector<Statistic>& statistics) {
+// With a session that it may be open in, its gradients go there as they become ready.
+Leaf compute_leaf(const Job& job, const Batch& batch, int64_t step, int vrank, std::vector<Statistic>& statistics,
+                  Session* opened = nullptr) {
   if (batch.samples == 0) return {};
   const Rng rng{
       .seed = job.config.run.seed, .step = static_cast<uint32_t>(step), .vrank = static_cast<uint32_t>(vrank)};
-  LeafResult result =
-      leaf(*job.network, batch.input.to(job.device), batch.target, job.config.loss, rng, job.config.run.recompute);
+  std::vector<Tensor> terms;
+  LeafProgress progress;
+  progress.forward = [&](const LeafResult& result) {
+    terms = all_to(running_terms(result.statistics), Device{});
+    if (opened) opened->open(vrank, result.count, terms);
+  };
+  if (opened) progress.gradient = [&](size_t i, const Tensor& gradient) { opened->put(i, gradient.to(Device{})); };
+  LeafResult result = leaf(*job.network, batch.input.to(job.device), batch.target, job.config.loss, rng,
+                           job.config.run.recompute, progress);
   statistics = std::move(result.statistics);
   return {.gradients = all_to(std::move(result.gradients), Device{}),
-          .terms = all_to(running_terms(statistics), Device{}),
+          .terms = std::move(terms),
           .facts = {.loss_sum = result.loss_sum,
                     .count = result.count,
                     .correct = result.correct,
@@ -81,7 +90,9 @@ void train(Job& job, const std::shared_ptr<const Dataset>& validation, Loader& l
     const Pace pace = session.pace();
     const Cursor at = adaptive ? Cursor{pace.samples, pace.batch} : loader.cursor(step);
     while (const std::optional<int> vrank = session.next()) {
-      Leaf leaf = session.last() ? Leaf{} : compute_leaf(job, loader.batch(at, *vrank), step, *vrank, statistics);
+      Session* const opened = session.opens(*vrank) ? &session : nullptr;
+      Leaf leaf =
+          session.last() ? Leaf{} : compute_leaf(job, loader.batch(at, *vrank), step, *vrank, statistics, opened);
       if (score_due(step)) session.works_on("an evaluation");
       if (score_due(step)) leaf.facts.attached = to_json(score(job, validation, *vrank, vranks));
       session.add(*vrank, std::move(leaf));
