@@ -7,7 +7,6 @@
 #include "tensor/check.h"
 
 namespace elinvar {
-namespace {
 
 std::string utc_now() {
   using namespace std::chrono;
@@ -19,8 +18,6 @@ std::string utc_now() {
   std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
   return fmt::format("{}.{:03}Z", text, duration_cast<milliseconds>(now).count() % 1000);
 }
-
-}  // namespace
 
 nlohmann::ordered_json EventLog::write(std::string_view event, const nlohmann::ordered_json& fields) {
   nlohmann::ordered_json line = {{"time", utc_now()}, {"event", event}};

@@ -5,11 +5,14 @@
 //   {"time":"2026-05-04T10:11:12.345Z","event":"checkpoint","step":400,"seconds":0.12}
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 
 #include "elastic/line_file.h"
 
 namespace elinvar {
+
+std::string utc_now();  // as events have it
 
 class EventLog {
  public:

@@ -3,6 +3,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "elastic/events.h"
+
 namespace elinvar {
 
 using Json = nlohmann::ordered_json;
@@ -31,10 +33,12 @@ void Metrics::step(int64_t step, const StepMetrics& m) {
       {"gradient_norm", m.gradient_norm},
       {m.tokens ? "tokens_per_second" : "samples_per_second", m.items_per_second},
       {"reduce_seconds", m.reduce_seconds},
-      {"workers", m.workers},
+      {"leaf_seconds", m.leaf_seconds},
+      {"workers", m.leaf_seconds.size()},
       {"generation", m.generation},
-      {"goodput",
-       m.goodput}}.dump());
+      {"goodput", m.goodput},
+      {"time",
+       utc_now()}}.dump());
   last_loss_ = m.loss;
 }
 

@@ -3,9 +3,11 @@
 // facts are in the ledger.
 //
 //   {"step":12,"loss":2.302,"accuracy":0.11,"lr":0.1,"gradient_norm":1.7,"samples_per_second":5120.3,
-//    "reduce_seconds":0.003,"workers":2,"generation":3,"goodput":0.987}
+//    "reduce_seconds":0.003,"leaf_seconds":[0.11,0.12],"workers":2,"generation":3,"goodput":0.987,
+//    "time":"2026-05-04T10:11:12.345Z"}
 //   {"step":12,"validation_loss":2.29,"validation_accuracy":0.12}
 #include <filesystem>
+#include <vector>
 
 #include "elastic/line_file.h"
 #include "tools/train/job.h"
@@ -16,7 +18,7 @@ struct StepMetrics {
   double loss = 0, accuracy = 0, lr = 0, gradient_norm = 0, items_per_second = 0;
   bool tokens = false;        // what is counted: tokens, or samples
   double reduce_seconds = 0;  // from the first worker's last leaf to the sum, and so also of waiting for the others'
-  int workers = 1;
+  std::vector<double> leaf_seconds = {};  // that one leaf took each member of the generation; 0: it had none
   int64_t generation = 1;
   double goodput = 1;  // so far: elastic/goodput.h
 };

@@ -87,7 +87,7 @@ void Report::step(int64_t step, const Json& facts, int64_t generation, Seconds n
                   .items_per_second = progress_->items_per_second(),
                   .tokens = tokens_,
                   .reduce_seconds = facts.at("reduce_seconds").get<double>(),
-                  .workers = static_cast<int>(facts.at("seconds").size()),
+                  .leaf_seconds = facts.at("seconds").get<std::vector<double>>(),
                   .generation = generation,
                   .goodput = goodput_.share(now)});
 }
