@@ -157,9 +157,11 @@ void Coordinator::switched(Seconds now) {
 }
 
 // One that leaves may be the only one with a result that others lack, until they all are in a generation without it,
-// or with the facts of the last step before.
+// or with the facts of the last step before. After the last step it has a part of the last checkpoint, and stays to the
+// end.
 void Coordinator::release_leavers() {
   if (phase_ != Phase::running || on_file_ < std::min(current_->first_step, options_.steps) - 1) return;
+  if (current_->first_step > options_.steps) return;
   for (const GenerationMember& m : current_->members) {
     const auto worker = workers_.find(m.peer);
     if (worker == workers_.end() || worker->second.generation < current_->number) return;
