@@ -170,7 +170,7 @@ void CheckpointStore::commit(int64_t step, const std::vector<CheckpointPart>& pa
 
   // Later ones can only be left from before a resume that found them damaged; they neither count nor go.
   std::vector<int64_t> present = steps();
-  std::erase_if(present, [&](int64_t other) { return other > step; });
+  std::erase_if(present, [&](int64_t other) { return other > step || other == 0; });
   for (size_t i = 0; i + static_cast<size_t>(keep_) < present.size(); ++i) remove_tree(path_of(present[i]));
 }
 
@@ -192,6 +192,13 @@ void CheckpointStore::write(int64_t step, const StateDict& state, const Digest& 
     throw;
   }
   commit(step, parts, digest);
+}
+
+void CheckpointStore::copy_first(const CheckpointStore& other) {
+  if (!fs::exists(other.path_of(0))) return;
+  const Checkpoint first = other.read(0);
+  make_directories(directory_);
+  write(0, first.state, first.digest);
 }
 
 Checkpoint CheckpointStore::read(int64_t step) const {

@@ -1,6 +1,7 @@
 #pragma once
 // Checkpoints: directories step-<n> that hold the state after n updates. They appear whole or not at all, and a damaged
-// one is recognised (CHECKPOINT.md describes the files).
+// one is recognised (CHECKPOINT.md describes the files). That of step 0 is what a run begins with where that is not a
+// new network: imported weights.
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -44,7 +45,7 @@ class PartFile {
 
 class CheckpointStore {
  public:
-  // Touches nothing. `keep` (at least 1) is how many of the newest write() leaves.
+  // Touches nothing. `keep` (at least 1) is how many of the newest write() leaves, besides step 0.
   explicit CheckpointStore(std::filesystem::path directory, int keep = 1);
 
   // For the process that is going to write: creates the directory, removes what an interrupted write left aside.
@@ -59,6 +60,9 @@ class CheckpointStore {
   // nothing new is left behind.
   void commit(int64_t step, const std::vector<CheckpointPart>& parts, const Digest& digest);
   void write(int64_t step, const StateDict& state, const Digest& digest);  // all of it by one process
+
+  // The checkpoint of step 0 of another run, if it has one.
+  void copy_first(const CheckpointStore& other);
 
   std::vector<int64_t> steps() const;  // ascending; they may still turn out to be damaged
 

@@ -60,7 +60,10 @@ RunDirectory::RunDirectory(const RunDirectoryOptions& options, const Tenure& ten
       generations_(options.path),
       pace_{.batch = options.batch_size} {
   const fs::path replay = options.path / "replay.jsonl";
-  if (!options.replay.empty() && !fs::exists(replay)) replace_file(replay, read_file(replayed_ledger(options.replay)));
+  if (!options.replay.empty() && !fs::exists(replay)) {
+    store_.copy_first(CheckpointStore(options.replay / "checkpoints"));
+    replace_file(replay, read_file(replayed_ledger(options.replay)));
+  }
   if (fs::exists(replay)) ledger_.expect(LineFile(replay).lines());
   members_alive_ = true;
   if (!members_died() && options_.resume)
@@ -98,9 +101,10 @@ void RunDirectory::choose_checkpoint() {
   if (!found && !rejected.empty()) fail("cannot resume {}: no checkpoint is good{}", options_.path.string(), reasons);
   if (found) {
     first_step_ = found->step;
-    pace_ = pace_of(found->state);
+    if (first_step_ > 0) pace_ = pace_of(found->state);
     states_[first_step_] = found->digest;
-    notices_.push_back(fmt::format("resuming after step {}", first_step_));
+    notices_.push_back(first_step_ > 0 ? fmt::format("resuming after step {}", first_step_)
+                                       : "starting with the imported weights");
   } else {
     notices_.push_back("no checkpoint yet: starting at the beginning");
   }

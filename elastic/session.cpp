@@ -237,7 +237,7 @@ struct Session::Impl {
   StateAccess state;
   std::mutex mutex;
   std::condition_variable changed;
-  bool pristine = true;  // the state is still that of a new network
+  bool pristine = !options.imported;  // the state is that which the run begins with
   Member member;
   SelfSabotage sabotage;
   std::deque<Message> saved;  // what the coordinator was told of the last checkpoints

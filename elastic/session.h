@@ -32,8 +32,8 @@ namespace elinvar {
 // that does not change.
 struct StateAccess {
   std::function<StateDict()> view;
-  // That of checkpoint `step`; 0: as a new network is, for one that has been in use. False: the checkpoint cannot be
-  // seen from here.
+  // That of checkpoint `step`; 0: what the run begins with, for a network that has been in use, or does not have it.
+  // False: the checkpoint cannot be seen from here.
   std::function<std::optional<Pace>(int64_t step)> restore;
 };
 
@@ -42,8 +42,9 @@ struct SessionOptions {
   uint64_t run = 0;
   PeerId coordinator = 0;  // the transport is connected to it
   std::string coordinator_endpoint = {};
-  int64_t tenure = 0;    // the coordinator's
-  nlohmann::json about;  // what the coordinator is told of this worker
+  int64_t tenure = 0;     // the coordinator's
+  bool imported = false;  // the run begins with checkpoint 0, not with a new network
+  nlohmann::json about;   // what the coordinator is told of this worker
   // The run directory, if this process sees it; else "". Asked once there is something to be saved.
   std::function<std::filesystem::path()> directory;
   // Who coordinates now, as the run directory shows it. Asked a few times a second while this worker is out of touch.

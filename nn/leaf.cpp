@@ -56,14 +56,17 @@ LeafResult leaf(Network& network, const Tensor& input, const Tensor& target, con
   return result;
 }
 
-LeafResult evaluate(const Network& network, std::span<const Tensor> views, const Tensor& target,
-                    const LossOptions& options) {
-  check(!views.empty(), "[evaluate] at least one view of the samples expected");
+Tensor predict(const Network& network, std::span<const Tensor> views) {
+  check(!views.empty(), "[predict] at least one view of the samples expected");
   const NoGrad constant;
   Context context;
   Tensor logits = network.forward(views[0], context).value();
   for (const Tensor& view : views.subspan(1)) logits = add(logits, network.forward(view, context).value());
-  if (views.size() > 1) logits = div(logits, static_cast<double>(views.size()));
+  return views.size() > 1 ? div(logits, static_cast<double>(views.size())) : logits;
+}
+
+LeafResult evaluate(const Tensor& logits, const Tensor& target, const LossOptions& options) {
+  const NoGrad constant;
   LeafResult result;
   loss_of(logits, target, options, result);
   return result;

@@ -35,11 +35,17 @@ struct LeafProgress {
 LeafResult leaf(Network& network, const Tensor& input, const Tensor& target, const LossOptions& options, const Rng& rng,
                 bool recompute = false, const LeafProgress& progress = {});
 
-// The same numbers without gradients, statistics and dropout, and with running statistics in batch norms. Given several
-// views of the same samples, an image and its mirror image say, they are those of the mean of the views' logits: added
-// from left to right, then divided by their number.
-LeafResult evaluate(const Network& network, std::span<const Tensor> views, const Tensor& target,
-                    const LossOptions& options = {});
+// Logits without gradients, statistics and dropout, and with running statistics in batch norms. Given several views of
+// the same samples, an image and its mirror image say, the mean of theirs: added from left to right, then divided by
+// their number.
+Tensor predict(const Network& network, std::span<const Tensor> views);
+
+// The numbers of a leaf, but for gradients and statistics, where the network says these logits.
+LeafResult evaluate(const Tensor& logits, const Tensor& target, const LossOptions& options = {});
+inline LeafResult evaluate(const Network& network, std::span<const Tensor> views, const Tensor& target,
+                           const LossOptions& options = {}) {
+  return evaluate(predict(network, views), target, options);
+}
 inline LeafResult evaluate(const Network& network, const Tensor& input, const Tensor& target,
                            const LossOptions& options = {}) {
   return evaluate(network, std::span(&input, 1), target, options);

@@ -12,15 +12,6 @@ namespace elinvar {
 
 namespace {
 
-// '*' stands for any run of characters.
-bool matches(std::string_view pattern, std::string_view name) {
-  if (pattern.empty()) return name.empty();
-  if (pattern[0] != '*') return !name.empty() && name[0] == pattern[0] && matches(pattern.substr(1), name.substr(1));
-  for (size_t skip = 0; skip <= name.size(); ++skip)
-    if (matches(pattern.substr(1), name.substr(skip))) return true;
-  return false;
-}
-
 // The key of a tensor's initial values: a stream of its own for every (seed, name).
 uint64_t stream_key(uint64_t seed, std::string_view name) {
   const uint64_t n = key_of(name);
@@ -29,6 +20,15 @@ uint64_t stream_key(uint64_t seed, std::string_view name) {
 }
 
 }  // namespace
+
+bool name_matches(std::string_view pattern, std::string_view name) {
+  if (pattern.empty()) return name.empty();
+  if (pattern[0] != '*')
+    return !name.empty() && name[0] == pattern[0] && name_matches(pattern.substr(1), name.substr(1));
+  for (size_t skip = 0; skip <= name.size(); ++skip)
+    if (name_matches(pattern.substr(1), name.substr(skip))) return true;
+  return false;
+}
 
 int64_t Parameters::count() const {
   int64_t n = 0;
@@ -70,7 +70,7 @@ void exempt_from_decay(Parameters& parameters, std::span<const std::string> entr
   for (const std::string& entry : entries) {
     bool found = false;
     for (Parameter& p : parameters.list) {
-      if (entry == "vectors" ? p.var.ndim() >= 2 : !matches(entry, p.name)) continue;
+      if (entry == "vectors" ? p.var.ndim() >= 2 : !name_matches(entry, p.name)) continue;
       p.decay = false;
       found = true;
     }

@@ -12,6 +12,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "autograd/var.h"
@@ -51,6 +52,9 @@ void exempt_from_decay(Parameters& parameters, std::span<const std::string> entr
 // How initial values are drawn: fills `values`, contiguous float32, from the Philox stream of `key`
 // (nn/initializers.h).
 using Initializer = std::function<void(Tensor& values, uint64_t key)>;
+
+// Whether a full name matches a pattern, in which '*' stands for any run of characters.
+bool name_matches(std::string_view pattern, std::string_view name);
 
 class Scope {
  public:

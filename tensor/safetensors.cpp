@@ -1,6 +1,7 @@
 #include "tensor/safetensors.h"
 
 #include <algorithm>
+#include <bit>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
@@ -55,9 +56,22 @@ std::string header_of(const StateDict& tensors, const std::map<std::string, std:
   return text;
 }
 
+// Of IEEE 754 binary16: exact.
+float float_of_half(uint16_t half) {
+  const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16, exponent = half >> 10 & 0x1Fu;
+  const uint32_t fraction = half & 0x3FFu;
+  if (exponent == 0) {  // zero, or below the normal ones: fraction * 2^-24
+    const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
+    return sign ? -magnitude : magnitude;
+  }
+  const uint32_t wide = exponent == 31 ? 0xFFu : exponent + 112;
+  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
+}
+
 struct Entry {
   std::string name;
   DType dtype;
+  bool half;  // float16: there are none here, it becomes float32
   Shape shape;
   int64_t begin, end;
 };
@@ -74,14 +88,15 @@ Entry parse_entry(const std::string& file, const std::string& name, const Json& 
     refuse("lacks dtype, shape or data_offsets");
   const Json &dtype = json["dtype"], &shape = json["shape"], &offsets = json["data_offsets"];
 
-  Entry entry{name, DType::f32, {}, 0, 0};
+  Entry entry{name, DType::f32, dtype == "F16", {}, 0, 0};
   const auto known = dtype.is_string() ? parse_dtype(dtype.get<std::string>()) : std::nullopt;
-  if (!known) refuse("has a dtype other than F32, F64, BF16, I32, I64 and U8");
-  entry.dtype = *known;
+  if (!known && !entry.half) refuse("has a dtype other than F32, F64, F16, BF16, I32, I64 and U8");
+  if (known) entry.dtype = *known;
+  const int64_t size = entry.half ? 2 : size_of(entry.dtype);
 
   if (!shape.is_array() || shape.size() > static_cast<size_t>(Shape::kMaxDims))
     refuse("has a malformed shape or more than 8 dimensions");
-  int64_t bytes = size_of(entry.dtype);  // with empty extents as 1, so that strides cannot overflow either
+  int64_t bytes = size;  // with empty extents as 1, so that strides cannot overflow either
   for (const Json& value : shape) {
     const auto extent = extent_of(value);
     if (!extent) refuse("has a malformed shape");
@@ -89,7 +104,7 @@ Entry parse_entry(const std::string& file, const std::string& name, const Json& 
     if (__builtin_mul_overflow(bytes, std::max<int64_t>(1, *extent), &bytes)) refuse("is larger than any file");
   }
 
-  bytes = entry.shape.numel() * size_of(entry.dtype);
+  bytes = entry.shape.numel() * size;
   if (!offsets.is_array() || offsets.size() != 2) refuse("has malformed offsets");
   const auto begin = extent_of(offsets[0]), end = extent_of(offsets[1]);
   if (!begin || !end || *begin > *end || *end > data_bytes)
@@ -187,9 +202,12 @@ SafetensorsContents read_safetensors(const std::filesystem::path& path) {
 
   for (const Entry& entry : entries) {
     Tensor tensor = Tensor::empty(entry.shape, entry.dtype);
-    const size_t count = static_cast<size_t>(tensor.bytes());
-    file.read(data_begin + entry.begin, tensor.raw(), count);
-    hasher.add(tensor.raw(), count);
+    const size_t count = static_cast<size_t>(entry.end - entry.begin);
+    std::vector<uint16_t> halves(entry.half ? count / 2 : 0);
+    void* const to = entry.half ? halves.data() : tensor.raw();
+    file.read(data_begin + entry.begin, to, count);
+    hasher.add(to, count);
+    if (entry.half) std::ranges::transform(halves, tensor.data<float>(), float_of_half);
     contents.tensors.emplace(entry.name, std::move(tensor));
   }
   contents.digest = hasher.digest();

@@ -1,7 +1,8 @@
 #pragma once
 // The safetensors format (huggingface.co/docs/safetensors): eight bytes with the length of a JSON header, the header
 //   {"__metadata__": {key: text, ..}, name: {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, ..}
-// and the elements, little-endian and row-major, without gaps. Tensors are written in name order, the header padded
+// and the elements, little-endian and row-major, without gaps. float16, which is no element type here, is read as
+// float32. Tensors are written in name order, the header padded
 // with spaces to a multiple of eight bytes.
 //
 // Files from outside are read as hostile: every length, shape and offset is checked before memory is asked for, and

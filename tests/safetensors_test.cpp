@@ -77,6 +77,16 @@ TEST_F(Safetensors, ChangedBytesNeverPassUnseen) {
   }
 }
 
+TEST_F(Safetensors, Float16BecomesFloat32) {
+  const uint16_t halves[] = {0x3C00, 0xC000, 0x0001, 0x83FF, 0x7BFF, 0x7C00, 0x8000, 0x3555};
+  const std::string bytes(reinterpret_cast<const char*>(halves), sizeof halves);
+  const Tensor read =
+      read_safetensors(put(R"({"a":{"dtype":"F16","shape":[8],"data_offsets":[0,16]}})", bytes)).tensors.at("a");
+  const float expected[] = {1.0f, -2.0f, 0x1p-24f, -0x1.ff8p-15f, 65504.0f, INFINITY, -0.0f, 0x1.554p-2f};
+  for (size_t i = 0; i < 8; ++i)
+    EXPECT_EQ(std::bit_cast<uint32_t>(read.span<float>()[i]), std::bit_cast<uint32_t>(expected[i])) << i;
+}
+
 TEST_F(Safetensors, MalformedHeaders) {
   const std::string eight(8, '\0');
   const char* headers[] = {
@@ -85,7 +95,7 @@ TEST_F(Safetensors, MalformedHeaders) {
       "nonsense",
       R"({"a":1})",
       R"({"a":{"dtype":"F32","shape":[2]}})",
-      R"({"a":{"dtype":"F16","shape":[4],"data_offsets":[0,8]}})",
+      R"({"a":{"dtype":"F4","shape":[4],"data_offsets":[0,8]}})",
       R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})",
       R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})",
       R"({"a":{"dtype":"F32","shape":[2.0],"data_offsets":[0,8]}})",

@@ -73,15 +73,18 @@ class Block(nn.Module):
 
 
 class ResNet(nn.Module):
-    def __init__(self, widths, bottleneck, imagenet, classes):
+    def __init__(self, widths, bottleneck, imagenet, classes, blocks=None):
         super().__init__()
         self.imagenet = imagenet
         self.conv1 = nn.Conv2d(3, widths[0], 7 if imagenet else 3, 2 if imagenet else 1, 3 if imagenet else 1, bias=False)
         self.bn1 = nn.BatchNorm2d(widths[0])
         cin, self.stages = widths[0], len(widths)
         for i, w in enumerate(widths):
-            setattr(self, f"layer{i + 1}", nn.Sequential(Block(cin, w, 2 if i else 1, bottleneck)))
-            cin = 4 * w if bottleneck else w
+            layer = []
+            for b in range(blocks[i] if blocks else 1):
+                layer.append(Block(cin, w, 2 if i and not b else 1, bottleneck))
+                cin = 4 * w if bottleneck else w
+            setattr(self, f"layer{i + 1}", nn.Sequential(*layer))
         self.fc = nn.Linear(cin, classes)
 
     def forward(self, x):
@@ -184,15 +187,18 @@ def ours(tensor):
 
 
 def write_safetensors(path, tensors):
-    header, body = {}, b""
+    header, parts, end = {}, [], 0
     for name, t in tensors.items():
-        data = np.ascontiguousarray(t.detach().numpy().astype("<f4"))
-        header[name] = {"dtype": "F32", "shape": list(data.shape), "data_offsets": [len(body), len(body) + data.nbytes]}
-        body += data.tobytes()
+        real = t.is_floating_point()
+        data = np.ascontiguousarray(t.detach().numpy().astype("<f4" if real else "<i8"))
+        header[name] = {"dtype": "F32" if real else "I64", "shape": list(t.shape), "data_offsets": [end, end + data.nbytes]}
+        parts.append(data.tobytes())
+        end += data.nbytes
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + body)
+        f.write(struct.pack("<Q", len(text)) + text)
+        f.writelines(parts)
 
 
 def decayed(model, weight_decay):
@@ -244,4 +250,5 @@ def main():
     make(folder, "llama", Llama(2, 6, 2, 24, 32, 40), tokens, targets, adamw)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -62,7 +62,9 @@ int ctl(const CtlCommand& command);
 struct EvalCommand {
   std::string run_dir;
   std::string split = "validation";
-  bool mirror = false;  // by the mean of the logits of an image and its mirror image
+  bool mirror = false;    // by the mean of the logits of an image and its mirror image
+  bool json = false;      // the score as JSON
+  std::string confusion;  // a .csv file to write: how often each class was taken for each; empty: none
   Device device = {};
 };
 int eval(const EvalCommand& command);
@@ -76,6 +78,19 @@ struct SampleCommand {
   Device device = {};
 };
 int sample(const SampleCommand& command);
+
+// A run directory whose run begins with the weights of a file (models/published.h).
+struct ImportCommand {
+  std::string weights, config, run_dir;
+  std::vector<std::string> except;  // patterns of parameters that stay as a new network has them
+  std::vector<std::string> overrides;
+};
+int import_weights(const ImportCommand& command);
+
+struct ExportCommand {
+  std::string run_dir, out;
+};
+int export_weights(const ExportCommand& command);
 
 int keygen(const std::string& folder);  // makes the key of a job there
 

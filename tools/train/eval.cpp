@@ -1,20 +1,38 @@
 // `train eval`: the score of a run's newest checkpoint on a split.
+#include <cmath>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "tensor/check.h"
+#include "tensor/file.h"
 #include "tools/train/commands.h"
 #include "tools/train/job.h"
+#include "tools/train/ranking.h"
 
 namespace elinvar {
 
 int eval(const EvalCommand& command) {
   const std::filesystem::path directory = command.run_dir;
   Job job(read_run_config(directory), command.split == "test" ? Split::test : Split::validation, command.device);
-  check(!command.mirror || job.data->input_shape().ndim() == 3, "--mirror: the data of this run are no images");
+  const bool images = job.data->vocabulary() == nullptr;
+  check(!command.mirror || images, "--mirror: the data of this run are no images");
+  check(command.confusion.empty() || images, "--confusion: the data of this run are no images");
   const int64_t step = job.load_network(directory);
-  const Score result = sum(score(job, job.data, 0, 1, command.mirror));
+  Ranking ranking(job.data->classes(), job.config.loss.ignore_index, !command.confusion.empty());
+  const Score result = sum(score(job, job.data, 0, 1, command.mirror,
+                                 [&](const Tensor& logits, const Tensor& target) { ranking.add(logits, target); }));
+  if (!command.confusion.empty()) replace_file(command.confusion, ranking.csv(job.data->class_names()));
+  const double top5 = ranking.top(5), perplexity = std::exp(result.loss);
+  if (command.json) {
+    nlohmann::ordered_json json = {{"split", command.split},      {"step", step},          {"loss", result.loss},
+                                   {"accuracy", result.accuracy}, {"top5_accuracy", top5}, {"samples", result.samples}};
+    if (!images) json["perplexity"] = perplexity;
+    fmt::print("{}\n", json.dump());
+    return 0;
+  }
   fmt::print("{} step={} loss={:.6g} accuracy={:.4f} samples={}\n", command.split, step, result.loss, result.accuracy,
              result.samples);
+  fmt::print("top5={:.4f}{}\n", top5, images ? "" : fmt::format(" perplexity={:.6g}", perplexity));
   return 0;
 }
 

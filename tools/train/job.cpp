@@ -78,8 +78,8 @@ Config read_run_config(const std::filesystem::path& run_directory) {
   return read_config(run_directory / "config.toml");
 }
 
-std::vector<BatchScore> score(const Job& job, std::shared_ptr<const Dataset> split, int share, int shares,
-                              bool mirror) {
+std::vector<BatchScore> score(const Job& job, std::shared_ptr<const Dataset> split, int share, int shares, bool mirror,
+                              const EachBatch& each) {
   Loader loader(std::move(split), {.seed = job.config.run.seed,
                                    .global_batch = job.leaf_samples(),
                                    .shuffle = false,
@@ -92,7 +92,9 @@ std::vector<BatchScore> score(const Job& job, std::shared_ptr<const Dataset> spl
     const Batch batch = loader.batch(i, 0);
     std::vector<Tensor> views = {batch.input.to(job.device)};
     if (mirror) views.push_back(mirrored(batch.input).to(job.device));
-    const LeafResult result = evaluate(*job.network, views, batch.target, job.config.loss);
+    const Tensor logits = predict(*job.network, views);
+    const LeafResult result = evaluate(logits, batch.target, job.config.loss);
+    if (each) each(logits, batch.target);
     scores.push_back({result.loss_sum, result.count, result.correct, batch.samples});
   }
   return scores;

@@ -1,6 +1,7 @@
 #pragma once
 // What a configuration stands for: data, network and optimiser, with their state as one dictionary.
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -50,9 +51,11 @@ struct BatchScore {
 
 // The network on share `share` of `shares` of a split: the split is cut, whole and in order, into batches of
 // leaf_samples(), and those into shares. The batches of all shares in order give the score, whoever computed them.
-// With `mirror`, what counts is the mean of the logits of an image and its mirror image.
+// With `mirror`, what counts is the mean of the logits of an image and its mirror image. `each` is shown what the
+// network says of each batch, with its targets.
+using EachBatch = std::function<void(const Tensor& logits, const Tensor& target)>;
 std::vector<BatchScore> score(const Job& job, std::shared_ptr<const Dataset> split, int share, int shares,
-                              bool mirror = false);
+                              bool mirror = false, const EachBatch& each = {});
 
 // Added batch by batch in binary64. Failure if no target counts.
 Score sum(const std::vector<BatchScore>& batches);

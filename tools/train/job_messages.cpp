@@ -36,6 +36,12 @@ void JobProcess::send(PeerId peer, Message message) {
   transport_->send(peer, std::move(message));
 }
 
+// Whether the run begins with a checkpoint, not with a new network.
+bool JobProcess::imported() const {
+  const fs::path from = command_.replay.empty() ? path_ : fs::path(command_.replay);
+  return fs::exists(from / "checkpoints" / "step-0");
+}
+
 void JobProcess::flush() {
   for (Action& action : coordinator_->take_actions()) {
     if (action.what == Action::What::connect) transport_->connect(action.peer, action.endpoint);
@@ -104,6 +110,7 @@ void JobProcess::take(const Message& m) {
                              {"overrides", command_.overrides},
                              {"directory", fs::absolute(path_).string()},
                              {"chaos", command_.chaos},
+                             {"imported", imported()},
                              {"tenure", directory_ ? directory_->tenure().number() : 1},
                              {"endpoint", transport_->endpoint()}}});
     return;

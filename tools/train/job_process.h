@@ -63,6 +63,7 @@ class JobProcess final : public CoordinatorWorld {
   void send(PeerId peer, Message message);
   void flush();
   void note(const Moment& moment);
+  bool imported() const;
   void turned_away(const std::string& reason);
   void worker_failed(const Message& message);
   void receive(const Message& message);

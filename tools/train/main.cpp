@@ -117,6 +117,9 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   eval->add_flag("--mirror", eval_options.mirror,
                  "of images: by the mean of the logits of each and its mirror image (test-time augmentation)");
+  eval->add_option("--confusion", eval_options.confusion,
+                   "of images: a .csv file to write, how often each class was taken for each");
+  eval->add_flag("--json", eval_options.json, "the score as JSON");
   device.add_to(*eval);
 
   elinvar::SampleCommand sample_options;
@@ -136,6 +139,28 @@ int main(int argc, char** argv) {
   sample->add_option("--seed", sample_options.seed, "another number, another text")->capture_default_str();
   device.add_to(*sample);
 
+  elinvar::ImportCommand import_options;
+  CLI::App* import_weights = app.add_subcommand("import", "begin a run with weights from elsewhere");
+  import_weights
+      ->add_option(
+          "weights", import_options.weights,
+          "model.safetensors as torchvision's and Hugging Face's models save it, the index of several, or a folder")
+      ->required();
+  import_weights->add_option("config", import_options.config, "the configuration, a .toml file")->required();
+  import_weights->add_option("run_dir", import_options.run_dir, "the run directory to make")->required();
+  import_weights
+      ->add_option("--except", import_options.except,
+                   "parameters that stay as in a new network, as \"fc.*\" for another number of classes")
+      ->allow_extra_args(false);
+  import_weights
+      ->add_option("--set", import_options.overrides, "table.key=value: overrides one key of the configuration")
+      ->allow_extra_args(false);
+
+  elinvar::ExportCommand export_options;
+  CLI::App* export_weights = app.add_subcommand("export", "write the weights of a run's newest checkpoint for others");
+  export_weights->add_option("run_dir", export_options.run_dir, "a run directory")->required();
+  export_weights->add_option("out", export_options.out, "the file to write, model.safetensors")->required();
+
   std::string key_folder;
   CLI::App* keygen = app.add_subcommand("keygen", "make the key that all processes of a job share");
   keygen->add_option("folder", key_folder, "where to put it; made if absent")->required();
@@ -150,6 +175,8 @@ int main(int argc, char** argv) {
     if (*keygen) return elinvar::keygen(key_folder);
     if (*ctl) return elinvar::ctl(ctl_options);
     if (*coordinate) return elinvar::coordinate(coordinate_options);
+    if (*import_weights) return elinvar::import_weights(import_options);
+    if (*export_weights) return elinvar::export_weights(export_options);
     device.apply();
     join_options.device = eval_options.device = sample_options.device = elinvar::parse_device(device.device);
     if (*join) return elinvar::join(join_options);

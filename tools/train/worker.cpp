@@ -94,6 +94,7 @@ int64_t steps_of(const Config& config, int64_t steps_per_epoch) {
 int work(const JoinCommand& command, Transport& transport, PeerId self, const Message& told,
          std::unique_ptr<Transport>& owned) {
   const Json& about_job = told.body;
+  const bool imported = about_job.value("imported", false);
   std::vector<std::string> overrides = about_job.at("overrides").get<std::vector<std::string>>();
   overrides.insert(overrides.end(), command.overrides.begin(), command.overrides.end());
   Config config =
@@ -150,6 +151,7 @@ int work(const JoinCommand& command, Transport& transport, PeerId self, const Me
                                .coordinator = told.sender,
                                .coordinator_endpoint = about_job.at("endpoint").get<std::string>(),
                                .tenure = about_job.at("tenure").get<int64_t>(),
+                               .imported = imported,
                                .about = {{"endpoint", transport.endpoint()},
                                          {"pid", getpid()},
                                          {"config", to_toml(config)},
@@ -174,7 +176,7 @@ int work(const JoinCommand& command, Transport& transport, PeerId self, const Me
                   {.view = [&] { return job.state(); },
                    .restore = [&](int64_t step) -> std::optional<Pace> {
                      const fs::path path = (*directory)();
-                     if (step == 0) {
+                     if (step == 0 && !imported) {
                        job.load(Job(job.config).state());
                        return Pace{};
                      }

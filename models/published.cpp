@@ -1,0 +1,153 @@
+#include "models/published.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "nn/parameters.h"
+#include "tensor/check.h"
+#include "tensor/file.h"
+#include "tensor/ops/copy.h"
+#include "tensor/safetensors.h"
+
+namespace elinvar {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr int64_t kVggChannels = 512;
+constexpr size_t kMostNamed = 5;  // in a message
+
+bool is_product_of_gpt(const ModelSpec& model, std::string_view name) {
+  return model.kind.starts_with("gpt") &&
+         (name.ends_with("c_attn.weight") || name.ends_with("c_proj.weight") || name.ends_with("c_fc.weight"));
+}
+bool reads_image_of_vgg(const ModelSpec& model, std::string_view name) {
+  return model.kind.starts_with("vgg") && name == "classifier.0.weight";
+}
+
+// Views in the layout of the other side; of VGG's classifier, whose columns are moved, a copy.
+Tensor to_published(const ModelSpec& model, std::string_view name, const Tensor& own) {
+  if (own.ndim() == 4) return own.permute({0, 3, 1, 2});
+  if (is_product_of_gpt(model, name)) return own.transpose(0, 1);
+  if (reads_image_of_vgg(model, name)) {
+    const int64_t out = own.dim(0), pixels = own.dim(1) / kVggChannels;
+    return own.reshape({out, pixels, kVggChannels}).transpose(1, 2).to_contiguous().reshape(own.shape());
+  }
+  return own;
+}
+
+Tensor from_published(const ModelSpec& model, std::string_view name, const Tensor& theirs) {
+  if (theirs.ndim() == 4) return theirs.permute({0, 2, 3, 1});
+  if (is_product_of_gpt(model, name)) return theirs.transpose(0, 1);
+  if (reads_image_of_vgg(model, name)) {
+    const int64_t out = theirs.dim(0), pixels = theirs.dim(1) / kVggChannels;
+    return theirs.reshape({out, kVggChannels, pixels}).transpose(1, 2).to_contiguous().reshape(theirs.shape());
+  }
+  return theirs;
+}
+
+// What others save besides: counters of batch norms, masks of attention, tables of rotary embedding.
+bool is_no_weight(std::string_view name, const Tensor& tensor) {
+  return name.ends_with("num_batches_tracked") || name.ends_with("attn.masked_bias") ||
+         (name.ends_with("attn.bias") && tensor.ndim() == 4) || name.ends_with("rotary_emb.inv_freq");
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kMostNamed); ++i) text += (i ? ", " : "") + names[i];
+  if (names.size() > kMostNamed) text += fmt::format(" and {} more", names.size() - kMostNamed);
+  return text;
+}
+
+StateDict read_index(const fs::path& path) {
+  const Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  const Json map = json.is_object() ? json.value("weight_map", Json()) : Json();
+  if (!map.is_object()) fail("{}: expected a JSON object with a \"weight_map\"", path.string());
+  std::map<std::string, std::set<std::string>> names;
+  for (const auto& [name, file] : map.items()) {
+    if (!file.is_string()) fail("{}: expected the name of a file for '{}'", path.string(), name);
+    const std::string text = file.get<std::string>();
+    // An index from elsewhere shall not reach for other files.
+    if (fs::path(text).filename() != text) fail("{}: '{}' is no file beside it", path.string(), text);
+    names[text].insert(name);
+  }
+  StateDict all;
+  for (const auto& [file, wanted] : names) {
+    StateDict part = read_safetensors(path.parent_path() / file).tensors;
+    for (const std::string& name : wanted) {
+      const auto found = part.find(name);
+      if (found == part.end()) fail("{}: '{}' is not in {}", path.string(), name, file);
+      all.emplace(name, found->second);
+    }
+  }
+  return all;
+}
+
+fs::path file_of(const fs::path& path) {
+  if (!fs::is_directory(path)) return path;
+  for (const char* name : {"model.safetensors", "model.safetensors.index.json"})
+    if (fs::exists(path / name)) return path / name;
+  fail("{} has neither model.safetensors nor model.safetensors.index.json", path.string());
+}
+
+}  // namespace
+
+StateDict read_published(const fs::path& given) {
+  const fs::path path = file_of(given);
+  StateDict weights = path.extension() == ".json" ? read_index(path) : read_safetensors(path).tensors;
+  for (auto& [name, tensor] : weights)
+    if (is_floating(tensor.dtype())) tensor = tensor.to(DType::f32);
+  return weights;
+}
+
+StateDict published(const ModelSpec& model, const StateDict& network) {
+  StateDict result;
+  for (const auto& [name, tensor] : network) result.emplace(name, to_published(model, name, tensor));
+  return result;
+}
+
+void load_published(const ModelSpec& model, Network& network, const StateDict& weights,
+                    std::span<const std::string> except) {
+  const StateDict own = network.parameters.state();
+  std::vector<std::string> missing, misshapen, left_over;
+  std::set<std::string> used;
+  std::vector<std::pair<Tensor, Tensor>> copies;
+  for (const std::string& pattern : except)
+    if (std::ranges::none_of(own, [&](const auto& entry) { return name_matches(pattern, entry.first); }))
+      fail("[weights] no tensor of the network is called '{}'", pattern);
+  for (const auto& [name, tensor] : own) {
+    auto found = weights.end();
+    for (const char* prefix : {"", "transformer.", "model.", "module."}) {
+      found = weights.find(prefix + name);
+      if (found != weights.end()) break;
+    }
+    if (found != weights.end()) used.insert(found->first);
+    if (std::ranges::any_of(except, [&](const std::string& pattern) { return name_matches(pattern, name); })) continue;
+    const Tensor there = to_published(model, name, tensor);
+    if (found == weights.end()) {
+      missing.push_back(fmt::format("'{}' {}", name, to_string(there.shape())));
+    } else if (found->second.shape() != there.shape() || found->second.dtype() != there.dtype()) {
+      misshapen.push_back(fmt::format("'{}' {} {} instead of {} {}", name, name_of(found->second.dtype()),
+                                      to_string(found->second.shape()), name_of(there.dtype()),
+                                      to_string(there.shape())));
+    } else {
+      copies.emplace_back(from_published(model, name, found->second), tensor);
+    }
+  }
+  for (const auto& [name, tensor] : weights) {
+    const bool tied = name.ends_with("lm_head.weight") && !own.contains("lm_head.weight");
+    if (!used.contains(name) && !tied && !is_no_weight(name, tensor)) left_over.push_back("'" + name + "'");
+  }
+  std::string complaint;
+  if (!missing.empty()) complaint += fmt::format("\n  missing: {}", listed(missing));
+  if (!misshapen.empty()) complaint += fmt::format("\n  of another shape or type: {}", listed(misshapen));
+  if (!left_over.empty()) complaint += fmt::format("\n  not of this network: {}", listed(left_over));
+  if (!complaint.empty())
+    fail("[weights] these are not the weights of a network of kind '{}' with these settings:{}", model.kind, complaint);
+  // Nothing is written before everything is known to fit.
+  for (auto& [from, to] : copies) copy(from.to_contiguous(), to);
+}
+
+}  // namespace elinvar
