@@ -134,7 +134,7 @@ bool strikes_at(const RandomFaults& random, const Moment& moment) {
 
 std::vector<Strike> strikes_of(const RandomFaults& random, const Moment& moment, std::vector<Target> around) {
   constexpr double kAgain = 0.3;  // the chance of one more at the same moment,
-  constexpr double kLong = 0.1;   // and that a stall takes so long that the others go on without the worker
+  constexpr double kLong = 0.1;   // and that a stall takes so long that others, if there are any, go on without it
   std::vector<Strike> strikes;
   Dice dice(random, moment);
   (void)dice.uniform();  // strikes_at()
@@ -159,8 +159,9 @@ std::vector<Strike> strikes_of(const RandomFaults& random, const Moment& moment,
     } else {
       const std::vector<size_t>& from = strike.what == Fault::What::kill ? victims : stayers;
       strike.target = from[dice.below(from.size())];
+      const bool others = sound > 1;
       if (strike.what == Fault::What::stall)
-        strike.seconds = dice.uniform() < kLong ? dice.between(3.2, 4.5) : dice.between(2e-3, 0.2);
+        strike.seconds = dice.uniform() < kLong && others ? dice.between(3.2, 4.5) : dice.between(2e-3, 0.2);
       around[strike.target] = {.sound = false, .doomed = true};
     }
     strikes.push_back(strike);
