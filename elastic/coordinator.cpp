@@ -101,6 +101,8 @@ void Coordinator::receive(const Message& m, Seconds now) {
     const auto joiner = workers_.find(m.body.at("peer").get<PeerId>());
     if (joiner != workers_.end() && joiner->second.state == State::fed) joiner->second.state = State::joining;
     feed_joiners();
+  } else if (m.kind == "audit") {
+    audit(m, now);
   } else if (m.kind == "fenced") {
     fenced(worker, m, now);
   } else if (m.kind == "suspect") {
@@ -128,6 +130,7 @@ void Coordinator::facts(const Message& m, Seconds now) {
   if (!of_this_history(m) || !write_facts(m)) return;
   if (m.body.contains("end")) options_.steps = m.body["end"].get<int64_t>();
   if (m.step >= options_.steps) final_ = true;
+  if (m.body.contains("state")) agreed_state_ = std::max(agreed_state_, m.step);
   for (const auto& [peer, w] : workers_)
     if (w.state == State::member || w.state == State::leaving) send(peer, {.kind = "ack", .step = on_file_});
   if (m.body.contains("seconds") && current_ && m.generation == current_->number) {

@@ -51,6 +51,8 @@ class CoordinatorWorld {
   virtual std::optional<int64_t> facts(int64_t step, const nlohmann::json& facts) = 0;
   // The members of the newest generation are all gone: the step whose state the run goes on with.
   virtual int64_t restart() = 0;
+  // The step of the newest checkpoint; 0: none but the state that the run began with.
+  virtual int64_t newest_checkpoint() { return 0; }
   // With adaptive scaling, what the state that the run goes on with and the ledger say. A new history begins: what was
   // told of steps after the ledger's end is no more true.
   struct Recorded {
@@ -119,6 +121,9 @@ class Coordinator {
   void fenced(Worker& worker, const Message& message, Seconds now);
   void conclude_fence(Seconds now);
   void put_out(PeerId peer, const std::string& reason, Seconds now);
+  void audit(const Message& message, Seconds now);
+  void prepare_trial(Recovery& recovery);
+  nlohmann::json machine_of(int id) const;
   void gather(Seconds now);
   void call(PeerId peer, const std::string& endpoint);
   bool write_facts(const Message& message);
@@ -157,6 +162,14 @@ class Coordinator {
   std::string fence_reason_;
   Seconds fence_said_ = 0;
   int times_stuck_ = 0;
+  struct Doubt {
+    int64_t step;
+    Trial trial;
+  };
+  std::optional<Doubt> doubt_;  // what the next generation is to be a trial of,
+  int64_t tried_step_ = -1;     // what was last,
+  int tries_ = 0;               // and how often
+  int64_t agreed_state_ = 0;    // updates in the last state that the members were seen to agree on
   std::set<PeerId> fence_targets_;
   Seconds gather_until_ = 0, start_until_ = 0, changed_ = 0, ticked_ = 0;
   Wishes wishes_;

@@ -141,6 +141,7 @@ void Coordinator::conclude_fence(Seconds now) {
     phase_ = Phase::holding;
     return restart_learners();
   }
+  prepare_trial(recovery);
   // Without any of them that were at work the others may have gone on together, out of reach.
   const bool any_at_work = std::any_of(fence_targets_.begin(), fence_targets_.end(),
                                        [&](PeerId peer) { return workers_.at(peer).fenced->at("active").get<bool>(); });
@@ -151,6 +152,7 @@ void Coordinator::conclude_fence(Seconds now) {
   g.first_step = recovery.step;
   if (g.scaling) g.scaling->pace = recovery.pace;
   if (recovery.pace) batch_ = recovery.pace->batch;
+  if (doubt_) g.trial = doubt_->trial;
   g.stop = !wishes_.stop.empty();
   g.checkpoint = g.stop || recovery.step >= options_.steps;  // a part of the last one may be lost
   std::vector<std::vector<Interval>> kept;
@@ -158,6 +160,7 @@ void Coordinator::conclude_fence(Seconds now) {
   const auto first = deal_orphans(options_.plan.vranks, std::move(kept), speeds_of(g.members, workers_));
   for (size_t i = 0; i < first.size(); ++i) g.members[i].first_share = first[i];
   if (!create(g, now)) return;
+  doubt_.reset();
   current_ = g;
   phase_ = Phase::running;
   changed_ = now;

@@ -35,6 +35,7 @@ Json to_json(const TrailerPart& part, int member) {
   for (const auto& [vrank, facts] : part.facts) json["facts"][std::to_string(vrank)] = to_json(facts);
   if (part.state) json["state"] = part.state->hex();
   if (part.pace) json["pace"] = to_json(*part.pace);
+  if (part.audit) json["audit"] = to_json(*part.audit);
   return json;
 }
 
@@ -47,6 +48,7 @@ TrailerPart part_from(const Json& json) {
     part.facts.emplace(std::stoi(vrank), leaf_facts_from(facts));
   if (json.contains("state")) part.state = Digest::parse(json["state"].get<std::string>());
   if (json.contains("pace")) part.pace = pace_from(json["pace"]);
+  if (json.contains("audit")) part.audit = audit_claims_from(json["audit"]);
   return part;
 }
 
@@ -59,6 +61,7 @@ Json to_json(const Trailer& t) {
   if (t.state) json["state"] = t.state->hex();
   if (t.pace) json["pace"] = to_json(*t.pace);
   if (!t.contradiction.empty()) json["contradiction"] = t.contradiction;
+  for (const AuditClaims& claims : t.audit) json["audit"].push_back(to_json(claims));
   return json;
 }
 
@@ -70,6 +73,8 @@ Trailer trailer_from(const Json& json) {
   if (json.contains("state")) t.state = Digest::parse(json["state"].get<std::string>());
   if (json.contains("pace")) t.pace = pace_from(json["pace"]);
   t.contradiction = json.value("contradiction", "");
+  if (json.contains("audit"))
+    for (const Json& claims : json["audit"]) t.audit.push_back(audit_claims_from(claims));
   return t;
 }
 
@@ -106,25 +111,51 @@ void Exchange::contribute(int b, const std::vector<const Subtree*>& roots, int64
   Bucket& bucket = state_[static_cast<size_t>(b)];
   invariant(!bucket.contributed, "a member contributes to a bucket once");
   bucket.contributed = true;
+  const bool checked = audit_ && audit_->roles().bucket == b;
+  std::vector<Subtree> own;
   Message message{.kind = "contribution", .body = {{"bucket", b}, {"count", count}, {"roots", Json::array()}}};
   for (const Subtree* root : roots) {
     std::vector<Tensor> slices;
     if (!root->values.empty()) slices = buckets_->cut(b, root->values);
-    if (owned(b)) {
-      bucket.leaves += root->end - root->begin;
-      bucket.roots.push_back({root->begin, root->end, std::move(slices)});
-    } else {
+    if (!owned(b) || checked) {
       message.body["roots"].push_back({root->begin, root->end, !slices.empty()});
       for (const Tensor& slice : slices) message.blobs.push_back(blob_of(slice));
     }
+    if (owned(b) || checked) own.push_back({root->begin, root->end, std::move(slices)});
   }
-  if (owned(b)) bucket.count += count;
-  else send(b % members_, std::move(message));
+  if (owned(b)) take(bucket, own, count);
+  else send(b % members_, message);
+  if (!checked) return;
+  message.kind = "check";
+  for (const int checker : audit_->roles().checkers)
+    if (checker != me_) send(checker, message);
+  if (audit_->checks()) take(checked_, std::move(own), count);
+}
+
+void Exchange::take(Bucket& bucket, std::vector<Subtree> roots, int64_t count) {
+  for (const Subtree& root : roots) bucket.leaves += root.end - root.begin;
+  bucket.count += count;
+  std::move(roots.begin(), roots.end(), std::back_inserter(bucket.roots));
+}
+
+bool Exchange::takes(const std::string& kind) {
+  constexpr const char* kKinds[] = {"contribution", "result", "part", "trailer", "check", "word"};
+  return std::find(std::begin(kKinds), std::end(kKinds), kind) != std::end(kKinds);
 }
 
 std::string Exchange::receive(const Message& message, const Send& send) {
   try {
-    if (message.kind == "contribution") return receive_contribution(message);
+    if (message.kind == "contribution") {
+      const int b = message.body.at("bucket").get<int>();
+      if (b < 0 || b >= bucket_count() || !owned(b)) return fmt::format("bucket {} is not mine", b);
+      return receive_contribution(message, state_[static_cast<size_t>(b)]);
+    }
+    if (message.kind == "check") {
+      if (!audit_ || !audit_->checks() || message.body.at("bucket") != audit_->roles().bucket)
+        return "a check that is not expected";
+      return receive_contribution(message, checked_);
+    }
+    if (message.kind == "word") return audit_ ? audit_->hear(message) : "a word that is not expected";
     if (message.kind == "result") return receive_result(message);
     if (message.kind == "part") return receive_part(message, send);
     if (message.kind == "trailer") return receive_trailer(message);
@@ -134,20 +165,16 @@ std::string Exchange::receive(const Message& message, const Send& send) {
   }
 }
 
-std::string Exchange::receive_contribution(const Message& message) {
+std::string Exchange::receive_contribution(const Message& message, Bucket& bucket) {
   const int b = message.body.at("bucket").get<int>();
-  if (b < 0 || b >= bucket_count() || !owned(b)) return fmt::format("bucket {} is not mine", b);
-  Bucket& bucket = state_[static_cast<size_t>(b)];
   const size_t slices = buckets_->slices(b).size();
   std::vector<Subtree> roots;
   size_t at = 0;
-  int leaves = 0;
   for (const Json& root : message.body.at("roots")) {
     Subtree subtree{root.at(0).get<int>(), root.at(1).get<int>(), {}};
     if (!is_node(subtree.begin, subtree.end, vranks_)) return "a root is no node of the tree";
     for (const Subtree& other : bucket.roots)
       if (subtree.begin < other.end && other.begin < subtree.end) return "a leaf came twice";
-    leaves += subtree.end - subtree.begin;
     if (root.at(2).get<bool>()) {
       if (at + slices > message.blobs.size()) return "blobs are missing";
       const std::span<const Blob> blobs(message.blobs.data() + at, slices);
@@ -157,9 +184,7 @@ std::string Exchange::receive_contribution(const Message& message) {
     }
     roots.push_back(std::move(subtree));
   }
-  bucket.count += message.body.at("count").get<int64_t>();
-  bucket.leaves += leaves;
-  std::move(roots.begin(), roots.end(), std::back_inserter(bucket.roots));
+  take(bucket, std::move(roots), message.body.at("count").get<int64_t>());
   return "";
 }
 
@@ -203,6 +228,7 @@ void Exchange::add_part(int member, TrailerPart part, const Send& send) {
   for (auto& [from, p] : parts_) {
     t.agreed = std::min(t.agreed, p.held);
     t.seconds.push_back(p.seconds);
+    if (p.audit) t.audit.push_back(*p.audit);
     for (auto& [vrank, facts] : p.facts)
       if (vrank >= 0 && vrank < vranks_) t.facts[static_cast<size_t>(vrank)] = std::move(facts);
     if (!t.pace) t.pace = p.pace;
@@ -223,18 +249,15 @@ bool Exchange::work(const Send& send) {
     Bucket& bucket = state_[static_cast<size_t>(b)];
     if (!owned(b) || bucket.done || bucket.leaves < vranks_) continue;
     std::sort(bucket.roots.begin(), bucket.roots.end(), [](const auto& x, const auto& y) { return x.begin < y.begin; });
-    TreeFold fold(vranks_);
-    for (Subtree& root : bucket.roots) fold.add(std::move(root));
-    bucket.roots.clear();
-    std::vector<Tensor> sum = fold.take_root();
+    const bool audited = audit_ && audit_->roles().bucket == b;
+    const Digest inputs = audited ? digest_of(bucket.roots, bucket.count) : Digest{};
+    std::vector<Tensor> sum = add_up(b, bucket);
     const bool present = !sum.empty();
-    if (present) {
-      const std::span<const Slice> slices = buckets_->slices(b);
-      for (size_t i = 0; i < sum.size(); ++i)
-        if (slices[i].tensor < gradients_ && bucket.count > 0)
-          sum[i] = scaled(std::move(sum[i]), 1.0 / static_cast<double>(bucket.count));
-      place(b, std::move(sum));
+    if (audited) {
+      received_ = digest_of(sum);
+      claim({inputs, *received_}, send);
     }
+    if (present) place(b, std::move(sum));
     bucket.done = true;
     if (members_ > 1) {
       const Message message = result_message(*buckets_, b, present ? values_ : std::vector<Tensor>());
@@ -243,7 +266,44 @@ bool Exchange::work(const Send& send) {
     }
     return true;
   }
-  return false;
+  return audit_ && audit_sum(send);
+}
+
+// All of its leaves have come, in order.
+std::vector<Tensor> Exchange::add_up(int b, Bucket& bucket) {
+  TreeFold fold(vranks_);
+  for (Subtree& root : bucket.roots) fold.add(std::move(root));
+  bucket.roots.clear();
+  std::vector<Tensor> sum = fold.take_root();
+  const std::span<const Slice> slices = buckets_->slices(b);
+  for (size_t i = 0; i < sum.size(); ++i)
+    if (slices[i].tensor < gradients_ && bucket.count > 0)
+      sum[i] = scaled(std::move(sum[i]), 1.0 / static_cast<double>(bucket.count));
+  if (spoil_ && !sum.empty()) spoil_(b, sum);
+  return sum;
+}
+
+// What there is to do about the audited bucket besides; false if there is nothing now.
+bool Exchange::audit_sum(const Send& send) {
+  const int b = audit_->roles().bucket;
+  if (audit_->checks() && !audit_->added() && checked_.leaves == vranks_) {
+    std::sort(checked_.roots.begin(), checked_.roots.end(),
+              [](const auto& x, const auto& y) { return x.begin < y.begin; });
+    const Digest inputs = digest_of(checked_.roots, checked_.count);
+    claim({inputs, digest_of(add_up(b, checked_))}, send);
+    return true;
+  }
+  if (received_ || !state_[static_cast<size_t>(b)].done) return false;
+  const std::span<const Slice> slices = buckets_->slices(b);
+  const bool present = !values_.empty() && values_[static_cast<size_t>(slices[0].tensor)].defined();
+  received_ = digest_of(present ? buckets_->cut(b, values_) : std::vector<Tensor>());
+  return true;
+}
+
+void Exchange::claim(const SumClaim& claim, const Send& send) {
+  const Message word = audit_->add(claim);
+  for (int other = 0; other < members_ && audit_->speaks(); ++other)
+    if (other != me_) send(other, word);
 }
 
 // A slice that is a whole tensor is taken as it is; others are copied to where they belong.
@@ -274,6 +334,7 @@ std::string Exchange::missing() const {
                     : fmt::format("the result of bucket {}", b);
   }
   if (buckets > 1) text += fmt::format(" and {} more", buckets - 1);
+  if (text.empty() && audit_) text = audit_->missing();
   if (trailer_) return text;
   if (!text.empty()) text += ", ";
   if (me_ == 0)
@@ -282,6 +343,7 @@ std::string Exchange::missing() const {
 }
 
 bool Exchange::complete() const {
+  if (audit_ && (!received_ || !audit_->missing().empty())) return false;
   return trailer_ && std::all_of(state_.begin(), state_.end(), [](const Bucket& b) { return b.done; });
 }
 

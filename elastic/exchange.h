@@ -10,9 +10,10 @@
 //   kind            body                                                          blobs
 //   contribution    bucket, count (targets in all its leaves), roots [[b, e, present]..]   of each present root: slices
 //   result          bucket, present                                               slices
-//   part            member, held, seconds, facts {vrank: ..}, state?, pace?       -
-//   trailer         agreed, facts [..], state?, pace?, contradiction?, seconds [..]        -
+//   part            member, held, seconds, facts {vrank: ..}, state?, pace?, audit?       -
+//   trailer         agreed, facts [..], state?, pace?, contradiction?, seconds [..], audit [..]?   -
 //
+// One bucket may be audited (elastic/sum_audit.h).
 // Leaves that a member sent stay as they are: the same roots can be sent again in the next generation. A member may
 // contribute to a bucket as soon as its roots are whole there, while its last leaf is still being computed.
 #include <functional>
@@ -24,6 +25,7 @@
 #include "comm/buckets.h"
 #include "comm/reduction_tree.h"
 #include "elastic/step.h"
+#include "elastic/sum_audit.h"
 
 namespace elinvar {
 
@@ -33,7 +35,8 @@ struct TrailerPart {
   double seconds = 0;              // a leaf takes; 0: it computed none
   std::map<int, LeafFacts> facts;  // of its virtual ranks
   std::optional<Digest> state;
-  std::optional<Pace> pace = {};  // of the step
+  std::optional<Pace> pace = {};          // of the step
+  std::optional<AuditClaims> audit = {};  // if it is audited; sums are told apart
 };
 
 struct Trailer {
@@ -41,8 +44,9 @@ struct Trailer {
   std::vector<LeafFacts> facts;
   std::optional<Digest> state;
   std::optional<Pace> pace;
-  std::string contradiction;    // the digests of the state, or the paces, differ: who has which
-  std::vector<double> seconds;  // of each member
+  std::string contradiction;            // the digests of the state, or the paces, differ: who has which
+  std::vector<double> seconds;          // of each member
+  std::vector<AuditClaims> audit = {};  // of each member, if the step is audited
 };
 
 nlohmann::json to_json(const Trailer& trailer);
@@ -56,16 +60,24 @@ class Exchange {
   // Without `buckets` there is only the trailer.
   Exchange(int vranks, int members, int me, const Buckets* buckets, int gradients);
 
+  // Audits the sum of a bucket. Before anything is contributed, and not where this member is alone or only listens.
+  void audit(SumAudit audit) { audit_ = std::move(audit); }
+  const std::optional<SumAudit>& audit() const { return audit_; }
+  const std::optional<Digest>& received() const { return received_; }  // of the audited sum, from its owner
+
   // To one bucket, once: all of the member's roots, of which only the values in this bucket are looked at, and the
   // number of targets in all its leaves.
   void contribute(int bucket, const std::vector<const Subtree*>& roots, int64_t count, const Send& send);
   // To the other buckets, and to the trailer. Roots may be sent again later unless this member is alone: then they are
   // consumed.
   void contribute(std::vector<Subtree> roots, const TrailerPart& part, const Send& send);
+  static bool takes(const std::string& kind);
   // A message of this exchange; what it cannot be is answered with a text that says why.
   std::string receive(const Message& message, const Send& send);
   // Adds up one bucket that can be, on the CPU stream of the caller; false if there is none.
   bool work(const Send& send);
+  // A drill (elastic/self_sabotage.h): called with each sum that this member adds up, before anybody gets it.
+  void spoil(std::function<void(int bucket, std::vector<Tensor>& sums)> spoil) { spoil_ = std::move(spoil); }
   bool owes() const { return me_ >= 0 && !told_; }  // this member's part of the trailer, and so perhaps buckets
   bool complete() const;
   std::string missing() const;  // what has not come, for people; "" if nothing is awaited
@@ -84,7 +96,11 @@ class Exchange {
   };
   bool owned(int bucket) const { return me_ >= 0 && bucket % members_ == me_; }
   int bucket_count() const { return buckets_ ? buckets_->count() : 0; }
-  std::string receive_contribution(const Message& message);
+  std::string receive_contribution(const Message& message, Bucket& bucket);
+  static void take(Bucket& bucket, std::vector<Subtree> roots, int64_t count);
+  std::vector<Tensor> add_up(int b, Bucket& bucket);
+  bool audit_sum(const Send& send);
+  void claim(const SumClaim& claim, const Send& send);
   std::string receive_result(const Message& message);
   std::string receive_part(const Message& message, const Send& send);
   std::string receive_trailer(const Message& message);
@@ -99,6 +115,10 @@ class Exchange {
   std::vector<Tensor> values_;
   std::map<int, TrailerPart> parts_;
   std::optional<Trailer> trailer_;
+  std::optional<SumAudit> audit_;
+  Bucket checked_;  // of the audited bucket: what this member adds up besides its owner
+  std::optional<Digest> received_;
+  std::function<void(int, std::vector<Tensor>&)> spoil_;
 };
 
 // The messages by which one that has a result gives it to another: buckets, then the trailer.

@@ -66,6 +66,7 @@ Json to_json(const Generation& g) {
                {"follows", g.follows}, {"next_id", g.next_id}, {"checkpoint", g.checkpoint},
                {"stop", g.stop},       {"reason", g.reason},   {"members", Json::array()}};
   if (g.scaling) json["scaling"] = to_json(*g.scaling);
+  if (g.trial) json["trial"] = g.trial->replay ? Json{{"replay", *g.trial->replay}} : Json::object();
   for (const GenerationMember& m : g.members)
     json["members"].push_back({{"id", m.id},
                                {"peer", m.peer},
@@ -87,6 +88,8 @@ Generation generation_from(const Json& json) {
                  .stop = json.at("stop").get<bool>(),
                  .reason = json.at("reason").get<std::string>()};
     if (json.contains("scaling")) g.scaling = scaling_from(json["scaling"]);
+    if (json.contains("trial")) g.trial = Trial{};
+    if (g.trial && json["trial"].contains("replay")) g.trial->replay = json["trial"]["replay"].get<int64_t>();
     for (const Json& m : json.at("members"))
       g.members.push_back({.id = m.at("id").get<int>(),
                            .peer = m.at("peer").get<uint64_t>(),

@@ -13,7 +13,7 @@
 
 namespace elinvar {
 
-inline constexpr int kProtocolVersion = 1;  // of PROTOCOL.md: all processes of a job have the same
+inline constexpr int kProtocolVersion = 2;  // of PROTOCOL.md: all processes of a job have the same
 
 struct GenerationMember {
   int id = 0;  // counts up over the whole run; never given twice
@@ -35,6 +35,12 @@ struct GenerationScaling {
   std::vector<Change> recorded = {};  // that are in the ledger, ahead of the state: they are made again at their steps
 };
 
+// An audit of the first step has found a difference (elastic/audit.h). All members compute what is doubted, none
+// completes the step: the generation ends with a verdict.
+struct Trial {
+  std::optional<int64_t> replay = {};  // before that, each goes from the checkpoint of this step to the state again
+};
+
 struct Generation {
   int64_t number = 0;
   uint64_t run = 0;
@@ -48,6 +54,7 @@ struct Generation {
   bool stop = false;                              // and nothing more is to be done
   std::string reason;                             // why it was made, for people
   std::optional<GenerationScaling> scaling = {};  // none: it is exact
+  std::optional<Trial> trial = {};
 
   int index_of(PeerId peer) const;  // -1: no member
   const std::vector<Interval>& share(int member, int64_t step) const;

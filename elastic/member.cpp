@@ -30,6 +30,7 @@ Member::Next Member::next() {
     return Next::copy;
   }
   if (generation_->stop) return Next::wait;
+  if (on_trial() && generation_->trial->replay && replayed_ != generation_->number) return Next::replay;
   return Next::leaves;
 }
 
@@ -39,10 +40,14 @@ std::vector<int> Member::todo() const {
   for (const Interval& interval : generation_->share(me_, completed_))
     for (int v = interval.begin; v < interval.end; ++v)
       if (!facts_.contains(v)) todo.push_back(v);
+  if (const auto audit = leaf_to_audit(); audit && todo.empty()) todo.push_back(*audit);
   return todo;
 }
 
+bool Member::owns(int vrank) const { return active() && contains(generation_->share(me_, completed_), vrank); }
+
 bool Member::digest_due() const {
+  if (on_trial() && step_ == completed_) return true;
   return step_ > 0 &&
          (step_ == steps_ || due(step_, options_.state_digest_every) || due(step_, options_.checkpoint_every));
 }
@@ -59,7 +64,9 @@ void Member::learn_layout(const Leaf& leaf) {
 const Buckets* Member::buckets_now() const { return last() ? nullptr : &*buckets_; }
 
 void Member::add(int64_t step, int vrank, Leaf leaf, double seconds) {
-  if (step != completed_ || facts_.contains(vrank)) return;
+  if (step != completed_) return;
+  testify(vrank, leaf);
+  if (facts_.contains(vrank) || !owns(vrank)) return;
   facts_.emplace(vrank, std::move(leaf.facts));
   if (seconds > 0) {
     leaf_seconds_ += seconds;
@@ -97,12 +104,13 @@ void Member::drop_leaves() {
   facts_.clear();
   folds_.clear();
   opened_.reset();
+  claims_ = {};
 }
 
 bool Member::opens(int vrank) const {
   if (!active() || fenced() || generation_->stop || members() == 1 || last() || !knows_layout()) return false;
   const std::vector<int> left = todo();
-  return left.size() == 1 && left[0] == vrank;
+  return left.size() == 1 && left[0] == vrank && owns(vrank) && !facts_.contains(vrank);
 }
 
 void Member::open(int64_t step, int vrank, int64_t count, const std::vector<Tensor>& terms) {
@@ -117,6 +125,9 @@ void Member::open(int64_t step, int vrank, int64_t count, const std::vector<Tens
 
 void Member::begin_exchange() {
   exchange_.emplace(options_.vranks, members(), me_, buckets_now(), gradients_);
+  if (options_.spoil)
+    exchange_->spoil([this](int bucket, std::vector<Tensor>& sums) { options_.spoil(completed_, bucket, sums); });
+  audit_exchange();
   replay();
 }
 
@@ -131,19 +142,25 @@ void Member::put(int gradient, Tensor value) {
       exchange_->contribute(b, roots(), opened_->count, sender());
 }
 
-bool Member::work() { return exchange_ && exchange_->work(sender()); }
+bool Member::work() {
+  if (!exchange_ || !exchange_->work(sender())) return false;
+  if (exchange_->audit()) claims_.sums = exchange_->audit()->said();
+  return true;
+}
 
 void Member::contribute(const std::optional<Digest>& state) {
   if (!active() || fenced() || completed_ < generation_->first_step || generation_->stop || !todo().empty()) return;
   if (!exchange_) begin_exchange();
+  if (audits() && state) claims_.states.push_back(*state);
   std::vector<Subtree> roots;
   for (const Subtree* root : this->roots()) roots.push_back(*root);
-  if (members() == 1) folds_.clear();
+  if (members() == 1 && !audits()) folds_.clear();
   const TrailerPart part{.held = proposed_.empty() ? generation_->number : proposed_.rbegin()->first,
                          .seconds = leaf_count_ > 0 ? leaf_seconds_ / leaf_count_ : 0,
                          .facts = facts_,
                          .state = state,
-                         .pace = pace_};
+                         .pace = pace_,
+                         .audit = claims_to_tell()};
   exchange_->contribute(std::move(roots), part, sender());
 }
 
@@ -151,7 +168,7 @@ Member::Progress Member::reduce() {
   if (!exchange_ || exchange_->owes() || outcome_) return Progress::abandoned;
   while (work()) {
   }
-  if (!exchange_->complete()) return Progress::waiting;
+  if (!exchange_->complete() || !passes_audit()) return Progress::waiting;
   finish_reduction();
   return Progress::complete;
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "comm/reduction_tree.h"
+#include "elastic/audit.h"
 #include "elastic/exchange.h"
 #include "elastic/generation.h"
 
@@ -28,6 +29,9 @@ struct MemberOptions {
   int64_t checkpoint_every = 0;    // 0: only at the end
   int64_t state_digest_every = 0;  // 0: only at checkpoints and at the end
   ScalingOptions scaling = {};     // if it is adaptive, its goal ends the run, not `steps`
+  AuditOptions audit = {};
+  // A drill: damages what this member adds up in `step` (Exchange::spoil).
+  std::function<void(int64_t step, int bucket, std::vector<Tensor>& sums)> spoil = {};
 };
 
 // What is to be done for a message: send it, or change a connection first.
@@ -60,6 +64,7 @@ class Member {
     wait,    // for a message
     load,    // take_load() into the network, then loaded()
     leaves,  // compute todo(), add() each, contribute(), reduce() until complete, update, advance()
+    replay,  // begin_replay(), and make the state anew from there
     copy,    // the same without leaves and contribution: the result comes from somebody who has it. Needs the layout
     done,    // outcome() says why
   };
@@ -70,8 +75,12 @@ class Member {
   std::optional<int64_t> steps() const { return steps_ == kUnknown ? std::nullopt : std::optional(steps_); }
   Pace pace() const { return pace_.value_or(made_); }  // of the step that todo() is of
   Pace made() const { return made_; }                  // of the state: that of the last step, with its samples
-  std::vector<int> todo() const;                       // virtual ranks of mine without a leaf yet, ascending
-  bool digest_due() const;                             // of the state now: it goes to contribute()
+  std::vector<int> todo() const;  // virtual ranks of mine without a leaf yet, ascending; then one to be audited
+  bool digest_due() const;        // of the state now: it goes to contribute()
+  // Whether this leaf of the step is one that an audit compares: then its digest is wanted (Leaf::digest).
+  bool audits_leaf(int64_t step, int vrank) const;
+  // The leaf counts: it was dealt to this member. One that is only audited does not.
+  bool owns(int vrank) const;
   bool knows_layout() const { return buckets_.has_value(); }
   void learn_layout(const Leaf& leaf);  // of any leaf that has samples; by computing one a learner warms up, too
 
@@ -88,6 +97,12 @@ class Member {
   Progress reduce();  // adds up what can be, on the caller's CPU stream
   Reduced take_reduced();
   const std::string& contradiction() const { return contradiction_; }
+  // From the checkpoint of step `from` (0: as a new network is) the updates up to `step` are made again, by this worker
+  // alone; the result stays its state, whether it is the same or not.
+  struct Replay {
+    int64_t from = 0, step = 0;
+  };
+  Replay begin_replay();
   void advance(const nlohmann::json& facts);  // the update is made; facts are for the coordinator
 
   // --- The state of a newcomer: that of checkpoint `restore` (0: as a new network is), or what the messages hold.
@@ -168,6 +183,14 @@ class Member {
   TreeFold& fold_of(int vrank);
   std::vector<const Subtree*> roots() const;  // ascending
   void drop_leaves();
+  bool audits() const;
+  AuditRoles audit_roles() const;
+  bool on_trial() const;
+  std::optional<int> leaf_to_audit() const;
+  void testify(int vrank, const Leaf& leaf);
+  std::optional<AuditClaims> claims_to_tell() const;
+  void audit_exchange();
+  bool passes_audit();
   void begin_exchange();
 
   MemberOptions options_;
@@ -201,6 +224,10 @@ class Member {
   std::optional<Opened> opened_;  // a leaf that comes gradient by gradient, on its way into one of the folds
 
   std::optional<Exchange> exchange_;  // of (generation_, completed_), from open() or contribute() on
+  AuditClaims claims_;                // of step completed_, in whatever generations,
+  int64_t testified_ = 0;             // the last of which this was: of a leaf,
+  int64_t replayed_ = 0;              // and with a replay
+  std::optional<Message> evidence_;   // the audit of this exchange has found something: it is repeated until a fence
   Reduced reduced_;
   std::vector<Message> early_;       // for an exchange that is not there yet
   std::vector<Tensor> last_values_;  // of step completed_ - 1, for those who lack it

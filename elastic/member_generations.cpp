@@ -27,6 +27,7 @@ void Member::fenced_by(const Message& m) {
     promised_ = m.generation;
     proposed_.clear();
     feeds_.clear();
+    evidence_.reset();
     if (active()) exchange_.reset();
     std::erase_if(early_, [&](const Message& e) { return e.generation != kCopy && e.generation < promised_; });
   }

@@ -50,7 +50,10 @@ void Member::report_facts() {
   for (const auto& [step, facts] : unacknowledged_) report({.kind = "facts", .step = step, .body = facts});
 }
 
-void Member::heartbeat(const Json& about) { report({.kind = "alive", .body = about}); }
+void Member::heartbeat(const Json& about) {
+  report({.kind = "alive", .body = about});
+  if (evidence_) report(*evidence_);  // whoever coordinates now may not have it
+}
 
 void Member::drain() {
   draining_ = true;
@@ -68,7 +71,7 @@ void Member::lost(PeerId peer, const std::string& reason) {
 
 void Member::receive(const Message& m) {
   const Json& body = m.body;
-  if (m.kind == "contribution" || m.kind == "result" || m.kind == "part" || m.kind == "trailer") {
+  if (Exchange::takes(m.kind)) {
     receive_data(m);
   } else if (m.kind == "fetch") {
     give_last(m);

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <thread>
 
+#include "elastic/replay.h"
 #include "elastic/self_sabotage.h"
 #include "elastic/snapshot.h"
 #include "elastic/state_copier.h"
@@ -221,6 +222,22 @@ struct Session::Impl {
     transport->send(peer != 0 ? peer : member.coordinator(), std::move(message));
   }
 
+  // What the loop is about: the job, or a replay for an audit.
+  Member& at_work() { return replay ? replay->member() : member; }
+
+  // With the lock held, which is not while the state is restored. From a checkpoint that cannot be seen nothing
+  // follows.
+  void begin_replay(Lock& lock) {
+    const Member::Replay steps = member.begin_replay();
+    wait_for_copies(lock);
+    work.at("loading the state", now());
+    lock.unlock();
+    const bool restored = state.restore(steps.from).has_value();
+    lock.lock();
+    work.at("", now());
+    if (restored) replay.emplace(options.member, steps);
+  }
+
   // For this worker's part of the next checkpoint.
   void want_memory() {
     if (member.generation() == wanted_for || !member.active()) return;
@@ -254,6 +271,7 @@ struct Session::Impl {
   std::vector<Tensor> opened;  // gradients of the leaf that is given one by one
   Reduced reduced;
   double reduce_seconds = 0;
+  std::optional<Replay> replay;
   StateCopier copier;
   std::jthread listener;
 };
@@ -264,24 +282,24 @@ Session::~Session() = default;
 
 int64_t Session::step() const {
   const Lock lock(impl_->mutex);
-  return impl_->member.step();
+  return impl_->at_work().step();
 }
 
 bool Session::last() const { return impl_->last; }
 
 Pace Session::pace() const {
   const Lock lock(impl_->mutex);
-  return impl_->member.pace();
+  return impl_->at_work().pace();
 }
 
 bool Session::knows_layout() const {
   const Lock lock(impl_->mutex);
-  return impl_->member.knows_layout();
+  return impl_->at_work().knows_layout();
 }
 
 void Session::learn_layout(const Leaf& leaf) {
   const Lock lock(impl_->mutex);
-  impl_->member.learn_layout(leaf);
+  impl_->at_work().learn_layout(leaf);
 }
 
 bool Session::begin() {
@@ -291,7 +309,8 @@ bool Session::begin() {
   s.reduced = {};
   while (true) {
     s.rethrow();
-    const Member::Next next = s.member.next();
+    if (s.replay && s.replay->over()) s.replay.reset();
+    const Member::Next next = s.replay && !s.member.outcome() ? Member::Next::leaves : s.member.next();
     s.flush();
     switch (next) {
       case Member::Next::done:
@@ -303,10 +322,13 @@ bool Session::begin() {
       case Member::Next::copy:
         s.listening = next == Member::Next::copy;
         s.want_memory();
-        s.work_step = s.member.step();
-        s.last = s.member.last();
+        s.work_step = s.at_work().step();
+        s.last = s.at_work().last();
         s.work.at("preparing", s.now());
         return true;
+      case Member::Next::replay:
+        s.begin_replay(lock);
+        continue;
       case Member::Next::load: {
         Member::Load load = s.member.take_load();
         s.wait_for_copies(lock);
@@ -341,15 +363,20 @@ void Session::works_on(const std::string& what) {
 
 std::optional<int> Session::next() {
   const Lock lock(impl_->mutex);
-  const std::vector<int> todo = impl_->member.todo();
-  if (impl_->listening || impl_->member.step() != impl_->work_step || todo.empty()) return std::nullopt;
+  const std::vector<int> todo = impl_->at_work().todo();
+  if (impl_->listening || impl_->at_work().step() != impl_->work_step || todo.empty()) return std::nullopt;
   impl_->leaf_began = Clock::now();
   impl_->work.at("a leaf", impl_->now());
   return todo[0];
 }
 
-void Session::add(int vrank, Leaf leaf) {
+bool Session::owns(int vrank) const {
   const Lock lock(impl_->mutex);
+  return impl_->at_work().owns(vrank);
+}
+
+void Session::add(int vrank, Leaf leaf) {
+  Lock lock(impl_->mutex);
   const std::chrono::duration<double> seconds = Clock::now() - impl_->leaf_began;
   ++impl_->leaves;
   impl_->work.at("", impl_->now());
@@ -357,13 +384,18 @@ void Session::add(int vrank, Leaf leaf) {
   const int64_t step = impl_->work_step;
   if (const auto bit = impl_->sabotage.flips(impl_->member.id(), impl_->member.index() == 0, step, leaf))
     impl_->tell_sabotage("flip", step, {{"bit", *bit}, {"vrank", vrank}});
-  impl_->member.add(impl_->work_step, vrank, std::move(leaf), seconds.count());
+  if (impl_->at_work().audits_leaf(impl_->work_step, vrank)) {
+    lock.unlock();
+    leaf.digest = digest_of(leaf);
+    lock.lock();
+  }
+  impl_->at_work().add(impl_->work_step, vrank, std::move(leaf), seconds.count());
 }
 
 // A drill's flips fall on whole leaves.
 bool Session::opens(int vrank) const {
   const Lock lock(impl_->mutex);
-  return impl_->member.step() == impl_->work_step && impl_->member.opens(vrank) && !impl_->sabotage.flips_later();
+  return impl_->at_work().step() == impl_->work_step && impl_->at_work().opens(vrank) && !impl_->sabotage.flips_later();
 }
 
 void Session::open(int vrank, int64_t count, const std::vector<Tensor>& terms) {
@@ -392,7 +424,7 @@ bool Session::reduce() {
   Lock lock(s.mutex);
   if (!s.listening) {
     std::optional<Digest> state;
-    if (s.member.digest_due()) {
+    if (s.at_work().digest_due()) {
       const int64_t step = std::min(s.member.step(), s.member.steps().value_or(s.member.step()));
       const Pace pace = s.member.made();
       s.work.at("the state's digest", s.now());
@@ -400,13 +432,13 @@ bool Session::reduce() {
       state = digest(s.whole_state(step, pace));
       lock.lock();
     }
-    s.member.contribute(state);
+    s.at_work().contribute(state);
     s.flush();
   }
   s.work.at("", s.now());
   while (true) {
     s.rethrow();
-    const Member::Progress progress = s.member.reduce();
+    const Member::Progress progress = s.at_work().reduce();
     s.flush();
     if (progress == Member::Progress::abandoned) return false;
     if (progress == Member::Progress::complete) break;
@@ -417,8 +449,8 @@ bool Session::reduce() {
   s.wait_for_copies(lock, reduced);
   s.rethrow();
   s.work.at("the update", s.now());
-  s.reduced = s.member.take_reduced();
-  const std::string contradiction = s.member.contradiction();
+  s.reduced = s.at_work().take_reduced();
+  const std::string contradiction = s.at_work().contradiction();
   if (!contradiction.empty())
     elinvar::fail("the members differ after step {}: {}; a machine or its memory is at fault", s.work_step,
                   contradiction);
@@ -452,7 +484,8 @@ void Session::advance(const nlohmann::json& extra) {
   const Lock lock(s.mutex);
   if (s.adaptive() && s.member.steps()) facts["end"] = *s.member.steps();
   s.work.at("", s.now());
-  s.member.advance(facts);
+  s.at_work().advance(facts);
+  if (s.replay) (void)s.replay->member().take_actions();
   s.flush();
 }
 

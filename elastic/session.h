@@ -78,6 +78,8 @@ class Session {
   // hang can be told from it (elastic/hang.h). next() says "a leaf" by itself.
   void works_on(const std::string& what);
   std::optional<int> next();  // the next virtual rank to compute here; none: all are added, or it changed
+  // Whether it was dealt to this worker: of a leaf that is only audited nothing but the leaf is looked at.
+  bool owns(int vrank) const;
   void add(int vrank, Leaf leaf);
   // Whether the leaf of next() may be given while its backward pass runs, because it is the last one here and others
   // wait for it. Then open() it, once its targets are counted, put() its gradients as they become ready, in any order,

@@ -29,6 +29,7 @@ struct Leaf {
   std::vector<Tensor> gradients = {};
   std::vector<Tensor> terms = {};  // of running statistics: combined by the same tree, but not scaled
   LeafFacts facts = {};
+  std::optional<Digest> digest = {};  // of all of it (elastic/audit.h), where somebody has it already
 };
 
 struct Reduced {

@@ -7,6 +7,7 @@ SimulationResult Simulation::run() {
     resume();
     for (int i = 0; i < s_.faults; ++i)
       at(uniform(0.0, 1.0 + 0.12 * static_cast<double>(s_.steps)), [this] { fault(); });
+    for (int i = 0; i < s_.flips; ++i) at(uniform(0.0, 0.12 * static_cast<double>(s_.steps)), [this] { arm(); });
     if (s_.hang_at >= 0) at(s_.hang_at, [this] { hang(*workers_.begin()->second); });
     at(kFaultsEnd, [this] { mend(); });
     at(1, [this] { look_after(); });

@@ -18,6 +18,11 @@ struct Schedule {
   int faults = 4;
   // With adaptive scaling the run is as long as `steps` of the first batch would be.
   bool adaptive = false;
+  // Every so many updates are audited, and so many times a bit flips in what is. With lasting faults it may be one of a
+  // worker's state, or one of each audited leaf that this worker computes.
+  int64_t audit_every = 0;
+  int flips = 0;
+  bool lasting_faults = false;
   std::vector<double> leaf_seconds = {};  // of the first workers; of others it is random
   double hang_at = -1;                    // one of them hangs then; -1: none
   bool kills = true, stalls = true, cuts = true, hangs = true, drains = true, joins = true, coordinator_dies = true,
@@ -32,6 +37,8 @@ struct SimulationResult {
   int batch_changes = 0;           // that came to pass
   int opened = 0;                  // leaves that were given gradient by gradient,
   int interrupted = 0;             // and how often a fence had fallen into one when it went on
+  int flips = 0, caught = 0;       // bits that flipped, and workers that were put out for it
+  int replays = 0, undecided = 0;  // of a checkpoint by a worker, and runs that ended since nobody could tell
   double hang_lasted = 0;          // until it was put out
   std::vector<int> virtual_ranks;  // of the members of the last generation, in the order of their ids
   std::vector<std::string> log;    // what happened, for a person who has to find out why

@@ -29,6 +29,11 @@ class Simulation {
   static constexpr double kHeartbeat = 0.5, kTick = 0.1, kBeat = 0.3;
   static constexpr WatchOptions kWatch{.silence = 1.2, .takeover = 1, .apart = 0.3, .hold = 8};
 
+  static constexpr int64_t kBucketElements = 2;
+
+  // What is going to be damaged, once: a leaf, a sum, or the state; or each audited leaf.
+  enum class Flip { none, leaf, sum, state, always };
+
   struct Event {
     double time;
     int64_t order;
@@ -57,6 +62,9 @@ class Simulation {
     bool hung = false;  // or never will, though heartbeats go on
     double busy_since = 0, idle_since = 0;
     bool loses = false;  // the next message to another worker
+    Flip flip = Flip::none;
+    bool damaged = false;  // something has flipped,
+    bool corrupt = false;  // its state, and is still wrong
     double leaf_seconds = 0.05;
   };
 
@@ -81,13 +89,17 @@ class Simulation {
       return sim.facts(*this, step, facts);
     }
     int64_t restart() override { return sim.saved_step_; }
+    int64_t newest_checkpoint() override { return sim.saved_step_; }
     Recorded begin_history() override {
       waiting.clear();
       saving.clear();
       return sim.recorded();
     }
     void put_out(PeerId out) override { sim.put_out(out); }
-    void event(const std::string& name, const nlohmann::json& fields) override { sim.log(name + " " + fields.dump()); }
+    void event(const std::string& name, const nlohmann::json& fields) override {
+      sim.log(name + " " + fields.dump());
+      if (name == "audit") sim.judged(fields);
+    }
     std::string refuse(const nlohmann::json&) override { return ""; }
   };
 
@@ -146,6 +158,16 @@ class Simulation {
   void update(Process& p);
   void load(Process& p);
 
+  // Flips and audits (simulation_flips.cpp).
+  void arm();
+  void damaged(Process& p, const char* what, int64_t step);
+  bool may_last(const Process& p) const;
+  Leaf compute(Process& p, int64_t step, int vrank, const Pace& pace);
+  void spoil(Process& p, int64_t step, int bucket, std::vector<Tensor>& sums);
+  void end_what_lasts(Process& p);
+  void judged(const nlohmann::json& found);
+  void replay(Process& p);
+
   // Fate (simulation_fate.cpp).
   template <class Nodes>
   Node* any_of(const Nodes& nodes) {
@@ -165,6 +187,7 @@ class Simulation {
   Schedule s_;
   std::mt19937_64 random_;
   ScalingOptions scaling_;
+  AuditOptions audit_;
   std::vector<std::unique_ptr<Reference>> references_;  // the last one is what the ledger tells
   std::map<int64_t, size_t> histories_;                 // by the number that records have for them
   SimulationResult result_;

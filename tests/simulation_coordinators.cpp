@@ -72,7 +72,8 @@ void Simulation::flush(Head& h) {
     const bool stopped = ending.what == "stopped" && ending.reason == "every worker leaves";
     const auto says = [&](const char* text) { return ending.reason.find(text) != std::string::npos; };
     const bool alone = says("no worker is left") || says("no worker sees the run directory");
-    if (ending.what != "superseded" && !stopped && !alone && !(s_.disk_fails && says("cannot be written")))
+    const bool faulty = result_.flips > 0 && says("the audit of update");  // judged() has looked at it
+    if (ending.what != "superseded" && !stopped && !alone && !faulty && !(s_.disk_fails && says("cannot be written")))
       violate("the job ended: {} {}", ending.what, ending.reason);
     return die(h, ending.what);
   }
@@ -95,6 +96,7 @@ bool Simulation::create(const Generation& g) {
   if (s_.adaptive && !g.scaling) violate("generation {} says nothing of its batch", g.number);
   if (s_.adaptive && g.first_step >= 0) begin_history(g);
   if (g.scaling && g.first_step >= 0 && g.scaling->batch > 0) violate("a death changes the batch");
+  if (g.members.size() == 1) end_what_lasts(*workers_.at(g.members[0].peer));
   records_[g.number] = g;
   result_.virtual_ranks.clear();
   for (const GenerationMember& m : g.members) result_.virtual_ranks.push_back(total(m.share));

@@ -6,6 +6,7 @@
 namespace elinvar {
 
 Simulation::Simulation(const Schedule& schedule) : s_(schedule), random_(schedule.seed) {
+  audit_ = {.every = s_.audit_every, .seed = s_.seed};
   if (s_.adaptive) {
     const int64_t batch = s_.vranks + 1;
     scaling_ = {.batch = batch, .batch_max = 5 * batch, .ramp_steps = 3, .goal = s_.steps * batch};

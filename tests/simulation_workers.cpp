@@ -14,14 +14,17 @@ void Simulation::add_worker() {
   p->far = pick(2) == 1;
   p->sees_directory = uniform(0, 1) < 0.7;
   p->leaf_seconds = workers_.size() < s_.leaf_seconds.size() ? s_.leaf_seconds[workers_.size()] : uniform(0.01, 0.1);
-  p->member = std::make_unique<Member>(MemberOptions{.self = peer,
-                                                     .endpoint = "sim",
-                                                     .vranks = s_.vranks,
-                                                     .steps = s_.steps,
-                                                     .bucket_elements = 2,
-                                                     .checkpoint_every = 3,
-                                                     .state_digest_every = 2,
-                                                     .scaling = scaling_});
+  p->member = std::make_unique<Member>(MemberOptions{
+      .self = peer,
+      .endpoint = "sim",
+      .vranks = s_.vranks,
+      .steps = s_.steps,
+      .bucket_elements = kBucketElements,
+      .checkpoint_every = 3,
+      .state_digest_every = 2,
+      .scaling = scaling_,
+      .audit = audit_,
+      .spoil = [this, peer](int64_t step, int bucket, auto& sums) { spoil(*workers_.at(peer), step, bucket, sums); }});
   log(fmt::format("worker {} starts{}", peer, p->sees_directory ? "" : ", without the directory"));
   workers_[peer] = std::move(p);
   join(peer);
@@ -93,6 +96,7 @@ void Simulation::seek(Process& p) {
 void Simulation::flush(Process& p) {
   act(p.peer, p.member->take_actions());
   for (const StatePart& part : p.member->take_parts()) {
+    if (p.corrupt) return end_what_lasts(p);
     if (p.state != state_after(p, part.step))
       violate("worker {} copies another state than that of step {}", p.peer, part.step);
     if (s_.adaptive && part.pace != reference(p).made(std::min(part.step, reference(p).steps())))
@@ -144,7 +148,7 @@ void Simulation::later(Process& p, double delay, std::function<void(Process&)> w
 void Simulation::advance(Process& p) {
   if (!p.alive || p.busy || now_ < p.stalled_until) return;
   Member& m = *p.member;
-  if (m.active() && p.state != state_after(p, m.step()))
+  if (m.active() && !p.corrupt && p.state != state_after(p, m.step()))
     violate("worker {} has another state after step {}", p.peer, m.step());
   switch (m.reduce()) {
     case Member::Progress::complete:
@@ -160,6 +164,7 @@ void Simulation::advance(Process& p) {
   flush(p);
   if (!p.alive) return;
   if (next == Member::Next::load) return load(p);
+  if (next == Member::Next::replay) return replay(p);
   if (next == Member::Next::copy) {
     if (m.knows_layout()) {
       if (m.reduce() == Member::Progress::complete) later(p, uniform(0.001, 0.02), [this](Process& q) { update(q); });
@@ -180,7 +185,7 @@ void Simulation::advance(Process& p) {
     const Pace pace = m.pace();
     const bool opens = m.opens(todo[0]) && pick(4) > 0;
     return later(p, p.leaf_seconds * uniform(0.8, 1.2), [=, this, v = todo[0]](Process& q) {
-      const Leaf leaf = last ? Leaf{} : make_leaf(q.state, step, v, s_.vranks, pace);
+      const Leaf leaf = last ? Leaf{} : compute(q, step, v, pace);
       if (!opens || leaf.gradients.empty()) return q.member->add(step, v, leaf, q.leaf_seconds);
       q.member->open(step, v, leaf.facts.count, leaf.terms);
       ++result_.opened;
@@ -214,6 +219,7 @@ void Simulation::put(Process& p, int64_t step, int vrank, const Leaf& leaf, size
 
 void Simulation::update(Process& p) {
   const Reduced r = p.member->take_reduced();
+  if (p.corrupt) violate("worker {} updates a state that was damaged", p.peer);
   if (!p.member->contradiction().empty()) violate("states differ: {}", p.member->contradiction());
   Json facts = {{"text", ""}, {"seconds", r.seconds}};
   const int64_t step = p.member->step();
