@@ -27,6 +27,7 @@ void visit(V& v, RunConfig& c) {
   v("checkpoint_every", c.checkpoint_every, AtLeast{0});
   v("keep", c.keep, AtLeast{1});
   v("recompute", c.recompute);
+  v("audit_every", c.audit_every, AtLeast{0});
   v("eval_every", c.eval_every, AtLeast{0});
   v("log_every", c.log_every, AtLeast{1});
 }
@@ -101,8 +102,9 @@ void visit(V& v, ScheduleConfig& c) {
 }
 
 // What may change from start to resume, because no bit of the run depends on it.
-const std::vector<std::string> kFree = {"run.name",      "run.keep",      "run.recompute", "run.eval_every",
-                                        "run.log_every", "data.cache_mb", "data.threads",  "data.prefetch"};
+const std::vector<std::string> kFree = {"run.name",        "run.keep",       "run.recompute",
+                                        "run.audit_every", "run.eval_every", "run.log_every",
+                                        "data.cache_mb",   "data.threads",   "data.prefetch"};
 
 template <class... Parts>
 std::vector<std::pair<std::string, std::string>> entries_of(Parts... parts) {

@@ -30,6 +30,7 @@ class JobProcess final : public CoordinatorWorld {
   bool create(const Generation& generation) override;
   bool superseded() override;
   int64_t restart() override;
+  int64_t newest_checkpoint() override;
   Recorded begin_history() override;
   std::optional<int64_t> facts(int64_t step, const nlohmann::json& facts) override;
   void event(const std::string& name, const nlohmann::json& fields) override;

@@ -93,8 +93,9 @@ void train(Job& job, const std::shared_ptr<const Dataset>& validation, Loader& l
       Session* const opened = session.opens(*vrank) ? &session : nullptr;
       Leaf leaf =
           session.last() ? Leaf{} : compute_leaf(job, loader.batch(at, *vrank), step, *vrank, statistics, opened);
-      if (score_due(step)) session.works_on("an evaluation");
-      if (score_due(step)) leaf.facts.attached = to_json(score(job, validation, *vrank, vranks));
+      const bool scores = score_due(step) && session.owns(*vrank);
+      if (scores) session.works_on("an evaluation");
+      if (scores) leaf.facts.attached = to_json(score(job, validation, *vrank, vranks));
       session.add(*vrank, std::move(leaf));
     }
     if (!session.reduce()) continue;

@@ -92,7 +92,20 @@ void Report::step(int64_t step, const Json& facts, int64_t generation, Seconds n
                   .goodput = goodput_.share(now)});
 }
 
+// A machine that computes wrongly is what a person has to know of.
+void Report::tell_of_audit(const Json& found) {
+  std::string line =
+      fmt::format("audit of update {}: {}", found.at("step").get<int64_t>(), found.at("reason").get<std::string>());
+  const std::string verdict = found.at("verdict").get<std::string>();
+  if (verdict == "guilty")
+    line += fmt::format("\naudit: worker {} is put out; its machine should be looked at",
+                        fmt::join(found.at("workers").get<std::vector<int>>(), " and "));
+  else if (verdict != "agreed") line += "; " + verdict;
+  progress_->line(line);
+}
+
 void Report::event(const std::string& name, const Json& fields) {
+  if (name == "audit") tell_of_audit(fields);
   if (name == "fence") goodput_.note(Goodput::Cause::recovering);
   if (name == "hold") goodput_.note(Goodput::Cause::holding);
   if (name == "hello" || name == "ready" || name == "switched") goodput_.note(Goodput::Cause::changing);

@@ -41,6 +41,8 @@ class Report {
   void fail(const std::string& reason);
 
  private:
+  void tell_of_audit(const nlohmann::json& found);
+
   RunCommand command_;
   Config config_;
   RunDirectory& directory_;

@@ -100,6 +100,11 @@ int64_t JobProcess::restart() {
   return directory_->first_step();
 }
 
+int64_t JobProcess::newest_checkpoint() {
+  const std::vector<int64_t> steps = CheckpointStore(path_ / "checkpoints").steps();
+  return steps.empty() ? 0 : steps.back();
+}
+
 CoordinatorWorld::Recorded JobProcess::begin_history() {
   directory_->forget_what_is_ahead();
   return {.pace = directory_->pace(), .changes = directory_->batch_changes(), .steps = directory_->known_steps()};

@@ -145,6 +145,7 @@ int work(const JoinCommand& command, Transport& transport, PeerId self, const Me
   member.checkpoint_every = config.run.checkpoint_every;
   member.state_digest_every = config.run.state_digest_every;
   member.scaling = scaling;
+  member.audit = {.every = config.run.audit_every, .seed = config.run.seed};
   const std::string chaos = about_job.value("chaos", "");
   const SessionOptions options{.member = member,
                                .run = told.run,
