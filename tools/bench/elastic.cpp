@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 
 #include "tensor/check.h"
 #include "tensor/threads.h"
 #include "tools/bench/elastic_job.h"
+#include "tools/bench/job_files.h"
 #include "tools/bench/timing.h"
 
 namespace elinvar::bench {
@@ -22,30 +22,6 @@ using Json = nlohmann::ordered_json;
 constexpr int kSettle = 5;      // steps after a change before the next
 constexpr int kDeaths = 20;     // at least, but of GPT-2, where each takes long
 constexpr int kLongSteps = 12;  // that overhead is measured over
-
-struct Folder {
-  Folder() : path((fs::temp_directory_path() / "elinvar-bench-XXXXXX").string()) {
-    if (!::mkdtemp(path.data())) fail("cannot make a temporary folder like '{}'", path);
-  }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  std::string path;
-};
-
-// As many different symbols as GPT-2's vocabulary has: four bytes of UTF-8 each.
-void write_text(const std::string& path, int symbols, int length) {
-  std::ofstream file(path);
-  for (int64_t i = 0; i < length; ++i) {
-    const auto code = static_cast<uint32_t>(0x20000 + i * 7919 % symbols);
-    for (const uint32_t byte :
-         {0xf0 | code >> 18, 0x80 | (code >> 12 & 63), 0x80 | (code >> 6 & 63), 0x80 | (code & 63)})
-      file.put(static_cast<char>(byte));
-  }
-}
 
 struct Sizes {
   int batch, vranks, width;  // of an image, or of a text

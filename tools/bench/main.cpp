@@ -8,6 +8,7 @@
 #include "tensor/isa.h"
 #include "tensor/stream.h"
 #include "tensor/threads.h"
+#include "tools/bench/audit.h"
 #include "tools/bench/elastic.h"
 #include "tools/bench/growth.h"
 #include "tools/bench/models.h"
@@ -61,6 +62,8 @@ int run(int argc, char** argv) {
   elastic->add_option("--network", o.networks, "only with the state of this: resnet20, resnet50, gpt2")
       ->check(CLI::IsMember(bench::elastic_networks()).description(""))
       ->allow_extra_args(false);
+  auto* audit = app.add_subcommand("audit", "what it costs that every so many updates are audited");
+  audit->add_option("cases", o.names, "the networks (default: all)")->check(CLI::IsMember(bench::model_names()));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
@@ -91,6 +94,9 @@ int run(int argc, char** argv) {
   if (growth->parsed())
     for (const std::string& name : o.names.empty() ? bench::growth_names() : o.names)
       bench::run_growth(name, o.warm_up, o.repeat, report);
+  if (audit->parsed())
+    for (const std::string& name : o.names.empty() ? bench::model_names() : o.names)
+      bench::run_audit(name, o.repeat, report);
   if (elastic->parsed())
     for (const std::string& network : o.networks.empty() ? bench::elastic_networks() : o.networks)
       for (const std::string& section : o.names.empty() ? bench::elastic_sections() : o.names)
