@@ -12,6 +12,7 @@ namespace elinvar {
 namespace {
 
 const std::vector<std::string> kKinds = {"kill", "stall", "drain", "join", "drop", "flip", "random"};
+const std::vector<std::string> kFlips = {"leaf", "input", "reduced", "parameter", "optimizer"};
 constexpr double kMostSeconds = 3600;
 
 std::vector<std::string> split(const std::string& text, char at) {
@@ -56,6 +57,19 @@ class Settings {
           text_, key, expected, value);
     return number;
   }
+  // The index of one of `words`; that of the first if the setting is absent.
+  size_t choice(const std::string& key, const std::vector<std::string>& words) {
+    known_.push_back(key);
+    const auto found =
+        std::find_if(words_.begin(), words_.end(), [&](const auto& word) { return word.starts_with(key + "="); });
+    if (found == words_.end()) return 0;
+    const std::string value = found->substr(key.size() + 1);
+    words_.erase(found);
+    const auto chosen = std::find(words.begin(), words.end(), value);
+    check(chosen != words.end(), "[chaos] '{}': expected {} to be one of {}, got '{}'{}", text_, key,
+          fmt::join(words, ", "), value, spelling_hint(value, words));
+    return static_cast<size_t>(chosen - words.begin());
+  }
   void end() const {
     if (words_.empty()) return;
     const std::string key = words_[0].substr(0, words_[0].find('='));
@@ -78,7 +92,10 @@ Fault parse_fault(Settings& settings) {
   fault.step = settings.number<int64_t>("step", 1, int64_t{1} << 40, "N from 1 on");
   if (fault.what == Fault::What::stall)
     fault.seconds = settings.number<double>("seconds", 0, kMostSeconds, "S from 0 to 3600");
-  if (fault.what == Fault::What::flip) fault.bit = settings.number<int64_t>("bit", 0, int64_t{1} << 40, "B from 0 on");
+  if (fault.what == Fault::What::flip) {
+    fault.bit = settings.number<int64_t>("bit", 0, int64_t{1} << 50, "B from 0 on");
+    fault.flips = static_cast<Fault::Flips>(settings.choice("what", kFlips));
+  }
   return fault;
 }
 
@@ -105,6 +122,8 @@ class Dice {
 }  // namespace
 
 const char* name_of(Fault::What what) { return kKinds[static_cast<size_t>(what)].c_str(); }
+
+const char* name_of(Fault::Flips what) { return kFlips[static_cast<size_t>(what)].c_str(); }
 
 const char* name_of(Moment::What what) {
   constexpr const char* kNames[] = {"step", "checkpoint", "generation", "newcomer"};

@@ -9,8 +9,12 @@
 //   drain:worker=ID,step=N              SIGTERM: it is asked to leave
 //   join:step=N                         one more worker is started
 //   drop:worker=ID,step=N               the first message of this worker's part in reduction N is lost on its way
-//   flip:worker=ID,step=N,bit=B         bit B of the first gradient of this worker's first leaf of update N flips: what
-//                                       is computed from there on is wrong
+//   flip:worker=ID,step=N,bit=B,what=W  a bit flips in this worker, in update N, and what is computed from there on is
+//                                       wrong. W: "leaf" (the default): in the gradients of its first leaf; "input": in
+//                                       what that leaf is computed from; "reduced": in the first sum that it adds up
+//                                       for all; "parameter", "optimizer": in its state after the update. Bits are
+//                                       counted through all tensors of that kind one after another, and again from the
+//                                       first
 //   random:seed=N,rate=P                any of these to workers, at any moment, with probability P in each step
 //
 // Several are separated by ';'. Workers are called by the ids that `train ctl status` shows; 0 is whoever leads then.
@@ -30,14 +34,17 @@ inline constexpr size_t kMostRandomWorkers = 6;
 struct Fault {
   enum class What { kill, stall, drain, join, drop, flip };
   enum class Whom { worker, coordinator, all };
+  enum class Flips { leaf, input, reduced, parameter, optimizer };
   What what = What::kill;
   Whom whom = Whom::worker;
   int worker = 0;
   int64_t step = 1;
   double seconds = 0;  // of a stall
-  int64_t bit = 0;     // of a flip
+  int64_t bit = 0;     // of a flip,
+  Flips flips = Flips::leaf;
 };
 const char* name_of(Fault::What what);
+const char* name_of(Fault::Flips what);
 inline bool by_worker(Fault::What what) { return what == Fault::What::drop || what == Fault::What::flip; }
 
 struct RandomFaults {

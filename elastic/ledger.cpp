@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tensor/check.h"
+#include "tensor/philox.h"
 
 namespace elinvar {
 
@@ -36,6 +37,21 @@ std::string differing_fields(const LedgerLine& then, const LedgerLine& now) {
 }
 
 }  // namespace
+
+LedgerOptions::Leaves leaves_from(const std::string& word) {
+  using Leaves = LedgerOptions::Leaves;
+  for (const auto& [name, leaves] :
+       {std::pair("none", Leaves::none), std::pair("sample", Leaves::sample), std::pair("all", Leaves::all)})
+    if (word == name) return leaves;
+  check(false, "[ledger] expected leaves to be \"none\", \"sample\" or \"all\", got \"{}\"", word);
+  return {};
+}
+
+bool names_leaf(const LedgerOptions& options, int64_t step, int vrank, int vranks) {
+  if (options.leaves != LedgerOptions::Leaves::sample) return options.leaves == LedgerOptions::Leaves::all;
+  const Random4 drawn = philox(0, static_cast<uint32_t>(step), static_cast<uint32_t>(step >> 32), 0, 0);
+  return static_cast<int>(drawn.v[0] % static_cast<uint32_t>(vranks)) == vrank;
+}
 
 std::string LedgerLine::text() const {
   std::string text = fmt::format(R"({{"step":{})", step);

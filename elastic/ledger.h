@@ -24,6 +24,15 @@
 
 namespace elinvar {
 
+// What the ledger of a run tells of leaves: with `sample` of one virtual rank a step.
+struct LedgerOptions {
+  enum class Leaves { none, sample, all };
+  Leaves leaves = Leaves::none;
+};
+LedgerOptions::Leaves leaves_from(const std::string& word);  // UsageError
+// Whether it has the digest of this virtual rank's leaf of update `step` + 1: a function of its arguments alone.
+bool names_leaf(const LedgerOptions& options, int64_t step, int vrank, int vranks);
+
 struct LedgerLine {
   struct Scaling {
     int64_t batch_size = 0;

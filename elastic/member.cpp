@@ -188,10 +188,10 @@ void Member::finish_reduction() {
     reduced_.correct += facts.correct;
     reduced_.samples += facts.samples;
     reduced_.leaves += facts.samples > 0;
-    reduced_.attached.push_back(facts.attached);
   }
   reduced_.batch = batches.digest();
   reduced_.loss = loss_sum / static_cast<double>(reduced_.count);
+  reduced_.facts = trailer.facts;
   reduced_.state = trailer.state;
   reduced_.seconds = trailer.seconds;
   reduced_.gradients = values;

@@ -1,12 +1,13 @@
 #pragma once
 // Faults on purpose (elastic/chaos.h) that only the worker itself can do, in the step that they are asked for: a
-// message of a reduction that is lost although the connection lives, and a bit that flips in a leaf's gradient. For
-// drills alone; each happens once in a process.
+// message of a reduction that is lost although the connection lives, and a bit that flips in what the worker computes.
+// For drills alone; each happens once in a process.
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "elastic/chaos.h"
-#include "elastic/step.h"
+#include "tensor/tensor.h"
 
 namespace elinvar {
 
@@ -16,12 +17,14 @@ class SelfSabotage {
 
   // Whether this message of the reduction of `step` is to be lost. Who asks is worker `id`, and perhaps the leader.
   bool drops(int id, bool leads, int64_t step, const std::string& kind);
-  bool flips_later() const;  // whether any flip is still to come
-  // Flips the bit in the leaf's first gradient if that is to be; the number of the bit.
-  std::optional<int64_t> flips(int id, bool leads, int64_t step, Leaf& leaf);
+  // Whether any flip is still to come: else nothing need be gathered that one could fall on.
+  bool flips_later() const;
+  // Flips the bit of a fault of this kind if one is to be: the tensor that it falls on is replaced by a copy with the
+  // bit flipped. Returns the number of the bit among those of all tensors.
+  std::optional<int64_t> flips(Fault::Flips what, int id, bool leads, int64_t step, std::span<Tensor> tensors);
 
  private:
-  std::optional<Fault> take(Fault::What what, int id, bool leads, int64_t step);
+  std::optional<Fault> take(Fault::What what, Fault::Flips flips, int id, bool leads, int64_t step);
   std::vector<Fault> faults_;
 };
 

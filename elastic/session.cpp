@@ -17,6 +17,7 @@
 #include "elastic/state_parts.h"
 #include "elastic/work_clock.h"
 #include "tensor/check.h"
+#include "tensor/ops/copy.h"
 
 namespace elinvar {
 
@@ -31,8 +32,8 @@ struct Session::Impl {
       : options(std::move(given)),
         transport(std::move(with)),
         state(std::move(access)),
-        member(options.member),
         sabotage(options.faults),
+        member(options_of_member()),
         watch(options.watch, options.tenure, now()),
         coordinator_endpoint(options.coordinator_endpoint),
         copier({.state = [this](const StatePart& part) { return whole_state(part.step, part.pace); },
@@ -100,6 +101,36 @@ struct Session::Impl {
     for (StatePart& part : member.take_parts()) copier.add(std::move(part));
     work.news(now());
     changed.notify_all();
+  }
+
+  MemberOptions options_of_member() {
+    MemberOptions given = options.member;
+    if (sabotage.flips_later())
+      given.spoil = [this](int64_t step, int, std::vector<Tensor>& sums) {
+        flip(Fault::Flips::reduced, step, sums, {});
+      };
+    return given;
+  }
+
+  // With the lock held; whether it happened.
+  bool flip(Fault::Flips what, int64_t step, std::span<Tensor> tensors, nlohmann::json about) {
+    const auto bit = sabotage.flips(what, member.id(), member.index() == 0, step, tensors);
+    if (!bit) return false;
+    about.update({{"bit", *bit}, {"what", name_of(what)}});
+    tell_sabotage("flip", step, std::move(about));
+    return true;
+  }
+
+  // In what the update has just made: the tensors of the state whose names begin so.
+  void flip_state(Fault::Flips what, const std::string& prefix) {
+    std::vector<Tensor> live, tensors;
+    for (const auto& [name, tensor] : state.view())
+      if (name.starts_with(prefix)) live.push_back(tensor);
+    tensors = live;
+    const Lock lock(mutex);
+    if (!flip(what, work_step, tensors, nlohmann::json::object())) return;
+    for (size_t i = 0; i < live.size(); ++i)
+      if (!tensors[i].shares_storage(live[i])) copy(tensors[i], live[i]);
   }
 
   void tell_sabotage(const char* what, int64_t step, nlohmann::json fields) {
@@ -255,8 +286,8 @@ struct Session::Impl {
   std::mutex mutex;
   std::condition_variable changed;
   bool pristine = !options.imported;  // the state is that which the run begins with
-  Member member;
   SelfSabotage sabotage;
+  Member member;
   std::deque<Message> saved;  // what the coordinator was told of the last checkpoints
   Watch watch;
   std::string coordinator_endpoint;
@@ -375,21 +406,36 @@ bool Session::owns(int vrank) const {
   return impl_->at_work().owns(vrank);
 }
 
+void Session::reads(int vrank, Tensor& input) {
+  const Lock lock(impl_->mutex);
+  impl_->flip(Fault::Flips::input, impl_->work_step, {&input, 1}, {{"vrank", vrank}});
+}
+
 void Session::add(int vrank, Leaf leaf) {
-  Lock lock(impl_->mutex);
-  const std::chrono::duration<double> seconds = Clock::now() - impl_->leaf_began;
-  ++impl_->leaves;
-  impl_->work.at("", impl_->now());
-  if (!impl_->opened.empty()) leaf.gradients = std::exchange(impl_->opened, {});
-  const int64_t step = impl_->work_step;
-  if (const auto bit = impl_->sabotage.flips(impl_->member.id(), impl_->member.index() == 0, step, leaf))
-    impl_->tell_sabotage("flip", step, {{"bit", *bit}, {"vrank", vrank}});
-  if (impl_->at_work().audits_leaf(impl_->work_step, vrank)) {
+  Impl& s = *impl_;
+  Lock lock(s.mutex);
+  const std::chrono::duration<double> seconds = Clock::now() - s.leaf_began;
+  ++s.leaves;
+  if (!s.opened.empty()) leaf.gradients = std::exchange(s.opened, {});
+  s.flip(Fault::Flips::leaf, s.work_step, leaf.gradients, {{"vrank", vrank}});
+  const bool named = s.at_work().owns(vrank) &&
+                     names_leaf(s.options.ledger, s.work_step, vrank, s.options.member.vranks);
+  if (!leaf.gradients.empty() && named) {
+    lock.unlock();
+    std::vector<Tensor> tensors = leaf.gradients;
+    tensors.insert(tensors.end(), leaf.terms.begin(), leaf.terms.end());
+    TensorsDigest digested = digest_in_order(tensors);
+    leaf.facts.gradient = digested.digest;
+    leaf.facts.tensors = std::move(digested.tensors);
+    lock.lock();
+  }
+  if (s.at_work().audits_leaf(s.work_step, vrank)) {
     lock.unlock();
     leaf.digest = digest_of(leaf);
     lock.lock();
   }
-  impl_->at_work().add(impl_->work_step, vrank, std::move(leaf), seconds.count());
+  s.work.at("", s.now());
+  s.at_work().add(s.work_step, vrank, std::move(leaf), seconds.count());
 }
 
 // A drill's flips fall on whole leaves.
@@ -450,6 +496,7 @@ bool Session::reduce() {
   s.rethrow();
   s.work.at("the update", s.now());
   s.reduced = s.at_work().take_reduced();
+  if (s.member.members() == 1) s.flip(Fault::Flips::reduced, s.work_step, s.reduced.gradients, {});  // no exchange
   const std::string contradiction = s.at_work().contradiction();
   if (!contradiction.empty())
     elinvar::fail("the members differ after step {}: {}; a machine or its memory is at fault", s.work_step,
@@ -464,6 +511,10 @@ const Reduced& Session::reduced() const { return impl_->reduced; }
 void Session::advance(const nlohmann::json& extra) {
   Impl& s = *impl_;
   s.pristine = false;
+  if (s.sabotage.flips_later()) {
+    s.flip_state(Fault::Flips::parameter, "model.");
+    s.flip_state(Fault::Flips::optimizer, "optimizer.");
+  }
   const Reduced& r = s.reduced;
   nlohmann::json facts = {{"extra", extra}};
   if (r.state) facts["state"] = r.state->hex();

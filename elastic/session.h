@@ -22,6 +22,7 @@
 
 #include "comm/transport.h"
 #include "elastic/chaos.h"
+#include "elastic/ledger.h"
 #include "elastic/member.h"
 #include "elastic/watch.h"
 #include "tensor/state.h"
@@ -39,6 +40,7 @@ struct StateAccess {
 
 struct SessionOptions {
   MemberOptions member;
+  LedgerOptions ledger = {};
   uint64_t run = 0;
   PeerId coordinator = 0;  // the transport is connected to it
   std::string coordinator_endpoint = {};
@@ -80,6 +82,8 @@ class Session {
   std::optional<int> next();  // the next virtual rank to compute here; none: all are added, or it changed
   // Whether it was dealt to this worker: of a leaf that is only audited nothing but the leaf is looked at.
   bool owns(int vrank) const;
+  // What a virtual rank's leaf is going to be computed from: a drill may damage it (elastic/chaos.h).
+  void reads(int vrank, Tensor& input);
   void add(int vrank, Leaf leaf);
   // Whether the leaf of next() may be given while its backward pass runs, because it is the last one here and others
   // wait for it. Then open() it, once its targets are counted, put() its gradients as they become ready, in any order,

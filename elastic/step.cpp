@@ -2,7 +2,20 @@
 
 #include <bit>
 
+#include "tensor/digest_tree.h"
+
 namespace elinvar {
+
+TensorsDigest digest_in_order(std::span<const Tensor> tensors) {
+  TensorsDigest result;
+  Hasher hasher;
+  for (const TensorDigest& tensor : digest_tree(tensors)) {
+    hasher.add(tensor.digest);
+    result.tensors += short_hex(tensor.digest);
+  }
+  result.digest = hasher.digest();
+  return result;
+}
 
 nlohmann::json to_json(const LeafFacts& f) {
   nlohmann::json json = {{"loss_sum", std::bit_cast<uint64_t>(f.loss_sum)},
@@ -10,16 +23,22 @@ nlohmann::json to_json(const LeafFacts& f) {
                          {"correct", f.correct},
                          {"samples", f.samples},
                          {"batch", f.batch.hex()}};
+  if (f.gradient) json["gradient"] = f.gradient->hex();
+  if (!f.tensors.empty()) json["tensors"] = f.tensors;
   if (!f.attached.is_null()) json["attached"] = f.attached;
   return json;
 }
 
 LeafFacts leaf_facts_from(const nlohmann::json& json) {
+  std::optional<Digest> gradient;
+  if (json.contains("gradient")) gradient = Digest::parse(json["gradient"].get<std::string>());
   return {.loss_sum = std::bit_cast<double>(json.at("loss_sum").get<uint64_t>()),
           .count = json.at("count").get<int64_t>(),
           .correct = json.at("correct").get<int64_t>(),
           .samples = json.at("samples").get<int64_t>(),
           .batch = Digest::parse(json.at("batch").get<std::string>()),
+          .gradient = gradient,
+          .tensors = json.value("tensors", ""),
           .attached = json.value("attached", nlohmann::json())};
 }
 

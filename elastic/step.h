@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "elastic/pace.h"
@@ -20,7 +22,11 @@ struct LeafFacts {
   int64_t count = 0;  // what the mean divides by: targets that count
   int64_t correct = 0;
   int64_t samples = 0;
-  Digest batch = {};             // of its input and target
+  Digest batch = {};  // of its input and target
+  // Of its gradients and terms as they leave the worker, where somebody is to know it; and of each, the short digests
+  // one after another (tensor/digest_tree.h).
+  std::optional<Digest> gradient = {};
+  std::string tensors = {};
   nlohmann::json attached = {};  // whatever else the loop wants every member to know of it
 };
 
@@ -32,17 +38,24 @@ struct Leaf {
   std::optional<Digest> digest = {};  // of all of it (elastic/audit.h), where somebody has it already
 };
 
+// The digest of tensors in their order, and the short ones of each, as LeafFacts has them.
+struct TensorsDigest {
+  Digest digest;
+  std::string tensors;
+};
+TensorsDigest digest_in_order(std::span<const Tensor> tensors);
+
 struct Reduced {
   std::vector<Tensor> gradients;  // root of the tree * float(1 / count): one more rounding
   std::vector<Tensor> terms;      // root of the tree
   int leaves = 0;                 // virtual ranks that had samples
   double loss = 0;                // virtual ranks' sums, added left to right in binary64, / count
   int64_t count = 0, correct = 0, samples = 0;
-  Digest batch;                          // of the virtual ranks' batches, in their order
-  std::optional<Digest> state;           // before the step, where every member digested it
-  std::vector<nlohmann::json> attached;  // of each virtual rank
-  std::vector<double> seconds;           // that a leaf took each member; 0: it had none
-  Pace pace;                             // at which the step was made, with adaptive scaling
+  Digest batch;                  // of the virtual ranks' batches, in their order
+  std::optional<Digest> state;   // before the step, where every member digested it
+  std::vector<LeafFacts> facts;  // of each virtual rank
+  std::vector<double> seconds;   // that a leaf took each member; 0: it had none
+  Pace pace;                     // at which the step was made, with adaptive scaling
 };
 
 nlohmann::json to_json(const LeafFacts& facts);

@@ -1,10 +1,12 @@
 // Faults on purpose: the specification, the decisions, and schedules of them against real processes.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <chrono>
 #include <cstdlib>
 
 #include "elastic/chaos.h"
+#include "elastic/self_sabotage.h"
 #include "tensor/check.h"
 #include "tensor/file.h"
 #include "tests/tiny_job.h"
@@ -20,8 +22,11 @@ using test::message_of;
 TEST(Chaos, TheSpecificationIsParsed) {
   const Chaos chaos = parse_chaos(
       "kill:worker=1,step=17;stall:worker=0,step=5,seconds=3;kill:coordinator,step=2;kill:step=9,all;"
-      "drain:step=3,worker=4;join:step=8;drop:worker=2,step=4;flip:worker=3,step=6,bit=33;random:rate=0.05,seed=7");
-  ASSERT_EQ(chaos.faults.size(), 8u);
+      "drain:step=3,worker=4;join:step=8;drop:worker=2,step=4;flip:worker=3,step=6,bit=33;"
+      "flip:what=optimizer,worker=3,step=6,bit=1;random:rate=0.05,seed=7");
+  ASSERT_EQ(chaos.faults.size(), 9u);
+  EXPECT_EQ(chaos.faults[7].flips, Fault::Flips::leaf);
+  EXPECT_EQ(chaos.faults[8].flips, Fault::Flips::optimizer);
   EXPECT_EQ(chaos.faults[6].what, Fault::What::drop);
   EXPECT_EQ(chaos.faults[7].what, Fault::What::flip);
   EXPECT_EQ(chaos.faults[7].bit, 33);
@@ -42,6 +47,23 @@ TEST(Chaos, TheSpecificationIsParsed) {
   EXPECT_EQ(chaos.random->rate, 0.05);
 }
 
+TEST(Chaos, ABitFlipsOnceInTheTensorThatItIsCountedTo) {
+  SelfSabotage sabotage(parse_chaos("flip:worker=2,step=6,bit=165,what=reduced;kill:worker=2,step=6").faults);
+  const Tensor first = Tensor::full({3}, 1), second = Tensor::zeros({2}, DType::i32);
+  std::vector<Tensor> tensors = {first, second};
+  EXPECT_FALSE(sabotage.flips(Fault::Flips::leaf, 2, false, 5, tensors));
+  EXPECT_FALSE(sabotage.flips(Fault::Flips::reduced, 1, true, 5, tensors));
+  EXPECT_FALSE(sabotage.flips(Fault::Flips::reduced, 2, false, 6, tensors));
+  EXPECT_FALSE(sabotage.flips(Fault::Flips::reduced, 2, false, 5, {}));
+  EXPECT_TRUE(sabotage.flips_later());
+  EXPECT_EQ(sabotage.flips(Fault::Flips::reduced, 2, false, 5, tensors), 5);  // of 160 bits
+  EXPECT_FALSE(sabotage.flips_later());
+  EXPECT_EQ(tensors[0].data<float>()[0], std::bit_cast<float>(std::bit_cast<uint32_t>(1.0f) ^ 1u << 5));
+  EXPECT_EQ(first.data<float>()[0], 1) << "others may hold the tensor";
+  EXPECT_TRUE(tensors[1].shares_storage(second));
+  EXPECT_FALSE(sabotage.flips(Fault::Flips::reduced, 2, false, 5, tensors));
+}
+
 TEST(Chaos, ErrorsNameWhatIsWrongAndWhatWasExpected) {
   const auto error = [](const std::string& text) { return message_of<UsageError>([&] { parse_chaos(text); }); };
   EXPECT_EQ(error("kil:worker=1"),
@@ -57,6 +79,9 @@ TEST(Chaos, ErrorsNameWhatIsWrongAndWhatWasExpected) {
   EXPECT_EQ(error("drain:worker=1,step=0"), "[chaos] 'drain:worker=1,step=0': expected step=N from 1 on, got '0'");
   EXPECT_EQ(error("stall:worker=1,step=2,seconds=-1"),
             "[chaos] 'stall:worker=1,step=2,seconds=-1': expected seconds=S from 0 to 3600, got '-1'");
+  EXPECT_EQ(error("flip:worker=1,step=2,bit=3,what=leave"),
+            "[chaos] 'flip:worker=1,step=2,bit=3,what=leave': expected what to be one of leaf, input, reduced, "
+            "parameter, optimizer, got 'leave'; did you mean 'leaf'?");
   EXPECT_EQ(error("join:step=2,stp=3"), "[chaos] 'join:step=2,stp=3': join has no 'stp=3'; did you mean 'step'?");
   EXPECT_EQ(error("join:step=2,step=3"), "[chaos] 'join:step=2,step=3': join has no 'step=3'; did you mean 'step'?");
   EXPECT_EQ(error("stall:all,step=1,seconds=1"),

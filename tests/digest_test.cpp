@@ -7,6 +7,7 @@
 #include <random>
 
 #include "tensor/check.h"
+#include "tensor/digest_tree.h"
 #include "tensor/state.h"
 
 namespace elinvar {
@@ -49,6 +50,27 @@ TEST(TensorDigest, IndependentOfStridesAndThreads) {
     CpuStream stream(threads);
     StreamScope scope(stream);
     EXPECT_EQ(digest(x), expected) << threads;
+  }
+}
+
+TEST(TensorDigest, OfManyTensorsAtOnceAndOfTheirChunks) {
+  const int64_t chunk = kDigestChunkBytes / 4;
+  std::vector<Tensor> tensors = {Tensor::full({3}, 1), Tensor::zeros({2 * chunk + 5}), Tensor::zeros({0, 2}),
+                                 Tensor::full({7, 11}, 2, DType::bf16).transpose(0, 1), Tensor::zeros({chunk})};
+  for (int threads : {1, 2, 3}) {
+    CpuStream stream(threads);
+    StreamScope scope(stream);
+    const std::vector<TensorDigest> tree = digest_tree(tensors);
+    ASSERT_EQ(tree.size(), tensors.size());
+    for (size_t i = 0; i < tensors.size(); ++i) EXPECT_EQ(tree[i].digest, digest(tensors[i])) << i;
+    EXPECT_EQ(tree[1].chunks.size(), 3u);
+    EXPECT_EQ(tree[2].chunks.size(), 0u);
+    EXPECT_EQ(tree[4].chunks, std::vector<Digest>{tree[1].chunks[0]});
+    Tensor other = tensors[1].clone();
+    other.data<float>()[chunk + 1] = 1;
+    const TensorDigest changed = digest_tree({&other, 1})[0];
+    EXPECT_NE(changed.digest, tree[1].digest);
+    for (size_t c = 0; c < 3; ++c) EXPECT_EQ(changed.chunks[c] == tree[1].chunks[c], c != 1) << c;
   }
 }
 

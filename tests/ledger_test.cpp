@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "elastic/step.h"
 #include "tensor/check.h"
 #include "tests/temporary_folder.h"
 
@@ -111,6 +112,39 @@ TEST(Ledger, ForeignContentsAreRefused) {
   std::filesystem::resize_file(folder / "ledger.jsonl", 0);
   File::append(folder / "ledger.jsonl").write("what is this\n");
   EXPECT_THROW(Ledger(folder.path()), Failure);
+}
+
+// Over some steps every virtual rank has its turn.
+TEST(Ledger, ASampleIsOfOneVirtualRankAStep) {
+  const LedgerOptions sample{LedgerOptions::Leaves::sample}, none, all{LedgerOptions::Leaves::all};
+  std::vector<int> named(5);
+  for (int64_t step = 0; step < 500; ++step) {
+    int names = 0;
+    for (int vrank = 0; vrank < 5; ++vrank) {
+      EXPECT_FALSE(names_leaf(none, step, vrank, 5));
+      EXPECT_TRUE(names_leaf(all, step, vrank, 5));
+      if (!names_leaf(sample, step, vrank, 5)) continue;
+      ++names;
+      ++named[static_cast<size_t>(vrank)];
+    }
+    EXPECT_EQ(names, 1) << step;
+  }
+  for (const int n : named) EXPECT_GT(n, 60);
+  EXPECT_EQ(leaves_from("all"), LedgerOptions::Leaves::all);
+  EXPECT_THROW(leaves_from("some"), UsageError);
+}
+
+TEST(Ledger, ALeafsDigestTravelsWithItsFacts) {
+  LeafFacts facts{.loss_sum = 0.1, .count = 2, .batch = {1, 2}};
+  EXPECT_FALSE(leaf_facts_from(to_json(facts)).gradient);
+  facts.gradient = Digest{3, 4};
+  facts.tensors = "0123456789abcdef";
+  const LeafFacts back = leaf_facts_from(nlohmann::json::parse(to_json(facts).dump()));
+  EXPECT_EQ(back.gradient, facts.gradient);
+  EXPECT_EQ(back.tensors, facts.tensors);
+  const std::vector<Tensor> tensors = {Tensor::full({2}, 1), Tensor::zeros({3})};
+  const TensorsDigest digested = digest_in_order(tensors);
+  EXPECT_EQ(digested.tensors, digest(tensors[0]).hex().substr(0, 8) + digest(tensors[1]).hex().substr(0, 8));
 }
 
 TEST(LineFile, KeepsAndAppends) {

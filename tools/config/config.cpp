@@ -101,6 +101,11 @@ void visit(V& v, ScheduleConfig& c) {
   v("initial_ratio", c.initial_ratio);
 }
 
+template <class V>
+void visit(V& v, LedgerConfig& c) {
+  v("leaves", c.leaves, OneOf{{"none", "sample", "all"}});
+}
+
 // What may change from start to resume, because no bit of the run depends on it.
 const std::vector<std::string> kFree = {"run.name",        "run.keep",       "run.recompute",
                                         "run.audit_every", "run.eval_every", "run.log_every",
@@ -120,11 +125,9 @@ struct Section {
 
 // All tables but [model].
 std::vector<Section> sections_of(const Config& c) {
-  std::vector<Section> sections = {{"run", entries_of(c.run)},
-                                   {"data", entries_of(c.data, c.reader)},
-                                   {"loss", entries_of(c.loss)},
-                                   {"optimizer", entries_of(c.optimizer)},
-                                   {"schedule", entries_of(c.schedule)}};
+  std::vector<Section> sections = {{"run", entries_of(c.run)},           {"data", entries_of(c.data, c.reader)},
+                                   {"loss", entries_of(c.loss)},         {"optimizer", entries_of(c.optimizer)},
+                                   {"schedule", entries_of(c.schedule)}, {"ledger", entries_of(c.ledger)}};
   // Of steps and epochs only the one that was given.
   std::erase_if(sections[0].entries,
                 [&](const auto& entry) { return entry.first == (c.run.steps > 0 ? "epochs" : "steps"); });
@@ -138,7 +141,7 @@ std::vector<Section> sections_of(const Config& c) {
 
 Config parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides) {
   const TomlSource source(text, name, overrides);
-  source.refuse_unknown_tables({"run", "model", "data", "loss", "optimizer", "schedule"});
+  source.refuse_unknown_tables({"run", "model", "data", "loss", "optimizer", "schedule", "ledger"});
   Config c;
   c.run.name = std::filesystem::path(name).stem().string();
 
@@ -171,6 +174,7 @@ Config parse_config(std::string_view text, const std::string& name, const std::v
   read("loss", c.loss);
   read("optimizer", c.optimizer);
   read("schedule", c.schedule);
+  read("ledger", c.ledger);
   c.places = source.places();
   with_places(c.places, [&] {
     check_optimizer(c.optimizer);

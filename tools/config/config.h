@@ -45,6 +45,10 @@ struct ReaderConfig {
   int prefetch = 4;
 };
 
+struct LedgerConfig {
+  std::string leaves = "sample";
+};
+
 struct Config {
   RunConfig run;
   ModelSpec model;
@@ -53,6 +57,7 @@ struct Config {
   LossOptions loss;
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
+  LedgerConfig ledger;
   Places places;  // of what is set
 
   bool adaptive() const { return run.scaling == "adaptive"; }

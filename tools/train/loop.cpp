@@ -61,10 +61,10 @@ Json to_json(const std::vector<BatchScore>& scores) {
   return json;
 }
 
-std::vector<BatchScore> scores_from(const std::vector<Json>& attached) {
+std::vector<BatchScore> scores_from(const std::vector<LeafFacts>& facts) {
   std::vector<BatchScore> scores;
-  for (const Json& share : attached)
-    for (const Json& s : share)
+  for (const LeafFacts& share : facts)
+    for (const Json& s : share.attached)
       scores.push_back({std::bit_cast<double>(s.at(0).get<uint64_t>()), s.at(1).get<int64_t>(), s.at(2).get<int64_t>(),
                         s.at(3).get<int64_t>()});
   return scores;
@@ -90,9 +90,12 @@ void train(Job& job, const std::shared_ptr<const Dataset>& validation, Loader& l
     const Pace pace = session.pace();
     const Cursor at = adaptive ? Cursor{pace.samples, pace.batch} : loader.cursor(step);
     while (const std::optional<int> vrank = session.next()) {
-      Session* const opened = session.opens(*vrank) ? &session : nullptr;
-      Leaf leaf =
-          session.last() ? Leaf{} : compute_leaf(job, loader.batch(at, *vrank), step, *vrank, statistics, opened);
+      Leaf leaf;
+      if (!session.last()) {
+        Batch batch = loader.batch(at, *vrank);
+        if (batch.samples > 0) session.reads(*vrank, batch.input);
+        leaf = compute_leaf(job, batch, step, *vrank, statistics, session.opens(*vrank) ? &session : nullptr);
+      }
       const bool scores = score_due(step) && session.owns(*vrank);
       if (scores) session.works_on("an evaluation");
       if (scores) leaf.facts.attached = to_json(score(job, validation, *vrank, vranks));
@@ -103,7 +106,7 @@ void train(Job& job, const std::shared_ptr<const Dataset>& validation, Loader& l
     const Reduced& reduced = session.reduced();
     Json extra;
     if (score_due(step)) {
-      const Score total = sum(scores_from(reduced.attached));
+      const Score total = sum(scores_from(reduced.facts));
       extra["validation"] = {{"loss", total.loss}, {"accuracy", total.accuracy}, {"samples", total.samples}};
     }
     if (!session.last()) {

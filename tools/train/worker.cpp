@@ -148,6 +148,7 @@ int work(const JoinCommand& command, Transport& transport, PeerId self, const Me
   member.audit = {.every = config.run.audit_every, .seed = config.run.seed};
   const std::string chaos = about_job.value("chaos", "");
   const SessionOptions options{.member = member,
+                               .ledger = {.leaves = leaves_from(config.ledger.leaves)},
                                .run = told.run,
                                .coordinator = told.sender,
                                .coordinator_endpoint = about_job.at("endpoint").get<std::string>(),
