@@ -1,0 +1,20 @@
+#pragma once
+// The subcommands of `repro`. Each is one file, with its options and what it does: add_...() adds it to the program and
+// says how it is run. It returns an exit code (0: done, or equal; 1: the answer is no), or throws UsageError (2) or
+// Failure (3). With --json its result is one JSON object on stdout, and nothing else is.
+#include <functional>
+
+namespace CLI {
+class App;
+}
+
+namespace elinvar {
+
+struct Command {
+  CLI::App* app;
+  std::function<int()> run;
+};
+
+Command add_digest(CLI::App& repro);
+
+}  // namespace elinvar

@@ -1,0 +1,102 @@
+// `repro digest`: of a file, of each tensor of a safetensors file, of a checkpoint, or of all checkpoints of a run. Two
+// equal ones are the same bits.
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "elastic/checkpoint.h"
+#include "tensor/check.h"
+#include "tensor/digest_tree.h"
+#include "tensor/file.h"
+#include "tensor/safetensors.h"
+#include "tools/repro/commands.h"
+
+namespace elinvar {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string path;
+  bool tensors = false, json = false;
+};
+
+Json describe(const StateDict& state) {
+  Json tensors = Json::array();
+  for (const auto& [name, tensor] : state)
+    tensors.push_back({{"name", name},
+                       {"dtype", name_of(tensor.dtype())},
+                       {"shape", std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end())},
+                       {"digest", digest(tensor).hex()}});
+  return tensors;
+}
+
+Json of_state(const std::string& what, const StateDict& state, bool tensors) {
+  Json json = {{"what", what}, {"digest", digest(state).hex()}};
+  if (tensors) json["tensors"] = describe(state);
+  return json;
+}
+
+// Every entry has "what" it is of and its "digest"; of a damaged checkpoint "error".
+Json digests_of(const Options& o) {
+  const fs::path path(o.path);
+  check(fs::exists(path), "there is no {}", o.path);
+  Json entries = Json::array();
+  if (!fs::is_directory(path)) {
+    if (path.extension() == ".safetensors") {
+      const SafetensorsContents contents = read_safetensors(path);
+      entries.push_back(of_state("tensors", contents.tensors, o.tensors));
+      entries.push_back({{"what", "file"}, {"digest", contents.digest.hex()}});
+    } else {
+      const std::string bytes = read_file(path);
+      entries.push_back({{"what", "file"}, {"digest", digest_bytes(bytes.data(), bytes.size()).hex()}});
+    }
+    return entries;
+  }
+  const fs::path checkpoint = fs::weakly_canonical(path);
+  const bool single = fs::exists(path / "manifest.json");
+  const CheckpointStore store(single ? checkpoint.parent_path() : path / "checkpoints");
+  std::vector<int64_t> steps = store.steps();
+  if (single) std::erase_if(steps, [&](int64_t step) { return checkpoint.filename() != fmt::format("step-{}", step); });
+  check(!steps.empty(), "{} is neither a checkpoint nor the directory of a run that has one", o.path);
+  for (const int64_t step : steps) {
+    const std::string what = fmt::format("state after step {}", step);
+    try {
+      entries.push_back(of_state(what, store.read(step).state, o.tensors));
+    } catch (const Failure& damaged) {
+      entries.push_back({{"what", what}, {"error", damaged.what()}});
+    }
+  }
+  return entries;
+}
+
+int digest_command(const Options& o) {
+  const Json entries = digests_of(o);
+  if (o.json) fmt::print("{}\n", Json{{"path", o.path}, {"digests", entries}}.dump(2));
+  bool damaged = false;
+  for (const Json& entry : entries) {
+    damaged = damaged || entry.contains("error");
+    if (o.json) continue;
+    if (entry.contains("error")) fmt::print(stderr, "{}\n", entry["error"].get<std::string>());
+    else fmt::print("{}  {}\n", entry["digest"].get<std::string>(), entry["what"].get<std::string>());
+    for (const Json& t : entry.value("tensors", Json::array()))
+      fmt::print("{}    {} {} {}\n", t["digest"].get<std::string>(), t["name"].get<std::string>(),
+                 t["dtype"].get<std::string>(), t["shape"].dump());
+  }
+  return damaged ? 3 : 0;
+}
+
+}  // namespace
+
+Command add_digest(CLI::App& repro) {
+  const auto o = std::make_shared<Options>();
+  CLI::App* app = repro.add_subcommand("digest", "digests of a file, a checkpoint, or the checkpoints of a run");
+  app->add_option("path", o->path, "a file, a checkpoint's folder or a run directory")->required();
+  app->add_flag("--tensors", o->tensors, "of each tensor, too");
+  app->add_flag("--json", o->json, "the result as JSON");
+  return {app, [o] { return digest_command(*o); }};
+}
+
+}  // namespace elinvar
