@@ -27,6 +27,7 @@ void Coordinator::hello(const Message& m, Seconds now) {
   worker.peer = m.sender;
   worker.endpoint = about.at("endpoint").get<std::string>();
   worker.about = about;
+  for (const char* long_one : {"gradient", "state"}) worker.about.erase(long_one);  // whoever opens the run reads them
   worker.seen = now;
   worker.completed = m.step;
   worker.generation = m.generation;
@@ -53,7 +54,9 @@ void Coordinator::hello(const Message& m, Seconds now) {
   }
   if (known && worker.state == State::member) return;
   worker.state = State::joining;
-  world_.event("hello", {{"peer", worker.peer}, {"endpoint", worker.endpoint}});
+  world_.event("hello", {{"peer", worker.peer},
+                         {"endpoint", worker.endpoint},
+                         {"environment", about.value("environment", Json::object())}});
   if (phase_ == Phase::starting) {
     // With adaptive scaling others may have come to another state after as many steps.
     if (about.at("loaded").get<bool>() && m.step == first_step_ && !adaptive()) {

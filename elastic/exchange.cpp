@@ -59,6 +59,7 @@ Json to_json(const Trailer& t) {
   for (const LeafFacts& facts : t.facts) json["facts"].push_back(to_json(facts));
   for (const double s : t.seconds) json["seconds"].push_back(std::bit_cast<uint64_t>(s));
   if (t.state) json["state"] = t.state->hex();
+  if (t.state) json["state_digests"] = {t.state_digests.tensors, t.state_digests.chunks};
   if (t.pace) json["pace"] = to_json(*t.pace);
   if (!t.contradiction.empty()) json["contradiction"] = t.contradiction;
   for (const AuditClaims& claims : t.audit) json["audit"].push_back(to_json(claims));
@@ -70,7 +71,11 @@ Trailer trailer_from(const Json& json) {
   t.agreed = json.at("agreed").get<int64_t>();
   for (const Json& facts : json.at("facts")) t.facts.push_back(leaf_facts_from(facts));
   for (const Json& s : json.at("seconds")) t.seconds.push_back(std::bit_cast<double>(s.get<uint64_t>()));
-  if (json.contains("state")) t.state = Digest::parse(json["state"].get<std::string>());
+  if (json.contains("state")) {
+    t.state = Digest::parse(json["state"].get<std::string>());
+    const Json& parts = json.at("state_digests");
+    t.state_digests = {parts.at(0).get<std::string>(), parts.at(1).get<std::string>()};
+  }
   if (json.contains("pace")) t.pace = pace_from(json["pace"]);
   t.contradiction = json.value("contradiction", "");
   if (json.contains("audit"))
@@ -229,6 +234,7 @@ void Exchange::add_part(int member, TrailerPart part, const Send& send) {
     t.agreed = std::min(t.agreed, p.held);
     t.seconds.push_back(p.seconds);
     if (p.audit) t.audit.push_back(*p.audit);
+    if (from == 0) t.state_digests = std::move(p.state_digests);
     for (auto& [vrank, facts] : p.facts)
       if (vrank >= 0 && vrank < vranks_) t.facts[static_cast<size_t>(vrank)] = std::move(facts);
     if (!t.pace) t.pace = p.pace;

@@ -11,7 +11,7 @@
 //   contribution    bucket, count (targets in all its leaves), roots [[b, e, present]..]   of each present root: slices
 //   result          bucket, present                                               slices
 //   part            member, held, seconds, facts {vrank: ..}, state?, pace?, audit?       -
-//   trailer         agreed, facts [..], state?, pace?, contradiction?, seconds [..], audit [..]?   -
+//   trailer         agreed, facts [..], state?, state_digests?, pace?, contradiction?, seconds [..], audit [..]? -
 //
 // One bucket may be audited (elastic/sum_audit.h).
 // Leaves that a member sent stay as they are: the same roots can be sent again in the next generation. A member may
@@ -37,12 +37,14 @@ struct TrailerPart {
   std::optional<Digest> state;
   std::optional<Pace> pace = {};          // of the step
   std::optional<AuditClaims> audit = {};  // if it is audited; sums are told apart
+  StateDigests state_digests = {};        // those of member 0 count: they stay with it
 };
 
 struct Trailer {
   int64_t agreed = 0;  // what every member holds: the least of the parts
   std::vector<LeafFacts> facts;
   std::optional<Digest> state;
+  StateDigests state_digests;
   std::optional<Pace> pace;
   std::string contradiction;            // the digests of the state, or the paces, differ: who has which
   std::vector<double> seconds;          // of each member

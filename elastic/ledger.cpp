@@ -1,17 +1,26 @@
 #include "elastic/ledger.h"
 
+#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "elastic/sealed_line.h"
 #include "tensor/check.h"
+#include "tensor/file.h"
 #include "tensor/philox.h"
 
 namespace elinvar {
 
 namespace {
 
-double number_in(const nlohmann::json& json, const char* key) {
+using Json = nlohmann::json;
+
+constexpr const char* kLeaves[] = {"none", "sample", "all"};
+
+std::string hex_of(double x) { return fmt::format("{:016x}", std::bit_cast<uint64_t>(x)); }
+
+double number_in(const Json& json, const char* key) {
   const std::string hex = json.at(key).get<std::string>();
   uint64_t bits = 0;
   const auto [end, error] = std::from_chars(hex.data(), hex.data() + hex.size(), bits, 16);
@@ -26,26 +35,33 @@ std::string differing_fields(const LedgerLine& then, const LedgerLine& now) {
     if (!equal) differing += differing.empty() ? what : std::string(", ") + what;
   };
   const auto bits = [](double x) { return std::bit_cast<uint64_t>(x); };
-  const auto a = then.scaling.value_or(LedgerLine::Scaling{}), b = now.scaling.value_or(LedgerLine::Scaling{});
-  compare("batch_size", a.batch_size == b.batch_size);
-  compare("lr", bits(a.lr) == bits(b.lr));
+  compare("batch_size", then.batch_size == now.batch_size);
   compare("batch", then.batch == now.batch);
   compare("loss", bits(then.loss) == bits(now.loss));
+  compare("leaves", then.leaves == now.leaves);
   compare("gradient", then.gradient == now.gradient);
+  compare("lr", bits(then.lr) == bits(now.lr));
   compare("state", then.state == now.state);
   return differing;
 }
 
 }  // namespace
 
-LedgerOptions::Leaves leaves_from(const std::string& word) {
-  using Leaves = LedgerOptions::Leaves;
-  for (const auto& [name, leaves] :
-       {std::pair("none", Leaves::none), std::pair("sample", Leaves::sample), std::pair("all", Leaves::all)})
-    if (word == name) return leaves;
-  check(false, "[ledger] expected leaves to be \"none\", \"sample\" or \"all\", got \"{}\"", word);
-  return {};
+void refuse_older_ledger(const std::string& first, const std::filesystem::path& path) {
+  const Json json = Json::parse(first, nullptr, /*allow_exceptions=*/false);
+  if (json.is_object() && json.contains("step") && !json.contains("sum"))
+    fail(
+        "[ledger] {} is of version 1, and this program reads version {}: finish the run with the program that began it",
+        path.string(), kLedgerVersion);
 }
+
+LedgerOptions::Leaves leaves_from(const std::string& word) {
+  const auto found = std::find(std::begin(kLeaves), std::end(kLeaves), word);
+  check(found != std::end(kLeaves), "[ledger] expected leaves to be \"none\", \"sample\" or \"all\", got \"{}\"", word);
+  return static_cast<LedgerOptions::Leaves>(found - std::begin(kLeaves));
+}
+
+const char* name_of(LedgerOptions::Leaves leaves) { return kLeaves[static_cast<size_t>(leaves)]; }
 
 bool names_leaf(const LedgerOptions& options, int64_t step, int vrank, int vranks) {
   if (options.leaves != LedgerOptions::Leaves::sample) return options.leaves == LedgerOptions::Leaves::all;
@@ -53,27 +69,61 @@ bool names_leaf(const LedgerOptions& options, int64_t step, int vrank, int vrank
   return static_cast<int>(drawn.v[0] % static_cast<uint32_t>(vranks)) == vrank;
 }
 
+std::string LedgerHeader::text() const {
+  return sealed(fmt::format(
+      R"({{"ledger":{},"numerics_version":{},"numerics":"{}","scaling":"{}","virtual_ranks":{},"config":"{}",)"
+      R"("data":"{}","leaves":"{}","tensors_every":{}}})",
+      kLedgerVersion, numerics_version, numerics, scaling, virtual_ranks, config.hex(), data.hex(),
+      name_of(options.leaves), options.tensors_every));
+}
+
+LedgerHeader LedgerHeader::parse(const std::string& text) {
+  LedgerHeader header;
+  try {
+    const Json json = unsealed(text);
+    const int version = json.at("ledger").get<int>();
+    if (version != kLedgerVersion) fail("its version is {}, and this program reads {}", version, kLedgerVersion);
+    header.numerics_version = json.at("numerics_version").get<int>();
+    header.numerics = json.at("numerics").get<std::string>();
+    header.scaling = json.at("scaling").get<std::string>();
+    header.virtual_ranks = json.at("virtual_ranks").get<int>();
+    header.config = Digest::parse(json.at("config").get<std::string>());
+    header.data = Digest::parse(json.at("data").get<std::string>());
+    header.options.leaves = leaves_from(json.at("leaves").get<std::string>());
+    header.options.tensors_every = json.at("tensors_every").get<int64_t>();
+  } catch (const std::exception& error) {
+    fail("[ledger] malformed header '{}': {}", text, error.what());
+  }
+  return header;
+}
+
 std::string LedgerLine::text() const {
   std::string text = fmt::format(R"({{"step":{})", step);
-  if (scaling)
-    text +=
-        fmt::format(R"(,"batch_size":{},"lr":"{:016x}")", scaling->batch_size, std::bit_cast<uint64_t>(scaling->lr));
-  text += fmt::format(R"(,"batch":"{}","loss":"{:016x}","gradient":"{}")", batch.hex(), std::bit_cast<uint64_t>(loss),
-                      gradient.hex());
+  if (batch_size) text += fmt::format(R"(,"batch_size":{})", *batch_size);
+  text += fmt::format(R"(,"batch":"{}","loss":"{}")", batch.hex(), hex_of(loss));
+  std::string named;
+  for (const auto& [vrank, leaf] : leaves)
+    named += fmt::format(R"({}"{}":"{}")", named.empty() ? "" : ",", vrank, leaf.hex());
+  if (!named.empty()) text += fmt::format(R"(,"leaves":{{{}}})", named);
+  text += fmt::format(R"(,"gradient":"{}","lr":"{}")", gradient.hex(), hex_of(lr));
   if (state) text += fmt::format(R"(,"state":"{}")", state->hex());
-  return text + "}";
+  return sealed(text + "}");
 }
 
 LedgerLine LedgerLine::parse(const std::string& text) {
   LedgerLine line;
   try {
-    const nlohmann::json json = nlohmann::json::parse(text);
+    const Json json = unsealed(text);
     line.step = json.at("step").get<int64_t>();
+    if (json.contains("batch_size")) line.batch_size = json["batch_size"].get<int64_t>();
     line.batch = Digest::parse(json.at("batch").get<std::string>());
-    if (json.contains("batch_size")) line.scaling = {json["batch_size"].get<int64_t>(), number_in(json, "lr")};
     line.loss = number_in(json, "loss");
+    if (json.contains("leaves"))
+      for (const auto& [vrank, leaf] : json["leaves"].items())
+        line.leaves.emplace(std::stoi(vrank), Digest::parse(leaf.get<std::string>()));
     line.gradient = Digest::parse(json.at("gradient").get<std::string>());
-    if (json.contains("state")) line.state = Digest::parse(json.at("state").get<std::string>());
+    line.lr = number_in(json, "lr");
+    if (json.contains("state")) line.state = Digest::parse(json["state"].get<std::string>());
   } catch (const std::exception& error) {
     fail("[ledger] malformed line '{}': {}", text, error.what());
   }
@@ -81,14 +131,30 @@ LedgerLine LedgerLine::parse(const std::string& text) {
 }
 
 Ledger::Ledger(const std::filesystem::path& directory) : file_(directory / "ledger.jsonl"), lines_(file_.lines()) {
+  if (lines_.empty()) return;
+  refuse_older_ledger(lines_[0], file_.path());
+  header_ = lines_[0];
+  (void)LedgerHeader::parse(header_);
+  lines_.erase(lines_.begin());
   for (int64_t step = 1; step <= length(); ++step)
     if (LedgerLine::parse(line(step)).step != step)
       fail("[ledger] {}: line {} is not that of step {}; the file was changed by hand or is corrupt",
-           file_.path().string(), step, step);
+           file_.path().string(), step + 1, step);
+}
+
+void Ledger::begin(const LedgerHeader& header) {
+  const std::string text = header.text();
+  if (header_ == text) return;
+  check(length() == 0, "[ledger] {} began with other facts than this run has.\n  before: {}\n  now:    {}",
+        file_.path().string(), header_, text);
+  file_.keep(0);  // of a run that did not come to its first step
+  file_.append(text);
+  header_ = text;
 }
 
 bool Ledger::record(const LedgerLine& now) {
   check(now.step >= 1 && now.step <= length() + 1, "[ledger] step {} recorded after step {}", now.step, length());
+  check(!header_.empty(), "[ledger] step {} recorded before the header", now.step);
   const std::string text = now.text();
   const auto at = static_cast<size_t>(now.step - 1);
   if (at < expected_.size() && expected_[at] != text)
@@ -104,6 +170,18 @@ bool Ledger::record(const LedgerLine& now) {
       "[ledger] step {} was recorded before with other facts ({}): the data, the software or the hardware changed.\n"
       "  before: {}\n  now:    {}",
       now.step, differing_fields(LedgerLine::parse(line(now.step)), now), line(now.step), text);
+}
+
+std::vector<std::string> ledger_steps(const std::filesystem::path& ledger) {
+  const std::string text = read_file(ledger);
+  std::vector<std::string> lines;
+  for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
+    lines.push_back(text.substr(begin, end - begin));
+  if (lines.empty()) return lines;
+  refuse_older_ledger(lines[0], ledger);
+  (void)LedgerHeader::parse(lines[0]);
+  lines.erase(lines.begin());
+  return lines;
 }
 
 }  // namespace elinvar

@@ -1,48 +1,55 @@
 #pragma once
 // The ledger of a run: ledger.jsonl, one line a step of pure facts, so that equal runs have equal ledgers and two runs
-// can be compared without their tensors. Line n tells of update n (the first is 1):
-//
-//   {"step":12,"batch":"<32 hex>","loss":"<16 hex>","gradient":"<32 hex>","state":"<32 hex>"}
-//
-// batch: digest of the virtual ranks' inputs and targets. loss: the bits of the mean loss, a binary64. gradient: digest
-// of the reduced gradient, before clipping. state: digest of the whole state after the update; only in the lines that
-// the configuration chooses, never where an interruption happened to fall. With adaptive scaling a line also has, after
-// the step, what it was made with: the size of a whole batch and the bits of the learning rate, a binary64:
-//
-//   {"step":12,"batch_size":96,"lr":"<16 hex>","batch":...
+// can be compared without their tensors. LEDGER.md describes the file and digests.jsonl beside it.
 //
 // A resumed run repeats the steps after its checkpoint. Lines that the ledger already has are compared, not written
 // again: one that differs in a byte is a Failure, because then the run is not reproducible.
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "elastic/line_file.h"
 #include "tensor/digest.h"
+#include "tensor/numerics.h"
 
 namespace elinvar {
 
-// What the ledger of a run tells of leaves: with `sample` of one virtual rank a step.
+inline constexpr int kLedgerVersion = 2;
+
+// What the ledger of a run tells: of leaves, with `sample` of one virtual rank a step; and how often of single tensors.
 struct LedgerOptions {
   enum class Leaves { none, sample, all };
   Leaves leaves = Leaves::none;
+  int64_t tensors_every = 0;  // steps; 0: only of the state, where that is digested
 };
 LedgerOptions::Leaves leaves_from(const std::string& word);  // UsageError
+const char* name_of(LedgerOptions::Leaves leaves);
 // Whether it has the digest of this virtual rank's leaf of update `step` + 1: a function of its arguments alone.
 bool names_leaf(const LedgerOptions& options, int64_t step, int vrank, int vranks);
 
+// The first line: what the whole run has in common. Equal runs have equal ones.
+struct LedgerHeader {
+  int numerics_version = kNumericsVersion;
+  std::string numerics = "portable", scaling = "exact";
+  int virtual_ranks = 1;
+  Digest config = {}, data = {};  // of what decides the bits of the run
+  LedgerOptions options = {};
+
+  std::string text() const;
+  static LedgerHeader parse(const std::string& text);  // throws Failure
+};
+
 struct LedgerLine {
-  struct Scaling {
-    int64_t batch_size = 0;
-    double lr = 0;
-  };
-  int64_t step = 0;
-  std::optional<Scaling> scaling = {};
+  int64_t step = 0;                        // the first is 1
+  std::optional<int64_t> batch_size = {};  // with adaptive scaling
   Digest batch;
   double loss = 0;
+  std::map<int, Digest> leaves = {};
   Digest gradient;
+  double lr = 0;
   std::optional<Digest> state;
 
   std::string text() const;
@@ -51,8 +58,12 @@ struct LedgerLine {
 
 class Ledger {
  public:
-  // Opens or creates DIR/ledger.jsonl and reads it; a torn last line is cut off. Lines out of order are a Failure.
+  // Opens or creates DIR/ledger.jsonl and reads it; a torn last line is cut off. Lines that are damaged or out of order
+  // are a Failure.
   explicit Ledger(const std::filesystem::path& directory);
+
+  // Before the first line. A ledger that has lines must have begun with the same header (else UsageError).
+  void begin(const LedgerHeader& header);
 
   int64_t length() const { return static_cast<int64_t>(lines_.size()); }
   // What the lines have to be, as far as this goes: those of a run that is replayed.
@@ -68,7 +79,14 @@ class Ledger {
 
  private:
   LineFile file_;
+  std::string header_;
   std::vector<std::string> lines_, expected_;
 };
+
+// Failure if this is the first line of a ledger of version 1, which had no header.
+void refuse_older_ledger(const std::string& first_line, const std::filesystem::path& ledger);
+
+// The lines of a ledger, without the header, which must be of this version; throws Failure.
+std::vector<std::string> ledger_steps(const std::filesystem::path& ledger);
 
 }  // namespace elinvar

@@ -148,7 +148,7 @@ bool Member::work() {
   return true;
 }
 
-void Member::contribute(const std::optional<Digest>& state) {
+void Member::contribute(const std::optional<Digest>& state, const StateDigests& parts) {
   if (!active() || fenced() || completed_ < generation_->first_step || generation_->stop || !todo().empty()) return;
   if (!exchange_) begin_exchange();
   if (audits() && state) claims_.states.push_back(*state);
@@ -160,7 +160,8 @@ void Member::contribute(const std::optional<Digest>& state) {
                          .facts = facts_,
                          .state = state,
                          .pace = pace_,
-                         .audit = claims_to_tell()};
+                         .audit = claims_to_tell(),
+                         .state_digests = parts};
   exchange_->contribute(std::move(roots), part, sender());
 }
 
@@ -193,6 +194,7 @@ void Member::finish_reduction() {
   reduced_.loss = loss_sum / static_cast<double>(reduced_.count);
   reduced_.facts = trailer.facts;
   reduced_.state = trailer.state;
+  reduced_.state_digests = trailer.state_digests;
   reduced_.seconds = trailer.seconds;
   reduced_.gradients = values;
   if (!values.empty()) {

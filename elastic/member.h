@@ -92,7 +92,7 @@ class Member {
   void open(int64_t step, int vrank, int64_t count, const std::vector<Tensor>& terms);
   void put(int gradient, Tensor value);
   bool work();
-  void contribute(const std::optional<Digest>& state);
+  void contribute(const std::optional<Digest>& state, const StateDigests& parts = {});
   enum class Progress { waiting, complete, abandoned };
   Progress reduce();  // adds up what can be, on the caller's CPU stream
   Reduced take_reduced();

@@ -12,6 +12,22 @@ namespace elinvar {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+std::optional<DigestLine> digests_from(int64_t step, const nlohmann::json& facts) {
+  if (!facts.contains("digests")) return std::nullopt;
+  const nlohmann::json& json = facts["digests"];
+  DigestLine line{.step = step,
+                  .batches = json.at("batches").get<std::string>(),
+                  .losses = json.at("losses").get<std::string>(),
+                  .gradient = json.at("gradient").get<std::string>()};
+  for (const auto& [vrank, leaf] : json.at("leaves").items())
+    line.leaves.emplace(std::stoi(vrank), leaf.get<std::string>());
+  return line;
+}
+
+}  // namespace
+
 RunDirectory::Hold RunDirectory::take(const RunDirectoryOptions& options, Tenure tenure) {
   make_directories(options.path);
   const fs::path path = options.path / "lock";
@@ -31,7 +47,8 @@ RunDirectory::Hold RunDirectory::take(const RunDirectoryOptions& options, Tenure
     fail("another coordinator has taken over {} already", options.path.string());
   HeldTenure held(options.path, tenure);
   if (options.takes_over) {
-    for (const char* name : {"ledger.jsonl", "metrics.jsonl", "events.jsonl"}) LineFile::renew(options.path / name);
+    for (const char* name : {"ledger.jsonl", "digests.jsonl", "metrics.jsonl", "events.jsonl"})
+      LineFile::renew(options.path / name);
     fs::remove(path);  // a stopped process may hold the old one for ever
     lock.emplace(File::append(path));
     (void)lock->try_lock();
@@ -42,6 +59,7 @@ RunDirectory::Hold RunDirectory::take(const RunDirectoryOptions& options, Tenure
 fs::path replayed_ledger(const fs::path& run_directory) {
   const fs::path path = run_directory / "ledger.jsonl";
   check(fs::exists(path), "{} holds no run to replay: it has no ledger.jsonl", run_directory.string());
+  (void)ledger_steps(path);  // a Failure if it is of another version
   return path;
 }
 
@@ -55,6 +73,7 @@ RunDirectory::RunDirectory(const RunDirectoryOptions& options, const Tenure& ten
     : options_(options),
       hold_(take(options, tenure)),
       ledger_(options.path),
+      digests_(options.path, ledger_.length()),
       events_(options.path),
       store_(options.path / "checkpoints", options.keep),
       generations_(options.path),
@@ -64,7 +83,7 @@ RunDirectory::RunDirectory(const RunDirectoryOptions& options, const Tenure& ten
     store_.copy_first(CheckpointStore(options.replay / "checkpoints"));
     replace_file(replay, read_file(replayed_ledger(options.replay)));
   }
-  if (fs::exists(replay)) ledger_.expect(LineFile(replay).lines());
+  if (fs::exists(replay)) ledger_.expect(ledger_steps(replay));
   members_alive_ = true;
   if (!members_died() && options_.resume)
     notices_.push_back(fmt::format("resuming after step {} with the workers that are still at work", ledger_.length()));
@@ -111,6 +130,18 @@ void RunDirectory::choose_checkpoint() {
   events_.write("resume", {{"step", first_step_}});
 }
 
+void RunDirectory::begin(const LedgerHeader& ledger, const DigestHeader& digests) {
+  ledger_.begin(ledger);
+  digests_.begin(digests);
+  const int64_t every = ledger.options.tensors_every;
+  if (every > 0 && digests_.last() + every <= ledger_.length()) fill_to_ = ledger_.length();
+}
+
+void RunDirectory::sync() {
+  digests_.sync();
+  ledger_.sync();
+}
+
 bool RunDirectory::digest_due(int64_t step) const {
   return step == steps_ || due(step, options_.state_digest_every) || due(step, options_.checkpoint_every);
 }
@@ -133,8 +164,8 @@ std::vector<GenerationScaling::Change> RunDirectory::batch_changes() const {
     const bool own = step <= ledger_.length();
     const LedgerLine line =
         LedgerLine::parse(own ? ledger_.line(step) : ledger_.expected()[static_cast<size_t>(step - 1)]);
-    if (!line.scaling || line.scaling->batch_size == batch) continue;
-    batch = line.scaling->batch_size;
+    if (!line.batch_size || *line.batch_size == batch) continue;
+    batch = *line.batch_size;
     changes.push_back({step - 1, batch});
   }
   return changes;
@@ -154,34 +185,47 @@ int64_t RunDirectory::facts(int64_t step, const nlohmann::json& facts) {
         ledger_.record(line);
       }
     }
-    const auto line = waiting_.find(step);
-    if (line != waiting_.end() && digest_due(step)) line->second.state = state;
+    const nlohmann::json& parts = facts.at("state_digests");
+    know_state(step, state, {parts.at(0).get<std::string>(), parts.at(1).get<std::string>()});
   }
   if (step < steps_) {
     LedgerLine line{.step = step + 1,
                     .batch = Digest::parse(facts.at("batch").get<std::string>()),
                     .loss = std::bit_cast<double>(facts.at("loss").get<uint64_t>()),
                     .gradient = Digest::parse(facts.at("gradient").get<std::string>()),
+                    .lr = std::bit_cast<double>(facts.at("lr").get<uint64_t>()),
                     .state = {}};
-    if (facts.contains("batch_size"))
-      line.scaling = {facts["batch_size"].get<int64_t>(), std::bit_cast<double>(facts.at("lr").get<uint64_t>())};
+    if (facts.contains("batch_size")) line.batch_size = facts["batch_size"].get<int64_t>();
+    for (const auto& [vrank, leaf] : facts.at("leaves").items())
+      line.leaves.emplace(std::stoi(vrank), Digest::parse(leaf.get<std::string>()));
     if (line.step <= ledger_.length()) {
-      line.state = LedgerLine::parse(ledger_.line(line.step)).state;
-      ledger_.record(line);
-    } else {
-      waiting_.emplace(line.step, line);
+      LedgerLine again = line;
+      again.state = LedgerLine::parse(ledger_.line(line.step)).state;
+      ledger_.record(again);
     }
+    if (line.step > ledger_.length() || (line.step > digests_.last() && line.step <= fill_to_))
+      waiting_.emplace(line.step, Waiting{line, digests_from(line.step, facts)});
   }
   record_waiting();
   return ledger_.length() - 1;
 }
 
 void RunDirectory::record_waiting() {
-  for (auto next = waiting_.begin(); next != waiting_.end() && next->first == ledger_.length() + 1;) {
-    if (digest_due(next->first) && !next->second.state) break;
-    ledger_.record(next->second);
+  for (auto next = waiting_.begin(); next != waiting_.end() && next->first <= ledger_.length() + 1;) {
+    Waiting& waiting = next->second;
+    if (digest_due(next->first) && !waiting.line.state) break;
+    if (waiting.digests) digests_.record(*waiting.digests);
+    ledger_.record(waiting.line);
     next = waiting_.erase(next);
   }
+}
+
+void RunDirectory::know_state(int64_t step, const Digest& state, const StateDigests& parts) {
+  const auto found = waiting_.find(step);
+  if (found == waiting_.end() || !digest_due(step) || found->second.line.state) return;
+  found->second.line.state = state;
+  if (!found->second.digests) found->second.digests = DigestLine{.step = step};
+  found->second.digests->state = parts;
 }
 
 std::vector<int64_t> RunDirectory::saved(const Message& message) {
@@ -197,8 +241,7 @@ std::vector<int64_t> RunDirectory::saved(const Message& message) {
   saving.parts[body.at("part").get<int>()] = {.file = body.at("file").get<std::string>(),
                                               .bytes = body.at("bytes").get<int64_t>(),
                                               .digest = Digest::parse(body.at("digest").get<std::string>())};
-  for (const auto& [name, digest] : body.at("digests").items())
-    saving.digests[name] = Digest::parse(digest.get<std::string>());
+  for (const auto& [name, digest] : body.at("digests").items()) saving.digests[name] = digest.get<std::string>();
   saving.copy_seconds = std::max(saving.copy_seconds, body.value("copy_seconds", 0.0));
   saving.wait_seconds = std::max(saving.wait_seconds, body.value("wait_seconds", 0.0));
   return commit_saved();
@@ -214,13 +257,10 @@ std::vector<int64_t> RunDirectory::commit_saved() {
       ++it;
       continue;
     }
-    const Digest digest = state_digest(saving.digests);
+    const auto [digest, parts] = state_sum(saving.digests);
     // A run that stops here has no next step whose facts would tell the digest.
-    const auto line = waiting_.find(step);
-    if (line != waiting_.end() && digest_due(step) && !line->second.state) {
-      line->second.state = digest;
-      record_waiting();
-    }
+    know_state(step, digest, parts);
+    record_waiting();
     if (step > ledger_.length()) {
       ++it;
       continue;
@@ -228,10 +268,10 @@ std::vector<int64_t> RunDirectory::commit_saved() {
     const std::optional<Digest> known = state(step);
     if (known && *known != digest)
       fail("the state that was saved after step {} is not the one that was computed", step);
-    ledger_.sync();
-    std::vector<CheckpointPart> parts;
-    for (const auto& [number, part] : saving.parts) parts.push_back(part);
-    store_.commit(step, parts, digest);
+    sync();
+    std::vector<CheckpointPart> files;
+    for (const auto& [number, part] : saving.parts) files.push_back(part);
+    store_.commit(step, files, digest);
     states_[step] = digest;
     events_.write("checkpoint", {{"step", step},
                                  {"state", digest.hex()},

@@ -11,6 +11,7 @@
 
 #include "comm/message.h"
 #include "elastic/checkpoint.h"
+#include "elastic/digest_file.h"
 #include "elastic/events.h"
 #include "elastic/generation.h"
 #include "elastic/ledger.h"
@@ -53,6 +54,8 @@ class RunDirectory {
   const std::vector<std::string>& notices() const { return notices_; }  // what the user should know about that
   EventLog& events() { return events_; }
   GenerationStore& generations() { return generations_; }
+  // Before any facts: what the run's files begin with. UsageError if they are those of another run.
+  void begin(const LedgerHeader& ledger, const DigestHeader& digests);
   // Of the whole run; before any facts, but that with adaptive scaling the facts tell.
   void set_steps(int64_t steps) { steps_ = steps; }
   int64_t steps() const { return steps_; }
@@ -65,16 +68,16 @@ class RunDirectory {
   // After it has turned out that no worker is left: chooses the checkpoint, as if none had been alive.
   void choose_checkpoint();
 
-  // What a worker knows of a step (elastic/session.h): batch, loss and gradient of the update `step` + 1, unless that
-  // was the last, and the digest of the state before it. Returns the last step that is in the ledger. Failure if it
-  // contradicts what is there.
+  // What a worker knows of a step (elastic/session.h): the facts of the update `step` + 1, unless that was the last,
+  // and the digest of the state before it. Returns the last step that is in the ledger. Failure if it contradicts what
+  // is there.
   int64_t facts(int64_t step, const nlohmann::json& facts);
   // A worker has written its part of a checkpoint, or could not. Returns the steps whose checkpoints are whole now.
   std::vector<int64_t> saved(const Message& message);
   std::vector<int64_t> commit_saved();  // those that waited for the ledger
 
   std::optional<Digest> state(int64_t step) const;  // that is known from facts
-  void sync() { ledger_.sync(); }
+  void sync();
 
  private:
   struct Hold {
@@ -85,16 +88,23 @@ class RunDirectory {
   struct Saving {
     std::map<int, CheckpointPart> parts;
     int expected = 0;
-    TensorDigests digests;
+    std::map<std::string, std::string> digests;
     double copy_seconds = 0, wait_seconds = 0;  // the most of any part
+  };
+  // What is to be written of a step, whose state's digest, or predecessor, may not be known yet.
+  struct Waiting {
+    LedgerLine line;
+    std::optional<DigestLine> digests;
   };
   bool digest_due(int64_t step) const;
   void record_waiting();
+  void know_state(int64_t step, const Digest& state, const StateDigests& parts);
   static Hold take(const RunDirectoryOptions& options, Tenure tenure);
 
   RunDirectoryOptions options_;
   Hold hold_;
   Ledger ledger_;
+  DigestFile digests_;
   EventLog events_;
   CheckpointStore store_;
   GenerationStore generations_;
@@ -102,7 +112,8 @@ class RunDirectory {
   int64_t first_step_ = 0, steps_ = 0;
   Pace pace_;
   bool members_alive_ = false;
-  std::map<int64_t, LedgerLine> waiting_;  // lines whose state digest, or predecessor, is not known yet
+  std::map<int64_t, Waiting> waiting_;
+  int64_t fill_to_ = 0;  // digests.jsonl has lost lines up to here in a power cut: they come again
   std::map<int64_t, Digest> states_;
   std::map<std::pair<int64_t, int>, Saving> saving_;  // by step and number of parts
 };

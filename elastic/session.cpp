@@ -10,6 +10,7 @@
 #include <mutex>
 #include <thread>
 
+#include "elastic/digest_file.h"
 #include "elastic/replay.h"
 #include "elastic/self_sabotage.h"
 #include "elastic/snapshot.h"
@@ -17,6 +18,7 @@
 #include "elastic/state_parts.h"
 #include "elastic/work_clock.h"
 #include "tensor/check.h"
+#include "tensor/digest_tree.h"
 #include "tensor/ops/copy.h"
 
 namespace elinvar {
@@ -26,6 +28,7 @@ using Lock = std::unique_lock<std::mutex>;
 
 constexpr size_t kMostSaved = 2;
 constexpr const char* kStep = "step";  // beside the state's own names, which have dots
+constexpr size_t kMostOfTensors = size_t{256} << 10;
 
 struct Session::Impl {
   Impl(SessionOptions given, std::unique_ptr<Transport> with, StateAccess access)
@@ -41,6 +44,9 @@ struct Session::Impl {
                 .send = [this](PeerId peer, Message message) { send(peer, std::move(message)); },
                 .failed = [this](std::exception_ptr failure) { failed(std::move(failure)); }},
                options.coordinator) {
+    std::vector<TensorLayout> layout;
+    for (const auto& [name, tensor] : whole_state(0, {})) layout.push_back(layout_of(name, tensor));
+    options.about["state"] = to_json(layout);
     {
       const Lock lock(mutex);
       member.introduce(options.coordinator, options.about);
@@ -101,6 +107,13 @@ struct Session::Impl {
     for (StatePart& part : member.take_parts()) copier.add(std::move(part));
     work.news(now());
     changed.notify_all();
+  }
+
+  // Of single tensors of the leaves of this step; `size` is that of a leaf's. The trailer must not become too long.
+  bool tells_tensors(size_t size) const {
+    const bool all = options.ledger.leaves == LedgerOptions::Leaves::all;
+    return due(work_step + 1, options.ledger.tensors_every) &&
+           size * static_cast<size_t>(all ? options.member.vranks : 1) <= kMostOfTensors;
   }
 
   MemberOptions options_of_member() {
@@ -307,6 +320,26 @@ struct Session::Impl {
   std::jthread listener;
 };
 
+namespace {
+
+// What digests.jsonl tells of a step (elastic/digest_file.h), `leaves` being those that the ledger names.
+nlohmann::json digests_of_step(const Reduced& reduced, const nlohmann::json& leaves, const std::string& gradient) {
+  nlohmann::json json = {{"gradient", gradient}, {"leaves", nlohmann::json::object()}};
+  std::string batches, losses;
+  for (const LeafFacts& leaf : reduced.facts) {
+    batches += short_hex(leaf.batch);
+    losses += fmt::format("{:016x}", std::bit_cast<uint64_t>(leaf.loss_sum));
+  }
+  json["batches"] = batches;
+  json["losses"] = losses;
+  for (const auto& [vrank, digest] : leaves.items())
+    if (const std::string& tensors = reduced.facts[std::stoul(vrank)].tensors; !tensors.empty())
+      json["leaves"][vrank] = tensors;
+  return json;
+}
+
+}  // namespace
+
 Session::Session(SessionOptions options, std::unique_ptr<Transport> transport, StateAccess state)
     : impl_(std::make_unique<Impl>(std::move(options), std::move(transport), std::move(state))) {}
 Session::~Session() = default;
@@ -426,7 +459,7 @@ void Session::add(int vrank, Leaf leaf) {
     tensors.insert(tensors.end(), leaf.terms.begin(), leaf.terms.end());
     TensorsDigest digested = digest_in_order(tensors);
     leaf.facts.gradient = digested.digest;
-    leaf.facts.tensors = std::move(digested.tensors);
+    if (s.tells_tensors(digested.tensors.size())) leaf.facts.tensors = std::move(digested.tensors);
     lock.lock();
   }
   if (s.at_work().audits_leaf(s.work_step, vrank)) {
@@ -470,15 +503,18 @@ bool Session::reduce() {
   Lock lock(s.mutex);
   if (!s.listening) {
     std::optional<Digest> state;
+    StateDigests parts;
     if (s.at_work().digest_due()) {
       const int64_t step = std::min(s.member.step(), s.member.steps().value_or(s.member.step()));
       const Pace pace = s.member.made();
       s.work.at("the state's digest", s.now());
       lock.unlock();
-      state = digest(s.whole_state(step, pace));
+      StateSum sum = state_sum(to_json(digests_of(s.whole_state(step, pace))));
+      state = sum.digest;
+      parts = std::move(sum.parts);
       lock.lock();
     }
-    s.at_work().contribute(state);
+    s.at_work().contribute(state, parts);
     s.flush();
   }
   s.work.at("", s.now());
@@ -517,20 +553,31 @@ void Session::advance(const nlohmann::json& extra) {
   }
   const Reduced& r = s.reduced;
   nlohmann::json facts = {{"extra", extra}};
-  if (r.state) facts["state"] = r.state->hex();
+  if (r.state) {
+    facts["state"] = r.state->hex();
+    facts["state_digests"] = {r.state_digests.tensors, r.state_digests.chunks};
+  }
   if (!s.last) {
-    Hasher gradient;
-    for (const Tensor& tensor : r.gradients) gradient.add(digest(tensor));
+    std::vector<Tensor> tensors = r.gradients;
+    tensors.insert(tensors.end(), r.terms.begin(), r.terms.end());
+    const TensorsDigest gradient = digest_in_order(tensors);
     facts["batch"] = r.batch.hex();
     facts["loss"] = std::bit_cast<uint64_t>(r.loss);
-    facts["gradient"] = gradient.digest().hex();
+    facts["leaves"] = nlohmann::json::object();
+    for (size_t v = 0; v < r.facts.size(); ++v)
+      if (r.facts[v].gradient &&
+          names_leaf(s.options.ledger, s.work_step, static_cast<int>(v), s.options.member.vranks))
+        facts["leaves"][std::to_string(v)] = r.facts[v].gradient->hex();
+    facts["gradient"] = gradient.digest.hex();
+    facts["lr"] = std::bit_cast<uint64_t>(extra.at("lr").get<double>());
+    if (due(s.work_step + 1, s.options.ledger.tensors_every))
+      facts["digests"] = digests_of_step(r, facts["leaves"], gradient.tensors);
     facts["count"] = r.count;
     facts["correct"] = r.correct;
     facts["samples"] = r.samples;
     facts["seconds"] = r.seconds;
     facts["reduce_seconds"] = s.reduce_seconds;
     if (s.adaptive()) facts["batch_size"] = r.pace.batch;
-    if (s.adaptive()) facts["lr"] = std::bit_cast<uint64_t>(extra.at("lr").get<double>());
   }
   const Lock lock(s.mutex);
   if (s.adaptive() && s.member.steps()) facts["end"] = *s.member.steps();

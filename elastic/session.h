@@ -93,8 +93,7 @@ class Session {
   void put(size_t gradient, Tensor value);
   bool reduce();  // false: begin again
   const Reduced& reduced() const;
-  // The update is made. `extra` goes to the coordinator with the facts of the step; "lr" in it is one of them, with
-  // adaptive scaling.
+  // The update is made. `extra` goes to the coordinator with the facts of the step; "lr" in it is one of them.
   void advance(const nlohmann::json& extra);
 
   const Member::Outcome& outcome() const;

@@ -160,9 +160,7 @@ void StateCopier::pass_on(const std::stop_token& stop, std::deque<Copied>& queue
 void StateCopier::save(const StatePart& part, const StateDict& copied, nlohmann::json cost) {
   Message saved{.kind = "saved", .step = part.step, .body = std::move(cost)};
   saved.body.update({{"part", part.part}, {"parts", part.parts}});
-  nlohmann::json digests = nlohmann::json::object();
-  for (const auto& [name, digest] : digests_of(copied)) digests[name] = digest.hex();
-  saved.body["digests"] = std::move(digests);
+  saved.body["digests"] = to_json(digests_of(copied));
   const std::filesystem::path directory = world_.directory();
   if (directory.empty()) saved.body["streamed"] = true;
   try {

@@ -30,18 +30,39 @@ StateDict part_of(const StateDict& state, int part, int parts) {
 }
 
 TensorDigests digests_of(const StateDict& part) {
+  std::vector<Tensor> tensors;
+  for (const auto& [name, tensor] : part) tensors.push_back(tensor);
+  std::vector<TensorDigest> tree = digest_tree(tensors);
   TensorDigests digests;
-  for (const auto& [name, tensor] : part) digests.emplace(name, digest(tensor));
+  size_t i = 0;
+  for (const auto& [name, tensor] : part) digests.emplace(name, std::move(tree[i++]));
   return digests;
 }
 
-Digest state_digest(const TensorDigests& digests) {
-  Hasher hasher;
-  for (const auto& [name, digest] : digests) {
-    hasher.add(std::string_view(name));
-    hasher.add(digest);
+nlohmann::json to_json(const TensorDigests& digests) {
+  nlohmann::json json = nlohmann::json::object();
+  for (const auto& [name, tensor] : digests) {
+    std::string text = tensor.digest.hex();
+    if (tensor.chunks.size() > 1)
+      for (const Digest& chunk : tensor.chunks) text += short_hex(chunk);
+    json[name] = std::move(text);
   }
-  return hasher.digest();
+  return json;
+}
+
+StateSum state_sum(const std::map<std::string, std::string>& digests) {
+  constexpr size_t kWhole = 32;
+  StateSum sum;
+  Hasher hasher;
+  for (const auto& [name, text] : digests) {
+    const Digest tensor = Digest::parse(std::string_view(text).substr(0, kWhole));
+    hasher.add(std::string_view(name));
+    hasher.add(tensor);
+    sum.parts.tensors += short_hex(tensor);
+    sum.parts.chunks += text.substr(kWhole);
+  }
+  sum.digest = hasher.digest();
+  return sum;
 }
 
 std::vector<Message> messages_of(const StateDict& tensors, const StatePart& part) {
@@ -59,7 +80,7 @@ std::vector<Message> messages_of(const StateDict& tensors, const StatePart& part
   };
   begin();
   nlohmann::json digests = nlohmann::json::object();
-  for (const auto& [name, digest] : digests_of(tensors)) digests[name] = digest.hex();
+  for (const auto& [name, tensor] : digests_of(tensors)) digests[name] = tensor.digest.hex();
   messages[0].body["digests"] = std::move(digests);
   messages[0].body["facts"] = part.facts;
   for (Message& message : messages) {

@@ -7,6 +7,7 @@
 
 #include "comm/message.h"
 #include "elastic/member.h"
+#include "tensor/digest_tree.h"
 #include "tensor/state.h"
 
 namespace elinvar {
@@ -15,10 +16,16 @@ namespace elinvar {
 // tensor is in one of them; some may be empty. Views, no copies.
 StateDict part_of(const StateDict& state, int part, int parts);
 
-using TensorDigests = std::map<std::string, Digest>;
+using TensorDigests = std::map<std::string, TensorDigest>;
 TensorDigests digests_of(const StateDict& part);
-// That of the dictionary whose tensors have these digests (tensor/state.h).
-Digest state_digest(const TensorDigests& digests);
+// As a message has them: {name: hex of the tensor's, and after it, if there are several, the short ones of its chunks}.
+nlohmann::json to_json(const TensorDigests& digests);
+// What such a message says of a whole state, its parts put together.
+struct StateSum {
+  Digest digest;
+  StateDigests parts;
+};
+StateSum state_sum(const std::map<std::string, std::string>& digests);  // throws UsageError
 
 // A part as messages of kind "state" of bounded size: the first has the digests, the last one "last". At least one.
 //   body: part, parts, attempt, last, facts, digests {name: hex}, pieces [[name, first element's byte offset]..];

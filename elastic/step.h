@@ -45,6 +45,13 @@ struct TensorsDigest {
 };
 TensorsDigest digest_in_order(std::span<const Tensor> tensors);
 
+// Of a whole state: the short digests of its tensors in name order, and, one after another, those of the chunks of the
+// tensors that have several (tensor/digest_tree.h).
+struct StateDigests {
+  std::string tensors = {}, chunks = {};
+  bool operator==(const StateDigests&) const = default;
+};
+
 struct Reduced {
   std::vector<Tensor> gradients;  // root of the tree * float(1 / count): one more rounding
   std::vector<Tensor> terms;      // root of the tree
@@ -52,7 +59,8 @@ struct Reduced {
   double loss = 0;                // virtual ranks' sums, added left to right in binary64, / count
   int64_t count = 0, correct = 0, samples = 0;
   Digest batch;                  // of the virtual ranks' batches, in their order
-  std::optional<Digest> state;   // before the step, where every member digested it
+  std::optional<Digest> state;   // before the step, where every member digested it,
+  StateDigests state_digests;    // and its parts
   std::vector<LeafFacts> facts;  // of each virtual rank
   std::vector<double> seconds;   // that a leaf took each member; 0: it had none
   Pace pace;                     // at which the step was made, with adaptive scaling

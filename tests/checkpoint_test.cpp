@@ -343,14 +343,24 @@ struct Toy {
   static nlohmann::json facts(int64_t step) {
     nlohmann::json facts = {{"batch", Digest{1, static_cast<uint64_t>(step)}.hex()},
                             {"loss", std::bit_cast<uint64_t>(1.0 / static_cast<double>(step + 1))},
-                            {"gradient", Digest{2, static_cast<uint64_t>(step)}.hex()}};
+                            {"gradient", Digest{2, static_cast<uint64_t>(step)}.hex()},
+                            {"leaves", {{"0", Digest{3, static_cast<uint64_t>(step)}.hex()}}},
+                            {"lr", std::bit_cast<uint64_t>(0.5)}};
+    if (step % 4 != 0)
+      facts["digests"] = {{"batches", "b"}, {"losses", "l"}, {"gradient", "g"}, {"leaves", {{"0", "f"}}}};
     if (step == 10) facts = nlohmann::json::object();
-    if (due(step)) facts["state"] = digest(state(step)).hex();
+    if (due(step)) {
+      const StateSum sum = state_sum(to_json(digests_of(state(step))));
+      EXPECT_EQ(sum.digest, digest(state(step)));
+      facts["state"] = sum.digest.hex();
+      facts["state_digests"] = {sum.parts.tensors, sum.parts.chunks};
+    }
     return facts;
   }
   static RunDirectory open(const fs::path& path, bool resume = false) {
     RunDirectory directory({.path = path, .state_digest_every = 2, .checkpoint_every = 3, .keep = 2, .resume = resume},
                            {.run = 1});
+    directory.begin({}, {.tensors_every = 1});
     directory.set_steps(10);
     return directory;
   }
@@ -363,8 +373,7 @@ struct Toy {
                                          .write_part(step, "part-" + std::to_string(part) + "-of-2.safetensors", mine);
       Message message{.kind = "saved", .step = step, .body = {{"part", part}, {"parts", 2}}};
       message.body.update({{"file", written.file}, {"bytes", written.bytes}, {"digest", written.digest.hex()}});
-      message.body["digests"] = nlohmann::json::object();
-      for (const auto& [name, digest] : digests_of(mine)) message.body["digests"][name] = digest.hex();
+      message.body["digests"] = to_json(digests_of(mine));
       const std::vector<int64_t> now = directory.saved(message);
       committed.insert(committed.end(), now.begin(), now.end());
     }
@@ -387,8 +396,9 @@ TEST(RunDirectory, ResumesFromEveryCheckpointWithTheSameLedger) {
     RunDirectory directory = Toy::open(folder / "whole");
     Toy::run(directory, 0, 10);
   }
-  const std::string whole = read_file(folder / "whole" / "ledger.jsonl");
-  EXPECT_EQ(std::count(whole.begin(), whole.end(), '\n'), 10);
+  const std::string whole = read_file(folder / "whole" / "ledger.jsonl"),
+                    digests = read_file(folder / "whole" / "digests.jsonl");
+  EXPECT_EQ(std::count(whole.begin(), whole.end(), '\n'), 11);
   for (int64_t stop = 0; stop <= 10; ++stop) {
     const fs::path path = folder / std::to_string(stop);
     {
@@ -400,6 +410,7 @@ TEST(RunDirectory, ResumesFromEveryCheckpointWithTheSameLedger) {
     EXPECT_EQ(directory.first_step(), first) << stop;
     Toy::run(directory, first, 10);
     EXPECT_EQ(read_file(path / "ledger.jsonl"), whole) << stop;
+    EXPECT_EQ(read_file(path / "digests.jsonl"), digests) << stop;
     EXPECT_EQ(CheckpointStore(path / "checkpoints").read(10).digest, digest(Toy::state(10)));
   }
 }
@@ -445,7 +456,7 @@ TEST(RunDirectory, RefusesWhatItShould) {
   const fs::path ledger = folder / "run" / "ledger.jsonl";
   const std::string text = read_file(ledger);
   size_t end = 0;
-  for (int line = 0; line < 5; ++line) end = text.find('\n', end) + 1;
+  for (int line = 0; line < 6; ++line) end = text.find('\n', end) + 1;
   replace_file(ledger, text.substr(0, end));
   {
     const RunDirectory directory = Toy::open(folder / "run", true);

@@ -70,9 +70,9 @@ TEST_F(KnownBug, DLRover1097LossJumpsAfterRecovery) {
     const auto json = nlohmann::json::parse(line);
     if (json.contains("loss")) losses.push_back(json["loss"]);
   }
-  const std::vector<std::string> whole = test::lines_of(undisturbed());
+  const std::vector<LedgerLine> whole = steps("whole");
   ASSERT_EQ(losses.size(), whole.size());
-  for (size_t i = 0; i < whole.size(); ++i) EXPECT_EQ(losses[i], LedgerLine::parse(whole[i]).loss) << "step " << i + 1;
+  for (size_t i = 0; i < whole.size(); ++i) EXPECT_EQ(losses[i], whole[i].loss) << "step " << i + 1;
 }
 
 // The newest folder was taken, although the checkpoint in it had never been finished.

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "elastic/digest_file.h"
+#include "elastic/sealed_line.h"
 #include "elastic/step.h"
 #include "tensor/check.h"
 #include "tests/temporary_folder.h"
@@ -16,7 +18,9 @@ LedgerLine line_of(int64_t step) {
   LedgerLine line{.step = step,
                   .batch = {1, static_cast<uint64_t>(step)},
                   .loss = 1.0 / static_cast<double>(step),
+                  .leaves = {{static_cast<int>(step), {5, 6}}, {0, {7, 8}}},
                   .gradient = {2, 3},
+                  .lr = 0.25,
                   .state = {}};
   if (step % 3 == 0) line.state = Digest{4, static_cast<uint64_t>(step)};
   return line;
@@ -24,6 +28,7 @@ LedgerLine line_of(int64_t step) {
 
 void record(const std::filesystem::path& folder, int64_t begin, int64_t end) {
   Ledger ledger(folder);
+  ledger.begin({.config = {1, 2}});
   for (int64_t step = begin; step <= end; ++step) ledger.record(line_of(step));
 }
 
@@ -32,16 +37,94 @@ TEST(Ledger, LinesRoundTrip) {
     const LedgerLine line = line_of(step);
     EXPECT_EQ(LedgerLine::parse(line.text()).text(), line.text());
   }
-  EXPECT_EQ(line_of(2).text(), R"({"step":2,"batch":"00000000000000010000000000000002","loss":"3fe0000000000000",)"
-                               R"("gradient":"00000000000000020000000000000003"})");
+  EXPECT_EQ(line_of(2).text(),
+            sealed(R"({"step":2,"batch":"00000000000000010000000000000002","loss":"3fe0000000000000",)"
+                   R"("leaves":{"0":"00000000000000070000000000000008",)"
+                   R"("2":"00000000000000050000000000000006"},)"
+                   R"("gradient":"00000000000000020000000000000003","lr":"3fd0000000000000"})"));
   for (const char* bad : {"", "{}", "[1]", R"({"step":1,"batch":"x","loss":"0","gradient":""})"})
     EXPECT_THROW(LedgerLine::parse(bad), Failure) << bad;
 }
 
-TEST(Ledger, ALineOfAdaptiveScalingTellsBatchAndRate) {
+// Any byte that is changed, added or lost is seen.
+TEST(SealedLine, EveryDamageIsSeen) {
+  const std::string line = sealed(R"({"a":1,"b":"two"})");
+  EXPECT_EQ(unsealed(line)["b"], "two");
+  for (size_t at = 0; at < line.size(); ++at) {
+    for (const int bit : {1, 32, 128}) {
+      std::string other = line;
+      other[at] = static_cast<char>(other[at] ^ bit);
+      EXPECT_THROW(unsealed(other), Failure) << other;
+    }
+    EXPECT_THROW(unsealed(line.substr(0, at)), Failure) << at;
+    EXPECT_THROW(unsealed(line.substr(0, at) + "0" + line.substr(at)), Failure) << at;
+  }
+  EXPECT_THROW(unsealed(line + line), Failure);
+  EXPECT_NE(fault_of_seal(R"({"a":1})"), "");
+  EXPECT_NE(fault_of_seal(""), "");
+}
+
+TEST(Ledger, TheHeaderRoundTripsAndIsOfOneRun) {
+  LedgerHeader header{
+      .numerics = "portable", .scaling = "adaptive", .virtual_ranks = 7, .config = {1, 2}, .data = {3, 4}};
+  header.options = {.leaves = LedgerOptions::Leaves::sample, .tensors_every = 5};
+  EXPECT_EQ(LedgerHeader::parse(header.text()).text(), header.text());
+  EXPECT_NE(test::message_of<Failure>([&] {
+              LedgerHeader::parse(sealed(R"({"ledger":3})"));
+            }).find("its version is 3, and this program reads 2"),
+            std::string::npos);
+  const test::TemporaryFolder folder;
+  {
+    Ledger ledger(folder.path());
+    ledger.begin({});
+    ledger.begin(header);  // nothing came of the run that began so
+    ledger.record(line_of(1));
+    ledger.begin(header);
+  }
+  Ledger ledger(folder.path());
+  EXPECT_EQ(ledger.length(), 1);
+  ledger.begin(header);
+  EXPECT_THROW(ledger.begin({}), UsageError);
+  EXPECT_EQ(ledger_steps(folder / "ledger.jsonl"), std::vector<std::string>{line_of(1).text()});
+}
+
+TEST(DigestFile, GoesOnWhereTheLedgerEnds) {
+  const test::TemporaryFolder folder;
+  const DigestHeader header{.tensors_every = 2, .gradient = {{"w", "float32", {3, 4}}}, .state = {{"s", "int64", {}}}};
+  EXPECT_EQ(DigestHeader::parse(header.text()).text(), header.text());
+  const auto line = [](int64_t step) {
+    return DigestLine{.step = step,
+                      .batches = "b",
+                      .losses = "l",
+                      .gradient = "g",
+                      .leaves = {{2, "x"}, {10, "y"}},
+                      .state = {"t", "c"}};
+  };
+  EXPECT_EQ(DigestLine::parse(line(4).text()).text(), line(4).text());
+  {
+    DigestFile file(folder.path(), 0);
+    file.begin(header);
+    for (const int64_t step : {2, 4, 4, 6, 2}) file.record(line(step));
+    EXPECT_EQ(file.last(), 6);
+  }
+  const std::string whole = read_file(folder / "digests.jsonl");
+  for (size_t size = 0; size <= whole.size(); size += 7) {
+    replace_file(folder / "digests.jsonl", whole.substr(0, size));
+    DigestFile file(folder.path(), 5);
+    file.begin(header);
+    for (const int64_t step : {2, 4, 6}) file.record(line(step));
+    ASSERT_EQ(read_file(folder / "digests.jsonl"), whole) << size;
+  }
+  std::string damaged = whole;
+  damaged[whole.size() - 20] ^= 1;
+  replace_file(folder / "digests.jsonl", damaged);
+  EXPECT_NE(test::message_of<Failure>([&] { DigestFile(folder.path(), 9); }).find("line 4"), std::string::npos);
+}
+
+TEST(Ledger, ALineOfAdaptiveScalingTellsTheBatch) {
   LedgerLine line = line_of(2);
-  line.scaling = {96, 0.5};
-  EXPECT_EQ(line.text().substr(0, 65), R"({"step":2,"batch_size":96,"lr":"3fe0000000000000","batch":"000000)");
+  line.batch_size = 96;
+  EXPECT_EQ(line.text().substr(0, 43), R"({"step":2,"batch_size":96,"batch":"00000000)");
   EXPECT_EQ(LedgerLine::parse(line.text()).text(), line.text());
 }
 
@@ -49,19 +132,23 @@ TEST(Ledger, ALineOfAdaptiveScalingTellsBatchAndRate) {
 TEST(Ledger, LinesMustBeThoseOfTheRunThatIsReplayed) {
   const test::TemporaryFolder folder;
   Ledger ledger(folder.path());
+  ledger.begin({});
   std::vector<std::string> expected;
   for (int64_t step = 1; step < 4; ++step) expected.push_back(line_of(step).text());
   ledger.expect(expected);
   EXPECT_TRUE(ledger.record(line_of(1)));
   LedgerLine other = line_of(2);
   other.loss = 7;
-  other.scaling = {8, 0.1};
+  other.batch_size = 8;
+  other.lr = 0.1;
+  other.leaves.clear();
   try {
     ledger.record(other);
     FAIL() << "it is recorded";
   } catch (const Failure& failure) {
-    EXPECT_NE(std::string(failure.what()).find("than in the run that is replayed (batch_size, lr, loss).\n  there: "),
-              std::string::npos)
+    EXPECT_NE(
+        std::string(failure.what()).find("than in the run that is replayed (batch_size, loss, leaves, lr).\n  there: "),
+        std::string::npos)
         << failure.what();
   }
   EXPECT_EQ(ledger.length(), 1);
@@ -79,8 +166,8 @@ TEST(Ledger, SurvivesACrashAtAnyByte) {
     File::append(path).write(whole.substr(0, size));
     const auto lines =
         static_cast<int64_t>(std::count(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size), '\n'));
-    EXPECT_EQ(Ledger(folder.path()).length(), lines);
-    record(folder.path(), std::max<int64_t>(1, lines - 1), 6);
+    EXPECT_EQ(Ledger(folder.path()).length(), std::max<int64_t>(0, lines - 1));
+    record(folder.path(), std::max<int64_t>(1, lines - 2), 6);
     ASSERT_EQ(read_file(path), whole) << size;
   }
 }
@@ -107,8 +194,23 @@ TEST(Ledger, RepeatedLinesMustBeEqual) {
 
 TEST(Ledger, ForeignContentsAreRefused) {
   const test::TemporaryFolder folder;
-  File::append(folder / "ledger.jsonl").write(line_of(2).text() + "\n");
-  EXPECT_THROW(Ledger(folder.path()), Failure);
+  const auto error = [&](const std::string& text) {
+    std::filesystem::remove(folder / "ledger.jsonl");
+    File::append(folder / "ledger.jsonl").write(text);
+    return test::message_of<Failure>([&] { Ledger(folder.path()); });
+  };
+  const std::string header = LedgerHeader().text() + "\n";
+  EXPECT_EQ(error(header + line_of(1).text() + "\n"), "");
+  EXPECT_NE(error(header + line_of(2).text() + "\n").find("line 2 is not that of step 1"), std::string::npos);
+  EXPECT_NE(error(line_of(1).text() + "\n").find("malformed header"), std::string::npos);
+  const std::string old =
+      R"({"step":1,"batch":"00000000000000010000000000000002","loss":"3fe0000000000000","gradient":)";
+  EXPECT_NE(error(old + "\"00000000000000020000000000000003\"}\n").find("is of version 1, and this program reads"),
+            std::string::npos);
+  std::string damaged = line_of(1).text() + "\n";
+  damaged[12] ^= 1;
+  EXPECT_NE(error(header + damaged).find("its checksum is "), std::string::npos);
+  std::filesystem::resize_file(folder / "ledger.jsonl", 0);
   std::filesystem::resize_file(folder / "ledger.jsonl", 0);
   File::append(folder / "ledger.jsonl").write("what is this\n");
   EXPECT_THROW(Ledger(folder.path()), Failure);

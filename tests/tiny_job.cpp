@@ -7,7 +7,6 @@
 #include <sstream>
 
 #include "data/dataset.h"
-#include "elastic/ledger.h"
 #include "tensor/check.h"
 #include "tensor/file.h"
 #include "tests/small_job.h"
@@ -68,6 +67,7 @@ std::string TinyJob::run_through(const std::string& name, std::vector<std::strin
       if (ended.err.find(word) != std::string::npos) return "a process broke: " + ended.err;
     if (ended.code == 0) {
       if (ledger(name) != undisturbed_) return "the ledger differs";
+      if (digests(name) != digests("whole")) return "the digests differ";
       const std::string left = remaining_children(std::chrono::seconds(10));
       return left.empty() ? "" : "a worker does not end: " + left;
     }
@@ -76,6 +76,13 @@ std::string TinyJob::run_through(const std::string& name, std::vector<std::strin
     if (part == 0) options.push_back("--resume");
   }
   return "it is killed again and again";
+}
+
+std::vector<LedgerLine> TinyJob::steps(const std::string& name) const {
+  std::vector<LedgerLine> lines;
+  for (const std::string& line : ledger_steps(folder_ / name / "ledger.jsonl"))
+    lines.push_back(LedgerLine::parse(line));
+  return lines;
 }
 
 std::vector<Json> TinyJob::events(const std::string& name, const std::string& field) const {
@@ -115,9 +122,9 @@ std::vector<std::vector<int64_t>> TinyJob::consumed(const std::string& name) con
         EXPECT_TRUE(batches.emplace(hasher.digest().hex(), samples).second) << "samples must differ";
       }
   std::vector<std::vector<int64_t>> steps;
-  for (const std::string& line : lines_of(ledger(name))) {
-    const auto found = batches.find(LedgerLine::parse(line).batch.hex());
-    EXPECT_NE(found, batches.end()) << "no batch of the data fits " << line;
+  for (const LedgerLine& line : this->steps(name)) {
+    const auto found = batches.find(line.batch.hex());
+    EXPECT_NE(found, batches.end()) << "no batch of the data fits step " << line.step;
     if (found == batches.end()) return {};
     steps.push_back(found->second);
   }

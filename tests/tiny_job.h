@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "elastic/ledger.h"
 #include "tests/train_process.h"
 
 namespace elinvar::test {
@@ -24,8 +25,9 @@ class TinyJob : public testing::Test, protected TrainRuns {
               const std::vector<std::string>& before = {}) const;
   // The ledger of one undisturbed worker.
   const std::string& undisturbed() const { return undisturbed_; }
-  // Runs to the end, resuming as often as coordinator or all workers were killed; what was wrong, or "". The ledger
-  // must be the undisturbed one, and every process must end.
+  std::vector<LedgerLine> steps(const std::string& name) const;
+  // Runs to the end, resuming as often as coordinator or all workers were killed; what was wrong, or "". The ledger and
+  // the digests beside it must be the undisturbed ones, and every process must end.
   std::string run_through(const std::string& name, std::vector<std::string> options) const;
   // Events of a run that have this field.
   std::vector<nlohmann::json> events(const std::string& name, const std::string& field) const;

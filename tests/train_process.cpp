@@ -61,7 +61,12 @@ std::string TrainRuns::remaining_children(std::chrono::seconds limit) const {
 
 pid_t TrainRuns::spawn(std::vector<std::string> arguments, const std::string& name,
                        const std::vector<std::string>& before) const {
-  arguments.insert(arguments.begin(), std::string(ELINVAR_BIN_DIR) + "/train");
+  return spawn_program("train", std::move(arguments), name, before);
+}
+
+pid_t TrainRuns::spawn_program(const std::string& program, std::vector<std::string> arguments, const std::string& name,
+                               const std::vector<std::string>& before) const {
+  arguments.insert(arguments.begin(), std::string(ELINVAR_BIN_DIR) + "/" + program);
   arguments.insert(arguments.begin(), before.begin(), before.end());
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
@@ -95,10 +100,12 @@ Ended TrainRuns::wait(pid_t child, const std::string& name, std::chrono::seconds
 
 std::string TrainRuns::ledger(const std::string& name) const { return read_file(folder_ / name / "ledger.jsonl"); }
 
+std::string TrainRuns::digests(const std::string& name) const { return read_file(folder_ / name / "digests.jsonl"); }
+
 int64_t TrainRuns::recorded(const std::string& name) const {
   if (!fs::exists(folder_ / name / "ledger.jsonl")) return 0;
   const std::string text = ledger(name);
-  return std::count(text.begin(), text.end(), '\n');
+  return std::max<int64_t>(0, std::count(text.begin(), text.end(), '\n') - 1);  // but for its header
 }
 
 void TrainRuns::reach(const std::string& name, int lines) const {

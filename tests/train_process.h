@@ -29,6 +29,9 @@ class TrainRuns {
   // that starts others, such as "ip netns exec NAME".
   pid_t spawn(std::vector<std::string> arguments, const std::string& name = "train",
               const std::vector<std::string>& before = {}) const;
+  // The same with another program of the project.
+  pid_t spawn_program(const std::string& program, std::vector<std::string> arguments, const std::string& name,
+                      const std::vector<std::string>& before = {}) const;
   // Beyond the limit it is killed, and its code is -1.
   Ended wait(pid_t child, const std::string& name = "train",
              std::chrono::seconds limit = std::chrono::seconds(500)) const;
@@ -38,8 +41,10 @@ class TrainRuns {
 
   // Of the run in the folder NAME:
   std::string ledger(const std::string& name) const;
-  int64_t recorded(const std::string& name) const;       // whole lines in it
-  void reach(const std::string& name, int lines) const;  // waits until there are so many; a failed test after 30 s
+  std::string digests(const std::string& name) const;
+  int64_t recorded(const std::string& name) const;  // steps in the ledger
+  void reach(const std::string& name,
+             int lines) const;  // waits until there are so many steps; a failed test after 30 s
   nlohmann::json status(const std::string& name) const;  // {} where nobody answers
   std::string endpoint(const std::string& name) const;   // of its coordinator
 

@@ -104,12 +104,17 @@ void visit(V& v, ScheduleConfig& c) {
 template <class V>
 void visit(V& v, LedgerConfig& c) {
   v("leaves", c.leaves, OneOf{{"none", "sample", "all"}});
+  v("tensors_every", c.tensors_every, AtLeast{0});
 }
 
 // What may change from start to resume, because no bit of the run depends on it.
 const std::vector<std::string> kFree = {"run.name",        "run.keep",       "run.recompute",
                                         "run.audit_every", "run.eval_every", "run.log_every",
                                         "data.cache_mb",   "data.threads",   "data.prefetch"};
+
+// What may not, but decides no bit.
+const std::vector<std::string> kIndifferent = {"run.state_digest_every", "run.checkpoint_every", "ledger.leaves",
+                                               "ledger.tensors_every", "data.path"};
 
 template <class... Parts>
 std::vector<std::pair<std::string, std::string>> entries_of(Parts... parts) {
@@ -137,7 +142,21 @@ std::vector<Section> sections_of(const Config& c) {
   return sections;
 }
 
+// All settings by key, without these.
+std::map<std::string, std::string> settings_without(const Config& config, const std::vector<std::string>& keys) {
+  std::map<std::string, std::string> all;
+  for (const Section& section : sections_of(config))
+    for (const auto& [key, value] : section.entries) all[section.name + "." + key] = value;
+  all["model"] = model_spec_to_toml(config.model);
+  for (const std::string& key : keys) all.erase(key);
+  return all;
+}
+
 }  // namespace
+
+LedgerOptions Config::ledger_options() const {
+  return {.leaves = leaves_from(ledger.leaves), .tensors_every = ledger.tensors_every};
+}
 
 Config parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides) {
   const TomlSource source(text, name, overrides);
@@ -201,15 +220,7 @@ std::string to_toml(const Config& config) {
 
 std::vector<std::string> differences(const Config& before, const Config& now) {
   std::vector<std::string> found;
-  const auto flat = [](const Config& config) {
-    std::map<std::string, std::string> all;
-    for (const Section& section : sections_of(config))
-      for (const auto& [key, value] : section.entries) all[section.name + "." + key] = value;
-    all["model"] = model_spec_to_toml(config.model);
-    for (const std::string& key : kFree) all.erase(key);
-    return all;
-  };
-  const auto old_values = flat(before), new_values = flat(now);
+  const auto old_values = settings_without(before, kFree), new_values = settings_without(now, kFree);
   for (const auto& [key, value] : old_values) {
     const auto other = new_values.find(key);
     if (other == new_values.end()) found.push_back(fmt::format("{} = {} is gone", key, value));
@@ -219,6 +230,24 @@ std::vector<std::string> differences(const Config& before, const Config& now) {
   for (const auto& [key, value] : new_values)
     if (!old_values.contains(key)) found.push_back(fmt::format("{} = {} is new", key, value));
   return found;
+}
+
+std::map<std::string, std::string> decisive_settings(const Config& config) {
+  std::map<std::string, std::string> settings = settings_without(config, kFree);
+  for (const std::string& key : kIndifferent) settings.erase(key);
+  if (config.schedule.kind == "constant" ||
+      config.schedule.kind == "step")  // how long the run is changes no step of it
+    for (const char* length : {"run.steps", "run.epochs"}) settings.erase(length);
+  return settings;
+}
+
+Digest digest(const Config& config) {
+  Hasher hasher;
+  for (const auto& [key, value] : decisive_settings(config)) {
+    hasher.add(std::string_view(key));
+    hasher.add(std::string_view(value));
+  }
+  return hasher.digest();
 }
 
 }  // namespace elinvar

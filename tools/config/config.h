@@ -7,10 +7,12 @@
 #include <vector>
 
 #include "data/dataset.h"
+#include "elastic/ledger.h"
 #include "models/spec.h"
 #include "nn/leaf.h"
 #include "nn/optimizer.h"
 #include "nn/schedule.h"
+#include "tensor/digest.h"
 #include "tensor/setting.h"
 #include "tools/config/table.h"
 
@@ -47,6 +49,7 @@ struct ReaderConfig {
 
 struct LedgerConfig {
   std::string leaves = "sample";
+  int64_t tensors_every = 1;  // 0: never, but of the state
 };
 
 struct Config {
@@ -61,6 +64,7 @@ struct Config {
   Places places;  // of what is set
 
   bool adaptive() const { return run.scaling == "adaptive"; }
+  LedgerOptions ledger_options() const;
 };
 
 // Throws UsageError naming file, line, key and nearest spelling. `name` stands for the text in messages and, without
@@ -83,5 +87,10 @@ std::string to_toml(const Config& config);
 
 // Every key that two configurations differ in and that a resumed run may not change, as "run.seed: 1 became 2".
 std::vector<std::string> differences(const Config& before, const Config& now);
+
+// The settings that decide the bits of a run, by key ("model" is one of them): without those that a resumed run may
+// change, without where the data lie, and without how often something is saved or digested.
+std::map<std::string, std::string> decisive_settings(const Config& config);
+Digest digest(const Config& config);  // of them
 
 }  // namespace elinvar

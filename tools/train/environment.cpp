@@ -1,12 +1,18 @@
 #include "tools/train/environment.h"
 
+#include <gnu/libc-version.h>
 #include <sys/utsname.h>
 #include <unistd.h>
+#include <xxhash.h>
+#include <zmq.h>
+
+#include <fmt/format.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "tensor/device_description.h"
 #include "tensor/isa.h"
 #include "tensor/numerics.h"
 #include "tensor/stream.h"
@@ -21,6 +27,22 @@ std::string cpu_model() {
   return "unknown";
 }
 
+std::string zmq_version_text() {
+  int major = 0, minor = 0, patch = 0;
+  zmq_version(&major, &minor, &patch);
+  return fmt::format("{}.{}.{}", major, minor, patch);
+}
+
+nlohmann::ordered_json libraries() {
+  return {{"glibc", gnu_get_libc_version()},
+          {"libstdc++", std::to_string(__GLIBCXX__)},
+          {"zmq", zmq_version_text()},
+          {"xxhash", fmt::format("{}.{}.{}", XXH_VERSION_MAJOR, XXH_VERSION_MINOR, XXH_VERSION_RELEASE)},
+          {"nlohmann_json", fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
+                                        NLOHMANN_JSON_VERSION_PATCH)},
+          {"fmt", std::to_string(FMT_VERSION)}};
+}
+
 }  // namespace
 
 nlohmann::ordered_json describe_environment(const std::vector<std::string>& command_line, Device device) {
@@ -30,12 +52,17 @@ nlohmann::ordered_json describe_environment(const std::vector<std::string>& comm
   environment["version"] = ELINVAR_VERSION;
   environment["numerics_version"] = kNumericsVersion;
   environment["compiler"] = __VERSION__;
+  environment["build"] = ELINVAR_BUILD;
+  environment["libraries"] = libraries();
   environment["command"] = command_line;
   environment["host"] = system.nodename;
   environment["system"] = std::string(system.sysname) + " " + system.release + " " + system.machine;
   environment["cpu"] = cpu_model();
   environment["hardware_threads"] = std::thread::hardware_concurrency();
   environment["device"] = to_string(device);
+  if (const DeviceDescription gpu = describe(device); !gpu.model.empty())
+    environment["gpu"] = {
+        {"model", gpu.model}, {"compute", gpu.compute}, {"driver", gpu.driver}, {"runtime", gpu.runtime}};
   environment["threads"] = cpu_stream().threads();
   environment["isa"] = name_of(current_isa());
   return environment;

@@ -22,6 +22,7 @@ void check_hello(const Json& about) {
   for (const char* yes : {"tokens", "active", "loaded", "ready"}) (void)about.at(yes).get<bool>();
   const int64_t steps = about.at("steps").get<int64_t>();
   check(steps > 0, "expected at least one step, got {}", steps);
+  for (const char* tensors : {"gradient", "state"}) (void)layout_from(about.at(tensors));
   (void)about.at("environment").at("isa").get<std::string>();
   (void)about.at("environment").at("threads").get<int>();
 }
@@ -166,6 +167,16 @@ void JobProcess::open(const Json& about) {
   const auto steps = about.at("steps").get<int64_t>();
   const ScalingOptions scaling = {.batch = config_.adaptive() ? config_.run.batch_size : 0,
                                   .batch_max = config_.run.batch_max};
+  const LedgerOptions ledger = resolved.ledger_options();
+  directory_->begin({.numerics = resolved.run.numerics,
+                     .scaling = resolved.run.scaling,
+                     .virtual_ranks = resolved.run.virtual_ranks,
+                     .config = digest(resolved),
+                     .data = Digest::parse(about.at("data").get<std::string>()),
+                     .options = ledger},
+                    {.tensors_every = ledger.tensors_every,
+                     .gradient = layout_from(about.at("gradient")),
+                     .state = layout_from(about.at("state"))});
   directory_->set_steps(config_.adaptive() ? INT64_MAX >> 2 : steps);
   report_->begin(about, transport_->endpoint());
   const int64_t first = directory_->first_step();

@@ -146,9 +146,11 @@ int work(const JoinCommand& command, Transport& transport, PeerId self, const Me
   member.state_digest_every = config.run.state_digest_every;
   member.scaling = scaling;
   member.audit = {.every = config.run.audit_every, .seed = config.run.seed};
+  std::vector<TensorLayout> gradient;
+  for (const Parameter& p : job.network->parameters.list) gradient.push_back(layout_of(p.name, p.var.value()));
   const std::string chaos = about_job.value("chaos", "");
   const SessionOptions options{.member = member,
-                               .ledger = {.leaves = leaves_from(config.ledger.leaves)},
+                               .ledger = config.ledger_options(),
                                .run = told.run,
                                .coordinator = told.sender,
                                .coordinator_endpoint = about_job.at("endpoint").get<std::string>(),
@@ -160,6 +162,7 @@ int work(const JoinCommand& command, Transport& transport, PeerId self, const Me
                                          {"data", digest(*job.data).hex()},
                                          {"steps", steps},
                                          {"parameters", job.network->parameters.count()},
+                                         {"gradient", to_json(gradient)},
                                          {"samples", job.data->size()},
                                          {"tokens", job.data->vocabulary() != nullptr},
                                          {"numerics_version", kNumericsVersion},

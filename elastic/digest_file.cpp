@@ -1,0 +1,145 @@
+#include "elastic/digest_file.h"
+
+#include <nlohmann/json.hpp>
+
+#include "elastic/sealed_line.h"
+#include "tensor/check.h"
+#include "tensor/digest_tree.h"
+
+namespace elinvar {
+
+using Json = nlohmann::json;
+
+namespace {
+
+constexpr int kDigestsVersion = 2;  // that of the ledger
+
+DType dtype_from(const std::string& name) {
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::i32, DType::i64, DType::u8})
+    if (name == name_of(dtype)) return dtype;
+  check(false, "[digests] there is no type '{}'", name);
+  return {};
+}
+
+template <class T, class F>
+T parsed(const std::string& text, const char* what, F read) {
+  try {
+    return read(unsealed(text));
+  } catch (const std::exception& error) {
+    fail("[digests] malformed {} '{}': {}", what, text.substr(0, 200), error.what());
+  }
+}
+
+}  // namespace
+
+int64_t TensorLayout::numel() const {
+  int64_t n = 1;
+  for (const int64_t extent : shape) n *= extent;
+  return n;
+}
+
+int64_t TensorLayout::element_bytes() const { return size_of(dtype_from(dtype)); }
+
+int64_t TensorLayout::chunks() const { return (numel() * element_bytes() + kDigestChunkBytes - 1) / kDigestChunkBytes; }
+
+TensorLayout layout_of(const std::string& name, const Tensor& tensor) {
+  return {name, name_of(tensor.dtype()), {tensor.shape().begin(), tensor.shape().end()}};
+}
+
+Json to_json(const std::vector<TensorLayout>& layout) {
+  Json json = Json::array();
+  for (const TensorLayout& t : layout) json.push_back({t.name, t.dtype, t.shape});
+  return json;
+}
+
+std::vector<TensorLayout> layout_from(const Json& json) {
+  std::vector<TensorLayout> layout;
+  for (const Json& t : json) {
+    layout.push_back({t.at(0).get<std::string>(), t.at(1).get<std::string>(), t.at(2).get<std::vector<int64_t>>()});
+    (void)dtype_from(layout.back().dtype);
+  }
+  return layout;
+}
+
+std::string DigestHeader::text() const {
+  return sealed(fmt::format(R"({{"digests":{},"tensors_every":{},"chunk_bytes":{},"gradient":{},"state":{}}})",
+                            kDigestsVersion, tensors_every, kDigestChunkBytes, to_json(gradient).dump(),
+                            to_json(state).dump()));
+}
+
+DigestHeader DigestHeader::parse(const std::string& text) {
+  return parsed<DigestHeader>(text, "header", [](const Json& json) {
+    if (json.at("digests") != kDigestsVersion)
+      fail("its version is {}, and this program reads {}", json["digests"].dump(), kDigestsVersion);
+    if (json.at("chunk_bytes") != kDigestChunkBytes) fail("its chunks have another size");
+    return DigestHeader{.tensors_every = json.at("tensors_every").get<int64_t>(),
+                        .gradient = layout_from(json.at("gradient")),
+                        .state = layout_from(json.at("state"))};
+  });
+}
+
+std::string DigestLine::text() const {
+  std::string text = fmt::format(R"({{"step":{})", step);
+  const auto add = [&](const char* name, const std::string& digests) {
+    if (!digests.empty()) text += fmt::format(R"(,"{}":"{}")", name, digests);
+  };
+  add("batches", batches);
+  add("losses", losses);
+  std::string named;
+  for (const auto& [vrank, leaf] : leaves)
+    named += fmt::format(R"({}"{}":"{}")", named.empty() ? "" : ",", vrank, leaf);
+  if (!named.empty()) text += fmt::format(R"(,"leaves":{{{}}})", named);
+  add("gradient", gradient);
+  add("state", state.tensors);
+  add("chunks", state.chunks);
+  return sealed(text + "}");
+}
+
+DigestLine DigestLine::parse(const std::string& text) {
+  return parsed<DigestLine>(text, "line", [](const Json& json) {
+    DigestLine line{.step = json.at("step").get<int64_t>(),
+                    .batches = json.value("batches", ""),
+                    .losses = json.value("losses", ""),
+                    .gradient = json.value("gradient", ""),
+                    .state = {json.value("state", ""), json.value("chunks", "")}};
+    if (json.contains("leaves"))
+      for (const auto& [vrank, leaf] : json["leaves"].items())
+        line.leaves.emplace(std::stoi(vrank), leaf.get<std::string>());
+    return line;
+  });
+}
+
+DigestFile::DigestFile(const std::filesystem::path& directory, int64_t last) : file_(directory / "digests.jsonl") {
+  const std::vector<std::string> lines = file_.lines();
+  size_t kept = 0;
+  for (const std::string& line : lines) {
+    if (const std::string fault = fault_of_seal(line); !fault.empty())
+      fail("[digests] {}, line {}: {}; move the file away to go on without it", file_.path().string(), kept + 1, fault);
+    if (kept == 0) {
+      header_ = line;
+    } else {
+      const int64_t step = DigestLine::parse(line).step;
+      if (step > last) break;
+      last_ = step;
+    }
+    ++kept;
+  }
+  if (kept < lines.size()) file_.keep(kept);
+}
+
+void DigestFile::begin(const DigestHeader& header) {
+  const std::string text = header.text();
+  if (header_ == text) return;
+  check(last_ == 0, "[digests] {} began with other tensors than this run has", file_.path().string());
+  file_.keep(0);
+  file_.append(text);
+  header_ = text;
+}
+
+void DigestFile::record(const DigestLine& line) {
+  if (line.step <= last_) return;
+  file_.append(line.text());
+  last_ = line.step;
+}
+
+}  // namespace elinvar

@@ -1,0 +1,67 @@
+#pragma once
+// digests.jsonl, beside the ledger of a run: the short digests of what the ledger's digests cover, so that a difference
+// is located without any tensors. LEDGER.md describes it. A header with names and sizes, then lines in the order of
+// steps, some steps without one. Equal runs have equal files.
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "elastic/line_file.h"
+#include "elastic/step.h"
+#include "tensor/state.h"
+
+namespace elinvar {
+
+// A tensor as digests know it.
+struct TensorLayout {
+  std::string name, dtype;
+  std::vector<int64_t> shape;
+  int64_t numel() const;
+  int64_t element_bytes() const;
+  int64_t chunks() const;  // that its digest covers (tensor/digest_tree.h)
+};
+TensorLayout layout_of(const std::string& name, const Tensor& tensor);
+nlohmann::json to_json(const std::vector<TensorLayout>& layout);  // [[name, dtype, [extents]]..]
+std::vector<TensorLayout> layout_from(const nlohmann::json& json);
+
+struct DigestHeader {
+  int64_t tensors_every = 0;
+  std::vector<TensorLayout> gradient =
+      {};                                // of a leaf and of the reduction; terms of running statistics follow, unnamed
+  std::vector<TensorLayout> state = {};  // in name order
+  std::string text() const;
+  static DigestHeader parse(const std::string& text);  // throws Failure
+};
+
+// Of one step. Several short digests stand one after another in a string; "" is unknown.
+struct DigestLine {
+  int64_t step = 0;
+  std::string batches = {}, losses = {};   // of each virtual rank: a short digest, and the 16 digits of its loss's bits
+  std::string gradient = {};               // of each reduced tensor
+  std::map<int, std::string> leaves = {};  // of each tensor of the leaves that the ledger names
+  StateDigests state = {};
+  std::string text() const;
+  static DigestLine parse(const std::string& text);  // throws Failure
+};
+
+class DigestFile {
+ public:
+  // Opens or creates DIR/digests.jsonl; a torn last line is cut off, and so are lines of steps after `last`. What is
+  // damaged is a Failure.
+  DigestFile(const std::filesystem::path& directory, int64_t last);
+  void begin(const DigestHeader& header);  // as Ledger::begin
+  int64_t last() const { return last_; }   // the step of the last line; 0 without any
+  void record(const DigestLine& line);     // a step that is in the file is passed over
+  void sync() { file_.sync(); }
+
+ private:
+  LineFile file_;
+  std::string header_;
+  int64_t last_ = 0;
+};
+
+}  // namespace elinvar
