@@ -201,6 +201,16 @@ void CheckpointStore::copy_first(const CheckpointStore& other) {
   write(0, first.state, first.digest);
 }
 
+std::optional<Digest> CheckpointStore::manifest_digest(int64_t step) const {
+  const fs::path path = path_of(step) / "manifest.json";
+  if (!fs::exists(path)) return std::nullopt;
+  try {
+    return Digest::parse(Json::parse(read_file(path)).at("state").get<std::string>());
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
 Checkpoint CheckpointStore::read(int64_t step) const {
   try {
     return read_files(path_of(step), step);

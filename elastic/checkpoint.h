@@ -66,6 +66,8 @@ class CheckpointStore {
 
   std::vector<int64_t> steps() const;  // ascending; they may still turn out to be damaged
 
+  // What its manifest says the digest of the state is; nothing without a readable one.
+  std::optional<Digest> manifest_digest(int64_t step) const;
   // Reads and verifies one; throws Failure that says what is wrong with it.
   Checkpoint read(int64_t step) const;
 

@@ -11,6 +11,7 @@
 #include "tools/bench/audit.h"
 #include "tools/bench/elastic.h"
 #include "tools/bench/growth.h"
+#include "tools/bench/ledger.h"
 #include "tools/bench/models.h"
 #include "tools/bench/ops.h"
 #include "tools/bench/peak.h"
@@ -56,6 +57,8 @@ int run(int argc, char** argv) {
   models->add_flag("--recompute", o.recompute, "blocks keep their inputs alone and run again");
   auto* growth = app.add_subcommand("growth", "how the time of a step grows with the work");
   growth->add_option("tables", o.names, "the tables (default: all)")->check(CLI::IsMember(bench::growth_names()));
+  auto* ledger = app.add_subcommand("ledger", "what the ledger costs beside a step");
+  ledger->add_option("cases", o.names, "the networks (default: all)")->check(CLI::IsMember(bench::model_names()));
   auto* elastic = app.add_subcommand("elastic", "what it costs that workers join, leave and die, and checkpoints");
   elastic->add_option("sections", o.names, "join, death, checkpoint, restart, overhead (default: all)")
       ->check(CLI::IsMember(bench::elastic_sections()).description(""));
@@ -97,6 +100,9 @@ int run(int argc, char** argv) {
   if (audit->parsed())
     for (const std::string& name : o.names.empty() ? bench::model_names() : o.names)
       bench::run_audit(name, o.repeat, report);
+  if (ledger->parsed())
+    for (const std::string& name : o.names.empty() ? bench::model_names() : o.names)
+      bench::run_ledger(name, o.warm_up, o.repeat, report);
   if (elastic->parsed())
     for (const std::string& network : o.networks.empty() ? bench::elastic_networks() : o.networks)
       for (const std::string& section : o.names.empty() ? bench::elastic_sections() : o.names)

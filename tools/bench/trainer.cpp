@@ -64,6 +64,13 @@ void Trainer::update(const LeafResult& result) {
   ++step_;
 }
 
+StateDict Trainer::state() const {
+  StateDict all;
+  for (const auto& [name, tensor] : network_->parameters.state()) all.emplace("model." + name, tensor);
+  for (const auto& [name, tensor] : optimizer_->state()) all.emplace("optimizer." + name, tensor);
+  return all;
+}
+
 // Three times the forward pass. A transformer's tokens each meet all weights of its matrices and, in attention, half of
 // the sequence on average.
 double Trainer::gflop() const {

@@ -34,6 +34,8 @@ class Trainer {
   LeafResult gradients();                 // forward and backward
   void update(const LeafResult& result);  // ends the step
   void step() { update(gradients()); }
+  StateDict batch() const { return {{"input", input_}, {"target", target_}}; }
+  StateDict state() const;  // of network and optimiser
 
   double gflop() const;  // of a step
   double items() const;  // samples or tokens of a step

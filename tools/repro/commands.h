@@ -15,6 +15,8 @@ struct Command {
   std::function<int()> run;
 };
 
+Command add_diff(CLI::App& repro);
 Command add_digest(CLI::App& repro);
+Command add_env(CLI::App& repro);
 
 }  // namespace elinvar

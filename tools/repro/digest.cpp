@@ -11,6 +11,7 @@
 #include "tensor/file.h"
 #include "tensor/safetensors.h"
 #include "tools/repro/commands.h"
+#include "tools/repro/output.h"
 
 namespace elinvar {
 namespace {
@@ -74,7 +75,7 @@ Json digests_of(const Options& o) {
 
 int digest_command(const Options& o) {
   const Json entries = digests_of(o);
-  if (o.json) fmt::print("{}\n", Json{{"path", o.path}, {"digests", entries}}.dump(2));
+  if (o.json) print_json({{"path", o.path}, {"digests", entries}});
   bool damaged = false;
   for (const Json& entry : entries) {
     damaged = damaged || entry.contains("error");

@@ -8,7 +8,7 @@
 
 namespace {
 
-constexpr elinvar::Command (*kCommands[])(CLI::App&) = {elinvar::add_digest};
+constexpr elinvar::Command (*kCommands[])(CLI::App&) = {elinvar::add_diff, elinvar::add_env, elinvar::add_digest};
 
 }  // namespace
 

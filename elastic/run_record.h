@@ -1,0 +1,76 @@
+#pragma once
+// The record that a run has left in its directory, for whoever reads it afterwards: nothing is changed, and a file that
+// was cut off or damaged at any byte costs the lines that it falls on. What is wrong is listed, in words.
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/message.h"
+#include "elastic/checkpoint.h"
+#include "elastic/digest_file.h"
+#include "elastic/ledger.h"
+
+namespace elinvar {
+
+struct Damage {
+  std::string file;
+  int64_t line = 0;  // from 1 on; 0: the file as a whole
+  std::string what;
+  bool cut_off = false;  // no more than its last line is missing, as a crash leaves it
+};
+std::string to_string(const Damage& damage);  // "ledger.jsonl, line 7: its checksum is ..."
+
+class RunRecord {
+ public:
+  // UsageError if there is no run, Failure if its ledger is of another version.
+  explicit RunRecord(const std::filesystem::path& directory);
+
+  const std::filesystem::path& path() const { return path_; }
+  const std::vector<Damage>& damage() const { return damage_; }
+
+  const std::optional<LedgerHeader>& header() const { return header_; }
+  const std::map<int64_t, LedgerLine>& lines() const { return lines_; }  // by step
+  const std::optional<DigestHeader>& digest_header() const { return digest_header_; }
+  std::optional<DigestLine> digests(int64_t step) const;  // of digests.jsonl
+
+  const std::vector<nlohmann::json>& metrics() const { return metrics_; }  // objects with a "step"
+  const std::vector<nlohmann::json>& events() const { return events_; }    // objects with "time" and "event", texts
+  const nlohmann::json& environment() const { return environment_; }       // {} if there is none
+  struct Worker {
+    int id = 0;  // 0: it was in no generation
+    PeerId peer = 0;
+    std::string joined;  // when
+    nlohmann::json environment;
+  };
+  const std::vector<Worker>& workers() const { return workers_; }  // in the order in which they introduced themselves
+
+  std::vector<int64_t> checkpoints() const { return store_.steps(); }
+  Checkpoint checkpoint(int64_t step) const { return store_.read(step); }  // verified; throws Failure
+  // The digest of the state after a step, as the ledger or else a checkpoint's manifest has it.
+  std::optional<Digest> state(int64_t step) const;
+
+ private:
+  std::vector<std::string> lines_of(const std::string& file);
+  void read_ledger();
+  void read_digests();
+  void read_workers();
+  std::vector<nlohmann::json> objects_of(const std::string& file,
+                                         const std::function<bool(const nlohmann::json&)>& good);
+
+  std::filesystem::path path_;
+  CheckpointStore store_;
+  std::vector<Damage> damage_;
+  std::optional<LedgerHeader> header_;
+  std::map<int64_t, LedgerLine> lines_;
+  std::optional<DigestHeader> digest_header_;
+  std::map<int64_t, std::string> digests_;
+  std::vector<nlohmann::json> metrics_, events_;
+  nlohmann::json environment_ = nlohmann::json::object();
+  std::vector<Worker> workers_;
+};
+
+}  // namespace elinvar

@@ -1,0 +1,303 @@
+#include "tools/repro/comparison.h"
+
+#include <algorithm>
+#include <bit>
+#include <set>
+
+#include "tensor/check.h"
+#include "tensor/digest_tree.h"
+#include "tools/config/config.h"
+
+namespace elinvar {
+namespace {
+
+using Json = nlohmann::json;
+
+bool same_bits(double x, double y) { return std::bit_cast<uint64_t>(x) == std::bit_cast<uint64_t>(y); }
+
+// The fields in which two lines of one step differ, in the order of the phases.
+std::vector<std::string> fields_of(const LedgerLine& a, const LedgerLine& b) {
+  std::vector<std::string> fields;
+  const auto compare = [&](const char* what, bool equal) {
+    if (!equal) fields.push_back(what);
+  };
+  compare("batch_size", a.batch_size == b.batch_size);
+  compare("batch", a.batch == b.batch);
+  compare("loss", same_bits(a.loss, b.loss));
+  compare("leaves", std::all_of(a.leaves.begin(), a.leaves.end(), [&](const auto& leaf) {
+            const auto other = b.leaves.find(leaf.first);
+            return other == b.leaves.end() || other->second == leaf.second;
+          }));
+  compare("gradient", a.gradient == b.gradient);
+  compare("lr", same_bits(a.lr, b.lr));
+  compare("state", !a.state || !b.state || *a.state == *b.state);
+  return fields;
+}
+
+Phase phase_of(const std::string& field) {
+  if (field == "batch_size" || field == "batch") return Phase::data;
+  if (field == "loss") return Phase::forward;
+  if (field == "leaves") return Phase::leaf;
+  return field == "gradient" ? Phase::reduction : Phase::update;
+}
+
+// The indices at which two strings of entries of `width` characters differ; nothing if they cannot be compared.
+std::optional<std::vector<int64_t>> differing(const std::string& a, const std::string& b, size_t width) {
+  if (a.empty() || a.size() != b.size() || a.size() % width != 0) return std::nullopt;
+  std::vector<int64_t> indices;
+  for (size_t at = 0; at < a.size(); at += width)
+    if (a.compare(at, width, b, at, width) != 0) indices.push_back(static_cast<int64_t>(at / width));
+  return indices;
+}
+
+void locate_vranks(Divergence& d, const std::string& a, const std::string& b, size_t width) {
+  const auto indices = differing(a, b, width);
+  if (!indices) return;
+  d.of_vranks = static_cast<int>(a.size() / width);
+  for (const int64_t vrank : *indices) d.vranks.push_back(static_cast<int>(vrank));
+}
+
+// What follows the gradients of the parameters: a mean and a variance of each batch norm, in the order of the network.
+std::string name_of_term(size_t index) {
+  return fmt::format("{} of batch norm {}", index % 2 == 0 ? "mean" : "variance", index / 2);
+}
+
+void locate_tensors(Divergence& d, const std::vector<TensorLayout>& layout, const std::string& a,
+                    const std::string& b) {
+  const auto indices = differing(a, b, kShortDigest);
+  if (!indices) return;
+  d.of_tensors = a.size() / kShortDigest;
+  for (const int64_t index : *indices) {
+    const auto i = static_cast<size_t>(index);
+    d.tensors.push_back({i < layout.size() ? layout[i].name : name_of_term(i - layout.size())});
+  }
+}
+
+void locate_chunks(Divergence& d, const std::vector<TensorLayout>& layout, const std::string& a, const std::string& b) {
+  const auto indices = differing(a, b, kShortDigest);
+  if (!indices) return;
+  int64_t before = 0;
+  for (const TensorLayout& tensor : layout) {
+    const int64_t chunks = tensor.chunks() > 1 ? tensor.chunks() : 0;
+    for (DifferingTensor& found : d.tensors) {
+      if (found.name != tensor.name || chunks == 0) continue;
+      found.chunk_elements = kDigestChunkBytes / tensor.element_bytes();
+      for (const int64_t index : *indices)
+        if (index >= before && index < before + chunks) found.chunks.push_back(index - before);
+    }
+    before += chunks;
+  }
+}
+
+// What digests.jsonl of both sides tell of the step.
+void locate(Divergence& d, const RunRecord& a, const RunRecord& b) {
+  const auto x = a.digests(d.step), y = b.digests(d.step);
+  if (!x || !y) return;
+  const DigestHeader &layout = *a.digest_header(), &other = *b.digest_header();
+  const bool same_gradients = to_json(layout.gradient) == to_json(other.gradient);
+  if (d.phase == Phase::data) locate_vranks(d, x->batches, y->batches, kShortDigest);
+  if (d.phase == Phase::forward) locate_vranks(d, x->losses, y->losses, 16);
+  if (d.phase == Phase::leaf && same_gradients && !d.vranks.empty()) {
+    const auto ours = x->leaves.find(d.vranks[0]), theirs = y->leaves.find(d.vranks[0]);
+    if (ours != x->leaves.end() && theirs != y->leaves.end())
+      locate_tensors(d, layout.gradient, ours->second, theirs->second);
+  }
+  if (d.phase == Phase::reduction && same_gradients) locate_tensors(d, layout.gradient, x->gradient, y->gradient);
+  if (d.phase == Phase::update && to_json(layout.state) == to_json(other.state)) {
+    locate_tensors(d, layout.state, x->state.tensors, y->state.tensors);
+    locate_chunks(d, layout.state, x->state.chunks, y->state.chunks);
+  }
+}
+
+Divergence divergence_at(int64_t step, std::vector<std::string> fields, const RunRecord& a, const RunRecord& b) {
+  Divergence d{.step = step, .phase = phase_of(fields[0]), .fields = std::move(fields)};
+  const auto x = a.lines().find(step), y = b.lines().find(step);
+  if (x != a.lines().end() && y != b.lines().end()) {
+    int named = 0;
+    for (const auto& [vrank, leaf] : x->second.leaves) {
+      const auto other = y->second.leaves.find(vrank);
+      if (other == y->second.leaves.end()) continue;
+      ++named;
+      if (d.phase == Phase::leaf && leaf != other->second) d.vranks.push_back(vrank);
+    }
+    if (d.phase == Phase::leaf) d.of_vranks = named;
+    // A virtual rank that had no samples has no leaf.
+    const auto all = [&](const RunRecord& run) {
+      return run.header() && run.header()->options.leaves == LedgerOptions::Leaves::all;
+    };
+    d.leaf_possible = d.phase == Phase::reduction && !(all(a) && all(b)) &&
+                      (!a.header() || a.header()->virtual_ranks > 1 || named == 0);
+  }
+  locate(d, a, b);
+  return d;
+}
+
+// The first step in which anything differs that both sides know, their checkpoints included.
+void find_divergence(Comparison& c, const RunRecord& a, const RunRecord& b) {
+  std::set<int64_t> steps;
+  for (const auto& [step, line] : a.lines())
+    if (b.lines().contains(step)) steps.insert(step);
+  c.common = static_cast<int64_t>(steps.size());
+  if (!steps.empty()) c.first = *steps.begin(), c.last = *steps.rbegin();
+  for (const int64_t step : a.checkpoints()) steps.insert(step);
+  int64_t equal_after = 0;
+  for (const int64_t step : steps) {
+    std::vector<std::string> fields;
+    const auto x = a.lines().find(step), y = b.lines().find(step);
+    if (x != a.lines().end() && y != b.lines().end()) fields = fields_of(x->second, y->second);
+    const auto ours = a.state(step), theirs = b.state(step);
+    if (ours && theirs && *ours != *theirs && (fields.empty() || fields.back() != "state")) fields.push_back("state");
+    if (!fields.empty()) {
+      c.divergence = divergence_at(step, std::move(fields), a, b);
+      c.divergence->state_equal_after = equal_after;
+      return;
+    }
+    if (ours && theirs) equal_after = step, ++c.states;
+  }
+}
+
+void compare_checkpoints(Comparison& c, const RunRecord& a, const RunRecord& b) {
+  const std::vector<int64_t> theirs = b.checkpoints();
+  for (const int64_t step : a.checkpoints()) {
+    if (step < c.divergence->step || !std::binary_search(theirs.begin(), theirs.end(), step)) continue;
+    try {
+      c.checkpoint = {step, differences(a.checkpoint(step).state, b.checkpoint(step).state)};
+      return;
+    } catch (const Failure&) {  // the next one may be undamaged
+    }
+  }
+}
+
+// --- Why.
+
+// Whether a setting could be why the runs part there, and not before.
+bool bears_on(const Divergence& d, const std::string& key) {
+  const auto is = [&](std::initializer_list<const char*> prefixes) {
+    return std::any_of(prefixes.begin(), prefixes.end(), [&](const char* p) { return key.starts_with(p); });
+  };
+  if (d.phase == Phase::data)
+    return is({"data", "run.seed", "run.batch_size", "run.virtual_ranks", "run.scaling", "run.batch_max"});
+  const bool computing = is({"model", "loss", "run.seed", "run.numerics", "run.virtual_ranks"});
+  const bool updating = is({"optimizer", "schedule", "run.steps", "run.epochs", "run.ramp_steps"});
+  if (d.phase == Phase::update) return updating || key == "run.numerics" || (computing && d.step == 1);
+  // An update that nobody compared may have come before.
+  return computing || (updating && d.state_equal_after + 1 < d.step);
+}
+
+// Of two texts of several lines, what is not in the other.
+std::string lines_without(const std::string& text, const std::string& other) {
+  std::set<std::string> theirs;
+  const auto each = [](const std::string& of, auto&& visit) {
+    for (size_t begin = 0; begin < of.size();) {
+      const size_t end = std::min(of.find('\n', begin), of.size());
+      if (end > begin) visit(of.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  };
+  std::string left;
+  each(other, [&](const std::string& line) { theirs.insert(line); });
+  each(text, [&](const std::string& line) {
+    if (!theirs.contains(line)) left += (left.empty() ? "" : "; ") + line;
+  });
+  return left;
+}
+
+std::vector<KeyDifference> setting_differences(const RunRecord& a, const RunRecord& b) {
+  std::vector<KeyDifference> found;
+  try {
+    const auto ours = decisive_settings(read_config(a.path() / "config.toml")),
+               theirs = decisive_settings(read_config(b.path() / "config.toml"));
+    std::set<std::string> keys;
+    for (const auto& [key, value] : ours) keys.insert(key);
+    for (const auto& [key, value] : theirs) keys.insert(key);
+    for (const std::string& key : keys) {
+      const std::string x = ours.contains(key) ? ours.at(key) : "", y = theirs.contains(key) ? theirs.at(key) : "";
+      if (x == y) continue;
+      if (x.find('\n') == std::string::npos && y.find('\n') == std::string::npos) found.push_back({key, x, y});
+      else found.push_back({key, lines_without(x, y), lines_without(y, x)});
+    }
+  } catch (const std::exception&) {  // damaged, or gone: the header's digests say whether they differ
+  }
+  if (!a.header() || !b.header()) return found;
+  if (found.empty() && a.header()->config != b.header()->config)
+    found.push_back({"configuration", a.header()->config.hex(), b.header()->config.hex(), true});
+  const bool other_data =
+      std::any_of(found.begin(), found.end(), [](const auto& d) { return d.key.starts_with("data."); });
+  if (a.header()->data != b.header()->data && !other_data)
+    found.push_back({"data", a.header()->data.hex(), b.header()->data.hex()});
+  return found;
+}
+
+std::set<std::string> devices_of(const RunRecord& run) {
+  std::set<std::string> models;
+  const auto add = [&](const Json& environment) {
+    const Json gpu = environment.value("gpu", Json::object());
+    models.insert(gpu.is_object() && gpu.contains("model") ? gpu["model"].dump() : "cpu");
+  };
+  add(run.environment());
+  for (const RunRecord::Worker& worker : run.workers()) add(worker.environment);
+  return models;
+}
+
+std::vector<std::string> reasons_to_differ(const Divergence& d, const RunRecord& a, const RunRecord& b) {
+  std::vector<std::string> reasons;
+  if (!a.header() || !b.header()) return reasons;
+  const LedgerHeader &x = *a.header(), &y = *b.header();
+  if (x.numerics_version != y.numerics_version)
+    reasons.push_back(
+        fmt::format("they have versions {} and {} of the numerics", x.numerics_version, y.numerics_version));
+  if (x.numerics == "fast" && y.numerics == "fast" && devices_of(a) != devices_of(b))
+    reasons.push_back("with run.numerics = \"fast\" bits are those of one kind of device, and these differ");
+  if (x.scaling == "adaptive" && y.scaling == "adaptive" && d.fields[0] == "batch_size")
+    reasons.push_back(
+        "with run.scaling = \"adaptive\" the batch follows the workers; train run --replay does such a run again");
+  return reasons;
+}
+
+}  // namespace
+
+const char* name_of(Phase phase) {
+  constexpr const char* kNames[] = {"data", "forward", "leaf", "reduction", "update"};
+  return kNames[static_cast<size_t>(phase)];
+}
+
+const char* name_of(Verdict verdict) {
+  constexpr const char* kNames[] = {"equal", "explained", "allowed", "violation", "unknown"};
+  return kNames[static_cast<size_t>(verdict)];
+}
+
+bool Comparison::damaged() const {
+  const auto hides = [](const Damage& d) { return !d.cut_off && d.file == "ledger.jsonl"; };
+  return std::any_of(damage_a.begin(), damage_a.end(), hides) || std::any_of(damage_b.begin(), damage_b.end(), hides);
+}
+
+Comparison compare(const RunRecord& a, const RunRecord& b) {
+  Comparison c;
+  c.damage_a = a.damage();
+  c.damage_b = b.damage();
+  if (!a.lines().empty()) c.length_a = a.lines().rbegin()->first;
+  if (!b.lines().empty()) c.length_b = b.lines().rbegin()->first;
+  find_divergence(c, a, b);
+  c.settings = setting_differences(a, b);
+  c.environment = environment_differences(a, b);
+  if (!c.divergence) {
+    c.verdict = c.common > 0 ? Verdict::equal : Verdict::unknown;
+    return c;
+  }
+  bool explained = false;
+  for (KeyDifference& setting : c.settings) {
+    setting.likely = setting.likely || bears_on(*c.divergence, setting.key);
+    explained = explained || setting.likely;
+  }
+  c.allows = reasons_to_differ(*c.divergence, a, b);
+  c.verdict = explained ? Verdict::explained : !c.allows.empty() ? Verdict::allowed : Verdict::violation;
+  compare_checkpoints(c, a, b);
+  return c;
+}
+
+int exit_code_of(const Comparison& c) {
+  if (c.divergence) return 1;
+  return c.verdict == Verdict::unknown || c.damaged() ? 3 : 0;
+}
+
+}  // namespace elinvar
