@@ -19,7 +19,9 @@ namespace elinvar {
 
 inline constexpr int kLedgerVersion = 2;
 
-// What the ledger of a run tells: of leaves, with `sample` of one virtual rank a step; and how often of single tensors.
+// What the ledger of a run tells: of leaves, with `sample` of one virtual rank a step, if there are several (of a
+// single one the reduced gradient says as much, and the digest would cost as much again); and how often of single
+// tensors.
 struct LedgerOptions {
   enum class Leaves { none, sample, all };
   Leaves leaves = Leaves::none;

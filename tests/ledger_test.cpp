@@ -232,6 +232,7 @@ TEST(Ledger, ASampleIsOfOneVirtualRankAStep) {
     EXPECT_EQ(names, 1) << step;
   }
   for (const int n : named) EXPECT_GT(n, 60);
+  EXPECT_FALSE(names_leaf(sample, 7, 0, 1)) << "the reduced gradient says as much";
   EXPECT_EQ(leaves_from("all"), LedgerOptions::Leaves::all);
   EXPECT_THROW(leaves_from("some"), UsageError);
 }

@@ -63,7 +63,7 @@ void run_ledger(const std::string& name, int warm_up, int repeat, Report& report
               {"reduced_percent", percent(reduced)},
               {"state_percent", percent(state)},
               {"lines_percent", percent(line)},
-              {"ledger_percent", percent(batch + leaf + reduced + line + state / every)}});
+              {"ledger_percent", percent(batch + reduced + line + state / every)}});
 }
 
 }  // namespace elinvar::bench

@@ -5,7 +5,7 @@
 
 namespace elinvar::bench {
 
-// One virtual rank, and the settings' defaults: that is the most that the ledger can cost beside a leaf.
+// With one virtual rank and the settings' defaults: then no leaf is digested, with more one of them in each step.
 void run_ledger(const std::string& model, int warm_up, int repeat, Report& report);
 
 }  // namespace elinvar::bench
