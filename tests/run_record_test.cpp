@@ -49,7 +49,7 @@ class Record : public testing::Test {
                   "{\"time\":\"t\",\"event\":\"start\",\"step\":0}\n");
     whole_ = read_file(folder_ / "ledger.jsonl");
   }
-  void write(const std::string& text, const char* file = "ledger.jsonl") { replace_file(folder_ / file, text); }
+  void write(const std::string& text, const char* file = "ledger.jsonl") { folder_.write(file, text); }
   RunRecord read() const { return RunRecord(folder_.path()); }
   // Every line that was read is one that was written.
   static void expect_true(const RunRecord& record) {

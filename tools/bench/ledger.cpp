@@ -1,8 +1,6 @@
 #include "tools/bench/ledger.h"
 
-#include <chrono>
 #include <cmath>
-#include <functional>
 
 #include "elastic/digest_file.h"
 #include "elastic/ledger.h"
@@ -12,16 +10,6 @@
 #include "tools/config/config.h"
 
 namespace elinvar::bench {
-namespace {
-
-double seconds_of(const std::function<void()>& work) {
-  const auto began = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-}
-
-}  // namespace
-
 void run_ledger(const std::string& name, int warm_up, int repeat, Report& report) {
   const ModelCase& model = model_case(name);
   Trainer trainer(model, model.batch, false);

@@ -16,18 +16,24 @@ inline double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+inline double seconds_now() {
+  timespec t;
+  clock_gettime(cpu_stream().threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+template <class F>
+double seconds_of(F&& f) {
+  const double start = seconds_now();
+  f();
+  return seconds_now() - start;
+}
+
 template <class F>
 double median_seconds(int warm_up, int repeat, F&& f) {
-  const auto now = [clock = cpu_stream().threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC] {
-    timespec t;
-    clock_gettime(clock, &t);
-    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-  };
   std::vector<double> times;
   for (int i = 0; i < warm_up + repeat; ++i) {
-    const double start = now();
-    f();
-    const double seconds = now() - start;
+    const double seconds = seconds_of(f);
     if (i >= warm_up) times.push_back(seconds);
   }
   return median(std::move(times));
