@@ -113,8 +113,9 @@ const std::vector<std::string> kFree = {"run.name",        "run.keep",       "ru
                                         "data.cache_mb",   "data.threads",   "data.prefetch"};
 
 // What may not, but decides no bit.
-const std::vector<std::string> kIndifferent = {"run.state_digest_every", "run.checkpoint_every", "ledger.leaves",
-                                               "ledger.tensors_every", "data.path"};
+const std::vector<std::string> kIndifferent = {
+    "run.state_digest_every", "run.checkpoint_every", "ledger.leaves", "ledger.tensors_every", "data.path",
+    "data.tokenizer"};
 
 template <class... Parts>
 std::vector<std::pair<std::string, std::string>> entries_of(Parts... parts) {
@@ -235,8 +236,8 @@ std::vector<std::string> differences(const Config& before, const Config& now) {
 std::map<std::string, std::string> decisive_settings(const Config& config) {
   std::map<std::string, std::string> settings = settings_without(config, kFree);
   for (const std::string& key : kIndifferent) settings.erase(key);
-  if (config.schedule.kind == "constant" ||
-      config.schedule.kind == "step")  // how long the run is changes no step of it
+  // With these how long the run is changes no step of it.
+  if (config.schedule.kind == "constant" || config.schedule.kind == "step")
     for (const char* length : {"run.steps", "run.epochs"}) settings.erase(length);
   return settings;
 }
