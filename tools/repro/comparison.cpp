@@ -284,6 +284,8 @@ Comparison compare(const RunRecord& a, const RunRecord& b) {
     c.verdict = c.common > 0 ? Verdict::equal : Verdict::unknown;
     return c;
   }
+  if (c.divergence->step == 0)  // imported weights
+    c.settings.push_back({"the first state", a.state(0)->hex(), b.state(0)->hex(), true});
   bool explained = false;
   for (KeyDifference& setting : c.settings) {
     setting.likely = setting.likely || bears_on(*c.divergence, setting.key);

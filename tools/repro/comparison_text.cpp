@@ -25,6 +25,7 @@ std::string of_vranks(const Divergence& d) {
 }
 
 std::string where(const Divergence& d) {
+  if (d.step == 0) return "the state that they begin with";
   switch (d.phase) {
     case Phase::data:
       return "the data" + of_vranks(d);
