@@ -115,7 +115,7 @@ const std::vector<std::string> kFree = {"run.name",        "run.keep",       "ru
 // What may not, but decides no bit.
 const std::vector<std::string> kIndifferent = {
     "run.state_digest_every", "run.checkpoint_every", "ledger.leaves", "ledger.tensors_every", "data.path",
-    "data.tokenizer"};
+    "data.tokenizer",         "run.audit_every"};
 
 template <class... Parts>
 std::vector<std::pair<std::string, std::string>> entries_of(Parts... parts) {
