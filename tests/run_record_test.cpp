@@ -123,7 +123,9 @@ TEST_F(Record, OtherFilesCutOffOrChangedAtAnyByte) {
       EXPECT_FALSE(record.damage().empty()) << at;
       for (int64_t step = 1; step <= kSteps; ++step) {
         const auto line = record.digests(step);
-        if (line) EXPECT_EQ(line->text(), digests_of(step).text());
+        if (line) {
+          EXPECT_EQ(line->text(), digests_of(step).text());
+        }
       }
     }
     write(text, file);
