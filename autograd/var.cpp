@@ -11,6 +11,7 @@
 #include "autograd/recompute.h"
 #include "tensor/check.h"
 #include "tensor/ops/pointwise.h"
+#include "tensor/trace.h"
 
 namespace elinvar {
 
@@ -175,6 +176,7 @@ std::vector<Var> leaves_under(const Var& y, const Var& except) {
 void backward(const Var& loss, const std::function<void(const Var&)>& leaf_ready) {
   check(loss.value().numel() == 1, "[backward] the loss must be one element, its shape is {}", to_string(loss.shape()));
   check(loss.requires_grad(), "[backward] nothing that the loss depends on requires a gradient");
+  const TracePart part("backward");
   sweep(loss, Tensor::full(loss.shape(), 1.0, loss.dtype(), loss.value().device()), leaf_ready);
 }
 

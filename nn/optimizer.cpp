@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "tensor/numerics.h"
-#include "tensor/op_check.h"
+#include "tensor/check.h"
 #include "tensor/ops/copy.h"
 #include "tensor/ops/global_norm.h"
 #include "tensor/ops/optimizer.h"
@@ -27,6 +27,7 @@ struct Slots {
   std::vector<std::string> names;  // "<parameter>.<what>"
   std::vector<Tensor> tensors;     // one for each parameter
 
+  Slots() = default;
   Slots(const Parameters& parameters, const char* what) {
     for (const Parameter& p : parameters.list) {
       names.push_back(p.name + "." + what);
@@ -38,32 +39,28 @@ struct Slots {
   }
 };
 
-// One parameter of a step, checked.
+// What a step updates, checked: in the order of the parameters.
 struct Update {
-  size_t index;
-  Tensor p, g;
-  bool decay;
-};
+  std::vector<Tensor> p, g;
+  std::vector<bool> decay;
 
-std::vector<Update> updates_of(Parameters& parameters, std::span<const Tensor> gradients) {
-  check(gradients.size() == parameters.list.size(), "[optimizer] {} parameters but {} gradients",
-        parameters.list.size(), gradients.size());
-  std::vector<Update> updates;
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    Parameter& parameter = parameters.list[i];
-    Tensor p = parameter.var.mutable_value();
-    const Tensor& g = gradients[i];
-    check(g.defined() && g.shape() == p.shape() && g.dtype() == p.dtype() && g.device() == p.device(),
-          "[optimizer] the gradient of {} must be {} of shape {} on a {}", parameter.name, name_of(p.dtype()),
-          to_string(p.shape()), name_of(p.device().kind));
-    check(p.contiguous(), "[optimizer] parameter {} must be contiguous", parameter.name);
-    updates.push_back({i, std::move(p), g.to_contiguous(), parameter.decay});
+  Update(Parameters& parameters, std::span<const Tensor> gradients) {
+    check(gradients.size() == parameters.list.size(), "[optimizer] {} parameters but {} gradients",
+          parameters.list.size(), gradients.size());
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      Parameter& parameter = parameters.list[i];
+      p.push_back(parameter.var.mutable_value());
+      const Tensor& gradient = gradients[i];
+      check(gradient.defined() && gradient.shape() == p[i].shape() && gradient.dtype() == p[i].dtype() &&
+                gradient.device() == p[i].device(),
+            "[optimizer] the gradient of {} must be {} of shape {} on a {}", parameter.name, name_of(p[i].dtype()),
+            to_string(p[i].shape()), name_of(p[i].device().kind));
+      check(p[i].contiguous(), "[optimizer] parameter {} must be contiguous", parameter.name);
+      g.push_back(gradient.to_contiguous());
+      decay.push_back(parameter.decay);
+    }
   }
-  return updates;
-}
-
-// Where all of them are.
-Device device_of(const std::vector<Update>& updates) { return updates.empty() ? Device{} : updates[0].p.device(); }
+};
 
 float rounded(double x) { return static_cast<float>(x); }
 
@@ -73,59 +70,57 @@ class Sgd final : public Optimizer {
  public:
   Sgd(const OptimizerConfig& config, const Parameters& parameters, bool layerwise)
       : config_(config), layerwise_(layerwise) {
-    if (config.momentum != 0.0) velocity_.emplace_back(parameters, "momentum");
+    if (config.momentum != 0.0) velocity_ = Slots(parameters, "momentum");
   }
 
   void step(Parameters& parameters, std::span<const Tensor> gradients, double lr, int64_t,
             double gradient_scale) override {
-    std::vector<Update> updates = updates_of(parameters, gradients);
-    const std::vector<double> ratios = trust_ratios(updates, gradient_scale);
-    std::vector<SgdArgs> all;
-    for (Update& u : updates) {
-      const Out v = velocity_.empty() ? Out{} : out(velocity_[0].tensors[u.index]);
-      all.push_back({.g = in(u.g),
-                     .p = out(u.p),
-                     .v = v,
-                     .n = u.p.numel(),
-                     .scale = rounded(gradient_scale),
-                     .lr = rounded(lr),
-                     .momentum = rounded(config_.momentum),
-                     .weight_decay = rounded(decay_of(u)),
-                     .ratio = rounded(ratios[u.index]),
-                     .nesterov = config_.nesterov});
+    Update u(parameters, gradients);
+    const std::vector<double> ratios = trust_ratios(u, gradient_scale);
+    std::vector<SgdArgs> constants(u.p.size());
+    for (size_t i = 0; i < u.p.size(); ++i) {
+      SgdArgs& a = constants[i];
+      a.n = u.p[i].numel();
+      a.scale = rounded(gradient_scale);
+      a.lr = rounded(lr);
+      a.momentum = rounded(config_.momentum);
+      a.weight_decay = rounded(decay_of(u, i));
+      a.ratio = rounded(ratios[i]);
+      a.nesterov = config_.nesterov;
     }
-    on(device_of(updates), [&](auto& stream) { sgd(stream, all); });
+    sgd(u.g, u.p, velocity_.tensors, constants);
   }
 
   StateDict state() const override {
     StateDict all;
-    for (const Slots& s : velocity_) s.add_to(all);
+    velocity_.add_to(all);
     return all;
   }
 
  private:
-  double decay_of(const Update& u) const { return u.decay ? config_.weight_decay : 0.0; }
+  double decay_of(const Update& u, size_t i) const { return u.decay[i] ? config_.weight_decay : 0.0; }
 
-  std::vector<double> trust_ratios(const std::vector<Update>& updates, double gradient_scale) const {
-    std::vector<double> ratios(updates.size(), 1.0);
+  std::vector<double> trust_ratios(const Update& u, double gradient_scale) const {
+    std::vector<double> ratios(u.p.size(), 1.0);
+    if (!layerwise_) return ratios;
     std::vector<Tensor> measured;  // p and g by turns
-    for (const Update& u : updates)
-      if (layerwise_ && u.decay) measured.insert(measured.end(), {u.p, u.g});
+    for (size_t i = 0; i < u.p.size(); ++i)
+      if (u.decay[i]) measured.insert(measured.end(), {u.p[i], u.g[i]});
     const std::vector<double> found = norms(measured);
     size_t at = 0;
-    for (const Update& u : updates) {
-      if (!layerwise_ || !u.decay) continue;
+    for (size_t i = 0; i < u.p.size(); ++i) {
+      if (!u.decay[i]) continue;
       const double p_norm = found[at], g_norm = found[at + 1] * gradient_scale;
       at += 2;
       if (p_norm > 0.0 && g_norm > 0.0)
-        ratios[u.index] = config_.trust * p_norm / (g_norm + decay_of(u) * p_norm + config_.eps);
+        ratios[i] = config_.trust * p_norm / (g_norm + decay_of(u, i) * p_norm + config_.eps);
     }
     return ratios;
   }
 
   OptimizerConfig config_;
   bool layerwise_;
-  std::vector<Slots> velocity_;  // none without momentum
+  Slots velocity_;  // none without momentum
 };
 
 // The two moments that Adam, AdamW and LAMB keep, and their corrections.
@@ -145,13 +140,9 @@ class Moments : public Optimizer {
   double correction1(int64_t step) const { return 1.0 / (1.0 - power(config_.beta1, step + 1)); }
 
   template <class Args>
-  Args args(Update& u, int64_t step, double gradient_scale) {
+  Args constants_of(const Tensor& p, int64_t step, double gradient_scale) const {
     Args a{};
-    a.g = in(u.g);
-    a.p = out(u.p);
-    a.m = out(m_.tensors[u.index]);
-    a.v = out(v_.tensors[u.index]);
-    a.n = u.p.numel();
+    a.n = p.numel();
     a.scale = rounded(gradient_scale);
     a.beta1 = rounded(config_.beta1);
     a.one_minus_beta1 = rounded(1.0 - config_.beta1);
@@ -173,17 +164,17 @@ class Adam final : public Moments {
 
   void step(Parameters& parameters, std::span<const Tensor> gradients, double lr, int64_t step,
             double gradient_scale) override {
-    std::vector<Update> updates = updates_of(parameters, gradients);
-    std::vector<AdamArgs> all;
-    for (Update& u : updates) {
-      AdamArgs a = args<AdamArgs>(u, step, gradient_scale);
-      const double decay = u.decay ? config_.weight_decay : 0.0;
+    Update u(parameters, gradients);
+    std::vector<AdamArgs> constants;
+    for (size_t i = 0; i < u.p.size(); ++i) {
+      AdamArgs a = constants_of<AdamArgs>(u.p[i], step, gradient_scale);
+      const double decay = u.decay[i] ? config_.weight_decay : 0.0;
       if (decoupled_) a.decay = rounded(1.0 - lr * decay);
       else a.weight_decay = rounded(decay);
       a.step_size = rounded(lr * correction1(step));
-      all.push_back(a);
+      constants.push_back(a);
     }
-    on(device_of(updates), [&](auto& stream) { adam(stream, all); });
+    adam(u.g, u.p, m_.tensors, v_.tensors, constants);
   }
 
  private:
@@ -196,41 +187,27 @@ class Lamb final : public Moments {
 
   void step(Parameters& parameters, std::span<const Tensor> gradients, double lr, int64_t step,
             double gradient_scale) override {
-    std::vector<Update> updates = updates_of(parameters, gradients);
-    std::vector<LambArgs> all;
-    int64_t segments = 0;
-    for (Update& u : updates) {
-      LambArgs a = args<LambArgs>(u, step, gradient_scale);
-      a.weight_decay = rounded(u.decay ? config_.weight_decay : 0.0);
+    Update u(parameters, gradients);
+    std::vector<LambArgs> constants;
+    for (size_t i = 0; i < u.p.size(); ++i) {
+      LambArgs a = constants_of<LambArgs>(u.p[i], step, gradient_scale);
+      a.weight_decay = rounded(u.decay[i] ? config_.weight_decay : 0.0);
       a.correction1 = rounded(correction1(step));
-      all.push_back(a);
-      segments += segments_of(a);
+      constants.push_back(a);
     }
-    const Device device = device_of(updates);
-    Tensor sums = Tensor::empty({segments, 2}, DType::f64, device);
-    on(device, [&](auto& stream) {
-      auto* at = static_cast<double*>(sums.raw());
-      for (LambArgs& a : all) {
-        a.square_sums = {at, DType::f64};
-        lamb_moments(stream, a);
-        at += 2 * segments_of(a);
-      }
-    });
-    const Tensor found = sums.to(Device{});
-    const double* at = found.data<double>();
-    for (const Update& u : updates) {
-      LambArgs& a = all[u.index];
+    const Tensor sums = lamb_moments(u.g, u.p, m_.tensors, v_.tensors, constants).to(Device{});
+    const double* at = sums.data<double>();
+    for (size_t i = 0; i < u.p.size(); ++i) {
+      LambArgs& a = constants[i];
       double p_sum = 0.0, u_sum = 0.0;
       for (int64_t s = segments_of(a); s > 0; --s, at += 2) {
         p_sum += at[0];
         u_sum += at[1];
       }
-      const bool trusted = u.decay && p_sum > 0.0 && u_sum > 0.0;
+      const bool trusted = u.decay[i] && p_sum > 0.0 && u_sum > 0.0;
       a.step_size = rounded(lr * (trusted ? std::sqrt(p_sum) / std::sqrt(u_sum) : 1.0));
     }
-    on(device, [&](auto& stream) {
-      for (const LambArgs& a : all) lamb_apply(stream, a);
-    });
+    lamb_apply(u.p, m_.tensors, v_.tensors, constants);
   }
 
  private:

@@ -6,25 +6,30 @@
 #include "tensor/check.h"
 #include "tensor/ops/copy.h"
 #include "tensor/ops/pointwise.h"
+#include "tensor/trace.h"
 
 namespace elinvar {
 namespace {
 
-// result[i] = f(a[i], b[i]) for two tensors (C), where a is; channels are few, so a plain loop on the CPU will do.
-template <class F>
-Tensor combine(const Tensor& a, const Tensor& b, F f) {
-  check(a.shape() == b.shape() && a.dtype() == b.dtype(),
-        "[running_statistics] {} of shape {} expected, got {} of shape {}", name_of(a.dtype()), to_string(a.shape()),
-        name_of(b.dtype()), to_string(b.shape()));
-  const Tensor x = a.to(Device{}).to_contiguous(), y = b.to(Device{}).to_contiguous();
-  Tensor z = Tensor::empty(x.shape(), x.dtype());
-  visit_float(x.dtype(), [&](auto zero) {
+// One running statistic (C), wherever it is; channels are few, so a plain loop on the CPU will do.
+void fold(Tensor& running, const Tensor& term_sum, double momentum, int64_t n) {
+  check(running.shape() == term_sum.shape() && running.dtype() == term_sum.dtype(),
+        "[running_statistics] {} of shape {} expected, got {} of shape {}", name_of(running.dtype()),
+        to_string(running.shape()), name_of(term_sum.dtype()), to_string(term_sum.shape()));
+  const Tensor old = running.to(Device{}).to_contiguous(), sum = term_sum.to(Device{}).to_contiguous();
+  Tensor folded = Tensor::empty(old.shape(), old.dtype());
+  visit_float(old.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    for (int64_t i = 0; i < x.numel(); ++i)
-      z.template data<T>()[i] = f(x.template data<T>()[i], y.template data<T>()[i]);
+    const T weight = static_cast<T>(momentum), rest = static_cast<T>(1.0 - momentum);
+    for (int64_t i = 0; i < old.numel(); ++i) {
+      const T mean = sum.data<T>()[i] / static_cast<T>(n);
+      folded.data<T>()[i] = std::fma(weight, mean, rest * old.data<T>()[i]);
+    }
   });
-  return z.to(a.device());
+  copy(folded, running);
 }
+
+const Op kFold("update_running(running, sum, momentum, n)", fold);
 
 }  // namespace
 
@@ -49,12 +54,7 @@ void update_running_statistics(const std::vector<Statistic>& statistics, std::sp
   for (size_t i = 0; i < sums.size(); ++i) {
     const Statistic& s = statistics[i / 2];
     Tensor& running = (i % 2 == 0 ? s.running_mean : s.running_var)->value;
-    const Tensor folded = combine(running, sums[i], [&](auto old, auto sum) {
-      using T = decltype(old);
-      const T mean = sum / static_cast<T>(n);
-      return std::fma(static_cast<T>(s.momentum), mean, static_cast<T>(1.0 - s.momentum) * old);
-    });
-    copy(folded, running);
+    kFold(running, sums[i], s.momentum, n);
   }
 }
 

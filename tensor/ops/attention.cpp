@@ -10,6 +10,7 @@
 
 #include "tensor/numerics.h"
 #include "tensor/op_check.h"
+#include "tensor/trace.h"
 #include "tensor/ops/attention_rows-inl.h"
 #include "tensor/pack.h"
 #include "tensor/scratch.h"
@@ -347,9 +348,7 @@ void backward_into(const Tensor& d_o_in, Tensor q, Tensor k, Tensor v, const Att
   });
 }
 
-}  // namespace
-
-AttentionResult attention(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, bool causal, double scale) {
+AttentionResult attention_of(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, bool causal, double scale) {
   const AttentionShape s = shape_of(q_in, k_in, v_in, causal, scale);
   Tensor q = q_in, k = k_in, v = v_in;
   AttentionResult result{Tensor::empty(q.shape(), q.dtype(), q.device()),
@@ -367,28 +366,55 @@ AttentionResult attention(const Tensor& q_in, const Tensor& k_in, const Tensor& 
   return result;
 }
 
-AttentionGradients attention_backward(const Tensor& d_o, const Tensor& q, const Tensor& k, const Tensor& v,
-                                      const AttentionResult& result, bool causal, double scale) {
+AttentionGradients attention_backward_of(const Tensor& d_o, const Tensor& q, const Tensor& k, const Tensor& v,
+                                         const AttentionResult& result, bool causal, double scale) {
   AttentionGradients g{Tensor::empty(q.shape(), q.dtype(), q.device()), Tensor::empty(k.shape(), k.dtype(), k.device()),
                        Tensor::empty(v.shape(), v.dtype(), v.device())};
   backward_into(d_o, q, k, v, result, causal, scale, g.dq, g.dk, g.dv);
   return g;
 }
 
-AttentionResult self_attention(const Tensor& qkv_in, bool causal, double scale) {
+AttentionResult self_attention_of(const Tensor& qkv_in, bool causal, double scale) {
   check_qkv(qkv_in);
   const Tensor qkv = qkv_in.to_contiguous();
-  return attention(part_of(qkv, 0), part_of(qkv, 1), part_of(qkv, 2), causal, scale);
+  return attention_of(part_of(qkv, 0), part_of(qkv, 1), part_of(qkv, 2), causal, scale);
 }
 
-Tensor self_attention_backward(const Tensor& d_o, const Tensor& qkv_in, const AttentionResult& result, bool causal,
-                               double scale) {
+Tensor self_attention_backward_of(const Tensor& d_o, const Tensor& qkv_in, const AttentionResult& result, bool causal,
+                                  double scale) {
   check_qkv(qkv_in);
   const Tensor qkv = qkv_in.to_contiguous();
   Tensor d_qkv = Tensor::empty(qkv.shape(), qkv.dtype(), qkv.device());
   backward_into(d_o, part_of(qkv, 0), part_of(qkv, 1), part_of(qkv, 2), result, causal, scale, part_of(d_qkv, 0),
                 part_of(d_qkv, 1), part_of(d_qkv, 2));
   return d_qkv;
+}
+
+const Op kAttention("attention(q, k, v, causal, scale) -> o, m, r", attention_of);
+const Op kAttentionBackward("attention_backward(d_o, q, k, v, result{o, m, r}, causal, scale) -> dq, dk, dv",
+                            attention_backward_of);
+const Op kSelfAttention("self_attention(qkv, causal, scale) -> o, m, r", self_attention_of);
+const Op kSelfAttentionBackward("self_attention_backward(d_o, qkv, result{o, m, r}, causal, scale) -> d_qkv",
+                                self_attention_backward_of);
+
+}  // namespace
+
+AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, double scale) {
+  return kAttention(q, k, v, causal, scale);
+}
+
+AttentionGradients attention_backward(const Tensor& d_o, const Tensor& q, const Tensor& k, const Tensor& v,
+                                      const AttentionResult& result, bool causal, double scale) {
+  return kAttentionBackward(d_o, q, k, v, result, causal, scale);
+}
+
+AttentionResult self_attention(const Tensor& qkv, bool causal, double scale) {
+  return kSelfAttention(qkv, causal, scale);
+}
+
+Tensor self_attention_backward(const Tensor& d_o, const Tensor& qkv, const AttentionResult& result, bool causal,
+                               double scale) {
+  return kSelfAttentionBackward(d_o, qkv, result, causal, scale);
 }
 
 }  // namespace elinvar

@@ -10,6 +10,7 @@
 #include "tensor/op_check.h"
 #include "tensor/ops/batch_norm-inl.h"
 #include "tensor/simd-inl.h"
+#include "tensor/trace.h"
 #ifndef ELINVAR_TENSOR_OPS_BATCH_NORM_ONCE_
 #define ELINVAR_TENSOR_OPS_BATCH_NORM_ONCE_
 namespace elinvar {
@@ -213,8 +214,10 @@ void batch_norm_factors(CpuStream&, const BatchNormFactorsArgs& args) {
   });
 }
 
-BatchNormFactors batch_norm_factors(const Tensor& mean, const Tensor& var, const Tensor& gamma, const Tensor& beta,
-                                    double eps) {
+namespace {
+
+BatchNormFactors factors_of(const Tensor& mean, const Tensor& var, const Tensor& gamma, const Tensor& beta,
+                            double eps) {
   check_float("batch_norm", mean);
   check(mean.ndim() == 1, "[batch_norm] a mean of shape (C) expected, got {}", to_string(mean.shape()));
   const int64_t channels = mean.dim(0);
@@ -231,7 +234,7 @@ BatchNormFactors batch_norm_factors(const Tensor& mean, const Tensor& var, const
   return f;
 }
 
-Tensor batch_norm_apply(const Tensor& input, const BatchNormFactors& f, const Tensor& residual, bool relu) {
+Tensor apply_of(const Tensor& input, const BatchNormFactors& f, const Tensor& residual, bool relu) {
   const int64_t channels = batch_norm_channels("batch_norm", input);
   check_channels("batch_norm", f.a, "the factors", channels, input.dtype());
   const Tensor x = input.to_contiguous();
@@ -249,8 +252,8 @@ Tensor batch_norm_apply(const Tensor& input, const BatchNormFactors& f, const Te
   return y;
 }
 
-Tensor batch_norm_gradient(Tensor dy, const Tensor& input, const Tensor& result, const BatchNormFactors& f,
-                           const BatchNormSums* sums, ReluMask mask) {
+Tensor gradient_of(Tensor dy, const Tensor& input, const Tensor& result, const BatchNormFactors& f,
+                   const BatchNormSums* sums, ReluMask mask) {
   const int64_t channels = batch_norm_gradient_channels("batch_norm_gradient", dy, input, result, f, mask);
   if (sums) {
     check_channels("batch_norm_gradient", sums->sum_g, "the sum of g", channels, input.dtype());
@@ -267,6 +270,27 @@ Tensor batch_norm_gradient(Tensor dy, const Tensor& input, const Tensor& result,
                                       x.numel() / channels, channels, mask});
   });
   return dx;
+}
+
+const Op kFactors("batch_norm_factors(mean, var, gamma, beta, eps) -> mean, inv, a, b", factors_of);
+const Op kApply("batch_norm_apply(x, factors{mean, inv, a, b}, residual, relu) -> y", apply_of);
+const Op kGradient("batch_norm_gradient(dy, x, y, factors{mean, inv, a, b}, sums{sum_g, sum_gx, g}, mask) -> dx",
+                   gradient_of);
+
+}  // namespace
+
+BatchNormFactors batch_norm_factors(const Tensor& mean, const Tensor& var, const Tensor& gamma, const Tensor& beta,
+                                    double eps) {
+  return kFactors(mean, var, gamma, beta, eps);
+}
+
+Tensor batch_norm_apply(const Tensor& x, const BatchNormFactors& factors, const Tensor& residual, bool relu) {
+  return kApply(x, factors, residual, relu);
+}
+
+Tensor batch_norm_gradient(Tensor dy, const Tensor& x, const Tensor& y, const BatchNormFactors& factors,
+                           const BatchNormSums* sums, ReluMask mask) {
+  return kGradient(std::move(dy), x, y, factors, sums, mask);
 }
 
 }  // namespace elinvar

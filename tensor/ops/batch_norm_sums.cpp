@@ -6,6 +6,7 @@
 
 #include "tensor/leaf_tree-inl.h"
 #include "tensor/op_check.h"
+#include "tensor/trace.h"
 #include "tensor/ops/batch_norm-inl.h"
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
@@ -212,7 +213,9 @@ void batch_norm_sums(CpuStream& stream, const BatchNormSumsArgs& a) {
   });
 }
 
-BatchStatistics batch_statistics(const Tensor& input) {
+namespace {
+
+BatchStatistics statistics_of(const Tensor& input) {
   const int64_t channels = batch_norm_channels("batch_norm", input), rows = input.numel() / channels;
   const Tensor x = input.to_contiguous();
   BatchStatistics s{Tensor::empty({channels}, x.dtype(), x.device()), Tensor::empty({channels}, x.dtype(), x.device()),
@@ -224,8 +227,8 @@ BatchStatistics batch_statistics(const Tensor& input) {
   return s;
 }
 
-BatchNormSums batch_norm_sums(Tensor dy, const Tensor& input, const Tensor& result, const BatchNormFactors& f,
-                              ReluMask mask, bool want_g) {
+BatchNormSums sums_of(Tensor dy, const Tensor& input, const Tensor& result, const BatchNormFactors& f, ReluMask mask,
+                      bool want_g) {
   const int64_t channels = batch_norm_gradient_channels("batch_norm_sums", dy, input, result, f, mask);
   const int64_t rows = input.numel() / channels;
   const Tensor x = input.to_contiguous(), y = mask == ReluMask::from_y ? result.to_contiguous() : Tensor{};
@@ -241,6 +244,18 @@ BatchNormSums batch_norm_sums(Tensor dy, const Tensor& input, const Tensor& resu
                                               out(partial), want_g ? out(sums.g) : Out{}, rows, channels, mask});
   });
   return sums;
+}
+
+const Op kStatistics("batch_statistics(x) -> mean, var, count", statistics_of);
+const Op kSums("batch_norm_sums(dy, x, y, factors{mean, inv, a, b}, mask, want_g) -> sum_g, sum_gx, g", sums_of);
+
+}  // namespace
+
+BatchStatistics batch_statistics(const Tensor& x) { return kStatistics(x); }
+
+BatchNormSums batch_norm_sums(Tensor dy, const Tensor& x, const Tensor& y, const BatchNormFactors& factors,
+                              ReluMask mask, bool want_g) {
+  return kSums(std::move(dy), x, y, factors, mask, want_g);
 }
 
 }  // namespace elinvar

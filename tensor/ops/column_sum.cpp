@@ -6,6 +6,7 @@
 
 #include "tensor/columns-inl.h"
 #include "tensor/op_check.h"
+#include "tensor/trace.h"
 
 namespace elinvar {
 #ifndef ELINVAR_COLUMN_TASK
@@ -81,7 +82,9 @@ void column_tree(CpuStream& stream, const ColumnTreeArgs& a) {
   launch(stream, {a.partial, a.sum, {}, 1, a.leaves, a.cols, 1.0}, 1, a.leaves);
 }
 
-Tensor column_sum(const Tensor& input, double divisor) {
+namespace {
+
+Tensor column_sum_of(const Tensor& input, double divisor) {
   check_float("column_sum", input);
   check(input.ndim() == 3, "[column_sum] three dimensions expected, shape is {}", to_string(input.shape()));
   const Tensor x = input.to_contiguous();
@@ -94,6 +97,12 @@ Tensor column_sum(const Tensor& input, double divisor) {
   });
   return sum;
 }
+
+const Op kColumnSum("column_sum(x, divisor) -> sum", column_sum_of);
+
+}  // namespace
+
+Tensor column_sum(const Tensor& x, double divisor) { return kColumnSum(x, divisor); }
 
 }  // namespace elinvar
 #endif

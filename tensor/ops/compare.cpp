@@ -4,6 +4,7 @@
 
 #include "tensor/op_check.h"
 #include "tensor/strided.h"
+#include "tensor/trace.h"
 
 namespace elinvar {
 namespace {
@@ -85,14 +86,13 @@ Tensor compared(const char* name, Relation relation, const Tensor& a, const Tens
   return y;
 }
 
-}  // namespace
+template <Relation kRelation>
+Tensor compare_of(const Tensor& a, const Tensor& b) {
+  constexpr const char* kNames[] = {"equal", "not_equal", "less", "less_equal"};
+  return compared(kNames[static_cast<int>(kRelation)], kRelation, a, b);
+}
 
-Tensor equal(const Tensor& a, const Tensor& b) { return compared("equal", Relation::equal, a, b); }
-Tensor not_equal(const Tensor& a, const Tensor& b) { return compared("not_equal", Relation::not_equal, a, b); }
-Tensor less(const Tensor& a, const Tensor& b) { return compared("less", Relation::less, a, b); }
-Tensor less_equal(const Tensor& a, const Tensor& b) { return compared("less_equal", Relation::less_equal, a, b); }
-
-Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+Tensor where_of(const Tensor& condition, const Tensor& a, const Tensor& b) {
   check(condition.dtype() == DType::u8, "[where] a uint8 condition expected, got {}", name_of(condition.dtype()));
   check_same_dtype("where", a, b);
   const Shape shape = broadcast(broadcast(a.shape(), b.shape(), "where"), condition.shape(), "where");
@@ -103,5 +103,19 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   });
   return y;
 }
+
+const Op kEqual("equal(a, b) -> y", compare_of<Relation::equal>);
+const Op kNotEqual("not_equal(a, b) -> y", compare_of<Relation::not_equal>);
+const Op kLess("less(a, b) -> y", compare_of<Relation::less>);
+const Op kLessEqual("less_equal(a, b) -> y", compare_of<Relation::less_equal>);
+const Op kWhere("where(condition, a, b) -> y", where_of);
+
+}  // namespace
+
+Tensor equal(const Tensor& a, const Tensor& b) { return kEqual(a, b); }
+Tensor not_equal(const Tensor& a, const Tensor& b) { return kNotEqual(a, b); }
+Tensor less(const Tensor& a, const Tensor& b) { return kLess(a, b); }
+Tensor less_equal(const Tensor& a, const Tensor& b) { return kLessEqual(a, b); }
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) { return kWhere(condition, a, b); }
 
 }  // namespace elinvar

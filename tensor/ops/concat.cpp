@@ -2,10 +2,12 @@
 
 #include "tensor/op_check.h"
 #include "tensor/ops/copy.h"
+#include "tensor/trace.h"
 
 namespace elinvar {
+namespace {
 
-Tensor concat(const std::vector<Tensor>& parts, int dim) {
+Tensor concat_of(const std::vector<Tensor>& parts, int dim) {
   check(!parts.empty(), "[concat] nothing to join");
   const Tensor& first = parts.front();
   const int d = normalize_dim(dim, first.ndim(), "concat");
@@ -29,7 +31,7 @@ Tensor concat(const std::vector<Tensor>& parts, int dim) {
   return y;
 }
 
-Tensor pad(const Tensor& x, const std::vector<int64_t>& before, const std::vector<int64_t>& after, double value) {
+Tensor pad_of(const Tensor& x, const std::vector<int64_t>& before, const std::vector<int64_t>& after, double value) {
   const auto n = static_cast<size_t>(x.ndim());
   check(before.size() == n && after.size() == n, "[pad] {} and {} widths given for shape {}", before.size(),
         after.size(), to_string(x.shape()));
@@ -47,6 +49,17 @@ Tensor pad(const Tensor& x, const std::vector<int64_t>& before, const std::vecto
   }
   copy(x, place);
   return y;
+}
+
+const Op kConcat("concat(parts, dim) -> y", concat_of);
+const Op kPad("pad(x, before, after, value) -> y", pad_of);
+
+}  // namespace
+
+Tensor concat(const std::vector<Tensor>& parts, int dim) { return kConcat(parts, dim); }
+
+Tensor pad(const Tensor& x, const std::vector<int64_t>& before, const std::vector<int64_t>& after, double value) {
+  return kPad(x, before, after, value);
 }
 
 }  // namespace elinvar

@@ -3,6 +3,7 @@
 #include "tensor/op_check.h"
 #include "tensor/ops/conv2d_depthwise.h"
 #include "tensor/ops/conv2d_rows.h"
+#include "tensor/trace.h"
 
 namespace elinvar {
 namespace {
@@ -132,7 +133,9 @@ ConvGeometry conv_geometry(const Shape& x, const Shape& w, const ConvOptions& o)
   return g;
 }
 
-Tensor conv2d(const Tensor& x_in, const Tensor& w_in, const Tensor& bias_in, const ConvOptions& options) {
+namespace {
+
+Tensor conv2d_of(const Tensor& x_in, const Tensor& w_in, const Tensor& bias_in, const ConvOptions& options) {
   check_float("conv2d", x_in);
   check_same_dtype("conv2d", x_in, w_in);
   const ConvGeometry g = conv_geometry(x_in.shape(), w_in.shape(), options);
@@ -151,7 +154,7 @@ Tensor conv2d(const Tensor& x_in, const Tensor& w_in, const Tensor& bias_in, con
   return y;
 }
 
-Tensor conv2d_grad_input(const Tensor& dy_in, const Tensor& w_in, const Shape& x_shape, const ConvOptions& options) {
+Tensor conv2d_grad_input_of(const Tensor& dy_in, const Tensor& w_in, const Shape& x_shape, const ConvOptions& options) {
   const ConvGeometry g = conv_geometry(x_shape, w_in.shape(), options);
   check_gradient(dy_in, w_in, g);
   const Tensor dy = dy_in.to_contiguous(), w = w_in.to_contiguous();
@@ -160,13 +163,39 @@ Tensor conv2d_grad_input(const Tensor& dy_in, const Tensor& w_in, const Shape& x
   return dx;
 }
 
-Tensor conv2d_grad_filter(const Tensor& dy_in, const Tensor& x_in, const Shape& w_shape, const ConvOptions& options) {
+Tensor conv2d_grad_filter_of(const Tensor& dy_in, const Tensor& x_in, const Shape& w_shape,
+                             const ConvOptions& options) {
   const ConvGeometry g = conv_geometry(x_in.shape(), w_shape, options);
   check_gradient(dy_in, x_in, g);
   const Tensor dy = dy_in.to_contiguous(), x = x_in.to_contiguous();
   Tensor dw = Tensor::empty(w_shape, dy.dtype(), dy.device());
   on(dy.device(), [&](auto& stream) { conv2d_grad_filter(stream, ConvGradFilterArgs{g, in(dy), in(x), out(dw)}); });
   return dw;
+}
+
+const Op kConv2d("conv2d(x, w, bias, options{stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups}) -> y",
+                 conv2d_of);
+const Op kGradInput(
+    "conv2d_grad_input(dy, w, x_shape, "
+    "options{stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups}) -> dx",
+    conv2d_grad_input_of);
+const Op kGradFilter(
+    "conv2d_grad_filter(dy, x, w_shape, "
+    "options{stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups}) -> dw",
+    conv2d_grad_filter_of);
+
+}  // namespace
+
+Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& options) {
+  return kConv2d(x, w, bias, options);
+}
+
+Tensor conv2d_grad_input(const Tensor& dy, const Tensor& w, const Shape& x_shape, const ConvOptions& options) {
+  return kGradInput(dy, w, x_shape, options);
+}
+
+Tensor conv2d_grad_filter(const Tensor& dy, const Tensor& x, const Shape& w_shape, const ConvOptions& options) {
+  return kGradFilter(dy, x, w_shape, options);
 }
 
 }  // namespace elinvar

@@ -5,6 +5,7 @@
 #include "tensor/check.h"
 #include "tensor/convert.h"
 #include "tensor/strided.h"
+#include "tensor/trace.h"
 
 namespace elinvar {
 namespace {
@@ -86,18 +87,31 @@ void transfer(const Tensor& from, Tensor& to) {
   if (!to.contiguous()) copy(y, to);
 }
 
-}  // namespace
-
-void copy(const Tensor& from, Tensor& to) {
+void copy_into(const Tensor& from, Written written) {
+  Tensor& to = written.tensor;
   const Tensor x = from.shape() == to.shape() ? from : from.expand(to.shape());
-  if (x.device() != to.device()) return transfer(x, to);
   on(to.device(), [&](auto& stream) {
     copy(stream, CopyArgs{{x.raw(), x.dtype()}, {to.raw(), to.dtype()}, to.shape(), x.strides(), to.strides()});
   });
 }
 
-void fill(Tensor& y, double value) {
+void fill_with(Written written, double value) {
+  Tensor& y = written.tensor;
   on(y.device(), [&](auto& stream) { fill(stream, FillArgs{{y.raw(), y.dtype()}, y.shape(), y.strides(), value}); });
 }
+
+const Op kCopy("copy(from, to)", copy_into);
+const Op kFill("fill(y, value)", fill_with);
+
+}  // namespace
+
+// Where a tensor lies is no part of what is computed, so a transfer is told to no recorder.
+void copy(const Tensor& from, Tensor& to) {
+  if (from.device() == to.device()) return kCopy(from, Written{to});
+  const trace::Pause pause;
+  transfer(from.shape() == to.shape() ? from : from.expand(to.shape()), to);
+}
+
+void fill(Tensor& y, double value) { kFill(Written{y}, value); }
 
 }  // namespace elinvar

@@ -9,6 +9,7 @@
 #include "tensor/math-inl.h"
 #include "tensor/op_check.h"
 #include "tensor/ops/index.h"
+#include "tensor/trace.h"
 #include "tensor/reduce-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -103,7 +104,9 @@ void cross_entropy_backward(CpuStream& stream, const CrossEntropyBackwardArgs& a
   });
 }
 
-CrossEntropyResult cross_entropy(const Tensor& logits, const Tensor& targets, double smoothing, int64_t ignored) {
+namespace {
+
+CrossEntropyResult cross_entropy_of(const Tensor& logits, const Tensor& targets, double smoothing, int64_t ignored) {
   check_float("cross_entropy", logits);
   check(logits.ndim() >= 1 && logits.dim(-1) > 0, "[cross_entropy] a last dimension of classes expected, shape is {}",
         to_string(logits.shape()));
@@ -124,8 +127,8 @@ CrossEntropyResult cross_entropy(const Tensor& logits, const Tensor& targets, do
   return y;
 }
 
-Tensor cross_entropy_backward(const Tensor& dy, Tensor logits, const CrossEntropyResult& saved, double smoothing,
-                              int64_t ignored) {
+Tensor cross_entropy_backward_of(const Tensor& dy, Tensor logits, const CrossEntropyResult& saved, double smoothing,
+                                 int64_t ignored) {
   check_float("cross_entropy_backward", logits);
   check_same_dtype("cross_entropy_backward", dy, logits);
   check(dy.numel() == 1, "[cross_entropy_backward] one element expected as gradient, shape is {}",
@@ -143,6 +146,22 @@ Tensor cross_entropy_backward(const Tensor& dy, Tensor logits, const CrossEntrop
                                                     dx.numel() / classes, classes, ignored, smoothing});
   });
   return dx;
+}
+
+const Op kCrossEntropy("cross_entropy(logits, targets, smoothing, ignored) -> loss, targets, m, r", cross_entropy_of);
+const Op kCrossEntropyBackward(
+    "cross_entropy_backward(dy, logits, saved{loss, targets, m, r}, smoothing, ignored) -> dlogits",
+    cross_entropy_backward_of);
+
+}  // namespace
+
+CrossEntropyResult cross_entropy(const Tensor& logits, const Tensor& targets, double smoothing, int64_t ignored) {
+  return kCrossEntropy(logits, targets, smoothing, ignored);
+}
+
+Tensor cross_entropy_backward(const Tensor& dy, Tensor logits, const CrossEntropyResult& saved, double smoothing,
+                              int64_t ignored) {
+  return kCrossEntropyBackward(dy, std::move(logits), saved, smoothing, ignored);
 }
 
 }  // namespace elinvar

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "tensor/op_check.h"
+#include "tensor/trace.h"
 #include "tensor/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -83,7 +84,9 @@ void dropout(CpuStream& stream, const DropoutArgs& a) {
   });
 }
 
-Tensor dropout(Tensor x, double p, const Rng& rng) {
+namespace {
+
+Tensor dropout_of(Tensor x, double p, const Rng& rng) {
   check_float("dropout", x);
   check(p >= 0.0 && p < 1.0, "[dropout] a probability in [0, 1) expected, got {}", p);
   check(x.numel() <= int64_t{1} << 34, "[dropout] at most 2^34 elements, got {}", x.numel());
@@ -93,6 +96,12 @@ Tensor dropout(Tensor x, double p, const Rng& rng) {
   on(y.device(), [&](auto& stream) { dropout(stream, DropoutArgs{from, out(y), y.numel(), p, rng}); });
   return y;
 }
+
+const Op kDropout("dropout(x, p, rng{seed, step, vrank, op}) -> y", dropout_of);
+
+}  // namespace
+
+Tensor dropout(Tensor x, double p, const Rng& rng) { return kDropout(std::move(x), p, rng); }
 
 }  // namespace elinvar
 #endif

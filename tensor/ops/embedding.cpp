@@ -9,6 +9,7 @@
 #include "tensor/columns-inl.h"
 #include "tensor/op_check.h"
 #include "tensor/ops/index.h"
+#include "tensor/trace.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
@@ -73,7 +74,9 @@ void embedding_backward(CpuStream& stream, const EmbeddingBackwardArgs& a) {
   });
 }
 
-Tensor embedding(const Tensor& input, const Tensor& index) {
+namespace {
+
+Tensor embedding_of(const Tensor& input, const Tensor& index) {
   check_float("embedding", input);
   check(input.ndim() == 2, "[embedding] the table must be (rows, columns), its shape is {}", to_string(input.shape()));
   const Tensor table = input.to_contiguous(),
@@ -87,7 +90,7 @@ Tensor embedding(const Tensor& input, const Tensor& index) {
   return y;
 }
 
-Tensor embedding_backward(const Tensor& gradient, const Tensor& index, int64_t rows) {
+Tensor embedding_backward_of(const Tensor& gradient, const Tensor& index, int64_t rows) {
   check_float("embedding_backward", gradient);
   const Tensor dy = gradient.to_contiguous();
   const Occurrences found = occurrences(checked_index("embedding_backward", index, rows), rows).to(dy.device());
@@ -100,6 +103,17 @@ Tensor embedding_backward(const Tensor& gradient, const Tensor& index, int64_t r
                        EmbeddingBackwardArgs{in(dy), in(found.order), in(found.start), out(dtable), picks, rows, cols});
   });
   return dtable;
+}
+
+const Op kEmbedding("embedding(table, index) -> y", embedding_of);
+const Op kEmbeddingBackward("embedding_backward(dy, index, rows) -> dtable", embedding_backward_of);
+
+}  // namespace
+
+Tensor embedding(const Tensor& table, const Tensor& index) { return kEmbedding(table, index); }
+
+Tensor embedding_backward(const Tensor& dy, const Tensor& index, int64_t rows) {
+  return kEmbeddingBackward(dy, index, rows);
 }
 
 }  // namespace elinvar

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tensor/op_check.h"
+#include "tensor/trace.h"
 
 namespace elinvar {
 namespace {
@@ -59,9 +60,20 @@ void extrema(CpuStream& stream, const ExtremaArgs& a) {
   });
 }
 
-Extremum max(const Tensor& x, int dim, bool keepdim) { return launch("max", x, dim, keepdim, true); }
-Extremum min(const Tensor& x, int dim, bool keepdim) { return launch("min", x, dim, keepdim, false); }
-Tensor argmax(const Tensor& x, int dim, bool keepdim) { return launch("argmax", x, dim, keepdim, true).index; }
-Tensor argmin(const Tensor& x, int dim, bool keepdim) { return launch("argmin", x, dim, keepdim, false).index; }
+namespace {
+
+const Op kMax(
+    "max(x, dim, keepdim) -> value, index",
+    +[](const Tensor& x, int dim, bool keepdim) { return launch("max", x, dim, keepdim, true); });
+const Op kMin(
+    "min(x, dim, keepdim) -> value, index",
+    +[](const Tensor& x, int dim, bool keepdim) { return launch("min", x, dim, keepdim, false); });
+
+}  // namespace
+
+Extremum max(const Tensor& x, int dim, bool keepdim) { return kMax(x, dim, keepdim); }
+Extremum min(const Tensor& x, int dim, bool keepdim) { return kMin(x, dim, keepdim); }
+Tensor argmax(const Tensor& x, int dim, bool keepdim) { return max(x, dim, keepdim).index; }
+Tensor argmin(const Tensor& x, int dim, bool keepdim) { return min(x, dim, keepdim).index; }
 
 }  // namespace elinvar

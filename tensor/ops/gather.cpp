@@ -6,6 +6,7 @@
 #include "tensor/numerics.h"
 #include "tensor/op_check.h"
 #include "tensor/ops/index.h"
+#include "tensor/trace.h"
 
 namespace elinvar {
 namespace {
@@ -81,7 +82,9 @@ void gather_backward(CpuStream& stream, const GatherBackwardArgs& a) {
   });
 }
 
-Tensor gather(const Tensor& input, int dim, const Tensor& index) {
+namespace {
+
+Tensor gather_of(const Tensor& input, int dim, const Tensor& index) {
   check_float("gather", input);
   const int d = normalize_dim(dim, input.ndim(), "gather");
   Shape wanted = input.shape();
@@ -97,7 +100,7 @@ Tensor gather(const Tensor& input, int dim, const Tensor& index) {
   return y;
 }
 
-Tensor gather_backward(const Tensor& gradient, int dim, const Tensor& index, int64_t extent) {
+Tensor gather_backward_of(const Tensor& gradient, int dim, const Tensor& index, int64_t extent) {
   check_float("gather_backward", gradient);
   check_same_shape("gather_backward", gradient, index);
   const int d = normalize_dim(dim, gradient.ndim(), "gather_backward");
@@ -110,6 +113,17 @@ Tensor gather_backward(const Tensor& gradient, int dim, const Tensor& index, int
     gather_backward(stream, GatherBackwardArgs{in(dy), in(picks), out(dx), e.outer, extent, picks.dim(d), e.inner});
   });
   return dx;
+}
+
+const Op kGather("gather(x, dim, index) -> y", gather_of);
+const Op kGatherBackward("gather_backward(dy, dim, index, extent) -> dx", gather_backward_of);
+
+}  // namespace
+
+Tensor gather(const Tensor& x, int dim, const Tensor& index) { return kGather(x, dim, index); }
+
+Tensor gather_backward(const Tensor& dy, int dim, const Tensor& index, int64_t extent) {
+  return kGatherBackward(dy, dim, index, extent);
 }
 
 }  // namespace elinvar

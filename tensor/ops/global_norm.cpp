@@ -9,6 +9,7 @@
 
 #include "tensor/op_check.h"
 #include "tensor/square_sum-inl.h"
+#include "tensor/trace.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
@@ -72,18 +73,14 @@ Tensor sums_of_segments(std::span<const Tensor> tensors) {
   return partial.to(Device{});
 }
 
-}  // namespace
-
-double square_sum(std::span<const Tensor> tensors) {
+double square_sum_of(std::span<const Tensor> tensors) {
   const Tensor partial = sums_of_segments(tensors);
   double sum = 0.0;
   for (const double p : partial.span<double>()) sum += p;
   return sum;
 }
 
-double global_norm(std::span<const Tensor> tensors) { return std::sqrt(square_sum(tensors)); }
-
-std::vector<double> norms(std::span<const Tensor> tensors) {
+std::vector<double> norms_of(std::span<const Tensor> tensors) {
   const Tensor partial = sums_of_segments(tensors);
   const double* at = partial.data<double>();
   std::vector<double> found;
@@ -94,6 +91,15 @@ std::vector<double> norms(std::span<const Tensor> tensors) {
   }
   return found;
 }
+
+const Op kSquareSum("square_sum(tensors) -> sum", square_sum_of);
+const Op kNorms("norms(tensors) -> norms", norms_of);
+
+}  // namespace
+
+double square_sum(std::span<const Tensor> tensors) { return kSquareSum(tensors); }
+double global_norm(std::span<const Tensor> tensors) { return std::sqrt(square_sum(tensors)); }
+std::vector<double> norms(std::span<const Tensor> tensors) { return kNorms(tensors); }
 
 }  // namespace elinvar
 #endif

@@ -2,6 +2,7 @@
 
 #include "tensor/op_check.h"
 #include "tensor/ops/index.h"
+#include "tensor/trace.h"
 
 namespace elinvar {
 
@@ -25,7 +26,9 @@ void hits(CpuStream& stream, const HitsArgs& a) {
   });
 }
 
-Tensor hits(const Tensor& logits, const Tensor& targets, int64_t ignored) {
+namespace {
+
+Tensor hits_of(const Tensor& logits, const Tensor& targets, int64_t ignored) {
   check_float("hits", logits);
   check(logits.ndim() >= 1 && logits.dim(-1) > 0, "[hits] a last dimension of classes expected, shape is {}",
         to_string(logits.shape()));
@@ -42,5 +45,11 @@ Tensor hits(const Tensor& logits, const Tensor& targets, int64_t ignored) {
   });
   return y;
 }
+
+const Op kHits("hits(logits, targets, ignored) -> hits", hits_of);
+
+}  // namespace
+
+Tensor hits(const Tensor& logits, const Tensor& targets, int64_t ignored) { return kHits(logits, targets, ignored); }
 
 }  // namespace elinvar

@@ -8,6 +8,7 @@
 
 #include "tensor/op_check.h"
 #include "tensor/ops/column_sum.h"
+#include "tensor/trace.h"
 #include "tensor/reduce-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -168,18 +169,8 @@ RowNormResult forward(const char* op, RowNorm kind, const Tensor& input, const T
   return result;
 }
 
-}  // namespace
-
-RowNormResult layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double eps) {
-  return forward("layer_norm", RowNorm::layer, x, gamma, beta, eps);
-}
-
-RowNormResult rms_norm(const Tensor& x, const Tensor& gamma, double eps) {
-  return forward("rms_norm", RowNorm::rms, x, gamma, {}, eps);
-}
-
-RowNormGradients row_norm_backward(RowNorm kind, Tensor dy, const Tensor& input, const Tensor& scale,
-                                   const RowNormResult& saved, bool want_dx, bool want_parameters) {
+RowNormGradients backward_of(RowNorm kind, Tensor dy, const Tensor& input, const Tensor& scale,
+                             const RowNormResult& saved, bool want_dx, bool want_parameters) {
   check_same_shape("row_norm_backward", dy, input);
   check_same_dtype("row_norm_backward", dy, input);
   dy = dy.to_contiguous();
@@ -205,6 +196,32 @@ RowNormGradients row_norm_backward(RowNorm kind, Tensor dy, const Tensor& input,
     grads.dbeta = sums.select(0, 1);
   }
   return grads;
+}
+
+const Op kLayerNorm(
+    "layer_norm(x, gamma, beta, eps) -> y, mean, r",
+    +[](const Tensor& x, const Tensor& gamma, const Tensor& beta, double eps) {
+      return forward("layer_norm", RowNorm::layer, x, gamma, beta, eps);
+    });
+const Op kRmsNorm(
+    "rms_norm(x, gamma, eps) -> y, mean, r", +[](const Tensor& x, const Tensor& gamma, double eps) {
+      return forward("rms_norm", RowNorm::rms, x, gamma, {}, eps);
+    });
+const Op kRowNormBackward(
+    "row_norm_backward(kind, dy, x, gamma, saved{y, mean, r}, want_dx, want_parameters) -> dx, dgamma, dbeta",
+    backward_of);
+
+}  // namespace
+
+RowNormResult layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double eps) {
+  return kLayerNorm(x, gamma, beta, eps);
+}
+
+RowNormResult rms_norm(const Tensor& x, const Tensor& gamma, double eps) { return kRmsNorm(x, gamma, eps); }
+
+RowNormGradients row_norm_backward(RowNorm kind, Tensor dy, const Tensor& x, const Tensor& gamma,
+                                   const RowNormResult& saved, bool want_dx, bool want_parameters) {
+  return kRowNormBackward(kind, std::move(dy), x, gamma, saved, want_dx, want_parameters);
 }
 
 }  // namespace elinvar

@@ -4,6 +4,7 @@
 
 #include "tensor/op_check.h"
 #include "tensor/product.h"
+#include "tensor/trace.h"
 
 namespace elinvar {
 namespace {
@@ -93,7 +94,9 @@ void matmul(CpuStream& stream, const MatmulArgs& args) {
   });
 }
 
-Tensor matmul(const Tensor& a_in, const Tensor& b_in, const Tensor& bias) {
+namespace {
+
+Tensor matmul_of(const Tensor& a_in, const Tensor& b_in, const Tensor& bias) {
   check_float("matmul", a_in);
   check_same_dtype("matmul", a_in, b_in);
   check(a_in.ndim() >= 2 && b_in.ndim() >= 2,
@@ -140,5 +143,11 @@ Tensor matmul(const Tensor& a_in, const Tensor& b_in, const Tensor& bias) {
   on(a.device(), [&](auto& stream) { matmul(stream, args); });
   return c;
 }
+
+const Op kMatmul("matmul(a, b, bias) -> c", matmul_of);
+
+}  // namespace
+
+Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias) { return kMatmul(a, b, bias); }
 
 }  // namespace elinvar

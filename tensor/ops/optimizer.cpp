@@ -6,8 +6,10 @@
 
 #include <algorithm>
 
+#include "tensor/op_check.h"
 #include "tensor/ops/optimizer-inl.h"
 #include "tensor/square_sum-inl.h"
+#include "tensor/trace.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
@@ -84,7 +86,7 @@ void lamb_moments_segments(const LambArgs& a, int64_t begin, int64_t end) {
 }
 
 void lamb_apply_range(const LambArgs& a, int64_t begin, int64_t end) {
-  visit_float(a.g.dtype, [&](auto zero) {
+  visit_float(a.p.dtype, [&](auto zero) {
     using T = decltype(zero);
     using V = Vec<T>;
     const LambUpdate<T> update(a);
@@ -141,6 +143,134 @@ void lamb_moments(CpuStream& stream, const LambArgs& a) {
 }
 void lamb_apply(CpuStream& stream, const LambArgs& a) {
   stream.parallel_for(a.n, kGrain, [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(lamb_apply_range)(a, b, e); });
+}
+
+namespace {
+
+// What a kernel for one parameter needs, of which `what` is one tensor.
+void check_parameter(const char* op, const Tensor& p, const Tensor& what, int64_t n) {
+  check_same_dtype(op, p, what);
+  check_same_shape(op, p, what);
+  check(p.contiguous() && what.contiguous() && p.numel() == n, "[{}] {} contiguous elements expected, shape is {}", op,
+        n, to_string(p.shape()));
+}
+
+// The constants of each parameter with its addresses.
+template <class Args>
+std::vector<Args> with_addresses(const char* op, const std::vector<Tensor>& g, std::vector<Tensor>& p,
+                                 const std::vector<Args>& constants) {
+  check(g.size() == p.size() && constants.size() == p.size(), "[{}] {} parameters, but {} gradients and {} constants",
+        op, p.size(), g.size(), constants.size());
+  std::vector<Args> all = constants;
+  for (size_t i = 0; i < all.size(); ++i) {
+    check_parameter(op, p[i], g[i], all[i].n);
+    all[i].g = in(g[i]);
+    all[i].p = out(p[i]);
+  }
+  return all;
+}
+
+template <class Args>
+void add_moments(const char* op, std::vector<Tensor>& p, std::vector<Tensor>& m, std::vector<Tensor>& v,
+                 std::vector<Args>& all) {
+  check(m.size() == p.size() && v.size() == p.size(), "[{}] {} parameters, but {} and {} moments", op, p.size(),
+        m.size(), v.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    check_parameter(op, p[i], m[i], all[i].n);
+    check_parameter(op, p[i], v[i], all[i].n);
+    all[i].m = out(m[i]);
+    all[i].v = out(v[i]);
+  }
+}
+
+// Where all of them are.
+Device device_of(const std::vector<Tensor>& p) { return p.empty() ? Device{} : p[0].device(); }
+
+int64_t segments_of(const LambArgs& a) { return (a.n + kRowSegment - 1) / kRowSegment; }
+
+void sgd_of(const std::vector<Tensor>& g, std::vector<Tensor>& p, std::vector<Tensor>& v,
+            const std::vector<SgdArgs>& constants) {
+  std::vector<SgdArgs> all = with_addresses("sgd", g, p, constants);
+  check(v.empty() || v.size() == p.size(), "[sgd] {} parameters, but {} velocities", p.size(), v.size());
+  for (size_t i = 0; i < v.size(); ++i) {
+    check_parameter("sgd", p[i], v[i], all[i].n);
+    all[i].v = out(v[i]);
+  }
+  on(device_of(p), [&](auto& stream) { sgd(stream, all); });
+}
+
+void adam_of(const std::vector<Tensor>& g, std::vector<Tensor>& p, std::vector<Tensor>& m, std::vector<Tensor>& v,
+             const std::vector<AdamArgs>& constants) {
+  std::vector<AdamArgs> all = with_addresses("adam", g, p, constants);
+  add_moments("adam", p, m, v, all);
+  on(device_of(p), [&](auto& stream) { adam(stream, all); });
+}
+
+Tensor lamb_moments_of(const std::vector<Tensor>& g, const std::vector<Tensor>& p_in, std::vector<Tensor>& m,
+                       std::vector<Tensor>& v, const std::vector<LambArgs>& constants) {
+  std::vector<Tensor> p = p_in;
+  std::vector<LambArgs> all = with_addresses("lamb", g, p, constants);
+  add_moments("lamb", p, m, v, all);
+  int64_t segments = 0;
+  for (const LambArgs& a : all) segments += segments_of(a);
+  Tensor sums = Tensor::empty({segments, 2}, DType::f64, device_of(p));
+  on(device_of(p), [&](auto& stream) {
+    auto* at = static_cast<double*>(sums.raw());
+    for (LambArgs& a : all) {
+      a.square_sums = {at, DType::f64};
+      lamb_moments(stream, a);
+      at += 2 * segments_of(a);
+    }
+  });
+  return sums;
+}
+
+void lamb_apply_of(std::vector<Tensor>& p, const std::vector<Tensor>& m_in, const std::vector<Tensor>& v_in,
+                   const std::vector<LambArgs>& constants) {
+  std::vector<Tensor> m = m_in, v = v_in;
+  std::vector<LambArgs> all = constants;
+  check(constants.size() == p.size(), "[lamb] {} parameters, but {} constants", p.size(), constants.size());
+  for (size_t i = 0; i < all.size(); ++i) all[i].p = out(p[i]);
+  add_moments("lamb", p, m, v, all);
+  on(device_of(p), [&](auto& stream) {
+    for (const LambArgs& a : all) lamb_apply(stream, a);
+  });
+}
+
+const Op kSgd("sgd(g, p, v, constants{n, scale, lr, momentum, weight_decay, ratio, nesterov})", sgd_of);
+const Op kAdam(
+    "adam(g, p, m, v, constants{n, scale, beta1, one_minus_beta1, beta2, one_minus_beta2, eps, weight_decay, decay, "
+    "step_size, root_correction2})",
+    adam_of);
+const Op kLambMoments(
+    "lamb_moments(g, p, m, v, constants{n, scale, beta1, one_minus_beta1, beta2, one_minus_beta2, eps, weight_decay, "
+    "correction1, root_correction2, step_size}) -> square_sums",
+    lamb_moments_of);
+const Op kLambApply(
+    "lamb_apply(p, m, v, constants{n, scale, beta1, one_minus_beta1, beta2, one_minus_beta2, eps, weight_decay, "
+    "correction1, root_correction2, step_size})",
+    lamb_apply_of);
+
+}  // namespace
+
+void sgd(const std::vector<Tensor>& g, std::vector<Tensor>& p, std::vector<Tensor>& v,
+         const std::vector<SgdArgs>& constants) {
+  kSgd(g, p, v, constants);
+}
+
+void adam(const std::vector<Tensor>& g, std::vector<Tensor>& p, std::vector<Tensor>& m, std::vector<Tensor>& v,
+          const std::vector<AdamArgs>& constants) {
+  kAdam(g, p, m, v, constants);
+}
+
+Tensor lamb_moments(const std::vector<Tensor>& g, const std::vector<Tensor>& p, std::vector<Tensor>& m,
+                    std::vector<Tensor>& v, const std::vector<LambArgs>& constants) {
+  return kLambMoments(g, p, m, v, constants);
+}
+
+void lamb_apply(std::vector<Tensor>& p, const std::vector<Tensor>& m, const std::vector<Tensor>& v,
+                const std::vector<LambArgs>& constants) {
+  kLambApply(p, m, v, constants);
 }
 
 }  // namespace elinvar

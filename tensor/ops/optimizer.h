@@ -4,6 +4,7 @@
 // argument struct are computed on the host in double and travel as float32. Every update begins with g =
 // gradient * scale, which carries the factor of clipping.
 #include <span>
+#include <vector>
 
 #include "tensor/tensor.h"
 #include "tensor/view.h"
@@ -65,5 +66,17 @@ void lamb_moments(GpuStream<B>&, const LambArgs&);
 void lamb_apply(CpuStream&, const LambArgs&);
 template <class B>
 void lamb_apply(GpuStream<B>&, const LambArgs&);
+
+// The same for all parameters p at once, in place: gradients g and moments in the order of p, all contiguous, of p's
+// types and on one device; and for each its constants, where only `n` and the numbers count.
+void sgd(const std::vector<Tensor>& g, std::vector<Tensor>& p, std::vector<Tensor>& v,  // v: empty without momentum
+         const std::vector<SgdArgs>& constants);
+void adam(const std::vector<Tensor>& g, std::vector<Tensor>& p, std::vector<Tensor>& m, std::vector<Tensor>& v,
+          const std::vector<AdamArgs>& constants);
+// Returns the square sums of p and u, float64, (segments of 4096 elements of all parameters, 2).
+Tensor lamb_moments(const std::vector<Tensor>& g, const std::vector<Tensor>& p, std::vector<Tensor>& m,
+                    std::vector<Tensor>& v, const std::vector<LambArgs>& constants);
+void lamb_apply(std::vector<Tensor>& p, const std::vector<Tensor>& m, const std::vector<Tensor>& v,
+                const std::vector<LambArgs>& constants);
 
 }  // namespace elinvar

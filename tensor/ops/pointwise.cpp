@@ -5,10 +5,13 @@
 #include <hwy/foreach_target.h>
 
 #include <algorithm>
+#include <array>
+#include <string>
 
 #include "tensor/op_check.h"
 #include "tensor/ops/pointwise-inl.h"
 #include "tensor/strided.h"
+#include "tensor/trace.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
@@ -141,7 +144,9 @@ void binary(CpuStream& stream, const BinaryArgs& a) {
   });
 }
 
-Tensor unary(int op, const char* name, const Tensor& input) {
+namespace {
+
+Tensor unary_of(int op, const char* name, const Tensor& input) {
   check_float(name, input);
   const Tensor x = input.to_contiguous();
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
@@ -149,7 +154,7 @@ Tensor unary(int op, const char* name, const Tensor& input) {
   return y;
 }
 
-Tensor unary_backward(int op, const char* name, Tensor dy, const Tensor& saved) {
+Tensor unary_backward_of(int op, const char* name, Tensor dy, const Tensor& saved) {
   check_float(name, dy);
   check_same_dtype(name, dy, saved);
   check_same_shape(name, dy, saved);
@@ -161,7 +166,7 @@ Tensor unary_backward(int op, const char* name, Tensor dy, const Tensor& saved) 
   return dx;
 }
 
-Tensor binary(int op, const char* name, const Tensor& a, const Tensor& b) {
+Tensor binary_of(int op, const char* name, const Tensor& a, const Tensor& b) {
   check_arithmetic(name, a);
   check_same_dtype(name, a, b);
   const Shape shape = a.shape() == b.shape() ? a.shape() : broadcast(a.shape(), b.shape(), name);
@@ -173,7 +178,7 @@ Tensor binary(int op, const char* name, const Tensor& a, const Tensor& b) {
   return y;
 }
 
-void binary_into(int op, const char* name, Tensor& y, const Tensor& b) {
+void write_binary(int op, const char* name, Tensor& y, const Tensor& b) {
   check_arithmetic(name, y);
   check_same_dtype(name, y, b);
   if (b.shape() != y.shape() && broadcast(y.shape(), b.shape(), name) != y.shape())
@@ -187,6 +192,64 @@ void binary_into(int op, const char* name, Tensor& y, const Tensor& b) {
            BinaryArgs{in(y), in(b), out(y), y.shape(), y.strides(), strides_over(b, y.shape()), y.strides(), op});
   });
 }
+
+Tensor sum_of(Tensor sum, const Tensor& term) {
+  if (!sum.unique() || !sum.contiguous()) return add(sum, term);
+  add_into(sum, term);
+  return sum;
+}
+
+// The objects of a list's ops, in its order.
+template <class... Tags>
+auto unary_ops(pointwise::OpList<Tags...> all) {
+  using Object = Op<Tensor(const Tensor&)>;
+  return std::array<Object, all.kSize>{Object(std::string(Tags::name) + "(x) -> y", [](const Tensor& x) {
+    return unary_of(pointwise::OpList<Tags...>::template index_of<Tags>(), Tags::name, x);
+  })...};
+}
+
+template <class... Tags>
+auto unary_backward_ops(pointwise::OpList<Tags...> all) {
+  using Object = Op<Tensor(Tensor, const Tensor&)>;
+  return std::array<Object, all.kSize>{
+      Object(std::string(Tags::name) + "_backward(dy, saved) -> dx", [](Tensor dy, const Tensor& saved) {
+        constexpr int kOp = pointwise::OpList<Tags...>::template index_of<Tags>();
+        return unary_backward_of(kOp, Tags::name, std::move(dy), saved);
+      })...};
+}
+
+template <class... Tags>
+auto binary_ops(pointwise::OpList<Tags...> all) {
+  using Object = Op<Tensor(const Tensor&, const Tensor&)>;
+  return std::array<Object, all.kSize>{
+      Object(std::string(Tags::name) + "(a, b) -> y", [](const Tensor& a, const Tensor& b) {
+        return binary_of(pointwise::OpList<Tags...>::template index_of<Tags>(), Tags::name, a, b);
+      })...};
+}
+
+template <class... Tags>
+auto binary_into_ops(pointwise::OpList<Tags...> all) {
+  using Object = Op<void(Tensor&, const Tensor&)>;
+  return std::array<Object, all.kSize>{Object(std::string(Tags::name) + "_into(y, b)", [](Tensor& y, const Tensor& b) {
+    write_binary(pointwise::OpList<Tags...>::template index_of<Tags>(), Tags::name, y, b);
+  })...};
+}
+
+const auto kUnary = unary_ops(pointwise::UnaryOps{});
+const auto kUnaryBackward = unary_backward_ops(pointwise::UnaryOps{});
+const auto kBinary = binary_ops(pointwise::BinaryOps{});
+const auto kBinaryInto = binary_into_ops(pointwise::BinaryOps{});
+const Op kAddTo("add_to(sum, term) -> sum", sum_of);
+
+}  // namespace
+
+Tensor unary(int op, const Tensor& x) { return kUnary[static_cast<size_t>(op)](x); }
+Tensor unary_backward(int op, Tensor dy, const Tensor& saved) {
+  return kUnaryBackward[static_cast<size_t>(op)](std::move(dy), saved);
+}
+Tensor binary(int op, const Tensor& a, const Tensor& b) { return kBinary[static_cast<size_t>(op)](a, b); }
+void binary_into(int op, Tensor& y, const Tensor& b) { kBinaryInto[static_cast<size_t>(op)](y, b); }
+Tensor add_to(Tensor sum, const Tensor& term) { return kAddTo(std::move(sum), term); }
 
 }  // namespace elinvar
 #endif

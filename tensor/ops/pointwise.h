@@ -162,24 +162,24 @@ void binary(CpuStream&, const BinaryArgs&);
 template <class B>
 void binary(GpuStream<B>&, const BinaryArgs&);
 
-Tensor unary(int op, const char* name, const Tensor& x);
-Tensor unary_backward(int op, const char* name, Tensor dy, const Tensor& saved);
-Tensor binary(int op, const char* name, const Tensor& a, const Tensor& b);
-void binary_into(int op, const char* name, Tensor& y, const Tensor& b);
+Tensor unary(int op, const Tensor& x);
+Tensor unary_backward(int op, Tensor dy, const Tensor& saved);
+Tensor binary(int op, const Tensor& a, const Tensor& b);
+void binary_into(int op, Tensor& y, const Tensor& b);
 
 template <class Op>
 Tensor unary(const Tensor& x) {
-  return unary(pointwise::UnaryOps::index_of<Op>(), Op::name, x);
+  return unary(pointwise::UnaryOps::index_of<Op>(), x);
 }
 // dx from dy and what Op::saves names: x or y (of a Saves::nothing op anything of the right shape). A dy that is moved
 // in is written over if it is the only handle on its elements.
 template <class Op>
 Tensor unary_backward(Tensor dy, const Tensor& saved) {
-  return unary_backward(pointwise::UnaryOps::index_of<Op>(), Op::name, std::move(dy), saved);
+  return unary_backward(pointwise::UnaryOps::index_of<Op>(), std::move(dy), saved);
 }
 template <class Op>
 Tensor binary(const Tensor& a, const Tensor& b) {
-  return binary(pointwise::BinaryOps::index_of<Op>(), Op::name, a, b);
+  return binary(pointwise::BinaryOps::index_of<Op>(), a, b);
 }
 // b converted once to a's type.
 template <class Op>
@@ -189,7 +189,7 @@ Tensor binary(const Tensor& a, double b) {
 // y = Op(y, b), where b broadcasts to y's shape and no two elements of y are one (as in an expanded view).
 template <class Op>
 void binary_into(Tensor& y, const Tensor& b) {
-  binary_into(pointwise::BinaryOps::index_of<Op>(), Op::name, y, b);
+  binary_into(pointwise::BinaryOps::index_of<Op>(), y, b);
 }
 
 inline Tensor neg(const Tensor& x) { return unary<pointwise::Neg>(x); }
@@ -224,11 +224,7 @@ inline Tensor div(const Tensor& a, double b) { return binary<pointwise::Div>(a, 
 
 inline void add_into(Tensor& y, const Tensor& x) { binary_into<pointwise::Add>(y, x); }
 // sum + term. Moved in, a sum whose storage has no other handle is added to in place; an expanded one never is.
-inline Tensor add_to(Tensor sum, const Tensor& term) {
-  if (!sum.unique() || !sum.contiguous()) return add(sum, term);
-  add_into(sum, term);
-  return sum;
-}
+Tensor add_to(Tensor sum, const Tensor& term);
 inline void scale_into(Tensor& y, double factor) {
   binary_into<pointwise::Mul>(y, Tensor::scalar(factor, y.dtype(), y.device()));
 }

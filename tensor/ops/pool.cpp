@@ -8,6 +8,7 @@
 
 #include "tensor/columns-inl.h"
 #include "tensor/op_check.h"
+#include "tensor/trace.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
@@ -221,18 +222,25 @@ PoolAxis adaptive_pool_axis(const char* op, int64_t in, int64_t out) {
   return {in, out, 0, 1, 0};
 }
 
-Tensor max_pool(const Tensor& input, const PoolAxis& h, const PoolAxis& w, Tensor* winner) {
+namespace {
+
+struct Pooled {
+  Tensor y, winner;
+};
+
+Pooled max_pool_of(const Tensor& input, const PoolAxis& h, const PoolAxis& w, bool want_winner) {
   const Shape shape = pooled_shape("max_pool2d", input, h, w);
   const Tensor x = input.to_contiguous();
-  Tensor y = Tensor::empty(shape, x.dtype(), x.device());
-  if (winner) *winner = Tensor::empty(shape, x.dtype(), x.device());
+  Pooled pooled{.y = Tensor::empty(shape, x.dtype(), x.device()), .winner = {}};
+  if (want_winner) pooled.winner = Tensor::empty(shape, x.dtype(), x.device());
   on(x.device(), [&](auto& stream) {
-    max_pool(stream, PoolArgs{in(x), out(y), winner ? out(*winner) : Out{}, shape[0], shape[3], h, w});
+    max_pool(stream,
+             PoolArgs{in(x), out(pooled.y), want_winner ? out(pooled.winner) : Out{}, shape[0], shape[3], h, w});
   });
-  return y;
+  return pooled;
 }
 
-Tensor max_pool_backward(const Tensor& gradient, const Tensor& winner, const PoolAxis& h, const PoolAxis& w) {
+Tensor max_pool_backward_of(const Tensor& gradient, const Tensor& winner, const PoolAxis& h, const PoolAxis& w) {
   check_same_shape("max_pool2d_backward", gradient, winner);
   const Tensor dy = gradient.to_contiguous();
   Tensor dx;
@@ -242,7 +250,7 @@ Tensor max_pool_backward(const Tensor& gradient, const Tensor& winner, const Poo
   return dx;
 }
 
-Tensor avg_pool(const Tensor& input, const PoolAxis& h, const PoolAxis& w, bool present_only) {
+Tensor avg_pool_of(const Tensor& input, const PoolAxis& h, const PoolAxis& w, bool present_only) {
   const Shape shape = pooled_shape("avg_pool2d", input, h, w);
   const Tensor x = input.to_contiguous();
   Tensor y = Tensor::empty(shape, x.dtype(), x.device());
@@ -252,13 +260,47 @@ Tensor avg_pool(const Tensor& input, const PoolAxis& h, const PoolAxis& w, bool 
   return y;
 }
 
-Tensor avg_pool_backward(const Tensor& gradient, const PoolAxis& h, const PoolAxis& w, bool present_only) {
+Tensor avg_pool_backward_of(const Tensor& gradient, const PoolAxis& h, const PoolAxis& w, bool present_only) {
   const Tensor dy = gradient.to_contiguous();
   Tensor dx;
   PoolBackwardArgs args = backward_args("avg_pool2d_backward", dy, dx, h, w);
   args.present_only = present_only;
   on(dy.device(), [&](auto& stream) { avg_pool_backward(stream, args); });
   return dx;
+}
+
+const Op kMaxPool(
+    "max_pool(x, h{in, out, kernel, stride, padding}, w{in, out, kernel, stride, padding}, want_winner) -> y, winner",
+    max_pool_of);
+const Op kMaxPoolBackward(
+    "max_pool_backward(dy, winner, h{in, out, kernel, stride, padding}, w{in, out, kernel, stride, padding}) -> dx",
+    max_pool_backward_of);
+const Op kAvgPool(
+    "avg_pool(x, h{in, out, kernel, stride, padding}, w{in, out, kernel, stride, padding}, present_only) -> y",
+    avg_pool_of);
+const Op kAvgPoolBackward(
+    "avg_pool_backward(dy, h{in, out, kernel, stride, padding}, w{in, out, kernel, stride, padding}, present_only) "
+    "-> dx",
+    avg_pool_backward_of);
+
+}  // namespace
+
+Tensor max_pool(const Tensor& x, const PoolAxis& h, const PoolAxis& w, Tensor* winner) {
+  Pooled pooled = kMaxPool(x, h, w, winner != nullptr);
+  if (winner) *winner = std::move(pooled.winner);
+  return std::move(pooled.y);
+}
+
+Tensor max_pool_backward(const Tensor& dy, const Tensor& winner, const PoolAxis& h, const PoolAxis& w) {
+  return kMaxPoolBackward(dy, winner, h, w);
+}
+
+Tensor avg_pool(const Tensor& x, const PoolAxis& h, const PoolAxis& w, bool present_only) {
+  return kAvgPool(x, h, w, present_only);
+}
+
+Tensor avg_pool_backward(const Tensor& dy, const PoolAxis& h, const PoolAxis& w, bool present_only) {
+  return kAvgPoolBackward(dy, h, w, present_only);
 }
 
 }  // namespace elinvar

@@ -5,6 +5,7 @@
 #include <hwy/foreach_target.h>
 
 #include "tensor/op_check.h"
+#include "tensor/trace.h"
 #include "tensor/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -118,9 +119,7 @@ double root_of(double base, int64_t half) {
   }
 }
 
-}  // namespace
-
-RotaryAngles rotary_angles(int64_t time, int64_t half, double base, int64_t first, DType dtype) {
+RotaryAngles angles_of(int64_t time, int64_t half, double base, int64_t first, DType dtype) {
   check(base >= 1.0 && std::isfinite(base), "[rotary] the base must be a number of at least 1, got {}", base);
   constexpr int64_t kPositions = int64_t{1} << 31;
   check(first >= 0 && time <= kPositions && first <= kPositions - time,
@@ -162,7 +161,7 @@ RotaryAngles rotary_angles(int64_t time, int64_t half, double base, int64_t firs
   return angles;
 }
 
-Tensor rotary(const Tensor& input, const RotaryAngles& angles, bool inverse) {
+Tensor rotary_of(const Tensor& input, const RotaryAngles& angles, bool inverse) {
   const Tensor x = input.to_contiguous();
   const RotaryAngles here{angles.cos.to(x.device()), angles.sin.to(x.device())};
   check_same_dtype("rotary", x, here.cos);
@@ -173,6 +172,17 @@ Tensor rotary(const Tensor& input, const RotaryAngles& angles, bool inverse) {
   });
   return y;
 }
+
+const Op kAngles("rotary_angles(time, half, base, first, dtype) -> cos, sin", angles_of);
+const Op kRotary("rotary(x, angles{cos, sin}, inverse) -> y", rotary_of);
+
+}  // namespace
+
+RotaryAngles rotary_angles(int64_t time, int64_t half, double base, int64_t first, DType dtype) {
+  return kAngles(time, half, base, first, dtype);
+}
+
+Tensor rotary(const Tensor& x, const RotaryAngles& angles, bool inverse) { return kRotary(x, angles, inverse); }
 
 }  // namespace elinvar
 #endif

@@ -5,6 +5,7 @@
 #include <hwy/foreach_target.h>
 
 #include "tensor/op_check.h"
+#include "tensor/trace.h"
 #include "tensor/reduce-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -82,21 +83,27 @@ Tensor launch(const Tensor& x, const Tensor* factor, int64_t rows, int64_t cols,
   return sum;
 }
 
-}  // namespace
-
-Tensor row_sum(const Tensor& x, double divisor) {
+Tensor row_sum_of(const Tensor& x, double divisor) {
   check_float("row_sum", x);
   check(x.ndim() == 2, "[row_sum] two dimensions expected, shape is {}", to_string(x.shape()));
   return launch(x.to_contiguous(), nullptr, x.dim(0), x.dim(1), divisor);
 }
 
-Tensor dot(const Tensor& a, const Tensor& b) {
+Tensor dot_of(const Tensor& a, const Tensor& b) {
   check_float("dot", a);
   check_same_dtype("dot", a, b);
   check_same_shape("dot", a, b);
   const Tensor x = a.to_contiguous(), factor = b.to_contiguous();
   return launch(x, &factor, 1, x.numel(), 1.0).reshape({});
 }
+
+const Op kRowSum("row_sum(x, divisor) -> sum", row_sum_of);
+const Op kDot("dot(a, b) -> sum", dot_of);
+
+}  // namespace
+
+Tensor row_sum(const Tensor& x, double divisor) { return kRowSum(x, divisor); }
+Tensor dot(const Tensor& a, const Tensor& b) { return kDot(a, b); }
 
 }  // namespace elinvar
 #endif

@@ -7,6 +7,7 @@
 #include "tensor/op_check.h"
 #include "tensor/math-inl.h"
 #include "tensor/reduce-inl.h"
+#include "tensor/trace.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
@@ -104,12 +105,23 @@ Tensor gradient(const Tensor& dy, const Tensor& result, bool log_form, const cha
   return dx;
 }
 
+const Op kSoftmax(
+    "softmax(x) -> y", +[](const Tensor& x) { return forward(x, false, "softmax"); });
+const Op kLogSoftmax(
+    "log_softmax(x) -> y", +[](const Tensor& x) { return forward(x, true, "log_softmax"); });
+const Op kSoftmaxBackward(
+    "softmax_backward(dy, y) -> dx",
+    +[](const Tensor& dy, const Tensor& y) { return gradient(dy, y, false, "softmax_backward"); });
+const Op kLogSoftmaxBackward(
+    "log_softmax_backward(dy, y) -> dx",
+    +[](const Tensor& dy, const Tensor& y) { return gradient(dy, y, true, "log_softmax_backward"); });
+
 }  // namespace
 
-Tensor softmax(const Tensor& x) { return forward(x, false, "softmax"); }
-Tensor log_softmax(const Tensor& x) { return forward(x, true, "log_softmax"); }
-Tensor softmax_backward(const Tensor& dy, const Tensor& y) { return gradient(dy, y, false, "softmax_backward"); }
-Tensor log_softmax_backward(const Tensor& dy, const Tensor& y) { return gradient(dy, y, true, "log_softmax_backward"); }
+Tensor softmax(const Tensor& x) { return kSoftmax(x); }
+Tensor log_softmax(const Tensor& x) { return kLogSoftmax(x); }
+Tensor softmax_backward(const Tensor& dy, const Tensor& y) { return kSoftmaxBackward(dy, y); }
+Tensor log_softmax_backward(const Tensor& dy, const Tensor& y) { return kLogSoftmaxBackward(dy, y); }
 
 }  // namespace elinvar
 #endif

@@ -1,0 +1,112 @@
+#include "tensor/trace.h"
+
+#include <charconv>
+#include <map>
+
+#include "tensor/check.h"
+
+namespace elinvar {
+namespace {
+
+std::map<std::string, const AnyOp*, std::less<>>& ops() {
+  static std::map<std::string, const AnyOp*, std::less<>> all;
+  return all;
+}
+
+// "a, b{c, d}" up to the end or a closing bracket, which it stops at.
+std::vector<TraceName> names_in(std::string_view& text) {
+  std::vector<TraceName> names;
+  while (true) {
+    const size_t end = std::min(text.find_first_of(",{})"), text.size());
+    std::string_view word = text.substr(0, end);
+    while (word.starts_with(' ')) word.remove_prefix(1);
+    text.remove_prefix(end);
+    if (!word.empty()) names.push_back({.word = std::string(word), .parts = {}});
+    if (text.starts_with('{')) {
+      text.remove_prefix(1);
+      names.back().parts = names_in(text);
+      text.remove_prefix(1);
+    }
+    if (!text.starts_with(',')) return names;
+    text.remove_prefix(1);
+  }
+}
+
+template <class T>
+void parse_number(const std::string& text, T& x) {
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, x);
+  check(error == std::errc{} && stop == end, "[trace] expected a number, got '{}'", text);
+}
+
+}  // namespace
+
+AnyOp::AnyOp(std::string_view signature) {
+  const size_t open = signature.find('(');
+  name_ = signature.substr(0, open);
+  std::string_view rest = signature.substr(open + 1);
+  parameters_.parts = names_in(rest);
+  rest.remove_prefix(1);
+  constexpr std::string_view kArrow = " -> ";
+  if (rest.starts_with(kArrow)) {
+    rest.remove_prefix(kArrow.size());
+    results_.parts = names_in(rest);
+  }
+  const bool fresh = ops().emplace(name_, this).second;
+  invariant(fresh, "names of ops are different");
+}
+
+const AnyOp* find_op(std::string_view name) {
+  const auto found = ops().find(name);
+  return found == ops().end() ? nullptr : found->second;
+}
+
+std::vector<std::string> op_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, op] : ops()) names.push_back(name);
+  return names;
+}
+
+namespace trace {
+
+std::string text_of(int64_t x) { return fmt::format("{}", x); }
+std::string text_of(uint64_t x) { return fmt::format("{}", x); }
+std::string text_of(float x) { return fmt::format("{}", x); }
+std::string text_of(double x) { return fmt::format("{}", x); }
+std::string text_of(const Shape& shape) { return to_string(shape); }
+
+void parse(const std::string& text, int64_t& x) { parse_number(text, x); }
+void parse(const std::string& text, uint64_t& x) { parse_number(text, x); }
+void parse(const std::string& text, float& x) { parse_number(text, x); }
+void parse(const std::string& text, double& x) { parse_number(text, x); }
+
+void parse(const std::string& text, Shape& shape) {
+  shape = {};
+  check(text.size() >= 2 && text.front() == '(' && text.back() == ')', "[trace] expected a shape, got '{}'", text);
+  for (size_t at = 1; at + 1 < text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size() - 1);
+    int64_t extent = 0;
+    parse(text.substr(at, end - at), extent);
+    check(shape.ndim() < Shape::kMaxDims, "[trace] a shape of at most {} extents expected, got '{}'", Shape::kMaxDims,
+          text);
+    shape.push_back(extent);
+    at = text[end] == ',' ? end + 2 : end;  // past ", "
+  }
+}
+
+const TraceName& name_in(const TraceName& whole, size_t i) {
+  invariant(i < whole.parts.size(), "the signature of an op names all parameters, fields and results");
+  return whole.parts[i];
+}
+
+TraceValue& Reader::next(TraceValue::Kind kind) {
+  check(at_ < values_.size(), "[trace] an argument is missing after {}", at_);
+  TraceValue& value = values_[at_++];
+  check(value.kind == kind, "[trace] argument {} is of another kind than the op expects", value.name);
+  return value;
+}
+
+void Reader::end() const { check(at_ == values_.size(), "[trace] {} arguments too many", values_.size() - at_); }
+
+}  // namespace trace
+}  // namespace elinvar

@@ -1,0 +1,401 @@
+#pragma once
+// Ops as objects, so that what a step computes can be written down, op by op, and each of them done again alone
+// (tools/repro).
+//
+//   Tensor dropout_of(Tensor x, double p, const Rng& rng) { ... }
+//   const Op kDropout("dropout(x, p, rng{seed, step, vrank, op}) -> y", dropout_of);
+//   Tensor dropout(Tensor x, double p, const Rng& rng) { return kDropout(std::move(x), p, rng); }
+//
+// To call the object is to call the function. If the calling thread has a Recorder, that is told of the arguments
+// before and of the results after; what the function calls in turn is part of the op and not told of. Without one this
+// costs the test of a pointer. An op is known by its name (find_op) once it is constructed, to be called with values
+// from a file.
+//
+// Parameters and results are, and are told of as:
+//   numbers, enumerations, Shape     their value, as text that reads back as the same bits
+//   Tensor, const Tensor&            the tensor; undefined ones too
+//   Tensor&, std::vector<Tensor>&    changed in place: the tensors before, and again after
+//   Written                          written whole: of what was there before, the shape and the layout alone
+//   std::vector, std::span           how many, then each
+//   const T*                         whether it is given, then what it points to
+//   aggregates                       field by field; fields of type In and Out, which an op fills in itself, left out
+// The signature names them all: "rng{seed, step}" has fields; those of a result stand without braces.
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "tensor/tensor.h"
+#include "tensor/view.h"
+
+namespace elinvar {
+
+struct Written {
+  Tensor& tensor;
+};
+
+struct TraceValue {
+  enum class Kind { number, tensor, place };  // a place: a Written, before
+  std::string name;                           // "x", "rng.seed", "gradients.3"
+  Kind kind = Kind::number;
+  std::string number = {};
+  Tensor tensor = {};
+};
+using TraceValues = std::vector<TraceValue>;
+
+// The words of a signature: "rng{seed, step}" is rng with two parts.
+struct TraceName {
+  std::string word;
+  std::vector<TraceName> parts;
+};
+
+class AnyOp {
+ public:
+  AnyOp(const AnyOp&) = delete;
+  AnyOp& operator=(const AnyOp&) = delete;
+
+  const std::string& name() const { return name_; }
+  // What a recorder is told of the results, for arguments that one was told of. Places need shape, type and device.
+  // Throws UsageError if the values are not those of this op.
+  virtual TraceValues call(TraceValues arguments) const = 0;
+
+ protected:
+  explicit AnyOp(std::string_view signature);
+  ~AnyOp() = default;
+
+  std::string name_;
+  TraceName parameters_, results_;
+};
+
+const AnyOp* find_op(std::string_view name);  // null: there is none in this program
+std::vector<std::string> op_names();
+
+class Recorder {
+ public:
+  virtual ~Recorder() = default;
+  // No handle may be kept: an op writes its result over what it holds the only handle on.
+  virtual void begins(const AnyOp& op, const TraceValues& arguments) = 0;
+  virtual void ends(const TraceValues& results) = 0;
+};
+
+namespace trace {
+
+// Text of a number, and back; of a Shape "(2, 3)".
+std::string text_of(int64_t x);
+std::string text_of(uint64_t x);
+std::string text_of(float x);
+std::string text_of(double x);
+std::string text_of(const Shape& shape);
+void parse(const std::string& text, int64_t& x);
+void parse(const std::string& text, uint64_t& x);
+void parse(const std::string& text, float& x);
+void parse(const std::string& text, double& x);
+void parse(const std::string& text, Shape& shape);
+
+inline constinit thread_local Recorder* recorder = nullptr;
+inline constinit thread_local const char* part = "";
+
+// Nothing is recorded in this thread while one of these is in scope.
+class Pause {
+ public:
+  Pause() : recorder_(std::exchange(recorder, nullptr)) {}
+  ~Pause() { recorder = recorder_; }
+  Pause(const Pause&) = delete;
+  Pause& operator=(const Pause&) = delete;
+  Recorder& recorder_told() const { return *recorder_; }
+
+ private:
+  Recorder* recorder_;
+};
+
+}  // namespace trace
+
+// What this thread calls is told to `recorder` while one of these is in scope.
+class RecordScope {
+ public:
+  explicit RecordScope(Recorder& recorder) : before_(std::exchange(trace::recorder, &recorder)) {}
+  ~RecordScope() { trace::recorder = before_; }
+  RecordScope(const RecordScope&) = delete;
+  RecordScope& operator=(const RecordScope&) = delete;
+
+ private:
+  Recorder* before_;
+};
+
+// What the ops are part of that this thread calls while one of these is in scope, for recorders: "backward".
+class TracePart {
+ public:
+  explicit TracePart(const char* part) : before_(std::exchange(trace::part, part)) {}
+  ~TracePart() { trace::part = before_; }
+  TracePart(const TracePart&) = delete;
+  TracePart& operator=(const TracePart&) = delete;
+
+ private:
+  const char* before_;
+};
+inline const char* trace_part() { return trace::part; }
+
+namespace trace {
+
+// The number of fields of an aggregate: the most initialisers that it takes.
+struct AnyField {
+  template <class T>
+  operator T() const;
+};
+template <class T, class... Fields>
+consteval size_t field_count() {
+  if constexpr (requires { T{Fields{}..., AnyField{}}; }) return field_count<T, Fields..., AnyField>();
+  else return sizeof...(Fields);
+}
+
+// f of each field, in order.
+template <class T, class F>
+void each_field(T& s, F f) {
+  const auto all = [&](auto&... fields) { (f(fields), ...); };
+  constexpr size_t kFields = field_count<std::remove_const_t<T>>();
+  if constexpr (kFields == 2) {
+    auto& [a, b] = s;
+    all(a, b);
+  } else if constexpr (kFields == 3) {
+    auto& [a, b, c] = s;
+    all(a, b, c);
+  } else if constexpr (kFields == 4) {
+    auto& [a, b, c, d] = s;
+    all(a, b, c, d);
+  } else if constexpr (kFields == 5) {
+    auto& [a, b, c, d, e] = s;
+    all(a, b, c, d, e);
+  } else if constexpr (kFields == 7) {
+    auto& [a, b, c, d, e, g, h] = s;
+    all(a, b, c, d, e, g, h);
+  } else if constexpr (kFields == 10) {
+    auto& [a, b, c, d, e, g, h, i, j, k] = s;
+    all(a, b, c, d, e, g, h, i, j, k);
+  } else if constexpr (kFields == 15) {
+    auto& [a, b, c, d, e, g, h, i, j, k, l, m, n, o, p] = s;
+    all(a, b, c, d, e, g, h, i, j, k, l, m, n, o, p);
+  } else {
+    static_assert(kFields == 16, "an aggregate of another size: add it here");
+    auto& [a, b, c, d, e, g, h, i, j, k, l, m, n, o, p, q] = s;
+    all(a, b, c, d, e, g, h, i, j, k, l, m, n, o, p, q);
+  }
+}
+
+template <class T>
+inline constexpr bool kNumber = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, Shape>;
+template <class T>
+inline constexpr bool kAddress = std::is_same_v<T, In> || std::is_same_v<T, Out>;
+template <class T>
+inline constexpr bool kList = false;
+template <class T>
+inline constexpr bool kList<std::vector<T>> = true;
+template <class T>
+inline constexpr bool kList<std::span<T>> = true;
+template <class A>
+inline constexpr bool kChanged =
+    std::is_same_v<A, Tensor&> || std::is_same_v<A, std::vector<Tensor>&> || std::is_same_v<A, Written>;
+
+// As which of the types above a number is written.
+template <class T>
+auto widened(const T& x) {
+  if constexpr (std::is_same_v<T, Shape> || std::is_floating_point_v<T>) return x;
+  else if constexpr (std::is_enum_v<T> || std::is_same_v<T, bool> || std::is_signed_v<T>)
+    return static_cast<int64_t>(x);
+  else return static_cast<uint64_t>(x);
+}
+
+const TraceName& name_in(const TraceName& whole, size_t i);  // aborts where a signature has too few names
+
+template <class T>
+void write(const T& value, const TraceName& name, const std::string& path, TraceValues& to) {
+  if constexpr (std::is_same_v<T, Tensor>) {
+    to.push_back({.name = path, .kind = TraceValue::Kind::tensor, .tensor = value});
+  } else if constexpr (std::is_same_v<T, Written>) {
+    to.push_back({.name = path, .kind = TraceValue::Kind::place, .tensor = value.tensor});
+  } else if constexpr (kNumber<T>) {
+    to.push_back({.name = path, .number = text_of(widened(value))});
+  } else if constexpr (kList<T>) {
+    to.push_back({.name = path + ".size", .number = text_of(uint64_t{value.size()})});
+    size_t i = 0;
+    for (const auto& element : value) write(element, name, path + "." + std::to_string(i++), to);
+  } else if constexpr (std::is_pointer_v<T>) {
+    to.push_back({.name = path + ".given", .number = text_of(int64_t{value != nullptr})});
+    if (value) write(*value, name, path, to);
+  } else {
+    size_t i = 0;
+    each_field(value, [&](const auto& field) {
+      if constexpr (!kAddress<std::remove_cvref_t<decltype(field)>>) {
+        const TraceName& its = name_in(name, i++);
+        write(field, its, path.empty() ? its.word : path + "." + its.word, to);
+      }
+    });
+  }
+}
+
+class Reader {
+ public:
+  explicit Reader(TraceValues& values) : values_(values) {}
+  TraceValue& next(TraceValue::Kind kind);  // throws UsageError if it is of another kind, or there is none
+  void end() const;                         // throws UsageError if there are more
+
+ private:
+  TraceValues& values_;
+  size_t at_ = 0;
+};
+
+template <class T>
+void read(Reader& from, T& value) {
+  if constexpr (std::is_same_v<T, Tensor>) {
+    value = std::move(from.next(TraceValue::Kind::tensor).tensor);
+  } else if constexpr (kNumber<T>) {
+    auto wide = widened(value);
+    parse(from.next(TraceValue::Kind::number).number, wide);
+    value = static_cast<T>(wide);
+  } else if constexpr (kList<T>) {
+    uint64_t size = 0;
+    read(from, size);
+    for (value.clear(); value.size() < size;) read(from, value.emplace_back());
+  } else if constexpr (!kAddress<T>) {
+    each_field(value, [&](auto& field) { read(from, field); });
+  }
+}
+
+// An argument from a file: what holds it, and how it is passed on.
+template <class A>
+struct Held {
+  std::remove_cvref_t<A> value{};
+  explicit Held(Reader& from) { read(from, value); }
+  A pass() { return static_cast<A>(value); }
+};
+template <class T>
+requires(!std::is_reference_v<T> && std::is_class_v<T> && !kList<T>) struct Held<T> {
+  T value{};
+  explicit Held(Reader& from) { read(from, value); }
+  T pass() { return std::move(value); }
+};
+template <>
+struct Held<Written> {
+  Tensor value;
+  explicit Held(Reader& from) : value(std::move(from.next(TraceValue::Kind::place).tensor)) {}
+  Written pass() { return {value}; }
+};
+template <class T>
+struct Held<std::span<const T>> {
+  std::vector<T> value;
+  explicit Held(Reader& from) { read(from, value); }
+  std::span<const T> pass() { return value; }
+};
+template <class T>
+struct Held<const T*> {
+  std::optional<T> value;
+  explicit Held(Reader& from) {
+    bool given = false;
+    read(from, given);
+    if (given) read(from, value.emplace());
+  }
+  const T* pass() { return value ? &*value : nullptr; }
+};
+}  // namespace trace
+
+template <class Signature>
+class Op;
+
+template <class R, class... A>
+class Op<R(A...)> final : public AnyOp {
+ public:
+  using Body = R (*)(A...);
+  Op(std::string_view signature, Body body) : AnyOp(signature), body_(body) {}
+
+  R operator()(A... arguments) const {
+    if (trace::recorder == nullptr) [[likely]]
+      return body_(std::forward<A>(arguments)...);
+    return recorded(std::forward<A>(arguments)...);
+  }
+
+  TraceValues call(TraceValues values) const override {
+    trace::Reader from(values);
+    std::tuple<trace::Held<A>...> held{trace::Held<A>(from)...};
+    from.end();
+    return std::apply([&](auto&... each) { return results_of(each.pass()...); }, held);
+  }
+
+  // Calls go to another body from now on: for tests of what finds a kernel at fault.
+  void replace(Body body) const { body_ = body; }
+
+ private:
+  R recorded(A... arguments) const {
+    const trace::Pause pause;
+    {
+      TraceValues values;
+      size_t i = 0;
+      (write_argument(arguments, i++, values), ...);
+      pause.recorder_told().begins(*this, values);
+    }
+    TraceValues results;
+    if constexpr (std::is_void_v<R>) {
+      body_(std::forward<A>(arguments)...);
+      write_changed<A...>(results, arguments...);
+      pause.recorder_told().ends(results);
+    } else {
+      R result = body_(std::forward<A>(arguments)...);
+      write_changed<A...>(results, arguments...);
+      write_result(result, results);
+      pause.recorder_told().ends(results);
+      return result;
+    }
+  }
+
+  TraceValues results_of(A... arguments) const {
+    TraceValues results;
+    if constexpr (std::is_void_v<R>) {
+      body_(std::forward<A>(arguments)...);
+      write_changed<A...>(results, arguments...);
+    } else {
+      const R result = body_(std::forward<A>(arguments)...);
+      write_changed<A...>(results, arguments...);
+      write_result(result, results);
+    }
+    return results;
+  }
+
+  template <class T>
+  void write_argument(const T& value, size_t i, TraceValues& to) const {
+    const TraceName& its = trace::name_in(parameters_, i);
+    trace::write(value, its, its.word, to);
+  }
+
+  template <class... Arguments, class... T>
+  void write_changed(TraceValues& to, const T&... values) const {
+    size_t i = 0;
+    const auto one = [&]<class Argument>(const auto& value) {
+      const TraceName& its = trace::name_in(parameters_, i++);
+      if constexpr (std::is_same_v<Argument, Written>) trace::write(value.tensor, its, its.word, to);
+      else if constexpr (trace::kChanged<Argument>) trace::write(value, its, its.word, to);
+    };
+    (one.template operator()<Arguments>(values), ...);
+  }
+
+  template <class T>
+  void write_result(const T& result, TraceValues& to) const {
+    if constexpr (std::is_aggregate_v<T>) {
+      trace::write(result, results_, "", to);
+    } else {
+      const TraceName& its = trace::name_in(results_, 0);
+      trace::write(result, its, its.word, to);
+    }
+  }
+
+  mutable Body body_;
+};
+
+template <class R, class... A>
+Op(std::string_view, R (*)(A...)) -> Op<R(A...)>;
+
+}  // namespace elinvar
