@@ -27,7 +27,6 @@ using Clock = std::chrono::steady_clock;
 using Lock = std::unique_lock<std::mutex>;
 
 constexpr size_t kMostSaved = 2;
-constexpr const char* kStep = "step";  // beside the state's own names, which have dots
 constexpr size_t kMostOfTensors = size_t{256} << 10;
 
 struct Session::Impl {
@@ -249,11 +248,7 @@ struct Session::Impl {
   bool adaptive() const { return options.member.scaling.batch > 0; }
 
   StateDict whole_state(int64_t step, const Pace& pace) const {
-    StateDict whole = state.view();
-    bool fresh = whole.emplace(kStep, Tensor::from(std::vector<int64_t>{step}, {})).second;
-    if (adaptive()) fresh = whole.emplace(kPace, to_tensor(pace)).second && fresh;
-    invariant(fresh, "the names of step and pace are the session's own");
-    return whole;
+    return with_position(state.view(), step, adaptive() ? std::optional(pace) : std::nullopt);
   }
 
   void send(PeerId peer, Message message) {

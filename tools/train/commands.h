@@ -25,6 +25,7 @@ struct RunCommand {
   std::string key;                                      // the folder of the job's key; empty: none
   std::string chaos;                                    // faults on purpose (elastic/chaos.h)
   std::string text;                                     // of the configuration; empty: it is read from its file
+  std::optional<int64_t> until;                         // the step to stop after, for now
   std::optional<int64_t> takes_over;                    // elastic/run_directory.h
 };
 int run(const RunCommand& command);

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -54,6 +55,7 @@ nlohmann::ordered_json describe_environment(const std::vector<std::string>& comm
   environment["compiler"] = __VERSION__;
   environment["build"] = ELINVAR_BUILD;
   environment["libraries"] = libraries();
+  environment["binary"] = std::filesystem::read_symlink("/proc/self/exe").string();
   environment["command"] = command_line;
   environment["host"] = system.nodename;
   environment["system"] = std::string(system.sysname) + " " + system.release + " " + system.machine;

@@ -6,39 +6,16 @@
 #include <exception>
 
 #include "tensor/check.h"
-#include "tensor/isa.h"
 #include "tensor/stream.h"
 #include "tensor/threads.h"
 #include "tools/train/commands.h"
-
-namespace {
-
-struct DeviceOptions {
-  std::string device = "auto";
-  int threads = 0;
-  std::string isa = "auto";
-
-  void add_to(CLI::App& command) {
-    command.add_option("--device", device, "auto, cpu, cuda or cuda:NUMBER")->capture_default_str();
-    command
-        .add_option("--threads", threads, "CPU threads for the computation (default: all that this process may use)")
-        ->check(CLI::Range(1, 1024).description(""));
-    command.add_option("--isa", isa, "instruction set: auto, scalar, avx2 or avx512; all give the same bits")
-        ->capture_default_str();
-  }
-  void apply() const {
-    elinvar::set_isa(elinvar::parse_isa(isa));
-    elinvar::set_threads(threads > 0 ? threads : elinvar::usable_threads());
-  }
-};
-
-}  // namespace
+#include "tools/train/device_options.h"
 
 int main(int argc, char** argv) {
   CLI::App app("Trains neural networks whose bits do not depend on the machine.", "train");
   app.set_version_flag("--version", "train " ELINVAR_VERSION);
   app.require_subcommand(1);
-  DeviceOptions device;
+  elinvar::DeviceOptions device;
 
   elinvar::RunCommand run_options;
   run_options.command_line.assign(argv, argv + argc);
@@ -59,6 +36,8 @@ int main(int argc, char** argv) {
       ->allow_extra_args(false);
   run->add_option("--replay", run_options.replay,
                   "a run directory: do that run again, with its batches; each line of the ledger must be equal");
+  run->add_option("--until", run_options.until, "stop after this step, with a checkpoint, as train ctl stop does")
+      ->check(CLI::PositiveNumber.description(""));
   run->add_option("--workers", run_options.workers, "worker processes to start here (default 1)")
       ->check(CLI::Range(1, 1024).description(""));
   run->add_option("--min-workers", run_options.min_workers, "with fewer the job holds until others join (default 1)")

@@ -69,6 +69,10 @@ int JobProcess::run() {
         if (!coordinator_) fail("interrupted before the first step");
         coordinator_->ask_stop("interrupted", now());
       }
+      if (coordinator_ && command_.until && !until_ && directory_->recorded() >= *command_.until) {
+        until_ = true;
+        coordinator_->ask_stop(fmt::format("step {} is made", *command_.until), now());
+      }
       if (!coordinator_ && directory_ && directory_->members_died()) start_without_members();
       if (!coordinator_ && local_.alive().empty() && now() > began_ + kFirstWorker)
         fail("no worker has introduced itself within {:g} s", kFirstWorker);

@@ -1,7 +1,6 @@
 // `train join`: a worker's process. It learns from the coordinator what the job is, and trains (tools/train/loop.h).
 #include <unistd.h>
 
-#include <cmath>
 #include <csignal>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -18,7 +17,6 @@
 #include "tools/train/commands.h"
 #include "tools/train/environment.h"
 #include "tools/train/interrupt.h"
-#include "tools/train/job.h"
 #include "tools/train/job_endpoint.h"
 #include "tools/train/loop.h"
 #include "tools/train/spawn.h"
@@ -82,46 +80,18 @@ void take_over(const JoinCommand& command, const fs::path& directory, int64_t te
   spawn_train(arguments, /*apart=*/true);
 }
 
-int64_t steps_of(const Config& config, int64_t steps_per_epoch) {
-  const double epoch_steps = std::ceil(config.run.epochs * static_cast<double>(steps_per_epoch));
-  check_setting(epoch_steps <= kMostSteps, "run.epochs", "= {} are {:g} steps; at most {:g} are possible",
-                config.run.epochs, epoch_steps, kMostSteps);
-  const int64_t steps = config.run.steps > 0 ? config.run.steps : static_cast<int64_t>(epoch_steps);
-  check_schedule(config.schedule, steps);
-  return steps;
-}
-
 int work(const JoinCommand& command, Transport& transport, PeerId self, const Message& told,
          std::unique_ptr<Transport>& owned) {
   const Json& about_job = told.body;
   const bool imported = about_job.value("imported", false);
   std::vector<std::string> overrides = about_job.at("overrides").get<std::vector<std::string>>();
   overrides.insert(overrides.end(), command.overrides.begin(), command.overrides.end());
-  Config config =
-      parse_config(about_job.at("text").get<std::string>(), about_job.at("file").get<std::string>(), overrides);
-  Job job(config, Split::train, command.device);
+  Training training(
+      parse_config(about_job.at("text").get<std::string>(), about_job.at("file").get<std::string>(), overrides),
+      command.device);
+  Job& job = training.job;
+  const Config& config = training.config();
   const std::shared_ptr<const Dataset> validation = open_split(config, Split::validation);
-  config = job.config;
-  Loader loader(job.data, {.seed = config.run.seed,
-                           .global_batch = config.run.batch_size,
-                           .virtual_ranks = config.run.virtual_ranks,
-                           .shuffle = config.reader.shuffle,
-                           .augment = true,
-                           .threads = config.reader.threads,
-                           .prefetch = config.reader.prefetch});
-  const int64_t steps = with_places(config.places, [&] { return steps_of(config, loader.steps_per_epoch()); });
-
-  ScalingOptions scaling;
-  if (config.run.scaling == "adaptive") {
-    with_places(config.places, [&] {
-      check_setting(config.run.batch_max <= job.data->size(), "run.batch_max",
-                    "= {} are more than the {} training samples", config.run.batch_max, job.data->size());
-    });
-    scaling = {.batch = config.run.batch_size,
-               .batch_max = config.run.batch_max,
-               .ramp_steps = config.run.ramp_steps,
-               .goal = loader.cursor(steps).samples};
-  }
 
   // The run directory, if it is the same one here; whoever looks into it is known to be alive from then on.
   auto see = [path = fs::path(command.run_dir.empty() ? about_job.at("directory").get<std::string>() : command.run_dir),
@@ -137,15 +107,9 @@ int work(const JoinCommand& command, Transport& transport, PeerId self, const Me
   };
   const auto directory = std::make_shared<decltype(see)>(std::move(see));
 
-  MemberOptions member;
+  MemberOptions member = training.member();
   member.self = self;
   member.endpoint = transport.endpoint();
-  member.vranks = config.run.virtual_ranks;
-  member.steps = steps;
-  member.checkpoint_every = config.run.checkpoint_every;
-  member.state_digest_every = config.run.state_digest_every;
-  member.scaling = scaling;
-  member.audit = {.every = config.run.audit_every, .seed = config.run.seed};
   std::vector<TensorLayout> gradient;
   for (const Parameter& p : job.network->parameters.list) gradient.push_back(layout_of(p.name, p.var.value()));
   const std::string chaos = about_job.value("chaos", "");
@@ -160,7 +124,7 @@ int work(const JoinCommand& command, Transport& transport, PeerId self, const Me
                                          {"pid", getpid()},
                                          {"config", to_toml(config)},
                                          {"data", digest(*job.data).hex()},
-                                         {"steps", steps},
+                                         {"steps", training.steps},
                                          {"parameters", job.network->parameters.count()},
                                          {"gradient", to_json(gradient)},
                                          {"samples", job.data->size()},
@@ -193,7 +157,7 @@ int work(const JoinCommand& command, Transport& transport, PeerId self, const Me
   try {
     // Signals ask to leave at the next boundary; the loop notices by itself when it has.
     const Interrupt leave([&] { session.drain(); });
-    train(job, validation, loader, session, steps, scaling);
+    train(training, validation, session);
   } catch (const std::exception& failure) {
     session.fail(failure.what(), dynamic_cast<const UsageError*>(&failure) ? 2 : 3);
     throw;

@@ -1,0 +1,31 @@
+#pragma once
+// The options that say what a command computes with: --device, --threads and --isa. No bit depends on them.
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "tensor/isa.h"
+#include "tensor/stream.h"
+#include "tensor/threads.h"
+
+namespace elinvar {
+
+struct DeviceOptions {
+  std::string device = "auto";
+  int threads = 0;  // 0: all that this process may use
+  std::string isa = "auto";
+
+  void add_to(CLI::App& command) {
+    command.add_option("--device", device, "auto, cpu, cuda or cuda:NUMBER")->capture_default_str();
+    command
+        .add_option("--threads", threads, "CPU threads for the computation (default: all that this process may use)")
+        ->check(CLI::Range(1, 1024).description(""));
+    command.add_option("--isa", isa, "instruction set: auto, scalar, avx2 or avx512; all give the same bits")
+        ->capture_default_str();
+  }
+  void apply() const {
+    set_isa(parse_isa(isa));
+    set_threads(threads > 0 ? threads : usable_threads());
+  }
+};
+
+}  // namespace elinvar

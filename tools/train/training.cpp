@@ -1,0 +1,106 @@
+#include "tools/train/training.h"
+
+#include <cmath>
+
+#include "nn/clip.h"
+#include "nn/leaf.h"
+#include "nn/running_statistics.h"
+#include "tensor/check.h"
+
+namespace elinvar {
+namespace {
+
+// Leaves meet on the CPU, wherever they were computed.
+std::vector<Tensor> all_to(std::vector<Tensor> tensors, Device device) {
+  for (Tensor& t : tensors) t = t.to(device);
+  return tensors;
+}
+
+// The norm is finite if and only if every element is: squares of floats cannot overflow a double.
+void check_finite(int64_t step, double loss, double gradient_norm) {
+  constexpr const char* kHint = "a lower learning rate, a longer warm-up or clipping (optimizer.clip_norm) may help";
+  if (!std::isfinite(loss))
+    fail("step {}: the loss is {}; {}", step + 1, std::isnan(loss) ? "not a number" : "infinite", kHint);
+  if (!std::isfinite(gradient_norm)) fail("step {}: the reduced gradient is not finite; {}", step + 1, kHint);
+}
+
+LoaderOptions loader_options(const Config& config) {
+  return {.seed = config.run.seed,
+          .global_batch = config.run.batch_size,
+          .virtual_ranks = config.run.virtual_ranks,
+          .shuffle = config.reader.shuffle,
+          .augment = true,
+          .threads = config.reader.threads,
+          .prefetch = config.reader.prefetch};
+}
+
+int64_t steps_of(const Config& config, int64_t steps_per_epoch) {
+  const double epoch_steps = std::ceil(config.run.epochs * static_cast<double>(steps_per_epoch));
+  check_setting(epoch_steps <= kMostSteps, "run.epochs", "= {} are {:g} steps; at most {:g} are possible",
+                config.run.epochs, epoch_steps, kMostSteps);
+  const int64_t steps = config.run.steps > 0 ? config.run.steps : static_cast<int64_t>(epoch_steps);
+  check_schedule(config.schedule, steps);
+  return steps;
+}
+
+}  // namespace
+
+Training::Training(const Config& given, Device device)
+    : job(given, Split::train, device), loader(job.data, loader_options(job.config)) {
+  const Config& c = config();
+  with_places(c.places, [&] {
+    steps = steps_of(c, loader.steps_per_epoch());
+    if (!c.adaptive()) return;
+    check_setting(c.run.batch_max <= job.data->size(), "run.batch_max", "= {} are more than the {} training samples",
+                  c.run.batch_max, job.data->size());
+    scaling = {.batch = c.run.batch_size,
+               .batch_max = c.run.batch_max,
+               .ramp_steps = c.run.ramp_steps,
+               .goal = loader.cursor(steps).samples};
+  });
+}
+
+MemberOptions Training::member() const {
+  MemberOptions member;
+  member.vranks = config().run.virtual_ranks;
+  member.steps = steps;
+  member.checkpoint_every = config().run.checkpoint_every;
+  member.state_digest_every = config().run.state_digest_every;
+  member.scaling = scaling;
+  member.audit = {.every = config().run.audit_every, .seed = config().run.seed};
+  return member;
+}
+
+Cursor Training::cursor(int64_t step, const Pace& pace) const {
+  return adaptive() ? Cursor{pace.samples, pace.batch} : loader.cursor(step);
+}
+
+Leaf Training::leaf(const Batch& batch, int64_t step, int vrank) {
+  if (batch.samples == 0) return {};
+  const Rng rng{.seed = config().run.seed, .step = static_cast<uint32_t>(step), .vrank = static_cast<uint32_t>(vrank)};
+  LeafResult result =
+      elinvar::leaf(*job.network, batch.input.to(job.device), batch.target, config().loss, rng, config().run.recompute);
+  statistics_ = std::move(result.statistics);
+  return {.gradients = all_to(std::move(result.gradients), Device{}),
+          .terms = all_to(running_terms(statistics_), Device{}),
+          .facts = {.loss_sum = result.loss_sum,
+                    .count = result.count,
+                    .correct = result.correct,
+                    .samples = batch.samples,
+                    .batch = digest(StateDict{{"input", batch.input}, {"target", batch.target}})}};
+}
+
+Update Training::update(int64_t step, const Reduced& reduced) {
+  const std::vector<Tensor> gradients = all_to(reduced.gradients, job.device);
+  const Clipping clipping = clip_by_global_norm(gradients, config().optimizer.clip_norm);
+  check_finite(step, reduced.loss, clipping.norm);
+  // Where the batch changes the schedule goes by what has been seen.
+  const int64_t scheduled = adaptive() ? loader.step_at(reduced.pace.samples) : step;
+  double lr = learning_rate(config().schedule, config().optimizer.lr, steps, scheduled);
+  if (adaptive()) lr *= lr_factor(reduced.pace, step, scaling);
+  job.optimizer->step(job.network->parameters, gradients, lr, step, clipping.scale);
+  update_running_statistics(statistics_, reduced.terms, reduced.leaves);
+  return {lr, clipping.norm};
+}
+
+}  // namespace elinvar
