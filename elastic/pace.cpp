@@ -7,8 +7,6 @@
 
 namespace elinvar {
 
-constexpr const char* kStep = "step";  // beside the state's own names, which have dots
-
 double lr_factor(const Pace& pace, int64_t step, const ScalingOptions& options) {
   const double to = static_cast<double>(pace.batch) / static_cast<double>(options.batch);
   const int64_t done = step - pace.since;
@@ -35,13 +33,6 @@ Pace pace_from(const nlohmann::json& json) {
 Tensor to_tensor(const Pace& pace) {
   return Tensor::from(std::vector<int64_t>{pace.samples, pace.batch, pace.since, std::bit_cast<int64_t>(pace.from)},
                       {4});
-}
-
-StateDict with_position(StateDict state, int64_t step, const std::optional<Pace>& pace) {
-  bool fresh = state.emplace(kStep, Tensor::from(std::vector<int64_t>{step}, {})).second;
-  if (pace) fresh = state.emplace(kPace, to_tensor(*pace)).second && fresh;
-  invariant(fresh, "the names of step and pace are not the network's");
-  return state;
 }
 
 Pace pace_of(const StateDict& state) {

@@ -3,7 +3,6 @@
 // exact scaling there is none of it.
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
 
 #include "tensor/state.h"
 
@@ -39,9 +38,5 @@ nlohmann::json to_json(const Pace& pace);    // [samples, batch, since, bits of 
 Pace pace_from(const nlohmann::json& json);  // throws nlohmann::json::exception
 Tensor to_tensor(const Pace& pace);          // the same numbers
 Pace pace_of(const StateDict& state);        // that it holds; that of exact scaling if there is none; throws Failure
-
-// The whole state of a run: that of its network and optimiser after `step` updates, with the step and, with adaptive
-// scaling, the pace.
-StateDict with_position(StateDict state, int64_t step, const std::optional<Pace>& pace);
 
 }  // namespace elinvar

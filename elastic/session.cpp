@@ -16,6 +16,7 @@
 #include "elastic/snapshot.h"
 #include "elastic/state_copier.h"
 #include "elastic/state_parts.h"
+#include "elastic/whole_state.h"
 #include "elastic/work_clock.h"
 #include "tensor/check.h"
 #include "tensor/digest_tree.h"
@@ -248,7 +249,7 @@ struct Session::Impl {
   bool adaptive() const { return options.member.scaling.batch > 0; }
 
   StateDict whole_state(int64_t step, const Pace& pace) const {
-    return with_position(state.view(), step, adaptive() ? std::optional(pace) : std::nullopt);
+    return elinvar::whole_state(state.view(), step, adaptive() ? std::optional(pace) : std::nullopt);
   }
 
   void send(PeerId peer, Message message) {

@@ -15,6 +15,7 @@
 #include "tensor/stream.h"
 #include "tests/bits.h"
 #include "tests/op_inputs.h"
+#include "tools/repro/reproducer.h"
 
 namespace elinvar::test {
 namespace {
@@ -188,6 +189,44 @@ void check_layout(const OpRow& row) {
   expect_same(evaluate(row, row.op, row.inputs, narrow), reference);
 }
 
+// Does each op again that it is told of.
+class Replays : public Recorder {
+ public:
+  void begins(const AnyOp& op, const TraceValues& arguments) override {
+    again_ = Reproducer{.op = op.name(), .arguments = copied(arguments)};
+  }
+  void ends(const TraceValues& results) override {
+    ++ops;
+    SCOPED_TRACE(again_.op);
+    const TraceValues now = call(again_, Device{});
+    ASSERT_EQ(now.size(), results.size());
+    for (size_t i = 0; i < now.size(); ++i) {
+      EXPECT_EQ(now[i].name, results[i].name);
+      EXPECT_EQ(now[i].number, results[i].number) << now[i].name;
+      ASSERT_EQ(now[i].tensor.defined(), results[i].tensor.defined()) << now[i].name;
+      if (!now[i].tensor.defined()) continue;
+      EXPECT_TRUE(same_bits(now[i].tensor, results[i].tensor)) << now[i].name;
+    }
+  }
+
+  int ops = 0;
+
+ private:
+  Reproducer again_;
+};
+
+void check_replay(const OpRow& row) {
+  const Tensors values = make_inputs(row.inputs, row.name);
+  Tensors views;
+  for (const Tensor& t : values) views.push_back(in_other_layout(t));
+  for (const Tensors& inputs : {values, views}) {
+    Replays replays;
+    const RecordScope recording(replays);
+    evaluate(row, row.op, row.inputs, inputs);
+    EXPECT_GT(replays.ops, 0) << "nothing was recorded";
+  }
+}
+
 void check_zero_fill(const OpRow& row) {
   const Tensors values = make_inputs(row.inputs, row.name + "/adversarial", Values::adversarial);
   for (Isa isa : available_isas()) {
@@ -258,6 +297,7 @@ OpRows::OpRows(std::vector<OpRow> rows) {
     if (row.op) {
       add(row, "bits", check_bits);
       add(row, "layout", check_layout);
+      add(row, "replay", check_replay);
 #ifdef ELINVAR_EMULATION
       add(row, "emulated", [](const OpRow& r) { check_device(r, {DeviceKind::emulated}); });
 #endif

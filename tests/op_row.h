@@ -9,6 +9,7 @@
 //               machine has, and from run to run; also on a second, larger set of inputs if `large` is given
 //   layout      inputs that are transposed views give the same bits as contiguous ones, int32 indices the same as
 //               int64
+//   replay      each op that is called, done again alone from what a recorder is told of it, gives the same bits
 //   emulated    the kernels for GPUs, run by the CPU (tests/emulation/), give the same bits, on the large inputs too
 //   cuda        so does a GPU, where the build and the machine have one
 //   zero_fill   `zero_filled`, a route to the same result with additional terms that are zero (NUMERICS.md, rule 7),

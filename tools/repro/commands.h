@@ -15,8 +15,12 @@ struct Command {
   std::function<int()> run;
 };
 
+Command add_bisect(CLI::App& repro);
 Command add_diff(CLI::App& repro);
 Command add_digest(CLI::App& repro);
 Command add_env(CLI::App& repro);
+Command add_replay(CLI::App& repro);
+Command add_trace(CLI::App& repro);
+Command add_verify(CLI::App& repro);
 
 }  // namespace elinvar

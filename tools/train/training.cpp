@@ -75,14 +75,21 @@ Cursor Training::cursor(int64_t step, const Pace& pace) const {
   return adaptive() ? Cursor{pace.samples, pace.batch} : loader.cursor(step);
 }
 
-Leaf Training::leaf(const Batch& batch, int64_t step, int vrank) {
+Leaf Training::leaf(const Batch& batch, int64_t step, int vrank, Session* opened) {
   if (batch.samples == 0) return {};
   const Rng rng{.seed = config().run.seed, .step = static_cast<uint32_t>(step), .vrank = static_cast<uint32_t>(vrank)};
-  LeafResult result =
-      elinvar::leaf(*job.network, batch.input.to(job.device), batch.target, config().loss, rng, config().run.recompute);
+  std::vector<Tensor> terms;
+  LeafProgress progress;
+  progress.forward = [&](const LeafResult& result) {
+    terms = all_to(running_terms(result.statistics), Device{});
+    if (opened) opened->open(vrank, result.count, terms);
+  };
+  if (opened) progress.gradient = [&](size_t i, const Tensor& gradient) { opened->put(i, gradient.to(Device{})); };
+  LeafResult result = elinvar::leaf(*job.network, batch.input.to(job.device), batch.target, config().loss, rng,
+                                    config().run.recompute, progress);
   statistics_ = std::move(result.statistics);
   return {.gradients = all_to(std::move(result.gradients), Device{}),
-          .terms = all_to(running_terms(statistics_), Device{}),
+          .terms = std::move(terms),
           .facts = {.loss_sum = result.loss_sum,
                     .count = result.count,
                     .correct = result.correct,

@@ -1,0 +1,67 @@
+// `repro replay`: runs one op alone, from the file that `repro bisect` wrote, and compares its results with those of
+// both sides. Exit code 0 if they are one side's, bit for bit, 1 if they are nobody's.
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "tensor/check.h"
+#include "tools/repro/commands.h"
+#include "tools/repro/output.h"
+#include "tools/repro/reproducer.h"
+#include "tools/repro/results.h"
+#include "tools/repro/trace_file.h"
+#include "tools/train/device_options.h"
+
+namespace elinvar {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string file;
+  DeviceOptions device;
+  bool json = false;
+};
+
+constexpr const char* kSides[] = {"a", "b"};
+
+int replay_command(const Options& o) {
+  o.device.apply();
+  const Device device = parse_device(o.device.device);
+  const Reproducer r = read_reproducer(o.file);
+  const TraceValues results = call(r, device);
+  Json json = {{"op", r.op},
+               {"about", r.about},
+               {"device", to_string(device)},
+               {"isa", name_of(current_isa())},
+               {"threads", cpu_stream().threads()},
+               {"sides", Json::object()}};
+  std::string text = r.op;
+  if (r.about.contains("phase")) text += ", " + r.about["phase"].get<std::string>();
+  text += fmt::format(", on {}, {}, {} threads\n", to_string(device), name_of(current_isa()), cpu_stream().threads());
+  for (const TracedValue& argument : described(r.arguments)) text += fmt::format("  {}\n", argument.text());
+  bool anybody = false;
+  for (size_t i = 0; i < r.sides.size(); ++i) {
+    const ResultsDifference difference = differences(results, r.sides[i].results);
+    anybody = anybody || difference.none();
+    json["sides"][kSides[i]] = {
+        {"about", r.sides[i].about}, {"equal", difference.none()}, {"difference", to_json(difference)}};
+    text +=
+        fmt::format("{}: {}\n{}", kSides[i], difference.none() ? "the same bits" : "other bits", to_text(difference));
+  }
+  if (o.json) print_json(json);
+  else fmt::print("{}", text);
+  return anybody ? 0 : 1;
+}
+
+}  // namespace
+
+Command add_replay(CLI::App& repro) {
+  const auto o = std::make_shared<Options>();
+  CLI::App* app = repro.add_subcommand("replay", "run one op alone, from a file that bisect wrote");
+  app->add_option("file", o->file, "the .safetensors file")->required();
+  o->device.add_to(*app);
+  app->add_flag("--json", o->json, "the result as JSON");
+  return {app, [o] { return replay_command(*o); }};
+}
+
+}  // namespace elinvar

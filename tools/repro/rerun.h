@@ -1,0 +1,42 @@
+#pragma once
+// A run done again in this process alone, step by step, from one of its checkpoints or from its beginning. Leaves,
+// reduction and updates are those of a job with one worker: what a worker's side of the protocol does
+// (elastic/member.h), without anybody to talk to.
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "elastic/ledger.h"
+#include "elastic/member.h"
+#include "elastic/run_record.h"
+#include "tools/train/training.h"
+
+namespace elinvar {
+
+class Rerun {
+ public:
+  // Begins with the newest good checkpoint of at most `most` updates, or as a new network if there is none. Nothing is
+  // written to the run's directory. Says on stderr which checkpoints were passed over.
+  Rerun(const RunRecord& run, Device device, int64_t most);
+
+  int64_t step() const { return member_.step(); }  // updates made
+  const Training& training() const { return training_; }
+  StateDict state() const;  // whole, as the ledger digests it: views
+
+  // Makes the next update and returns its facts: all that a line of the ledger can have. `at` is told what the ops that
+  // follow belong to: "leaf 3", "reduction", "update", and "" at the end; and `batch` of each batch.
+  struct Told {
+    std::function<void(const std::string& phase)> at = [](const std::string&) {};
+    std::function<void(int vrank, const Batch& batch)> batch = [](int, const Batch&) {};
+  };
+  LedgerLine advance(const Told& told);
+  LedgerLine advance() { return advance(Told{}); }
+
+ private:
+  void begin(const RunRecord& run, int64_t first, const Pace& pace);
+
+  Training training_;
+  Member member_;
+};
+
+}  // namespace elinvar

@@ -1,0 +1,48 @@
+#include "tools/repro/results.h"
+
+#include "tensor/check.h"
+
+namespace elinvar {
+namespace {
+
+StateDict tensors_of(const TraceValues& values) {
+  StateDict tensors;
+  for (const TraceValue& value : values)
+    if (value.tensor.defined()) tensors.emplace(value.name, value.tensor.to(Device{}));
+  return tensors;
+}
+
+}  // namespace
+
+ResultsDifference differences(const TraceValues& a, const TraceValues& b) {
+  ResultsDifference difference;
+  for (size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
+    const std::string one = i < a.size() ? a[i].number : "", other = i < b.size() ? b[i].number : "";
+    if (one != other) difference.numbers.push_back({(i < a.size() ? a : b)[i].name, one, other});
+  }
+  difference.tensors = differences(tensors_of(a), tensors_of(b));
+  return difference;
+}
+
+nlohmann::ordered_json to_json(const ResultsDifference& d) {
+  nlohmann::ordered_json json = to_json(d.tensors);
+  json["numbers"] = nlohmann::ordered_json::array();
+  for (const auto& number : d.numbers)
+    json["numbers"].push_back({{"name", number.name}, {"a", number.a}, {"b", number.b}});
+  return json;
+}
+
+std::string to_text(const ResultsDifference& d) {
+  std::string text;
+  for (const auto& number : d.numbers) text += fmt::format("  {}: {} and {}\n", number.name, number.a, number.b);
+  for (const TensorDifference& t : d.tensors.tensors) {
+    text += fmt::format("  {}: {} of {} elements differ ({}); at [{}] {} and {}, bits {} and {}, {} ulps\n", t.name,
+                        t.differing, t.elements, t.pattern, fmt::join(t.first, ", "), t.value_a, t.value_b, t.bits_a,
+                        t.bits_b, t.first_ulps);
+    if (t.differing > 1) text += fmt::format("    elements x ulps: {}\n", histogram_text(t.histogram));
+  }
+  for (const std::string& name : d.tensors.unlike) text += fmt::format("  {}: only one has it so\n", name);
+  return text;
+}
+
+}  // namespace elinvar

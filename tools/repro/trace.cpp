@@ -1,0 +1,86 @@
+// `repro trace`: does a run again up to a step, in this process alone, and writes every op of that step down. `repro
+// bisect` has each side's own program do it.
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "tensor/check.h"
+#include "tools/repro/commands.h"
+#include "tools/repro/rerun.h"
+#include "tools/repro/tracer.h"
+#include "tools/train/device_options.h"
+
+namespace elinvar {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string run, out, save;
+  int64_t step = 0;
+  std::optional<int64_t> from;
+  std::optional<size_t> tensors;
+  DeviceOptions device;
+};
+
+int trace_command(const Options& o) {
+  check(o.tensors.has_value() == !o.save.empty(), "--tensors and --save go together");
+  o.device.apply();
+  const Device device = parse_device(o.device.device);
+  const RunRecord run(o.run);
+  Rerun rerun(run, device, std::min(o.step - 1, o.from.value_or(o.step - 1)));
+  Trace trace;
+  trace.header = {{"trace", kTraceVersion},        {"step", o.step},
+                  {"from", rerun.step()},          {"device", to_string(device)},
+                  {"isa", name_of(current_isa())}, {"threads", cpu_stream().threads()},
+                  {"version", ELINVAR_VERSION},    {"state", digest(rerun.state()).hex()}};
+  while (rerun.step() < o.step - 1) trace.facts.push_back(rerun.advance());
+
+  Json names = Json::object();
+  for (const auto& [name, tensor] : rerun.state()) names[digest(tensor).hex()] = name;
+  Tracer tracer(o.tensors);
+  std::optional<RecordScope> recording;
+  trace.facts.push_back(rerun.advance({.at =
+                                           [&](const std::string& phase) {
+                                             recording.reset();
+                                             tracer.at(phase);
+                                             if (!phase.empty()) recording.emplace(tracer);
+                                           },
+                                       .batch =
+                                           [&](int vrank, const Batch& batch) {
+                                             if (batch.samples == 0) return;
+                                             names[digest(batch.input).hex()] = fmt::format("input of leaf {}", vrank);
+                                             names[digest(batch.target).hex()] =
+                                                 fmt::format("target of leaf {}", vrank);
+                                           }}));
+  trace.header["names"] = names;
+  trace.ops = tracer.take_ops();
+  write_trace(o.out, trace);
+  if (o.save.empty()) return 0;
+  check(tracer.kept().has_value(), "--tensors {}: step {} has {} ops", *o.tensors, o.step, trace.ops.size());
+  Reproducer kept = *tracer.kept();
+  kept.about["step"] = o.step;
+  kept.about["op"] = *o.tensors;
+  kept.sides[0].about = trace.header;
+  kept.sides[0].about.erase("names");
+  write_reproducer(o.save, kept);
+  return 0;
+}
+
+}  // namespace
+
+Command add_trace(CLI::App& repro) {
+  const auto o = std::make_shared<Options>();
+  CLI::App* app = repro.add_subcommand("trace", "do one step of a run again, and write every op of it down");
+  app->add_option("run", o->run, "a run directory")->required();
+  app->add_option("--step", o->step, "the update; the first one is 1")->required()->check(CLI::PositiveNumber);
+  app->add_option("--from", o->from,
+                  "go on from the newest checkpoint of at most so many updates; 0: from the beginning")
+      ->check(CLI::NonNegativeNumber);
+  app->add_option("--out", o->out, "the file to write (tools/repro/trace_file.h)")->required();
+  app->add_option("--tensors", o->tensors, "the number of an op whose tensors are to be saved,");
+  app->add_option("--save", o->save, "and the file for them, for repro replay");
+  o->device.add_to(*app);
+  return {app, [o] { return trace_command(*o); }};
+}
+
+}  // namespace elinvar

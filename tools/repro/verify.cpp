@@ -1,0 +1,196 @@
+// `repro verify`: does steps of a run again with the real trainer, from one of its checkpoints and on whatever machines
+// it is given, and compares every line of the ledger. The run itself is only read: everything happens in a folder
+// aside, which has its configuration, the checkpoint, and its ledger up to there.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "elastic/run_record.h"
+#include "tensor/check.h"
+#include "tensor/file.h"
+#include "tensor/threads.h"
+#include "tools/repro/child.h"
+#include "tools/repro/commands.h"
+#include "tools/repro/ledger_fields.h"
+#include "tools/repro/output.h"
+#include "tools/train/device_options.h"
+
+namespace elinvar {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string run, keep;
+  std::optional<int64_t> from, steps;
+  int workers = 1;
+  DeviceOptions device;
+  bool json = false;
+};
+
+struct Verdict {
+  bool equal = true;
+  int64_t from = 0, to = 0;              // the steps that were done again are from + 1 .. to
+  int64_t step = 0;                      // the first that differs; 0: none, or none can be named
+  std::vector<std::string> fields = {};  // in which it does
+  std::string reason = {};               // of a "no" that has no step
+};
+
+// The first `count` lines of a file of lines, if it is there.
+void copy_lines(const fs::path& from, const fs::path& to, int64_t count) {
+  if (!fs::exists(from)) return;
+  const std::string text = read_file(from);
+  size_t end = 0;
+  for (int64_t line = 0; line < count && end != std::string::npos; ++line) {
+    end = text.find('\n', end);
+    if (end != std::string::npos) ++end;
+  }
+  replace_file(to, text.substr(0, end));
+}
+
+// Files that nobody writes to may be the same ones in both folders.
+void link_or_copy(const fs::path& from, const fs::path& to) {
+  make_directories(to);
+  for (const auto& entry : fs::directory_iterator(from)) {
+    std::error_code elsewhere;
+    fs::create_hard_link(entry.path(), to / entry.path().filename(), elsewhere);
+    if (elsewhere) fs::copy_file(entry.path(), to / entry.path().filename());
+  }
+}
+
+// The newest checkpoint that has steps after it; 0: the beginning.
+int64_t default_start(const RunRecord& run, int64_t last) {
+  int64_t start = 0;
+  for (const int64_t step : run.checkpoints())
+    if (step < last) start = step;
+  return start;
+}
+
+// The lines that a replay failed with (elastic/ledger.h): the step, and what came out instead.
+std::optional<LedgerLine> contradiction_in(const std::string& words) {
+  const size_t here = words.rfind("  here:  ");
+  if (words.find("[ledger] step ") == std::string::npos || here == std::string::npos) return std::nullopt;
+  const size_t begin = here + 9;
+  try {
+    return LedgerLine::parse(words.substr(begin, words.find('\n', begin) - begin));
+  } catch (const Failure&) {
+    return std::nullopt;
+  }
+}
+
+void compare(const RunRecord& run, const LedgerLine& now, Verdict& verdict) {
+  const auto then = run.lines().find(now.step);
+  if (!verdict.equal || then == run.lines().end()) return;
+  verdict.fields = differing_fields(then->second, now);
+  if (verdict.fields.empty()) return;
+  verdict.equal = false;
+  verdict.step = now.step;
+}
+
+Verdict no(int64_t from, int64_t to, std::string reason) {
+  return {.equal = false, .from = from, .to = to, .reason = std::move(reason)};
+}
+
+Verdict verify(const Options& o, const fs::path& scratch) {
+  const fs::path aside = scratch / "run";
+  const RunRecord run(o.run);
+  check(!run.lines().empty(), "the ledger of {} has no steps", o.run);
+  const int64_t last = run.lines().rbegin()->first;
+  const int64_t from = o.from.value_or(default_start(run, last));
+  check(from < last, "--from {}: the ledger of {} ends at step {}", from, o.run, last);
+  const int64_t to = o.steps ? std::min(last, from + *o.steps) : last;
+  for (const Damage& damage : run.damage())
+    if (!damage.cut_off && damage.file == "ledger.jsonl") return no(from, to, to_string(damage));
+
+  const fs::path path(o.run);
+  if (from > 0) {
+    const std::vector<int64_t> there = run.checkpoints();
+    check(std::find(there.begin(), there.end(), from) != there.end(), "--from {}: there is no such checkpoint in {}",
+          from, o.run);
+    try {
+      const Checkpoint checkpoint = run.checkpoint(from);
+      const auto& line = run.lines().at(from);
+      if (line.state && *line.state != checkpoint.digest)
+        return no(from, to, fmt::format("the checkpoint of step {} is not the state that the ledger has", from));
+    } catch (const Failure& damaged) {
+      return no(from, to, damaged.what());
+    }
+    const std::string name = fmt::format("step-{}", from);
+    link_or_copy(path / "checkpoints" / name, aside / "checkpoints" / name);
+  }
+  make_directories(aside);
+  copy_lines(path / "ledger.jsonl", aside / "ledger.jsonl", from > 0 ? from + 1 : 0);
+  for (const char* file : {"config.toml", "environment.json"})
+    if (fs::exists(path / file)) fs::copy_file(path / file, aside / file);
+
+  std::vector<std::string> arguments = {
+      "run",       aside / "config.toml",
+      "--run-dir", aside,
+      "--replay",  path,
+      "--until",   std::to_string(to),
+      "--workers", std::to_string(o.workers),
+      "--device",  o.device.device,
+      "--isa",     o.device.isa,
+      "--threads", std::to_string(o.device.threads > 0 ? o.device.threads : std::max(1, usable_threads() / o.workers)),
+      "--listen",  "ipc://" + (scratch / "socket").string()};
+  if (from > 0) arguments.emplace_back("--resume");
+  const Ended ended = run_program(beside_this_program("train"), arguments, scratch);
+  Verdict verdict{.from = from, .to = to};
+  const std::optional<LedgerLine> contradiction = contradiction_in(ended.err);
+  if (ended.code != 0 && !contradiction) {
+    check(ended.code != 2, "{}", ended.last_words());
+    fail("the trainer ended with exit code {}:\n{}", ended.code, ended.last_words());
+  }
+  const RunRecord again(aside);
+  for (const auto& [step, line] : again.lines())
+    if (step > from && step <= to) compare(run, line, verdict);
+  if (contradiction && contradiction->step <= to) compare(run, *contradiction, verdict);
+  const int64_t reached = again.lines().empty() ? 0 : again.lines().rbegin()->first;
+  if (verdict.equal && reached < to) fail("the trainer stopped after step {}:\n{}", reached, ended.last_words());
+  return verdict;
+}
+
+int verify_command(const Options& o) {
+  check(o.keep.empty() || !fs::exists(o.keep), "--keep {}: there is something already", o.keep);
+  const ScratchFolder scratch;
+  const Verdict v = verify(o, scratch.path());
+  if (!o.keep.empty() && fs::exists(scratch.path() / "run"))
+    fs::copy(scratch.path() / "run", o.keep, fs::copy_options::recursive);
+  if (o.json) {
+    Json json = {{"equal", v.equal}, {"from", v.from}, {"to", v.to}};
+    if (v.step > 0) json.update({{"step", v.step}, {"fields", v.fields}});
+    if (!v.reason.empty()) json["reason"] = v.reason;
+    print_json(json);
+  } else if (v.equal) {
+    fmt::print("steps {} to {} done again: every line of the ledger is the same\n", v.from + 1, v.to);
+  } else if (v.step > 0) {
+    fmt::print("step {} differs from the ledger in: {}{}\n", v.step, fmt::join(v.fields, ", "),
+               v.step == v.from + 1 ? "" : fmt::format("; steps {} to {} are the same", v.from + 1, v.step - 1));
+  } else {
+    fmt::print("{}\n", v.reason);
+  }
+  return v.equal ? 0 : 1;
+}
+
+}  // namespace
+
+Command add_verify(CLI::App& repro) {
+  const auto o = std::make_shared<Options>();
+  CLI::App* app = repro.add_subcommand("verify", "do steps of a run again and compare them with its ledger");
+  app->add_option("run", o->run, "a run directory")->required();
+  app->add_option("--from", o->from, "the checkpoint to begin with, or 0 (default: the newest with steps after it)")
+      ->check(CLI::NonNegativeNumber);
+  app->add_option("--steps", o->steps, "how many steps (default: to the end of the ledger)")
+      ->check(CLI::PositiveNumber);
+  app->add_option("--workers", o->workers, "worker processes to do it with")
+      ->check(CLI::Range(1, 1024).description(""))
+      ->capture_default_str();
+  app->add_option("--keep", o->keep, "where to leave the run that was made for it");
+  o->device.add_to(*app);
+  app->add_flag("--json", o->json, "the result as JSON");
+  return {app, [o] { return verify_command(*o); }};
+}
+
+}  // namespace elinvar
