@@ -20,6 +20,7 @@ Command add_diff(CLI::App& repro);
 Command add_digest(CLI::App& repro);
 Command add_env(CLI::App& repro);
 Command add_replay(CLI::App& repro);
+Command add_report(CLI::App& repro);
 Command add_trace(CLI::App& repro);
 Command add_verify(CLI::App& repro);
 

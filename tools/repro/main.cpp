@@ -10,7 +10,7 @@ namespace {
 
 constexpr elinvar::Command (*kCommands[])(CLI::App&) = {elinvar::add_diff,   elinvar::add_verify, elinvar::add_bisect,
                                                         elinvar::add_replay, elinvar::add_trace,  elinvar::add_env,
-                                                        elinvar::add_digest};
+                                                        elinvar::add_digest, elinvar::add_report};
 
 }  // namespace
 

@@ -1,0 +1,11 @@
+# Writes the page of `repro report` as a string in C++, with its style and its scripts in it: -DFROM=folder -DTO=file.
+file(READ "${FROM}/page.html" page)
+file(READ "${FROM}/page.css" style)
+foreach(script chart.js timeline.js page.js)
+  file(READ "${FROM}/${script}" text)
+  string(APPEND scripts "${text}")
+endforeach()
+string(REPLACE "\n\"use strict\";\n" "\n" scripts "${scripts}")
+string(REPLACE "@STYLE@" "${style}" page "${page}")
+string(REPLACE "@SCRIPT@" "\"use strict\";\n${scripts}" page "${page}")
+file(WRITE "${TO}" "extern const char* const kReportPage;\nconst char* const kReportPage = R\"page(${page})page\";\n")

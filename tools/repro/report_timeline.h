@@ -1,0 +1,35 @@
+#pragma once
+// Who took part in a run and when, from events.jsonl and the records of generations: a row for each process that ever
+// introduced itself, on an axis of seconds on which the time between a part of the run and its resumption has no
+// length.
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "elastic/generation.h"
+
+namespace elinvar {
+
+class TimeAxis {
+ public:
+  // `events` in the order of their file, `steps` the times of steps, ascending (seconds of the calendar).
+  TimeAxis(const std::vector<nlohmann::json>& events, const std::vector<double>& steps);
+  double at(double calendar) const;  // seconds since the start
+  double end() const;
+  const std::vector<double>& resumed() const { return resumed_; }  // where a part of the run ended and another began
+
+ private:
+  double begin_ = 0, last_ = 0;
+  std::vector<std::pair<double, double>> cuts_;  // from here on, so much more is left out
+  std::vector<double> resumed_;
+};
+
+// {"workers":[{"id","peer","from","to","how","reason","spans":[{"from","to","generation","vranks"}]}],
+//  "bands":[{"from","to","what","reason"}], "resumed":[..], "seconds":..}
+// id 0: never became a member. Before its first span a process learns the state. how: "died", "left", "refused",
+// "ended" with the job, "gone" without a word, or "" if it is still there.
+nlohmann::ordered_json timeline(const std::vector<nlohmann::json>& events, const std::vector<Generation>& generations,
+                                const TimeAxis& axis);
+
+}  // namespace elinvar
