@@ -1,0 +1,148 @@
+#pragma once
+// The pool at an instant, and a plan for it: values alone. A policy is a pure function from the one to the other; the
+// daemon and the simulator call the same ones, so that what is simulated is what runs.
+//
+// A slot is the place for one worker: one GPU, or so many cores of a host. Its kind says what it is ("H200",
+// "epyc-4-threads"): slots of one kind are interchangeable in device, threads and memory. A job's result does not
+// depend on its slots, so a policy may give and take them at will; what that costs in time is in RescaleCosts. Times
+// are seconds on one clock of the pool's, durations are seconds, progress is counted in samples.
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace elinvar::pool {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+using Id = int64_t;  // of a slot or a job; never used again
+
+struct Slot {
+  Id id = 0;
+  std::string kind;
+  std::string host;       // slots of one host can be one worker together (Form::width)
+  double since = 0;       // available since
+  double until = kNever;  // gone by then (a preemption notice, the end of an allocation), if that is known
+};
+
+// How the workers of a job compute. The slots of a worker are on one host and of one kind; its threads are theirs.
+struct Form {
+  int width = 1;           // slots a worker
+  bool recompute = false;  // activations are computed twice, which takes time and saves memory
+  auto operator<=>(const Form&) const = default;
+};
+
+using Mix = std::map<std::string, int>;  // workers of each kind; no kind with 0
+int workers(const Mix& mix);
+
+// What is known of a job's speed. rate() is 0 where the job cannot run so (too little memory, for one).
+struct Rate {
+  double samples = 0;  // a second
+  double error = 0;    // one standard deviation, as a part of `samples`; 0: measured
+};
+class Speed {
+ public:
+  virtual ~Speed() = default;
+  virtual Rate rate(const Mix& workers, const Form& form) const = 0;
+};
+
+// How a job ran for a while: what speeds are learned from.
+struct Measurement {
+  Mix workers;
+  Form form;
+  double seconds = 0;    // for so long
+  double rate = 0;       // samples a second; 0: it could not run so, for want of memory
+  double predicted = 0;  // what the speed model had said before; 0: nothing was asked
+};
+
+// What changes of a job's slots cost, in seconds; `bench elastic` measures them. Of a newcomer's `join` the others
+// stand still for join_stall, all of a `start` is without progress. Another form or nothing but other slots is a start
+// anew.
+struct RescaleCosts {
+  double start = 5;         // from slots to the first step, the state being on disk or to be made
+  double join = 2;          // from a slot to the newcomer's first step
+  double join_stall = 0.2;  // the others wait
+  double leave = 0.5;       // from the decision until the slot is free
+  double leave_stall = 0.1;
+  double death_stall = 1;        // a worker dies, others are left
+  double stop = 2;               // a checkpoint, and the end of all workers
+  double checkpoint_every = 60;  // if all workers die at once the progress since then is lost
+};
+
+struct Job {
+  Id id = 0;
+  std::string name;
+  int min_workers = 1, max_workers = 1;
+  int fixed_workers = 1;           // what policies of fixed sizes give: what its user would have asked for
+  std::vector<std::string> kinds;  // allowed; none named: all. The first is what its user would have asked for
+  std::vector<Form> forms = {{}};  // in which it can compute, the usual one first
+  int priority = 0;                // higher goes first
+  double submitted = 0;
+  double deadline = kNever;
+  double done = 0, total = 1;  // samples
+  double since = 0;            // has waited, or run without a break, since then
+  RescaleCosts costs;
+  std::shared_ptr<const Speed> speed;  // never null
+  std::vector<Measurement> measured;   // oldest first; the last one may be of the present allocation
+  std::vector<Id> slots;               // at present, all of them in the pool: worker after worker, `width` slots each
+  Form form;                           // at present
+
+  bool running() const { return !slots.empty(); }
+  bool allows(const std::string& kind) const;
+  double left() const { return total - done; }  // samples
+};
+
+// Everything that a policy may know.
+struct Pool {
+  double now = 0;
+  std::vector<Slot> slots;
+  std::vector<Job> jobs;   // that are not finished, in the order of submission
+  double horizon = 120;    // for so long this plan will stand, one expects: what a change gains must be gained within
+  double patience = 1800;  // a job that has waited for longer is due: see `violations`
+  double turn = 300;       // what has run for less keeps at least its minimum
+};
+
+// One for each job of the pool, also where nothing changes.
+struct Decision {
+  Id job = 0;
+  std::vector<Id> slots;  // none: it waits. In the order of Job::slots
+  Form form;
+  std::string reason;  // for people: why so many, why these
+};
+struct Plan {
+  std::vector<Decision> decisions;  // in the order of Pool::jobs
+  std::string note;                 // of the whole: what limited it, what was fallen back on
+  double gap = 0;                   // by the policy's own measure the best plan may be better by this part
+};
+
+using Policy = std::function<Plan(const Pool&)>;
+
+// What is wrong with a plan, as sentences; empty if nothing is. Every plan of every policy obeys:
+//   1. each job has one decision with a reason; no slot is given twice; every slot is in the pool and of an allowed
+//   kind
+//   2. a worker's slots are on one host and of one kind, the form is one of the job's
+//   3. a job has between min_workers and max_workers, or nothing
+//   4. a job with slots that has run for less than `turn` keeps at least its minimum, if its slots are still there
+//   5. nobody is overtaken for ever: while the job that has been due for longest has nothing, no other gets one slot
+//   more
+//      of a kind that the due one allows. (Jobs whose minimum the whole pool cannot hold are left out of this.)
+// By 4 and 5 every job gets its turn as long as others end or can shrink.
+std::vector<std::string> violations(const Pool& pool, const Plan& plan);
+
+// What is wrong with the pool itself: double ids, slots in two jobs, bounds that contradict each other.
+std::vector<std::string> violations(const Pool& pool);
+
+// The workers of each kind that these slots are. All must be in the pool.
+Mix mix_of(const Pool& pool, const std::vector<Id>& slots, const Form& form);
+
+// Seconds until `job`, now on job.slots, computes on `slots` with all of them; and samples that it computes less than
+// if that took no time. Both are 0 where nothing changes.
+struct Change {
+  double seconds = 0, samples = 0;
+};
+Change cost_of(const Pool& pool, const Job& job, const std::vector<Id>& slots, const Form& form);
+
+}  // namespace elinvar::pool
