@@ -17,6 +17,7 @@
 namespace elinvar::pool {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kGoing = 60;  // a slot that is gone within so many seconds is given to nobody
 
 using Id = int64_t;  // of a slot or a job; never used again
 
@@ -26,6 +27,8 @@ struct Slot {
   std::string host;       // slots of one host can be one worker together (Form::width)
   double since = 0;       // available since
   double until = kNever;  // gone by then (a preemption notice, the end of an allocation), if that is known
+
+  bool going(double now) const { return until < now + kGoing; }
 };
 
 // How the workers of a job compute. The slots of a worker are on one host and of one kind; its threads are theirs.
@@ -121,14 +124,12 @@ struct Plan {
 using Policy = std::function<Plan(const Pool&)>;
 
 // What is wrong with a plan, as sentences; empty if nothing is. Every plan of every policy obeys:
-//   1. each job has one decision with a reason; no slot is given twice; every slot is in the pool and of an allowed
-//   kind
+//   1. each job has one decision with a reason; no slot is given twice; every slot is there, allowed, and not going
 //   2. a worker's slots are on one host and of one kind, the form is one of the job's
 //   3. a job has between min_workers and max_workers, or nothing
 //   4. a job with slots that has run for less than `turn` keeps at least its minimum, if its slots are still there
-//   5. nobody is overtaken for ever: while the job that has been due for longest has nothing, no other gets one slot
-//   more
-//      of a kind that the due one allows. (Jobs whose minimum the whole pool cannot hold are left out of this.)
+//   5. nobody is overtaken for ever: while the job that has been due for longest has nothing, no other (but those due
+//      for longer) gets a slot more of a kind that it allows. Jobs whose minimum the whole pool cannot hold do not count.
 // By 4 and 5 every job gets its turn as long as others end or can shrink.
 std::vector<std::string> violations(const Pool& pool, const Plan& plan);
 
@@ -138,11 +139,16 @@ std::vector<std::string> violations(const Pool& pool);
 // The workers of each kind that these slots are. All must be in the pool.
 Mix mix_of(const Pool& pool, const std::vector<Id>& slots, const Form& form);
 
-// Seconds until `job`, now on job.slots, computes on `slots` with all of them; and samples that it computes less than
-// if that took no time. Both are 0 where nothing changes.
+// What a change of a job's workers costs: it stands still for `stall` seconds, then computes with `meanwhile` for
+// `ramp` more until its newcomers are ready. `samples` is what it computes less than if the change took no time. What
+// is stopped must be started again some day: that start is charged then.
 struct Change {
-  double seconds = 0, samples = 0;
+  double stall = 0, ramp = 0, samples = 0;
+  Mix meanwhile;
 };
-Change cost_of(const Pool& pool, const Job& job, const std::vector<Id>& slots, const Form& form);
+// From the job's present slots to others.
+Change change_of(const Pool& pool, const Job& job, const std::vector<Id>& slots, const Form& form);
+// The same where only numbers are known: `kept` of the workers of before stay (none if the form changes).
+Change change_of(const Job& job, const Mix& before, const Mix& kept, const Mix& after, const Form& form);
 
 }  // namespace elinvar::pool
