@@ -49,18 +49,6 @@ std::set<std::vector<Id>> groups(const std::vector<Id>& slots, int width) {
   return found;
 }
 
-// Jobs that have waited beyond the pool's patience and that the pool could hold, longest first.
-std::vector<const Job*> due_jobs(const Pool& pool) {
-  std::vector<const Job*> due;
-  for (const Job& job : pool.jobs) {
-    int room = 0;
-    for (const Slot& slot : pool.slots) room += job.allows(slot.kind) && !slot.going(pool.now);
-    if (!job.running() && pool.now - job.since > pool.patience && room >= job.min_workers) due.push_back(&job);
-  }
-  std::stable_sort(due.begin(), due.end(), [](const Job* a, const Job* b) { return a->since < b->since; });
-  return due;
-}
-
 class Examiner {
  public:
   Examiner(const Pool& pool, const Plan& plan) : pool_(pool), plan_(plan), slots_(by_id(pool)) {}
@@ -131,24 +119,24 @@ class Examiner {
   bool must_keep(const Job& job) const {
     if (!job.running() || pool_.now - job.since >= pool_.turn) return false;
     int there = 0;
-    for (const Id id : job.slots) {
-      const auto slot = slots_.find(id);
-      there += slot != slots_.end() && !slot->second->going(pool_.now);
-    }
-    return there / job.form.width >= job.min_workers;
+    for (const std::vector<Id>& worker : groups(job.slots, job.form.width))
+      there += std::all_of(worker.begin(), worker.end(), [&](Id id) {
+        const auto slot = slots_.find(id);
+        return slot != slots_.end() && !slot->second->going(pool_.now);
+      });
+    return there >= job.min_workers;
   }
 
   void overtaking() {
-    std::unordered_map<Id, size_t> place;
-    for (size_t i = 0; i < pool_.jobs.size(); ++i) place[pool_.jobs[i].id] = i;
-    std::set<Id> before;
-    for (const Job* due : due_jobs(pool_)) {
-      if (!plan_.decisions[place[due->id]].slots.empty()) {
-        before.insert(due->id);
+    std::set<size_t> before;
+    for (const size_t at : due_jobs(pool_)) {
+      if (!plan_.decisions[at].slots.empty()) {
+        before.insert(at);
         continue;
       }
+      const Job* due = &pool_.jobs[at];
       for (size_t i = 0; i < pool_.jobs.size(); ++i) {
-        if (before.count(pool_.jobs[i].id)) continue;
+        if (before.count(i)) continue;
         const Mix had = count(slots_, pool_.jobs[i].slots), gets = count(slots_, plan_.decisions[i].slots);
         for (const auto& [kind, n] : gets)
           if (due->allows(kind) && n > of(had, kind))
@@ -166,6 +154,26 @@ class Examiner {
 };
 
 }  // namespace
+
+std::vector<size_t> due_jobs(const Pool& pool) {
+  Mix usable;
+  for (const Slot& slot : pool.slots) usable[slot.kind] += !slot.going(pool.now);
+  std::vector<size_t> due;
+  for (size_t i = 0; i < pool.jobs.size(); ++i) {
+    const Job& job = pool.jobs[i];
+    if (job.running() || pool.now - job.since <= pool.patience) continue;
+    int room = 0;
+    for (const auto& [kind, n] : usable) {
+      const bool runs = job.allows(kind) && std::any_of(job.forms.begin(), job.forms.end(), [&](const Form& form) {
+                          return form.width == 1 && job.speed->rate({{kind, job.min_workers}}, form).samples > 0;
+                        });
+      room += runs ? n : 0;
+    }
+    if (room >= job.min_workers) due.push_back(i);
+  }
+  std::stable_sort(due.begin(), due.end(), [&](size_t a, size_t b) { return pool.jobs[a].since < pool.jobs[b].since; });
+  return due;
+}
 
 int workers(const Mix& mix) {
   int sum = 0;
@@ -218,6 +226,7 @@ Change change_of(const Job& job, const Mix& before, const Mix& kept, const Mix& 
   }
   const double rate = job.speed->rate(after, form).samples;
   if (keeps == 0) {
+    change.anew = true;
     change.stall = (had == 0 ? 0 : costs.stop) + costs.start;
     change.samples = change.stall * rate;
     return change;

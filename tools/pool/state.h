@@ -85,6 +85,7 @@ struct Job {
   int priority = 0;                // higher goes first
   double submitted = 0;
   double deadline = kNever;
+  int virtual_ranks = 0;       // leaves of a step, which are dealt to the workers; 0: unknown
   double done = 0, total = 1;  // samples
   double since = 0;            // has waited, or run without a break, since then
   RescaleCosts costs;
@@ -129,9 +130,13 @@ using Policy = std::function<Plan(const Pool&)>;
 //   3. a job has between min_workers and max_workers, or nothing
 //   4. a job with slots that has run for less than `turn` keeps at least its minimum, if its slots are still there
 //   5. nobody is overtaken for ever: while the job that has been due for longest has nothing, no other (but those due
-//      for longer) gets a slot more of a kind that it allows. Jobs whose minimum the whole pool cannot hold do not count.
+//      for longer) gets a slot more of a kind that it allows
 // By 4 and 5 every job gets its turn as long as others end or can shrink.
 std::vector<std::string> violations(const Pool& pool, const Plan& plan);
+
+// Jobs of the pool (by their places) that are due, longest first: they have waited beyond the pool's patience, and the
+// slots of kinds on which they can run in a form of one slot a worker suffice for their minimum.
+std::vector<size_t> due_jobs(const Pool& pool);
 
 // What is wrong with the pool itself: double ids, slots in two jobs, bounds that contradict each other.
 std::vector<std::string> violations(const Pool& pool);
@@ -145,6 +150,7 @@ Mix mix_of(const Pool& pool, const std::vector<Id>& slots, const Form& form);
 struct Change {
   double stall = 0, ramp = 0, samples = 0;
   Mix meanwhile;
+  bool anew = false;  // no worker stays: the job starts, from its state on disk
 };
 // From the job's present slots to others.
 Change change_of(const Pool& pool, const Job& job, const std::vector<Id>& slots, const Form& form);

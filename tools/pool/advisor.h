@@ -1,0 +1,33 @@
+#pragma once
+// Which size of a job to look at next, so that its speed is known well enough for the plans.
+//
+// After MalleTrain's job profiling advisor: what happens anyway is measured anyway; where that leaves the prediction of
+// a size unsure the job runs at it for a few steps, from large to small, since a worker that leaves holds the others up
+// less than one that joins, and a job gets its largest share when it starts. A trial is charged: all that the job does
+// less than it would have done meanwhile, both changes included.
+#include <optional>
+
+#include "tools/pool/state.h"
+
+namespace elinvar::pool {
+
+struct Advice {
+  int workers = 0;     // of the kind and form that the job has by the plan
+  double seconds = 0;  // for so long
+  double cost = 0;     // samples
+  std::string reason;
+};
+
+constexpr double kSure = 0.05;         // a prediction with a smaller error needs no trial
+constexpr double kTrialSeconds = 10;   // a dozen steps of usual jobs, after those of the change
+constexpr double kTrialBudget = 0.05;  // the part of a job's remaining work that all its trials may cost
+
+// What to try with a job that is to have `mix` in `form`, at most so many workers; nothing if the speeds are sure
+// enough, if it has more than one kind, or if it would cost more than it can bring.
+std::optional<Advice> advise(const Pool& pool, const Job& job, const Mix& mix, const Form& form);
+
+// A plan with advice: jobs that should be tried at a smaller size than they are to have get that. The slots left over
+// stay free for them; the daemon asks again when the trial is over.
+Plan with_advice(const Pool& pool, Plan plan);
+
+}  // namespace elinvar::pool

@@ -1,0 +1,65 @@
+// Fixed sizes with backfill (EASY: Lifka, "The ANL/IBM SP scheduling system", 1995): the first job that does not fit
+// gets a reservation for when enough slots will have become free; later ones start at once if they fit and either end
+// before that, or leave enough for it. When jobs end is predicted by their speed models.
+#include <algorithm>
+
+#include "tools/pool/policies/fixed.h"
+#include "tools/pool/policies/policies.h"
+
+namespace elinvar::pool {
+namespace {
+
+// When a job ends that has this.
+double end_of(const Pool& pool, const Job& job, const Wish& wish) {
+  const double rate = job.speed->rate(wish.mix, wish.form).samples;
+  return rate > 0 ? pool.now + (job.running() ? 0 : job.costs.start) + job.left() / rate : kNever;
+}
+
+struct Reservation {
+  double at = kNever;  // from then on
+  int spare = 0;       // slots that stay free besides
+};
+
+// For `slots` of a kind, once enough of those who hold it have ended.
+Reservation reserve(const Offer& offer, const std::string& kind, int slots) {
+  std::vector<std::pair<double, int>> ends;
+  for (size_t i = 0; i < offer.pool().jobs.size(); ++i)
+    if (const Wish& wish = offer.wish(i); count_of(wish.mix, kind) > 0)
+      ends.emplace_back(end_of(offer.pool(), offer.pool().jobs[i], wish), count_of(wish.mix, kind) * wish.form.width);
+  std::sort(ends.begin(), ends.end());
+  int free = offer.free(kind);
+  for (const auto& [end, n] : ends) {
+    free += n;
+    if (free >= slots) return {end, free - slots};
+  }
+  return {};
+}
+
+}  // namespace
+
+Plan backfill(const Pool& pool) {
+  const Pool sizes = rigid(pool);
+  Offer offer(sizes, Offer::Running::kStay);
+  std::map<std::string, Reservation> reserved;
+  for (const size_t i : offer.order()) {
+    Wish fixed = fixed_wish(offer, i);
+    if (fixed.mix.empty() || offer.wish(i).mix == fixed.mix) continue;
+    const auto& [kind, n] = *fixed.mix.begin();
+    const int slots = n * fixed.form.width;
+    const auto reservation = reserved.find(kind);
+    if (!offer.fits(i, fixed.mix, fixed.form)) {
+      if (offer.wish(i).mix.empty() && reservation == reserved.end()) reserved[kind] = reserve(offer, kind, slots);
+      continue;
+    }
+    if (reservation != reserved.end()) {
+      const bool ends = end_of(sizes, sizes.jobs[i], fixed) <= reservation->second.at;
+      if (!ends && slots > reservation->second.spare) continue;
+      if (!ends) reservation->second.spare -= slots;
+      fixed.reason += ", ahead of those that need more";
+    }
+    offer.give(i, fixed.mix, fixed.form, fixed.reason);
+  }
+  return offer.plan();
+}
+
+}  // namespace elinvar::pool

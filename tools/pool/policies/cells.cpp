@@ -1,0 +1,145 @@
+// Search over cells, after Crius (Xue et al.; Arena, EuroSys'26). A cell is a job with so many slots of one kind; what
+// is left to choose in it is the form: here slots a worker and recomputation, there stages, data and tensor
+// parallelism. Each cell is worth what its best form is. From what everybody has, the search takes the best of these
+// moves until none gains:
+//   - a job goes to another cell, for which there are slots,
+//   - a job is upgraded with the slots of another one that is downgraded to a smaller cell, or stopped,
+// and jobs that wait are let in by the same moves. Sizes go by factors of two from a job's minimum to its maximum.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tools/pool/policies/admission.h"
+#include "tools/pool/policies/growth.h"
+#include "tools/pool/policies/policies.h"
+
+namespace elinvar::pool {
+namespace {
+
+struct Cell {
+  std::string kind;  // empty: the job waits
+  int slots = 0;
+  Option option;
+};
+
+struct Move {
+  double gain = 0;
+  size_t job = 0, cell = 0;
+  bool pair = false;  // and this one is downgraded
+  size_t other = 0, smaller = 0;
+};
+
+class Search {
+ public:
+  explicit Search(const Pool& pool) : pool_(pool), offer_(pool), worth_(offer_) {
+    for (const size_t i : admit(offer_)) restore(i);
+    for (size_t i = 0; i < pool.jobs.size(); ++i) cells_.push_back(cells_of(i));
+  }
+
+  Plan run() {
+    const int most = 20 + 10 * static_cast<int>(pool_.jobs.size());
+    int moves = 0;
+    for (; moves < most; ++moves) {
+      const std::optional<Move> best = best_move();
+      if (!best) break;
+      if (best->pair) take(best->other, best->smaller, "is downgraded to");
+      take(best->job, best->cell, "goes to");
+    }
+    return offer_.plan(fmt::format("{} moves{}", moves, moves == most ? ", and more there might be" : ""));
+  }
+
+ private:
+  // Everybody begins as it is, as far as there is room.
+  void restore(size_t i) {
+    const Job& job = pool_.jobs[i];
+    if (job.running() && offer_.fits(i, offer_.present(i), job.form))
+      offer_.give(i, offer_.present(i), job.form, "stays as it is");
+  }
+
+  std::vector<Cell> cells_of(size_t i) const {
+    const Job& job = pool_.jobs[i];
+    std::vector<Cell> cells;
+    if (!worth_.can_run(i)) return cells;
+    if (offer_.allowed(i, {}, job.form)) cells.push_back({"", 0, worth_.option(i, {}, job.form)});
+    for (const std::string& kind : offer_.kinds())
+      for (int slots = job.min_workers; slots <= offer_.slots(kind); slots *= 2) {
+        std::optional<Option> best;
+        for (Option& option : worth_.options(i, kind, slots))
+          if (!best || option.worth > best->worth) best = std::move(option);
+        if (best) cells.push_back({kind, slots, std::move(*best)});
+      }
+    return cells;
+  }
+
+  double now(size_t i) const { return worth_.option(i, offer_.wish(i).mix, offer_.wish(i).form).worth; }
+
+  int has(size_t i, const std::string& kind) const {
+    return count_of(offer_.wish(i).mix, kind) * offer_.wish(i).form.width;
+  }
+
+  std::optional<Move> best_move() const {
+    struct Downgrade {
+      double loss;
+      size_t job, cell;
+      int frees;
+    };
+    std::map<std::string, std::vector<Downgrade>> downgrades;
+    std::vector<double> worth;
+    for (size_t i = 0; i < cells_.size(); ++i) worth.push_back(now(i));
+    for (size_t i = 0; i < cells_.size(); ++i)
+      for (size_t c = 0; c < cells_[i].size(); ++c) {
+        const Cell& cell = cells_[i][c];
+        for (const auto& [kind, n] : offer_.wish(i).mix) {
+          const int frees = has(i, kind) - (cell.kind == kind ? cell.slots : 0);
+          const bool fits = cell.kind.empty() || cell.kind == kind || cell.slots <= offer_.free(cell.kind);
+          if (frees > 0 && fits) downgrades[kind].push_back({worth[i] - cell.option.worth, i, c, frees});
+        }
+      }
+    for (auto& [kind, all] : downgrades)
+      std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.loss < b.loss; });
+
+    std::optional<Move> best;
+    const auto consider = [&](const Move& move) {
+      if (move.gain > 1e-6 * pool_.horizon && (!best || move.gain > best->gain)) best = move;
+    };
+    for (size_t i = 0; i < cells_.size(); ++i)
+      for (size_t c = 0; c < cells_[i].size(); ++c) {
+        const Cell& cell = cells_[i][c];
+        const double gain = cell.option.worth - worth[i];
+        if (gain <= 0) continue;
+        const int lacks = cell.kind.empty() ? 0 : cell.slots - offer_.free(cell.kind) - has(i, cell.kind);
+        if (lacks <= 0) {
+          consider({gain, i, c});
+          continue;
+        }
+        for (const Downgrade& down : downgrades[cell.kind]) {
+          if (down.loss >= gain) break;
+          if (down.job == i || down.frees < lacks) continue;
+          // What the other one moves into must not be what this one needs.
+          const Cell& smaller = cells_[down.job][down.cell];
+          if (!smaller.kind.empty() && smaller.kind != cell.kind && has(i, smaller.kind) > 0) continue;
+          consider({gain - down.loss, i, c, true, down.job, down.cell});
+          break;
+        }
+      }
+    return best;
+  }
+
+  void take(size_t i, size_t c, const char* how) {
+    const Cell& cell = cells_[i][c];
+    const std::string to = cell.kind.empty() ? std::string("nothing") : text_of(cell.option.mix);
+    const std::string form = cell.option.form.recompute ? ", with recomputation" : "";
+    offer_.give(i, cell.option.mix, cell.option.form, fmt::format("{} {}{}", how, to, form));
+  }
+
+  const Pool& pool_;
+  Offer offer_;
+  const Worth worth_;
+  std::vector<std::vector<Cell>> cells_;
+};
+
+}  // namespace
+
+Plan cells(const Pool& pool) { return Search(pool).run(); }
+
+}  // namespace elinvar::pool

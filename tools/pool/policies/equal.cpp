@@ -1,0 +1,54 @@
+// Equal shares: slots one by one to the job that has the fewest workers, whatever it makes of them. As many jobs run as
+// their minimums allow, the first comers first. A job grows in the kind that it has (its speed elsewhere is nobody's
+// concern here), and where that is used up, in the kind of which most is free.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tools/pool/policies/admission.h"
+#include "tools/pool/policies/policies.h"
+
+namespace elinvar::pool {
+namespace {
+
+// The wish with one worker more; no mix if there is no slot for it or it makes the job slower.
+Mix one_more(const Offer& offer, size_t i) {
+  const Wish& wish = offer.wish(i);
+  std::vector<std::string> order = offer.kinds();
+  std::stable_sort(order.begin(), order.end(), [&](const std::string& a, const std::string& b) {
+    const bool here_a = wish.mix.count(a), here_b = wish.mix.count(b);
+    return here_a != here_b ? here_a : offer.free(a) > offer.free(b);
+  });
+  const Speed& speed = *offer.pool().jobs[i].speed;
+  for (const std::string& kind : order) {
+    Mix more = wish.mix;
+    ++more[kind];
+    const bool other = more.size() > 1 && more[kind] == 1;
+    if (offer.fits(i, more, wish.form) &&
+        (!other || speed.rate(more, wish.form).samples > speed.rate(wish.mix, wish.form).samples))
+      return more;
+  }
+  return {};
+}
+
+}  // namespace
+
+Plan equal(const Pool& pool) {
+  Offer offer(pool);
+  std::vector<size_t> grow = admit(offer);
+  while (!grow.empty()) {
+    const auto least = std::min_element(grow.begin(), grow.end(), [&](size_t a, size_t b) {
+      return workers(offer.wish(a).mix) < workers(offer.wish(b).mix);
+    });
+    Mix more = one_more(offer, *least);
+    if (more.empty()) {
+      grow.erase(least);
+    } else {
+      const int n = workers(more);
+      offer.give(*least, std::move(more), offer.wish(*least).form, fmt::format("an equal share is {} workers", n));
+    }
+  }
+  return offer.plan();
+}
+
+}  // namespace elinvar::pool

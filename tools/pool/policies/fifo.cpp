@@ -1,0 +1,26 @@
+// First come, first served, with fixed sizes: what clusters do whose jobs are not elastic. A job gets as many workers
+// as its user would have asked for, all of one kind, and keeps them to its end; who comes later waits until all before
+// it that might want the same kinds have started. Workers that are lost are replaced when there are slots.
+#include "tools/pool/policies/fixed.h"
+#include "tools/pool/policies/policies.h"
+
+namespace elinvar::pool {
+
+Plan fifo(const Pool& pool) {
+  const Pool fixed = rigid(pool);
+  Offer offer(fixed, Offer::Running::kStay);
+  std::map<std::string, bool> closed;
+  for (const size_t i : offer.order()) {
+    const Wish wish = fixed_wish(offer, i);
+    const bool waits = offer.wish(i).mix.empty();
+    if (wish.mix.empty() || (waits && closed[wish.mix.begin()->first])) continue;
+    if (offer.fits(i, wish.mix, wish.form)) {
+      if (offer.wish(i).mix != wish.mix) offer.give(i, wish.mix, wish.form, wish.reason);
+    } else if (waits) {
+      for (const std::string& kind : offer.kinds()) closed[kind] = closed[kind] || fixed.jobs[i].allows(kind);
+    }
+  }
+  return offer.plan();
+}
+
+}  // namespace elinvar::pool

@@ -1,0 +1,41 @@
+#include "tools/pool/policies/fixed.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace elinvar::pool {
+
+Pool rigid(const Pool& pool) {
+  Pool fixed = pool;
+  Mix usable;
+  for (const Slot& slot : pool.slots) usable[slot.kind] += !slot.going(pool.now);
+  for (Job& job : fixed.jobs) {
+    int most = 0;
+    for (const auto& [kind, n] : usable)
+      if (job.allows(kind)) most = std::max(most, n);
+    const int size = std::clamp(std::min(job.fixed_workers, most), job.min_workers, job.max_workers);
+    job.fixed_workers = size;
+    if (!job.running()) job.min_workers = job.max_workers = size;
+  }
+  return fixed;
+}
+
+Wish fixed_wish(const Offer& offer, size_t i) {
+  const Job& job = offer.pool().jobs[i];
+  const Form form = job.running() ? job.form : job.forms.front();
+  std::vector<std::string> order;
+  for (const auto& [kind, n] : offer.present(i)) order.push_back(kind);
+  for (const std::string& kind : job.kinds.empty() ? offer.kinds() : job.kinds) order.push_back(kind);
+  Wish first;
+  for (const std::string& kind : order) {
+    const Mix mix{{kind, job.fixed_workers}};
+    if (!offer.allowed(i, mix, form) || job.speed->rate(mix, form).samples <= 0) continue;
+    Wish wish{mix, form, fmt::format("gets its fixed size, {}", text_of(mix))};
+    if (offer.fits(i, mix, form)) return wish;
+    if (first.mix.empty()) first = std::move(wish);
+  }
+  return first;
+}
+
+}  // namespace elinvar::pool

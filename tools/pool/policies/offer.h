@@ -1,0 +1,79 @@
+#pragma once
+// What a policy deals out: numbers of slots of each kind to jobs, within the rules of every plan (`violations` in
+// tools/pool/state.h); and the plan with single slots that follows.
+//
+// Policies think in numbers: slots of one kind are interchangeable, and a job that gets more or fewer of them keeps
+// those that it has, so that no plan moves a worker from one slot to another of its kind.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/pool/state.h"
+
+namespace elinvar::pool {
+
+struct Wish {
+  Mix mix;  // empty: it waits
+  Form form;
+  std::string reason;
+};
+
+class Offer {
+ public:
+  // At first, jobs that must have something by the rules have their minimum: those in their turn of what they have,
+  // those that are due of whatever suits them. Of kinds that a due job waits for nobody gets more. With kStay, all
+  // running jobs have what they have.
+  enum class Running { kMayShrink, kStay };
+  explicit Offer(const Pool& pool, Running running = Running::kMayShrink);
+
+  const Pool& pool() const { return pool_; }
+  const std::vector<std::string>& kinds() const { return kinds_; }  // of the slots that can be given
+  int slots(const std::string& kind) const;                         // that can be given, in all
+  int free(const std::string& kind) const;                          // given to nobody yet
+  const Wish& wish(size_t job) const { return wishes_[job]; }
+  const Mix& present(size_t job) const { return present_[job]; }  // workers that it has, without those on going slots
+  bool must(size_t job) const { return must_[job]; }              // it may not be left with nothing
+
+  // Whether the rules let the job have this, whoever has what; and whether there are slots for it besides.
+  bool allowed(size_t job, const Mix& mix, const Form& form) const;
+  bool fits(size_t job, const Mix& mix, const Form& form) const;
+
+  // Instead of what the job had. It must fit; an empty mix takes back what it had.
+  void give(size_t job, Mix mix, Form form, std::string reason);
+  // To all jobs at once.
+  void give_all(std::vector<Wish> wishes);
+
+  // The first of its forms and kinds in which the job's minimum fits; if no kind has enough, of several (not with
+  // kStay).
+  std::optional<Wish> least(size_t job) const;
+
+  // Jobs by priority, then those whose deadline is at stake, then by submission.
+  std::vector<size_t> order() const;
+
+  // Whether the job will miss its deadline, or nearly so, with the workers that its user would have asked for.
+  bool at_stake(const Job& job) const;
+
+  Plan plan(std::string note = "", double gap = 0) const;
+
+ private:
+  void start_with_musts();
+  Mix slots_of(const Mix& mix, const Form& form) const;
+
+  const Pool& pool_;
+  const Running running_;
+  std::vector<std::string> kinds_;
+  Mix total_, free_;
+  std::vector<Wish> wishes_;
+  std::vector<Mix> present_;
+  std::vector<bool> must_;
+  std::optional<size_t> waits_;  // a due job for which there is no room: of its kinds nobody gets more
+  std::vector<Mix> most_;        // then, slots of each kind that each job may have
+};
+
+// The number of a kind; 0 if there is none.
+int count_of(const Mix& mix, const std::string& kind);
+
+// "3 V100 + 1 T4"
+std::string text_of(const Mix& mix);
+
+}  // namespace elinvar::pool

@@ -1,0 +1,28 @@
+#pragma once
+// The policies, by name. Each is a file of this folder and a pure function: the same pool gives the same plan.
+#include <string>
+#include <vector>
+
+#include "tools/pool/state.h"
+
+namespace elinvar::pool {
+
+Plan fifo(const Pool& pool);
+Plan backfill(const Pool& pool);
+Plan equal(const Pool& pool);
+Plan marginal(const Pool& pool);
+Plan elastic_fifo(const Pool& pool);
+Plan program(const Pool& pool);
+Plan cells(const Pool& pool);
+
+struct NamedPolicy {
+  const char* name;
+  const char* what;  // one line for people
+  Plan (*plan)(const Pool&);
+};
+const std::vector<NamedPolicy>& policies();
+
+// Throws UsageError, with the names that there are.
+const NamedPolicy& policy_of(const std::string& name);
+
+}  // namespace elinvar::pool

@@ -1,0 +1,104 @@
+// MalleTrain's plan (Ma et al., ICPE'24, after BFTrainer), as a mixed-integer program: what gets most done within the
+// horizon, the costs of changing over taken off.
+//
+//   maximise    sum over jobs j, sizes s of  worth(j, s) x(j, s)          (worth.h)
+//   such that   sum over s of x(j, s) = 1 for each job j                  (one size is nothing, unless the job is in
+//   its
+//               sum over j, s of slots(j, s, k) x(j, s) <= slots(k)        turn or due)
+//               x(j, s) is 0 or 1
+//
+// Theirs has a variable for each job and node. Nodes of one kind are interchangeable and a job keeps those that it has
+// (offer.h), so numbers say it all: who goes from 5 to 3 of a kind drops two, and nothing is ever moved from one node
+// to another of its kind, which is their "no migration". Speeds need not be piecewise linear: every size is a column.
+// Sizes that are worth no more than a smaller one are left out. Mixes of kinds are columns where the job has one now,
+// or the greedy plan gives it one.
+//
+// The greedy plan (growth.h) is where the search starts, and what is taken if the solver finds nothing better in time.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tools/pool/policies/admission.h"
+#include "tools/pool/policies/choice.h"
+#include "tools/pool/policies/growth.h"
+#include "tools/pool/policies/policies.h"
+
+namespace elinvar::pool {
+namespace {
+
+std::vector<Wish> greedy(const Pool& pool, const Worth& worth) {
+  Offer offer(pool);
+  grow(offer, worth, admit(offer));
+  std::vector<Wish> wishes;
+  for (size_t i = 0; i < pool.jobs.size(); ++i) wishes.push_back(offer.wish(i));
+  return wishes;
+}
+
+// The sizes that a job may have, and first of all the greedy plan's.
+std::vector<Option> sizes(const Offer& offer, const Worth& worth, size_t i, const Wish& wish) {
+  const Job& job = offer.pool().jobs[i];
+  std::vector<Option> options{worth.option(i, wish.mix, wish.form)};
+  if (!worth.can_run(i)) return options;
+  if (offer.allowed(i, {}, job.form)) options.push_back(worth.option(i, {}, job.form));
+  const Mix& present = offer.present(i);
+  if (!present.empty() && offer.allowed(i, present, job.form)) options.push_back(worth.option(i, present, job.form));
+  for (const std::string& kind : offer.kinds()) {
+    double best = -kNever;
+    for (int n = job.min_workers; n <= std::min(job.max_workers, offer.slots(kind)); ++n) {
+      Option option = worth.option(i, {{kind, n}});
+      if (option.worth <= best || !offer.allowed(i, option.mix, option.form)) continue;
+      best = option.worth;
+      options.push_back(std::move(option));
+    }
+  }
+  return options;
+}
+
+}  // namespace
+
+Plan program(const Pool& pool) {
+  Offer offer(pool);
+  const Worth worth(offer);
+  const std::vector<Wish> start = greedy(pool, worth);
+  std::vector<std::vector<Option>> options;
+  std::vector<std::vector<Choice>> groups;
+  double of_start = 0;
+  for (size_t i = 0; i < pool.jobs.size(); ++i) {
+    options.push_back(sizes(offer, worth, i, start[i]));
+    of_start += options.back().front().worth;
+    groups.emplace_back();
+    for (const Option& option : options.back()) {
+      Choice choice{option.worth, {}};
+      for (const auto& [kind, n] : option.mix) {
+        const auto at = std::find(offer.kinds().begin(), offer.kinds().end(), kind) - offer.kinds().begin();
+        choice.uses.emplace_back(static_cast<int>(at), n * option.form.width);
+      }
+      groups.back().push_back(std::move(choice));
+    }
+  }
+  std::vector<double> capacities;
+  for (const std::string& kind : offer.kinds()) capacities.push_back(offer.slots(kind));
+
+  const std::vector<size_t> first(groups.size(), 0);
+  const std::optional<Chosen> chosen =
+      groups.empty() || capacities.empty() ? std::nullopt : choose(groups, capacities, first);
+  std::vector<Wish> wishes;
+  const bool better = chosen && chosen->worth >= of_start;
+  for (size_t i = 0; i < pool.jobs.size(); ++i) {
+    const Option& option = options[i][better ? chosen->of[i] : 0];
+    std::string reason = offer.wish(i).reason;
+    if (!option.mix.empty())
+      reason = fmt::format("{}: worth {:.0f} worker-seconds in the next {:.0f} s", text_of(option.mix), option.worth,
+                           pool.horizon);
+    else if (pool.jobs[i].running()) reason = "gives its slots to jobs that make more of them";
+    wishes.push_back({option.mix, option.form, std::move(reason)});
+  }
+  offer.give_all(std::move(wishes));
+  if (!chosen) return offer.plan("the solver found nothing: the greedy plan", groups.empty() ? 0 : 1);
+  const double value = std::max(chosen->worth, of_start);
+  const double gap = chosen->bound <= 0 ? 0 : std::clamp((chosen->bound - value) / chosen->bound, 0.0, 1.0);
+  return offer.plan(fmt::format("{} within {:.2f} % of the best", better ? "a program" : "the greedy plan,", 100 * gap),
+                    gap);
+}
+
+}  // namespace elinvar::pool

@@ -1,0 +1,46 @@
+#pragma once
+// What an allocation is worth to a policy that weighs jobs against each other.
+//
+// Jobs count samples of different sizes, so speed is measured in *references*: one is the speed of one worker of the
+// job's minimum on the kind that suits it best. An allocation is worth what the job gets done with it within the
+// pool's horizon, less what it loses by the change to it (`change_of`); with a weight of 2 for each step of priority
+// and 4 while a deadline is at stake.
+#include <vector>
+
+#include "tools/pool/policies/offer.h"
+
+namespace elinvar::pool {
+
+// What a job may get.
+struct Option {
+  Mix mix;
+  Form form;
+  double worth = 0;  // weighted reference-seconds within the horizon
+  int slots() const { return workers(mix) * form.width; }
+};
+
+class Worth {
+ public:
+  explicit Worth(const Offer& offer);
+
+  bool can_run(size_t job) const { return reference_[job] > 0; }
+  double speed(size_t job, const Mix& mix, const Form& form) const;  // in references
+  double weight(size_t job) const { return weight_[job]; }
+
+  // Of having this, given what the job has at present; of nothing, where mix is empty.
+  Option option(size_t job, const Mix& mix, const Form& form) const;
+  // The best of the job's forms for this mix: of one slot a worker, and the one that it is in.
+  Option option(size_t job, const Mix& mix) const;
+  // The same over all forms, and so many *slots* of a kind: wide forms make fewer workers of them.
+  std::vector<Option> options(size_t job, const std::string& kind, int slots) const;
+
+  // Whether a mix of kinds wastes too much to be considered (tools/pool/mixing.h).
+  bool wasteful(size_t job, const Mix& mix, const Form& form) const;
+
+ private:
+  const Offer& offer_;
+  const Pool& pool_;
+  std::vector<double> reference_, weight_;
+};
+
+}  // namespace elinvar::pool
