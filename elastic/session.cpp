@@ -540,6 +540,24 @@ bool Session::reduce() {
 
 const Reduced& Session::reduced() const { return impl_->reduced; }
 
+bool Session::leads() const {
+  const Lock lock(impl_->mutex);
+  return !impl_->replay && impl_->member.index() == 0;
+}
+
+void Session::show(std::string bytes) {
+  Impl& s = *impl_;
+  const auto owner = std::make_shared<const std::string>(std::move(bytes));
+  const Blob blob{owner, reinterpret_cast<const std::byte*>(owner->data()), owner->size()};
+  const Lock lock(s.mutex);
+  s.transport->send(s.member.coordinator(), {.kind = "shown",
+                                             .run = s.options.run,
+                                             .sender = s.options.member.self,
+                                             .generation = s.member.generation(),
+                                             .step = s.work_step + 1,
+                                             .blobs = {blob}});
+}
+
 void Session::advance(const nlohmann::json& extra) {
   Impl& s = *impl_;
   s.pristine = false;

@@ -93,6 +93,11 @@ class Session {
   void put(size_t gradient, Tensor value);
   bool reduce();  // false: begin again
   const Reduced& reduced() const;
+  // Whether this worker is the first of those that compute the step: one of them is enough to show it to people.
+  bool leads() const;
+  // Something about the step after its update, for the coordinator to keep. Unlike facts it is lost if either of the
+  // two is.
+  void show(std::string bytes);
   // The update is made. `extra` goes to the coordinator with the facts of the step; "lr" in it is one of them.
   void advance(const nlohmann::json& extra);
 

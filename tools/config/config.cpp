@@ -107,10 +107,34 @@ void visit(V& v, LedgerConfig& c) {
   v("tensors_every", c.tensors_every, AtLeast{0});
 }
 
+template <class V>
+void visit(V& v, TensorBoardConfig& c) {
+  v("scalars", c.scalars);
+  v("histograms_every", c.histograms_every, AtLeast{0});
+  v("images_every", c.images_every, AtLeast{0});
+  v("images", c.images, Between{1, 64});
+  v("text_every", c.text_every, AtLeast{0});
+  v("prompt", c.prompt);
+  v("text_tokens", c.text_tokens, Between{1, 4096});
+}
+
 // What may change from start to resume, because no bit of the run depends on it.
-const std::vector<std::string> kFree = {"run.name",        "run.keep",       "run.recompute",
-                                        "run.audit_every", "run.eval_every", "run.log_every",
-                                        "data.cache_mb",   "data.threads",   "data.prefetch"};
+const std::vector<std::string> kFree = {"run.name",
+                                        "run.keep",
+                                        "run.recompute",
+                                        "run.audit_every",
+                                        "run.eval_every",
+                                        "run.log_every",
+                                        "data.cache_mb",
+                                        "data.threads",
+                                        "data.prefetch",
+                                        "tensorboard.scalars",
+                                        "tensorboard.histograms_every",
+                                        "tensorboard.images_every",
+                                        "tensorboard.images",
+                                        "tensorboard.text_every",
+                                        "tensorboard.prompt",
+                                        "tensorboard.text_tokens"};
 
 // What may not, but decides no bit.
 const std::vector<std::string> kIndifferent = {
@@ -131,9 +155,13 @@ struct Section {
 
 // All tables but [model].
 std::vector<Section> sections_of(const Config& c) {
-  std::vector<Section> sections = {{"run", entries_of(c.run)},           {"data", entries_of(c.data, c.reader)},
-                                   {"loss", entries_of(c.loss)},         {"optimizer", entries_of(c.optimizer)},
-                                   {"schedule", entries_of(c.schedule)}, {"ledger", entries_of(c.ledger)}};
+  std::vector<Section> sections = {{"run", entries_of(c.run)},
+                                   {"data", entries_of(c.data, c.reader)},
+                                   {"loss", entries_of(c.loss)},
+                                   {"optimizer", entries_of(c.optimizer)},
+                                   {"schedule", entries_of(c.schedule)},
+                                   {"ledger", entries_of(c.ledger)},
+                                   {"tensorboard", entries_of(c.tensorboard)}};
   // Of steps and epochs only the one that was given.
   std::erase_if(sections[0].entries,
                 [&](const auto& entry) { return entry.first == (c.run.steps > 0 ? "epochs" : "steps"); });
@@ -161,7 +189,7 @@ LedgerOptions Config::ledger_options() const {
 
 Config parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides) {
   const TomlSource source(text, name, overrides);
-  source.refuse_unknown_tables({"run", "model", "data", "loss", "optimizer", "schedule", "ledger"});
+  source.refuse_unknown_tables({"run", "model", "data", "loss", "optimizer", "schedule", "ledger", "tensorboard"});
   Config c;
   c.run.name = std::filesystem::path(name).stem().string();
 
@@ -195,6 +223,7 @@ Config parse_config(std::string_view text, const std::string& name, const std::v
   read("optimizer", c.optimizer);
   read("schedule", c.schedule);
   read("ledger", c.ledger);
+  read("tensorboard", c.tensorboard);
   c.places = source.places();
   with_places(c.places, [&] {
     check_optimizer(c.optimizer);

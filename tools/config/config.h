@@ -52,6 +52,17 @@ struct LedgerConfig {
   int64_t tensors_every = 1;  // 0: never, but of the state
 };
 
+// What TensorBoard is shown of a run (tools/train/event_file.h). 0: never.
+struct TensorBoardConfig {
+  bool scalars = true;
+  int64_t histograms_every = 0, images_every = 0, text_every = 0;
+  int64_t images = 8;
+  std::string prompt = {};
+  int64_t text_tokens = 100;
+
+  bool any() const { return scalars || histograms_every > 0 || images_every > 0 || text_every > 0; }
+};
+
 struct Config {
   RunConfig run;
   ModelSpec model;
@@ -61,6 +72,7 @@ struct Config {
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   LedgerConfig ledger;
+  TensorBoardConfig tensorboard;
   Places places;  // of what is set
 
   bool adaptive() const { return run.scaling == "adaptive"; }

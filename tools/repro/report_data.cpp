@@ -231,10 +231,12 @@ Ordered report_data(const RunRecord& record, const Ordered& verdict) {
                   {"verdict", verdict},
                   {"unit", curves.tokens ? "tokens" : "samples"},
                   {"curves", binned(curves, kMostPoints, seconds)},
-                  {"validation", curves.validation},
+                  {"validation", Ordered::array()},
                   {"time", whole_time(events, curves, axis)},
                   {"step_time", step_time(curves.points, generations)},
                   {"timeline", timeline(events, generations, axis)}};
+  for (const ValidationPoint& v : curves.validation)
+    json["validation"].push_back({{"step", v.step}, {"loss", rounded(v.loss)}, {"accuracy", rounded(v.accuracy)}});
   add_events(json, events, axis);
   json["environment"] = record.environment();
   json["environments"] = Ordered::array();

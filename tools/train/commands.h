@@ -60,6 +60,14 @@ struct CtlCommand {
 };
 int ctl(const CtlCommand& command);
 
+struct PlotCommand {
+  std::vector<std::string> runs;     // their directories
+  std::vector<std::string> metrics;  // empty: loss, accuracy and rate
+  int width = 0, height = 12;        // 0: as wide as the terminal; rows of a chart
+  bool ascii = false, logarithmic = false;
+};
+int plot(const PlotCommand& command);
+
 struct EvalCommand {
   std::string run_dir;
   std::string split = "validation";

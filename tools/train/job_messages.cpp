@@ -123,6 +123,7 @@ void JobProcess::take(const Message& m) {
   if (PartWriter::takes(m)) part_writer().add(m);
   else if (m.kind == "saved") saved(m);
   else if (m.kind == "fed") fed(m);
+  else if (m.kind == "shown") shown(m);
   else if (m.kind == "sabotaged") event(m.body.at("event").get<std::string>(), m.body.at("fields"));
   else coordinator_->receive(m, now());
   flush();
@@ -232,6 +233,12 @@ void JobProcess::fed(const Message& m) {
   fields["step"] = m.step;
   fields["from"] = m.sender;
   event("fed", fields);
+}
+
+// What people are shown of tensors counts for nothing: whoever may not, or says too much, is not listened to.
+void JobProcess::shown(const Message& m) {
+  if (!coordinator_->trains(m.sender) || m.blobs.size() != 1) return;
+  report_->shown(m.step, {reinterpret_cast<const char*>(m.blobs[0].data), m.blobs[0].bytes});
 }
 
 void JobProcess::control(const Message& m) {

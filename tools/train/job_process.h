@@ -75,6 +75,7 @@ class JobProcess final : public CoordinatorWorld {
   void committed(const std::vector<int64_t>& steps);
   PartWriter& part_writer();
   void fed(const Message& message);
+  void shown(const Message& message);
   void control(const Message& message);
   nlohmann::json status() const;
 

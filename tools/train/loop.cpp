@@ -3,6 +3,8 @@
 #include <bit>
 #include <nlohmann/json.hpp>
 
+#include "tools/train/observer.h"
+
 namespace elinvar {
 namespace {
 
@@ -31,6 +33,7 @@ void train(Training& training, const std::shared_ptr<const Dataset>& validation,
   const Config& config = training.config();
   Loader& loader = training.loader;
   const int vranks = config.run.virtual_ranks;
+  const Observer observer(training);
   const auto score_due = [&](int64_t step) { return step > 0 && (session.last() || due(step, config.run.eval_every)); };
 
   while (session.begin()) {
@@ -65,6 +68,10 @@ void train(Training& training, const std::shared_ptr<const Dataset>& validation,
       extra["lr"] = update.lr;
       if (training.adaptive()) extra["position"] = loader.step_at(reduced.pace.samples + reduced.samples);
       extra["gradient_norm"] = update.gradient_norm;
+      if (session.leads() && observer.due(step + 1)) {
+        session.works_on("a look at tensors");
+        session.show(observer.look(step + 1, training.cursor(step, reduced.pace), reduced));
+      }
     }
     session.advance(extra);
   }

@@ -88,6 +88,22 @@ int main(int argc, char** argv) {
   ctl->add_flag("--json", ctl_options.json, "the answer as JSON");
   ctl->add_option("--key", ctl_options.key, "folder of the job's key");
 
+  elinvar::PlotCommand plot_options;
+  CLI::App* plot = app.add_subcommand("plot", "curves of runs, in the terminal");
+  plot->add_option("runs", plot_options.runs, "run directories, drawn over each other")->required();
+  plot->add_option("--metric", plot_options.metrics,
+                   "loss, accuracy, lr, gradient_norm, rate, reduce_seconds, workers or goodput; several: a chart each "
+                   "(default: loss, accuracy and rate)")
+      ->take_all()
+      ->allow_extra_args(false);
+  plot->add_flag("--log", plot_options.logarithmic, "a logarithmic vertical axis");
+  plot->add_option("--width", plot_options.width, "columns (default: the terminal's)")
+      ->check(CLI::Range(24, 1000).description(""));
+  plot->add_option("--height", plot_options.height, "rows of a chart")
+      ->check(CLI::Range(3, 200).description(""))
+      ->capture_default_str();
+  plot->add_flag("--ascii", plot_options.ascii, "letters instead of braille dots, as where the locale is not UTF-8");
+
   elinvar::EvalCommand eval_options;
   CLI::App* eval = app.add_subcommand("eval", "loss and accuracy of a run's newest checkpoint");
   eval->add_option("run_dir", eval_options.run_dir, "a run directory")->required();
@@ -153,6 +169,7 @@ int main(int argc, char** argv) {
   try {
     if (*keygen) return elinvar::keygen(key_folder);
     if (*ctl) return elinvar::ctl(ctl_options);
+    if (*plot) return elinvar::plot(plot_options);
     if (*coordinate) return elinvar::coordinate(coordinate_options);
     if (*import_weights) return elinvar::import_weights(import_options);
     if (*export_weights) return elinvar::export_weights(export_options);

@@ -47,4 +47,25 @@ void Metrics::validation(int64_t step, const Score& score) {
   file_.append(Json{{"step", step}, {"validation_loss", score.loss}, {"validation_accuracy", score.accuracy}}.dump());
 }
 
+Summary summary_of(const StepMetrics& m) {
+  Summary summary;
+  summary.scalar("train/loss", m.loss);
+  summary.scalar("train/accuracy", m.accuracy);
+  summary.scalar("train/learning_rate", m.lr);
+  summary.scalar("train/gradient_norm", m.gradient_norm);
+  summary.scalar(m.tokens ? "speed/tokens_per_second" : "speed/samples_per_second", m.items_per_second);
+  summary.scalar("speed/reduce_seconds", m.reduce_seconds);
+  summary.scalar("job/workers", static_cast<double>(m.leaf_seconds.size()));
+  summary.scalar("job/generation", static_cast<double>(m.generation));
+  summary.scalar("job/goodput", m.goodput);
+  return summary;
+}
+
+Summary summary_of(const Score& validation) {
+  Summary summary;
+  summary.scalar("validation/loss", validation.loss);
+  summary.scalar("validation/accuracy", validation.accuracy);
+  return summary;
+}
+
 }  // namespace elinvar

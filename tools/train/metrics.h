@@ -11,6 +11,7 @@
 
 #include "elastic/line_file.h"
 #include "tools/train/job.h"
+#include "tools/train/summary.h"
 
 namespace elinvar {
 
@@ -22,6 +23,10 @@ struct StepMetrics {
   int64_t generation = 1;
   double goodput = 1;  // so far: elastic/goodput.h
 };
+
+// The same for TensorBoard.
+Summary summary_of(const StepMetrics& metrics);
+Summary summary_of(const Score& validation);
 
 class Metrics {
  public:

@@ -11,6 +11,8 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr size_t kEventsShown = 8;  // by `train ctl status`
+constexpr int64_t kMostAhead = 100;
+constexpr size_t kMostShown = size_t{16} << 20;
 
 void write_json(const fs::path& path, const nlohmann::ordered_json& json) {
   replace_file(path, json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
@@ -49,6 +51,8 @@ void Report::begin(const Json& about, const std::string& endpoint) {
   const int64_t first = directory_.first_step();
   reported_ = directory_.members_alive() ? directory_.recorded() : first;
   metrics_.emplace(path, reported_);
+  if (config_.tensorboard.any()) tensorboard_.emplace(path, directory_.tenure().number(), reported_);
+  shown_ = reported_;
   loss_ = metrics_->last_loss();
   fmt::print("run {} in {}: {} parameters, {} samples, {} steps of {} over {} virtual ranks\n", config_.run.name,
              path.string(), about.at("parameters").get<int64_t>(), about.at("samples").get<int64_t>(), steps_,
@@ -67,6 +71,7 @@ void Report::step(int64_t step, const Json& facts, int64_t generation, Seconds n
     const Json& v = extra["validation"];
     const Score score{v.at("loss").get<double>(), v.at("accuracy").get<double>(), v.at("samples").get<int64_t>()};
     metrics_->validation(step, score);
+    if (config_.tensorboard.scalars) tensorboard_->add(step, summary_of(score).bytes());
     progress_->line(fmt::format("validation step={} loss={:.6g} accuracy={:.4f} samples={}", step, score.loss,
                                 score.accuracy, score.samples));
   }
@@ -79,17 +84,27 @@ void Report::step(int64_t step, const Json& facts, int64_t generation, Seconds n
   const int64_t count = facts.at("count").get<int64_t>(), samples = facts.at("samples").get<int64_t>();
   const double lr = extra.at("lr").get<double>();
   progress_->step(extra.value("position", step + 1), loss_, lr, tokens_ ? count : samples);
-  metrics_->step(step + 1,
-                 {.loss = loss_,
-                  .accuracy = static_cast<double>(facts.at("correct").get<int64_t>()) / static_cast<double>(count),
-                  .lr = lr,
-                  .gradient_norm = extra.at("gradient_norm").get<double>(),
-                  .items_per_second = progress_->items_per_second(),
-                  .tokens = tokens_,
-                  .reduce_seconds = facts.at("reduce_seconds").get<double>(),
-                  .leaf_seconds = facts.at("seconds").get<std::vector<double>>(),
-                  .generation = generation,
-                  .goodput = goodput_.share(now)});
+  const StepMetrics metrics{
+      .loss = loss_,
+      .accuracy = static_cast<double>(facts.at("correct").get<int64_t>()) / static_cast<double>(count),
+      .lr = lr,
+      .gradient_norm = extra.at("gradient_norm").get<double>(),
+      .items_per_second = progress_->items_per_second(),
+      .tokens = tokens_,
+      .reduce_seconds = facts.at("reduce_seconds").get<double>(),
+      .leaf_seconds = facts.at("seconds").get<std::vector<double>>(),
+      .generation = generation,
+      .goodput = goodput_.share(now)};
+  metrics_->step(step + 1, metrics);
+  if (config_.tensorboard.scalars) tensorboard_->add(step + 1, summary_of(metrics).bytes());
+}
+
+// It comes a little before the facts of its step, or again after steps are done again.
+void Report::shown(int64_t step, std::string_view summary) {
+  if (!tensorboard_ || step <= shown_ || step > reported_ + kMostAhead || summary.size() > kMostShown) return;
+  shown_ = step;
+  goodput_.note(Goodput::Cause::evaluating);
+  tensorboard_->add(step, summary);
 }
 
 // A machine that computes wrongly is what a person has to know of.

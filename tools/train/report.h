@@ -13,6 +13,7 @@
 #include "elastic/run_directory.h"
 #include "tools/config/config.h"
 #include "tools/train/commands.h"
+#include "tools/train/event_file.h"
 #include "tools/train/metrics.h"
 #include "tools/train/progress.h"
 
@@ -33,6 +34,8 @@ class Report {
   void begin(const nlohmann::json& about, const std::string& endpoint);
   // The ledger knows of a step (elastic/session.h has its facts); a repetition tells nothing new.
   void step(int64_t step, const nlohmann::json& facts, int64_t generation, Seconds now);
+  // A worker's look at the tensors of a step, as TensorBoard takes it (tools/train/observer.h).
+  void shown(int64_t step, std::string_view summary);
   void event(const std::string& name, const nlohmann::json& fields);
   nlohmann::json status(Seconds now) const;
   void stop_showing() { progress_.reset(); }  // how far it is
@@ -53,6 +56,8 @@ class Report {
   Goodput goodput_;
   std::deque<nlohmann::ordered_json> events_;  // the last ones
   std::optional<Metrics> metrics_;
+  std::optional<EventFile> tensorboard_;
+  int64_t shown_ = 0;  // the last step that a worker has shown something of
   std::optional<Progress> progress_;
 };
 

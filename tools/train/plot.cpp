@@ -1,0 +1,99 @@
+// `train plot`: the curves of runs, in the terminal.
+#include <langinfo.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <clocale>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+
+#include "elastic/run_record.h"
+#include "tensor/check.h"
+#include "tools/train/chart.h"
+#include "tools/train/commands.h"
+#include "tools/train/curves.h"
+
+namespace elinvar {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Metric {
+  const char* title;
+  double CurvePoint::*value;
+  double ValidationPoint::*validation;  // the same on the validation split; null: none
+};
+
+const Metric& metric_named(const std::string& name) {
+  static const std::map<std::string, Metric> metrics = {
+      {"loss", {"loss", &CurvePoint::loss, &ValidationPoint::loss}},
+      {"accuracy", {"accuracy", &CurvePoint::accuracy, &ValidationPoint::accuracy}},
+      {"lr", {"learning rate", &CurvePoint::lr, nullptr}},
+      {"gradient_norm", {"norm of the gradient", &CurvePoint::gradient_norm, nullptr}},
+      {"rate", {"samples or tokens a second", &CurvePoint::rate, nullptr}},
+      {"reduce_seconds", {"seconds of the reduction", &CurvePoint::reduce_seconds, nullptr}},
+      {"workers", {"workers", &CurvePoint::workers, nullptr}},
+      {"goodput", {"goodput so far", &CurvePoint::goodput, nullptr}}};
+  const auto found = metrics.find(name);
+  std::string known;
+  for (const auto& [other, metric] : metrics) known += (known.empty() ? "" : ", ") + other;
+  check(found != metrics.end(), "--metric: expected one of {}, got '{}'", known, name);
+  return found->second;
+}
+
+Curves curves_of(const fs::path& run) {
+  Curves curves;
+  const RunRecord record(run);
+  for (const nlohmann::json& line : record.metrics()) curves.add(line);
+  return curves;
+}
+
+std::string name_of(const fs::path& run) {
+  const fs::path path = fs::absolute(run).lexically_normal();
+  return (path.has_filename() ? path.filename() : path.parent_path().filename()).string();
+}
+
+int terminal_columns() {
+  winsize size{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  const char* columns = std::getenv("COLUMNS");
+  const int given = columns == nullptr ? 0 : std::atoi(columns);
+  return given > 0 ? given : 80;
+}
+
+bool utf8_terminal() {
+  std::setlocale(LC_CTYPE, "");
+  return std::string(nl_langinfo(CODESET)) == "UTF-8";
+}
+
+}  // namespace
+
+int plot(const PlotCommand& command) {
+  std::vector<std::string> names = command.metrics;
+  if (names.empty()) names = {"loss", "accuracy", "rate"};
+  std::vector<Metric> metrics;
+  for (const std::string& name : names) metrics.push_back(metric_named(name));
+  std::vector<Curves> runs;
+  for (const std::string& run : command.runs) runs.push_back(curves_of(run));
+  const ChartStyle style{.columns = command.width > 0 ? command.width : terminal_columns(),
+                         .rows = command.height,
+                         .ascii = command.ascii || !utf8_terminal(),
+                         .colours = isatty(STDOUT_FILENO) == 1,
+                         .logarithmic = command.logarithmic};
+  for (const Metric& metric : metrics) {
+    std::vector<ChartLine> lines;
+    for (size_t r = 0; r < runs.size(); ++r) {
+      lines.push_back({name_of(command.runs[r]), {}});
+      for (const CurvePoint& p : runs[r].points) lines.back().points.emplace_back(p.step, p.*metric.value);
+      if (metric.validation == nullptr || runs[r].validation.empty()) continue;
+      lines.push_back({name_of(command.runs[r]) + ", validation", {}});
+      for (const ValidationPoint& v : runs[r].validation)
+        lines.back().points.emplace_back(v.step, v.*metric.validation);
+    }
+    fmt::print("{}", chart(fmt::format("{} by step", metric.title), lines, style));
+  }
+  return 0;
+}
+
+}  // namespace elinvar
