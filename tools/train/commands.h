@@ -26,6 +26,8 @@ struct RunCommand {
   std::string chaos;                                    // faults on purpose (elastic/chaos.h)
   std::string text;                                     // of the configuration; empty: it is read from its file
   std::optional<int64_t> until;                         // the step to stop after, for now
+  std::optional<int> metrics_port;                      // where Prometheus finds numbers; 0: any
+  std::string metrics_address = "127.0.0.1";
   std::optional<int64_t> takes_over;                    // elastic/run_directory.h
 };
 int run(const RunCommand& command);

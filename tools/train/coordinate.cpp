@@ -21,6 +21,8 @@ int coordinate(const CoordinateCommand& command) {
   go_on.device = gone->job.at("device").get<std::string>();
   go_on.threads = gone->job.at("threads").get<int>();
   go_on.isa = gone->job.at("isa").get<std::string>();
+  if (const int port = gone->job.value("metrics_port", -1); port >= 0) go_on.metrics_port = port;
+  go_on.metrics_address = gone->job.value("metrics_address", go_on.metrics_address);
   go_on.command_line = command.command_line;
   go_on.listen = command.listen;
   go_on.advertise = command.advertise;

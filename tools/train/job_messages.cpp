@@ -147,7 +147,9 @@ void JobProcess::open_directory() {
                                     {"min_workers", command_.min_workers},
                                     {"device", command_.device},
                                     {"threads", command_.threads},
-                                    {"isa", command_.isa}}});
+                                    {"isa", command_.isa},
+                                    {"metrics_port", command_.metrics_port.value_or(-1)},
+                                    {"metrics_address", command_.metrics_address}}});
   for (const std::string& notice : directory_->notices()) fmt::print(stderr, "{}\n", notice);
   report_.emplace(command_, config_, *directory_, began_);
   run_ = directory_->run();

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -17,8 +18,10 @@
 #include "tools/config/config.h"
 #include "tools/train/commands.h"
 #include "tools/train/local_workers.h"
+#include "tools/train/prometheus.h"
 #include "tools/train/report.h"
 #include "tools/train/saboteur.h"
+#include "tools/web/server.h"
 
 namespace elinvar {
 
@@ -59,6 +62,8 @@ class JobProcess final : public CoordinatorWorld {
   void release(PeerId peer, const std::string& reason);
   void wait_for_workers();
   int finish();
+  void serve_metrics();
+  void publish_metrics();
 
   // job_messages.cpp
   void send(PeerId peer, Message message);
@@ -101,6 +106,10 @@ class JobProcess final : public CoordinatorWorld {
   std::optional<Coordinator> coordinator_;
   std::optional<Saboteur> saboteur_;
   std::optional<PartWriter> part_writer_;
+  std::mutex metrics_mutex_;
+  std::string metrics_ = prometheus_text(nlohmann::json::object());  // as the server may take it at any time
+  Seconds published_ = 0;
+  std::optional<WebServer> metrics_server_;
 };
 
 }  // namespace elinvar

@@ -38,6 +38,11 @@ int main(int argc, char** argv) {
                   "a run directory: do that run again, with its batches; each line of the ledger must be equal");
   run->add_option("--until", run_options.until, "stop after this step, with a checkpoint, as train ctl stop does")
       ->check(CLI::PositiveNumber.description(""));
+  run->add_option("--metrics-port", run_options.metrics_port,
+                  "serve numbers for Prometheus at http://127.0.0.1:PORT/metrics; 0: any port, which is printed")
+      ->check(CLI::Range(0, 65535).description(""));
+  run->add_option("--metrics-address", run_options.metrics_address,
+                  "the address of this host to serve them at (default 127.0.0.1); whoever reaches it can read them");
   run->add_option("--workers", run_options.workers, "worker processes to start here (default 1)")
       ->check(CLI::Range(1, 1024).description(""));
   run->add_option("--min-workers", run_options.min_workers, "with fewer the job holds until others join (default 1)")

@@ -71,6 +71,8 @@ void Report::step(int64_t step, const Json& facts, int64_t generation, Seconds n
     const Json& v = extra["validation"];
     const Score score{v.at("loss").get<double>(), v.at("accuracy").get<double>(), v.at("samples").get<int64_t>()};
     metrics_->validation(step, score);
+    last_["validation_loss"] = score.loss;
+    last_["validation_accuracy"] = score.accuracy;
     if (config_.tensorboard.scalars) tensorboard_->add(step, summary_of(score).bytes());
     progress_->line(fmt::format("validation step={} loss={:.6g} accuracy={:.4f} samples={}", step, score.loss,
                                 score.accuracy, score.samples));
@@ -96,6 +98,13 @@ void Report::step(int64_t step, const Json& facts, int64_t generation, Seconds n
       .generation = generation,
       .goodput = goodput_.share(now)};
   metrics_->step(step + 1, metrics);
+  last_.update({{"accuracy", metrics.accuracy},
+                {"lr", lr},
+                {"gradient_norm", metrics.gradient_norm},
+                {"reduce_seconds", metrics.reduce_seconds}});
+  ++steps_made_;
+  samples_ += samples;
+  targets_ += count;
   if (config_.tensorboard.scalars) tensorboard_->add(step + 1, summary_of(metrics).bytes());
 }
 
@@ -124,19 +133,26 @@ void Report::event(const std::string& name, const Json& fields) {
   if (name == "fence") goodput_.note(Goodput::Cause::recovering);
   if (name == "hold") goodput_.note(Goodput::Cause::holding);
   if (name == "hello" || name == "ready" || name == "switched") goodput_.note(Goodput::Cause::changing);
+  ++event_counts_[name];
   events_.push_back(directory_.events().write(name, nlohmann::ordered_json(fields)));
   if (events_.size() > kEventsShown) events_.pop_front();
 }
 
 Json Report::status(Seconds now) const {
-  return {{"run", config_.run.name},
-          {"directory", fs::absolute(directory_.path()).string()},
-          {"loss", loss_},
-          {"rate", progress_->items_per_second()},
-          {"unit", progress_->unit()},
-          {"seconds_left", progress_->seconds_left()},
-          {"goodput", goodput_.summary(now)},
-          {"events", events_}};
+  Json status = {{"run", config_.run.name},
+                 {"directory", fs::absolute(directory_.path()).string()},
+                 {"loss", loss_},
+                 {"rate", progress_->items_per_second()},
+                 {"unit", progress_->unit()},
+                 {"seconds_left", progress_->seconds_left()},
+                 {"goodput", goodput_.summary(now)},
+                 {"events", events_},
+                 {"event_counts", event_counts_},
+                 {"steps_made", steps_made_},
+                 {"samples", samples_},
+                 {"targets", targets_}};
+  status.update(last_);
+  return status;
 }
 
 void Report::end(bool finished, int64_t step, Seconds now) {

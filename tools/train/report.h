@@ -4,6 +4,7 @@
 // config.toml, which a resumed run is compared with.
 #include <deque>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -53,6 +54,9 @@ class Report {
   int64_t reported_ = 0;  // the first step that nothing was told of
   bool tokens_ = false;   // are what is counted, not samples
   double loss_ = 0;
+  nlohmann::json last_ = nlohmann::json::object();  // of the last step and validation, for status()
+  int64_t steps_made_ = 0, samples_ = 0, targets_ = 0;  // by this process' account
+  std::map<std::string, int64_t> event_counts_;
   Goodput goodput_;
   std::deque<nlohmann::ordered_json> events_;  // the last ones
   std::optional<Metrics> metrics_;

@@ -23,6 +23,7 @@ constexpr int kMostStarts = 10;
 constexpr Seconds kFirstWords = 3;    // for workers that are said to be alive, to introduce themselves
 constexpr Seconds kLastWords = 0.05;  // what a process sent before its end may still be on its way
 constexpr Seconds kFirstWorker = 30;  // to introduce itself, where others should be alive
+constexpr Seconds kFresh = 0.5;       // how old the numbers for Prometheus may be
 constexpr Seconds kBeat = 0.5;        // between two counts that show others that this process lives
 
 uint64_t JobProcess::random_id() {
@@ -49,6 +50,7 @@ JobProcess::JobProcess(const RunCommand& command)
 int JobProcess::run() {
   const Interrupt interrupt([this] { transport_->wake(); });
   const EndOfChild child([this] { transport_->wake(); });
+  serve_metrics();
   if (!directory_ || !directory_->members_alive()) start_workers();
   try {
     while (true) {
@@ -82,6 +84,7 @@ int JobProcess::run() {
           for (const Message& part : part_writer_->finished()) saved(part);
         coordinator_->tick(now());
         flush();
+        publish_metrics();
         if (coordinator_->ending()) return finish();
       }
     }
@@ -255,6 +258,33 @@ int JobProcess::finish() {
   const std::optional<Generation>& last = coordinator_->generation();
   report_->end(finished, finished ? directory_->steps() : last ? last->first_step : directory_->first_step(), now());
   return 0;
+}
+
+// A run does not end because its numbers cannot be served: where another coordinator is gone its port may not be.
+void JobProcess::serve_metrics() {
+  if (!command_.metrics_port) return;
+  try {
+    metrics_server_.emplace(command_.metrics_address, *command_.metrics_port,
+                            [this](const WebRequest& request) -> std::optional<WebPage> {
+                              if (request.path != "/metrics") return std::nullopt;
+                              const std::lock_guard lock(metrics_mutex_);
+                              return WebPage{"text/plain; version=0.0.4; charset=utf-8", metrics_};
+                            });
+  } catch (const Failure& failure) {
+    if (!command_.takes_over) throw;
+    fmt::print(stderr, "train: {}; the run goes on without it\n", failure.what());
+    return;
+  }
+  fmt::print("metrics: {}/metrics\n", metrics_server_->url());
+  std::fflush(stdout);
+}
+
+void JobProcess::publish_metrics() {
+  if (!metrics_server_ || now() < published_ + kFresh) return;
+  published_ = now();
+  std::string text = prometheus_text(status());
+  const std::lock_guard lock(metrics_mutex_);
+  metrics_ = std::move(text);
 }
 
 int run(const RunCommand& command) { return JobProcess(command).run(); }
