@@ -127,6 +127,7 @@ struct Session::Impl {
 
   // With the lock held; whether it happened.
   bool flip(Fault::Flips what, int64_t step, std::span<Tensor> tensors, nlohmann::json about) {
+    if (replay) return false;  // of steps that are past
     const auto bit = sabotage.flips(what, member.id(), member.index() == 0, step, tensors);
     if (!bit) return false;
     about.update({{"bit", *bit}, {"what", name_of(what)}});

@@ -64,6 +64,27 @@ TEST_F(AuditedJob, ALeafThatIsWrongIsFoundAndItsWorkerPutOut) {
   EXPECT_NE(ended.out.find("audit: worker 2 is put out; its machine should be looked at"), std::string::npos);
 }
 
+TEST_F(AuditedJob, ASumThatIsWrongIsFound) {
+  const test::Ended ended = wait(start("run", options(3, 2, "flip:worker=1,step=42,bit=1000,what=reduced")), "run");
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(ledger("run"), undisturbed());
+  EXPECT_EQ(guilty("run"), (Guilty{{1, 42}}));
+}
+
+// Of two nobody is a majority: each goes from the checkpoint again.
+TEST_F(AuditedJob, AStateThatIsWrongIsFoundByAReplay) {
+  const int64_t update = update_with(0, 60);
+  const test::Ended ended =
+      wait(start("run", options(2, 1, fmt::format("flip:worker=2,step={},bit=20,what=parameter", update - 1))), "run");
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(ledger("run"), undisturbed());
+  EXPECT_EQ(guilty("run"), (Guilty{{2, update}}));
+  const std::vector<Json> found = verdicts("run");
+  ASSERT_EQ(found.size(), 3u);
+  EXPECT_EQ(found[1].at("verdict"), "replay");
+  EXPECT_NE(found[2].at("reason").get<std::string>().find("the state before update"), std::string::npos);
+}
+
 TEST_F(AuditedJob, OneThatIsAloneCannotGoOn) {
   const int64_t update = update_with(0, 50);
   const test::Ended ended =
@@ -107,9 +128,11 @@ TEST_F(AuditedJob, RandomFlipsAreFoundWhereTheyAreAudited) {
     for (int64_t flips = std::min<int64_t>(pick(1, 2), workers - 1); flips > 0; --flips) {
       // Mostly of something that is audited.
       const int vrank = static_cast<int>(pick(0, kVranks - 1));
+      const bool sum = pick(0, 3) == 0;
       update = update_with(vrank, update + pick(5, 50), every) + (pick(0, 5) == 0);
-      chaos += fmt::format("{}flip:worker={},step={},bit={}", chaos.empty() ? "" : ";", std::min(workers, vrank + 1),
-                           update, pick(0, 1 << 20));
+      chaos +=
+          fmt::format("{}flip:worker={},step={},bit={}{}", chaos.empty() ? "" : ";",
+                      sum ? 1 : std::min(workers, vrank + 1), update, pick(0, 1 << 20), sum ? ",what=reduced" : "");
     }
     const std::string name = fmt::format("run{}", n);
     SCOPED_TRACE(fmt::format("seed {}, {} workers, every {}, {}", first + n, workers, every, chaos));
@@ -121,7 +144,8 @@ TEST_F(AuditedJob, RandomFlipsAreFoundWhereTheyAreAudited) {
     int64_t right = kSteps;  // updates
     for (const Json& flip : events(name, "bit")) {
       const int64_t at = flip.at("step");
-      const bool hit = audited(audit, at - 1) && flip.at("vrank") == audited_vrank(audit, at - 1, kVranks);
+      const bool hit = audited(audit, at - 1) &&
+                       (flip.at("what") == "reduced" || flip.at("vrank") == audited_vrank(audit, at - 1, kVranks));
       if (hit) expected.emplace_back(flip.at("worker"), at);
       else right = std::min(right, at - 1);
       ++(hit ? hits : others);

@@ -162,6 +162,7 @@ class Simulation {
   void arm();
   void damaged(Process& p, const char* what, int64_t step);
   bool may_last(const Process& p) const;
+  uint32_t next_damage() const;
   Leaf compute(Process& p, int64_t step, int vrank, const Pace& pace);
   void spoil(Process& p, int64_t step, int bucket, std::vector<Tensor>& sums);
   void end_what_lasts(Process& p);

@@ -11,11 +11,11 @@ using Json = nlohmann::json;
 
 namespace {
 
-// No two workers do the same damage: it is told from what is right by that.
-void flip_bit(std::vector<Tensor>& tensors, PeerId peer, uint64_t which) {
+// No damage is like another: two that are would be no difference.
+void flip_bits(std::vector<Tensor>& tensors, uint32_t bits, uint64_t which) {
   Tensor damaged = tensors[which % tensors.size()].clone();
   float& element = damaged.data<float>()[which / 8 % static_cast<uint64_t>(damaged.numel())];
-  element = std::bit_cast<float>(std::bit_cast<uint32_t>(element) ^ uint32_t{1} << peer % 32);
+  element = std::bit_cast<float>(std::bit_cast<uint32_t>(element) ^ bits);
   tensors[which % tensors.size()] = damaged;
 }
 
@@ -36,6 +36,8 @@ void Simulation::damaged(Process& p, const char* what, int64_t step) {
   ++result_.flips;
   log(fmt::format("a bit of {} flips in {} at update {}", what, p.peer, step + 1));
 }
+
+uint32_t Simulation::next_damage() const { return static_cast<uint32_t>(result_.flips) + 1; }
 
 // Nobody could tell if there is only one worker, or if others get their state from this one.
 bool Simulation::may_last(const Process& p) const {
@@ -61,7 +63,8 @@ Leaf Simulation::compute(Process& p, int64_t step, int vrank, const Pace& pace) 
   }
   const bool always = p.flip == Flip::always && may_last(p);
   if (p.flip == Flip::leaf || always) {
-    flip_bit(leaf.gradients, p.peer, always ? mix(static_cast<uint64_t>(step)) : random_());
+    if (always) flip_bits(leaf.gradients, 1u << 22 | static_cast<uint32_t>(p.peer), 0);
+    else flip_bits(leaf.gradients, next_damage(), random_());
     damaged(p, "a leaf", step);
   }
   return leaf;
@@ -71,7 +74,7 @@ void Simulation::spoil(Process& p, int64_t step, int bucket, std::vector<Tensor>
   static const int buckets = Buckets({{3}, {2}, {1}}, kBucketElements).count();
   if (p.flip != Flip::sum || p.member->members() < 2 || !audited(audit_, step)) return;
   if (bucket != audited_bucket(audit_, step, buckets)) return;
-  flip_bit(sums, p.peer, random_());
+  flip_bits(sums, next_damage(), random_());
   damaged(p, "a sum", step);
 }
 
