@@ -160,9 +160,9 @@ class Bisection {
 
  private:
   Json find(const Comparison& ledgers) {
-    if (ledgers.verdict == Verdict::unknown) fail("{}", to_text(ledgers));
+    if (ledgers.verdict == Comparison::Verdict::unknown) fail("{}", to_text(ledgers));
     if (!ledgers.divergence) return {{"verdict", "equal"}, {"text", ""}};
-    if (ledgers.verdict == Verdict::explained)
+    if (ledgers.verdict == Comparison::Verdict::explained)
       return {{"verdict", "configuration"},
               {"text", "no op need be looked at: the settings, or the data, explain that the runs part"}};
     return with_ops({ledgers.divergence->step, ledgers.divergence->fields});

@@ -261,7 +261,7 @@ const char* name_of(Phase phase) {
   return kNames[static_cast<size_t>(phase)];
 }
 
-const char* name_of(Verdict verdict) {
+const char* name_of(Comparison::Verdict verdict) {
   constexpr const char* kNames[] = {"equal", "explained", "allowed", "violation", "unknown"};
   return kNames[static_cast<size_t>(verdict)];
 }
@@ -281,7 +281,7 @@ Comparison compare(const RunRecord& a, const RunRecord& b) {
   c.settings = setting_differences(a, b);
   c.environment = environment_differences(a, b);
   if (!c.divergence) {
-    c.verdict = c.common > 0 ? Verdict::equal : Verdict::unknown;
+    c.verdict = c.common > 0 ? Comparison::Verdict::equal : Comparison::Verdict::unknown;
     return c;
   }
   if (c.divergence->step == 0)  // imported weights
@@ -292,14 +292,16 @@ Comparison compare(const RunRecord& a, const RunRecord& b) {
     explained = explained || setting.likely;
   }
   c.allows = reasons_to_differ(*c.divergence, a, b);
-  c.verdict = explained ? Verdict::explained : !c.allows.empty() ? Verdict::allowed : Verdict::violation;
+  c.verdict = explained           ? Comparison::Verdict::explained
+              : !c.allows.empty() ? Comparison::Verdict::allowed
+                                  : Comparison::Verdict::violation;
   compare_checkpoints(c, a, b);
   return c;
 }
 
 int exit_code_of(const Comparison& c) {
   if (c.divergence) return 1;
-  return c.verdict == Verdict::unknown || c.damaged() ? 3 : 0;
+  return c.verdict == Comparison::Verdict::unknown || c.damaged() ? 3 : 0;
 }
 
 }  // namespace elinvar

@@ -15,15 +15,6 @@ namespace elinvar {
 enum class Phase { data, forward, leaf, reduction, update };
 const char* name_of(Phase phase);
 
-enum class Verdict {
-  equal,
-  explained,  // a setting that bears on it differs, or the data do
-  allowed,    // the contract lets them differ
-  violation,  // nothing does: they should be equal
-  unknown,    // no step is intact in both
-};
-const char* name_of(Verdict verdict);
-
 // A tensor whose digests differ, and which of its chunks (tensor/digest_tree.h) do, where it has several.
 struct DifferingTensor {
   std::string name;
@@ -55,6 +46,13 @@ struct KeyDifference {
 };
 
 struct Comparison {
+  enum class Verdict {
+    equal,
+    explained,  // a setting that bears on it differs, or the data do
+    allowed,    // the contract lets them differ
+    violation,  // nothing does: they should be equal
+    unknown,    // no step is intact in both
+  };
   Verdict verdict = Verdict::unknown;
   int64_t common = 0, first = 0, last = 0;  // steps that both have, their first and last
   int64_t states = 0;                       // after how many of them both know the state
@@ -68,6 +66,8 @@ struct Comparison {
 
   bool damaged() const;  // more than the ends of files is missing: steps in between could not be compared
 };
+
+const char* name_of(Comparison::Verdict verdict);
 
 Comparison compare(const RunRecord& a, const RunRecord& b);
 

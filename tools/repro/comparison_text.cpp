@@ -71,10 +71,10 @@ std::string names_of(const Divergence& d) {
 std::string first_line(const Comparison& c) {
   const auto and_damage = [&] { return c.damaged() ? "; but lines are damaged, and their steps not compared" : ""; };
   switch (c.verdict) {
-    case Verdict::equal:
+    case Comparison::Verdict::equal:
       return fmt::format("equal: steps {} to {}, and the state after {} of them{}\n", c.first, c.last, c.states,
                          and_damage());
-    case Verdict::unknown:
+    case Comparison::Verdict::unknown:
       return "nothing to compare: no step is intact in both\n";
     default:
       return fmt::format("different from step {} on, in {}\n", c.divergence->step, where(*c.divergence));
@@ -86,7 +86,7 @@ std::string reason(const Comparison& c) {
   for (const KeyDifference& s : c.settings)
     text += fmt::format("  {}: {} is {} and {}\n", s.likely ? "likely cause" : "also different", s.key, s.a, s.b);
   for (const std::string& allowed : c.allows) text += fmt::format("  the contract allows it: {}\n", allowed);
-  if (c.verdict == Verdict::violation)
+  if (c.verdict == Comparison::Verdict::violation)
     text += "  nothing explains it: the same configuration and data must give the same bits\n";
   return text;
 }
@@ -170,7 +170,7 @@ std::string to_text(const Comparison& c) {
       text += fmt::format("  tensors by their digests: {} ({} of {})\n", names_of(d), d.tensors.size(), d.of_tensors);
     if (c.checkpoint) text += checkpoint_text(c);
   }
-  if (c.verdict != Verdict::unknown && c.length_a != c.length_b)
+  if (c.verdict != Comparison::Verdict::unknown && c.length_a != c.length_b)
     text += fmt::format("  A ends at step {}, B at step {}\n", c.length_a, c.length_b);
   text += damage_text("A", c.damage_a) + damage_text("B", c.damage_b);
   if (c.divergence && !c.environment.empty()) {
