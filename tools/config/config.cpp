@@ -139,7 +139,7 @@ const std::vector<std::string> kFree = {"run.name",
 // What may not, but decides no bit.
 const std::vector<std::string> kIndifferent = {
     "run.state_digest_every", "run.checkpoint_every", "ledger.leaves", "ledger.tensors_every", "data.path",
-    "data.tokenizer",         "run.audit_every"};
+    "data.tokenizer"};
 
 template <class... Parts>
 std::vector<std::pair<std::string, std::string>> entries_of(Parts... parts) {
