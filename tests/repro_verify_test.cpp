@@ -1,4 +1,9 @@
 // repro verify: real runs, done again from their checkpoints with other workers; and what was tampered with.
+#include <chrono>
+#include <functional>
+#include <set>
+#include <thread>
+
 #include "elastic/run_record.h"
 #include "elastic/sealed_line.h"
 #include "tensor/file.h"
@@ -17,6 +22,15 @@ class Verify : public test::ReproRuns {
     more.insert(more.begin(), {"verify", path(name), "--json"});
     if (std::find(more.begin(), more.end(), "--threads") == more.end()) more.insert(more.end(), {"--threads", "1"});
     return repro(more, code);
+  }
+  // Whether it does, within a minute.
+  static bool comes(const std::function<bool()>& there) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!there()) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    return true;
   }
   // The line of a step with another text instead of one in it; `sealed_again`: and with the checksum of that.
   void change(const std::string& name, int64_t step, bool sealed_again) const {
@@ -72,21 +86,32 @@ TEST_F(Verify, AChangedCheckpointIsFound) {
   EXPECT_TRUE(verify("run", {"--from", "8"}, 0).at("equal"));
 }
 
+// It lasts until a worker has joined and another one has left, however long that takes.
 TEST_F(Verify, ARunWhoseBatchChangesIsDoneAgainExactly) {
-  folder_.write("job.toml", test::text_of({.steps = 1500,
+  folder_.write("job.toml", test::text_of({.steps = 1000000,
                                            .batch_size = 3,
                                            .virtual_ranks = 3,
-                                           .checkpoint_every = 100,
+                                           .checkpoint_every = 400,
                                            .samples = 22,
                                            .image_size = 4,
                                            .channels = 4,
                                            .run = "scaling = \"adaptive\"\nbatch_max = 12\nramp_steps = 600\n",
                                            .data = "threads = 1\n"}));
-  train("run", {"--workers", "2", "--chaos", "join:step=20;join:step=320;drain:worker=1,step=500;join:step=600"});
-  std::set<int64_t> batches;
-  const RunRecord record(path("run"));
-  for (const auto& [step, line] : record.lines()) batches.insert(line.batch_size.value_or(0));
-  EXPECT_GE(batches.size(), 2u) << "the batch never changed";
+  const pid_t run = spawn({"run", path("job.toml"), "--run-dir", path("run"), "--threads", "1", "--workers", "2",
+                           "--chaos", "join:step=20"},
+                          "run");
+  reach("run", 20);
+  const auto batches = [&] {
+    std::set<int64_t> batches;
+    const RunRecord record(path("run"));
+    for (const auto& [step, line] : record.lines()) batches.insert(line.batch_size.value_or(0));
+    return batches;
+  };
+  ASSERT_TRUE(comes([&] { return batches().size() >= 2; })) << "the batch never changes";
+  EXPECT_EQ(wait(spawn({"ctl", path("run"), "drain", "1"}, "ctl"), "ctl").code, 0);
+  ASSERT_TRUE(comes([&] { return read_file(path("run") + "/events.jsonl").find("\"left\"") != std::string::npos; }));
+  EXPECT_EQ(wait(spawn({"ctl", path("run"), "stop"}, "ctl"), "ctl").code, 0);
+  ASSERT_EQ(wait(run, "run").code, 0);
   EXPECT_TRUE(verify("run", {"--from", "0", "--workers", "1"}, 0).at("equal"));
   EXPECT_TRUE(verify("run", {"--workers", "3"}, 0).at("equal"));
 }
