@@ -27,7 +27,7 @@ int64_t from_environment(const char* name, int64_t otherwise) {
 // Each seed is a schedule of joins, drains, kills, stalls, cuts and dying coordinators. ELINVAR_SCHEDULES: how many,
 // ELINVAR_SCHEDULE: only this one, with its log.
 struct Happened {
-  int64_t batch_changes = 0, opened = 0, interrupted = 0;
+  int64_t schedules = 0, batch_changes = 0, opened = 0, interrupted = 0, killed_beside = 0, lost_open = 0;
 };
 Happened expect_random_schedules_hold(bool adaptive) {
   CpuStream alone(1);
@@ -41,29 +41,38 @@ Happened expect_random_schedules_hold(bool adaptive) {
     Schedule schedule = schedule_of(static_cast<uint64_t>(seed));
     schedule.adaptive = adaptive;
     const SimulationResult result = simulate(schedule);
+    ++happened.schedules;
     generations += result.generations;
     happened.batch_changes += result.batch_changes;
     happened.opened += result.opened;
     happened.interrupted += result.interrupted;
+    happened.killed_beside += result.killed_beside;
+    happened.lost_open += result.lost_open;
     if (result.violation.empty() && only < 0) continue;
     failures += !result.violation.empty();
     std::string log;
     for (const std::string& line : result.log) log += line + "\n";
     EXPECT_EQ(result.violation, "") << "schedule " << seed << "\n" << (only >= 0 || failures == 1 ? log : "");
   }
-  EXPECT_GE(generations, count - std::max<int64_t>(only, 0));
+  EXPECT_GE(generations, happened.schedules);
   return happened;
 }
 
+// That leaves are open is common. That a fence falls into one is not, so schedules are made for it: a member dies
+// beside an open leaf that lasts. What is left to chance is whether a coordinator is there to fence in time.
 TEST(ElasticProtocol, RandomSchedulesEndAsTheUndisturbedRun) {
   const Happened happened = expect_random_schedules_hold(/*adaptive=*/false);
-  EXPECT_GT(happened.opened, 1000);
-  EXPECT_GT(happened.interrupted, 50);
+  if (happened.schedules < 100) return;
+  EXPECT_GT(happened.opened, happened.schedules / 2);
+  EXPECT_GT(happened.killed_beside, happened.schedules / 20);
+  EXPECT_GT(happened.interrupted, happened.killed_beside / 2);
+  EXPECT_GT(happened.lost_open, happened.schedules / 100);
 }
 
 // The undisturbed run here is one whose batch changes at the same steps.
 TEST(ElasticProtocol, RandomSchedulesWithAdaptiveScalingAgreeOnEveryBatch) {
-  EXPECT_GT(expect_random_schedules_hold(/*adaptive=*/true).batch_changes, 100);
+  const Happened happened = expect_random_schedules_hold(/*adaptive=*/true);
+  EXPECT_GE(happened.batch_changes, happened.schedules / 20);
 }
 
 TEST(ElasticProtocol, ASlowWorkerGetsFewerVirtualRanks) {

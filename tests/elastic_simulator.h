@@ -36,7 +36,9 @@ struct SimulationResult {
   int generations = 0;
   int batch_changes = 0;           // that came to pass
   int opened = 0;                  // leaves that were given gradient by gradient,
-  int interrupted = 0;             // and how often a fence had fallen into one when it went on
+  int interrupted = 0;             // how often a fence had fallen into one when it went on,
+  int killed_beside = 0;           // how often a member died so that one would,
+  int lost_open = 0;               // and messages of such leaves that were lost
   int flips = 0, caught = 0;       // bits that flipped, and workers that were put out for it
   int replays = 0, undecided = 0;  // of a checkpoint by a worker, and runs that ended since nobody could tell
   double hang_lasted = 0;          // until it was put out

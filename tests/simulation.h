@@ -61,7 +61,9 @@ class Simulation {
     bool busy = false;  // computing, so that the loop goes on by itself
     bool hung = false;  // or never will, though heartbeats go on
     double busy_since = 0, idle_since = 0;
-    bool loses = false;  // the next message to another worker
+    bool open = false;        // its leaf is on its way gradient by gradient
+    bool loses = false;       // the next message to another worker,
+    bool loses_open = false;  // or the next of an open leaf
     Flip flip = Flip::none;
     bool damaged = false;  // something has flipped,
     bool corrupt = false;  // its state, and is still wrong
@@ -180,6 +182,7 @@ class Simulation {
   void stall(Node& n, double seconds);
   void hang(Process& p);
   void partition(double seconds);
+  void kill_beside(Process& p);
   void fault();
   void resume();
   void look_after();
@@ -203,6 +206,7 @@ class Simulation {
   std::map<std::pair<PeerId, PeerId>, double> last_arrival_, broken_;
   double whole_from_ = 0;  // until then the network is cut in two,
   int directory_cut_ = 0;  // and the directory can be seen by 0: both sides, 1: the near one, 2: the far one
+  bool kills_beside_open_ = false;
 
   // The run directory.
   std::map<int64_t, std::unique_ptr<Head>> heads_;  // by tenure

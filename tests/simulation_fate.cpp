@@ -17,6 +17,19 @@ void Simulation::hang(Process& p) {
   log(fmt::format("hang {}", p.peer));
 }
 
+// Another member dies while this one's leaf is open, and the leaf lasts until the fence has come: that a fence falls
+// into one is then no matter of chance.
+void Simulation::kill_beside(Process& p) {
+  for (const auto& [peer, other] : workers_) {
+    if (peer == p.peer || !other->alive || !other->member->active()) continue;
+    if (other->member->generation() != p.member->generation()) continue;
+    kills_beside_open_ = false;
+    ++result_.killed_beside;
+    die(*other, "kill");
+    return stall(p, uniform(0.1, 0.5));
+  }
+}
+
 // Nothing passes between the two sides. The run directory is on both, or on one of them only: then who is on the
 // other sees nothing of it, and a coordinator there waits for it.
 void Simulation::partition(double seconds) {
@@ -37,8 +50,10 @@ void Simulation::fault() {
   Node* coordinator = any_of(heads_);
   switch (pick(14)) {
     case 0:
-    case 1:
       if (s_.kills && worker) die(*worker, "kill");
+      break;
+    case 1:
+      kills_beside_open_ = s_.kills;
       break;
     case 2:
       if (s_.joins) add_worker();
@@ -80,7 +95,8 @@ void Simulation::fault() {
       if (s_.cuts && now_ >= whole_from_) partition(uniform(0.05, 6));
       break;
     case 13:
-      if (s_.drops && worker) workers_.at(worker->peer)->loses = true;
+      if (!s_.drops || !worker) break;
+      (pick(2) == 0 ? workers_.at(worker->peer)->loses : workers_.at(worker->peer)->loses_open) = true;
       break;
     case 12:  // the connection alone breaks, in one of its directions
       if (s_.cuts && worker && coordinator) {
@@ -113,6 +129,7 @@ void Simulation::look_after() {
 
 // No more faults: from here on the job must come to its end.
 void Simulation::mend() {
+  kills_beside_open_ = false;
   if (!head()) return at(now_ + 1, [this] { mend(); });
   // One that hung alone, a person kills.
   for (const auto& [peer, p] : workers_)

@@ -17,10 +17,15 @@ void Simulation::send(PeerId from, PeerId to, Message message) {
   ++result_.messages;
   const Node *a = node(from), *b = node(to);
   const auto worker = workers_.find(from);
-  if (worker != workers_.end() && worker->second->loses && workers_.contains(to)) {
-    worker->second->loses = false;
-    log(fmt::format("{} from {} to {} is lost", message.kind, from, to));
-    return;
+  if (worker != workers_.end() && workers_.contains(to)) {
+    Process& p = *worker->second;
+    const bool of_open = p.loses_open && p.open && message.kind == "contribution";
+    if (p.loses || of_open) {
+      (of_open ? p.loses_open : p.loses) = false;
+      result_.lost_open += of_open;
+      log(fmt::format("{} from {} to {} is lost", message.kind, from, to));
+      return;
+    }
   }
   if (!a || !b || !b->alive || !connected_.contains({from, to})) return;
   double arrival = now_ + uniform(0.0002, 0.004);

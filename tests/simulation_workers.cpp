@@ -188,7 +188,9 @@ void Simulation::advance(Process& p) {
       const Leaf leaf = last ? Leaf{} : compute(q, step, v, pace);
       if (!opens || leaf.gradients.empty()) return q.member->add(step, v, leaf, q.leaf_seconds);
       q.member->open(step, v, leaf.facts.count, leaf.terms);
+      q.open = true;
       ++result_.opened;
+      if (kills_beside_open_) kill_beside(q);
       put(q, step, v, leaf, leaf.gradients.size());
     });
   }
@@ -207,7 +209,10 @@ void Simulation::advance(Process& p) {
 // The other gradients of a leaf, `left` of them, one after another.
 void Simulation::put(Process& p, int64_t step, int vrank, const Leaf& leaf, size_t left) {
   if (p.member->fenced()) ++result_.interrupted;
-  if (left == 0) return p.member->add(step, vrank, leaf, p.leaf_seconds);
+  if (left == 0) {
+    p.open = false;
+    return p.member->add(step, vrank, leaf, p.leaf_seconds);
+  }
   later(p, p.leaf_seconds * uniform(0.2, 0.4), [=, this](Process& q) {
     q.member->put(static_cast<int>(left) - 1, leaf.gradients[left - 1]);
     while (pick(2) > 0 && q.member->work()) {
