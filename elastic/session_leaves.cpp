@@ -1,0 +1,96 @@
+// A session: leaves, as the loop gives them, whole or gradient by gradient.
+#include <algorithm>
+
+#include "elastic/session_impl.h"
+#include "elastic/step_facts.h"
+
+namespace elinvar {
+
+using Clock = std::chrono::steady_clock;
+
+bool Session::Impl::flip(Fault::Flips what, int64_t step, std::span<Tensor> tensors, nlohmann::json about) {
+  if (replay) return false;  // of steps that are past
+  const auto bit = sabotage.flips(what, member.id(), member.index() == 0, step, tensors);
+  if (!bit) return false;
+  about.update({{"bit", *bit}, {"what", name_of(what)}});
+  tell_sabotage("flip", step, std::move(about));
+  return true;
+}
+
+void Session::Impl::tell_sabotage(const char* what, int64_t step, nlohmann::json fields) {
+  fields.update({{"cause", "chaos"}, {"worker", member.id()}, {"step", step + 1}});
+  transport->send(member.coordinator(), {.kind = "sabotaged",
+                                         .run = options.run,
+                                         .sender = options.member.self,
+                                         .body = {{"event", what}, {"fields", std::move(fields)}}});
+}
+
+std::optional<int> Session::next() {
+  const Lock lock(impl_->mutex);
+  const std::vector<int> todo = impl_->at_work().todo();
+  if (impl_->listening || impl_->at_work().step() != impl_->work_step || todo.empty()) return std::nullopt;
+  impl_->leaf_began = Clock::now();
+  impl_->work.at("a leaf", impl_->now());
+  return todo[0];
+}
+
+bool Session::owns(int vrank) const {
+  const Lock lock(impl_->mutex);
+  return impl_->at_work().owns(vrank);
+}
+
+void Session::reads(int vrank, Tensor& input) {
+  const Lock lock(impl_->mutex);
+  impl_->flip(Fault::Flips::input, impl_->work_step, {&input, 1}, {{"vrank", vrank}});
+}
+
+void Session::add(int vrank, Leaf leaf) {
+  Impl& s = *impl_;
+  Lock lock(s.mutex);
+  const std::chrono::duration<double> seconds = Clock::now() - s.leaf_began;
+  ++s.leaves;
+  if (!s.opened.empty()) leaf.gradients = std::exchange(s.opened, {});
+  s.flip(Fault::Flips::leaf, s.work_step, leaf.gradients, {{"vrank", vrank}});
+  const bool named =
+      s.at_work().owns(vrank) && names_leaf(s.options.ledger, s.work_step, vrank, s.options.member.vranks);
+  if (!leaf.gradients.empty() && named) {
+    lock.unlock();
+    digest_leaf(leaf, s.work_step, s.options.ledger, s.options.member.vranks);
+    lock.lock();
+  }
+  if (s.at_work().audits_leaf(s.work_step, vrank)) {
+    lock.unlock();
+    leaf.digest = digest_of(leaf);
+    lock.lock();
+  }
+  s.work.at("", s.now());
+  s.at_work().add(s.work_step, vrank, std::move(leaf), seconds.count());
+}
+
+// A drill's flips fall on whole leaves.
+bool Session::opens(int vrank) const {
+  const Lock lock(impl_->mutex);
+  return impl_->at_work().step() == impl_->work_step && impl_->at_work().opens(vrank) && !impl_->sabotage.flips_later();
+}
+
+void Session::open(int vrank, int64_t count, const std::vector<Tensor>& terms) {
+  const Lock lock(impl_->mutex);
+  impl_->member.open(impl_->work_step, vrank, count, terms);
+  impl_->flush();
+}
+
+// Buckets are added up here, between two kernels of the backward pass: a thread beside it would only take the
+// processors from it.
+void Session::put(size_t gradient, Tensor value) {
+  Impl& s = *impl_;
+  const Clock::time_point began = Clock::now();
+  const Lock lock(s.mutex);
+  s.opened.resize(std::max(s.opened.size(), gradient + 1));
+  s.opened[gradient] = value;
+  s.member.put(static_cast<int>(gradient), std::move(value));
+  s.flush();
+  while (s.member.work()) s.flush();
+  s.leaf_began += Clock::now() - began;  // it is no part of what a leaf takes
+}
+
+}  // namespace elinvar

@@ -1,0 +1,67 @@
+#include "elastic/step_facts.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+
+#include "tensor/digest_tree.h"
+
+namespace elinvar {
+namespace {
+
+constexpr size_t kMostOfTensors = size_t{256} << 10;  // bytes of digests of single tensors in the trailer of a step
+
+// What digests.jsonl tells of a step (elastic/digest_file.h), `leaves` being those that the ledger names.
+nlohmann::json digests_of_step(const Reduced& reduced, const nlohmann::json& leaves, const std::string& gradient) {
+  nlohmann::json json = {{"gradient", gradient}, {"leaves", nlohmann::json::object()}};
+  std::string batches, losses;
+  for (const LeafFacts& leaf : reduced.facts) {
+    batches += short_hex(leaf.batch);
+    losses += fmt::format("{:016x}", std::bit_cast<uint64_t>(leaf.loss_sum));
+  }
+  json["batches"] = batches;
+  json["losses"] = losses;
+  for (const auto& [vrank, digest] : leaves.items())
+    if (const std::string& tensors = reduced.facts[std::stoul(vrank)].tensors; !tensors.empty())
+      json["leaves"][vrank] = tensors;
+  return json;
+}
+
+}  // namespace
+
+void digest_leaf(Leaf& leaf, int64_t step, const LedgerOptions& ledger, int vranks) {
+  std::vector<Tensor> tensors = leaf.gradients;
+  tensors.insert(tensors.end(), leaf.terms.begin(), leaf.terms.end());
+  TensorsDigest digested = digest_in_order(tensors);
+  leaf.facts.gradient = digested.digest;
+  const size_t leaves = ledger.leaves == LedgerOptions::Leaves::all ? static_cast<size_t>(vranks) : 1;
+  if (due(step + 1, ledger.tensors_every) && digested.tensors.size() * leaves <= kMostOfTensors)
+    leaf.facts.tensors = std::move(digested.tensors);
+}
+
+nlohmann::json state_facts(const Reduced& r) {
+  if (!r.state) return nlohmann::json::object();
+  return {{"state", r.state->hex()}, {"state_digests", {r.state_digests.tensors, r.state_digests.chunks}}};
+}
+
+nlohmann::json update_facts(const Reduced& r, int64_t step, double lr, const LedgerOptions& ledger, int vranks) {
+  std::vector<Tensor> tensors = r.gradients;
+  tensors.insert(tensors.end(), r.terms.begin(), r.terms.end());
+  const TensorsDigest gradient = digest_in_order(tensors);
+  nlohmann::json facts = {{"batch", r.batch.hex()},
+                          {"loss", std::bit_cast<uint64_t>(r.loss)},
+                          {"leaves", nlohmann::json::object()},
+                          {"gradient", gradient.digest.hex()},
+                          {"lr", std::bit_cast<uint64_t>(lr)},
+                          {"count", r.count},
+                          {"correct", r.correct},
+                          {"samples", r.samples},
+                          {"seconds", r.seconds}};
+  for (size_t v = 0; v < r.facts.size(); ++v)
+    if (r.facts[v].gradient && names_leaf(ledger, step, static_cast<int>(v), vranks))
+      facts["leaves"][std::to_string(v)] = r.facts[v].gradient->hex();
+  if (due(step + 1, ledger.tensors_every)) facts["digests"] = digests_of_step(r, facts["leaves"], gradient.tensors);
+  return facts;
+}
+
+}  // namespace elinvar
