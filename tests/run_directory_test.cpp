@@ -1,0 +1,159 @@
+#include "elastic/run_directory.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "elastic/ledger.h"
+#include "elastic/state_parts.h"
+#include "tensor/check.h"
+#include "tests/disk_faults.h"
+
+namespace elinvar {
+namespace {
+
+namespace fs = std::filesystem;
+using test::flip_byte;
+
+// The facts of a run of ten updates whose state is one number, as workers tell them.
+struct Toy {
+  static StateDict state(int64_t step) {
+    return {{"model.weight", Tensor::full({3}, static_cast<double>(step) * 1.5)},
+            {"step", Tensor::from(std::vector<int64_t>{step}, {})}};
+  }
+  static bool due(int64_t step) { return step > 0 && (step == 10 || step % 2 == 0 || step % 3 == 0); }
+  static nlohmann::json facts(int64_t step) {
+    nlohmann::json facts = {{"batch", Digest{1, static_cast<uint64_t>(step)}.hex()},
+                            {"loss", std::bit_cast<uint64_t>(1.0 / static_cast<double>(step + 1))},
+                            {"gradient", Digest{2, static_cast<uint64_t>(step)}.hex()},
+                            {"leaves", {{"0", Digest{3, static_cast<uint64_t>(step)}.hex()}}},
+                            {"lr", std::bit_cast<uint64_t>(0.5)}};
+    if (step % 4 != 0)
+      facts["digests"] = {{"batches", "b"}, {"losses", "l"}, {"gradient", "g"}, {"leaves", {{"0", "f"}}}};
+    if (step == 10) facts = nlohmann::json::object();
+    if (due(step)) {
+      const StateSum sum = state_sum(to_json(digests_of(state(step))));
+      EXPECT_EQ(sum.digest, digest(state(step)));
+      facts["state"] = sum.digest.hex();
+      facts["state_digests"] = {sum.parts.tensors, sum.parts.chunks};
+    }
+    return facts;
+  }
+  static RunDirectory open(const fs::path& path, bool resume = false) {
+    RunDirectory directory({.path = path, .state_digest_every = 2, .checkpoint_every = 3, .keep = 2, .resume = resume},
+                           {.run = 1});
+    directory.begin({}, {.tensors_every = 1});
+    directory.set_steps(10);
+    return directory;
+  }
+  // Two workers write their parts.
+  static std::vector<int64_t> save(RunDirectory& directory, int64_t step) {
+    std::vector<int64_t> committed;
+    for (int part = 0; part < 2; ++part) {
+      const StateDict mine = part_of(state(step), part, 2);
+      const CheckpointPart written = CheckpointStore(directory.path() / "checkpoints")
+                                         .write_part(step, "part-" + std::to_string(part) + "-of-2.safetensors", mine);
+      Message message{.kind = "saved", .step = step, .body = {{"part", part}, {"parts", 2}}};
+      message.body.update({{"file", written.file}, {"bytes", written.bytes}, {"digest", written.digest.hex()}});
+      message.body["digests"] = to_json(digests_of(mine));
+      const std::vector<int64_t> now = directory.saved(message);
+      committed.insert(committed.end(), now.begin(), now.end());
+    }
+    return committed;
+  }
+  // Updates [from, to), with scheduled checkpoints.
+  static void run(RunDirectory& directory, int64_t from, int64_t to) {
+    for (int64_t step = from; step < to; ++step) {
+      directory.facts(step, facts(step));
+      directory.commit_saved();
+      if (step + 1 == 10) directory.facts(10, facts(10));
+      if ((step + 1) % 3 == 0 || step + 1 == 10) save(directory, step + 1);
+    }
+  }
+};
+
+TEST(RunDirectory, ResumesFromEveryCheckpointWithTheSameLedger) {
+  const test::TemporaryFolder folder;
+  {
+    RunDirectory directory = Toy::open(folder / "whole");
+    Toy::run(directory, 0, 10);
+  }
+  const std::string whole = read_file(folder / "whole" / "ledger.jsonl"),
+                    digests = read_file(folder / "whole" / "digests.jsonl");
+  EXPECT_EQ(std::count(whole.begin(), whole.end(), '\n'), 11);
+  for (int64_t stop = 0; stop <= 10; ++stop) {
+    const fs::path path = folder / std::to_string(stop);
+    {
+      RunDirectory directory = Toy::open(path);
+      Toy::run(directory, 0, stop);
+    }
+    RunDirectory directory = Toy::open(path, true);
+    const int64_t first = stop == 10 ? 10 : stop / 3 * 3;
+    EXPECT_EQ(directory.first_step(), first) << stop;
+    Toy::run(directory, first, 10);
+    EXPECT_EQ(read_file(path / "ledger.jsonl"), whole) << stop;
+    EXPECT_EQ(read_file(path / "digests.jsonl"), digests) << stop;
+    EXPECT_EQ(CheckpointStore(path / "checkpoints").read(10).digest, digest(Toy::state(10)));
+  }
+}
+
+TEST(RunDirectory, FactsMayComeTwiceAndOutOfOrderButNotContradict) {
+  const test::TemporaryFolder folder;
+  RunDirectory directory = Toy::open(folder / "run");
+  EXPECT_EQ(directory.facts(1, Toy::facts(1)), -1);  // step 0 is missing
+  EXPECT_EQ(directory.facts(0, Toy::facts(0)), 0);   // line 2 waits for the digest of its state
+  EXPECT_EQ(directory.facts(0, Toy::facts(0)), 0);
+  EXPECT_EQ(directory.facts(2, Toy::facts(2)), 1);
+  nlohmann::json other = Toy::facts(0);
+  other["loss"] = std::bit_cast<uint64_t>(3.0);
+  EXPECT_THROW(directory.facts(0, other), Failure);
+  nlohmann::json state = Toy::facts(2);
+  state["state"] = Digest{7, 7}.hex();
+  EXPECT_THROW(directory.facts(2, state), Failure);
+}
+
+TEST(RunDirectory, ACheckpointWaitsForAllPartsAndForTheLedger) {
+  const test::TemporaryFolder folder;
+  RunDirectory directory = Toy::open(folder / "run");
+  directory.facts(0, Toy::facts(0));
+  EXPECT_TRUE(Toy::save(directory, 3).empty());
+  // The last line needs no facts of a further step: a run may stop here.
+  for (int64_t step = 1; step < 3; ++step) directory.facts(step, Toy::facts(step));
+  EXPECT_EQ(directory.commit_saved(), std::vector<int64_t>{3});
+  EXPECT_EQ(CheckpointStore(folder / "run" / "checkpoints").read(3).digest, digest(Toy::state(3)));
+  Message failed{.kind = "saved", .step = 6, .body = {{"part", 0}, {"parts", 2}, {"error", "the disk is full"}}};
+  EXPECT_TRUE(directory.saved(failed).empty());
+}
+
+TEST(RunDirectory, RefusesWhatItShould) {
+  const test::TemporaryFolder folder;
+  {
+    RunDirectory directory = Toy::open(folder / "run");
+    EXPECT_THROW(Toy::open(folder / "run", true), UsageError);  // in use
+    Toy::run(directory, 0, 8);
+  }
+  EXPECT_THROW(Toy::open(folder / "run"), UsageError);  // holds a run
+
+  // A checkpoint that the ledger contradicts, or does not reach, is passed over.
+  const fs::path ledger = folder / "run" / "ledger.jsonl";
+  const std::string text = read_file(ledger);
+  size_t end = 0;
+  for (int line = 0; line < 6; ++line) end = text.find('\n', end) + 1;
+  replace_file(ledger, text.substr(0, end));
+  {
+    const RunDirectory directory = Toy::open(folder / "run", true);
+    EXPECT_EQ(directory.first_step(), 3);
+    EXPECT_EQ(directory.notices().size(), 2u);
+  }
+  flip_byte(folder / "run" / "checkpoints" / "step-3" / "manifest.json", 10);
+  try {
+    Toy::open(folder / "run", true);
+    FAIL();
+  } catch (const Failure& failure) {
+    EXPECT_NE(std::string(failure.what()).find("no checkpoint is good"), std::string::npos) << failure.what();
+  }
+}
+
+}  // namespace
+}  // namespace elinvar

@@ -1,0 +1,105 @@
+// What trained networks are for: train eval, sample, export, and import of weights from elsewhere.
+#include <cstdio>
+#include <sstream>
+
+#include "tensor/file.h"
+#include "tests/train_command.h"
+
+namespace elinvar {
+namespace {
+
+namespace fs = std::filesystem;
+using test::Ended;
+using test::TrainCommand;
+
+TEST_F(TrainCommand, EvaluatesAndSamples) {
+  ASSERT_EQ(run("images.toml", "images").code, 0);
+  const std::string said = read_file(folder_ / "train.out");
+  const Ended score = train({"eval", folder_ / "images"});
+  EXPECT_EQ(score.code, 0) << score.err;
+  EXPECT_EQ(score.out.find("validation step=12 loss="), 0u);
+  EXPECT_NE(said.find(score.out.substr(0, score.out.find('\n') + 1)), std::string::npos) << score.out;
+  EXPECT_NE(score.out.find("\ntop5=1.0000\n"), std::string::npos) << score.out;  // of three classes
+  const Ended json = train({"eval", folder_ / "images", "--json", "--confusion", folder_ / "confusion.csv"});
+  ASSERT_EQ(json.code, 0) << json.err;
+  const auto scored = nlohmann::json::parse(json.out);
+  EXPECT_EQ(scored["step"], 12);
+  std::istringstream table(read_file(folder_ / "confusion.csv"));
+  std::string line;
+  int64_t counted = 0, right = 0;
+  std::getline(table, line);
+  EXPECT_EQ(line, "class,pattern0,pattern1,pattern2");
+  for (int row = 0; std::getline(table, line); ++row) {
+    int name = 0, n[3] = {};
+    ASSERT_EQ(std::sscanf(line.c_str(), "pattern%d,%d,%d,%d", &name, &n[0], &n[1], &n[2]), 4) << line;
+    EXPECT_EQ(name, row);
+    counted += n[0] + n[1] + n[2];
+    right += n[row];
+  }
+  EXPECT_EQ(counted, scored["samples"].get<int64_t>());
+  EXPECT_DOUBLE_EQ(static_cast<double>(right) / static_cast<double>(counted), scored["accuracy"].get<double>());
+  const Ended mirror = train({"eval", folder_ / "images", "--mirror"});
+  EXPECT_EQ(mirror.code, 0) << mirror.err;
+  EXPECT_EQ(mirror.out.find("validation step=12 loss="), 0u);
+  EXPECT_NE(mirror.out, score.out);
+  EXPECT_EQ(train({"sample", folder_ / "images", "--prompt", "x"}).code, 2);
+  EXPECT_EQ(train({"eval", folder_ / "images", "--split", "tset"}).code, 2);
+
+  ASSERT_EQ(run("text.toml", "text").code, 0);
+  const std::vector<std::string> sample = {"sample", folder_ / "text", "--prompt", "17+25", "--tokens",
+                                           "40",     "--seed",         "3"};
+  const Ended images = train({"eval", folder_ / "text", "--mirror"});
+  EXPECT_EQ(images.code, 2);
+  EXPECT_NE(images.err.find("the data of this run are no images"), std::string::npos) << images.err;
+  const Ended perplexity = train({"eval", folder_ / "text"});
+  EXPECT_NE(perplexity.out.find(" perplexity="), std::string::npos) << perplexity.out;
+  EXPECT_EQ(train({"eval", folder_ / "text", "--confusion", folder_ / "text.csv"}).code, 2);
+  const Ended text = train(sample);
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_EQ(text.out.find("17+25"), 0u);
+  EXPECT_EQ(text.out.size(), 5u + 40u + 1u);
+  std::vector<std::string> scalar = sample;
+  scalar.insert(scalar.end(), {"--isa", "scalar", "--threads", "3"});
+  EXPECT_EQ(train(scalar).out, text.out);
+  std::vector<std::string> greedy = sample;
+  greedy.insert(greedy.end(), {"--temperature", "0"});
+  const Ended likeliest = train(greedy);
+  greedy.back() = "1";
+  greedy.insert(greedy.end(), {"--top-k", "1"});
+  EXPECT_EQ(train(greedy).out, likeliest.out);
+}
+
+// A run begins with weights from elsewhere: they are scored, trained with any number of workers, and handed back.
+TEST_F(TrainCommand, ImportsAndExportsWeights) {
+  ASSERT_EQ(run("images.toml", "first").code, 0);
+  const std::string weights = folder_ / "weights.safetensors", again = folder_ / "again.safetensors";
+  ASSERT_EQ(train({"export", folder_ / "first", weights}).code, 0);
+  EXPECT_EQ(train({"export", folder_ / "first", weights}).code, 3);  // it is there already
+  for (const char* name : {"one", "two"})
+    ASSERT_EQ(train({"import", weights, folder_ / "images.toml", folder_ / name}).code, 0);
+  EXPECT_EQ(train({"import", weights, folder_ / "images.toml", folder_ / "one"}).code, 2);  // holds a run
+
+  ASSERT_EQ(train({"export", folder_ / "one", again}).code, 0);
+  EXPECT_EQ(read_file(weights), read_file(again));
+  const auto score = [&](const char* name) {
+    return nlohmann::json::parse(train({"eval", folder_ / name, "--json"}).out).at("loss").get<double>();
+  };
+  EXPECT_EQ(score("one"), score("first"));
+
+  ASSERT_EQ(run("images.toml", "one", {"--resume"}).code, 0);
+  ASSERT_EQ(run("images.toml", "two", {"--resume", "--workers", "2"}).code, 0);
+  EXPECT_EQ(ledger("one"), ledger("two"));
+  EXPECT_NE(ledger("one"), ledger("first"));
+  // Done again from the same weights, though they are only in the other run's folder.
+  const Ended replay = run("images.toml", "three", {"--replay", folder_ / "one"});
+  EXPECT_EQ(replay.code, 0) << replay.err;
+  EXPECT_EQ(ledger("three"), ledger("one"));
+
+  const Ended wrong = train({"import", weights, folder_ / "text.toml", folder_ / "four"});
+  EXPECT_EQ(wrong.code, 3);
+  EXPECT_NE(wrong.err.find("not of this network"), std::string::npos) << wrong.err;
+  EXPECT_FALSE(fs::exists(folder_ / "four"));
+}
+
+}  // namespace
+}  // namespace elinvar
