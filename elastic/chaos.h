@@ -8,7 +8,9 @@
 //   stall:worker=ID,step=N,seconds=S    SIGSTOP, and SIGCONT after S seconds
 //   drain:worker=ID,step=N              SIGTERM: it is asked to leave
 //   join:step=N                         one more worker is started
-//   drop:worker=ID,step=N               the first message of this worker's part in reduction N is lost on its way
+//   drop:worker=ID,step=N               the first message of this worker's part in reduction N is lost on its way,
+//   where
+//                                       that is made for the first time
 //   flip:worker=ID,step=N,bit=B,what=W  a bit flips in this worker, in update N, and what is computed from there on is
 //                                       wrong. W: "leaf" (the default): in the gradients of its first leaf; "input": in
 //                                       what that leaf is computed from; "reduced": in the first sum that it adds up

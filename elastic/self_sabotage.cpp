@@ -26,6 +26,10 @@ bool SelfSabotage::drops(int id, bool leads, int64_t step, const std::string& ki
   return take(Fault::What::drop, {}, id, leads, step).has_value();
 }
 
+void SelfSabotage::interrupted(int64_t step) {
+  std::erase_if(faults_, [&](const Fault& f) { return f.what == Fault::What::drop && f.step == step + 1; });
+}
+
 bool SelfSabotage::flips_later() const {
   return std::any_of(faults_.begin(), faults_.end(), [](const Fault& f) { return f.what == Fault::What::flip; });
 }

@@ -17,6 +17,8 @@ class SelfSabotage {
 
   // Whether this message of the reduction of `step` is to be lost. Who asks is worker `id`, and perhaps the leader.
   bool drops(int id, bool leads, int64_t step, const std::string& kind);
+  // The reduction of `step` is interrupted, and is made again: whoever leads then loses nothing of it any more.
+  void interrupted(int64_t step);
   // Whether any flip is still to come: else nothing need be gathered that one could fall on.
   bool flips_later() const;
   // Flips the bit of a fault of this kind if one is to be: the tensor that it falls on is replaced by a copy with the

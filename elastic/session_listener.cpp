@@ -131,6 +131,9 @@ void Session::Impl::receive(const Message& message) {
       const int64_t tenure = message.body.at("tenure").get<int64_t>();
       if (tenure > watch.tenure()) follow(tenure, message.sender, message.body.at("endpoint").get<std::string>());
     } else {
+      // With the answers to a fence: the step that was interrupted is made again.
+      if (message.kind == "start" && !message.body.at("completed").empty())
+        sabotage.interrupted(message.body.at("record").at("first_step").get<int64_t>());
       member.receive(message);
     }
   } catch (const nlohmann::json::exception& malformed) {

@@ -64,6 +64,18 @@ TEST(Chaos, ABitFlipsOnceInTheTensorThatItIsCountedTo) {
   EXPECT_FALSE(sabotage.flips(Fault::Flips::reduced, 2, false, 5, tensors));
 }
 
+// Else each worker that comes to lead the repeated reduction would lose a message of it, and each time all wait twice
+// as long before they miss one.
+TEST(Chaos, AMessageIsLostOnlyWhereItsReductionIsMadeForTheFirstTime) {
+  SelfSabotage leader(parse_chaos("drop:worker=0,step=6").faults), next = leader;
+  EXPECT_FALSE(leader.drops(1, true, 4, "result"));
+  EXPECT_FALSE(leader.drops(1, true, 5, "ack"));
+  next.interrupted(4);
+  EXPECT_TRUE(leader.drops(1, true, 5, "result"));
+  next.interrupted(5);
+  EXPECT_FALSE(next.drops(2, true, 5, "result"));
+}
+
 TEST(Chaos, ErrorsNameWhatIsWrongAndWhatWasExpected) {
   const auto error = [](const std::string& text) { return message_of<UsageError>([&] { parse_chaos(text); }); };
   EXPECT_EQ(error("kil:worker=1"),
