@@ -108,6 +108,7 @@ class Coordinator {
   const std::optional<Generation>& generation() const { return current_; }
   int64_t completed() const;
   size_t workers() const { return workers_.size(); }
+  bool knows(PeerId peer) const { return workers_.contains(peer); }
   bool trains(PeerId peer) const;  // in a generation, or in the next
 
  private:

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <chrono>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <thread>
@@ -63,6 +64,21 @@ TEST_F(ElasticJob, AKilledWorkerIsMissedByNobody) {
     kill(workers[workers.size() / 2].at("about").at("pid").get<pid_t>(), SIGKILL);
   }
   expect_undisturbed("run", job);
+}
+
+// The first generation would wait for it for half a minute, and begin with one less.
+TEST_F(ElasticJob, AWorkerThatDiesBeforeTheStartIsReplaced) {
+  const pid_t job = start("run", {"--workers", "3"});
+  pid_t first = 0;
+  for (int i = 0; i < 5000 && first == 0; ++i) {
+    std::ifstream children(fmt::format("/proc/{}/task/{}/children", job, job));
+    if (!(children >> first)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ASSERT_NE(first, 0);
+  kill(first, SIGKILL);
+  expect_undisturbed("run", job);
+  const std::string events = read_file(folder_ / "run" / "events.jsonl");
+  EXPECT_NE(events.find("\"members\":[1,2,3]"), std::string::npos) << events;
 }
 
 TEST_F(ElasticJob, WorkersJoinAndLeaveWhileItTrains) {

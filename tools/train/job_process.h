@@ -51,8 +51,8 @@ class JobProcess final : public CoordinatorWorld {
   static uint64_t random_id();
   static Seconds now();
   std::chrono::milliseconds patience() const;
-  bool needs_workers();
-  void start_workers();
+  int missing_workers() const;
+  void start_workers(int count);
   void start_worker();
   void start_without_members();
   PeerId peer_of(pid_t local) const;

@@ -2,6 +2,7 @@
 // a person how the run goes (elastic/PROTOCOL.md). Its loop, and what it does for the coordinator's decisions.
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <random>
 
@@ -51,7 +52,7 @@ int JobProcess::run() {
   const Interrupt interrupt([this] { transport_->wake(); });
   const EndOfChild child([this] { transport_->wake(); });
   serve_metrics();
-  if (!directory_ || !directory_->members_alive()) start_workers();
+  if (!directory_ || !directory_->members_alive()) start_workers(command_.workers);
   try {
     while (true) {
       const Arrival arrival = transport_->wait(Clock::now() + patience());
@@ -78,7 +79,7 @@ int JobProcess::run() {
       if (!coordinator_ && directory_ && directory_->members_died()) start_without_members();
       if (!coordinator_ && local_.alive().empty() && now() > began_ + kFirstWorker)
         fail("no worker has introduced itself within {:g} s", kFirstWorker);
-      if (needs_workers()) start_workers();
+      if (const int missing = missing_workers(); missing > 0) start_workers(missing);
       if (coordinator_) {
         if (part_writer_)
           for (const Message& part : part_writer_->finished()) saved(part);
@@ -158,17 +159,20 @@ std::chrono::milliseconds JobProcess::patience() const {
   return std::chrono::milliseconds(soon ? 25 : 250);
 }
 
-// Those that were said to be alive have left, or nobody has lived to take part in the first generation.
-bool JobProcess::needs_workers() {
-  if (command_.workers == 0 || !local_.alive().empty()) return false;
-  if (!coordinator_) return starts_ == 0 && now() > began_ + kFirstWords;
-  if (coordinator_->phase() != Coordinator::Phase::starting) return false;
-  return starts_ == 0 || coordinator_->workers() == 0;
+// How many the first generation waits for in vain: those that were said to be alive have left, or some died before it.
+int JobProcess::missing_workers() const {
+  if (command_.workers == 0) return 0;
+  if (!coordinator_)
+    return local_.alive().empty() && starts_ == 0 && now() > began_ + kFirstWords ? command_.workers : 0;
+  if (coordinator_->phase() != Coordinator::Phase::starting) return 0;
+  auto there = static_cast<int>(coordinator_->workers());
+  for (const pid_t pid : local_.alive()) there += !coordinator_->knows(peer_of(pid));  // on their way
+  return std::max(0, command_.workers - there);
 }
 
-void JobProcess::start_workers() {
+void JobProcess::start_workers(int count) {
   if (++starts_ > kMostStarts) fail("no worker lives long enough to begin");
-  for (int i = 0; i < command_.workers; ++i) start_worker();
+  for (int i = 0; i < count; ++i) start_worker();
 }
 
 void JobProcess::start_worker() {
@@ -196,7 +200,7 @@ void JobProcess::start_worker() {
 // Who was at work when this process looked, and should have gone on, has died since.
 void JobProcess::start_without_members() {
   fmt::print(stderr, "they are gone; {}\n", directory_->notices().empty() ? "" : directory_->notices().back());
-  start_workers();
+  start_workers(command_.workers);
 }
 
 PeerId JobProcess::peer_of(pid_t local) const {
