@@ -13,7 +13,7 @@ constexpr Seconds kAway = 0.5;  // between two ticks: then it was stopped, or wa
 
 Coordinator::Coordinator(const CoordinatorOptions& options, CoordinatorWorld& world, int64_t first_step,
                          const Records& records, Seconds now)
-    : options_(options), world_(world), first_step_(first_step), changed_(now), ticked_(now) {
+    : options_(options), world_(world), first_step_(first_step), patience_(options.stuck), changed_(now), ticked_(now) {
   start_until_ = now + options_.start_timeout;
   if (first_step > 0) final_checkpoint_ = first_step;
   on_file_ = first_step - 1;
@@ -72,8 +72,10 @@ void Coordinator::receive(const Message& m, Seconds now) {
     if (m.kind == "alive" && gone != gone_.end())  // whose connection may be closed
       actions_.push_back({Action::What::connect, m.sender, gone->second, {}});
     if (m.kind == "alive")
-      send(m.sender,
-           {.kind = "release", .body = {{"what", "expelled"}, {"reason", "the others went on without this worker"}}});
+      send(m.sender, {.kind = "release",
+                      .body = {{"what", "expelled"},
+                               {"reason", "the others went on without this worker"},
+                               {"again", !unwanted_.contains(m.sender)}}});
     return;
   }
   Worker& worker = found->second;
@@ -207,6 +209,9 @@ void Coordinator::ask_checkpoint(Seconds now) {
 void Coordinator::ask_stop(const std::string& reason, Seconds now) {
   if (wishes_.stop.empty()) wishes_.stop = reason;
   if (phase_ == Phase::starting || phase_ == Phase::gathering) end("stopped", reason);
+  else if (deserted_)  // nobody would save anything
+    end("failed", reason + ", while all who have the state are silent; go on from the newest checkpoint with --resume");
+  else if (phase_ == Phase::holding) fence(reason, now);
   maybe_propose(now);
 }
 
@@ -216,6 +221,11 @@ Json Coordinator::status(Seconds now) const {
                {"step", completed()},
                {"steps", options_.steps},
                {"workers", Json::array()}};
+  if (deserted_)
+    json["holding"] = {
+        {"reason", "all who have the state are silent"}, {"seconds", now - *deserted_}, {"limit", options_.hold}};
+  else if (phase_ == Phase::holding)
+    json["holding"] = {{"reason", fmt::format("fewer than {} workers", options_.min_workers)}};
   for (const auto& [peer, w] : workers_) {
     Json worker = {{"id", w.id},
                    {"state", w.draining ? "draining" : elinvar::name_of(w.state)},

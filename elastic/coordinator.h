@@ -27,7 +27,7 @@ struct CoordinatorOptions {
   ScalingOptions scaling = {};
   Seconds heartbeat_timeout = 3;  // then a silent worker counts as gone
   HangLimits hang = {};           // and one that hangs, although it is not silent
-  Seconds stuck = 3;              // how long all may wait while nothing comes; twice as long each time,
+  Seconds stuck = 3;              // how long all may wait while nothing comes, at first (Patience),
   Seconds repeat = 1;             // and how long for the answer to a fence
   Seconds start_timeout = 30;     // then the first generation begins with fewer, if there are min_workers
   Seconds gather_timeout = 3;     // how long a new coordinator waits for the members of an old one
@@ -121,7 +121,7 @@ class Coordinator {
   void fence(const std::string& reason, Seconds now);
   void fenced(Worker& worker, const Message& message, Seconds now);
   void conclude_fence(Seconds now);
-  void put_out(PeerId peer, const std::string& reason, Seconds now);
+  void put_out(PeerId peer, const std::string& reason, Seconds now, bool guilty = false);
   void audit(const Message& message, Seconds now);
   void prepare_trial(Recovery& recovery);
   nlohmann::json machine_of(int id) const;
@@ -160,9 +160,10 @@ class Coordinator {
   std::optional<Generation> current_, proposal_;
   Roster workers_;
   std::map<PeerId, std::string> gone_;  // and where they were
+  std::set<PeerId> unwanted_;           // found guilty by an audit, or asked to leave: they shall not come back
   std::string fence_reason_;
   Seconds fence_said_ = 0;
-  int times_stuck_ = 0;
+  Patience patience_;
   struct Doubt {
     int64_t step;
     Trial trial;

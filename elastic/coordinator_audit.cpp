@@ -38,7 +38,7 @@ void Coordinator::audit(const Message& m, Seconds now) {
   if (guilty) {
     for (const int id : verdict.workers)
       for (const GenerationMember& member : std::vector<GenerationMember>(current_->members))
-        if (member.id == id) put_out(member.peer, "the audit: " + verdict.reason, now);
+        if (member.id == id) put_out(member.peer, "the audit: " + verdict.reason, now, /*guilty=*/true);
     return;
   }
   doubt_.reset();

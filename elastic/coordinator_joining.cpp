@@ -16,10 +16,14 @@ void Coordinator::hello(const Message& m, Seconds now) {
   // Those of the newest record, or of the one before if it is not known yet whether the planned change took place.
   const bool of_this = current_ && (current_->index_of(m.sender) >= 0 ||
                                     (phase_ == Phase::gathering && m.generation == current_->follows));
-  if (active && reason.empty() && !of_this) reason = "it belongs to a generation that is over";
+  bool again = gone_.contains(m.sender) && !unwanted_.contains(m.sender);
+  if (active && reason.empty() && !of_this) {
+    reason = "it belongs to a generation that is over";
+    again = true;
+  }
   if (!reason.empty()) {
     world_.event("refused", {{"peer", m.sender}, {"reason", reason}});
-    send(m.sender, {.kind = "refused", .body = {{"reason", reason}}});
+    send(m.sender, {.kind = "refused", .body = {{"reason", reason}, {"again", again}}});
     return;
   }
   Worker& worker = workers_[m.sender];

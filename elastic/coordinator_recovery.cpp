@@ -29,6 +29,7 @@ void Coordinator::gone(PeerId peer, const std::string& reason, Seconds now) {
   const Worker worker = workers_.at(peer);
   workers_.erase(peer);
   gone_.emplace(peer, worker.endpoint);
+  if (worker.draining) unwanted_.insert(peer);
   fence_targets_.erase(peer);
   actions_.push_back({Action::What::disconnect, peer, {}, {}});
   world_.event("lost", {{"worker", worker.id}, {"peer", peer}, {"reason", reason}});
@@ -40,9 +41,11 @@ void Coordinator::gone(PeerId peer, const std::string& reason, Seconds now) {
   if (phase_ == Phase::starting && workers_.empty()) end("failed", "no worker is left: " + reason);
 }
 
-void Coordinator::put_out(PeerId peer, const std::string& reason, Seconds now) {
+void Coordinator::put_out(PeerId peer, const std::string& reason, Seconds now, bool guilty) {
   if (phase_ == Phase::ended || !workers_.contains(peer)) return;
-  send(peer, {.kind = "release", .body = {{"what", "expelled"}, {"reason", reason}}});
+  if (guilty) unwanted_.insert(peer);
+  const bool again = !guilty && !workers_.at(peer).draining;
+  send(peer, {.kind = "release", .body = {{"what", "expelled"}, {"reason", reason}, {"again", again}}});
   world_.put_out(peer);
   gone(peer, reason, now);
 }
@@ -60,7 +63,9 @@ void Coordinator::listen_for_silence(Seconds now) {
     heard += now - w.seen <= options_.heartbeat_timeout / 2;  // all that are stopped at once said their last apart
   }
   if (!silent.empty() && having > 0 && heard == 0) {
-    if (!deserted_) world_.event("hold", {{"workers", 0}, {"reason", "all who have the state are silent"}});
+    if (!deserted_)
+      world_.event("hold",
+                   {{"workers", 0}, {"reason", "all who have the state are silent"}, {"seconds", options_.hold}});
     if (!deserted_) deserted_ = now;
     if (now - *deserted_ < options_.hold) return;
   } else if (deserted_) {
@@ -98,20 +103,22 @@ void Coordinator::find_what_is_lost(Seconds now) {
       if (!workers_.at(peer).fenced) send(peer, {.kind = "fence", .generation = number_});
   }
   if (phase_ != Phase::running && phase_ != Phase::holding) return;
-  const Seconds patience = options_.stuck * static_cast<double>(1 << std::min(times_stuck_, 10));
   const int64_t newest = completed();
+  const Seconds patience = patience_.at(newest);
+  bool learners = false;
   for (auto& [peer, w] : workers_) {
     const bool behind = phase_ == Phase::holding || newest > std::max(w.completed, w.boundary) + 1;
     if (w.state != State::fed || !behind || w.work.idle <= patience) continue;
     world_.event("stuck", {{"peer", peer}, {"seconds", w.work.idle}, {"misses", "what it was to learn"}});
-    ++times_stuck_;
+    learners = true;
     w.state = State::joining;
   }
+  if (learners) patience_.lost(newest);
   feed_joiners();
   if (phase_ != Phase::running) return;
   const std::optional<Hung> stuck = find_stuck(*current_, workers_, patience, now);
   if (!stuck) return;
-  ++times_stuck_;
+  patience_.lost(newest);
   const int id = workers_.at(stuck->peer).id;
   world_.event("stuck", {{"worker", id}, {"seconds", patience}, {"misses", stuck->reason}});
   fence(fmt::format("worker {} misses {}", id, stuck->reason), now);
@@ -135,7 +142,8 @@ void Coordinator::conclude_fence(Seconds now) {
     if (!workers_.at(peer).fenced) return;
   Recovery recovery = recover(workers_, fence_targets_);
   if (recovery.step < 0) return end("failed", "no worker is left; go on with --resume");
-  if (static_cast<int>(recovery.members.size()) < options_.min_workers) {
+  const bool saves = !wishes_.stop.empty();  // and nothing else: any number can do that
+  if (static_cast<int>(recovery.members.size()) < options_.min_workers && !saves) {
     if (phase_ != Phase::holding)
       world_.event("hold", {{"workers", recovery.members.size()}, {"min_workers", options_.min_workers}});
     phase_ = Phase::holding;

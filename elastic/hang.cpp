@@ -34,6 +34,23 @@ std::vector<Hung> find_hung(const Generation& generation, const Roster& roster, 
   return hung;
 }
 
+constexpr int64_t kForgotten = 1000;  // steps
+constexpr int kMostDoublings = 10;
+constexpr double kUsual = 3, kSlowestLink = 250e3;  // seconds, and bytes a second
+
+Seconds Patience::at(int64_t completed) const {
+  const bool forgotten = completed >= last_ + kForgotten;
+  return first_ * static_cast<double>(1 << (forgotten ? 0 : std::min(times_, kMostDoublings)));
+}
+
+void Patience::lost(int64_t completed) {
+  if (completed >= last_ + kForgotten) times_ = 0;
+  ++times_;
+  last_ = completed;
+}
+
+Seconds patience_for(int64_t bytes) { return kUsual + static_cast<double>(bytes) / kSlowestLink; }
+
 std::optional<Hung> find_stuck(const Generation& generation, const Roster& roster, Seconds patience, Seconds now) {
   std::optional<Hung> first;
   for (const GenerationMember& m : generation.members) {

@@ -132,6 +132,7 @@ class Member {
   struct Outcome {
     std::string what;  // "finished", "stopped", "left", "refused", "expelled", "alone"
     std::string reason;
+    bool again = false;  // it may come back, as a new worker
   };
   const std::optional<Outcome>& outcome() const { return outcome_; }
   PeerId coordinator() const { return coordinator_; }  // the only one that it obeys: the last it was introduced to

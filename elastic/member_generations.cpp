@@ -68,12 +68,13 @@ void Member::start(const Json& body) {
   Generation generation = generation_from(body.at("record"));
   if (generation.number < promised_ || generation.number <= this->generation()) return;
   if (generation.index_of(options_.self) < 0) {
-    if (active()) outcome_ = {"expelled", "generation " + std::to_string(generation.number) + ": " + generation.reason};
+    if (active())
+      outcome_ = {"expelled", "generation " + std::to_string(generation.number) + ": " + generation.reason, !draining_};
     return;
   }
   const int64_t first = generation.first_step;
   if (!loaded_ || completed_ < first - 1 || completed_ > first) {
-    outcome_ = {"expelled", "has another step than the others"};
+    outcome_ = {"expelled", "has another step than the others", !draining_};
     return;
   }
   // Nobody who counts has begun the step with what this member holds of it.

@@ -60,7 +60,7 @@ void Member::drain() {
   report({.kind = "drain"});
 }
 
-void Member::give_up(const std::string& reason) { outcome_ = {"alone", reason}; }
+void Member::give_up(const std::string& reason) { outcome_ = {"alone", reason, false}; }
 
 void Member::lost(PeerId peer, const std::string& reason) {
   if (peer == coordinator_) return;  // elastic/watch.h
@@ -97,10 +97,10 @@ void Member::receive(const Message& m) {
       report({.kind = "ready", .body = {{"attempt", 0}}});
     }
   } else if (m.kind == "refused") {
-    outcome_ = {"refused", body.at("reason").get<std::string>()};
+    outcome_ = {"refused", body.at("reason").get<std::string>(), body.value("again", false)};
   } else if (m.kind == "release") {
     if (outcome_) return;  // the first word on it stands: who is refused gets no second answer
-    outcome_ = {body.at("what").get<std::string>(), body.at("reason").get<std::string>()};
+    outcome_ = {body.at("what").get<std::string>(), body.at("reason").get<std::string>(), body.value("again", false)};
   } else if (m.kind == "ack") {
     while (!unacknowledged_.empty() && unacknowledged_.front().first <= m.step) unacknowledged_.pop_front();
   } else if (m.kind == "feed") {

@@ -173,6 +173,20 @@ TEST(Stuck, IsToldFromWaiting) {
   EXPECT_FALSE(find_stuck(generation, roster, 3, 10.1));
 }
 
+TEST(Stuck, PatienceDoublesAndIsForgotten) {
+  Patience patience(3);
+  EXPECT_EQ(patience.at(0), 3);
+  for (int i = 0; i < 3; ++i) patience.lost(54);
+  EXPECT_EQ(patience.at(54), 24);
+  EXPECT_EQ(patience.at(1053), 24);
+  EXPECT_EQ(patience.at(1054), 3);
+  patience.lost(2000);
+  EXPECT_EQ(patience.at(2000), 6);
+  for (int i = 0; i < 100; ++i) patience.lost(2000);
+  EXPECT_EQ(patience.at(2000), 3 * 1024);
+  EXPECT_EQ(patience_for(500'000), 5);
+}
+
 TEST(Watch, DecidesByWhatTheWorkerSees) {
   using Do = Watch::Do;
   const WatchOptions options{.silence = 3, .takeover = 5, .apart = 1, .hold = 60};

@@ -29,6 +29,20 @@ TEST(Member, TheFirstWordOnItsEndStands) {
   }
 }
 
+TEST(Member, IsToldWhetherItMayComeBack) {
+  const auto again = [](const std::string& kind, nlohmann::json body) {
+    Member member(MemberOptions{.self = 4, .steps = 10});
+    member.introduce(2, nlohmann::json::object());
+    member.receive({.kind = kind, .sender = 2, .body = std::move(body)});
+    return member.outcome()->again;
+  };
+  EXPECT_TRUE(again("release", {{"what", "expelled"}, {"reason", "silent"}, {"again", true}}));
+  EXPECT_FALSE(again("release", {{"what", "expelled"}, {"reason", "the audit"}, {"again", false}}));
+  EXPECT_FALSE(again("release", {{"what", "left"}, {"reason", ""}}));
+  EXPECT_TRUE(again("refused", {{"reason", "it was put out before"}, {"again", true}}));
+  EXPECT_FALSE(again("refused", {{"reason", "its data are others"}}));
+}
+
 // No record names a learner: after a takeover only those that feed it can tell of it.
 TEST(Member, TellsACoordinatorOfTheLearnersThatItFeeds) {
   Member member(MemberOptions{.self = 4, .steps = 10});
@@ -163,17 +177,19 @@ TEST(Member, AFenceLeavesAnOpenLeafWhole) {
   for (const float x : reduced.gradients[0].span<float>()) EXPECT_EQ(x, (4 * 0.5f + 6) / 4);
 }
 
-// The coordinator that takes over, in a world where nothing happens.
+// A world where nothing happens.
+struct World : CoordinatorWorld {
+  bool create(const Generation&) override { return true; }
+  bool superseded() override { return false; }
+  std::optional<int64_t> facts(int64_t step, const nlohmann::json&) override { return step; }
+  int64_t restart() override { return 0; }
+  void event(const std::string&, const nlohmann::json&) override {}
+  void put_out(PeerId) override {}
+  std::string refuse(const nlohmann::json&) override { return ""; }
+};
+
 TEST(Coordinator, CallsMembersAndTheLearnersTheyTellOf) {
-  struct World : CoordinatorWorld {
-    bool create(const Generation&) override { return true; }
-    bool superseded() override { return false; }
-    std::optional<int64_t> facts(int64_t step, const nlohmann::json&) override { return step; }
-    int64_t restart() override { return 0; }
-    void event(const std::string&, const nlohmann::json&) override {}
-    void put_out(PeerId) override {}
-    std::string refuse(const nlohmann::json&) override { return ""; }
-  } world;
+  World world;
   Generation newest;
   newest.number = 3;
   newest.next_id = 2;
@@ -194,6 +210,24 @@ TEST(Coordinator, CallsMembersAndTheLearnersTheyTellOf) {
                                 {"learners", {{{"peer", 7}, {"endpoint", "tcp://127.0.0.1:7"}}}}};
   coordinator.receive({.kind = "hello", .sender = 4, .generation = 3, .step = 5, .body = hello}, 0.1);
   EXPECT_EQ(called(), std::vector<PeerId>{7});
+}
+
+TEST(Coordinator, TellsThatAllAreSilentAndCanBeStoppedThen) {
+  World world;
+  Coordinator coordinator({.tenure = 1, .endpoint = "tcp://127.0.0.1:2", .steps = 10, .hold = 100}, world, 0, {}, 0);
+  const nlohmann::json hello = {
+      {"endpoint", "tcp://127.0.0.1:4"}, {"active", false}, {"loaded", false}, {"promised", 0}};
+  coordinator.receive({.kind = "hello", .sender = 4, .body = hello}, 0);
+  coordinator.receive({.kind = "ready", .sender = 4, .body = {{"attempt", 0}}}, 0);
+  ASSERT_EQ(coordinator.phase(), Coordinator::Phase::running);
+  EXPECT_FALSE(coordinator.status(0).contains("holding"));
+  for (double now = 0; now < 5; now += 0.1) coordinator.tick(now);
+  EXPECT_EQ(coordinator.status(5).at("phase"), "holding");
+  EXPECT_EQ(coordinator.status(5).at("holding").at("limit"), 100);
+  EXPECT_FALSE(coordinator.ending());
+  coordinator.ask_stop("stopped by train ctl", 6);
+  ASSERT_TRUE(coordinator.ending());
+  EXPECT_EQ(coordinator.ending()->what, "failed");
 }
 
 }  // namespace

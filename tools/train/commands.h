@@ -18,6 +18,7 @@ struct RunCommand {
   std::vector<std::string> command_line;                // for environment.json
   int workers = 1;                                      // that this process starts
   int min_workers = 1;                                  // with fewer the job holds
+  double hold = 600;                                    // seconds, where everyone who has the state is silent
   std::string device = "auto";                          // of each of them,
   int threads = 1;                                      // its CPU threads
   std::string isa = "auto";                             // and instruction set

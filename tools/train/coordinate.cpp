@@ -17,6 +17,7 @@ int coordinate(const CoordinateCommand& command) {
   go_on.text = gone->job.at("text").get<std::string>();
   go_on.overrides = gone->job.at("overrides").get<std::vector<std::string>>();
   go_on.min_workers = gone->job.at("min_workers").get<int>();
+  go_on.hold = gone->job.value("hold", go_on.hold);
   go_on.workers = 0;
   go_on.device = gone->job.at("device").get<std::string>();
   go_on.threads = gone->job.at("threads").get<int>();

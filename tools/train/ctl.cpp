@@ -31,6 +31,14 @@ std::string status_text(const Json& s) {
                   s.at("phase").get<std::string>(), s.at("step").get<int64_t>(), s.at("steps").get<int64_t>(),
                   s.at("loss").is_number() ? s["loss"].get<double>() : 0.0, s.at("rate").get<double>(),
                   s.at("unit").get<std::string>(), duration_text(s.at("seconds_left").get<double>()));
+  if (s.contains("holding")) {
+    const Json& hold = s["holding"];
+    text += "holding: " + hold.at("reason").get<std::string>();
+    if (hold.contains("limit"))
+      text += fmt::format(", for {}; after {} the run ends (--hold)", duration_text(hold.at("seconds").get<double>()),
+                          duration_text(hold.at("limit").get<double>()));
+    text += "\n";
+  }
   text += fmt::format("generation {}, {} workers\n", s.at("generation").get<int64_t>(), s.at("workers").size());
   for (const Json& w : s.at("workers")) {
     const Json environment = w.at("about").value("environment", Json::object());

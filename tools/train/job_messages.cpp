@@ -27,6 +27,11 @@ void check_hello(const Json& about) {
   (void)about.at("environment").at("threads").get<int>();
 }
 
+// Of one message of a reduction.
+int64_t most_bytes(const Json& about) {
+  return std::min(about.at("parameters").get<int64_t>(), MemberOptions().bucket_elements) * int64_t{sizeof(float)};
+}
+
 }  // namespace
 
 void JobProcess::send(PeerId peer, Message message) {
@@ -145,6 +150,7 @@ void JobProcess::open_directory() {
                                     {"file", command_.config},
                                     {"overrides", command_.overrides},
                                     {"min_workers", command_.min_workers},
+                                    {"hold", command_.hold},
                                     {"device", command_.device},
                                     {"threads", command_.threads},
                                     {"isa", command_.isa},
@@ -190,7 +196,9 @@ void JobProcess::open(const Json& about) {
                                           .initial_workers = command_.workers,
                                           .min_workers = command_.min_workers,
                                           .plan = {.vranks = config_.run.virtual_ranks},
-                                          .scaling = scaling},
+                                          .scaling = scaling,
+                                          .stuck = patience_for(most_bytes(about)),
+                                          .hold = command_.hold},
                        *this, first, records_, now());
   if (!command_.chaos.empty())
     saboteur_.emplace(

@@ -47,6 +47,10 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 1024).description(""));
   run->add_option("--min-workers", run_options.min_workers, "with fewer the job holds until others join (default 1)")
       ->check(CLI::Range(1, 1024).description(""));
+  run->add_option("--hold", run_options.hold,
+                  "where all workers are silent: seconds to wait for one of them before the run ends with exit code 3")
+      ->check(CLI::Range(1.0, 1e6).description(""))
+      ->capture_default_str();
   run->add_option("--listen", run_options.listen, "where workers reach the job: tcp://ADDRESS:PORT or ipc://PATH")
       ->capture_default_str();
   run->add_option("--advertise", run_options.advertise, "the address under which other hosts find this one");

@@ -128,8 +128,20 @@ void Report::tell_of_audit(const Json& found) {
   progress_->line(line);
 }
 
+// Nothing goes on until something happens elsewhere.
+void Report::tell_of_hold(const Json& hold) {
+  const auto seconds = [&] { return duration_text(hold.at("seconds").get<double>()); };
+  if (hold.contains("min_workers"))
+    progress_->line(fmt::format("holding: {} workers are left, {} are needed; train join brings another",
+                                hold.at("workers").get<int>(), hold.at("min_workers").get<int>()));
+  else if (hold.contains("seconds"))
+    progress_->line(fmt::format("holding: {}; without a word from them the run ends in {} (--hold)",
+                                hold.at("reason").get<std::string>(), seconds()));
+}
+
 void Report::event(const std::string& name, const Json& fields) {
   if (name == "audit") tell_of_audit(fields);
+  if (name == "hold") tell_of_hold(fields);
   if (name == "fence") goodput_.note(Goodput::Cause::recovering);
   if (name == "hold") goodput_.note(Goodput::Cause::holding);
   if (name == "hello" || name == "ready" || name == "switched") goodput_.note(Goodput::Cause::changing);

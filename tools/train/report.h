@@ -46,6 +46,7 @@ class Report {
 
  private:
   void tell_of_audit(const nlohmann::json& found);
+  void tell_of_hold(const nlohmann::json& hold);
 
   RunCommand command_;
   Config config_;

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <thread>
 
 #include "comm/endpoint.h"
 #include "comm/zmq_transport.h"
@@ -28,6 +29,8 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr PeerId kDoor = 1;  // the coordinator, before it has told who it is
+constexpr int kMostReturns = 3;
+constexpr std::chrono::seconds kBeforeReturning{1};
 
 PeerId random_peer() {
   std::random_device device;
@@ -80,8 +83,14 @@ void take_over(const JoinCommand& command, const fs::path& directory, int64_t te
   spawn_train(arguments, /*apart=*/true);
 }
 
-int work(const JoinCommand& command, Transport& transport, PeerId self, const Message& told,
-         std::unique_ptr<Transport>& owned) {
+// How taking part has ended.
+struct Part {
+  int exit_code = 0;
+  std::string returns_to = {};  // where the job is, if this worker was put out and may come back; else ""
+};
+
+Part work(const JoinCommand& command, Transport& transport, PeerId self, const Message& told,
+          std::unique_ptr<Transport>& owned) {
   const Json& about_job = told.body;
   const bool imported = about_job.value("imported", false);
   std::vector<std::string> overrides = about_job.at("overrides").get<std::vector<std::string>>();
@@ -166,12 +175,15 @@ int work(const JoinCommand& command, Transport& transport, PeerId self, const Me
   const bool good = outcome.what == "finished" || outcome.what == "stopped" || outcome.what == "left";
   if (!command.local || outcome.what == "alone")
     fmt::print(stderr, "{}{}{}\n", outcome.what, outcome.reason.empty() ? "" : ": ", outcome.reason);
-  return good ? 0 : 3;
+  Part part{good ? 0 : 3};
+  const fs::path path = (*directory)();
+  if (!outcome.again || is_over(path)) return part;
+  const std::optional<SessionOptions::Sighting> there = coordinator_of(path);
+  part.returns_to = there ? there->endpoint : command.endpoint;
+  return part;
 }
 
-}  // namespace
-
-int join(const JoinCommand& command) {
+Part take_part(const JoinCommand& command) {
   const PeerId self = random_peer();
   std::optional<JobKey> key;
   if (!command.key.empty()) key = JobKey::load(command.key);
@@ -192,8 +204,22 @@ int join(const JoinCommand& command) {
                               .body = {{"reason", failure.what()},
                                        {"exit_code", dynamic_cast<const UsageError*>(&failure) ? 2 : 3}}});
     }
-    if (command.local) return dynamic_cast<const UsageError*>(&failure) ? 2 : 3;  // the coordinator says it
+    if (command.local) return {dynamic_cast<const UsageError*>(&failure) ? 2 : 3};  // the coordinator says it
     throw;
+  }
+}
+
+}  // namespace
+
+int join(const JoinCommand& given) {
+  JoinCommand command = given;
+  for (int returns = 0;; ++returns) {
+    const Part part = take_part(command);
+    if (part.returns_to.empty() || returns == kMostReturns) return part.exit_code;
+    command.endpoint = part.returns_to;
+    fmt::print(stderr, "coming back to {} as a new worker ({} of at most {} times)\n", command.endpoint, returns + 1,
+               kMostReturns);
+    std::this_thread::sleep_for(kBeforeReturning);
   }
 }
 
