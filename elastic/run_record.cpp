@@ -1,5 +1,7 @@
 #include "elastic/run_record.h"
 
+#include <fstream>
+
 #include "elastic/generation.h"
 #include "elastic/sealed_line.h"
 #include "tensor/check.h"
@@ -11,6 +13,8 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 namespace {
+
+constexpr const char* kNoSuchLine = "it is not what the file consists of";
 
 Json parsed(const std::string& text) { return Json::parse(text, nullptr, /*allow_exceptions=*/false); }
 
@@ -25,11 +29,7 @@ RunRecord::RunRecord(const fs::path& directory) : path_(directory), store_(direc
   check(fs::exists(path_ / "ledger.jsonl"), "{} is no run directory: it has no ledger.jsonl", path_.string());
   read_ledger();
   read_digests();
-  metrics_ = objects_of("metrics.jsonl",
-                        [](const Json& line) { return line.contains("step") && line["step"].is_number_integer(); });
-  events_ = objects_of("events.jsonl", [](const Json& line) {
-    return line.contains("time") && line["time"].is_string() && line.contains("event") && line["event"].is_string();
-  });
+  read_events();
   if (fs::exists(path_ / "environment.json")) {
     const Json json = parsed(read_file(path_ / "environment.json"));
     if (json.is_object()) environment_ = json;
@@ -38,94 +38,107 @@ RunRecord::RunRecord(const fs::path& directory) : path_(directory), store_(direc
   read_workers();
 }
 
-// Whole lines; what follows the last newline is damage.
-std::vector<std::string> RunRecord::lines_of(const std::string& file) {
-  std::vector<std::string> lines;
-  if (!fs::exists(path_ / file)) return lines;
-  const std::string text = read_file(path_ / file);
-  size_t begin = 0;
-  for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
-    lines.push_back(text.substr(begin, end - begin));
-  if (begin < text.size())
-    damage_.push_back({file, static_cast<int64_t>(lines.size()) + 1,
-                       "it is cut off, as a crash leaves it: the line does not count", true});
-  return lines;
+int64_t RunRecord::read_lines(const std::string& file, const EachLine& each, std::vector<Damage>& damage) const {
+  if (!fs::exists(path_ / file)) return 0;
+  std::ifstream stream(path_ / file, std::ios::binary);
+  if (!stream) fail("cannot read {}", (path_ / file).string());
+  int64_t number = 0, offset = 0;
+  for (std::string line; std::getline(stream, line); offset += static_cast<int64_t>(line.size()) + 1) {
+    if (stream.eof()) {
+      damage.push_back(
+          {file, number + 1, "it is cut off, as a crash leaves it: the line does not count", /*cut_off=*/true});
+      break;
+    }
+    each(line, ++number, {offset, line.size()});
+  }
+  return number;
 }
 
-std::vector<Json> RunRecord::objects_of(const std::string& file, const std::function<bool(const Json&)>& good) {
-  std::vector<Json> objects;
-  int64_t number = 0;
-  for (const std::string& line : lines_of(file)) {
-    ++number;
+std::vector<Damage> RunRecord::metrics(const std::function<void(const Json& line)>& each) const {
+  const std::string file = "metrics.jsonl";
+  std::vector<Damage> damage;
+  const auto read = [&](const std::string& line, int64_t number, const Place&) {
+    const Json json = parsed(line);
+    if (json.is_object() && json.contains("step") && json["step"].is_number_integer()) each(json);
+    else damage.push_back({file, number, kNoSuchLine});
+  };
+  read_lines(file, read, damage);
+  return damage;
+}
+
+void RunRecord::read_events() {
+  const std::string file = "events.jsonl";
+  const auto read = [&](const std::string& line, int64_t number, const Place&) {
     Json json = parsed(line);
-    if (json.is_object() && good(json)) objects.push_back(std::move(json));
-    else damage_.push_back({file, number, "it is not what the file consists of"});
-  }
-  return objects;
+    const auto has_text = [&](const char* key) { return json.contains(key) && json[key].is_string(); };
+    if (json.is_object() && has_text("time") && has_text("event")) events_.push_back(std::move(json));
+    else damage_.push_back({file, number, kNoSuchLine});
+  };
+  read_lines(file, read, damage_);
 }
 
 void RunRecord::read_ledger() {
   const std::string file = "ledger.jsonl";
-  const std::vector<std::string> lines = lines_of(file);
   bool gap = false;  // of lines that are damaged, and so of steps that are not known to be missing
   int64_t last = 0;
-  for (size_t i = 0; i < lines.size(); ++i) {
-    const auto number = static_cast<int64_t>(i) + 1;
+  const auto read = [&](const std::string& text, int64_t number, const Place&) {
     const auto damaged = [&](const std::string& what) { damage_.push_back({file, number, what}); };
-    std::string fault = fault_of_seal(lines[i]);
-    if (i == 0 && !fault.empty()) refuse_older_ledger(lines[i], path_ / file);
-    if (fault.empty() && lines[i].starts_with("{\"ledger\":")) {
-      if (i == 0) header_ = LedgerHeader::parse(lines[i]);  // of another version it is a Failure
+    const bool first = number == 1;
+    std::string fault = fault_of_seal(text);
+    if (first && !fault.empty()) refuse_older_ledger(text, path_ / file);
+    if (fault.empty() && text.starts_with("{\"ledger\":")) {
+      if (first) header_ = LedgerHeader::parse(text);  // of another version it is a Failure
       else damaged("it is another header");
-      continue;
+      return;
     }
     LedgerLine line;
     try {
-      if (fault.empty()) line = LedgerLine::parse(lines[i]);
+      if (fault.empty()) line = LedgerLine::parse(text);
     } catch (const Failure&) {
       fault = "it is no line of a ledger";
     }
     if (!fault.empty()) {
-      damaged(i == 0 ? "the header: " + fault : fault);
-      gap = gap || i > 0;
-      continue;
+      damaged(first ? "the header: " + fault : fault);
+      gap = gap || !first;
+      return;
     }
-    if (i == 0) damaged("it is that of a step where the header should be");
+    if (first) damaged("it is that of a step where the header should be");
     const auto known = lines_.find(line.step);
     if (known != lines_.end())
       damaged(fmt::format("it is a second one of step {}, {}", line.step,
-                          known->second.text() == lines[i] ? "the same" : "and says something else"));
+                          known->second.text() == text ? "the same" : "and says something else"));
     else if (line.step <= last) damaged(fmt::format("it is that of step {}, out of order", line.step));
     else if (line.step > last + 1 && !gap)
       damaged(fmt::format("it is that of step {}, the one before of step {}: lines are missing", line.step, last));
-    lines_.try_emplace(line.step, line);
     last = std::max(last, line.step);
     gap = false;
-  }
-  if (lines.empty()) damage_.push_back({file, 0, "it has no whole line"});
+    lines_.try_emplace(line.step, std::move(line));
+  };
+  if (read_lines(file, read, damage_) == 0) damage_.push_back({file, 0, "it has no whole line"});
 }
 
 void RunRecord::read_digests() {
   const std::string file = "digests.jsonl";
-  const std::vector<std::string> lines = lines_of(file);
-  for (size_t i = 0; i < lines.size(); ++i) {
-    const auto damaged = [&](const std::string& what) { damage_.push_back({file, static_cast<int64_t>(i) + 1, what}); };
+  const auto read = [&](const std::string& line, int64_t number, const Place& place) {
+    const auto damaged = [&](const std::string& what) { damage_.push_back({file, number, what}); };
     try {
-      if (const std::string fault = fault_of_seal(lines[i]); !fault.empty()) damaged(fault);
-      else if (lines[i].starts_with("{\"digests\":")) digest_header_ = DigestHeader::parse(lines[i]);
-      else if (!digests_.emplace(DigestLine::parse(lines[i]).step, lines[i]).second)
-        damaged("its step was told before");
+      if (const std::string fault = fault_of_seal(line); !fault.empty()) damaged(fault);
+      else if (line.starts_with("{\"digests\":")) digest_header_ = DigestHeader::parse(line);
+      else if (!digests_.emplace(DigestLine::parse(line).step, place).second) damaged("its step was told before");
     } catch (const Failure& failure) {
       damaged(failure.what());
     }
-  }
-  if (!lines.empty() && !digest_header_) damage_.push_back({file, 0, "without its header it tells nothing"});
+  };
+  if (read_lines(file, read, damage_) > 0 && !digest_header_)
+    damage_.push_back({file, 0, "without its header it tells nothing"});
 }
 
 std::optional<DigestLine> RunRecord::digests(int64_t step) const {
   const auto found = digests_.find(step);
   if (found == digests_.end() || !digest_header_) return std::nullopt;
-  return DigestLine::parse(found->second);
+  std::string line(found->second.bytes, '\0');
+  File::open(path_ / "digests.jsonl").read(found->second.offset, line.data(), line.size());
+  return DigestLine::parse(line);
 }
 
 void RunRecord::read_workers() {

@@ -1,6 +1,8 @@
 #pragma once
 // The record that a run has left in its directory, for whoever reads it afterwards: nothing is changed, and a file that
-// was cut off or damaged at any byte costs the lines that it falls on. What is wrong is listed, in words.
+// was cut off or damaged at any byte costs the lines that it falls on. What is wrong is listed, in words. Of a step it
+// holds the line of the ledger alone, some 250 bytes; what else there is of each is read from its file when it is asked
+// for.
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -37,9 +39,10 @@ class RunRecord {
   const std::optional<DigestHeader>& digest_header() const { return digest_header_; }
   std::optional<DigestLine> digests(int64_t step) const;  // of digests.jsonl
 
-  const std::vector<nlohmann::json>& metrics() const { return metrics_; }  // objects with a "step"
-  const std::vector<nlohmann::json>& events() const { return events_; }    // objects with "time" and "event", texts
-  const nlohmann::json& environment() const { return environment_; }       // {} if there is none
+  // The lines of metrics.jsonl, objects with a "step", one after another; returns what is wrong with the file.
+  std::vector<Damage> metrics(const std::function<void(const nlohmann::json& line)>& each) const;
+  const std::vector<nlohmann::json>& events() const { return events_; }  // objects with "time" and "event", texts
+  const nlohmann::json& environment() const { return environment_; }     // {} if there is none
   struct Worker {
     int id = 0;  // 0: it was in no generation
     PeerId peer = 0;
@@ -54,12 +57,17 @@ class RunRecord {
   std::optional<Digest> state(int64_t step) const;
 
  private:
-  std::vector<std::string> lines_of(const std::string& file);
+  struct Place {
+    int64_t offset;
+    size_t bytes;
+  };
+  using EachLine = std::function<void(const std::string& line, int64_t number, const Place& place)>;
+  // Whole lines, numbered from 1 on; returns how many. What follows the last newline is damage.
+  int64_t read_lines(const std::string& file, const EachLine& each, std::vector<Damage>& damage) const;
   void read_ledger();
   void read_digests();
   void read_workers();
-  std::vector<nlohmann::json> objects_of(const std::string& file,
-                                         const std::function<bool(const nlohmann::json&)>& good);
+  void read_events();
 
   std::filesystem::path path_;
   CheckpointStore store_;
@@ -67,8 +75,8 @@ class RunRecord {
   std::optional<LedgerHeader> header_;
   std::map<int64_t, LedgerLine> lines_;
   std::optional<DigestHeader> digest_header_;
-  std::map<int64_t, std::string> digests_;
-  std::vector<nlohmann::json> metrics_, events_;
+  std::map<int64_t, Place> digests_;  // lines of digests.jsonl, by step
+  std::vector<nlohmann::json> events_;
   nlohmann::json environment_ = nlohmann::json::object();
   std::vector<Worker> workers_;
 };

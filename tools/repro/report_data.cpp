@@ -176,10 +176,10 @@ std::vector<Generation> generations_of(const fs::path& run) {
 }
 
 // That the last line of a file is cut off is what a job that runs, or was killed, looks like.
-std::vector<std::string> problems_of(const RunRecord& record) {
+std::vector<std::string> problems_of(const std::vector<Damage>& all) {
   std::vector<std::string> problems;
   size_t more = 0;
-  for (const Damage& damage : record.damage()) {
+  for (const Damage& damage : all) {
     if (damage.cut_off) continue;
     if (problems.size() < kMostProblems) problems.push_back(to_string(damage));
     else ++more;
@@ -192,9 +192,10 @@ std::vector<std::string> problems_of(const RunRecord& record) {
 
 Ordered report_data(const RunRecord& record, const Ordered& verdict) {
   const fs::path run = fs::absolute(record.path()).lexically_normal();
-  std::vector<std::string> problems = problems_of(record);
   Curves curves;
-  for (const Json& line : record.metrics()) curves.add(line);
+  std::vector<Damage> damage = record.metrics([&](const Json& line) { curves.add(line); });
+  damage.insert(damage.begin(), record.damage().begin(), record.damage().end());
+  std::vector<std::string> problems = problems_of(damage);
   const std::vector<Json>& events = record.events();
   const std::vector<Generation> generations = generations_of(run);
   Ordered result = Ordered::object();
