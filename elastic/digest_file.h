@@ -40,7 +40,8 @@ struct DigestHeader {
 // Of one step. Several short digests stand one after another in a string; "" is unknown.
 struct DigestLine {
   int64_t step = 0;
-  std::string batches = {}, losses = {};   // of each virtual rank: a short digest, and the 16 digits of its loss's bits
+  std::string batches = {};                // of each virtual rank: input and target; in older files one of both
+  std::string losses = {};                 // of each virtual rank: not a digest, but the 16 digits of its loss's bits
   std::string gradient = {};               // of each reduced tensor
   std::map<int, std::string> leaves = {};  // of each tensor of the leaves that the ledger names
   StateDigests state = {};

@@ -23,6 +23,7 @@ nlohmann::json to_json(const LeafFacts& f) {
                          {"correct", f.correct},
                          {"samples", f.samples},
                          {"batch", f.batch.hex()}};
+  if (!f.batch_tensors.empty()) json["batch_tensors"] = f.batch_tensors;
   if (f.gradient) json["gradient"] = f.gradient->hex();
   if (!f.tensors.empty()) json["tensors"] = f.tensors;
   if (!f.attached.is_null()) json["attached"] = f.attached;
@@ -37,6 +38,7 @@ LeafFacts leaf_facts_from(const nlohmann::json& json) {
           .correct = json.at("correct").get<int64_t>(),
           .samples = json.at("samples").get<int64_t>(),
           .batch = Digest::parse(json.at("batch").get<std::string>()),
+          .batch_tensors = json.value("batch_tensors", ""),
           .gradient = gradient,
           .tensors = json.value("tensors", ""),
           .attached = json.value("attached", nlohmann::json())};

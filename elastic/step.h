@@ -22,9 +22,10 @@ struct LeafFacts {
   int64_t count = 0;  // what the mean divides by: targets that count
   int64_t correct = 0;
   int64_t samples = 0;
-  Digest batch = {};  // of its input and target
+  Digest batch = {};               // of its input and target,
+  std::string batch_tensors = {};  // and the short ones of each (tensor/digest_tree.h)
   // Of its gradients and terms as they leave the worker, where somebody is to know it; and of each, the short digests
-  // one after another (tensor/digest_tree.h).
+  // one after another.
   std::optional<Digest> gradient = {};
   std::string tensors = {};
   nlohmann::json attached = {};  // whatever else the loop wants every member to know of it

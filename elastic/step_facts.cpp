@@ -16,7 +16,7 @@ nlohmann::json digests_of_step(const Reduced& reduced, const nlohmann::json& lea
   nlohmann::json json = {{"gradient", gradient}, {"leaves", nlohmann::json::object()}};
   std::string batches, losses;
   for (const LeafFacts& leaf : reduced.facts) {
-    batches += short_hex(leaf.batch);
+    batches += leaf.batch_tensors.empty() ? std::string(2 * kShortDigest, '0') : leaf.batch_tensors;
     losses += fmt::format("{:016x}", std::bit_cast<uint64_t>(leaf.loss_sum));
   }
   json["batches"] = batches;

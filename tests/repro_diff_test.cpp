@@ -212,7 +212,7 @@ TEST_F(Repro, AFlippedBitOfALeafOrASumIsFoundInItsTensor) {
     const std::string name = fmt::format("{}-{}", p.what, p.step);
     run(name, {"--workers", std::to_string(p.workers), "--chaos",
                fmt::format("flip:worker={},step={},bit={},what={}", p.worker, p.step, p.bit, p.what)});
-    std::vector<std::string> tensors;
+    std::vector<std::string> tensors = {"input"};
     if (p.phase != std::string("data")) tensors = {spot_of(layout.gradient, "", p.bit).tensor};
     expect(name, {p.step, p.phase, p.vranks, tensors});
   }
@@ -237,7 +237,7 @@ TEST_F(Repro, AnotherSettingIsNamedAsTheCause) {
   };
   planted("seed", {"run.seed=6"}, {1, "data", {}, {}, "run.seed"});
   planted("order", {"data.shuffle=false"}, {1, "data", {}, {}, "data.shuffle"});
-  planted("data", {"data.noise=0.5"}, {1, "data", {0, 1, 2}, {}, "data.noise"});
+  planted("data", {"data.noise=0.5"}, {1, "data", {0, 1, 2}, {"input"}, "data.noise"});
   planted("batch", {"run.batch_size=7"}, {1, "data", {}, {}, "run.batch_size"});
   planted("ranks", {"run.virtual_ranks=2"}, {1, "data", {}, {}, "run.virtual_ranks"});
   planted("smoothing", {"loss.label_smoothing=0.1"}, {1, "forward", {0, 1, 2}, {}, "loss.label_smoothing"});

@@ -57,6 +57,20 @@ void locate_vranks(Divergence& d, const std::string& a, const std::string& b, si
   for (const int64_t vrank : *indices) d.vranks.push_back(static_cast<int>(vrank));
 }
 
+// Virtual ranks, and whether it is what they computed from or what they should have come to. Of older files only the
+// former.
+void locate_batches(Divergence& d, const std::string& a, const std::string& b, int vranks) {
+  const size_t width = 2 * kShortDigest;
+  if (vranks <= 0 || a.size() != width * static_cast<size_t>(vranks)) return locate_vranks(d, a, b, kShortDigest);
+  locate_vranks(d, a, b, width);
+  const auto indices = differing(a, b, kShortDigest);
+  if (!indices) return;
+  d.of_tensors = 2;
+  for (const int64_t which : {0, 1})
+    if (std::any_of(indices->begin(), indices->end(), [&](int64_t index) { return index % 2 == which; }))
+      d.tensors.push_back({which == 0 ? "input" : "target"});
+}
+
 // What follows the gradients of the parameters: a mean and a variance of each batch norm, in the order of the network.
 std::string name_of_term(size_t index) {
   return fmt::format("{} of batch norm {}", index % 2 == 0 ? "mean" : "variance", index / 2);
@@ -95,7 +109,7 @@ void locate(Divergence& d, const RunRecord& a, const RunRecord& b) {
   if (!x || !y) return;
   const DigestHeader &layout = *a.digest_header(), &other = *b.digest_header();
   const bool same_gradients = to_json(layout.gradient) == to_json(other.gradient);
-  if (d.phase == Phase::data) locate_vranks(d, x->batches, y->batches, kShortDigest);
+  if (d.phase == Phase::data && a.header()) locate_batches(d, x->batches, y->batches, a.header()->virtual_ranks);
   if (d.phase == Phase::forward) locate_vranks(d, x->losses, y->losses, 16);
   if (d.phase == Phase::leaf && same_gradients && !d.vranks.empty()) {
     const auto ours = x->leaves.find(d.vranks[0]), theirs = y->leaves.find(d.vranks[0]);

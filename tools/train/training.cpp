@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "elastic/state_parts.h"
 #include "nn/clip.h"
 #include "nn/leaf.h"
 #include "nn/running_statistics.h"
@@ -88,13 +89,15 @@ Leaf Training::leaf(const Batch& batch, int64_t step, int vrank, Session* opened
   LeafResult result = elinvar::leaf(*job.network, batch.input.to(job.device), batch.target, config().loss, rng,
                                     config().run.recompute, progress);
   statistics_ = std::move(result.statistics);
+  StateSum sum = state_sum(to_json(digests_of({{"input", batch.input}, {"target", batch.target}})));
   return {.gradients = all_to(std::move(result.gradients), Device{}),
           .terms = std::move(terms),
           .facts = {.loss_sum = result.loss_sum,
                     .count = result.count,
                     .correct = result.correct,
                     .samples = batch.samples,
-                    .batch = digest(StateDict{{"input", batch.input}, {"target", batch.target}})}};
+                    .batch = sum.digest,
+                    .batch_tensors = std::move(sum.parts.tensors)}};
 }
 
 Update Training::update(int64_t step, const Reduced& reduced) {
