@@ -111,7 +111,7 @@ void Simulation::flush(Process& p) {
     if (p.member->outcome()->what == "refused" || p.member->outcome()->what == "expelled")
       log(fmt::format("{}: {}", p.peer, p.member->outcome()->reason));
     p.left = p.member->outcome()->what == "left";
-    if (p.member->outcome()->again && s_.joins) at(now_ + uniform(0.5, 1.5), [this] { add_worker(); });
+    if (p.member->outcome()->again && !p.hung && s_.joins) at(now_ + uniform(0.5, 1.5), [this] { add_worker(); });
     die(p, p.member->outcome()->what);
   }
 }
