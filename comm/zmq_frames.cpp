@@ -107,6 +107,10 @@ zmq::socket_t monitor(zmq::context_t& context, zmq::socket_t& socket) {
   return events;
 }
 
+void end_monitor(zmq::socket_t& socket) {
+  if (socket) (void)zmq_socket_monitor(socket.handle(), nullptr, 0);
+}
+
 std::optional<ZmqEvent> next_event(zmq::socket_t& monitor) {
   zmq::message_t frame;
   if (!receive_frame(monitor, frame)) return std::nullopt;

@@ -31,5 +31,8 @@ struct ZmqEvent {
 // The returned socket receives the events of `socket` from here on.
 zmq::socket_t monitor(zmq::context_t& context, zmq::socket_t& socket);
 std::optional<ZmqEvent> next_event(zmq::socket_t& monitor);
+// No event of `socket` comes any more. Needed before what receives them is closed: the thread of ZeroMQ that moves all
+// bytes of the context waits to send an event, for ever where nobody is left to take it.
+void end_monitor(zmq::socket_t& socket);
 
 }  // namespace elinvar

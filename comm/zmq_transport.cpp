@@ -76,6 +76,7 @@ struct Connection {
     return std::nullopt;
   }
   void give_up() {
+    end_monitor(push);
     push.set(zmq::sockopt::linger, 0);
     push.close();
   }
@@ -113,10 +114,12 @@ class ZmqTransport : public Transport {
     for (auto& [peer, connection] : peers_) leaving_.push_back(std::move(connection));
     for (const auto& connection : leaving_) {
       if (connection->follow()) connection->give_up();
+      end_monitor(connection->push);
       connection->push.close();
       connection->monitor.close();
       if (connection->line) lines.push_back(std::move(connection->line));
     }
+    end_monitor(inbox_);
     inbox_.close();
     inbox_events_.close();
     gatekeeper_.reset();

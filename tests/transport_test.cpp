@@ -2,6 +2,7 @@
 #include "comm/transport.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -9,6 +10,8 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <thread>
 
@@ -254,6 +257,63 @@ TEST(Transport, WhereNobodyListensIsLost) {
   ASSERT_EQ(getsockname(silent, reinterpret_cast<sockaddr*>(&address), &length), 0);
   EXPECT_NE(lost("tcp://127.0.0.1:" + std::to_string(ntohs(address.sin_port))), "");
   close(silent);
+}
+
+// On one processor, whose last resort the threads of ZeroMQ are: whoever they wake runs before they go on.
+class OthersFirst {
+ public:
+  OthersFirst() {
+    cpu_set_t one;
+    EXPECT_EQ(sched_getaffinity(0, sizeof before_, &before_), 0);
+    CPU_ZERO(&one);
+    for (int cpu = 0; CPU_COUNT(&one) == 0; ++cpu)
+      if (CPU_ISSET(cpu, &before_)) CPU_SET(cpu, &one);
+    EXPECT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  }
+  ~OthersFirst() { sched_setaffinity(0, sizeof before_, &before_); }
+  // Once they are there.
+  void wait() const {
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+      std::string name;
+      std::ifstream(task.path() / "comm") >> name;
+      const sched_param none{};
+      if (name.starts_with("ZMQbg/IO"))
+        sched_setscheduler(std::stoi(task.path().filename().string()), SCHED_IDLE, &none);
+    }
+  }
+
+ private:
+  cpu_set_t before_;
+};
+
+// ZeroMQ's thread says that a handshake has failed, and then that the connection has ended. When it says the latter
+// whoever waits may have given the connection up already.
+TEST(Transport, ConnectionsThatFailLeaveOthersAlone) {
+  const OthersFirst others_first;
+  const auto a = make_zmq_transport(), b = make_zmq_transport();
+  a->connect(2, b->endpoint());
+  // Somebody who takes connections and ends them.
+  const int door = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = loopback(0);
+  socklen_t length = sizeof address;
+  ASSERT_EQ(bind(door, reinterpret_cast<sockaddr*>(&address), length), 0);
+  ASSERT_EQ(listen(door, 8), 0);
+  ASSERT_EQ(getsockname(door, reinterpret_cast<sockaddr*>(&address), &length), 0);
+  std::jthread porter([&] {
+    for (int guest; (guest = accept(door, nullptr, nullptr)) >= 0;) close(guest);
+  });
+  others_first.wait();
+  for (int i = 0; i < 150; ++i) {
+    a->connect(9, "tcp://127.0.0.1:" + std::to_string(ntohs(address.sin_port)));
+    if (next(*a).what == What::lost) continue;
+    ADD_FAILURE() << "connection " << i << " is not told of";
+    break;
+  }
+  a->send(2, {.kind = "hello"});
+  EXPECT_EQ(next(*b).message.kind, "hello");
+  shutdown(door, SHUT_RDWR);
+  porter.join();
+  close(door);
 }
 
 TEST(Transport, ALostPeerMayComeBackElsewhere) {
