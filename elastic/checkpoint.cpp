@@ -153,7 +153,7 @@ void CheckpointStore::commit(int64_t step, const std::vector<CheckpointPart>& pa
   const fs::path final = path_of(step), aside = aside_of(step);
   const fs::path replaced = directory_ / fmt::format("{}{}-replaced", kAside, step);
   // A coordinator that is gone may have made the same parts a checkpoint.
-  if (!fs::exists(aside) && fs::exists(final) && read(step).digest == digest) return;
+  if (!fs::exists(aside) && manifest_digest(step) == digest) return;
   if (!fs::exists(aside)) fail("the parts of checkpoint {} are gone", step);
   try {
     // Left from an attempt that a death cut short.

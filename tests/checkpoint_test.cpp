@@ -133,6 +133,17 @@ TEST(Checkpoint, AReadOnlyDirectoryIsReportedAndWhatIsThereCounts) {
   }
 }
 
+// As whoever takes over from a coordinator finds it that died right after the commit: its manifest alone is read.
+TEST(Checkpoint, OneThatIsCommittedIsNotCommittedAgain) {
+  const test::TemporaryFolder folder;
+  CheckpointStore store(folder / "c", 3);
+  write(store, 2);
+  fs::remove(folder / "c" / "step-2" / "part-0.safetensors");
+  EXPECT_NO_THROW(store.commit(2, {}, digest(state_of(2))));
+  EXPECT_THROW(store.commit(2, {}, digest(state_of(3))), Failure);
+  EXPECT_THROW(store.commit(3, {}, digest(state_of(3))), Failure);
+}
+
 TEST(Checkpoint, WhatACrashLeftAsideIsRemoved) {
   const test::TemporaryFolder folder;
   make_directories(folder / "c" / ".writing-7");
