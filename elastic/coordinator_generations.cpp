@@ -100,7 +100,7 @@ void Coordinator::begin_generation_of_starters(Seconds now) {
 }
 
 void Coordinator::maybe_propose(Seconds now) {
-  if (phase_ != Phase::running || proposal_ || final_ || current_->stop) return;
+  if (phase_ != Phase::running || proposal_ || final_ || current_->stop || current_->trial) return;
   const bool may_redeal = now - changed_ >= options_.redeal_every;
   std::optional<Plan> plan = elinvar::plan(*current_, workers_, wishes_, options_.plan, may_redeal);
   std::optional<Scaled> scaled;

@@ -161,7 +161,7 @@ void Coordinator::conclude_fence(Seconds now) {
   if (g.scaling) g.scaling->pace = recovery.pace;
   if (recovery.pace) batch_ = recovery.pace->batch;
   if (doubt_) g.trial = doubt_->trial;
-  g.stop = !wishes_.stop.empty();
+  g.stop = !doubt_ && !wishes_.stop.empty();                 // of a state in doubt nothing is saved
   g.checkpoint = g.stop || recovery.step >= options_.steps;  // a part of the last one may be lost
   std::vector<std::vector<Interval>> kept;
   for (const GenerationMember& m : g.members) kept.push_back(recovery.kept[m.peer]);

@@ -34,4 +34,11 @@ Replay::Replay(const MemberOptions& options, const Member::Replay& steps)
                    .body = {{"record", to_json(generation)}, {"completed", nlohmann::json::object()}}});
 }
 
+void Replay::advance() {
+  const int64_t step = member_.step();
+  member_.advance(nlohmann::json::object());
+  member_.receive({.kind = "ack", .sender = kNobody, .step = step});  // it need remember nothing
+  (void)member_.take_actions();
+}
+
 }  // namespace elinvar

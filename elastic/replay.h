@@ -7,10 +7,11 @@ namespace elinvar {
 
 class Replay {
  public:
-  // `options` are those of the member that does so. The state of step `from` is in place.
+  // `options` are those of the member that does so. Until the state of step `from` is in place nothing else is called.
   Replay(const MemberOptions& options, const Member::Replay& steps);
 
   Member& member() { return member_; }
+  void advance();  // the update is made
   bool over() const { return member_.step() == to_; }
 
  private:

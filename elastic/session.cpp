@@ -51,17 +51,22 @@ void Session::Impl::wait_for_copies(Lock& lock, std::optional<Clock::time_point>
   work.at("", now());
 }
 
-// With the lock held, which is not while the state is restored. From a checkpoint that cannot be seen nothing
-// follows.
+// With the lock held, which is not while the state is restored. From a checkpoint that cannot be seen, or is damaged,
+// nothing follows.
 void Session::Impl::begin_replay(Lock& lock) {
   const Member::Replay steps = member.begin_replay();
+  replay.emplace(options.member, steps);  // so that nobody gets parts of what is no more the member's state
   wait_for_copies(lock);
   work.at("loading the state", now());
   lock.unlock();
-  const bool restored = state.restore(steps.from).has_value();
+  bool restored = false;
+  try {
+    restored = state.restore(steps.from).has_value();
+  } catch (const Failure&) {
+  }
   lock.lock();
   work.at("", now());
-  if (restored) replay.emplace(options.member, steps);
+  if (!restored) replay.reset();
 }
 
 // Of a newcomer. With the lock held, which is not while it is loaded.
@@ -105,6 +110,7 @@ int64_t Session::step() const {
 }
 
 bool Session::last() const { return impl_->last; }
+bool Session::replays() const { return impl_->replay.has_value(); }
 
 Pace Session::pace() const {
   const Lock lock(impl_->mutex);
@@ -228,6 +234,10 @@ void Session::show(std::string bytes) {
 void Session::advance(const nlohmann::json& extra) {
   Impl& s = *impl_;
   s.pristine = false;
+  if (s.replay) {
+    const Lock lock(s.mutex);
+    return s.replay->advance();
+  }
   if (s.sabotage.flips_later()) {
     s.flip_state(Fault::Flips::parameter, "model.");
     s.flip_state(Fault::Flips::optimizer, "optimizer.");
@@ -243,8 +253,7 @@ void Session::advance(const nlohmann::json& extra) {
   const Lock lock(s.mutex);
   if (s.adaptive() && s.member.steps()) facts["end"] = *s.member.steps();
   s.work.at("", s.now());
-  s.at_work().advance(facts);
-  if (s.replay) (void)s.replay->member().take_actions();
+  s.member.advance(facts);
   s.flush();
 }
 

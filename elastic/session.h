@@ -73,6 +73,7 @@ class Session {
   bool begin();
   int64_t step() const;  // updates made
   bool last() const;     // all of the run are: what follows is the round without leaves' tensors
+  bool replays() const;  // this step is made again for an audit (elastic/replay.h): nothing is told of it
   Pace pace() const;     // of the leaves, with adaptive scaling; what the update is made with is in reduced()
   bool knows_layout() const;
   void learn_layout(const Leaf& leaf);

@@ -51,8 +51,8 @@ void Session::add(int vrank, Leaf leaf) {
   ++s.leaves;
   if (!s.opened.empty()) leaf.gradients = std::exchange(s.opened, {});
   s.flip(Fault::Flips::leaf, s.work_step, leaf.gradients, {{"vrank", vrank}});
-  const bool named =
-      s.at_work().owns(vrank) && names_leaf(s.options.ledger, s.work_step, vrank, s.options.member.vranks);
+  const bool named = !s.replay && s.member.owns(vrank) &&
+                     names_leaf(s.options.ledger, s.work_step, vrank, s.options.member.vranks);
   if (!leaf.gradients.empty() && named) {
     lock.unlock();
     digest_leaf(leaf, s.work_step, s.options.ledger, s.options.member.vranks);

@@ -81,7 +81,8 @@ void Session::Impl::flush() {
         break;
     }
   }
-  for (StatePart& part : member.take_parts()) copier.add(std::move(part));
+  if (!replay)
+    for (StatePart& part : member.take_parts()) copier.add(std::move(part));
   work.news(now());
   changed.notify_all();
 }

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <thread>
 
 namespace elinvar {
 namespace {
@@ -112,6 +114,71 @@ TEST(Session, ALostConnectionToTheCoordinatorIsMadeAnew) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(network.next("alive").kind, "alive");
   const std::lock_guard lock(network.mutex);
   for (const Message& m : network.sent) EXPECT_NE(m.kind, "hello");
+}
+
+// It has been to step 1, and comes there from step 0 again when a learner is to be given the state after step 1: a part
+// that left earlier would be of another state.
+TEST(Session, AReplayIsOverBeforeALearnerGetsTheState) {
+  Network network;
+  network.connections[kCoordinator] = "tcp://127.0.0.1:2";
+  Tensor weight = Tensor::full({1}, 9);
+  SessionOptions options = options_of_a_worker();
+  Session session(options, std::make_unique<PlayedTransport>(network),
+                  {.view =
+                       [&] {
+                         return StateDict{{"model.weight", weight}};
+                       },
+                   .restore =
+                       [&](int64_t step) {
+                         weight.data<float>()[0] = static_cast<float>(step);
+                         return Pace();
+                       }});
+  const auto tell = [&](Message message) {
+    message.run = 1;
+    message.sender = kCoordinator;
+    network.arrive({.what = Arrival::What::message, .message = std::move(message)});
+  };
+  const std::jthread coordinator([&] {
+    tell({.kind = "welcome", .body = {{"restore", 1}}});
+    EXPECT_EQ(network.next("ready").kind, "ready");
+    Generation trial{.number = 1, .first_step = 1, .members = {}, .reason = "a trial", .trial = Trial{.replay = 0}};
+    trial.members = {{.id = 1, .peer = kSelf, .endpoint = "e", .share = {{0, 1}}, .first_share = {{0, 1}}},
+                     {.id = 2, .peer = 6, .endpoint = "e", .share = {}, .first_share = {}}};
+    tell({.kind = "start",
+          .generation = 1,
+          .body = {{"record", to_json(trial)}, {"completed", nlohmann::json::object()}}});
+  });
+  ASSERT_TRUE(session.begin());
+  EXPECT_TRUE(session.replays());
+  EXPECT_EQ(session.step(), 0);
+  EXPECT_EQ(weight.item(), 0);
+  const nlohmann::json feed = {{"peer", 7},  {"endpoint", "e"}, {"part", 0},
+                               {"parts", 1}, {"attempt", 1},    {"copies", true}};
+  tell({.kind = "feed", .generation = 1, .step = 1, .body = feed});
+  const auto sent = [&](const char* kind) {
+    const std::lock_guard lock(network.mutex);
+    return std::count_if(network.sent.begin(), network.sent.end(), [&](const Message& m) { return m.kind == kind; });
+  };
+  const auto connected = [&] {
+    const std::lock_guard lock(network.mutex);
+    return network.connections.contains(7);
+  };
+  while (!connected()) std::this_thread::yield();  // it has heard of the learner
+  for (const auto before = sent("alive"); sent("alive") < before + 3;) std::this_thread::yield();
+  EXPECT_EQ(sent("state"), 0);
+  const auto leaf = [] { return Leaf{.gradients = {Tensor::full({1}, 2)}, .facts = {.count = 1, .samples = 1}}; };
+  session.learn_layout(leaf());
+  while (const auto vrank = session.next()) session.add(*vrank, leaf());
+  ASSERT_TRUE(session.reduce());
+  EXPECT_FALSE(session.last());
+  weight.data<float>()[0] = static_cast<float>(session.reduced().gradients[0].item()) + 3;
+  session.advance(nlohmann::json::object());
+  ASSERT_TRUE(session.begin());
+  EXPECT_FALSE(session.replays());
+  EXPECT_EQ(session.step(), 1);
+  const Message state = network.next("state");
+  ASSERT_EQ(state.body.at("pieces"), nlohmann::json::array({{"model.weight", 0}, {"step", 0}}));
+  EXPECT_EQ(*reinterpret_cast<const float*>(state.blobs[0].data), 5);
 }
 
 }  // namespace

@@ -34,7 +34,9 @@ void train(Training& training, const std::shared_ptr<const Dataset>& validation,
   Loader& loader = training.loader;
   const int vranks = config.run.virtual_ranks;
   const Observer observer(training);
-  const auto score_due = [&](int64_t step) { return step > 0 && (session.last() || due(step, config.run.eval_every)); };
+  const auto score_due = [&](int64_t step) {
+    return step > 0 && !session.replays() && (session.last() || due(step, config.run.eval_every));
+  };
 
   while (session.begin()) {
     const int64_t step = session.step();
