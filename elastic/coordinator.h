@@ -51,8 +51,8 @@ class CoordinatorWorld {
   virtual std::optional<int64_t> facts(int64_t step, const nlohmann::json& facts) = 0;
   // The members of the newest generation are all gone: the step whose state the run goes on with.
   virtual int64_t restart() = 0;
-  // The step of the newest checkpoint; 0: none but the state that the run began with.
-  virtual int64_t newest_checkpoint() { return 0; }
+  // The step of the newest checkpoint, at most `most`; 0: none but the state that the run began with.
+  virtual int64_t newest_checkpoint(int64_t /*most*/) { return 0; }
   // With adaptive scaling, what the state that the run goes on with and the ledger say. A new history begins: what was
   // told of steps after the ledger's end is no more true.
   struct Recorded {
@@ -83,7 +83,7 @@ class Coordinator {
   void lost(PeerId peer, const std::string& reason, Seconds now);  // its process or its connection is gone
   void tick(Seconds now);
   void checkpoint_committed(int64_t step, Seconds now);
-  void checkpoint_failed(int64_t step, const std::string& reason, Seconds now);  // a part of it
+  void checkpoint_failed(int64_t step, const std::string& reason, Seconds now);
   void superseded();  // there is a coordinator of a later tenure
 
   // False if what the message tells of a step or a state belongs to what was before the run went on from a checkpoint:

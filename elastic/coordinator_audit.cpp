@@ -20,7 +20,13 @@ void Coordinator::audit(const Message& m, Seconds now) {
   // Nothing is there to compare a replay with if the batch may be another one than then.
   const bool guilty = verdict.what == Verdict::What::guilty;
   const bool cannot_replay = verdict.what == Verdict::What::replay && adaptive();
-  if (cannot_replay || (!guilty && ++tries_ > kMostTries)) verdict.what = Verdict::What::undecided;
+  const bool in_vain = !guilty && ++tries_ > kMostTries;
+  if (in_vain)
+    verdict.reason = fmt::format("{} tries have led to no verdict{}{}", kMostTries,
+                                 verdict.reason.empty() ? "" : "; the last one found ", verdict.reason);
+  if (cannot_replay || in_vain) verdict.what = Verdict::What::undecided;
+  if (verdict.what == Verdict::What::undecided && verdict.workers.empty())
+    for (const Witness& witness : evidence.witnesses) verdict.workers.push_back(witness.worker);
   const bool nobody_left = guilty && verdict.workers.size() == current_->members.size();
 
   Json found = {{"step", evidence.step + 1}, {"verdict", elinvar::name_of(verdict.what)}, {"reason", verdict.reason}};
@@ -43,7 +49,7 @@ void Coordinator::audit(const Message& m, Seconds now) {
   }
   doubt_.reset();
   if (verdict.what != Verdict::What::agreed) doubt_ = {evidence.step, {}};
-  if (verdict.what == Verdict::What::replay) doubt_->trial.replay = world_.newest_checkpoint();
+  if (verdict.what == Verdict::What::replay) doubt_->trial.replay = world_.newest_checkpoint(evidence.step);
   fence("the audit: " + found.at("reason").get<std::string>(), now);
 }
 

@@ -246,14 +246,17 @@ void Member::advance(const Json& facts) {
   const int64_t made = step_++;
   unacknowledged_.emplace_back(made, facts);
   if (me_ == 0) report({.kind = "facts", .step = made, .body = facts});
-  const bool asked = generation_ && generation_->checkpoint && step_ == generation_->first_step;
-  if (asked || scheduled()) save();
+  if (asked_to_save() || scheduled()) save();
   for (const auto& [peer, feed] : feeds_)
     if (feed.step == step_) give_part(peer, feed);
 }
 
 // Whether the state now belongs into a checkpoint.
 bool Member::scheduled() const { return step_ <= steps_ && (due(step_, options_.checkpoint_every) || step_ == steps_); }
+
+bool Member::asked_to_save() const {
+  return generation_ && generation_->checkpoint && step_ == generation_->first_step;
+}
 
 // The last reduction is of the trailer alone and changes no state: after it the boundary is still that of `steps`.
 void Member::save() {
@@ -262,7 +265,8 @@ void Member::save() {
                     .part = me_,
                     .parts = static_cast<int>(generation_->members.size()),
                     .to = 0,
-                    .pace = made_});
+                    .pace = made_,
+                    .sworn = asked_to_save()});
 }
 
 }  // namespace elinvar

@@ -53,6 +53,7 @@ struct StatePart {
   nlohmann::json facts = nlohmann::json::array();  // of earlier steps, not confirmed yet: go with the state
   Pace pace = {};                                  // with adaptive scaling: of that state,
   std::optional<int64_t> end = {};                 // and the last step, where it is known
+  bool sworn = false;                              // a digest of the whole state goes with it: no step need follow
 };
 
 class Member {
@@ -171,6 +172,7 @@ class Member {
   void give_last(const Message& fetch);
   void report_facts();
   bool scheduled() const;
+  bool asked_to_save() const;
   void save();
   void give_part(PeerId peer, const Feed& feed);
   void receive_state(const Message& message);

@@ -121,7 +121,7 @@ void Member::enter(Generation generation, int64_t first_step) {
   connect_members(*generation_);
   for (const GenerationMember& m : generation_->members) feeds_.erase(m.peer);
   std::erase_if(early_, [&](const Message& m) { return m.generation != kCopy && m.generation < promised_; });
-  if (generation_->checkpoint && step_ == completed_ && step_ == first_step) save();
+  if (asked_to_save() && step_ == completed_) save();
   report({.kind = "entered"});
   if (me_ == 0) report_facts();
 }

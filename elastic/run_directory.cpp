@@ -1,5 +1,6 @@
 #include "elastic/run_directory.h"
 
+#include <algorithm>
 #include <bit>
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -228,64 +229,90 @@ void RunDirectory::know_state(int64_t step, const Digest& state, const StateDige
   found->second.digests->state = parts;
 }
 
-std::vector<int64_t> RunDirectory::saved(const Message& message) {
+std::vector<RunDirectory::Saved> RunDirectory::saved(const Message& message) {
   const nlohmann::json& body = message.body;
   if (body.contains("error")) {
-    events_.write("checkpoint_failed",
-                  {{"step", message.step}, {"part", body["part"]}, {"reason", body["error"].get<std::string>()}});
-    return {};
+    const std::string reason = body["error"].get<std::string>();
+    events_.write("checkpoint_failed", {{"step", message.step}, {"part", body["part"]}, {"reason", reason}});
+    return {{message.step, reason}};
   }
-  const int expected = body.at("parts").get<int>();
+  const int expected = body.at("parts").get<int>(), part = body.at("part").get<int>();
   Saving& saving = saving_[{message.step, expected}];
   saving.expected = expected;
-  saving.parts[body.at("part").get<int>()] = {.file = body.at("file").get<std::string>(),
-                                              .bytes = body.at("bytes").get<int64_t>(),
-                                              .digest = Digest::parse(body.at("digest").get<std::string>())};
+  saving.parts[part] = {.file = body.at("file").get<std::string>(),
+                        .bytes = body.at("bytes").get<int64_t>(),
+                        .digest = Digest::parse(body.at("digest").get<std::string>())};
   for (const auto& [name, digest] : body.at("digests").items()) saving.digests[name] = digest.get<std::string>();
+  if (body.contains("state")) saving.sworn[part] = Digest::parse(body["state"].get<std::string>());
   saving.copy_seconds = std::max(saving.copy_seconds, body.value("copy_seconds", 0.0));
   saving.wait_seconds = std::max(saving.wait_seconds, body.value("wait_seconds", 0.0));
   return commit_saved();
 }
 
-// A checkpoint never knows more than the ledger.
-std::vector<int64_t> RunDirectory::commit_saved() {
-  std::vector<int64_t> committed;
+// Why what was saved, of which no part is missing, is no checkpoint; "": it is one, nothing: that is not known yet.
+std::optional<std::string> RunDirectory::fault_of(int64_t step, const Saving& saving) {
+  std::optional<Digest> agreed = state(step);
+  if (!agreed && static_cast<int>(saving.sworn.size()) == saving.expected) {
+    agreed = saving.sworn.begin()->second;
+    for (const auto& [part, sworn] : saving.sworn)
+      if (sworn != *agreed)
+        return fmt::format("the workers of parts {} and {} have different states: a machine or its memory is at fault",
+                           saving.sworn.begin()->first, part);
+  }
+  if (!agreed) return std::nullopt;
+  const auto [digest, parts] = state_sum(saving.digests);
+  if (digest != *agreed) return "what was saved is not the state that the workers agree on";
+  know_state(step, digest, parts);
+  record_waiting();
+  return step > ledger_.length() ? std::nullopt : std::optional<std::string>("");
+}
+
+std::vector<RunDirectory::Saved> RunDirectory::commit_saved() {
+  std::vector<Saved> settled;
   for (auto it = saving_.begin(); it != saving_.end();) {
     const int64_t step = it->first.first;
     const Saving& saving = it->second;
-    if (static_cast<int>(saving.parts.size()) < saving.expected) {
+    const bool whole = static_cast<int>(saving.parts.size()) == saving.expected;
+    const std::optional<std::string> fault = whole ? fault_of(step, saving) : std::nullopt;
+    if (!fault) {
       ++it;
       continue;
     }
-    const auto [digest, parts] = state_sum(saving.digests);
-    // A run that stops here has no next step whose facts would tell the digest.
-    know_state(step, digest, parts);
-    record_waiting();
-    if (step > ledger_.length()) {
-      ++it;
-      continue;
+    settled.push_back({step, *fault});
+    if (!fault->empty()) {
+      events_.write("checkpoint_failed", {{"step", step}, {"reason", *fault}});
+    } else {
+      sync();
+      std::vector<CheckpointPart> files;
+      for (const auto& [number, part] : saving.parts) files.push_back(part);
+      const Digest digest = state_sum(saving.digests).digest;
+      store_.commit(step, files, digest);
+      states_[step] = digest;
+      events_.write("checkpoint", {{"step", step},
+                                   {"state", digest.hex()},
+                                   {"copy_seconds", saving.copy_seconds},
+                                   {"wait_seconds", saving.wait_seconds}});
     }
-    const std::optional<Digest> known = state(step);
-    if (known && *known != digest)
-      fail("the state that was saved after step {} is not the one that was computed", step);
-    sync();
-    std::vector<CheckpointPart> files;
-    for (const auto& [number, part] : saving.parts) files.push_back(part);
-    store_.commit(step, files, digest);
-    states_[step] = digest;
-    events_.write("checkpoint", {{"step", step},
-                                 {"state", digest.hex()},
-                                 {"copy_seconds", saving.copy_seconds},
-                                 {"wait_seconds", saving.wait_seconds}});
-    committed.push_back(step);
     it = saving_.erase(it);
   }
-  return committed;
+  return settled;
+}
+
+int64_t RunDirectory::newest_checkpoint(int64_t most) const {
+  std::vector<int64_t> steps = store_.steps();
+  for (; !steps.empty(); steps.pop_back()) {
+    const int64_t step = steps.back();
+    const std::optional<Digest> digest = step <= most ? store_.manifest_digest(step) : std::nullopt;
+    if (digest && *digest == state(step).value_or(*digest)) return step;
+  }
+  return 0;
 }
 
 std::optional<Digest> RunDirectory::state(int64_t step) const {
   const auto found = states_.find(step);
-  return found == states_.end() ? std::nullopt : std::optional(found->second);
+  if (found != states_.end()) return found->second;
+  if (step < 1 || step > ledger_.length()) return std::nullopt;
+  return LedgerLine::parse(ledger_.line(step)).state;
 }
 
 }  // namespace elinvar

@@ -72,11 +72,19 @@ class RunDirectory {
   // and the digest of the state before it. Returns the last step that is in the ledger. Failure if it contradicts what
   // is there.
   int64_t facts(int64_t step, const nlohmann::json& facts);
-  // A worker has written its part of a checkpoint, or could not. Returns the steps whose checkpoints are whole now.
-  std::vector<int64_t> saved(const Message& message);
-  std::vector<int64_t> commit_saved();  // those that waited for the ledger
+  // A worker has written its part of a checkpoint, or could not. A checkpoint whose parts are all there is committed
+  // once it is known to be of the state that the members agree on (CHECKPOINT.md, "Writing").
+  struct Saved {
+    int64_t step = 0;
+    std::string failure = {};  // "": the checkpoint is whole
+    bool operator==(const Saved&) const = default;
+  };
+  std::vector<Saved> saved(const Message& message);
+  std::vector<Saved> commit_saved();  // those that waited for facts
+  // The newest checkpoint of at most `most` updates that is, as its manifest says, of that state; 0: none.
+  int64_t newest_checkpoint(int64_t most) const;
 
-  std::optional<Digest> state(int64_t step) const;  // that is known from facts
+  std::optional<Digest> state(int64_t step) const;  // that the members have agreed on, as far as it is known
   void sync();
 
  private:
@@ -89,6 +97,7 @@ class RunDirectory {
     std::map<int, CheckpointPart> parts;
     int expected = 0;
     std::map<std::string, std::string> digests;
+    std::map<int, Digest> sworn;                // of the whole state, as the worker of each part has it
     double copy_seconds = 0, wait_seconds = 0;  // the most of any part
   };
   // What is to be written of a step, whose state's digest, or predecessor, may not be known yet.
@@ -99,6 +108,7 @@ class RunDirectory {
   bool digest_due(int64_t step) const;
   void record_waiting();
   void know_state(int64_t step, const Digest& state, const StateDigests& parts);
+  std::optional<std::string> fault_of(int64_t step, const Saving& saving);
   static Hold take(const RunDirectoryOptions& options, Tenure tenure);
 
   RunDirectoryOptions options_;

@@ -115,14 +115,17 @@ void StateCopier::copy(const std::stop_token& stop) {
       if (part.to == 0) ++writing_;
     }
     const Clock::time_point began = Clock::now();
-    StateDict tensors = memory_.copy(part_of(world_.state(part), part.part, part.parts));
+    const StateDict whole = world_.state(part);
+    StateDict tensors = memory_.copy(part_of(whole, part.part, part.parts));
+    const std::optional<Digest> sworn = part.sworn ? std::optional(digest(whole)) : std::nullopt;
     const Lock lock(mutex_);
     --uncopied_;
     const Clock::time_point now = Clock::now();
     const std::chrono::duration<double> copying = now - began,
                                         waiting = waits_since_ ? now - std::max(began, *waits_since_) : copying * 0;
-    nlohmann::json cost = {{"copy_seconds", copying.count()}, {"wait_seconds", waiting.count()}};
-    (part.to == 0 ? to_write_ : to_send_).push_back({std::move(part), std::move(tensors), std::move(cost)});
+    nlohmann::json about = {{"copy_seconds", copying.count()}, {"wait_seconds", waiting.count()}};
+    if (sworn) about["state"] = sworn->hex();
+    (part.to == 0 ? to_write_ : to_send_).push_back({std::move(part), std::move(tensors), std::move(about)});
     changed_.notify_all();
   }
 }
@@ -143,11 +146,11 @@ void StateCopier::pass_on(const std::stop_token& stop, std::deque<Copied>& queue
     const StatePart& part = copied.part;
     const bool checkpoint = part.to == 0;
     if (checkpoint) {
-      save(part, copied.tensors, std::move(copied.cost));
+      save(part, copied.tensors, std::move(copied.about));
     } else {
       for (Message& message : messages_of(copied.tensors, part)) world_.send(part.to, std::move(message));
-      copied.cost.update({{"peer", part.to}, {"part", part.part}, {"parts", part.parts}});
-      world_.send(0, {.kind = "fed", .step = part.step, .body = std::move(copied.cost)});
+      copied.about.update({{"peer", part.to}, {"part", part.part}, {"parts", part.parts}});
+      world_.send(0, {.kind = "fed", .step = part.step, .body = std::move(copied.about)});
     }
     copied = {};
     const Lock lock(mutex_);
@@ -157,8 +160,8 @@ void StateCopier::pass_on(const std::stop_token& stop, std::deque<Copied>& queue
   }
 }
 
-void StateCopier::save(const StatePart& part, const StateDict& copied, nlohmann::json cost) {
-  Message saved{.kind = "saved", .step = part.step, .body = std::move(cost)};
+void StateCopier::save(const StatePart& part, const StateDict& copied, nlohmann::json about) {
+  Message saved{.kind = "saved", .step = part.step, .body = std::move(about)};
   saved.body.update({{"part", part.part}, {"parts", part.parts}});
   saved.body["digests"] = to_json(digests_of(copied));
   const std::filesystem::path directory = world_.directory();

@@ -46,7 +46,7 @@ class StateCopier {
   struct Copied {
     StatePart part;
     StateDict tensors;
-    nlohmann::json cost;
+    nlohmann::json about;  // what the coordinator is told
   };
   struct Streaming {
     int64_t step = -1;
@@ -58,7 +58,7 @@ class StateCopier {
   void guarded(const std::function<void()>& body);
   void copy(const std::stop_token& stop);
   void pass_on(const std::stop_token& stop, std::deque<Copied>& queue);
-  void save(const StatePart& part, const StateDict& copied, nlohmann::json cost);
+  void save(const StatePart& part, const StateDict& copied, nlohmann::json about);
   CheckpointPart stream(const StatePart& part, const StateDict& copied);
 
   World world_;

@@ -180,7 +180,7 @@ int64_t from_environment(const char* name, int64_t otherwise) {
 }
 
 struct Happened {
-  int64_t flips = 0, caught = 0, replays = 0, undecided = 0;
+  int64_t flips = 0, caught = 0, replays = 0, undecided = 0, refused = 0;
 };
 
 // ELINVAR_SCHEDULES: how many, ELINVAR_SCHEDULE: only this one, with its log.
@@ -205,6 +205,7 @@ Happened expect_audits_hold(const Schedule& like) {
     happened.caught += result.caught;
     happened.replays += result.replays;
     happened.undecided += result.undecided;
+    happened.refused += result.refused;
     if (result.violation.empty() && only < 0) continue;
     failures += !result.violation.empty();
     std::string log;
@@ -231,6 +232,7 @@ TEST(ElasticAudit, LastingFaultsAreFoundOrTheRunEnds) {
   EXPECT_GT(happened.caught, 300);
   EXPECT_GT(happened.replays, 50);
   EXPECT_GT(happened.undecided, 0);
+  EXPECT_GT(happened.refused, 0) << "parts of damaged states were saved";
 }
 
 TEST(ElasticAudit, FlipsAreCaughtWithAdaptiveScaling) {

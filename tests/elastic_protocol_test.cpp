@@ -27,7 +27,7 @@ int64_t from_environment(const char* name, int64_t otherwise) {
 // Each seed is a schedule of joins, drains, kills, stalls, cuts and dying coordinators. ELINVAR_SCHEDULES: how many,
 // ELINVAR_SCHEDULE: only this one, with its log.
 struct Happened {
-  int64_t schedules = 0, batch_changes = 0, opened = 0, interrupted = 0, killed_beside = 0, lost_open = 0;
+  int64_t schedules = 0, batch_changes = 0, opened = 0, interrupted = 0, killed_beside = 0, lost_open = 0, stopped = 0;
 };
 Happened expect_random_schedules_hold(bool adaptive) {
   CpuStream alone(1);
@@ -48,6 +48,7 @@ Happened expect_random_schedules_hold(bool adaptive) {
     happened.interrupted += result.interrupted;
     happened.killed_beside += result.killed_beside;
     happened.lost_open += result.lost_open;
+    happened.stopped += result.stopped;
     if (result.violation.empty() && only < 0) continue;
     failures += !result.violation.empty();
     std::string log;
@@ -67,6 +68,7 @@ TEST(ElasticProtocol, RandomSchedulesEndAsTheUndisturbedRun) {
   EXPECT_GT(happened.killed_beside, happened.schedules / 20);
   EXPECT_GT(happened.interrupted, happened.killed_beside / 2);
   EXPECT_GT(happened.lost_open, happened.schedules / 100);
+  EXPECT_GT(happened.stopped, happened.schedules / 50);
 }
 
 // The undisturbed run here is one whose batch changes at the same steps.

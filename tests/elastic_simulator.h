@@ -26,7 +26,7 @@ struct Schedule {
   std::vector<double> leaf_seconds = {};  // of the first workers; of others it is random
   double hang_at = -1;                    // one of them hangs then; -1: none
   bool kills = true, stalls = true, cuts = true, hangs = true, drains = true, joins = true, coordinator_dies = true,
-       disk_fails = true, drops = true;
+       stops = true, drops = true;
 };
 
 struct SimulationResult {
@@ -41,6 +41,8 @@ struct SimulationResult {
   int lost_open = 0;               // and messages of such leaves that were lost
   int flips = 0, caught = 0;       // bits that flipped, and workers that were put out for it
   int replays = 0, undecided = 0;  // of a checkpoint by a worker, and runs that ended since nobody could tell
+  int stopped = 0;                 // how often a person stopped the run,
+  int refused = 0;                 // and what was saved of a state that members do not agree on
   double hang_lasted = 0;          // until it was put out
   std::vector<int> virtual_ranks;  // of the members of the last generation, in the order of their ids
   std::vector<std::string> log;    // what happened, for a person who has to find out why

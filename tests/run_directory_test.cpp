@@ -47,20 +47,23 @@ struct Toy {
     directory.set_steps(10);
     return directory;
   }
-  // Two workers write their parts.
-  static std::vector<int64_t> save(RunDirectory& directory, int64_t step) {
-    std::vector<int64_t> committed;
+  // Two workers write their parts, both of the state after so many updates, unless the second has that of `other`. If
+  // they stop there, each tells the digest of the whole as well.
+  static std::vector<RunDirectory::Saved> save(RunDirectory& directory, int64_t step, bool stops = false,
+                                               std::optional<int64_t> other = {}) {
+    std::vector<RunDirectory::Saved> settled;
     for (int part = 0; part < 2; ++part) {
-      const StateDict mine = part_of(state(step), part, 2);
+      const StateDict whole = state(part == 1 ? other.value_or(step) : step), mine = part_of(whole, part, 2);
       const CheckpointPart written = CheckpointStore(directory.path() / "checkpoints")
                                          .write_part(step, "part-" + std::to_string(part) + "-of-2.safetensors", mine);
       Message message{.kind = "saved", .step = step, .body = {{"part", part}, {"parts", 2}}};
       message.body.update({{"file", written.file}, {"bytes", written.bytes}, {"digest", written.digest.hex()}});
       message.body["digests"] = to_json(digests_of(mine));
-      const std::vector<int64_t> now = directory.saved(message);
-      committed.insert(committed.end(), now.begin(), now.end());
+      if (stops) message.body["state"] = digest(whole).hex();
+      const std::vector<RunDirectory::Saved> now = directory.saved(message);
+      settled.insert(settled.end(), now.begin(), now.end());
     }
-    return committed;
+    return settled;
   }
   // Updates [from, to), with scheduled checkpoints.
   static void run(RunDirectory& directory, int64_t from, int64_t to) {
@@ -89,7 +92,7 @@ TEST(RunDirectory, ResumesFromEveryCheckpointWithTheSameLedger) {
       Toy::run(directory, 0, stop);
     }
     RunDirectory directory = Toy::open(path, true);
-    const int64_t first = stop == 10 ? 10 : stop / 3 * 3;
+    const int64_t first = stop == 10 ? 10 : std::max<int64_t>(stop - 1, 0) / 3 * 3;  // the next step tells that it is right
     EXPECT_EQ(directory.first_step(), first) << stop;
     Toy::run(directory, first, 10);
     EXPECT_EQ(read_file(path / "ledger.jsonl"), whole) << stop;
@@ -113,17 +116,50 @@ TEST(RunDirectory, FactsMayComeTwiceAndOutOfOrderButNotContradict) {
   EXPECT_THROW(directory.facts(2, state), Failure);
 }
 
-TEST(RunDirectory, ACheckpointWaitsForAllPartsAndForTheLedger) {
+using Settled = std::vector<RunDirectory::Saved>;
+
+TEST(RunDirectory, ACheckpointWaitsForAllPartsAndUntilTheMembersAgree) {
   const test::TemporaryFolder folder;
   RunDirectory directory = Toy::open(folder / "run");
-  directory.facts(0, Toy::facts(0));
-  EXPECT_TRUE(Toy::save(directory, 3).empty());
-  // The last line needs no facts of a further step: a run may stop here.
-  for (int64_t step = 1; step < 3; ++step) directory.facts(step, Toy::facts(step));
-  EXPECT_EQ(directory.commit_saved(), std::vector<int64_t>{3});
-  EXPECT_EQ(CheckpointStore(folder / "run" / "checkpoints").read(3).digest, digest(Toy::state(3)));
+  const CheckpointStore store(folder / "run" / "checkpoints");
+  for (int64_t step = 0; step < 3; ++step) directory.facts(step, Toy::facts(step));
+  EXPECT_EQ(Toy::save(directory, 3), Settled());
+  EXPECT_EQ(directory.recorded(), 2);
+  EXPECT_TRUE(store.steps().empty());
+  directory.facts(3, Toy::facts(3));
+  EXPECT_EQ(directory.commit_saved(), (Settled{{3, ""}}));
+  EXPECT_EQ(store.read(3).digest, digest(Toy::state(3)));
   Message failed{.kind = "saved", .step = 6, .body = {{"part", 0}, {"parts", 2}, {"error", "the disk is full"}}};
-  EXPECT_TRUE(directory.saved(failed).empty());
+  EXPECT_EQ(directory.saved(failed), (Settled{{6, "the disk is full"}}));
+  // Where the run stops no step follows that would tell.
+  for (int64_t step = 4; step < 6; ++step) directory.facts(step, Toy::facts(step));
+  EXPECT_EQ(directory.recorded(), 5);
+  EXPECT_EQ(Toy::save(directory, 6, /*stops=*/true), (Settled{{6, ""}}));
+  EXPECT_EQ(directory.recorded(), 6);
+  EXPECT_EQ(directory.newest_checkpoint(10), 6);
+  EXPECT_EQ(directory.newest_checkpoint(5), 3);
+  flip_byte(folder / "run" / "checkpoints" / "step-6" / "manifest.json", 0);
+  EXPECT_EQ(directory.newest_checkpoint(10), 3);
+}
+
+// A worker whose memory failed saves what the members do not agree on.
+TEST(RunDirectory, AStateThatIsDamagedIsNeverCommitted) {
+  const test::TemporaryFolder folder;
+  RunDirectory directory = Toy::open(folder / "run");
+  const CheckpointStore store(folder / "run" / "checkpoints");
+  for (int64_t step = 0; step < 3; ++step) directory.facts(step, Toy::facts(step));
+  EXPECT_EQ(Toy::save(directory, 3, /*stops=*/false, /*other=*/4), Settled());
+  directory.facts(3, Toy::facts(3));
+  EXPECT_EQ(directory.commit_saved(), (Settled{{3, "what was saved is not the state that the workers agree on"}}));
+  EXPECT_TRUE(store.steps().empty());
+  for (int64_t step = 4; step < 6; ++step) directory.facts(step, Toy::facts(step));
+  const Settled differ = Toy::save(directory, 6, /*stops=*/true, /*other=*/7);
+  ASSERT_EQ(differ.size(), 1u);
+  EXPECT_NE(differ[0].failure.find("have different states"), std::string::npos) << differ[0].failure;
+  EXPECT_EQ(directory.newest_checkpoint(10), 0);
+  EXPECT_EQ(directory.recorded(), 5);
+  EXPECT_EQ(Toy::save(directory, 6, /*stops=*/true), (Settled{{6, ""}}));
+  EXPECT_EQ(store.read(6).digest, digest(Toy::state(6)));
 }
 
 TEST(RunDirectory, RefusesWhatItShould) {

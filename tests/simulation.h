@@ -29,7 +29,7 @@ class Simulation {
   static constexpr double kHeartbeat = 0.5, kTick = 0.1, kBeat = 0.3;
   static constexpr WatchOptions kWatch{.silence = 1.2, .takeover = 1, .apart = 0.3, .hold = 8};
 
-  static constexpr int64_t kBucketElements = 2;
+  static constexpr int64_t kBucketElements = 2, kCheckpointEvery = 3, kDigestEvery = 2;
 
   // What is going to be damaged, once: a leaf, a sum, or the state; or each audited leaf.
   enum class Flip { none, leaf, sum, state, always };
@@ -67,12 +67,14 @@ class Simulation {
     Flip flip = Flip::none;
     bool damaged = false;  // something has flipped,
     bool corrupt = false;  // its state, and is still wrong
+    bool replays = false;  // its state is on the way to what it should be
     double leaf_seconds = 0.05;
   };
 
   struct Checkpoint {
     int parts = 0;
-    std::map<int, uint64_t> states;  // of each part
+    std::map<int, uint64_t> states;  // of each part,
+    bool sworn = false;              // and of the whole, in the words of each worker
   };
 
   // A coordinator's process; what it has not written down dies with it.
@@ -83,6 +85,7 @@ class Simulation {
     std::unique_ptr<Coordinator> coordinator;
     double beat_at = 0;
     std::map<int64_t, std::string> waiting;
+    std::map<int64_t, uint64_t> states;  // that members agree on
     std::map<std::pair<int64_t, int64_t>, Checkpoint> saving;
 
     bool create(const Generation& g) override { return sim.create(g); }
@@ -91,10 +94,15 @@ class Simulation {
       return sim.facts(*this, step, facts);
     }
     int64_t restart() override { return sim.saved_step_; }
-    int64_t newest_checkpoint() override { return sim.saved_step_; }
+    int64_t newest_checkpoint(int64_t most) override {
+      if (sim.saved_step_ <= most) return sim.saved_step_;
+      if (!superseded()) sim.violate("a checkpoint of step {} at step {}", sim.saved_step_, most);
+      return 0;
+    }
     Recorded begin_history() override {
       waiting.clear();
       saving.clear();
+      states = sim.states_;
       return sim.recorded();
     }
     void put_out(PeerId out) override { sim.put_out(out); }
@@ -134,6 +142,8 @@ class Simulation {
   std::optional<int64_t> facts(Head& h, int64_t step, const nlohmann::json& facts);
   void put_out(PeerId peer);
   void checkpoint_part(Head& h, const Message& m);
+  std::optional<bool> is_good(const Head& h, int64_t step, const Checkpoint& c) const;
+  void settle(Head& h);
 
   // Adaptive scaling (simulation_scaling.cpp). What comes after the end of the ledger may come about in another way
   // when the run goes on without those that had been at work; who has not heard of that is still in the history before.
@@ -166,6 +176,7 @@ class Simulation {
   bool may_last(const Process& p) const;
   uint32_t next_damage() const;
   Leaf compute(Process& p, int64_t step, int vrank, const Pace& pace);
+  void flip_state(Process& p, int64_t step);
   void spoil(Process& p, int64_t step, int bucket, std::vector<Tensor>& sums);
   void end_what_lasts(Process& p);
   void judged(const nlohmann::json& found);
@@ -213,6 +224,7 @@ class Simulation {
   std::map<int64_t, int64_t> beats_;
   std::map<int64_t, Generation> records_;
   std::vector<std::string> ledger_;
+  std::map<int64_t, uint64_t> states_;  // in the ledger
   int64_t saved_step_ = 0;
 };
 

@@ -69,12 +69,18 @@ void Simulation::flush(Head& h) {
   const auto& ending = *h.coordinator->ending();
   if (ending.what != "finished") {
     // Workers that it does not know of may go on without it; if nobody does, a person resumes.
-    const bool stopped = ending.what == "stopped" && ending.reason == "every worker leaves";
+    const bool stopped = ending.what == "stopped";
     const auto says = [&](const char* text) { return ending.reason.find(text) != std::string::npos; };
     const bool alone = says("no worker is left") || says("no worker sees the run directory");
     const bool faulty = result_.flips > 0 && says("the audit of update");  // judged() has looked at it
-    if (ending.what != "superseded" && !stopped && !alone && !faulty && !(s_.disk_fails && says("cannot be written")))
+    const bool differ = result_.flips > 0 && says("have different states");
+    const bool deserted = says("while all who have the state are silent");
+    if (ending.what != "superseded" && !stopped && !alone && !faulty && !differ && !deserted)
       violate("the job ended: {} {}", ending.what, ending.reason);
+    result_.stopped += stopped;
+    const auto& last = h.coordinator->generation();
+    if (stopped && last && last->stop && saved_step_ < std::min(last->first_step, references_.back()->steps()))
+      violate("stopped at step {} with a checkpoint of step {}", last->first_step, saved_step_);
     return die(h, ending.what);
   }
   const int64_t steps = references_.back()->steps();
@@ -116,6 +122,14 @@ std::optional<int64_t> Simulation::facts(Head& h, int64_t step, const Json& fact
     if (next->first > static_cast<int64_t>(ledger_.size())) break;
     if (next->first == static_cast<int64_t>(ledger_.size())) ledger_.push_back(next->second);
   }
+  if (facts.contains("state")) {
+    const uint64_t state = h.states[step] = facts["state"].get<uint64_t>();
+    if (state != references_.back()->state.at(static_cast<size_t>(step)))
+      violate("the members agree on another state after step {}", step);
+  }
+  for (const auto& [after, state] : h.states)
+    if (after <= static_cast<int64_t>(ledger_.size())) states_[after] = state;
+  settle(h);
   return static_cast<int64_t>(ledger_.size()) - 1;
 }
 
@@ -130,12 +144,40 @@ void Simulation::checkpoint_part(Head& h, const Message& m) {
   Checkpoint& c = h.saving[{m.generation, step}];
   c.parts = m.body.at("parts").get<int>();
   c.states[m.body.at("part").get<int>()] = m.body.at("state").get<uint64_t>();
-  if (static_cast<int>(c.states.size()) < c.parts) return;
-  for (const auto& [part, state] : c.states)
-    if (state != references_.back()->state.at(static_cast<size_t>(step)))
+  c.sworn = m.body.at("sworn").get<bool>();
+  settle(h);
+}
+
+// Nothing: that is not known yet.
+std::optional<bool> Simulation::is_good(const Head& h, int64_t step, const Checkpoint& c) const {
+  if (static_cast<int>(c.states.size()) < c.parts) return std::nullopt;
+  const uint64_t first = c.states.begin()->second;
+  const bool as_one = std::all_of(c.states.begin(), c.states.end(), [&](const auto& s) { return s.second == first; });
+  const std::map<int64_t, uint64_t>& agreed = h.states.contains(step) ? h.states : states_;
+  if (!agreed.contains(step)) return c.sworn ? std::optional(as_one) : std::nullopt;
+  return as_one && first == agreed.at(step);
+}
+
+void Simulation::settle(Head& h) {
+  std::map<int64_t, bool> settled;
+  for (auto it = h.saving.begin(); it != h.saving.end();) {
+    const int64_t step = it->first.second;
+    const std::optional<bool> good = is_good(h, step, it->second);
+    if (!good || (*good && step > static_cast<int64_t>(ledger_.size()))) {
+      ++it;
+      continue;
+    }
+    if (*good && it->second.states.begin()->second != references_.back()->state.at(static_cast<size_t>(step)))
       violate("a checkpoint of step {} holds another state", step);
-  saved_step_ = std::max(saved_step_, step);
-  h.coordinator->checkpoint_committed(step, now_);
+    result_.refused += !*good;
+    settled[step] = settled[step] || *good;
+    it = h.saving.erase(it);
+  }
+  for (const auto& [step, good] : settled) {
+    if (good) saved_step_ = std::max(saved_step_, step);
+    if (good) h.coordinator->checkpoint_committed(step, now_);
+    else h.coordinator->checkpoint_failed(step, "the workers have different states", now_);
+  }
 }
 
 }  // namespace elinvar

@@ -48,7 +48,7 @@ void Simulation::partition(double seconds) {
 void Simulation::fault() {
   Node* worker = any_of(workers_);
   Node* coordinator = any_of(heads_);
-  switch (pick(14)) {
+  switch (pick(15)) {
     case 0:
       if (s_.kills && worker) die(*worker, "kill");
       break;
@@ -107,6 +107,13 @@ void Simulation::fault() {
       break;
     case 11:
       if (s_.hangs && worker) hang(*workers_.at(worker->peer));
+      break;
+    case 14:  // a person wants a checkpoint, or an end for now
+      if (!s_.stops || !head() || now_ < head()->stalled_until) break;
+      log("a person asks");
+      if (pick(2) == 0) head()->coordinator->ask_checkpoint(now_);
+      else head()->coordinator->ask_stop("a person asks", now_);
+      flush(*head());
       break;
   }
 }

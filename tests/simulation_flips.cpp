@@ -70,6 +70,15 @@ Leaf Simulation::compute(Process& p, int64_t step, int vrank, const Pace& pace) 
   return leaf;
 }
 
+// The state that an update has just made, and so what is saved of it. Only where it is digested is it sure to be found.
+void Simulation::flip_state(Process& p, int64_t step) {
+  const bool seen = audited(audit_, step) && (due(step, kCheckpointEvery) || due(step, kDigestEvery));
+  if (p.flip != Flip::state || !seen || p.member->steps() == step || !p.member->active() || !may_last(p)) return;
+  p.state = mix(p.state ^ p.peer);
+  p.corrupt = true;
+  damaged(p, "the state", step);
+}
+
 void Simulation::spoil(Process& p, int64_t step, int bucket, std::vector<Tensor>& sums) {
   static const int buckets = Buckets({{3}, {2}, {1}}, kBucketElements).count();
   if (p.flip != Flip::sum || p.member->members() < 2 || !audited(audit_, step)) return;
@@ -105,9 +114,12 @@ void Simulation::judged(const Json& found) {
 // From the newest checkpoint to the state again; a machine that is at fault comes to another one.
 void Simulation::replay(Process& p) {
   const Member::Replay replay = p.member->begin_replay();
+  if (replay.from > 0 && !sees_directory(p)) return later(p, 0.01, [](Process&) {});
+  p.replays = true;
+  p.state = mix(p.state);
   later(p, uniform(0.05, 0.3), [this, replay](Process& q) {
-    if (replay.from > 0 && !sees_directory(q)) return;
     ++result_.replays;
+    q.replays = false;
     q.state = state_after(q, replay.step);
     q.corrupt = q.flip == Flip::always && replay.from < replay.step;
     if (!q.corrupt) return;

@@ -126,7 +126,7 @@ void JobProcess::take(const Message& m) {
   const bool of_state = PartWriter::takes(m) || m.kind == "saved";
   if (of_state && !coordinator_->of_this_history(m)) return;
   if (PartWriter::takes(m)) part_writer().add(m);
-  else if (m.kind == "saved") saved(m);
+  else if (m.kind == "saved") settle(directory_->saved(m));
   else if (m.kind == "fed") fed(m);
   else if (m.kind == "shown") shown(m);
   else if (m.kind == "sabotaged") event(m.body.at("event").get<std::string>(), m.body.at("fields"));
@@ -214,13 +214,10 @@ void JobProcess::open(const Json& about) {
                   {"workers", command_.workers}});
 }
 
-void JobProcess::saved(const Message& m) {
-  committed(directory_->saved(m));
-  if (m.body.contains("error")) coordinator_->checkpoint_failed(m.step, m.body["error"].get<std::string>(), now());
-}
-
-void JobProcess::committed(const std::vector<int64_t>& steps) {
-  for (const int64_t step : steps) coordinator_->checkpoint_committed(step, now());
+void JobProcess::settle(const std::vector<RunDirectory::Saved>& checkpoints) {
+  for (const auto& [step, failure] : checkpoints)
+    if (failure.empty()) coordinator_->checkpoint_committed(step, now());
+    else coordinator_->checkpoint_failed(step, failure, now());
 }
 
 // For workers that do not see the run directory.

@@ -33,7 +33,7 @@ class JobProcess final : public CoordinatorWorld {
   bool create(const Generation& generation) override;
   bool superseded() override;
   int64_t restart() override;
-  int64_t newest_checkpoint() override;
+  int64_t newest_checkpoint(int64_t most) override;
   Recorded begin_history() override;
   std::optional<int64_t> facts(int64_t step, const nlohmann::json& facts) override;
   void event(const std::string& name, const nlohmann::json& fields) override;
@@ -76,8 +76,7 @@ class JobProcess final : public CoordinatorWorld {
   void take(const Message& message);
   void open_directory();
   void open(const nlohmann::json& about);
-  void saved(const Message& message);
-  void committed(const std::vector<int64_t>& steps);
+  void settle(const std::vector<RunDirectory::Saved>& checkpoints);
   PartWriter& part_writer();
   void fed(const Message& message);
   void shown(const Message& message);

@@ -82,7 +82,7 @@ int JobProcess::run() {
       if (const int missing = missing_workers(); missing > 0) start_workers(missing);
       if (coordinator_) {
         if (part_writer_)
-          for (const Message& part : part_writer_->finished()) saved(part);
+          for (const Message& part : part_writer_->finished()) settle(directory_->saved(part));
         coordinator_->tick(now());
         flush();
         publish_metrics();
@@ -108,10 +108,7 @@ int64_t JobProcess::restart() {
   return directory_->first_step();
 }
 
-int64_t JobProcess::newest_checkpoint() {
-  const std::vector<int64_t> steps = CheckpointStore(path_ / "checkpoints").steps();
-  return steps.empty() ? 0 : steps.back();
-}
+int64_t JobProcess::newest_checkpoint(int64_t most) { return directory_->newest_checkpoint(most); }
 
 CoordinatorWorld::Recorded JobProcess::begin_history() {
   directory_->forget_what_is_ahead();
@@ -126,7 +123,7 @@ std::optional<int64_t> JobProcess::facts(int64_t step, const Json& facts) {
     note({Moment::What::step, made});
     if (due(made, config_.run.checkpoint_every)) note({Moment::What::checkpoint, made});
   }
-  committed(directory_->commit_saved());
+  settle(directory_->commit_saved());
   report_->step(step, facts, coordinator_->generation()->number, now());
   return on_file;
 }
