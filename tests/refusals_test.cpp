@@ -7,6 +7,7 @@
 #include <zmq.hpp>
 
 #include "comm/zmq_transport.h"
+#include "tensor/file.h"
 #include "tests/tiny_job.h"
 
 namespace elinvar {
@@ -181,6 +182,20 @@ TEST_F(Refusals, AFirstHelloThatMakesNoSense) {
     impostor.send({.kind = "hello", .body = {{"config", config}, {"endpoint", "tcp://127.0.0.1:1"}}});
   impostor.send({.kind = "hello"});
   impostor.send({.kind = "hello", .body = {{"config", 3}}});
+  Json whole = {{"config", read_file(folder_ / "job.toml")},
+                {"endpoint", "tcp://127.0.0.1:1"},
+                {"data", std::string(32, '0')},
+                {"environment", {{"isa", "scalar"}, {"device", "cpu"}, {"threads", 1}}},
+                {"gradient", Json::array()},
+                {"state", Json::array()}};
+  for (const char* number : {"parameters", "samples", "pid", "promised", "numerics_version", "protocol", "steps"})
+    whole[number] = 1;
+  for (const char* yes : {"tokens", "active", "loaded", "ready"}) whole[yes] = false;
+  const auto without = [&](const Json::json_pointer& what) {
+    return whole.patch({{{"op", "remove"}, {"path", what.to_string()}}});
+  };
+  for (const char* what : {"/numerics_version", "/protocol", "/steps", "/environment/device", "/environment/isa"})
+    impostor.send({.kind = "hello", .body = without(Json::json_pointer(what))});
   impostor.send({.kind = "failed", .body = {{"reason", "no reason"}}});
   expect_undisturbed(job);
 }

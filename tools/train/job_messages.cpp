@@ -18,12 +18,13 @@ namespace {
 void check_hello(const Json& about) {
   (void)parse_config(about.at("config").get<std::string>(), "config.toml");
   for (const char* text : {"endpoint", "data"}) (void)about.at(text).get<std::string>();
-  for (const char* number : {"parameters", "samples", "pid", "promised"}) (void)about.at(number).get<int64_t>();
+  for (const char* number : {"parameters", "samples", "pid", "promised", "numerics_version", "protocol"})
+    (void)about.at(number).get<int64_t>();
   for (const char* yes : {"tokens", "active", "loaded", "ready"}) (void)about.at(yes).get<bool>();
   const int64_t steps = about.at("steps").get<int64_t>();
   check(steps > 0, "expected at least one step, got {}", steps);
   for (const char* tensors : {"gradient", "state"}) (void)layout_from(about.at(tensors));
-  (void)about.at("environment").at("isa").get<std::string>();
+  for (const char* text : {"isa", "device"}) (void)about.at("environment").at(text).get<std::string>();
   (void)about.at("environment").at("threads").get<int>();
 }
 
