@@ -18,6 +18,8 @@ int coordinate(const CoordinateCommand& command) {
   go_on.overrides = gone->job.at("overrides").get<std::vector<std::string>>();
   go_on.min_workers = gone->job.at("min_workers").get<int>();
   go_on.hold = gone->job.value("hold", go_on.hold);
+  if (const auto until = gone->job.find("until"); until != gone->job.end() && !until->is_null())
+    go_on.until = until->get<int64_t>();
   go_on.workers = 0;
   go_on.device = gone->job.at("device").get<std::string>();
   go_on.threads = gone->job.at("threads").get<int>();

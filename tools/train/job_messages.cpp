@@ -152,6 +152,7 @@ void JobProcess::open_directory() {
                                     {"overrides", command_.overrides},
                                     {"min_workers", command_.min_workers},
                                     {"hold", command_.hold},
+                                    {"until", command_.until ? Json(*command_.until) : Json()},
                                     {"device", command_.device},
                                     {"threads", command_.threads},
                                     {"isa", command_.isa},

@@ -36,7 +36,7 @@ int main(int argc, char** argv) {
       ->allow_extra_args(false);
   run->add_option("--replay", run_options.replay,
                   "a run directory: do that run again, with its batches; each line of the ledger must be equal");
-  run->add_option("--until", run_options.until, "stop after this step, with a checkpoint, as train ctl stop does")
+  run->add_option("--until", run_options.until, "stop soon after this step, with a checkpoint, as train ctl stop does")
       ->check(CLI::PositiveNumber.description(""));
   run->add_option("--metrics-port", run_options.metrics_port,
                   "serve numbers for Prometheus at http://127.0.0.1:PORT/metrics; 0: any port, which is printed")
