@@ -134,8 +134,7 @@ void RunDirectory::choose_checkpoint() {
 void RunDirectory::begin(const LedgerHeader& ledger, const DigestHeader& digests) {
   ledger_.begin(ledger);
   digests_.begin(digests);
-  const int64_t every = ledger.options.tensors_every;
-  if (every > 0 && digests_.last() + every <= ledger_.length()) fill_to_ = ledger_.length();
+  if (digests_.last() < ledger_.length()) fill_to_ = ledger_.length();
 }
 
 void RunDirectory::sync() {
