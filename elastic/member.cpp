@@ -128,7 +128,7 @@ void Member::begin_exchange() {
   if (options_.spoil)
     exchange_->spoil([this](int bucket, std::vector<Tensor>& sums) { options_.spoil(completed_, bucket, sums); });
   audit_exchange();
-  replay();
+  deliver_early();
 }
 
 // After a fence there is no exchange: the leaf is folded, and goes out with the others in the next generation.

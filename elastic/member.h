@@ -167,7 +167,7 @@ class Member {
   void enter_agreed();
   void feed(PeerId peer, const Feed& feed);
   void receive_data(const Message& message);
-  void replay();
+  void deliver_early();
   void listen();
   void give_last(const Message& fetch);
   void report_facts();

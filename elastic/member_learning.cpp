@@ -73,7 +73,7 @@ void Member::listen() {
   if (!knows_layout()) return;
   if (!exchange_) {
     exchange_.emplace(options_.vranks, 0, -1, buckets_now(), gradients_);
-    replay();
+    deliver_early();
   }
   if (active() && ahead_ != 0) {
     send(ahead_, {.kind = "fetch", .body = {{"endpoint", options_.endpoint}}});

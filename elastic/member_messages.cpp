@@ -134,7 +134,7 @@ void Member::receive_data(const Message& m) {
   early_.push_back(m);
 }
 
-void Member::replay() {
+void Member::deliver_early() {
   std::vector<Message> early = std::exchange(early_, {});
   for (const Message& m : early) receive_data(m);
 }
