@@ -178,7 +178,7 @@ bool Session::reduce() {
       const Pace pace = s.member.made();
       s.work.at("the state's digest", s.now());
       lock.unlock();
-      StateSum sum = state_sum(to_json(digests_of(s.whole_state(step, pace))));
+      StateSum sum = state_sum(digests_of(s.whole_state(step, pace)));
       state = sum.digest;
       parts = std::move(sum.parts);
       lock.lock();

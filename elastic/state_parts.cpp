@@ -39,30 +39,51 @@ TensorDigests digests_of(const StateDict& part) {
   return digests;
 }
 
+namespace {
+
+std::string chunks_of(const TensorDigest& tensor) {
+  std::string text;
+  if (tensor.chunks.size() > 1)
+    for (const Digest& chunk : tensor.chunks) text += short_hex(chunk);
+  return text;
+}
+
+// Tensor by tensor in the order of names.
+class StateSummer {
+ public:
+  void add(const std::string& name, const Digest& tensor, const std::string& chunks) {
+    hasher_.add(std::string_view(name));
+    hasher_.add(tensor);
+    parts_.tensors += short_hex(tensor);
+    parts_.chunks += chunks;
+  }
+  StateSum sum() const { return {hasher_.digest(), parts_}; }
+
+ private:
+  Hasher hasher_;
+  StateDigests parts_;
+};
+
+}  // namespace
+
 nlohmann::json to_json(const TensorDigests& digests) {
   nlohmann::json json = nlohmann::json::object();
-  for (const auto& [name, tensor] : digests) {
-    std::string text = tensor.digest.hex();
-    if (tensor.chunks.size() > 1)
-      for (const Digest& chunk : tensor.chunks) text += short_hex(chunk);
-    json[name] = std::move(text);
-  }
+  for (const auto& [name, tensor] : digests) json[name] = tensor.digest.hex() + chunks_of(tensor);
   return json;
 }
 
 StateSum state_sum(const std::map<std::string, std::string>& digests) {
   constexpr size_t kWhole = 32;
-  StateSum sum;
-  Hasher hasher;
-  for (const auto& [name, text] : digests) {
-    const Digest tensor = Digest::parse(std::string_view(text).substr(0, kWhole));
-    hasher.add(std::string_view(name));
-    hasher.add(tensor);
-    sum.parts.tensors += short_hex(tensor);
-    sum.parts.chunks += text.substr(kWhole);
-  }
-  sum.digest = hasher.digest();
-  return sum;
+  StateSummer summer;
+  for (const auto& [name, text] : digests)
+    summer.add(name, Digest::parse(std::string_view(text).substr(0, kWhole)), text.substr(kWhole));
+  return summer.sum();
+}
+
+StateSum state_sum(const TensorDigests& digests) {
+  StateSummer summer;
+  for (const auto& [name, tensor] : digests) summer.add(name, tensor.digest, chunks_of(tensor));
+  return summer.sum();
 }
 
 std::vector<Message> messages_of(const StateDict& tensors, const StatePart& part) {

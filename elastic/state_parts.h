@@ -26,6 +26,7 @@ struct StateSum {
   StateDigests parts;
 };
 StateSum state_sum(const std::map<std::string, std::string>& digests);  // throws UsageError
+StateSum state_sum(const TensorDigests& digests);                       // the same of what is here
 
 // A part as messages of kind "state" of bounded size: the first has the digests, the last one "last". At least one.
 //   body: part, parts, attempt, last, facts, digests {name: hex}, pieces [[name, first element's byte offset]..];

@@ -33,7 +33,7 @@ struct Toy {
       facts["digests"] = {{"batches", "b"}, {"losses", "l"}, {"gradient", "g"}, {"leaves", {{"0", "f"}}}};
     if (step == 10) facts = nlohmann::json::object();
     if (due(step)) {
-      const StateSum sum = state_sum(to_json(digests_of(state(step))));
+      const StateSum sum = state_sum(digests_of(state(step)));
       EXPECT_EQ(sum.digest, digest(state(step)));
       facts["state"] = sum.digest.hex();
       facts["state_digests"] = {sum.parts.tensors, sum.parts.chunks};
@@ -92,7 +92,7 @@ TEST(RunDirectory, ResumesFromEveryCheckpointWithTheSameLedger) {
       Toy::run(directory, 0, stop);
     }
     RunDirectory directory = Toy::open(path, true);
-    const int64_t first = stop == 10 ? 10 : std::max<int64_t>(stop - 1, 0) / 3 * 3;  // the next step tells that it is right
+    const int64_t first = stop == 10 ? 10 : std::max<int64_t>(stop - 1, 0) / 3 * 3;  // known by the step after it
     EXPECT_EQ(directory.first_step(), first) << stop;
     Toy::run(directory, first, 10);
     EXPECT_EQ(read_file(path / "ledger.jsonl"), whole) << stop;

@@ -89,7 +89,7 @@ Leaf Training::leaf(const Batch& batch, int64_t step, int vrank, Session* opened
   LeafResult result = elinvar::leaf(*job.network, batch.input.to(job.device), batch.target, config().loss, rng,
                                     config().run.recompute, progress);
   statistics_ = std::move(result.statistics);
-  StateSum sum = state_sum(to_json(digests_of({{"input", batch.input}, {"target", batch.target}})));
+  StateSum sum = state_sum(digests_of({{"input", batch.input}, {"target", batch.target}}));
   return {.gradients = all_to(std::move(result.gradients), Device{}),
           .terms = std::move(terms),
           .facts = {.loss_sum = result.loss_sum,
