@@ -171,10 +171,7 @@ Digest digest_of(const Leaf& leaf) {
   hasher.add_integer(std::bit_cast<int64_t>(f.loss_sum));
   for (const int64_t number : {f.count, f.correct, f.samples}) hasher.add_integer(number);
   hasher.add(f.batch);
-  for (const std::vector<Tensor>* tensors : {&leaf.gradients, &leaf.terms}) {
-    hasher.add_integer(static_cast<int64_t>(tensors->size()));
-    for (const Tensor& tensor : *tensors) hasher.add(digest(tensor));
-  }
+  hasher.add(f.gradient ? *f.gradient : digest_in_order(leaf.gradients, leaf.terms).digest);
   return hasher.digest();
 }
 

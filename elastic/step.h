@@ -44,7 +44,7 @@ struct TensorsDigest {
   Digest digest;
   std::string tensors;
 };
-TensorsDigest digest_in_order(std::span<const Tensor> tensors);
+TensorsDigest digest_in_order(std::span<const Tensor> tensors, std::span<const Tensor> then = {});
 
 // Of a whole state: the short digests of its tensors in name order, and, one after another, those of the chunks of the
 // tensors that have several (tensor/digest_tree.h).

@@ -30,9 +30,7 @@ nlohmann::json digests_of_step(const Reduced& reduced, const nlohmann::json& lea
 }  // namespace
 
 void digest_leaf(Leaf& leaf, int64_t step, const LedgerOptions& ledger, int vranks) {
-  std::vector<Tensor> tensors = leaf.gradients;
-  tensors.insert(tensors.end(), leaf.terms.begin(), leaf.terms.end());
-  TensorsDigest digested = digest_in_order(tensors);
+  TensorsDigest digested = digest_in_order(leaf.gradients, leaf.terms);
   leaf.facts.gradient = digested.digest;
   const size_t leaves = ledger.leaves == LedgerOptions::Leaves::all ? static_cast<size_t>(vranks) : 1;
   if (due(step + 1, ledger.tensors_every) && digested.tensors.size() * leaves <= kMostOfTensors)
@@ -45,9 +43,7 @@ nlohmann::json state_facts(const Reduced& r) {
 }
 
 nlohmann::json update_facts(const Reduced& r, int64_t step, double lr, const LedgerOptions& ledger, int vranks) {
-  std::vector<Tensor> tensors = r.gradients;
-  tensors.insert(tensors.end(), r.terms.begin(), r.terms.end());
-  const TensorsDigest gradient = digest_in_order(tensors);
+  const TensorsDigest gradient = digest_in_order(r.gradients, r.terms);
   nlohmann::json facts = {{"batch", r.batch.hex()},
                           {"loss", std::bit_cast<uint64_t>(r.loss)},
                           {"leaves", nlohmann::json::object()},

@@ -73,10 +73,6 @@ Digest digest_of(const std::vector<Subtree>& roots, int64_t count) {
   return hasher.digest();
 }
 
-Digest digest_of(const std::vector<Tensor>& slices) {
-  Hasher hasher;
-  for (const Tensor& slice : slices) hasher.add(digest(slice));
-  return hasher.digest();
-}
+Digest digest_of(const std::vector<Tensor>& slices) { return digest_in_order(slices).digest; }
 
 }  // namespace elinvar
