@@ -130,7 +130,8 @@ DigestFile::DigestFile(const std::filesystem::path& directory, int64_t last) : f
 void DigestFile::begin(const DigestHeader& header) {
   const std::string text = header.text();
   if (header_ == text) return;
-  check(last_ == 0, "[digests] {} began with other tensors than this run has", file_.path().string());
+  check(last_ == 0, "[digests] {} began with other tensors than this run has; --run-dir chooses another place",
+        file_.path().string());
   file_.keep(0);
   file_.append(text);
   header_ = text;

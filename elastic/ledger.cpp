@@ -45,6 +45,15 @@ std::string differing_fields(const LedgerLine& then, const LedgerLine& now) {
   return differing;
 }
 
+// Of two headers that are not equal.
+std::string differing_keys(const std::string& then, const std::string& now) {
+  const Json a = unsealed(then), b = unsealed(now);
+  std::string differing;
+  for (const auto& [key, value] : b.items())
+    if (key != "sum" && (!a.contains(key) || a[key] != value)) differing += (differing.empty() ? "" : ", ") + key;
+  return differing;
+}
+
 }  // namespace
 
 void refuse_older_ledger(const std::string& first, const std::filesystem::path& path) {
@@ -126,7 +135,7 @@ LedgerLine LedgerLine::parse(const std::string& text) {
     line.lr = number_in(json, "lr");
     if (json.contains("state")) line.state = Digest::parse(json["state"].get<std::string>());
   } catch (const std::exception& error) {
-    fail("[ledger] malformed line '{}': {}", text, error.what());
+    fail("malformed line '{}': {}", text.substr(0, 200), error.what());
   }
   return line;
 }
@@ -137,17 +146,24 @@ Ledger::Ledger(const std::filesystem::path& directory) : file_(directory / "ledg
   header_ = lines_[0];
   (void)LedgerHeader::parse(header_);
   lines_.erase(lines_.begin());
-  for (int64_t step = 1; step <= length(); ++step)
-    if (LedgerLine::parse(line(step)).step != step)
-      fail("[ledger] {}: line {} is not that of step {}; the file was changed by hand or is corrupt",
-           file_.path().string(), step + 1, step);
+  for (int64_t step = 1; step <= length(); ++step) {
+    try {
+      if (LedgerLine::parse(line(step)).step != step) fail("it is not that of step {}", step);
+    } catch (const Failure& fault) {
+      fail(
+          "[ledger] {}, line {}: {}. The file is corrupt, or was changed by hand: keep a copy and cut it off before "
+          "this line; the run goes on from a checkpoint of step {} or before",
+          file_.path().string(), step + 1, fault.what(), step - 1);
+    }
+  }
 }
 
 void Ledger::begin(const LedgerHeader& header) {
   const std::string text = header.text();
   if (header_ == text) return;
-  check(length() == 0, "[ledger] {} began with other facts than this run has.\n  before: {}\n  now:    {}",
-        file_.path().string(), header_, text);
+  if (length() > 0)
+    check(false, "[ledger] {} is that of a run with another {}; --run-dir chooses another place",
+          file_.path().string(), differing_keys(header_, text));
   file_.keep(0);  // of a run that did not come to its first step
   file_.append(text);
   header_ = text;

@@ -172,6 +172,15 @@ TEST(Ledger, SurvivesACrashAtAnyByte) {
   }
 }
 
+TEST(Ledger, ARunThatBeganOtherwiseIsNamedByWhatDiffers) {
+  const test::TemporaryFolder folder;
+  record(folder.path(), 1, 3);
+  Ledger ledger(folder.path());
+  const LedgerHeader other{.virtual_ranks = 7, .config = {1, 2}, .data = {1, 2}};
+  const std::string said = test::message_of<UsageError>([&] { ledger.begin(other); });
+  EXPECT_NE(said.find("a run with another data, virtual_ranks;"), std::string::npos) << said;
+}
+
 TEST(Ledger, RepeatedLinesMustBeEqual) {
   const test::TemporaryFolder folder;
   record(folder.path(), 1, 4);
@@ -201,7 +210,7 @@ TEST(Ledger, ForeignContentsAreRefused) {
   };
   const std::string header = LedgerHeader().text() + "\n";
   EXPECT_EQ(error(header + line_of(1).text() + "\n"), "");
-  EXPECT_NE(error(header + line_of(2).text() + "\n").find("line 2 is not that of step 1"), std::string::npos);
+  EXPECT_NE(error(header + line_of(2).text() + "\n").find("line 2: it is not that of step 1"), std::string::npos);
   EXPECT_NE(error(line_of(1).text() + "\n").find("malformed header"), std::string::npos);
   const std::string old =
       R"({"step":1,"batch":"00000000000000010000000000000002","loss":"3fe0000000000000","gradient":)";
@@ -209,7 +218,9 @@ TEST(Ledger, ForeignContentsAreRefused) {
             std::string::npos);
   std::string damaged = line_of(1).text() + "\n";
   damaged[12] ^= 1;
-  EXPECT_NE(error(header + damaged).find("its checksum is "), std::string::npos);
+  const std::string fault = error(header + damaged);
+  for (const char* part : {"ledger.jsonl, line 2", "its checksum is ", "a checkpoint of step 0 or before"})
+    EXPECT_NE(fault.find(part), std::string::npos) << fault;
   std::filesystem::resize_file(folder / "ledger.jsonl", 0);
   std::filesystem::resize_file(folder / "ledger.jsonl", 0);
   File::append(folder / "ledger.jsonl").write("what is this\n");
