@@ -12,15 +12,15 @@
 //   where
 //                                       that is made for the first time
 //   flip:worker=ID,step=N,bit=B,what=W  a bit flips in this worker, in update N, and what is computed from there on is
-//                                       wrong. W: "leaf" (the default): in the gradients of its first leaf; "input": in
-//                                       what that leaf is computed from; "reduced": in the first sum that it adds up
-//                                       for all; "parameter", "optimizer": in its state after the update. Bits are
-//                                       counted through all tensors of that kind one after another, and again from the
-//                                       first
+//                                       wrong. W: "leaf" (the default): in the gradients of its first leaf, or in the
+//                                       first gradient where they leave one by one; "input": in what that leaf is
+//                                       computed from; "reduced": in the first sum that it adds up for all;
+//                                       "parameter", "optimizer": in its state after the update. Bits are counted
+//                                       through all tensors of that kind one after another, and again from the first
 //   random:seed=N,rate=P                any of these to workers, at any moment, with probability P in each step
 //
 // Several are separated by ';'. Workers are called by the ids that `train ctl status` shows; 0 is whoever leads then.
-// Of the last two the worker knows, who does them to itself (elastic/self_sabotage.h); they are never random.
+// Drops and flips are known to the worker, who does them to itself (elastic/self_sabotage.h); they are never random.
 // Random faults leave alive, and at work, one member that has the state at least, and start no more workers than there
 // are places for among kMostRandomWorkers.
 #include <cstdint>

@@ -74,7 +74,8 @@ struct Session::Impl {
   bool listening = false;
   bool last = false;
   Clock::time_point leaf_began;
-  std::vector<Tensor> opened;  // gradients of the leaf that is given one by one
+  int open_vrank = 0;          // whose leaf is given gradient by gradient,
+  std::vector<Tensor> opened;  // and those that were given
   Reduced reduced;
   double reduce_seconds = 0;
   std::optional<Replay> replay;

@@ -51,8 +51,8 @@ void Session::add(int vrank, Leaf leaf) {
   ++s.leaves;
   if (!s.opened.empty()) leaf.gradients = std::exchange(s.opened, {});
   s.flip(Fault::Flips::leaf, s.work_step, leaf.gradients, {{"vrank", vrank}});
-  const bool named = !s.replay && s.member.owns(vrank) &&
-                     names_leaf(s.options.ledger, s.work_step, vrank, s.options.member.vranks);
+  const bool named =
+      !s.replay && s.member.owns(vrank) && names_leaf(s.options.ledger, s.work_step, vrank, s.options.member.vranks);
   if (!leaf.gradients.empty() && named) {
     lock.unlock();
     digest_leaf(leaf, s.work_step, s.options.ledger, s.options.member.vranks);
@@ -67,14 +67,14 @@ void Session::add(int vrank, Leaf leaf) {
   s.at_work().add(s.work_step, vrank, std::move(leaf), seconds.count());
 }
 
-// A drill's flips fall on whole leaves.
 bool Session::opens(int vrank) const {
   const Lock lock(impl_->mutex);
-  return impl_->at_work().step() == impl_->work_step && impl_->at_work().opens(vrank) && !impl_->sabotage.flips_later();
+  return impl_->at_work().step() == impl_->work_step && impl_->at_work().opens(vrank);
 }
 
 void Session::open(int vrank, int64_t count, const std::vector<Tensor>& terms) {
   const Lock lock(impl_->mutex);
+  impl_->open_vrank = vrank;
   impl_->member.open(impl_->work_step, vrank, count, terms);
   impl_->flush();
 }
@@ -85,6 +85,7 @@ void Session::put(size_t gradient, Tensor value) {
   Impl& s = *impl_;
   const Clock::time_point began = Clock::now();
   const Lock lock(s.mutex);
+  s.flip(Fault::Flips::leaf, s.work_step, {&value, 1}, {{"vrank", s.open_vrank}});
   s.opened.resize(std::max(s.opened.size(), gradient + 1));
   s.opened[gradient] = value;
   s.member.put(static_cast<int>(gradient), std::move(value));
