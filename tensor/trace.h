@@ -326,7 +326,7 @@ class Op<R(A...)> final : public AnyOp {
     return std::apply([&](auto&... each) { return results_of(each.pass()...); }, held);
   }
 
-  // Calls go to another body from now on: for tests of what finds a kernel at fault.
+  // Calls go to another body from now on: for tests of what finds a kernel at fault. Before any other thread calls it.
   void replace(Body body) const { body_ = body; }
 
  private:

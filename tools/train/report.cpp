@@ -122,8 +122,8 @@ void Report::tell_of_audit(const Json& found) {
       fmt::format("audit of update {}: {}", found.at("step").get<int64_t>(), found.at("reason").get<std::string>());
   const std::string verdict = found.at("verdict").get<std::string>();
   if (verdict == "guilty")
-    line += fmt::format("\naudit: worker {} is put out; its machine should be looked at",
-                        fmt::join(found.at("workers").get<std::vector<int>>(), " and "));
+    for (const int worker : found.at("workers").get<std::vector<int>>())
+      line += fmt::format("\naudit: worker {} is put out; its machine should be looked at", worker);
   else if (verdict != "agreed") line += "; " + verdict;
   progress_->line(line);
 }
