@@ -1,33 +1,40 @@
 #include "elastic/replay.h"
 
+#include "tensor/check.h"
+
 namespace elinvar {
 namespace {
 
-constexpr PeerId kNobody = 1;
+constexpr PeerId kSelf = 2, kNobody = 1;
 
-// One that is never last, nor saves anything.
-MemberOptions alone(const MemberOptions& options, int64_t to) {
-  return {.self = options.self,
-          .endpoint = options.endpoint,
-          .vranks = options.vranks,
-          .steps = to + 1,
-          .bucket_elements = options.bucket_elements};
+// One that tells and saves nothing.
+MemberOptions alone(MemberOptions options) {
+  options.self = kSelf;
+  options.checkpoint_every = options.state_digest_every = 0;
+  options.audit = {};
+  options.spoil = {};
+  return options;
 }
 
 }  // namespace
 
-Replay::Replay(const MemberOptions& options, const Member::Replay& steps)
-    : member_(alone(options, steps.step)), to_(steps.step) {
-  const std::vector<Interval> all = {{0, options.vranks}};
-  const Generation generation{
-      .number = 1,
-      .first_step = steps.from,
-      .members = {{.id = 1, .peer = options.self, .endpoint = options.endpoint, .share = all, .first_share = all}},
-      .reason = "a replay"};
+// What a coordinator says to its first worker.
+Replay::Replay(MemberOptions options, int64_t first, const Pace& pace, std::vector<GenerationScaling::Change> changes)
+    : member_(alone(options)) {
   member_.introduce(kNobody, nlohmann::json::object());
-  member_.receive({.kind = "welcome", .sender = kNobody, .body = {{"restore", steps.from}}});
-  const Member::Load load = member_.take_load();
+  member_.receive({.kind = "welcome", .sender = kNobody, .body = {{"restore", first}}});
+  invariant(member_.next() == Member::Next::load, "a member restores what it is told to");
+  Member::Load load = member_.take_load();
+  load.pace = pace;
   member_.loaded(load);
+
+  const std::vector<Interval> all = {{0, options.vranks}};
+  Generation generation{.number = 1,
+                        .first_step = first,
+                        .members = {{.id = 1, .peer = kSelf, .endpoint = {}, .share = all, .first_share = all}},
+                        .reason = "a replay"};
+  if (options.scaling.batch > 0)
+    generation.scaling = GenerationScaling{.base_workers = 1, .history = 1, .recorded = std::move(changes)};
   member_.receive({.kind = "start",
                    .sender = kNobody,
                    .generation = 1,
@@ -39,6 +46,7 @@ void Replay::advance() {
   member_.advance(nlohmann::json::object());
   member_.receive({.kind = "ack", .sender = kNobody, .step = step});  // it need remember nothing
   (void)member_.take_actions();
+  (void)member_.take_parts();
 }
 
 }  // namespace elinvar

@@ -55,7 +55,11 @@ void Session::Impl::wait_for_copies(Lock& lock, std::optional<Clock::time_point>
 // nothing follows.
 void Session::Impl::begin_replay(Lock& lock) {
   const Member::Replay steps = member.begin_replay();
-  replay.emplace(options.member, steps);  // so that nobody gets parts of what is no more the member's state
+  // From here on nobody gets parts of what is no more the member's state. None of the steps is the last.
+  replay.emplace(
+      MemberOptions{
+          .vranks = options.member.vranks, .steps = steps.step + 1, .bucket_elements = options.member.bucket_elements},
+      steps.from);
   wait_for_copies(lock);
   work.at("loading the state", now());
   lock.unlock();
@@ -134,7 +138,7 @@ bool Session::begin() {
   s.reduced = {};
   while (true) {
     s.rethrow();
-    if (s.replay && s.replay->over()) s.replay.reset();
+    if (s.replay && s.replay->member().step() == s.member.step()) s.replay.reset();
     const Member::Next next = s.replay && !s.member.outcome() ? Member::Next::leaves : s.member.next();
     s.flush();
     switch (next) {

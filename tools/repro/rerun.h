@@ -7,7 +7,7 @@
 #include <string>
 
 #include "elastic/ledger.h"
-#include "elastic/member.h"
+#include "elastic/replay.h"
 #include "elastic/run_record.h"
 #include "tools/train/training.h"
 
@@ -19,7 +19,7 @@ class Rerun {
   // written to the run's directory. Says on stderr which checkpoints were passed over.
   Rerun(const RunRecord& run, Device device, int64_t most);
 
-  int64_t step() const { return member_.step(); }  // updates made
+  int64_t step() const { return replay_.member().step(); }  // updates made
   const Training& training() const { return training_; }
   StateDict state() const;  // whole, as the ledger digests it: views
 
@@ -33,10 +33,8 @@ class Rerun {
   LedgerLine advance() { return advance(Told{}); }
 
  private:
-  void begin(const RunRecord& run, int64_t first, const Pace& pace);
-
   Training training_;
-  Member member_;
+  Replay replay_;
 };
 
 }  // namespace elinvar
