@@ -60,21 +60,23 @@ TEST_F(MixedJob, AGpuAloneGivesTheSameLedger) {
   EXPECT_EQ(ledger("gpu"), undisturbed());
 }
 
-// It learns the state while the only worker stands still now and then, which is killed later.
-TEST_F(MixedJob, AGpuJoinsACpuWorkerAndGoesOnWithoutIt) {
-  std::string stalls;
-  for (int step = 10; step < 130; step += 20) stalls += fmt::format("stall:worker=1,step={},seconds=0.7;", step);
-  const pid_t job = start("both", {"--chaos", stalls + "kill:worker=1,step=140"});
+// Two are needed, so whoever is left holds the state for a GPU that learns it, whenever that comes.
+TEST_F(MixedJob, GpusJoinCpuWorkersAndGoOnWithoutThem) {
+  const pid_t job = start(
+      "both", {"--workers", "2", "--min-workers", "2", "--chaos", "kill:worker=2,step=20;kill:worker=1,step=100"});
   reach("both", 5);
-  const pid_t gpu = spawn({"join", endpoint("both"), "--device", "emulated"}, "gpu");
-  const test::Ended ended = wait(job, "both"), joined = wait(gpu, "gpu");
+  std::vector<pid_t> gpus;
+  for (const char* name : {"gpu1", "gpu2"})
+    gpus.push_back(spawn({"join", endpoint("both"), "--device", "emulated"}, name));
+  const test::Ended ended = wait(job, "both");
   EXPECT_EQ(ended.code, 0) << ended.err;
-  EXPECT_EQ(joined.code, 0) << joined.err;
+  for (const size_t i : {0, 1}) EXPECT_EQ(wait(gpus[i], i == 0 ? "gpu1" : "gpu2").code, 0);
   EXPECT_EQ(ledger("both"), undisturbed());
   std::set<std::vector<int>> seen;
   for (const nlohmann::json& generation : events("both", "members"))
     seen.insert(generation.at("members").get<std::vector<int>>());
-  EXPECT_TRUE(seen.contains({1}) && seen.contains({1, 2}) && seen.contains({2})) << "the GPU came and stayed";
+  EXPECT_TRUE(seen.contains({1, 2}) && seen.contains({3, 4}));
+  EXPECT_TRUE(seen.contains({1, 3}) || seen.contains({1, 3, 4})) << "they have trained together";
 }
 #endif
 
