@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "data/nfc.h"
 #include "tensor/check.h"
 
 namespace elinvar {
@@ -12,10 +13,17 @@ constexpr size_t kMostKnown = size_t{1} << 18;  // and only so many are remember
 
 }  // namespace
 
-Bpe::Bpe(BpeParts parts) : parts_(std::move(parts)), byte_tokens_(256, -1) {
+Bpe::Bpe(BpeParts parts)
+    : parts_(std::move(parts)), specials_(parts_.specials), words_(parts_.words), byte_tokens_(256, -1) {
   by_bytes_.reserve(parts_.tokens.size());
+  std::vector<bool> is_special(parts_.tokens.size());
+  for (const auto& [name, token] : parts_.specials) {
+    check_token(*this, token);
+    is_special[static_cast<size_t>(token)] = true;
+  }
   for (int32_t token = 0; token < size(); ++token) {
     const std::string& bytes = parts_.tokens[static_cast<size_t>(token)];
+    if (is_special[static_cast<size_t>(token)]) continue;
     if (!bytes.empty()) by_bytes_.emplace(bytes, token);
     if (bytes.size() == 1 && byte_tokens_[static_cast<unsigned char>(bytes[0])] < 0)
       byte_tokens_[static_cast<unsigned char>(bytes[0])] = token;
@@ -45,21 +53,13 @@ std::vector<int32_t> Bpe::encode(std::string_view text) const {
 std::vector<int32_t> Bpe::encode_prompt(std::string_view text) const {
   std::vector<int32_t> tokens;
   BpeEncoder encoder(*this);
-  while (!text.empty()) {
-    // The first name, and of those that begin there the longest.
-    size_t at = std::string_view::npos;
-    std::pair<std::string_view, int32_t> found;
-    for (const auto& [name, token] : parts_.specials) {
-      const size_t here = text.find(name);
-      if (here < at || (here == at && here != std::string_view::npos && name.size() > found.first.size()))
-        at = here, found = {name, token};
-    }
-    encoder.encode(text.substr(0, at), tokens);
-    if (at == std::string_view::npos) break;
-    tokens.push_back(found.second);
-    text.remove_prefix(at + found.first.size());
+  for (;;) {
+    const Names::Found found = specials_.first_in(text);
+    encoder.encode(text.substr(0, found.at), tokens);
+    if (!found.name) return tokens;
+    tokens.push_back(found.name->token);
+    text.remove_prefix(found.at + found.name->text.size());
   }
-  return tokens;
 }
 
 std::string Bpe::decode(int32_t token) const {
@@ -78,9 +78,26 @@ void Bpe::describe(Hasher& hasher) const {
   for (const auto& [left, right] : parts_.merges) hasher.add_integer(static_cast<int64_t>(pair(left, right)));
   hasher.add(pattern_of(parts_.pretokens));
   for (const bool flag : {parts_.prefix_space, parts_.whole_pieces}) hasher.add_integer(flag);
+  for (const auto& [name, token] : parts_.words) {
+    hasher.add(name);
+    hasher.add_integer(token);
+  }
+  if (parts_.nfc) hasher.add("nfc");
 }
 
 void BpeEncoder::encode(std::string_view text, std::vector<int32_t>& tokens) {
+  for (;;) {
+    const Names::Found found = bpe_.words_.first_in(text);
+    const std::string_view before = text.substr(0, found.at);
+    if (bpe_.parts_.nfc) encode_between(nfc(before), tokens);
+    else encode_between(before, tokens);
+    if (!found.name) return;
+    tokens.push_back(found.name->token);
+    text.remove_prefix(found.at + found.name->text.size());
+  }
+}
+
+void BpeEncoder::encode_between(std::string_view text, std::vector<int32_t>& tokens) {
   const Pretokens kind = bpe_.parts_.pretokens;
   std::string spaced;
   if (bpe_.parts_.prefix_space && !text.empty() && text[0] != ' ') {

@@ -1,10 +1,12 @@
 #pragma once
 // Byte-level byte-pair encoding (Sennrich et al. 2016; over bytes: Radford et al. 2019, GPT-2): every text of any bytes
-// has tokens, and they give it back. A text falls into pieces (data/pretokens.h); in each, of all neighbours that may
-// merge, those that merge first in the vocabulary's list do, the leftmost first, until none is left.
+// has tokens, and they give it back (its normal form C, where a tokenizer asks for that: data/nfc.h). A text falls into
+// pieces (data/pretokens.h); in each, of all neighbours that may merge, those that merge first in the vocabulary's list
+// do, the leftmost first, until none is left.
 //
 // Read from what others publish, and written for them:
-//   tokenizer.json                          of Hugging Face's `tokenizers`: byte-level BPE (GPT-2, LLaMA 3, Qwen 2 ..)
+//   tokenizer.json                          of Hugging Face's `tokenizers`: byte-level BPE (GPT-2, LLaMA 3, Qwen 2 ..).
+//                                           What it adds around a text (a post_processor) is not followed
 //   encoder.json with vocab.bpe beside it   as GPT-2 came; also vocab.json with merges.txt, also with a prefix
 //                                           ("gpt2-encoder.json", "gpt2-vocab.bpe")
 #include <filesystem>
@@ -13,16 +15,21 @@
 #include <unordered_map>
 #include <utility>
 
+#include "data/names.h"
 #include "data/pretokens.h"
 #include "data/vocabulary.h"
 
 namespace elinvar {
 
+inline constexpr const char* kEndOfText = "<|endoftext|>";  // the special token between documents, of most vocabularies
+
 struct BpeParts {
   std::vector<std::string> tokens;                  // the bytes of each; empty: no such token
   std::vector<std::pair<int32_t, int32_t>> merges;  // the first merges first
   std::map<std::string, int32_t> specials = {};     // tokens that no text makes, by name
+  std::map<std::string, int32_t> words = {};        // tokens that are cut out of a text wherever it has their name
   Pretokens pretokens = Pretokens::gpt2;
+  bool nfc = false;           // what lies between these is brought to normal form C
   bool prefix_space = false;  // a space is put before a text that begins with none
   bool whole_pieces = false;  // a piece that is a token is that token, whatever merges say
 };
@@ -55,6 +62,7 @@ class Bpe final : public Vocabulary {
   static uint64_t pair(int32_t a, int32_t b) { return static_cast<uint64_t>(a) << 32 | static_cast<uint32_t>(b); }
 
   BpeParts parts_;
+  Names specials_, words_;
   std::vector<int32_t> byte_tokens_;  // of each byte
   std::unordered_map<uint64_t, Merge, PairHash> merges_;
   std::unordered_map<std::string_view, int32_t> by_bytes_;  // views of parts_.tokens
@@ -78,10 +86,7 @@ class BpeEncoder {
   struct Span {
     uint32_t begin, count;
   };
-  struct Hash {
-    using is_transparent = void;
-    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
-  };
+  void encode_between(std::string_view text, std::vector<int32_t>& tokens);
   void encode_piece(std::string_view piece, std::vector<int32_t>& tokens);
   void merge(std::string_view piece, std::vector<int32_t>& tokens);
 
@@ -89,7 +94,7 @@ class BpeEncoder {
   std::vector<Symbol> symbols_;
   std::vector<Candidate> heap_;
   std::vector<int32_t> known_tokens_;
-  std::unordered_map<std::string, Span, Hash, std::equal_to<>> known_;
+  std::unordered_map<std::string, Span, TextHash, std::equal_to<>> known_;
 };
 
 }  // namespace elinvar

@@ -15,7 +15,6 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr const char* kEndOfText = "<|endoftext|>";
 constexpr int64_t kMostTokens = int64_t{1} << 24;
 
 std::string written(std::string_view bytes) {
@@ -73,7 +72,7 @@ void read_vocabulary(BpeParts& parts, const Json& vocabulary) {
 void add_merge(BpeParts& parts, const Json& vocabulary, const std::string& left, const std::string& right) {
   const auto number = [&](const std::string& name) {
     const auto found = vocabulary.find(name);
-    if (found == vocabulary.end()) fail("merge '{} {}': '{}' is no token", left, right, name);
+    if (found == vocabulary.end()) fail("merge {}, '{} {}': '{}' is no token", parts.merges.size(), left, right, name);
     return token_in(*found, name);
   };
   parts.merges.emplace_back(number(left), number(right));
@@ -82,7 +81,7 @@ void add_merge(BpeParts& parts, const Json& vocabulary, const std::string& left,
 void add_merge(BpeParts& parts, const Json& vocabulary, const std::string& line) {
   const size_t space = line.find(' ');
   if (space == std::string::npos || line.find(' ', space + 1) != std::string::npos)
-    fail("expected a merge as two tokens with a space between, found '{}'", line);
+    fail("merge {}: expected two tokens with a space between, found '{}'", parts.merges.size(), line);
   add_merge(parts, vocabulary, line.substr(0, space), line.substr(space + 1));
 }
 
@@ -144,6 +143,33 @@ void read_pre_tokenizer(BpeParts& parts, const Json& json) {
   read_split(parts, steps[0]);
   if (steps[1].value("use_regex", true)) fail("\"pre_tokenizer\": after a Split, use_regex must be false");
   read_byte_level(parts, steps[1]);
+  if (parts.prefix_space) fail("\"pre_tokenizer\": after a Split, add_prefix_space must be false");
+}
+
+void read_normalizer(BpeParts& parts, const Json& json) {
+  parts.nfc = json.is_object() && json.value("type", "") == "NFC";
+  if (!json.is_null() && !parts.nfc) fail("\"normalizer\" {} is not supported: expected null or NFC", json.dump());
+}
+
+// Special ones, and those that are cut out of a text: all before it is normalized, or all after it.
+void read_added(BpeParts& parts, const Json& tokens, const Json& vocabulary) {
+  std::optional<bool> normalized;
+  if (parts.nfc) normalized = false;
+  for (const Json& added : tokens) {
+    const std::string name = added.at("content").get<std::string>();
+    if (name.empty()) fail("an added token without characters");
+    for (const char* key : {"single_word", "lstrip", "rstrip"}) expect(added, key, false);
+    const int32_t token = token_in(added.at("id"), name);
+    const auto known = vocabulary.find(name);
+    if (known != vocabulary.end() && *known != token)
+      fail("the added token '{}' has the number {}, and {} in the vocabulary", name, token, known->dump());
+    put_token(parts, token, known != vocabulary.end() ? bytes_of(name) : name);
+    const bool special = added.value("special", true);
+    (special ? parts.specials : parts.words).emplace(name, token);
+    if (special) continue;
+    if (!normalized) normalized = added.value("normalized", false);
+    expect(added, "normalized", *normalized);
+  }
 }
 
 BpeParts read_tokenizer(const Json& json) {
@@ -153,7 +179,7 @@ BpeParts read_tokenizer(const Json& json) {
   for (const char* key : {"dropout", "unk_token"}) expect(model, key, nullptr);
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) expect(model, key, "");
   expect(model, "byte_fallback", false);
-  expect(json, "normalizer", nullptr);
+  read_normalizer(parts, json.value("normalizer", Json()));
   parts.whole_pieces = model.value("ignore_merges", false);
   read_pre_tokenizer(parts, json.value("pre_tokenizer", Json()));
   const Json& vocabulary = model.at("vocab");
@@ -162,13 +188,7 @@ BpeParts read_tokenizer(const Json& json) {
     if (merge.is_string()) add_merge(parts, vocabulary, merge.get<std::string>());
     else add_merge(parts, vocabulary, merge.at(0).get<std::string>(), merge.at(1).get<std::string>());
   }
-  for (const Json& added : json.value("added_tokens", Json::array())) {
-    const std::string name = added.at("content").get<std::string>();
-    if (name.empty()) fail("an added token without characters");
-    const int32_t token = token_in(added.at("id"), name);
-    put_token(parts, token, vocabulary.contains(name) ? bytes_of(name) : name);
-    parts.specials.emplace(name, token);
-  }
+  read_added(parts, json.value("added_tokens", Json::array()), vocabulary);
   return parts;
 }
 
@@ -195,24 +215,25 @@ std::unique_ptr<Bpe> Bpe::load(const fs::path& given) {
 void Bpe::save(const fs::path& path) const {
   using Ordered = nlohmann::ordered_json;
   Ordered vocabulary = Ordered::object(), merges = Ordered::array(), added = Ordered::array();
-  std::map<int32_t, std::string> specials;
-  for (const auto& [name, token] : parts_.specials) specials.emplace(token, name);
+  std::map<int32_t, std::string> names_of_added;
+  for (const std::map<std::string, int32_t>* some : {&parts_.specials, &parts_.words})
+    for (const auto& [name, token] : *some) names_of_added.emplace(token, name);
   const auto name_of = [&](int32_t token) {
-    const auto special = specials.find(token);
-    return special == specials.end() ? written(parts_.tokens[static_cast<size_t>(token)]) : special->second;
+    const auto found = names_of_added.find(token);
+    return found == names_of_added.end() ? written(parts_.tokens[static_cast<size_t>(token)]) : found->second;
   };
   Ordered::object_t& names = vocabulary.get_ref<Ordered::object_t&>();  // looking each up would take long
   for (int32_t token = 0; token < size(); ++token)
     if (!parts_.tokens[static_cast<size_t>(token)].empty()) names.emplace_back(name_of(token), token);
   for (const auto& [left, right] : parts_.merges) merges.push_back(Ordered{name_of(left), name_of(right)});
-  for (const auto& [token, name] : specials)
+  for (const auto& [token, name] : names_of_added)
     added.push_back({{"id", token},
                      {"content", name},
                      {"single_word", false},
                      {"lstrip", false},
                      {"rstrip", false},
                      {"normalized", false},
-                     {"special", true}});
+                     {"special", parts_.specials.contains(name)}});
   const auto byte_level = [&](bool use_regex) {
     return Ordered{{"type", "ByteLevel"},
                    {"add_prefix_space", parts_.prefix_space},
@@ -232,7 +253,7 @@ void Bpe::save(const fs::path& path) const {
                         {"truncation", nullptr},
                         {"padding", nullptr},
                         {"added_tokens", added},
-                        {"normalizer", nullptr},
+                        {"normalizer", parts_.nfc ? Ordered{{"type", "NFC"}} : Ordered()},
                         {"pre_tokenizer", pre},
                         {"post_processor", nullptr},
                         {"decoder", byte_level(true)},

@@ -36,7 +36,8 @@ class Merging {
  public:
   explicit Merging(std::vector<Piece> pieces) : pieces_(std::move(pieces)) {
     for (size_t i = 0; i < pieces_.size(); ++i)
-      for (size_t at = 0; at + 1 < pieces_[i].tokens.size(); ++at) change(i, at, pieces_[i].count);
+      for (size_t at = 0; at + 1 < pieces_[i].tokens.size(); ++at)
+        change(i, {pieces_[i].tokens[at], pieces_[i].tokens[at + 1]}, pieces_[i].count);
     for (const auto& [pair, count] : counts_) queue_.push({count, pair});
   }
 
@@ -56,24 +57,31 @@ class Merging {
     const std::vector<size_t> where = std::exchange(where_[pair], {});
     touched_.clear();
     for (const size_t i : where) {
-      Piece& piece = pieces_[i];
-      for (size_t at = 0; at + 1 < piece.tokens.size(); ++at) {
-        if (Pair(piece.tokens[at], piece.tokens[at + 1]) != pair) continue;
-        if (at > 0) change(i, at - 1, -piece.count);
-        change(i, at, -piece.count);
-        if (at + 2 < piece.tokens.size()) change(i, at + 1, -piece.count);
-        piece.tokens[at] = token;
-        piece.tokens.erase(piece.tokens.begin() + static_cast<std::ptrdiff_t>(at) + 1);
-        if (at > 0) change(i, at - 1, piece.count);
-        if (at + 1 < piece.tokens.size()) change(i, at, piece.count);
+      // What is merged is written over the piece from its beginning: [0, end) is done, from `at` on it is as it was.
+      std::vector<int32_t>& tokens = pieces_[i].tokens;
+      const int64_t count = pieces_[i].count;
+      size_t end = 0;
+      for (size_t at = 0; at < tokens.size();) {
+        if (at + 1 == tokens.size() || Pair(tokens[at], tokens[at + 1]) != pair) {
+          tokens[end++] = tokens[at++];
+          continue;
+        }
+        const bool before = end > 0, after = at + 2 < tokens.size();
+        if (before) change(i, {tokens[end - 1], pair.first}, -count);
+        change(i, pair, -count);
+        if (after) change(i, {pair.second, tokens[at + 2]}, -count);
+        if (before) change(i, {tokens[end - 1], token}, count);
+        if (after) change(i, {token, tokens[at + 2]}, count);
+        tokens[end++] = token;
+        at += 2;
       }
+      tokens.resize(end);
     }
     for (const Pair& p : touched_) queue_.push({counts_[p], p});
   }
 
  private:
-  void change(size_t i, size_t at, int64_t by) {
-    const Pair pair(pieces_[i].tokens[at], pieces_[i].tokens[at + 1]);
+  void change(size_t i, const Pair& pair, int64_t by) {
     counts_[pair] += by;
     if (by < 0) return;
     std::vector<size_t>& where = where_[pair];

@@ -15,7 +15,7 @@ struct BpeTraining {
   int64_t vocabulary = 32768;  // tokens in all; fewer if no pair is left that is found often enough
   int64_t min_count = 2;       // a pair must be found so often
   Pretokens pretokens = Pretokens::gpt2;
-  std::vector<std::string> specials = {"<|endoftext|>"};  // get the last numbers
+  std::vector<std::string> specials = {kEndOfText};  // get the last numbers
 };
 
 class BpeTrainer {
@@ -25,12 +25,8 @@ class BpeTrainer {
   Bpe train() const;  // UsageError if the vocabulary is too small for bytes and specials
 
  private:
-  struct Hash {
-    using is_transparent = void;
-    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
-  };
   BpeTraining options_;
-  std::unordered_map<std::string, int64_t, Hash, std::equal_to<>> pieces_;
+  std::unordered_map<std::string, int64_t, TextHash, std::equal_to<>> pieces_;
 };
 
 }  // namespace elinvar

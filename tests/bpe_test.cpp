@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/bpe_trainer.h"
+#include "data/nfc.h"
 #include "data/token_file.h"
 #include "data/unicode_classes.h"
 #include "data/utf8.h"
@@ -140,6 +141,76 @@ TEST(Bpe, MakesTheReferencesTokensWithTheVocabularyOfGpt2) {
   EXPECT_EQ(digest.hex(), Json::parse(in).at("shakespeare").at(0).get<std::string>());
 }
 
+Json split_by(Pretokens kind) {
+  return {
+      {"type", "Sequence"},
+      {"pretokenizers",
+       {{{"type", "Split"}, {"pattern", {{"Regex", pattern_of(kind)}}}, {"behavior", "Isolated"}, {"invert", false}},
+        {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}}}}};
+}
+
+Json added(int id, const char* name, bool special) {
+  return {{"id", id},        {"content", name},     {"single_word", false}, {"lstrip", false},
+          {"rstrip", false}, {"normalized", false}, {"special", special}};
+}
+
+// The golden vocabulary in a file with whatever else `change` puts there.
+std::unique_ptr<Bpe> load_changed(const std::function<void(Json&)>& change) {
+  const TemporaryFolder folder;
+  std::ifstream in(kGolden / "tokenizer.json");
+  Json json = Json::parse(in);
+  change(json);
+  return Bpe::load(folder.write("tokenizer.json", json.dump()));
+}
+
+// As in make_tokens.py.
+void like_qwen2(Json& json) {
+  json["normalizer"] = {{"type", "NFC"}};
+  json["pre_tokenizer"] = split_by(Pretokens::qwen2);
+  json["added_tokens"] = {added(0, "<|endoftext|>", true), added(1000, "<|im_start|>", true), added(1001, "qz", false),
+                          added(1002, "qzx", false), added(1003, "  ", false)};
+}
+
+void like_llama3(Json& json) {
+  json["pre_tokenizer"] = split_by(Pretokens::llama3);
+  json["model"]["ignore_merges"] = true;
+  json["added_tokens"] = {added(1000, "<|begin_of_text|>", true), added(1001, "<|end_of_text|>", true)};
+}
+
+TEST(Bpe, ReadsFilesLikeThoseOfQwen2AndLlama3) {
+  expect_golden(*load_changed(like_qwen2), "like_qwen2");
+  expect_golden(*load_changed(like_llama3), "like_llama3");
+  expect_golden(*load_changed([](Json& j) {
+    for (const int id : {1000, 1001, 1002}) {
+      j["added_tokens"].push_back(added(id, id == 1000 ? "qz" : id == 1001 ? "qzx" : "  ", false));
+      j["added_tokens"].back()["normalized"] = true;
+    }
+  }),
+                "with_words");
+}
+
+TEST(Bpe, NormalFormsOfWhatIsNoUtf8) {
+  EXPECT_EQ(nfc("e\u0301\xff\u0301 A\u030a\u212b\xe2\x84"), "\u00e9\xff\u0301 \u00c5\u00c5\xe2\x84");
+  EXPECT_EQ(nfc("\u0958"), "\u0915\u093c");               // one that is never composed
+  EXPECT_EQ(nfc("a\u0323\u0307"), nfc("a\u0307\u0323"));  // marks have an order
+  EXPECT_EQ(nfc(std::string("\0x", 2)), std::string("\0x", 2));
+  std::string marks = "a";
+  for (int i = 0; i < 100; ++i) marks += "\u0315";
+  EXPECT_EQ(nfc(marks), marks);
+}
+
+TEST(Bpe, NoTextMakesASpecialToken) {
+  // Neither as a whole piece nor by a merge.
+  const auto bpe = load_changed([](Json& json) {
+    like_llama3(json);
+    json["model"]["vocab"]["user"] = 1002;
+    json["added_tokens"].push_back(added(1002, "user", true));
+  });
+  EXPECT_EQ(std::ranges::count(bpe->encode("user"), 1002), 0);
+  EXPECT_EQ(bpe->encode_prompt("user"), std::vector<int32_t>{1002});
+  EXPECT_EQ(bpe->decode_all(bpe->encode("user")), "user");
+}
+
 TEST(Bpe, LearnsTheReferencesVocabulary) {
   BpeTrainer trainer({.vocabulary = 1000});
   for (const std::string& text : texts()) trainer.add(text);
@@ -151,6 +222,14 @@ TEST(Bpe, LearnsTheReferencesVocabulary) {
     return std::pair(bpe.decode(left), bpe.decode(right));
   };
   for (size_t i = 0; i < ours.parts().merges.size(); ++i) ASSERT_EQ(merge(ours, i), merge(*theirs, i)) << i;
+}
+
+TEST(Bpe, LearnsFromOnePieceOfAMillionBytes) {
+  BpeTrainer trainer({.vocabulary = 256 + 1 + 10});
+  trainer.add(std::string(size_t{1} << 20, 'a'));
+  const Bpe bpe = trainer.train();
+  ASSERT_EQ(bpe.size(), 267);
+  for (int32_t i = 0; i < 10; ++i) EXPECT_EQ(bpe.decode(256 + i), std::string(size_t{2} << i, 'a'));
 }
 
 TEST(Bpe, GivesBackAnyBytes) {
@@ -171,16 +250,25 @@ TEST(Bpe, IsWrittenAndReadBack) {
   const TemporaryFolder folder;
   BpeTrainer trainer({.vocabulary = 300, .pretokens = Pretokens::llama3});
   trainer.add("to be, or not to be, that is the question: 1600, 1601, 1602 \U0001F600 \U0001F600");
-  const Bpe bpe = trainer.train();
-  bpe.save(folder / "tokenizer.json");
-  const auto read = Bpe::load(folder.path());
   const auto digest = [](const Bpe& b) {
     Hasher hasher;
     b.describe(hasher);
     return hasher.digest();
   };
-  EXPECT_EQ(digest(*read), digest(bpe));
-  EXPECT_EQ(read->parts().specials, bpe.parts().specials);
+  const auto expect_same_back = [&](const Bpe& bpe) {
+    bpe.save(folder / "tokenizer.json");
+    const auto read = Bpe::load(folder.path());
+    EXPECT_EQ(digest(*read), digest(bpe));
+    EXPECT_EQ(read->parts().specials, bpe.parts().specials);
+    EXPECT_EQ(read->parts().words, bpe.parts().words);
+  };
+  expect_same_back(trainer.train());
+  const auto qwen2 = load_changed(like_qwen2), without = load_changed([](Json&json) {
+                                                 like_qwen2(json);
+                                                 json["normalizer"] = nullptr;
+                                               });
+  expect_same_back(*qwen2);
+  EXPECT_NE(digest(*qwen2), digest(*without));
 }
 
 TEST(Bpe, SpecialTokensStandInPromptsAlone) {
@@ -206,11 +294,25 @@ TEST(Bpe, RefusesWhatItCannotFollow) {
   const auto expect = [&](const std::string& said, auto change) {
     EXPECT_NE(complaint(change).find(said), std::string::npos) << complaint(change);
   };
-  expect("\"normalizer\"", [](Json& j) { j["normalizer"] = {{"type", "NFC"}}; });
+  expect("\"normalizer\"", [](Json& j) { j["normalizer"] = {{"type", "NFKC"}}; });
+  for (const char* key : {"lstrip", "rstrip", "single_word"})
+    expect(fmt::format("\"{}\": true is not supported", key), [&](Json& j) { j["added_tokens"][0][key] = true; });
+  expect("\"normalized\": true", [](Json& j) {
+    like_qwen2(j);
+    j["added_tokens"][2]["normalized"] = true;
+  });
+  expect("the added token 'ab' has the number 1001, and ", [](Json& j) {
+    like_qwen2(j);
+    j["added_tokens"][2]["content"] = "ab";
+  });
+  expect("add_prefix_space must be false", [](Json& j) {
+    like_llama3(j);
+    j["pre_tokenizer"]["pretokenizers"][1]["add_prefix_space"] = true;
+  });
   expect("\"type\": \"Unigram\" is not supported", [](Json& j) { j["model"]["type"] = "Unigram"; });
   expect("\"byte_fallback\"", [](Json& j) { j["model"]["byte_fallback"] = true; });
   expect("\"pre_tokenizer\"", [](Json& j) { j["pre_tokenizer"] = {{"type", "Whitespace"}}; });
-  expect("is no token", [](Json& j) { j["model"]["merges"].push_back("a nowhere"); });
+  expect("merge 743, 'a nowhere': 'nowhere' is no token", [](Json& j) { j["model"]["merges"].push_back("a nowhere"); });
   expect("which is no token", [](Json& j) { j["model"]["merges"].push_back(Json{"!", "\""}); });
   expect("not byte-level", [](Json& j) { j["model"]["vocab"].erase("!"); });
   expect("have the number 5", [](Json& j) { j["model"]["vocab"]["again"] = 5; });

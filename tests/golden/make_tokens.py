@@ -5,7 +5,7 @@ usage: make_tokens.py [--gpt2 FOLDER] [--shakespeare FILE]     (needs the packag
        make_tokens.py --gpt2 FOLDER --compare TEXT TOKENS.bin  says whether `tokenize encode` made of TEXT what they do
 
 tokenizer.json is a vocabulary learnt from the texts. tokens.json has a digest of the tokens of every thousand texts, for
-that vocabulary with each pattern and, given FOLDER with encoder.json and vocab.bpe, for GPT-2's own."""
+that vocabulary with each pattern, in files like those of Qwen 2 and LLaMA 3 and, given FOLDER with encoder.json and vocab.bpe, for GPT-2's own."""
 import argparse
 import json
 import struct
@@ -108,6 +108,30 @@ def learnt(samples):
     return tokenizer
 
 
+def added(number, name, special=True, normalized=False):
+    return {"id": number, "content": name, "single_word": False, "lstrip": False, "rstrip": False,
+            "normalized": normalized, "special": special}
+
+
+def words(first, normalized):
+    return [added(first + i, name, False, normalized) for i, name in enumerate(["qz", "qzx", "  "])]
+
+
+def shapes(tokenizer):
+    """Files like those that are published, by what is in them besides the vocabulary."""
+    file = json.loads(tokenizer.to_str())
+    end = file["added_tokens"]
+    yield "with_words", file | {"added_tokens": end + words(1000, True)}
+    tokenizer.pre_tokenizer = split_by(QWEN2)
+    file = json.loads(tokenizer.to_str())
+    yield "like_qwen2", file | {"normalizer": {"type": "NFC"},
+                                "added_tokens": end + [added(1000, "<|im_start|>")] + words(1001, False)}
+    tokenizer.pre_tokenizer = split_by(LLAMA3)
+    file = json.loads(tokenizer.to_str())
+    yield "like_llama3", file | {"model": file["model"] | {"ignore_merges": True},
+                                 "added_tokens": [added(1000, "<|begin_of_text|>"), added(1001, "<|end_of_text|>")]}
+
+
 def gpt2(folder):
     tokens = next(Path(folder).glob("*encoder.json"))
     merges = tokens.parent / tokens.name.replace("encoder.json", "vocab.bpe")
@@ -133,11 +157,14 @@ def main():
     samples = texts()
     tokenizer = learnt(samples)
     tokenizer.save(str(HERE / "tokenizer.json"))
-    golden = {"gpt2": digests(tokenizer, samples)}
+    path = HERE / "tokens.json"
+    golden = json.loads(path.read_text())  # what needs files that are not given stays
+    golden["gpt2"] = digests(tokenizer, samples)
     for name, pattern in [("llama3", LLAMA3), ("qwen2", QWEN2)]:
         tokenizer.pre_tokenizer = split_by(pattern)
         golden[name] = digests(tokenizer, samples)
-    path = HERE / "tokens.json"
+    for name, file in shapes(learnt(samples)):
+        golden[name] = digests(Tokenizer.from_str(json.dumps(file)), samples)
     if options.gpt2:
         golden["gpt2_vocabulary"] = digests(gpt2(options.gpt2), samples)
     if options.gpt2 and options.shakespeare:

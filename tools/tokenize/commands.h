@@ -12,6 +12,7 @@ namespace elinvar {
 struct EncodeCommand {
   Documents documents;
   std::string tokenizer;  // data/bpe.h
+  std::string separator;  // the special token before each document; empty: <|endoftext|> or <|end_of_text|>
   std::string out;        // a folder, in which there are no tokens yet
   double validation = 0.01;
   int64_t shard_tokens = 100'000'000;

@@ -8,9 +8,9 @@
 namespace elinvar {
 
 struct Documents {
-  std::vector<std::string> inputs;            // files, folders, .tar archives
-  std::string field = "text";                 // of a line of .jsonl or .ndjson
-  std::vector<std::string> include, exclude;  // of a folder or archive (data/files.h)
+  std::vector<std::string> inputs = {};                 // files, folders, .tar archives
+  std::string field = "text";                           // of a line of .jsonl or .ndjson
+  std::vector<std::string> include = {}, exclude = {};  // of a folder or archive (data/files.h)
 };
 
 // Calls f with each document, in the order of inputs, sorted paths, and lines. Throws Failure naming file and line.

@@ -14,8 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kEndOfText = "<|endoftext|>";
-
 // train_000000.bin, train_000001.bin, ...; a document is in one of them, whole.
 class Shards {
  public:
@@ -42,6 +40,23 @@ class Shards {
   std::optional<TokenWriter> writer_;
 };
 
+// The token before each document.
+int32_t separator_of(const Bpe& bpe, const EncodeCommand& command) {
+  std::vector<std::string> names = {command.separator};
+  if (command.separator.empty()) names = {kEndOfText, "<|end_of_text|>"};
+  for (const std::string& name : names)
+    if (const std::optional<int32_t> token = bpe.special(name)) return *token;
+  constexpr size_t kMostNamed = 8;
+  std::vector<std::string> specials;
+  for (const auto& [name, token] : bpe.parts().specials)
+    if (specials.size() < kMostNamed) specials.push_back(name);
+  check(false, "{} has no special token {}, which would part documents; name one with --separator: it has {}{}",
+        command.tokenizer, fmt::join(names, " or "),
+        specials.empty() ? "none" : fmt::format("{}", fmt::join(specials, ", ")),
+        bpe.parts().specials.size() > specials.size() ? " and more" : "");
+  return -1;
+}
+
 // Whether document `n` of a set is held out: a pure function of its place.
 bool held_out(int64_t n, double fraction) {
   const Random4 words =
@@ -53,8 +68,7 @@ bool held_out(int64_t n, double fraction) {
 
 int encode(const EncodeCommand& command) {
   const std::unique_ptr<Bpe> bpe = Bpe::load(command.tokenizer);
-  const std::optional<int32_t> end = bpe->special(kEndOfText);
-  check(end.has_value(), "{} has no token {}, which parts documents", command.tokenizer, kEndOfText);
+  const int32_t separator = separator_of(*bpe, command);
   const fs::path out = command.out;
   make_directories(out);
   for (const fs::directory_entry& entry : fs::directory_iterator(out))
@@ -67,7 +81,7 @@ int encode(const EncodeCommand& command) {
     cpu_stream().parallel_for(static_cast<int64_t>(texts.size()), 1, [&](int64_t first, int64_t last) {
       BpeEncoder encoder(*bpe);
       for (int64_t i = first; i < last; ++i) {
-        tokens[static_cast<size_t>(i)] = {*end};
+        tokens[static_cast<size_t>(i)] = {separator};
         encoder.encode(texts[static_cast<size_t>(i)], tokens[static_cast<size_t>(i)]);
       }
     });

@@ -1,10 +1,22 @@
 // `tokenize learn`: a vocabulary for the texts at hand.
+#include <filesystem>
+
 #include "tensor/check.h"
+#include "tensor/file.h"
 #include "tools/tokenize/commands.h"
 
 namespace elinvar {
 
 int learn(const LearnCommand& command) {
+  const std::filesystem::path out = command.out;
+  check(!std::filesystem::is_directory(out), "--out: {} is a folder; name the file to write, {}", out.string(),
+        (out / "tokenizer.json").string());
+  // Whether it can be written is better known before all is learnt than after.
+  if (out.has_parent_path()) make_directories(out.parent_path());
+  if (!std::filesystem::exists(out)) {
+    static_cast<void>(File::create(out));
+    remove_tree(out);
+  }
   BpeTrainer trainer(command.training);
   Tally tally;
   for_each_batch(command.documents, [&](const std::vector<std::string>& texts) {
@@ -14,7 +26,7 @@ int learn(const LearnCommand& command) {
   check(tally.documents() > 0, "no documents in what was given; expected files of text, or .jsonl");
   tally.finish();
   const Bpe bpe = trainer.train();
-  bpe.save(command.out);
+  bpe.save(out);
   fmt::print("{}: {} tokens\n", command.out, bpe.size());
   if (bpe.size() < command.training.vocabulary)
     fmt::print(stderr, "fewer than the {} asked for: no other pair is found {} times\n", command.training.vocabulary,

@@ -30,6 +30,8 @@ int main(int argc, char** argv) {
   encode
       ->add_option("--tokenizer", encode_options.tokenizer, "tokenizer.json, or a folder with it or GPT-2's two files")
       ->required();
+  encode->add_option("--separator", encode_options.separator,
+                     "the special token before each document (default: <|endoftext|> or <|end_of_text|>)");
   encode->add_option("--out", encode_options.out, "a folder for the tokens and the tokenizer")->required();
   encode->add_option("--validation", encode_options.validation, "the share of documents that is held out")
       ->check(CLI::Range(0.0, 0.5))
