@@ -14,12 +14,13 @@
 //   synthetic       no path: classes are smooth random patterns, samples are shifted, dimmed and noisy
 //   text            a file, or a folder whose files are concatenated in the order of their sorted names
 //   tokens          a file of tokens (data/token_file.h), or a folder of them, *.bin, one after another in the order of
-//                   their sorted names: those with "val" in the name are for validation, if there are any
+//                   their sorted names: those with "val" in the name are the second part, if there are any
 //   synthetic_text  no path: lines of sums, "17+25=42"
 //
-// Splits. `validation` is what training is judged by: the set's own test images while validation_fraction is 0, else
-// (or where the set has no second part) a fraction held out of the training part: images by a fixed permutation that no
-// seed changes, text and tokens from their end. `test` is the set's own second part; these have none.
+// Splits. `validation` is what training is judged by: the set's own second part while validation_fraction is 0, else
+// (or where the set has none) a fraction held out of the training part: images by a fixed permutation that no seed
+// changes, text and tokens from their end. `test` is the set's own second part; text, and much of what is in one file,
+// has none.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -93,7 +94,7 @@ class Dataset {
   // file, if it cannot be read or is corrupt.
   virtual void read(int64_t index, const Draw& draw, void* input, int64_t* target) const = 0;
 
-  // Adds what identifies the data and the way they are read: contents where they are in memory, else names and sizes.
+  // Adds what identifies the data and how they are read: contents in memory, else names and sizes; of tokens a sample.
   virtual void describe(Hasher& hasher) const = 0;
 };
 
@@ -101,7 +102,7 @@ class Dataset {
 // a split that is not there, Failure for files that are missing or malformed.
 std::unique_ptr<Dataset> open_dataset(const DataConfig& config, Split split);
 
-// Equal digests: the same samples for every draw (files that are not held in memory: as far as names and sizes tell).
+// Equal digests: the same samples for every draw (files that are not held in memory: as far as describe() tells).
 Digest digest(const Dataset& dataset);
 
 }  // namespace elinvar

@@ -54,19 +54,23 @@ class TokensInFiles final : public TokenRow {
       at = std::max<int64_t>(at, 0);
     }
   }
-  // Their sizes, and a sample of what is in them.
+  // The part, each file's size, and a sample of what is in it: its first and last tokens, and some between.
   void describe(Hasher& hasher) const override {
-    constexpr int64_t kSamples = 256, kTokens = 1024;
-    std::vector<int32_t> tokens(kTokens);
-    hasher.add_integer(begin_);
-    for (int64_t i = 0; i < kSamples; ++i) {
-      const int64_t count = std::min(kTokens, size());
-      read((size() - count) * i / (kSamples - 1), count, tokens.data());
-      hasher.add(tokens.data(), static_cast<size_t>(count) * sizeof(int32_t));
+    for (const int64_t v : {begin_, end_, static_cast<int64_t>(files_->size())}) hasher.add_integer(v);
+    const int64_t samples = std::max<int64_t>(2, kSamples / static_cast<int64_t>(files_->size()));
+    std::vector<int32_t> tokens(kSampleTokens);
+    for (const TokenFile& file : *files_) {
+      hasher.add_integer(file.size());
+      const int64_t count = std::min(kSampleTokens, file.size());
+      for (int64_t i = 0; i < samples; ++i) {
+        file.read((file.size() - count) * i / (samples - 1), count, tokens.data());
+        hasher.add(tokens.data(), static_cast<size_t>(count) * sizeof(int32_t));
+      }
     }
   }
 
  private:
+  static constexpr int64_t kSamples = 256, kSampleTokens = 1024;
   std::shared_ptr<const std::vector<TokenFile>> files_;
   int64_t begin_, end_;
 };
@@ -75,7 +79,7 @@ class TextDataset final : public Dataset {
  public:
   TextDataset(const DataConfig& config, std::unique_ptr<TokenRow> tokens, std::unique_ptr<Vocabulary> vocabulary,
               Split split, const std::string& where)
-      : context_(config.context), vocabulary_(std::move(vocabulary)), tokens_(std::move(tokens)) {
+      : context_(config.context), where_(where), vocabulary_(std::move(vocabulary)), tokens_(std::move(tokens)) {
     const int64_t n = tokens_->size();
     check_setting(n > context_, "data.context", "= {} must be less than the {} tokens of the {} split of '{}'",
                   context_, n, name_of(split), where);
@@ -100,7 +104,10 @@ class TextDataset final : public Dataset {
     tokens_->read(offset + index * context_, context_ + 1, window.data());
     for (const int32_t token : window)
       if (token < 0 || token >= vocabulary_->size())
-        fail("[tokens] sample {}: token {} is outside the vocabulary of {}", index, token, vocabulary_->size());
+        fail(
+            "[tokens] sample {} of '{}': token {} is outside the vocabulary of {}; data.tokenizer must be the one that "
+            "made the tokens",
+            index, where_, token, vocabulary_->size());
     std::copy_n(window.data(), context_, static_cast<int32_t*>(input));
     std::copy_n(window.data() + 1, context_, target);
   }
@@ -113,14 +120,14 @@ class TextDataset final : public Dataset {
 
  private:
   int64_t context_, size_ = 0, offsets_ = 1;
+  std::string where_;
   std::unique_ptr<Vocabulary> vocabulary_;
   std::unique_ptr<TokenRow> tokens_;
 };
 
-void check_settings(const DataConfig& config, Split split) {
+void check_context(const DataConfig& config) {
   check_setting(config.context >= 1 && config.context <= 1 << 20, "data.context",
                 "must be from 1 to 2^20 tokens, got {}", config.context);
-  check(split != Split::test, "[text] a text has no test split; its last part is split \"validation\"");
 }
 
 // Where the validation part begins, the last of the text.
@@ -140,7 +147,8 @@ std::unique_ptr<Vocabulary> make_vocabulary(const DataConfig& config, const std:
 
 std::unique_ptr<Dataset> dataset_of(const DataConfig& config, const std::string& text, Split split,
                                     const std::string& where) {
-  check_settings(config, split);
+  check_context(config);
+  check(split != Split::test, "[text] a text has no test split; its last part is split \"validation\"");
   if (text.empty()) fail("[text] '{}' is empty", where);
   std::unique_ptr<Vocabulary> vocabulary = make_vocabulary(config, text);
   std::vector<int32_t> tokens = vocabulary->encode(text);
@@ -171,25 +179,26 @@ std::unique_ptr<Dataset> open_text(const DataConfig& config, Split split) {
 }
 
 std::unique_ptr<Dataset> open_tokens(const DataConfig& config, Split split) {
-  check_settings(config, split);
+  check_context(config);
   namespace fs = std::filesystem;
   const fs::path path = config.path;
-  std::vector<fs::path> mine, others;
+  std::vector<fs::path> training, second;
   if (fs::is_directory(path)) {
-    const bool validation = split == Split::validation;
     for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
       const fs::path& file = entry.path();
       if (file.extension() != ".bin") continue;
-      const bool held = file.filename().string().find("val") != std::string::npos;
-      (held == validation ? mine : others).push_back(file);
+      (file.filename().string().find("val") != std::string::npos ? second : training).push_back(file);
     }
-    if (mine.empty() && others.empty()) fail("[tokens] '{}' has no file *.bin", config.path);
+    if (training.empty()) training.swap(second);
+    if (training.empty()) fail("[tokens] '{}' has no file *.bin", config.path);
   } else {
-    mine.push_back(path);
+    training.push_back(path);
   }
-  // Without a part of its own each split is a part of what there is.
-  const bool cut = !fs::is_directory(path) || mine.empty() || others.empty();
-  std::vector<fs::path>& chosen = mine.empty() ? others : mine;
+  check(split != Split::test || !second.empty(),
+        "[tokens] '{}' has no test split: no files of its own for it, with \"val\" in their names", config.path);
+  // Without a part of its own, or where a fraction is asked for, validation is the end of the training part.
+  const bool cut = split != Split::test && (second.empty() || config.validation_fraction != 0);
+  std::vector<fs::path>& chosen = cut || split == Split::train ? training : second;
   std::ranges::sort(chosen);
   const auto files = std::make_shared<std::vector<TokenFile>>();
   int64_t tokens = 0;

@@ -20,11 +20,11 @@ constexpr size_t kWaitingBytes = 1 << 20;
 
 }  // namespace
 
-TokenFile::TokenFile(const std::filesystem::path& path) : file_(File::open(path)) {
-  const int64_t length = file_.size();
+TokenFile::TokenFile(const std::filesystem::path& path) : path_(path) {
+  const File file = File::open(path);
+  const int64_t length = file.size();
   std::array<int32_t, 3> header{};
-  if (length >= kHeaderBytes) file_.read(0, header.data(), sizeof header);
-  bytes_ = 0;
+  if (length >= kHeaderBytes) file.read(0, header.data(), sizeof header);
   for (const Form& form : kForms)
     if (header[0] == form.magic && header[1] == form.version) bytes_ = form.bytes;
   if (bytes_ == 0)
@@ -43,7 +43,7 @@ void TokenFile::read(int64_t offset, int64_t count, int32_t* tokens) const {
   char* raw = reinterpret_cast<char*>(tokens);
   // The narrow ones into the second half, from which they spread.
   char* from = raw + count * (static_cast<int>(sizeof(int32_t)) - bytes_);
-  file_.read(kHeaderBytes + offset * bytes_, from, static_cast<size_t>(count * bytes_));
+  File::open(path_).read(kHeaderBytes + offset * bytes_, from, static_cast<size_t>(count * bytes_));
   if (bytes_ == 4) return;
   for (int64_t i = 0; i < count; ++i) {
     uint16_t token;
@@ -63,7 +63,7 @@ TokenWriter::TokenWriter(std::filesystem::path path, int64_t vocabulary)
 
 void TokenWriter::add(const std::vector<int32_t>& tokens) {
   if (size_ + static_cast<int64_t>(tokens.size()) > std::numeric_limits<int32_t>::max())
-    fail("{}: a file of tokens has 2^31 - 1 of them at most", path_.string());
+    fail("{}: a file of tokens has 2^31 - 1 of them at most; split the document that has more", path_.string());
   for (const int32_t token : tokens)
     waiting_.append(reinterpret_cast<const char*>(&token), static_cast<size_t>(bytes_));
   size_ += static_cast<int64_t>(tokens.size());

@@ -6,7 +6,8 @@
 //   20240520   1        uint16
 //   20240801   7        uint32
 //
-// Tokens are read where they are wanted, so a set may be larger than memory.
+// Tokens are read where they are wanted, so a set may be larger than memory. No file stays open, so it may have any
+// number of files.
 #include <cstdint>
 #include <filesystem>
 #include <vector>
@@ -18,14 +19,14 @@ namespace elinvar {
 class TokenFile {
  public:
   explicit TokenFile(const std::filesystem::path& path);  // throws Failure for what is no such file, or is truncated
-  const std::filesystem::path& path() const { return file_.path(); }
+  const std::filesystem::path& path() const { return path_; }
   int64_t size() const { return size_; }                            // tokens
   int bytes() const { return bytes_; }                              // of a token
   void read(int64_t offset, int64_t count, int32_t* tokens) const;  // any number of threads at once
 
  private:
-  File file_;
-  int bytes_ = 2;
+  std::filesystem::path path_;
+  int bytes_ = 0;
   int64_t size_ = 0;
 };
 

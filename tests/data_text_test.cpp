@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+
 #include <numeric>
 #include <set>
 
@@ -209,6 +211,72 @@ TEST(Tokens, AreReadAcrossFiles) {
   const auto beyond = open_dataset(config, Split::train);
   EXPECT_NE(message_of<Failure>([&] { window(*beyond, 22); }).find("is outside the vocabulary of 1000"),
             std::string::npos);
+}
+
+TEST(Tokens, AFractionIsHeldOutOfTheTrainingPart) {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.path();
+  write_tokens(path / "train.bin", 0);
+  write_tokens(path / "val.bin", 500);
+  DataConfig config{.kind = "tokens",
+                    .path = path.string(),
+                    .tokenizer = std::string(ELINVAR_SOURCE_DIR) + "/tests/golden/tokenizer.json",
+                    .context = 16};
+  const auto first = [&](Split split) { return window(*open_dataset(config, split), 0).input[0]; };
+  EXPECT_EQ(first(Split::validation), 500);
+  EXPECT_EQ(first(Split::test), 500);
+  config.validation_fraction = 0.4;
+  EXPECT_EQ(open_dataset(config, Split::train)->size(), 2);
+  EXPECT_EQ(first(Split::validation), 60);
+  EXPECT_EQ(first(Split::test), 500);
+  std::filesystem::remove(path / "val.bin");
+  EXPECT_EQ(first(Split::validation), 60);
+  EXPECT_NE(message_of<UsageError>([&] { first(Split::test); }).find("has no test split"), std::string::npos);
+}
+
+TEST(Tokens, ManyFilesNeedNoDescriptorEach) {
+  const TemporaryFolder folder;
+  for (int32_t i = 0; i < 40; ++i) write_tokens(folder / fmt::format("{:02}.bin", i), i);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{.rlim_cur = 32, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  const auto read = [&] {
+    const auto dataset = open_dataset({.kind = "tokens",
+                                       .path = folder.path(),
+                                       .tokenizer = std::string(ELINVAR_SOURCE_DIR) + "/tests/golden/tokenizer.json",
+                                       .context = 16},
+                                      Split::train);
+    return window(*dataset, dataset->size() - 1).input[0];
+  };
+  EXPECT_NO_THROW(EXPECT_EQ(read(), 35 + 68));  // 3600 tokens: window 223 is the last, at 3568
+  setrlimit(RLIMIT_NOFILE, &before);
+}
+
+TEST(Tokens, TheDigestSeesEachFile) {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.path();
+  const auto write = [&](const char* name, int32_t first) {
+    std::vector<int32_t> tokens(400'000, 7);
+    tokens[0] = first;
+    TokenWriter writer(path / name, 1000);
+    writer.add(tokens);
+    writer.finish();
+  };
+  const auto digest_now = [&] {
+    return digest(*open_dataset({.kind = "tokens",
+                                 .path = path.string(),
+                                 .tokenizer = std::string(ELINVAR_SOURCE_DIR) + "/tests/golden/tokenizer.json",
+                                 .context = 16},
+                                Split::train));
+  };
+  write("a.bin", 1);
+  write("b.bin", 1);
+  const Digest before = digest_now();
+  EXPECT_EQ(digest_now(), before);
+  std::filesystem::remove(path / "b.bin");
+  write("b.bin", 2);
+  EXPECT_NE(digest_now(), before);
 }
 
 TEST(Text, IsReadByPairEncoding) {
