@@ -9,6 +9,8 @@
 #include "tensor/file.h"
 #include "tensor/ops/copy.h"
 #include "tensor/safetensors.h"
+#include "tensor/spelling.h"
+#include "tensor/state.h"
 
 namespace elinvar {
 namespace {
@@ -52,6 +54,15 @@ Tensor from_published(const ModelSpec& model, std::string_view name, const Tenso
 bool is_no_weight(std::string_view name, const Tensor& tensor) {
   return name.ends_with("num_batches_tracked") || name.ends_with("attn.masked_bias") ||
          (name.ends_with("attn.bias") && tensor.ndim() == 4) || name.ends_with("rotary_emb.inv_freq");
+}
+
+// Where the network's own head is the embedding: whether theirs is, too.
+bool repeats_embedding(const StateDict& weights, const Tensor& head) {
+  return std::ranges::any_of(weights, [&](const auto& entry) {
+    const auto& [name, tensor] = entry;
+    return (name.ends_with("wte.weight") || name.ends_with("embed_tokens.weight")) && tensor.shape() == head.shape() &&
+           tensor.dtype() == head.dtype() && digest(tensor) == digest(head);
+  });
 }
 
 std::string listed(const std::vector<std::string>& names) {
@@ -114,9 +125,14 @@ void load_published(const ModelSpec& model, Network& network, const StateDict& w
   std::vector<std::string> missing, misshapen, left_over;
   std::set<std::string> used;
   std::vector<std::pair<Tensor, Tensor>> copies;
-  for (const std::string& pattern : except)
-    if (std::ranges::none_of(own, [&](const auto& entry) { return name_matches(pattern, entry.first); }))
-      fail("[weights] no tensor of the network is called '{}'", pattern);
+  for (const std::string& pattern : except) {
+    if (std::ranges::any_of(own, [&](const auto& entry) { return name_matches(pattern, entry.first); })) continue;
+    std::vector<std::string> names;
+    for (const auto& [name, tensor] : own) names.push_back(name);
+    const std::string nearest = nearest_spelling(pattern, names);
+    check(false, "[weights] no tensor of the network is called '{}'{}", pattern,
+          nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
+  }
   for (const auto& [name, tensor] : own) {
     auto found = weights.end();
     for (const char* prefix : {"", "transformer.", "model.", "module."}) {
@@ -127,7 +143,8 @@ void load_published(const ModelSpec& model, Network& network, const StateDict& w
     if (std::ranges::any_of(except, [&](const std::string& pattern) { return name_matches(pattern, name); })) continue;
     const Tensor there = to_published(model, name, tensor);
     if (found == weights.end()) {
-      missing.push_back(fmt::format("'{}' {}", name, to_string(there.shape())));
+      missing.push_back(fmt::format("'{}' {}{}", name, to_string(there.shape()),
+                                    name == "lm_head.weight" ? " (model.tied_head = true needs none)" : ""));
     } else if (found->second.shape() != there.shape() || found->second.dtype() != there.dtype()) {
       misshapen.push_back(fmt::format("'{}' {} {} instead of {} {}", name, name_of(found->second.dtype()),
                                       to_string(found->second.shape()), name_of(there.dtype()),
@@ -137,8 +154,10 @@ void load_published(const ModelSpec& model, Network& network, const StateDict& w
     }
   }
   for (const auto& [name, tensor] : weights) {
-    const bool tied = name.ends_with("lm_head.weight") && !own.contains("lm_head.weight");
-    if (!used.contains(name) && !tied && !is_no_weight(name, tensor)) left_over.push_back("'" + name + "'");
+    if (used.contains(name) || is_no_weight(name, tensor)) continue;
+    const bool head = name.ends_with("lm_head.weight") && !own.contains("lm_head.weight");
+    if (head && repeats_embedding(weights, tensor)) continue;
+    left_over.push_back("'" + name + "'" + (head ? " (model.tied_head = false has a place for it)" : ""));
   }
   std::string complaint;
   if (!missing.empty()) complaint += fmt::format("\n  missing: {}", listed(missing));

@@ -6,7 +6,11 @@
 //   GPT-2's products   weights (out, in) here, (in, out) there
 //   VGG's classifier   reads an image here row by row, there channel by channel
 //
-// and that others add prefixes, counters, masks and tied weights, which are passed over.
+// and that others add prefixes, counters, masks and a head that repeats the embedding, which are passed over.
+//
+// Weights say nothing of a network's settings. Of LLaMA, rope_base and norm_eps are the rope_theta and rms_norm_eps of
+// its config.json; rope_scaling there (LLaMA 3.1 and later) is not in this engine, so that such weights would load and
+// say something else.
 #include <filesystem>
 #include <span>
 #include <string>
@@ -24,8 +28,8 @@ StateDict read_published(const std::filesystem::path& path);
 StateDict published(const ModelSpec& model, const StateDict& network);
 
 // Copies weights into a network of this kind. Those that `except` matches (patterns as in exempt_from_decay) keep their
-// initial values, whatever the file has for them. Throws Failure that lists what is missing, left over, or of another
-// shape.
+// initial values, whatever the file has for them; throws UsageError for one that matches none. Throws Failure that
+// lists what is missing, left over, or of another shape.
 void load_published(const ModelSpec& model, Network& network, const StateDict& weights,
                     std::span<const std::string> except = {});
 

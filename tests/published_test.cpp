@@ -159,8 +159,31 @@ TEST(Published, SomeMayKeepTheirInitialValues) {
   EXPECT_TRUE(equal_bits(network->parameters.state().at("fc.weight"), head));
   EXPECT_TRUE(equal_bits(network->parameters.state().at("bn1.weight"), file.weights.at("bn1.weight")));
   const std::vector<std::string> nothing = {"head.*"};
-  EXPECT_NE(message_of<Failure>([&] { load_published(c.model, *network, file.weights, nothing); }).find("'head.*'"),
+  EXPECT_NE(message_of<UsageError>([&] { load_published(c.model, *network, file.weights, nothing); }).find("'head.*'"),
             std::string::npos);
+  const std::vector<std::string> misspelt = {"fc.wieght"};
+  EXPECT_NE(message_of<UsageError>([&] {
+              load_published(c.model, *network, file.weights, misspelt);
+            }).find("did you mean 'fc.weight'?"),
+            std::string::npos);
+}
+
+TEST(Published, AHeadOfItsOwnIsNotPassedOver) {
+  Case c = small_gpt();
+  StateDict weights = golden(c).weights;
+  const auto message = [&] {
+    const auto network = build(c.model, c.input, 1);
+    return message_of<Failure>([&] { load_published(c.model, *network, weights); });
+  };
+  weights["lm_head.weight"] = weights.at("wte.weight").clone();
+  EXPECT_EQ(message(), "");
+  weights["lm_head.weight"].data<float>()[5] += 1;
+  EXPECT_NE(message().find("not of this network: 'lm_head.weight' (model.tied_head = false has a place for it)"),
+            std::string::npos);
+  c.model.settings["tied_head"] = {false};
+  EXPECT_EQ(message(), "");
+  weights.erase("lm_head.weight");
+  EXPECT_NE(message().find("(model.tied_head = true needs none)"), std::string::npos);
 }
 
 }  // namespace
