@@ -44,15 +44,20 @@ LeafResult leaf(Network& network, const Tensor& input, const Tensor& target, con
   std::unordered_map<const Var::Node*, size_t> places;  // of the gradients that are to be handed over
   if (progress.gradient)
     for (size_t i = 0; i < parameters.size(); ++i) places.emplace(parameters[i].var.node().get(), i);
+  std::vector<bool> handed_over(parameters.size());
+  const auto hand_over = [&](size_t i) {
+    if (handed_over[i]) return;
+    handed_over[i] = true;
+    progress.gradient(i, take_gradient(parameters[i].var));
+  };
   backward(loss, [&](const Var& ready) {
     const auto found = places.find(ready.node().get());
-    if (found == places.end()) return;
-    progress.gradient(found->second, take_gradient(parameters[found->second].var));
-    places.erase(found);
+    if (found != places.end()) hand_over(found->second);
   });
-  if (!progress.gradient)
-    for (Parameter& p : parameters) result.gradients.push_back(take_gradient(p.var));
-  for (const auto& [untouched, i] : places) progress.gradient(i, take_gradient(parameters[i].var));
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (progress.gradient) hand_over(i);  // those that the loss does not depend on
+    else result.gradients.push_back(take_gradient(parameters[i].var));
+  }
   return result;
 }
 

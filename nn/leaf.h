@@ -24,8 +24,9 @@ struct LeafResult {
 struct LeafProgress {
   // After the forward pass: of the result only the gradients are missing.
   std::function<void(const LeafResult&)> forward = {};
-  // While the backward pass runs, mostly from the last parameter to the first: a gradient of the result, by its place
-  // there. It is handed over, so that the result has none.
+  // While the backward pass runs, mostly from the last parameter to the first, then those of untouched parameters from
+  // the first to the last: a gradient of the result, by its place there. It is handed over, so that the result has
+  // none.
   std::function<void(size_t parameter, Tensor gradient)> gradient = {};
 };
 

@@ -267,6 +267,21 @@ TEST(Leaf, HandsItsGradientsOverWhileItIsComputed) {
     }
 }
 
+TEST(Leaf, HandsUntouchedParametersOverInTheirOrder) {
+  const auto network = build(spec("gpt", {{"layers", integer(1)}, {"channels", integer(16)}}), kTokens, 5);
+  std::vector<Parameter>& list = network->parameters.list;
+  const size_t used = list.size();
+  for (int i = 0; i < 20; ++i)
+    list.push_back({.name = fmt::format("unused.{}", i), .var = Var(Tensor::zeros({3}), true)});
+  const Sample s = tokens(2, kTokens);
+  std::vector<size_t> order;
+  LeafProgress progress;
+  progress.gradient = [&](size_t i, const Tensor&) { order.push_back(i); };
+  leaf(*network, s.input, s.target, {}, {}, false, progress);
+  ASSERT_EQ(order.size(), list.size());
+  for (size_t i = used; i < list.size(); ++i) EXPECT_EQ(order[i], i);
+}
+
 TEST(Leaf, CountsOnlyTargetsThatAreNotIgnored) {
   const auto network = build(spec("gpt", {{"layers", integer(1)}, {"channels", integer(16)}}), kTokens, 5);
   const Sample s = tokens(2, kTokens);
