@@ -52,7 +52,17 @@ TEST_F(TrainCommand, EvaluatesAndSamples) {
   EXPECT_EQ(images.code, 2);
   EXPECT_NE(images.err.find("the data of this run are no images"), std::string::npos) << images.err;
   const Ended perplexity = train({"eval", folder_ / "text"});
-  EXPECT_NE(perplexity.out.find(" perplexity="), std::string::npos) << perplexity.out;
+  ASSERT_NE(perplexity.out.find(" perplexity="), std::string::npos) << perplexity.out;
+  // It is of the targets themselves, with smoothing and without.
+  const std::string settings = folder_ / "text/config.toml", plain = read_file(settings);
+  const size_t smoothing = plain.find("label_smoothing = 0");
+  ASSERT_NE(smoothing, std::string::npos);
+  replace_file(settings, std::string(plain).replace(smoothing, 19, "label_smoothing = 0.5 # "));
+  const Ended smoothed = train({"eval", folder_ / "text"});
+  const auto last_word = [](const std::string& out) { return out.substr(out.rfind(" perplexity=")); };
+  EXPECT_EQ(last_word(smoothed.out), last_word(perplexity.out));
+  EXPECT_NE(smoothed.out, perplexity.out);
+  replace_file(settings, plain);
   EXPECT_EQ(train({"eval", folder_ / "text", "--confusion", folder_ / "text.csv"}).code, 2);
   const Ended text = train(sample);
   EXPECT_EQ(text.code, 0) << text.err;

@@ -19,10 +19,20 @@ int eval(const EvalCommand& command) {
   check(command.confusion.empty() || images, "--confusion: the data of this run are no images");
   const int64_t step = job.load_network(directory);
   Ranking ranking(job.data->classes(), job.config.loss.ignore_index, !command.confusion.empty());
-  const Score result = sum(score(job, job.data, 0, 1, command.mirror,
-                                 [&](const Tensor& logits, const Tensor& target) { ranking.add(logits, target); }));
+  // The perplexity is of the targets themselves, whatever label smoothing the loss has.
+  LossOptions plain = job.config.loss;
+  plain.label_smoothing = 0;
+  double plain_sum = 0;
+  int64_t count = 0;
+  const Score result = sum(score(job, job.data, 0, 1, command.mirror, [&](const Tensor& logits, const Tensor& target) {
+    ranking.add(logits, target);
+    if (images) return;
+    const LeafResult batch = evaluate(logits, target, plain);
+    plain_sum += batch.loss_sum;
+    count += batch.count;
+  }));
   if (!command.confusion.empty()) replace_file(command.confusion, ranking.csv(job.data->class_names()));
-  const double top5 = ranking.top(5), perplexity = std::exp(result.loss);
+  const double top5 = ranking.top(5), perplexity = std::exp(plain_sum / static_cast<double>(count));
   if (command.json) {
     nlohmann::ordered_json json = {{"split", command.split},      {"step", step},          {"loss", result.loss},
                                    {"accuracy", result.accuracy}, {"top5_accuracy", top5}, {"samples", result.samples}};
