@@ -200,7 +200,7 @@ class Lamb final : public Moments {
     for (size_t i = 0; i < u.p.size(); ++i) {
       LambArgs& a = constants[i];
       double p_sum = 0.0, u_sum = 0.0;
-      for (int64_t s = segments_of(a); s > 0; --s, at += 2) {
+      for (int64_t s = segments_of(a.n); s > 0; --s, at += 2) {
         p_sum += at[0];
         u_sum += at[1];
       }
@@ -211,7 +211,6 @@ class Lamb final : public Moments {
   }
 
  private:
-  static int64_t segments_of(const LambArgs& a) { return (a.n + kRowSegment - 1) / kRowSegment; }
 };
 
 struct Kind {

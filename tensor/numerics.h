@@ -11,6 +11,7 @@ inline constexpr int64_t kChunk = 512;        // rule 8: products are summed in 
 inline constexpr int64_t kGroup = 16;         // rule 8: chunks in a group
 inline constexpr int64_t kRowLanes = 64;      // rule 11: virtual lanes of a row sum
 inline constexpr int64_t kRowSegment = 4096;  // rule 11: longest row summed at once
-inline constexpr int64_t kColumnLeaf = 64;    // rules 12 and 15: rows of a column chain
+constexpr int64_t segments_of(int64_t n) { return (n + kRowSegment - 1) / kRowSegment; }  // of a row of n
+inline constexpr int64_t kColumnLeaf = 64;  // rules 12 and 15: rows of a column chain
 
 }  // namespace elinvar

@@ -13,9 +13,16 @@ inline Out out(Tensor& t) { return {t.raw(), t.dtype()}; }
 // x must be contiguous.
 inline Tensor onto(Tensor x) { return x.unique() ? x : Tensor::empty(x.shape(), x.dtype(), x.device()); }
 
+// GPUs compute in float32 alone; float64 is there to check gradients.
+inline void check_width(const char* op, const Tensor& x) {
+  check(x.dtype() != DType::f64 || x.device().kind == DeviceKind::cpu,
+        "[{}] GPUs compute in float32, got float64; convert with to(DType::f32), or move it with to(Device{{}})", op);
+}
+
 inline void check_float(const char* op, const Tensor& x) {
   check(x.dtype() == DType::f32 || x.dtype() == DType::f64,
         "[{}] float32 or float64 expected, got {}; convert with to()", op, name_of(x.dtype()));
+  check_width(op, x);
 }
 
 // Operands of one type, on one device.
@@ -24,6 +31,15 @@ inline void check_same_dtype(const char* op, const Tensor& a, const Tensor& b) {
         name_of(b.dtype()));
   check(a.device() == b.device(), "[{}] operands must be on one device, got {} and {}", op, name_of(a.device().kind),
         name_of(b.device().kind));
+}
+
+// An operand beside x as kernels read it: of x's type, on its device, of this shape, and contiguous.
+inline Tensor operand(const char* op, const char* name, const Tensor& t, const Shape& shape, const Tensor& x) {
+  check(t.defined() && t.dtype() == x.dtype() && t.shape() == shape, "[{}] {} must be {} of shape {}, got {}", op, name,
+        name_of(x.dtype()), to_string(shape),
+        t.defined() ? fmt::format("{} of shape {}", name_of(t.dtype()), to_string(t.shape())) : "none");
+  check_same_dtype(op, x, t);
+  return t.to_contiguous();
 }
 
 inline void check_same_shape(const char* op, const Tensor& a, const Tensor& b) {

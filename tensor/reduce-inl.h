@@ -65,7 +65,7 @@ T reduce_partials(const std::vector<T>& x);
 template <class T, class Step>
 T row_reduce(int64_t n, Step step) {
   if (n <= kRowSegment) return row_segment<T>(0, n, step);
-  const int64_t segments = (n + kRowSegment - 1) / kRowSegment;
+  const int64_t segments = segments_of(n);
   std::vector<T> partial(static_cast<size_t>(segments));
   for (int64_t s = 0; s < segments; ++s)
     partial[static_cast<size_t>(s)] = row_segment<T>(s * kRowSegment, std::min(n, (s + 1) * kRowSegment), step);
@@ -89,8 +89,8 @@ HWY_INLINE T row_dot(int64_t n, A a, B b) {
   return row_reduce<T>(n, [&](Vec<T> acc, int64_t i, int64_t count) { return fma(a(i, count), b(i, count), acc); });
 }
 
-// The largest of x[0 .. n-1], n > 0, of which none is NaN. Exact (rule 13), so the order is free; of two zeros it
-// is either one.
+// The largest of x[0 .. n-1], n > 0. Exact (rule 13), so the order is free; of two zeros it is either one. With a NaN
+// among them it is any of them: callers' results are NaN then whichever it is.
 template <class T>
 HWY_INLINE T row_max(const T* x, int64_t n) {
   using V = Vec<T>;

@@ -106,6 +106,13 @@ TraceValue& Reader::next(TraceValue::Kind kind) {
   return value;
 }
 
+void check_range(int64_t x, int64_t first, int64_t last) {
+  check(x >= first && x <= last, "[trace] a number from {} to {} expected, got {}", first, last, x);
+}
+void check_range(uint64_t x, uint64_t first, uint64_t last) {
+  check(x >= first && x <= last, "[trace] a number from {} to {} expected, got {}", first, last, x);
+}
+
 void Reader::end() const { check(at_ == values_.size(), "[trace] {} arguments too many", values_.size() - at_); }
 
 }  // namespace trace

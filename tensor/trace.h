@@ -23,6 +23,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -250,6 +251,13 @@ class Reader {
   size_t at_ = 0;
 };
 
+// The last enumerator; that of another enumeration is declared beside it.
+constexpr DType last_of(DType) { return DType::u8; }
+
+// UsageError for a number that a narrower type does not have.
+void check_range(int64_t x, int64_t first, int64_t last);
+void check_range(uint64_t x, uint64_t first, uint64_t last);
+
 template <class T>
 void read(Reader& from, T& value) {
   if constexpr (std::is_same_v<T, Tensor>) {
@@ -258,6 +266,9 @@ void read(Reader& from, T& value) {
     auto wide = widened(value);
     parse(from.next(TraceValue::Kind::number).number, wide);
     value = static_cast<T>(wide);
+    if constexpr (std::is_enum_v<T>) check_range(wide, 0, static_cast<int64_t>(last_of(T{})));
+    else if constexpr (std::is_integral_v<T>)
+      check_range(wide, std::numeric_limits<T>::min(), std::numeric_limits<T>::max());
   } else if constexpr (kList<T>) {
     uint64_t size = 0;
     read(from, size);

@@ -9,8 +9,18 @@
 #include "nn/leaf.h"
 #include "nn/optimizer.h"
 #include "nn/running_statistics.h"
+#include "tensor/ops/attention.h"
+#include "tensor/ops/batch_norm.h"
+#include "tensor/ops/conv2d.h"
+#include "tensor/ops/cross_entropy.h"
+#include "tensor/ops/layer_norm.h"
+#include "tensor/ops/matmul.h"
+#include "tensor/ops/optimizer.h"
 #include "tensor/ops/pointwise.h"
+#include "tensor/ops/pool.h"
 #include "tensor/ops/reduce.h"
+#include "tensor/ops/rotary.h"
+#include "tensor/ops/softmax.h"
 #include "tests/op_inputs.h"
 #include "tests/temporary_folder.h"
 
@@ -109,6 +119,75 @@ TEST(Device, OperandsOfTwoDevicesAreRefused) {
     EXPECT_NE(message_of<UsageError>([&] { b.data<float>(); }).find("bring them here with to(Device{})"),
               std::string::npos);
     EXPECT_EQ(sum(b).item(), 0.0);
+  }
+}
+
+SgdArgs constants(int64_t n) {
+  SgdArgs a;
+  a.n = n;
+  return a;
+}
+
+TEST(Device, WhatLiesElsewhereThanTheFirstOperandIsRefused) {
+  for (const Device device : other_devices()) {
+    const auto refuses = [](const char* what, auto call) {
+      const std::string message = message_of<UsageError>(call);
+      EXPECT_NE(message.find("must be on one device"), std::string::npos) << what << ": " << message;
+    };
+    const Tensor x = Tensor::zeros({2, 3}, DType::f32, device), here = Tensor::zeros({3}), there = here.to(device);
+    refuses("bias of matmul", [&] { matmul(x, Tensor::zeros({3, 3}, DType::f32, device), here); });
+    const Tensor image = Tensor::zeros({1, 2, 2, 1}, DType::f32, device);
+    refuses("bias of conv2d", [&] { conv2d(image, image, Tensor::zeros({1}), {}); });
+    refuses("gamma of batch_norm", [&] { batch_norm_factors(there, there, here, there, 1e-5); });
+    const BatchNormFactors factors{there, there, there, here};
+    refuses("factors of batch_norm", [&] { batch_norm_apply(x, factors, {}, false); });
+    refuses("factors of its gradient", [&] { batch_norm_sums(x, x, {}, factors, ReluMask::none, false); });
+    refuses("r of row_norm_backward", [&] {
+      row_norm_backward(RowNorm::rms, x, x, {}, {{}, {}, Tensor::zeros({2})}, true, false);
+    });
+    refuses("angles of rotary", [&] {
+      rotary(Tensor::zeros({1, 2, 1, 2}, DType::f32, device), rotary_angles(2, 1, 10.0, 0, DType::f32), false);
+    });
+    const Tensor q = Tensor::zeros({1, 2, 1, 4}, DType::f32, device);
+    const AttentionResult result = attention(q, q, q, true, 0.0);
+    refuses("m of attention", [&] {
+      attention_backward(q, q, q, q, {result.o, result.m.to(Device{}), result.r}, true, 0.0);
+    });
+    const CrossEntropyResult saved = cross_entropy(x, Tensor::zeros({2}, DType::i32), 0.0, -1);
+    refuses("m of cross_entropy", [&] {
+      cross_entropy_backward(Tensor::zeros({}, DType::f32, device), x,
+                             {saved.loss, saved.targets, saved.m.to(Device{}), saved.r}, 0.0, -1);
+    });
+    refuses("the second parameter", [&] {
+      const std::vector<Tensor> g = {there, here};
+      std::vector<Tensor> p = {there.clone(), here.clone()}, v;
+      sgd(g, p, v, {constants(3), constants(3)});
+    });
+  }
+}
+
+TEST(Device, GpusComputeInFloat32) {
+  for (const Device device : other_devices()) {
+    const Tensor x = Tensor::zeros({2, 4}, DType::f64, device), image = x.reshape({1, 2, 2, 2});
+    const auto refuses = [](const char* what, auto call) {
+      const std::string message = message_of<UsageError>(call);
+      EXPECT_NE(message.find("GPUs compute in float32, got float64"), std::string::npos) << what << ": " << message;
+    };
+    refuses("softmax", [&] { softmax(x); });
+    refuses("log_softmax", [&] { log_softmax(x); });
+    refuses("softmax_backward", [&] { softmax_backward(x, x); });
+    refuses("exp", [&] { exp(x); });
+    refuses("add", [&] { add(x, x); });
+    refuses("sum", [&] { sum(x); });
+    refuses("matmul", [&] { matmul(x, x.transpose(0, 1)); });
+    refuses("layer_norm", [&] { layer_norm(x, {}, {}, 1e-5); });
+    const PoolAxis axis = pool_axis("max_pool2d", 2, 2, 1, 0);
+    refuses("max_pool", [&] { max_pool(image, axis, axis, nullptr); });
+    refuses("avg_pool_backward", [&] { avg_pool_backward(image.slice(1, 0, 1).slice(2, 0, 1), axis, axis, true); });
+    refuses("sgd", [&] {
+      std::vector<Tensor> p = {x}, v;
+      sgd({x}, p, v, {constants(8)});
+    });
   }
 }
 

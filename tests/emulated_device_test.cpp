@@ -7,11 +7,16 @@
 #include "nn/running_statistics.h"
 #include "tensor/check.h"
 #include "tensor/op_check.h"
+#include "tensor/ops/attention.h"
 #include "tensor/ops/batch_norm.h"
 #include "tensor/ops/column_sum.h"
+#include "tensor/ops/gather.h"
 #include "tensor/ops/global_norm.h"
+#include "tensor/ops/rotary.h"
+#include "tensor/ops/row_sum.h"
 #include "tensor/philox.h"
 #include "tests/bits.h"
+#include "tests/temporary_folder.h"
 
 namespace elinvar {
 namespace {
@@ -72,6 +77,38 @@ TEST(EmulatedDevice, NormsOfManyTensors) {
   EXPECT_EQ(clip_by_global_norm(moved, 1.0).scale, clip_by_global_norm(tensors, 1.0).scale);
   moved[3] = tensors[3];
   EXPECT_THROW(square_sum(moved), UsageError);
+}
+
+TEST(EmulatedDevice, ARowOfSegmentsOfSegments) {
+  const Tensor x = random({4096 * 4097 + 5}, 9).reshape({1, -1}), there = x.to(kEmulated);
+  EXPECT_TRUE(same_bits(row_sum(there, 3.0).to(Device{}), row_sum(x, 3.0)));
+  EXPECT_TRUE(same_bits(dot(there, there).to(Device{}), dot(x, x)));
+}
+
+TEST(EmulatedDevice, ManyPicksOfFewTargets) {
+  const int64_t picks = 1500, extent = 7;
+  const Tensor dy = random({2, picks, 3}, 10);
+  Tensor index = Tensor::empty(dy.shape(), DType::i64);
+  for (int64_t i = 0; i < index.numel(); ++i)
+    index.data<int64_t>()[i] = philox(11, static_cast<uint32_t>(i), 0, 0, 0).v[0] % 5;  // two are never picked
+  EXPECT_TRUE(same_bits(gather_backward(dy.to(kEmulated), 1, index, extent).to(Device{}),
+                        gather_backward(dy, 1, index, extent)));
+}
+
+TEST(EmulatedDevice, RotaryAnglesAreSentOnce) {
+  const auto angles = [](int64_t time) { return rotary_angles(time, 4, 10000.0, 0, DType::f32, kEmulated); };
+  const RotaryAngles first = angles(5), again = angles(5);
+  EXPECT_TRUE(again.cos.shares_storage(first.cos));
+  EXPECT_TRUE(same_bits(angles(7).sin.to(Device{}), rotary_angles(7, 4, 10000.0, 0, DType::f32).sin));
+}
+
+TEST(EmulatedDevice, AttentionSaysHowManyKeysItTakes) {
+  const Tensor k = Tensor::zeros({1, 60000, 1, 1}, DType::f32, kEmulated);
+  const std::string message =
+      test::message_of<UsageError>([&] { attention(k.slice(1, 0, 1), k, k, /*causal=*/false, 0.0); });
+  EXPECT_NE(message.find("at most 51200 keys, got 60000; use --device cpu, or a shorter data.context"),
+            std::string::npos)
+      << message;
 }
 
 TEST(EmulatedDevice, RunningStatisticsStayThere) {

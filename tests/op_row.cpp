@@ -301,6 +301,12 @@ OpRows::OpRows(std::vector<OpRow> rows) {
 #ifdef ELINVAR_EMULATION
       add(row, "emulated", [](const OpRow& r) { check_device(r, {DeviceKind::emulated}); });
 #endif
+#ifdef ELINVAR_CUDA
+      add(row, "cuda", [](const OpRow& r) {
+        if (gpu_count<Cuda>() == 0) GTEST_SKIP() << "this machine has no GPU";
+        check_device(r, {DeviceKind::cuda});
+      });
+#endif
     }
     if (row.zero_filled) add(row, "zero_fill", check_zero_fill);
     if (!row.errors.empty()) add(row, "errors", check_errors);

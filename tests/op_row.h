@@ -11,7 +11,7 @@
 //               int64
 //   replay      each op that is called, done again alone from what a recorder is told of it, gives the same bits
 //   emulated    the kernels for GPUs, run by the CPU (tests/emulation/), give the same bits, on the large inputs too
-//   cuda        so does a GPU, where the build and the machine have one
+//   cuda        so does a GPU, where the build has a toolkit; skipped where the machine has none
 //   zero_fill   `zero_filled`, a route to the same result with additional terms that are zero (NUMERICS.md, rule 7),
 //               gives the same bits on adversarial inputs: subnormals, signed zeros, huge and tiny magnitudes
 //   errors      each of `errors` throws UsageError with a message that contains the given text

@@ -193,6 +193,21 @@ TEST(Trace, WhatIsNoArgumentOfAnOpIsRefused) {
   EXPECT_THROW((void)find_op("norms")->call({{.name = "tensors.size", .number = "1000000000000"}, x}), UsageError);
 }
 
+TEST(Trace, NumbersThatAParameterCannotHaveAreRefused) {
+  const auto number = [](const char* text) { return TraceValue{.name = "n", .number = text}; };
+  const TraceValue x{.name = "x", .kind = TraceValue::Kind::tensor, .tensor = numbers({2})};
+  const auto message = [](const char* op, TraceValues values) {
+    return test::message_of<UsageError>([&] { (void)find_op(op)->call(std::move(values)); });
+  };
+  EXPECT_NE(message("row_norm_backward", {number("2")}).find("a number from 0 to 1 expected, got 2"),
+            std::string::npos);
+  EXPECT_NE(message("gather", {x, number("4294967296"), x}).find("expected, got 4294967296"), std::string::npos);
+  EXPECT_NE(message("max", {x, number("0"), number("2")}).find("a number from 0 to 1 expected, got 2"),
+            std::string::npos);
+  EXPECT_NE(message("dropout", {x, number("0.5"), number("1"), number("4294967296")}).find("got 4294967296"),
+            std::string::npos);
+}
+
 TEST(Reproducer, LayoutsAreMadeAgain) {
   const Tensor whole = numbers({4, 3, 2, 5});
   const Tensor views[] = {whole,

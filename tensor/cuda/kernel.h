@@ -75,7 +75,8 @@ void launch(Gpu& stream, const char* name, Grid grid, void (*kernel)(Parameters.
   if (grid.blocks <= 0) return;
   invariant(grid.blocks <= INT32_MAX && grid.threads >= 1 && grid.threads <= 1024, "a grid that no GPU runs");
 #ifdef __CUDACC__
-  if (grid.shared > 48 * 1024)
+  // What is beyond 48 KiB must be asked for, and what a kernel declares __shared__ itself (16 KiB at most) counts too.
+  if (grid.shared > 32 * 1024)
     check_launch(
         name, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(grid.shared)));
   kernel<<<static_cast<unsigned>(grid.blocks), static_cast<unsigned>(grid.threads), grid.shared,
@@ -97,9 +98,15 @@ inline int64_t blocks_for(int64_t n, int threads = 256) {
 // Blocks for n rows, a warp each.
 inline int64_t warp_blocks(int64_t rows, int threads = 256) { return (rows * 32 + threads - 1) / threads; }
 
-// float64 exists on the CPU alone, to check gradients.
-inline void require_f32(const char* op, DType dtype) {
-  if (dtype != DType::f32) throw UsageError("[" + std::string(op) + "] GPUs compute in float32, got " + name_of(dtype));
+// The largest dynamic_shared() that this GPU has, with 1 KiB left for what a kernel declares itself.
+inline size_t most_shared() {
+  int bytes = 201 * 1024;
+#ifdef __CUDACC__
+  int device = 0;
+  check_launch("shared memory", cudaGetDevice(&device));
+  check_launch("shared memory", cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+#endif
+  return static_cast<size_t>(bytes) - 1024;
 }
 
 // The block's dynamic shared memory.

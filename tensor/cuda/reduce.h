@@ -21,7 +21,7 @@ __device__ T fold_lanes(T low, T high) {
 }
 
 // Calls of all threads of a warp; every thread gets the sum. step(acc, i) returns acc with element i added. At most
-// kRowSegment^2 elements.
+// kRowSegment^3 elements, which no memory holds.
 template <class T, class Step>
 __device__ T warp_row_reduce(int64_t n, Step step) {
   const int t = static_cast<int>(threadIdx.x % 32);
@@ -34,17 +34,26 @@ __device__ T warp_row_reduce(int64_t n, Step step) {
     return __shfl_sync(kWholeWarp, fold_lanes(low, high), 0);
   };
   if (n <= kRowSegment) return segment(0, n);
-  // The segments' sums are a row again: lane l takes segments l, l + 64, ...
-  T low{0}, high{0};
-  int lane = 0;
-  for (int64_t begin = 0; begin < n; begin += kRowSegment) {
-    const int64_t end = begin + kRowSegment < n ? begin + kRowSegment : n;
-    const T sum = segment(begin, end);
-    if (lane == t) low = low + sum;
-    if (lane == t + 32) high = high + sum;
-    lane = (lane + 1) % static_cast<int>(kRowLanes);
-  }
-  return __shfl_sync(kWholeWarp, fold_lanes(low, high), 0);
+  // The segments' sums are a row again: lane l takes sums l, l + 64, ... of at most kRowSegment.
+  const auto fold = [&](int64_t count, auto sum_at) {
+    T low{0}, high{0};
+    for (int64_t i = 0; i < count; ++i) {
+      const T sum = sum_at(i);
+      const int lane = static_cast<int>(i % kRowLanes);
+      if (lane == t) low = low + sum;
+      if (lane == t + 32) high = high + sum;
+    }
+    return __shfl_sync(kWholeWarp, fold_lanes(low, high), 0);
+  };
+  const int64_t segments = segments_of(n), rows = segments_of(segments);
+  const auto row_of_segments = [&](int64_t row) {
+    const int64_t first = row * kRowSegment, left = segments - first;
+    return fold(left < kRowSegment ? left : kRowSegment, [&](int64_t i) {
+      const int64_t begin = (first + i) * kRowSegment, end = begin + kRowSegment;
+      return segment(begin, end < n ? end : n);
+    });
+  };
+  return rows == 1 ? row_of_segments(0) : fold(rows, row_of_segments);
 }
 
 template <class T, class Term>
@@ -57,7 +66,7 @@ __device__ T warp_row_dot(int64_t n, A a, B b) {
   return warp_row_reduce<T>(n, [&](T acc, int64_t i) { return fma(Vec<T>{a(i)}, Vec<T>{b(i)}, Vec<T>{acc}).v; });
 }
 
-// The largest of n > 0 elements by the select of rule 13, none of them NaN; every thread gets it.
+// The largest of n > 0 elements by the select of rule 13 (as row_max in reduce-inl.h); every thread gets it.
 template <class T>
 __device__ T warp_row_max(const T* x, int64_t n) {
   T m = x[0];

@@ -330,9 +330,8 @@ void backward_into(const Tensor& d_o_in, Tensor q, Tensor k, Tensor v, const Att
     check_same_dtype("attention_backward", t, q);
   }
   const Shape rows{s.batch, s.heads, s.tq};
-  for (const Tensor& t : {result.m, result.r})
-    check(t.shape() == rows && t.dtype() == s.dtype && t.contiguous(),
-          "[attention_backward] m and r must be those of the result");
+  const Tensor m = operand("attention_backward", "m", result.m, rows, q),
+               r = operand("attention_backward", "r", result.r, rows, q);
   on(q.device(), [&](auto& stream) {
     attention_backward(stream, AttentionBackwardArgs{.s = s,
                                                      .q = heads_of(q),
@@ -340,8 +339,8 @@ void backward_into(const Tensor& d_o_in, Tensor q, Tensor k, Tensor v, const Att
                                                      .v = heads_of(v),
                                                      .o = heads_of(o),
                                                      .d_o = heads_of(d_o),
-                                                     .m = in(result.m),
-                                                     .r = in(result.r),
+                                                     .m = in(m),
+                                                     .r = in(r),
                                                      .dq = heads_of(dq),
                                                      .dk = heads_of(dk),
                                                      .dv = heads_of(dv)});

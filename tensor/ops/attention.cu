@@ -205,10 +205,9 @@ __global__ void __launch_bounds__(kThreads) key_gradients(AttentionBackwardArgs 
 // The scores of one query.
 size_t shared_bytes(const AttentionShape& s) {
   const auto bytes = static_cast<size_t>(s.tk) * sizeof(float);
-  constexpr size_t kMost = 200 * 1024;
-  if (bytes > kMost)
-    throw UsageError("[attention] GPUs take at most " + std::to_string(kMost / sizeof(float)) + " keys, got " +
-                     std::to_string(s.tk));
+  if (bytes > most_shared())
+    throw UsageError("[attention] this GPU takes at most " + std::to_string(most_shared() / sizeof(float)) +
+                     " keys, got " + std::to_string(s.tk) + "; use --device cpu, or a shorter data.context");
   return bytes;
 }
 
@@ -219,7 +218,6 @@ namespace elinvar {
 
 template <>
 void attention(Gpu& stream, const AttentionArgs& a) {
-  require_f32("attention", a.s.dtype);
   launch(stream, "attention",
          {.blocks = a.s.batch * a.s.heads * a.s.tq,
           .threads = HWY_NAMESPACE::kThreads,
@@ -229,7 +227,6 @@ void attention(Gpu& stream, const AttentionArgs& a) {
 
 template <>
 void attention_backward(Gpu& stream, const AttentionBackwardArgs& a) {
-  require_f32("attention_backward", a.s.dtype);
   const int64_t queries = a.s.batch * a.s.heads * a.s.tq;
   const DeviceScratch<float> dots(stream, queries);
   launch(stream, "attention_query_dots", {.blocks = warp_blocks(queries)}, HWY_NAMESPACE::query_dots, a, dots.data());

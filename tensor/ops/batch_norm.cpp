@@ -139,11 +139,6 @@ In in(const std::vector<T>& v) {
   return {v.data(), dtype_of<T>()};
 }
 
-void check_channels(const char* op, const Tensor& v, const char* name, int64_t channels, DType dtype) {
-  check(v.shape() == Shape{channels} && v.dtype() == dtype, "[{}] {} must be {} of shape ({}), got {} of shape {}", op,
-        name, name_of(dtype), channels, name_of(v.dtype()), to_string(v.shape()));
-}
-
 }  // namespace
 
 int64_t batch_norm_channels(const char* op, const Tensor& x) {
@@ -153,17 +148,17 @@ int64_t batch_norm_channels(const char* op, const Tensor& x) {
   return x.dim(-1);
 }
 
-int64_t batch_norm_gradient_channels(const char* op, const Tensor& dy, const Tensor& x, const Tensor& y,
-                                     const BatchNormFactors& f, ReluMask mask) {
-  const int64_t channels = batch_norm_channels(op, x);
+BatchNormFactors batch_norm_gradient_operands(const char* op, const Tensor& dy, const Tensor& x, const Tensor& y,
+                                              const BatchNormFactors& f, ReluMask mask) {
+  const Shape channels{batch_norm_channels(op, x)};
   check_same_shape(op, dy, x);
   check_same_dtype(op, dy, x);
   if (mask == ReluMask::from_y) {
     check_same_shape(op, y, x);
     check_same_dtype(op, y, x);
   }
-  for (const Tensor& factor : {f.mean, f.inv, f.a, f.b}) check_channels(op, factor, "the factors", channels, x.dtype());
-  return channels;
+  const auto factor = [&](const Tensor& t) { return operand(op, "the factors", t, channels, x); };
+  return {factor(f.mean), factor(f.inv), factor(f.a), factor(f.b)};
 }
 
 void batch_norm_apply(CpuStream& stream, const BatchNormApplyArgs& args) {
@@ -221,10 +216,9 @@ BatchNormFactors factors_of(const Tensor& mean, const Tensor& var, const Tensor&
   check_float("batch_norm", mean);
   check(mean.ndim() == 1, "[batch_norm] a mean of shape (C) expected, got {}", to_string(mean.shape()));
   const int64_t channels = mean.dim(0);
-  check_channels("batch_norm", var, "the variance", channels, mean.dtype());
-  check_channels("batch_norm", gamma, "gamma", channels, mean.dtype());
-  check_channels("batch_norm", beta, "beta", channels, mean.dtype());
-  const Tensor v = var.to_contiguous(), g = gamma.to_contiguous(), bias = beta.to_contiguous();
+  const Tensor v = operand("batch_norm", "the variance", var, {channels}, mean),
+               g = operand("batch_norm", "gamma", gamma, {channels}, mean),
+               bias = operand("batch_norm", "beta", beta, {channels}, mean);
   const auto empty = [&] { return Tensor::empty({channels}, mean.dtype(), mean.device()); };
   BatchNormFactors f{mean.to_contiguous(), empty(), empty(), empty()};
   on(mean.device(), [&](auto& stream) {
@@ -236,7 +230,8 @@ BatchNormFactors factors_of(const Tensor& mean, const Tensor& var, const Tensor&
 
 Tensor apply_of(const Tensor& input, const BatchNormFactors& f, const Tensor& residual, bool relu) {
   const int64_t channels = batch_norm_channels("batch_norm", input);
-  check_channels("batch_norm", f.a, "the factors", channels, input.dtype());
+  const Tensor a = operand("batch_norm", "the factors", f.a, {channels}, input),
+               b = operand("batch_norm", "the factors", f.b, {channels}, input);
   const Tensor x = input.to_contiguous();
   Tensor r;
   if (residual.defined()) {
@@ -246,18 +241,21 @@ Tensor apply_of(const Tensor& input, const BatchNormFactors& f, const Tensor& re
   }
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
   on(x.device(), [&](auto& stream) {
-    batch_norm_apply(stream, BatchNormApplyArgs{in(x), r.defined() ? in(r) : In{}, in(f.a), in(f.b), out(y),
+    batch_norm_apply(stream, BatchNormApplyArgs{in(x), r.defined() ? in(r) : In{}, in(a), in(b), out(y),
                                                 x.numel() / channels, channels, relu});
   });
   return y;
 }
 
-Tensor gradient_of(Tensor dy, const Tensor& input, const Tensor& result, const BatchNormFactors& f,
+Tensor gradient_of(Tensor dy, const Tensor& input, const Tensor& result, const BatchNormFactors& factors,
                    const BatchNormSums* sums, ReluMask mask) {
-  const int64_t channels = batch_norm_gradient_channels("batch_norm_gradient", dy, input, result, f, mask);
+  constexpr const char* kName = "batch_norm_gradient";
+  const BatchNormFactors f = batch_norm_gradient_operands(kName, dy, input, result, factors, mask);
+  const int64_t channels = input.dim(-1);
+  Tensor sum_g, sum_gx;
   if (sums) {
-    check_channels("batch_norm_gradient", sums->sum_g, "the sum of g", channels, input.dtype());
-    check_channels("batch_norm_gradient", sums->sum_gx, "the sum of g x", channels, input.dtype());
+    sum_g = operand(kName, "the sum of g", sums->sum_g, {channels}, input);
+    sum_gx = operand(kName, "the sum of g x", sums->sum_gx, {channels}, input);
   }
   const Tensor x = input.to_contiguous(), y = mask == ReluMask::from_y ? result.to_contiguous() : Tensor{};
   dy = dy.to_contiguous();
@@ -266,7 +264,7 @@ Tensor gradient_of(Tensor dy, const Tensor& input, const Tensor& result, const B
   on(x.device(), [&](auto& stream) {
     batch_norm_gradient(
         stream, BatchNormGradientArgs{g, in(x), mask == ReluMask::from_y ? in(y) : In{}, in(f.mean), in(f.inv), in(f.a),
-                                      in(f.b), sums ? in(sums->sum_g) : In{}, sums ? in(sums->sum_gx) : In{}, out(dx),
+                                      in(f.b), sums ? in(sum_g) : In{}, sums ? in(sum_gx) : In{}, out(dx),
                                       x.numel() / channels, channels, mask});
   });
   return dx;

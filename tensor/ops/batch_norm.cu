@@ -102,13 +102,11 @@ namespace elinvar {
 
 template <>
 void batch_norm_factors(Gpu& stream, const BatchNormFactorsArgs& a) {
-  require_f32("batch_norm", a.mean.dtype);
   launch(stream, "batch_norm_factors", {.blocks = (a.channels + 255) / 256}, HWY_NAMESPACE::factors, a);
 }
 
 template <>
 void batch_norm_apply(Gpu& stream, const BatchNormApplyArgs& a) {
-  require_f32("batch_norm", a.x.dtype);
   using namespace HWY_NAMESPACE;
   const Rows rows(a.rows, a.channels);
   const auto with = [&](auto kernel) { launch(stream, "batch_norm", rows.grid(), kernel, a, rows); };
@@ -121,7 +119,6 @@ void batch_norm_apply(Gpu& stream, const BatchNormApplyArgs& a) {
 
 template <>
 void batch_norm_gradient(Gpu& stream, const BatchNormGradientArgs& a) {
-  require_f32("batch_norm_gradient", a.dy.dtype);
   using namespace HWY_NAMESPACE;
   const Rows rows(a.rows, a.channels);
   const auto with = [&]<ReluMask kMask>() {

@@ -33,6 +33,7 @@ struct BatchNormFactors {
 };
 
 enum class ReluMask : uint8_t { none, from_x, from_y };
+constexpr ReluMask last_of(ReluMask) { return ReluMask::from_y; }
 
 // partial: two arrays of C for each block of rows (tensor/leaf_tree.h); GPUs have their own.
 struct BatchStatisticsArgs {
@@ -87,9 +88,10 @@ void batch_norm_gradient(GpuStream<B>&, const BatchNormGradientArgs&);
 // Checks an input (.., C), float32 or float64 with elements, and gives C.
 int64_t batch_norm_channels(const char* op, const Tensor& x);
 
-// Checks what the gradient's two steps are given, the result y where the mask reads it, and gives C.
-int64_t batch_norm_gradient_channels(const char* op, const Tensor& dy, const Tensor& x, const Tensor& y,
-                                     const BatchNormFactors& factors, ReluMask mask);
+// Checks what the gradient's two steps are given, the result y where the mask reads it, and gives the factors as
+// kernels read them.
+BatchNormFactors batch_norm_gradient_operands(const char* op, const Tensor& dy, const Tensor& x, const Tensor& y,
+                                              const BatchNormFactors& factors, ReluMask mask);
 
 BatchStatistics batch_statistics(const Tensor& x);
 // All of shape (C).

@@ -227,10 +227,10 @@ BatchStatistics statistics_of(const Tensor& input) {
   return s;
 }
 
-BatchNormSums sums_of(Tensor dy, const Tensor& input, const Tensor& result, const BatchNormFactors& f, ReluMask mask,
-                      bool want_g) {
-  const int64_t channels = batch_norm_gradient_channels("batch_norm_sums", dy, input, result, f, mask);
-  const int64_t rows = input.numel() / channels;
+BatchNormSums sums_of(Tensor dy, const Tensor& input, const Tensor& result, const BatchNormFactors& factors,
+                      ReluMask mask, bool want_g) {
+  const BatchNormFactors f = batch_norm_gradient_operands("batch_norm_sums", dy, input, result, factors, mask);
+  const int64_t channels = input.dim(-1), rows = input.numel() / channels;
   const Tensor x = input.to_contiguous(), y = mask == ReluMask::from_y ? result.to_contiguous() : Tensor{};
   dy = dy.to_contiguous();
   const In from = in(dy);

@@ -111,7 +111,6 @@ namespace elinvar {
 
 template <>
 void batch_statistics(Gpu& stream, const BatchStatisticsArgs& a) {
-  require_f32("batch_statistics", a.x.dtype);
   using namespace HWY_NAMESPACE;
   leaf_tree(stream, "batch_statistics",
             MomentsTree{a.x.as<float>(), a.mean.as<float>(), a.var.as<float>(), a.rows, a.channels}, leaves_of(a.rows),
@@ -120,7 +119,6 @@ void batch_statistics(Gpu& stream, const BatchStatisticsArgs& a) {
 
 template <>
 void batch_norm_sums(Gpu& stream, const BatchNormSumsArgs& a) {
-  require_f32("batch_norm_sums", a.x.dtype);
   using namespace HWY_NAMESPACE;
   const auto with = [&]<ReluMask kMask>() {
     leaf_tree(stream, "batch_norm_sums", GradientTree<kMask>{a}, leaves_of(a.rows), a.channels);

@@ -46,7 +46,6 @@ namespace elinvar {
 
 template <>
 void column_sum(Gpu& stream, const ColumnSumArgs& a) {
-  require_f32("column_sum", a.x.dtype);
   if (a.rows == 0) return fill(stream, FillArgs{{a.sum.data, DType::f32}, Shape{a.outer * a.cols}, Shape{1}, 0.0});
   HWY_NAMESPACE::leaf_tree(
       stream, "column_sum",
@@ -56,7 +55,6 @@ void column_sum(Gpu& stream, const ColumnSumArgs& a) {
 
 template <>
 void column_tree(Gpu& stream, const ColumnTreeArgs& a) {
-  require_f32("column_tree", a.sum.dtype);
   if (a.leaves == 0) return fill(stream, FillArgs{{a.sum.data, DType::f32}, Shape{a.cols}, Shape{1}, 0.0});
   HWY_NAMESPACE::leaf_tree(stream, "column_tree",
                            HWY_NAMESPACE::PartialsTree{a.partial.as<float>(), a.sum.as<float>(), a.cols}, a.leaves,

@@ -140,13 +140,7 @@ Tensor conv2d_of(const Tensor& x_in, const Tensor& w_in, const Tensor& bias_in, 
   check_same_dtype("conv2d", x_in, w_in);
   const ConvGeometry g = conv_geometry(x_in.shape(), w_in.shape(), options);
   const Tensor x = x_in.to_contiguous(), w = w_in.to_contiguous();
-  Tensor bias;
-  if (bias_in.defined()) {
-    check(bias_in.shape() == Shape{g.o} && bias_in.dtype() == x.dtype(),
-          "[conv2d] bias {} of {} does not fit {} filters of {}", to_string(bias_in.shape()), name_of(bias_in.dtype()),
-          g.o, name_of(x.dtype()));
-    bias = bias_in.to_contiguous();
-  }
+  const Tensor bias = bias_in.defined() ? operand("conv2d", "the bias", bias_in, {g.o}, x) : bias_in;
   Tensor y = Tensor::empty({g.n, g.oh, g.ow, g.o}, x.dtype(), x.device());
   on(x.device(), [&](auto& stream) {
     conv2d(stream, ConvArgs{g, in(x), in(w), out(y), bias.defined() ? bias.raw() : nullptr});

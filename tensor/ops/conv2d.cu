@@ -108,19 +108,16 @@ namespace elinvar {
 
 template <>
 void conv2d(Gpu& stream, const ConvArgs& a) {
-  require_f32("conv2d", a.x.dtype);
   HWY_NAMESPACE::multiply(stream, "conv2d", HWY_NAMESPACE::Forward(a));
 }
 
 template <>
 void conv2d_grad_input(Gpu& stream, const ConvGradInputArgs& a) {
-  require_f32("conv2d_grad_input", a.dy.dtype);
   HWY_NAMESPACE::multiply(stream, "conv2d_grad_input", HWY_NAMESPACE::GradInput(a));
 }
 
 template <>
 void conv2d_grad_filter(Gpu& stream, const ConvGradFilterArgs& a) {
-  require_f32("conv2d_grad_filter", a.dy.dtype);
   HWY_NAMESPACE::multiply(stream, "conv2d_grad_filter", HWY_NAMESPACE::GradFilter(a));
 }
 

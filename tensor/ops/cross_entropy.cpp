@@ -133,17 +133,23 @@ Tensor cross_entropy_backward_of(const Tensor& dy, Tensor logits, const CrossEnt
   check_same_dtype("cross_entropy_backward", dy, logits);
   check(dy.numel() == 1, "[cross_entropy_backward] one element expected as gradient, shape is {}",
         to_string(dy.shape()));
-  check(logits.ndim() >= 1 && logits.dim(-1) > 0 && saved.r.numel() * logits.dim(-1) == logits.numel(),
-        "[cross_entropy_backward] logits {} are not those of {} saved rows", to_string(logits.shape()),
-        saved.r.numel());
+  check(logits.ndim() >= 1 && logits.dim(-1) > 0,
+        "[cross_entropy_backward] a last dimension of classes expected, shape is {}", to_string(logits.shape()));
+  const int64_t classes = logits.dim(-1), rows = logits.numel() / classes;
+  const Tensor m = operand("cross_entropy_backward", "m", saved.m, {rows}, logits),
+               r = operand("cross_entropy_backward", "r", saved.r, {rows}, logits);
+  check(saved.targets.defined() && saved.targets.dtype() == DType::i64 && saved.targets.numel() == rows &&
+            saved.targets.device() == logits.device(),
+        "[cross_entropy_backward] the targets must be those that were saved: int64, one of each of {} rows", rows);
+  Tensor targets = saved.targets.to_contiguous();
+  // A GPU's kernel compares them alone.
+  if (logits.device() == Device{}) targets = checked_index("cross_entropy_backward", targets, classes, ignored);
   logits = logits.to_contiguous();
   const In x = in(logits);
   Tensor dx = onto(std::move(logits));
-  const int64_t classes = dx.dim(-1);
   on(dx.device(), [&](auto& stream) {
-    cross_entropy_backward(stream,
-                           CrossEntropyBackwardArgs{in(dy), x, in(saved.targets), in(saved.m), in(saved.r), out(dx),
-                                                    dx.numel() / classes, classes, ignored, smoothing});
+    cross_entropy_backward(stream, CrossEntropyBackwardArgs{in(dy), x, in(targets), in(m), in(r), out(dx), rows,
+                                                            classes, ignored, smoothing});
   });
   return dx;
 }

@@ -5,7 +5,8 @@
 //   loss = nll, or with smoothing  (1 - e) * nll + e * (log(l) - sum(s - m) / n)
 //   ds = (exp(s - m) * r - q) * dy, where q = e / n, and at t it is (1 - e) + e / n
 // Each sign is one rounding; 1 - e and both q are rounded once from float64. A row whose target is `ignored` has loss 0
-// and gradient 0. The loss of all rows is their sum as one row (rule 11).
+// and gradient 0. The loss of all rows is their sum as one row (rule 11). A row with a NaN or +inf, or of -inf alone,
+// has the loss NaN and a gradient of NaN throughout.
 //
 // The forward pass reads the logits once and writes nothing but three numbers a row; the gradient reads them once
 // more, so a vocabulary of 50,000 costs two passes of reading and one of writing.
@@ -36,7 +37,7 @@ void cross_entropy_backward(GpuStream<B>&, const CrossEntropyBackwardArgs&);
 
 struct CrossEntropyResult {
   Tensor loss;           // (rows)
-  Tensor targets, m, r;  // for the gradient: (rows) each, targets as int64
+  Tensor targets, m, r;  // for the gradient: one of each row, targets as int64
 };
 // logits (.., classes) float32 or float64; targets (..) int32 or int64, each `ignored` or in [0, classes).
 CrossEntropyResult cross_entropy(const Tensor& logits, const Tensor& targets, double smoothing, int64_t ignored);

@@ -23,7 +23,6 @@ namespace elinvar {
 
 template <>
 void dropout(Gpu& stream, const DropoutArgs& a) {
-  require_f32("dropout", a.x.dtype);
   launch(stream, "dropout", {.blocks = blocks_for((a.n + 3) / 4)}, HWY_NAMESPACE::drop_elements, a.x.as<float>(),
          a.y.as<float>(), a.n, static_cast<uint32_t>(std::ceil(a.p * 0x1p24)), static_cast<float>(1.0 / (1.0 - a.p)),
          a.rng);

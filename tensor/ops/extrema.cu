@@ -32,7 +32,6 @@ namespace elinvar {
 
 template <>
 void extrema(Gpu& stream, const ExtremaArgs& a) {
-  require_f32("extrema", a.x.dtype);
   launch(stream, "extrema", {.blocks = blocks_for(a.outer * a.inner)},
          a.largest ? HWY_NAMESPACE::extreme_elements<true> : HWY_NAMESPACE::extreme_elements<false>, a);
 }

@@ -1,6 +1,7 @@
 #include "tensor/ops/gather.h"
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "tensor/numerics.h"
@@ -34,6 +35,20 @@ Extents around(const Shape& shape, int dim) {
   for (int i = 0; i < shape.ndim(); ++i)
     if (i != dim) (i < dim ? e.outer : e.inner) *= shape[i];
   return e;
+}
+
+// The picks of each line of an index (outer, picks, inner) by their targets; of one target, ascending.
+Tensor by_target(const Tensor& index, int64_t outer, int64_t picks, int64_t inner) {
+  Tensor order = Tensor::empty({outer, picks, inner}, DType::i64);
+  std::vector<int64_t> line(static_cast<size_t>(picks));
+  for (int64_t i = 0; i < outer * inner; ++i) {
+    const int64_t first = i / inner * picks * inner + i % inner;
+    const int64_t* target = index.data<int64_t>() + first;
+    std::iota(line.begin(), line.end(), 0);
+    std::ranges::stable_sort(line, {}, [&](int64_t k) { return target[k * inner]; });
+    for (int64_t k = 0; k < picks; ++k) order.data<int64_t>()[first + k * inner] = line[static_cast<size_t>(k)];
+  }
+  return order;
 }
 
 }  // namespace
@@ -104,13 +119,22 @@ Tensor gather_backward_of(const Tensor& gradient, int dim, const Tensor& index, 
   check_float("gather_backward", gradient);
   check_same_shape("gather_backward", gradient, index);
   const int d = normalize_dim(dim, gradient.ndim(), "gather_backward");
-  const Tensor dy = gradient.to_contiguous(), picks = checked_index("gather_backward", index, extent).to(dy.device());
+  const Tensor dy = gradient.to_contiguous(), checked = checked_index("gather_backward", index, extent);
+  const int64_t picks = index.dim(d);
   Shape shape = dy.shape();
   shape[d] = extent;
-  Tensor dx = Tensor::empty(shape, dy.dtype(), dy.device());
   const Extents e = around(shape, d);
+  Tensor dx, order;
+  if (dy.device() == Device{}) {
+    dx = Tensor::empty(shape, dy.dtype());
+  } else {
+    dx = Tensor::zeros(shape, dy.dtype(), dy.device());
+    order = by_target(checked, e.outer, picks, e.inner).to(dy.device());
+  }
+  const Tensor there = checked.to(dy.device());
   on(dy.device(), [&](auto& stream) {
-    gather_backward(stream, GatherBackwardArgs{in(dy), in(picks), out(dx), e.outer, extent, picks.dim(d), e.inner});
+    gather_backward(stream, GatherBackwardArgs{in(dy), in(there), order.defined() ? in(order) : In{}, out(dx), e.outer,
+                                               extent, picks, e.inner});
   });
   return dx;
 }

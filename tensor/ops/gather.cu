@@ -14,25 +14,20 @@ __global__ void pick_elements(GatherArgs a) {
   }
 }
 
-// A thread for each target, which looks at every pick of its line.
+// A thread for each pick by target, of which the first of a target sums them all.
 __global__ void sum_picks(GatherBackwardArgs a) {
-  const int64_t n = a.outer * a.extent * a.inner;
+  const int64_t n = a.outer * a.picks * a.inner;
   for (int64_t i = thread_of_grid(); i < n; i += grid_stride()) {
-    const int64_t outer = i / (a.extent * a.inner), target = i / a.inner % a.extent, c = i % a.inner;
-    const float* dy = a.dy.as<float>() + outer * a.picks * a.inner + c;
-    const int64_t* index = a.index.as<int64_t>() + outer * a.picks * a.inner + c;
-    PairTree<float, AddNodes> tree{AddNodes()};
-    float chain = 0.0f;
-    int64_t terms = 0;
-    for (int64_t k = 0; k < a.picks; ++k) {
-      if (index[k * a.inner] != target) continue;
-      chain = chain + dy[k * a.inner];
-      if (++terms % kColumnLeaf != 0) continue;
-      tree.add(chain);
-      chain = 0.0f;
-    }
-    if (terms % kColumnLeaf != 0) tree.add(chain);
-    a.dx.as<float>()[i] = terms > 0 ? 0.0f + tree.root() : 0.0f;
+    const int64_t outer = i / (a.picks * a.inner), k = i / a.inner % a.picks, c = i % a.inner;
+    const int64_t line = outer * a.picks * a.inner + c;
+    const float* dy = a.dy.as<float>() + line;
+    const int64_t *index = a.index.as<int64_t>() + line, *order = a.order.as<int64_t>() + line;
+    const auto target = [&](int64_t j) { return index[order[j * a.inner] * a.inner]; };
+    if (k > 0 && target(k - 1) == target(k)) continue;
+    int64_t terms = 1;
+    while (k + terms < a.picks && target(k + terms) == target(k)) ++terms;
+    a.dx.as<float>()[(outer * a.extent + target(k)) * a.inner + c] = column_sum_of_thread<float>(
+        terms, [&](float acc, int64_t j) { return acc + dy[order[(k + j) * a.inner] * a.inner]; });
   }
 }
 
@@ -43,14 +38,12 @@ namespace elinvar {
 
 template <>
 void gather(Gpu& stream, const GatherArgs& a) {
-  require_f32("gather", a.x.dtype);
   launch(stream, "gather", {.blocks = blocks_for(a.outer * a.picks * a.inner)}, HWY_NAMESPACE::pick_elements, a);
 }
 
 template <>
 void gather_backward(Gpu& stream, const GatherBackwardArgs& a) {
-  require_f32("gather_backward", a.dy.dtype);
-  launch(stream, "gather_backward", {.blocks = blocks_for(a.outer * a.extent * a.inner)}, HWY_NAMESPACE::sum_picks, a);
+  launch(stream, "gather_backward", {.blocks = blocks_for(a.outer * a.picks * a.inner)}, HWY_NAMESPACE::sum_picks, a);
 }
 
 }  // namespace elinvar

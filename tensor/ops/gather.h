@@ -19,7 +19,8 @@ void gather(GpuStream<B>&, const GatherArgs&);
 // dx[o, v, c] = sum of dy[o, i, c] over the i with index[o, i, c] == v, ascending, by rule 12 of NUMERICS.md.
 struct GatherBackwardArgs {
   In dy, index;
-  Out dx;
+  In order;  // (outer, picks, inner) int64: which pick is k-th by target; of one target, ascending. GPUs alone have it,
+  Out dx;    // and find dx filled with zeros
   int64_t outer, extent, picks, inner;
 };
 void gather_backward(CpuStream&, const GatherBackwardArgs&);

@@ -31,9 +31,7 @@ namespace elinvar {
 
 HWY_EXPORT(square_sums_segments);
 
-namespace {
-int64_t segments_of(int64_t n) { return (n + kRowSegment - 1) / kRowSegment; }
-}  // namespace
+namespace {}  // namespace
 
 void square_sums(CpuStream& stream, std::span<const SquareSumsArgs> all) {
   int64_t total = 0;

@@ -31,7 +31,6 @@ namespace elinvar {
 
 template <>
 void hits(Gpu& stream, const HitsArgs& a) {
-  require_f32("hits", a.logits.dtype);
   launch(stream, "hits", {.blocks = warp_blocks(a.rows)}, HWY_NAMESPACE::rank_targets, a);
 }
 

@@ -138,25 +138,24 @@ void row_norm_backward(CpuStream& stream, const RowNormBackwardArgs& a) {
 
 namespace {
 
-void check_parameter(const char* op, const char* name, const Tensor& p, const Tensor& x) {
-  if (!p.defined()) return;
-  check_same_dtype(op, x, p);
-  check(p.shape() == Shape{x.dim(-1)}, "[{}] {} must have one element a channel, shape ({},), got {}", op, name,
-        x.dim(-1), to_string(p.shape()));
+// gamma or beta, as kernels read it.
+Tensor parameter(const char* op, const char* name, const Tensor& p, const Tensor& x) {
+  return p.defined() ? operand(op, name, p, {x.dim(-1)}, x) : p;
+}
+
+void check_rows(const char* op, const Tensor& x) {
+  check_float(op, x);
+  check(x.ndim() >= 1 && x.dim(-1) > 0, "[{}] a last dimension with elements expected, shape is {}", op,
+        to_string(x.shape()));
 }
 
 In in_or_absent(const Tensor& t) { return t.defined() ? in(t) : In{}; }
 
 RowNormResult forward(const char* op, RowNorm kind, const Tensor& input, const Tensor& scale, const Tensor& shift,
                       double eps) {
-  check_float(op, input);
-  check(input.ndim() >= 1 && input.dim(-1) > 0, "[{}] a last dimension with elements expected, shape is {}", op,
-        to_string(input.shape()));
-  check_parameter(op, "gamma", scale, input);
-  check_parameter(op, "beta", shift, input);
+  check_rows(op, input);
+  const Tensor gamma = parameter(op, "gamma", scale, input), beta = parameter(op, "beta", shift, input);
   const Tensor x = input.to_contiguous();
-  const Tensor gamma = scale.defined() ? scale.to_contiguous() : scale,
-               beta = shift.defined() ? shift.to_contiguous() : shift;
   const int64_t cols = x.dim(-1), rows = x.numel() / cols;
   RowNormResult result{
       Tensor::empty(x.shape(), x.dtype(), x.device()), {}, Tensor::empty({rows}, x.dtype(), x.device())};
@@ -171,13 +170,16 @@ RowNormResult forward(const char* op, RowNorm kind, const Tensor& input, const T
 
 RowNormGradients backward_of(RowNorm kind, Tensor dy, const Tensor& input, const Tensor& scale,
                              const RowNormResult& saved, bool want_dx, bool want_parameters) {
-  check_same_shape("row_norm_backward", dy, input);
-  check_same_dtype("row_norm_backward", dy, input);
+  constexpr const char* kName = "row_norm_backward";
+  check_rows(kName, input);
+  check_same_shape(kName, dy, input);
+  check_same_dtype(kName, dy, input);
   dy = dy.to_contiguous();
   const In g = in(dy);
-  const Tensor x = input.to_contiguous();
-  const Tensor gamma = scale.defined() ? scale.to_contiguous() : scale;
+  const Tensor x = input.to_contiguous(), gamma = parameter(kName, "gamma", scale, input);
   const int64_t cols = x.dim(-1), rows = x.numel() / cols, leaves = (rows + kColumnLeaf - 1) / kColumnLeaf;
+  const Tensor mean = kind == RowNorm::layer ? operand(kName, "the mean", saved.mean, {rows}, x) : Tensor(),
+               r = operand(kName, "r", saved.r, {rows}, x);
   RowNormGradients grads;
   if (want_dx) grads.dx = onto(std::move(dy));
   Tensor partial, sums;
@@ -186,7 +188,7 @@ RowNormGradients backward_of(RowNorm kind, Tensor dy, const Tensor& input, const
     sums = Tensor::empty({2, cols}, x.dtype(), x.device());
   }
   on(x.device(), [&](auto& stream) {
-    row_norm_backward(stream, RowNormBackwardArgs{g, in(x), in_or_absent(gamma), in_or_absent(saved.mean), in(saved.r),
+    row_norm_backward(stream, RowNormBackwardArgs{g, in(x), in_or_absent(gamma), in_or_absent(mean), in(r),
                                                   want_dx ? out(grads.dx) : Out{},
                                                   want_parameters ? out(partial) : Out{}, rows, cols, kind});
     if (want_parameters) column_tree(stream, ColumnTreeArgs{in(partial), out(sums), leaves, 2 * cols});

@@ -103,7 +103,6 @@ namespace elinvar {
 
 template <>
 void row_norm(Gpu& stream, const RowNormArgs& a) {
-  require_f32("row_norm", a.x.dtype);
   using namespace HWY_NAMESPACE;
   launch(stream, "row_norm", {.blocks = warp_blocks(a.rows)},
          a.kind == RowNorm::layer ? forward_rows<RowNorm::layer> : forward_rows<RowNorm::rms>, a);
@@ -111,7 +110,6 @@ void row_norm(Gpu& stream, const RowNormArgs& a) {
 
 template <>
 void row_norm_backward(Gpu& stream, const RowNormBackwardArgs& a) {
-  require_f32("row_norm_backward", a.x.dtype);
   if (a.kind == RowNorm::layer) HWY_NAMESPACE::backward<RowNorm::layer>(stream, a);
   else HWY_NAMESPACE::backward<RowNorm::rms>(stream, a);
 }

@@ -19,6 +19,7 @@
 namespace elinvar {
 
 enum class RowNorm : uint8_t { layer, rms };
+constexpr RowNorm last_of(RowNorm) { return RowNorm::rms; }
 
 struct RowNormArgs {
   In x, gamma, beta;  // (rows, cols), (cols), (cols); the last two may be absent

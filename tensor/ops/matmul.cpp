@@ -106,10 +106,7 @@ Tensor matmul_of(const Tensor& a_in, const Tensor& b_in, const Tensor& bias) {
         to_string(a_in.shape()), to_string(b_in.shape()));
   Tensor a = readable(a_in), b = readable(b_in);
   const int64_t n = b.dim(-1), k = a.dim(-1);
-  if (bias.defined()) {
-    check(bias.shape() == Shape{n} && bias.dtype() == a.dtype(), "[matmul] bias {} of {} does not fit {} columns of {}",
-          to_string(bias.shape()), name_of(bias.dtype()), n, name_of(a.dtype()));
-  }
+  const Tensor dense_bias = bias.defined() ? operand("matmul", "the bias", bias, {n}, a) : bias;
   Shape a_lead = a.shape(), b_lead = b.shape();
   for (int i = 0; i < 2; ++i) a_lead.erase(a_lead.ndim() - 1), b_lead.erase(b_lead.ndim() - 1);
   const Shape lead = broadcast(a_lead, b_lead, "matmul");
@@ -119,7 +116,6 @@ Tensor matmul_of(const Tensor& a_in, const Tensor& b_in, const Tensor& bias) {
   Tensor c = Tensor::empty(shape, a.dtype(), a.device());
   if (c.numel() == 0) return c;
 
-  const Tensor dense_bias = bias.defined() ? bias.to_contiguous() : bias;
   MatmulArgs args{.dtype = a.dtype(),
                   .batch = lead.numel(),
                   .m = a.dim(-2),

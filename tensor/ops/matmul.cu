@@ -45,7 +45,6 @@ namespace elinvar {
 
 template <>
 void matmul(Gpu& stream, const MatmulArgs& a) {
-  require_f32("matmul", a.dtype);
   using namespace HWY_NAMESPACE;
   const bool a_along_k = a.a.col == 1, b_along_k = a.b.row == 1 && a.b.col != 1;
   if (a_along_k && b_along_k) multiply(stream, "matmul", Matrices<true, true>(a));

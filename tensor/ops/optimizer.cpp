@@ -137,7 +137,7 @@ void adam(CpuStream& stream, std::span<const AdamArgs> all) {
   each_range(stream, all, [](const AdamArgs& a, int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(adam_range)(a, b, e); });
 }
 void lamb_moments(CpuStream& stream, const LambArgs& a) {
-  stream.parallel_for((a.n + kRowSegment - 1) / kRowSegment, 2, [&](int64_t b, int64_t e) {
+  stream.parallel_for(segments_of(a.n), 2, [&](int64_t b, int64_t e) {
     HWY_DYNAMIC_DISPATCH(lamb_moments_segments)(a, b, e);
   });
 }
@@ -155,6 +155,13 @@ void check_parameter(const char* op, const Tensor& p, const Tensor& what, int64_
         n, to_string(p.shape()));
 }
 
+// All parameters are on one device, where they can be computed with.
+void check_beside_first(const char* op, const std::vector<Tensor>& p, size_t i) {
+  check_float(op, p[i]);
+  check(p[i].device() == p[0].device(), "[{}] parameters must be on one device, got {} and {}", op,
+        to_string(p[0].device()), to_string(p[i].device()));
+}
+
 // The constants of each parameter with its addresses.
 template <class Args>
 std::vector<Args> with_addresses(const char* op, const std::vector<Tensor>& g, std::vector<Tensor>& p,
@@ -163,6 +170,7 @@ std::vector<Args> with_addresses(const char* op, const std::vector<Tensor>& g, s
         op, p.size(), g.size(), constants.size());
   std::vector<Args> all = constants;
   for (size_t i = 0; i < all.size(); ++i) {
+    check_beside_first(op, p, i);
     check_parameter(op, p[i], g[i], all[i].n);
     all[i].g = in(g[i]);
     all[i].p = out(p[i]);
@@ -185,8 +193,6 @@ void add_moments(const char* op, std::vector<Tensor>& p, std::vector<Tensor>& m,
 
 // Where all of them are.
 Device device_of(const std::vector<Tensor>& p) { return p.empty() ? Device{} : p[0].device(); }
-
-int64_t segments_of(const LambArgs& a) { return (a.n + kRowSegment - 1) / kRowSegment; }
 
 void sgd_of(const std::vector<Tensor>& g, std::vector<Tensor>& p, std::vector<Tensor>& v,
             const std::vector<SgdArgs>& constants) {
@@ -212,14 +218,14 @@ Tensor lamb_moments_of(const std::vector<Tensor>& g, const std::vector<Tensor>& 
   std::vector<LambArgs> all = with_addresses("lamb", g, p, constants);
   add_moments("lamb", p, m, v, all);
   int64_t segments = 0;
-  for (const LambArgs& a : all) segments += segments_of(a);
+  for (const LambArgs& a : all) segments += segments_of(a.n);
   Tensor sums = Tensor::empty({segments, 2}, DType::f64, device_of(p));
   on(device_of(p), [&](auto& stream) {
     auto* at = static_cast<double*>(sums.raw());
     for (LambArgs& a : all) {
       a.square_sums = {at, DType::f64};
       lamb_moments(stream, a);
-      at += 2 * segments_of(a);
+      at += 2 * segments_of(a.n);
     }
   });
   return sums;
@@ -230,7 +236,10 @@ void lamb_apply_of(std::vector<Tensor>& p, const std::vector<Tensor>& m_in, cons
   std::vector<Tensor> m = m_in, v = v_in;
   std::vector<LambArgs> all = constants;
   check(constants.size() == p.size(), "[lamb] {} parameters, but {} constants", p.size(), constants.size());
-  for (size_t i = 0; i < all.size(); ++i) all[i].p = out(p[i]);
+  for (size_t i = 0; i < all.size(); ++i) {
+    check_beside_first("lamb", p, i);
+    all[i].p = out(p[i]);
+  }
   add_moments("lamb", p, m, v, all);
   on(device_of(p), [&](auto& stream) {
     for (const LambArgs& a : all) lamb_apply(stream, a);

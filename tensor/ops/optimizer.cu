@@ -98,7 +98,6 @@ __global__ void lamb_elements(LambArgs a) {
 
 template <class Args>
 void launch_updates(Gpu& stream, const char* name, std::span<const Args> all, void (*kernel)(Many<Args>)) {
-  for (const Args& a : all) require_f32(name, a.g.dtype);
   launch_many(
       stream, name, all, [](const Args& a) { return (a.n + kOfBlock - 1) / kOfBlock; }, kernel);
 }
@@ -120,14 +119,11 @@ void adam(Gpu& stream, std::span<const AdamArgs> all) {
 
 template <>
 void lamb_moments(Gpu& stream, const LambArgs& a) {
-  require_f32("lamb", a.g.dtype);
-  launch(stream, "lamb_moments", {.blocks = warp_blocks((a.n + kRowSegment - 1) / kRowSegment)},
-         HWY_NAMESPACE::lamb_segments, a);
+  launch(stream, "lamb_moments", {.blocks = warp_blocks(segments_of(a.n))}, HWY_NAMESPACE::lamb_segments, a);
 }
 
 template <>
 void lamb_apply(Gpu& stream, const LambArgs& a) {
-  require_f32("lamb", a.g.dtype);
   launch(stream, "lamb_apply", {.blocks = blocks_for(a.n)}, HWY_NAMESPACE::lamb_elements, a);
 }
 

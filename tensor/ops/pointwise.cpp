@@ -120,6 +120,7 @@ void check_arithmetic(const char* op, const Tensor& x) {
   const DType t = x.dtype();
   check(t == DType::f32 || t == DType::f64 || t == DType::i32 || t == DType::i64,
         "[{}] float32, float64, int32 or int64 expected, got {}; convert with to()", op, name_of(t));
+  check_width(op, x);
 }
 
 // x's strides where it is broadcast to `shape`.

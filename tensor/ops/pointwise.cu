@@ -67,7 +67,6 @@ namespace elinvar {
 
 template <>
 void unary(Gpu& stream, const UnaryArgs& a) {
-  require_f32("unary", a.x.dtype);
   HWY_NAMESPACE::with_op(pointwise::UnaryOps{}, a.op, [&](auto op) {
     using Op = decltype(op);
     launch(stream, Op::name, {.blocks = blocks_for(a.n)}, HWY_NAMESPACE::unary_elements<Op>, a);
@@ -76,7 +75,6 @@ void unary(Gpu& stream, const UnaryArgs& a) {
 
 template <>
 void unary_backward(Gpu& stream, const UnaryBackwardArgs& a) {
-  require_f32("unary_backward", a.dy.dtype);
   HWY_NAMESPACE::with_op(pointwise::UnaryOps{}, a.op, [&](auto op) {
     using Op = decltype(op);
     launch(stream, Op::name, {.blocks = blocks_for(a.n)}, HWY_NAMESPACE::gradient_elements<Op>, a);
@@ -92,7 +90,6 @@ void binary(Gpu& stream, const BinaryArgs& a) {
     case DType::i64:
       return HWY_NAMESPACE::binary_of<int64_t>(stream, a, rows);
     default:
-      require_f32("binary", a.y.dtype);
       return HWY_NAMESPACE::binary_of<float>(stream, a, rows);
   }
 }

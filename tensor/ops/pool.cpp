@@ -13,28 +13,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
-// The present part of an axis' window, and where the whole of it begins.
-struct Window {
-  int64_t origin, begin, end, extent;
-  Window(const PoolAxis& a, int64_t o)
-      : origin(a.begin(o)),
-        begin(std::max<int64_t>(0, origin)),
-        end(std::min(a.in, a.end(o))),
-        extent(a.end(o) - origin) {}
-};
-
-template <class T>
-T divisor(const Window& h, const Window& w, bool present_only) {
-  return static_cast<T>(present_only ? (h.end - h.begin) * (w.end - w.begin) : h.extent * w.extent);
-}
-
 // Calls f(image, h, w, offset of the result) for the windows of rows [begin, end) of the result.
 template <class T, class F>
 HWY_INLINE void each_window(const PoolArgs& a, int64_t begin, int64_t end, F f) {
   for (int64_t row = begin; row < end; ++row) {
-    const Window h(a.h, row % a.h.out);
+    const PoolWindow h(a.h, row % a.h.out);
     const T* image = a.x.as<T>() + row / a.h.out * a.h.in * a.w.in * a.channels;
-    for (int64_t ow = 0; ow < a.w.out; ++ow) f(image, h, Window(a.w, ow), (row * a.w.out + ow) * a.channels);
+    for (int64_t ow = 0; ow < a.w.out; ++ow) f(image, h, PoolWindow(a.w, ow), (row * a.w.out + ow) * a.channels);
   }
 }
 
@@ -42,7 +27,7 @@ template <class T>
 void max_rows(const PoolArgs& a, int64_t begin, int64_t end) {
   using V = Vec<T>;
   const int64_t row_stride = a.w.in * a.channels;
-  each_window<T>(a, begin, end, [&](const T* image, const Window& h, const Window& w, int64_t at) {
+  each_window<T>(a, begin, end, [&](const T* image, const PoolWindow& h, const PoolWindow& w, int64_t at) {
     const T first_place = static_cast<T>((h.begin - h.origin) * w.extent + w.begin - w.origin);
     for (int64_t c = 0; c < a.channels; c += V::kLanes) {
       const int64_t count = a.channels - c;
@@ -63,8 +48,8 @@ void max_rows(const PoolArgs& a, int64_t begin, int64_t end) {
 
 // Sum of a window at one vector of channels, its present terms added to their nominal chains.
 template <class T>
-HWY_INLINE Vec<T> window_sum(const T* image, int64_t row_stride, int64_t channels, const Window& h, const Window& w,
-                             int64_t count) {
+HWY_INLINE Vec<T> window_sum(const T* image, int64_t row_stride, int64_t channels, const PoolWindow& h,
+                             const PoolWindow& w, int64_t count) {
   using V = Vec<T>;
   Carries<V, 1> carry;
   int64_t chains = 0;
@@ -90,8 +75,8 @@ template <class T>
 void avg_rows(const PoolArgs& a, int64_t begin, int64_t end) {
   using V = Vec<T>;
   const int64_t row_stride = a.w.in * a.channels;
-  each_window<T>(a, begin, end, [&](const T* image, const Window& h, const Window& w, int64_t at) {
-    const V n = V::set(divisor<T>(h, w, a.present_only));
+  each_window<T>(a, begin, end, [&](const T* image, const PoolWindow& h, const PoolWindow& w, int64_t at) {
+    const V n = V::set(static_cast<T>(pool_divisor(h, w, a.present_only)));
     for (int64_t c = 0; c < a.channels; c += V::kLanes) {
       const int64_t count = a.channels - c;
       (window_sum(image + c, row_stride, a.channels, h, w, count) / n).store(a.y.as<T>() + at + c, count);
@@ -150,7 +135,8 @@ void avg_pool_backward_rows(const PoolBackwardArgs& a, int64_t begin, int64_t en
     using V = Vec<T>;
     const T* dy = a.dy.as<T>();
     gather_rows<T>(a, begin, end, [&](int64_t at, int64_t count, int64_t oh, int64_t ow, int64_t, int64_t) {
-      return V::load(dy + at, count) / V::set(divisor<T>(Window(a.h, oh), Window(a.w, ow), a.present_only));
+      return V::load(dy + at, count) /
+             V::set(static_cast<T>(pool_divisor(PoolWindow(a.h, oh), PoolWindow(a.w, ow), a.present_only)));
     });
   });
 }
@@ -170,14 +156,25 @@ namespace {
 
 int64_t grain(int64_t row) { return 8192 / (row + 1) + 1; }  // rows worth a thread
 
+// An axis is one that the functions below make.
+void check_axes(const char* op, const PoolAxis& h, const PoolAxis& w) {
+  for (const PoolAxis& a : {h, w})
+    check(
+        a == (a.kernel == 0 ? adaptive_pool_axis(op, a.in, a.out) : pool_axis(op, a.in, a.kernel, a.stride, a.padding)),
+        "[{}] {} positions do not become {} by windows of {}, {} apart", op, a.in, a.out, a.kernel, a.stride);
+}
+
 Shape pooled_shape(const char* op, const Tensor& x, const PoolAxis& h, const PoolAxis& w) {
   check_float(op, x);
+  check_axes(op, h, w);
   check(x.ndim() == 4 && x.dim(1) == h.in && x.dim(2) == w.in, "[{}] images (N, {}, {}, C) expected, shape is {}", op,
         h.in, w.in, to_string(x.shape()));
   return {x.dim(0), h.out, w.out, x.dim(3)};
 }
 
 PoolBackwardArgs backward_args(const char* op, const Tensor& dy, Tensor& dx, const PoolAxis& h, const PoolAxis& w) {
+  check_float(op, dy);
+  check_axes(op, h, w);
   check(dy.ndim() == 4 && dy.dim(1) == h.out && dy.dim(2) == w.out,
         "[{}] a gradient (N, {}, {}, C) expected, shape is {}", op, h.out, w.out, to_string(dy.shape()));
   dx = Tensor::empty({dy.dim(0), h.in, w.in, dy.dim(3)}, dy.dtype(), dy.device());
@@ -240,9 +237,9 @@ Pooled max_pool_of(const Tensor& input, const PoolAxis& h, const PoolAxis& w, bo
   return pooled;
 }
 
-Tensor max_pool_backward_of(const Tensor& gradient, const Tensor& winner, const PoolAxis& h, const PoolAxis& w) {
-  check_same_shape("max_pool2d_backward", gradient, winner);
-  const Tensor dy = gradient.to_contiguous();
+Tensor max_pool_backward_of(const Tensor& gradient, const Tensor& saved, const PoolAxis& h, const PoolAxis& w) {
+  const Tensor dy = gradient.to_contiguous(),
+               winner = operand("max_pool2d_backward", "the winners", saved, dy.shape(), dy);
   Tensor dx;
   PoolBackwardArgs args = backward_args("max_pool2d_backward", dy, dx, h, w);
   args.winner = in(winner);

@@ -6,20 +6,6 @@
 namespace elinvar::HWY_NAMESPACE {
 namespace {
 
-// The present part of an axis' window, and where the whole of it begins.
-struct Window {
-  int64_t origin, begin, end, extent;
-  __device__ Window(const PoolAxis& a, int64_t o)
-      : origin(a.begin(o)),
-        begin(origin > 0 ? origin : 0),
-        end(a.end(o) < a.in ? a.end(o) : a.in),
-        extent(a.end(o) - origin) {}
-};
-
-__device__ float divisor(const Window& h, const Window& w, bool present_only) {
-  return static_cast<float>(present_only ? (h.end - h.begin) * (w.end - w.begin) : h.extent * w.extent);
-}
-
 // A thread for each element of the result.
 struct Place {
   int64_t image, h, w, c;
@@ -34,7 +20,7 @@ __global__ void max_elements(PoolArgs a) {
   const int64_t n = a.images * a.h.out * a.w.out * a.channels;
   for (int64_t at = thread_of_grid(); at < n; at += grid_stride()) {
     const Place o(at, a.h.out, a.w.out, a.channels);
-    const Window h(a.h, o.h), w(a.w, o.w);
+    const PoolWindow h(a.h, o.h), w(a.w, o.w);
     const float* image = a.x.as<float>() + o.image * a.h.in * a.w.in * a.channels + o.c;
     const auto value = [&](int64_t i, int64_t j) { return image[(i * a.w.in + j) * a.channels]; };
     float best = value(h.begin, w.begin);
@@ -57,7 +43,7 @@ __global__ void avg_elements(PoolArgs a) {
   const int64_t n = a.images * a.h.out * a.w.out * a.channels;
   for (int64_t at = thread_of_grid(); at < n; at += grid_stride()) {
     const Place o(at, a.h.out, a.w.out, a.channels);
-    const Window h(a.h, o.h), w(a.w, o.w);
+    const PoolWindow h(a.h, o.h), w(a.w, o.w);
     const float* image = a.x.as<float>() + o.image * a.h.in * a.w.in * a.channels + o.c;
     // Absent positions keep their places in the chains.
     const float sum = column_sum_of_thread<float>(h.extent * w.extent, [&](float acc, int64_t k) {
@@ -65,7 +51,7 @@ __global__ void avg_elements(PoolArgs a) {
       const bool present = i >= h.begin && i < h.end && j >= w.begin && j < w.end;
       return present ? acc + image[(i * a.w.in + j) * a.channels] : acc;
     });
-    a.y.as<float>()[at] = sum / divisor(h, w, a.present_only);
+    a.y.as<float>()[at] = sum / static_cast<float>(pool_divisor(h, w, a.present_only));
   }
 }
 
@@ -94,7 +80,7 @@ __global__ void max_gradients(PoolBackwardArgs a) {
 __global__ void avg_gradients(PoolBackwardArgs a) {
   const float* dy = a.dy.as<float>();
   gather_elements(a, [&](int64_t at, int64_t oh, int64_t ow, int64_t, int64_t) {
-    return dy[at] / divisor(Window(a.h, oh), Window(a.w, ow), a.present_only);
+    return dy[at] / static_cast<float>(pool_divisor(PoolWindow(a.h, oh), PoolWindow(a.w, ow), a.present_only));
   });
 }
 
@@ -105,28 +91,24 @@ namespace elinvar {
 
 template <>
 void max_pool(Gpu& stream, const PoolArgs& a) {
-  require_f32("max_pool2d", a.x.dtype);
   launch(stream, "max_pool2d", {.blocks = blocks_for(a.images * a.h.out * a.w.out * a.channels)},
          HWY_NAMESPACE::max_elements, a);
 }
 
 template <>
 void avg_pool(Gpu& stream, const PoolArgs& a) {
-  require_f32("avg_pool2d", a.x.dtype);
   launch(stream, "avg_pool2d", {.blocks = blocks_for(a.images * a.h.out * a.w.out * a.channels)},
          HWY_NAMESPACE::avg_elements, a);
 }
 
 template <>
 void max_pool_backward(Gpu& stream, const PoolBackwardArgs& a) {
-  require_f32("max_pool2d_backward", a.dy.dtype);
   launch(stream, "max_pool2d_backward", {.blocks = blocks_for(a.images * a.h.in * a.w.in * a.channels)},
          HWY_NAMESPACE::max_gradients, a);
 }
 
 template <>
 void avg_pool_backward(Gpu& stream, const PoolBackwardArgs& a) {
-  require_f32("avg_pool2d_backward", a.dy.dtype);
   launch(stream, "avg_pool2d_backward", {.blocks = blocks_for(a.images * a.h.in * a.w.in * a.channels)},
          HWY_NAMESPACE::avg_gradients, a);
 }

@@ -21,6 +21,7 @@ namespace elinvar {
 // 0): floor(o * in / out) .. ceil((o + 1) * in / out).
 struct PoolAxis {
   int64_t in = 1, out = 1, kernel = 0, stride = 1, padding = 0;
+  bool operator==(const PoolAxis&) const = default;
 
   constexpr int64_t begin(int64_t o) const { return kernel > 0 ? o * stride - padding : o * in / out; }
   constexpr int64_t end(int64_t o) const {
@@ -39,6 +40,21 @@ struct PoolAxis {
     return last < out ? last : out - 1;
   }
 };
+
+// The present part of an axis' window, and where the whole of it begins.
+struct PoolWindow {
+  int64_t origin, begin, end, extent;
+  constexpr PoolWindow(const PoolAxis& a, int64_t o)
+      : origin(a.begin(o)),
+        begin(origin > 0 ? origin : 0),
+        end(a.end(o) < a.in ? a.end(o) : a.in),
+        extent(a.end(o) - origin) {}
+};
+
+// What the sum over a window is divided by.
+constexpr int64_t pool_divisor(const PoolWindow& h, const PoolWindow& w, bool present_only) {
+  return present_only ? (h.end - h.begin) * (w.end - w.begin) : h.extent * w.extent;
+}
 
 struct PoolArgs {
   In x;

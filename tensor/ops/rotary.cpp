@@ -162,15 +162,34 @@ RotaryAngles angles_of(int64_t time, int64_t half, double base, int64_t first, D
 }
 
 Tensor rotary_of(const Tensor& input, const RotaryAngles& angles, bool inverse) {
+  check_float("rotary", input);
+  check(input.ndim() == 4 && input.dim(3) % 2 == 0, "[rotary] (B, T, H, D) with an even D expected, shape is {}",
+        to_string(input.shape()));
   const Tensor x = input.to_contiguous();
-  const RotaryAngles here{angles.cos.to(x.device()), angles.sin.to(x.device())};
-  check_same_dtype("rotary", x, here.cos);
+  const Shape table{x.dim(1), x.dim(3) / 2};
+  const Tensor cos = operand("rotary", "the cosines", angles.cos, table, x),
+               sin = operand("rotary", "the sines", angles.sin, table, x);
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
   on(x.device(), [&](auto& stream) {
-    rotary(stream,
-           RotaryArgs{in(x), in(here.cos), in(here.sin), out(y), x.dim(0), x.dim(1), x.dim(2), x.dim(3) / 2, inverse});
+    rotary(stream, RotaryArgs{in(x), in(cos), in(sin), out(y), x.dim(0), x.dim(1), x.dim(2), x.dim(3) / 2, inverse});
   });
   return y;
+}
+
+// The last table that was sent to a device, and what was sent. Never destroyed: its memory is a stream's, which may end
+// before.
+RotaryAngles on_device(const RotaryAngles& angles, Device device) {
+  struct Sent {
+    std::mutex mutex;
+    RotaryAngles from, to;
+  };
+  static Sent& last = *new Sent;
+  const std::lock_guard lock(last.mutex);
+  if (!last.from.cos.shares_storage(angles.cos) || last.to.cos.device() != device) {
+    last.to = {angles.cos.to(device), angles.sin.to(device)};
+    last.from = angles;
+  }
+  return last.to;
 }
 
 const Op kAngles("rotary_angles(time, half, base, first, dtype) -> cos, sin", angles_of);
@@ -178,8 +197,9 @@ const Op kRotary("rotary(x, angles{cos, sin}, inverse) -> y", rotary_of);
 
 }  // namespace
 
-RotaryAngles rotary_angles(int64_t time, int64_t half, double base, int64_t first, DType dtype) {
-  return kAngles(time, half, base, first, dtype);
+RotaryAngles rotary_angles(int64_t time, int64_t half, double base, int64_t first, DType dtype, Device device) {
+  const RotaryAngles angles = kAngles(time, half, base, first, dtype);
+  return device == Device{} ? angles : on_device(angles, device);
 }
 
 Tensor rotary(const Tensor& x, const RotaryAngles& angles, bool inverse) { return kRotary(x, angles, inverse); }

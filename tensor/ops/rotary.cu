@@ -26,7 +26,6 @@ namespace elinvar {
 
 template <>
 void rotary(Gpu& stream, const RotaryArgs& a) {
-  require_f32("rotary", a.x.dtype);
   launch(stream, "rotary", {.blocks = blocks_for(a.batch * a.time * a.heads * a.half)}, HWY_NAMESPACE::turn_pairs, a);
 }
 

@@ -32,10 +32,10 @@ void rotary(GpuStream<B>&, const RotaryArgs&);
 struct RotaryAngles {
   Tensor cos, sin;  // (T, D/2)
 };
-// The last table is kept: the layers of a network ask for the same one. Thread-safe.
-RotaryAngles rotary_angles(int64_t time, int64_t half, double base, int64_t first, DType dtype);
+// The last table is kept, also on another device: the layers of a network ask for the same one. Thread-safe.
+RotaryAngles rotary_angles(int64_t time, int64_t half, double base, int64_t first, DType dtype, Device device = {});
 
-// x (B, T, H, D) float32 or float64
+// x (B, T, H, D) float32 or float64, angles on its device
 Tensor rotary(const Tensor& x, const RotaryAngles& angles, bool inverse);
 
 }  // namespace elinvar

@@ -31,7 +31,7 @@ void row_sum_rows(const RowSumArgs& a, int64_t begin, int64_t end) {
 void row_sum_segments(const RowSumArgs& a, int64_t begin, int64_t end) {
   visit_float(a.x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const int64_t segments = (a.cols + kRowSegment - 1) / kRowSegment;
+    const int64_t segments = segments_of(a.cols);
     for (int64_t i = begin; i < end; ++i) {
       const int64_t first = i % segments * kRowSegment, n = std::min(kRowSegment, a.cols - first);
       const int64_t at = i / segments * a.cols + first;
@@ -61,7 +61,7 @@ void row_sum(CpuStream& stream, const RowSumArgs& a) {
     });
     return;
   }
-  const int64_t segments = (a.cols + kRowSegment - 1) / kRowSegment;
+  const int64_t segments = segments_of(a.cols);
   stream.parallel_for(a.rows * segments, kGrain / kRowSegment, [&](int64_t b, int64_t e) {
     HWY_DYNAMIC_DISPATCH(row_sum_segments)(a, b, e);
   });
@@ -75,8 +75,7 @@ namespace {
 
 Tensor launch(const Tensor& x, const Tensor* factor, int64_t rows, int64_t cols, double divisor) {
   Tensor sum = Tensor::empty({rows}, x.dtype(), x.device());
-  Tensor partial =
-      Tensor::empty({cols > kRowSegment ? rows * ((cols + kRowSegment - 1) / kRowSegment) : 0}, x.dtype(), x.device());
+  Tensor partial = Tensor::empty({cols > kRowSegment ? rows * segments_of(cols) : 0}, x.dtype(), x.device());
   on(x.device(), [&](auto& stream) {
     row_sum(stream, RowSumArgs{in(x), factor ? in(*factor) : In{}, out(sum), out(partial), rows, cols, divisor});
   });

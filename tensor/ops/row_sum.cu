@@ -6,16 +6,30 @@
 namespace elinvar::HWY_NAMESPACE {
 namespace {
 
+// Of n elements from `first` on, by a warp.
+__device__ float sum_of(const RowSumArgs& a, int64_t first, int64_t n) {
+  const float* x = a.x.as<float>() + first;
+  const auto x_at = [&](int64_t i) { return x[i]; };
+  if (!a.factor.data) return warp_row_sum<float>(n, x_at);
+  const float* factor = a.factor.as<float>() + first;
+  return warp_row_dot<float>(n, x_at, [&](int64_t i) { return factor[i]; });
+}
+
 // A warp for each row.
 __global__ void row_sums(RowSumArgs a) {
-  const int64_t row = thread_of_grid() / 32, n = a.cols;
+  const int64_t row = thread_of_grid() / 32;
   if (row >= a.rows) return;
-  const float* x = a.x.as<float>() + row * n;
-  const float* factor = a.factor.data ? a.factor.as<float>() + row * n : nullptr;
-  const auto x_at = [&](int64_t i) { return x[i]; };
-  const float sum =
-      factor ? warp_row_dot<float>(n, x_at, [&](int64_t i) { return factor[i]; }) : warp_row_sum<float>(n, x_at);
+  const float sum = sum_of(a, row * a.cols, a.cols);
   if (threadIdx.x % 32 == 0) a.sum.as<float>()[row] = sum / static_cast<float>(a.divisor);
+}
+
+// A warp for each segment, counted over all rows.
+__global__ void segment_sums(RowSumArgs a, int64_t segments) {
+  const int64_t i = thread_of_grid() / 32;
+  if (i >= a.rows * segments) return;
+  const int64_t first = i % segments * kRowSegment, left = a.cols - first;
+  const float sum = sum_of(a, i / segments * a.cols + first, left < kRowSegment ? left : kRowSegment);
+  if (threadIdx.x % 32 == 0) a.partial.as<float>()[i] = sum;
 }
 
 }  // namespace
@@ -25,8 +39,15 @@ namespace elinvar {
 
 template <>
 void row_sum(Gpu& stream, const RowSumArgs& a) {
-  require_f32("row_sum", a.x.dtype);
-  launch(stream, "row_sum", {.blocks = warp_blocks(a.rows)}, HWY_NAMESPACE::row_sums, a);
+  if (a.cols <= kRowSegment) {
+    launch(stream, "row_sum", {.blocks = warp_blocks(a.rows)}, HWY_NAMESPACE::row_sums, a);
+    return;
+  }
+  const int64_t segments = segments_of(a.cols);
+  launch(stream, "row_sum_segments", {.blocks = warp_blocks(a.rows * segments)}, HWY_NAMESPACE::segment_sums, a,
+         segments);
+  const RowSumArgs rest{{a.partial.data, a.partial.dtype}, {}, a.sum, {}, a.rows, segments, a.divisor};
+  launch(stream, "row_sum", {.blocks = warp_blocks(a.rows)}, HWY_NAMESPACE::row_sums, rest);
 }
 
 }  // namespace elinvar

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "autograd/norm.h"
+#include "tensor/ops/batch_norm.h"
 #include "tests/op_row.h"
 
 namespace elinvar::test {
@@ -62,11 +63,11 @@ const OpRows rows({
                 {[] {
                    batch_norm(Tensor::zeros({2, 4}), ones(3), ones(4));
                  },
-                 "[batch_norm] gamma must be float32 of shape (4)"},
+                 "[batch_norm] gamma must be float32 of shape (4,)"},
                 {[] {
                    batch_norm(Tensor::zeros({2, 4}), ones(4), ones(5));
                  },
-                 "[batch_norm] beta must be float32 of shape (4)"},
+                 "[batch_norm] beta must be float32 of shape (4,)"},
                 {[] {
                    batch_norm(Tensor::zeros({2, 4}), ones(4), ones(4), {.residual = Tensor::zeros({1, 4})});
                  },
@@ -94,11 +95,16 @@ const OpRows rows({
      .errors = {{[] {
                    batch_norm_eval(Tensor::zeros({2, 4}), ones(4), ones(4), Tensor::zeros({4}), Tensor::zeros({1}));
                  },
-                 "[batch_norm] the variance must be float32 of shape (4)"},
+                 "[batch_norm] the variance must be float32 of shape (4,)"},
                 {[] {
                    batch_norm_eval(Tensor::zeros({2, 4}), ones(5), ones(5), Tensor::zeros({5}), Tensor::zeros({5}));
                  },
-                 "[batch_norm] the factors must be float32 of shape (4)"}}},
+                 "[batch_norm] the factors must be float32 of shape (4,)"},
+                {[] {
+                   const Tensor four = Tensor::zeros({4});
+                   batch_norm_apply(Tensor::zeros({2, 4}), {four, four, four, Tensor::zeros({3})}, {}, false);
+                 },
+                 "[batch_norm] the factors must be float32 of shape (4,), got float32 of shape (3,)"}}},
     {.name = "batch_norm_eval_relu",
      .inputs = with_statistics({3, 4, 4, 6}),
      .op = [](const Vars& v) { return batch_norm_eval(v[0], v[1], v[2], v[3].value(), v[4].value(), {.relu = true}); },

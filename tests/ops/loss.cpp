@@ -45,6 +45,12 @@ Tensor coarse(const Tensor& x) { return x.to(DType::i32).to(x.dtype()); }
 
 Var zeros(const Shape& shape) { return Tensor::zeros(shape); }
 
+// Of two rows of three logits, with what a file may have for what was saved.
+void backward_of(const Tensor& targets, const Tensor& m) {
+  cross_entropy_backward(Tensor::zeros({}), Tensor::zeros({2, 3}), {Tensor(), targets, m, Tensor::zeros({2})}, 0.0,
+                         -100);
+}
+
 const OpRows rows({
     {.name = "cross_entropy",
      .inputs = {{{3, 7, 19}}, {{3, 7}, Kind::index, 19}},
@@ -76,7 +82,15 @@ const OpRows rows({
                    cross_entropy_backward(Tensor::zeros({2}), x,
                                           cross_entropy(x, Tensor::zeros({2}, DType::i32), 0.0, -100), 0.0, -100);
                  },
-                 "[cross_entropy_backward] one element expected"}}},
+                 "[cross_entropy_backward] one element expected"},
+                {[] { backward_of(Tensor::full({2}, 3, DType::i64), Tensor::zeros({2})); },
+                 "[cross_entropy_backward] index 3 at position 0 of shape (2,) is outside [0, 3)"},
+                {[] { backward_of(Tensor::zeros({1}, DType::i64), Tensor::zeros({2})); },
+                 "[cross_entropy_backward] the targets must be those that were saved"},
+                {[] { backward_of(Tensor::zeros({2}, DType::i32), Tensor::zeros({2})); },
+                 "[cross_entropy_backward] the targets must be those that were saved"},
+                {[] { backward_of(Tensor::zeros({2}, DType::i64), Tensor::zeros({1})); },
+                 "[cross_entropy_backward] m must be float32 of shape (2,), got float32 of shape (1,)"}}},
     {.name = "cross_entropy/smoothing",
      .inputs = {{{21, 10}}, {{21}, Kind::index, 10}},
      .op = [](const Vars& v) { return cross_entropy(v[0], v[1].value(), {.label_smoothing = 0.1}); },

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "autograd/norm.h"
+#include "tensor/ops/layer_norm.h"
 #include "tests/op_row.h"
 
 namespace elinvar::test {
@@ -44,6 +45,12 @@ Tensor group_oracle(const Tensors& t, int64_t groups, double eps) {
 
 Var zeros(const Shape& shape) { return Tensor::zeros(shape); }
 
+// Of two rows of three, with saved numbers of these shapes.
+void backward_of(RowNorm kind, const Shape& mean, const Shape& r, const Shape& gamma) {
+  row_norm_backward(kind, Tensor::zeros({2, 3}), Tensor::zeros({2, 3}), Tensor::zeros(gamma),
+                    {Tensor(), Tensor::zeros(mean), Tensor::zeros(r)}, true, true);
+}
+
 const OpRows rows({
     {.name = "layer_norm",
      .inputs = {{{3, 5, 37}}, {{37}}, {{37}}},
@@ -53,11 +60,11 @@ const OpRows rows({
      .errors = {{[] {
                    layer_norm(zeros({2, 3}), zeros({2}), {});
                  },
-                 "[layer_norm] gamma must have one element a channel, shape (3,)"},
+                 "[layer_norm] gamma must be float32 of shape (3,), got float32 of shape (2,)"},
                 {[] {
                    layer_norm(zeros({2, 3}), {}, zeros({3, 1}));
                  },
-                 "[layer_norm] beta must have one element a channel"},
+                 "[layer_norm] beta must be float32 of shape (3,)"},
                 {[] {
                    layer_norm(zeros({2, 0}), {}, {});
                  },
@@ -65,7 +72,13 @@ const OpRows rows({
                 {[] {
                    layer_norm(Var(Tensor::zeros({2, 3}, DType::i32)), {}, {});
                  },
-                 "[layer_norm] float32 or float64"}}},
+                 "[layer_norm] float32 or float64"},
+                {[] { backward_of(RowNorm::layer, {1}, {2}, {3}); },
+                 "[row_norm_backward] the mean must be float32 of shape (2,), got float32 of shape (1,)"},
+                {[] { backward_of(RowNorm::rms, {}, {1}, {3}); },
+                 "[row_norm_backward] r must be float32 of shape (2,)"},
+                {[] { backward_of(RowNorm::rms, {}, {2}, {2}); },
+                 "[row_norm_backward] gamma must be float32 of shape (3,)"}}},
     {.name = "layer_norm/plain",
      .inputs = {{{70, 9}}},
      .op = [](const Vars& v) { return layer_norm(v[0], {}, {}, 1e-2); },
@@ -83,7 +96,7 @@ const OpRows rows({
      .errors = {{[] {
                    rms_norm(zeros({2, 3}), zeros({4}));
                  },
-                 "[rms_norm] gamma must have one element a channel"}}},
+                 "[rms_norm] gamma must be float32 of shape (3,)"}}},
     {.name = "group_norm",
      .inputs = {{{2, 3, 2, 6}}, {{6}}, {{6}}},
      .op = [](const Vars& v) { return group_norm(v[0], v[1], v[2], 3); },

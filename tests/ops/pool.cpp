@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "autograd/conv.h"
+#include "tensor/ops/pool.h"
 #include "tests/op_row.h"
 
 namespace elinvar::test {
@@ -91,27 +92,43 @@ OpRow with_errors(OpRow row, std::vector<std::pair<std::function<void()>, std::s
 Var images() { return Tensor::zeros({1, 4, 4, 2}); }
 
 const OpRows rows({
-    with_errors(max_row("max_pool2d", {2, 4, 6, 3}, {3, 32, 32, 33}, {}),
-                {{[] {
-                    max_pool2d(images(), {.kernel = {0, 2}});
-                  },
-                  "[max_pool2d] kernel and stride must be positive"},
-                 {[] {
-                    max_pool2d(images(), {.padding = {2, 0}});
-                  },
-                  "[max_pool2d] padding must be between 0 and half"},
-                 {[] {
-                    max_pool2d(images(), {.kernel = {2, 5}});
-                  },
-                  "[max_pool2d] a window of 5 does not fit into 4"},
-                 {[] {
-                    max_pool2d(Tensor::zeros({4, 4, 2}), {});
-                  },
-                  "[max_pool2d] images (N, H, W, C) expected"},
-                 {[] {
-                    max_pool2d(Tensor::zeros({1, 4, 4, 2}, DType::i32), {});
-                  },
-                  "[max_pool2d] float32 or float64"}}),
+    with_errors(
+        max_row("max_pool2d", {2, 4, 6, 3}, {3, 32, 32, 33}, {}),
+        {{[] {
+            max_pool2d(images(), {.kernel = {0, 2}});
+          },
+          "[max_pool2d] kernel and stride must be positive"},
+         {[] {
+            max_pool2d(images(), {.padding = {2, 0}});
+          },
+          "[max_pool2d] padding must be between 0 and half"},
+         {[] {
+            max_pool2d(images(), {.kernel = {2, 5}});
+          },
+          "[max_pool2d] a window of 5 does not fit into 4"},
+         {[] {
+            max_pool2d(Tensor::zeros({4, 4, 2}), {});
+          },
+          "[max_pool2d] images (N, H, W, C) expected"},
+         {[] {
+            max_pool2d(Tensor::zeros({1, 4, 4, 2}, DType::i32), {});
+          },
+          "[max_pool2d] float32 or float64"},
+         {[] {
+            const PoolAxis axis = pool_axis("max_pool2d", 4, 2, 2, 0);
+            max_pool_backward(Tensor::zeros({1, 2, 2, 2}), Tensor::zeros({1, 2, 2, 1}), axis, axis);
+          },
+          "[max_pool2d_backward] the winners must be float32 of shape (1, 2, 2, 2), got float32 of shape (1, 2, 2, 1)"},
+         {[] {
+            const PoolAxis axis{.in = 4, .out = 9, .kernel = 2, .stride = 2};
+            max_pool(images().value(), axis, axis, nullptr);
+          },
+          "[max_pool2d] 4 positions do not become 9 by windows of 2, 2 apart"},
+         {[] {
+            const PoolAxis axis{.in = 4, .out = 2, .kernel = 2, .stride = 0};
+            max_pool(images().value(), axis, axis, nullptr);
+          },
+          "[max_pool2d] kernel and stride must be positive"}}),
     max_row("max_pool2d_overlapping", {2, 7, 6, 3}, {2, 29, 30, 64},
             {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}),
     max_row("max_pool2d_uneven", {1, 9, 8, 2}, {2, 40, 31, 17},

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "autograd/linear.h"
+#include "tensor/ops/rotary.h"
 #include "tests/op_row.h"
 
 namespace elinvar::test {
@@ -43,7 +44,16 @@ const OpRows rows({
                 {[] {
                    rotary(Var(Tensor::zeros({1, 1, 1, 2})), 10.0, -1);
                  },
-                 "[rotary] 1 positions from -1 on are not inside"}}},
+                 "[rotary] 1 positions from -1 on are not inside"},
+                {[] {
+                   const RotaryAngles angles = rotary_angles(4, 6, 10000.0, 0, DType::f32);
+                   rotary(Tensor::zeros({2, 5, 3, 12}), angles, false);
+                 },
+                 "[rotary] the cosines must be float32 of shape (5, 6), got float32 of shape (4, 6)"},
+                {[] {
+                   rotary(Tensor::zeros({5, 12}), rotary_angles(5, 6, 10000.0, 0, DType::f32), false);
+                 },
+                 "[rotary] (B, T, H, D) with an even D"}}},
     {.name = "rotary/far",
      .inputs = {{{1, 4, 2, 128}}},
      .op = [](const Vars& v) { return rotary(v[0], 500000.0, 100000); },

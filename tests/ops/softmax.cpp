@@ -1,8 +1,13 @@
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "autograd/reduce.h"
+#include "autograd/shape.h"
 #include "tensor/ops/softmax.h"
+#include "tests/bits.h"
 #include "tests/op_row.h"
 
 namespace elinvar::test {
@@ -22,12 +27,33 @@ Tensor softmax_oracle(const Tensor& x, bool log_form) {
   return y;
 }
 
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+// Elements whose exponential is zero, and the result without them.
+Var with_absent(const Var& x) {
+  std::vector<int64_t> none(static_cast<size_t>(x.ndim())), some = none;
+  some.back() = 41;
+  return pad(x, none, some, -kInf);
+}
+Var without_last(const Var& y) { return slice(y, -1, 0, y.shape().back() - 41); }
+
+TEST(Softmax, WhatIsNoNumber) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const Tensor x = Tensor::from<float>({1, 2, nan, nan, 1, 2, 1, inf, 2, -inf, -inf, -inf, 1, -inf, 1}, {5, 3});
+  const Tensor y = softmax(x), log_y = log_softmax(x);
+  for (int64_t i = 0; i < 12; ++i)
+    EXPECT_TRUE(std::isnan(y.data<float>()[i]) && std::isnan(log_y.data<float>()[i])) << i;
+  EXPECT_TRUE(same_bits(y.select(0, 4), Tensor::from<float>({0.5, 0, 0.5}, {3})));
+  EXPECT_EQ(log_y.data<float>()[13], -inf);
+}
+
 const OpRows rows({
     {.name = "softmax",
      .inputs = {{{3, 5, 17}}},
      .op = [](const Vars& v) { return softmax(v[0]); },
      .oracle = [](const Tensors& t) { return softmax_oracle(t[0], false); },
      .large = {{{37, 5003}}},
+     .zero_filled = [](const Vars& v) { return without_last(softmax(with_absent(v[0]))); },
      .errors = {{[] {
                    softmax(Var(Tensor::zeros({2, 0})));
                  },
@@ -45,6 +71,7 @@ const OpRows rows({
      .op = [](const Vars& v) { return log_softmax(v[0]); },
      .oracle = [](const Tensors& t) { return softmax_oracle(t[0], true); },
      .large = {{{301, 130}}},
+     .zero_filled = [](const Vars& v) { return without_last(log_softmax(with_absent(v[0]))); },
      .errors = {{[] { log_softmax(Var(Tensor::zeros({}))); }, "[log_softmax] a last dimension"}}},
 });
 
