@@ -22,6 +22,7 @@
 #include "tensor/ops/rotary.h"
 #include "tensor/ops/softmax.h"
 #include "tests/op_inputs.h"
+#include "tests/other_devices.h"
 #include "tests/temporary_folder.h"
 
 namespace elinvar::test {
@@ -60,17 +61,6 @@ Trained train(Device device, const ModelSpec& model, const InputInfo& info, cons
   for (const auto& [name, tensor] : optimizer->state()) state.emplace("optimizer." + name, tensor);
   result.state = digest(state);
   return result;
-}
-
-std::vector<Device> other_devices() {
-  std::vector<Device> devices;
-#ifdef ELINVAR_EMULATION
-  devices.push_back({DeviceKind::emulated});
-#endif
-#ifdef ELINVAR_CUDA
-  if (gpu_count<Cuda>() > 0) devices.push_back({DeviceKind::cuda});
-#endif
-  return devices;
 }
 
 void expect_same_everywhere(const ModelSpec& model, const InputInfo& info, const Tensor& input, const Tensor& target,

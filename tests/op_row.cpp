@@ -15,6 +15,7 @@
 #include "tensor/stream.h"
 #include "tests/bits.h"
 #include "tests/op_inputs.h"
+#include "tests/other_devices.h"
 #include "tools/repro/reproducer.h"
 
 namespace elinvar::test {
@@ -156,7 +157,10 @@ void check_bits(const OpRow& row) {
   if (!row.large.empty()) sweep(row.large, make_inputs(row.large, row.name + "/large"), "large");
 }
 
-void check_device(const OpRow& row, Device device) {
+template <DeviceKind kind>
+void check_device(const OpRow& row) {
+  constexpr Device device{kind};
+  if (!is_here(device)) GTEST_SKIP() << "this machine has no GPU";
   const auto compare = [&](const Inputs& inputs, const Tensors& values, const char* size) {
     SCOPED_TRACE(size);
     const Outcome reference = evaluate(row, row.op, inputs, values);
@@ -298,15 +302,10 @@ OpRows::OpRows(std::vector<OpRow> rows) {
       add(row, "bits", check_bits);
       add(row, "layout", check_layout);
       add(row, "replay", check_replay);
-#ifdef ELINVAR_EMULATION
-      add(row, "emulated", [](const OpRow& r) { check_device(r, {DeviceKind::emulated}); });
-#endif
-#ifdef ELINVAR_CUDA
-      add(row, "cuda", [](const OpRow& r) {
-        if (gpu_count<Cuda>() == 0) GTEST_SKIP() << "this machine has no GPU";
-        check_device(r, {DeviceKind::cuda});
-      });
-#endif
+      for (const Device device : devices_of_the_build()) {
+        if (device.kind == DeviceKind::emulated) add(row, "emulated", check_device<DeviceKind::emulated>);
+        else add(row, "cuda", check_device<DeviceKind::cuda>);
+      }
     }
     if (row.zero_filled) add(row, "zero_fill", check_zero_fill);
     if (!row.errors.empty()) add(row, "errors", check_errors);

@@ -12,6 +12,7 @@
 #include "tensor/ops/global_norm.h"
 #include "tensor/philox.h"
 #include "tests/bits.h"
+#include "tests/other_devices.h"
 
 namespace elinvar {
 namespace {
@@ -161,12 +162,15 @@ TEST(Optimizer, BitsDoNotDependOnThreadsOrInstructionSet) {
   }
 }
 
-#ifdef ELINVAR_EMULATION
 TEST(Optimizer, KernelsForGpusHaveTheSameBits) {
   const auto expect_same = [](const OptimizerConfig& config) {
-    const auto expected = trained(config), got = trained(config, {DeviceKind::emulated});
-    for (size_t k = 0; k < got.size(); ++k)
-      EXPECT_TRUE(test::same_bits(got[k], expected[k])) << config.kind << ", parameter " << k;
+    const auto expected = trained(config);
+    for (const Device device : test::other_devices()) {
+      const auto got = trained(config, device);
+      for (size_t k = 0; k < got.size(); ++k)
+        EXPECT_TRUE(test::same_bits(got[k], expected[k]))
+            << to_string(device) << ", " << config.kind << ", parameter " << k;
+    }
   };
   for (const std::string& kind : optimizer_kinds()) expect_same({.kind = kind, .weight_decay = 0.1});
   expect_same({.kind = "sgd", .momentum = 0.0});
@@ -188,12 +192,14 @@ TEST(Optimizer, OneStepForMoreParametersThanALaunchTakes) {
     return found;
   };
   for (const char* kind : {"sgd", "lars", "adam"}) {
-    const auto expected = stepped(kind, {}), got = stepped(kind, {DeviceKind::emulated});
-    for (size_t k = 0; k < got.size(); ++k)
-      EXPECT_TRUE(test::same_bits(got[k], expected[k])) << kind << ", parameter " << k;
+    const auto expected = stepped(kind, {});
+    for (const Device device : test::other_devices()) {
+      const auto got = stepped(kind, device);
+      for (size_t k = 0; k < got.size(); ++k)
+        EXPECT_TRUE(test::same_bits(got[k], expected[k])) << to_string(device) << ", " << kind << ", parameter " << k;
+    }
   }
 }
-#endif
 
 TEST(Optimizer, StateContinuesWhereItWasSaved) {
   for (const std::string& kind : optimizer_kinds()) {
