@@ -71,16 +71,6 @@ void multiply_rows(const T* const* a_rows, int rows, int64_t k_end, const Packed
   }
 }
 
-template <class T>
-T* head(const HeadsView& view, int64_t b, int64_t h) {
-  return static_cast<T*>(view.data) + b * view.batch + h * view.head;
-}
-
-// The keys that query i sees.
-inline int64_t visible(const AttentionShape& s, int64_t i) {
-  return s.causal ? std::clamp<int64_t>(i + 1 + s.tk - s.tq, 0, s.tk) : s.tk;
-}
-
 // Rows of queries [q0, q1), the first at `a`, times an operand, into rows of which the first is at `c`. Either the sum
 // runs over the keys that a query sees (weights times values), or they are the columns (queries times keys).
 enum class Keys : uint8_t { summed, columns };
@@ -96,7 +86,7 @@ void multiply_queries(const AttentionShape& s, int64_t q0, int64_t q1, const T* 
       a_rows[r] = a + row * a_step;
       c_rows[r] = c + row * c_step;
     }
-    const int64_t seen = visible(s, i + count - 1);
+    const int64_t seen = s.visible(i + count - 1);
     if constexpr (kKeys == Keys::summed) multiply_rows(a_rows, count, seen, b, s.size, c_rows, extent);
     else multiply_rows(a_rows, count, s.size, b, seen, c_rows, extent);
   }
@@ -108,12 +98,12 @@ void forward_head(const AttentionArgs& args, int64_t b, int64_t h, int64_t first
   const TileExtent extent = tile_extent(T{});
   const int64_t kv = h / (s.heads / s.kv_heads);
   PackedOperand<T> keys(s.size, s.tk, extent), values(s.tk, s.size, extent);
-  keys.pack(head<T>(args.k, b, kv), 1, args.k.time);
-  values.pack(head<T>(args.v, b, kv), args.v.time, 1);
+  keys.pack(args.k.of<T>(b, kv), 1, args.k.time);
+  values.pack(args.v.of<T>(b, kv), args.v.time, 1);
   const int64_t ld = keys.strips.padded_columns();
   Scratch<T> scores(kQueryBlock * ld);
-  const T* q_rows = head<T>(args.q, b, h);
-  T* o = head<T>(args.o, b, h);
+  const T* q_rows = args.q.of<T>(b, h);
+  T* o = args.o.of<T>(b, h);
   T* m = args.m.as<T>() + (b * s.heads + h) * s.tq;
   T* r = args.r.as<T>() + (b * s.heads + h) * s.tq;
   for (int64_t q0 = first; q0 < last; q0 += kQueryBlock) {
@@ -121,7 +111,7 @@ void forward_head(const AttentionArgs& args, int64_t b, int64_t h, int64_t first
     multiply_queries<Keys::columns, T>(s, q0, q1, q_rows + q0 * args.q.time, args.q.time, keys, scores.data(), ld,
                                        extent);
     for (int64_t q = q0; q < q1; ++q)
-      scores_to_weights(scores.data() + (q - q0) * ld, visible(s, q), visible(s, q1 - 1), static_cast<T>(s.scale), m[q],
+      scores_to_weights(scores.data() + (q - q0) * ld, s.visible(q), s.visible(q1 - 1), static_cast<T>(s.scale), m[q],
                         r[q]);
     multiply_queries<Keys::summed, T>(s, q0, q1, scores.data(), ld, values, o + q0 * args.o.time, args.o.time, extent);
     for (int64_t q = q0; q < q1; ++q) scale_row(o + q * args.o.time, s.size, r[q]);
@@ -168,7 +158,7 @@ template <class T>
 void accumulate_over_queries(const AttentionShape& s, const T* weights, int64_t ld, int64_t q0, int64_t q1,
                              const T* rows, int64_t time, T* sum, T* panel, TileExtent extent) {
   const Strips strips(s.size, extent);
-  const int64_t seen = visible(s, q1 - 1);  // weights of later keys are not defined
+  const int64_t seen = s.visible(q1 - 1);  // weights of later keys are not defined
   for (int64_t key = 0; key < seen; key += extent.rows) {
     const int count = static_cast<int>(std::min<int64_t>(extent.rows, seen - key));
     const int64_t first =
@@ -197,31 +187,31 @@ void backward_group(const AttentionBackwardArgs& args, int64_t b, int64_t kv) {
   const TileExtent extent = tile_extent(T{});
   const T scale = static_cast<T>(s.scale);
   PackedOperand<T> keys_t(s.size, s.tk, extent), values_t(s.size, s.tk, extent), keys(s.tk, s.size, extent);
-  keys_t.pack(head<T>(args.k, b, kv), 1, args.k.time);
-  values_t.pack(head<T>(args.v, b, kv), 1, args.v.time);
-  keys.pack(head<T>(args.k, b, kv), args.k.time, 1);
+  keys_t.pack(args.k.of<T>(b, kv), 1, args.k.time);
+  values_t.pack(args.v.of<T>(b, kv), 1, args.v.time);
+  keys.pack(args.k.of<T>(b, kv), args.k.time, 1);
   const int64_t ld = keys_t.strips.padded_columns(), shared = s.heads / s.kv_heads;
   Scratch<T> p(kQueryBlock * ld), ds(kQueryBlock * ld), panel(kQueryBlock * kMostTileRows);
   const QuerySum<T> dk_sum(s.tk, s.size, s.tq), dv_sum(s.tk, s.size, s.tq);
-  T *dk = head<T>(args.dk, b, kv), *dv = head<T>(args.dv, b, kv);
+  T *dk = args.dk.of<T>(b, kv), *dv = args.dv.of<T>(b, kv);
 
   for (int64_t h = kv * shared; h < (kv + 1) * shared; ++h) {
-    const T *q_rows = head<T>(args.q, b, h), *o = head<T>(args.o, b, h), *d_o = head<T>(args.d_o, b, h);
+    const T *q_rows = args.q.of<T>(b, h), *o = args.o.of<T>(b, h), *d_o = args.d_o.of<T>(b, h);
     const T* m = args.m.as<T>() + (b * s.heads + h) * s.tq;
     const T* r = args.r.as<T>() + (b * s.heads + h) * s.tq;
     for (int64_t q0 = 0; q0 < s.tq; q0 += kQueryBlock) {
-      const int64_t q1 = std::min(s.tq, q0 + kQueryBlock), limit = visible(s, q1 - 1);
+      const int64_t q1 = std::min(s.tq, q0 + kQueryBlock), limit = s.visible(q1 - 1);
       multiply_queries<Keys::columns, T>(s, q0, q1, q_rows + q0 * args.q.time, args.q.time, keys_t, p.data(), ld,
                                          extent);
       multiply_queries<Keys::columns, T>(s, q0, q1, d_o + q0 * args.d_o.time, args.d_o.time, values_t, ds.data(), ld,
                                          extent);
       for (int64_t q = q0; q < q1; ++q) {
         T *p_row = p.data() + (q - q0) * ld, *ds_row = ds.data() + (q - q0) * ld;
-        scores_to_probabilities(p_row, visible(s, q), limit, scale, m[q], r[q]);
-        score_gradients(ds_row, p_row, visible(s, q), limit, d_o + q * args.d_o.time, o + q * args.o.time, s.size,
+        scores_to_probabilities(p_row, s.visible(q), limit, scale, m[q], r[q]);
+        score_gradients(ds_row, p_row, s.visible(q), limit, d_o + q * args.d_o.time, o + q * args.o.time, s.size,
                         scale);
       }
-      multiply_queries<Keys::summed, T>(s, q0, q1, ds.data(), ld, keys, head<T>(args.dq, b, h) + q0 * args.dq.time,
+      multiply_queries<Keys::summed, T>(s, q0, q1, ds.data(), ld, keys, args.dq.of<T>(b, h) + q0 * args.dq.time,
                                         args.dq.time, extent);
       dk_sum.begin_block(q0);
       dv_sum.begin_block(q0);

@@ -36,17 +36,6 @@ class Chain {
   int64_t terms_ = 0;
 };
 
-__device__ float* head(const HeadsView& view, int64_t b, int64_t h) {
-  return static_cast<float*>(view.data) + b * view.batch + h * view.head;
-}
-
-// The keys that query i sees.
-__device__ int64_t visible(const AttentionShape& s, int64_t i) {
-  if (!s.causal) return s.tk;
-  const int64_t n = i + 1 + s.tk - s.tq;
-  return n < 0 ? 0 : n > s.tk ? s.tk : n;
-}
-
 // At most kChunk terms.
 __device__ float product(const float* a, const float* b, int64_t n) {
   V acc{0.0f};
@@ -77,10 +66,10 @@ __device__ float block_max(float m) {
 __global__ void __launch_bounds__(kThreads) forward_queries(AttentionArgs a) {
   const AttentionShape& s = a.s;
   const Row row(blockIdx.x, s.heads, s.tq);
-  const int64_t kv = row.h / (s.heads / s.kv_heads), n = visible(s, row.t);
+  const int64_t kv = row.h / (s.heads / s.kv_heads), n = s.visible(row.t);
   const int t = static_cast<int>(threadIdx.x);
-  const float* q = head(a.q, row.b, row.h) + row.t * a.q.time;
-  const float *k = head(a.k, row.b, kv), *v = head(a.v, row.b, kv);
+  const float* q = a.q.of<float>(row.b, row.h) + row.t * a.q.time;
+  const float *k = a.k.of<float>(row.b, kv), *v = a.v.of<float>(row.b, kv);
   float* weights = dynamic_shared<float>();
   __shared__ float r_shared;
 
@@ -103,7 +92,7 @@ __global__ void __launch_bounds__(kThreads) forward_queries(AttentionArgs a) {
     }
   }
   __syncthreads();
-  float* o = head(a.o, row.b, row.h) + row.t * a.o.time;
+  float* o = a.o.of<float>(row.b, row.h) + row.t * a.o.time;
   for (int64_t d = t; d < s.size; d += kThreads) {
     Chain sum;
     for (int64_t j = 0; j < n; ++j) sum.add(weights[j], v[j * a.v.time + d]);
@@ -127,8 +116,8 @@ __global__ void query_dots(AttentionBackwardArgs a, float* dots) {
   const int64_t at = thread_of_grid() / 32;
   if (at >= a.s.batch * a.s.heads * a.s.tq) return;
   const Row row(at, a.s.heads, a.s.tq);
-  const float* d_o = head(a.d_o, row.b, row.h) + row.t * a.d_o.time;
-  const float* o = head(a.o, row.b, row.h) + row.t * a.o.time;
+  const float* d_o = a.d_o.of<float>(row.b, row.h) + row.t * a.d_o.time;
+  const float* o = a.o.of<float>(row.b, row.h) + row.t * a.o.time;
   const float dot = warp_row_dot<float>(
       a.s.size, [&](int64_t d) { return d_o[d]; }, [&](int64_t d) { return o[d]; });
   if (threadIdx.x % 32 == 0) dots[at] = dot;
@@ -138,17 +127,17 @@ __global__ void query_dots(AttentionBackwardArgs a, float* dots) {
 __global__ void __launch_bounds__(kThreads) query_gradients(AttentionBackwardArgs a, const float* dots) {
   const AttentionShape& s = a.s;
   const Row row(blockIdx.x, s.heads, s.tq);
-  const int64_t kv = row.h / (s.heads / s.kv_heads), n = visible(s, row.t);
+  const int64_t kv = row.h / (s.heads / s.kv_heads), n = s.visible(row.t);
   const int t = static_cast<int>(threadIdx.x);
-  const float* q = head(a.q, row.b, row.h) + row.t * a.q.time;
-  const float* d_o = head(a.d_o, row.b, row.h) + row.t * a.d_o.time;
-  const float *k = head(a.k, row.b, kv), *v = head(a.v, row.b, kv);
+  const float* q = a.q.of<float>(row.b, row.h) + row.t * a.q.time;
+  const float* d_o = a.d_o.of<float>(row.b, row.h) + row.t * a.d_o.time;
+  const float *k = a.k.of<float>(row.b, kv), *v = a.v.of<float>(row.b, kv);
   const float m = a.m.as<float>()[blockIdx.x], r = a.r.as<float>()[blockIdx.x], dot = dots[blockIdx.x];
   float* ds = dynamic_shared<float>();
   for (int64_t j = t; j < n; j += kThreads)
     ds[j] = pair_of(a, q, d_o, k + j * a.k.time, v + j * a.v.time, m, r, dot).ds;
   __syncthreads();
-  float* dq = head(a.dq, row.b, row.h) + row.t * a.dq.time;
+  float* dq = a.dq.of<float>(row.b, row.h) + row.t * a.dq.time;
   for (int64_t d = t; d < s.size; d += kThreads) {
     Chain sum;
     for (int64_t j = 0; j < n; ++j) sum.add(ds[j], k[j * a.k.time + d]);
@@ -163,18 +152,18 @@ __global__ void __launch_bounds__(kThreads) key_gradients(AttentionBackwardArgs 
   const Row row(blockIdx.x, s.kv_heads, s.tk);
   const int64_t shared = s.heads / s.kv_heads;
   const int t = static_cast<int>(threadIdx.x);
-  const float* k = head(a.k, row.b, row.h) + row.t * a.k.time;
-  const float* v = head(a.v, row.b, row.h) + row.t * a.v.time;
+  const float* k = a.k.of<float>(row.b, row.h) + row.t * a.k.time;
+  const float* v = a.v.of<float>(row.b, row.h) + row.t * a.v.time;
   __shared__ float p_of[kThreads], ds_of[kThreads];
   float dk[kMostPerThread] = {}, dv[kMostPerThread] = {};
   for (int64_t h = row.h * shared; h < (row.h + 1) * shared; ++h) {
-    const float *q = head(a.q, row.b, h), *d_o = head(a.d_o, row.b, h);
+    const float *q = a.q.of<float>(row.b, h), *d_o = a.d_o.of<float>(row.b, h);
     const int64_t first = (row.b * s.heads + h) * s.tq;
     Chain dk_sum[kMostPerThread], dv_sum[kMostPerThread];
     for (int64_t q0 = 0; q0 < s.tq; q0 += kThreads) {
       const int64_t i = q0 + t;
       Pair pair{0.0f, 0.0f};
-      if (i < s.tq && row.t < visible(s, i))
+      if (i < s.tq && row.t < s.visible(i))
         pair = pair_of(a, q + i * a.q.time, d_o + i * a.d_o.time, k, v, a.m.as<float>()[first + i],
                        a.r.as<float>()[first + i], dots[first + i]);
       p_of[t] = pair.p;
@@ -197,8 +186,8 @@ __global__ void __launch_bounds__(kThreads) key_gradients(AttentionBackwardArgs 
   }
   for (int e = 0; e < kMostPerThread && t + e * kThreads < s.size; ++e) {
     const int64_t d = t + e * kThreads;
-    (head(a.dk, row.b, row.h) + row.t * a.dk.time)[d] = dk[e];
-    (head(a.dv, row.b, row.h) + row.t * a.dv.time)[d] = dv[e];
+    (a.dk.of<float>(row.b, row.h) + row.t * a.dk.time)[d] = dk[e];
+    (a.dv.of<float>(row.b, row.h) + row.t * a.dv.time)[d] = dv[e];
   }
 }
 

@@ -4,7 +4,8 @@
 //   m = max(s), e = exp(s - m), l = sum(e), r = 1 / l, o = (sum of e v) * r          m and r are kept
 //   p = e * r, D = sum(do * o), ds = (p * (do . v - D)) * scale
 //   dq = sum over keys of ds k, dk = sum over queries of ds q, dv = sum over queries of p do
-// With grouped queries, dk and dv of the heads that share a key head are added left to right.
+// With grouped queries, dk and dv of the heads that share a key head are added left to right. A query with a score that
+// is NaN or +inf gives NaN, as in softmax.h.
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 
@@ -14,6 +15,10 @@ namespace elinvar {
 struct HeadsView {
   void* data = nullptr;
   int64_t batch = 0, time = 0, head = 0;
+  template <class T>
+  constexpr T* of(int64_t b, int64_t h) const {  // its first element
+    return static_cast<T*>(data) + b * batch + h * head;
+  }
 };
 
 struct AttentionShape {
@@ -21,6 +26,12 @@ struct AttentionShape {
   int64_t batch, heads, kv_heads, tq, tk, size;
   bool causal;   // query i sees keys 0 .. i + (tk - tq)
   double scale;  // rounded to the dtype
+
+  // How many keys query i sees.
+  constexpr int64_t visible(int64_t i) const {
+    const int64_t n = i + 1 + tk - tq;
+    return !causal || n > tk ? tk : n < 0 ? 0 : n;
+  }
 };
 
 struct AttentionArgs {
