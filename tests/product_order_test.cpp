@@ -89,7 +89,7 @@ TEST_P(MatmulOrder, EqualsTheScalarChain) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, MatmulOrder,
                          testing::Values(MatmulCase{1, 10, 64}, MatmulCase{5, 7, 3}, MatmulCase{33, 100, 600},
-                                         MatmulCase{17, 50, 9000}, MatmulCase{9, 3, 17000}));
+                                         MatmulCase{17, 50, 9000}, MatmulCase{9, 3, 17000}, MatmulCase{3, 130, 1100}));
 
 struct ConvCase {
   Shape x, w;

@@ -13,6 +13,43 @@ constexpr int64_t kPackedBytes = 16 << 20;  // packed B at a time, in the last-l
 constexpr int64_t kTilesInPlace = 2;        // fewer rows of C do not repay a packed B,
 constexpr int64_t kBytesInPlace = 512;      // nor do rows of B that lie close together
 
+// Few rows of A by columns of B that lie in memory one after another, as of a linear layer on few samples: to read B is
+// the work. A strip of it is packed a chunk at a time, and multiplied while it is in the core's own cache.
+template <class T>
+void multiply_few(CpuStream& stream, const MatrixRows<T>& rows, const T* b, int64_t b_col, int64_t n, int64_t k,
+                  const T* bias) {
+  const TileExtent extent = tile_extent(T{});
+  const Strips strips(n, extent);
+  const int64_t tiles = (rows.m + extent.rows - 1) / extent.rows, cols = extent.cols();
+  stream.parallel_for(strips.count, 1, [&](int64_t begin, int64_t end) {
+    Scratch<T> packed(std::min(k, kChunk) * cols), groups(many_groups(k) ? tiles * extent.rows * cols : 0);
+    for (int64_t s = begin; s < end; ++s) {
+      const int64_t j = strips.begin(s);
+      for_each_chunk(0, k, k, [&](const Chunk& chunk) {
+        const Run run{.a = chunk.begin, .length = chunk.end - chunk.begin};
+        pack_strip(b + chunk.begin + j * b_col, 1, b_col, run.length, strips.exist(s), strips.width(s), packed.data());
+        for (int64_t t = 0; t < tiles; ++t) {
+          const int64_t row = t * extent.rows;
+          const TileRows<T> at = rows.tile(row, static_cast<int>(std::min<int64_t>(extent.rows, rows.m - row)));
+          T* group_rows[kMostTileRows];
+          if (!chunk.first_group)
+            for (int r = 0; r < extent.rows; ++r) group_rows[r] = groups.data() + (row + r) * cols - j;
+          Tile<T> tile{.runs = &run,
+                       .run_count = 1,
+                       .rows = at.count,
+                       .cols = static_cast<int>(strips.exist(s)),
+                       .a_rows = at.a,
+                       .b = packed.data(),
+                       .b_step = strips.width(s),
+                       .c_offset = j};
+          add_chunk(tile, chunk, at.c, group_rows, bias ? bias + j : nullptr);
+          multiply_tile(tile);
+        }
+      });
+    }
+  });
+}
+
 template <class T>
 void multiply(CpuStream& stream, const MatmulArgs& args, int64_t batch) {
   invariant(args.a.col == 1 || args.a.row == 1, "rows or columns of A have steps of 1");
@@ -30,6 +67,10 @@ void multiply(CpuStream& stream, const MatmulArgs& args, int64_t batch) {
   if (args.b.col == 1 &&
       (args.m <= kTilesInPlace * extent.rows || args.b.row * static_cast<int64_t>(sizeof(T)) <= kBytesInPlace)) {
     Product<T>::in_place(b, args.b.row, Strips(args.n, extent), 0, args.k, args.k, bias).run(stream, source);
+    return;
+  }
+  if (args.b.row == 1 && args.a.col == 1 && args.m <= kTilesInPlace * extent.rows) {
+    multiply_few(stream, rows, b, args.b.col, args.n, args.k, bias);
     return;
   }
   // Columns, and groups of chunks if there are many, go in pieces whose packed B stays in the last-level cache.
