@@ -72,6 +72,11 @@ std::optional<int32_t> Bpe::special(const std::string& name) const {
   return found == parts_.specials.end() ? std::nullopt : std::optional(found->second);
 }
 
+std::optional<int32_t> Bpe::end_of_text() const {
+  const std::optional<int32_t> end = special("<|endoftext|>");
+  return end ? end : special("<|end_of_text|>");
+}
+
 void Bpe::describe(Hasher& hasher) const {
   hasher.add_integer(size());
   for (const std::string& bytes : parts_.tokens) hasher.add(bytes);

@@ -46,6 +46,7 @@ class Bpe final : public Vocabulary {
   std::vector<int32_t> encode(std::string_view text) const override;  // any number of threads at once
   std::vector<int32_t> encode_prompt(std::string_view text) const override;
   std::string decode(int32_t token) const override;
+  std::optional<int32_t> end_of_text() const override;  // "<|endoftext|>", or LLaMA 3's "<|end_of_text|>"
   void describe(Hasher& hasher) const override;
 
   const BpeParts& parts() const { return parts_; }

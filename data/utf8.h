@@ -32,6 +32,17 @@ inline CodePoint code_point(std::string_view text, size_t at) {
   return {value, static_cast<uint8_t>(more + 1)};
 }
 
+// How many bytes at the end of `text` begin a character whose other bytes are yet to come.
+inline size_t unfinished_bytes(std::string_view text) {
+  for (size_t n = 1; n <= 3 && n <= text.size(); ++n) {
+    const auto lead = static_cast<unsigned char>(text[text.size() - n]);
+    if ((lead & 0xC0) == 0x80) continue;
+    const size_t needed = lead < 0xC2 || lead > 0xF4 ? 1 : lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+    return needed > n ? n : 0;
+  }
+  return 0;
+}
+
 inline void append_utf8(std::string& out, char32_t point) {
   const auto put = [&](char32_t byte) { out += static_cast<char>(static_cast<unsigned char>(byte)); };
   if (point < 0x80) {

@@ -2,6 +2,7 @@
 // Symbols of a text and their numbers: the 256 bytes, the code points that occur, or the pieces that a byte-pair
 // encoding has learnt (data/bpe.h).
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,7 +20,9 @@ class Vocabulary {
   // As encode(), but the names of special tokens ("<|endoftext|>") stand for these.
   virtual std::vector<int32_t> encode_prompt(std::string_view text) const { return encode(text); }
   virtual std::string decode(int32_t token) const = 0;  // throws UsageError if out of range
-  virtual void describe(Hasher& hasher) const = 0;      // adds what identifies it
+  // The token that parts documents, if there is one.
+  virtual std::optional<int32_t> end_of_text() const { return std::nullopt; }
+  virtual void describe(Hasher& hasher) const = 0;  // adds what identifies it
 
   template <class Tokens>
   std::string decode_all(const Tokens& tokens) const {

@@ -5,6 +5,7 @@
 #include "autograd/pointwise.h"
 #include "models/kinds.h"
 #include "nn/attention.h"
+#include "nn/attention_cache.h"
 #include "nn/dropout.h"
 #include "nn/embedding.h"
 #include "nn/linear.h"
@@ -24,10 +25,10 @@ Linear projection(const Scope& scope, int64_t in, int64_t out, bool bias, double
 struct Block {
   LayerNorm ln_1, ln_2;
   Linear c_attn, attn_proj, c_fc, mlp_proj;
-  int64_t heads;
+  int64_t heads, layer;
   Dropout dropout;
 
-  Block(const Scope& s, const GptOptions& o) : heads(o.heads), dropout{o.dropout} {
+  Block(const Scope& s, const GptOptions& o, int64_t place) : heads(o.heads), layer(place), dropout{o.dropout} {
     const double last = kDeviation / std::sqrt(2.0 * static_cast<double>(o.layers));
     ln_1 = LayerNorm(s / "ln_1", o.channels, 1e-5, o.bias);
     c_attn = projection(s / "attn" / "c_attn", o.channels, 3 * o.channels, o.bias, kDeviation);
@@ -37,8 +38,13 @@ struct Block {
     mlp_proj = projection(s / "mlp" / "c_proj", 4 * o.channels, o.channels, o.bias, last);
   }
 
+  Var attend(const Var& x, const Context& context) const {
+    const Var qkv = c_attn(x);
+    return attn_proj(context.cache ? context.cache->attend(layer, qkv, heads) : self_attention(qkv, heads));
+  }
+
   Var operator()(const Var& x, Context& context) const {
-    const Var y = x + dropout(attn_proj(self_attention(c_attn(ln_1(x)), heads)), context);
+    const Var y = x + dropout(attend(ln_1(x), context), context);
     return y + dropout(mlp_proj(gelu_tanh(c_fc(ln_2(y)))), context);
   }
 };
@@ -51,19 +57,22 @@ class Gpt : public Network {
     const int64_t context = o.context ? o.context : input.sample[0];
     wte_ = Embedding(scope / "wte", input.classes, o.channels, init::normal(kDeviation));
     wpe_ = Embedding(scope / "wpe", context, o.channels, init::normal(kDeviation));
-    for (int64_t i = 0; i < o.layers; ++i) blocks_.emplace_back(scope / "h" / i, o);
+    for (int64_t i = 0; i < o.layers; ++i) blocks_.emplace_back(scope / "h" / i, o, i);
     ln_f_ = LayerNorm(scope / "ln_f", o.channels, 1e-5, o.bias);
     head_ =
         o.tied_head ? wte_.weight : projection(scope / "lm_head", o.channels, input.classes, false, kDeviation).weight;
   }
 
   Var forward(const Tensor& input, Context& context) const override {
-    const int64_t T = input.dim(1);
-    check(T <= wpe_.weight.dim(0), "[gpt] a sequence of {} tokens exceeds the context of {}", T, wpe_.weight.dim(0));
-    Var x = dropout_(wte_(input) + slice(wpe_.weight, 0, 0, T), context);
+    const int64_t T = input.dim(1), first = context.cache ? context.cache->length() : 0;
+    check(first + T <= wpe_.weight.dim(0), "[gpt] a sequence of {} tokens exceeds the context of {}", first + T,
+          wpe_.weight.dim(0));
+    Var x = dropout_(wte_(input) + slice(wpe_.weight, 0, first, first + T), context);
     for (const Block& block : blocks_) x = run_block(block, x, context);
+    if (context.cache) x = context.cache->advance(x);
     return linear(ln_f_(x), head_);
   }
+  bool continues() const override { return true; }
 
  private:
   Embedding wte_, wpe_;

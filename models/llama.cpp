@@ -5,6 +5,7 @@
 #include "autograd/pointwise.h"
 #include "models/kinds.h"
 #include "nn/attention.h"
+#include "nn/attention_cache.h"
 #include "nn/dropout.h"
 #include "nn/embedding.h"
 #include "nn/linear.h"
@@ -26,12 +27,12 @@ int64_t default_hidden(int64_t channels) { return (8 * channels / 3 + 63) / 64 *
 struct Block {
   RmsNorm input_norm, post_norm;
   Linear q, k, v, o, gate, up, down;
-  int64_t heads, kv_heads;
+  int64_t heads, kv_heads, layer;
   double rope_base;
   Dropout dropout;
 
-  Block(const Scope& s, const LlamaOptions& l)
-      : heads(l.heads), kv_heads(l.kv_heads), rope_base(l.rope_base), dropout{l.dropout} {
+  Block(const Scope& s, const LlamaOptions& l, int64_t place)
+      : heads(l.heads), kv_heads(l.kv_heads), layer(place), rope_base(l.rope_base), dropout{l.dropout} {
     const int64_t c = l.channels, kv = c / l.heads * l.kv_heads;
     const double last = kDeviation / std::sqrt(2.0 * static_cast<double>(l.layers));
     const Scope attn = s / "self_attn", mlp = s / "mlp";
@@ -46,14 +47,17 @@ struct Block {
     down = projection(mlp / "down_proj", l.hidden, c, last);
   }
 
-  Var attend(const Var& x) const {
-    const Var queries = rotary(split_heads(q(x), heads), rope_base),
-              keys = rotary(split_heads(k(x), kv_heads), rope_base);
-    return o(reshape(attention(queries, keys, split_heads(v(x), kv_heads)), x.shape()));
+  Var attend(const Var& x, const Context& context) const {
+    const int64_t first = context.cache ? context.cache->length() : 0;
+    const Var queries = rotary(split_heads(q(x), heads), rope_base, first),
+              keys = rotary(split_heads(k(x), kv_heads), rope_base, first), values = split_heads(v(x), kv_heads);
+    const Var seen =
+        context.cache ? context.cache->attend(layer, queries, keys, values) : attention(queries, keys, values);
+    return o(reshape(seen, x.shape()));
   }
 
   Var operator()(const Var& x, Context& context) const {
-    const Var y = x + dropout(attend(input_norm(x)), context);
+    const Var y = x + dropout(attend(input_norm(x), context), context);
     const Var z = post_norm(y);
     return y + dropout(down(silu(gate(z)) * up(z)), context);
   }
@@ -70,7 +74,7 @@ class Llama : public Network {
     check(o.heads % o.kv_heads == 0, "[llama] heads = {} must be a multiple of kv_heads = {}", o.heads, o.kv_heads);
     const Scope scope(parameters, seed), model = scope / "model";
     embed_ = Embedding(model / "embed_tokens", input.classes, o.channels, init::normal(kDeviation));
-    for (int64_t i = 0; i < o.layers; ++i) blocks_.emplace_back(model / "layers" / i, o);
+    for (int64_t i = 0; i < o.layers; ++i) blocks_.emplace_back(model / "layers" / i, o, i);
     norm_ = RmsNorm(model / "norm", o.channels, o.norm_eps);
     head_ = o.tied_head ? embed_.weight : projection(scope / "lm_head", o.channels, input.classes).weight;
   }
@@ -78,8 +82,10 @@ class Llama : public Network {
   Var forward(const Tensor& input, Context& context) const override {
     Var x = embed_(input);
     for (const Block& block : blocks_) x = run_block(block, x, context);
+    if (context.cache) x = context.cache->advance(x);
     return linear(norm_(x), head_);
   }
+  bool continues() const override { return true; }
 
  private:
   Embedding embed_;

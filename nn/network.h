@@ -10,6 +10,8 @@
 
 namespace elinvar {
 
+class AttentionCache;
+
 // Batch statistics that a forward pass saw for one batch norm, for the update to fold into the running ones.
 struct Statistic {
   std::shared_ptr<Buffer> running_mean, running_var;
@@ -20,16 +22,20 @@ struct Statistic {
 // What a forward pass may depend on besides parameters and input, and what it reports.
 struct Context {
   bool training = false;
-  Rng rng;                            // rng.next() for each random operation
-  std::vector<Statistic> statistics;  // in the order in which batch norms were met
-  bool recompute = false;             // blocks keep their input alone and run again for the gradient: the same bits
+  Rng rng = {};                            // rng.next() for each random operation
+  std::vector<Statistic> statistics = {};  // in the order in which batch norms were met
+  bool recompute = false;           // blocks keep their input alone and run again for the gradient: the same bits
+  AttentionCache* cache = nullptr;  // of the tokens before the input (nn/attention_cache.h): none
 };
 
 class Network {
  public:
   virtual ~Network() = default;
   // Images (N, H, W, C) float32 -> logits (N, classes); tokens (B, T) int32 -> logits (B, T, vocabulary).
+  // With context.cache, tokens (B, T) that follow those in it -> logits (B, 1, vocabulary) of the last one.
   virtual Var forward(const Tensor& input, Context& context) const = 0;
+  // Whether context.cache may be given.
+  virtual bool continues() const { return false; }
 
   Parameters parameters;
 };

@@ -1,5 +1,6 @@
 // What trained networks are for: train eval, sample, export, and import of weights from elsewhere.
 #include <cstdio>
+#include <set>
 #include <sstream>
 
 #include "tensor/file.h"
@@ -77,6 +78,44 @@ TEST_F(TrainCommand, EvaluatesAndSamples) {
   greedy.back() = "1";
   greedy.insert(greedy.end(), {"--top-k", "1"});
   EXPECT_EQ(train(greedy).out, likeliest.out);
+}
+
+TEST_F(TrainCommand, SamplesWithAndWithoutACacheTheSameTexts) {
+  ASSERT_EQ(run("text.toml", "text").code, 0);
+  const auto sampled = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"sample", folder_ / "text", "--seed", "4"});
+    return train(more);
+  };
+  // Beyond the context of 32 tokens.
+  const Ended text = sampled({"--prompt", "17+25", "--tokens", "60", "--top-p", "0.9", "--top-k", "50"});
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_EQ(text.out.size(), 5u + 60u + 1u);
+  EXPECT_NE(text.err.find("60 tokens in "), std::string::npos) << text.err;
+  EXPECT_EQ(sampled({"--prompt", "17+25", "--tokens", "60", "--top-p", "0.9", "--top-k", "50", "--no-cache"}).out,
+            text.out);
+
+  const Ended json = sampled({"--prompt", "17+25", "--tokens", "9", "--count", "3", "--json"});
+  EXPECT_EQ(json.code, 0) << json.err;
+  std::istringstream lines(json.out);
+  std::set<std::vector<int>> different;
+  int64_t count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    const auto object = nlohmann::json::parse(line);
+    EXPECT_EQ(object["sample"], count);
+    EXPECT_EQ(object["prompt"], "17+25");
+    EXPECT_EQ(object["end"], "length");
+    different.insert(object["tokens"].get<std::vector<int>>());
+    EXPECT_EQ(object["tokens"].size(), 9u);
+  }
+  EXPECT_EQ(count, 3);
+  EXPECT_GT(different.size(), 1u);
+  const Ended three = sampled({"--prompt", "17+25", "--tokens", "9", "--count", "3"});
+  EXPECT_EQ(three.out.find("17+25"), 0u);
+  EXPECT_NE(three.out.find("\n---\n17+25"), std::string::npos) << three.out;
+
+  EXPECT_EQ(sampled({"--prompt", ""}).code, 2);
+  EXPECT_EQ(sampled({"--prompt", "1", "--top-p", "1.5"}).code, 2);
+  EXPECT_EQ(sampled({"--prompt", "1", "--count", "0"}).code, 2);
 }
 
 // A run begins with weights from elsewhere: they are scored, trained with any number of workers, and handed back.

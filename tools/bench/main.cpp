@@ -9,6 +9,7 @@
 #include "tensor/stream.h"
 #include "tensor/threads.h"
 #include "tools/bench/audit.h"
+#include "tools/bench/decode.h"
 #include "tools/bench/elastic.h"
 #include "tools/bench/growth.h"
 #include "tools/bench/ledger.h"
@@ -67,6 +68,8 @@ int run(int argc, char** argv) {
       ->allow_extra_args(false);
   auto* audit = app.add_subcommand("audit", "what it costs that every so many updates are audited");
   audit->add_option("cases", o.names, "the networks (default: all)")->check(CLI::IsMember(bench::model_names()));
+  auto* decode = app.add_subcommand("decode", "a token more of a text, with and without a cache of keys and values");
+  decode->add_option("cases", o.names, "the networks (default: all)")->check(CLI::IsMember(bench::decode_names()));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
@@ -100,6 +103,9 @@ int run(int argc, char** argv) {
   if (audit->parsed())
     for (const std::string& name : o.names.empty() ? bench::model_names() : o.names)
       bench::run_audit(name, o.repeat, report);
+  if (decode->parsed())
+    for (const std::string& name : o.names.empty() ? bench::decode_names() : o.names)
+      bench::run_decode(name, o.warm_up, o.repeat, report);
   if (ledger->parsed())
     for (const std::string& name : o.names.empty() ? bench::model_names() : o.names)
       bench::run_ledger(name, o.warm_up, o.repeat, report);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "nn/sampling.h"
 #include "tensor/stream.h"
 
 namespace elinvar {
@@ -81,12 +82,20 @@ struct EvalCommand {
 };
 int eval(const EvalCommand& command);
 
+struct ProfileCommand {
+  std::string run_dir;
+};
+int show_profile(const ProfileCommand& command);
+
 struct SampleCommand {
-  std::string run_dir, prompt;
-  int64_t tokens = 256;
-  double temperature = 1.0;  // 0: always the likeliest
-  int64_t top_k = 0;         // 0: all
+  std::string run_dir;
+  std::optional<std::string> prompt;  // none: what stdin has, but for one newline at its end
+  int64_t tokens = 256;               // at most, of each text
+  int64_t count = 1;                  // of texts
+  Sampling sampling = {};
   uint64_t seed = 0;
+  bool cached = true;  // keys and values of earlier tokens are kept: quicker, the same text
+  bool json = false;   // a line of JSON for each text
   Device device = {};
 };
 int sample(const SampleCommand& command);

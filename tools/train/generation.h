@@ -3,28 +3,34 @@
 #include <cstdint>
 #include <vector>
 
+#include "nn/decoder.h"
+#include "nn/sampling.h"
 #include "tools/train/job.h"
 
 namespace elinvar {
 
 struct GenerationOptions {
-  double temperature = 1.0;  // 0: always the likeliest
-  int64_t top_k = 0;         // only among so many likeliest tokens; 0: all
+  Sampling sampling = {};
   uint64_t seed = 0;
+  bool cached = true;  // keys and values of earlier tokens are kept: quicker, the same text
 };
 
 class TextGenerator {
  public:
-  // `tokens`, at least one, are what the text starts with.
+  // `tokens`, at least one, are what the text starts with. The network must not change from here on.
   TextGenerator(const Job& job, std::vector<int32_t> tokens, const GenerationOptions& options);
-  // The next token, by what the network says after as many of the last ones as its context holds.
+  // The next token, by what the network says after those of the last ones that it sees (nn/decoder.h).
   int32_t next();
+  // From now on it is the text of this number that starts so: another one. The first is 0.
+  void begin(uint32_t number);
 
  private:
-  const Job& job_;
   std::vector<int32_t> tokens_;
+  size_t given_;
   GenerationOptions options_;
-  uint32_t made_ = 0;
+  int64_t context_;
+  Decoder decoder_;
+  uint32_t number_ = 0, made_ = 0;
 };
 
 }  // namespace elinvar

@@ -129,17 +129,33 @@ int main(int argc, char** argv) {
   elinvar::SampleCommand sample_options;
   CLI::App* sample = app.add_subcommand("sample", "text from a run's newest checkpoint");
   sample->add_option("run_dir", sample_options.run_dir, "a run directory")->required();
-  sample->add_option("--prompt", sample_options.prompt, "what the text starts with")->required();
-  sample->add_option("--tokens", sample_options.tokens, "how many tokens to add")
+  sample->add_option_function<std::string>(
+      "--prompt", [&](const std::string& text) { sample_options.prompt = text; },
+      "what the text starts with (default: read from stdin)");
+  sample->add_option("--tokens", sample_options.tokens, "at most so many tokens are added")
       ->check(CLI::Range(0, 1000000).description(""))
       ->capture_default_str();
-  sample
-      ->add_option("--temperature", sample_options.temperature, "0: always the likeliest token; 1: as the network says")
+  sample->add_option("--count", sample_options.count, "how many texts")
+      ->check(CLI::Range(1, 1000000).description(""))
+      ->capture_default_str();
+  elinvar::Sampling& sampling = sample_options.sampling;
+  sample->add_option("--temperature", sampling.temperature, "0: always the likeliest token; 1: as the network says")
       ->check(CLI::Range(0.0, 100.0).description(""))
       ->capture_default_str();
-  sample->add_option("--top-k", sample_options.top_k, "only among so many likeliest tokens; 0: all")
+  sample->add_option("--top-k", sampling.top_k, "only among so many likeliest tokens; 0: all")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  sample->add_option("--top-p", sampling.top_p, "only among the fewest likeliest that have this share of the whole")
+      ->check(CLI::Range(0.0, 1.0).description(""))
+      ->capture_default_str();
+  sample
+      ->add_option("--repetition-penalty", sampling.repetition_penalty,
+                   "above 1: tokens that are seen become less likely")
+      ->check(CLI::Range(0.01, 100.0).description(""))
+      ->capture_default_str();
+  sample->add_flag("!--no-cache", sample_options.cached,
+                   "compute all tokens again for each one: the same text, slowly");
+  sample->add_flag("--json", sample_options.json, "a line of JSON for each text");
   sample->add_option("--seed", sample_options.seed, "another number, another text")->capture_default_str();
   device.add_to(*sample);
 

@@ -1,11 +1,55 @@
 // `train sample`: text from a language model, one token after another.
-#include <cstdio>
+#include <unistd.h>
 
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "data/utf8.h"
 #include "tensor/check.h"
 #include "tools/train/commands.h"
 #include "tools/train/generation.h"
 
 namespace elinvar {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::string prompt_of(const SampleCommand& command) {
+  if (command.prompt) return *command.prompt;
+  check(isatty(STDIN_FILENO) == 0, "--prompt TEXT expected, or a text on stdin");
+  std::string text{std::istreambuf_iterator<char>(std::cin), {}};
+  if (text.ends_with('\n')) text.pop_back();
+  return text;
+}
+
+// Passes text on to stdout as it comes, but no part of a character.
+class Stream {
+ public:
+  void put(std::string_view text) {
+    waiting_ += text;
+    write(waiting_.size() - unfinished_bytes(waiting_));
+  }
+  void end() { write(waiting_.size()); }
+
+ private:
+  void write(size_t bytes) {
+    if (std::fwrite(waiting_.data(), 1, bytes, stdout) != bytes || std::fflush(stdout) != 0)
+      fail("cannot write to stdout");
+    waiting_.erase(0, bytes);
+  }
+  std::string waiting_;
+};
+
+struct Text {
+  std::vector<int32_t> tokens;  // without the prompt's
+  std::string text;
+  bool ended = false;  // by the token that ends texts, which is not among them
+};
+
+}  // namespace
 
 int sample(const SampleCommand& command) {
   const std::filesystem::path directory = command.run_dir;
@@ -13,17 +57,44 @@ int sample(const SampleCommand& command) {
   const Vocabulary* vocabulary = job.data->vocabulary();
   check(vocabulary != nullptr, "{} has a network for images; only one for text can be sampled from",
         directory.string());
-  check(!command.prompt.empty(), "--prompt must not be empty: the text starts with it");
-  std::vector<int32_t> tokens = vocabulary->encode_prompt(command.prompt);
+  const std::optional<int32_t> end = vocabulary->end_of_text();
+  const std::string prompt = prompt_of(command);
+  check(!prompt.empty() || end, "--prompt must not be empty: the text starts with it, as no token begins texts here");
+  std::vector<int32_t> tokens = vocabulary->encode_prompt(prompt);
+  if (tokens.empty()) tokens.push_back(*end);
   job.load_network(directory);
+
   TextGenerator generator(job, std::move(tokens),
-                          {.temperature = command.temperature, .top_k = command.top_k, .seed = command.seed});
-  fmt::print("{}", command.prompt);
-  for (int64_t i = 0; i < command.tokens; ++i) {
-    fmt::print("{}", vocabulary->decode(generator.next()));
-    std::fflush(stdout);
+                          {.sampling = command.sampling, .seed = command.seed, .cached = command.cached});
+  int64_t drawn = 0;
+  const Clock::time_point began = Clock::now();
+  for (int64_t n = 0; n < command.count; ++n) {
+    generator.begin(static_cast<uint32_t>(n));
+    Text text;
+    Stream out;
+    if (!command.json) out.put((n > 0 ? "---\n" : "") + prompt);
+    for (int64_t i = 0; i < command.tokens && !text.ended; ++i, ++drawn) {
+      const int32_t token = generator.next();
+      text.ended = token == end;
+      if (text.ended) continue;
+      text.tokens.push_back(token);
+      text.text += vocabulary->decode(token);
+      if (!command.json) out.put(vocabulary->decode(token));
+    }
+    if (command.json) {
+      const nlohmann::ordered_json line = {{"sample", n},
+                                           {"prompt", prompt},
+                                           {"text", text.text},
+                                           {"tokens", text.tokens},
+                                           {"end", text.ended ? "end of text" : "length"}};
+      out.put(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    }
+    out.put("\n");
+    out.end();
   }
-  fmt::print("\n");
+  const double seconds = std::chrono::duration<double>(Clock::now() - began).count();
+  fmt::print(stderr, "{} tokens in {:.2f} s, {:.1f} tokens/s\n", drawn, seconds,
+             seconds > 0 ? static_cast<double>(drawn) / seconds : 0.0);
   return 0;
 }
 

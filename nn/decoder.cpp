@@ -1,0 +1,42 @@
+#include "nn/decoder.h"
+
+#include <algorithm>
+
+#include "tensor/check.h"
+
+namespace elinvar {
+
+Decoder::Decoder(const Network& network, int64_t context, bool cached)
+    : network_(network), context_(context), cached_(cached && network.continues()), cache_(cached_ ? context : 0) {
+  check(context >= 1, "[decoder] a context of at least one token expected, got {}", context);
+}
+
+int64_t Decoder::first_seen(int64_t tokens, int64_t context) {
+  if (tokens <= context) return 0;
+  const int64_t half = std::max<int64_t>(1, context / 2);
+  return (tokens - context + half - 1) / half * half;
+}
+
+Tensor Decoder::logits(std::span<const int32_t> tokens) {
+  check(!tokens.empty(), "[decoder] at least one token expected");
+  const std::span<const int32_t> seen =
+      tokens.subspan(static_cast<size_t>(first_seen(static_cast<int64_t>(tokens.size()), context_)));
+  size_t known = 0;  // in the cache already; the last token is computed, as its logits are asked for
+  if (cached_) {
+    const size_t most = std::min(held_.size(), seen.size() - 1);
+    known = static_cast<size_t>(
+        std::mismatch(seen.begin(), seen.begin() + static_cast<std::ptrdiff_t>(most), held_.begin()).first -
+        seen.begin());
+    cache_.keep(static_cast<int64_t>(known));
+  }
+  const std::span<const int32_t> fresh = seen.subspan(known);
+  const auto count = static_cast<int64_t>(fresh.size());
+  const NoGrad constant;
+  Context forward;
+  if (cached_) forward.cache = &cache_;
+  const Tensor logits = network_.forward(Tensor::from(fresh, {1, count}), forward).value();
+  if (cached_) held_.assign(seen.begin(), seen.end());
+  return logits.select(0, 0).select(0, logits.dim(1) - 1).to(Device{}).to_contiguous();
+}
+
+}  // namespace elinvar
