@@ -1,5 +1,7 @@
 #include "data/loader.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "data/permutation.h"
+#include "tensor/activity.h"
 #include "tensor/check.h"
 
 namespace elinvar {
@@ -35,8 +38,10 @@ struct Loader::Readers {
   std::vector<std::jthread> threads;  // last: they end before what they use
 
   explicit Readers(const Loader& l) : loader(l), first(0), count(l.options_.virtual_ranks) {
-    for (int i = 0; i < l.options_.threads; ++i)
+    for (int i = 0; i < l.options_.threads; ++i) {
       threads.emplace_back([this](const std::stop_token& stop) { run(stop); });
+      pthread_setname_np(threads.back().native_handle(), "reader");
+    }
   }
 
   static void fill(const Loader& loader, Slot& slot) {
@@ -99,6 +104,7 @@ struct Loader::Readers {
       lock.unlock();
       fill(loader, *slot);
     } else {
+      const Activity activity("waiting for data");
       done.wait(lock, [&] { return slot->state == Slot::State::done; });
     }
     return slot;
@@ -171,6 +177,7 @@ int64_t Loader::index(int64_t epoch, int64_t position) const {
 }
 
 Batch Loader::make(const Cursor& at, int vrank) const {
+  const Activity activity("making a batch");
   const Slice s = slice(at, vrank);
   const int64_t n = s.end - s.begin;
   const auto batched = [&](Shape shape) {
@@ -190,6 +197,7 @@ Batch Loader::make(const Cursor& at, int vrank) const {
 }
 
 Batch Loader::batch(const Cursor& at, int vrank) {
+  const Activity activity("data");
   slice(at, vrank);  // refuses arguments out of range before anything is prepared
   if (!readers_) return make(at, vrank);
   const auto slot = readers_->take(at, vrank);

@@ -7,6 +7,7 @@
 #include "elastic/state_parts.h"
 #include "elastic/step_facts.h"
 #include "elastic/whole_state.h"
+#include "tensor/activity.h"
 #include "tensor/check.h"
 #include "tensor/ops/copy.h"
 
@@ -37,6 +38,7 @@ void Session::Impl::flip_state(Fault::Flips what, const std::string& prefix) {
 }
 
 void Session::Impl::wait(Lock& lock) {
+  const Activity activity("waiting for workers");
   work.looked();
   changed.wait(lock);
 }
@@ -44,6 +46,7 @@ void Session::Impl::wait(Lock& lock) {
 void Session::Impl::wait_for_copies(Lock& lock, std::optional<Clock::time_point> since) {
   work.at(kCopying, now());
   while (!copier.copied()) {
+    const Activity activity("waiting for a checkpoint");
     lock.unlock();
     copier.wait(since);
     lock.lock();
@@ -172,6 +175,7 @@ void Session::works_on(const std::string& what) {
 
 bool Session::reduce() {
   Impl& s = *impl_;
+  const Activity activity("reduction");
   const Clock::time_point began = Clock::now();
   Lock lock(s.mutex);
   if (!s.listening) {
@@ -180,6 +184,7 @@ bool Session::reduce() {
     if (s.at_work().digest_due()) {
       const int64_t step = std::min(s.member.step(), s.member.steps().value_or(s.member.step()));
       const Pace pace = s.member.made();
+      const Activity digesting("digests");
       s.work.at("the state's digest", s.now());
       lock.unlock();
       StateSum sum = state_sum(digests_of(s.whole_state(step, pace)));
@@ -250,6 +255,7 @@ void Session::advance(const nlohmann::json& extra) {
   nlohmann::json facts = state_facts(r);
   facts["extra"] = extra;
   if (!s.last) {
+    const Activity activity("digests");
     facts.update(update_facts(r, s.work_step, extra.at("lr").get<double>(), s.options.ledger, s.options.member.vranks));
     facts["reduce_seconds"] = s.reduce_seconds;
     if (s.adaptive()) facts["batch_size"] = r.pace.batch;
@@ -259,6 +265,11 @@ void Session::advance(const nlohmann::json& extra) {
   s.work.at("", s.now());
   s.member.advance(facts);
   s.flush();
+}
+
+int Session::worker() const {
+  const Lock lock(impl_->mutex);
+  return impl_->member.id();
 }
 
 const Member::Outcome& Session::outcome() const { return *impl_->member.outcome(); }

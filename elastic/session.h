@@ -102,6 +102,7 @@ class Session {
   // The update is made. `extra` goes to the coordinator with the facts of the step; "lr" in it is one of them.
   void advance(const nlohmann::json& extra);
 
+  int worker() const;  // its number in the job; 0: none yet
   const Member::Outcome& outcome() const;
   void drain();                                         // asks to leave; from any thread
   void fail(const std::string& reason, int exit_code);  // tells the coordinator, on the way out

@@ -3,6 +3,7 @@
 
 #include "elastic/session_impl.h"
 #include "elastic/step_facts.h"
+#include "tensor/activity.h"
 
 namespace elinvar {
 
@@ -54,6 +55,7 @@ void Session::add(int vrank, Leaf leaf) {
   const bool named =
       !s.replay && s.member.owns(vrank) && names_leaf(s.options.ledger, s.work_step, vrank, s.options.member.vranks);
   if (!leaf.gradients.empty() && named) {
+    const Activity activity("digests");
     lock.unlock();
     digest_leaf(leaf, s.work_step, s.options.ledger, s.options.member.vranks);
     lock.lock();
@@ -83,6 +85,7 @@ void Session::open(int vrank, int64_t count, const std::vector<Tensor>& terms) {
 // processors from it.
 void Session::put(size_t gradient, Tensor value) {
   Impl& s = *impl_;
+  const Activity activity("reduction");
   const Clock::time_point began = Clock::now();
   const Lock lock(s.mutex);
   s.flip(Fault::Flips::leaf, s.work_step, {&value, 1}, {{"vrank", s.open_vrank}});

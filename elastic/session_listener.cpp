@@ -5,6 +5,7 @@
 
 #include "elastic/digest_file.h"
 #include "elastic/session_impl.h"
+#include "tensor/activity.h"
 
 namespace elinvar {
 
@@ -91,6 +92,7 @@ void Session::Impl::listen(const std::stop_token& stop) {
   Clock::time_point beat = Clock::now() + options.heartbeat;
   while (!stop.stop_requested()) {
     Arrival arrival = transport->wait(beat);
+    const Activity activity("messages");
     Lock lock(mutex);
     if (arrival.what == Arrival::What::message && arrival.message.run == options.run) receive(arrival.message);
     if (arrival.what == Arrival::What::lost) {

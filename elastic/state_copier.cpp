@@ -4,6 +4,7 @@
 
 #include "elastic/part_stream.h"
 #include "elastic/state_parts.h"
+#include "tensor/activity.h"
 #include "tensor/check.h"
 #include "tensor/stream.h"
 
@@ -114,6 +115,7 @@ void StateCopier::copy(const std::stop_token& stop) {
         changed_.wait(lock, [&] { return writing_ < kMostWriting || given_up_ || stop.stop_requested(); });
       if (part.to == 0) ++writing_;
     }
+    const Activity activity("copying the state");
     const Clock::time_point began = Clock::now();
     const StateDict whole = world_.state(part);
     StateDict tensors = memory_.copy(part_of(whole, part.part, part.parts));
@@ -143,6 +145,7 @@ void StateCopier::pass_on(const std::stop_token& stop, std::deque<Copied>& queue
       copied = std::move(queue.front());
       queue.pop_front();
     }
+    const Activity activity("saving the state");
     const StatePart& part = copied.part;
     const bool checkpoint = part.to == 0;
     if (checkpoint) {

@@ -2,6 +2,7 @@
 
 #include <unordered_map>
 
+#include "tensor/activity.h"
 #include "tensor/check.h"
 #include "tensor/ops/hits.h"
 #include "tensor/ops/pointwise.h"
@@ -38,9 +39,13 @@ LeafResult leaf(Network& network, const Tensor& input, const Tensor& target, con
   std::vector<Parameter>& parameters = network.parameters.list;
   for (Parameter& p : parameters) p.var.clear_grad();
   Context context{.training = true, .rng = rng, .statistics = {}, .recompute = recompute};
-  const Var loss = loss_of(network.forward(input, context), target, options, result);
+  const Var loss = [&] {
+    const Activity activity("forward");
+    return loss_of(network.forward(input, context), target, options, result);
+  }();
   result.statistics = std::move(context.statistics);
   if (progress.forward) progress.forward(result);
+  const Activity activity("backward");
   std::unordered_map<const Var::Node*, size_t> places;  // of the gradients that are to be handed over
   if (progress.gradient)
     for (size_t i = 0; i < parameters.size(); ++i) places.emplace(parameters[i].var.node().get(), i);

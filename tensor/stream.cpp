@@ -1,5 +1,7 @@
 #include "tensor/stream.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -14,6 +16,7 @@
 #include <immintrin.h>
 #endif
 
+#include "tensor/activity.h"
 #include "tensor/check.h"
 #include "tensor/threads.h"
 
@@ -68,6 +71,7 @@ struct CpuStream::Team {
   int64_t n = 0, parts = 1;
   Call call = nullptr;
   void* body = nullptr;
+  const char* name = nullptr;  // for those who watch
   std::unique_ptr<Claim[]> claims;
   alignas(64) std::atomic<uint32_t> epoch{0};
   alignas(64) std::atomic<int> pending{0};  // parts of helpers
@@ -105,7 +109,10 @@ struct CpuStream::Team {
       task = wait_for_change(epoch, task);
       if (stop.load(std::memory_order_relaxed)) return;
       if (!claim(part, task)) continue;
-      run_part(part);
+      {
+        const Activity activity(name);
+        run_part(part);
+      }
       if (pending.fetch_sub(1, std::memory_order_acq_rel) == 1) pending.notify_one();
     }
   }
@@ -115,7 +122,10 @@ CpuStream::CpuStream(int threads) : team_(std::make_unique<Team>()) {
   check(threads >= 1 && threads <= 1024, "a CPU stream needs 1 to 1024 threads, got {}", threads);
   team_->claims = std::make_unique<Team::Claim[]>(static_cast<size_t>(threads));
   try {
-    for (int i = 1; i < threads; ++i) team_->helpers.emplace_back([team = team_.get(), i] { team->helper(i); });
+    for (int i = 1; i < threads; ++i) {
+      team_->helpers.emplace_back([team = team_.get(), i] { team->helper(i); });
+      pthread_setname_np(team_->helpers.back().native_handle(), "team");
+    }
   } catch (const std::system_error& e) {
     fail("cannot start {} threads: {}", threads, e.what());
   }
@@ -139,6 +149,7 @@ void CpuStream::run(int64_t n, int64_t grain, Call call, void* body) {
   team.parts = parts;
   team.call = call;
   team.body = body;
+  team.name = activity::task;
   team.pending.store(static_cast<int>(parts - 1), std::memory_order_relaxed);
   const uint32_t task = team.epoch.load(std::memory_order_relaxed) + 1;
   for (int64_t part = parts; part < threads(); ++part)  // nothing to do for these

@@ -15,9 +15,9 @@
 #include "tools/bench/ledger.h"
 #include "tools/bench/models.h"
 #include "tools/bench/ops.h"
-#include "tools/bench/peak.h"
 #include "tools/bench/report.h"
 #include "tools/bench/transport.h"
+#include "tools/peak/peak.h"
 
 using namespace elinvar;
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/bench/peak.h"
+#include "tools/peak/peak.h"
 
 namespace elinvar::bench {
 

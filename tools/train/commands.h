@@ -30,7 +30,8 @@ struct RunCommand {
   std::optional<int64_t> until;                         // the step to stop after, for now
   std::optional<int> metrics_port;                      // where Prometheus finds numbers; 0: any
   std::string metrics_address = "127.0.0.1";
-  std::optional<int64_t> takes_over;                    // elastic/run_directory.h
+  std::string profile;                // the steps to profile (tools/train/profiler.h); empty: none
+  std::optional<int64_t> takes_over;  // elastic/run_directory.h
 };
 int run(const RunCommand& command);
 
@@ -42,6 +43,7 @@ struct JoinCommand {
   std::string run_dir;  // where the run directory is on this host; empty: where the coordinator has it
   bool local = false;   // started by `train run`, which speaks for it
   Device device = {};
+  std::string profile;
 };
 int join(const JoinCommand& command);
 

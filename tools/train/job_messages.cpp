@@ -4,6 +4,7 @@
 #include "tensor/check.h"
 #include "tools/train/control.h"
 #include "tools/train/job_process.h"
+#include "tools/train/profile_report.h"
 
 namespace elinvar {
 
@@ -189,6 +190,7 @@ void JobProcess::open(const Json& about) {
                      .gradient = layout_from(about.at("gradient")),
                      .state = layout_from(about.at("state"))});
   directory_->set_steps(config_.adaptive() ? INT64_MAX >> 2 : steps);
+  if (profile_) forget_profiles(path_);
   report_->begin(about, transport_->endpoint());
   const int64_t first = directory_->first_step();
   coordinator_.emplace(CoordinatorOptions{.run = run_,

@@ -19,6 +19,7 @@
 #include "tools/train/commands.h"
 #include "tools/train/local_workers.h"
 #include "tools/train/prometheus.h"
+#include "tools/train/profiler.h"
 #include "tools/train/report.h"
 #include "tools/train/saboteur.h"
 #include "tools/web/server.h"
@@ -59,6 +60,7 @@ class JobProcess final : public CoordinatorWorld {
   void worker_lost(const Loss& loss);
   bool still_in_charge();
   int step_down();
+  void show_profile();
   void release(PeerId peer, const std::string& reason);
   void wait_for_workers();
   int finish();
@@ -109,6 +111,7 @@ class JobProcess final : public CoordinatorWorld {
   std::string metrics_ = prometheus_text(nlohmann::json::object());  // as the server may take it at any time
   Seconds published_ = 0;
   std::optional<WebServer> metrics_server_;
+  std::optional<ProfileWindow> profile_;  // that is yet to be shown
 };
 
 }  // namespace elinvar

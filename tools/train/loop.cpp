@@ -3,6 +3,7 @@
 #include <bit>
 #include <nlohmann/json.hpp>
 
+#include "tensor/activity.h"
 #include "tools/train/observer.h"
 
 namespace elinvar {
@@ -29,7 +30,7 @@ std::vector<BatchScore> scores_from(const std::vector<LeafFacts>& facts) {
 
 }  // namespace
 
-void train(Training& training, const std::shared_ptr<const Dataset>& validation, Session& session) {
+void train(Training& training, const std::shared_ptr<const Dataset>& validation, Session& session, Profiler* profiler) {
   const Config& config = training.config();
   Loader& loader = training.loader;
   const int vranks = config.run.virtual_ranks;
@@ -40,6 +41,10 @@ void train(Training& training, const std::shared_ptr<const Dataset>& validation,
 
   while (session.begin()) {
     const int64_t step = session.step();
+    if (profiler != nullptr) {
+      if (profiler->closes(step)) session.works_on("the profile");
+      profiler->step(step, session.worker());
+    }
     if (!session.knows_layout()) session.works_on("the first leaf");
     if (!session.knows_layout())
       for (int vrank = 0; !session.knows_layout(); vrank = (vrank + 1) % vranks)
@@ -54,7 +59,10 @@ void train(Training& training, const std::shared_ptr<const Dataset>& validation,
       }
       const bool scores = score_due(step) && session.owns(*vrank);
       if (scores) session.works_on("an evaluation");
-      if (scores) leaf.facts.attached = to_json(score(training.job, validation, *vrank, vranks));
+      if (scores) {
+        const Activity activity("evaluation");
+        leaf.facts.attached = to_json(score(training.job, validation, *vrank, vranks));
+      }
       session.add(*vrank, std::move(leaf));
     }
     if (!session.reduce()) continue;
@@ -71,6 +79,7 @@ void train(Training& training, const std::shared_ptr<const Dataset>& validation,
       if (training.adaptive()) extra["position"] = loader.step_at(reduced.pace.samples + reduced.samples);
       extra["gradient_norm"] = update.gradient_norm;
       if (session.leads() && observer.due(step + 1)) {
+        const Activity activity("a look at tensors");
         session.works_on("a look at tensors");
         session.show(observer.look(step + 1, training.cursor(step, reduced.pace), reduced));
       }

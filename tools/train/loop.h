@@ -3,11 +3,14 @@
 #include <memory>
 
 #include "elastic/session.h"
+#include "tools/train/profiler.h"
 #include "tools/train/training.h"
 
 namespace elinvar {
 
-// Returns when the session is over. Failure, among others, where an update cannot be made (tools/train/training.h).
-void train(Training& training, const std::shared_ptr<const Dataset>& validation, Session& session);
+// Returns when the session is over. A profiler, if any, is told of each step. Failure, among others, where an update
+// cannot be made (tools/train/training.h).
+void train(Training& training, const std::shared_ptr<const Dataset>& validation, Session& session,
+           Profiler* profiler = nullptr);
 
 }  // namespace elinvar

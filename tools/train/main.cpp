@@ -57,6 +57,8 @@ int main(int argc, char** argv) {
   run->add_option("--key", run_options.key, "folder of the job's key (train keygen); needed beyond this host");
   run->add_option("--chaos", run_options.chaos,
                   "faults for a drill, as kill:worker=1,step=17;random:seed=7,rate=0.05 (elastic/chaos.h)");
+  run->add_flag("--profile{auto}", run_options.profile,
+                "trace some steps, and print where their time goes: the tenth to the fourteenth, or --profile=100-104");
   device.add_to(*run);
 
   elinvar::JoinCommand join_options;
@@ -73,6 +75,8 @@ int main(int argc, char** argv) {
   join->add_option("--set", join_options.overrides, "table.key=value: what is different here, as data.path")
       ->take_all()
       ->allow_extra_args(false);
+  join->add_flag("--profile{auto}", join_options.profile,
+                 "as of train run: the tenth to the fourteenth step, or others");
   join->add_flag("--local", join_options.local)->group("");
   device.add_to(*join);
 
@@ -125,6 +129,10 @@ int main(int argc, char** argv) {
                    "of images: a .csv file to write, how often each class was taken for each");
   eval->add_flag("--json", eval_options.json, "the score as JSON");
   device.add_to(*eval);
+
+  elinvar::ProfileCommand profile_options;
+  CLI::App* profile = app.add_subcommand("profile", "where the time of a run's steps went, after train run --profile");
+  profile->add_option("run_dir", profile_options.run_dir, "a run directory")->required();
 
   elinvar::SampleCommand sample_options;
   CLI::App* sample = app.add_subcommand("sample", "text from a run's newest checkpoint");
@@ -197,6 +205,7 @@ int main(int argc, char** argv) {
     if (*plot) return elinvar::plot(plot_options);
     if (*coordinate) return elinvar::coordinate(coordinate_options);
     if (*import_weights) return elinvar::import_weights(import_options);
+    if (*profile) return elinvar::show_profile(profile_options);
     if (*export_weights) return elinvar::export_weights(export_options);
     device.apply();
     join_options.device = eval_options.device = sample_options.device = elinvar::parse_device(device.device);

@@ -116,6 +116,12 @@ void Report::shown(int64_t step, std::string_view summary) {
   tensorboard_->add(step, summary);
 }
 
+void Report::tell(const std::string& text) {
+  if (progress_) return progress_->line(text);
+  fmt::print("{}\n", text);
+  std::fflush(stdout);
+}
+
 // A machine that computes wrongly is what a person has to know of.
 void Report::tell_of_audit(const Json& found) {
   std::string line =

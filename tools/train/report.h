@@ -39,6 +39,7 @@ class Report {
   void shown(int64_t step, std::string_view summary);
   void event(const std::string& name, const nlohmann::json& fields);
   nlohmann::json status(Seconds now) const;
+  void tell(const std::string& text);         // a line, or several, of its own
   void stop_showing() { progress_.reset(); }  // how far it is
   // Of the whole run, or of a part of it that ends here with a checkpoint.
   void end(bool finished, int64_t step, Seconds now);

@@ -13,6 +13,7 @@
 #include "tensor/numerics.h"
 #include "tools/train/interrupt.h"
 #include "tools/train/job_process.h"
+#include "tools/train/profile_report.h"
 
 namespace elinvar {
 
@@ -41,11 +42,14 @@ JobProcess::JobProcess(const RunCommand& command)
       text_(command.text.empty() ? read_file(command.config) : command.text),
       chaos_(command.chaos.empty() ? Chaos() : parse_chaos(command.chaos)),
       path_(command.run_dir.empty() ? fs::path("runs") / config_.run.name : fs::path(command.run_dir)) {
+  if (!command.profile.empty()) profile_ = parse_profile_window(command.profile, 0);
   std::optional<JobKey> key;
   if (!command.key.empty()) key = JobKey::load(command.key);
   transport_ = make_zmq_transport({.listen = command.listen, .advertise = command.advertise, .key = key});
   if (!command.replay.empty()) (void)replayed_ledger(command.replay);
   if (fs::exists(path_ / "ledger.jsonl") || fs::exists(path_ / "coordinators")) open_directory();
+  if (profile_ && directory_) profile_ = parse_profile_window(command.profile, directory_->first_step());
+  if (profile_ && command.until) profile_ = within(*profile_, *command.until);
 }
 
 int JobProcess::run() {
@@ -125,6 +129,8 @@ std::optional<int64_t> JobProcess::facts(int64_t step, const Json& facts) {
   }
   settle(directory_->commit_saved());
   report_->step(step, facts, coordinator_->generation()->number, now());
+  // Whoever has a share in a step has left its profile of those before it.
+  if (profile_ && directory_->recorded() > profile_->last) show_profile();
   return on_file;
 }
 
@@ -191,6 +197,7 @@ void JobProcess::start_worker() {
                                         to_string(listen)};
   if (!command_.advertise.empty()) arguments.insert(arguments.end(), {"--advertise", command_.advertise});
   if (!command_.key.empty()) arguments.insert(arguments.end(), {"--key", command_.key});
+  if (profile_) arguments.push_back("--profile=" + profile_->text());
   local_.start(arguments);
 }
 
@@ -232,6 +239,15 @@ void JobProcess::release(PeerId peer, const std::string& reason) {
   send(peer, {.kind = "release", .body = {{"what", "failed"}, {"reason", reason}}});
 }
 
+// When all workers must have left theirs, or at the end.
+void JobProcess::show_profile() {
+  if (!std::exchange(profile_, std::nullopt)) return;
+  const nlohmann::ordered_json trace = joined_profile(path_);
+  if (trace.is_null()) return report_->tell("no step was profiled: the run has ended before them");
+  write_profile(path_ / "profile.json", trace);
+  report_->tell(fmt::format("\n{}\n{}", profile_table(trace), where_to_open(path_ / "profile.json")));
+}
+
 // Those that come only now are told that there is nothing left to do.
 void JobProcess::wait_for_workers() {
   const auto deadline = Clock::now() + std::chrono::seconds(20);
@@ -255,6 +271,7 @@ int JobProcess::finish() {
   saboteur_.reset();
   wait_for_workers();
   if (ending.what == "failed") fail("{}", ending.reason);
+  show_profile();
   const bool finished = ending.what == "finished";
   const std::optional<Generation>& last = coordinator_->generation();
   report_->end(finished, finished ? directory_->steps() : last ? last->first_step : directory_->first_step(), now());

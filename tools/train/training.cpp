@@ -6,6 +6,7 @@
 #include "nn/clip.h"
 #include "nn/leaf.h"
 #include "nn/running_statistics.h"
+#include "tensor/activity.h"
 #include "tensor/check.h"
 
 namespace elinvar {
@@ -101,6 +102,7 @@ Leaf Training::leaf(const Batch& batch, int64_t step, int vrank, Session* opened
 }
 
 Update Training::update(int64_t step, const Reduced& reduced) {
+  const Activity activity("update");
   const std::vector<Tensor> gradients = all_to(reduced.gradients, job.device);
   const Clipping clipping = clip_by_global_norm(gradients, config().optimizer.clip_norm);
   check_finite(step, reduced.loss, clipping.norm);

@@ -20,6 +20,7 @@
 #include "tools/train/interrupt.h"
 #include "tools/train/job_endpoint.h"
 #include "tools/train/loop.h"
+#include "tools/train/profile_report.h"
 #include "tools/train/spawn.h"
 
 namespace elinvar {
@@ -95,6 +96,7 @@ Part work(const JoinCommand& command, Transport& transport, PeerId self, const M
   const bool imported = about_job.value("imported", false);
   std::vector<std::string> overrides = about_job.at("overrides").get<std::vector<std::string>>();
   overrides.insert(overrides.end(), command.overrides.begin(), command.overrides.end());
+  std::optional<Profiler> profiler;  // outlives all threads that it may watch
   Training training(
       parse_config(about_job.at("text").get<std::string>(), about_job.at("file").get<std::string>(), overrides),
       command.device);
@@ -163,10 +165,22 @@ Part work(const JoinCommand& command, Transport& transport, PeerId self, const M
                      job.load(checkpoint.state);
                      return pace_of(checkpoint.state);
                    }});
+  if (!command.profile.empty()) {
+    const auto save = [&](const Profiler::Json& trace, int worker) {
+      const fs::path seen = (*directory)();
+      if (!seen.empty()) return write_profile(profile_path(seen, worker), trace);
+      const fs::path here = fmt::format("worker-{}.json", worker);
+      write_profile(here, trace);
+      fmt::print(stderr, "the profile of this worker is {}; it belongs into the folder profile of the run directory\n",
+                 fs::absolute(here).string());
+    };
+    profiler.emplace(within(parse_profile_window(command.profile, 0), training.steps), command.device, save);
+  }
   try {
     // Signals ask to leave at the next boundary; the loop notices by itself when it has.
     const Interrupt leave([&] { session.drain(); });
-    train(training, validation, session);
+    train(training, validation, session, profiler ? &*profiler : nullptr);
+    if (profiler) profiler->finish();
   } catch (const std::exception& failure) {
     session.fail(failure.what(), dynamic_cast<const UsageError*>(&failure) ? 2 : 3);
     throw;

@@ -1,7 +1,7 @@
-#include "tools/bench/peak.h"
+#include "tools/peak/peak.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "tools/bench/peak.cpp"
+#define HWY_TARGET_INCLUDE "tools/peak/peak.cpp"
 #include <hwy/foreach_target.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ HWY_EXPORT(multiply_add);
 
 namespace bench {
 
-Peak measure_peak() {
+double measure_gflops() {
   const int threads = cpu_stream().threads();
   double operations = 0.0;
   const auto run = [&](int64_t rounds) {
@@ -64,11 +64,15 @@ Peak measure_peak() {
   int64_t rounds = 1 << 14;
   while (rounds < int64_t{1} << 34 && median_seconds(0, 1, [&] { run(rounds); }) < 0.05) rounds *= 2;
   const double seconds = median_seconds(1, 5, [&] { run(rounds); });
+  return operations / seconds / 1e9;
+}
 
+Peak measure_peak() {
+  const double gflops = measure_gflops();
   const Tensor from = Tensor::zeros({64 << 20});
   Tensor to = Tensor::zeros({64 << 20});
   const double copy_seconds = median_seconds(1, 5, [&] { copy(from, to); });
-  return {operations / seconds / 1e9, 2.0 * static_cast<double>(from.bytes()) / copy_seconds / 1e9};
+  return {gflops, 2.0 * static_cast<double>(from.bytes()) / copy_seconds / 1e9};
 }
 
 }  // namespace bench

@@ -7,5 +7,6 @@ struct Peak {
   double gb_per_s;  // read and write of a copy much larger than the caches
 };
 Peak measure_peak();
+double measure_gflops();  // the first of them alone, in half a second
 
 }  // namespace elinvar::bench
