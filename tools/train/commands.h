@@ -17,7 +17,7 @@ struct RunCommand {
   std::string replay;  // the directory of a run that is done again (elastic/run_directory.h); empty: none
   std::vector<std::string> overrides;
   std::vector<std::string> command_line;                // for environment.json
-  int workers = 1;                                      // that this process starts
+  int workers = 1;                                      // that this process starts; 0: others join
   int min_workers = 1;                                  // with fewer the job holds
   double hold = 600;                                    // seconds, where everyone who has the state is silent
   std::string device = "auto";                          // of each of them,
@@ -41,6 +41,7 @@ struct JoinCommand {
   std::vector<std::string> overrides;  // of what may differ between workers, such as data.path
   std::vector<std::string> command_line;
   std::string run_dir;  // where the run directory is on this host; empty: where the coordinator has it
+  std::string name;     // for people and programs that started it; empty: none
   bool local = false;   // started by `train run`, which speaks for it
   Device device = {};
   std::string profile;
@@ -57,9 +58,9 @@ struct CoordinateCommand {
 int coordinate(const CoordinateCommand& command);
 
 struct CtlCommand {
-  std::string job;   // a run directory or an endpoint
-  std::string what;  // status, scale, drain, checkpoint, stop
-  int number = 0;    // of workers, or of the worker
+  std::string job;    // a run directory or an endpoint
+  std::string what;   // status, scale, drain, checkpoint, stop
+  std::string which;  // so many workers, or a worker by its number or name
   bool json = false;
   bool watch = false;  // the status again and again
   std::string listen = "tcp://127.0.0.1:0", key;

@@ -19,6 +19,14 @@ Json scale(int wanted, Coordinator& coordinator, const std::function<void()>& st
   return Json::object();
 }
 
+// The number of the worker that was started with `--name`; 0 if there is none.
+int worker_called(const std::string& name, const Coordinator& coordinator, Seconds now) {
+  const Json status = coordinator.status(now);
+  for (const Json& worker : status.at("workers"))
+    if (worker.at("about").value("name", "") == name) return worker.at("id").get<int>();
+  return 0;
+}
+
 }  // namespace
 
 Json control(const Json& asked, Coordinator& coordinator, const std::function<void()>& start_worker,
@@ -27,7 +35,10 @@ Json control(const Json& asked, Coordinator& coordinator, const std::function<vo
   if (what == "status") return status();
   if (what == "scale") return scale(asked.value("workers", 0), coordinator, start_worker, now);
   if (what == "drain") {
-    const std::string error = coordinator.drain(asked.value("worker", 0), now);
+    const std::string name = asked.value("name", "");
+    const int worker = name.empty() ? asked.value("worker", 0) : worker_called(name, coordinator, now);
+    if (worker == 0 && !name.empty()) return {{"error", "no member is called '" + name + "'"}};
+    const std::string error = coordinator.drain(worker, now);
     return error.empty() ? Json::object() : Json{{"error", error}};
   }
   if (what == "checkpoint") coordinator.ask_checkpoint(now);

@@ -1,6 +1,7 @@
 // `train ctl`: asks a running job for its status, or for a change.
 #include <unistd.h>
 
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
@@ -69,12 +70,12 @@ class Job {
 
   // Its answer; none if there is no job any more, for the reason given.
   std::optional<Json> ask(const CtlCommand& command, std::string& reason) {
-    transport_->send(kJob, {.kind = "ctl",
-                            .sender = self_,
-                            .body = {{"endpoint", transport_->endpoint()},
-                                     {"command", command.what},
-                                     {"worker", command.number},
-                                     {"workers", command.number}}});
+    Json body = {{"endpoint", transport_->endpoint()}, {"command", command.what}};
+    int number = 0;
+    const char* const end = command.which.data() + command.which.size();
+    if (std::from_chars(command.which.data(), end, number).ptr == end) body["worker"] = body["workers"] = number;
+    else body["name"] = command.which;
+    transport_->send(kJob, {.kind = "ctl", .sender = self_, .body = body});
     const auto deadline = Transport::Clock::now() + std::chrono::seconds(10);
     while (true) {
       const Arrival arrival = transport_->wait(deadline);

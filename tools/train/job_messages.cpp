@@ -212,6 +212,7 @@ void JobProcess::open(const Json& about) {
                         .event = [this](const std::string& n, const Json& f) { event(n, f); }},
         records_.newest ? directory_->recorded() : -1);
   event("start", {{"step", first},
+                  {"steps", steps},
                   {"device", about.at("environment").at("device")},
                   {"isa", about.at("environment").at("isa")},
                   {"threads", about.at("environment").at("threads")},

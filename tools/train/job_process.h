@@ -54,6 +54,7 @@ class JobProcess final : public CoordinatorWorld {
   std::chrono::milliseconds patience() const;
   int missing_workers() const;
   void start_workers(int count);
+  bool others_join() const { return command_.workers == 0 && !command_.takes_over; }
   void start_worker();
   void start_without_members();
   PeerId peer_of(pid_t local) const;

@@ -43,8 +43,8 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(0, 65535).description(""));
   run->add_option("--metrics-address", run_options.metrics_address,
                   "the address of this host to serve them at (default 127.0.0.1); whoever reaches it can read them");
-  run->add_option("--workers", run_options.workers, "worker processes to start here (default 1)")
-      ->check(CLI::Range(1, 1024).description(""));
+  run->add_option("--workers", run_options.workers, "worker processes to start here (default 1); 0: others will join")
+      ->check(CLI::Range(0, 1024).description(""));
   run->add_option("--min-workers", run_options.min_workers, "with fewer the job holds until others join (default 1)")
       ->check(CLI::Range(1, 1024).description(""));
   run->add_option("--hold", run_options.hold,
@@ -68,10 +68,13 @@ int main(int argc, char** argv) {
                    "the job's endpoint, as train run prints it, or its run directory")
       ->required();
   join->add_option("--listen", join_options.listen, "where the other workers reach this one")->capture_default_str();
-  join->add_option("--advertise", join_options.advertise, "the address under which other hosts find this one");
+  join->add_option(
+      "--advertise", join_options.advertise,
+      "the address under which other hosts find this one (default: the one from which it reaches the job)");
   join->add_option("--key", join_options.key, "folder of the job's key");
   join->add_option("--run-dir", join_options.run_dir,
                    "where this host sees the run directory; one that does not sends its parts of checkpoints");
+  join->add_option("--name", join_options.name, "what to call it in events, and for train ctl drain");
   join->add_option("--set", join_options.overrides, "table.key=value: what is different here, as data.path")
       ->take_all()
       ->allow_extra_args(false);
@@ -96,7 +99,7 @@ int main(int argc, char** argv) {
   ctl->add_option("what", ctl_options.what, "status, scale, drain, checkpoint or stop")
       ->required()
       ->check(CLI::IsMember({"status", "scale", "drain", "checkpoint", "stop"}).description(""));
-  ctl->add_option("number", ctl_options.number, "scale: workers; drain: the worker");
+  ctl->add_option("which", ctl_options.which, "scale: so many workers; drain: the worker's number or name");
   ctl->add_flag("--watch", ctl_options.watch, "status: every second, until the job is over");
   ctl->add_flag("--json", ctl_options.json, "the answer as JSON");
   ctl->add_option("--key", ctl_options.key, "folder of the job's key");
@@ -219,7 +222,7 @@ int main(int argc, char** argv) {
     run_options.device = device.device;
     run_options.isa = device.isa;
     run_options.threads =
-        device.threads > 0 ? device.threads : std::max(1, elinvar::usable_threads() / run_options.workers);
+        device.threads > 0 ? device.threads : std::max(1, elinvar::usable_threads() / std::max(1, run_options.workers));
     return elinvar::run(run_options);
   } catch (const elinvar::UsageError& error) {
     fmt::print(stderr, "train: {}\n", error.what());

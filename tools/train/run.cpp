@@ -22,11 +22,12 @@ using Json = nlohmann::json;
 using Clock = Transport::Clock;
 
 constexpr int kMostStarts = 10;
-constexpr Seconds kFirstWords = 3;    // for workers that are said to be alive, to introduce themselves
-constexpr Seconds kLastWords = 0.05;  // what a process sent before its end may still be on its way
-constexpr Seconds kFirstWorker = 30;  // to introduce itself, where others should be alive
-constexpr Seconds kFresh = 0.5;       // how old the numbers for Prometheus may be
-constexpr Seconds kBeat = 0.5;        // between two counts that show others that this process lives
+constexpr Seconds kFirstWords = 3;     // for workers that are said to be alive, to introduce themselves
+constexpr Seconds kLastWords = 0.05;   // what a process sent before its end may still be on its way
+constexpr Seconds kFirstWorker = 30;   // to introduce itself, where others should be alive,
+constexpr Seconds kFirstToJoin = 600;  // and where others are to start it
+constexpr Seconds kFresh = 0.5;        // how old the numbers for Prometheus may be
+constexpr Seconds kBeat = 0.5;         // between two counts that show others that this process lives
 
 uint64_t JobProcess::random_id() {
   std::random_device device;
@@ -47,7 +48,9 @@ JobProcess::JobProcess(const RunCommand& command)
   if (!command.key.empty()) key = JobKey::load(command.key);
   transport_ = make_zmq_transport({.listen = command.listen, .advertise = command.advertise, .key = key});
   if (!command.replay.empty()) (void)replayed_ledger(command.replay);
-  if (fs::exists(path_ / "ledger.jsonl") || fs::exists(path_ / "coordinators")) open_directory();
+  // Whoever is to join finds there where the job is.
+  const bool found_by_others = command.workers == 0;
+  if (found_by_others || fs::exists(path_ / "ledger.jsonl") || fs::exists(path_ / "coordinators")) open_directory();
   if (profile_ && directory_) profile_ = parse_profile_window(command.profile, directory_->first_step());
   if (profile_ && command.until) profile_ = within(*profile_, *command.until);
 }
@@ -81,8 +84,9 @@ int JobProcess::run() {
         coordinator_->ask_stop(fmt::format("step {} is made", *command_.until), now());
       }
       if (!coordinator_ && directory_ && directory_->members_died()) start_without_members();
-      if (!coordinator_ && local_.alive().empty() && now() > began_ + kFirstWorker)
-        fail("no worker has introduced itself within {:g} s", kFirstWorker);
+      const Seconds first_worker = others_join() ? kFirstToJoin : kFirstWorker;
+      if (!coordinator_ && local_.alive().empty() && now() > began_ + first_worker)
+        fail("no worker has introduced itself within {:g} s", first_worker);
       if (const int missing = missing_workers(); missing > 0) start_workers(missing);
       if (coordinator_) {
         if (part_writer_)
@@ -215,7 +219,7 @@ PeerId JobProcess::peer_of(pid_t local) const {
 
 void JobProcess::worker_lost(const Loss& loss) {
   if (coordinator_) coordinator_->lost(loss.peer, loss.reason, now());
-  else if (local_.alive().empty()) fail("no worker could start: {}", loss.reason);
+  else if (local_.alive().empty() && !others_join()) fail("no worker could start: {}", loss.reason);
 }
 
 // Counts, so that nobody takes over; false if somebody has.

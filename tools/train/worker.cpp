@@ -133,6 +133,7 @@ Part work(const JoinCommand& command, Transport& transport, PeerId self, const M
                                .imported = imported,
                                .about = {{"endpoint", transport.endpoint()},
                                          {"pid", getpid()},
+                                         {"name", command.name},
                                          {"config", to_toml(config)},
                                          {"data", digest(*job.data).hex()},
                                          {"steps", training.steps},
@@ -227,6 +228,9 @@ Part take_part(const JoinCommand& command) {
 
 int join(const JoinCommand& given) {
   JoinCommand command = given;
+  // Who listens everywhere is found where packets to the job leave this host.
+  if (command.advertise.empty() && is_wildcard(parse_endpoint(command.listen)))
+    command.advertise = address_towards(parse_endpoint(job_endpoint(command.endpoint)));
   for (int returns = 0;; ++returns) {
     const Part part = take_part(command);
     if (part.returns_to.empty() || returns == kMostReturns) return part.exit_code;
