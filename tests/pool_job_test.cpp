@@ -1,0 +1,119 @@
+// A real pool: its daemon, the jobs that it starts, and the commands that people use.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <thread>
+
+#include "tensor/file.h"
+#include "tests/small_job.h"
+#include "tests/train_process.h"
+
+namespace elinvar {
+namespace {
+
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+class PoolJob : public testing::Test, protected test::TrainRuns {
+ protected:
+  void SetUp() override {
+    folder_.write("job.toml", test::text_of({.steps = 12000,
+                                             .batch_size = 6,
+                                             .virtual_ranks = 3,
+                                             .checkpoint_every = 1000,
+                                             .samples = 24,
+                                             .image_size = 4,
+                                             .channels = 4,
+                                             .run = "log_every = 5000\n"}));
+    fs::create_directories(folder_ / "pool");
+    folder_.write("pool/pool.toml",
+                  "[pool]\npage = 0\npolicy = \"equal\"\ngrace = 10\n[here]\nslots = 2\nthreads = 1\n");
+  }
+  test::Ended pool(std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--dir", folder_ / "pool"});
+    return wait(spawn_program("pool", arguments, "command"), "command");
+  }
+  pid_t serve(const std::string& name, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments = {"serve", "--dir", folder_ / "pool"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return spawn_program("pool", arguments, name);
+  }
+  Json view(const std::vector<std::string>& arguments) {
+    std::vector<std::string> all = arguments;
+    all.push_back("--json");
+    const test::Ended ended = pool(all);
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    return Json::parse(ended.out);
+  }
+  fs::path run_of(int job) const { return fs::path("pool") / "jobs" / std::to_string(job) / "run"; }
+  int events(const fs::path& run, const std::string& what) {
+    if (!fs::exists(folder_ / run.string() / "events.jsonl")) return 0;
+    const std::string text = read_file(folder_ / run.string() / "events.jsonl"), sign = "\"event\":\"" + what + "\"";
+    int count = 0;
+    for (size_t at = text.find(sign); at != std::string::npos; at = text.find(sign, at + 1)) ++count;
+    return count;
+  }
+  std::string story() { return pool({"history"}).out; }
+};
+
+TEST_F(PoolJob, TheDaemonMayDieAndJobsEndAsIfNothingHadHappened) {
+  const test::Ended whole =
+      wait(spawn({"run", folder_ / "job.toml", "--run-dir", folder_ / "whole", "--threads", "1"}, "whole"), "whole");
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  ASSERT_EQ(view({"submit", folder_ / "job.toml", "--name", "one"}).at("job"), 1);
+  const pid_t first = serve("first");
+  for (int i = 0; i < 3000 && events(run_of(1), "hello") < 2; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  ASSERT_EQ(view({"submit", folder_ / "job.toml", "--name", "two", "--max", "1"}).at("job"), 2);
+  reach(run_of(2), 100);
+  EXPECT_EQ(events(run_of(1), "left"), 1) << "one gave a slot to the other\n" << story();
+  kill(first, SIGKILL);
+  EXPECT_EQ(wait(first, "first").code, 128 + SIGKILL);
+  reach(run_of(1), static_cast<int>(recorded(run_of(1))) + 100);  // it trains while nobody looks
+  EXPECT_NE(pool({"list"}).out.find("no daemon serves"), std::string::npos);
+  const test::Ended second = wait(serve("second", {"--until-done"}), "second");
+  EXPECT_EQ(second.code, 0) << second.err;
+  for (const int job : {1, 2}) {
+    EXPECT_EQ(ledger(run_of(job)), ledger("whole")) << story();
+    EXPECT_EQ(digests(run_of(job)), digests("whole"));
+    const Json status = view({"status", std::to_string(job)});
+    EXPECT_EQ(status.at("state"), "finished");
+    EXPECT_EQ(status.at("step"), 12000);
+    EXPECT_EQ(status.at("failures"), 0) << story();
+    struct stat directory {};
+    ASSERT_EQ(::stat((folder_ / run_of(job).parent_path().string()).c_str(), &directory), 0);
+    EXPECT_EQ(directory.st_mode & 0777, 0700u);
+  }
+  int starts = 0;
+  const Json history = view({"history"});
+  for (const Json& line : history.at("log")) starts += line.at("what") == "start";
+  EXPECT_EQ(starts, 2) << "nothing was started twice\n" << story();
+  EXPECT_EQ(remaining_children(std::chrono::seconds(10)), "");
+}
+
+TEST_F(PoolJob, CancelStopsARunningJob) {
+  ASSERT_EQ(pool({"submit", folder_ / "job.toml", "--set", "run.steps=1000000"}).code, 0);
+  const pid_t daemon = serve("daemon", {"--until-done"});
+  reach(run_of(1), 50);
+  EXPECT_EQ(pool({"cancel", "1"}).code, 0);
+  EXPECT_EQ(wait(daemon, "daemon").code, 0);
+  EXPECT_EQ(view({"status", "1"}).at("state"), "cancelled") << story();
+  EXPECT_EQ(pool({"cancel", "1"}).code, 1);
+  EXPECT_EQ(pool({"cancel", "7"}).code, 2);
+  EXPECT_EQ(remaining_children(std::chrono::seconds(10)), "");
+}
+
+TEST_F(PoolJob, WhatCannotBeTrainedIsTold) {
+  folder_.write("pool/pool.toml", "[pool]\npage = -1\nfailures = 2\n[here]\nslots = 2\nthreads = 1\n");
+  ASSERT_EQ(pool({"submit", folder_ / "job.toml", "--set", "data.kind=cifar10", "--set", "data.path=nowhere"}).code, 0);
+  EXPECT_EQ(wait(serve("daemon", {"--until-done"}), "daemon").code, 0);
+  const Json status = view({"status", "1"});
+  EXPECT_EQ(status.at("state"), "failed");
+  EXPECT_NE(status.at("reason").get<std::string>().find("nowhere"), std::string::npos) << story();
+  EXPECT_EQ(pool({"submit", folder_ / "none.toml"}).code, 2);
+}
+
+}  // namespace
+}  // namespace elinvar

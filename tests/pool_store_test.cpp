@@ -1,0 +1,238 @@
+// The store of a pool, and what is put into it.
+#include "tools/pool/store.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "tensor/check.h"
+#include "tests/small_job.h"
+#include "tests/temporary_folder.h"
+#include "tools/pool/settings.h"
+#include "tools/pool/submission.h"
+
+namespace elinvar::pool {
+namespace {
+
+using test::message_of;
+using test::TemporaryFolder;
+
+JobRecord some_job(const std::string& name) {
+  JobRecord job;
+  job.name = name;
+  job.config = "[run]\n";
+  job.overrides = {"run.seed=3"};
+  job.max_workers = 4;
+  job.kinds = {"cpu-1", "H200"};
+  job.submitted = 12.5;
+  job.batch = 32;
+  return job;
+}
+
+TEST(PoolStore, KeepsWhatItIsGiven) {
+  const TemporaryFolder folder;
+  Id id = 0, slot = 0, worker = 0;
+  {
+    Store store(folder / "pool");
+    id = store.add(some_job("one"));
+    slot = store.add(SlotRecord{
+        .source = "here", .host = "a", .lease = "7", .kind = "cpu-1", .device = "cpu", .threads = 3, .since = 4});
+    worker = store.add(ProcessRecord{.job = id, .slots = {slot}, .handle = "", .started = 5});
+    store.measure(id, 1, {.workers = {{"cpu-1", 2}}, .form = {}, .seconds = 3, .rate = 100});
+    store.measure(id, 1,
+                  {.workers = {{"cpu-1", 2}}, .form = {.width = 1, .recompute = true}, .seconds = 6, .rate = 90});
+    store.log(6, id, "plan", "because", "a");
+    store.ask_cancel(id);
+  }
+  const Store store = Store::open_existing(folder / "pool");
+  const std::optional<JobRecord> job = store.job(id);
+  ASSERT_TRUE(job.has_value());
+  EXPECT_EQ(job->name, "one");
+  EXPECT_EQ(job->overrides, std::vector<std::string>{"run.seed=3"});
+  EXPECT_EQ(job->kinds, (std::vector<std::string>{"cpu-1", "H200"}));
+  EXPECT_EQ(job->deadline, kNever);
+  EXPECT_EQ(job->state, JobRecord::State::waiting);
+  EXPECT_TRUE(job->cancel);
+  ASSERT_EQ(store.slots().size(), 1u);
+  EXPECT_EQ(store.slots()[0].threads, 3);
+  ASSERT_EQ(store.processes().size(), 1u);
+  EXPECT_EQ(store.processes()[0].id, worker);
+  EXPECT_EQ(store.processes()[0].slots, std::vector<Id>{slot});
+  EXPECT_EQ(store.processes()[0].leave_by, kNever);
+  ASSERT_EQ(store.measurements(id).size(), 1u);
+  EXPECT_EQ(store.measurements(id)[0].rate, 90);
+  EXPECT_TRUE(store.measurements(id)[0].form.recompute);
+  ASSERT_EQ(store.history(id, 10).size(), 1u);
+  EXPECT_EQ(store.history(id, 10)[0].reason, "because");
+  struct stat status {};
+  ASSERT_EQ(::stat((folder / "pool").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0700u);
+}
+
+TEST(PoolStore, NoSlotHasTwoWorkers) {
+  Store store(":memory:");
+  const Id job = store.add(some_job("one"));
+  const Id slot = store.add(SlotRecord{.source = "here", .host = "a", .kind = "cpu-1", .device = "cpu"});
+  ProcessRecord first{.job = job, .slots = {slot}, .handle = ""};
+  first.id = store.add(first);
+  EXPECT_THROW(store.transaction([&] { store.add(ProcessRecord{.job = job, .slots = {slot}, .handle = ""}); }),
+               std::exception);
+  EXPECT_EQ(store.processes().size(), 1u) << "of what fails nothing is kept";
+  first.ended = 3;
+  store.save(first);
+  EXPECT_NO_THROW(store.add(ProcessRecord{.job = job, .slots = {slot}, .handle = ""}));
+}
+
+TEST(PoolStore, NumbersAreNotUsedAgain) {
+  Store store(":memory:");
+  const Id slot = store.add(SlotRecord{.source = "here", .host = "a", .kind = "cpu-1", .device = "cpu"});
+  store.lose_slot(slot, 1);
+  EXPECT_TRUE(store.slots().empty());
+  EXPECT_GT(store.add(SlotRecord{.source = "here", .host = "a", .kind = "cpu-1", .device = "cpu"}), slot);
+}
+
+// A process that adds jobs, each with its line of the log and a worker on a new slot, is killed at any moment: all of a
+// transaction is there, or nothing of it.
+TEST(PoolStore, WhoeverIsKilledLeavesWholeTransactions) {
+  const TemporaryFolder folder;
+  { const Store made(folder / "pool"); }
+  std::mt19937 random(7);
+  size_t before = 0;
+  for (int round = 0; round < 12; ++round) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      Store store(folder / "pool");
+      while (true)
+        store.transaction([&] {
+          const Id job = store.add(some_job("x"));
+          store.log(1, job, "submitted", "by a process that will die");
+          const Id slot = store.add(SlotRecord{.source = "here", .host = "a", .kind = "cpu-1", .device = "cpu"});
+          store.add(ProcessRecord{.job = job, .slots = {slot}, .handle = ""});
+        });
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 60000));
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    const Store store = Store::open_existing(folder / "pool");
+    const std::vector<JobRecord> jobs = store.jobs(true);
+    EXPECT_GE(jobs.size(), before);
+    before = jobs.size();
+    EXPECT_EQ(store.history(0, 1 << 20).size(), jobs.size());
+    EXPECT_EQ(store.slots().size(), jobs.size());
+    const std::vector<ProcessRecord> processes = store.processes();
+    ASSERT_EQ(processes.size(), jobs.size());
+    for (const ProcessRecord& p : processes) EXPECT_EQ(p.slots.size(), 1u);
+  }
+}
+
+TEST(PoolStore, ThereMustBeAPoolToLookAt) {
+  const TemporaryFolder folder;
+  EXPECT_NE(message_of<UsageError>([&] { Store::open_existing(folder / "none"); }).find("holds no pool"),
+            std::string::npos);
+}
+
+class PoolSubmission : public testing::Test {
+ protected:
+  Submission submission() {
+    return {.config = folder_.write("job.toml", test::text_of({})), .overrides = overrides_, .name = {}, .kinds = {}};
+  }
+  std::string refusal(const Submission& s) {
+    return message_of<UsageError>([&] { checked(s, folder_ / "pool", 100); });
+  }
+  TemporaryFolder folder_;
+  std::vector<std::string> overrides_;
+};
+
+TEST_F(PoolSubmission, HasWhatTheConfigurationSays) {
+  const JobRecord job = checked(submission(), folder_ / "pool", 100);
+  EXPECT_EQ(job.name, "job");
+  EXPECT_EQ(job.batch, 12);
+  EXPECT_EQ(job.steps, 600);
+  EXPECT_EQ(job.max_workers, 5) << "as many as there are virtual ranks";
+  EXPECT_EQ(job.fixed_workers, 5);
+}
+
+TEST_F(PoolSubmission, MakesPathsOfDataAbsolute) {
+  overrides_ = {"data.kind=cifar10", "data.path=some/where"};
+  Submission s = submission();
+  folder_.write("job.toml",
+                "[run]\nsteps = 3\nbatch_size = 4\n[model]\nkind = \"resnet20\"\n[data]\nkind = \"cifar10\"\n");
+  const JobRecord job = checked(s, folder_ / "pool", 100);
+  const std::string wanted = "data.path=\"" + (std::filesystem::current_path() / "some/where").string() + "\"";
+  EXPECT_NE(std::find(job.overrides.begin(), job.overrides.end(), wanted), job.overrides.end());
+}
+
+TEST_F(PoolSubmission, RefusesWhatMakesNoSense) {
+  EXPECT_NE(refusal({.config = folder_ / "none.toml"}).find("there is no configuration"), std::string::npos);
+  Submission s = submission();
+  s.max_workers = 6;
+  EXPECT_NE(refusal(s).find("5 virtual ranks"), std::string::npos);
+  s = submission();
+  s.min_workers = 3;
+  s.max_workers = 2;
+  EXPECT_NE(refusal(s).find("expected 1 <= min"), std::string::npos);
+  s = submission();
+  s.name = "a b; rm -rf";
+  EXPECT_NE(refusal(s).find("is no name for a job"), std::string::npos);
+  overrides_ = {"run.stepz=3"};
+  EXPECT_NE(refusal(submission()).find("stepz"), std::string::npos);
+}
+
+// Another job's files, by any way to spell it.
+TEST_F(PoolSubmission, RefusesPathsInThePool) {
+  std::filesystem::create_directories(folder_ / "pool" / "jobs" / "1");
+  std::filesystem::create_directory_symlink(folder_ / "pool", folder_ / "link");
+  for (const std::string path : {"pool/jobs/1/run", "elsewhere/../pool/jobs/1", "link/jobs/1", "pool"}) {
+    overrides_ = {"data.path=" + folder_.path() + "/" + path};
+    EXPECT_NE(refusal(submission()).find("lies in the pool's directory"), std::string::npos) << path;
+  }
+  overrides_ = {"data.path=" + folder_.path() + "/pools"};
+  EXPECT_EQ(refusal(submission()), "");
+}
+
+TEST(PoolDuration, HasAUnit) {
+  EXPECT_EQ(parse_duration("90"), 90);
+  EXPECT_EQ(parse_duration("1.5m"), 90);
+  EXPECT_EQ(parse_duration("2h"), 7200);
+  EXPECT_EQ(parse_duration("1d"), 86400);
+  for (const char* wrong : {"", "h", "2 weeks", "-3m", "nan"}) EXPECT_THROW(parse_duration(wrong), UsageError) << wrong;
+}
+
+TEST(PoolSettings, NameSources) {
+  const Settings s = parse_settings(R"(
+[pool]
+policy = "equal"
+advertise = "head"
+[here]
+slots = 2
+threads = 3
+[lab]
+source = "ssh"
+hosts = ["a", "b"]
+)",
+                                    "pool.toml");
+  EXPECT_EQ(s.pool.policy, "equal");
+  ASSERT_EQ(s.sources.size(), 2u);
+  EXPECT_EQ(s.sources[0].name, "here");
+  EXPECT_EQ(s.sources[0].slots, 2);
+  EXPECT_EQ(s.sources[1].hosts, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(parse_settings("", "pool.toml").sources.size(), 1u) << "this host";
+}
+
+TEST(PoolSettings, ErrorsNameTheirPlace) {
+  const auto refusal = [](const char* text) {
+    return message_of<UsageError>([&] { parse_settings(text, "pool.toml"); });
+  };
+  EXPECT_NE(refusal("[pool]\npolicyy = \"equal\"\n").find("pool.toml:2"), std::string::npos);
+  EXPECT_NE(refusal("[x]\nsource = \"cloud\"\n").find("cloud"), std::string::npos);
+  EXPECT_NE(refusal("[lab]\nsource = \"ssh\"\nhosts = [\"a\"]\n").find("advertise"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace elinvar::pool

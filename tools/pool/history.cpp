@@ -1,0 +1,60 @@
+// `pool cancel` and `pool history`.
+#include <CLI/CLI.hpp>
+
+#include "tensor/check.h"
+#include "tools/pool/commands.h"
+#include "tools/pool/view.h"
+#include "tools/repro/output.h"
+
+namespace elinvar::pool {
+namespace {
+
+struct Options {
+  std::string directory = "pool";
+  Id job = 0;
+  int64_t lines = 100;
+  bool json = false;
+};
+
+}  // namespace
+
+Command add_cancel(CLI::App& pool) {
+  auto o = std::make_shared<Options>();
+  CLI::App* app = pool.add_subcommand("cancel", "stop a job for good, with a checkpoint; 1: it is over already");
+  app->add_option("job", o->job, "its number")->required();
+  add_directory(*app, o->directory);
+  return {app, [o] {
+            Store store = Store::open_existing(o->directory);
+            std::optional<JobRecord> job;
+            store.transaction([&] {
+              job = store.job(o->job);
+              check(job.has_value(), "there is no job {}", o->job);
+              if (job->over()) return;
+              store.ask_cancel(o->job);
+              store.log(wall_clock(), o->job, "cancel", "asked for by its user");
+            });
+            fmt::print("job {} {}\n", o->job,
+                       job->over() ? fmt::format("is {}", name_of(job->state)) : "will be stopped");
+            return job->over() ? 1 : 0;
+          }};
+}
+
+Command add_history(CLI::App& pool) {
+  auto o = std::make_shared<Options>();
+  CLI::App* app = pool.add_subcommand("history", "what was decided and what happened, with reasons");
+  app->add_option("job", o->job, "its number (default: of all)");
+  add_directory(*app, o->directory);
+  app->add_option("--lines", o->lines, "the last ones")
+      ->check(CLI::Range(1, 1000000).description(""))
+      ->capture_default_str();
+  app->add_flag("--json", o->json, "the answer as JSON");
+  return {app, [o] {
+            const Store store = Store::open_existing(o->directory);
+            const auto lines = log_view(store.history(o->job, o->lines));
+            if (o->json) print_json({{"log", lines}});
+            else fmt::print("{}", log_text(lines));
+            return 0;
+          }};
+}
+
+}  // namespace elinvar::pool

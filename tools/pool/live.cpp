@@ -1,0 +1,57 @@
+#include "tools/pool/live.h"
+
+#include <sys/stat.h>
+
+#include "comm/job_key.h"
+#include "tensor/check.h"
+#include "tensor/file.h"
+
+namespace elinvar::pool {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kLastWords = 2000;  // bytes
+
+LiveWorld::LiveWorld(const Store& store, std::string train, bool keys)
+    : store_(store), train_(std::move(train)), keys_(keys) {}
+
+// What a job is made of belongs to its owner alone, and the result of its last part counts no more.
+void LiveWorld::prepare(const JobRecord& job) {
+  const fs::path directory = store_.job_directory(job.id);
+  for (const fs::path& path : {directory.parent_path(), directory}) {
+    fs::create_directories(path);
+    if (::chmod(path.c_str(), 0700) != 0) fail("cannot make {} a private directory", path.string());
+  }
+  if (!fs::exists(directory / "config.toml")) replace_file(directory / "config.toml", job.config);
+  if (keys_ && !fs::exists(directory / "key" / "job.key")) JobKey::make().save(directory / "key");
+  fs::remove(directory / "run" / "result.json");
+}
+
+std::string LiveWorld::start(const std::vector<std::string>& words, const fs::path& log) {
+  return start_process(words, log);
+}
+
+std::string LiveWorld::last_words(const fs::path& log) { return end_of_file(log, kLastWords); }
+
+const Sight& LiveWorld::sight(Id job, double now) {
+  auto found = looked_.find(job);
+  if (found == looked_.end())
+    found = looked_.emplace(job, Looked{RunWatch(store_.job_directory(job) / "run"), 0, {}}).first;
+  Looked& looked = found->second;
+  if (now != looked.at) {  // once a tick
+    looked.at = now;
+    looked.sight = looked.watch.look(now);
+  }
+  return looked.sight;
+}
+
+void LiveWorld::ask(Id job, const std::vector<std::string>& words) {
+  std::erase_if(asking_, [](const std::string& handle) { return !fate_of(handle).running; });
+  const fs::path directory = store_.job_directory(job);
+  std::vector<std::string> all = {train_, "ctl", directory / "run"};
+  all.insert(all.end(), words.begin(), words.end());
+  if (keys_) all.insert(all.end(), {"--key", directory / "key"});
+  asking_.push_back(start_process(all, directory / "ctl.log"));
+}
+
+}  // namespace elinvar::pool

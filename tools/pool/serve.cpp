@@ -1,0 +1,124 @@
+// `pool serve`: the daemon. One process with one loop (tools/pool/keeper.h), and a thread for the page. It may be
+// killed and started again at any moment; jobs go on meanwhile.
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+#include "tensor/check.h"
+#include "tensor/file.h"
+#include "tools/pool/advisor.h"
+#include "tools/pool/commands.h"
+#include "tools/pool/live.h"
+#include "tools/pool/page.h"
+#include "tools/pool/policies/policies.h"
+#include "tools/pool/settings.h"
+#include "tools/pool/speed.h"
+#include "tools/train/interrupt.h"
+
+namespace elinvar::pool {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr auto kTick = std::chrono::milliseconds(500);
+constexpr int kMostTroubles = 60;
+
+struct Options {
+  std::string directory = "pool", policy;
+  bool until_done = false;
+};
+
+// One daemon a pool; a command that looks whether there is one holds it for a moment.
+File lock_of(const fs::path& directory) {
+  File lock = File::append(directory / "lock");
+  for (int i = 0; i < 20; ++i) {
+    if (lock.try_lock()) return lock;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  throw UsageError(fmt::format("another daemon serves {}", directory.string()));
+}
+
+int serve(const Options& o) {
+  Store store(o.directory);
+  const fs::path& directory = store.directory();
+  const File lock = lock_of(directory);
+  const fs::path file = directory / "pool.toml";
+  const Settings settings = parse_settings(fs::exists(file) ? read_file(file) : "", file.string());
+  const PoolSettings& s = settings.pool;
+  const std::string train =
+      s.train.empty() ? (fs::read_symlink("/proc/self/exe").parent_path() / "train").string() : s.train;
+  check(fs::exists(train), "there is no {}; [pool] train names the program", train);
+
+  std::vector<Keeper::NamedSource> sources;
+  bool elsewhere = false;
+  for (const SourceOptions& options : settings.sources) {
+    sources.push_back({options.name, make_source(options, train)});
+    elsewhere = elsewhere || !sources.back().source->this_host();
+  }
+  const NamedPolicy& policy = policy_of(o.policy.empty() ? s.policy : o.policy);
+  LiveWorld world(store, train, elsewhere);
+  Keeper keeper(
+      store, world, std::move(sources),
+      {.policy = [&](const Pool& pool) { return s.trials ? with_advice(pool, policy.plan(pool)) : policy.plan(pool); },
+       .speed =
+           [](const JobRecord& job, const std::vector<Measurement>& measured) {
+             return std::make_shared<FittedSpeed>(job.virtual_ranks, static_cast<double>(job.batch), measured);
+           },
+       .train = train,
+       .advertise = elsewhere ? s.advertise : "",
+       .grace = s.grace,
+       .replan = s.replan,
+       .idle = s.idle,
+       .failures = s.failures,
+       .patience = s.patience,
+       .turn = s.turn,
+       .horizon = s.horizon});
+  std::optional<Page> page;
+  if (s.page >= 0) page.emplace(directory, s.page);
+  fmt::print("pool {}: policy {}{}\n", directory.string(), policy.name, page ? ", page " + page->url() : "");
+  std::fflush(stdout);
+  store.log(wall_clock(), 0, "daemon", fmt::format("serves with policy {}", policy.name));
+
+  std::mutex mutex;
+  std::condition_variable woken;
+  bool over = false;
+  int troubles = 0;  // in a row
+  const Interrupt interrupt([&] {
+    const std::lock_guard lock_here(mutex);
+    over = true;
+    woken.notify_all();
+  });
+  for (std::unique_lock wait(mutex); !over;) {
+    wait.unlock();
+    try {
+      keeper.tick(wall_clock());
+      troubles = 0;
+    } catch (const std::exception& error) {  // a full disk, a locked database: nothing is half done
+      fmt::print(stderr, "pool: {}\n", error.what());
+      if (++troubles == kMostTroubles) throw;
+    }
+    if (o.until_done && store.jobs(/*over_too=*/false).empty() && store.processes().empty()) break;
+    wait.lock();
+    woken.wait_for(wait, kTick, [&] { return over; });
+  }
+  keeper.end();
+  store.log(wall_clock(), 0, "daemon", "ends; jobs go on");
+  return 0;
+}
+
+}  // namespace
+
+Command add_serve(CLI::App& pool) {
+  auto o = std::make_shared<Options>();
+  CLI::App* app = pool.add_subcommand("serve", "share machines among the jobs of a pool, until it is interrupted");
+  app->footer(
+      "DIR/pool.toml says where machines come from (tools/pool/settings.h); without it: this host.\n"
+      "Jobs go on when the daemon ends or dies, and the next one takes them up.");
+  add_directory(*app, o->directory);
+  app->add_option("--policy", o->policy, "who gets what; the default is [pool] policy");
+  app->add_flag("--until-done", o->until_done, "end when no job is open");
+  return {app, [o] { return serve(*o); }};
+}
+
+}  // namespace elinvar::pool

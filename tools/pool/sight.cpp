@@ -1,0 +1,157 @@
+#include "tools/pool/sight.h"
+
+#include <chrono>
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "elastic/generation.h"
+#include "elastic/tenure.h"
+#include "tensor/check.h"
+#include "tensor/file.h"
+
+namespace elinvar::pool {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+namespace {
+
+constexpr double kSilent = 5;            // seconds without a beat, as for workers (elastic/watch.h)
+constexpr int64_t kEvents = 16 << 20;    // bytes that are read at first,
+constexpr int64_t kMetrics = 128 << 10;  // of each file
+constexpr int64_t kWarmUp = 2;           // steps of a generation that are not measured
+
+template <class F>
+void each_object(const std::string& text, F visit) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (json.is_object()) visit(json);
+  }
+}
+
+// "2026-05-04T10:11:12.345Z"; 0 if it is none.
+double seconds_of(const std::string& text) {
+  std::tm utc{};
+  const char* rest = ::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &utc);
+  if (rest == nullptr) return 0;
+  return static_cast<double>(::timegm(&utc)) + (*rest == '.' ? std::strtod(rest, nullptr) : 0);
+}
+
+// A worker's name, from the command line with which it was started.
+std::string name_in(const Json& environment) {
+  const Json command = environment.value("command", Json::array());
+  for (size_t i = 0; i + 1 < command.size(); ++i)
+    if (command[i] == "--name") return command[i + 1].get<std::string>();
+  return "";
+}
+
+}  // namespace
+
+std::string RunWatch::Tail::more(const fs::path& path, int64_t at_first) {
+  std::error_code none;
+  if (!fs::is_regular_file(path, none)) return "";
+  const File file = File::open(path);
+  const int64_t size = file.size();
+  if (read < 0 || size < read) {  // it is new, or a resumed run has cut it
+    read = std::max<int64_t>(0, size - at_first);
+    rest.clear();
+  }
+  std::string text(static_cast<size_t>(size - read), '\0');
+  file.read(read, text.data(), text.size());
+  read = size;
+  text.insert(0, rest);
+  const size_t end = text.rfind('\n') + 1;
+  rest = text.substr(end);
+  text.resize(end);
+  return text;
+}
+
+const Sight& RunWatch::look(double now) {
+  for (const auto part :
+       {&RunWatch::look_at_events, &RunWatch::look_at_metrics, &RunWatch::look_at_members, &RunWatch::look_at_result}) {
+    try {
+      (this->*part)();
+    } catch (const std::exception&) {  // it is being replaced; it will be there the next time
+    }
+  }
+  try {
+    look_at_tenure(now);
+  } catch (const std::exception&) {
+  }
+  if (now - beaten_ > kSilent) sight_.alive = false;
+  return sight_;
+}
+
+void RunWatch::look_at_tenure(double now) {
+  const std::optional<Tenure> tenure = newest_tenure(path_);
+  if (!tenure) return;
+  const int64_t beats = beats_of(path_, tenure->number);
+  const bool first = beats_ < 0, counted = tenure->number != tenure_ || beats != beats_;
+  tenure_ = tenure->number;
+  beats_ = beats;
+  if (first) {  // what is old was not counted now
+    const fs::path beat = path_ / "coordinators" / (std::to_string(tenure_) + ".beat");
+    const auto age = fs::file_time_type::clock::now() - fs::last_write_time(beat);
+    beaten_ = now - std::chrono::duration<double>(age).count();
+  } else if (counted) {
+    beaten_ = now;
+  }
+  sight_.alive = now - beaten_ <= kSilent;
+  sight_.endpoint = tenure->endpoint;
+}
+
+void RunWatch::look_at_events() {
+  each_object(events_.more(path_ / "events.jsonl", kEvents), [&](const Json& event) {
+    const std::string what = event.value("event", "");
+    if (what == "start") sight_.steps = event.value("steps", sight_.steps);
+    if (what != "hello") return;
+    const std::string name = name_in(event.value("environment", Json::object()));
+    if (name.empty()) return;
+    sight_.met.insert(name);
+    names_[event.value("peer", uint64_t{0})] = name;
+  });
+}
+
+void RunWatch::look_at_members() {
+  const std::optional<Generation> newest = GenerationStore(path_).newest();
+  sight_.members.clear();
+  if (!newest) return;
+  for (const GenerationMember& member : newest->members)
+    if (const auto name = names_.find(member.peer); name != names_.end()) sight_.members.insert(name->second);
+}
+
+void RunWatch::look_at_metrics() {
+  each_object(metrics_.more(path_ / "metrics.jsonl", kMetrics), [&](const Json& line) {
+    if (!line.contains("generation") || !line.contains("step")) return;
+    const auto generation = line["generation"].get<int64_t>(), step = line["step"].get<int64_t>();
+    const double time = seconds_of(line.value("time", ""));
+    if (generation != sight_.generation || step != sight_.step + 1) {
+      sight_.generation = generation;
+      sight_.measured_steps = steps_of_generation_ = 0;
+      sight_.measured_seconds = 0;
+    } else if (++steps_of_generation_ > kWarmUp) {
+      ++sight_.measured_steps;
+      sight_.measured_seconds += std::max(0.0, time - last_time_);
+    }
+    last_time_ = time;
+    sight_.step = step;
+    sight_.workers = line.value("workers", 0);
+    if (line.contains("loss") && line["loss"].is_number()) sight_.loss = line["loss"].get<double>();
+  });
+}
+
+void RunWatch::look_at_result() {
+  sight_.result.clear();
+  if (!fs::exists(path_ / "result.json")) return;
+  const Json result = Json::parse(read_file(path_ / "result.json"), nullptr, /*allow_exceptions=*/false);
+  if (!result.is_object()) return;
+  sight_.result = result.value("status", "");
+  sight_.reason = result.value("reason", "");
+  sight_.digest = result.value("digest", "");
+  sight_.step = result.value("step", sight_.step);
+  sight_.steps = std::max(sight_.steps, result.value("steps", sight_.steps));
+}
+
+}  // namespace elinvar::pool

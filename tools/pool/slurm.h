@@ -1,0 +1,45 @@
+#pragma once
+// Idle nodes of a Slurm cluster as a source of machines (source.h). Slurm is asked and told by its own commands alone,
+// by words, never through a shell; what it says is read strictly, and a command that fails or hangs is no news.
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tools/pool/source.h"
+
+namespace elinvar::pool {
+
+class SlurmSource final : public Source {
+ public:
+  SlurmSource(const SourceOptions& options, const std::string& program);
+  std::vector<Machine> machines(double now, int wanted) override;
+  std::vector<std::string> command(const Machine& machine, std::vector<std::string> words) const override;
+  bool release(const Machine& machine) override;
+  void want_nothing() override;
+
+  struct Node {
+    std::string name, state;
+    int cpus = 1;
+  };
+  static std::vector<Node> parse_nodes(const std::string& sinfo);
+  struct Allocation {
+    std::string id, state, node;
+    double until = kNever;
+  };
+  static std::vector<Allocation> parse_allocations(const std::string& squeue);
+
+ private:
+  std::string path_of(const std::string& command) const;
+  std::string ask(const std::string& command, std::vector<std::string> words) const;
+  void harvest(const std::string& node, double now);
+  Machine machine_of(const Allocation& allocation, int cpus) const;
+
+  SourceOptions options_;
+  std::string program_;
+  std::map<std::string, double> pending_;  // since when an allocation has waited
+  std::map<std::string, int> cpus_;        // of each node
+  double quiet_until_ = 0, asked_at_ = 0;
+  std::vector<Machine> last_;
+};
+
+}  // namespace elinvar::pool

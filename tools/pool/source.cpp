@@ -1,0 +1,99 @@
+#include "tools/pool/source.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "tensor/check.h"
+#include "tensor/threads.h"
+#include "tools/pool/slurm.h"
+
+namespace elinvar::pool {
+namespace {
+
+std::string kind_of(const SourceOptions& options, int threads) {
+  if (!options.kind.empty()) return options.kind;
+  return options.device == "cpu" ? "cpu-" + std::to_string(threads) : options.device;
+}
+
+class LocalSource final : public Source {
+ public:
+  LocalSource(const SourceOptions& options, const std::string& program) : program_(program) {
+    const int cpus = usable_threads();
+    const int slots = options.slots > 0 ? options.slots : std::max(1, cpus / std::max(1, options.threads));
+    const int threads = options.threads > 0 ? options.threads : std::max(1, cpus / slots);
+    machine_ = {.host = "localhost",
+                .lease = {},
+                .kind = kind_of(options, threads),
+                .device = options.device,
+                .slots = slots,
+                .threads = threads};
+  }
+  std::vector<Machine> machines(double, int) override { return {machine_}; }
+  std::vector<std::string> command(const Machine&, std::vector<std::string> words) const override {
+    words.at(0) = program_;
+    return words;
+  }
+  bool this_host() const override { return true; }
+
+ private:
+  std::string program_;
+  Machine machine_;
+};
+
+// ssh hands one line to a shell over there. So no word may mean anything to a shell, and is quoted besides.
+std::string quoted(const std::string& word) {
+  constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=:,./@%*[]";
+  check(!word.empty() && word.find_first_not_of(kPlain) == std::string::npos,
+        "'{}' cannot be passed to another host: only letters, digits and _-+=:,./@%*[] can", word);
+  return "'" + word + "'";
+}
+
+class SshSource final : public Source {
+ public:
+  SshSource(const SourceOptions& options, const std::string& program)
+      : program_(options.program.empty() ? program : options.program) {
+    check(!options.hosts.empty(), "[{}] source = \"ssh\" needs hosts = [\"...\"]", options.name);
+    for (const std::string& host : options.hosts) {
+      check(!host.empty() && host[0] != '-', "[{}] '{}' is no host", options.name, host);
+      const int threads = std::max(1, options.threads);
+      machines_.push_back({.host = host,
+                           .lease = {},
+                           .kind = kind_of(options, threads),
+                           .device = options.device,
+                           .slots = std::max(1, options.slots),
+                           .threads = threads});
+    }
+  }
+  std::vector<Machine> machines(double, int) override { return machines_; }
+  std::vector<std::string> command(const Machine& machine, std::vector<std::string> words) const override {
+    words.at(0) = program_;
+    std::string line;
+    for (const std::string& word : words) line += (line.empty() ? "exec " : " ") + quoted(word);
+    // With a terminal of its own the program is hung up on when the connection ends.
+    return {"ssh", "-tt",
+            "-o",  "BatchMode=yes",
+            "-o",  "ConnectTimeout=10",
+            "-o",  "ServerAliveInterval=5",
+            "-o",  "ServerAliveCountMax=3",
+            "--",  machine.host,
+            line};
+  }
+
+ private:
+  std::string program_;
+  std::vector<Machine> machines_;
+};
+
+}  // namespace
+
+std::unique_ptr<Source> make_source(const SourceOptions& options, const std::string& program) {
+  check(options.device == "cpu" || options.device == "cuda", "[{}] device must be cpu or cuda, got {}", options.name,
+        options.device);
+  if (options.source == "local") return std::make_unique<LocalSource>(options, program);
+  if (options.source == "ssh") return std::make_unique<SshSource>(options, program);
+  check(options.source == "slurm", "[{}] source must be local, ssh or slurm, got {}", options.name, options.source);
+  return std::make_unique<SlurmSource>(options, program);
+}
+
+}  // namespace elinvar::pool

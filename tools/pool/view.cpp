@@ -1,0 +1,265 @@
+#include "tools/pool/view.h"
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+
+#include "tensor/check.h"
+#include "tensor/file.h"
+#include "tools/train/progress.h"
+
+namespace elinvar::pool {
+
+using Json = nlohmann::ordered_json;
+using State = JobRecord::State;
+
+namespace {
+
+constexpr int64_t kLogShown = 500, kLogOfJob = 12;
+constexpr size_t kJobsShown = 500;
+constexpr int64_t kPointsShown = 400;  // of the progress of all jobs, a job
+
+Json time_or_null(double time) { return time > 0 && std::isfinite(time) ? Json(time) : Json(nullptr); }
+
+std::string clock_text(double time) {
+  const auto seconds = static_cast<std::time_t>(time);
+  std::tm local{};
+  localtime_r(&seconds, &local);
+  char text[32];
+  std::strftime(text, sizeof text, "%m-%d %H:%M:%S", &local);
+  return text;
+}
+
+double rate_of(const std::vector<Measurement>& measured) { return measured.empty() ? 0 : measured.back().rate; }
+
+Json row_of(const JobRecord& j, int workers, double rate) {
+  const double left = static_cast<double>((j.steps - j.step) * j.batch);
+  return {{"id", j.id},
+          {"name", j.name},
+          {"state", name_of(j.state)},
+          {"reason", j.reason},
+          {"workers", workers},
+          {"min", j.min_workers},
+          {"max", j.max_workers},
+          {"priority", j.priority},
+          {"kinds", j.kinds},
+          {"step", j.step},
+          {"steps", j.steps},
+          {"batch", j.batch},
+          {"rate", rate},
+          {"seconds_left", workers > 0 && rate > 0 && j.steps > 0 ? Json(left / rate) : Json(nullptr)},
+          {"submitted", j.submitted},
+          {"since", j.since},
+          {"ended", time_or_null(j.ended)},
+          {"deadline", time_or_null(j.deadline)},
+          {"failures", j.failures},
+          {"recompute", j.form.recompute},
+          {"digest", j.digest}};
+}
+
+std::string cell(const std::string& text, size_t width) {
+  return text.size() <= width ? text + std::string(width - text.size(), ' ') : text.substr(0, width - 1) + "~";
+}
+
+}  // namespace
+
+bool daemon_runs(const std::filesystem::path& directory) {
+  if (!std::filesystem::exists(directory / "lock")) return false;
+  return !File::append(directory / "lock").try_lock_shared();
+}
+
+Json log_view(const std::vector<LogLine>& lines) {
+  Json all = Json::array();
+  for (const LogLine& line : lines)
+    all.push_back({{"id", line.id},
+                   {"time", line.time},
+                   {"job", line.job == 0 ? Json(nullptr) : Json(line.job)},
+                   {"what", line.what},
+                   {"where", line.where},
+                   {"reason", line.reason}});
+  return all;
+}
+
+Json pool_view(const Store& store, double now, double window) {
+  const double since = now - window;
+  std::map<Id, int> workers;
+  std::map<Id, const ProcessRecord*> on_slot;
+  const std::vector<ProcessRecord> processes = store.processes(/*ended_too=*/true);
+  Json spans = Json::array();
+  for (const ProcessRecord& p : processes) {
+    if (p.coordinator || (p.ended > 0 && p.ended < since)) continue;
+    if (p.ended == 0) {
+      ++workers[p.job];
+      for (const Id slot : p.slots) on_slot[slot] = &p;
+    }
+    spans.push_back({{"job", p.job},
+                     {"slots", p.slots},
+                     {"from", p.started},
+                     {"to", time_or_null(p.ended)},
+                     {"leaving", time_or_null(p.leaving)},
+                     {"code", p.ended > 0 ? Json(p.code) : Json(nullptr)}});
+  }
+  Json view = {{"time", now}, {"window", window}, {"daemon", daemon_runs(store.directory())}};
+  Json jobs = Json::array();
+  std::vector<JobRecord> records = store.jobs(/*over_too=*/true);
+  std::erase_if(records, [&](const JobRecord& j) { return j.over() && j.ended < since; });
+  if (records.size() > kJobsShown) records.erase(records.begin(), records.end() - kJobsShown);
+  for (const JobRecord& j : records) jobs.push_back(row_of(j, workers[j.id], rate_of(store.measurements(j.id))));
+  view["jobs"] = jobs;
+  Json slots = Json::array();
+  for (const SlotRecord& s : store.slots(/*gone_too=*/true)) {
+    if (s.gone > 0 && s.gone < since) continue;
+    const auto there = on_slot.find(s.id);
+    slots.push_back({{"id", s.id},
+                     {"source", s.source},
+                     {"host", s.host},
+                     {"lease", s.lease},
+                     {"kind", s.kind},
+                     {"threads", s.threads},
+                     {"since", s.since},
+                     {"gone", time_or_null(s.gone)},
+                     {"job", there == on_slot.end() ? Json(nullptr) : Json(there->second->job)}});
+  }
+  view["slots"] = slots;
+  view["workers"] = spans;
+  Json progress = Json::object();
+  const std::vector<Store::Progress> points = store.progress(since);
+  std::map<Id, int64_t> count, seen;
+  for (const Store::Progress& p : points) ++count[p.job];
+  for (const Store::Progress& p : points)
+    if (seen[p.job]++ % (count[p.job] / kPointsShown + 1) == 0)
+      progress[std::to_string(p.job)].push_back({p.time, p.step});
+  view["progress"] = progress;
+  view["log"] = log_view(store.history(0, kLogShown));
+  return view;
+}
+
+Json job_view(const Store& store, const JobRecord& job, double now) {
+  std::map<Id, SlotRecord> slots;
+  for (const SlotRecord& s : store.slots(/*gone_too=*/true)) slots[s.id] = s;
+  Json workers = Json::array();
+  for (const ProcessRecord& p : store.processes()) {
+    if (p.job != job.id || p.coordinator) continue;
+    const SlotRecord& s = slots[p.slots.front()];
+    workers.push_back({{"name", p.name()},
+                       {"host", s.host},
+                       {"kind", s.kind},
+                       {"state", p.leaving > 0 ? "leaving"
+                                 : p.met       ? "working"
+                                               : "starting"},
+                       {"since", p.started}});
+  }
+  const std::vector<Measurement> measured = store.measurements(job.id);
+  Json view = row_of(job, static_cast<int>(workers.size()), rate_of(measured));
+  view["directory"] = (store.job_directory(job.id) / "run").string();
+  view["here"] = workers;
+  Json speeds = Json::array();
+  for (const Measurement& m : measured)
+    speeds.push_back({{"workers", m.workers},
+                      {"width", m.form.width},
+                      {"recompute", m.form.recompute},
+                      {"seconds", m.seconds},
+                      {"rate", m.rate}});
+  view["measured"] = speeds;
+  view["log"] = log_view(store.history(job.id, kLogOfJob));
+  view["time"] = now;
+  return view;
+}
+
+std::string jobs_table(const Json& view) {
+  std::string text;
+  if (!view.at("daemon").get<bool>()) text += "no daemon serves this pool; start one with `pool serve`\n";
+  text += fmt::format("{:>4}  {} {} {:>8}  {:>16}  {:>9}  {:>8}  {}\n", "job", cell("name", 20), cell("state", 9),
+                      "workers", "step", "samples/s", "left", "why");
+  for (const Json& j : view.at("jobs")) {
+    const bool running = j.at("workers").get<int>() > 0;
+    text += fmt::format(
+        "{:>4}  {} {} {:>8}  {:>16}  {:>9}  {:>8}  {}\n", j.at("id").get<Id>(),
+        cell(j.at("name").get<std::string>(), 20), cell(j.at("state").get<std::string>(), 9),
+        fmt::format("{} ({}-{})", j.at("workers").get<int>(), j.at("min").get<int>(), j.at("max").get<int>()),
+        fmt::format("{}/{}", j.at("step").get<int64_t>(),
+                    j.at("steps").get<int64_t>() > 0 ? std::to_string(j.at("steps").get<int64_t>()) : "?"),
+        running && j.at("rate").get<double>() > 0 ? fmt::format("{:.4g}", j.at("rate").get<double>()) : "",
+        j.at("seconds_left").is_number() ? duration_text(j.at("seconds_left").get<double>()) : "",
+        j.at("reason").get<std::string>());
+  }
+  int there = 0, used = 0;
+  for (const Json& s : view.at("slots"))
+    if (s.at("gone").is_null()) {
+      ++there;
+      used += !s.at("job").is_null();
+    }
+  return text + fmt::format("{} slots, {} in use\n", there, used);
+}
+
+std::string log_text(const Json& lines) {
+  std::string text;
+  for (const Json& line : lines)
+    text += fmt::format("{}  {:>6}  {} {}{}\n", clock_text(line.at("time").get<double>()),
+                        line.at("job").is_null() ? "" : "job " + std::to_string(line.at("job").get<Id>()),
+                        cell(line.at("what").get<std::string>(), 9),
+                        line.at("where").get<std::string>().empty() ? "" : line["where"].get<std::string>() + ": ",
+                        line.at("reason").get<std::string>());
+  return text;
+}
+
+std::string job_text(const Json& j) {
+  std::string text = fmt::format(
+      "job {}, {}: {}{}\n", j.at("id").get<Id>(), j.at("name").get<std::string>(), j.at("state").get<std::string>(),
+      j.at("reason").get<std::string>().empty() ? "" : ", " + j["reason"].get<std::string>());
+  text += fmt::format("step {} of {}, {} to {} workers, priority {}\n", j.at("step").get<int64_t>(),
+                      j.at("steps").get<int64_t>(), j.at("min").get<int>(), j.at("max").get<int>(),
+                      j.at("priority").get<int>());
+  if (!j.at("digest").get<std::string>().empty()) text += fmt::format("digest {}\n", j["digest"].get<std::string>());
+  text += fmt::format("in {}\n", j.at("directory").get<std::string>());
+  for (const Json& w : j.at("here"))
+    text +=
+        fmt::format("  worker {}: {} on {} ({})\n", w.at("name").get<std::string>(), w.at("state").get<std::string>(),
+                    w.at("host").get<std::string>(), w.at("kind").get<std::string>());
+  for (const Json& m : j.at("measured"))
+    text += m.at("rate").get<double>() > 0
+                ? fmt::format("  {}: {:.4g} samples/s over {}\n", m.at("workers").dump(), m["rate"].get<double>(),
+                              duration_text(m.at("seconds").get<double>()))
+                : fmt::format("  {}: too little memory\n", m.at("workers").dump());
+  return text + log_text(j.at("log"));
+}
+
+std::string prometheus_text(const Store& store) {
+  std::map<std::string, int> states;
+  for (const State state : {State::waiting, State::running, State::finished, State::failed, State::cancelled})
+    states[name_of(state)] = 0;
+  std::map<Id, int> workers;
+  size_t used = 0;
+  for (const ProcessRecord& p : store.processes()) {
+    if (p.coordinator) continue;
+    ++workers[p.job];
+    used += p.slots.size();
+  }
+  std::string steps, rates, jobs_workers;
+  for (const JobRecord& j : store.jobs(/*over_too=*/true)) {
+    ++states[name_of(j.state)];
+    if (j.over()) continue;
+    const std::string labels = fmt::format("{{job=\"{}\",name=\"{}\"}}", j.id, j.name);
+    steps += fmt::format("elinvar_pool_job_steps{} {}\n", labels, j.step);
+    jobs_workers += fmt::format("elinvar_pool_job_workers{} {}\n", labels, workers[j.id]);
+    rates += fmt::format("elinvar_pool_job_samples_per_second{} {}\n", labels,
+                         workers[j.id] > 0 ? rate_of(store.measurements(j.id)) : 0.0);
+  }
+  std::string text = "# HELP elinvar_pool_jobs Jobs in each state.\n# TYPE elinvar_pool_jobs gauge\n";
+  for (const auto& [state, count] : states) text += fmt::format("elinvar_pool_jobs{{state=\"{}\"}} {}\n", state, count);
+  text += "# HELP elinvar_pool_slots Slots that are there.\n# TYPE elinvar_pool_slots gauge\n";
+  text += fmt::format("elinvar_pool_slots {}\n", store.slots().size());
+  text += "# HELP elinvar_pool_slots_used Slots with a worker.\n# TYPE elinvar_pool_slots_used gauge\n";
+  text += fmt::format("elinvar_pool_slots_used {}\n", used);
+  text +=
+      "# HELP elinvar_pool_job_steps Steps that an open job has made.\n# TYPE elinvar_pool_job_steps gauge\n" + steps;
+  text +=
+      "# HELP elinvar_pool_job_workers Workers of an open job.\n# TYPE elinvar_pool_job_workers gauge\n" + jobs_workers;
+  text +=
+      "# HELP elinvar_pool_job_samples_per_second Its speed, as measured last.\n"
+      "# TYPE elinvar_pool_job_samples_per_second gauge\n" +
+      rates;
+  return text;
+}
+
+}  // namespace elinvar::pool
