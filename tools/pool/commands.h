@@ -16,10 +16,12 @@ struct Command {
   std::function<int()> run;
 };
 
+Command add_bench(CLI::App& pool);
 Command add_cancel(CLI::App& pool);
 Command add_history(CLI::App& pool);
 Command add_list(CLI::App& pool);
 Command add_serve(CLI::App& pool);
+Command add_sim(CLI::App& pool);
 Command add_status(CLI::App& pool);
 Command add_submit(CLI::App& pool);
 

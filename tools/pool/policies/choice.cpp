@@ -5,12 +5,67 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 
 namespace elinvar::pool {
+namespace {
+
+using Groups = std::vector<std::vector<Choice>>;
+
+// No selection is worth more: with a price on what is used of each capacity every group chooses for itself (Lagrange's
+// relaxation). The prices follow the excess of demand in steps of Polyak's length, towards what is known to be
+// possible.
+double relaxed_bound(const Groups& groups, const std::vector<double>& capacities, double possible, double gap) {
+  constexpr int kRounds = 100;
+  std::vector<double> prices(capacities.size(), 0);
+  double best = std::numeric_limits<double>::infinity(), length = 1;
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<double> excess(capacities.size());
+    double bound = 0;
+    for (size_t k = 0; k < capacities.size(); ++k) bound += prices[k] * capacities[k], excess[k] = -capacities[k];
+    for (const std::vector<Choice>& group : groups) {
+      const Choice* chosen = nullptr;
+      double most = 0;
+      for (const Choice& choice : group) {
+        double net = choice.worth;
+        for (const auto& [k, amount] : choice.uses) net -= prices[k] * amount;
+        if (!chosen || net > most) chosen = &choice, most = net;
+      }
+      bound += most;
+      for (const auto& [k, amount] : chosen->uses) excess[k] += amount;
+    }
+    length *= bound < best ? 1 : 0.9;
+    best = std::min(best, bound);
+    double square = 0;
+    for (size_t k = 0; k < capacities.size(); ++k) {
+      if (prices[k] <= 0 && excess[k] < 0) excess[k] = 0;
+      square += excess[k] * excess[k];
+    }
+    if (square == 0 || best - possible <= gap * std::abs(best)) break;
+    for (size_t k = 0; k < capacities.size(); ++k)
+      prices[k] = std::max(0.0, prices[k] + length * (bound - possible) / square * excess[k]);
+  }
+  return best;
+}
+
+Chosen selection(const Groups& groups, std::vector<size_t> of, double bound) {
+  Chosen chosen{std::move(of), 0, bound};
+  for (size_t g = 0; g < groups.size(); ++g) chosen.worth += groups[g][chosen.of[g]].worth;
+  chosen.bound = std::max(bound, chosen.worth);
+  return chosen;
+}
+
+}  // namespace
 
 std::optional<Chosen> choose(const std::vector<std::vector<Choice>>& groups, const std::vector<double>& capacities,
                              const std::vector<size_t>& start, const Limits& limits) {
+  double bound = std::numeric_limits<double>::infinity();
+  if (!start.empty()) {
+    const double possible = selection(groups, start, 0).worth;
+    bound = relaxed_bound(groups, capacities, possible, limits.gap);
+    if (bound - possible <= limits.gap * std::abs(bound)) return selection(groups, start, bound);
+  }
   // A column for each choice: 1 if it is taken. A row for each group (exactly one) and, after them, each capacity.
   std::vector<CoinBigIndex> starts{0};
   std::vector<int> rows;
@@ -45,6 +100,8 @@ std::optional<Chosen> choose(const std::vector<std::vector<Choice>>& groups, con
     const std::vector<double> ones(taken.size(), 1);
     Cbc_setMIPStartI(model.get(), static_cast<int>(taken.size()), taken.data(), ones.data());
   }
+  // Made for programs that are far harder, these take longer than the search does without them.
+  for (const char* idle : {"preprocess", "cuts", "heuristicsOnOff"}) Cbc_setParameter(model.get(), idle, "off");
   Cbc_setParameter(model.get(), "timeMode", "elapsed");
   Cbc_setParameter(model.get(), "sec", fmt::format("{}", limits.seconds).c_str());
   Cbc_setParameter(model.get(), "maxNodes", fmt::format("{}", limits.nodes).c_str());
@@ -53,20 +110,16 @@ std::optional<Chosen> choose(const std::vector<std::vector<Choice>>& groups, con
 
   const double* solution = Cbc_getColSolution(model.get());
   if (Cbc_isProvenInfeasible(model.get()) || Cbc_numberSavedSolutions(model.get()) == 0 || !solution) return {};
-  Chosen chosen;
-  chosen.bound = -Cbc_getBestPossibleObjValue(model.get());
+  std::vector<size_t> of;
   std::vector<double> used(capacities.size(), 0);
   for (size_t g = 0, column = 0; g < groups.size(); column += groups[g++].size()) {
-    const double* of = solution + column;
-    const size_t best = static_cast<size_t>(std::max_element(of, of + groups[g].size()) - of);
-    chosen.of.push_back(best);
-    chosen.worth += groups[g][best].worth;
-    for (const auto& [capacity, amount] : groups[g][best].uses) used[capacity] += amount;
+    const double* values_of = solution + column;
+    of.push_back(static_cast<size_t>(std::max_element(values_of, values_of + groups[g].size()) - values_of));
+    for (const auto& [capacity, amount] : groups[g][of.back()].uses) used[capacity] += amount;
   }
   for (size_t k = 0; k < capacities.size(); ++k)
     if (used[k] > capacities[k] * (1 + 1e-9) + 1e-9) return {};
-  chosen.bound = std::max(chosen.bound, chosen.worth);
-  return chosen;
+  return selection(groups, std::move(of), std::min(bound, -Cbc_getBestPossibleObjValue(model.get())));
 }
 
 }  // namespace elinvar::pool

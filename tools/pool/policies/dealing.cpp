@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 #include <unordered_map>
 
@@ -49,12 +50,15 @@ class Dealer {
       return std::make_tuple(a.until, on_host[a.first->host]) > std::make_tuple(b.until, on_host[b.first->host]);
     });
     Mix wanted = wish.mix;
-    std::vector<Id> kept;
+    std::set<Id> stay;
     for (const Worker& worker : present) {
       if (wanted[worker.first->kind] == 0) continue;
       --wanted[worker.first->kind];
-      for (const Id id : worker.slots) take(*by_id_[id]), kept.push_back(id);
+      stay.insert(worker.slots.begin(), worker.slots.end());
     }
+    std::vector<Id> kept;  // in the order that the job has them: where nothing changes the plan says the same
+    for (const Id id : job.slots)
+      if (stay.count(id)) take(*by_id_[id]), kept.push_back(id);
     return kept;
   }
 

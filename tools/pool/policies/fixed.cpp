@@ -23,18 +23,20 @@ Pool rigid(const Pool& pool) {
 
 Wish fixed_wish(const Offer& offer, size_t i) {
   const Job& job = offer.pool().jobs[i];
-  const Form form = job.running() ? job.form : job.forms.front();
   std::vector<std::string> order;
   for (const auto& [kind, n] : offer.present(i)) order.push_back(kind);
   for (const std::string& kind : job.kinds.empty() ? offer.kinds() : job.kinds) order.push_back(kind);
   Wish first;
-  for (const std::string& kind : order) {
-    const Mix mix{{kind, job.fixed_workers}};
-    if (!offer.allowed(i, mix, form) || job.speed->rate(mix, form).samples <= 0) continue;
-    Wish wish{mix, form, fmt::format("gets its fixed size, {}", text_of(mix))};
-    if (offer.fits(i, mix, form)) return wish;
-    if (first.mix.empty()) first = std::move(wish);
-  }
+  const std::vector<Form> forms = job.running() ? std::vector<Form>{job.form} : job.forms;
+  for (const std::string& kind : order)
+    for (const Form& form : forms) {
+      const Mix mix{{kind, job.fixed_workers}};
+      if (!offer.allowed(i, mix, form) || job.speed->rate(mix, form).samples <= 0) continue;
+      Wish wish{mix, form, fmt::format("gets its fixed size, {}", text_of(mix))};
+      if (offer.fits(i, mix, form)) return wish;
+      if (first.mix.empty()) first = std::move(wish);
+      break;
+    }
   return first;
 }
 

@@ -8,7 +8,8 @@
 namespace elinvar::pool {
 
 Worth::Worth(const Offer& offer) : offer_(offer), pool_(offer.pool()) {
-  for (const Job& job : pool_.jobs) {
+  for (size_t i = 0; i < pool_.jobs.size(); ++i) {
+    const Job& job = pool_.jobs[i];
     double reference = 0;
     for (const std::string& kind : offer.kinds()) {
       if (!job.allows(kind)) continue;
@@ -17,6 +18,9 @@ Worth::Worth(const Offer& offer) : offer_(offer), pool_(offer.pool()) {
                              job.speed->rate({{kind, job.min_workers}}, form).samples / job.min_workers / form.width);
     }
     reference_.push_back(reference);
+    double now = offer.present(i).empty() ? 0 : speed(i, offer.present(i), job.form);
+    if (now <= 0) now = job.min_workers;
+    window_.push_back(reference > 0 ? std::min(pool_.horizon, job.left() / reference / now) : 0);
     weight_.push_back(std::exp2(std::clamp(job.priority, -10, 10)) * (offer.at_stake(job) ? 4 : 1));
   }
 }
@@ -38,7 +42,7 @@ Option Worth::option(size_t i, const Mix& mix, const Form& form) const {
   double lost = change_of(job, present, kept, mix, form).samples / reference_[i];
   // Who is stopped must be started again.
   if (mix.empty() && !present.empty()) lost += job.costs.start * speed(i, present, job.form);
-  option.worth = weight_[i] * (std::min(speed(i, mix, form) * pool_.horizon, job.left() / reference_[i]) - lost);
+  option.worth = weight_[i] * (speed(i, mix, form) * window_[i] - lost);
   return option;
 }
 

@@ -3,8 +3,8 @@
 //
 // Jobs count samples of different sizes, so speed is measured in *references*: one is the speed of one worker of the
 // job's minimum on the kind that suits it best. An allocation is worth what the job gets done with it within the
-// pool's horizon, less what it loses by the change to it (`change_of`); with a weight of 2 for each step of priority
-// and 4 while a deadline is at stake.
+// pool's horizon (or until it would end with what it has, if that is sooner), less what it loses by the change to it
+// (`change_of`); with a weight of 2 for each step of priority and 4 while a deadline is at stake.
 #include <vector>
 
 #include "tools/pool/policies/offer.h"
@@ -40,7 +40,7 @@ class Worth {
  private:
   const Offer& offer_;
   const Pool& pool_;
-  std::vector<double> reference_, weight_;
+  std::vector<double> reference_, weight_, window_;
 };
 
 }  // namespace elinvar::pool

@@ -1,0 +1,102 @@
+#include "tools/pool/sim/table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tensor/check.h"
+#include "tools/pool/mixing.h"
+
+namespace elinvar::pool {
+namespace {
+
+RescaleCosts costs_of(const nlohmann::json& json, const std::string& where) {
+  RescaleCosts costs;
+  const std::pair<const char*, double*> fields[] = {{"start", &costs.start},
+                                                    {"join", &costs.join},
+                                                    {"join_stall", &costs.join_stall},
+                                                    {"leave", &costs.leave},
+                                                    {"leave_stall", &costs.leave_stall},
+                                                    {"death_stall", &costs.death_stall},
+                                                    {"stop", &costs.stop},
+                                                    {"checkpoint_every", &costs.checkpoint_every}};
+  for (const auto& [name, value] : fields) {
+    *value = json.at(name).get<double>();
+    check(*value > 0, "{}: the cost '{}' is {}; nothing is free: expected more than 0 seconds", where, name, *value);
+  }
+  return costs;
+}
+
+Model model_of(const std::string& name, const nlohmann::json& json, const std::string& where) {
+  Model model{name, json.at("provenance"), json.at("virtual_ranks"), json.at("batch"), {}, nullptr, {}};
+  check(model.virtual_ranks > 0 && model.batch > 0, "{}: {} virtual ranks and a batch of {}", where,
+        model.virtual_ranks, model.batch);
+  model.costs = costs_of(json.at("costs"), where);
+  auto speed = std::make_shared<TableSpeed>(model.virtual_ranks, model.batch);
+  for (const nlohmann::json& row : json.at("rates")) {
+    const Form form{row.value("width", 1), row.value("recompute", false)};
+    const int workers = row.at("workers");
+    const double rate = row.at("rate");
+    check(workers > 0 && rate > 0 && form.width > 0, "{}: {} workers of {} slots with {} samples/s", where, workers,
+          form.width, rate);
+    speed->add(row.at("kind"), form, workers, rate);
+    if (std::find(model.forms.begin(), model.forms.end(), form) == model.forms.end()) model.forms.push_back(form);
+  }
+  check(!model.forms.empty(), "{}: no rates", where);
+  std::sort(model.forms.begin(), model.forms.end());
+  model.speed = std::move(speed);
+  return model;
+}
+
+}  // namespace
+
+Table parse_table(const std::string& text, const std::string& name) {
+  Table table;
+  try {
+    const nlohmann::json json = nlohmann::json::parse(text);
+    for (const auto& [model, fields] : json.at("models").items())
+      table[model] = model_of(model, fields, name + ", model " + model);
+  } catch (const nlohmann::json::exception& error) {
+    throw UsageError(fmt::format("{} is no table of speeds (tools/pool/sim/table.h): {}", name, error.what()));
+  }
+  check(!table.empty(), "{} has no models", name);
+  return table;
+}
+
+Table read_table(const std::filesystem::path& path) {
+  std::ifstream in(path);
+  if (!in) fail("cannot read the table of speeds {}", path.string());
+  return parse_table({std::istreambuf_iterator<char>(in), {}}, path.string());
+}
+
+void TableSpeed::add(const std::string& kind, const Form& form, int workers, double rate) {
+  rates_[{kind, form}][workers] = rate;
+}
+
+double TableSpeed::alike(const std::string& kind, const Form& form, int n) const {
+  const auto found = rates_.find({kind, form});
+  if (found == rates_.end()) return 0;
+  const std::map<int, double>& rates = found->second;
+  const auto above = rates.lower_bound(n);
+  if (above == rates.end()) return rates.rbegin()->second;
+  if (above->first == n) return above->second;
+  if (above == rates.begin()) return above->second * n / above->first;
+  const auto below = std::prev(above);
+  const double part = std::log(double(n) / below->first) / std::log(double(above->first) / below->first);
+  return 1 / ((1 - part) / below->second + part / above->second);
+}
+
+Rate TableSpeed::rate(const Mix& mix, const Form& form) const {
+  if (mix.size() == 1) return {alike(mix.begin()->first, form, mix.begin()->second), 0};
+  std::vector<Devices> devices;
+  const int n = workers(mix);
+  for (const auto& [kind, count] : mix) {
+    devices.push_back({count, alike(kind, form, n) / n / batch_ * virtual_ranks_});
+    if (devices.back().capability <= 0) return {};
+  }
+  if (devices.empty()) return {};
+  return {batch_ / mixing(virtual_ranks_, devices).seconds, 0};
+}
+
+}  // namespace elinvar::pool

@@ -1,0 +1,58 @@
+#pragma once
+// How fast jobs really are in a simulation, and what changing over costs them: a file, not a formula.
+//
+//   {"models": {
+//      "resnet50": {
+//        "provenance": "how each figure came about",
+//        "virtual_ranks": 32, "batch": 256,
+//        "costs": {"start": .., "join": .., "join_stall": .., "leave": .., "leave_stall": .., "death_stall": ..,
+//                  "stop": .., "checkpoint_every": ..},                           seconds, RescaleCosts of state.h; all
+//                  > 0
+//        "rates": [{"kind": "V100", "workers": 4, "rate": 1500, "width": 1, "recompute": false, "measured": true},
+//        ..]}}}
+//
+// `rate` is samples a second; width, recompute and measured may be left out (1, false, false). `bench elastic --json`
+// measures the costs (join: "ready in", join_stall: "others wait", death_stall: "to the end of the step", ...), and
+// `train run --workers N` tells the rates. A cost of 0 is refused: nothing is free.
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tools/pool/state.h"
+
+namespace elinvar::pool {
+
+struct Model {
+  std::string name, provenance;
+  int virtual_ranks = 0;
+  double batch = 0;
+  RescaleCosts costs;
+  std::shared_ptr<const Speed> speed;
+  std::vector<Form> forms;  // that it has rates for, the usual one first
+};
+
+using Table = std::map<std::string, Model>;
+
+Table read_table(const std::filesystem::path& path);
+Table parse_table(const std::string& json, const std::string& name);  // the name is for errors
+
+// Between sizes in the table the time of a step goes linearly with the logarithm of the workers; below the smallest it
+// is as if workers were independent, above the largest nothing is gained. In a mix each worker is as fast as among so
+// many of its own kind, and leaves are dealt by mixing.h. A kind or form without rates cannot run.
+class TableSpeed : public Speed {
+ public:
+  TableSpeed(int virtual_ranks, double batch) : virtual_ranks_(virtual_ranks), batch_(batch) {}
+  void add(const std::string& kind, const Form& form, int workers, double rate);
+  Rate rate(const Mix& mix, const Form& form) const override;
+
+ private:
+  double alike(const std::string& kind, const Form& form, int n) const;
+
+  int virtual_ranks_;
+  double batch_;
+  std::map<std::pair<std::string, Form>, std::map<int, double>> rates_;
+};
+
+}  // namespace elinvar::pool
