@@ -56,7 +56,7 @@ class Report {
   int64_t reported_ = 0;  // the first step that nothing was told of
   bool tokens_ = false;   // are what is counted, not samples
   double loss_ = 0;
-  nlohmann::json last_ = nlohmann::json::object();  // of the last step and validation, for status()
+  nlohmann::json last_ = nlohmann::json::object();      // of the last step and validation, for status()
   int64_t steps_made_ = 0, samples_ = 0, targets_ = 0;  // by this process' account
   std::map<std::string, int64_t> event_counts_;
   Goodput goodput_;

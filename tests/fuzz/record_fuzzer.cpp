@@ -1,0 +1,56 @@
+// What a run leaves behind: lines of its ledger, its whole record, a checkpoint.
+#include "elastic/checkpoint.h"
+#include "elastic/digest_file.h"
+#include "elastic/ledger.h"
+#include "elastic/run_record.h"
+#include "elastic/sealed_line.h"
+#include "tensor/check.h"
+#include "tests/fuzz/target.h"
+#include "tools/train/curves.h"
+
+namespace elinvar::test {
+namespace {
+
+template <class Line>
+void read_line(const std::string& text) {
+  try {
+    const std::string written = Line::parse(text).text();
+    must(Line::parse(written).text() == written, "a line that is written reads back as it is");
+  } catch (const Failure&) {
+  }
+}
+
+// As they are, and with a seal that fits: else hardly one of them would get beyond it.
+const FuzzTarget kLedger("ledger", [](std::string_view bytes) {
+  std::vector<std::string> texts = {std::string(bytes)};
+  if (const size_t seal = bytes.rfind(",\"sum\""); seal != std::string_view::npos)
+    texts.push_back(sealed(std::string(bytes.substr(0, seal)) + "}"));
+  for (const std::string& text : texts) {
+    read_line<LedgerHeader>(text);
+    read_line<LedgerLine>(text);
+    read_line<DigestHeader>(text);
+    read_line<DigestLine>(text);
+  }
+});
+
+const FuzzTarget kRecord("record", [](std::string_view bytes) {
+  const auto ledger = fuzz_file("run/ledger.jsonl", next_part(bytes));
+  for (const char* file : {"digests.jsonl", "metrics.jsonl", "events.jsonl", "environment.json", "generations/1.json"})
+    fuzz_file(std::string("run/") + file, next_part(bytes));
+  const RunRecord record(ledger.parent_path());
+  for (const Damage& damage : record.damage()) (void)to_string(damage);
+  for (const auto& [step, line] : record.lines()) (void)record.digests(step);
+  Curves curves;
+  for (const nlohmann::json& line : record.metrics()) (void)curves.add(line);
+});
+
+const FuzzTarget kCheckpoint("checkpoint", [](std::string_view bytes) {
+  const auto manifest = fuzz_file("checkpoints/step-1/manifest.json", next_part(bytes));
+  fuzz_file("checkpoints/step-1/state.safetensors", bytes);
+  const CheckpointStore store(manifest.parent_path().parent_path());
+  (void)store.manifest_digest(1);
+  (void)store.read(1);
+});
+
+}  // namespace
+}  // namespace elinvar::test
