@@ -27,6 +27,7 @@ constexpr Kind kKinds[] = {
     {"synthetic_text", open_synthetic_text, false},
     {"text", open_text, true},
     {"tokens", open_tokens, true},
+    {"webdataset", images<open_webdataset>, true},
 };
 
 }  // namespace

@@ -11,6 +11,9 @@
 //                   (any set in this form: Fashion-MNIST, KMNIST)
 //   image_folder    a folder or .tar of <split>/<class>/<name>.jpg|jpeg|png, or of <class>/<name>; classes are numbered
 //                   in the order of their sorted names
+//   webdataset      .tar shards (data/shards.h: a folder, a pattern, a file) of samples with an image and a label
+//                   (data/shard_index.h); those with "val" or "test" in their name, below the folder that all share,
+//                   are for validation or test; there are as many classes as the largest label in training says
 //   synthetic       no path: classes are smooth random patterns, samples are shifted, dimmed and noisy
 //   text            a file, or a folder whose files are concatenated in the order of their sorted names
 //   tokens          a file of tokens (data/token_file.h), or a folder of them, *.bin, one after another in the order of
@@ -39,17 +42,22 @@ struct DataConfig {
   double validation_fraction = 0;  // in [0, 1); 0: the set's own second part, or 0.1 where it has none
 
   // Images
-  int64_t image_size = 0;                   // side of the square that the network sees; 0: as stored (all equal)
-  int64_t resize = 0;                       // shorter side before cropping; 0: image_size
-  int64_t crop_padding = 0;                 // training: pixels around the image from which the crop is drawn
-  std::string padding_mode = "black";       // of what colour they are: "black", or "reflect": the image mirrored
-  bool flip = false;                        // training: left and right change places in half of the draws
-  bool alternate_flip = false;              // flip: drawn once for a sample, the other way round in every other epoch
-  int64_t cutout = 0;                       // training: side of a square that is blotted out; 0: none
-  bool random_resized_crop = false;         // training: a random part of random area and aspect, scaled to image_size
-  double crop_area_min = 0.08;              // its least share of the image's area
+  int64_t image_size = 0;              // side of the square that the network sees; 0: as stored (all equal)
+  int64_t resize = 0;                  // shorter side before cropping; 0: image_size
+  int64_t crop_padding = 0;            // training: pixels around the image from which the crop is drawn
+  std::string padding_mode = "black";  // of what colour they are: "black", or "reflect": the image mirrored
+  bool flip = false;                   // training: left and right change places in half of the draws
+  bool alternate_flip = false;         // flip: drawn once for a sample, the other way round in every other epoch
+  int64_t cutout = 0;                  // training: side of a square that is blotted out; 0: none
+  bool random_resized_crop = false;    // training: a random part of random area and aspect, scaled to image_size
+  double crop_area_min = 0.08;         // its least share of the image's area
+  double brightness = 0, contrast = 0, saturation = 0, hue = 0;  // training: colour jitter (data/color_jitter.h)
   std::vector<double> mean = {}, std = {};  // a channel, of pixels in [0, 1]; empty: the usual ones of the kind
   int64_t cache_mb = 1024;                  // decoded images are kept in memory if they fit
+  std::string cache_dir = {};               // image files: a folder in which decoded images are kept; empty: none
+  std::string broken = "error";             // image files: what a broken one is, or "skip": the next one stands in
+  std::string index_dir = {};               // webdataset: a folder for indices; empty: beside the shards
+  std::string label_field = {};             // webdataset: of a sample's .json; empty: the label is in a .cls
 
   // Text
   std::string tokens = "byte";  // "byte": 256 symbols; "character": the code points that occur, sorted; "bpe"
@@ -93,6 +101,9 @@ class Dataset {
   // Writes sample `index` in [0, size()) to buffers of the shapes above. Thread-safe. Throws Failure, naming the
   // file, if it cannot be read or is corrupt.
   virtual void read(int64_t index, const Draw& draw, void* input, int64_t* target) const = 0;
+
+  // What a user should hear of, since the last call: indices that were made anew, broken images that were left out.
+  virtual std::vector<std::string> take_notices() const { return {}; }
 
   // Adds what identifies the data and how they are read: contents in memory, else names and sizes; of tokens a sample.
   virtual void describe(Hasher& hasher) const = 0;

@@ -14,12 +14,16 @@
 #define STBI_NO_HDR
 #include <stb/stb_image.h>
 
+#include "data/exif.h"
 #include "tensor/check.h"
 
 namespace elinvar {
 namespace {
 
-constexpr int64_t kMostPixels = int64_t{1} << 28;
+template <class... Args>
+[[noreturn]] void broken(fmt::format_string<Args...> message, Args&&... args) {
+  throw BrokenImage(fmt::format(message, std::forward<Args>(args)...));
+}
 
 int64_t byte_at(std::string_view bytes, size_t i) { return static_cast<unsigned char>(bytes[i]); }
 
@@ -41,69 +45,104 @@ bool has_sound_tables(std::string_view tables) {
   return true;
 }
 
+// What a file says of itself, apart from its pixels.
+struct Outline {
+  bool whole = false;
+  int64_t height = 0, width = 0;
+  int64_t components = 0;  // of a JPEG; 0 until there is a frame
+  bool adobe = false;      // a JPEG has Adobe's marker
+  std::string_view exif = {};
+};
+
 // Walks a JPEG's segments to its end marker. The decoder fills what a truncated file lacks with grey and says nothing,
 // and trusts the lengths of code tables (at most 256 codes); so both are seen to here. Coded data lies between the
 // segments and escapes its 0xFF: what follows one is 0, a restart marker or the next segment.
-bool is_whole_jpeg(std::string_view bytes) {
-  constexpr int64_t kEnd = 0xD9, kTables = 0xC4, kFirstRestart = 0xD0, kLastRestart = 0xD7;
-  for (size_t at = 2; at + 2 <= bytes.size();) {
-    if (byte_at(bytes, at) != 0xFF) {
-      ++at;
-      continue;
-    }
+Outline outline_of_jpeg(std::string_view bytes) {
+  constexpr int64_t kEnd = 0xD9, kTables = 0xC4, kFirstRestart = 0xD0, kLastRestart = 0xD7, kExif = 0xE1, kAdobe = 0xEE;
+  constexpr std::string_view kExifName("Exif\0\0", 6), kAdobeName("Adobe\0", 6);
+  const auto is_frame = [](int64_t marker) {
+    return marker >= 0xC0 && marker <= 0xCF && marker != kTables && marker != 0xC8 && marker != 0xCC;
+  };
+  Outline found;
+  for (size_t at = 2; (at = bytes.find('\xFF', at)) != bytes.npos && at + 2 <= bytes.size();) {
     const int64_t marker = byte_at(bytes, at + 1);
     if (marker == 0xFF) {  // filling
       ++at;
     } else if (marker == 0 || (marker >= kFirstRestart && marker <= kLastRestart)) {
       at += 2;
     } else if (marker == kEnd) {
-      return true;
+      found.whole = true;
+      return found;
     } else {
-      if (at + 4 > bytes.size()) return false;
+      if (at + 4 > bytes.size()) return found;
       const auto length = static_cast<size_t>(big_endian(bytes, at + 2, 2));
-      if (length < 2 || length > bytes.size() - at - 2) return false;
-      if (marker == kTables && !has_sound_tables(bytes.substr(at + 4, length - 2))) return false;
+      if (length < 2 || length > bytes.size() - at - 2) return found;
+      std::string_view contents = bytes.substr(at + 4, length - 2);
+      if (marker == kTables && !has_sound_tables(contents)) return found;
+      if (is_frame(marker) && contents.size() > 5 && found.components == 0) {
+        found.height = big_endian(contents, 1, 2);
+        found.width = big_endian(contents, 3, 2);
+        found.components = byte_at(contents, 5);
+      }
+      if (marker == kAdobe && contents.starts_with(kAdobeName)) found.adobe = true;
+      if (marker == kExif && found.exif.empty() && contents.starts_with(kExifName))
+        found.exif = contents.substr(kExifName.size());
       at += 2 + length;
     }
   }
-  return false;
+  return found;
 }
 
 // Parts are length, type, contents, checksum of type and contents; the decoder leaves the checksums unread.
-bool is_whole_png(std::string_view bytes) {
+Outline outline_of_png(std::string_view bytes) {
+  Outline found;
   for (size_t at = 8; at + 12 <= bytes.size();) {
     const auto length = static_cast<size_t>(big_endian(bytes, at, 4));
-    if (length > bytes.size() - at - 12) return false;
+    if (length > bytes.size() - at - 12) return found;
     const auto* start = reinterpret_cast<const Bytef*>(bytes.data() + at + 4);
     if (crc32(0, start, static_cast<uInt>(length + 4)) != static_cast<uLong>(big_endian(bytes, at + 8 + length, 4)))
-      return false;
-    if (bytes.substr(at + 4, 4) == "IEND") return true;
+      return found;
+    const std::string_view type = bytes.substr(at + 4, 4);
+    if (type == "IHDR" && length >= 8) {
+      found.width = big_endian(bytes, at + 8, 4);
+      found.height = big_endian(bytes, at + 12, 4);
+    }
+    if (type == "eXIf") found.exif = bytes.substr(at + 8, length);
+    if (type == "IEND") {
+      found.whole = true;
+      return found;
+    }
     at += length + 12;
   }
-  return false;
+  return found;
 }
 
 }  // namespace
 
 Image decode_image(std::string_view bytes, int channels, const std::string& where) {
   const bool jpeg = bytes.starts_with("\xFF\xD8"), png = bytes.starts_with("\x89PNG\r\n\x1A\n");
-  if (!jpeg && !png) fail("[image] '{}' is neither JPEG nor PNG ({} bytes)", where, bytes.size());
-  if (jpeg ? !is_whole_jpeg(bytes) : !is_whole_png(bytes))
-    fail("[image] '{}' is damaged or truncated ({} bytes of {}); get it again or remove it", where, bytes.size(),
-         jpeg ? "JPEG" : "PNG");
-  if (bytes.size() > size_t{1} << 30) fail("[image] '{}' has {} bytes, the most is 2^30", where, bytes.size());
+  if (!jpeg && !png) broken("[image] '{}' is neither JPEG nor PNG ({} bytes)", where, bytes.size());
+  if (bytes.size() > size_t{1} << 30) broken("[image] '{}' has {} bytes, the most is 2^30", where, bytes.size());
+  const Outline outline = jpeg ? outline_of_jpeg(bytes) : outline_of_png(bytes);
+  if (!outline.whole)
+    broken("[image] '{}' is damaged or truncated ({} bytes of {}); get it again or remove it", where, bytes.size(),
+           jpeg ? "JPEG" : "PNG");
+  if (outline.components == 4 && !outline.adobe)
+    broken("[image] '{}' has four components and no Adobe marker to say which colours they are; convert it to RGB",
+           where);
 
-  const auto* data = reinterpret_cast<const stbi_uc*>(bytes.data());
-  const int size = static_cast<int>(bytes.size());
+  if (outline.width > 0 && outline.height > kMostPixels / outline.width)
+    broken("[image] '{}' is {} x {}, the most is 2^28 pixels; scale it down or remove it", where, outline.width,
+           outline.height);
   int width = 0, height = 0, stored = 0;
-  if (stbi_info_from_memory(data, size, &width, &height, &stored) && int64_t{width} * height > kMostPixels)
-    fail("[image] '{}' is {} x {}, the most is 2^28 pixels", where, width, height);
   const std::unique_ptr<stbi_uc, void (*)(void*)> pixels(
-      stbi_load_from_memory(data, size, &width, &height, &stored, channels), stbi_image_free);
-  if (!pixels) fail("[image] '{}' cannot be decoded ({}); get it again or remove it", where, stbi_failure_reason());
+      stbi_load_from_memory(reinterpret_cast<const stbi_uc*>(bytes.data()), static_cast<int>(bytes.size()), &width,
+                            &height, &stored, channels),
+      stbi_image_free);
+  if (!pixels) broken("[image] '{}' cannot be decoded ({}); get it again or remove it", where, stbi_failure_reason());
   Image image(height, width, channels);
   std::copy_n(pixels.get(), image.pixels.size(), image.pixels.data());
-  return image;
+  return upright(std::move(image), orientation_of(outline.exif));
 }
 
 }  // namespace elinvar

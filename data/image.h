@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tensor/failure.h"
+
 namespace elinvar {
 
 struct ImageView {
@@ -22,9 +24,26 @@ struct Image {
   ImageView view() const { return {pixels.data(), height, width, channels}; }
 };
 
-// Decodes a JPEG or PNG to the given number of channels (1 or 3). Throws Failure naming `where` if the bytes are
-// neither, damaged or truncated (a JPEG must have its end marker, every part of a PNG its checksum), or larger than
-// 2^28 pixels. Thread-safe. The same bytes give the same pixels on every machine.
+// The file itself is at fault, not the reading of it: whoever reads it again finds the same.
+class BrokenImage : public Failure {
+ public:
+  using Failure::Failure;
+};
+
+inline constexpr int64_t kMostPixels = int64_t{1} << 28;
+
+// Decodes a JPEG or PNG to 1 channel or 3. The same bytes give the same pixels on every machine. What becomes of
+//   grey                 three equal channels
+//   progressive JPEG     as any other; one that is arithmetic-coded, lossless or of 12 bits is broken
+//   CMYK and YCCK JPEG   with Adobe's marker, which says that inks are stored inverted: r = c * k / 255, and so on;
+//                        four components without the marker could be anything: broken
+//   16 bits a channel    the upper eight
+//   palettes             their colours
+//   transparency         left out: the colour below it counts
+//   EXIF orientation     the image is turned upright (data/exif.h)
+//   colour profiles      not looked at: all is taken for sRGB
+// Throws BrokenImage naming `where` for bytes that are neither format, damaged or truncated (a JPEG must have its end
+// marker, every part of a PNG its checksum), or of more than kMostPixels. Thread-safe.
 Image decode_image(std::string_view bytes, int channels, const std::string& where);
 
 }  // namespace elinvar

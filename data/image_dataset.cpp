@@ -1,6 +1,8 @@
 #include "data/image_dataset.h"
 
 #include <algorithm>
+#include <mutex>
+#include <set>
 
 #include "data/permutation.h"
 #include "data/transform.h"
@@ -11,12 +13,13 @@
 namespace elinvar {
 namespace {
 
-ImageView first_image(const ImageSource& source, Image& scratch) { return source.image(0, scratch); }
-
 class ImageDataset final : public Dataset {
  public:
-  ImageDataset(const DataConfig& config, const ImageParts& parts, ImageSourcePtr source, Image scratch = {})
-      : source_(std::move(source)), transform_(config, first_image(*source_, scratch), parts.mean, parts.std) {}
+  ImageDataset(const DataConfig& config, const ImageParts& parts, ImageSourcePtr source)
+      : source_(std::move(source)),
+        steps_over_broken_(config.broken == "skip"),
+        notices_(parts.notices),
+        transform_(config, first_image(Image()), parts.mean, parts.std) {}
 
   int64_t size() const override { return source_->size(); }
   Shape input_shape() const override { return transform_.output_shape(); }
@@ -27,10 +30,10 @@ class ImageDataset final : public Dataset {
 
   void read(int64_t index, const Draw& draw, void* input, int64_t* target) const override {
     Image scratch;
-    const ImageView image = source_->image(index, scratch);
+    const WholeImage found = image(index, scratch);
     transform_(
-        image, index, draw, [&] { return source_->where(index); }, static_cast<float*>(input));
-    *target = source_->label(index);
+        found.view, index, draw, [&] { return source_->where(found.index); }, static_cast<float*>(input));
+    *target = source_->label(found.index);
   }
 
   void describe(Hasher& hasher) const override {
@@ -43,8 +46,26 @@ class ImageDataset final : public Dataset {
     }
   }
 
+  std::vector<std::string> take_notices() const override { return notices_->take(); }
+
  private:
+  ImageView first_image(Image&& scratch) const { return image(0, scratch).view; }
+
+  WholeImage image(int64_t index, Image& scratch) const {
+    if (!steps_over_broken_) return {index, source_->image(index, scratch)};
+    return first_whole(*source_, index, scratch, [&](int64_t i, const BrokenImage& failure) {
+      const std::lock_guard lock(mutex_);
+      if (!broken_.insert(i).second) return;
+      notices_->add(
+          fmt::format("{}; the next image stands in for it ({} left out so far)", failure.what(), broken_.size()));
+    });
+  }
+
   ImageSourcePtr source_;
+  bool steps_over_broken_;
+  std::shared_ptr<Notices> notices_;
+  mutable std::mutex mutex_;
+  mutable std::set<int64_t> broken_;  // those that were met
   ImageTransform transform_;
 };
 
@@ -79,9 +100,12 @@ ImageSourcePtr choose(const DataConfig& config, const ImageParts& parts, Split s
 std::unique_ptr<Dataset> open_image_dataset(const DataConfig& config, const ImageParts& parts, Split split) {
   check_setting(config.cache_mb >= 0 && config.cache_mb <= int64_t{1} << 40, "data.cache_mb",
                 "must be from 0 to 2^40, got {}", config.cache_mb);
+  check_setting(config.broken == "error" || config.broken == "skip", "data.broken",
+                "must be \"error\" or \"skip\", got \"{}\"", config.broken);
   ImageSourcePtr source = choose(config, parts, split);
   if (source->size() == 0) fail("[data] '{}' has no images for {}", config.path, name_of(split));
-  return std::make_unique<ImageDataset>(config, parts, kept_in_memory(std::move(source), config.cache_mb << 20));
+  return std::make_unique<ImageDataset>(
+      config, parts, kept_in_memory(std::move(source), config.cache_mb << 20, config.broken == "skip"));
 }
 
 }  // namespace elinvar

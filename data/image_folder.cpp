@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "data/files.h"
+#include "data/image_cache.h"
 #include "data/image_source.h"
 #include "tensor/check.h"
 
@@ -22,8 +23,9 @@ bool is_image(std::string_view path) {
 class FolderImages final : public ImageSource {
  public:
   // `class_names` are those of the training part; it is given none and finds them.
-  FolderImages(std::shared_ptr<const FileSet> files, const std::string& root, std::vector<std::string> class_names)
-      : files_(std::move(files)), class_names_(std::move(class_names)) {
+  FolderImages(std::shared_ptr<const FileSet> files, const std::string& root, std::vector<std::string> class_names,
+               std::shared_ptr<const ImageCache> cache)
+      : files_(std::move(files)), class_names_(std::move(class_names)), cache_(std::move(cache)) {
     const auto& entries = files_->entries();
     const auto class_of = [&](const std::string& path) {
       return path.substr(root.size(), path.find('/', root.size()) - root.size());
@@ -57,7 +59,7 @@ class FolderImages final : public ImageSource {
   int64_t size() const override { return static_cast<int64_t>(items_.size()); }
   int64_t label(int64_t i) const override { return items_[static_cast<size_t>(i)].label; }
   ImageView image(int64_t i, Image& scratch) const override {
-    scratch = decode_image(files_->read(items_[static_cast<size_t>(i)].entry), 3, where(i));
+    scratch = cache_->decode(files_->read(items_[static_cast<size_t>(i)].entry), 3, where(i));
     return scratch.view();
   }
   std::string where(int64_t i) const override { return files_->where(entry(i).path); }
@@ -79,6 +81,7 @@ class FolderImages final : public ImageSource {
   std::shared_ptr<const FileSet> files_;
   std::vector<std::string> class_names_;
   std::vector<Item> items_;
+  std::shared_ptr<const ImageCache> cache_;
 };
 
 bool has_images(const FileSet& files, const std::string& root) {
@@ -113,15 +116,16 @@ ImageParts open_image_folder(const DataConfig& config) {
   }
 
   ImageParts parts;
+  const auto cache = std::make_shared<const ImageCache>(config.cache_dir, parts.notices);
   const std::string training = split ? root + "train/" : root;
-  parts.training = [files, training] {
-    return std::make_shared<FolderImages>(files, training, std::vector<std::string>{});
+  parts.training = [files, training, cache] {
+    return std::make_shared<FolderImages>(files, training, std::vector<std::string>{}, cache);
   };
   const auto other = [&](std::initializer_list<const char*> names) -> ImageParts::Open {
     for (const char* name : names)
       if (const std::string folder = root + name; split && has_images(*files, folder))
-        return [files, folder, open = parts.training] {
-          return std::make_shared<FolderImages>(files, folder, open()->class_names());
+        return [files, folder, cache, open = parts.training] {
+          return std::make_shared<FolderImages>(files, folder, open()->class_names(), cache);
         };
     return {};
   };

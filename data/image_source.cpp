@@ -5,6 +5,8 @@
 #include <exception>
 #include <mutex>
 
+#include "tensor/check.h"
+
 namespace elinvar {
 namespace {
 
@@ -32,7 +34,10 @@ class Kept final : public ImageSource {
   Kept(ImageSourcePtr source, std::vector<Image> images) : source_(std::move(source)), images_(std::move(images)) {}
   int64_t size() const override { return source_->size(); }
   int64_t label(int64_t i) const override { return source_->label(i); }
-  ImageView image(int64_t i, Image&) const override { return images_[static_cast<size_t>(i)].view(); }
+  ImageView image(int64_t i, Image& scratch) const override {
+    const Image& kept = images_[static_cast<size_t>(i)];
+    return kept.pixels.empty() ? source_->image(i, scratch) : kept.view();  // that throws: it is broken
+  }
   std::string where(int64_t i) const override { return source_->where(i); }
   bool in_memory() const override { return true; }
   int64_t classes() const override { return source_->classes(); }
@@ -46,37 +51,57 @@ class Kept final : public ImageSource {
 
 }  // namespace
 
+WholeImage first_whole(const ImageSource& source, int64_t i, Image& scratch,
+                       const std::function<void(int64_t, const BrokenImage&)>& broken) {
+  constexpr int64_t kMostInARow = 1000;
+  for (int64_t tries = 1;; ++tries, i = (i + 1) % source.size()) {
+    try {
+      return {i, source.image(i, scratch)};
+    } catch (const BrokenImage& failure) {
+      if (broken) broken(i, failure);
+      if (tries == std::min(source.size(), kMostInARow))
+        fail("[data] {} images in a row are broken, the last: {}", tries, failure.what());
+    }
+  }
+}
+
 ImageSourcePtr subset(ImageSourcePtr source, std::vector<int64_t> indices) {
   return std::make_shared<Subset>(std::move(source), std::move(indices));
 }
 
-ImageSourcePtr kept_in_memory(ImageSourcePtr source, int64_t most_bytes) {
+ImageSourcePtr kept_in_memory(ImageSourcePtr source, int64_t most_bytes, bool broken_too) {
   if (source->in_memory() || source->size() == 0) return source;
   Image scratch;
-  if (source->image(0, scratch).bytes() > most_bytes / source->size()) return source;
+  const ImageView first = broken_too ? first_whole(*source, 0, scratch).view : source->image(0, scratch);
+  if (first.bytes() > most_bytes / source->size()) return source;
 
   std::vector<Image> images(static_cast<size_t>(source->size()));
   std::atomic<int64_t> bytes{0};
   std::mutex mutex;
   int64_t failed = source->size();  // the first image that could not be read, whichever thread met it
   std::exception_ptr error;
+  const auto note_error = [&](int64_t i) {
+    const std::lock_guard lock(mutex);
+    if (i >= failed) return;
+    failed = i;
+    error = std::current_exception();
+  };
   cpu_stream().parallel_for(source->size(), 16, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end && bytes <= most_bytes; ++i) {
+      Image& own = images[static_cast<size_t>(i)];
       try {
-        Image& own = images[static_cast<size_t>(i)];
         const ImageView view = source->image(i, own);
         if (view.pixels != own.pixels.data()) {
           own = Image(view.height, view.width, view.channels);
           std::copy_n(view.pixels, own.pixels.size(), own.pixels.data());
         }
         bytes += view.bytes();
+      } catch (const BrokenImage&) {
+        own = {};
+        if (broken_too) continue;
+        return note_error(i);
       } catch (...) {
-        std::lock_guard lock(mutex);
-        if (i < failed) {
-          failed = i;
-          error = std::current_exception();
-        }
-        return;
+        return note_error(i);
       }
     }
   });

@@ -58,21 +58,12 @@ bool all_zero(const Header& header) {
   return std::all_of(bytes, bytes + sizeof(Header), [](char c) { return c == 0; });
 }
 
-class Tar final : public FileSet {
+class Members {
  public:
-  Tar(const std::string& path, const std::vector<std::string>& exclude) : FileSet(path), file_(File::open(path)) {
-    index(exclude);
-    sort_and_keep_last();
-  }
+  explicit Members(const File& file) : file_(file), path_(file.path().string()) {}
 
-  std::string read(size_t i) const override {
-    std::string bytes(static_cast<size_t>(entries_[i].size), '\0');
-    file_.read(offsets_[i], bytes.data(), bytes.size());
-    return bytes;
-  }
-
- private:
-  void index(const std::vector<std::string>& exclude) {
+  std::vector<TarMember> read() const {
+    std::vector<TarMember> members;
     std::string long_name;
     int64_t long_size = -1;  // of the next member; -1: its header says
     const int64_t end = file_.size();
@@ -81,7 +72,7 @@ class Tar final : public FileSet {
         fail("[tar] '{}' ends at byte {} without the mark of its end: it is truncated, or no tar archive", path_, end);
       Header header;
       file_.read(at, &header, kBlock);
-      if (all_zero(header)) return;
+      if (all_zero(header)) return members;
       if (!checksum_agrees(header)) refuse(header, at);
       const std::optional<int64_t> stated = long_size >= 0 ? long_size : number_of(header.size);
       at += kBlock;
@@ -104,8 +95,11 @@ class Tar final : public FileSet {
           fail("[tar] '{}': member '{}' is sparse, which is not understood; pack it without --sparse", path_,
                text_of(header.name));
         default:
-          if (header.type == '0' || header.type == '\0' || header.type == '7')
-            add(long_name.empty() ? name_of(header) : long_name, at, size, exclude);
+          if (header.type == '0' || header.type == '\0' || header.type == '7') {
+            std::string name = long_name.empty() ? name_of(header) : long_name;
+            while (name.starts_with("./")) name.erase(0, 2);
+            members.push_back({std::move(name), at, size});
+          }
           long_name.clear();
           long_size = -1;
       }
@@ -113,6 +107,7 @@ class Tar final : public FileSet {
     }
   }
 
+ private:
   [[noreturn]] void refuse(const Header& header, int64_t at) const {
     if (at > 0) fail("[tar] '{}' is damaged: wrong checksum in the header at byte {}", path_, at);
     if (std::memcmp(&header, "\x1f\x8b", 2) == 0)
@@ -157,34 +152,41 @@ class Tar final : public FileSet {
     return std::string(text_of(header.name));
   }
 
-  void add(std::string name, int64_t at, int64_t size, const std::vector<std::string>& exclude) {
-    while (name.starts_with("./")) name.erase(0, 2);
-    for (size_t end = name.find('/');; end = name.find('/', end + 1)) {  // its folders, then itself
-      const std::string part = name.substr(0, end);
-      if (part.substr(part.rfind('/') + 1).starts_with('.') || matches_any(part, exclude)) return;
-      if (end == name.npos) break;
+  const File& file_;
+  std::string path_;
+};
+
+class Tar final : public FileSet {
+ public:
+  Tar(const std::string& path, const std::vector<std::string>& exclude) : FileSet(path), file_(File::open(path)) {
+    std::vector<TarMember> members = tar_members(file_);
+    std::erase_if(members, [&](const TarMember& member) { return is_left_out(member.name, exclude); });
+    std::stable_sort(members.begin(), members.end(),
+                     [](const TarMember& a, const TarMember& b) { return a.name < b.name; });
+    for (TarMember& member : members) {
+      if (!entries_.empty() && entries_.back().path == member.name) {
+        entries_.pop_back();
+        offsets_.pop_back();
+      }
+      entries_.push_back({std::move(member.name), member.size});
+      offsets_.push_back(member.offset);
     }
-    entries_.push_back({std::move(name), size});
-    offsets_.push_back(at);
   }
 
-  void sort_and_keep_last() {
-    std::vector<size_t> order(entries_.size());
-    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::stable_sort(order.begin(), order.end(),
-                     [&](size_t a, size_t b) { return entries_[a].path < entries_[b].path; });
-    std::vector<Entry> entries;
-    std::vector<int64_t> offsets;
-    for (size_t i : order) {
-      if (!entries.empty() && entries.back().path == entries_[i].path) {
-        entries.pop_back();
-        offsets.pop_back();
-      }
-      entries.push_back(entries_[i]);
-      offsets.push_back(offsets_[i]);
+  std::string read(size_t i) const override {
+    std::string bytes(static_cast<size_t>(entries_[i].size), '\0');
+    file_.read(offsets_[i], bytes.data(), bytes.size());
+    return bytes;
+  }
+
+ private:
+  // Whether a member or one of its folders is hidden or excluded.
+  static bool is_left_out(const std::string& name, const std::vector<std::string>& exclude) {
+    for (size_t end = name.find('/');; end = name.find('/', end + 1)) {
+      const std::string part = name.substr(0, end);
+      if (part.substr(part.rfind('/') + 1).starts_with('.') || matches_any(part, exclude)) return true;
+      if (end == name.npos) return false;
     }
-    entries_ = std::move(entries);
-    offsets_ = std::move(offsets);
   }
 
   File file_;
@@ -192,6 +194,8 @@ class Tar final : public FileSet {
 };
 
 }  // namespace
+
+std::vector<TarMember> tar_members(const File& file) { return Members(file).read(); }
 
 std::unique_ptr<FileSet> open_tar(const std::string& path, const std::vector<std::string>& exclude) {
   return std::make_unique<Tar>(path, exclude);

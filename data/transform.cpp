@@ -41,7 +41,8 @@ ImageTransform::ImageTransform(const DataConfig& config, const ImageView& stored
       shorter_(config.resize == 0 ? config.image_size : config.resize),
       padding_(config.crop_padding),
       cutout_(config.cutout),
-      area_min_(config.crop_area_min) {
+      area_min_(config.crop_area_min),
+      jitter_(config.brightness, config.contrast, config.saturation, config.hue, channels_) {
   check_setting(config.image_size >= 0 && config.image_size <= 1 << 14, "data.image_size",
                 "must be from 0 to 16384, got {}", config.image_size);
   check_setting(config.resize == 0 || config.resize >= config.image_size, "data.resize",
@@ -85,10 +86,8 @@ void ImageTransform::operator()(const ImageView& image, int64_t index, const Dra
          channels_);
   const Random4 words = random_words(index, draw, 0);
   const bool mirrored = is_mirrored(index, draw, words.v[2]);
-  if (draw.augment && random_part_) {
-    write(scaled_random_part(image, index, draw).view(), 0, 0, mirrored, output);
-    return cut_out(index, draw, output);
-  }
+  if (draw.augment && random_part_)
+    return finish(cut(scaled_random_part(image, index, draw).view(), 0, 0, mirrored), index, draw, output);
 
   int64_t height = image.height, width = image.width;
   if (as_stored_) {
@@ -107,17 +106,14 @@ void ImageTransform::operator()(const ImageView& image, int64_t index, const Dra
     top = below(words.v[0], height - size_h_ + 2 * padding_ + 1) - padding_;
     left = below(words.v[1], width - size_w_ + 2 * padding_ + 1) - padding_;
   }
-  if (height == image.height && width == image.width) {
-    write(image, top, left, mirrored, output);
-    return cut_out(index, draw, output);
-  }
+  if (height == image.height && width == image.width)
+    return finish(cut(image, top, left, mirrored), index, draw, output);
 
   const int64_t y = std::clamp<int64_t>(top, 0, height - 1), x = std::clamp<int64_t>(left, 0, width - 1);
   const int64_t bottom = std::clamp<int64_t>(top + size_h_, y + 1, height),
                 right = std::clamp<int64_t>(left + size_w_, x + 1, width);
   const Image scaled = resize(image, {0, 0, image.height, image.width}, height, width, {y, x, bottom - y, right - x});
-  write(scaled.view(), top - y, left - x, mirrored, output);
-  cut_out(index, draw, output);
+  finish(cut(scaled.view(), top - y, left - x, mirrored), index, draw, output);
 }
 
 bool ImageTransform::is_mirrored(int64_t index, const Draw& draw, uint32_t word) const {
@@ -144,19 +140,34 @@ Image ImageTransform::scaled_random_part(const ImageView& image, int64_t index, 
 }
 
 // The (size_h_, size_w_) square whose corner lies at (top, left) of the image; outside of it, black or its reflection.
-void ImageTransform::write(const ImageView& image, int64_t top, int64_t left, bool mirrored, float* output) const {
+Image ImageTransform::cut(const ImageView& image, int64_t top, int64_t left, bool mirrored) const {
+  Image square(size_h_, size_w_, channels_);
+  uint8_t* to = square.pixels.data();
+  const bool whole_rows = left >= 0 && left + size_w_ <= image.width && !mirrored;
   for (int64_t y = 0; y < size_h_; ++y) {
     const int64_t row = reflect_ ? reflected(top + y, image.height) : top + y;
     const bool row_inside = row >= 0 && row < image.height;
-    for (int64_t x = 0; x < size_w_; ++x) {
+    if (whole_rows && row_inside) {
+      to = std::copy_n(image.pixels + (row * image.width + left) * channels_, size_w_ * channels_, to);
+      continue;
+    }
+    for (int64_t x = 0; x < size_w_; ++x, to += channels_) {
       const int64_t place = left + (mirrored ? size_w_ - 1 - x : x);
       const int64_t column = reflect_ ? reflected(place, image.width) : place;
-      const bool inside = row_inside && column >= 0 && column < image.width;
-      const uint8_t* pixel = image.pixels + (inside ? (row * image.width + column) * channels_ : 0);
-      for (int64_t c = 0; c < channels_; ++c)
-        *output++ = value_[static_cast<size_t>(c * 256 + (inside ? pixel[c] : 0))];
+      if (row_inside && column >= 0 && column < image.width)
+        std::copy_n(image.pixels + (row * image.width + column) * channels_, channels_, to);
     }
   }
+  return square;
+}
+
+void ImageTransform::finish(Image square, int64_t index, const Draw& draw, float* output) const {
+  if (draw.augment && !jitter_.changes_nothing())
+    jitter_(square, random_words(index, draw, 13), random_words(index, draw, 14).v[0]);
+  const uint8_t* p = square.pixels.data();
+  for (int64_t i = 0; i < size_h_ * size_w_; ++i)
+    for (int64_t c = 0; c < channels_; ++c) output[i * channels_ + c] = value_[static_cast<size_t>(c * 256 + *p++)];
+  cut_out(index, draw, output);
 }
 
 // Zero is the mean colour of normalised values.
@@ -174,6 +185,7 @@ void ImageTransform::describe(Hasher& hasher) const {
                     int64_t{reflect_}, size_h_, size_w_, channels_, shorter_, padding_, cutout_})
     hasher.add_integer(v);
   hasher.add(&area_min_, sizeof area_min_);
+  if (!jitter_.changes_nothing()) jitter_.describe(hasher);
   hasher.add(value_.data(), value_.size() * sizeof(float));
 }
 

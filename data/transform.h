@@ -8,20 +8,23 @@
 //               random_resized_crop, a part of area share uniform in [crop_area_min, 1) and aspect (either way) uniform
 //               in [1, 4/3), scaled to image_size (ten tries, then the central square); then flip with probability 1/2
 //               (alternate_flip: drawn once for a sample, and turned round in odd epochs; K. Jordan, "94% on CIFAR-10
-//               in 3.29 seconds", 2024); then cutout: the square of that side around a pixel drawn anywhere, as far as
-//               it lies in the image, becomes the mean colour (T. DeVries, G. W. Taylor, 2017)
+//               in 3.29 seconds", 2024); then colour jitter (data/color_jitter.h); then cutout: the square of that
+//               side around a pixel drawn anywhere, as far as it lies in the image, becomes the mean colour (T.
+//               DeVries, G. W. Taylor, 2017)
 //   both        (p / 255 - mean) / std, three float32 operations
 // With image_size = 0 the output is as large as the stored images, which must then be equal, and are not scaled.
 //
 // Random words are philox(seed ^ key_of("data.transform"), epoch, index low, index high, block): block 0 holds the
 // square's y and x and the flip; block 1 + k the k-th try's area, aspect (bit 0: which way), y and x; block 11 the
-// cutout's y and x; block 12, with epoch 0, the alternating flip. A number below n is (word * n) >> 32. Areas and sides
-// are computed in binary64 with + * / sqrt, and rounded to the nearest pixel.
+// cutout's y and x; block 12, with epoch 0, the alternating flip; block 13 the amounts of the colour
+// jitter, block 14 their order. A number below n is (word * n) >> 32. Areas and sides are computed in binary64 with
+// + * / sqrt, and rounded to the nearest pixel.
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "data/color_jitter.h"
 #include "data/dataset.h"
 #include "data/image.h"
 #include "data/resize.h"
@@ -46,12 +49,14 @@ class ImageTransform {
  private:
   Image scaled_random_part(const ImageView& image, int64_t index, const Draw& draw) const;
   bool is_mirrored(int64_t index, const Draw& draw, uint32_t word) const;
-  void write(const ImageView& image, int64_t top, int64_t left, bool mirrored, float* output) const;
+  Image cut(const ImageView& image, int64_t top, int64_t left, bool mirrored) const;
+  void finish(Image square, int64_t index, const Draw& draw, float* output) const;
   void cut_out(int64_t index, const Draw& draw, float* output) const;
 
   bool as_stored_, random_part_, flip_, alternate_flip_, reflect_;
   int64_t size_h_, size_w_, channels_, shorter_, padding_, cutout_;
   double area_min_;
+  ColorJitter jitter_;
   std::vector<float> value_;  // (channels, 256): the normalised value of each byte
 };
 

@@ -46,9 +46,17 @@ void visit(V& v, DataConfig& c) {
   v("cutout", c.cutout);
   v("random_resized_crop", c.random_resized_crop);
   v("crop_area_min", c.crop_area_min);
+  v("brightness", c.brightness);
+  v("contrast", c.contrast);
+  v("saturation", c.saturation);
+  v("hue", c.hue);
   v("mean", c.mean);
   v("std", c.std);
   v("cache_mb", c.cache_mb);
+  v("cache_dir", c.cache_dir);
+  v("broken", c.broken);
+  v("index_dir", c.index_dir);
+  v("label_field", c.label_field);
   v("tokens", c.tokens);
   v("tokenizer", c.tokenizer);
   v("context", c.context);
@@ -126,6 +134,9 @@ const std::vector<std::string> kFree = {"run.name",
                                         "run.eval_every",
                                         "run.log_every",
                                         "data.cache_mb",
+                                        "data.cache_dir",
+                                        "data.index_dir",
+                                        "data.broken",
                                         "data.threads",
                                         "data.prefetch",
                                         "tensorboard.scalars",

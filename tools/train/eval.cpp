@@ -31,6 +31,7 @@ int eval(const EvalCommand& command) {
     plain_sum += batch.loss_sum;
     count += batch.count;
   }));
+  tell_notices(*job.data);
   if (!command.confusion.empty()) replace_file(command.confusion, ranking.csv(job.data->class_names()));
   const double top5 = ranking.top(5), perplexity = std::exp(plain_sum / static_cast<double>(count));
   if (command.json) {

@@ -37,6 +37,10 @@ std::shared_ptr<const Dataset> open_split(const Config& config, Split split) {
   return with_places(config.places, [&] { return open_dataset(config.data, split); });
 }
 
+void tell_notices(const Dataset& data) {
+  for (const std::string& notice : data.take_notices()) fmt::print(stderr, "{}\n", notice);
+}
+
 Job::Job(const Config& given, Split split, Device place)
     : config(given), device(place), data(open_split(given, split)) {
   const InputInfo input{.sample = data->input_shape(), .classes = data->classes(), .dtype = data->input_dtype()};

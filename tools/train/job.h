@@ -15,6 +15,9 @@ namespace elinvar {
 // One split of the data.
 std::shared_ptr<const Dataset> open_split(const Config& config, Split split);
 
+// What there is to say of the data since the last call (Dataset::take_notices), on stderr.
+void tell_notices(const Dataset& data);
+
 struct Job {
   // Opens a split of the data and builds the network; config.model gets its defaults filled in.
   explicit Job(const Config& config, Split split = Split::train, Device device = {});

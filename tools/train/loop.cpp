@@ -40,6 +40,8 @@ void train(Training& training, const std::shared_ptr<const Dataset>& validation,
   };
 
   while (session.begin()) {
+    tell_notices(*training.job.data);
+    tell_notices(*validation);
     const int64_t step = session.step();
     if (profiler != nullptr) {
       if (profiler->closes(step)) session.works_on("the profile");
@@ -86,6 +88,8 @@ void train(Training& training, const std::shared_ptr<const Dataset>& validation,
     }
     session.advance(extra);
   }
+  tell_notices(*training.job.data);
+  tell_notices(*validation);
 }
 
 }  // namespace elinvar
