@@ -1,7 +1,10 @@
 #include "autograd/loss.h"
 
+#include "autograd/pointwise.h"
+#include "autograd/reduce.h"
 #include "tensor/check.h"
 #include "tensor/ops/cross_entropy.h"
+#include "tensor/ops/index.h"
 #include "tensor/ops/pointwise.h"
 #include "tensor/ops/reduce.h"
 #include "tensor/ops/row_sum.h"
@@ -17,6 +20,30 @@ Var cross_entropy(const Var& logits, const Tensor& targets, const CrossEntropyOp
   return record(total, {logits}, [=, x = logits.value()](const Tensor& dy) mutable {
     return std::vector<Tensor>{cross_entropy_backward(dy, std::move(x), result, smoothing, ignored)};
   });
+}
+
+Var cross_entropy(const Var& logits, const Targets& targets, const CrossEntropyOptions& options) {
+  const Var own = cross_entropy(logits, targets.own, options);  // checks own
+  if (!targets.other.defined()) return own;
+  const Shape& rows = targets.own.shape();
+  check(targets.other.shape() == rows && targets.share.shape() == rows && logits.value().dtype() == DType::f32 &&
+            targets.share.dtype() == DType::f32,
+        "[cross_entropy] mixtures need float32 logits, and other targets {} and float32 shares {} like the targets {}",
+        to_string(targets.other.shape()), to_string(targets.share.shape()), to_string(rows));
+  const int64_t classes = logits.dim(-1), ignored = options.ignore_index;
+  const Tensor first = checked_index("cross_entropy", targets.own, classes, ignored).to(Device{}),
+               second = checked_index("cross_entropy", targets.other, classes, ignored).to(Device{}),
+               share = targets.share.to(Device{}).to_contiguous();
+  Tensor moved = Tensor::zeros(logits.shape());
+  for (int64_t row = 0; row < rows.numel(); ++row) {
+    const int64_t a = first.data<int64_t>()[row], b = second.data<int64_t>()[row];
+    if (a == ignored || b == ignored || a == b) continue;
+    const auto c =
+        static_cast<float>((1.0 - options.label_smoothing) * (1.0 - static_cast<double>(share.data<float>()[row])));
+    moved.data<float>()[row * classes + a] = c;
+    moved.data<float>()[row * classes + b] = -c;
+  }
+  return own + sum(logits * Var(moved.to(logits.value().device())));
 }
 
 // d = x - target; the loss is the sum of d * d over all elements as one row (NUMERICS.md, rule 11, fma); dx = d * (2

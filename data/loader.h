@@ -16,13 +16,15 @@
 #include <memory>
 
 #include "data/dataset.h"
+#include "data/mixing.h"
 
 namespace elinvar {
 
 struct Batch {
-  Tensor input;         // (N, H, W, C) float32, or (N, T) int32
-  Tensor target;        // (N) int64, or (N, T) int64
-  int64_t samples = 0;  // N
+  Tensor input;             // (N, H, W, C) float32, or (N, T) int32
+  Tensor target;            // (N) int64, or (N, T) int64
+  int64_t samples = 0;      // N
+  MixedTargets mixed = {};  // where images were mixed; else undefined
 };
 
 struct Cursor {
@@ -37,6 +39,7 @@ struct LoaderOptions {
   int virtual_ranks = 1;
   bool shuffle = true;
   bool augment = true;  // false for evaluation
+  Mixing mixing = {};   // of images, if they are augmented
   int threads = 1;      // reader threads; 0: every batch is made when it is asked for
   int prefetch = 4;     // batches (of one virtual rank) that are made ahead; 0: none
 };

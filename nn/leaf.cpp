@@ -10,10 +10,10 @@
 namespace elinvar {
 namespace {
 
-Var loss_of(const Var& logits, const Tensor& target, const LossOptions& options, LeafResult& result) {
+Var loss_of(const Var& logits, const Targets& target, const LossOptions& options, LeafResult& result) {
   const Var loss = cross_entropy(logits, target, options);  // checks shapes and ranges of the targets
   result.loss_sum = loss.value().item();
-  const Tensor found = hits(logits.value(), target, options.ignore_index).to(Device{});
+  const Tensor found = hits(logits.value(), target.own, options.ignore_index).to(Device{});
   for (const uint8_t hit : found.span<uint8_t>()) {
     result.count += hit != static_cast<uint8_t>(Hit::ignored);
     result.correct += hit == static_cast<uint8_t>(Hit::right);
@@ -33,8 +33,8 @@ Tensor take_gradient(Var& parameter) {
 
 }  // namespace
 
-LeafResult leaf(Network& network, const Tensor& input, const Tensor& target, const LossOptions& options, const Rng& rng,
-                bool recompute, const LeafProgress& progress) {
+LeafResult leaf(Network& network, const Tensor& input, const Targets& target, const LossOptions& options,
+                const Rng& rng, bool recompute, const LeafProgress& progress) {
   LeafResult result;
   std::vector<Parameter>& parameters = network.parameters.list;
   for (Parameter& p : parameters) p.var.clear_grad();

@@ -13,10 +13,11 @@ namespace elinvar {
 using LossOptions = CrossEntropyOptions;
 
 struct LeafResult {
-  double loss_sum = 0;                 // sum of the targets' cross entropies (a float32 value)
-  int64_t count = 0;                   // targets that count, that is, that are not ignored
-  int64_t correct = 0;                 // of them, those whose class has the largest logit (the lowest class at ties)
-  std::vector<Tensor> gradients = {};  // of the *sum*, in the order of network.parameters.list; zeros if untouched
+  double loss_sum = 0;  // sum of the targets' cross entropies (a float32 value)
+  int64_t count = 0;    // targets that count, that is, that are not ignored
+  int64_t correct = 0;  // of them, those whose class has the largest logit (the lowest class at ties); of
+                        // mixtures, the first class
+  std::vector<Tensor> gradients = {};      // of the *sum*, in the order of network.parameters.list; zeros if untouched
   std::vector<Statistic> statistics = {};  // of the batch norms, in the order in which they were met
 };
 
@@ -30,11 +31,11 @@ struct LeafProgress {
   std::function<void(size_t parameter, Tensor gradient)> gradient = {};
 };
 
-// Trains on one batch: images (N, H, W, C) with labels (N), or tokens (B, T) with the next tokens (B, T).
-// With `recompute`, blocks of the network keep nothing but their inputs between the passes: less memory, a third more
-// time, the same bits.
-LeafResult leaf(Network& network, const Tensor& input, const Tensor& target, const LossOptions& options, const Rng& rng,
-                bool recompute = false, const LeafProgress& progress = {});
+// Trains on one batch: images (N, H, W, C) with labels (N) or mixtures of two, or tokens (B, T) with the next tokens
+// (B, T). With `recompute`, blocks of the network keep nothing but their inputs between the passes: less memory, a
+// third more time, the same bits.
+LeafResult leaf(Network& network, const Tensor& input, const Targets& target, const LossOptions& options,
+                const Rng& rng, bool recompute = false, const LeafProgress& progress = {});
 
 // Logits without gradients, statistics and dropout, and with running statistics in batch norms. Given several views of
 // the same samples, an image and its mirror image say, the mean of theirs: added from left to right, then divided by

@@ -72,6 +72,8 @@ void visit(V& v, DataConfig& c) {
 template <class V>
 void visit(V& v, ReaderConfig& c) {
   v("shuffle", c.shuffle);
+  v("mixup", c.mixing.mixup);
+  v("cutmix", c.mixing.cutmix);
   v("threads", c.threads, Between{0, 1024});
   v("prefetch", c.prefetch, Between{0, 4096});
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/dataset.h"
+#include "data/mixing.h"
 #include "elastic/ledger.h"
 #include "models/spec.h"
 #include "nn/leaf.h"
@@ -43,6 +44,7 @@ struct RunConfig {
 
 struct ReaderConfig {
   bool shuffle = true;
+  Mixing mixing = {};
   int threads = 1;
   int prefetch = 4;
 };

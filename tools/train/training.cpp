@@ -26,14 +26,25 @@ void check_finite(int64_t step, double loss, double gradient_norm) {
   if (!std::isfinite(gradient_norm)) fail("step {}: the reduced gradient is not finite; {}", step + 1, kHint);
 }
 
-LoaderOptions loader_options(const Config& config) {
+LoaderOptions loader_options(const Config& config, const Dataset& data) {
+  with_places(config.places, [&] { check_mixing(config.reader.mixing, data); });
   return {.seed = config.run.seed,
           .global_batch = config.run.batch_size,
           .virtual_ranks = config.run.virtual_ranks,
           .shuffle = config.reader.shuffle,
           .augment = true,
+          .mixing = config.reader.mixing,
           .threads = config.reader.threads,
           .prefetch = config.reader.prefetch};
+}
+
+StateDict tensors_of(const Batch& batch) {
+  StateDict tensors = {{"input", batch.input}, {"target", batch.target}};
+  if (batch.mixed.other.defined()) {
+    tensors.emplace("other_target", batch.mixed.other);
+    tensors.emplace("share", batch.mixed.share);
+  }
+  return tensors;
 }
 
 int64_t steps_of(const Config& config, int64_t steps_per_epoch) {
@@ -48,7 +59,7 @@ int64_t steps_of(const Config& config, int64_t steps_per_epoch) {
 }  // namespace
 
 Training::Training(const Config& given, Device device)
-    : job(given, Split::train, device), loader(job.data, loader_options(job.config)) {
+    : job(given, Split::train, device), loader(job.data, loader_options(job.config, *job.data)) {
   const Config& c = config();
   with_places(c.places, [&] {
     steps = steps_of(c, loader.steps_per_epoch());
@@ -87,10 +98,11 @@ Leaf Training::leaf(const Batch& batch, int64_t step, int vrank, Session* opened
     if (opened) opened->open(vrank, result.count, terms);
   };
   if (opened) progress.gradient = [&](size_t i, const Tensor& gradient) { opened->put(i, gradient.to(Device{})); };
-  LeafResult result = elinvar::leaf(*job.network, batch.input.to(job.device), batch.target, config().loss, rng,
+  const Targets targets(batch.target, batch.mixed.other, batch.mixed.share);
+  LeafResult result = elinvar::leaf(*job.network, batch.input.to(job.device), targets, config().loss, rng,
                                     config().run.recompute, progress);
   statistics_ = std::move(result.statistics);
-  StateSum sum = state_sum(digests_of({{"input", batch.input}, {"target", batch.target}}));
+  StateSum sum = state_sum(digests_of(tensors_of(batch)));
   return {.gradients = all_to(std::move(result.gradients), Device{}),
           .terms = std::move(terms),
           .facts = {.loss_sum = result.loss_sum,
