@@ -9,6 +9,7 @@
 #include "tensor/stream.h"
 #include "tensor/threads.h"
 #include "tools/bench/audit.h"
+#include "tools/bench/data.h"
 #include "tools/bench/decode.h"
 #include "tools/bench/elastic.h"
 #include "tools/bench/growth.h"
@@ -25,7 +26,7 @@ namespace {
 
 struct Options {
   int threads = usable_threads();
-  std::string isa = "auto", json, filter;
+  std::string isa = "auto", json, filter, path;
   std::vector<std::string> names, networks;
   int repeat = 5, warm_up = 2;
   int64_t batch = 0;
@@ -68,6 +69,9 @@ int run(int argc, char** argv) {
       ->allow_extra_args(false);
   auto* audit = app.add_subcommand("audit", "what it costs that every so many updates are audited");
   audit->add_option("cases", o.names, "the networks (default: all)")->check(CLI::IsMember(bench::model_names()));
+  auto* data = app.add_subcommand("data", "reading, decoding and augmenting images, and waiting for them");
+  data->add_option("path", o.path, "a folder or .tar with images")->required();
+  data->add_option("cases", o.names, "the cases (default: all)")->check(CLI::IsMember(bench::data_names()));
   auto* decode = app.add_subcommand("decode", "a token more of a text, with and without a cache of keys and values");
   decode->add_option("cases", o.names, "the networks (default: all)")->check(CLI::IsMember(bench::decode_names()));
   try {
@@ -113,6 +117,9 @@ int run(int argc, char** argv) {
     for (const std::string& network : o.networks.empty() ? bench::elastic_networks() : o.networks)
       for (const std::string& section : o.names.empty() ? bench::elastic_sections() : o.names)
         bench::run_elastic(section, network, o.repeat, report);
+  if (data->parsed())
+    for (const std::string& name : o.names.empty() ? bench::data_names() : o.names)
+      bench::run_data(name, o.path, o.threads, o.repeat, report);
   check(report.rows().size() > 0, "bench ops: no case has '{}' in its name", o.filter);
   if (!o.json.empty()) bench::write_json(o.json, report.rows());
   return 0;

@@ -55,6 +55,11 @@ Trainer::Trainer(const ModelCase& model, int64_t batch, bool recompute)
       input_(random_input(model, batch)),
       target_(random_target(model, batch)) {}
 
+void Trainer::feed(const Tensor& input, const Tensor& target) {
+  input_ = input;
+  target_ = target;
+}
+
 LeafResult Trainer::gradients() {
   return leaf(*network_, input_, target_, {}, Rng{.step = static_cast<uint32_t>(step_)}, recompute_);
 }
