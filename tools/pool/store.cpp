@@ -21,8 +21,9 @@ constexpr int kPatience = 10000;  // milliseconds, for others that write
 constexpr const char* kTables = R"(
 CREATE TABLE jobs (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT, config TEXT, overrides TEXT, min_workers INTEGER,
   max_workers INTEGER, fixed_workers INTEGER, priority INTEGER, kinds TEXT, submitted REAL, deadline REAL,
-  batch INTEGER, steps INTEGER, virtual_ranks INTEGER, state INTEGER, reason TEXT, cancel INTEGER DEFAULT 0, since REAL, ended REAL,
-  stopping REAL DEFAULT 0, step INTEGER, digest TEXT, width INTEGER, recompute INTEGER, failures INTEGER, failed_at INTEGER, retry_at REAL);
+  batch INTEGER, steps INTEGER, virtual_ranks INTEGER, state INTEGER, reason TEXT, cancel INTEGER DEFAULT 0,
+  since REAL, ended REAL, stopping REAL DEFAULT 0, step INTEGER, digest TEXT, width INTEGER, recompute INTEGER,
+  failures INTEGER, failed_at INTEGER, retry_at REAL);
 CREATE INDEX open_jobs ON jobs (state);
 CREATE TABLE slots (id INTEGER PRIMARY KEY AUTOINCREMENT, source TEXT, host TEXT, lease TEXT, kind TEXT, device TEXT,
   threads INTEGER, since REAL, gone REAL);
