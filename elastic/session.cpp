@@ -92,6 +92,9 @@ void Session::Impl::load(Lock& lock) {
   } else {
     pristine = false;
     fill(whole_state(load.step, load.pace), load.messages);
+    // A newcomer is the last member, beside those who gave it the state.
+    const int members = load.messages.front().body.at("parts").get<int>() + 1;
+    want_memory(members - 1, members);
   }
   lock.lock();
   work.at("", now());
@@ -100,11 +103,9 @@ void Session::Impl::load(Lock& lock) {
   flush();
 }
 
-// For this worker's part of the next checkpoint.
-void Session::Impl::want_memory() {
-  if (member.generation() == wanted_for || !member.active()) return;
-  wanted_for = member.generation();
-  copier.prepare(SnapshotMemory::bytes_for(part_of(whole_state(0, {}), member.index(), member.members())));
+// For the next checkpoint.
+void Session::Impl::want_memory(int part, int parts) {
+  copier.prepare(SnapshotMemory::bytes_for(part_of(whole_state(0, {}), part, parts)));
 }
 
 Session::Session(SessionOptions options, std::unique_ptr<Transport> transport, StateAccess state)
@@ -130,8 +131,17 @@ bool Session::knows_layout() const {
 }
 
 void Session::learn_layout(const Leaf& leaf) {
-  const Lock lock(impl_->mutex);
-  impl_->at_work().learn_layout(leaf);
+  {
+    const Lock lock(impl_->mutex);
+    impl_->at_work().learn_layout(leaf);
+  }
+  if (!impl_->listening) return;
+  // A newcomer's first step has a leaf's results, another's and the sums of all in memory. That it touches this now,
+  // and gives it back to the heap, it does while nobody waits for it.
+  int64_t bytes = 0;
+  for (const std::vector<Tensor>* tensors : {&leaf.gradients, &leaf.terms})
+    for (const Tensor& tensor : *tensors) bytes += tensor.bytes();
+  SnapshotMemory().prepare(2 * bytes);
 }
 
 bool Session::begin() {
@@ -153,7 +163,10 @@ bool Session::begin() {
       case Member::Next::leaves:
       case Member::Next::copy:
         s.listening = next == Member::Next::copy;
-        s.want_memory();
+        if (s.member.active() && s.member.generation() != s.wanted_for) {
+          s.wanted_for = s.member.generation();
+          s.want_memory(s.member.index(), s.member.members());
+        }
         s.work_step = s.at_work().step();
         s.last = s.at_work().last();
         s.work.at("preparing", s.now());

@@ -49,7 +49,7 @@ struct Session::Impl {
   void wait_for_copies(Lock& lock, std::optional<Clock::time_point> since = {});
   void begin_replay(Lock& lock);
   void load(Lock& lock);  // what the member is told to
-  void want_memory();
+  void want_memory(int part, int parts);
   void flip_state(Fault::Flips what, const std::string& prefix);
   void rethrow() const {
     if (error) std::rethrow_exception(error);

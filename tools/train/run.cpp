@@ -163,7 +163,7 @@ std::string JobProcess::refuse(const Json& about) {
 std::chrono::milliseconds JobProcess::patience() const {
   const bool soon =
       !losses_.empty() || saboteur_ || (coordinator_ && coordinator_->phase() != Coordinator::Phase::running);
-  return std::chrono::milliseconds(soon ? 25 : 250);
+  return std::chrono::milliseconds(soon ? 25 : 450);
 }
 
 // How many the first generation waits for in vain: those that were said to be alive have left, or some died before it.
