@@ -13,6 +13,7 @@
 #include "data/unicode_classes.h"
 #include "data/utf8.h"
 #include "tensor/check.h"
+#include "tests/places.h"
 #include "tests/temporary_folder.h"
 
 namespace elinvar::test {

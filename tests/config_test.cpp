@@ -6,6 +6,7 @@
 
 #include "tensor/check.h"
 #include "tensor/file.h"
+#include "tests/places.h"
 
 namespace elinvar {
 namespace {

@@ -12,6 +12,7 @@
 #include "tensor/check.h"
 #include "tensor/file.h"
 #include "tests/image_writer.h"
+#include "tests/places.h"
 #include "tests/temporary_folder.h"
 
 namespace elinvar::test {

@@ -8,6 +8,7 @@
 #include "data/dataset.h"
 #include "data/token_file.h"
 #include "tensor/check.h"
+#include "tests/places.h"
 #include "tests/temporary_folder.h"
 
 namespace elinvar::test {

@@ -6,6 +6,7 @@
 #include <regex>
 
 #include "tensor/file.h"
+#include "tests/places.h"
 #include "tests/train_process.h"
 
 namespace elinvar::test {

@@ -6,6 +6,7 @@
 #include "tensor/file.h"
 #include "tensor/philox.h"
 #include "tests/fuzz/target.h"
+#include "tests/places.h"
 
 namespace elinvar::test {
 

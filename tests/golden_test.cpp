@@ -8,6 +8,7 @@
 #include "nn/optimizer.h"
 #include "nn/running_statistics.h"
 #include "tensor/safetensors.h"
+#include "tests/places.h"
 
 namespace elinvar {
 namespace {

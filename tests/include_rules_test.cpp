@@ -7,6 +7,7 @@
 #include <set>
 #include <sstream>
 
+#include "tests/places.h"
 #include "tests/source_tree.h"
 
 namespace elinvar::test {

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "tensor/numerics.h"
+#include "tests/places.h"
 #include "tests/source_tree.h"
 
 namespace elinvar::test {

@@ -5,6 +5,7 @@
 
 #include "models/build.h"
 #include "nn/schedule.h"
+#include "tests/places.h"
 #include "tools/config/config.h"
 
 namespace elinvar {

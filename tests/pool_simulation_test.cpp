@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "tensor/check.h"
+#include "tests/places.h"
 #include "tools/pool/sim/metrics.h"
 #include "tools/pool/sim/scenarios.h"
 #include "tools/pool/sim/synthetic.h"

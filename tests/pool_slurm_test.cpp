@@ -14,6 +14,7 @@
 
 #include "tensor/check.h"
 #include "tensor/file.h"
+#include "tests/places.h"
 #include "tests/small_job.h"
 #include "tests/train_process.h"
 #include "tools/pool/process.h"

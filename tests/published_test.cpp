@@ -8,6 +8,7 @@
 #include "models/build.h"
 #include "tensor/check.h"
 #include "tensor/safetensors.h"
+#include "tests/places.h"
 #include "tests/temporary_folder.h"
 
 namespace elinvar::test {

@@ -7,6 +7,7 @@
 #include <regex>
 
 #include "tensor/file.h"
+#include "tests/places.h"
 #include "tests/tiny_job.h"
 
 namespace elinvar::test {

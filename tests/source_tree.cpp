@@ -1,4 +1,5 @@
 #include "tests/source_tree.h"
+#include "tests/places.h"
 
 #include <algorithm>
 #include <fstream>

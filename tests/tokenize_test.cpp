@@ -5,6 +5,7 @@
 
 #include "data/token_file.h"
 #include "tensor/file.h"
+#include "tests/places.h"
 #include "tests/temporary_folder.h"
 #include "tools/tokenize/commands.h"
 

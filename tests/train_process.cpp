@@ -14,6 +14,7 @@
 
 #include "tensor/check.h"
 #include "tensor/file.h"
+#include "tests/places.h"
 
 namespace elinvar::test {
 

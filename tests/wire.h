@@ -17,6 +17,7 @@
 
 #include "comm/endpoint.h"
 #include "comm/transport.h"
+#include "tests/places.h"
 
 namespace elinvar::test {
 
