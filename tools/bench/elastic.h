@@ -15,9 +15,8 @@
 //               the end of the step that was cut short, with the leaves that are computed again
 //   checkpoint  the loop waits: how long it stood still; longer: the step in which the state is copied beside others;
 //               lost: of all steps until the checkpoint is on the disk; the worker uses all cores
-//   restart     what all this replaces: stop with a checkpoint, start again with --resume, to the first new step. The
-//   time
-//               of that step is taken off
+//   restart     what all this replaces: stop with a checkpoint, start again with --resume, to the first new step; the
+//               time of that step is taken off
 //   overhead    processor time of the threads that keep a job together: per mille of the wall time, and beside that of
 //               the other threads (work) a step; of one worker, who has nobody to talk to, and of two (data plane
 //               too); how much of a step two workers spend on adding up gradients, waiting for each other included
