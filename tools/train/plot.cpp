@@ -45,7 +45,7 @@ const Metric& metric_named(const std::string& name) {
 Curves curves_of(const fs::path& run) {
   Curves curves;
   const RunRecord record(run);
-  for (const nlohmann::json& line : record.metrics()) curves.add(line);
+  (void)record.metrics([&](const nlohmann::json& line) { curves.add(line); });  // what is damaged is left out
   return curves;
 }
 
