@@ -133,7 +133,9 @@ void load_published(const ModelSpec& model, Network& network, const StateDict& w
     check(false, "[weights] no tensor of the network is called '{}'{}", pattern,
           nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
   }
-  for (const auto& [name, tensor] : own) {
+  for (const auto& entry : own) {  // clang 14 captures no structured bindings
+    const std::string& name = entry.first;
+    const Tensor& tensor = entry.second;
     auto found = weights.end();
     for (const char* prefix : {"", "transformer.", "model.", "module."}) {
       found = weights.find(prefix + name);

@@ -6,7 +6,6 @@
 #include "elastic/sealed_line.h"
 #include "tensor/check.h"
 #include "tests/fuzz/target.h"
-#include "tools/train/curves.h"
 
 namespace elinvar::test {
 namespace {
@@ -40,8 +39,6 @@ const FuzzTarget kRecord("record", [](std::string_view bytes) {
   const RunRecord record(ledger.parent_path());
   for (const Damage& damage : record.damage()) (void)to_string(damage);
   for (const auto& [step, line] : record.lines()) (void)record.digests(step);
-  Curves curves;
-  for (const nlohmann::json& line : record.metrics()) (void)curves.add(line);
 });
 
 const FuzzTarget kCheckpoint("checkpoint", [](std::string_view bytes) {
