@@ -232,7 +232,7 @@ class ProfiledRun : public testing::Test, protected test::TrainRuns {
  protected:
   void SetUp() override { folder_.write("job.toml", kJob); }
   Ended run(const std::string& name, std::vector<std::string> more = {}) const {
-    more.insert(more.begin(), {"run", folder_ / "job.toml", "--run-dir", folder_ / name, "--threads", "2"});
+    more.insert(more.begin(), {"run", folder_ / "job.toml", "--run-dir", folder_ / name});
     return wait(spawn(more));
   }
   Json trace(const std::string& name) const { return Json::parse(read_file(folder_ / name / "profile.json")); }
@@ -244,7 +244,7 @@ TEST_F(ProfiledRun, HasTheSameBitsAndATraceOfEachWorker) {
   EXPECT_FALSE(fs::exists(folder_ / "plain" / "profile"));
   EXPECT_EQ(wait(spawn({"profile", folder_ / "plain"})).code, 2);
 
-  const Ended alone = run("alone", {"--profile"});
+  const Ended alone = run("alone", {"--profile", "--threads", "2"});
   ASSERT_EQ(alone.code, 0) << alone.err;
   EXPECT_EQ(alone.last_line(), plain.last_line());
   EXPECT_EQ(ledger("alone"), ledger("plain"));

@@ -190,7 +190,7 @@ const OpRows rows({
                 {[] {
                    linear(Tensor::zeros({2, 3}), Tensor::zeros({4, 3}), Tensor::zeros({5}));
                  },
-                 "[matmul] bias (5,)"}}},
+                 "[matmul] the bias must be float32 of shape (4,), got float32 of shape (5,)"}}},
     {.name = "conv2d",
      .inputs = {{{2, 5, 6, 3}}, {{4, 3, 3, 3}}, {{4}}},
      .op =
