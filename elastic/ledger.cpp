@@ -162,8 +162,8 @@ void Ledger::begin(const LedgerHeader& header) {
   const std::string text = header.text();
   if (header_ == text) return;
   if (length() > 0)
-    check(false, "[ledger] {} is that of a run with another {}; --run-dir chooses another place",
-          file_.path().string(), differing_keys(header_, text));
+    check(false, "[ledger] {} is that of a run with another {}; --run-dir chooses another place", file_.path().string(),
+          differing_keys(header_, text));
   file_.keep(0);  // of a run that did not come to its first step
   file_.append(text);
   header_ = text;
