@@ -34,6 +34,8 @@ TEST(PoolProcess, IsFoundByItsWordsAndToldHowItEnded) {
   EXPECT_TRUE(fate_of(handle).running);
   EXPECT_EQ(find_process({mark, "x y"}), handle);
   EXPECT_EQ(find_process({mark, "x"}), "");
+  for (int i = 0; i < 5000 && end_of_file(folder / "log", 100).empty(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   kill_process(handle);
   Fate fate = fate_of(handle);
   for (int i = 0; i < 5000 && fate.running; ++i, fate = fate_of(handle))
