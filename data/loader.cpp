@@ -130,6 +130,7 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& opti
         options_.threads);
   check(options_.prefetch >= 0 && options_.prefetch <= 4096, "[loader] prefetch must be from 0 to 4096 batches, got {}",
         options_.prefetch);
+  check(options_.augment_epochs >= 0, "[loader] augment_epochs must be at least 0, got {}", options_.augment_epochs);
   check_mixing(options_.mixing, *dataset_);
   if (options_.threads > 0 && options_.prefetch > 0) readers_ = std::make_unique<Readers>(*this);
 }
@@ -193,13 +194,14 @@ Batch Loader::make(const Cursor& at, int vrank) const {
   const int64_t input_bytes = input_shape.numel() * size_of(dataset_->input_dtype()), targets = target_shape.numel();
   auto* input = static_cast<char*>(batch.input.raw());
   auto* target = batch.target.data<int64_t>();
-  const Draw draw{options_.seed, s.epoch, options_.augment};
+  const bool early = options_.augment_epochs == 0 || s.epoch < options_.augment_epochs;
+  const Draw draw{options_.seed, s.epoch, options_.augment && early};
   std::vector<int64_t> indices;
   for (int64_t i = 0; i < n; ++i) {
     indices.push_back(index(s.epoch, s.begin + i));
     dataset_->read(indices.back(), draw, input + i * input_bytes, target + i * targets);
   }
-  if (options_.augment && options_.mixing.any() && n > 1)
+  if (draw.augment && options_.mixing.any() && n > 1)
     batch.mixed = mix(options_.mixing, indices, draw, batch.target, batch.input);
   return batch;
 }

@@ -38,10 +38,11 @@ struct LoaderOptions {
   int64_t global_batch = 1;
   int virtual_ranks = 1;
   bool shuffle = true;
-  bool augment = true;  // false for evaluation
-  Mixing mixing = {};   // of images, if they are augmented
-  int threads = 1;      // reader threads; 0: every batch is made when it is asked for
-  int prefetch = 4;     // batches (of one virtual rank) that are made ahead; 0: none
+  bool augment = true;         // false for evaluation
+  int64_t augment_epochs = 0;  // only in so many first epochs; 0: in all
+  Mixing mixing = {};          // of images, where they are augmented
+  int threads = 1;             // reader threads; 0: every batch is made when it is asked for
+  int prefetch = 4;            // batches (of one virtual rank) that are made ahead; 0: none
 };
 
 class Loader {

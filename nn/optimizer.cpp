@@ -263,6 +263,7 @@ void check_optimizer(const OptimizerConfig& c) {
               c.weight_decay);
   check_range(std::isfinite(c.trust) && c.trust > 0.0, "optimizer.trust", "positive", c.trust);
   check_range(std::isfinite(c.clip_norm) && c.clip_norm >= 0.0, "optimizer.clip_norm", "at least 0", c.clip_norm);
+  check_range(c.ema_decay >= 0.0 && c.ema_decay < 1.0, "optimizer.ema_decay", "in [0, 1)", c.ema_decay);
   check_setting(!c.nesterov || c.momentum > 0.0, "optimizer.nesterov", "needs a momentum above 0");
 }
 

@@ -26,6 +26,7 @@ struct OptimizerConfig {
   std::vector<std::string> exempt = {};
   double trust = 0.001;    // lars: the trust coefficient
   double clip_norm = 0.0;  // the largest global gradient norm; 0: no clipping
+  double ema_decay = 0.0;  // of an average of the weights that is kept beside them (nn/weight_average.h); 0: none
 };
 
 std::vector<std::string> optimizer_kinds();

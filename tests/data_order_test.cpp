@@ -187,6 +187,20 @@ TEST(Loader, WithoutShufflingOrAugmentationOrderAndDrawsAreFixed) {
   EXPECT_EQ(b.input.data<float>()[1], -1.0f);
 }
 
+TEST(Loader, LateEpochsAreAsInEvaluation) {
+  const std::shared_ptr<const Dataset> dataset = open_dataset(
+      {.kind = "synthetic", .image_size = 12, .crop_padding = 2, .flip = true, .size = 20, .classes = 4}, Split::train);
+  const Mixing mixing{.mixup = 0.4};
+  Loader always(dataset, {.seed = 5, .global_batch = 10, .mixing = mixing});
+  Loader never(dataset, {.seed = 5, .global_batch = 10, .augment = false});
+  Loader early(dataset, {.seed = 5, .global_batch = 10, .augment_epochs = 2, .mixing = mixing});
+  for (int64_t step = 0; step < 8; ++step) {
+    const Batch b = early.batch(step, 0), expected = (step < 4 ? always : never).batch(step, 0);
+    EXPECT_TRUE(same_bits(b.input, expected.input)) << step;
+    EXPECT_EQ(b.mixed.share.defined(), step < 4) << step;
+  }
+}
+
 TEST(Loader, ReadersAndTheOrderOfRequestsChangeNoByte) {
   const std::shared_ptr<const Dataset> dataset =
       open_dataset({.kind = "synthetic", .image_size = 12, .crop_padding = 2, .flip = true, .size = 103, .classes = 4},

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "nn/clip.h"
+#include "nn/weight_average.h"
 #include "tensor/check.h"
 #include "tensor/isa.h"
 #include "tensor/ops/global_norm.h"
@@ -235,6 +236,29 @@ TEST(Optimizer, RefusesWhatDoesNotFit) {
   EXPECT_THROW(optimizer->load(state), UsageError);
   state["bias.m"] = Tensor::zeros({36});
   EXPECT_THROW(optimizer->load(state), UsageError);
+}
+
+TEST(WeightAverage, FollowsWeightsAndBuffers) {
+  const auto network_of = [](float weight, float buffer) {
+    Parameters all;
+    all.list.push_back({"w", Var(Tensor::full({3}, weight), true)});
+    all.buffers.push_back(std::make_shared<Buffer>(Buffer{"mean", Tensor::full({2}, buffer)}));
+    return all;
+  };
+  Parameters average = network_of(1, 2);
+  float w = 1, mean = 2;
+  for (int step = 0; step < 40; ++step) {
+    const float weight = 0.1f * static_cast<float>(step), buffer = -weight;
+    follow(average, network_of(weight, buffer), 0.7, step);
+    const double decay = std::min(0.7, (1.0 + step) / (10.0 + step));
+    const auto rate = static_cast<float>(1.0 - decay);
+    w = std::fma(-rate, w - weight, w);
+    mean = std::fma(-rate, mean - buffer, mean);
+    EXPECT_EQ(average.list[0].var.value().data<float>()[2], w) << step;
+    EXPECT_EQ(average.buffers[0]->value.data<float>()[1], mean) << step;
+  }
+  EXPECT_THROW(follow(average, network_of(1, 1), 1.0, 0), UsageError);
+  EXPECT_THROW(follow(average, Parameters(), 0.5, 0), UsageError);
 }
 
 TEST(GlobalNorm, FollowsTheRule) {

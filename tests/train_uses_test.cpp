@@ -80,6 +80,28 @@ TEST_F(TrainCommand, EvaluatesAndSamples) {
   EXPECT_EQ(train(greedy).out, likeliest.out);
 }
 
+// It is what is judged, and goes on where it was after a stop.
+TEST_F(TrainCommand, AnAverageOfTheWeightsIsKeptAndUsed) {
+  const std::vector<std::string> average = {"--set", "optimizer.ema_decay=0.9"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), average.begin(), average.end());
+    return more;
+  };
+  ASSERT_EQ(run("images.toml", "plain").code, 0);
+  const std::string plain = train({"eval", folder_ / "plain"}).out;
+  ASSERT_EQ(run("images.toml", "average", average).code, 0);
+  const std::string said = read_file(folder_ / "train.out"), score = train({"eval", folder_ / "average"}).out;
+  EXPECT_NE(score, plain);
+  EXPECT_NE(said.find(score.substr(0, score.find('\n') + 1)), std::string::npos) << said << score;
+  ASSERT_EQ(run("images.toml", "parts", with({"--until", "7"})).code, 0);
+  ASSERT_EQ(run("images.toml", "parts", with({"--resume"})).code, 0);
+  EXPECT_EQ(read_file(folder_ / "parts/ledger.jsonl"), read_file(folder_ / "average/ledger.jsonl"));
+  EXPECT_EQ(train({"eval", folder_ / "parts"}).out, score);
+  const Ended wrong = run("images.toml", "wrong", {"--set", "optimizer.ema_decay=1"});
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_NE(wrong.err.find("optimizer.ema_decay must be in [0, 1), got 1"), std::string::npos) << wrong.err;
+}
+
 TEST_F(TrainCommand, SamplesWithAndWithoutACacheTheSameTexts) {
   ASSERT_EQ(run("text.toml", "text").code, 0);
   const auto sampled = [&](std::vector<std::string> more) {

@@ -72,6 +72,7 @@ void visit(V& v, DataConfig& c) {
 template <class V>
 void visit(V& v, ReaderConfig& c) {
   v("shuffle", c.shuffle);
+  v("augment_epochs", c.augment_epochs, AtLeast{0});
   v("mixup", c.mixing.mixup);
   v("cutmix", c.mixing.cutmix);
   v("threads", c.threads, Between{0, 1024});
@@ -97,6 +98,7 @@ void visit(V& v, OptimizerConfig& c) {
   v("exempt", c.exempt);
   v("trust", c.trust);
   v("clip_norm", c.clip_norm);
+  v("ema_decay", c.ema_decay);
 }
 
 template <class V>

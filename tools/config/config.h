@@ -44,6 +44,7 @@ struct RunConfig {
 
 struct ReaderConfig {
   bool shuffle = true;
+  int64_t augment_epochs = 0;
   Mixing mixing = {};
   int threads = 1;
   int prefetch = 4;

@@ -153,9 +153,11 @@ void measure(TensorDifference& d, const Kind& kind, const Tensor& a, const Tenso
   if (d.differing > 0) d.pattern = places.pattern();
 }
 
-// The parameter that a tensor of the state belongs to: "model.<parameter>", "optimizer.<parameter>.<what>".
+// The parameter that a tensor of the state belongs to: "model.<parameter>", "average.<parameter>",
+// "optimizer.<parameter>.<what>".
 std::string parameter_of(const std::string& name) {
   if (name.starts_with("model.")) return name.substr(6);
+  if (name.starts_with("average.")) return name.substr(8);
   if (name.starts_with("optimizer.")) return name.substr(10, name.rfind('.') - 10);
   return name;
 }

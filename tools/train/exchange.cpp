@@ -19,6 +19,7 @@ int import_weights(const ImportCommand& command) {
         directory.string());
   Job job(read_config(command.config, command.overrides));
   load_published(job.config.model, *job.network, read_published(command.weights), command.except);
+  if (job.average) job.average->parameters.load(job.network->parameters.state());
   StateDict state = job.state();
   state.emplace("step", Tensor::from(std::vector<int64_t>{0}, {}));
   make_directories(directory);

@@ -10,7 +10,7 @@
 namespace elinvar {
 namespace {
 
-constexpr std::string_view kModel = "model.", kOptimizer = "optimizer.";
+constexpr std::string_view kModel = "model.", kAverage = "average.", kOptimizer = "optimizer.";
 
 // The entries whose name begins with `prefix`, without it.
 StateDict part_of(const StateDict& state, std::string_view prefix) {
@@ -47,18 +47,25 @@ Job::Job(const Config& given, Split split, Device place)
   network = build(given.model, input, given.run.seed, &config.model);
   with_places(config.places, [&] { exempt_from_decay(network->parameters, config.optimizer.exempt); });
   network->parameters.move_to(device);
+  if (config.optimizer.ema_decay > 0) {
+    average = build(given.model, input, given.run.seed);
+    average->parameters.move_to(device);
+  }
   optimizer = make_optimizer(config.optimizer, network->parameters);
 }
 
 StateDict Job::state() const {
   StateDict all;
   for (const auto& [name, tensor] : network->parameters.state()) all.emplace(std::string(kModel) + name, tensor);
+  if (average)
+    for (const auto& [name, tensor] : average->parameters.state()) all.emplace(std::string(kAverage) + name, tensor);
   for (const auto& [name, tensor] : optimizer->state()) all.emplace(std::string(kOptimizer) + name, tensor);
   return all;
 }
 
 void Job::load(const StateDict& state) {
   network->parameters.load(part_of(state, kModel));
+  if (average) average->parameters.load(part_of(state, kAverage));
   optimizer->load(part_of(state, kOptimizer));
 }
 
@@ -68,7 +75,8 @@ int64_t Job::load_network(const std::filesystem::path& run_directory) {
   const auto found = CheckpointStore(run_directory / "checkpoints").newest_good(any, rejected);
   for (const auto& [step, reason] : rejected) fmt::print(stderr, "{}\n", reason);
   if (!found) fail("{} has no good checkpoint yet", run_directory.string());
-  network->parameters.load(part_of(found->state, kModel));
+  network->parameters.load(part_of(found->state, average ? kAverage : kModel));
+  average = nullptr;
   return found->step;
 }
 
@@ -96,7 +104,7 @@ std::vector<BatchScore> score(const Job& job, std::shared_ptr<const Dataset> spl
     const Batch batch = loader.batch(i, 0);
     std::vector<Tensor> views = {batch.input.to(job.device)};
     if (mirror) views.push_back(mirrored(batch.input).to(job.device));
-    const Tensor logits = predict(*job.network, views);
+    const Tensor logits = predict(job.best(), views);
     const LeafResult result = evaluate(logits, batch.target, job.config.loss);
     if (each) each(logits, batch.target);
     scores.push_back({result.loss_sum, result.count, result.correct, batch.samples});

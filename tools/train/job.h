@@ -26,13 +26,16 @@ struct Job {
   Device device;  // of the network and the optimiser
   std::shared_ptr<const Dataset> data;
   std::unique_ptr<Network> network;
+  std::unique_ptr<Network> average;  // of its weights, with optimizer.ema_decay; else none
   std::unique_ptr<Optimizer> optimizer;
 
-  // "model.<parameter or buffer>" and "optimizer.<parameter>.<what>": views.
+  // "model.<parameter or buffer>", "average.<the same>" and "optimizer.<parameter>.<what>": views.
   StateDict state() const;
   void load(const StateDict& state);
-  // The network's part alone, from the newest good checkpoint of a run; returns its step. Says on stderr which ones
-  // were passed over; Failure if none is good.
+  // The network that results are judged by: the average, if there is one.
+  const Network& best() const { return average ? *average : *network; }
+  // What best() is, from the newest good checkpoint of a run, into the network; returns its step. Says on stderr which
+  // ones were passed over; Failure if none is good.
   int64_t load_network(const std::filesystem::path& run_directory);
 
   int64_t leaf_samples() const;  // the most samples that a virtual rank has in a step

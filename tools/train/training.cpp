@@ -6,6 +6,7 @@
 #include "nn/clip.h"
 #include "nn/leaf.h"
 #include "nn/running_statistics.h"
+#include "nn/weight_average.h"
 #include "tensor/activity.h"
 #include "tensor/check.h"
 
@@ -33,6 +34,7 @@ LoaderOptions loader_options(const Config& config, const Dataset& data) {
           .virtual_ranks = config.run.virtual_ranks,
           .shuffle = config.reader.shuffle,
           .augment = true,
+          .augment_epochs = config.reader.augment_epochs,
           .mixing = config.reader.mixing,
           .threads = config.reader.threads,
           .prefetch = config.reader.prefetch};
@@ -124,6 +126,7 @@ Update Training::update(int64_t step, const Reduced& reduced) {
   if (adaptive()) lr *= lr_factor(reduced.pace, step, scaling);
   job.optimizer->step(job.network->parameters, gradients, lr, step, clipping.scale);
   update_running_statistics(statistics_, reduced.terms, reduced.leaves);
+  if (job.average) follow(job.average->parameters, job.network->parameters, config().optimizer.ema_decay, step);
   return {lr, clipping.norm};
 }
 
