@@ -3,9 +3,9 @@
 //
 //   mixup   x = l x + (1 - l) y with l from Beta(a, a) (H. Zhang et al., "mixup: Beyond Empirical Risk Minimization",
 //           ICLR 2018)
-//   cutmix  a rectangle of y takes the place of the same one of x: its sides are sqrt(1 - l) of the image's, rounded
-//   down,
-//           its centre is drawn anywhere, what lies outside is cut off (S. Yun et al., "CutMix", ICCV 2019)
+//   cutmix  a rectangle of y takes the place of the same one of x: its sides are sqrt(1 - l) of the image's,
+//           rounded down, its centre is drawn anywhere, what lies outside is cut off (S. Yun et al., "CutMix", ICCV
+//           2019)
 //
 // y is the next sample of the same virtual rank's batch, after the last the first, as it was before: so a leaf depends
 // on its own samples alone. A batch of one is left as it is. With both, one or the other is done, each in half of the
