@@ -41,6 +41,19 @@ Case small_gpt() {
           tokens(12, 40)};
 }
 
+Case small_llama() {
+  return {"published_llama",
+          {.kind = "llama",
+           .settings = {{"layers", {int64_t{2}}},
+                        {"heads", {int64_t{4}}},
+                        {"kv_heads", {int64_t{2}}},
+                        {"channels", {int64_t{16}}},
+                        {"hidden", {int64_t{24}}},
+                        {"rope_base", {500.0}},
+                        {"norm_eps", {1e-3}}}},
+          tokens(12, 40)};
+}
+
 struct File {
   StateDict weights;
   Tensor input, logits;
@@ -80,7 +93,7 @@ void expect_logits(const Case& c, const File& file) {
 }
 
 TEST(Published, WeightsOfPyTorchGiveItsLogits) {
-  for (const Case& c : {small_resnet(), small_gpt()}) expect_logits(c, golden(c));
+  for (const Case& c : {small_resnet(), small_gpt(), small_llama()}) expect_logits(c, golden(c));
 }
 
 // ELINVAR_PUBLISHED names a folder that `make_published.py --large` filled.

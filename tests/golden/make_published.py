@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes weights as torchvision and Hugging Face publish them, from networks in PyTorch, for published_test.cpp.
 
-usage: make_published.py [FOLDER]       two small networks (default: the folder of this script)
+usage: make_published.py [FOLDER]       three small networks (default: the folder of this script); needs transformers
        make_published.py --large FOLDER ResNet-50, VGG-11 and GPT-2 of 124 million parameters, 1.2 GB
 
 Beside the weights, which are random, a file has an input (images (N, H, W, C), or tokens) and the logits of it."""
@@ -42,8 +42,19 @@ def randomise(model):
             nn.init.normal_(b, 0.0, 0.1)
         elif name.endswith("running_var"):
             nn.init.uniform_(b, 0.5, 1.5)
-        else:
-            b.fill_(7)  # num_batches_tracked
+        elif name.endswith("num_batches_tracked"):
+            b.fill_(7)
+
+
+class Llama(nn.Module):
+    """Hugging Face's own, which gives more than logits."""
+    def __init__(self, **settings):
+        super().__init__()
+        from transformers import LlamaConfig, LlamaForCausalLM
+        self.network = LlamaForCausalLM(LlamaConfig(**settings, attn_implementation="eager"))
+
+    def forward(self, x):
+        return self.network(x).logits
 
 
 def of_gpt2(model):
@@ -81,6 +92,10 @@ def main():
     else:
         make(place("published_resnet"), ResNet([4, 8], True, True, 10), images(1, 64))
         make(place("published_gpt"), Gpt(1, 2, 16, 40, 12), torch.randint(40, (2, 12)), of_gpt2)
+        make(place("published_llama"),
+             Llama(vocab_size=40, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
+                   num_key_value_heads=2, max_position_embeddings=12, rms_norm_eps=1e-3, rope_theta=500.0),
+             torch.randint(40, (2, 12)), lambda model: model.network.state_dict())
 
 
 if __name__ == "__main__":
