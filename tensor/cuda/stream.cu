@@ -1,53 +1,48 @@
-// CUDA streams and a caching allocator of device memory.
+// CUDA streams and the memory of their devices.
 #include <cuda_runtime.h>
 
-#include <algorithm>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
-#include <vector>
 
+#include "tensor/cuda/error.h"
+#include "tensor/device_cache.h"
 #include "tensor/failure.h"
 #include "tensor/gpu_stream.h"
 
 namespace elinvar {
 namespace {
 
-void require(cudaError_t error, const char* what) {
-  if (error != cudaSuccess) throw Failure(std::string("[cuda] ") + what + ": " + cudaGetErrorString(error));
+void* take(size_t bytes) {
+  void* segment = nullptr;
+  const cudaError_t answer = cudaMalloc(&segment, bytes);
+  if (answer == cudaErrorMemoryAllocation) {
+    static_cast<void>(cudaGetLastError());
+    return nullptr;
+  }
+  require(answer, "allocating memory");
+  return segment;
 }
-
-constexpr size_t kUnit = 512;
 
 }  // namespace
 
-void check_launch(const char* name, int error) {
-  require(static_cast<cudaError_t>(error), (std::string("kernel ") + name).c_str());
-}
-
-// Blocks by size, rounded up to kUnit. One stream uses the memory of a device, so that a block may be handed out again
-// as soon as it was let go: what wrote to it before is queued before.
 template <>
 struct CudaStream::Memory {
-  std::mutex mutex;
-  std::multimap<size_t, void*> cached;
-  size_t held = 0, in_use = 0;
-
-  void release() {
-    for (const auto& [bytes, block] : cached) {
-      static_cast<void>(cudaFree(block));
-      held -= bytes;
-    }
-    cached.clear();
-  }
+  explicit Memory(DeviceCache::Source source) : cache(std::move(source)) {}
+  DeviceCache cache;
 };
 
 template <>
-CudaStream::GpuStream(int index) : index_(index), memory_(std::make_shared<Memory>()) {
+CudaStream::GpuStream(int index) : index_(index) {
   require(cudaSetDevice(index), "choosing a device");
   cudaStream_t stream = nullptr;
   require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
   handle_ = stream;
+  memory_ = std::make_shared<Memory>(DeviceCache::Source{
+      .take = take,
+      .give = [](void* segment) { static_cast<void>(cudaFree(segment)); },
+      .settle = [] { require(cudaDeviceSynchronize(), "waiting for the device"); }});  // copies have other streams
 }
 
 template <>
@@ -61,50 +56,14 @@ void CudaStream::synchronize() {
 }
 
 template <>
-std::shared_ptr<void> CudaStream::allocate(size_t wanted) {
-  Memory& memory = *memory_;
-  const size_t bytes = std::max<size_t>(1, (wanted + kUnit - 1) / kUnit) * kUnit;
-  std::lock_guard lock(memory.mutex);
-  void* block = nullptr;
-  size_t size = bytes;
-  const auto found = memory.cached.lower_bound(bytes);
-  if (found != memory.cached.end() && found->first <= bytes + bytes / 8) {
-    size = found->first;
-    block = found->second;
-    memory.cached.erase(found);
-  } else {
-    cudaError_t error = cudaMalloc(&block, bytes);
-    if (error == cudaErrorMemoryAllocation) {
-      static_cast<void>(cudaGetLastError());
-      synchronize();
-      memory.release();
-      error = cudaMalloc(&block, bytes);
-    }
-    if (error != cudaSuccess)
-      throw Failure("[cuda] no memory for " + std::to_string(bytes) + " bytes beside " + std::to_string(memory.in_use) +
-                    " in use: a smaller batch or more virtual ranks (run.virtual_ranks) need less");
-    memory.held += bytes;
+std::shared_ptr<void> CudaStream::allocate(size_t bytes) {
+  void* block = memory_->cache.allocate(bytes);
+  if (block == nullptr) {
+    size_t free = 0, total = 0;
+    if (cudaMemGetInfo(&free, &total) != cudaSuccess) free = total = 0;
+    throw Failure(out_of_memory("cuda:" + std::to_string(index_), bytes, memory_->cache.stats(), free, total));
   }
-  memory.in_use += size;
-  return {block, [size, owner = memory_](void* p) {
-            std::lock_guard guard(owner->mutex);
-            owner->in_use -= size;
-            owner->cached.emplace(size, p);
-          }};
-}
-
-template <>
-void CudaStream::copy_in(void* device, const void* host, size_t bytes) {
-  const auto stream = static_cast<cudaStream_t>(handle_);
-  require(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream), "copying to the device");
-  require(cudaStreamSynchronize(stream), "copying to the device");
-}
-
-template <>
-void CudaStream::copy_out(void* host, const void* device, size_t bytes) {
-  const auto stream = static_cast<cudaStream_t>(handle_);
-  require(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream), "copying from the device");
-  require(cudaStreamSynchronize(stream), "copying from the device");
+  return {block, [owner = memory_](void* p) { owner->cache.free(p); }};
 }
 
 template <>

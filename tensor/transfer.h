@@ -1,0 +1,71 @@
+#pragma once
+// Tensors on their way between the host and a GPU while it computes. Copies have queues of their own beside the stream
+// of the device (tensor/gpu_stream.h); the one waits for the other by events, the caller only where it says wait().
+//
+//   Tensor batch = page_locked(shape, dtype, device);   // filled by a reader
+//   Upload sent(batch, device);                         // begins, whatever the GPU is at
+//   Tensor input = sent.take();                         // for ops that are called from now on
+//
+//   Download loss(total);                               // follows what was called before
+//   ... call more ...
+//   double value = loss.wait().item();
+//
+// For the CPU these are the tensors themselves.
+#include <memory>
+
+#include "tensor/tensor.h"
+
+namespace elinvar {
+
+// Memory on the CPU that the device's copy engine reads and writes by itself, kept and handed out again: copies from
+// and to it take no time of the host. Contents unspecified.
+Tensor page_locked(const Shape& shape, DType dtype, Device device);
+
+class CopyUnderWay {
+ public:
+  // Whoever uses the memory on the device after that does so when the copy is done.
+  virtual ~CopyUnderWay() = default;
+  virtual bool done() = 0;
+  virtual void wait() = 0;             // the caller waits
+  virtual void before_the_rest() = 0;  // what is called on the device's stream from now on waits
+};
+
+// It waits for what was called on the device before, whose memory it may get.
+class Upload {
+ public:
+  Upload() = default;  // of nothing
+  // The elements must not change from here on. What is not page-locked is copied to where it is first.
+  Upload(const Tensor& host, Device device);
+
+  const Tensor& source() const { return host_; }
+  Device device() const { return there_.device(); }
+  Tensor take() const;
+
+ private:
+  Tensor host_, there_;
+  std::shared_ptr<CopyUnderWay> copy_;
+};
+
+class Download {
+ public:
+  Download() = default;
+  // Nobody writes to `there` before it has been waited for.
+  explicit Download(Tensor there);
+
+  bool ready() { return copy_ == nullptr || copy_->done(); }  // wait() would not wait
+  Tensor wait();                                              // on the CPU; once
+
+ private:
+  Tensor there_, here_;
+  std::unique_ptr<CopyUnderWay> copy_;
+};
+
+// Of a device, for the above. Page-locked memory is not handed out again while it is copied from or to.
+template <class B>
+std::shared_ptr<void> allocate_page_locked(GpuStream<B>& stream, size_t bytes);
+template <class B>
+std::unique_ptr<CopyUnderWay> begin_upload(GpuStream<B>& stream, void* device, const void* host, size_t bytes);
+template <class B>
+std::unique_ptr<CopyUnderWay> begin_download(GpuStream<B>& stream, void* host, const void* device, size_t bytes);
+
+}  // namespace elinvar
