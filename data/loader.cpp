@@ -106,8 +106,26 @@ struct Loader::Readers {
     } else {
       const Activity activity("waiting for data");
       done.wait(lock, [&] { return slot->state == Slot::State::done; });
+      lock.unlock();
     }
+    send_ahead();
     return slot;
+  }
+
+  // Begun now, copies run beside what is computed from the batch that was just taken. Of what is done readers know
+  // nothing any more.
+  void send_ahead() {
+    const Device device = loader.options_.device;
+    if (device == Device{}) return;
+    std::vector<std::shared_ptr<Slot>> made;
+    {
+      const std::lock_guard lock(mutex);
+      for (const auto& slot : window)
+        if (slot->state == Slot::State::done && !slot->error) made.push_back(slot);
+    }
+    for (const auto& slot : made)
+      if (Batch& batch = slot->batch; batch.samples > 0 && !batch.sent.source().defined())
+        batch.sent = Upload(batch.input, device);
   }
 
   void expect(int from, int many) {
@@ -118,6 +136,11 @@ struct Loader::Readers {
     window.clear();
   }
 };
+
+Tensor Batch::input_on(Device device) const {
+  const bool there = sent.source().defined() && sent.source().shares_storage(input) && sent.device() == device;
+  return there ? sent.take() : Upload(input, device).take();
+}
 
 Loader::Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options)
     : dataset_(std::move(dataset)), options_(options) {
@@ -187,10 +210,9 @@ Batch Loader::make(const Cursor& at, int vrank) const {
     return shape;
   };
   const Shape input_shape = dataset_->input_shape(), target_shape = dataset_->target_shape();
-  Batch batch{Tensor::empty(batched(input_shape), dataset_->input_dtype()),
-              Tensor::empty(batched(target_shape), DType::i64),
-              n,
-              {}};
+  Batch batch{.input = page_locked(batched(input_shape), dataset_->input_dtype(), options_.device),
+              .target = Tensor::empty(batched(target_shape), DType::i64),
+              .samples = n};
   const int64_t input_bytes = input_shape.numel() * size_of(dataset_->input_dtype()), targets = target_shape.numel();
   auto* input = static_cast<char*>(batch.input.raw());
   auto* target = batch.target.data<int64_t>();

@@ -17,6 +17,7 @@
 
 #include "data/dataset.h"
 #include "data/mixing.h"
+#include "tensor/transfer.h"
 
 namespace elinvar {
 
@@ -25,6 +26,9 @@ struct Batch {
   Tensor target;            // (N) int64, or (N, T) int64
   int64_t samples = 0;      // N
   MixedTargets mixed = {};  // where images were mixed; else undefined
+  Upload sent = {};         // the input, on its way to LoaderOptions::device
+
+  Tensor input_on(Device device) const;  // what was sent, if it is still the input and went there
 };
 
 struct Cursor {
@@ -43,6 +47,7 @@ struct LoaderOptions {
   Mixing mixing = {};          // of images, where they are augmented
   int threads = 1;             // reader threads; 0: every batch is made when it is asked for
   int prefetch = 4;            // batches (of one virtual rank) that are made ahead; 0: none
+  Device device = {};          // that they are for: those made ahead are sent there, too
 };
 
 class Loader {

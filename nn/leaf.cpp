@@ -1,25 +1,43 @@
 #include "nn/leaf.h"
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "tensor/activity.h"
 #include "tensor/check.h"
 #include "tensor/ops/hits.h"
 #include "tensor/ops/pointwise.h"
+#include "tensor/transfer.h"
 
 namespace elinvar {
 namespace {
 
-Var loss_of(const Var& logits, const Targets& target, const LossOptions& options, LeafResult& result) {
-  const Var loss = cross_entropy(logits, target, options);  // checks shapes and ranges of the targets
-  result.loss_sum = loss.value().item();
-  const Tensor found = hits(logits.value(), target.own, options.ignore_index).to(Device{});
-  for (const uint8_t hit : found.span<uint8_t>()) {
-    result.count += hit != static_cast<uint8_t>(Hit::ignored);
-    result.correct += hit == static_cast<uint8_t>(Hit::right);
-  }
-  return loss;
+int64_t count_of(const Tensor& targets, int64_t ignored) {
+  const Tensor all = targets.to(Device{}).to_contiguous();
+  const auto other = [ignored](auto target) { return target != ignored; };
+  if (all.dtype() == DType::i32) return std::ranges::count_if(all.span<int32_t>(), other);
+  return std::ranges::count_if(all.span<int64_t>(), other);
 }
+
+// The numbers that a loss comes to, on their way to the CPU.
+class Numbers {
+ public:
+  Numbers(const Var& logits, const Targets& target, const LossOptions& options)
+      : loss_(cross_entropy(logits, target, options)),  // checks shapes and ranges of the targets
+        sum_(loss_.value()),
+        hits_(hits(logits.value(), target.own, options.ignore_index)) {}
+
+  const Var& loss() const { return loss_; }
+  void read(LeafResult& result) {
+    result.loss_sum = sum_.wait().item();
+    const Tensor found = hits_.wait();
+    for (const uint8_t hit : found.span<uint8_t>()) result.correct += hit == static_cast<uint8_t>(Hit::right);
+  }
+
+ private:
+  Var loss_;
+  Download sum_, hits_;
+};
 
 Tensor take_gradient(Var& parameter) {
   const Tensor& value = parameter.value();
@@ -39,10 +57,11 @@ LeafResult leaf(Network& network, const Tensor& input, const Targets& target, co
   std::vector<Parameter>& parameters = network.parameters.list;
   for (Parameter& p : parameters) p.var.clear_grad();
   Context context{.training = true, .rng = rng, .statistics = {}, .recompute = recompute};
-  const Var loss = [&] {
+  Numbers numbers = [&] {
     const Activity activity("forward");
-    return loss_of(network.forward(input, context), target, options, result);
+    return Numbers(network.forward(input, context), target, options);
   }();
+  result.count = count_of(target.own, options.ignore_index);
   result.statistics = std::move(context.statistics);
   if (progress.forward) progress.forward(result);
   const Activity activity("backward");
@@ -55,7 +74,7 @@ LeafResult leaf(Network& network, const Tensor& input, const Targets& target, co
     handed_over[i] = true;
     progress.gradient(i, take_gradient(parameters[i].var));
   };
-  backward(loss, [&](const Var& ready) {
+  backward(numbers.loss(), [&](const Var& ready) {
     const auto found = places.find(ready.node().get());
     if (found != places.end()) hand_over(found->second);
   });
@@ -63,6 +82,7 @@ LeafResult leaf(Network& network, const Tensor& input, const Targets& target, co
     if (progress.gradient) hand_over(i);  // those that the loss does not depend on
     else result.gradients.push_back(take_gradient(parameters[i].var));
   }
+  numbers.read(result);
   return result;
 }
 
@@ -78,7 +98,8 @@ Tensor predict(const Network& network, std::span<const Tensor> views) {
 LeafResult evaluate(const Tensor& logits, const Tensor& target, const LossOptions& options) {
   const NoGrad constant;
   LeafResult result;
-  loss_of(logits, target, options, result);
+  Numbers(logits, target, options).read(result);
+  result.count = count_of(target, options.ignore_index);
   return result;
 }
 

@@ -23,7 +23,7 @@ struct LeafResult {
 
 // What a leaf tells while it is being computed.
 struct LeafProgress {
-  // After the forward pass: of the result only the gradients are missing.
+  // After the forward pass, which a GPU may still be at: the count is known, and so are the statistics.
   std::function<void(const LeafResult&)> forward = {};
   // While the backward pass runs, mostly from the last parameter to the first, then those of untouched parameters from
   // the first to the last: a gradient of the result, by its place there. It is handed over, so that the result has

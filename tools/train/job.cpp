@@ -97,12 +97,13 @@ std::vector<BatchScore> score(const Job& job, std::shared_ptr<const Dataset> spl
                                    .shuffle = false,
                                    .augment = false,
                                    .threads = job.config.reader.threads,
-                                   .prefetch = job.config.reader.prefetch});
+                                   .prefetch = job.config.reader.prefetch,
+                                   .device = job.device});
   std::vector<BatchScore> scores;
   const int64_t batches = loader.steps_per_epoch();
   for (int64_t i = batches * share / shares; i < batches * (share + 1) / shares; ++i) {
     const Batch batch = loader.batch(i, 0);
-    std::vector<Tensor> views = {batch.input.to(job.device)};
+    std::vector<Tensor> views = {batch.input_on(job.device)};
     if (mirror) views.push_back(mirrored(batch.input).to(job.device));
     const Tensor logits = predict(job.best(), views);
     const LeafResult result = evaluate(logits, batch.target, job.config.loss);

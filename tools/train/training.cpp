@@ -27,7 +27,7 @@ void check_finite(int64_t step, double loss, double gradient_norm) {
   if (!std::isfinite(gradient_norm)) fail("step {}: the reduced gradient is not finite; {}", step + 1, kHint);
 }
 
-LoaderOptions loader_options(const Config& config, const Dataset& data) {
+LoaderOptions loader_options(const Config& config, const Dataset& data, Device device) {
   with_places(config.places, [&] { check_mixing(config.reader.mixing, data); });
   return {.seed = config.run.seed,
           .global_batch = config.run.batch_size,
@@ -37,7 +37,8 @@ LoaderOptions loader_options(const Config& config, const Dataset& data) {
           .augment_epochs = config.reader.augment_epochs,
           .mixing = config.reader.mixing,
           .threads = config.reader.threads,
-          .prefetch = config.reader.prefetch};
+          .prefetch = config.reader.prefetch,
+          .device = device};
 }
 
 StateDict tensors_of(const Batch& batch) {
@@ -61,7 +62,7 @@ int64_t steps_of(const Config& config, int64_t steps_per_epoch) {
 }  // namespace
 
 Training::Training(const Config& given, Device device)
-    : job(given, Split::train, device), loader(job.data, loader_options(job.config, *job.data)) {
+    : job(given, Split::train, device), loader(job.data, loader_options(job.config, *job.data, device)) {
   const Config& c = config();
   with_places(c.places, [&] {
     steps = steps_of(c, loader.steps_per_epoch());
@@ -101,7 +102,7 @@ Leaf Training::leaf(const Batch& batch, int64_t step, int vrank, Session* opened
   };
   if (opened) progress.gradient = [&](size_t i, const Tensor& gradient) { opened->put(i, gradient.to(Device{})); };
   const Targets targets(batch.target, batch.mixed.other, batch.mixed.share);
-  LeafResult result = elinvar::leaf(*job.network, batch.input.to(job.device), targets, config().loss, rng,
+  LeafResult result = elinvar::leaf(*job.network, batch.input_on(job.device), targets, config().loss, rng,
                                     config().run.recompute, progress);
   statistics_ = std::move(result.statistics);
   StateSum sum = state_sum(digests_of(tensors_of(batch)));
