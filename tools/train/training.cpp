@@ -1,6 +1,9 @@
 #include "tools/train/training.h"
 
+#include <algorithm>
 #include <cmath>
+#include <deque>
+#include <utility>
 
 #include "elastic/state_parts.h"
 #include "nn/clip.h"
@@ -9,15 +12,66 @@
 #include "nn/weight_average.h"
 #include "tensor/activity.h"
 #include "tensor/check.h"
+#include "tensor/transfer.h"
 
 namespace elinvar {
 namespace {
 
-// Leaves meet on the CPU, wherever they were computed.
-std::vector<Tensor> all_to(std::vector<Tensor> tensors, Device device) {
-  for (Tensor& t : tensors) t = t.to(device);
-  return tensors;
+// All of them are on their way before the first is asked for.
+std::vector<Tensor> all_sent(const std::vector<Tensor>& tensors, Device device) {
+  std::vector<Upload> sent;
+  for (const Tensor& t : tensors) sent.emplace_back(t, device);
+  std::vector<Tensor> there;
+  for (const Upload& upload : sent) there.push_back(upload.take());
+  return there;
 }
+
+// A leaf's tensors on their way to the CPU, where leaves meet wherever they were computed. They are passed on in the
+// order in which they became ready: those of the CPU at once, those of a GPU, whose backward pass runs on meanwhile, as
+// they arrive.
+class Arrivals {
+ public:
+  Arrivals(Session* opened, int vrank) : opened_(opened), vrank_(vrank) {}
+
+  void forward(const LeafResult& result) {
+    count_ = result.count;
+    for (Tensor& term : running_terms(result.statistics)) terms_.emplace_back(std::move(term));
+    if (std::ranges::all_of(terms_, [](Download& term) { return term.ready(); })) open();
+  }
+  void gradient(size_t parameter, Tensor gradient) {
+    gradients_.emplace_back(parameter, Download(std::move(gradient)));
+    while (!gradients_.empty() && gradients_.front().second.ready()) pass_on();
+  }
+  void finish() {
+    open();
+    while (!gradients_.empty()) pass_on();
+  }
+
+  std::vector<Tensor> terms, gradients;  // the latter unless they went to a session
+
+ private:
+  void open() {
+    if (std::exchange(open_, true)) return;
+    for (Download& term : terms_) terms.push_back(term.wait());
+    if (opened_ != nullptr) opened_->open(vrank_, count_, terms);
+  }
+  void pass_on() {
+    open();
+    auto [parameter, download] = std::move(gradients_.front());
+    gradients_.pop_front();
+    Tensor gradient = download.wait();
+    if (opened_ != nullptr) return opened_->put(parameter, std::move(gradient));
+    gradients.resize(std::max(gradients.size(), parameter + 1));
+    gradients[parameter] = std::move(gradient);
+  }
+
+  Session* opened_;
+  int vrank_;
+  int64_t count_ = 0;
+  bool open_ = false;
+  std::vector<Download> terms_;
+  std::deque<std::pair<size_t, Download>> gradients_;
+};
 
 // The norm is finite if and only if every element is: squares of floats cannot overflow a double.
 void check_finite(int64_t step, double loss, double gradient_norm) {
@@ -94,20 +148,18 @@ Cursor Training::cursor(int64_t step, const Pace& pace) const {
 Leaf Training::leaf(const Batch& batch, int64_t step, int vrank, Session* opened) {
   if (batch.samples == 0) return {};
   const Rng rng{.seed = config().run.seed, .step = static_cast<uint32_t>(step), .vrank = static_cast<uint32_t>(vrank)};
-  std::vector<Tensor> terms;
-  LeafProgress progress;
-  progress.forward = [&](const LeafResult& result) {
-    terms = all_to(running_terms(result.statistics), Device{});
-    if (opened) opened->open(vrank, result.count, terms);
-  };
-  if (opened) progress.gradient = [&](size_t i, const Tensor& gradient) { opened->put(i, gradient.to(Device{})); };
+  Arrivals arrivals(opened, vrank);
+  const LeafProgress progress{
+      .forward = [&](const LeafResult& result) { arrivals.forward(result); },
+      .gradient = [&](size_t i, Tensor gradient) { arrivals.gradient(i, std::move(gradient)); }};
   const Targets targets(batch.target, batch.mixed.other, batch.mixed.share);
   LeafResult result = elinvar::leaf(*job.network, batch.input_on(job.device), targets, config().loss, rng,
                                     config().run.recompute, progress);
+  arrivals.finish();
   statistics_ = std::move(result.statistics);
   StateSum sum = state_sum(digests_of(tensors_of(batch)));
-  return {.gradients = all_to(std::move(result.gradients), Device{}),
-          .terms = std::move(terms),
+  return {.gradients = std::move(arrivals.gradients),
+          .terms = std::move(arrivals.terms),
           .facts = {.loss_sum = result.loss_sum,
                     .count = result.count,
                     .correct = result.correct,
@@ -118,7 +170,7 @@ Leaf Training::leaf(const Batch& batch, int64_t step, int vrank, Session* opened
 
 Update Training::update(int64_t step, const Reduced& reduced) {
   const Activity activity("update");
-  const std::vector<Tensor> gradients = all_to(reduced.gradients, job.device);
+  const std::vector<Tensor> gradients = all_sent(reduced.gradients, job.device);
   const Clipping clipping = clip_by_global_norm(gradients, config().optimizer.clip_norm);
   check_finite(step, reduced.loss, clipping.norm);
   // Where the batch changes the schedule goes by what has been seen.
