@@ -3,6 +3,7 @@
 namespace elinvar {
 
 DeviceDescription describe_cuda(int index);  // cuda/description.cu
+std::string why_no_cuda();
 
 DeviceDescription describe(Device device) {
 #ifdef ELINVAR_CUDA
@@ -10,6 +11,14 @@ DeviceDescription describe(Device device) {
 #endif
   if (device.kind == DeviceKind::emulated) return {.model = "emulated"};
   return {};
+}
+
+std::string why_no_gpu() {
+#ifdef ELINVAR_CUDA
+  return why_no_cuda();
+#else
+  return "this build has no CUDA";
+#endif
 }
 
 }  // namespace elinvar

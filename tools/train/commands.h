@@ -48,6 +48,8 @@ struct JoinCommand {
 };
 int join(const JoinCommand& command);
 
+int devices();  // what this machine computes with
+
 // What a worker starts when it finds that the coordinator of `tenure` is gone for good: goes on in its place.
 struct CoordinateCommand {
   std::string run_dir;

@@ -21,13 +21,6 @@
 namespace elinvar {
 namespace {
 
-std::string cpu_model() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);)
-    if (line.starts_with("model name")) return line.substr(std::min(line.size(), line.find(':') + 2));
-  return "unknown";
-}
-
 std::string zmq_version_text() {
   int major = 0, minor = 0, patch = 0;
   zmq_version(&major, &minor, &patch);
@@ -45,6 +38,13 @@ nlohmann::ordered_json libraries() {
 }
 
 }  // namespace
+
+std::string cpu_model() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.starts_with("model name")) return line.substr(std::min(line.size(), line.find(':') + 2));
+  return "unknown";
+}
 
 nlohmann::ordered_json describe_environment(const std::vector<std::string>& command_line, Device device) {
   utsname system{};

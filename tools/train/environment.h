@@ -8,6 +8,7 @@
 
 namespace elinvar {
 
+std::string cpu_model();
 nlohmann::ordered_json describe_environment(const std::vector<std::string>& command_line, Device device);
 
 }  // namespace elinvar

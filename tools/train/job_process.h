@@ -17,6 +17,7 @@
 #include "elastic/run_directory.h"
 #include "tools/config/config.h"
 #include "tools/train/commands.h"
+#include "tools/train/gpu_deal.h"
 #include "tools/train/local_workers.h"
 #include "tools/train/prometheus.h"
 #include "tools/train/profiler.h"
@@ -98,6 +99,7 @@ class JobProcess final : public CoordinatorWorld {
   PeerId self_ = random_id();
   std::unique_ptr<Transport> transport_;
   LocalWorkers local_;
+  GpuDeal gpus_;
   std::deque<Loss> losses_;
   std::map<PeerId, pid_t> pids_;
   nlohmann::json about_;

@@ -11,10 +11,11 @@
 
 namespace elinvar {
 
-void LocalWorkers::start(const std::vector<std::string>& arguments) {
+pid_t LocalWorkers::start(const std::vector<std::string>& arguments) {
   const pid_t pid = spawn_train(arguments);
   alive_.insert(pid);
   started_.insert(pid);
+  return pid;
 }
 
 std::string LocalWorkers::Ended::text() const {

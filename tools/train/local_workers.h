@@ -12,7 +12,7 @@ namespace elinvar {
 
 class LocalWorkers {
  public:
-  void start(const std::vector<std::string>& arguments);  // of `train`
+  pid_t start(const std::vector<std::string>& arguments);  // of `train`
 
   struct Ended {
     pid_t pid;

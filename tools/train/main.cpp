@@ -192,6 +192,8 @@ int main(int argc, char** argv) {
   export_weights->add_option("run_dir", export_options.run_dir, "a run directory")->required();
   export_weights->add_option("out", export_options.out, "the file to write, model.safetensors")->required();
 
+  CLI::App* devices = app.add_subcommand("devices", "what this machine computes with");
+
   std::string key_folder;
   CLI::App* keygen = app.add_subcommand("keygen", "make the key that all processes of a job share");
   keygen->add_option("folder", key_folder, "where to put it; made if absent")->required();
@@ -203,6 +205,7 @@ int main(int argc, char** argv) {
   }
 
   try {
+    if (*devices) return elinvar::devices();
     if (*keygen) return elinvar::keygen(key_folder);
     if (*ctl) return elinvar::ctl(ctl_options);
     if (*plot) return elinvar::plot(plot_options);

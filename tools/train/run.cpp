@@ -42,7 +42,8 @@ JobProcess::JobProcess(const RunCommand& command)
                                    : parse_config(command.text, command.config, command.overrides)),
       text_(command.text.empty() ? read_file(command.config) : command.text),
       chaos_(command.chaos.empty() ? Chaos() : parse_chaos(command.chaos)),
-      path_(command.run_dir.empty() ? fs::path("runs") / config_.run.name : fs::path(command.run_dir)) {
+      path_(command.run_dir.empty() ? fs::path("runs") / config_.run.name : fs::path(command.run_dir)),
+      gpus_(command.device, command.workers, gpus_here()) {
   if (!command.profile.empty()) profile_ = parse_profile_window(command.profile, 0);
   std::optional<JobKey> key;
   if (!command.key.empty()) key = JobKey::load(command.key);
@@ -192,7 +193,7 @@ void JobProcess::start_worker() {
                                         transport_->endpoint(),
                                         "--local",
                                         "--device",
-                                        command_.device,
+                                        gpus_.next(local_.alive()),
                                         "--isa",
                                         command_.isa,
                                         "--threads",
@@ -202,7 +203,7 @@ void JobProcess::start_worker() {
   if (!command_.advertise.empty()) arguments.insert(arguments.end(), {"--advertise", command_.advertise});
   if (!command_.key.empty()) arguments.insert(arguments.end(), {"--key", command_.key});
   if (profile_) arguments.push_back("--profile=" + profile_->text());
-  local_.start(arguments);
+  gpus_.given_to(local_.start(arguments));
 }
 
 // Who was at work when this process looked, and should have gone on, has died since.

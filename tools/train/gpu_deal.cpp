@@ -1,0 +1,41 @@
+#include "tools/train/gpu_deal.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "tensor/check.h"
+#include "tensor/gpu_stream.h"
+
+namespace elinvar {
+
+int gpus_here() {
+#ifdef ELINVAR_CUDA
+  return gpu_count<Cuda>();
+#else
+  return 0;
+#endif
+}
+
+GpuDeal::GpuDeal(std::string device, int workers, int gpus) : device_(std::move(device)), gpus_(gpus) {
+  if (device_ != "cuda" && device_ != "auto") gpus_ = 0;
+  check(device_ != "cuda" || workers <= gpus,
+        "--workers {} --device cuda: each worker gets a GPU of its own, and this machine has {}; start {}, or let all "
+        "share one with --device cuda:0",
+        workers, gpus, gpus == 0 ? "them with --device cpu" : fmt::format("at most {}", gpus));
+}
+
+std::string GpuDeal::next(const std::set<pid_t>& alive) {
+  if (gpus_ == 0) return device_;
+  std::vector<int> workers(static_cast<size_t>(gpus_));
+  std::erase_if(given_, [&](const auto& given) { return !alive.contains(given.first); });
+  for (const auto& [pid, gpu] : given_) ++workers[static_cast<size_t>(gpu)];
+  next_ = static_cast<int>(std::ranges::min_element(workers) - workers.begin());
+  return fmt::format("cuda:{}", next_);
+}
+
+void GpuDeal::given_to(pid_t worker) {
+  if (gpus_ > 0) given_[worker] = next_;
+}
+
+}  // namespace elinvar
