@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tensor/isa.h"
+#include "tests/other_devices.h"
 #include "tests/tiny_job.h"
 
 namespace elinvar {
@@ -52,22 +53,33 @@ TEST_F(MixedJob, AnyWorkersOfAnyKindGiveTheSameLedger) {
   }
 }
 
-#ifdef ELINVAR_EMULATION
-// The kernels for GPUs, run by the CPU, in whole jobs.
-TEST_F(MixedJob, AGpuAloneGivesTheSameLedger) {
-  const test::Ended ended = wait(start("gpu", {"--device", "emulated"}), "gpu");
+// The kernels for GPUs, run by the CPU or a GPU, in whole jobs.
+class JobOfGpus : public MixedJob, public ::testing::WithParamInterface<Device> {
+ protected:
+  void SetUp() override {
+    if (!test::is_here(GetParam())) GTEST_SKIP() << "this machine has no GPU";
+    MixedJob::SetUp();
+  }
+  const std::string device_ = GetParam().kind == DeviceKind::cuda ? "cuda:0" : name_of(GetParam().kind);
+};
+INSTANTIATE_TEST_SUITE_P(, JobOfGpus, ::testing::ValuesIn(test::devices_of_the_build()),
+                         [](const auto& param) { return std::string(name_of(param.param.kind)); });
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(JobOfGpus);
+
+TEST_P(JobOfGpus, AloneItGivesTheSameLedger) {
+  const test::Ended ended = wait(start("gpu", {"--device", device_}), "gpu");
   EXPECT_EQ(ended.code, 0) << ended.err;
   EXPECT_EQ(ledger("gpu"), undisturbed());
 }
 
 // Two are needed, so whoever is left holds the state for a GPU that learns it, whenever that comes.
-TEST_F(MixedJob, GpusJoinCpuWorkersAndGoOnWithoutThem) {
-  const pid_t job = start(
-      "both", {"--workers", "2", "--min-workers", "2", "--chaos", "kill:worker=2,step=20;kill:worker=1,step=100"});
+TEST_P(JobOfGpus, TheyJoinCpuWorkersAndGoOnWithoutThem) {
+  const pid_t job = start("both", {"--device", "cpu", "--workers", "2", "--min-workers", "2", "--chaos",
+                                   "kill:worker=2,step=20;kill:worker=1,step=100"});
   reach("both", 5);
   std::vector<pid_t> gpus;
   for (const char* name : {"gpu1", "gpu2"})
-    gpus.push_back(spawn({"join", endpoint("both"), "--device", "emulated"}, name));
+    gpus.push_back(spawn({"join", endpoint("both"), "--device", device_}, name));
   const test::Ended ended = wait(job, "both");
   EXPECT_EQ(ended.code, 0) << ended.err;
   for (const size_t i : {0, 1}) EXPECT_EQ(wait(gpus[i], i == 0 ? "gpu1" : "gpu2").code, 0);
@@ -78,7 +90,6 @@ TEST_F(MixedJob, GpusJoinCpuWorkersAndGoOnWithoutThem) {
   EXPECT_TRUE(seen.contains({1, 2}) && seen.contains({3, 4}));
   EXPECT_TRUE(seen.contains({1, 3}) || seen.contains({1, 3, 4})) << "they have trained together";
 }
-#endif
 
 }  // namespace
 }  // namespace elinvar
