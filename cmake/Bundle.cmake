@@ -1,0 +1,53 @@
+# `cpack` in the build folder makes what runs on a machine without the packages that the project is built from:
+#   elinvar-VERSION-Linux-x86_64.tar.gz   unpack anywhere; the tests are in it, for a machine with a GPU (bin/gpu-check)
+#   elinvar_VERSION_amd64.deb             in /opt/elinvar, without the tests; depends on libc6 alone
+# bin/ has the programs, lib/ the shared libraries that they need, to which the programs' RPATH leads. Not in it are the C
+# library, which belongs to the system, and NVIDIA's: the CUDA runtime is linked in, and libcuda comes with the driver.
+set(bundled train repro pool bench tokenize)
+set(bundled_tests op_tests unit_tests)
+
+if(ELINVAR_BUILD_TOOLS)
+  install(PROGRAMS tools/gpu-check DESTINATION bin COMPONENT bundle EXCLUDE_FROM_ALL)
+  install(DIRECTORY models/configs DESTINATION share/elinvar COMPONENT bundle EXCLUDE_FROM_ALL)
+  install(FILES README.md tools/CONFIG.md DESTINATION share/elinvar COMPONENT bundle EXCLUDE_FROM_ALL)
+  install(TARGETS ${bundled} RUNTIME DESTINATION bin COMPONENT bundle EXCLUDE_FROM_ALL)
+  set(programs ${bundled})
+  if(ELINVAR_BUILD_TESTS)
+    install(TARGETS ${bundled_tests} RUNTIME DESTINATION bin COMPONENT tests EXCLUDE_FROM_ALL)
+    list(APPEND programs ${bundled_tests})
+  endif()
+  # RPATH, not RUNPATH: it serves the libraries' own libraries as well, and a LD_LIBRARY_PATH cannot put others in front.
+  foreach(program ${programs})
+    set_target_properties(${program} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
+    target_link_options(${program} PRIVATE -Wl,--disable-new-dtags)
+  endforeach()
+
+  set(executables "")
+  foreach(program ${bundled})
+    string(APPEND executables " \"$<TARGET_FILE:${program}>\"")
+  endforeach()
+  install(CODE "set(executables ${executables})" COMPONENT bundle EXCLUDE_FROM_ALL)
+  install(CODE [[
+    file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${executables} RESOLVED_DEPENDENCIES_VAR libraries
+         PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread|resolv)\\.so" "^lib(cuda|nvidia|nccl|cublas|cudnn)")
+    file(INSTALL ${libraries} DESTINATION "${CMAKE_INSTALL_PREFIX}/lib" FOLLOW_SYMLINK_CHAIN)
+  ]] COMPONENT bundle EXCLUDE_FROM_ALL)
+endif()
+
+execute_process(COMMAND getconf GNU_LIBC_VERSION OUTPUT_VARIABLE libc OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+string(REGEX MATCH "[0-9.]+" libc "${libc}")
+set(CPACK_GENERATOR TGZ DEB)
+set(CPACK_PACKAGE_NAME elinvar)
+set(CPACK_PACKAGE_CONTACT "the authors of Elinvar")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
+set(CPACK_PACKAGE_FILE_NAME elinvar-${PROJECT_VERSION}-${CMAKE_SYSTEM_NAME}-${CMAKE_SYSTEM_PROCESSOR})
+set(CPACK_STRIP_FILES ON)
+set(CPACK_THREADS 0)
+set(CPACK_ARCHIVE_COMPONENT_INSTALL ON)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_COMPONENTS_GROUPING ALL_COMPONENTS_IN_ONE)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= ${libc})")
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_PROJECT_CONFIG_FILE ${CMAKE_CURRENT_LIST_DIR}/BundleKinds.cmake)
+include(CPack)

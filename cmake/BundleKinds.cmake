@@ -1,0 +1,7 @@
+# What differs between the kinds of bundle (Bundle.cmake): read by cpack for each.
+set(CPACK_COMPONENTS_ALL bundle)
+if(CPACK_GENERATOR STREQUAL "DEB")
+  set(CPACK_PACKAGING_INSTALL_PREFIX /opt/elinvar)
+else()
+  list(APPEND CPACK_COMPONENTS_ALL tests)
+endif()
