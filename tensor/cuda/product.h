@@ -1,83 +1,239 @@
 #pragma once
 // The product under matmul and convolutions on a GPU, in canonical order (NUMERICS.md, rule 8): C[i, j] sums A[i, k]
-// B[k, j] in chains of kChunk, which add up to groups and groups to the result. Tiles of C belong to blocks; a thread
-// keeps kPerThread x kPerThread chains in registers, and the block stages kDepth steps of k of A and B in shared
-// memory.
+// B[k, j] in chains of kChunk, which add up to groups and groups to the result.
 //
-// A Factors type says where operands come from and results go (all in nominal k):
-//   int64_t m, n, k, batch;
-//   static constexpr bool kAAlongK, kBAlongK;        // along which axis neighbouring threads read (k, else i or j)
-//   float a(int64_t b, int64_t i, int64_t k) const;  // 0 for an absent term; only asked for i < m, k < this->k
-//   float b(int64_t b, int64_t k, int64_t j) const;
-//   void store(int64_t b, int64_t i, int64_t j, float sum) const;
-#include "tensor/cuda/kernel.h"
-#include "tensor/numerics.h"
+// A block computes a tile of C over a slice of k (product_plan.h). A thread keeps 8 x 8 chains in registers, which it
+// feeds from two tiles of kDepth steps in shared memory: while one is multiplied, the terms of the next are on their
+// way to registers. Where k has several slices, their sums go to scratch memory and are added up, in order, by a second
+// kernel.
+//
+// A Factors type says what is multiplied and where results go:
+//   int m, n, k, batch;                        // extents, k in nominal terms
+//   A a; B b;                                  // operands (operand.h); the columns of B are its lines
+//   bool in_fours() const;                     // whether the terms of both are
+//   bool fours_of_c() const;                   // whether rows of C begin at multiples of 16 bytes
+//   float* row(int batch, int i) const;        // where row i of C begins, nullptr where there is none
+//   const float* bias(int batch) const;        // n numbers to be added, or nullptr
+//   Skip skip(int batch) const;                // next(k): the first step from k on, in multiples of kDepth, with terms
+#include <initializer_list>
+
+#include "tensor/cuda/operand.h"
+#include "tensor/cuda/product_plan.h"
 #include "tensor/simd-inl.h"
 
 namespace elinvar::HWY_NAMESPACE {
 
-constexpr int kTileSide = 64, kDepth = 16, kPerThread = 4, kTileThreads = 256;
-static_assert(kTileSide / kPerThread * (kTileSide / kPerThread) == kTileThreads && kChunk % kDepth == 0);
+struct SkipNothing {
+  __device__ int next(int k) const { return k; }
+};
 
-// Sums of chains, groups and the whole, of which the outer ones take part only if k is that long.
-template <class Factors>
-__global__ void __launch_bounds__(kTileThreads) product_tiles(Factors f) {
+// What a launch computes: slices [first, first + count) of `length`, into `sums` [slice][batch][m][n] if these are
+// given.
+struct ProductSlices {
+  int first, count, length;
+  float* sums;
+  bool fours_of_c;  // rows of C, of the bias and of `sums` take stores of four floats
+};
+
+// Blocks next to each other share rows of A and columns of B: tiles are counted down kPanel of them, then to the right.
+__device__ inline void place_of_tile(int tile, int down, int across, int& i, int& j) {
+  constexpr int kPanel = 16;
+  const int panel = tile / (kPanel * across), in_panel = tile - panel * kPanel * across;
+  const int high = down - panel * kPanel < kPanel ? down - panel * kPanel : kPanel;
+  j = in_panel / high;
+  i = panel * kPanel + in_panel - j * high;
+}
+
+__device__ inline void store_four(float* to, const float (&x)[4], int count, bool aligned) {
+  if (aligned && count >= 4) {
+    *reinterpret_cast<float4*>(to) = make_float4(x[0], x[1], x[2], x[3]);
+    return;
+  }
+#pragma unroll
+  for (int e = 0; e < 4; ++e)
+    if (e < count) to[e] = x[e];
+}
+
+template <class Factors, int kRows, int kCols, int kWidth>
+__global__ void __launch_bounds__(kRows* kCols / 64, 512 / (kRows * kCols / 64))
+    product_tiles(const __grid_constant__ Factors f, const ProductSlices slices) {
   using V = Vec<float>;
-  __shared__ float a_tile[kDepth][kTileSide + 4], b_tile[kDepth][kTileSide + 4];
-  const int64_t tiles_n = (f.n + kTileSide - 1) / kTileSide, tiles_m = (f.m + kTileSide - 1) / kTileSide;
-  const int64_t tile = int64_t{blockIdx.x} % (tiles_m * tiles_n), batch = int64_t{blockIdx.x} / (tiles_m * tiles_n);
-  const int64_t i0 = tile / tiles_n * kTileSide, j0 = tile % tiles_n * kTileSide;
-  const int t = static_cast<int>(threadIdx.x);
-  const int ti = t / (kTileSide / kPerThread) * kPerThread, tj = t % (kTileSide / kPerThread) * kPerThread;
+  constexpr int kThreads = kRows * kCols / 64;
+  using LoadA = TileLoader<decltype(f.a), kRows, kThreads, kWidth>;
+  using LoadB = TileLoader<decltype(f.b), kCols, kThreads, kWidth>;
+  __shared__ typename LoadA::Tile a_tiles[2];
+  __shared__ typename LoadB::Tile b_tiles[2];
 
-  V chain[kPerThread][kPerThread], group[kPerThread][kPerThread], total[kPerThread][kPerThread];
-  for (int p = 0; p < kPerThread; ++p)
-    for (int q = 0; q < kPerThread; ++q) chain[p][q] = group[p][q] = total[p][q] = V{0.0f};
+  const int down = (f.m + kRows - 1) / kRows, across = (f.n + kCols - 1) / kCols;
+  const int tile = static_cast<int>(blockIdx.x) % (down * across),
+            rest = static_cast<int>(blockIdx.x) / (down * across);
+  const int batch = rest % f.batch, slice = slices.first + rest / f.batch;
+  int i0, j0;
+  place_of_tile(tile, down, across, i0, j0);
+  i0 *= kRows, j0 *= kCols;
+  const int k_begin = slice * slices.length;
+  const int k_end = f.k - k_begin < slices.length ? f.k : k_begin + slices.length;
 
-  for (int64_t k0 = 0; k0 < f.k; k0 += kDepth) {
-    for (int e = t; e < kTileSide * kDepth; e += kTileThreads) {
-      const int ak = Factors::kAAlongK ? e % kDepth : e / kTileSide,
-                ai = Factors::kAAlongK ? e / kDepth : e % kTileSide;
-      const int bk = Factors::kBAlongK ? e % kDepth : e / kTileSide,
-                bj = Factors::kBAlongK ? e / kDepth : e % kTileSide;
-      a_tile[ak][ai] = i0 + ai < f.m && k0 + ak < f.k ? f.a(batch, i0 + ai, k0 + ak) : 0.0f;
-      b_tile[bk][bj] = j0 + bj < f.n && k0 + bk < f.k ? f.b(batch, k0 + bk, j0 + bj) : 0.0f;
+  // A warp has 4 x 8 threads; a thread has four rows and columns in either half of the tile, so that what threads read
+  // of a step lies side by side.
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int ti = (warp / (kCols / 64) * 4 + lane / 8) * 4, tj = (warp % (kCols / 64) * 8 + lane % 8) * 4;
+
+  V chain[8][8], group[8][8];
+#pragma unroll
+  for (int p = 0; p < 8; ++p)
+#pragma unroll
+    for (int q = 0; q < 8; ++q) chain[p][q] = group[p][q] = V{0.0f};
+
+  const auto skip = f.skip(batch);
+  int k = skip.next(k_begin);
+  LoadA load_a(f.a, batch, i0, f.m, k_begin, k_end);
+  LoadB load_b(f.b, batch, j0, f.n, k_begin, k_end);
+  if (k < k_end) {
+    load_a.load(k);
+    load_b.load(k);
+    load_a.store(a_tiles[0]);
+    load_b.store(b_tiles[0]);
+  }
+  __syncthreads();
+  for (int at = 0; k < k_end; at ^= 1) {
+    const int next = skip.next(k + kDepth);
+    if (next < k_end) {
+      load_a.load(next);
+      load_b.load(next);
     }
-    __syncthreads();
 #pragma unroll
     for (int d = 0; d < kDepth; ++d) {
-      V a[kPerThread], b[kPerThread];
+      float4 a[2], b[2];
 #pragma unroll
-      for (int p = 0; p < kPerThread; ++p) a[p] = V{a_tile[d][ti + p]}, b[p] = V{b_tile[d][tj + p]};
+      for (int h = 0; h < 2; ++h) {
+        a[h] = *reinterpret_cast<const float4*>(&a_tiles[at].at[d][ti + h * (kRows / 2)]);
+        b[h] = *reinterpret_cast<const float4*>(&b_tiles[at].at[d][tj + h * (kCols / 2)]);
+      }
+      const V row[8] = {{a[0].x}, {a[0].y}, {a[0].z}, {a[0].w}, {a[1].x}, {a[1].y}, {a[1].z}, {a[1].w}};
+      const V col[8] = {{b[0].x}, {b[0].y}, {b[0].z}, {b[0].w}, {b[1].x}, {b[1].y}, {b[1].z}, {b[1].w}};
 #pragma unroll
-      for (int p = 0; p < kPerThread; ++p)
+      for (int p = 0; p < 8; ++p)
 #pragma unroll
-        for (int q = 0; q < kPerThread; ++q) chain[p][q] = fma(a[p], b[q], chain[p][q]);
+        for (int q = 0; q < 8; ++q) chain[p][q] = fma(row[p], col[q], chain[p][q]);
     }
+    if (next < k_end) {  // the other tile, which nobody reads since the barrier before
+      load_a.store(a_tiles[at ^ 1]);
+      load_b.store(b_tiles[at ^ 1]);
+    }
+    if (next >= k_end || next / static_cast<int>(kChunk) != k / static_cast<int>(kChunk)) {
+#pragma unroll
+      for (int p = 0; p < 8; ++p)
+#pragma unroll
+        for (int q = 0; q < 8; ++q) {
+          group[p][q] = group[p][q] + chain[p][q];
+          chain[p][q] = V{0.0f};
+        }
+    }
+    k = next;
     __syncthreads();
-    const int64_t done = k0 + kDepth;
-    if (done % kChunk != 0 && done < f.k) continue;
-    for (int p = 0; p < kPerThread; ++p)
-      for (int q = 0; q < kPerThread; ++q) {
-        group[p][q] = group[p][q] + chain[p][q];
-        chain[p][q] = V{0.0f};
-      }
-    if (done % (kChunk * kGroup) != 0 && done < f.k) continue;
-    for (int p = 0; p < kPerThread; ++p)
-      for (int q = 0; q < kPerThread; ++q) {
-        total[p][q] = total[p][q] + group[p][q];
-        group[p][q] = V{0.0f};
-      }
   }
-  for (int p = 0; p < kPerThread; ++p)
-    for (int q = 0; q < kPerThread; ++q)
-      if (i0 + ti + p < f.m && j0 + tj + q < f.n) f.store(batch, i0 + ti + p, j0 + tj + q, total[p][q].v);
+
+  const float* bias = slices.sums ? nullptr : f.bias(batch);
+#pragma unroll
+  for (int p = 0; p < 8; ++p) {
+    const int i = i0 + ti + p / 4 * (kRows / 2) + p % 4;
+    if (i >= f.m) continue;
+    float* c = slices.sums ? slices.sums + ((int64_t{slice - slices.first} * f.batch + batch) * f.m + i) * int64_t{f.n}
+                           : f.row(batch, i);
+    if (!c) continue;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int j = j0 + tj + h * (kCols / 2), count = f.n - j;
+      float x[4];
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        V sum = group[p][4 * h + e];
+        if (!slices.sums) sum = V{0.0f} + sum;
+        if (bias && e < count) sum = sum + V{bias[j + e]};
+        x[e] = sum.v;
+      }
+      store_four(c + j, x, count, slices.fours_of_c);
+    }
+  }
+}
+
+// Adds the slices of each element to the result: chunks to groups and these to the whole, or groups to what is there.
+template <class Factors, bool kChunks>
+__global__ void fold_slices(const __grid_constant__ Factors f, const ProductSlices slices, bool last) {
+  using V = Vec<float>;
+  const int64_t each = int64_t{f.m} * f.n, all = f.batch * each;
+  for (int64_t at = thread_of_grid(); at < all; at += grid_stride()) {
+    const int batch = static_cast<int>(at / each), i = static_cast<int>((at - batch * each) / f.n);
+    const int j = static_cast<int>(at - batch * each - int64_t{i} * f.n);
+    float* c = f.row(batch, i);
+    if (!c) continue;
+    V total{slices.first > 0 ? c[j] : 0.0f}, group{0.0f};
+#pragma unroll 4
+    for (int s = 0; s < slices.count; ++s) {
+      const V sum{slices.sums[s * all + at]};
+      if constexpr (kChunks) {
+        group = group + sum;
+        if ((s + 1) % static_cast<int>(kGroup) != 0 && s + 1 < slices.count) continue;
+        total = total + group;
+        group = V{0.0f};
+      } else {
+        total = total + sum;
+      }
+    }
+    const float* bias = last ? f.bias(batch) : nullptr;
+    c[j] = bias ? (total + V{bias[j]}).v : total.v;
+  }
+}
+
+// The emulated GPU is small, so that small products are cut in every way.
+inline GpuExtent gpu_extent() {
+  GpuExtent gpu{.multiprocessors = 4, .scratch = 64 << 10};
+#ifdef __CUDACC__
+  int device = 0;
+  check_launch("multiprocessors", cudaGetDevice(&device));
+  check_launch("multiprocessors", cudaDeviceGetAttribute(&gpu.multiprocessors, cudaDevAttrMultiProcessorCount, device));
+  gpu.scratch = 256 << 20;
+#endif
+  return gpu;
+}
+
+// What kernels count by int.
+inline void check_extents(const char* op, std::initializer_list<int64_t> extents) {
+  for (const int64_t extent : extents)
+    if (extent > INT32_MAX / 2)
+      throw UsageError("[" + std::string(op) + "] a GPU takes extents to 2^30, got " + std::to_string(extent) +
+                       "; use --device cpu, or a smaller batch");
 }
 
 template <class Factors>
 void multiply(Gpu& stream, const char* name, const Factors& f) {
-  const int64_t tiles = (f.m + kTileSide - 1) / kTileSide * ((f.n + kTileSide - 1) / kTileSide);
-  launch(stream, name, {.blocks = f.batch * tiles, .threads = kTileThreads}, product_tiles<Factors>, f);
+  if (f.m == 0 || f.n == 0 || f.batch == 0) return;
+  const ProductPlan plan = plan_product(f.m, f.n, f.k, f.batch, gpu_extent());
+  const bool fours = f.in_fours();
+  const auto launch_tiles = [&]<int kTile, int kWidth>(const ProductSlices& slices) {
+    constexpr ProductTile kShape = kProductTiles[kTile];
+    const int64_t tiles = int64_t{(f.m + kShape.rows - 1) / kShape.rows} * ((f.n + kShape.cols - 1) / kShape.cols);
+    launch(stream, name, {.blocks = tiles * f.batch * slices.count, .threads = kShape.threads()},
+           product_tiles<Factors, kShape.rows, kShape.cols, kWidth>, f, slices);
+  };
+  DeviceScratch<float> sums(stream, plan.slices > 1 ? plan.slices_once * f.batch * f.m * f.n : 0);
+  for (int64_t first = 0; first < plan.slices; first += plan.slices_once) {
+    const int64_t count = std::min(plan.slices - first, plan.slices_once);
+    const ProductSlices slices{.first = static_cast<int>(first),
+                               .count = static_cast<int>(count),
+                               .length = static_cast<int>(plan.slice),
+                               .sums = plan.slices > 1 ? sums.data() : nullptr,
+                               .fours_of_c = f.n % 4 == 0 && (plan.slices > 1 || f.fours_of_c())};
+    if (!fours) launch_tiles.template operator()<1, 1>(slices);
+    else if (plan.tile == 0) launch_tiles.template operator()<0, 4>(slices);
+    else if (plan.tile == 1) launch_tiles.template operator()<1, 4>(slices);
+    else launch_tiles.template operator()<2, 4>(slices);
+    if (plan.slices == 1) continue;
+    const auto fold = plan.slice == kChunk ? fold_slices<Factors, true> : fold_slices<Factors, false>;
+    launch(stream, name, {.blocks = blocks_for(int64_t{f.batch} * f.m * f.n)}, fold, f, slices,
+           first + count == plan.slices);
+  }
 }
 
 }  // namespace elinvar::HWY_NAMESPACE

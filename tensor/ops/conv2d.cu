@@ -1,105 +1,99 @@
 #include "tensor/cuda/kernel.h"
 
+#include "tensor/cuda/patches.h"
 #include "tensor/cuda/product.h"
 #include "tensor/ops/conv2d.h"
+#include "tensor/ops/conv2d_depthwise.h"
 
 namespace elinvar::HWY_NAMESPACE {
 namespace {
 
-// Three products, one for each group: the batch of Factors counts groups.
+// Three products, each a batch of one for each group.
+
+bool starts_at_16(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
 struct Forward {  // i = (n, oh, ow), k = (kh, kw, c), j = o
-  static constexpr bool kAAlongK = true, kBAlongK = true;
-  int64_t m, n, k, batch;
-  ConvGeometry g;
-  const float *x, *w, *bias;
+  int m, n, k, batch;
+  PatchesOfPositions a;
+  MatrixOperand<true> b;
+  const float* added;
   float* y;
+  int64_t y_row;
 
   explicit Forward(const ConvArgs& args)
-      : m(args.g.n * args.g.oh * args.g.ow),
-        n(args.g.o / args.g.groups),
-        k(args.g.kh * args.g.kw * (args.g.c / args.g.groups)),
-        batch(args.g.groups),
-        g(args.g),
-        x(args.x.as<float>()),
-        w(args.w.as<float>()),
-        bias(static_cast<const float*>(args.bias)),
-        y(args.y.as<float>()) {}
+      : m(static_cast<int>(args.g.n * args.g.oh * args.g.ow)),
+        n(static_cast<int>(args.g.o / args.g.groups)),
+        k(static_cast<int>(args.g.kh * args.g.kw * (args.g.c / args.g.groups))),
+        batch(static_cast<int>(args.g.groups)),
+        a{Patches(args.g, args.x.as<float>())},
+        b{args.w.as<float>(), k, 1, int64_t{n} * k},
+        added(static_cast<const float*>(args.bias)),
+        y(args.y.as<float>()),
+        y_row(args.g.o) {}
 
-  __device__ float a(int64_t group, int64_t i, int64_t at) const {
-    const int64_t channels = g.c / g.groups, c = at % channels, tap = at / channels;
-    const int64_t h = i / g.ow % g.oh * g.stride_h - g.pad_h + tap / g.kw * g.dilation_h;
-    const int64_t v = i % g.ow * g.stride_w - g.pad_w + tap % g.kw * g.dilation_w;
-    if (h < 0 || h >= g.h || v < 0 || v >= g.w) return 0.0f;
-    return x[((i / (g.oh * g.ow) * g.h + h) * g.w + v) * g.c + group * channels + c];
-  }
-  __device__ float b(int64_t group, int64_t at, int64_t j) const { return w[(group * n + j) * k + at]; }
-  __device__ void store(int64_t group, int64_t i, int64_t j, float sum) const {
-    const int64_t o = group * n + j;
-    y[i * g.o + o] = bias ? sum + bias[o] : sum;
-  }
+  bool in_fours() const { return a.patches.in_fours() && b.in_fours(n, k); }
+  bool fours_of_c() const { return n % 4 == 0 && starts_at_16(y); }
+  __device__ SkipNothing skip(int) const { return {}; }
+  __device__ float* row(int group, int i) const { return y + i * y_row + group * n; }
+  __device__ const float* bias(int group) const { return added ? added + group * n : nullptr; }
 };
 
-struct GradInput {  // i = (n, h, w), k = (kh, kw, o), j = c
-  static constexpr bool kAAlongK = true, kBAlongK = false;
-  int64_t m, n, k, batch;
-  ConvGeometry g;
-  const float *dy, *w;
+struct GradInput {  // i = (n, h, w) of a phase, k = (kh, kw, o), j = c
+  int m, n, k, batch;
+  Outputs a;
+  FilterOfOutputs b;
   float* dx;
+  int64_t dx_row;
 
   explicit GradInput(const ConvGradInputArgs& args)
-      : m(args.g.n * args.g.h * args.g.w),
-        n(args.g.c / args.g.groups),
-        k(args.g.kh * args.g.kw * (args.g.o / args.g.groups)),
-        batch(args.g.groups),
-        g(args.g),
-        dy(args.dy.as<float>()),
-        w(args.w.as<float>()),
-        dx(args.dx.as<float>()) {}
+      : m(0),
+        n(static_cast<int>(args.g.c / args.g.groups)),
+        k(static_cast<int>(args.g.kh * args.g.kw * (args.g.o / args.g.groups))),
+        batch(static_cast<int>(args.g.groups)),
+        a(args.g, args.dy.as<float>()),
+        b{args.w.as<float>(), n, a.filters, a.kernel_height * a.kernel_width, a.phases()},
+        dx(args.dx.as<float>()),
+        dx_row(args.g.c) {
+    m = static_cast<int>(args.g.n) * a.lines_high * a.lines_wide;
+    batch *= a.phases();
+  }
 
-  __device__ float a(int64_t group, int64_t i, int64_t at) const {
-    const int64_t filters = g.o / g.groups, o = at % filters, tap = at / filters;
-    const int64_t h = i / g.w % g.h + g.pad_h - tap / g.kw * g.dilation_h;
-    const int64_t v = i % g.w + g.pad_w - tap % g.kw * g.dilation_w;
-    if (h < 0 || v < 0 || h % g.stride_h != 0 || v % g.stride_w != 0) return 0.0f;
-    const int64_t oh = h / g.stride_h, ow = v / g.stride_w;
-    if (oh >= g.oh || ow >= g.ow) return 0.0f;
-    return dy[((i / (g.h * g.w) * g.oh + oh) * g.ow + ow) * g.o + group * filters + o];
+  bool in_fours() const { return a.in_fours() && b.in_fours(); }
+  bool fours_of_c() const { return n % 4 == 0 && starts_at_16(dx); }
+  __device__ Outputs::Skip skip(int phase) const { return a.skip(phase); }
+  __device__ float* row(int phase, int i) const {  // counted over all groups
+    const int64_t at = a.position(phase, i);
+    return at < 0 ? nullptr : dx + at * dx_row + phase / a.phases() * n;
   }
-  __device__ float b(int64_t group, int64_t at, int64_t j) const {
-    const int64_t filters = g.o / g.groups, o = at % filters, tap = at / filters;
-    return w[((group * filters + o) * g.kh * g.kw + tap) * n + j];
-  }
-  __device__ void store(int64_t group, int64_t i, int64_t j, float sum) const { dx[i * g.c + group * n + j] = sum; }
+  __device__ const float* bias(int) const { return nullptr; }
 };
 
 struct GradFilter {  // i = o, k = (n, oh, ow), j = (kh, kw, c)
-  static constexpr bool kAAlongK = false, kBAlongK = false;
-  int64_t m, n, k, batch;
-  ConvGeometry g;
-  const float *dy, *x;
+  int m, n, k, batch;
+  MatrixOperand<false> a;
+  PatchesOfTaps b;
   float* dw;
 
   explicit GradFilter(const ConvGradFilterArgs& args)
-      : m(args.g.o / args.g.groups),
-        n(args.g.kh * args.g.kw * (args.g.c / args.g.groups)),
-        k(args.g.n * args.g.oh * args.g.ow),
-        batch(args.g.groups),
-        g(args.g),
-        dy(args.dy.as<float>()),
-        x(args.x.as<float>()),
+      : m(static_cast<int>(args.g.o / args.g.groups)),
+        n(static_cast<int>(args.g.kh * args.g.kw * (args.g.c / args.g.groups))),
+        k(static_cast<int>(args.g.n * args.g.oh * args.g.ow)),
+        batch(static_cast<int>(args.g.groups)),
+        a{args.dy.as<float>(), 1, args.g.o, m},
+        b{Patches(args.g, args.x.as<float>())},
         dw(args.dw.as<float>()) {}
 
-  __device__ float a(int64_t group, int64_t i, int64_t at) const { return dy[at * g.o + group * m + i]; }
-  __device__ float b(int64_t group, int64_t at, int64_t j) const {
-    const int64_t channels = g.c / g.groups, c = j % channels, tap = j / channels;
-    const int64_t h = at / g.ow % g.oh * g.stride_h - g.pad_h + tap / g.kw * g.dilation_h;
-    const int64_t v = at % g.ow * g.stride_w - g.pad_w + tap % g.kw * g.dilation_w;
-    if (h < 0 || h >= g.h || v < 0 || v >= g.w) return 0.0f;
-    return x[((at / (g.oh * g.ow) * g.h + h) * g.w + v) * g.c + group * channels + c];
-  }
-  __device__ void store(int64_t group, int64_t i, int64_t j, float sum) const { dw[(group * m + i) * n + j] = sum; }
+  bool in_fours() const { return a.in_fours(m, k) && b.patches.in_fours(); }
+  bool fours_of_c() const { return n % 4 == 0 && starts_at_16(dw); }
+  __device__ SkipNothing skip(int) const { return {}; }
+  __device__ float* row(int group, int i) const { return dw + (int64_t{group} * m + i) * n; }
+  __device__ const float* bias(int) const { return nullptr; }
 };
+
+void check_geometry(const ConvGeometry& g) {
+  check_extents("conv2d", {g.n * g.h * g.w, g.n * g.oh * g.ow, g.kh * g.kw * g.c, g.kh * g.kw * g.o,
+                           (g.h + 2 * g.pad_h) * (g.w + 2 * g.pad_w)});
+}
 
 }  // namespace
 }  // namespace elinvar::HWY_NAMESPACE
@@ -108,17 +102,23 @@ namespace elinvar {
 
 template <>
 void conv2d(Gpu& stream, const ConvArgs& a) {
-  HWY_NAMESPACE::multiply(stream, "conv2d", HWY_NAMESPACE::Forward(a));
+  HWY_NAMESPACE::check_geometry(a.g);
+  if (is_depthwise(a.g)) depthwise_forward(stream, a);
+  else HWY_NAMESPACE::multiply(stream, "conv2d", HWY_NAMESPACE::Forward(a));
 }
 
 template <>
 void conv2d_grad_input(Gpu& stream, const ConvGradInputArgs& a) {
-  HWY_NAMESPACE::multiply(stream, "conv2d_grad_input", HWY_NAMESPACE::GradInput(a));
+  HWY_NAMESPACE::check_geometry(a.g);
+  if (is_depthwise(a.g)) depthwise_grad_input(stream, a);
+  else HWY_NAMESPACE::multiply(stream, "conv2d_grad_input", HWY_NAMESPACE::GradInput(a));
 }
 
 template <>
 void conv2d_grad_filter(Gpu& stream, const ConvGradFilterArgs& a) {
-  HWY_NAMESPACE::multiply(stream, "conv2d_grad_filter", HWY_NAMESPACE::GradFilter(a));
+  HWY_NAMESPACE::check_geometry(a.g);
+  if (is_depthwise(a.g)) depthwise_grad_filter(stream, a);
+  else HWY_NAMESPACE::multiply(stream, "conv2d_grad_filter", HWY_NAMESPACE::GradFilter(a));
 }
 
 }  // namespace elinvar

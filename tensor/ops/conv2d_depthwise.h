@@ -17,4 +17,11 @@ void depthwise_grad_input(CpuStream& stream, const ConvGradInputArgs& args);
 template <class T>
 void depthwise_grad_filter(CpuStream& stream, const ConvGradFilterArgs& args);
 
+template <class B>
+void depthwise_forward(GpuStream<B>& stream, const ConvArgs& args);
+template <class B>
+void depthwise_grad_input(GpuStream<B>& stream, const ConvGradInputArgs& args);
+template <class B>
+void depthwise_grad_filter(GpuStream<B>& stream, const ConvGradFilterArgs& args);
+
 }  // namespace elinvar

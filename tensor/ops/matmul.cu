@@ -8,34 +8,30 @@ namespace {
 
 template <bool kAlongKOfA, bool kAlongKOfB>
 struct Matrices {
-  static constexpr bool kAAlongK = kAlongKOfA, kBAlongK = kAlongKOfB;
-  int64_t m, n, k, batch;
-  MatrixIn a_in, b_in;
+  int m, n, k, batch;
+  MatrixOperand<kAlongKOfA> a;
+  MatrixOperand<kAlongKOfB> b;
   float* c;
   int64_t c_row, c_batch;
-  const float* bias;
+  const float* added;
 
   explicit Matrices(const MatmulArgs& args)
-      : m(args.m),
-        n(args.n),
-        k(args.k),
-        batch(args.batch),
-        a_in(args.a),
-        b_in(args.b),
+      : m(static_cast<int>(args.m)),
+        n(static_cast<int>(args.n)),
+        k(static_cast<int>(args.k)),
+        batch(static_cast<int>(args.batch)),
+        a{static_cast<const float*>(args.a.data), args.a.row, args.a.col, args.a.batch},
+        b{static_cast<const float*>(args.b.data), args.b.col, args.b.row, args.b.batch},
         c(static_cast<float*>(args.c)),
         c_row(args.c_row),
         c_batch(args.c_batch),
-        bias(static_cast<const float*>(args.bias)) {}
+        added(static_cast<const float*>(args.bias)) {}
 
-  __device__ float a(int64_t b, int64_t i, int64_t at) const {
-    return static_cast<const float*>(a_in.data)[b * a_in.batch + i * a_in.row + at * a_in.col];
-  }
-  __device__ float b(int64_t b, int64_t at, int64_t j) const {
-    return static_cast<const float*>(b_in.data)[b * b_in.batch + at * b_in.row + j * b_in.col];
-  }
-  __device__ void store(int64_t b, int64_t i, int64_t j, float sum) const {
-    c[b * c_batch + i * c_row + j] = bias ? sum + bias[j] : sum;
-  }
+  bool in_fours() const { return a.in_fours(m, k) && b.in_fours(n, k); }
+  bool fours_of_c() const { return c_row % 4 == 0 && c_batch % 4 == 0 && reinterpret_cast<uintptr_t>(c) % 16 == 0; }
+  __device__ SkipNothing skip(int) const { return {}; }
+  __device__ float* row(int of_batch, int i) const { return c + of_batch * c_batch + i * c_row; }
+  __device__ const float* bias(int) const { return added; }
 };
 
 }  // namespace
@@ -46,6 +42,7 @@ namespace elinvar {
 template <>
 void matmul(Gpu& stream, const MatmulArgs& a) {
   using namespace HWY_NAMESPACE;
+  check_extents("matmul", {a.batch, a.m, a.n, a.k});
   const bool a_along_k = a.a.col == 1, b_along_k = a.b.row == 1 && a.b.col != 1;
   if (a_along_k && b_along_k) multiply(stream, "matmul", Matrices<true, true>(a));
   else if (a_along_k) multiply(stream, "matmul", Matrices<true, false>(a));

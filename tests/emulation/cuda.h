@@ -16,6 +16,7 @@
 #define __forceinline__ inline
 #define __noinline__
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __restrict__ __restrict
 #define __shared__ static thread_local  // a CPU thread runs one block at a time
 

@@ -12,6 +12,7 @@
 #include "tools/bench/data.h"
 #include "tools/bench/decode.h"
 #include "tools/bench/elastic.h"
+#include "tools/bench/gpu.h"
 #include "tools/bench/growth.h"
 #include "tools/bench/ledger.h"
 #include "tools/bench/models.h"
@@ -26,12 +27,18 @@ namespace {
 
 struct Options {
   int threads = usable_threads();
-  std::string isa = "auto", json, filter, path;
+  std::string isa = "auto", device = "cpu", json, filter, path;
   std::vector<std::string> names, networks;
   int repeat = 5, warm_up = 2;
   int64_t batch = 0;
   bool recompute = false;
 };
+
+int finish(const Options& o, const bench::Report& report) {
+  check(report.rows().size() > 0, "bench ops: no case has '{}' in its name", o.filter);
+  if (!o.json.empty()) bench::write_json(o.json, report.rows());
+  return 0;
+}
 
 int run(int argc, char** argv) {
   Options o;
@@ -48,6 +55,7 @@ int run(int argc, char** argv) {
   auto* peak = app.add_subcommand("peak", "the most fused multiply-adds and bytes copied per second");
   auto* ops = app.add_subcommand("ops", "single operations");
   ops->add_option("filter", o.filter, "only cases whose name contains this");
+  ops->add_option("--device", o.device, "cpu, or cuda: beside cuBLAS, if that is installed")->capture_default_str();
   auto* models = app.add_subcommand("models", "training steps of whole networks");
   models->add_option("cases", o.names, "the cases (default: all)")->check(CLI::IsMember(bench::model_names()));
   models->add_option("--batch", o.batch, "batch size (default: the case's own)")->check(CLI::Range(1, 1 << 20));
@@ -83,6 +91,15 @@ int run(int argc, char** argv) {
   set_isa(parse_isa(o.isa));
   set_threads(o.threads);
 
+  const Device device = parse_device(o.device);
+  check(device.kind != DeviceKind::emulated,
+        "[bench] the emulated GPU's speed means nothing; use --device cpu or cuda");
+  if (device.kind == DeviceKind::cuda) {
+    bench::Report report(bench::gpu_peak(device), bench::gpu_title(device));
+    bench::run_ops(device, o.filter, o.repeat, report);
+    return finish(o, report);
+  }
+
   const bench::Peak measured = bench::measure_peak();
   if (peak->parsed()) {
     fmt::print("{} threads, {}: {:.1f} GFLOP/s, {:.1f} GB/s\n", o.threads, name_of(current_isa()), measured.gflops,
@@ -96,7 +113,7 @@ int run(int argc, char** argv) {
     return 0;
   }
   bench::Report report(measured, o.threads, name_of(current_isa()));
-  if (ops->parsed()) bench::run_ops(o.filter, o.repeat, report);
+  if (ops->parsed()) bench::run_ops({}, o.filter, o.repeat, report);
   if (transport->parsed()) bench::run_transport(o.repeat, report);
   if (models->parsed())
     for (const std::string& name : o.names.empty() ? bench::model_names() : o.names)
@@ -120,9 +137,7 @@ int run(int argc, char** argv) {
   if (data->parsed())
     for (const std::string& name : o.names.empty() ? bench::data_names() : o.names)
       bench::run_data(name, o.path, o.threads, o.repeat, report);
-  check(report.rows().size() > 0, "bench ops: no case has '{}' in its name", o.filter);
-  if (!o.json.empty()) bench::write_json(o.json, report.rows());
-  return 0;
+  return finish(o, report);
 }
 
 }  // namespace

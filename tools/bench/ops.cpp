@@ -11,26 +11,32 @@
 #include "tensor/ops/pointwise.h"
 #include "tensor/ops/reduce.h"
 #include "tensor/ops/softmax.h"
+#include "tools/bench/gpu.h"
 #include "tools/bench/timing.h"
 
 namespace elinvar::bench {
 namespace {
 
-Tensor values(const Shape& shape) {
-  Tensor t = Tensor::empty(shape);
-  for (int64_t i = 0; i < t.numel(); ++i) t.data<float>()[i] = 0.01f * static_cast<float>(i % 101 - 50);
-  return t;
-}
-
 double giga(const Tensor& t, double times) { return times * static_cast<double>(t.bytes()) / 1e9; }
 
 class Cases {
  public:
-  Cases(const std::string& filter, int repeat, Report& report) : filter_(filter), repeat_(repeat), report_(report) {}
+  Cases(Device device, const std::string& filter, int repeat, Report& report)
+      : device_(device), filter_(filter), repeat_(repeat), report_(report) {}
 
   bool wanted(const std::string& name) const { return name.find(filter_) != std::string::npos; }
-  void time(const std::string& name, double gflop, double gbyte, const std::function<void()>& f) {
-    if (wanted(name)) report_.add(name, median_seconds(2, repeat_, f), gflop, gbyte);
+  void time(const std::string& name, double gflop, double gbyte, const std::function<void()>& f,
+            const nlohmann::ordered_json& more = {}) {
+    if (wanted(name)) report_.add(name, seconds(f), gflop, gbyte, 0.0, "", more);
+  }
+  // A product of these extents, or what amounts to one.
+  void time_product(const std::string& name, int64_t m, int64_t n, int64_t k, const std::function<void()>& f) {
+    if (!wanted(name)) return;
+    const double gflop = 2.0 * static_cast<double>(m * n) * static_cast<double>(k) / 1e9;
+    if (on_cpu()) return time(name, gflop, 0.0, f);
+    const double own = seconds(f), cublas = cublas_seconds(device_, repeat_, m, n, k);
+    report_.add(name, own, gflop, 0.0, 0.0, "",
+                {{"cublas_gflop_per_s", cublas > 0.0 ? gflop / cublas : 0.0}, {"of_cublas", cublas / own}});
   }
 
   void products() {
@@ -38,10 +44,9 @@ class Cases {
       const std::string name = fmt::format("matmul {0}x{0}x{0}", n);
       if (!wanted(name)) continue;
       const Tensor a = values({n, n}), b = values({n, n});
-      const double gflop = 2.0 * static_cast<double>(n * n) * static_cast<double>(n) / 1e9;
-      time(name, gflop, 0.0, [&] { matmul(a, b); });
-      time(name + " a transposed", gflop, 0.0, [&] { matmul(a.transpose(0, 1), b); });
-      time(name + " b transposed", gflop, 0.0, [&] { matmul(a, b.transpose(0, 1)); });
+      time_product(name, n, n, n, [&] { matmul(a, b); });
+      time_product(name + " a transposed", n, n, n, [&] { matmul(a.transpose(0, 1), b); });
+      time_product(name + " b transposed", n, n, n, [&] { matmul(a, b.transpose(0, 1)); });
     }
   }
 
@@ -49,11 +54,12 @@ class Cases {
     struct Conv {
       int64_t n, size, in, out, kernel, stride;
     };
-    for (const Conv& c : {Conv{128, 32, 3, 16, 3, 1}, Conv{128, 32, 16, 16, 3, 1}, Conv{128, 16, 32, 32, 3, 1},
-                          Conv{128, 8, 64, 64, 3, 1}, Conv{16, 224, 3, 64, 7, 2}, Conv{16, 56, 64, 64, 1, 1},
-                          Conv{16, 56, 64, 64, 3, 1}, Conv{16, 56, 64, 256, 1, 1}, Conv{16, 56, 256, 64, 1, 1},
-                          Conv{16, 56, 128, 128, 3, 2}, Conv{16, 28, 128, 512, 1, 1}, Conv{16, 14, 256, 256, 3, 1},
-                          Conv{16, 14, 1024, 512, 1, 1}, Conv{16, 7, 512, 512, 3, 1}, Conv{16, 7, 512, 2048, 1, 1}}) {
+    for (Conv c : {Conv{128, 32, 3, 16, 3, 1}, Conv{128, 32, 16, 16, 3, 1}, Conv{128, 16, 32, 32, 3, 1},
+                   Conv{128, 8, 64, 64, 3, 1}, Conv{16, 224, 3, 64, 7, 2}, Conv{16, 56, 64, 64, 1, 1},
+                   Conv{16, 56, 64, 64, 3, 1}, Conv{16, 56, 64, 256, 1, 1}, Conv{16, 56, 256, 64, 1, 1},
+                   Conv{16, 56, 128, 128, 3, 2}, Conv{16, 28, 128, 512, 1, 1}, Conv{16, 14, 256, 256, 3, 1},
+                   Conv{16, 14, 1024, 512, 1, 1}, Conv{16, 7, 512, 512, 3, 1}, Conv{16, 7, 512, 2048, 1, 1}}) {
+      if (!on_cpu()) c.n *= 8;
       const std::string name =
           fmt::format("conv {}x{}x{} to {} {}x{}/{}", c.n, c.size, c.in, c.out, c.kernel, c.kernel, c.stride);
       if (!wanted(name)) continue;
@@ -61,10 +67,11 @@ class Cases {
           .stride_h = c.stride, .stride_w = c.stride, .pad_h = c.kernel / 2, .pad_w = c.kernel / 2};
       const Tensor x = values({c.n, c.size, c.size, c.in}), w = values({c.out, c.kernel, c.kernel, c.in});
       const Tensor y = conv2d(x, w, {}, options);
-      const double gflop = 2.0 * static_cast<double>(y.numel()) * static_cast<double>(c.kernel * c.kernel * c.in) / 1e9;
-      time(name + " forward", gflop, 0.0, [&] { conv2d(x, w, {}, options); });
-      time(name + " input", gflop, 0.0, [&] { conv2d_grad_input(y, w, x.shape(), options); });
-      time(name + " filter", gflop, 0.0, [&] { conv2d_grad_filter(y, x, w.shape(), options); });
+      const int64_t positions = y.numel() / c.out, terms = c.kernel * c.kernel * c.in;
+      time_product(name + " forward", positions, c.out, terms, [&] { conv2d(x, w, {}, options); });
+      time_product(name + " input", positions, c.in, c.kernel * c.kernel * c.out,
+                   [&] { conv2d_grad_input(y, w, x.shape(), options); });
+      time_product(name + " filter", c.out, terms, positions, [&] { conv2d_grad_filter(y, x, w.shape(), options); });
     }
   }
 
@@ -81,23 +88,42 @@ class Cases {
   }
 
   void memory() {
-    const Tensor x = values({4 << 20}), y = values({4 << 20}), row = values({1 << 10});
-    const Tensor table = x.reshape({4 << 10, 1 << 10});
-    time("add 4M", 0.0, giga(x, 3), [&] { add(x, y); });
-    time("add row 4Kx1K", 0.0, giga(x, 2), [&] { add(table, row); });
-    time("exp 4M", 0.0, giga(x, 2), [&] { exp(x); });
-    time("tanh 4M", 0.0, giga(x, 2), [&] { tanh(x); });
-    time("softmax 4Kx1K", 0.0, giga(x, 2), [&] { softmax(table); });
-    time("sum of columns 4Kx1K", 0.0, giga(x, 1), [&] { sum(table, {0}, false); });
-    time("sum of rows 4Kx1K", 0.0, giga(x, 1), [&] { sum(table, {1}, false); });
-    time("clone 4M", 0.0, giga(x, 2), [&] { x.clone(); });
-    time("clone 4M, fresh pages", 0.0, giga(x, 2), [&] {
+    if (!on_cpu()) return memory_of(64 << 10);
+    memory_of(4 << 10);
+  }
+
+ private:
+  // Cases on tables of so many rows of 1K.
+  void memory_of(int64_t rows) {
+    const Tensor table = values({rows, 1 << 10}), x = table.reshape({-1}), y = values({rows << 10}),
+                 row = values({1 << 10});
+    const std::string size = fmt::format("{}M", rows >> 10), shape = fmt::format("{}Kx1K", rows >> 10);
+    time("add " + size, 0.0, giga(x, 3), [&] { add(x, y); });
+    time("add row " + shape, 0.0, giga(x, 2), [&] { add(table, row); });
+    time("exp " + size, 0.0, giga(x, 2), [&] { exp(x); });
+    time("tanh " + size, 0.0, giga(x, 2), [&] { tanh(x); });
+    time("softmax " + shape, 0.0, giga(x, 2), [&] { softmax(table); });
+    time("sum of columns " + shape, 0.0, giga(x, 1), [&] { sum(table, {0}, false); });
+    time("sum of rows " + shape, 0.0, giga(x, 1), [&] { sum(table, {1}, false); });
+    time("clone " + size, 0.0, giga(x, 2), [&] { x.clone(); });
+    if (!on_cpu()) return;
+    time("clone " + size + ", fresh pages", 0.0, giga(x, 2), [&] {
       HostAllocator::instance().release_cached();
       x.clone();
     });
   }
 
- private:
+  bool on_cpu() const { return device_.kind == DeviceKind::cpu; }
+  Tensor values(const Shape& shape) const {
+    Tensor t = Tensor::empty(shape);
+    for (int64_t i = 0; i < t.numel(); ++i) t.data<float>()[i] = 0.01f * static_cast<float>(i % 101 - 50);
+    return t.to(device_);
+  }
+  double seconds(const std::function<void()>& f) const {
+    return on_cpu() ? median_seconds(2, repeat_, f) : gpu_seconds(device_, repeat_, f);
+  }
+
+  Device device_;
   std::string filter_;
   int repeat_;
   Report& report_;
@@ -105,8 +131,8 @@ class Cases {
 
 }  // namespace
 
-void run_ops(const std::string& filter, int repeat, Report& report) {
-  Cases cases(filter, repeat, report);
+void run_ops(Device device, const std::string& filter, int repeat, Report& report) {
+  Cases cases(device, filter, repeat, report);
   cases.products();
   cases.convolutions();
   cases.attentions();

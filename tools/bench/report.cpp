@@ -9,9 +9,14 @@
 
 namespace elinvar::bench {
 
-Report::Report(const Peak& peak, int threads, std::string isa) : peak_(peak), threads_(threads), isa_(std::move(isa)) {
-  fmt::print("{} thread{}, {}: peak {:.1f} GFLOP/s of fused multiply-adds, {:.1f} GB/s of copying\n\n", threads_,
-             threads_ == 1 ? "" : "s", isa_, peak_.gflops, peak_.gb_per_s);
+Report::Report(const Peak& peak, int threads, const std::string& isa)
+    : Report(peak, fmt::format("{} thread{}, {}", threads, threads == 1 ? "" : "s", isa),
+             {{"threads", threads}, {"isa", isa}}) {}
+Report::Report(const Peak& peak, const std::string& gpu) : Report(peak, gpu, {{"gpu", gpu}}) {}
+Report::Report(const Peak& peak, const std::string& title, nlohmann::json machine)
+    : peak_(peak), machine_(std::move(machine)) {
+  fmt::print("{}: peak {:.1f} GFLOP/s of fused multiply-adds, {:.1f} GB/s of copying\n\n", title, peak_.gflops,
+             peak_.gb_per_s);
   fmt::print("{:<34} {:>10} {:>10} {:>7} {:>9} {:>16}\n", "case", "ms", "GFLOP/s", "peak", "GB/s", "rate");
 }
 
@@ -26,8 +31,8 @@ void Report::add(const std::string& name, double seconds, double gflop, double g
   for (const auto& [key, value] : more.items()) fmt::print("  {} {}", key, value.dump());
   fmt::print("\n");
   std::fflush(stdout);
-  nlohmann::json row{
-      {"case", name}, {"threads", threads_}, {"isa", isa_}, {"seconds", seconds}, {"peak_gflop_per_s", peak_.gflops}};
+  nlohmann::json row{{"case", name}, {"seconds", seconds}, {"peak_gflop_per_s", peak_.gflops}};
+  row.update(machine_);
   if (gflop > 0.0) row["gflop_per_s"] = gflop / seconds;
   if (gbyte > 0.0) row["gbyte_per_s"] = gbyte / seconds;
   if (items > 0.0) row[unit + "_per_s"] = items / seconds;

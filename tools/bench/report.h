@@ -11,7 +11,8 @@ namespace elinvar::bench {
 
 class Report {
  public:
-  Report(const Peak& peak, int threads, std::string isa);
+  Report(const Peak& peak, int threads, const std::string& isa);
+  Report(const Peak& peak, const std::string& gpu);
 
   // A case that did `gflop` (0: not counted) and moved `gbyte` (0: not counted) in `seconds`; `items` of `unit` a run;
   // more figures by name, printed after the row.
@@ -20,10 +21,11 @@ class Report {
   const nlohmann::json& rows() const { return rows_; }
 
  private:
+  Report(const Peak& peak, const std::string& title, nlohmann::json machine);
+
   Peak peak_;
+  nlohmann::json machine_;  // what each row tells of it
   nlohmann::json rows_ = nlohmann::json::array();
-  int threads_;
-  std::string isa_;
 };
 
 // One JSON object a line.

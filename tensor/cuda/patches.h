@@ -1,0 +1,265 @@
+#pragma once
+// Images as operands of a product (operand.h): a convolution's terms are elements of images, found from a position of
+// the result and a tap with its channel (NUMERICS.md, rule 10). Neither is divided out again from step to step.
+#include "tensor/cuda/operand.h"
+#include "tensor/ops/conv2d.h"
+
+namespace elinvar::HWY_NAMESPACE {
+
+// Coordinates that no image has, and that stay so when others are added.
+constexpr int kNowhere = 1 << 29;
+
+// x at position (n, oh, ow) and tap (kh, kw, c): what the forward pass and the gradient of the filter multiply.
+struct Patches {
+  struct Position {
+    int h, w;        // of its first tap
+    int64_t offset;  // of element (n, h, w, 0)
+  };
+  struct Tap {
+    int h, w, c;  // from the first tap
+    int64_t offset;
+  };
+  const float* x;
+  int height, width, all_channels, channels;  // of an image, and of a group
+  int out_height, out_width, kernel_width;
+  int stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
+
+  Patches(const ConvGeometry& g, const float* data)
+      : x(data),
+        height(static_cast<int>(g.h)),
+        width(static_cast<int>(g.w)),
+        all_channels(static_cast<int>(g.c)),
+        channels(static_cast<int>(g.c / g.groups)),
+        out_height(static_cast<int>(g.oh)),
+        out_width(static_cast<int>(g.ow)),
+        kernel_width(static_cast<int>(g.kw)),
+        stride_h(static_cast<int>(g.stride_h)),
+        stride_w(static_cast<int>(g.stride_w)),
+        pad_h(static_cast<int>(g.pad_h)),
+        pad_w(static_cast<int>(g.pad_w)),
+        dilation_h(static_cast<int>(g.dilation_h)),
+        dilation_w(static_cast<int>(g.dilation_w)) {}
+
+  __device__ Position position(int i) const {
+    const int row = i / out_width, n = row / out_height;
+    const int h = (row - n * out_height) * stride_h - pad_h, w = (i - row * out_width) * stride_w - pad_w;
+    return {h, w, ((int64_t{n} * height + h) * width + w) * all_channels};
+  }
+  __device__ void advance(Position& p, int by) const {
+    p.w += by * stride_w;
+    p.offset += int64_t{by} * stride_w * all_channels;
+    while (p.w >= out_width * stride_w - pad_w) {
+      p.w -= out_width * stride_w;
+      p.h += stride_h;
+      p.offset += int64_t{stride_h * width - out_width * stride_w} * all_channels;
+      if (p.h < out_height * stride_h - pad_h) continue;
+      p.h -= out_height * stride_h;
+      p.offset += int64_t{height - out_height * stride_h} * width * all_channels;
+    }
+  }
+
+  __device__ Tap tap(int k) const {
+    const int at = k / channels, h = at / kernel_width * dilation_h, w = at % kernel_width * dilation_w;
+    const int c = k - at * channels;
+    return {h, w, c, int64_t{h * width + w} * all_channels + c};
+  }
+  __device__ void advance(Tap& t, int by) const {
+    t.c += by;
+    t.offset += by;
+    while (t.c >= channels) {
+      t.c -= channels;
+      t.w += dilation_w;
+      t.offset += dilation_w * all_channels - channels;
+      if (t.w < kernel_width * dilation_w) continue;
+      t.w = 0;
+      t.h += dilation_h;
+      t.offset += int64_t{dilation_h * width - kernel_width * dilation_w} * all_channels;
+    }
+  }
+
+  __device__ const float* at(const Position& p, const Tap& t) const {
+    const int h = p.h + t.h, w = p.w + t.w;
+    const bool inside = h >= 0 && h < height && w >= 0 && w < width;
+    return inside ? x + (p.offset + t.offset) : nullptr;
+  }
+  bool in_fours() const {
+    return channels % 4 == 0 && all_channels % 4 == 0 && reinterpret_cast<uintptr_t>(x) % 16 == 0;
+  }
+};
+
+// The forward pass: a line for each position.
+struct PatchesOfPositions {
+  static constexpr bool kAlongK = true;
+  using Line = Patches::Position;
+  using Place = Patches::Tap;
+  Patches patches;
+
+  __device__ Line line(int group, int i) const {
+    Line line = patches.position(i);
+    line.offset += group * patches.channels;
+    return line;
+  }
+  __device__ Place place(int, int k) const { return patches.tap(k); }
+  __device__ void advance(Place& t, int by) const { patches.advance(t, by); }
+  __device__ const float* at(const Line& p, const Place& t) const { return patches.at(p, t); }
+};
+
+// The gradient of the filter: a line for each tap and channel.
+struct PatchesOfTaps {
+  static constexpr bool kAlongK = false;
+  using Line = Patches::Tap;
+  using Place = Patches::Position;
+  Patches patches;
+
+  __device__ Line line(int group, int j) const {
+    Line line = patches.tap(j);
+    line.offset += group * patches.channels;
+    return line;
+  }
+  __device__ Place place(int, int k) const { return patches.position(k); }
+  __device__ void advance(Place& p, int by) const { patches.advance(p, by); }
+  __device__ const float* at(const Line& t, const Place& p) const { return patches.at(p, t); }
+};
+
+// dy at what position (n, h, w) of the input gives to through tap (kh, kw, o): the gradient of the input. Where outputs
+// are `stride` apart, a position sees only taps of its own phase, h + pad and w + pad modulo the strides: positions of
+// one phase are products of their own (the batch counts phases within groups), which skip the other taps.
+struct Outputs {
+  static constexpr bool kAlongK = true;
+  struct Line {
+    int h, w;  // in strides
+    int64_t offset;
+  };
+  struct Place {
+    int h, w, o, kh, kw;  // h, w: in strides from the line's
+    int phase_h, phase_w;
+    int64_t offset;
+  };
+  const float* dy;
+  int height, width;           // of the input
+  int lines_high, lines_wide;  // of a phase
+  int out_height, out_width, all_filters, filters, kernel_height, kernel_width;
+  int stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
+
+  Outputs(const ConvGeometry& g, const float* data)
+      : dy(data),
+        height(static_cast<int>(g.h)),
+        width(static_cast<int>(g.w)),
+        lines_high(static_cast<int>((g.h + g.stride_h - 1) / g.stride_h)),
+        lines_wide(static_cast<int>((g.w + g.stride_w - 1) / g.stride_w)),
+        out_height(static_cast<int>(g.oh)),
+        out_width(static_cast<int>(g.ow)),
+        all_filters(static_cast<int>(g.o)),
+        filters(static_cast<int>(g.o / g.groups)),
+        kernel_height(static_cast<int>(g.kh)),
+        kernel_width(static_cast<int>(g.kw)),
+        stride_h(static_cast<int>(g.stride_h)),
+        stride_w(static_cast<int>(g.stride_w)),
+        pad_h(static_cast<int>(g.pad_h)),
+        pad_w(static_cast<int>(g.pad_w)),
+        dilation_h(static_cast<int>(g.dilation_h)),
+        dilation_w(static_cast<int>(g.dilation_w)) {}
+
+  __host__ __device__ int phases() const { return stride_h * stride_w; }
+  __device__ int phase_h(int batch) const { return batch % phases() / stride_w; }
+  __device__ int phase_w(int batch) const { return batch % stride_w; }
+
+  // The place of line i among the input's positions, -1 where the phase has fewer lines.
+  __device__ int64_t position(int batch, int i) const {
+    if (phases() == 1) return i;
+    const int row = i / lines_wide, n = row / lines_high;
+    const int h = (row - n * lines_high) * stride_h + phase_h(batch),
+              w = (i - row * lines_wide) * stride_w + phase_w(batch);
+    return h < height && w < width ? (int64_t{n} * height + h) * width + w : -1;
+  }
+  // Whether the phase sees the tap, and how many strides before the line's position it then begins.
+  __device__ bool sees(int phase_h, int phase_w, int kh, int kw, int& h, int& w) const {
+    const int down = phase_h + pad_h - kh * dilation_h, right = phase_w + pad_w - kw * dilation_w;
+    h = down / stride_h, w = right / stride_w;
+    return h * stride_h == down && w * stride_w == right;
+  }
+
+  __device__ Line line(int batch, int i) const {
+    const int row = i / lines_wide, n = row / lines_high, h = row - n * lines_high, w = i - row * lines_wide;
+    return {h, w, ((int64_t{n} * out_height + h) * out_width + w) * all_filters + batch / phases() * filters};
+  }
+  __device__ Place place(int batch, int k) const {
+    const int tap = k / filters;
+    Place p{0, 0, k - tap * filters, tap / kernel_width, tap % kernel_width, phase_h(batch), phase_w(batch), 0};
+    find(p);
+    return p;
+  }
+  __device__ void advance(Place& p, int by) const {
+    p.o += by;
+    p.offset += by;
+    if (p.o < filters) return;
+    for (; p.o >= filters; p.o -= filters)
+      if (++p.kw == kernel_width) p.kw = 0, ++p.kh;
+    find(p);
+  }
+  __device__ const float* at(const Line& line, const Place& p) const {
+    const int h = line.h + p.h, w = line.w + p.w;
+    const bool inside = h >= 0 && h < out_height && w >= 0 && w < out_width;
+    return inside ? dy + (line.offset + p.offset) : nullptr;
+  }
+
+  // Steps whose terms are all of taps that the phase does not see.
+  struct Skip {
+    uint64_t seen;  // taps, of the first 64
+    int filters, k_end;
+    __device__ int next(int k) const {
+      while (k < k_end) {
+        const int tap = k / filters, end = (tap + 1) * filters;
+        if (tap >= 64 || (seen >> tap & 1) || end < k + kDepth) return k;
+        k = end / kDepth * kDepth;
+      }
+      return k;
+    }
+  };
+  __device__ Skip skip(int batch) const {
+    uint64_t seen = 0;
+    for (int tap = 0; tap < kernel_height * kernel_width && tap < 64; ++tap) {
+      int h, w;
+      if (sees(phase_h(batch), phase_w(batch), tap / kernel_width, tap % kernel_width, h, w))
+        seen |= uint64_t{1} << tap;
+    }
+    return {seen, filters, kernel_height * kernel_width * filters};
+  }
+
+  bool in_fours() const {
+    return filters % 4 == 0 && all_filters % 4 == 0 && reinterpret_cast<uintptr_t>(dy) % 16 == 0;
+  }
+
+ private:
+  __device__ void find(Place& p) const {
+    if (!sees(p.phase_h, p.phase_w, p.kh, p.kw, p.h, p.w)) p.h = p.w = kNowhere;
+    p.offset = (int64_t{p.h} * out_width + p.w) * all_filters + p.o;
+  }
+};
+
+// The filter as the gradient of the input multiplies it: a line for each channel, places (kh, kw, o).
+struct FilterOfOutputs {
+  static constexpr bool kAlongK = false;
+  using Line = const float*;
+  struct Place {
+    int o;
+    int64_t offset;
+  };
+  const float* w;
+  int channels, filters, taps, phases;
+
+  __device__ Line line(int batch, int j) const { return w + int64_t{batch / phases} * filters * taps * channels + j; }
+  __device__ Place place(int, int k) const {
+    const int tap = k / filters, o = k - tap * filters;
+    return {o, (int64_t{o} * taps + tap) * channels};
+  }
+  __device__ void advance(Place& p, int by) const {
+    p.o += by;
+    p.offset += int64_t{by} * taps * channels;
+    for (; p.o >= filters; p.o -= filters) p.offset += channels - int64_t{filters} * taps * channels;
+  }
+  __device__ const float* at(const Line& line, const Place& p) const { return line + p.offset; }
+  bool in_fours() const { return channels % 4 == 0 && reinterpret_cast<uintptr_t>(w) % 16 == 0; }
+};
+
+}  // namespace elinvar::HWY_NAMESPACE
