@@ -1,5 +1,6 @@
 #include "autograd/conv.h"
 
+#include "autograd/precision.h"
 #include "tensor/ops/conv2d.h"
 #include "tensor/ops/reduce.h"
 
@@ -13,16 +14,19 @@ Var conv2d(const Var& x, const Var& weight, const Var& bias, const Conv2dOptions
                             .dilation_h = o.dilation.h,
                             .dilation_w = o.dilation.w,
                             .groups = o.groups};
-  Tensor y = conv2d(x.value(), weight.value(), bias.defined() ? bias.value() : Tensor{}, options);
+  const Precision precision = product_precision();
+  const Tensor own_images = factor("conv2d", x.value(), precision),
+               own_filters = factor("conv2d", weight.value(), precision);
+  Tensor y = conv2d(own_images, own_filters, bias.defined() ? bias.value() : Tensor{}, options, precision);
   std::vector<Var> inputs{x, weight};
   if (bias.defined()) inputs.push_back(bias);
-  const Tensor images = weight.requires_grad() ? x.value() : Tensor{},
-               filters = x.requires_grad() ? weight.value() : Tensor{};
-  return record(std::move(y), inputs, [x, weight, bias, images, filters, options](const Tensor& gradient) {
-    const Tensor dy = gradient.to_contiguous();
+  const Tensor images = weight.requires_grad() ? own_images : Tensor{},
+               filters = x.requires_grad() ? own_filters : Tensor{};
+  return record(std::move(y), inputs, [x, weight, bias, images, filters, options, precision](const Tensor& gradient) {
+    const Tensor dy = gradient.to_contiguous(), dy_factor = factor("conv2d", dy, precision);
     std::vector<Tensor> grads(bias.defined() ? 3 : 2);
-    if (x.requires_grad()) grads[0] = conv2d_grad_input(dy, filters, x.shape(), options);
-    if (weight.requires_grad()) grads[1] = conv2d_grad_filter(dy, images, weight.shape(), options);
+    if (x.requires_grad()) grads[0] = conv2d_grad_input(dy_factor, filters, x.shape(), options, precision);
+    if (weight.requires_grad()) grads[1] = conv2d_grad_filter(dy_factor, images, weight.shape(), options, precision);
     if (bias.requires_grad()) grads[2] = sum_to(dy, {weight.dim(0)});
     return grads;
   });

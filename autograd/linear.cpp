@@ -1,5 +1,6 @@
 #include "autograd/linear.h"
 
+#include "autograd/precision.h"
 #include "tensor/check.h"
 #include "tensor/ops/matmul.h"
 #include "tensor/ops/reduce.h"
@@ -7,10 +8,12 @@
 namespace elinvar {
 
 Var matmul(const Var& a, const Var& b) {
-  const Tensor x = a.value(), y = b.value();
-  return record(matmul(x, y), {a, b}, [a, b, x, y](const Tensor& dy) -> std::vector<Tensor> {
-    return {a.requires_grad() ? sum_to(matmul(dy, y.transpose(-2, -1)), x.shape()) : Tensor{},
-            b.requires_grad() ? sum_to(matmul(x.transpose(-2, -1), dy), y.shape()) : Tensor{}};
+  const Precision precision = product_precision();
+  const Tensor x = factor("matmul", a.value(), precision), y = factor("matmul", b.value(), precision);
+  return record(matmul(x, y, {}, precision), {a, b}, [a, b, x, y, precision](const Tensor& g) -> std::vector<Tensor> {
+    const Tensor dy = factor("matmul", g, precision);
+    return {a.requires_grad() ? sum_to(matmul(dy, y.transpose(-2, -1), {}, precision), x.shape()) : Tensor{},
+            b.requires_grad() ? sum_to(matmul(x.transpose(-2, -1), dy, {}, precision), y.shape()) : Tensor{}};
   });
 }
 
@@ -22,15 +25,17 @@ Var linear(const Var& x, const Var& weight, const Var& bias) {
   const int64_t in = weight.dim(1), out = weight.dim(0);
   Shape shape = x.shape();
   shape[shape.ndim() - 1] = out;
-  const Tensor rows = x.value().reshape({-1, in}), w = weight.value();
-  Tensor y = matmul(rows, w.transpose(0, 1), bias.defined() ? bias.value() : Tensor{}).reshape(shape);
+  const Precision precision = product_precision();
+  const Tensor rows = factor("linear", x.value().reshape({-1, in}), precision),
+               w = factor("linear", weight.value(), precision);
+  Tensor y = matmul(rows, w.transpose(0, 1), bias.defined() ? bias.value() : Tensor{}, precision).reshape(shape);
   std::vector<Var> inputs{x, weight};
   if (bias.defined()) inputs.push_back(bias);
-  return record(std::move(y), inputs, [x, weight, bias, rows, w, out](const Tensor& gradient) {
-    const Tensor dy = gradient.reshape({-1, out});
+  return record(std::move(y), inputs, [x, weight, bias, rows, w, out, precision](const Tensor& gradient) {
+    const Tensor dy = gradient.reshape({-1, out}), dy_factor = factor("linear", dy, precision);
     std::vector<Tensor> grads(bias.defined() ? 3 : 2);
-    if (x.requires_grad()) grads[0] = matmul(dy, w).reshape(x.shape());
-    if (weight.requires_grad()) grads[1] = matmul(dy.transpose(0, 1), rows);
+    if (x.requires_grad()) grads[0] = matmul(dy_factor, w, {}, precision).reshape(x.shape());
+    if (weight.requires_grad()) grads[1] = matmul(dy_factor.transpose(0, 1), rows, {}, precision);
     if (bias.requires_grad()) grads[2] = sum_to(dy, {out});
     return grads;
   });

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tensor/fast_product.h"
 #include "tensor/numerics.h"
 #include "tensor/op_check.h"
 #include "tensor/trace.h"
@@ -280,8 +281,18 @@ HeadsView heads_of(Tensor& t) {
   return {t.raw(), t.strides()[0], t.strides()[1], t.strides()[2]};
 }
 
+// Operands as they enter the products.
+Tensor heads_factor(const Tensor& t, Precision precision) {
+  check(precision == Precision::portable || attention_precision(precision, t.dim(-1)) == precision,
+        "[attention] {} products of heads of {} elements are not computed; attention_precision() says how they are",
+        name_of(precision), t.dim(-1));
+  return factor("attention", t, precision);
+}
+
+// Of results.
+DType result_dtype(const Tensor& q) { return q.dtype() == DType::bf16 ? DType::f32 : q.dtype(); }
+
 AttentionShape shape_of(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, double scale) {
-  check_float("attention", q);
   check_same_dtype("attention", q, k);
   check_same_dtype("attention", q, v);
   check(q.ndim() == 4 && k.ndim() == 4 && k.shape() == v.shape() && q.dim(0) == k.dim(0) && q.dim(3) == k.dim(3) &&
@@ -312,98 +323,107 @@ void check_qkv(const Tensor& qkv) {
 }
 
 void backward_into(const Tensor& d_o_in, Tensor q, Tensor k, Tensor v, const AttentionResult& result, bool causal,
-                   double scale, Tensor dq, Tensor dk, Tensor dv) {
+                   double scale, Precision precision, Tensor dq, Tensor dk, Tensor dv) {
   const AttentionShape s = shape_of(q, k, v, causal, scale);
-  Tensor d_o = d_o_in, o = result.o;
-  for (const Tensor& t : {o, d_o}) {
-    check_same_shape("attention_backward", t, q);
-    check_same_dtype("attention_backward", t, q);
-  }
+  Tensor d_o = heads_factor(d_o_in, precision), o = result.o;
+  for (const Tensor& t : {o, d_o}) check_same_shape("attention_backward", t, q);
+  check_same_dtype("attention_backward", d_o, q);
+  check_same_dtype("attention_backward", o, dq);
   const Shape rows{s.batch, s.heads, s.tq};
-  const Tensor m = operand("attention_backward", "m", result.m, rows, q),
-               r = operand("attention_backward", "r", result.r, rows, q);
-  on(q.device(), [&](auto& stream) {
-    attention_backward(stream, AttentionBackwardArgs{.s = s,
-                                                     .q = heads_of(q),
-                                                     .k = heads_of(k),
-                                                     .v = heads_of(v),
-                                                     .o = heads_of(o),
-                                                     .d_o = heads_of(d_o),
-                                                     .m = in(m),
-                                                     .r = in(r),
-                                                     .dq = heads_of(dq),
-                                                     .dk = heads_of(dk),
-                                                     .dv = heads_of(dv)});
-  });
+  const Tensor m = operand("attention_backward", "m", result.m, rows, o),
+               r = operand("attention_backward", "r", result.r, rows, o);
+  const AttentionBackwardArgs args{.s = s,
+                                   .q = heads_of(q),
+                                   .k = heads_of(k),
+                                   .v = heads_of(v),
+                                   .o = heads_of(o),
+                                   .d_o = heads_of(d_o),
+                                   .m = in(m),
+                                   .r = in(r),
+                                   .dq = heads_of(dq),
+                                   .dk = heads_of(dk),
+                                   .dv = heads_of(dv)};
+  if (precision == Precision::portable) on(q.device(), [&](auto& stream) { attention_backward(stream, args); });
+  else on_tensor_cores(q.device(), [&](auto& stream) { fast_attention_backward(stream, args); });
 }
 
-AttentionResult attention_of(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, bool causal, double scale) {
-  const AttentionShape s = shape_of(q_in, k_in, v_in, causal, scale);
-  Tensor q = q_in, k = k_in, v = v_in;
-  AttentionResult result{Tensor::empty(q.shape(), q.dtype(), q.device()),
-                         Tensor::empty({s.batch, s.heads, s.tq}, q.dtype(), q.device()),
-                         Tensor::empty({s.batch, s.heads, s.tq}, q.dtype(), q.device())};
-  on(q.device(), [&](auto& stream) {
-    attention(stream, AttentionArgs{.s = s,
-                                    .q = heads_of(q),
-                                    .k = heads_of(k),
-                                    .v = heads_of(v),
-                                    .o = heads_of(result.o),
-                                    .m = out(result.m),
-                                    .r = out(result.r)});
-  });
+AttentionResult attention_of(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, bool causal, double scale,
+                             Precision precision) {
+  Tensor q = heads_factor(q_in, precision), k = heads_factor(k_in, precision), v = heads_factor(v_in, precision);
+  const AttentionShape s = shape_of(q, k, v, causal, scale);
+  const Shape rows{s.batch, s.heads, s.tq};
+  AttentionResult result{Tensor::empty(q.shape(), result_dtype(q), q.device()),
+                         Tensor::empty(rows, result_dtype(q), q.device()),
+                         Tensor::empty(rows, result_dtype(q), q.device())};
+  const AttentionArgs args{.s = s,
+                           .q = heads_of(q),
+                           .k = heads_of(k),
+                           .v = heads_of(v),
+                           .o = heads_of(result.o),
+                           .m = out(result.m),
+                           .r = out(result.r)};
+  if (precision == Precision::portable) on(q.device(), [&](auto& stream) { attention(stream, args); });
+  else on_tensor_cores(q.device(), [&](auto& stream) { fast_attention(stream, args); });
   return result;
 }
 
-AttentionGradients attention_backward_of(const Tensor& d_o, const Tensor& q, const Tensor& k, const Tensor& v,
-                                         const AttentionResult& result, bool causal, double scale) {
-  AttentionGradients g{Tensor::empty(q.shape(), q.dtype(), q.device()), Tensor::empty(k.shape(), k.dtype(), k.device()),
-                       Tensor::empty(v.shape(), v.dtype(), v.device())};
-  backward_into(d_o, q, k, v, result, causal, scale, g.dq, g.dk, g.dv);
+AttentionGradients attention_backward_of(const Tensor& d_o, const Tensor& q_in, const Tensor& k_in, const Tensor& v_in,
+                                         const AttentionResult& result, bool causal, double scale,
+                                         Precision precision) {
+  const Tensor q = heads_factor(q_in, precision), k = heads_factor(k_in, precision), v = heads_factor(v_in, precision);
+  AttentionGradients g{Tensor::empty(q.shape(), result_dtype(q), q.device()),
+                       Tensor::empty(k.shape(), result_dtype(q), k.device()),
+                       Tensor::empty(v.shape(), result_dtype(q), v.device())};
+  backward_into(d_o, q, k, v, result, causal, scale, precision, g.dq, g.dk, g.dv);
   return g;
 }
 
-AttentionResult self_attention_of(const Tensor& qkv_in, bool causal, double scale) {
+AttentionResult self_attention_of(const Tensor& qkv_in, bool causal, double scale, Precision precision) {
   check_qkv(qkv_in);
-  const Tensor qkv = qkv_in.to_contiguous();
-  return attention_of(part_of(qkv, 0), part_of(qkv, 1), part_of(qkv, 2), causal, scale);
+  const Tensor qkv = heads_factor(qkv_in, precision).to_contiguous();
+  return attention_of(part_of(qkv, 0), part_of(qkv, 1), part_of(qkv, 2), causal, scale, precision);
 }
 
 Tensor self_attention_backward_of(const Tensor& d_o, const Tensor& qkv_in, const AttentionResult& result, bool causal,
-                                  double scale) {
+                                  double scale, Precision precision) {
   check_qkv(qkv_in);
-  const Tensor qkv = qkv_in.to_contiguous();
-  Tensor d_qkv = Tensor::empty(qkv.shape(), qkv.dtype(), qkv.device());
-  backward_into(d_o, part_of(qkv, 0), part_of(qkv, 1), part_of(qkv, 2), result, causal, scale, part_of(d_qkv, 0),
-                part_of(d_qkv, 1), part_of(d_qkv, 2));
+  const Tensor qkv = heads_factor(qkv_in, precision).to_contiguous();
+  Tensor d_qkv = Tensor::empty(qkv.shape(), result_dtype(qkv), qkv.device());
+  backward_into(d_o, part_of(qkv, 0), part_of(qkv, 1), part_of(qkv, 2), result, causal, scale, precision,
+                part_of(d_qkv, 0), part_of(d_qkv, 1), part_of(d_qkv, 2));
   return d_qkv;
 }
 
-const Op kAttention("attention(q, k, v, causal, scale) -> o, m, r", attention_of);
-const Op kAttentionBackward("attention_backward(d_o, q, k, v, result{o, m, r}, causal, scale) -> dq, dk, dv",
+const Op kAttention("attention(q, k, v, causal, scale, precision) -> o, m, r", attention_of);
+const Op kAttentionBackward("attention_backward(d_o, q, k, v, result{o, m, r}, causal, scale, precision) -> dq, dk, dv",
                             attention_backward_of);
-const Op kSelfAttention("self_attention(qkv, causal, scale) -> o, m, r", self_attention_of);
-const Op kSelfAttentionBackward("self_attention_backward(d_o, qkv, result{o, m, r}, causal, scale) -> d_qkv",
+const Op kSelfAttention("self_attention(qkv, causal, scale, precision) -> o, m, r", self_attention_of);
+const Op kSelfAttentionBackward("self_attention_backward(d_o, qkv, result{o, m, r}, causal, scale, precision) -> d_qkv",
                                 self_attention_backward_of);
 
 }  // namespace
 
-AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, double scale) {
-  return kAttention(q, k, v, causal, scale);
+Precision attention_precision(Precision of_products, int64_t head) {
+  return of_products == Precision::bf16 && head <= kMostFastHead ? Precision::bf16 : Precision::portable;
+}
+
+AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, double scale,
+                          Precision precision) {
+  return kAttention(q, k, v, causal, scale, precision);
 }
 
 AttentionGradients attention_backward(const Tensor& d_o, const Tensor& q, const Tensor& k, const Tensor& v,
-                                      const AttentionResult& result, bool causal, double scale) {
-  return kAttentionBackward(d_o, q, k, v, result, causal, scale);
+                                      const AttentionResult& result, bool causal, double scale, Precision precision) {
+  return kAttentionBackward(d_o, q, k, v, result, causal, scale, precision);
 }
 
-AttentionResult self_attention(const Tensor& qkv, bool causal, double scale) {
-  return kSelfAttention(qkv, causal, scale);
+AttentionResult self_attention(const Tensor& qkv, bool causal, double scale, Precision precision) {
+  return kSelfAttention(qkv, causal, scale, precision);
 }
 
 Tensor self_attention_backward(const Tensor& d_o, const Tensor& qkv, const AttentionResult& result, bool causal,
-                               double scale) {
-  return kSelfAttentionBackward(d_o, qkv, result, causal, scale);
+                               double scale, Precision precision) {
+  return kSelfAttentionBackward(d_o, qkv, result, causal, scale, precision);
 }
 
 }  // namespace elinvar

@@ -6,6 +6,10 @@
 //   dq = sum over keys of ds k, dk = sum over queries of ds q, dv = sum over queries of p do
 // With grouped queries, dk and dv of the heads that share a key head are added left to right. A query with a score that
 // is NaN or +inf gives NaN, as in softmax.h.
+//
+// With precision bf16, q, k, v and do may be bfloat16, or are rounded to it, and so are the weights e, p and ds; sums
+// and results are float32 (fast_product.h).
+#include "tensor/precision.h"
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 
@@ -53,6 +57,10 @@ void attention_backward(CpuStream&, const AttentionBackwardArgs&);
 template <class B>
 void attention_backward(GpuStream<B>&, const AttentionBackwardArgs&);
 
+// How attention is computed where products have that precision: in bf16 for heads of at most 128 elements, else
+// portably.
+Precision attention_precision(Precision of_products, int64_t head);
+
 // q (B, Tq, H, D), k and v (B, Tk, G, D) -> o like q; scale 0 stands for 1 / sqrt(D).
 struct AttentionResult {
   Tensor o, m, r;
@@ -60,14 +68,16 @@ struct AttentionResult {
 struct AttentionGradients {
   Tensor dq, dk, dv;
 };
-AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, double scale);
+AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, double scale,
+                          Precision precision = Precision::portable);
 AttentionGradients attention_backward(const Tensor& d_o, const Tensor& q, const Tensor& k, const Tensor& v,
-                                      const AttentionResult& result, bool causal, double scale);
+                                      const AttentionResult& result, bool causal, double scale,
+                                      Precision precision = Precision::portable);
 
 // q, k and v side by side in one tensor (B, T, 3, H, D), as one projection makes them: o (B, T, H, D), and the
 // gradient in the same layout, without copies.
-AttentionResult self_attention(const Tensor& qkv, bool causal, double scale);
+AttentionResult self_attention(const Tensor& qkv, bool causal, double scale, Precision precision = Precision::portable);
 Tensor self_attention_backward(const Tensor& d_o, const Tensor& qkv, const AttentionResult& result, bool causal,
-                               double scale);
+                               double scale, Precision precision = Precision::portable);
 
 }  // namespace elinvar

@@ -1,8 +1,10 @@
 #include "tensor/ops/conv2d.h"
 
+#include "tensor/fast_product.h"
 #include "tensor/op_check.h"
 #include "tensor/ops/conv2d_depthwise.h"
 #include "tensor/ops/conv2d_rows.h"
+#include "tensor/ops/pointwise.h"
 #include "tensor/trace.h"
 
 namespace elinvar {
@@ -76,7 +78,6 @@ void grad_input(CpuStream& stream, const ConvGradInputArgs& args) {
 }
 
 void check_gradient(const Tensor& dy, const Tensor& operand, const ConvGeometry& g) {
-  check_float("conv2d_grad", dy);
   check_same_dtype("conv2d_grad", dy, operand);
   const Shape y{g.n, g.oh, g.ow, g.o};
   check(dy.shape() == y, "[conv2d_grad] the gradient must have the result's shape {}, got {}", to_string(y),
@@ -135,11 +136,26 @@ ConvGeometry conv_geometry(const Shape& x, const Shape& w, const ConvOptions& o)
 
 namespace {
 
-Tensor conv2d_of(const Tensor& x_in, const Tensor& w_in, const Tensor& bias_in, const ConvOptions& options) {
-  check_float("conv2d", x_in);
-  check_same_dtype("conv2d", x_in, w_in);
-  const ConvGeometry g = conv_geometry(x_in.shape(), w_in.shape(), options);
-  const Tensor x = x_in.to_contiguous(), w = w_in.to_contiguous();
+// A product on tensor cores: `body` writes the result where it is told.
+template <class F>
+Tensor fast(const Shape& shape, const Tensor& like, F body) {
+  Tensor result = Tensor::empty(shape, like.dtype(), like.device());
+  if (result.numel() > 0) on_tensor_cores(like.device(), [&](auto& stream) { body(stream, out(result)); });
+  return result.to(DType::f32);
+}
+
+Tensor conv2d_of(const Tensor& x_in, const Tensor& w_in, const Tensor& bias_in, const ConvOptions& options,
+                 Precision precision) {
+  const Tensor x = factor("conv2d", x_in, precision).to_contiguous(),
+               w = factor("conv2d", w_in, precision).to_contiguous();
+  check_same_dtype("conv2d", x, w);
+  const ConvGeometry g = conv_geometry(x.shape(), w.shape(), options);
+  if (precision != Precision::portable) {
+    Tensor sum = fast({g.n, g.oh, g.ow, g.o}, x, [&](auto& stream, Out to) {
+      fast_conv2d(stream, ConvArgs{g, in(x), in(w), to}, precision);
+    });
+    return bias_in.defined() ? add(sum, operand("conv2d", "the bias", bias_in, {g.o}, sum)) : sum;
+  }
   const Tensor bias = bias_in.defined() ? operand("conv2d", "the bias", bias_in, {g.o}, x) : bias_in;
   Tensor y = Tensor::empty({g.n, g.oh, g.ow, g.o}, x.dtype(), x.device());
   on(x.device(), [&](auto& stream) {
@@ -148,48 +164,62 @@ Tensor conv2d_of(const Tensor& x_in, const Tensor& w_in, const Tensor& bias_in, 
   return y;
 }
 
-Tensor conv2d_grad_input_of(const Tensor& dy_in, const Tensor& w_in, const Shape& x_shape, const ConvOptions& options) {
+Tensor conv2d_grad_input_of(const Tensor& dy_in, const Tensor& w_in, const Shape& x_shape, const ConvOptions& options,
+                            Precision precision) {
   const ConvGeometry g = conv_geometry(x_shape, w_in.shape(), options);
-  check_gradient(dy_in, w_in, g);
-  const Tensor dy = dy_in.to_contiguous(), w = w_in.to_contiguous();
+  const Tensor dy = factor("conv2d_grad", dy_in, precision).to_contiguous(),
+               w = factor("conv2d_grad", w_in, precision).to_contiguous();
+  check_gradient(dy, w, g);
+  if (precision != Precision::portable)
+    return fast(x_shape, dy, [&](auto& stream, Out to) {
+      fast_conv2d_grad_input(stream, ConvGradInputArgs{g, in(dy), in(w), to}, precision);
+    });
   Tensor dx = Tensor::empty(x_shape, dy.dtype(), dy.device());
   on(dy.device(), [&](auto& stream) { conv2d_grad_input(stream, ConvGradInputArgs{g, in(dy), in(w), out(dx)}); });
   return dx;
 }
 
-Tensor conv2d_grad_filter_of(const Tensor& dy_in, const Tensor& x_in, const Shape& w_shape,
-                             const ConvOptions& options) {
+Tensor conv2d_grad_filter_of(const Tensor& dy_in, const Tensor& x_in, const Shape& w_shape, const ConvOptions& options,
+                             Precision precision) {
   const ConvGeometry g = conv_geometry(x_in.shape(), w_shape, options);
-  check_gradient(dy_in, x_in, g);
-  const Tensor dy = dy_in.to_contiguous(), x = x_in.to_contiguous();
+  const Tensor dy = factor("conv2d_grad", dy_in, precision).to_contiguous(),
+               x = factor("conv2d_grad", x_in, precision).to_contiguous();
+  check_gradient(dy, x, g);
+  if (precision != Precision::portable)
+    return fast(w_shape, dy, [&](auto& stream, Out to) {
+      fast_conv2d_grad_filter(stream, ConvGradFilterArgs{g, in(dy), in(x), to}, precision);
+    });
   Tensor dw = Tensor::empty(w_shape, dy.dtype(), dy.device());
   on(dy.device(), [&](auto& stream) { conv2d_grad_filter(stream, ConvGradFilterArgs{g, in(dy), in(x), out(dw)}); });
   return dw;
 }
 
-const Op kConv2d("conv2d(x, w, bias, options{stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups}) -> y",
-                 conv2d_of);
+const Op kConv2d(
+    "conv2d(x, w, bias, options{stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups}, precision) -> y",
+    conv2d_of);
 const Op kGradInput(
     "conv2d_grad_input(dy, w, x_shape, "
-    "options{stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups}) -> dx",
+    "options{stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups}, precision) -> dx",
     conv2d_grad_input_of);
 const Op kGradFilter(
     "conv2d_grad_filter(dy, x, w_shape, "
-    "options{stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups}) -> dw",
+    "options{stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups}, precision) -> dw",
     conv2d_grad_filter_of);
 
 }  // namespace
 
-Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& options) {
-  return kConv2d(x, w, bias, options);
+Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& options, Precision precision) {
+  return kConv2d(x, w, bias, options, precision);
 }
 
-Tensor conv2d_grad_input(const Tensor& dy, const Tensor& w, const Shape& x_shape, const ConvOptions& options) {
-  return kGradInput(dy, w, x_shape, options);
+Tensor conv2d_grad_input(const Tensor& dy, const Tensor& w, const Shape& x_shape, const ConvOptions& options,
+                         Precision precision) {
+  return kGradInput(dy, w, x_shape, options, precision);
 }
 
-Tensor conv2d_grad_filter(const Tensor& dy, const Tensor& x, const Shape& w_shape, const ConvOptions& options) {
-  return kGradFilter(dy, x, w_shape, options);
+Tensor conv2d_grad_filter(const Tensor& dy, const Tensor& x, const Shape& w_shape, const ConvOptions& options,
+                          Precision precision) {
+  return kGradFilter(dy, x, w_shape, options, precision);
 }
 
 }  // namespace elinvar

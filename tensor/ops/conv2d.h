@@ -1,7 +1,9 @@
 #pragma once
 // Convolution of images (N, H, W, C) with filters (O, KH, KW, C / groups), and its two gradients: three implicit
 // matrix products (NUMERICS.md, rules 8 and 10). Nominal k is (kh, kw, c), (kh, kw, o) and (n, oh, ow); taps that
-// fall into the padding or between strides are zero terms and are skipped.
+// fall into the padding or between strides are zero terms and are skipped. Other precisions than the portable one run
+// on a GPU's tensor cores.
+#include "tensor/precision.h"
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 
@@ -49,8 +51,13 @@ struct ConvOptions {
 // Checks shapes and works out the output's extents; throws UsageError naming both shapes.
 ConvGeometry conv_geometry(const Shape& x, const Shape& w, const ConvOptions& options);
 
-Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& options);
-Tensor conv2d_grad_input(const Tensor& dy, const Tensor& w, const Shape& x_shape, const ConvOptions& options);
-Tensor conv2d_grad_filter(const Tensor& dy, const Tensor& x, const Shape& w_shape, const ConvOptions& options);
+// With precision bf16 factors may be bfloat16, or are rounded to it; the result is rounded to bfloat16 as well, and is
+// float32 with its bits. The bias is float32.
+Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& options,
+              Precision precision = Precision::portable);
+Tensor conv2d_grad_input(const Tensor& dy, const Tensor& w, const Shape& x_shape, const ConvOptions& options,
+                         Precision precision = Precision::portable);
+Tensor conv2d_grad_filter(const Tensor& dy, const Tensor& x, const Shape& w_shape, const ConvOptions& options,
+                          Precision precision = Precision::portable);
 
 }  // namespace elinvar

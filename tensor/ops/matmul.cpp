@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tensor/fast_product.h"
 #include "tensor/op_check.h"
 #include "tensor/product.h"
 #include "tensor/trace.h"
@@ -137,8 +138,8 @@ void matmul(CpuStream& stream, const MatmulArgs& args) {
 
 namespace {
 
-Tensor matmul_of(const Tensor& a_in, const Tensor& b_in, const Tensor& bias) {
-  check_float("matmul", a_in);
+Tensor matmul_of(const Tensor& a_given, const Tensor& b_given, const Tensor& bias, Precision precision) {
+  const Tensor a_in = factor("matmul", a_given, precision), b_in = factor("matmul", b_given, precision);
   check_same_dtype("matmul", a_in, b_in);
   check(a_in.ndim() >= 2 && b_in.ndim() >= 2,
         "[matmul] matrices expected, shapes are {} and {}; add a dimension with unsqueeze", to_string(a_in.shape()),
@@ -147,14 +148,14 @@ Tensor matmul_of(const Tensor& a_in, const Tensor& b_in, const Tensor& bias) {
         to_string(a_in.shape()), to_string(b_in.shape()));
   Tensor a = readable(a_in), b = readable(b_in);
   const int64_t n = b.dim(-1), k = a.dim(-1);
-  const Tensor dense_bias = bias.defined() ? operand("matmul", "the bias", bias, {n}, a) : bias;
   Shape a_lead = a.shape(), b_lead = b.shape();
   for (int i = 0; i < 2; ++i) a_lead.erase(a_lead.ndim() - 1), b_lead.erase(b_lead.ndim() - 1);
   const Shape lead = broadcast(a_lead, b_lead, "matmul");
   Shape shape = lead;
   shape.push_back(a.dim(-2));
   shape.push_back(n);
-  Tensor c = Tensor::empty(shape, a.dtype(), a.device());
+  Tensor c = Tensor::empty(shape, precision == Precision::portable ? a.dtype() : DType::f32, a.device());
+  const Tensor dense_bias = bias.defined() ? operand("matmul", "the bias", bias, {n}, c) : bias;
   if (c.numel() == 0) return c;
 
   MatmulArgs args{.dtype = a.dtype(),
@@ -177,14 +178,21 @@ Tensor matmul_of(const Tensor& a_in, const Tensor& b_in, const Tensor& bias) {
     args.a = as_batch(a, lead);
     args.b = as_batch(b, lead);
   }
-  on(a.device(), [&](auto& stream) { matmul(stream, args); });
+  if (precision == Precision::portable || k == 0) {
+    args.dtype = c.dtype();  // what has no terms has no factors
+    on(a.device(), [&](auto& stream) { matmul(stream, args); });
+  } else {
+    on_tensor_cores(a.device(), [&](auto& stream) { fast_matmul(stream, args, precision); });
+  }
   return c;
 }
 
-const Op kMatmul("matmul(a, b, bias) -> c", matmul_of);
+const Op kMatmul("matmul(a, b, bias, precision) -> c", matmul_of);
 
 }  // namespace
 
-Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias) { return kMatmul(a, b, bias); }
+Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias, Precision precision) {
+  return kMatmul(a, b, bias, precision);
+}
 
 }  // namespace elinvar

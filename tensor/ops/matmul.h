@@ -1,6 +1,7 @@
 #pragma once
 // Matrix products in canonical order (NUMERICS.md, rule 8), with an optional bias added as a rounding of its own
-// (rule 9).
+// (rule 9); or, where another precision than the portable one is asked for, on a GPU's tensor cores.
+#include "tensor/precision.h"
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 
@@ -26,7 +27,8 @@ template <class B>
 void matmul(GpuStream<B>&, const MatmulArgs&);
 
 // (.., m, k) x (.., k, n) -> (.., m, n); leading dimensions broadcast. Transposed views are multiplied in place.
-// bias (n), if defined, is added to every row.
-Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias = {});
+// bias (n), if defined, is added to every row. With precision bf16 factors may be bfloat16, or are rounded to it; the
+// result, and the bias, is float32.
+Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias = {}, Precision precision = Precision::portable);
 
 }  // namespace elinvar

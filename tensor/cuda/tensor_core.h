@@ -1,0 +1,87 @@
+#pragma once
+// What a warp does on tensor cores: D (16, 8) += A (16, 16) B (16, 8), bfloat16 factors, float32 sums (PTX ISA,
+// "mma.m16n8k16"; compute capability 8.0 and up). Each matrix is dealt over the lanes; of lane 4 g + t:
+//   A   pairs along k: rows g and g + 8 at k = 2 t, then the same rows at k = 2 t + 8
+//   B   pairs along k: column g at k = 2 t and at k = 2 t + 8
+//   D   row g, columns 2 t and 2 t + 1; row g + 8, the same columns
+// Under emulation lanes hand each other what they hold, in the same layout, so that who loads it wrongly is found; the
+// sums are chains of fma there, which is not the order of the hardware.
+#include "tensor/cuda/kernel.h"
+
+namespace elinvar::HWY_NAMESPACE {
+
+struct FactorA {
+  uint32_t pair[4];
+};
+struct FactorB {
+  uint32_t pair[2];
+};
+struct Sums {
+  float at[4] = {};
+};
+
+__device__ inline int lane_group() { return static_cast<int>(threadIdx.x % 32) / 4; }     // g
+__device__ inline int lane_in_group() { return static_cast<int>(threadIdx.x % 32) % 4; }  // t
+
+// Two floats rounded to bfloat16, the first in the lower half.
+__device__ inline uint32_t rounded_pair(float low, float high) {
+#ifdef __CUDACC__
+  uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+#else
+  return uint32_t{bf16(low).bits} | uint32_t{bf16(high).bits} << 16;
+#endif
+}
+
+// From rows of bfloat16 in shared memory, `step` elements (an even number) apart, of which elements k0 .. k0 + 15 take
+// part: the 16 rows from `rows` on.
+__device__ inline FactorA load_a(const bf16* rows, int step, int k0) {
+  const bf16* at = rows + lane_group() * step + k0 + 2 * lane_in_group();
+  const auto pair = [&](int row, int k) { return *reinterpret_cast<const uint32_t*>(at + row * step + k); };
+  return {{pair(0, 0), pair(8, 0), pair(0, 8), pair(8, 8)}};
+}
+
+// The columns of B are 8 such rows.
+__device__ inline FactorB load_b(const bf16* columns, int step, int k0) {
+  const bf16* at = columns + lane_group() * step + k0 + 2 * lane_in_group();
+  return {{*reinterpret_cast<const uint32_t*>(at), *reinterpret_cast<const uint32_t*>(at + 8)}};
+}
+
+// Sums of columns 16 i .. 16 i + 7 and of the 8 after them as a factor of a product over these columns.
+__device__ inline FactorA as_factor(const Sums& first, const Sums& second) {
+  return {{rounded_pair(first.at[0], first.at[1]), rounded_pair(first.at[2], first.at[3]),
+           rounded_pair(second.at[0], second.at[1]), rounded_pair(second.at[2], second.at[3])}};
+}
+
+__device__ inline void multiply_add(Sums& d, const FactorA& a, const FactorB& b) {
+#ifdef __CUDACC__
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(d.at[0]), "+f"(d.at[1]), "+f"(d.at[2]), "+f"(d.at[3])
+      : "r"(a.pair[0]), "r"(a.pair[1]), "r"(a.pair[2]), "r"(a.pair[3]), "r"(b.pair[0]), "r"(b.pair[1]));
+#else
+  const auto value = [](uint64_t pairs, int half) {
+    return static_cast<float>(std::bit_cast<bf16>(static_cast<uint16_t>(pairs >> (16 * half))));
+  };
+  const auto both = [](uint32_t low, uint32_t high) { return uint64_t{low} | uint64_t{high} << 32; };
+  uint64_t near[4], far[4],
+      column[2][4];  // of row g, of row g + 8, of columns 2 t and 2 t + 1: by the lane they come from
+  for (int t = 0; t < 4; ++t) {
+    near[t] = emulation::exchange(both(a.pair[0], a.pair[2]), 4 * lane_group() + t);
+    far[t] = emulation::exchange(both(a.pair[1], a.pair[3]), 4 * lane_group() + t);
+    for (int c = 0; c < 2; ++c)
+      column[c][t] = emulation::exchange(both(b.pair[0], b.pair[1]), 4 * (2 * lane_in_group() + c) + t);
+  }
+  for (int k = 0; k < 16; ++k) {
+    const int t = k % 8 / 2, half = k / 8 * 2 + k % 2;
+    for (int c = 0; c < 2; ++c) {
+      d.at[c] = std::fma(value(near[t], half), value(column[c][t], half), d.at[c]);
+      d.at[2 + c] = std::fma(value(far[t], half), value(column[c][t], half), d.at[2 + c]);
+    }
+  }
+#endif
+}
+
+}  // namespace elinvar::HWY_NAMESPACE

@@ -1,0 +1,86 @@
+// The stand-in for the libraries of fast products: factors as the precision rounds them, multiplied by the CPU's
+// portable kernels, so that tests know every bit of a result.
+#include "tensor/fast_product.h"
+
+#include <bit>
+#include <cstring>
+#include <vector>
+
+#include "tensor/check.h"
+
+namespace elinvar {
+namespace {
+
+// Of a float32 the upper 10 bits of the fraction, to nearest even.
+float rounded_to_tf32(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  if ((bits & 0x7f800000u) == 0x7f800000u) return x;
+  return std::bit_cast<float>((bits + 0xfffu + (bits >> 13 & 1u)) & ~0x1fffu);
+}
+
+// `count` elements of a factor as the hardware sees them.
+std::vector<float> widened(const void* data, DType dtype, int64_t count, Precision precision) {
+  std::vector<float> wide(static_cast<size_t>(count));
+  invariant((precision == Precision::bf16) == (dtype == DType::bf16), "factors have the type of their precision");
+  for (size_t i = 0; i < wide.size(); ++i)
+    wide[i] = dtype == DType::bf16 ? static_cast<float>(static_cast<const bf16*>(data)[i])
+                                   : rounded_to_tf32(static_cast<const float*>(data)[i]);
+  return wide;
+}
+
+// A result of a convolution, of the factors' type.
+void store(const std::vector<float>& from, const Out& to) {
+  for (size_t i = 0; i < from.size(); ++i)
+    if (to.dtype == DType::bf16) to.as<bf16>()[i] = bf16(from[i]);
+    else to.as<float>()[i] = from[i];
+}
+
+int64_t images(const ConvGeometry& g) { return g.n * g.h * g.w * g.c; }
+int64_t filters(const ConvGeometry& g) { return g.o * g.kh * g.kw * (g.c / g.groups); }
+int64_t results(const ConvGeometry& g) { return g.n * g.oh * g.ow * g.o; }
+std::vector<float> room(int64_t count) { return std::vector<float>(static_cast<size_t>(count)); }
+
+}  // namespace
+
+template <>
+void fast_matmul(EmulatedStream&, const MatmulArgs& args, Precision precision) {
+  const auto reach = [&](const MatrixIn& m, int64_t rows, int64_t columns) {
+    return (rows - 1) * m.row + (columns - 1) * m.col + (args.batch - 1) * m.batch + 1;
+  };
+  const std::vector<float> a = widened(args.a.data, args.dtype, reach(args.a, args.m, args.k), precision),
+                           b = widened(args.b.data, args.dtype, reach(args.b, args.k, args.n), precision);
+  MatmulArgs wide = args;
+  wide.dtype = DType::f32;
+  wide.a.data = a.data();
+  wide.b.data = b.data();
+  matmul(cpu_stream(), wide);
+}
+
+template <>
+void fast_conv2d(EmulatedStream&, const ConvArgs& a, Precision precision) {
+  const std::vector<float> x = widened(a.x.data, a.x.dtype, images(a.g), precision),
+                           w = widened(a.w.data, a.w.dtype, filters(a.g), precision);
+  std::vector<float> y = room(results(a.g));
+  conv2d(cpu_stream(), ConvArgs{a.g, {x.data()}, {w.data()}, {y.data()}});
+  store(y, a.y);
+}
+
+template <>
+void fast_conv2d_grad_input(EmulatedStream&, const ConvGradInputArgs& a, Precision precision) {
+  const std::vector<float> dy = widened(a.dy.data, a.dy.dtype, results(a.g), precision),
+                           w = widened(a.w.data, a.w.dtype, filters(a.g), precision);
+  std::vector<float> dx = room(images(a.g));
+  conv2d_grad_input(cpu_stream(), ConvGradInputArgs{a.g, {dy.data()}, {w.data()}, {dx.data()}});
+  store(dx, a.dx);
+}
+
+template <>
+void fast_conv2d_grad_filter(EmulatedStream&, const ConvGradFilterArgs& a, Precision precision) {
+  const std::vector<float> dy = widened(a.dy.data, a.dy.dtype, results(a.g), precision),
+                           x = widened(a.x.data, a.x.dtype, images(a.g), precision);
+  std::vector<float> dw = room(filters(a.g));
+  conv2d_grad_filter(cpu_stream(), ConvGradFilterArgs{a.g, {dy.data()}, {x.data()}, {dw.data()}});
+  store(dw, a.dw);
+}
+
+}  // namespace elinvar

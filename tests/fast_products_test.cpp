@@ -1,0 +1,314 @@
+// Products on tensor cores (tensor/precision.h): on the emulated GPU, whose stand-in for the libraries has bits that
+// are known and whose attention is the kernel's own text; and on a card, where they agree with portable ones as well as
+// their factors' rounding allows, and have the same bits each time.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "autograd/conv.h"
+#include "autograd/linear.h"
+#include "autograd/pointwise.h"
+#include "autograd/precision.h"
+#include "autograd/reduce.h"
+#include "models/build.h"
+#include "nn/clip.h"
+#include "nn/leaf.h"
+#include "nn/optimizer.h"
+#include "tensor/check.h"
+#include "tensor/ops/attention.h"
+#include "tensor/ops/conv2d.h"
+#include "tensor/ops/matmul.h"
+#include "tensor/trace.h"
+#include "tests/bits.h"
+#include "tests/op_inputs.h"
+#include "tests/other_devices.h"
+#include "tests/temporary_folder.h"
+
+namespace elinvar::test {
+namespace {
+
+class FastProducts : public testing::TestWithParam<Device> {
+ protected:
+  void SetUp() override {
+    if (!is_here(device_)) GTEST_SKIP() << "this machine has no GPU";
+    const elinvar::FastProducts products = fast_products(device_);
+    if (!products.missing.empty()) GTEST_SKIP() << products.missing;
+  }
+  bool emulated() const { return device_.kind == DeviceKind::emulated; }
+  Tensor there(const Tensor& t) const { return t.to(device_); }
+
+  // Close to `expected`, from the same rounded factors: sums differ in the order of their additions alone, and in what
+  // the result is rounded to.
+  void expect_close(const char* what, const Tensor& got, const Tensor& expected, double tolerance) const {
+    ASSERT_EQ(to_string(got.shape()), to_string(expected.shape())) << what;
+    ASSERT_EQ(got.dtype(), DType::f32) << what;
+    EXPECT_TRUE(got.device() == device_) << what;
+    const Tensor here = got.to(Device{}).to_contiguous(), other = expected.to_contiguous();
+    double largest = 0, worst = 0;
+    for (int64_t i = 0; i < here.numel(); ++i) {
+      const double x = here.data<float>()[i], y = other.data<float>()[i];
+      ASSERT_TRUE(std::isfinite(x)) << what << ", element " << i;
+      largest = std::max(largest, std::abs(y));
+      worst = std::max(worst, std::abs(x - y));
+    }
+    EXPECT_LE(worst, tolerance * largest) << what;
+  }
+
+  const Device device_ = GetParam();
+};
+INSTANTIATE_TEST_SUITE_P(, FastProducts, testing::ValuesIn(devices_of_the_build()),
+                         [](const auto& param) { return std::string(name_of(param.param.kind)); });
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FastProducts);
+
+constexpr Precision kFast[] = {Precision::bf16, Precision::tf32};
+
+Tensor rounded(const Tensor& t) { return t.to(DType::bf16).to(DType::f32); }
+
+// What a factor of that precision keeps of x; of tf32 not to the last bit, as libraries may truncate.
+Tensor as_seen(const Tensor& x, Precision precision) { return precision == Precision::bf16 ? rounded(x) : x; }
+double tolerance_of(Precision precision) { return precision == Precision::bf16 ? 2e-6 : 2e-3; }
+
+TEST_P(FastProducts, MatricesOfEveryLayout) {
+  const Tensor a = normal({3, 50, 40}, "a"), b = normal({3, 40, 24}, "b"), bias = normal({24}, "bias");
+  for (const Precision precision : kFast) {
+    const double tolerance = tolerance_of(precision);
+    const Tensor x = as_seen(a, precision), y = as_seen(b, precision), expected = matmul(x, y, bias);
+    const Tensor ta = there(a), tb = there(b), tbias = there(bias);
+    const auto transposed = [](const Tensor& t) { return t.transpose(-2, -1).to_contiguous().transpose(-2, -1); };
+    expect_close("plain", matmul(ta, tb, tbias, precision), expected, tolerance);
+    expect_close("a by columns", matmul(transposed(ta), tb, tbias, precision), expected, tolerance);
+    expect_close("b by columns", matmul(ta, transposed(tb), tbias, precision), expected, tolerance);
+    expect_close("both", matmul(transposed(ta), transposed(tb), {}, precision), matmul(x, y), tolerance);
+    expect_close("one b for all", matmul(ta, tb.select(0, 1), {}, precision), matmul(x, y.select(0, 1)), tolerance);
+    expect_close("one a for all", matmul(ta.select(0, 1), tb, {}, precision), matmul(x.select(0, 1), y), tolerance);
+    expect_close("a row", matmul(ta.slice(1, 0, 1), tb, {}, precision), matmul(x.slice(1, 0, 1), y), tolerance);
+    expect_close("a column", matmul(ta, tb.slice(2, 3, 4), {}, precision), matmul(x, y.slice(2, 3, 4)), tolerance);
+    expect_close("one term", matmul(ta.slice(2, 5, 6), tb.slice(1, 5, 6), {}, precision),
+                 matmul(x.slice(2, 5, 6), y.slice(1, 5, 6)), tolerance);
+    expect_close("odd places", matmul(ta.slice(2, 1, 38), tb.slice(1, 1, 38), tbias, precision),
+                 matmul(x.slice(2, 1, 38), y.slice(1, 1, 38), bias), tolerance);
+    EXPECT_TRUE(same_bits(matmul(ta.slice(2, 0, 0), tb.slice(1, 0, 0), tbias, precision).to(Device{}),
+                          matmul(a.slice(2, 0, 0), b.slice(1, 0, 0), bias)));
+    const Tensor got = matmul(ta, tb, tbias, precision).to(Device{});
+    EXPECT_TRUE(same_bits(matmul(ta, tb, tbias, precision).to(Device{}), got));
+    EXPECT_FALSE(same_bits(got, matmul(a, b, bias))) << "nothing was rounded";
+    if (emulated() && precision == Precision::bf16) {
+      EXPECT_TRUE(same_bits(got, expected));
+    }
+  }
+  // Who rounds a factor before gets the same.
+  EXPECT_TRUE(same_bits(matmul(there(a).to(DType::bf16), there(b), {}, Precision::bf16).to(Device{}),
+                        matmul(there(a), there(b), {}, Precision::bf16).to(Device{})));
+}
+
+TEST_P(FastProducts, Convolutions) {
+  struct Case {
+    Shape x, w;
+    ConvOptions options;
+  };
+  for (const Case& c : {Case{{2, 9, 8, 8}, {16, 3, 3, 8}, {.pad_h = 1, .pad_w = 1}},
+                        Case{{2, 9, 9, 3}, {8, 3, 3, 3}, {.stride_h = 2, .stride_w = 2, .pad_h = 1, .pad_w = 1}},
+                        Case{{3, 6, 7, 16}, {8, 1, 1, 16}, {}},
+                        Case{{1, 8, 8, 16}, {16, 3, 3, 8}, {.pad_h = 1, .pad_w = 1, .groups = 2}}}) {
+    const Tensor x = normal(c.x, "x"), w = normal(c.w, "w"), bias = normal({c.w[0]}, "bias");
+    const ConvGeometry g = conv_geometry(c.x, c.w, c.options);
+    const Tensor dy = normal({g.n, g.oh, g.ow, g.o}, "dy");
+    for (const Precision precision : kFast) {
+      // Results are rounded to the type of the factors.
+      const double tolerance = precision == Precision::bf16 ? 4.1e-3 : 2e-3;
+      const Tensor sx = as_seen(x, precision), sw = as_seen(w, precision), sdy = as_seen(dy, precision);
+      const Tensor y = conv2d(there(x), there(w), there(bias), c.options, precision);
+      const Tensor dx = conv2d_grad_input(there(dy), there(w), c.x, c.options, precision);
+      const Tensor dw = conv2d_grad_filter(there(dy), there(x), c.w, c.options, precision);
+      expect_close("forward", y, conv2d(sx, sw, bias, c.options), tolerance);
+      expect_close("input", dx, conv2d_grad_input(sdy, sw, c.x, c.options), tolerance);
+      expect_close("filter", dw, conv2d_grad_filter(sdy, sx, c.w, c.options), tolerance);
+      EXPECT_TRUE(
+          same_bits(conv2d_grad_filter(there(dy), there(x), c.w, c.options, precision).to(Device{}), dw.to(Device{})));
+      if (!emulated() || precision == Precision::tf32) continue;
+      EXPECT_TRUE(same_bits(conv2d(there(x), there(w), {}, c.options, precision).to(Device{}),
+                            rounded(conv2d(sx, sw, {}, c.options))));
+      EXPECT_TRUE(same_bits(dx.to(Device{}), rounded(conv2d_grad_input(sdy, sw, c.x, c.options))));
+      EXPECT_TRUE(same_bits(dw.to(Device{}), rounded(conv2d_grad_filter(sdy, sx, c.w, c.options))));
+    }
+  }
+}
+
+TEST_P(FastProducts, Attention) {
+  struct Case {
+    int64_t batch, tq, tk, heads, kv_heads, size;
+    bool causal;
+    double scale;
+  };
+  for (const Case& c : {Case{1, 70, 70, 2, 2, 16, true, 0.0}, Case{2, 5, 9, 4, 2, 24, true, 0.3},
+                        Case{1, 66, 130, 2, 1, 33, false, 0.0}, Case{1, 40, 40, 1, 1, 64, true, 0.0},
+                        Case{1, 35, 67, 1, 1, 72, true, 0.0}}) {
+    SCOPED_TRACE(fmt::format("{} queries, {} keys of {} elements", c.tq, c.tk, c.size));
+    const Tensor q = normal({c.batch, c.tq, c.heads, c.size}, "q"),
+                 k = normal({c.batch, c.tk, c.kv_heads, c.size}, "k"),
+                 v = normal({c.batch, c.tk, c.kv_heads, c.size}, "v"), d_o = normal(q.shape(), "do");
+    const auto fast = [&] { return attention(there(q), there(k), there(v), c.causal, c.scale, Precision::bf16); };
+    const auto gradients = [&](const AttentionResult& of) {
+      return attention_backward(there(d_o), there(q), there(k), there(v), of, c.causal, c.scale, Precision::bf16);
+    };
+    const AttentionResult got = fast(), expected = attention(rounded(q), rounded(k), rounded(v), c.causal, c.scale);
+    // Weights are rounded to bfloat16 as well.
+    expect_close("o", got.o, expected.o, 4e-3);
+    expect_close("r", got.r, expected.r, 1e-5);
+    const AttentionGradients g = gradients(got), e = attention_backward(rounded(d_o), rounded(q), rounded(k),
+                                                                        rounded(v), expected, c.causal, c.scale);
+    expect_close("dq", g.dq, e.dq, 6e-3);
+    expect_close("dk", g.dk, e.dk, 6e-3);
+    expect_close("dv", g.dv, e.dv, 6e-3);
+    const AttentionResult again = fast();
+    const AttentionGradients g2 = gradients(again);
+    EXPECT_TRUE(same_bits(again.o.to(Device{}), got.o.to(Device{})));
+    EXPECT_TRUE(same_bits(g2.dq.to(Device{}), g.dq.to(Device{})));
+    EXPECT_TRUE(same_bits(g2.dk.to(Device{}), g.dk.to(Device{})));
+    EXPECT_TRUE(same_bits(g2.dv.to(Device{}), g.dv.to(Device{})));
+  }
+}
+
+TEST_P(FastProducts, AttentionOfPartsOfOneTensor) {
+  const Tensor qkv = normal({2, 33, 3, 2, 20}, "qkv"), d_o = normal({2, 33, 2, 20}, "do");
+  const AttentionResult got = self_attention(there(qkv), true, 0.0, Precision::bf16),
+                        expected = self_attention(rounded(qkv), true, 0.0);
+  expect_close("o", got.o, expected.o, 4e-3);
+  expect_close("d_qkv", self_attention_backward(there(d_o), there(qkv), got, true, 0.0, Precision::bf16),
+               self_attention_backward(rounded(d_o), rounded(qkv), expected, true, 0.0), 6e-3);
+}
+
+// Large scores, whose weights are one key's alone, and what is not finite.
+TEST_P(FastProducts, AttentionToOneKeyAndToNaN) {
+  const Tensor q = Tensor::full({1, 40, 1, 16}, 30.0), v = normal({1, 40, 1, 16}, "v");
+  Tensor k = Tensor::zeros({1, 40, 1, 16});
+  for (int64_t d = 0; d < 16; ++d) k.data<float>()[7 * 16 + d] = 30.0f;
+  const Tensor o = attention(there(q), there(k), there(v), false, 1.0, Precision::bf16).o.to(Device{});
+  for (int64_t i = 0; i < 40; ++i)
+    for (int64_t d = 0; d < 16; ++d)
+      EXPECT_EQ(o.data<float>()[i * 16 + d], static_cast<float>(bf16(v.data<float>()[7 * 16 + d])));
+  k.data<float>()[16 * 39] = NAN;
+  const Tensor broken = attention(there(q), there(k), there(v), true, 1.0, Precision::bf16).o.to(Device{});
+  EXPECT_FALSE(std::isnan(broken.data<float>()[38 * 16])) << "it does not see the key";
+  EXPECT_TRUE(std::isnan(broken.data<float>()[39 * 16]));
+}
+
+// A recorder that keeps what precisions products were asked for with, and the types of what they were given.
+class Precisions : public Recorder {
+ public:
+  void begins(const AnyOp& op, const TraceValues& arguments) override {
+    for (const TraceValue& v : arguments)
+      if (v.name == "precision") seen_.insert(op.name() + " " + v.number);
+  }
+  void ends(const TraceValues&) override {}
+  const std::set<std::string>& seen() const { return seen_; }
+
+ private:
+  std::set<std::string> seen_;
+};
+
+ModelSpec tiny_gpt() {
+  ModelSpec s{.kind = "gpt"};
+  for (const auto& [name, value] : {std::pair("layers", 2), std::pair("heads", 2), std::pair("channels", 32)})
+    s.settings[name] = {Value(int64_t{value})};
+  return s;
+}
+
+struct Trained {
+  std::vector<double> losses;
+  Digest state;
+};
+
+// Three steps; checks on the way that all but factors is float32.
+Trained train_gpt(Device device, Precision precision) {
+  const InputInfo tokens{.sample = {12}, .classes = 40, .dtype = DType::i32};
+  const auto network = build(tiny_gpt(), tokens, 1);
+  network->parameters.move_to(device);
+  const OptimizerConfig options{.kind = "adamw", .lr = 3e-3, .weight_decay = 0.1};
+  const auto optimizer = make_optimizer(options, network->parameters);
+  const Tensor input = make_inputs({{{2, 12}, Input::Kind::index, 40}}, "tokens")[0].to(DType::i32),
+               target = make_inputs({{{2, 12}, Input::Kind::index, 40}}, "targets")[0];
+  Trained result;
+  for (int64_t step = 0; step < 3; ++step) {
+    const LeafResult found = [&] {
+      const PrecisionScope scope(precision);
+      return leaf(*network, input.to(device), target, {}, Rng{.seed = 1, .step = static_cast<uint32_t>(step)});
+    }();
+    result.losses.push_back(found.loss_sum);
+    for (const Tensor& gradient : found.gradients) EXPECT_EQ(gradient.dtype(), DType::f32);
+    optimizer->step(network->parameters, found.gradients, options.lr, step, 1.0);
+  }
+  for (const auto& [name, tensor] : network->parameters.state()) EXPECT_EQ(tensor.dtype(), DType::f32) << name;
+  result.state = digest(network->parameters.state());
+  return result;
+}
+
+TEST_P(FastProducts, ANetworkTrainsOnMasterWeights) {
+  const Trained portable = train_gpt(device_, Precision::portable);
+  for (const Precision precision : kFast) {
+    Precisions recorder;
+    Trained fast;
+    {
+      const RecordScope recording(recorder);
+      fast = train_gpt(device_, precision);
+    }
+    EXPECT_EQ(train_gpt(device_, precision).state.hex(), fast.state.hex()) << "from run to run";
+    EXPECT_NE(fast.state.hex(), portable.state.hex());
+    for (size_t i = 0; i < 3; ++i)
+      EXPECT_NEAR(fast.losses[i], portable.losses[i], 5e-3 * portable.losses[i]) << name_of(precision);
+    const std::string all = fmt::format(" {}", static_cast<int>(precision)),
+                      attention = precision == Precision::bf16 ? " 2" : " 0";
+    EXPECT_EQ(recorder.seen(), (std::set<std::string>{"matmul" + all, "self_attention" + attention,
+                                                      "self_attention_backward" + attention}));
+  }
+}
+
+TEST_P(FastProducts, GradientsHaveThePrecisionOfTheForwardPass) {
+  const Var x(there(normal({2, 6, 6, 8}, "x")), true), w(there(normal({8, 3, 3, 8}, "w")), true);
+  const Var y = [&] {
+    const PrecisionScope scope(Precision::bf16);
+    return conv2d(x, w, {}, {.padding = {1, 1}});
+  }();
+  EXPECT_EQ(product_precision(), Precision::portable);
+  EXPECT_EQ(y.dtype(), DType::f32);
+  Precisions recorder;
+  {
+    const RecordScope recording(recorder);
+    backward(sum(y * y));
+  }
+  EXPECT_EQ(recorder.seen(), (std::set<std::string>{"conv2d_grad_filter 2", "conv2d_grad_input 2"}));
+  EXPECT_EQ(w.grad().dtype(), DType::f32);
+}
+
+TEST(FastProductsOnTheCpu, AreRefused) {
+  const Tensor a = Tensor::zeros({2, 2}), image = Tensor::zeros({1, 2, 2, 1});
+  const auto words = [](auto call) { return message_of<UsageError>(call); };
+  EXPECT_EQ(words([&] { matmul(a, a, {}, Precision::bf16); }),
+            "[matmul] bf16 products need a GPU; move the operands there, or ask for portable ones");
+  EXPECT_NE(words([&] { conv2d(image, image, {}, {}, Precision::tf32); }).find("tf32 products need a GPU"),
+            std::string::npos);
+  EXPECT_EQ(fast_products(Device{}).missing, "a CPU has no tensor cores");
+  EXPECT_NE(
+      words([&] { matmul(a.to(DType::bf16), a.to(DType::bf16)); }).find("float32 or float64 expected, got bfloat16"),
+      std::string::npos);
+}
+
+TEST_P(FastProducts, TypesThatTheyDoNotHave) {
+  const Tensor a = there(Tensor::zeros({2, 2})), q = there(Tensor::zeros({1, 2, 1, 200}));
+  const auto words = [](auto call) { return message_of<UsageError>(call); };
+  EXPECT_NE(words([&] {
+              matmul(a.to(DType::bf16), a, {}, Precision::tf32);
+            }).find("factors of tf32 products are float32, got bfloat16"),
+            std::string::npos);
+  EXPECT_NE(words([&] { matmul(a, a, there(Tensor::zeros({2})).to(DType::bf16), Precision::bf16); }).find("the bias"),
+            std::string::npos);
+  EXPECT_NE(words([&] { attention(q, q, q, true, 0.0, Precision::bf16); }).find("heads of 200 elements"),
+            std::string::npos);
+  EXPECT_EQ(attention_precision(Precision::bf16, 200), Precision::portable);
+  EXPECT_EQ(attention_precision(Precision::tf32, 64), Precision::portable);
+  EXPECT_EQ(attention_precision(Precision::bf16, 128), Precision::bf16);
+}
+
+}  // namespace
+}  // namespace elinvar::test
