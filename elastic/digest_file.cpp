@@ -14,13 +14,6 @@ namespace {
 
 constexpr int kDigestsVersion = 2;  // that of the ledger
 
-DType dtype_from(const std::string& name) {
-  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::i32, DType::i64, DType::u8})
-    if (name == name_of(dtype)) return dtype;
-  check(false, "[digests] there is no type '{}'", name);
-  return {};
-}
-
 template <class T, class F>
 T parsed(const std::string& text, const char* what, F read) {
   try {
@@ -31,6 +24,13 @@ T parsed(const std::string& text, const char* what, F read) {
 }
 
 }  // namespace
+
+DType dtype_from(const std::string& name) {
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::i32, DType::i64, DType::u8})
+    if (name == name_of(dtype)) return dtype;
+  check(false, "[digests] there is no type '{}'", name);
+  return {};
+}
 
 int64_t TensorLayout::numel() const {
   int64_t n = 1;

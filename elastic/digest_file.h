@@ -24,6 +24,7 @@ struct TensorLayout {
   int64_t element_bytes() const;
   int64_t chunks() const;  // that its digest covers (tensor/digest_tree.h)
 };
+DType dtype_from(const std::string& name);  // "float32", ..; throws UsageError
 TensorLayout layout_of(const std::string& name, const Tensor& tensor);
 nlohmann::json to_json(const std::vector<TensorLayout>& layout);  // [[name, dtype, [extents]]..]
 std::vector<TensorLayout> layout_from(const nlohmann::json& json);

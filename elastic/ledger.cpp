@@ -28,23 +28,6 @@ double number_in(const Json& json, const char* key) {
   return std::bit_cast<double>(bits);
 }
 
-// Of two lines of one step that are not equal.
-std::string differing_fields(const LedgerLine& then, const LedgerLine& now) {
-  std::string differing;
-  const auto compare = [&](const char* what, bool equal) {
-    if (!equal) differing += differing.empty() ? what : std::string(", ") + what;
-  };
-  const auto bits = [](double x) { return std::bit_cast<uint64_t>(x); };
-  compare("batch_size", then.batch_size == now.batch_size);
-  compare("batch", then.batch == now.batch);
-  compare("loss", bits(then.loss) == bits(now.loss));
-  compare("leaves", then.leaves == now.leaves);
-  compare("gradient", then.gradient == now.gradient);
-  compare("lr", bits(then.lr) == bits(now.lr));
-  compare("state", then.state == now.state);
-  return differing;
-}
-
 // Of two headers that are not equal.
 std::string differing_keys(const std::string& then, const std::string& now) {
   const Json a = unsealed(then), b = unsealed(now);
@@ -52,6 +35,12 @@ std::string differing_keys(const std::string& then, const std::string& now) {
   for (const auto& [key, value] : b.items())
     if (key != "sum" && (!a.contains(key) || a[key] != value)) differing += (differing.empty() ? "" : ", ") + key;
   return differing;
+}
+
+// Two lines of one step that are not the same text.
+std::string how_they_differ(const LedgerLine& then, const LedgerLine& now) {
+  const std::vector<std::string> fields = differing_fields(then, now);
+  return fields.empty() ? "one of them tells what the other does not" : fmt::format("{}", fmt::join(fields, ", "));
 }
 
 }  // namespace
@@ -140,6 +129,29 @@ LedgerLine LedgerLine::parse(const std::string& text) {
   return line;
 }
 
+std::vector<std::string> differing_fields(const LedgerLine& a, const LedgerLine& b) {
+  std::vector<std::string> fields;
+  const auto compare = [&](const std::string& field, bool equal) {
+    if (!equal) fields.push_back(field);
+  };
+  const auto bits = [](double x) { return std::bit_cast<uint64_t>(x); };
+  compare("batch_size", a.batch_size == b.batch_size);
+  compare("batch", a.batch == b.batch);
+  compare("loss", bits(a.loss) == bits(b.loss));
+  for (const auto& [vrank, leaf] : a.leaves)
+    if (const auto other = b.leaves.find(vrank); other != b.leaves.end())
+      compare(fmt::format("leaf {}", vrank), leaf == other->second);
+  compare("gradient", a.gradient == b.gradient);
+  compare("lr", bits(a.lr) == bits(b.lr));
+  compare("state", !a.state || !b.state || *a.state == *b.state);
+  return fields;
+}
+
+void note_batch(std::vector<GenerationScaling::Change>& changes, int64_t first, const LedgerLine& line) {
+  const int64_t before = changes.empty() ? first : changes.back().batch;
+  if (line.batch_size && *line.batch_size != before) changes.push_back({line.step - 1, *line.batch_size});
+}
+
 Ledger::Ledger(const std::filesystem::path& directory) : file_(directory / "ledger.jsonl"), lines_(file_.lines()) {
   if (lines_.empty()) return;
   refuse_older_ledger(lines_[0], file_.path());
@@ -174,26 +186,26 @@ bool Ledger::record(const LedgerLine& now) {
   check(!header_.empty(), "[ledger] step {} recorded before the header", now.step);
   const std::string text = now.text();
   const auto at = static_cast<size_t>(now.step - 1);
-  if (at < expected_.size() && expected_[at] != text)
+  if (at < expected_.size() && expected_[at] != text) {
+    contradiction_ = text;
     fail("[ledger] step {} has other facts than in the run that is replayed ({}).\n  there: {}\n  here:  {}", now.step,
-         differing_fields(LedgerLine::parse(expected_[at]), now), expected_[at], text);
+         how_they_differ(LedgerLine::parse(expected_[at]), now), expected_[at], text);
+  }
   if (now.step == length() + 1) {
     file_.append(text);
     lines_.push_back(text);
     return true;
   }
   if (line(now.step) == text) return false;
+  contradiction_ = text;
   fail(
       "[ledger] step {} was recorded before with other facts ({}): the data, the software or the hardware changed.\n"
       "  before: {}\n  now:    {}",
-      now.step, differing_fields(LedgerLine::parse(line(now.step)), now), line(now.step), text);
+      now.step, how_they_differ(LedgerLine::parse(line(now.step)), now), line(now.step), text);
 }
 
 std::vector<std::string> ledger_steps(const std::filesystem::path& ledger) {
-  const std::string text = read_file(ledger);
-  std::vector<std::string> lines;
-  for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
-    lines.push_back(text.substr(begin, end - begin));
+  std::vector<std::string> lines = whole_lines(read_file(ledger));
   if (lines.empty()) return lines;
   refuse_older_ledger(lines[0], ledger);
   (void)LedgerHeader::parse(lines[0]);

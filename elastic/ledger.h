@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "elastic/generation.h"
 #include "elastic/line_file.h"
 #include "tensor/digest.h"
 #include "tensor/numerics.h"
@@ -58,6 +59,13 @@ struct LedgerLine {
   static LedgerLine parse(const std::string& text);  // throws Failure
 };
 
+// What two lines of one step both tell, and differently: "batch_size", "batch", "loss", "leaf 3", "gradient", "lr",
+// "state".
+std::vector<std::string> differing_fields(const LedgerLine& a, const LedgerLine& b);
+
+// Called for line after line of a run with adaptive scaling, whose first batch had `first` samples: where it changes.
+void note_batch(std::vector<GenerationScaling::Change>& changes, int64_t first, const LedgerLine& line);
+
 class Ledger {
  public:
   // Opens or creates DIR/ledger.jsonl and reads it; a torn last line is cut off. Lines that are damaged or out of order
@@ -77,11 +85,12 @@ class Ledger {
   // Steps must be recorded without gaps. Returns whether the line was new; throws Failure, naming the fields that
   // differ, if it contradicts the one that is there or is expected.
   bool record(const LedgerLine& line);
+  const std::string& contradiction() const { return contradiction_; }  // the line with which record() failed; or ""
   void sync() { file_.sync(); }
 
  private:
   LineFile file_;
-  std::string header_;
+  std::string header_, contradiction_;
   std::vector<std::string> lines_, expected_;
 };
 

@@ -15,6 +15,13 @@ std::string contents(const File& file, int64_t size) {
 
 }  // namespace
 
+std::vector<std::string> whole_lines(std::string_view text) {
+  std::vector<std::string> lines;
+  for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string_view::npos; begin = end + 1)
+    lines.emplace_back(text.substr(begin, end - begin));
+  return lines;
+}
+
 LineFile::LineFile(const std::filesystem::path& path) : file_(File::append(path)) {
   const int64_t size = file_.size();
   const size_t end = contents(file_, size).rfind('\n');
@@ -28,16 +35,7 @@ void LineFile::renew(const std::filesystem::path& path) {
   replace_file(path, std::string_view(text).substr(0, text.rfind('\n') + 1));
 }
 
-std::vector<std::string> LineFile::lines() const {
-  const std::string text = contents(file_, size_);
-  std::vector<std::string> lines;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = text.find('\n', begin);
-    lines.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return lines;
-}
+std::vector<std::string> LineFile::lines() const { return whole_lines(contents(file_, size_)); }
 
 void LineFile::append(std::string_view line) {
   check(line.find('\n') == std::string_view::npos, "[line file] a line cannot hold a newline");

@@ -10,6 +10,8 @@
 
 namespace elinvar {
 
+std::vector<std::string> whole_lines(std::string_view text);  // without the newlines that end them
+
 class LineFile {
  public:
   explicit LineFile(const std::filesystem::path& path);  // created if absent

@@ -159,14 +159,10 @@ int64_t RunDirectory::known_steps() const {
 
 std::vector<GenerationScaling::Change> RunDirectory::batch_changes() const {
   std::vector<GenerationScaling::Change> changes;
-  int64_t batch = options_.batch_size;
   for (int64_t step = 1; step <= known_steps(); ++step) {
     const bool own = step <= ledger_.length();
-    const LedgerLine line =
-        LedgerLine::parse(own ? ledger_.line(step) : ledger_.expected()[static_cast<size_t>(step - 1)]);
-    if (!line.batch_size || *line.batch_size == batch) continue;
-    batch = *line.batch_size;
-    changes.push_back({step - 1, batch});
+    const std::string& line = own ? ledger_.line(step) : ledger_.expected()[static_cast<size_t>(step - 1)];
+    note_batch(changes, options_.batch_size, LedgerLine::parse(line));
   }
   return changes;
 }

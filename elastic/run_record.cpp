@@ -1,5 +1,6 @@
 #include "elastic/run_record.h"
 
+#include <algorithm>
 #include <fstream>
 
 #include "elastic/generation.h"
@@ -25,7 +26,8 @@ std::string to_string(const Damage& damage) {
                           : fmt::format("{}, line {}: {}", damage.file, damage.line, damage.what);
 }
 
-RunRecord::RunRecord(const fs::path& directory) : path_(directory), store_(directory / "checkpoints") {
+RunRecord::RunRecord(const fs::path& directory)
+    : path_(directory), store_(directory / "checkpoints"), checkpoints_(store_.steps()) {
   check(fs::exists(path_ / "ledger.jsonl"), "{} is no run directory: it has no ledger.jsonl", path_.string());
   read_ledger();
   read_digests();
@@ -165,7 +167,8 @@ void RunRecord::read_workers() {
 std::optional<Digest> RunRecord::state(int64_t step) const {
   const auto line = lines_.find(step);
   if (line != lines_.end() && line->second.state) return line->second.state;
-  return store_.manifest_digest(step);
+  const bool saved = std::binary_search(checkpoints_.begin(), checkpoints_.end(), step);
+  return saved ? store_.manifest_digest(step) : std::nullopt;
 }
 
 }  // namespace elinvar

@@ -51,8 +51,8 @@ class RunRecord {
   };
   const std::vector<Worker>& workers() const { return workers_; }  // in the order in which they introduced themselves
 
-  std::vector<int64_t> checkpoints() const { return store_.steps(); }
-  Checkpoint checkpoint(int64_t step) const { return store_.read(step); }  // verified; throws Failure
+  const std::vector<int64_t>& checkpoints() const { return checkpoints_; }  // ascending; some may be damaged
+  Checkpoint checkpoint(int64_t step) const { return store_.read(step); }   // verified; throws Failure
   // The digest of the state after a step, as the ledger or else a checkpoint's manifest has it.
   std::optional<Digest> state(int64_t step) const;
 
@@ -71,6 +71,7 @@ class RunRecord {
 
   std::filesystem::path path_;
   CheckpointStore store_;
+  std::vector<int64_t> checkpoints_;
   std::vector<Damage> damage_;
   std::optional<LedgerHeader> header_;
   std::map<int64_t, LedgerLine> lines_;

@@ -1,8 +1,9 @@
-// What the contract allows, as `repro diff` reads it from runs that are made up.
+// What explains a difference and what the contract allows, as `repro diff` reads it from runs that are made up.
 #include "tools/repro/comparison.h"
 
 #include <gtest/gtest.h>
 
+#include "elastic/checkpoint.h"
 #include "elastic/ledger.h"
 #include "tests/temporary_folder.h"
 
@@ -71,6 +72,48 @@ TEST_F(Contract, EqualFastRunsAreEqual) {
   const Comparison c = compare(run("a", fast, 2, {"H200"}), run("b", fast, 2, {"A100"}));
   EXPECT_EQ(c.verdict, Verdict::equal);
   EXPECT_TRUE(c.allows.empty());
+}
+
+// An imported run has its first state as the checkpoint of step 0.
+class FirstState : public Contract {
+ protected:
+  RunRecord begun(const std::string& name, double loss, std::optional<float> weight, uint64_t batch = 1) {
+    Ledger ledger(folder_ / name);
+    ledger.begin({});
+    ledger.record({.step = 1, .batch = {1, batch}, .loss = loss, .gradient = {2, 2}, .lr = 0.1, .state = {}});
+    if (weight) {
+      const StateDict state = {{"model.w", Tensor::full({3}, *weight)}};
+      CheckpointStore store(folder_ / name / "checkpoints");
+      store.prepare();
+      store.write(0, state, digest(state));
+    }
+    return RunRecord(folder_ / name);
+  }
+};
+
+TEST_F(FirstState, IsNamedAsTheCause) {
+  const RunRecord fresh = begun("fresh", 1, {}), one = begun("one", 2, 1.0f), other = begun("other", 3, 2.0f);
+  for (const bool swapped : {false, true}) {
+    const Comparison c = swapped ? compare(one, fresh) : compare(fresh, one);
+    EXPECT_EQ(c.verdict, Verdict::explained);
+    EXPECT_EQ(c.divergence->step, 1);
+    ASSERT_EQ(c.settings.size(), 1u);
+    EXPECT_EQ(c.settings[0].key, "the first state");
+    EXPECT_TRUE(c.settings[0].likely);
+    EXPECT_EQ(swapped ? c.settings[0].b : c.settings[0].a, "a new network");
+    EXPECT_EQ((swapped ? c.settings[0].a : c.settings[0].b).find("imported weights, "), 0u);
+  }
+  const Comparison c = compare(one, other);
+  EXPECT_EQ(c.verdict, Verdict::explained);
+  EXPECT_EQ(c.divergence->step, 0);
+  EXPECT_EQ(compare(one, begun("same", 3, 1.0f)).verdict, Verdict::violation) << "they began alike";
+}
+
+TEST_F(FirstState, ExplainsNoOtherData) {
+  const Comparison c = compare(begun("fresh", 1, {}), begun("imported", 1, 1.0f, 9));
+  EXPECT_EQ(c.divergence->phase, Phase::data);
+  EXPECT_EQ(c.verdict, Verdict::violation);
+  EXPECT_FALSE(c.settings.at(0).likely);
 }
 
 }  // namespace

@@ -128,6 +128,39 @@ TEST(Ledger, ALineOfAdaptiveScalingTellsTheBatch) {
   EXPECT_EQ(LedgerLine::parse(line.text()).text(), line.text());
 }
 
+TEST(Ledger, WhatTwoLinesTellDifferently) {
+  LedgerLine a = line_of(2), b = a;
+  EXPECT_TRUE(differing_fields(a, b).empty());
+  a.leaves = {{0, {1, 1}}, {3, {1, 2}}, {7, {1, 3}}};
+  b.leaves = {{0, {1, 1}}, {3, {1, 5}}, {9, {1, 3}}};
+  b.batch.low ^= 1;
+  b.state = Digest{8, 8};
+  a.state = std::nullopt;
+  EXPECT_EQ(differing_fields(a, b), (std::vector<std::string>{"batch", "leaf 3"})) << "of what both tell";
+  a.state = Digest{8, 9};
+  a.loss = 0.0;
+  b.loss = -0.0;
+  EXPECT_EQ(differing_fields(a, b), (std::vector<std::string>{"batch", "loss", "leaf 3", "state"})) << "bits count";
+}
+
+TEST(Ledger, WhereTheBatchChanges) {
+  std::vector<GenerationScaling::Change> changes;
+  for (const auto& [step, batch] : std::vector<std::pair<int64_t, int64_t>>{{1, 8}, {2, 8}, {3, 16}, {4, 16}, {5, 8}}) {
+    LedgerLine line = line_of(step);
+    line.batch_size = batch;
+    note_batch(changes, 8, line);
+  }
+  note_batch(changes, 8, line_of(6));
+  ASSERT_EQ(changes.size(), 2u);
+  EXPECT_EQ(changes[0].batch, 16);
+  EXPECT_EQ(changes[1].batch, 8);
+  std::vector<GenerationScaling::Change> at_once;
+  LedgerLine first = line_of(1);
+  first.batch_size = 16;
+  note_batch(at_once, 8, first);
+  EXPECT_EQ(at_once.size(), 1u);
+}
+
 // As far as the run went that is done again.
 TEST(Ledger, LinesMustBeThoseOfTheRunThatIsReplayed) {
   const test::TemporaryFolder folder;
@@ -141,16 +174,23 @@ TEST(Ledger, LinesMustBeThoseOfTheRunThatIsReplayed) {
   other.loss = 7;
   other.batch_size = 8;
   other.lr = 0.1;
-  other.leaves.clear();
+  ASSERT_FALSE(other.leaves.empty());
+  other.leaves.begin()->second.low ^= 1;
   try {
     ledger.record(other);
     FAIL() << "it is recorded";
   } catch (const Failure& failure) {
-    EXPECT_NE(
-        std::string(failure.what()).find("than in the run that is replayed (batch_size, loss, leaves, lr).\n  there: "),
-        std::string::npos)
+    const std::string leaf = fmt::format("leaf {}", other.leaves.begin()->first);
+    EXPECT_NE(std::string(failure.what())
+                  .find("than in the run that is replayed (batch_size, loss, " + leaf + ", lr).\n  there: "),
+              std::string::npos)
         << failure.what();
   }
+  EXPECT_EQ(ledger.contradiction(), other.text());
+  LedgerLine fewer = line_of(2);
+  fewer.leaves.clear();
+  EXPECT_NE(test::message_of<Failure>([&] { ledger.record(fewer); }).find("one of them tells what the other does not"),
+            std::string::npos);
   EXPECT_EQ(ledger.length(), 1);
   for (int64_t step = 2; step < 6; ++step) EXPECT_TRUE(ledger.record(line_of(step)));
 }

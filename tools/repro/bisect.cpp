@@ -11,7 +11,6 @@
 #include "tools/repro/child.h"
 #include "tools/repro/commands.h"
 #include "tools/repro/comparison.h"
-#include "tools/repro/ledger_fields.h"
 #include "tools/repro/output.h"
 #include "tools/repro/reproducer.h"
 #include "tools/repro/results.h"

@@ -1,7 +1,6 @@
 #include "tools/repro/comparison.h"
 
 #include <algorithm>
-#include <bit>
 #include <set>
 
 #include "tensor/check.h"
@@ -13,31 +12,10 @@ namespace {
 
 using Json = nlohmann::json;
 
-bool same_bits(double x, double y) { return std::bit_cast<uint64_t>(x) == std::bit_cast<uint64_t>(y); }
-
-// The fields in which two lines of one step differ, in the order of the phases.
-std::vector<std::string> fields_of(const LedgerLine& a, const LedgerLine& b) {
-  std::vector<std::string> fields;
-  const auto compare = [&](const char* what, bool equal) {
-    if (!equal) fields.push_back(what);
-  };
-  compare("batch_size", a.batch_size == b.batch_size);
-  compare("batch", a.batch == b.batch);
-  compare("loss", same_bits(a.loss, b.loss));
-  compare("leaves", std::all_of(a.leaves.begin(), a.leaves.end(), [&](const auto& leaf) {
-            const auto other = b.leaves.find(leaf.first);
-            return other == b.leaves.end() || other->second == leaf.second;
-          }));
-  compare("gradient", a.gradient == b.gradient);
-  compare("lr", same_bits(a.lr, b.lr));
-  compare("state", !a.state || !b.state || *a.state == *b.state);
-  return fields;
-}
-
 Phase phase_of(const std::string& field) {
   if (field == "batch_size" || field == "batch") return Phase::data;
   if (field == "loss") return Phase::forward;
-  if (field == "leaves") return Phase::leaf;
+  if (field.starts_with("leaf")) return Phase::leaf;
   return field == "gradient" ? Phase::reduction : Phase::update;
 }
 
@@ -158,7 +136,7 @@ void find_divergence(Comparison& c, const RunRecord& a, const RunRecord& b) {
   for (const int64_t step : steps) {
     std::vector<std::string> fields;
     const auto x = a.lines().find(step), y = b.lines().find(step);
-    if (x != a.lines().end() && y != b.lines().end()) fields = fields_of(x->second, y->second);
+    if (x != a.lines().end() && y != b.lines().end()) fields = differing_fields(x->second, y->second);
     const auto ours = a.state(step), theirs = b.state(step);
     if (ours && theirs && *ours != *theirs && (fields.empty() || fields.back() != "state")) fields.push_back("state");
     if (!fields.empty()) {
@@ -171,7 +149,7 @@ void find_divergence(Comparison& c, const RunRecord& a, const RunRecord& b) {
 }
 
 void compare_checkpoints(Comparison& c, const RunRecord& a, const RunRecord& b) {
-  const std::vector<int64_t> theirs = b.checkpoints();
+  const std::vector<int64_t>& theirs = b.checkpoints();
   for (const int64_t step : a.checkpoints()) {
     if (step < c.divergence->step || !std::binary_search(theirs.begin(), theirs.end(), step)) continue;
     try {
@@ -214,6 +192,19 @@ std::string lines_without(const std::string& text, const std::string& other) {
     if (!theirs.contains(line)) left += (left.empty() ? "" : "; ") + line;
   });
   return left;
+}
+
+// Runs may begin with imported weights, which are their checkpoint of step 0, or with a new network.
+std::optional<KeyDifference> first_states(const Divergence& d, const RunRecord& a, const RunRecord& b) {
+  const auto told = [](const RunRecord& run) {
+    const std::vector<int64_t>& checkpoints = run.checkpoints();
+    if (checkpoints.empty() || checkpoints[0] != 0) return std::string("a new network");
+    const std::optional<Digest> digest = run.state(0);
+    return "imported weights" + (digest ? ", " + digest->hex() : "");
+  };
+  const std::string x = told(a), y = told(b);
+  if (x == y) return std::nullopt;
+  return KeyDifference{"the first state", x, y, d.step == 0 || (d.phase != Phase::data && d.state_equal_after == 0)};
 }
 
 std::vector<KeyDifference> setting_differences(const RunRecord& a, const RunRecord& b) {
@@ -298,8 +289,7 @@ Comparison compare(const RunRecord& a, const RunRecord& b) {
     c.verdict = c.common > 0 ? Comparison::Verdict::equal : Comparison::Verdict::unknown;
     return c;
   }
-  if (c.divergence->step == 0)  // imported weights
-    c.settings.push_back({"the first state", a.state(0)->hex(), b.state(0)->hex(), true});
+  if (auto other = first_states(*c.divergence, a, b)) c.settings.push_back(std::move(*other));
   bool explained = false;
   for (KeyDifference& setting : c.settings) {
     setting.likely = setting.likely || bears_on(*c.divergence, setting.key);

@@ -11,11 +11,10 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostShown = 8;  // of tensors, virtual ranks and damages, to a person
 
-std::string list_of(const std::vector<int>& numbers) {
-  std::string text;
-  for (size_t i = 0; i < numbers.size() && i < kMostShown; ++i)
-    text += (i == 0 ? "" : ", ") + std::to_string(numbers[i]);
-  return numbers.size() > kMostShown ? text + ", .." : text;
+template <class T>
+std::string list_of(const std::vector<T>& all) {
+  const auto shown = static_cast<ptrdiff_t>(std::min(all.size(), kMostShown));
+  return fmt::format("{}{}", fmt::join(all.begin(), all.begin() + shown, ", "), all.size() > kMostShown ? ", .." : "");
 }
 
 std::string of_vranks(const Divergence& d) {
@@ -98,14 +97,7 @@ std::string checkpoint_text(const Comparison& c) {
       fmt::format("  states after step {}{}: {} of {} tensors differ", at.step,
                   later > 0 ? fmt::format(", {} steps later", later) : "", at.state.tensors.size(), at.state.compared);
   text += at.state.pattern.empty() ? "\n" : fmt::format("; {}\n", at.state.pattern);
-  for (size_t i = 0; i < at.state.tensors.size() && i < kMostShown; ++i) {
-    const TensorDifference& t = at.state.tensors[i];
-    text += fmt::format("    {}: {} of {} elements ({}); at [{}] {} and {}, bits {} and {}, {} ulps\n", t.name,
-                        t.differing, t.elements, t.pattern, fmt::join(t.first, ", "), t.value_a, t.value_b, t.bits_a,
-                        t.bits_b, t.first_ulps);
-    if (t.differing > 1) text += fmt::format("      elements x ulps: {}\n", histogram_text(t.histogram));
-    if (t.not_numbers > 0) text += fmt::format("      {} where one of the two is no number\n", t.not_numbers);
-  }
+  for (size_t i = 0; i < at.state.tensors.size() && i < kMostShown; ++i) text += to_text(at.state.tensors[i], 4);
   if (at.state.tensors.size() > kMostShown)
     text += fmt::format("    and {} more (--json has all)\n", at.state.tensors.size() - kMostShown);
   for (const std::string& name : at.state.unlike) text += fmt::format("    {}: only one has it so\n", name);
@@ -165,7 +157,7 @@ std::string to_text(const Comparison& c) {
                 ? fmt::format("  equal until then: the facts of steps {} to {}", c.first, std::min(c.last, d.step - 1))
                 : "  nothing before it is equal";
     text += d.state_equal_after > 0 ? fmt::format(", the state after step {}\n", d.state_equal_after) : "\n";
-    text += fmt::format("  facts that differ in that step: {}\n", fmt::join(d.fields, ", "));
+    text += fmt::format("  facts that differ in that step: {}\n", list_of(d.fields));
     if (!d.tensors.empty())
       text += fmt::format("  tensors by their digests: {} ({} of {})\n", names_of(d), d.tensors.size(), d.of_tensors);
     if (c.checkpoint) text += checkpoint_text(c);

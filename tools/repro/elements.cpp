@@ -162,6 +162,16 @@ std::string parameter_of(const std::string& name) {
   return name;
 }
 
+std::string histogram_text(const std::map<int, int64_t>& histogram) {
+  std::string text;
+  for (const auto& [digits, count] : histogram) {
+    const uint64_t low = digits == 0 ? 0 : uint64_t{1} << (digits - 1), high = digits == 0 ? 0 : 2 * low - 1;
+    text += fmt::format("{}{} x {}", text.empty() ? "" : ", ", count,
+                        low == high ? std::to_string(low) : fmt::format("{}-{}", low, high));
+  }
+  return text;
+}
+
 std::string pattern_of(const StateDifference& all) {
   if (all.tensors.empty()) return "";
   std::set<std::string> parameters;
@@ -202,13 +212,13 @@ StateDifference differences(const StateDict& a, const StateDict& b) {
   return all;
 }
 
-std::string histogram_text(const std::map<int, int64_t>& histogram) {
-  std::string text;
-  for (const auto& [digits, count] : histogram) {
-    const uint64_t low = digits == 0 ? 0 : uint64_t{1} << (digits - 1), high = digits == 0 ? 0 : 2 * low - 1;
-    text += fmt::format("{}{} x {}", text.empty() ? "" : ", ", count,
-                        low == high ? std::to_string(low) : fmt::format("{}-{}", low, high));
-  }
+std::string to_text(const TensorDifference& t, int indent) {
+  const std::string margin(static_cast<size_t>(indent), ' ');
+  std::string text = fmt::format("{}{}: {} of {} elements differ ({}); at [{}] {} and {}, bits {} and {}, {} ulps\n",
+                                 margin, t.name, t.differing, t.elements, t.pattern, fmt::join(t.first, ", "),
+                                 t.value_a, t.value_b, t.bits_a, t.bits_b, t.first_ulps);
+  if (t.differing > 1) text += fmt::format("{}  elements x ulps: {}\n", margin, histogram_text(t.histogram));
+  if (t.not_numbers > 0) text += fmt::format("{}  {} where one of the two is no number\n", margin, t.not_numbers);
   return text;
 }
 

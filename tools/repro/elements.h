@@ -32,7 +32,7 @@ struct StateDifference {
 
 StateDifference differences(const StateDict& a, const StateDict& b);
 nlohmann::ordered_json to_json(const StateDifference& difference);
-// "3 x 1, 1 x 2-3, 5 x 4-7": how many elements have which distance.
-std::string histogram_text(const std::map<int, int64_t>& histogram);
+// A line or more: what differs, and how many elements have which distance ("3 x 1, 1 x 2-3, 5 x 4-7").
+std::string to_text(const TensorDifference& difference, int indent);
 
 }  // namespace elinvar

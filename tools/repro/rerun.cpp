@@ -19,24 +19,15 @@ std::optional<Checkpoint> newest_checkpoint(const RunRecord& run, int64_t most) 
   return std::nullopt;
 }
 
-// Where the ledger says that the batch changed; with exact scaling nowhere.
-std::vector<GenerationScaling::Change> batch_changes(const RunRecord& run, int64_t batch) {
-  std::vector<GenerationScaling::Change> changes;
-  for (const auto& [step, line] : run.lines()) {
-    if (!line.batch_size || *line.batch_size == batch) continue;
-    batch = *line.batch_size;
-    changes.push_back({step - 1, batch});
-  }
-  return changes;
-}
-
 // Loads the newest good checkpoint.
 Replay begin(const RunRecord& run, Training& training, int64_t most) {
   const std::optional<Checkpoint> from = newest_checkpoint(run, most);
   if (from) training.job.load(from->state);
   const int64_t first = from ? from->step : 0;
+  std::vector<GenerationScaling::Change> batches;
+  for (const auto& [step, line] : run.lines()) note_batch(batches, training.config().run.batch_size, line);
   return Replay(training.member(), first, first > 0 ? pace_of(from->state) : Pace{.batch = training.scaling.batch},
-                batch_changes(run, training.config().run.batch_size));
+                std::move(batches));
 }
 
 }  // namespace

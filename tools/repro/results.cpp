@@ -35,12 +35,7 @@ nlohmann::ordered_json to_json(const ResultsDifference& d) {
 std::string to_text(const ResultsDifference& d) {
   std::string text;
   for (const auto& number : d.numbers) text += fmt::format("  {}: {} and {}\n", number.name, number.a, number.b);
-  for (const TensorDifference& t : d.tensors.tensors) {
-    text += fmt::format("  {}: {} of {} elements differ ({}); at [{}] {} and {}, bits {} and {}, {} ulps\n", t.name,
-                        t.differing, t.elements, t.pattern, fmt::join(t.first, ", "), t.value_a, t.value_b, t.bits_a,
-                        t.bits_b, t.first_ulps);
-    if (t.differing > 1) text += fmt::format("    elements x ulps: {}\n", histogram_text(t.histogram));
-  }
+  for (const TensorDifference& t : d.tensors.tensors) text += to_text(t, 2);
   for (const std::string& name : d.tensors.unlike) text += fmt::format("  {}: only one has it so\n", name);
   return text;
 }

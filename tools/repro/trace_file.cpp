@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "elastic/digest_file.h"
 #include "tensor/check.h"
 #include "tensor/file.h"
 #include "tensor/state.h"
@@ -19,13 +20,6 @@ Shape shape_from(const Json& json) {
   const auto extents = json.get<std::vector<int64_t>>();
   check(extents.size() <= static_cast<size_t>(Shape::kMaxDims), "a shape of {} extents", extents.size());
   return Shape(extents);
-}
-
-DType dtype_from(const std::string& name) {
-  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::i32, DType::i64, DType::u8})
-    if (name == name_of(dtype)) return dtype;
-  check(false, "no element type is called '{}'", name);
-  return DType::f32;
 }
 
 Json to_json(const std::vector<TracedValue>& values) {

@@ -12,7 +12,6 @@
 #include "tensor/threads.h"
 #include "tools/repro/child.h"
 #include "tools/repro/commands.h"
-#include "tools/repro/ledger_fields.h"
 #include "tools/repro/output.h"
 #include "tools/train/device_options.h"
 
