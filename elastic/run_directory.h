@@ -72,6 +72,7 @@ class RunDirectory {
   // and the digest of the state before it. Returns the last step that is in the ledger. Failure if it contradicts what
   // is there.
   int64_t facts(int64_t step, const nlohmann::json& facts);
+  const std::string& contradiction() const { return ledger_.contradiction(); }  // by what it failed, if by a line
   // A worker has written its part of a checkpoint, or could not. A checkpoint whose parts are all there is committed
   // once it is known to be of the state that the members agree on (CHECKPOINT.md, "Writing").
   struct Saved {

@@ -1,6 +1,10 @@
 // Two runs, and the op in which they part: found in real runs of programs that differ in one kernel.
-#include "tests/repro_runs.h"
+#include <chrono>
+#include <thread>
+
+#include "tensor/file.h"
 #include "tensor/isa.h"
+#include "tests/repro_runs.h"
 #include "tools/repro/trace_file.h"
 
 namespace elinvar {
@@ -57,7 +61,8 @@ TEST_F(Bisect, AKernelThatAddsUpInAnotherOrderIsNamed) {
   const Json answer = bisect("a", "b", 1);
   EXPECT_EQ(answer.at("verdict"), "op") << answer.dump(2);
   EXPECT_EQ(answer.at("op").at("name"), "column_sum");
-  EXPECT_EQ(fs::path(answer.at("b").at("program").get<std::string>()).parent_path().filename(), "faulty");
+  EXPECT_EQ(fs::path(answer.at("done_again").at("b").at("program").get<std::string>()).parent_path().filename(),
+            "faulty");
   EXPECT_GT(answer.at("difference").at("tensors").at(0).at("differing"), 0);
 
   const std::vector<std::string> replay = {"replay", path("op.safetensors"), "--json"};
@@ -97,6 +102,65 @@ TEST_F(Bisect, OtherSettingsAndEqualRunsNeedNoOps) {
   const Json answer = bisect("a", "c", 1);
   EXPECT_EQ(answer.at("verdict"), "configuration");
   EXPECT_EQ(answer.at("ledgers").at("settings").at(0).at("key"), "optimizer.lr");
+}
+
+// One of two workers has the kernel: neither the ledger nor environment.json says which.
+TEST_F(Bisect, EachWorkersProgramIsTried) {
+  train("a", {"--steps", "12"});
+  const pid_t job = spawn({"run", path("job.toml"), "--run-dir", path("b"), "--threads", "1", "--steps", "12",
+                           "--workers", "1", "--min-workers", "2"},
+                          "job");
+  for (int i = 0; i < 6000 && !fs::exists(path("b") + "/coordinator.json"); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const pid_t other = spawn_program("faulty/train", {"join", endpoint("b"), "--threads", "1"}, "other");
+  ASSERT_EQ(wait(job, "job").code, 0) << read_file(folder_ / "job.err");
+  ASSERT_EQ(wait(other, "other").code, 0);
+  const Json answer = bisect("a", "b", 1);
+  EXPECT_EQ(answer.at("a").at("ways").size(), 1u);
+  EXPECT_EQ(answer.at("b").at("ways").size(), 2u) << answer.dump(2);
+  EXPECT_EQ(answer.at("verdict"), "op") << answer.dump(2);
+  EXPECT_EQ(answer.at("op").at("name"), "column_sum");
+  EXPECT_EQ(fs::path(answer.at("done_again").at("b").at("program").get<std::string>()).parent_path().filename(),
+            "faulty");
+}
+
+// After its programs were built again, what cannot be reproduced is nobody's fault that could be named.
+TEST_F(Bisect, AProgramOfAnotherBuildAccusesNobody) {
+  train("a", {"--steps", "14"});
+  train("b", {"--steps", "14", "--chaos", "flip:worker=1,step=13,bit=3"});
+  EXPECT_EQ(bisect("a", "b", 1).at("guilty"), "b");
+  const std::string file = path("b") + "/environment.json";
+  Json environment = Json::parse(read_file(file));
+  ASSERT_EQ(environment.at("program").get<std::string>().size(), 32u);
+  environment["program"] = std::string(32, '0');
+  replace_file(file, environment.dump());
+  const Json answer = bisect("a", "b", 1);
+  EXPECT_EQ(answer.at("verdict"), "unknown") << answer.dump(2);
+  EXPECT_FALSE(answer.contains("guilty"));
+  EXPECT_NE(answer.at("text").get<std::string>().find("is not of the build that made it: --binary-b names"),
+            std::string::npos)
+      << answer.at("text");
+  EXPECT_EQ(answer.at("a").at("notes"), Json::array());
+  EXPECT_EQ(answer.at("b").at("notes").size(), 1u);
+  repro({"bisect", path("a"), path("b"), "--binary-b", path("none"), "--json"}, 2);
+}
+
+TEST_F(Bisect, DamageIsNotEqual) {
+  train("a", {"--steps", "6"});
+  fs::copy(path("a"), path("b"), fs::copy_options::recursive);
+  std::string text = ledger("b");
+  text[text.size() / 2] ^= 1;
+  replace_file(path("b") + "/ledger.jsonl", text);
+  EXPECT_EQ(bisect("a", "b", 3).at("verdict"), "equal") << "as far as can be told";
+}
+
+// Without the weights that it began with a run cannot be done again from its beginning.
+TEST_F(Bisect, AnImportedStateThatIsDamagedIsNoNewNetwork) {
+  train("run", {"--steps", "6"});
+  const std::vector<std::string> trace = {"trace", path("run"), "--step", "3", "--out", path("t"), "--json"};
+  EXPECT_EQ(repro(trace, 0).at("from"), 0);
+  folder_.write("run/checkpoints/step-0/manifest.json", "{");
+  repro(trace, 3);
 }
 
 }  // namespace

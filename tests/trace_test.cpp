@@ -294,5 +294,22 @@ TEST(TraceFile, TellsWhereTwoTracesPart) {
   EXPECT_EQ(first_parting(a, b).what, What::program);
 }
 
+TEST(TraceFile, EqualTensorsAreToldApartByTheOtherSide) {
+  const auto named = [](const nlohmann::ordered_json& names) {
+    Trace trace;
+    trace.header = {{"trace", kTraceVersion}, {"names", names}};
+    return trace;
+  };
+  using Names = std::vector<std::string>;
+  const Names biases = {"model.0.bias", "model.1.bias", "model.2.bias"};
+  const Trace a = named({{"zero", biases}, {"w", {"model.w"}}}),
+              b = named({{"zero", {"model.0.bias", "model.2.bias"}}, {"flipped", {"model.1.bias"}}});
+  EXPECT_EQ(known_as(a, "zero", b, "flipped"), Names{"model.1.bias"});
+  EXPECT_EQ(known_as(b, "flipped", a, "zero"), Names{"model.1.bias"});
+  EXPECT_EQ(known_as(a, "zero", a, "zero"), biases);
+  EXPECT_EQ(known_as(a, "w", b, "nothing"), Names{"model.w"});
+  EXPECT_EQ(known_as(a, "nothing", b, "nothing"), Names{});
+}
+
 }  // namespace
 }  // namespace elinvar

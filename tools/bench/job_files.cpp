@@ -1,23 +1,8 @@
 #include "tools/bench/job_files.h"
 
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 
-#include "tensor/check.h"
-
 namespace elinvar::bench {
-
-namespace fs = std::filesystem;
-
-Folder::Folder() : path((fs::temp_directory_path() / "elinvar-bench-XXXXXX").string()) {
-  if (!::mkdtemp(path.data())) fail("cannot make a temporary folder like '{}'", path);
-}
-
-Folder::~Folder() {
-  std::error_code ignored;
-  fs::remove_all(path, ignored);
-}
 
 void write_text(const std::string& path, int64_t symbols, int64_t length) {
   std::ofstream file(path);

@@ -2,15 +2,14 @@
 // What jobs that are measured are made of: a place, and texts with many symbols.
 #include <string>
 
+#include "tensor/scratch_folder.h"
+
 namespace elinvar::bench {
 
 // A temporary folder; it goes with everything in it.
 struct Folder {
-  Folder();
-  ~Folder();
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  std::string path;
+  ScratchFolder scratch{"elinvar-bench"};
+  std::string path = scratch.path();
 };
 
 // A text of `length` symbols out of so many different ones, each of four bytes of UTF-8.

@@ -6,15 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "tensor/check.h"
-#include "tensor/file.h"
-#include "tensor/isa.h"
-#include "tools/repro/child.h"
 #include "tools/repro/commands.h"
 #include "tools/repro/comparison.h"
 #include "tools/repro/output.h"
-#include "tools/repro/reproducer.h"
 #include "tools/repro/results.h"
-#include "tools/repro/trace_file.h"
+#include "tools/repro/side.h"
 
 namespace elinvar {
 namespace {
@@ -26,78 +22,6 @@ struct Options {
   std::string a, b, binary_a, binary_b, out;
   bool json = false;
 };
-
-// One of the two runs, and what does it again.
-struct Side {
-  std::string name;  // "a", "b"
-  RunRecord run;
-  fs::path program;
-  std::string device, isa;
-  int threads = 1;
-  std::vector<std::string> notes = {};  // of what could not be as it was
-
-  Side(const std::string& given, const std::string& directory, const std::string& binary);
-  Json about() const {
-    return {{"run", run.path().string()}, {"program", program.string()},
-            {"device", device},           {"isa", isa},
-            {"threads", threads},         {"notes", notes}};
-  }
-  Trace trace(const fs::path& folder, int64_t step) const;
-  Reproducer tensors(const fs::path& folder, int64_t step, size_t op) const;
-
- private:
-  void run_trace(const fs::path& folder, std::vector<std::string> arguments) const;
-};
-
-// What it was computed with, where this machine has that.
-Side::Side(const std::string& given, const std::string& directory, const std::string& binary)
-    : name(given), run(directory), program(binary) {
-  const auto& environment = run.environment();
-  device = environment.value("device", "cpu");
-  isa = environment.value("isa", "auto");
-  threads = std::max(1, environment.value("threads", 1));
-  const std::string made_by = environment.value("binary", "");
-  if (binary.empty()) program = fs::path(made_by).parent_path() / "repro";
-  if (binary.empty() && (made_by.empty() || !fs::exists(program))) {
-    program = fs::read_symlink("/proc/self/exe");
-    notes.push_back("its own program is gone: this one takes its place");
-  }
-  check(fs::exists(program), "there is no program {}", program.string());
-  try {
-    (void)parse_isa(isa);
-  } catch (const UsageError&) {
-    notes.push_back("this machine has no " + isa);
-    isa = "auto";
-  }
-  try {
-    (void)parse_device(device);
-  } catch (const UsageError&) {
-    notes.push_back("this machine has no " + device);
-    device = "cpu";
-  }
-}
-
-void Side::run_trace(const fs::path& folder, std::vector<std::string> arguments) const {
-  arguments.insert(arguments.begin(), {"trace", run.path().string()});
-  arguments.insert(arguments.end(), {"--device", device, "--isa", isa, "--threads", std::to_string(threads)});
-  const Ended ended = run_program(program, arguments, folder);
-  if (ended.code != 0)
-    fail("{} could not do {} again (exit code {}): {}", program.string(), run.path().string(), ended.code,
-         ended.last_words());
-}
-
-Trace Side::trace(const fs::path& folder, int64_t step) const {
-  const fs::path out = folder / (name + ".jsonl");
-  run_trace(folder, {"--step", std::to_string(step), "--out", out});
-  return read_trace(out);
-}
-
-Reproducer Side::tensors(const fs::path& folder, int64_t step, size_t op) const {
-  const fs::path saved = folder / (name + ".safetensors");
-  run_trace(folder, {"--step", std::to_string(step), "--out", folder / (name + ".jsonl"), "--tensors",
-                     std::to_string(op), "--save", saved});
-  return read_reproducer(saved);
-}
 
 struct DifferentStep {
   int64_t step = 0;
@@ -124,18 +48,30 @@ std::map<int64_t, LedgerLine> lines_of(const Trace& trace) {
 
 std::string words(const std::vector<std::string>& all) { return fmt::format("{}", fmt::join(all, ", ")); }
 
-// What a tensor is outside of ops, if it is anything.
-std::string known_as(const Trace& trace, const std::string& digest) {
-  const Json& names = trace.header.at("names");
-  return names.contains(digest) ? names[digest].get<std::string>() : "";
+// "model.fc.weight", or of tensors that are equal "one of 3 equal ones: model.h.0.bias, model.h.1.bias, ..".
+std::string names_text(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 3;
+  if (names.size() < 2) return names.empty() ? "" : names[0];
+  const auto shown = static_cast<ptrdiff_t>(std::min(names.size(), kShown));
+  return fmt::format("one of {} equal ones: {}{}", names.size(), fmt::join(names.begin(), names.begin() + shown, ", "),
+                     names.size() > kShown ? ", .." : "");
 }
 
-Json described(const std::vector<TracedValue>& values, const Trace& trace) {
+// One way of a side, and what came of it.
+struct Again {
+  Way way;
+  Trace trace;
+};
+
+// Of an op on side a, with what the tensors are outside of ops.
+Json described(const std::vector<TracedValue>& values, const std::vector<TracedValue>& others, const Trace& a,
+               const Trace& b) {
   Json json = Json::array();
-  for (const TracedValue& value : values) {
-    Json entry = to_json(value);
-    if (const std::string known = known_as(trace, value.digest); !known.empty()) entry["is"] = known;
-    json.push_back(entry);
+  for (size_t i = 0; i < values.size(); ++i) {
+    json.push_back(to_json(values[i]));
+    const std::vector<std::string> known =
+        known_as(a, values[i].digest, b, i < others.size() ? others[i].digest : values[i].digest);
+    if (!known.empty()) json.back()["is"] = known;
   }
   return json;
 }
@@ -145,94 +81,123 @@ class Bisection {
  public:
   Bisection(const Options& o) : o_(o), a_("a", o.a, o.binary_a), b_("b", o.b, o.binary_b) {}
 
-  Json answer() {
-    const Comparison ledgers = compare(a_.run, b_.run);
+  struct Answer {
+    Json json;
+    int code;
+  };
+  Answer answer() {
+    const Comparison ledgers = compare(a_.run(), b_.run());
     Json json = find(ledgers);
     json["ledgers"] = to_json(ledgers);
-    json["a"] = a_.about();
-    json["b"] = b_.about();
+    json["a"] = about(a_);
+    json["b"] = about(b_);
     std::string text = json["text"].get<std::string>();
     if (!text.empty()) text += "\n";
     json["text"] = to_text(ledgers) + text;
-    return json;
+    return {json, exit_code_of(ledgers)};
   }
 
  private:
+  static Json about(const Side& side) {
+    Json ways = Json::array();
+    for (const Way& way : side.ways()) ways.push_back(way.about());
+    return {{"run", side.path()}, {"ways", ways}, {"notes", side.lacks()}};
+  }
+
   Json find(const Comparison& ledgers) {
     if (ledgers.verdict == Comparison::Verdict::unknown) fail("{}", to_text(ledgers));
     if (!ledgers.divergence) return {{"verdict", "equal"}, {"text", ""}};
     if (ledgers.verdict == Comparison::Verdict::explained)
-      return {{"verdict", "configuration"},
-              {"text", "no op need be looked at: the settings, or the data, explain that the runs part"}};
+      return {
+          {"verdict", "configuration"},
+          {"text", "no op need be looked at: the settings, the data or the first state explain that the runs part"}};
     return with_ops({ledgers.divergence->step, ledgers.divergence->fields});
   }
 
-  // Both sides again, up to the step in which the ledgers differ.
+  Again done_again(const Side& side, const Way& way, int64_t step) { return {way, side.trace(place_, way, step)}; }
+
+  // Both sides again, up to the step in which the ledgers differ: as their first workers did it, and where that does
+  // not part them, as each other one did.
   Json with_ops(const DifferentStep& apart) {
-    Trace a = a_.trace(scratch_.path(), apart.step), b = b_.trace(scratch_.path(), apart.step);
-    const auto again = first_difference(lines_of(a), lines_of(b));
-    if (!again) return transient(apart, lines_of(a), lines_of(b));
+    Again a = done_again(a_, a_.ways()[0], apart.step), b = done_again(b_, b_.ways()[0], apart.step);
+    auto again = first_difference(lines_of(a.trace), lines_of(b.trace));
+    for (size_t i = 1; !again && i < std::max(a_.ways().size(), b_.ways().size()); ++i)
+      for (const bool first : {true, false}) {
+        const Side& side = first ? a_ : b_;
+        if (again || i >= side.ways().size()) continue;
+        Again other = done_again(side, side.ways()[i], apart.step);
+        again = first_difference(lines_of(other.trace), lines_of((first ? b : a).trace));
+        if (again) (first ? a : b) = std::move(other);
+      }
+    if (!again) return transient(apart, lines_of(a.trace), lines_of(b.trace));
     if (again->step < apart.step) {  // the ledgers show it later than it happened
-      a = a_.trace(scratch_.path(), again->step);
-      b = b_.trace(scratch_.path(), again->step);
+      a = done_again(a_, a.way, again->step);
+      b = done_again(b_, b.way, again->step);
     }
-    const Parting parting = first_parting(a, b);
-    Json json = at_op(parting, a, b, again->step);
+    Json json = at_op(first_parting(a.trace, b.trace), a, b, again->step);
     json["done_again"] = {{"step", again->step},
                           {"fields", again->fields},
-                          {"a_from", a.header.at("from")},
-                          {"b_from", b.header.at("from")}};
+                          {"a", a.way.about()},
+                          {"b", b.way.about()},
+                          {"a_from", a.trace.header.at("from")},
+                          {"b_from", b.trace.header.at("from")}};
     return json;
   }
 
-  // Done again the two are the same, so one of the ledgers tells of what nobody can reproduce.
+  // Done again the two are the same, so one of the ledgers tells of what nobody can reproduce. Its machine is only
+  // accused if everything was done as it did it.
   Json transient(const DifferentStep& apart, const std::map<int64_t, LedgerLine>& a,
                  const std::map<int64_t, LedgerLine>& b) const {
-    const auto wrong_a = first_difference(a_.run.lines(), a, apart.step),
-               wrong_b = first_difference(b_.run.lines(), b, apart.step);
-    Json json = {{"verdict", "transient"}};
+    const auto wrong_a = first_difference(a_.run().lines(), a, apart.step),
+               wrong_b = first_difference(b_.run().lines(), b, apart.step);
     const auto tell = [](const Side& side, const DifferentStep& wrong) {
-      return fmt::format("step {} of {} ({}) cannot be reproduced", wrong.step, side.run.path().string(),
-                         words(wrong.fields));
+      return fmt::format("step {} of {} ({}) cannot be reproduced", wrong.step, side.path(), words(wrong.fields));
     };
+    Json json = {{"verdict", "transient"}};
+    std::string text = "done again, both sides agree with each other";
+    std::vector<std::string> lacks;
+    if (wrong_a) lacks.insert(lacks.end(), a_.lacks().begin(), a_.lacks().end());
+    if (wrong_b) lacks.insert(lacks.end(), b_.lacks().begin(), b_.lacks().end());
     if (wrong_a && wrong_b) {
       json["guilty"] = "both";
-      json["text"] = fmt::format("done again, both sides agree with each other, but with neither ledger: {}; {}",
-                                 tell(a_, *wrong_a), tell(b_, *wrong_b));
+      text += fmt::format(", but with neither ledger: {}; {}", tell(a_, *wrong_a), tell(b_, *wrong_b));
     } else if (!wrong_a && !wrong_b) {
       json["guilty"] = "neither";
-      json["text"] = "done again, both sides agree with each other; what differs in the ledgers was not computed again";
+      text += "; what differs in the ledgers was not computed again";
     } else {
       const Side &guilty = wrong_a ? a_ : b_, &good = wrong_a ? b_ : a_;
       const DifferentStep& wrong = wrong_a ? *wrong_a : *wrong_b;
-      json["guilty"] = guilty.name;
-      json["wrong_step"] = wrong.step;
-      json["wrong_fields"] = wrong.fields;
-      json["text"] = fmt::format(
-          "done again, both sides agree with each other and with the ledger of {}; {}: a transient "
-          "fault of its machine, or a record that was changed",
-          good.run.path().string(), tell(guilty, wrong));
+      json.update({{"guilty", guilty.name()}, {"wrong_step", wrong.step}, {"wrong_fields", wrong.fields}});
+      text += fmt::format(" and with the ledger of {}; {}", good.path(), tell(guilty, wrong));
+      if (lacks.empty()) text += ": a transient fault of its machine, or a record that was changed";
     }
+    if (!lacks.empty()) {
+      json["verdict"] = "unknown";
+      json.erase("guilty");
+      text += fmt::format(". But it was not done as it was then: {}", fmt::join(lacks, "; "));
+    }
+    json["text"] = text;
     return json;
   }
 
-  Json at_op(const Parting& parting, const Trace& a, const Trace& b, int64_t step) {
+  Json at_op(const Parting& parting, const Again& a, const Again& b, int64_t step) {
     using What = Parting::What;
+    const std::vector<TracedOp>&ours = a.trace.ops, &theirs = b.trace.ops;
     if (parting.what == What::nothing)
       return {
           {"verdict", "unknown"},
           {"text", fmt::format("done again, step {} differs, but in no op: look at what happens between them", step)}};
-    if (parting.op >= std::min(a.ops.size(), b.ops.size()))
+    if (parting.op >= std::min(ours.size(), theirs.size()))
       return {{"verdict", "program"},
               {"text",
-               fmt::format("step {} has {} ops on one side and {} on the other", step, a.ops.size(), b.ops.size())}};
-    const TracedOp &p = a.ops[parting.op], &q = b.ops[parting.op];
+               fmt::format("step {} has {} ops on one side and {} on the other", step, ours.size(), theirs.size())}};
+    const TracedOp &p = ours[parting.op], &q = theirs[parting.op];
     Json op = {{"index", parting.op},
                {"name", p.name},
                {"phase", p.phase},
                {"value", parting.value},
-               {"arguments", described(p.arguments, a)},
-               {"results", described(p.results, a)}};
+               {"arguments", described(p.arguments, q.arguments, a.trace, b.trace)},
+               {"results", described(p.results, q.results, a.trace, b.trace)}};
     const std::string where = fmt::format("op {} of step {}, {}: {}", parting.op, step, p.phase, p.name);
     if (parting.what == What::program)
       return {{"verdict", "program"},
@@ -248,8 +213,9 @@ class Bisection {
                                where, parting.value)}};
     if (parting.what == What::argument) {
       std::string what = parting.value;
-      for (const TracedValue& value : p.arguments)
-        if (value.name == parting.value && !known_as(a, value.digest).empty()) what += ", " + known_as(a, value.digest);
+      for (const Json& value : op["arguments"])
+        if (value["name"] == parting.value && value.contains("is"))
+          what += ", " + names_text(value["is"].get<std::vector<std::string>>());
       return {
           {"verdict", "input"},
           {"op", op},
@@ -257,47 +223,45 @@ class Bisection {
                                "the step",
                                where, what)}};
     }
-    return reproducer_of(parting, op, where, step);
+    return reproducer_of(parting, op, where, a.way, b.way, step);
   }
 
-  Json reproducer_of(const Parting& parting, const Json& op, const std::string& where, int64_t step) {
-    Reproducer both = a_.tensors(scratch_.path(), step, parting.op);
-    const Reproducer other = b_.tensors(scratch_.path(), step, parting.op);
+  Json reproducer_of(const Parting& parting, const Json& op, const std::string& where, const Way& a, const Way& b,
+                     int64_t step) {
+    Reproducer both = a_.tensors(place_, a, step, parting.op);
+    const Reproducer other = b_.tensors(place_, b, step, parting.op);
     both.sides.push_back(other.sides.at(0));
-    both.sides[0].about.update(a_.about());
-    both.sides[1].about.update(b_.about());
-    const fs::path file =
-        o_.out.empty() ? fs::path(fmt::format("{}-step-{}.safetensors", both.op, step)) : fs::path(o_.out);
+    both.sides[0].about.update(a.about());
+    both.sides[1].about.update(b.about());
+    const std::string file = o_.out.empty() ? fmt::format("{}-step-{}.safetensors", both.op, step) : o_.out;
     write_reproducer(file, both);
     std::string text = where + "\n";
     for (const TracedValue& argument : elinvar::described(both.arguments)) text += "  " + argument.text() + "\n";
-    text += fmt::format("a on {}, {}, {} threads; b on {}, {}, {} threads:\n", a_.device, a_.isa, a_.threads, b_.device,
-                        b_.isa, b_.threads);
+    text += fmt::format("a on {}; b on {}:\n", a.text(), b.text());
     const ResultsDifference difference = differences(both.sides[0].results, both.sides[1].results);
     text += to_text(difference);
     return {{"verdict", "op"},
             {"op", op},
             {"difference", to_json(difference)},
-            {"reproducer", file.string()},
-            {"text", text + fmt::format("repro replay {} runs it alone", file.string())}};
+            {"reproducer", file},
+            {"text", text + fmt::format("repro replay {} runs it alone", file)}};
   }
 
   const Options& o_;
   Side a_, b_;
-  ScratchFolder scratch_;
+  Workplace place_;
 };
 
 int bisect_command(const Options& o) {
-  Json answer = Bisection(o).answer();
-  const bool equal = answer.at("verdict") == "equal";
+  const Bisection::Answer answer = Bisection(o).answer();
   if (o.json) {
-    print_json(answer);
-    return equal ? 0 : 1;
+    print_json(answer.json);
+    return answer.code;
   }
-  fmt::print("{}", answer["text"].get<std::string>());
+  fmt::print("{}", answer.json["text"].get<std::string>());
   for (const char* side : {"a", "b"})
-    for (const Json& note : answer[side]["notes"]) fmt::print("{}: {}\n", side, note.get<std::string>());
-  return equal ? 0 : 1;
+    for (const Json& note : answer.json[side]["notes"]) fmt::print("{}: {}\n", side, note.get<std::string>());
+  return answer.code;
 }
 
 }  // namespace

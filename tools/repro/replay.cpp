@@ -22,8 +22,6 @@ struct Options {
   bool json = false;
 };
 
-constexpr const char* kSides[] = {"a", "b"};
-
 int replay_command(const Options& o) {
   o.device.apply();
   const Device device = parse_device(o.device.device);

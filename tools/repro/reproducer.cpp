@@ -15,7 +15,6 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 constexpr const char* kVersion = "1";
-constexpr const char* kSides[] = {"a", "b"};
 
 Json described_json(const TraceValues& values) {
   Json json = Json::array();

@@ -26,6 +26,7 @@ struct Reproducer {
   TraceValues arguments = {};
   std::vector<Side> sides = {};  // one or two
 };
+inline constexpr const char* kSides[] = {"a", "b"};  // what they are called
 
 void write_reproducer(const std::filesystem::path& path, const Reproducer& reproducer);
 Reproducer read_reproducer(const std::filesystem::path& path);  // tensors on the CPU, in their layout; throws Failure

@@ -13,6 +13,7 @@ std::optional<Checkpoint> newest_checkpoint(const RunRecord& run, int64_t most) 
     try {
       return run.checkpoint(steps.back());
     } catch (const Failure& damaged) {
+      if (steps.back() == 0) throw;  // the run did not begin as a new network, and with what nobody knows
       fmt::print(stderr, "{}\n", damaged.what());
     }
   }

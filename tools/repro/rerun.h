@@ -16,7 +16,8 @@ namespace elinvar {
 class Rerun {
  public:
   // Begins with the newest good checkpoint of at most `most` updates, or as a new network if there is none. Nothing is
-  // written to the run's directory. Says on stderr which checkpoints were passed over.
+  // written to the run's directory. Says on stderr which checkpoints were passed over; Failure if that is what it
+  // began with, imported weights.
   Rerun(const RunRecord& run, Device device, int64_t most);
 
   int64_t step() const { return replay_.member().step(); }  // updates made

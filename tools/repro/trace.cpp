@@ -5,6 +5,7 @@
 
 #include "tensor/check.h"
 #include "tools/repro/commands.h"
+#include "tools/repro/output.h"
 #include "tools/repro/rerun.h"
 #include "tools/repro/tracer.h"
 #include "tools/train/device_options.h"
@@ -20,7 +21,34 @@ struct Options {
   std::optional<int64_t> from;
   std::optional<size_t> tensors;
   DeviceOptions device;
+  bool json = false;
 };
+
+// What the trace says, in short.
+void tell(const Options& o, const Trace& trace) {
+  if (o.json) {
+    Json json = trace.header;
+    json.erase("names");
+    json["ops"] = trace.ops.size();
+    json["out"] = o.out;
+    if (!o.save.empty()) json["save"] = o.save;
+    print_json(json);
+  } else {
+    fmt::print("{}: {} ops of step {}, done again from step {} on {}, {}, {} threads\n", o.out, trace.ops.size(),
+               o.step, trace.header.at("from").dump(), trace.header.at("device").get<std::string>(),
+               trace.header.at("isa").get<std::string>(), trace.header.at("threads").dump());
+  }
+}
+
+void save_op(const Options& o, const Trace& trace, const Tracer& tracer) {
+  check(tracer.kept().has_value(), "--tensors {}: step {} has {} ops", *o.tensors, o.step, trace.ops.size());
+  Reproducer kept = *tracer.kept();
+  kept.about["step"] = o.step;
+  kept.about["op"] = *o.tensors;
+  kept.sides[0].about = trace.header;
+  kept.sides[0].about.erase("names");
+  write_reproducer(o.save, kept);
+}
 
 int trace_command(const Options& o) {
   check(o.tensors.has_value() == !o.save.empty(), "--tensors and --save go together");
@@ -36,7 +64,7 @@ int trace_command(const Options& o) {
   while (rerun.step() < o.step - 1) trace.facts.push_back(rerun.advance());
 
   Json names = Json::object();
-  for (const auto& [name, tensor] : rerun.state()) names[digest(tensor).hex()] = name;
+  for (const auto& [name, tensor] : rerun.state()) names[digest(tensor).hex()].push_back(name);
   Tracer tracer(o.tensors);
   std::optional<RecordScope> recording;
   trace.facts.push_back(rerun.advance({.at =
@@ -48,21 +76,18 @@ int trace_command(const Options& o) {
                                        .batch =
                                            [&](int vrank, const Batch& batch) {
                                              if (batch.samples == 0) return;
-                                             names[digest(batch.input).hex()] = fmt::format("input of leaf {}", vrank);
-                                             names[digest(batch.target).hex()] =
-                                                 fmt::format("target of leaf {}", vrank);
+                                             const auto name = [&](const Tensor& tensor, const char* what) {
+                                               names[digest(tensor).hex()].push_back(
+                                                   fmt::format("{} of leaf {}", what, vrank));
+                                             };
+                                             name(batch.input, "input");
+                                             name(batch.target, "target");
                                            }}));
   trace.header["names"] = names;
   trace.ops = tracer.take_ops();
   write_trace(o.out, trace);
-  if (o.save.empty()) return 0;
-  check(tracer.kept().has_value(), "--tensors {}: step {} has {} ops", *o.tensors, o.step, trace.ops.size());
-  Reproducer kept = *tracer.kept();
-  kept.about["step"] = o.step;
-  kept.about["op"] = *o.tensors;
-  kept.sides[0].about = trace.header;
-  kept.sides[0].about.erase("names");
-  write_reproducer(o.save, kept);
+  if (!o.save.empty()) save_op(o, trace, tracer);
+  tell(o, trace);
   return 0;
 }
 
@@ -80,6 +105,7 @@ Command add_trace(CLI::App& repro) {
   app->add_option("--tensors", o->tensors, "the number of an op whose tensors are to be saved,");
   app->add_option("--save", o->save, "and the file for them, for repro replay");
   o->device.add_to(*app);
+  app->add_flag("--json", o->json, "what was done as JSON");
   return {app, [o] { return trace_command(*o); }};
 }
 

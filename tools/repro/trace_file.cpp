@@ -146,6 +146,19 @@ Trace read_trace(const std::filesystem::path& path) {
   return trace;
 }
 
+std::vector<std::string> known_as(const Trace& a, const std::string& digest_a, const Trace& b,
+                                  const std::string& digest_b) {
+  const auto names_in = [](const Trace& trace, const std::string& digest) {
+    const Json names = trace.header.value("names", Json::object()).value(digest, Json::array());
+    return names.get<std::vector<std::string>>();
+  };
+  const std::vector<std::string> ours = names_in(a, digest_a), theirs = names_in(b, digest_b);
+  std::vector<std::string> both;
+  for (const std::string& name : ours)
+    if (std::find(theirs.begin(), theirs.end(), name) != theirs.end()) both.push_back(name);
+  return !both.empty() ? both : !ours.empty() ? ours : theirs;
+}
+
 Parting first_parting(const Trace& a, const Trace& b) {
   using What = Parting::What;
   const size_t common = std::min(a.ops.size(), b.ops.size());

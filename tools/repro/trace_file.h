@@ -1,13 +1,14 @@
 #pragma once
 // What a step of a run computed, op by op, as a file of lines (`repro trace`), and where two such files part.
 //
-//   {"trace":1,"step":42,"from":40,"device":"cpu","isa":"avx512","threads":2,"names":{"<digest>":"model.fc.weight",..}}
+//   {"trace":2,"step":42,"from":40,"device":"cpu","isa":"avx512","threads":2,"names":{"<digest>":["model.fc.b",..]}}
 //   {"step":41,"batch":..}                      of each step that was done again, as in a ledger (elastic/LEDGER.md)
 //   {"op":0,"phase":"leaf 0 forward","name":"dropout","arguments":[..],"results":[..]}
 //
 // A tensor is {"name":"x","dtype":"float32","shape":[8,3],"digest":".."} and has "strides" where it is not contiguous;
 // it has no dtype where there is none, and no digest where it is only written. A number is {"name":"p","value":"0.1"}.
-// `names` says of tensors what they are outside of ops: the state before the step, and batches.
+// `names` says of tensors what they are outside of ops: the state before the step, and batches. Equal ones share a
+// digest.
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -20,7 +21,7 @@
 
 namespace elinvar {
 
-inline constexpr int kTraceVersion = 1;
+inline constexpr int kTraceVersion = 2;
 
 struct TracedValue {
   std::string name;
@@ -52,6 +53,11 @@ nlohmann::ordered_json to_json(const TracedValue& value);
 TracedValue traced_value_from(const nlohmann::ordered_json& json);  // throws nlohmann::json::exception or UsageError
 void write_trace(const std::filesystem::path& path, const Trace& trace);
 Trace read_trace(const std::filesystem::path& path);  // throws Failure
+
+// What a tensor is outside of ops, if it is anything, by its digests on two sides: where several are equal on one side,
+// what it is on both.
+std::vector<std::string> known_as(const Trace& a, const std::string& digest_a, const Trace& b,
+                                  const std::string& digest_b);
 
 // The first op in which two traces of one step differ, and how.
 struct Parting {

@@ -10,9 +10,9 @@
 #include "tensor/check.h"
 #include "tensor/file.h"
 #include "tensor/threads.h"
-#include "tools/repro/child.h"
 #include "tools/repro/commands.h"
 #include "tools/repro/output.h"
+#include "tools/repro/workplace.h"
 #include "tools/train/device_options.h"
 
 namespace elinvar {
@@ -40,13 +40,9 @@ struct Verdict {
 // The first `count` lines of a file of lines, if it is there.
 void copy_lines(const fs::path& from, const fs::path& to, int64_t count) {
   if (!fs::exists(from)) return;
-  const std::string text = read_file(from);
-  size_t end = 0;
-  for (int64_t line = 0; line < count && end != std::string::npos; ++line) {
-    end = text.find('\n', end);
-    if (end != std::string::npos) ++end;
-  }
-  replace_file(to, text.substr(0, end));
+  std::vector<std::string> lines = whole_lines(read_file(from));
+  lines.resize(std::min(lines.size(), static_cast<size_t>(count)));
+  replace_file(to, lines.empty() ? "" : fmt::format("{}\n", fmt::join(lines, "\n")));
 }
 
 // Files that nobody writes to may be the same ones in both folders.
@@ -67,16 +63,12 @@ int64_t default_start(const RunRecord& run, int64_t last) {
   return start;
 }
 
-// The lines that a replay failed with (elastic/ledger.h): the step, and what came out instead.
-std::optional<LedgerLine> contradiction_in(const std::string& words) {
-  const size_t here = words.rfind("  here:  ");
-  if (words.find("[ledger] step ") == std::string::npos || here == std::string::npos) return std::nullopt;
-  const size_t begin = here + 9;
-  try {
-    return LedgerLine::parse(words.substr(begin, words.find('\n', begin) - begin));
-  } catch (const Failure&) {
-    return std::nullopt;
-  }
+// The line that came out instead of the one in the ledger, if the replay ended with that (elastic/ledger.h).
+std::optional<LedgerLine> contradiction_in(const fs::path& run) {
+  if (!fs::exists(run / "result.json")) return std::nullopt;
+  const Json result = Json::parse(read_file(run / "result.json"), nullptr, /*allow_exceptions=*/false);
+  const std::string line = result.is_object() ? result.value("contradiction", "") : "";
+  return line.empty() ? std::nullopt : std::optional(LedgerLine::parse(line));
 }
 
 void compare(const RunRecord& run, const LedgerLine& now, Verdict& verdict) {
@@ -92,8 +84,8 @@ Verdict no(int64_t from, int64_t to, std::string reason) {
   return {.equal = false, .from = from, .to = to, .reason = std::move(reason)};
 }
 
-Verdict verify(const Options& o, const fs::path& scratch) {
-  const fs::path aside = scratch / "run";
+Verdict verify(const Options& o, Workplace& place) {
+  const fs::path aside = place.path() / "run";
   const RunRecord run(o.run);
   check(!run.lines().empty(), "the ledger of {} has no steps", o.run);
   const int64_t last = run.lines().rbegin()->first;
@@ -105,7 +97,7 @@ Verdict verify(const Options& o, const fs::path& scratch) {
 
   const fs::path path(o.run);
   if (from > 0) {
-    const std::vector<int64_t> there = run.checkpoints();
+    const std::vector<int64_t>& there = run.checkpoints();
     check(std::find(there.begin(), there.end(), from) != there.end(), "--from {}: there is no such checkpoint in {}",
           from, o.run);
     try {
@@ -133,11 +125,11 @@ Verdict verify(const Options& o, const fs::path& scratch) {
       "--device",  o.device.device,
       "--isa",     o.device.isa,
       "--threads", std::to_string(o.device.threads > 0 ? o.device.threads : std::max(1, usable_threads() / o.workers)),
-      "--listen",  "ipc://" + (scratch / "socket").string()};
+      "--listen",  "ipc://" + (place.path() / "socket").string()};
   if (from > 0) arguments.emplace_back("--resume");
-  const Ended ended = run_program(beside_this_program("train"), arguments, scratch);
+  const Ended ended = place.run(beside_this_program("train"), arguments);
   Verdict verdict{.from = from, .to = to};
-  const std::optional<LedgerLine> contradiction = contradiction_in(ended.err);
+  const std::optional<LedgerLine> contradiction = contradiction_in(aside);
   if (ended.code != 0 && !contradiction) {
     check(ended.code != 2, "{}", ended.last_words());
     fail("the trainer ended with exit code {}:\n{}", ended.code, ended.last_words());
@@ -153,10 +145,10 @@ Verdict verify(const Options& o, const fs::path& scratch) {
 
 int verify_command(const Options& o) {
   check(o.keep.empty() || !fs::exists(o.keep), "--keep {}: there is something already", o.keep);
-  const ScratchFolder scratch;
-  const Verdict v = verify(o, scratch.path());
-  if (!o.keep.empty() && fs::exists(scratch.path() / "run"))
-    fs::copy(scratch.path() / "run", o.keep, fs::copy_options::recursive);
+  Workplace place;
+  const Verdict v = verify(o, place);
+  if (!o.keep.empty() && fs::exists(place.path() / "run"))
+    fs::copy(place.path() / "run", o.keep, fs::copy_options::recursive);
   if (o.json) {
     Json json = {{"equal", v.equal}, {"from", v.from}, {"to", v.to}};
     if (v.step > 0) json.update({{"step", v.step}, {"fields", v.fields}});

@@ -17,6 +17,7 @@
 #include "tensor/isa.h"
 #include "tensor/numerics.h"
 #include "tensor/stream.h"
+#include "tools/train/program.h"
 
 namespace elinvar {
 namespace {
@@ -56,6 +57,7 @@ nlohmann::ordered_json describe_environment(const std::vector<std::string>& comm
   environment["build"] = ELINVAR_BUILD;
   environment["libraries"] = libraries();
   environment["binary"] = std::filesystem::read_symlink("/proc/self/exe").string();
+  environment["program"] = digest_of_program("/proc/self/exe");
   environment["command"] = command_line;
   environment["host"] = system.nodename;
   environment["system"] = std::string(system.sysname) + " " + system.release + " " + system.machine;

@@ -198,8 +198,9 @@ void Report::end(bool finished, int64_t step, Seconds now) {
 void Report::fail(const std::string& reason) {
   try {
     event("failed", {{"step", reported_}, {"reason", reason}});
-    write_json(directory_.path() / "result.json",
-               {{"status", "failed"}, {"step", reported_}, {"steps", steps_}, {"reason", reason}});
+    nlohmann::ordered_json result = {{"status", "failed"}, {"step", reported_}, {"steps", steps_}, {"reason", reason}};
+    if (!directory_.contradiction().empty()) result["contradiction"] = directory_.contradiction();
+    write_json(directory_.path() / "result.json", result);
   } catch (const std::exception&) {
   }
 }
