@@ -96,7 +96,9 @@ TEST_F(ReportOfAJob, TellsOfItsStepsItsEndAndItsDead) {
   EXPECT_EQ(data["problems"], Json::array());
   EXPECT_EQ(data["verdict"]["verdict"], "equal");
   EXPECT_TRUE(data["verdict"]["text"].get<std::string>().starts_with("equal: steps 1 to 150"));
-  EXPECT_EQ(data["environments"].size(), 2u) << "of both workers";
+  ASSERT_EQ(data["environments"].size(), 1u) << "both workers have the same";
+  EXPECT_EQ(data["environments"][0]["workers"], (Json{1, 2}));
+  EXPECT_EQ(data["environments_left_out"], 0);
   EXPECT_EQ(data["status"]["what"], "finished");
   EXPECT_EQ(data["status"]["step"], kSteps);
   const Json result = Json::parse(read_file(folder_ / "run" / "result.json"));
@@ -201,9 +203,69 @@ TEST_F(Report, StaysSmallHoweverLongTheRun) {
       std::any_of(data["events"].begin(), data["events"].end(), [](const Json& e) { return e["event"] == "lost"; }));
 }
 
+// However often it was scored, however many workers came and however often they changed.
+TEST_F(Report, StaysSmallHoweverMuchHappened) {
+  constexpr int kMany = 3000;
+  std::string metrics, events;
+  for (int i = 1; i <= 20 * kMany; ++i)
+    metrics +=
+        Json{{"step", i}, {"validation_loss", 1.0 / i}, {"validation_accuracy", i == 777 ? 0.9 : 0.5}}.dump() + "\n";
+  const auto at = [](int seconds) {
+    return fmt::format("2026-05-04T{:02}:{:02}:{:02}.000Z", seconds / 3600, seconds / 60 % 60, seconds % 60);
+  };
+  events += event(at(0), "start");
+  for (int i = 1; i <= kMany; ++i) {
+    const auto peer = static_cast<uint64_t>(i + 100);
+    folder_.write(fmt::format("run/generations/{}.json", i),
+                  record(i, i - 1, {{1, 101}, {i + 1, peer + 1}, {i + 2, peer + 2}}));
+    events += event(at(3 * i), "hello", {{"peer", peer}, {"environment", {{"host", fmt::format("host-{}", i)}}}}) +
+              event(at(3 * i + 1), i == 1 ? "generation" : "switched", {{"number", i}, {"generation", i}}) +
+              event(at(3 * i + 2), i % 2 == 0 ? "fence" : "heard", {{"reason", "worker left"}});
+  }
+  folder_.write("run/metrics.jsonl", metrics);
+  folder_.write("run/events.jsonl", events);
+  const Json data = report();
+  EXPECT_LT(page_.size(), 1500000u);
+  EXPECT_LE(data["validation"].size(), 1200u);
+  EXPECT_GE(data["validation"].size(), 1000u);
+  EXPECT_EQ(data["validation"].back()["step"], 20 * kMany);
+  EXPECT_EQ(data["best_validation"]["step"], 777);
+  const Json& line = data["timeline"];
+  EXPECT_EQ(line["workers"].size(), 250u);
+  EXPECT_GT(line["workers_left_out"].get<int>(), kMany / 2);
+  size_t spans = 0;
+  double reached = 0;
+  for (const Json& worker : line["workers"]) {
+    spans += worker["spans"].size();
+    if (worker["id"] == 1) {
+      EXPECT_EQ(worker["spans"].front()["from"], worker["from"]);
+      for (size_t i = 1; i < worker["spans"].size(); ++i)
+        EXPECT_EQ(worker["spans"][i - 1]["to"], worker["spans"][i]["from"]) << "without gaps";
+      reached = worker["spans"].back()["to"].get<double>();
+    }
+  }
+  EXPECT_GT(reached, 0) << "who was there longest is there";
+  EXPECT_LE(spans, 2000u);
+  EXPECT_LE(line["bands"].size(), 1100u);
+  EXPECT_LE(data["environments"].size(), 30u);
+  EXPECT_EQ(data["environments"].size() + data["environments_left_out"].get<size_t>(), static_cast<size_t>(kMany));
+}
+
+TEST_F(Report, NumbersThatNoShortOneStandsFor) {
+  folder_.write("run/metrics.jsonl", R"({"step":1,"loss":1e-310,"lr":1.7976931348623157e308,"generation":1e300})"
+                                     "\n"
+                                     R"({"step":2,"loss":0.123456789,"lr":-4e-320,"generation":2})"
+                                     "\n");
+  const Json curves = report()["curves"];
+  ASSERT_EQ(curves["step"], (Json{1, 2}));
+  EXPECT_LT(curves["loss"][0].get<double>(), 2e-310);
+  EXPECT_EQ(curves["loss"][1], 0.12346);
+  EXPECT_GT(curves["lr"][0].get<double>(), 1.7e308);
+}
+
 // Worker 1 is killed with its coordinator; three days later others go on.
 TEST_F(Report, CutsTheTimeBetweenTheEndOfARunAndItsResumption) {
-  folder_.write("run/generations/1.json", record(1, 0, {{1, 11}, {2, 12}}));
+  folder_.write("run/generations/1.json", record(1, 0, {{1, 11}, {2, 12}, {5, 15}}));
   folder_.write("run/generations/2.json", record(2, 0, {{3, 13}}));
   folder_.write("run/generations/3.json", record(3, 2, {{3, 13}, {4, 14}}));
   const std::string day = "2026-05-04T10:00:", later = "2026-05-07T10:00:";
@@ -211,6 +273,7 @@ TEST_F(Report, CutsTheTimeBetweenTheEndOfARunAndItsResumption) {
       "run/events.jsonl",
       event(day + "00.000Z", "start") + event(day + "00.500Z", "hello", {{"peer", 11}}) +
           event(day + "00.500Z", "hello", {{"peer", 12}}) + event(day + "01.000Z", "generation", {{"number", 1}}) +
+          event(day + "02.000Z", "lost", {{"peer", 15}, {"reason", "the audit: leaf 1 of update 7: ..."}}) +
           event(day + "03.000Z", "left", {{"worker", 2}}) + event(day + "10.000Z", "checkpoint", {{"step", 5}}) +
           event(later + "00.000Z", "resume") + event(later + "01.000Z", "start") +
           event(later + "02.000Z", "hello", {{"peer", 13}}) + event(later + "02.000Z", "generation", {{"number", 2}}) +
@@ -221,7 +284,7 @@ TEST_F(Report, CutsTheTimeBetweenTheEndOfARunAndItsResumption) {
   const Json& line = data["timeline"];
   EXPECT_EQ(line["seconds"], 20);
   EXPECT_EQ(line["resumed"], Json{10});
-  ASSERT_EQ(line["workers"].size(), 4u);
+  ASSERT_EQ(line["workers"].size(), 5u);
   const auto expect = [&](size_t i, int id, double from, double to, const std::string& how) {
     const Json& worker = line["workers"][i];
     EXPECT_EQ(worker["id"], id);
@@ -231,10 +294,11 @@ TEST_F(Report, CutsTheTimeBetweenTheEndOfARunAndItsResumption) {
   };
   expect(0, 1, 0.5, 10, "gone");
   expect(1, 2, 0.5, 3, "left");
-  expect(2, 3, 12, 20, "ended");
-  expect(3, 4, 13, 20, "ended");
-  EXPECT_EQ(line["workers"][3]["spans"][0]["from"], 16) << "it learns until the others switch";
-  EXPECT_EQ(line["workers"][3]["spans"][0]["vranks"], (Json{{2, 4}}));
+  expect(2, 5, 1, 2, "put out");
+  expect(3, 3, 12, 20, "ended");
+  expect(4, 4, 13, 20, "ended");
+  EXPECT_EQ(line["workers"][4]["spans"][0]["from"], 16) << "it learns until the others switch";
+  EXPECT_EQ(line["workers"][4]["spans"][0]["vranks"], (Json{{2, 4}}));
   EXPECT_EQ(data["time"]["parts"], 2);
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 namespace elinvar {
@@ -11,7 +12,9 @@ using Ordered = nlohmann::ordered_json;
 
 Ordered rounded(double value) {
   if (!std::isfinite(value)) return nullptr;
-  const double short_one = std::stod(fmt::format("{:.5g}", value));
+  double short_one = value;  // and stays so where five digits are beyond all numbers
+  const std::string digits = fmt::format("{:.5g}", value);
+  std::from_chars(digits.data(), digits.data() + digits.size(), short_one);
   if (short_one == std::trunc(short_one) && std::abs(short_one) < 1e15) return static_cast<int64_t>(short_one);
   return short_one;
 }
@@ -54,6 +57,16 @@ Ordered binned(const Curves& curves, size_t most, const std::vector<double>& sec
     json["goodput"].push_back(rounded(last.goodput));
     json["seconds"].push_back(rounded(seconds[end - 1]));
   }
+  return json;
+}
+
+Ordered thinned(const std::vector<ValidationPoint>& points, size_t most) {
+  const size_t each = std::max<size_t>(1, (points.size() + most - 1) / most);
+  Ordered json = Ordered::array();
+  for (size_t i = 0; i < points.size(); ++i)
+    if ((points.size() - 1 - i) % each == 0)
+      json.push_back(
+          {{"step", points[i].step}, {"loss", rounded(points[i].loss)}, {"accuracy", rounded(points[i].accuracy)}});
   return json;
 }
 

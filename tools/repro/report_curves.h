@@ -12,6 +12,9 @@ namespace elinvar {
 // last, others the mean of all that are finite. `seconds` tells when a point of time was, on the page's axis.
 nlohmann::ordered_json binned(const Curves& curves, size_t most, const std::vector<double>& seconds);
 
+// At most `most` of them, the last one among them.
+nlohmann::ordered_json thinned(const std::vector<ValidationPoint>& points, size_t most);
+
 // To so many digits that a page needs; what is not finite becomes null.
 nlohmann::ordered_json rounded(double value);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -25,6 +26,8 @@ namespace {
 constexpr size_t kMostPoints = 1200;  // of a curve: more than a screen has columns for it
 constexpr size_t kMostEvents = 3000;
 constexpr size_t kMostProblems = 8;
+constexpr size_t kMostWorkers = 100;      // in a table
+constexpr size_t kMostEnvironments = 30;  // that differ
 
 // Where the leader's time went in a step, and what each worker did in it, over all undisturbed steps whose times are
 // known.
@@ -73,12 +76,16 @@ Ordered step_time(const std::vector<CurvePoint>& points, const std::vector<Gener
                   {"leaves", rounded(leaves / steps)},
                   {"reduce", rounded(reduce / steps)},
                   {"workers", Ordered::array()}};
+  std::vector<double> most;  // steps
+  for (const auto& [id, w] : workers) most.push_back(w.steps);
+  std::sort(most.begin(), most.end(), std::greater<>());
   for (const auto& [id, w] : workers)
-    json["workers"].push_back({{"id", id},
-                               {"steps", static_cast<int64_t>(w.steps)},
-                               {"leaves", rounded(w.leaves / w.steps)},
-                               {"leaf", rounded(w.leaves > 0 ? w.leaf_seconds / w.leaves : CurvePoint::kNone)},
-                               {"busy", rounded(w.leaf_seconds / w.seconds)}});
+    if (w.steps >= most[std::min(most.size(), kMostWorkers) - 1] && json["workers"].size() < kMostWorkers)
+      json["workers"].push_back({{"id", id},
+                                 {"steps", static_cast<int64_t>(w.steps)},
+                                 {"leaves", rounded(w.leaves / w.steps)},
+                                 {"leaf", rounded(w.leaves > 0 ? w.leaf_seconds / w.leaves : CurvePoint::kNone)},
+                                 {"busy", rounded(w.leaf_seconds / w.seconds)}});
   return json;
 }
 
@@ -134,7 +141,8 @@ void add_events(Ordered& json, const std::vector<Json>& events, const TimeAxis& 
   for (const Json& event : events) {
     Ordered fields = Ordered::object();
     for (const auto& [key, value] : event.items())
-      if (key != "time" && key != "event" && key != "goodput" && key != "environment") fields[key] = value;
+      if (key != "time" && key != "event" && key != "goodput" && key != "environment" && key != "machines")
+        fields[key] = value;
     const std::string name = event.at("event").get<std::string>(), time = event.value("time", "");
     // Told twice: by the directory that has it, and by the coordinator that knows it then.
     if (name == "checkpoint" && !committed.insert(event.value("step", Json())).second && !event.contains("state"))
@@ -157,6 +165,38 @@ void add_events(Ordered& json, const std::vector<Json>& events, const TimeAxis& 
   for (size_t i = 0; i < shown.size() && json["events"].size() < kMostEvents; ++i)
     if (weights[i] >= least) json["events"].push_back(std::move(shown[i]));
   json["events_left_out"] = shown.size() - json["events"].size();
+}
+
+// The one with the best accuracy; null if none has any.
+Ordered best_validation(const std::vector<ValidationPoint>& all) {
+  const ValidationPoint* best = nullptr;
+  for (const ValidationPoint& v : all)
+    if (std::isfinite(v.accuracy) && (!best || v.accuracy > best->accuracy)) best = &v;
+  if (!best) return nullptr;
+  return {{"step", best->step}, {"accuracy", rounded(best->accuracy)}};
+}
+
+// Of workers with the same one each once: {"workers":[ids], "environment":{..}}; id 0 is one that never took part.
+void add_environments(Ordered& json, const RunRecord& record) {
+  Ordered& all = json["environments"] = Ordered::array();
+  std::map<Json, size_t> known;
+  size_t left_out = 0;
+  for (const RunRecord::Worker& worker : record.workers()) {
+    Json environment = worker.environment;
+    environment.erase("command");
+    const auto [found, fresh] = known.emplace(environment, all.size());
+    if (fresh && all.size() == kMostEnvironments) {
+      known.erase(found);
+      ++left_out;
+      continue;
+    }
+    if (fresh) all.push_back({{"workers", Ordered::array()}, {"environment", environment}});
+    Ordered& ids = all[found->second]["workers"];
+    if (ids.size() < kMostWorkers && std::find(ids.begin(), ids.end(), Ordered(worker.id)) == ids.end())
+      ids.push_back(worker.id);
+  }
+  for (Ordered& group : all) std::sort(group["workers"].begin(), group["workers"].end());
+  json["environments_left_out"] = left_out;
 }
 
 // Those that can be read; the record says which cannot.
@@ -232,17 +272,14 @@ Ordered report_data(const RunRecord& record, const Ordered& verdict) {
                   {"verdict", verdict},
                   {"unit", curves.tokens ? "tokens" : "samples"},
                   {"curves", binned(curves, kMostPoints, seconds)},
-                  {"validation", Ordered::array()},
+                  {"validation", thinned(curves.validation, kMostPoints)},
+                  {"best_validation", best_validation(curves.validation)},
                   {"time", whole_time(events, curves, axis)},
                   {"step_time", step_time(curves.points, generations)},
                   {"timeline", timeline(events, generations, axis)}};
-  for (const ValidationPoint& v : curves.validation)
-    json["validation"].push_back({{"step", v.step}, {"loss", rounded(v.loss)}, {"accuracy", rounded(v.accuracy)}});
   add_events(json, events, axis);
   json["environment"] = record.environment();
-  json["environments"] = Ordered::array();
-  for (const RunRecord::Worker& worker : record.workers())
-    json["environments"].push_back({{"worker", worker.id}, {"environment", worker.environment}});
+  add_environments(json, record);
   json["config"] = fs::exists(run / "config.toml") ? read_file(run / "config.toml") : "";
   json["problems"] = problems;
   return json;

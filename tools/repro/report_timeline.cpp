@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <optional>
 
@@ -31,6 +32,33 @@ int64_t number_of(const Json& event, const char* key) {
 PeerId peer_of(const Json& event) {
   const auto found = event.find("peer");
   return found != event.end() && found->is_number_unsigned() ? found->get<PeerId>() : 0;
+}
+
+constexpr size_t kMostRows = 250;
+constexpr size_t kMostSpans = 2000;  // of all rows together
+constexpr size_t kMostBands = 500;
+constexpr double kColumns = 2000;  // of a screen: what is nearer together is one
+
+// Stretches of time, one after another, with those that are too short to be told apart put together: of them what
+// lasted longest counts, from the first to the last.
+template <class Stretch>
+std::vector<Stretch> coarser(const std::vector<Stretch>& fine, double grain) {
+  std::vector<Stretch> coarse;
+  double longest = 0;
+  for (const Stretch& s : fine) {
+    const double length = s.to - s.from;
+    if (coarse.empty() || s.to - coarse.back().from > grain) {
+      coarse.push_back(s);
+      longest = length;
+      continue;
+    }
+    const double from = coarse.back().from;
+    if (length > longest) coarse.back() = s;
+    longest = std::max(longest, length);
+    coarse.back().from = from;
+    coarse.back().to = s.to;
+  }
+  return coarse;
 }
 
 class Story {
@@ -64,38 +92,55 @@ class Story {
     Ordered json = {{"workers", Ordered::array()}, {"bands", Ordered::array()}, {"resumed", Ordered::array()}};
     const double last = std::max(now_, axis_.end());
     close_band();
+    for (Row& row : rows_) {
+      row.to = row.to.value_or(last);
+      if (!row.spans.empty()) row.spans.back().to = std::min(row.spans.back().to, *row.to);
+    }
+    const size_t all = rows_.size();
+    leave_out_the_shortest();
+    json["workers_left_out"] = all - rows_.size();
     const auto first = [](const Row& row) { return row.spans.empty() ? row.from : row.spans[0].from; };
     std::stable_sort(rows_.begin(), rows_.end(),
                      [&](const Row& a, const Row& b) { return std::pair(first(a), a.id) < std::pair(first(b), b.id); });
+    const auto spans_of = [&](double grain) {
+      size_t spans = 0;
+      for (const Row& row : rows_) spans += coarser(row.spans, grain).size();
+      return spans;
+    };
+    double grain = std::max(last, 1e-3) / kColumns;
+    while (spans_of(grain) > kMostSpans) grain *= 2;
     for (const Row& row : rows_) {
       Ordered spans = Ordered::array();
-      for (const Span& span : row.spans)
+      for (const Span& span : coarser(row.spans, grain))
         spans.push_back({{"from", rounded(span.from)},
-                         {"to", rounded(span.to.value_or(row.to.value_or(last)))},
+                         {"to", rounded(span.to)},
                          {"generation", span.generation},
                          {"vranks", span.vranks}});
       json["workers"].push_back({{"id", row.id},
                                  {"peer", std::to_string(row.peer)},
                                  {"from", rounded(row.from)},
-                                 {"to", rounded(row.to.value_or(last))},
+                                 {"to", rounded(*row.to)},
                                  {"how", row.how},
                                  {"reason", row.reason},
                                  {"spans", std::move(spans)}});
     }
-    for (const Band& b : bands_)
+    for (const Band& b : coarser(bands_, bands_.size() > kMostBands ? last / static_cast<double>(kMostBands) : -1))
       json["bands"].push_back(
           {{"from", rounded(b.from)}, {"to", rounded(b.to)}, {"what", b.what}, {"reason", b.reason}});
-    for (const double at : axis_.resumed()) json["resumed"].push_back(rounded(at));
+    double before = -1;
+    for (const double at : axis_.resumed())
+      if (before < 0 || at - before > last / kColumns) json["resumed"].push_back(rounded(before = at));
     json["seconds"] = rounded(last);
     return json;
   }
 
  private:
+  static constexpr double kOpen = std::numeric_limits<double>::infinity();
   struct Span {
     double from;
-    std::optional<double> to;
-    int64_t generation;
-    Ordered vranks;
+    double to = kOpen;
+    int64_t generation = 0;
+    Ordered vranks = {};
   };
   struct Row {
     PeerId peer;
@@ -109,6 +154,14 @@ class Story {
     double from, to;
     std::string what, reason;
   };
+
+  // Of too many rows those that took part for the least time.
+  void leave_out_the_shortest() {
+    if (rows_.size() <= kMostRows) return;
+    const auto longer = [](const Row& a, const Row& b) { return *a.to - a.from > *b.to - b.from; };
+    std::stable_sort(rows_.begin(), rows_.end(), longer);
+    rows_.erase(rows_.begin() + kMostRows, rows_.end());
+  }
 
   // What has not ended.
   Row* open(PeerId peer) {
@@ -126,9 +179,13 @@ class Story {
   void end(Row* row, const std::string& how, const std::string& reason, double when) {
     if (!row) return;
     row->to = std::max(when, row->from);
-    row->how = how;
+    row->how = how == "died" && reason.starts_with("the audit") ? "put out" : how;
     row->reason = reason;
-    if (!row->spans.empty() && !row->spans.back().to) row->spans.back().to = row->to;
+    close_span(*row, *row->to);
+  }
+
+  static void close_span(Row& row, double when) {
+    if (!row.spans.empty()) row.spans.back().to = std::min(row.spans.back().to, when);
   }
 
   void band(const std::string& what, const std::string& reason) {
@@ -155,7 +212,7 @@ class Story {
     for (Row& row : rows_) {
       if (row.to || generation.index_of(row.peer) >= 0) continue;
       const bool member = !row.spans.empty();
-      if (member && !row.spans.back().to) row.spans.back().to = now_;
+      close_span(row, now_);
       // Without a word of its end: it was gone when a coordinator looked again.
       if (member && alone_since_ && generation.follows == 0) end(&row, "gone", "", *alone_since_);
     }
@@ -166,8 +223,8 @@ class Story {
       row.id = m.id;
       Ordered vranks = Ordered::array();
       for (const Interval& interval : m.share) vranks.push_back({interval.begin, interval.end});
-      if (!row.spans.empty() && !row.spans.back().to) row.spans.back().to = now_;
-      row.spans.push_back({now_, {}, number, std::move(vranks)});
+      close_span(row, now_);
+      row.spans.push_back({.from = now_, .generation = number, .vranks = std::move(vranks)});
     }
   }
 

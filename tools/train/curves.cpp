@@ -1,6 +1,5 @@
 #include "tools/train/curves.h"
 
-#include <cmath>
 #include <cstdio>
 #include <ctime>
 
@@ -46,8 +45,8 @@ bool Curves::add(const Json& line) {
                .goodput = number(line, "goodput")};
   tokens = tokens || line.contains("tokens_per_second");
   p.rate = number(line, tokens ? "tokens_per_second" : "samples_per_second");
-  if (const double generation = number(line, "generation"); std::isfinite(generation))
-    p.generation = static_cast<int64_t>(generation);
+  if (line.contains("generation") && line["generation"].is_number_integer())
+    p.generation = line["generation"].get<int64_t>();
   if (line.contains("time") && line["time"].is_string()) p.time = calendar_seconds(line["time"].get<std::string>());
   if (line.contains("leaf_seconds") && line["leaf_seconds"].is_array())
     for (const Json& s : line["leaf_seconds"]) p.leaf_seconds.push_back(s.is_number() ? s.get<double>() : 0);

@@ -38,7 +38,7 @@ const percent = (value, digits = 1) => value === null ? "–" : `${(100 * value)
 function duration(seconds) {
   if (seconds === null || seconds === undefined) return "–";
   if (seconds === 0) return "0 s";
-  if (seconds < 1e-3) return `${format(1e6 * seconds, 3)} µs`;
+  if (seconds < 9.995e-4) return `${format(1e6 * seconds, 3)} µs`;
   if (seconds < 1) return `${format(1e3 * seconds, 3)} ms`;
   if (seconds < 60) return `${format(seconds, 3)} s`;
   const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
@@ -123,10 +123,21 @@ function smoothed(values, amount) {
   return values.map((value, i) => value === null ? null : (sums[i] + value) / (weights[i] + 1));
 }
 
-// Twice what all but a hundredth stay below: a few outliers must not flatten the rest.
+// Twice what all but a tenth stay below: outliers must not flatten the rest.
 function most_of(values) {
   const known = values.filter(v => v !== null).sort((a, b) => a - b);
-  return known.length > 0 ? 2 * known[Math.floor(0.99 * (known.length - 1))] : Infinity;
+  return known.length > 0 ? 2 * known[Math.floor(0.9 * (known.length - 1))] : Infinity;
+}
+
+// The least and the greatest of what is known; [Infinity, -Infinity] if nothing is.
+function range(values) {
+  let low = Infinity, high = -Infinity;
+  for (const v of values) {
+    if (v === null || v === undefined) continue;
+    if (v < low) low = v;
+    if (v > high) high = v;
+  }
+  return [low, high];
 }
 
 // Calls `draw` once the element has a width, and whenever that changes.
@@ -168,22 +179,10 @@ class Chart {
       html("span", { class: "key" }, html("span", { class: "swatch", style: `background:${s.color}` }), s.name)));
     const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": title }, this.area);
 
-    const xs = [x.values.at(0), x.values.at(-1)];
-    for (const s of series) for (const p of s.points ?? []) xs.push(p.x);
-    const known = xs.filter(v => v !== null && v !== undefined);
-    const x_low = x.time ? 0 : Math.min(...known), x_high = Math.max(...known);
-    let low = Infinity, high = -Infinity;
-    const see = v => {
-      if (v === null || v === undefined || (logarithmic && v <= 0)) return;
-      low = Math.min(low, v);
-      high = Math.max(high, v);
-    };
-    for (const s of series) {
-      for (const v of s.points ? s.points.map(p => p.y) : s.values) see(v);
-      for (const v of s.raw ?? []) see(v);
-      for (const v of s.low ?? []) see(v);
-      for (const v of s.high ?? []) see(v);
-    }
+    const [least, x_high] = range([x.values.at(0), x.values.at(-1), ...series.flatMap(s => (s.points ?? []).map(p => p.x))]);
+    const x_low = x.time ? 0 : least;
+    const drawn = series.flatMap(s => [...(s.points ? s.points.map(p => p.y) : s.values), ...(s.raw ?? []), ...(s.low ?? []), ...(s.high ?? [])]);
+    let [low, high] = range(logarithmic ? drawn.filter(v => v > 0) : drawn);
     if (low > high) {
       svg("text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, root).textContent = "no values";
       return;
@@ -194,12 +193,15 @@ class Chart {
     else if (!logarithmic) [low, high] = [from_zero && low === 0 ? 0 : low - 0.03 * (high - low), high + 0.05 * (high - low)];
     if (logarithmic && low <= 0) low = high / 10;
 
+    const marks = logarithmic ? log_ticks(low, high) : ticks(low, high, 5);
+    box.left = Math.max(52, 12 + 6.4 * Math.max(...marks.map(v => this.options.format(v).length)));
+
     const at_x = v => box.left + (x_high > x_low ? (v - x_low) / (x_high - x_low) : 0.5) * (box.right - box.left);
     const share = logarithmic ? v => Math.log(v / low) / Math.log(high / low) : v => (v - low) / (high - low);
     const at_y = v => box.bottom - share(v) * (box.bottom - box.top);
     this.at_x = at_x;
 
-    for (const v of logarithmic ? log_ticks(low, high) : ticks(low, high, 5)) {
+    for (const v of marks) {
       const y = at_y(v);
       svg("line", { class: "grid", x1: box.left, x2: box.right, y1: y, y2: y }, root);
       svg("text", { x: box.left - 6, y: y + 4, "text-anchor": "end" }, root).textContent = this.options.format(v);

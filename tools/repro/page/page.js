@@ -44,7 +44,8 @@ function facts_of(object) {
   return list;
 }
 
-const kVerdicts = { equal: "good", violation: "bad", different: "bad" };
+// Of repro diff, and of repro bisect.
+const kVerdicts = { equal: "good", violation: "bad", op: "bad", transient: "bad", program: "bad" };
 
 function fill_verdict() {
   if (!data.verdict) return;
@@ -59,6 +60,21 @@ function fill_verdict() {
     box.append(html("details", {}, html("summary", {}, "all that it told"), facts_of(rest)));
 }
 
+// What a person has to know: whose machine computes wrongly.
+function fill_audits() {
+  const found = data.events.filter(e => e.event === "audit" && e.fields.verdict === "guilty");
+  if (found.length === 0) return;
+  const box = by_id("audits");
+  box.hidden = false;
+  box.append(html("div", { class: "bar" }, html("h2", {}, "Audits found a fault"), html("span", { class: "chip bad" }, "put out")));
+  for (const e of found) {
+    const ids = e.fields.workers ?? [];
+    box.append(html("p", {}, html("strong", {}, `${ids.length > 0 ? who(ids) : "a worker"}: `), e.fields.reason ?? "",
+      html("span", { class: "muted" }, ` · ${duration(e.at)} after the start`)));
+  }
+  box.append(html("p", { class: "muted small" }, "The run went on with what the others computed. The machine should be looked at."));
+}
+
 function tile(what, value, more = "", extra = "") {
   by_id("tiles").append(html("div", { class: `tile ${extra && "wide"}` }, html("div", { class: "what" }, what),
     html("div", { class: `value ${extra}` }, value), html("div", { class: "more" }, more)));
@@ -70,17 +86,18 @@ function fill_tiles() {
   tile("Training loss", format(s.loss ?? c.loss.at(-1) ?? null, 5), "of the last step");
   if (v) tile("Validation loss", format(v.loss, 5), `after step ${whole(v.step)}`);
   if (v && v.accuracy !== null) {
-    const best = data.validation.reduce((a, b) => b.accuracy > a.accuracy ? b : a);
-    tile("Validation accuracy", percent(v.accuracy, 2), best === v ? "the best so far" : `best ${percent(best.accuracy, 2)} at step ${whole(best.step)}`);
+    const best = data.best_validation;
+    tile("Validation accuracy", percent(v.accuracy, 2), best.step === v.step ? "the best so far" : `best ${percent(best.accuracy, 2)} at step ${whole(best.step)}`);
   }
   const time = data.time;
   if (time.seconds) tile("Time", duration(time.seconds), time.parts > 1 ? `in ${time.parts} parts` : "");
   if (time.goodput !== null) tile("Goodput", percent(time.goodput), "of the time went to training");
   const rates = c.rate.filter(r => r !== null && r > 0).sort((a, b) => a - b);
   if (rates.length > 0) tile("Throughput", format(rates[rates.length >> 1], 4), `${data.unit} a second, the median`);
-  const members = data.timeline.workers.filter(w => w.id > 0), died = members.filter(w => w.how === "died").length;
+  const members = data.timeline.workers.filter(w => w.id > 0), count = how => members.filter(w => w.how === how).length;
+  const died = count("died"), put_out = count("put out");
   if (members.length > 0)
-    tile("Workers", `${members.length}`, [died > 0 ? `${died} died` : "", last >= 0 ? `${c.workers[last]} at the end` : ""].filter(Boolean).join(", "));
+    tile("Workers", `${members.length}${data.timeline.workers_left_out > 0 ? " and more" : ""}`, [died > 0 ? `${died} died` : "", put_out > 0 ? `${put_out} put out` : "", last >= 0 ? `${c.workers[last]} at the end` : ""].filter(Boolean).join(", "));
   if (s.digest) tile("Digest of the state", s.digest, "", "mono");
 }
 
@@ -102,8 +119,13 @@ function fill_curves() {
   let axis = "step", amount = 0.5;
   const at_step = step => {
     if (axis === "step") return step;
-    const i = c.step.findIndex(s => s >= step);
-    return i < 0 ? c.seconds.at(-1) : c.seconds[i];
+    let low = 0, high = c.step.length - 1;  // the first point that is as far
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (c.step[middle] >= step) high = middle;
+      else low = middle + 1;
+    }
+    return c.seconds[low];
   };
   const x = () => axis === "step"
     ? { values: c.step, format: whole, tell: i => `step ${whole(c.step[i])}` }
@@ -194,7 +216,7 @@ function fill_time() {
   if (step.workers.length < 2) return;
   const body = html("tbody");
   for (const w of step.workers)
-    body.append(html("tr", {}, html("td", {}, `worker ${w.id}`), html("td", { class: "number" }, duration(w.leaf)),
+    body.append(html("tr", {}, html("td", { class: "nowrap" }, `worker ${w.id}`), html("td", { class: "number" }, duration(w.leaf)),
       html("td", { class: "number" }, format(w.leaves, 3)), html("td", { class: "number" }, percent(w.busy)), html("td", { class: "number" }, whole(w.steps))));
   place.append(html("div", { class: "scroll short" }, html("table", {}, html("thead", {}, html("tr", {}, ...["", "a leaf takes", "leaves a step", "computes", "steps"].map(
     (t, i) => html("th", i > 0 ? { class: "number" } : {}, t)))), body)));
@@ -203,15 +225,23 @@ function fill_time() {
 // --- Events.
 
 const kGrave = {
-  lost: "var(--red)", failed: "var(--red)", kill: "var(--red)", stuck: "var(--red)", flip: "var(--red)", guilty: "var(--red)",
+  lost: "var(--red)", failed: "var(--red)", kill: "var(--red)", stuck: "var(--red)", flip: "var(--red)",
   fence: "var(--orange)", hold: "var(--orange)", refused: "var(--orange)", turned_away: "var(--orange)", interrupted: "var(--orange)",
   stall: "var(--orange)", drop: "var(--orange)", generation: "var(--blue)", switched: "var(--blue)", left: "var(--teal)", drain: "var(--teal)",
   checkpoint: "var(--purple)", finished: "var(--green)", start: "var(--green)", resume: "var(--green)", ready: "var(--green)",
 };
+// An audit tells of what it found: a fault, and whose it is.
+const kAudits = { agreed: "var(--green)", guilty: "var(--red)" };
+const color_of = (e, otherwise) => e.event === "audit" ? kAudits[e.fields.verdict] ?? "var(--orange)" : kGrave[e.event] ?? otherwise;
 const kQuiet = new Set(["hello", "ready", "fed", "switched", "generation", "join", "end"]);
+
+// Processes have long numbers; members of the job have short ones.
+const kMembers = new Map(data.timeline.workers.filter(w => w.id > 0).map(w => [w.peer, w.id]));
 
 function told(fields) {
   return Object.entries(fields).filter(([, v]) => v !== "" && v !== null)
+    .map(([k, v]) => k !== "worker" && kMembers.has(`${v}`) ? [k === "peer" ? "worker" : `${k} worker`, kMembers.get(`${v}`)] : [k, v])
+    .filter(([k], i, all) => all.findIndex(([other]) => other === k) === i)
     .map(([k, v]) => `${k.replaceAll("_", " ")} ${typeof v === "object" ? JSON.stringify(v) : typeof v === "number" ? (Number.isInteger(v) ? v : format(v)) : v}`)
     .join(" · ");
 }
@@ -220,7 +250,7 @@ function fill_events() {
   const body = html("tbody"), rows = [];
   for (const e of data.events) {
     const row = html("tr", {}, html("td", { class: "number" }, e.at === null ? "" : duration(e.at)), html("td", { class: "nowrap mono" }, e.time.slice(0, 19).replace("T", " ")),
-      html("td", { class: "nowrap" }, html("span", { class: "dot", style: `background:${kGrave[e.event] ?? "var(--line)"}` }), e.event),
+      html("td", { class: "nowrap" }, html("span", { class: "dot", style: `background:${color_of(e, "var(--line)")}` }), e.event),
       html("td", { class: "fields" }, told(e.fields)));
     rows.push([row, row.textContent.toLowerCase()]);
     body.append(row);
@@ -237,7 +267,7 @@ function fill_events() {
 
 function fill_workers() {
   const marks = data.events.filter(e => e.at !== null && !kQuiet.has(e.event)).slice(0, 1500).map(e => ({
-    at: e.at, color: kGrave[e.event] ?? "var(--muted)", head: e.event,
+    at: e.at, color: color_of(e, "var(--muted)"), head: e.event,
     lines: [[null, "at", duration(e.at)], ...Object.entries(e.fields).slice(0, 6).map(([k, v]) =>
       [null, k.replaceAll("_", " "), typeof v === "object" ? JSON.stringify(v) : typeof v === "number" ? format(v) : `${v}`])],
   }));
@@ -255,6 +285,13 @@ function told_flat(object, before = "") {
       : [[before + key, `${value}`]]);
 }
 
+// "workers 1, 2, 5"; 0 is one that never took part.
+function who(ids) {
+  const members = ids.filter(id => id > 0);
+  const text = members.length > 12 ? `${members.slice(0, 12).join(", ")}, …` : members.join(", ");
+  return members.length === 0 ? "a newcomer" : `worker${members.length > 1 ? "s" : ""} ${text}`;
+}
+
 function fill_environment() {
   const host = by_id("environment"), several = data.environments;
   if (Object.keys(data.environment).length === 0 && several.length === 0)
@@ -262,16 +299,19 @@ function fill_environment() {
   const grid = html("div", { class: "environments" });
   const plain = Object.fromEntries(told_flat(data.environment));
   grid.append(html("div", {}, facts_of(plain)));
-  for (const { worker, environment } of several) {
+  for (const { workers, environment } of several) {
     const own = Object.fromEntries(told_flat(environment).filter(([k, v]) => v !== plain[k]));
-    grid.append(html("div", {}, html("h3", {}, worker > 0 ? `worker ${worker}` : "a newcomer"),
+    grid.append(html("div", {}, html("h3", {}, who(workers)),
       Object.keys(own).length > 0 ? facts_of(own) : html("p", { class: "muted" }, "the same")));
   }
   host.append(grid);
+  if (data.environments_left_out > 0)
+    host.append(html("p", { class: "muted small" }, `${whole(data.environments_left_out)} newcomers with yet others are left out.`));
 }
 
 fill_head();
 fill_verdict();
+fill_audits();
 fill_tiles();
 fill_curves();
 fill_time();

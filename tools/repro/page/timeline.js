@@ -2,7 +2,7 @@
 "use strict";
 
 const kEnds = {
-  died: ["var(--red)", "✕"], left: ["var(--muted)", "◂"], refused: ["var(--orange)", "⊘"], gone: ["var(--orange)", "?"],
+  died: ["var(--red)", "✕"], "put out": ["var(--red)", "⚠"], left: ["var(--muted)", "◂"], refused: ["var(--orange)", "⊘"], gone: ["var(--orange)", "?"],
   ended: ["var(--muted)", "|"], "": [null, ""],
 };
 const kBands = { recovering: "var(--red)", holding: "var(--orange)" };
@@ -17,7 +17,8 @@ function draw_timeline(host, data, marks) {
   const box = { left: tall > 12 ? 92 : 62, right: width - 14, top: 30 };
   const height = box.top + rows.length * (tall + gap) + 26;
   const at = s => box.left + (data.seconds > 0 ? s / data.seconds : 0) * (box.right - box.left);
-  const most = Math.max(1, ...rows.flatMap(r => r.spans.map(s => total(s.vranks))));
+  let most = 1;
+  for (const row of rows) for (const span of row.spans) most = Math.max(most, total(span.vranks));
   host.replaceChildren();
   if (rows.length === 0) return void host.append(html("p", { class: "muted" }, "No events tell of any worker."));
 
@@ -75,7 +76,9 @@ function draw_timeline(host, data, marks) {
     const mark = svg("path", { d: `M${at(m.at)},${box.top - 7}l-4,-8h8z`, fill: m.color, opacity: 0.85 }, root);
     told(mark, m.head, m.lines);
   }
+  if (data.workers_left_out > 0)
+    host.append(html("p", { class: "muted small" }, `${whole(data.workers_left_out)} more were there for a shorter time, and are left out.`));
   host.append(html("p", { class: "muted small" },
-    "A bar's depth and number: virtual ranks. Hatched: learns the state. ✕ died, ◂ left, ⊘ refused, ? gone without a word. " +
+    "A bar's depth and number: virtual ranks. Hatched: learns the state. ✕ died, ⚠ put out by an audit, ◂ left, ⊘ refused, ? gone without a word. " +
     "Red: recovering; orange: holding. Triangles: events. Between a part of the run and its resumption the axis is cut."));
 }
