@@ -1,20 +1,12 @@
 #pragma once
-// The subcommands of `pool`. Each is one file, with its options and what it does: add_...() adds it to the program and
-// says how it is run. It returns an exit code (0: done; 1: the answer is no), or throws UsageError (2) or Failure (3).
-// With --json its result is one JSON object on stdout, and nothing else is.
-#include <functional>
+// The subcommands of `pool`.
 #include <string>
 
-namespace CLI {
-class App;
-}
+#include "tools/config/subcommands.h"
 
 namespace elinvar::pool {
 
-struct Command {
-  CLI::App* app;
-  std::function<int()> run;
-};
+using elinvar::Command;
 
 Command add_bench(CLI::App& pool);
 Command add_cancel(CLI::App& pool);

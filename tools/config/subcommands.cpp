@@ -1,0 +1,36 @@
+#include "tools/config/subcommands.h"
+
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <vector>
+
+#include "tensor/check.h"
+
+namespace elinvar {
+
+int run_subcommand(CLI::App& program, std::span<const AddCommand> commands, int argc, char** argv) {
+  program.require_subcommand(1);
+  std::vector<Command> added;
+  for (const AddCommand add : commands) added.push_back(add(program));
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return program.exit(error) == 0 ? 0 : 2;
+  }
+  const auto tell = [&](const std::exception& error) {
+    fmt::print(stderr, "{}: {}\n", program.get_name(), error.what());
+  };
+  try {
+    for (const Command& command : added)
+      if (*command.app) return command.run();
+    return 2;
+  } catch (const UsageError& error) {
+    tell(error);
+    return 2;
+  } catch (const std::exception& error) {
+    tell(error);
+    return 3;
+  }
+}
+
+}  // namespace elinvar
