@@ -10,6 +10,7 @@
 #include "tensor/check.h"
 #include "tests/pool_world.h"
 #include "tools/pool/policies/policies.h"
+#include "tools/pool/speed.h"
 #include "tools/pool/view.h"
 
 namespace elinvar::pool {
@@ -42,7 +43,11 @@ class Scene {
   }
   KeeperOptions options() const {
     return {.policy = policy_,
-            .speed = [](const JobRecord&, const std::vector<Measurement>&) { return std::make_shared<EvenSpeed>(); },
+            .speed = [learns = learns_](const JobRecord&,
+                                        const std::vector<Measurement>& measured) -> std::shared_ptr<const Speed> {
+              if (learns) return std::make_shared<FittedSpeed>(4, 10, measured);
+              return std::make_shared<EvenSpeed>();
+            },
             .grace = 10,
             .replan = 20,
             .idle = 60,
@@ -90,6 +95,7 @@ class Scene {
   FakeSource* source_ = nullptr;
   std::optional<Keeper> keeper_;
   Policy policy_ = equal;
+  bool learns_ = false;  // speeds from measurements
 };
 
 class PoolKeeper : public testing::Test, protected Scene {
@@ -204,7 +210,35 @@ TEST_F(PoolKeeper, WantOfMemoryIsAMeasurement) {
   const std::vector<Measurement> measured = store_.measurements(id);
   ASSERT_FALSE(measured.empty());
   EXPECT_EQ(measured.front().rate, 0);
+  EXPECT_EQ(measured.front().workers, (Mix{{"cpu-1", 1}}));
   EXPECT_EQ(count("memory", id), 1u);
+}
+
+TEST_F(PoolKeeper, WantOfMemoryLeadsToAnotherForm) {
+  learns_ = true;
+  machines({machine("a", 2)});
+  const Id id = submit(100000);
+  ticks(30);
+  ASSERT_EQ(world_.running(id).size(), 2u);
+  ASSERT_FALSE(job(id).form.recompute);
+  world_.words_of_dead = "train: out of memory: asked for 100 bytes\n";
+  world_.kill_worker();
+  ticks(60);
+  EXPECT_TRUE(job(id).form.recompute) << story();
+  EXPECT_EQ(job(id).state, State::running) << story();
+  EXPECT_EQ(world_.running(id).size(), 2u) << story();
+}
+
+TEST_F(PoolKeeper, APromiseIsRememberedUntilItCanBeCompared) {
+  learns_ = true;
+  machines({machine("a", 2)});
+  const Id id = submit(100000);
+  ticks(60);
+  machines({machine("a", 2), machine("b", 2)});
+  ticks(60);
+  const std::vector<Measurement> measured = store_.measurements(id);
+  ASSERT_FALSE(measured.empty()) << story();
+  for (const Measurement& m : measured) EXPECT_GT(m.predicted, 0) << workers(m.workers);
 }
 
 TEST_F(PoolKeeper, ANoticeMovesTheJobBeforeTheMachineGoes) {

@@ -166,6 +166,8 @@ TEST(FittedSpeed, WhatRanOutOfMemoryIsNotTriedAgain) {
   EXPECT_EQ(fitted.rate({{"T4", 1}, {"V100", 1}}, {}).samples, 0);
   EXPECT_GT(fitted.rate({{"T4", 8}}, {1, true}).samples, 0) << "with recomputation it may fit";
   EXPECT_GT(fitted.rate({{"V100", 8}}, {}).samples, 0);
+  const std::vector<Measurement> later = {truth.measured(4), {{{"V100", 4}}, {}, 0, 0, 0}};
+  EXPECT_EQ(FittedSpeed(kRanks, kBatch, later).rate({{"V100", 4}}, {}).samples, 0) << "although it once went well";
 }
 
 TEST(FittedSpeed, MixesOfKinds) {

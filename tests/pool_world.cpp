@@ -132,6 +132,13 @@ void FakeWorld::advance(double seconds) {
     const auto steps = static_cast<double>(record->steps);
     if (run.step >= steps) run.step = steps;
     if (run.coordinator && run.step >= steps && !present.empty()) over(job, "finished");
+    if (run.sight.workers != static_cast<int>(present.size())) {
+      run.sight.measured_steps = 0;
+      run.sight.measured_seconds = 0;
+    } else if (!present.empty()) {
+      run.sight.measured_seconds += seconds;
+      run.sight.measured_steps = static_cast<int64_t>(run.sight.measured_seconds * steps_a_second * present.size());
+    }
     run.sight.workers = static_cast<int>(present.size());
   }
 }

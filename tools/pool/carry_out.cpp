@@ -54,6 +54,8 @@ Pool Keeper::pool() const {
     job.priority = j.priority;
     job.submitted = j.submitted;
     job.deadline = j.deadline;
+    job.virtual_ranks = j.virtual_ranks;
+    if (options_.costs) job.costs = options_.costs(j);
     job.total = static_cast<double>(std::max<int64_t>({j.steps, j.step + 1, 1}) * j.batch);
     job.done = static_cast<double>(j.step * j.batch);
     job.since = j.since;
@@ -94,7 +96,11 @@ void Keeper::plan() {
   if (const std::vector<std::string> wrong = violations(pool, plan); !wrong.empty())
     return log(0, "plan", "a plan that breaks the rules is not carried out: " + wrong.front());
   const std::map<Id, Decision> last = std::exchange(decisions_, {});
-  for (const Decision& decision : plan.decisions) {
+  for (size_t i = 0; i < plan.decisions.size(); ++i) {
+    const Decision& decision = plan.decisions[i];
+    const Mix mix = mix_of(pool, decision.slots, decision.form);
+    if (Promise& promise = promised_[decision.job]; promise.mix != mix || promise.form != decision.form)
+      promise = {mix, decision.form, pool.jobs[i].speed->rate(mix, decision.form).samples};
     const auto before = last.find(decision.job);
     const bool same = before != last.end() && before->second.slots == decision.slots;
     if (!same || (decision.slots.empty() && before->second.reason != decision.reason)) {

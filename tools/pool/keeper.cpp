@@ -205,10 +205,10 @@ void Keeper::ended(ProcessRecord& p, int code) {
   if (memory) {  // a plan with this form here is none
     const auto job = std::find_if(jobs_.begin(), jobs_.end(), [&](const JobRecord& j) { return j.id == p.job; });
     if (job == jobs_.end()) return;
-    Mix mix;
+    int alike = 1;  // its kind is at fault, not those of others
     for (const ProcessRecord* w : workers_of(p.job))
-      if (const SlotRecord* s = slot(w->slots.front()); s != nullptr) ++mix[s->kind];
-    store_.measure(p.job, -p.id, {.workers = mix, .form = job->form});
+      if (const SlotRecord* s = slot(w->slots.front()); s != nullptr && s->kind == place->kind) ++alike;
+    store_.measure(p.job, -p.id, {.workers = {{place->kind, alike}}, .form = job->form});
   } else if (!p.met && code != -1) {  // else it may never have been started
     // Who ends with code 2 says that the configuration is at fault, for all if nobody has got further.
     const bool alone = job_is_new(p.job);
@@ -275,9 +275,14 @@ void Keeper::measure(const JobRecord& job, const Sight& sight) {
   measured_at_[job.id] = now_;
   if (std::exchange(measured_[job.id], sight.generation) != sight.generation) changed_ = true;
   const double samples = static_cast<double>(sight.measured_steps * job.batch);
-  store_.measure(
-      job.id, sight.generation,
-      {.workers = mix, .form = job.form, .seconds = sight.measured_seconds, .rate = samples / sight.measured_seconds});
+  const auto promise = promised_.find(job.id);
+  const bool promised = promise != promised_.end() && promise->second.mix == mix && promise->second.form == job.form;
+  store_.measure(job.id, sight.generation,
+                 {.workers = mix,
+                  .form = job.form,
+                  .seconds = sight.measured_seconds,
+                  .rate = samples / sight.measured_seconds,
+                  .predicted = promised ? promise->second.rate : 0});
 }
 
 // Whether nobody coordinates it any more, and what it is then.
@@ -337,6 +342,7 @@ void Keeper::enter(JobRecord& job, State state, const std::string& reason) {
   store_.save(job);
   log(job.id, name_of(state), reason.empty() ? fmt::format("{} steps", job.step) : reason);
   decisions_.erase(job.id);
+  promised_.erase(job.id);
   codes_.erase(job.id);
   doomed_.erase(job.id);
   stillborn_.erase(job.id);

@@ -43,13 +43,14 @@ struct KeeperOptions {
   Policy policy;
   // The speed of a job, by what was measured of it.
   std::function<std::shared_ptr<const Speed>(const JobRecord&, const std::vector<Measurement>&)> speed;
-  std::string train = "train";  // the program, on this host
-  std::string advertise = {};   // under which other hosts find this one; "": no job leaves this host
-  double grace = 20;            // for a worker to leave, then it is killed
-  double takeover = 20;         // for workers to start another coordinator
-  double replan = 10;           // the longest time between two plans
-  double idle = 120;            // before a machine that nobody uses is given back
-  int failures = 5;             // one after the other, then a job has failed
+  std::function<RescaleCosts(const JobRecord&)> costs = {};  // none: those of RescaleCosts{}
+  std::string train = "train";                               // the program, on this host
+  std::string advertise = {};  // under which other hosts find this one; "": no job leaves this host
+  double grace = 20;           // for a worker to leave, then it is killed
+  double takeover = 20;        // for workers to start another coordinator
+  double replan = 10;          // the longest time between two plans
+  double idle = 120;           // before a machine that nobody uses is given back
+  int failures = 5;            // one after the other, then a job has failed
   double patience = 1800, turn = 300, horizon = 120;  // of the Pool
 };
 
@@ -73,6 +74,11 @@ class Keeper {
   struct Rest {
     int failures = 0;
     double until = 0;
+  };
+  struct Promise {  // how fast a job would be with this, when it was first given it
+    Mix mix;
+    Form form;
+    double rate = 0;
   };
 
   // keeper.cpp: what is there
@@ -130,6 +136,7 @@ class Keeper {
   std::map<std::string, std::string> trouble_;            // of a source
   std::map<std::string, Rest> rests_;                     // of a host where workers do not live
   std::map<Id, Decision> decisions_;                      // by job
+  std::map<Id, Promise> promised_;                        // by job
   std::map<Id, int> codes_;                               // of a job's last coordinator
   std::map<Id, double> asked_, silent_since_, measured_at_, noted_at_;
   std::map<Id, int64_t> measured_;    // the last generation of a job of which there is a measurement

@@ -29,12 +29,16 @@ FittedSpeed::FittedSpeed(int virtual_ranks, double batch, std::span<const Measur
     : virtual_ranks_(virtual_ranks), batch_(batch) {
   check(virtual_ranks > 0 && batch > 0, "[pool] a job of {} virtual ranks and a batch of {}", virtual_ranks, batch);
   for (const Measurement& m : measured) {
+    if (m.rate <= 0 && m.workers.size() == 1) starved_.insert({m.workers.begin()->first, m.form});
     if (m.seconds <= 0 || m.workers.empty()) continue;
     Seen& seen = seen_[{m.workers, m.form}];
     seen.seconds += m.seconds;
     seen.samples += m.seconds * m.rate;
   }
-  if (similar) coefficients_ = similar->coefficients_;
+  if (similar) {
+    coefficients_ = similar->coefficients_;
+    starved_.insert(similar->starved_.begin(), similar->starved_.end());
+  }
   std::vector<Group> known;
   for (const auto& [at, seen] : seen_) {
     if (seen.samples <= 0) continue;
@@ -153,11 +157,7 @@ double FittedSpeed::total(const std::vector<double>& row) const {
 
 Rate FittedSpeed::predicted(const Mix& mix, const Form& form) const {
   if (mix.empty() || workers(mix) == 0) return {};
-  // What ran out of memory does so again, with more workers or fewer: a worker's leaves are done one after another.
-  for (const auto& [at, seen] : seen_)
-    if (seen.samples <= 0 && at.second == form)
-      for (const auto& [kind, n] : at.first)
-        if (mix.count(kind) && at.first.size() == 1) return {};
+  if (starves(mix, form)) return {};
   if (groups_.empty()) {  // nothing is known: as if a step took a second on one worker, and were a usual one
     std::vector<Devices> devices;
     for (const auto& [kind, n] : mix) devices.push_back({n, virtual_ranks_ / effort(form)});
@@ -177,9 +177,13 @@ Rate FittedSpeed::predicted(const Mix& mix, const Form& form) const {
   return {batch_ / seconds, error};
 }
 
+bool FittedSpeed::starves(const Mix& mix, const Form& form) const {
+  return std::any_of(mix.begin(), mix.end(), [&](const auto& of) { return starved_.contains({of.first, form}); });
+}
+
 Rate FittedSpeed::rate(const Mix& mix, const Form& form) const {
   const auto found = seen_.find({mix, form});
-  if (found == seen_.end()) return predicted(mix, form);
+  if (found == seen_.end() || starves(mix, form)) return predicted(mix, form);
   const double samples = found->second.samples / found->second.seconds;
   return {samples, samples > 0 ? noise(found->second.seconds) : 0};
 }

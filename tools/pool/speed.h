@@ -13,6 +13,7 @@
 // similar job's coefficients, if there is one, else a shape that most jobs are near to, with wide errors. So a job
 // without any measurement has a prediction too, and says how little it is worth: the error of a prediction is that of
 // the fit, by the covariance of its coefficients. A mix and form that was measured is told as measured.
+#include <set>
 #include <span>
 
 #include "tools/pool/nnls.h"
@@ -46,6 +47,7 @@ class FittedSpeed : public Speed {
   // Terms of the sum above: 1, (n - 1)/n, n - 1, and the share of its kind's b for each group.
   std::vector<double> terms(const Mix& workers, const Form& form) const;
   double b_of(const Group& group) const;
+  bool starves(const Mix& workers, const Form& form) const;
   double total(const std::vector<double>& terms) const;
 
   int virtual_ranks_;
@@ -53,6 +55,8 @@ class FittedSpeed : public Speed {
   Coefficients coefficients_;
   std::vector<Group> groups_;
   Matrix covariance_;
+  // What ran out of memory. It does so again, with more workers or fewer: a worker's leaves are done one after another.
+  std::set<Group> starved_;
   struct Seen {
     double seconds = 0, samples = 0;
   };

@@ -14,7 +14,8 @@ std::vector<size_t> admit(Offer& offer) {
       for (const auto& [kind, n] : offer.present(i))
         if (const int stay = std::min({n, left, offer.free(kind) / job.form.width}); stay > 0)
           own[kind] = stay, left -= stay;
-      if (left == 0 && offer.fits(i, own, job.form)) offer.give(i, own, job.form, "goes on with its minimum");
+      const bool runs = left == 0 && job.speed->rate(own, job.form).samples > 0;  // else it has run out of memory
+      if (runs && offer.fits(i, own, job.form)) offer.give(i, own, job.form, "goes on with its minimum");
     }
     if (offer.wish(i).mix.empty())
       if (std::optional<Wish> least = offer.least(i)) offer.give(i, least->mix, least->form, least->reason);
