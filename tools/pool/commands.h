@@ -12,6 +12,7 @@ Command add_bench(CLI::App& pool);
 Command add_cancel(CLI::App& pool);
 Command add_history(CLI::App& pool);
 Command add_list(CLI::App& pool);
+Command add_measure(CLI::App& pool);
 Command add_serve(CLI::App& pool);
 Command add_sim(CLI::App& pool);
 Command add_status(CLI::App& pool);

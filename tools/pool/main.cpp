@@ -7,8 +7,8 @@ namespace {
 
 using namespace elinvar::pool;
 
-constexpr Command (*kCommands[])(CLI::App&) = {add_serve,  add_submit,  add_list, add_status,
-                                               add_cancel, add_history, add_sim,  add_bench};
+constexpr Command (*kCommands[])(CLI::App&) = {add_serve,   add_submit, add_list,    add_status, add_cancel,
+                                               add_history, add_sim,    add_measure, add_bench};
 
 }  // namespace
 

@@ -9,11 +9,12 @@
 #include "tensor/file.h"
 #include "tools/pool/advisor.h"
 #include "tools/pool/commands.h"
+#include "tools/pool/knowledge.h"
 #include "tools/pool/live.h"
 #include "tools/pool/page.h"
 #include "tools/pool/policies/policies.h"
+#include "tools/pool/rehearsal.h"
 #include "tools/pool/settings.h"
-#include "tools/pool/speed.h"
 #include "tools/train/interrupt.h"
 
 namespace elinvar::pool {
@@ -46,8 +47,7 @@ int serve(const Options& o) {
   const fs::path file = directory / "pool.toml";
   const Settings settings = parse_settings(fs::exists(file) ? read_file(file) : "", file.string());
   const PoolSettings& s = settings.pool;
-  const std::string train =
-      s.train.empty() ? (fs::read_symlink("/proc/self/exe").parent_path() / "train").string() : s.train;
+  const std::string train = s.train.empty() ? train_beside() : s.train;
   check(fs::exists(train), "there is no {}; [pool] train names the program", train);
 
   std::vector<Keeper::NamedSource> sources;
@@ -58,13 +58,12 @@ int serve(const Options& o) {
   }
   const NamedPolicy& policy = policy_of(o.policy.empty() ? s.policy : o.policy);
   LiveWorld world(store, train, elsewhere);
+  Knowledge knowledge(store);
   Keeper keeper(
       store, world, std::move(sources),
       {.policy = [&](const Pool& pool) { return s.trials ? with_advice(pool, policy.plan(pool)) : policy.plan(pool); },
-       .speed =
-           [](const JobRecord& job, const std::vector<Measurement>& measured) {
-             return std::make_shared<FittedSpeed>(job.virtual_ranks, static_cast<double>(job.batch), measured);
-           },
+       .speed = [&](const JobRecord& job,
+                    const std::vector<Measurement>& measured) { return knowledge.of(job, measured); },
        .train = train,
        .advertise = elsewhere ? s.advertise : "",
        .grace = s.grace,

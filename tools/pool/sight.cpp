@@ -31,14 +31,6 @@ void each_object(const std::string& text, F visit) {
   }
 }
 
-// "2026-05-04T10:11:12.345Z"; 0 if it is none.
-double seconds_of(const std::string& text) {
-  std::tm utc{};
-  const char* rest = ::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &utc);
-  if (rest == nullptr) return 0;
-  return static_cast<double>(::timegm(&utc)) + (*rest == '.' ? std::strtod(rest, nullptr) : 0);
-}
-
 // A worker's name, from the command line with which it was started.
 std::string name_in(const Json& environment) {
   const Json command = environment.value("command", Json::array());
@@ -48,6 +40,13 @@ std::string name_in(const Json& environment) {
 }
 
 }  // namespace
+
+double seconds_of(const std::string& text) {
+  std::tm utc{};
+  const char* rest = ::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &utc);
+  if (rest == nullptr) return 0;
+  return static_cast<double>(::timegm(&utc)) + (*rest == '.' ? std::strtod(rest, nullptr) : 0);
+}
 
 std::string RunWatch::Tail::more(const fs::path& path, int64_t at_first) {
   std::error_code none;

@@ -25,6 +25,9 @@ struct Sight {
   double measured_seconds = 0, loss = 0;
 };
 
+// "2026-05-04T10:11:12.345Z", as runs note times, in seconds since 1970; 0 if it is none.
+double seconds_of(const std::string& text);
+
 class RunWatch {
  public:
   explicit RunWatch(std::filesystem::path run_directory) : path_(std::move(run_directory)) {}

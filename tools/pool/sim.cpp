@@ -7,7 +7,9 @@
 
 #include "tensor/check.h"
 #include "tools/pool/commands.h"
+#include "tools/pool/measure.h"
 #include "tools/pool/sim/chart.h"
+#include "tools/pool/sim/check.h"
 #include "tools/pool/sim/metrics.h"
 #include "tools/pool/sim/scenarios.h"
 
@@ -23,7 +25,11 @@ struct Options {
   uint64_t first = 1;
   double until = 0, horizon = 0;
   bool json = false, log = false;
+  std::vector<std::string> check_configs;
+  CheckOptions check;
 };
+
+constexpr double kGoodEnough = 0.05;  // of a simulation: the largest error beside what happened
 
 Knowledge knowledge_of(const std::string& name) {
   return name == "linear" ? Knowledge::kLinear : name == "learned" ? Knowledge::kLearned : Knowledge::kExact;
@@ -164,7 +170,32 @@ std::string csv_of(const Results& results, uint64_t first) {
   return csv;
 }
 
+// Without a table it is measured first.
+int run_check(Options o) {
+  o.check.configs.assign(o.check_configs.begin(), o.check_configs.end());
+  o.check.seed = o.first;
+  const NamedPolicy& policy = policy_of(o.policies.empty() ? "equal" : o.policies.front());
+  Table table;
+  if (o.table.empty()) {
+    std::vector<Measured> measured;
+    for (const std::filesystem::path& config : o.check.configs) {
+      if (!o.json) fmt::print(stderr, "measures {} ...\n", config.string());
+      measured.push_back(measure(
+          config, {.slots = o.check.slots, .threads = o.check.threads, .overrides = o.check.overrides, .train = {}}));
+    }
+    table = parse_table(table_of(measured).dump(), "the measured table");
+  } else {
+    table = read_table(o.table);
+  }
+  if (!o.json) fmt::print(stderr, "runs {} jobs under the policy {} ...\n", o.check.jobs, policy.name);
+  const CheckResult result = check_simulation(o.check, table, policy);
+  if (o.json) fmt::print("{}\n", json_of(result).dump(2));
+  else fmt::print("{}", text_of(result));
+  return result.worst() <= kGoodEnough ? 0 : 1;
+}
+
 int run(const Options& o) {
+  if (!o.check_configs.empty()) return run_check(o);
   check(o.jobs.empty() == o.hosts.empty(), "a recorded trace is two files: give both --jobs and --hosts");
   if (o.scenario.empty() && o.jobs.empty()) {
     fmt::print("Scenarios:\n");
@@ -216,6 +247,32 @@ Command add_sim(CLI::App& pool) {
   app->add_option("--html", o->html, "also a page with bars");
   app->add_option("--save-trace", o->trace_folder, "also jobs.csv and hosts.csv of the first seed, in this folder");
   app->add_flag("--log", o->log, "every decision with its reason");
+  const std::string check = "Simulation against reality";
+  app->add_option("--check", o->check_configs,
+                  "runs jobs of these configurations on this host, and simulates the same; 1: they are more than 5 % "
+                  "apart. Without --table, one is measured first (pool measure)")
+      ->check(CLI::ExistingFile)
+      ->group(check);
+  app->add_option("--slots", o->check.slots, "of this host")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 1024))
+      ->group(check);
+  app->add_option("--threads", o->check.threads, "of each slot")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024))
+      ->group(check);
+  app->add_option("--number", o->check.jobs, "how many jobs")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000))
+      ->group(check);
+  app->add_option("--seconds", o->check.seconds, "that a job takes alone on one slot, on average")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber)
+      ->group(check);
+  app->add_option("--set", o->check.overrides, "table.key=value: overrides one key of the configurations")
+      ->take_all()
+      ->allow_extra_args(false)
+      ->group(check);
   app->add_flag("--json", o->json, "the result as JSON");
   return {app, [o] { return run(*o); }};
 }

@@ -1,0 +1,50 @@
+#include "tools/pool/knowledge.h"
+
+#include <algorithm>
+
+namespace elinvar::pool {
+namespace {
+
+// Settings that make no step faster or slower.
+constexpr const char* kIndifferent[] = {"run.name=", "run.seed=", "run.steps=", "run.epochs="};
+
+std::vector<std::string> that_matter(const JobRecord& job) {
+  std::vector<std::string> settings = job.overrides;
+  std::erase_if(settings, [](const std::string& setting) {
+    return std::any_of(std::begin(kIndifferent), std::end(kIndifferent),
+                       [&](const char* key) { return setting.starts_with(key); });
+  });
+  return settings;
+}
+
+std::shared_ptr<const FittedSpeed> fitted(const JobRecord& job, const std::vector<Measurement>& measured,
+                                          const FittedSpeed* similar) {
+  return std::make_shared<FittedSpeed>(job.virtual_ranks, static_cast<double>(job.batch), measured, similar);
+}
+
+}  // namespace
+
+bool Knowledge::alike(const JobRecord& a, const JobRecord& b) {
+  return a.config == b.config && a.batch == b.batch && a.virtual_ranks == b.virtual_ranks &&
+         that_matter(a) == that_matter(b);
+}
+
+std::shared_ptr<const Speed> Knowledge::of(const JobRecord& job, const std::vector<Measurement>& measured) {
+  return fitted(job, measured, similar(job).get());
+}
+
+// The newest one before it of which anything is known.
+std::shared_ptr<const FittedSpeed> Knowledge::similar(const JobRecord& job) {
+  if (const auto found = similar_.find(job.id); found != similar_.end()) return found->second;
+  const std::vector<JobRecord> jobs = store_.jobs(/*over_too=*/true);
+  std::shared_ptr<const FittedSpeed> best;
+  for (auto other = jobs.rbegin(); other != jobs.rend() && !best; ++other) {
+    if (other->id >= job.id || !alike(*other, job)) continue;
+    const std::vector<Measurement> measured = store_.measurements(other->id);
+    if (std::any_of(measured.begin(), measured.end(), [](const Measurement& m) { return m.rate > 0; }))
+      best = fitted(*other, measured, nullptr);
+  }
+  return similar_[job.id] = best;
+}
+
+}  // namespace elinvar::pool

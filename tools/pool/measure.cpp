@@ -1,0 +1,248 @@
+// `pool measure`: speeds and costs of jobs on this host, as a table for `pool sim`.
+#include "tools/pool/measure.h"
+
+#include <CLI/CLI.hpp>
+#include <fstream>
+#include <optional>
+
+#include "tensor/check.h"
+#include "tensor/file.h"
+#include "tools/config/config.h"
+#include "tools/pool/commands.h"
+#include "tools/pool/policies/dealing.h"
+#include "tools/pool/process.h"
+#include "tools/pool/rehearsal.h"
+#include "tools/pool/sim/observe.h"
+#include "tools/repro/output.h"
+
+namespace elinvar::pool {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr double kLongest = 120;  // seconds for a change to show
+constexpr int64_t kLeastSteps = 10;
+
+// The kernel's name for the processor.
+std::string processor() {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);)
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  return "an unnamed processor";
+}
+
+class Measurer {
+ public:
+  Measurer(const fs::path& config, const MeasureOptions& options)
+      : options_(options),
+        rehearsal_({.train = options.train,
+                    .slots = options.slots,
+                    .threads = options.threads,
+                    .policy = [this](const Pool& pool) { return plan(pool); },
+                    .speed = [](const JobRecord&) { return std::make_shared<TableSpeed>(1, 1); },
+                    .replan = 0}) {
+    Submission submission{.config = config, .overrides = options.overrides, .max_workers = options.slots};
+    submission.overrides.push_back("run.steps=1000000000");
+    job_ = rehearsal_.submit(submission);
+  }
+
+  Measured run() {
+    starts(1);
+    steady(1);
+    int n = 1;
+    for (int next = 2; n < options_.slots; next *= 2) grow(n = std::min(next, options_.slots));
+    for (int i = 1; i < options_.repeat; ++i) {
+      shrink(n / 2);
+      grow(n);
+    }
+    for (int i = 0; i < options_.repeat; ++i) one_dies(n);
+    shrink(n / 2);
+    for (int i = 1; i < options_.repeat; ++i) {
+      stops();
+      starts(n / 2);
+      steady(n / 2);
+    }
+    stops();
+    return result();
+  }
+
+ private:
+  // What is asked for at the moment.
+  Plan plan(const Pool& pool) const {
+    Wish wish{{}, {}, "is measured"};
+    if (wanted_ > 0) wish.mix[rehearsal_.kind()] = wanted_;
+    return deal(pool, std::vector<Wish>(pool.jobs.size(), wish));
+  }
+
+  std::vector<ProcessRecord> workers(bool ended_too = false) {
+    std::vector<ProcessRecord> found = rehearsal_.store().processes(ended_too);
+    std::erase_if(found, [](const ProcessRecord& p) { return p.coordinator; });
+    return found;
+  }
+
+  void steady(int n) {
+    rehearsal_.until(
+        fmt::format("{} workers of {}", n, name()),
+        [&] {
+          const JobRecord job = *rehearsal_.store().job(job_);
+          if (job.over()) fail("{}: {}", job.name, job.reason);
+          const Sight& sight = rehearsal_.sight(job_);
+          return sight.workers == n && std::ssize(workers()) == n && sight.measured_seconds >= options_.seconds &&
+                 sight.measured_steps >= kLeastSteps;
+        },
+        kLongest + 20 * options_.seconds);
+  }
+
+  void starts(int n) {
+    wanted_ = n;
+    std::optional<double> began;
+    rehearsal_.until(
+        "a start",
+        [&] {
+          for (const ProcessRecord& p : rehearsal_.store().processes())
+            if (p.coordinator) began = p.started;
+          return began.has_value();
+        },
+        kLongest);
+    changes_.push_back({ChangeSeen::kStart, *began});
+  }
+
+  void grow(int n) {
+    Id last = 0;
+    for (const ProcessRecord& p : workers(/*ended_too=*/true)) last = std::max(last, p.id);
+    wanted_ = n;
+    steady(n);
+    for (const ProcessRecord& p : workers())
+      if (p.id > last) return changes_.push_back({ChangeSeen::kJoin, p.started});
+  }
+
+  void shrink(int n) {
+    const std::vector<ProcessRecord> before = workers();
+    wanted_ = n;
+    steady(n);
+    double at = kNever, free = 0;
+    for (const ProcessRecord& p : workers(/*ended_too=*/true))
+      for (const ProcessRecord& b : before)
+        if (p.id == b.id && p.ended > 0) at = std::min(at, p.leaving), free = std::max(free, p.ended);
+    if (free > 0) changes_.push_back({ChangeSeen::kLeave, at, free});
+  }
+
+  void one_dies(int n) {
+    const int64_t generation = rehearsal_.sight(job_).generation;
+    changes_.push_back({ChangeSeen::kDeath, wall_clock()});
+    kill_process(workers().back().handle);
+    rehearsal_.until(
+        "a death", [&] { return rehearsal_.sight(job_).generation > generation; }, kLongest);
+    steady(n);
+  }
+
+  void stops() {
+    Id last = 0;
+    const std::vector<ProcessRecord> before = workers();
+    for (const ProcessRecord& p : before) last = std::max(last, p.id);
+    wanted_ = 0;
+    rehearsal_.until(
+        "a stop", [&] { return rehearsal_.store().processes().empty(); }, kLongest);
+    double at = kNever, free = 0;
+    for (const ProcessRecord& p : workers(/*ended_too=*/true))
+      for (const ProcessRecord& b : before)
+        if (p.id == b.id) at = std::min(at, p.leaving), free = std::max(free, p.ended);
+    changes_.push_back({ChangeSeen::kStop, at, free});
+  }
+
+  std::string name() { return rehearsal_.store().job(job_)->name; }
+
+  Measured result() {
+    const JobRecord job = *rehearsal_.store().job(job_);
+    const std::vector<StepSeen> steps = steps_seen(rehearsal_.run_directory(job_));
+    const std::map<int, double> seconds = step_seconds(steps);
+    RescaleCosts costs = costs_seen(steps, changes_);
+    const Config config = parse_config(job.config, job.name, job.overrides);
+    nlohmann::ordered_json rates = nlohmann::ordered_json::array();
+    for (const auto& [n, step] : seconds) {
+      rates.push_back({{"kind", rehearsal_.kind()},
+                       {"workers", n},
+                       {"rate", static_cast<double>(job.batch) / step},
+                       {"measured", true}});
+      costs.checkpoint_every = std::max(1e-3, step * static_cast<double>(config.run.checkpoint_every));
+    }
+    return {job.name,
+            {{"provenance", fmt::format("measured by `pool measure`, {} slots of {} threads of {}; {} of each change",
+                                        options_.slots, options_.threads, processor(), options_.repeat)},
+             {"virtual_ranks", job.virtual_ranks},
+             {"batch", job.batch},
+             {"costs",
+              {{"start", costs.start},
+               {"join", costs.join},
+               {"join_stall", costs.join_stall},
+               {"leave", costs.leave},
+               {"leave_stall", costs.leave_stall},
+               {"death_stall", costs.death_stall},
+               {"stop", costs.stop},
+               {"checkpoint_every", costs.checkpoint_every}}},
+             {"rates", std::move(rates)}}};
+  }
+
+  const MeasureOptions options_;
+  int wanted_ = 0;
+  Rehearsal rehearsal_;
+  Id job_ = 0;
+  std::vector<ChangeSeen> changes_;
+};
+
+}  // namespace
+
+Measured measure(const fs::path& config, const MeasureOptions& options) {
+  check(options.slots >= 2, "changes are measured with two slots or more, got {}", options.slots);
+  return Measurer(config, options).run();
+}
+
+nlohmann::ordered_json table_of(const std::vector<Measured>& measured) {
+  nlohmann::ordered_json models = nlohmann::ordered_json::object();
+  for (const Measured& m : measured) {
+    check(!models.contains(m.name), "two configurations have the run.name '{}'", m.name);
+    models[m.name] = m.model;
+  }
+  return {{"models", std::move(models)}};
+}
+
+Command add_measure(CLI::App& pool) {
+  struct Options {
+    std::vector<std::string> configs;
+    std::string to;
+    MeasureOptions measure;
+  };
+  auto o = std::make_shared<Options>();
+  CLI::App* app =
+      pool.add_subcommand("measure", "speeds of jobs on this host and what changes cost them: a table for `pool sim`");
+  app->footer("Takes about a minute a configuration. Nothing else should run meanwhile.");
+  app->add_option("configs", o->configs, "configurations, .toml files")->required()->check(CLI::ExistingFile);
+  app->add_option("--table", o->to, "where to write the table (default: stdout)");
+  app->add_option("--slots", o->measure.slots, "1, 2, 4 ... so many workers")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 1024));
+  app->add_option("--threads", o->measure.threads, "of each")->capture_default_str()->check(CLI::Range(1, 1024));
+  app->add_option("--seconds", o->measure.seconds, "at each size, at least")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app->add_option("--repeat", o->measure.repeat, "how often each change is made")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100));
+  app->add_option("--set", o->measure.overrides, "table.key=value: overrides one key of the configurations")
+      ->take_all()
+      ->allow_extra_args(false);
+  return {app, [o] {
+            std::vector<Measured> measured;
+            for (const std::string& config : o->configs) {
+              fmt::print(stderr, "{} ...\n", config);
+              measured.push_back(measure(config, o->measure));
+            }
+            const nlohmann::ordered_json table = table_of(measured);
+            if (o->to.empty()) print_json(table);
+            else replace_file(o->to, table.dump(2) + "\n");
+            return 0;
+          }};
+}
+
+}  // namespace elinvar::pool

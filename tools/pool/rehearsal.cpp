@@ -1,0 +1,84 @@
+#include "tools/pool/rehearsal.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "tensor/check.h"
+#include "tools/pool/view.h"
+
+namespace elinvar::pool {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr auto kTick = std::chrono::milliseconds(500);
+constexpr int64_t kTold = 30;  // lines of the log, in a failure
+
+fs::path new_folder() {
+  std::string name = (fs::temp_directory_path() / "elinvar-pool-XXXXXX").string();
+  if (::mkdtemp(name.data()) == nullptr) fail("cannot make a folder like {}", name);
+  return name;
+}
+
+}  // namespace
+
+std::string train_beside() {
+  const fs::path path = fs::read_symlink("/proc/self/exe").parent_path() / "train";
+  check(fs::exists(path), "there is no {}", path.string());
+  return path.string();
+}
+
+Rehearsal::Rehearsal(RehearsalOptions options) : folder_(new_folder()), threads_(options.threads) {
+  if (options.train.empty()) options.train = train_beside();
+  store_ = std::make_unique<Store>(folder_ / "pool");
+  world_ = std::make_unique<LiveWorld>(*store_, options.train, /*keys=*/false);
+  std::vector<Keeper::NamedSource> sources;
+  sources.push_back(
+      {"here", make_source({.name = "here", .slots = options.slots, .threads = options.threads}, options.train)});
+  keeper_ = std::make_unique<Keeper>(
+      *store_, *world_, std::move(sources),
+      KeeperOptions{.policy = std::move(options.policy),
+                    .speed = [speed = std::move(options.speed)](const JobRecord& job,
+                                                                const std::vector<Measurement>&) { return speed(job); },
+                    .costs = std::move(options.costs),
+                    .train = options.train,
+                    .replan = options.replan,
+                    .patience = options.patience,
+                    .turn = options.turn,
+                    .horizon = options.horizon});
+}
+
+Rehearsal::~Rehearsal() {
+  try {
+    for (const ProcessRecord& p : store_->processes())
+      if (!p.handle.empty()) kill_process(p.handle);
+  } catch (const std::exception&) {  // nothing more can be done for them
+  }
+  keeper_.reset();
+  world_.reset();
+  store_.reset();
+  std::error_code ignored;
+  fs::remove_all(folder_, ignored);
+}
+
+Id Rehearsal::submit(const Submission& submission) {
+  return store_->add(checked(submission, store_->directory(), wall_clock()));
+}
+
+void Rehearsal::until(const std::string& what, const std::function<bool()>& done, double seconds) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  for (;;) {
+    now_ = wall_clock();
+    keeper_->tick(now_);
+    if (done()) return;
+    if (interrupt_.requested()) fail("interrupted");
+    if (std::chrono::steady_clock::now() > deadline)
+      fail("{}: not within {:.0f} s. The log of the pool:\n{}", what, seconds,
+           log_text(log_view(store_->history(0, kTold))));
+    std::this_thread::sleep_for(kTick);
+  }
+}
+
+}  // namespace elinvar::pool

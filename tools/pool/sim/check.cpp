@@ -1,0 +1,164 @@
+#include "tools/pool/sim/check.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tensor/check.h"
+#include "tensor/file.h"
+#include "tools/config/config.h"
+#include "tools/pool/rehearsal.h"
+#include "tools/pool/sim/dice.h"
+#include "tools/pool/sim/simulate.h"
+
+namespace elinvar::pool {
+namespace {
+
+constexpr double kTick = 0.5;   // seconds between two turns of the daemon's loop,
+constexpr double kReplan = 10;  // and at most between two plans
+constexpr double kHorizon = 120, kTurn = 10, kPatience = 1800;
+constexpr double kMostTimes = 20;  // longer than all the work on one slot: then something is wrong
+
+struct Planned {
+  std::filesystem::path config;
+  TraceJob job;
+  int64_t steps = 0;
+};
+
+// Jobs of half to one and a half times the seconds asked for, one after the other so soon that they have to share.
+std::vector<Planned> jobs_of(const CheckOptions& o, const Table& table) {
+  Dice dice(o.seed, "check");
+  std::vector<Planned> all;
+  double now = 0;
+  for (int i = 0; i < o.jobs; ++i) {
+    Planned planned{o.configs[static_cast<size_t>(i) % o.configs.size()], {}, 0};
+    const Config config = parse_config(read_file(planned.config), planned.config.string(), o.overrides);
+    const auto model = table.find(config.run.name);
+    check(model != table.end(), "the table has no model '{}', the run.name of {}; `pool measure {}` makes one",
+          config.run.name, planned.config.string(), planned.config.string());
+    const std::string kind = fmt::format("cpu-{}", o.threads);
+    const double alone = model->second.speed->rate({{kind, 1}}, {}).samples;
+    check(alone > 0, "the table has no rate of {} with a worker of the kind {}", config.run.name, kind);
+    check(config.run.virtual_ranks >= o.slots, "{}: {} virtual ranks are fewer than {} slots", planned.config.string(),
+          config.run.virtual_ranks, o.slots);
+    planned.steps = std::max<int64_t>(
+        1, std::llround(o.seconds * (0.5 + dice.uniform()) * alone / static_cast<double>(config.run.batch_size)));
+    planned.job = {.submitted = now,
+                   .model = config.run.name,
+                   .fixed = o.slots,
+                   .min = 1,
+                   .max = o.slots,
+                   .samples = static_cast<double>(planned.steps * config.run.batch_size),
+                   .kinds = {},
+                   .priority = 0,
+                   .deadline = kNever};
+    now += dice.exponential(0.8 * o.seconds / o.slots);
+    all.push_back(std::move(planned));
+  }
+  return all;
+}
+
+// When each job ended, in seconds since the first was submitted.
+std::vector<double> live(const CheckOptions& o, const std::vector<Planned>& jobs, const Table& table,
+                         const NamedPolicy& policy) {
+  const auto model = [&](const JobRecord& job) -> const Model& { return table.at(job.name); };
+  Rehearsal rehearsal({.train = o.train,
+                       .slots = o.slots,
+                       .threads = o.threads,
+                       .policy = policy.plan,
+                       .speed = [&](const JobRecord& job) { return model(job).speed; },
+                       .costs = [&](const JobRecord& job) { return model(job).costs; },
+                       .replan = kReplan,
+                       .patience = kPatience,
+                       .turn = kTurn,
+                       .horizon = kHorizon});
+  double work = 0;
+  for (const Planned& planned : jobs)
+    work += planned.job.samples / table.at(planned.job.model).speed->rate({{rehearsal.kind(), 1}}, {}).samples;
+  const double begin = wall_clock();
+  std::vector<Id> ids;
+  rehearsal.until(
+      "all jobs",
+      [&] {
+        while (ids.size() < jobs.size() && wall_clock() - begin >= jobs[ids.size()].job.submitted) {
+          const Planned& planned = jobs[ids.size()];
+          Submission submission{.config = planned.config, .overrides = o.overrides};
+          submission.overrides.push_back(fmt::format("run.steps={}", planned.steps));
+          submission.max_workers = o.slots;
+          ids.push_back(rehearsal.submit(submission));
+        }
+        return ids.size() == jobs.size() && rehearsal.store().jobs(/*over_too=*/false).empty();
+      },
+      60 + kMostTimes * work);
+  std::vector<double> ended;
+  for (const Id id : ids) {
+    const JobRecord job = *rehearsal.store().job(id);
+    if (job.state != JobRecord::State::finished)
+      fail("job {}, {}, is {}: {}", id, job.name, name_of(job.state), job.reason);
+    ended.push_back(job.ended - begin);
+  }
+  return ended;
+}
+
+}  // namespace
+
+double CheckResult::worst() const {
+  double worst = 0;
+  for (const Compared& sum : sums) worst = std::max(worst, std::abs(sum.error()));
+  return worst;
+}
+
+CheckResult check_simulation(const CheckOptions& o, const Table& table, const NamedPolicy& policy) {
+  check(!o.configs.empty() && o.jobs > 0, "there are no jobs to compare");
+  const std::vector<Planned> jobs = jobs_of(o, table);
+  Trace trace;
+  for (const Planned& planned : jobs) trace.jobs.push_back(planned.job);
+  trace.hosts.push_back({.host = "localhost", .kind = fmt::format("cpu-{}", o.threads), .slots = o.slots});
+  const Outcome simulated = simulate(
+      trace, table, policy.plan,
+      {.horizon = kHorizon, .patience = kPatience, .turn = kTurn, .settle = kTick, .period = kReplan, .seed = o.seed});
+  const std::vector<double> ended = live(o, jobs, table, policy);
+
+  CheckResult result;
+  Compared completion{"completion, mean", "s"}, makespan{"makespan", "s"}, throughput{"throughput", "references"};
+  double work = 0;  // seconds of one slot
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    const JobOutcome& outcome = simulated.jobs[i];
+    const double from = outcome.submitted;
+    result.jobs.push_back({fmt::format("{} {}, {} steps", i + 1, outcome.model, jobs[i].steps), "s", ended[i] - from,
+                           outcome.ended - from});
+    completion.live += (ended[i] - from) / static_cast<double>(jobs.size());
+    completion.simulated += (outcome.ended - from) / static_cast<double>(jobs.size());
+    makespan.live = std::max(makespan.live, ended[i]);
+    makespan.simulated = std::max(makespan.simulated, outcome.ended);
+    work += jobs[i].job.samples / table.at(outcome.model).speed->rate({{trace.hosts[0].kind, 1}}, {}).samples;
+  }
+  throughput.live = work / makespan.live;
+  throughput.simulated = work / makespan.simulated;
+  result.sums = {completion, makespan, throughput};
+  return result;
+}
+
+std::string text_of(const CheckResult& result) {
+  std::string text =
+      fmt::format("{:<32} {:>10} {:>10} {:>8}\n", "from submission to the end", "live s", "simulated", "error");
+  for (const Compared& c : result.jobs)
+    text += fmt::format("{:<32} {:>10.1f} {:>10.1f} {:>+7.1f} %\n", c.what, c.live, c.simulated, 100 * c.error());
+  text += "\n";
+  for (const Compared& c : result.sums)
+    text += fmt::format("{:<32} {:>10.3g} {:>10.3g} {:>+7.1f} %\n", fmt::format("{} [{}]", c.what, c.unit), c.live,
+                        c.simulated, 100 * c.error());
+  return text;
+}
+
+nlohmann::ordered_json json_of(const CheckResult& result) {
+  const auto rows = [](const std::vector<Compared>& all) {
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    for (const Compared& c : all)
+      list.push_back(
+          {{"what", c.what}, {"unit", c.unit}, {"live", c.live}, {"simulated", c.simulated}, {"error", c.error()}});
+    return list;
+  };
+  return {{"jobs", rows(result.jobs)}, {"sums", rows(result.sums)}, {"worst", result.worst()}};
+}
+
+}  // namespace elinvar::pool

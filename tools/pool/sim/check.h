@@ -1,0 +1,42 @@
+#pragma once
+// Simulation against reality: the same jobs at the same times, under the same policy with the same table, once with
+// real workers on this host (rehearsal.h) and once in simulated time.
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tools/pool/policies/policies.h"
+#include "tools/pool/sim/table.h"
+
+namespace elinvar::pool {
+
+struct CheckOptions {
+  std::vector<std::filesystem::path> configs;  // jobs take turns among these
+  std::vector<std::string> overrides = {};
+  int slots = 2, threads = 1;
+  int jobs = 6;
+  double seconds = 30;  // that a job takes alone on one slot, on average
+  uint64_t seed = 1;
+  std::string train = {};  // the program; "": the one beside this one
+};
+
+struct Compared {
+  std::string what, unit;
+  double live = 0, simulated = 0;
+  double error() const { return live > 0 ? simulated / live - 1 : 0; }
+};
+
+struct CheckResult {
+  std::vector<Compared> jobs;  // seconds from submission to the end
+  std::vector<Compared> sums;  // completion on average, makespan, throughput
+  double worst() const;        // the largest error of a sum, without its sign
+};
+
+// `table` has a model for each configuration, by its run.name.
+CheckResult check_simulation(const CheckOptions& options, const Table& table, const NamedPolicy& policy);
+
+std::string text_of(const CheckResult& result);
+nlohmann::ordered_json json_of(const CheckResult& result);
+
+}  // namespace elinvar::pool

@@ -1,0 +1,37 @@
+#pragma once
+// What a job that ran tells of its speed, and of what changes cost it: from when each of its steps was done, and when
+// what was done to it. `pool measure` and `pool sim --check` make tables of this (table.h).
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tools/pool/state.h"
+
+namespace elinvar::pool {
+
+struct StepSeen {
+  double time = 0;  // when it was done
+  int workers = 0;
+  int64_t generation = 0;  // elastic/generation.h
+};
+
+// The steps in a run's metrics.jsonl; lines that say something else are skipped.
+std::vector<StepSeen> steps_seen(const std::filesystem::path& run_directory);
+
+struct ChangeSeen {
+  enum What { kStart, kJoin, kLeave, kDeath, kStop } what = kStart;
+  double at = 0;    // when it was decided; of a death: when the worker died
+  double free = 0;  // leave, stop: when the slots were free
+};
+
+// The seconds of a step for each number of workers: over all steps that were not disturbed, without the first two of
+// each generation.
+std::map<int, double> step_seconds(std::span<const StepSeen> steps);
+
+// The median of each kind of change; what was never seen is as in RescaleCosts{}, and nothing takes less than a
+// millisecond. checkpoint_every is not seen here.
+RescaleCosts costs_seen(std::span<const StepSeen> steps, std::span<const ChangeSeen> changes);
+
+}  // namespace elinvar::pool
