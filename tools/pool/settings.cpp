@@ -26,6 +26,7 @@ template <class V>
 void visit(V& v, SourceOptions& s) {
   v("source", s.source, OneOf{{"local", "ssh", "slurm"}});
   v("hosts", s.hosts);
+  v("ssh_config", s.ssh_config);
   v("slots", s.slots, Between{0, 1024});
   v("threads", s.threads, Between{0, 1024});
   v("device", s.device, OneOf{{"cpu", "cuda"}});

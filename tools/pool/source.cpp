@@ -52,7 +52,7 @@ std::string quoted(const std::string& word) {
 class SshSource final : public Source {
  public:
   SshSource(const SourceOptions& options, const std::string& program)
-      : program_(options.program.empty() ? program : options.program) {
+      : program_(options.program.empty() ? program : options.program), ssh_config_(options.ssh_config) {
     check(!options.hosts.empty(), "[{}] source = \"ssh\" needs hosts = [\"...\"]", options.name);
     for (const std::string& host : options.hosts) {
       check(!host.empty() && host[0] != '-', "[{}] '{}' is no host", options.name, host);
@@ -71,17 +71,16 @@ class SshSource final : public Source {
     std::string line;
     for (const std::string& word : words) line += (line.empty() ? "exec " : " ") + quoted(word);
     // With a terminal of its own the program is hung up on when the connection ends.
-    return {"ssh", "-tt",
-            "-o",  "BatchMode=yes",
-            "-o",  "ConnectTimeout=10",
-            "-o",  "ServerAliveInterval=5",
-            "-o",  "ServerAliveCountMax=3",
-            "--",  machine.host,
-            line};
+    std::vector<std::string> ssh = {"ssh", "-tt"};
+    if (!ssh_config_.empty()) ssh.insert(ssh.end(), {"-F", ssh_config_});
+    for (const char* option : {"BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3"})
+      ssh.insert(ssh.end(), {"-o", option});
+    ssh.insert(ssh.end(), {"--", machine.host, line});
+    return ssh;
   }
 
  private:
-  std::string program_;
+  std::string program_, ssh_config_;
   std::vector<Machine> machines_;
 };
 

@@ -3,7 +3,9 @@
 // knows nothing of jobs. Machines may come and go at any time: what a source does not name any more is gone.
 //
 //   local   slots of this host
-//   ssh     a list of hosts, reached by ssh with keys (BatchMode); the pool's directory need not be visible there
+//   ssh     a list of hosts, reached by ssh with keys (BatchMode); they see the pool's directory under its own path, or
+//   at
+//           least each job's key in it
 //   slurm   idle nodes of a Slurm cluster, each harvested by a short allocation in a partition whose jobs give way to
 //           others (PreemptMode=CANCEL, GraceTime). Slurm then moves the allocation's end to the present plus the grace
 //           time, and that is `until`; a node that is idle again is harvested again. The directory is on a file system
@@ -20,6 +22,7 @@ struct SourceOptions {
   std::string name = {};  // its table in pool.toml
   std::string source = "local";
   std::vector<std::string> hosts = {};  // ssh: as ssh takes them
+  std::string ssh_config = {};          // ssh: a configuration of ssh (ports, users, keys); "": the user's own
   int slots = 0;               // of each host; 0: one, with Slurm and ssh; local: as many as CPUs and threads allow
   int threads = 0;             // of each slot; 0: local and Slurm: the host's CPUs over its slots; ssh: 1
   std::string device = "cpu";  // or cuda

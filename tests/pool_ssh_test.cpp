@@ -1,0 +1,119 @@
+// Machines behind a real sshd on loopback, with keys made for the test. Where there is no sshd (Debian: openssh-server)
+// it is left out.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <pwd.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "tensor/check.h"
+#include "tensor/file.h"
+#include "tests/small_job.h"
+#include "tests/train_process.h"
+#include "tools/pool/process.h"
+#include "tools/pool/store.h"
+
+namespace elinvar {
+namespace {
+
+namespace fs = std::filesystem;
+using pool::ask_program;
+using pool::Told;
+
+constexpr const char* kServer = "/usr/sbin/sshd";
+
+int free_port() {
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ::bind(socket, reinterpret_cast<sockaddr*>(&address), size);
+  ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size);
+  ::close(socket);
+  return ntohs(address.sin_port);
+}
+
+class PoolSsh : public testing::Test, protected test::TrainRuns {
+ protected:
+  void SetUp() override {
+    if (!fs::exists(kServer)) GTEST_SKIP() << "no sshd here; Debian has it in openssh-server";
+    const int port = free_port();
+    for (const char* key : {"host", "user"}) {
+      const Told made = ask_program({"ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder_ / key}, 20);
+      ASSERT_EQ(made.code, 0) << made.err;
+    }
+    fs::copy_file(folder_ / "user.pub", folder_ / "authorized");
+    folder_.write("sshd.conf", fmt::format("Port {}\nListenAddress 127.0.0.1\nHostKey {}\nPidFile none\n"
+                                           "AuthorizedKeysFile {}\nStrictModes no\nUsePAM no\n",
+                                           port, (folder_ / "host").string(), (folder_ / "authorized").string()));
+    folder_.write("ssh.conf", fmt::format("Host far\n  HostName 127.0.0.1\n  Port {}\n  User {}\n  IdentityFile {}\n"
+                                          "  IdentitiesOnly yes\n  StrictHostKeyChecking accept-new\n"
+                                          "  UserKnownHostsFile {}\n  GlobalKnownHostsFile /dev/null\n",
+                                          port, ::getpwuid(::getuid())->pw_name, (folder_ / "user").string(),
+                                          (folder_ / "known").string()));
+    server_ = pool::start_process({kServer, "-D", "-e", "-f", folder_ / "sshd.conf"}, folder_ / "sshd.log");
+    Told told;
+    for (int i = 0; i < 100 && pool::fate_of(server_).running; ++i) {
+      told = ask_program({"ssh", "-F", folder_ / "ssh.conf", "-o", "BatchMode=yes", "far", "true"}, 10);
+      if (told.code == 0) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    GTEST_SKIP() << "sshd does not let us in: " << told.err << pool::end_of_file(folder_ / "sshd.log", 500);
+  }
+  void TearDown() override {
+    if (!server_.empty()) pool::kill_process(server_);
+  }
+  std::string story() {
+    return wait(spawn_program("pool", {"history", "--dir", folder_ / "pool"}, "history"), "history").out;
+  }
+
+  std::string server_;
+};
+
+TEST_F(PoolSsh, WorkersBehindItTrainAndAreHungUpOn) {
+  folder_.write("job.toml", test::text_of({.steps = 3000,
+                                           .batch_size = 6,
+                                           .virtual_ranks = 3,
+                                           .checkpoint_every = 1000,
+                                           .samples = 24,
+                                           .image_size = 4,
+                                           .channels = 4,
+                                           .run = "log_every = 5000\n"}));
+  folder_.write("pool/pool.toml", fmt::format("[pool]\npage = -1\npolicy = \"equal\"\ngrace = 10\nadvertise = "
+                                              "\"127.0.0.1\"\n[lab]\nsource = \"ssh\"\nhosts = [\"far\"]\nslots = 2\n"
+                                              "ssh_config = \"{}\"\n",
+                                              (folder_ / "ssh.conf").string()));
+  const test::Ended whole =
+      wait(spawn({"run", folder_ / "job.toml", "--run-dir", folder_ / "whole", "--threads", "1"}, "whole"), "whole");
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  const test::Ended submitted =
+      wait(spawn_program("pool", {"submit", folder_ / "job.toml", "--dir", folder_ / "pool"}, "submit"), "submit");
+  ASSERT_EQ(submitted.code, 0) << submitted.err;
+  const pid_t daemon = spawn_program("pool", {"serve", "--dir", folder_ / "pool", "--until-done"}, "daemon");
+  const std::string run = "pool/jobs/1/run";
+  reach(run, 100);
+  // A connection ends: its worker over there must not go on by itself.
+  std::string cut;
+  for (int i = 0; i < 500 && cut.empty(); ++i) {
+    for (const pool::ProcessRecord& p : pool::Store::open_existing(folder_ / "pool").processes())
+      if (cut.empty() && !p.coordinator && p.met) cut = p.name(), pool::kill_process(p.handle);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  ASSERT_NE(cut, "") << story();
+  const std::string there = (folder_ / run).string();
+  for (int i = 0; i < 500 && pool::find_process({"--run-dir", there, "--name", cut}) != ""; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(pool::find_process({"--run-dir", there, "--name", cut}), "") << story();
+  const test::Ended ended = wait(daemon, "daemon");
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(ledger(run), ledger("whole")) << story();
+  EXPECT_EQ(digests(run), digests("whole"));
+  EXPECT_EQ(pool::Store::open_existing(folder_ / "pool").job(1)->failures, 0) << story();
+}
+
+}  // namespace
+}  // namespace elinvar
