@@ -2,7 +2,9 @@
 "use strict";
 
 const by_id = id => document.getElementById(id);
-let seconds = 3600, data = null, chart = null;
+let seconds = 3600, data = null;
+const charts = new Map();  // of throughput, by job
+const kCharts = 8;
 
 by_id("theme").addEventListener("click", () => {
   const root = document.documentElement;
@@ -55,40 +57,69 @@ function draw_tiles(begin) {
 
 function draw_jobs() {
   const chip = job => html("span", { class: `chip ${kStates[job.state]}` }, job.state);
-  const name = job => html("span", {}, html("span", { class: "dot", style: `background:${color_of(job.id)}` }), `${job.id} ${job.name}`);
+  const wishes = job => [
+    ...(job.priority !== 0 ? [`priority ${job.priority}`] : []),
+    ...(job.deadline !== null ? [`due in ${job.deadline > data.time ? duration(job.deadline - data.time) : "no time"}`] : []),
+    ...(job.recompute ? ["recomputes"] : []), ...(job.failures > 0 ? [`failed ${job.failures === 1 ? "once" : `${job.failures} times`}`] : []),
+  ].join(", ");
+  const name = job => html("span", {}, html("span", { class: "dot", style: `background:${color_of(job.id)}` }),
+    `${job.id} ${job.name} `, html("span", { class: "muted small" }, wishes(job)));
+  const planned = new Map(data.log.filter(line => line.what === "plan" && line.job !== null).map(line => [line.job, line.reason]));
   const head = [["job", ""], ["", ""], ["workers", "number"], ["step", "number"], ["samples/s", "number"], ["left", "number"], ["why", "fields"]];
+  if (data.jobs.length === 0)
+    return by_id("jobs").replaceChildren(html("p", { class: "muted" }, "No job yet: pool submit CONFIG.toml --dir DIR adds one."));
   by_id("jobs").replaceChildren(table(head, [...data.jobs].reverse().map(job => [
     name(job), chip(job), `${job.workers} (${job.min}–${job.max})`,
     job.steps > 0 ? `${whole(job.step)} / ${whole(job.steps)}` : whole(job.step),
     job.workers > 0 && job.rate > 0 ? format(job.rate, 4) : "", job.seconds_left === null ? "" : duration(job.seconds_left),
-    job.reason || (job.digest ? `digest ${job.digest.slice(0, 16)}` : ""),
+    job.reason || (job.digest ? `digest ${job.digest.slice(0, 16)}` : job.workers > 0 ? planned.get(job.id) ?? "" : ""),
   ])));
 }
 
-// Samples a second of each job between two notes of its progress, on one grid of times.
-function draw_throughput(begin) {
-  const points = 240, step = (data.time - begin) / points;
-  const times = Array.from({ length: points + 1 }, (_, i) => i * step);
-  const series = [];
-  for (const job of data.jobs) {
-    const notes = data.progress[job.id] ?? [];
-    if (notes.length < 2) continue;
-    const values = times.map(() => null);
-    for (let n = 1; n < notes.length; ++n) {
-      const [from, before] = notes[n - 1], [to, after] = notes[n];
-      const rate = after > before ? (after - before) * job.batch / (to - from) : 0;
-      for (let i = Math.max(0, Math.ceil((from - begin) / step)); i <= points && begin + i * step <= to; ++i)
-        values[i] = to - from > 60 ? 0 : rate;
-    }
-    if (values.some(v => v !== null)) series.push({ name: `${job.id} ${job.name}`, color: color_of(job.id), values });
+// Samples a second of a job between two notes of its progress that are not too near, on one grid of times; null where it
+// has none.
+function throughput_of(job, times, begin, step) {
+  const notes = [], values = times.map(() => null);
+  for (const note of data.progress[job.id] ?? [])
+    if (notes.length === 0 || note[0] - notes.at(-1)[0] >= 4 * step) notes.push(note);
+  for (let n = 1; n < notes.length; ++n) {
+    const [from, before] = notes[n - 1], [to, after] = notes[n];
+    const rate = after > before ? (after - before) * job.batch / (to - from) : 0;
+    for (let i = Math.max(0, Math.ceil((from - begin) / step)); i < times.length && begin + i * step <= to; ++i)
+      values[i] = to - from > 60 ? 0 : rate;
   }
-  if (series.length === 0) series.push({ name: "", color: "var(--line)", values: times.map(() => 0), unnamed: true });
-  const changes = {
-    series,
-    x: { values: times, time: true, format: s => clock(begin + s), tell: i => clock(begin + times[i]) },
-  };
-  if (chart) chart.draw(changes);
-  else chart = new Chart(by_id("throughput"), { title: "samples a second", format, from_zero: true, ...changes });
+  return values.some(v => v !== null) ? values : null;
+}
+
+// A chart for each job, as their samples have nothing in common: those that run, then the latest.
+function draw_throughput(begin) {
+  const host = by_id("throughput"), points = 240, step = (data.time - begin) / points;
+  const times = Array.from({ length: points + 1 }, (_, i) => i * step), shown = new Set();
+  const order = [...data.jobs].sort((a, b) => (b.workers > 0) - (a.workers > 0) || b.id - a.id);
+  for (const job of order) {
+    const values = shown.size < kCharts ? throughput_of(job, times, begin, step) : null;
+    if (!values) continue;
+    shown.add(job.id);
+    const changes = {
+      series: [{ name: "", color: color_of(job.id), values, unnamed: true }],
+      x: {
+        values: times, time: true, ticks: count => clock_ticks(begin, data.time - begin, count),
+        format: s => short_clock(begin + s, data.time - begin), tell: i => clock(begin + times[i]),
+      },
+    };
+    if (!charts.has(job.id)) {
+      const place = html("div", { class: "chart" });
+      host.append(place);
+      charts.set(job.id, new Chart(place, { title: `${job.id} ${job.name}, samples a second`, format, from_zero: true, ...changes }));
+    } else charts.get(job.id).draw(changes);
+  }
+  for (const [id, chart] of charts)
+    if (!shown.has(id)) {
+      chart.host.remove();
+      Chart.all = Chart.all.filter(other => other !== chart);
+      charts.delete(id);
+    }
+  by_id("no-throughput").hidden = shown.size > 0;
 }
 
 function draw_log() {

@@ -151,7 +151,7 @@ function on_resize(element, draw) {
 }
 
 // A chart draws itself into `host` and again when `draw` is called or its width changes.
-//   title, format, logarithmic, from_zero, robust (outliers may leave it), x: {values, format, time}
+//   title, format, logarithmic, from_zero, robust (outliers may leave it), x: {values, format, time, ticks}
 //   series: [{name, color, values | points: [{x, y}], low, high, raw, stairs, unnamed}]; `raw` is drawn pale behind, and
 //   not told
 class Chart {
@@ -207,7 +207,7 @@ class Chart {
       svg("text", { x: box.left - 6, y: y + 4, "text-anchor": "end" }, root).textContent = this.options.format(v);
     }
     const count = Math.max(2, Math.floor(width / 90));
-    for (const v of x.time ? time_ticks(x_high, count) : ticks(x_low, x_high, count)) {
+    for (const v of x.ticks ? x.ticks(count) : x.time ? time_ticks(x_high, count) : ticks(x_low, x_high, count)) {
       if (!x.time && v !== Math.round(v)) continue;
       const anchor = at_x(v) > box.right - 20 ? "end" : "middle";
       svg("text", { x: at_x(v), y: height - 6, "text-anchor": anchor }, root).textContent = x.format(v);
