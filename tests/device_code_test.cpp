@@ -1,11 +1,13 @@
 // What the compiler made of the portable kernels for GPUs (NUMERICS.md, rules 3 and 4): in PTX, no approximation, no
 // flush to zero, no float sum by atomics, and no product or sum that is free to become an fma later; in the machine's
-// own instructions, where a disassembler is at hand, none of the functions that are approximations by themselves.
+// own instructions, where a disassembler is at hand, none of the functions that are approximations by themselves, and
+// products that read shared memory in fours.
 #include "tests/places.h"
 #ifdef ELINVAR_PTX_FILES
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <regex>
 #include <sstream>
@@ -40,18 +42,48 @@ TEST(DeviceCode, PtxKeepsEveryRounding) {
   EXPECT_GT(products, 100) << "this is not the code of the kernels";
 }
 
-TEST(DeviceCode, MachineCodeHasNoApproximateFunctions) {
+// The variable ELINVAR_CUOBJDUMP names NVIDIA's disassembler; else it is the one that the build found, or that is on
+// the PATH. Empty if there is none.
+std::string disassembler() {
+  std::string tool = "cuobjdump";
 #ifdef ELINVAR_CUOBJDUMP
-  const std::unique_ptr<FILE, int (*)(FILE*)> dump(popen(ELINVAR_CUOBJDUMP " -sass " ELINVAR_TENSOR_LIBRARY, "r"),
-                                                   pclose);
-  ASSERT_NE(dump, nullptr);
-  std::string code;
-  for (char piece[1 << 16]; const size_t n = fread(piece, 1, sizeof piece, dump.get());) code.append(piece, n);
-  EXPECT_NE(code.find("FFMA"), std::string::npos) << "nothing was disassembled";
-  expect_without("sass", code, std::regex(R"(MUFU\.(EX2|LG2|SIN|COS|TANH)|\.FTZ)"));
-#else
-  GTEST_SKIP() << "cuobjdump is not installed";
+  tool = ELINVAR_CUOBJDUMP;
 #endif
+  if (const char* named = std::getenv("ELINVAR_CUOBJDUMP")) tool = named;
+  return std::system(("command -v '" + tool + "' > /dev/null").c_str()) == 0 ? tool : "";
+}
+
+// Calls f(function, line) for the machine code of all kernels.
+template <class F>
+void each_instruction(const std::string& tool, F f) {
+  const std::string command =
+      "PATH=\"$(dirname '" + tool + "'):$PATH\" '" + tool + "' -sass '" ELINVAR_TENSOR_LIBRARY "'";
+  const std::unique_ptr<FILE, int (*)(FILE*)> dump(popen(command.c_str(), "r"), pclose);
+  ASSERT_NE(dump, nullptr);
+  std::string function;
+  for (char line[1 << 12]; fgets(line, sizeof line, dump.get());) {
+    const std::string text = line;
+    if (const size_t at = text.find("Function : "); at != std::string::npos) function = text.substr(at);
+    else f(function, text);
+  }
+}
+
+TEST(DeviceCode, MachineCodeIsWhatTheSourceSays) {
+  const std::string tool = disassembler();
+  if (tool.empty()) GTEST_SKIP() << "there is no cuobjdump; ELINVAR_CUOBJDUMP names one";
+  int64_t products = 0, fours = 0;
+  each_instruction(tool, [&](const std::string& function, const std::string& line) {
+    const auto has = [&](const char* text) { return line.find(text) != std::string::npos; };
+    for (const char* approximate : {"MUFU.EX2", "MUFU.LG2", "MUFU.SIN", "MUFU.COS", "MUFU.TANH", ".FTZ"})
+      EXPECT_FALSE(has(approximate)) << function << line;
+    if (function.find("product_tiles") == std::string::npos) return;
+    if (has(" FFMA ")) ++products;
+    if (!has(" LDS")) return;
+    EXPECT_TRUE(has(" LDS.128 ")) << "a product reads single numbers from shared memory\n" << function << line;
+    ++fours;
+  });
+  EXPECT_GT(products, 10000) << "nothing was disassembled";
+  EXPECT_LE(8 * fours, products) << "a thread multiplies eight rows by eight columns for four reads of four numbers";
 }
 
 }  // namespace

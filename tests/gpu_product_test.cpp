@@ -1,8 +1,9 @@
-// Products and convolutions on GPUs, run by the CPU or a GPU: every tile and every way to cut k gives the bits of the
-// CPU, and the plan chooses what it is meant to.
+// Products, convolutions and attention on GPUs, run by the CPU or a GPU: every tile and every way to cut k gives the
+// bits of the CPU, and the plan chooses what it is meant to.
 #include <gtest/gtest.h>
 
 #include "tensor/cuda/product_plan.h"
+#include "tensor/ops/attention.h"
 #include "tensor/ops/conv2d.h"
 #include "tensor/ops/matmul.h"
 #include "tensor/philox.h"
@@ -138,6 +139,33 @@ TEST_P(GpuProducts, OfImages) {
     EXPECT_TRUE(same_bits(conv2d_grad_filter(dy_there, x_there, c.w, c.options).to(Device{}),
                           conv2d_grad_filter(dy, x, c.w, c.options)))
         << name << ", gradient of the filter";
+  }
+}
+
+struct Heads {
+  Shape q, k;
+  bool causal;
+};
+
+TEST_P(GpuProducts, OfScores) {
+  for (const Heads& c : {Heads{{1, 70, 2, 80}, {1, 90, 1, 80}, true},     // two panels of columns
+                         Heads{{2, 130, 1, 66}, {2, 65, 1, 66}, false},   // not in fours
+                         Heads{{1, 3, 1, 8}, {1, 9000, 1, 8}, true},      // several segments and groups of keys
+                         Heads{{1, 8300, 2, 4}, {1, 3, 1, 4}, false}}) {  // groups of queries, two heads to a key's
+    const std::string name = to_string(c.q) + " by " + to_string(c.k);
+    const Tensor q = random(c.q, 1), k = random(c.k, 2), v = random(c.k, 3), d_o = random(c.q, 4);
+    const Tensor q_there = q.to(device_), k_there = k.to(device_), v_there = v.to(device_);
+    const AttentionResult expected = attention(q, k, v, c.causal, 0.0),
+                          got = attention(q_there, k_there, v_there, c.causal, 0.0);
+    EXPECT_TRUE(same_bits(got.o.to(Device{}), expected.o)) << name;
+    EXPECT_TRUE(same_bits(got.m.to(Device{}), expected.m)) << name;
+    EXPECT_TRUE(same_bits(got.r.to(Device{}), expected.r)) << name;
+    const AttentionGradients of = attention_backward(d_o, q, k, v, expected, c.causal, 0.0);
+    const AttentionGradients of_got =
+        attention_backward(d_o.to(device_), q_there, k_there, v_there, got, c.causal, 0.0);
+    EXPECT_TRUE(same_bits(of_got.dq.to(Device{}), of.dq)) << name;
+    EXPECT_TRUE(same_bits(of_got.dk.to(Device{}), of.dk)) << name;
+    EXPECT_TRUE(same_bits(of_got.dv.to(Device{}), of.dv)) << name;
   }
 }
 

@@ -98,17 +98,6 @@ inline int64_t blocks_for(int64_t n, int threads = 256) {
 // Blocks for n rows, a warp each.
 inline int64_t warp_blocks(int64_t rows, int threads = 256) { return (rows * 32 + threads - 1) / threads; }
 
-// The largest dynamic_shared() that this GPU has, with 1 KiB left for what a kernel declares itself.
-inline size_t most_shared() {
-  int bytes = 201 * 1024;
-#ifdef __CUDACC__
-  int device = 0;
-  check_launch("shared memory", cudaGetDevice(&device));
-  check_launch("shared memory", cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-#endif
-  return static_cast<size_t>(bytes) - 1024;
-}
-
 // The block's dynamic shared memory.
 template <class T>
 __device__ inline T* dynamic_shared() {
@@ -122,6 +111,11 @@ __device__ inline T* dynamic_shared() {
 
 __device__ inline int64_t thread_of_grid() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 __device__ inline int64_t grid_stride() { return int64_t{gridDim.x} * blockDim.x; }
+
+// a / b of numbers that are not negative: by the shorter division, of a fifth of the instructions, where it is enough.
+__device__ inline int64_t quotient(int64_t a, int64_t b) {
+  return (a | b) >> 32 == 0 ? int64_t{static_cast<uint32_t>(a) / static_cast<uint32_t>(b)} : a / b;
+}
 
 // A kernel's own memory for a while.
 template <class T>

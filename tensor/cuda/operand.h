@@ -14,6 +14,11 @@ namespace elinvar::HWY_NAMESPACE {
 
 constexpr int kDepth = 8;  // steps of k of a tile
 
+template <int kSide>
+struct alignas(16) TileOfSteps {
+  float at[kDepth][kSide + 4];  // four more than are used: transposed stores meet no bank twice
+};
+
 // A matrix of a batch of them: term (i, k) at data[batch * of_batch + i * of_i + k * of_k].
 template <bool kTermsAlongK>
 struct MatrixOperand {
@@ -42,9 +47,7 @@ struct MatrixOperand {
 template <class Operand, int kSide, int kThreads, int kWidth>
 class TileLoader {
  public:
-  struct alignas(16) Tile {
-    float at[kDepth][kSide + 4];  // four more than are used: transposed stores meet no bank twice
-  };
+  using Tile = TileOfSteps<kSide>;
 
   __device__ TileLoader(const Operand& operand, int batch, int first, int lines, int k, int k_end)
       : operand_(operand), k_end_(k_end), k_(k + offset()), place_(operand.place(batch, k_)) {

@@ -2,10 +2,8 @@
 // The product under matmul and convolutions on a GPU, in canonical order (NUMERICS.md, rule 8): C[i, j] sums A[i, k]
 // B[k, j] in chains of kChunk, which add up to groups and groups to the result.
 //
-// A block computes a tile of C over a slice of k (product_plan.h). A thread keeps 8 x 8 chains in registers, which it
-// feeds from two tiles of kDepth steps in shared memory: while one is multiplied, the terms of the next are on their
-// way to registers. Where k has several slices, their sums go to scratch memory and are added up, in order, by a second
-// kernel.
+// A block computes a tile of C (tile_product.h) over a slice of k (product_plan.h). Where k has several slices, their
+// sums go to scratch memory and are added up, in order, by a second kernel.
 //
 // A Factors type says what is multiplied and where results go:
 //   int m, n, k, batch;                        // extents, k in nominal terms
@@ -17,15 +15,10 @@
 //   Skip skip(int batch) const;                // next(k): the first step from k on, in multiples of kDepth, with terms
 #include <initializer_list>
 
-#include "tensor/cuda/operand.h"
 #include "tensor/cuda/product_plan.h"
-#include "tensor/simd-inl.h"
+#include "tensor/cuda/tile_product.h"
 
 namespace elinvar::HWY_NAMESPACE {
-
-struct SkipNothing {
-  __device__ int next(int k) const { return k; }
-};
 
 // What a launch computes: slices [first, first + count) of `length`, into `sums` [slice][batch][m][n] if these are
 // given.
@@ -42,16 +35,6 @@ __device__ inline void place_of_tile(int tile, int down, int across, int& i, int
   const int high = down - panel * kPanel < kPanel ? down - panel * kPanel : kPanel;
   j = in_panel / high;
   i = panel * kPanel + in_panel - j * high;
-}
-
-__device__ inline void store_four(float* to, const float (&x)[4], int count, bool aligned) {
-  if (aligned && count >= 4) {
-    *reinterpret_cast<float4*>(to) = make_float4(x[0], x[1], x[2], x[3]);
-    return;
-  }
-#pragma unroll
-  for (int e = 0; e < 4; ++e)
-    if (e < count) to[e] = x[e];
 }
 
 template <class Factors, int kRows, int kCols, int kWidth>
@@ -74,77 +57,27 @@ __global__ void __launch_bounds__(kRows* kCols / 64, 512 / (kRows * kCols / 64))
   const int k_begin = slice * slices.length;
   const int k_end = f.k - k_begin < slices.length ? f.k : k_begin + slices.length;
 
-  // A warp has 4 x 8 threads; a thread has four rows and columns in either half of the tile, so that what threads read
-  // of a step lies side by side.
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int ti = (warp / (kCols / 64) * 4 + lane / 8) * 4, tj = (warp % (kCols / 64) * 8 + lane % 8) * 4;
+  Chains chain, group;
+  clear(chain);
+  clear(group);
+  Streamed<LoadA> a{LoadA(f.a, batch, i0, f.m, k_begin, k_end), a_tiles};
+  Streamed<LoadB> b{LoadB(f.b, batch, j0, f.n, k_begin, k_end), b_tiles};
+  multiply_steps<kRows, kCols>(a, b, k_begin, k_end, f.skip(batch), chain, [&](int k, int next) {
+    if (next >= k_end || next / static_cast<int>(kChunk) != k / static_cast<int>(kChunk)) move_to(group, chain);
+  });
 
-  V chain[8][8], group[8][8];
-#pragma unroll
-  for (int p = 0; p < 8; ++p)
-#pragma unroll
-    for (int q = 0; q < 8; ++q) chain[p][q] = group[p][q] = V{0.0f};
-
-  const auto skip = f.skip(batch);
-  int k = skip.next(k_begin);
-  LoadA load_a(f.a, batch, i0, f.m, k_begin, k_end);
-  LoadB load_b(f.b, batch, j0, f.n, k_begin, k_end);
-  if (k < k_end) {
-    load_a.load(k);
-    load_b.load(k);
-    load_a.store(a_tiles[0]);
-    load_b.store(b_tiles[0]);
-  }
-  __syncthreads();
-  for (int at = 0; k < k_end; at ^= 1) {
-    const int next = skip.next(k + kDepth);
-    if (next < k_end) {
-      load_a.load(next);
-      load_b.load(next);
-    }
-#pragma unroll
-    for (int d = 0; d < kDepth; ++d) {
-      float4 a[2], b[2];
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        a[h] = *reinterpret_cast<const float4*>(&a_tiles[at].at[d][ti + h * (kRows / 2)]);
-        b[h] = *reinterpret_cast<const float4*>(&b_tiles[at].at[d][tj + h * (kCols / 2)]);
-      }
-      const V row[8] = {{a[0].x}, {a[0].y}, {a[0].z}, {a[0].w}, {a[1].x}, {a[1].y}, {a[1].z}, {a[1].w}};
-      const V col[8] = {{b[0].x}, {b[0].y}, {b[0].z}, {b[0].w}, {b[1].x}, {b[1].y}, {b[1].z}, {b[1].w}};
-#pragma unroll
-      for (int p = 0; p < 8; ++p)
-#pragma unroll
-        for (int q = 0; q < 8; ++q) chain[p][q] = fma(row[p], col[q], chain[p][q]);
-    }
-    if (next < k_end) {  // the other tile, which nobody reads since the barrier before
-      load_a.store(a_tiles[at ^ 1]);
-      load_b.store(b_tiles[at ^ 1]);
-    }
-    if (next >= k_end || next / static_cast<int>(kChunk) != k / static_cast<int>(kChunk)) {
-#pragma unroll
-      for (int p = 0; p < 8; ++p)
-#pragma unroll
-        for (int q = 0; q < 8; ++q) {
-          group[p][q] = group[p][q] + chain[p][q];
-          chain[p][q] = V{0.0f};
-        }
-    }
-    k = next;
-    __syncthreads();
-  }
-
+  const ThreadTile<kRows, kCols> mine;
   const float* bias = slices.sums ? nullptr : f.bias(batch);
 #pragma unroll
   for (int p = 0; p < 8; ++p) {
-    const int i = i0 + ti + p / 4 * (kRows / 2) + p % 4;
+    const int i = i0 + mine.row(p);
     if (i >= f.m) continue;
     float* c = slices.sums ? slices.sums + ((int64_t{slice - slices.first} * f.batch + batch) * f.m + i) * int64_t{f.n}
                            : f.row(batch, i);
     if (!c) continue;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const int j = j0 + tj + h * (kCols / 2), count = f.n - j;
+      const int j = j0 + mine.col(4 * h), count = f.n - j;
       float x[4];
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
@@ -162,10 +95,11 @@ __global__ void __launch_bounds__(kRows* kCols / 64, 512 / (kRows * kCols / 64))
 template <class Factors, bool kChunks>
 __global__ void fold_slices(const __grid_constant__ Factors f, const ProductSlices slices, bool last) {
   using V = Vec<float>;
-  const int64_t each = int64_t{f.m} * f.n, all = f.batch * each;
+  const int64_t all = int64_t{f.batch} * f.m * f.n;
   for (int64_t at = thread_of_grid(); at < all; at += grid_stride()) {
-    const int batch = static_cast<int>(at / each), i = static_cast<int>((at - batch * each) / f.n);
-    const int j = static_cast<int>(at - batch * each - int64_t{i} * f.n);
+    const int64_t row = quotient(at, f.n);
+    const int batch = static_cast<int>(quotient(row, f.m)), i = static_cast<int>(row - int64_t{batch} * f.m),
+              j = static_cast<int>(at - row * f.n);
     float* c = f.row(batch, i);
     if (!c) continue;
     V total{slices.first > 0 ? c[j] : 0.0f}, group{0.0f};

@@ -1,203 +1,361 @@
 #include "tensor/cuda/kernel.h"
 
 #include "tensor/cuda/reduce.h"
+#include "tensor/cuda/tile_product.h"
 #include "tensor/math-inl.h"
 #include "tensor/ops/attention.h"
 
+// Tiles of kSide queries by kSide keys, each by a block. Scores are computed anew wherever they are needed and are in
+// shared memory a tile at a time, so that no length is too long and device memory holds none of them. The forward pass
+// goes over the keys twice: the largest score must be known before the first exponential (NUMERICS.md, rule 14).
+// Columns of o and of the gradients beyond kSide are other blocks', which compute the same scores.
 namespace elinvar::HWY_NAMESPACE {
 namespace {
 
 using V = Vec<float>;
 
-constexpr int kThreads = 128;
-constexpr int kMostPerThread = static_cast<int>(kChunk) / kThreads;  // elements of a head that a thread sums
+constexpr int kSide = 64, kThreads = 64, kBlocks = 4;  // blocks of a multiprocessor: 8 warps, 256 registers a thread
+static_assert(kSide == kRowLanes && kChunk % kSide == 0 && kRowSegment % kSide == 0);
+constexpr int kMostSegments = 16;  // of a row of scores
+constexpr int64_t kMostKeys = kMostSegments * kRowSegment;
 
-// The part of a sum by rule 8 that a thread holds, one term after another.
-class Chain {
- public:
-  __device__ void add(float a, float b) {
-    chain_ = fma(V{a}, V{b}, chain_);
-    if (++terms_ % kChunk == 0) close();
-  }
-  __device__ float total() {
-    if (terms_ % kChunk != 0) close();
-    return (total_ + group_).v;
-  }
+using Mine = ThreadTile<kSide, kSide>;
+using StepTile = TileOfSteps<kSide>;
 
- private:
-  __device__ void close() {
-    group_ = group_ + chain_;
-    chain_ = V{0.0f};
-    if ((terms_ + kChunk - 1) / kChunk % kGroup != 0) return;
-    total_ = total_ + group_;
-    group_ = V{0.0f};
+// A sum by rule 8 of as many elements as a thread has.
+struct Sums {
+  Chains chain, group, total;
+  __device__ Sums() {
+    clear(chain);
+    clear(group);
+    clear(total);
   }
-  V chain_{0.0f}, group_{0.0f}, total_{0.0f};
-  int64_t terms_ = 0;
+  // After `terms` of them, the last of which end here if `last`.
+  __device__ void close(int terms, bool last) {
+    if (terms % static_cast<int>(kChunk) != 0 && !last) return;
+    move_to(group, chain);
+    if (terms % static_cast<int>(kChunk * kGroup) == 0 || last) move_to(total, group);
+  }
 };
 
-// At most kChunk terms.
-__device__ float product(const float* a, const float* b, int64_t n) {
-  V acc{0.0f};
-  for (int64_t d = 0; d < n; ++d) acc = fma(V{a[d]}, V{b[d]}, acc);
-  return acc.v;
-}
+// One number for each pair of a tile: at[column][row]. As the left side of a product its columns are the steps.
+struct alignas(16) PairTile {
+  float at[kSide][kSide + 4];
 
-// Where a block works: one row (b, h, t), the last counting fastest.
-struct Row {
-  int64_t t, h, b;
-  __device__ Row(int64_t row, int64_t heads, int64_t time)
-      : t(row % time), h(row / time % heads), b(row / time / heads) {}
+  // Calls f(p, q, number) for the thread's pairs, and keeps what f leaves there.
+  template <class F>
+  __device__ void each(const Mine& mine, F f) {
+#pragma unroll
+    for (int q = 0; q < 8; ++q)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        float4* place = reinterpret_cast<float4*>(&at[mine.col(q)][mine.row(4 * h)]);
+        float4 x = *place;
+        f(4 * h, q, x.x);
+        f(4 * h + 1, q, x.y);
+        f(4 * h + 2, q, x.z);
+        f(4 * h + 3, q, x.w);
+        *place = x;
+      }
+  }
+};
+struct Resident {
+  const PairTile& pairs;
+  int first;  // step of its first column
+  __device__ void load(int) {}
+  __device__ void store(int) {}
+  __device__ const float* row(int, int k, int d) const { return pairs.at[k - first + d]; }
 };
 
-__device__ float block_max(float m) {
-  __shared__ float of_warp[kThreads / 32];
-  for (int s = 16; s > 0; s /= 2) {
-    const float other = __shfl_xor_sync(kWholeWarp, m, s);
-    m = m < other ? other : m;
-  }
-  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = m;
-  __syncthreads();
-  for (float other : of_warp) m = m < other ? other : m;
-  return m;
+// Heads as operands: by rows (b, t, h, :), terms along the head, or by columns, terms along time.
+__device__ MatrixOperand<true> rows_of(const HeadsView& x, int64_t b, int64_t h) {
+  return {x.of<float>(b, h), x.time, 1, 0};
+}
+__device__ MatrixOperand<false> columns_of(const HeadsView& x, int64_t b, int64_t h) {
+  return {x.of<float>(b, h), 1, x.time, 0};
 }
 
-// A block for each query; its scores lie in shared memory.
-__global__ void __launch_bounds__(kThreads) forward_queries(AttentionArgs a) {
-  const AttentionShape& s = a.s;
-  const Row row(blockIdx.x, s.heads, s.tq);
-  const int64_t kv = row.h / (s.heads / s.kv_heads), n = s.visible(row.t);
-  const int t = static_cast<int>(threadIdx.x);
-  const float* q = a.q.of<float>(row.b, row.h) + row.t * a.q.time;
-  const float *k = a.k.of<float>(row.b, kv), *v = a.v.of<float>(row.b, kv);
-  float* weights = dynamic_shared<float>();
-  __shared__ float r_shared;
+// What the products of a block share.
+template <int kWidth>
+struct Block {
+  StepTile *left, *right;  // two each
+  int size;                // of a head
 
-  const float scale = static_cast<float>(s.scale);
-  float m = -std::numeric_limits<float>::infinity();
-  for (int64_t j = t; j < n; j += kThreads) {
-    const float x = product(q, k + j * a.k.time, s.size) * scale;
-    weights[j] = x;
-    m = m < x ? x : m;
+  // out = products of rows [i0, i0 + kSide) of x and rows [j0, j0 + kSide) of y, of which there are x_rows and y_rows.
+  __device__ void scores(const MatrixOperand<true>& x, int i0, int x_rows, const MatrixOperand<true>& y, int j0,
+                         int y_rows, Chains& out) const {
+    using Loader = TileLoader<MatrixOperand<true>, kSide, kThreads, kWidth>;
+    clear(out);
+    Streamed<Loader> a{Loader(x, 0, i0, x_rows, 0, size), left}, b{Loader(y, 0, j0, y_rows, 0, size), right};
+    multiply_steps<kSide, kSide>(a, b, 0, size, SkipNothing{}, out, [](int, int) {});
   }
-  m = block_max(m);
-  for (int64_t j = t; j < n; j += kThreads) weights[j] = exp(V{weights[j]} - V{m}).v;
-  __syncthreads();
-  if (t < 32) {
-    const float l = warp_row_sum<float>(n, [&](int64_t j) { return weights[j]; });
-    if (t == 0) {
-      r_shared = 1.0f / l;
-      a.m.as<float>()[blockIdx.x] = m;
-      a.r.as<float>()[blockIdx.x] = r_shared;
+  // sums += pairs y: over the rows [k0, k0 + kSide) of y, for the columns of y from c0 on.
+  __device__ void add(const PairTile& pairs, const MatrixOperand<false>& y, int k0, int y_rows, int c0,
+                      Chains& sums) const {
+    using Loader = TileLoader<MatrixOperand<false>, kSide, kThreads, kWidth>;
+    Resident a{pairs, k0};
+    Streamed<Loader> b{Loader(y, 0, c0, size, k0, y_rows), right};
+    const int end = y_rows - k0 < kSide ? y_rows : k0 + kSide;
+    multiply_steps<kSide, kSide>(a, b, k0, end, SkipNothing{}, sums, [](int, int) {});
+  }
+  // Row i0 + row(p) of out from column c0 on: value(p, sum), where i < rows.
+  template <class F>
+  __device__ void write(const HeadsView& out, int64_t b, int64_t h, int i0, int rows, int c0, const Chains& sums,
+                        F value) const {
+    const Mine mine;
+#pragma unroll
+    for (int p = 0; p < 8; ++p) {
+      const int i = i0 + mine.row(p);
+      if (i >= rows) continue;
+      float* row = out.of<float>(b, h) + i * out.time;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int c = c0 + mine.col(4 * half);
+        float x[4];
+#pragma unroll
+        for (int e = 0; e < 4; ++e) x[e] = value(p, sums[p][4 * half + e]).v;
+        store_four(row + c, x, size - c, kWidth == 4);
+      }
     }
   }
-  __syncthreads();
-  float* o = a.o.of<float>(row.b, row.h) + row.t * a.o.time;
-  for (int64_t d = t; d < s.size; d += kThreads) {
-    Chain sum;
-    for (int64_t j = 0; j < n; ++j) sum.add(weights[j], v[j * a.v.time + d]);
-    o[d] = sum.total() * r_shared;
+};
+
+// Which tile of rows of which head, and which panel of columns, a block has.
+struct Place {
+  int64_t b, h;
+  int first, column;
+  __device__ Place(int64_t heads, int rows, int size) {
+    const int tiles = (rows + kSide - 1) / kSide, panels = (size + kSide - 1) / kSide;
+    const int block = static_cast<int>(blockIdx.x), tile = block / panels;
+    column = block % panels * kSide;
+    first = tile % tiles * kSide;
+    h = tile / tiles % heads;
+    b = tile / tiles / heads;
   }
+};
+
+template <int kWidth>
+__global__ void __launch_bounds__(kThreads, kBlocks) forward_tiles(const __grid_constant__ AttentionArgs a) {
+  __shared__ StepTile left[2], right[2];
+  __shared__ PairTile weights, lanes;  // e, and its sums by virtual lane, which are the columns of a tile
+  __shared__ float segments[kMostSegments][kSide], r_of[kSide];
+  const AttentionShape& s = a.s;
+  const int tq = static_cast<int>(s.tq), tk = static_cast<int>(s.tk), size = static_cast<int>(s.size);
+  const Place at(s.heads, tq, size);
+  const int64_t kv = at.h / (s.heads / s.kv_heads), row_of_stats = (at.b * s.heads + at.h) * s.tq;
+  const int t = static_cast<int>(threadIdx.x);
+  const Mine mine;
+  const Block<kWidth> block{left, right, size};
+  const auto q = rows_of(a.q, at.b, at.h), k = rows_of(a.k, at.b, kv);
+  const auto v = columns_of(a.v, at.b, kv);
+  const V scale{static_cast<float>(s.scale)};
+
+  int visible[8];
+  V m[8];
+#pragma unroll
+  for (int p = 0; p < 8; ++p) {
+    const int i = at.first + mine.row(p);
+    visible[p] = i < tq ? static_cast<int>(s.visible(i)) : 0;
+    m[p] = V{-std::numeric_limits<float>::infinity()};
+  }
+  const int keys = static_cast<int>(s.visible(at.first + kSide < tq ? at.first + kSide - 1 : tq - 1));
+
+  Chains x;
+  for (int j0 = 0; j0 < keys; j0 += kSide) {
+    block.scores(q, at.first, tq, k, j0, tk, x);
+#pragma unroll
+    for (int p = 0; p < 8; ++p)
+#pragma unroll
+      for (int c = 0; c < 8; ++c)
+        if (j0 + mine.col(c) < visible[p]) {
+          const V score = x[p][c] * scale;
+          m[p] = select(m[p] < score, score, m[p]);
+        }
+  }
+#pragma unroll
+  for (int p = 0; p < 8; ++p)
+#pragma unroll
+    for (int other = 4; other > 0; other /= 2) {  // the eight threads that share the row
+      const V of_other{__shfl_xor_sync(kWholeWarp, m[p].v, other)};
+      m[p] = select(m[p] < of_other, of_other, m[p]);
+    }
+
+  for (int c = 0; c < kSide; ++c) lanes.at[c][t] = 0.0f;
+  for (int segment = 0; segment < kMostSegments; ++segment) segments[segment][t] = 0.0f;
+  __syncthreads();
+  Sums o;
+  for (int j0 = 0; j0 < keys; j0 += kSide) {
+    block.scores(q, at.first, tq, k, j0, tk, x);
+    weights.each(mine, [&](int p, int c, float& e) {
+      e = j0 + mine.col(c) < visible[p] ? exp(x[p][c] * scale - m[p]).v : 0.0f;
+      x[p][c] = V{e};
+    });
+    lanes.each(mine, [&](int p, int c, float& lane) { lane = lane + x[p][c].v; });
+    block.add(weights, v, j0, tk, at.column, o.chain);
+    const bool last = j0 + kSide >= keys;
+    o.close(j0 + kSide, last);
+    if ((j0 + kSide) % static_cast<int>(kRowSegment) != 0 && !last) continue;
+    for (int half = kSide / 2; half > 0; half /= 2)  // a thread for each row; barriers are in `add`
+      for (int c = 0; c < half; ++c) lanes.at[c][t] = lanes.at[c][t] + lanes.at[c + half][t];
+    segments[j0 / kRowSegment][t] = 0.0f + lanes.at[0][t];
+    for (int c = 0; c < kSide; ++c) lanes.at[c][t] = 0.0f;
+  }
+  // Segments' sums are a row again, whose other lanes are zero.
+  for (int half = kMostSegments / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) segments[i][t] = segments[i][t] + segments[i + half][t];
+  r_of[t] = 1.0f / (0.0f + segments[0][t]);
+  __syncthreads();
+  if (at.column == 0 && t % 8 == 0)
+#pragma unroll
+    for (int p = 0; p < 8; ++p)
+      if (const int i = at.first + mine.row(p); i < tq) {
+        a.m.as<float>()[row_of_stats + i] = m[p].v;
+        a.r.as<float>()[row_of_stats + i] = r_of[mine.row(p)];
+      }
+  block.write(a.o, at.b, at.h, at.first, tq, at.column, o.total,
+              [&](int p, V sum) { return sum * V{r_of[mine.row(p)]}; });
 }
 
-// What a query and a key give the gradients: p, and ds from the query's sum(do * o).
-struct Pair {
-  float p, ds;
+// What the gradients need to know of a query.
+struct QueryStats {
+  float m, r, dot;
 };
-__device__ Pair pair_of(const AttentionBackwardArgs& a, const float* q, const float* d_o, const float* k,
-                        const float* v, float m, float r, float dot) {
-  const float scale = static_cast<float>(a.s.scale);
-  const float p = (exp(V{product(q, k, a.s.size) * scale - m}) * V{r}).v;
-  return {p, (p * (product(d_o, v, a.s.size) - dot)) * scale};
-}
 
 // sum(do * o) of each query, a warp each.
 __global__ void query_dots(AttentionBackwardArgs a, float* dots) {
   const int64_t at = thread_of_grid() / 32;
   if (at >= a.s.batch * a.s.heads * a.s.tq) return;
-  const Row row(at, a.s.heads, a.s.tq);
-  const float* d_o = a.d_o.of<float>(row.b, row.h) + row.t * a.d_o.time;
-  const float* o = a.o.of<float>(row.b, row.h) + row.t * a.o.time;
+  const int64_t t = at % a.s.tq, h = at / a.s.tq % a.s.heads, b = at / a.s.tq / a.s.heads;
+  const float* d_o = a.d_o.of<float>(b, h) + t * a.d_o.time;
+  const float* o = a.o.of<float>(b, h) + t * a.o.time;
   const float dot = warp_row_dot<float>(
       a.s.size, [&](int64_t d) { return d_o[d]; }, [&](int64_t d) { return o[d]; });
   if (threadIdx.x % 32 == 0) dots[at] = dot;
 }
 
-// A block for each query, as in the forward pass.
-__global__ void __launch_bounds__(kThreads) query_gradients(AttentionBackwardArgs a, const float* dots) {
-  const AttentionShape& s = a.s;
-  const Row row(blockIdx.x, s.heads, s.tq);
-  const int64_t kv = row.h / (s.heads / s.kv_heads), n = s.visible(row.t);
-  const int t = static_cast<int>(threadIdx.x);
-  const float* q = a.q.of<float>(row.b, row.h) + row.t * a.q.time;
-  const float* d_o = a.d_o.of<float>(row.b, row.h) + row.t * a.d_o.time;
-  const float *k = a.k.of<float>(row.b, kv), *v = a.v.of<float>(row.b, kv);
-  const float m = a.m.as<float>()[blockIdx.x], r = a.r.as<float>()[blockIdx.x], dot = dots[blockIdx.x];
-  float* ds = dynamic_shared<float>();
-  for (int64_t j = t; j < n; j += kThreads)
-    ds[j] = pair_of(a, q, d_o, k + j * a.k.time, v + j * a.v.time, m, r, dot).ds;
-  __syncthreads();
-  float* dq = a.dq.of<float>(row.b, row.h) + row.t * a.dq.time;
-  for (int64_t d = t; d < s.size; d += kThreads) {
-    Chain sum;
-    for (int64_t j = 0; j < n; ++j) sum.add(ds[j], k[j * a.k.time + d]);
-    dq[d] = sum.total();
-  }
+// The queries [first, first + kSide) of head h, a thread each.
+__device__ void load_stats(const AttentionBackwardArgs& a, const float* dots, int64_t b, int64_t h, int first,
+                           QueryStats (&stats)[kSide]) {
+  const int i = first + static_cast<int>(threadIdx.x);
+  const int64_t at = (b * a.s.heads + h) * a.s.tq + i;
+  stats[threadIdx.x] =
+      i < a.s.tq ? QueryStats{a.m.as<float>()[at], a.r.as<float>()[at], dots[at]} : QueryStats{0.0f, 0.0f, 0.0f};
+}
+__device__ float probability(V product, V scale, const QueryStats& query) {
+  return (exp(product * scale - V{query.m}) * V{query.r}).v;
+}
+__device__ float score_gradient(float p, V product, V scale, const QueryStats& query) {
+  return ((V{p} * (product - V{query.dot})) * scale).v;
 }
 
-// A block for each key: its threads find p and ds of as many queries at once, and then each sums its elements of dk and
-// dv over them. Queries that do not see the key are zero terms.
-__global__ void __launch_bounds__(kThreads) key_gradients(AttentionBackwardArgs a, const float* dots) {
+// dq of a tile of queries.
+template <int kWidth>
+__global__ void __launch_bounds__(kThreads, kBlocks)
+    query_gradients(const __grid_constant__ AttentionBackwardArgs a, const float* dots) {
+  __shared__ StepTile left[2], right[2];
+  __shared__ PairTile pairs;  // p, then ds
+  __shared__ QueryStats stats[kSide];
   const AttentionShape& s = a.s;
-  const Row row(blockIdx.x, s.kv_heads, s.tk);
+  const int tq = static_cast<int>(s.tq), tk = static_cast<int>(s.tk), size = static_cast<int>(s.size);
+  const Place at(s.heads, tq, size);
+  const int64_t kv = at.h / (s.heads / s.kv_heads);
+  const Mine mine;
+  const Block<kWidth> block{left, right, size};
+  const auto q = rows_of(a.q, at.b, at.h), d_o = rows_of(a.d_o, at.b, at.h), k = rows_of(a.k, at.b, kv),
+             v = rows_of(a.v, at.b, kv);
+  const auto k_columns = columns_of(a.k, at.b, kv);
+  const V scale{static_cast<float>(s.scale)};
+  load_stats(a, dots, at.b, at.h, at.first, stats);
+  int visible[8];
+#pragma unroll
+  for (int p = 0; p < 8; ++p) {
+    const int i = at.first + mine.row(p);
+    visible[p] = i < tq ? static_cast<int>(s.visible(i)) : 0;
+  }
+  const int keys = static_cast<int>(s.visible(at.first + kSide < tq ? at.first + kSide - 1 : tq - 1));
+
+  Sums dq;
+  for (int j0 = 0; j0 < keys; j0 += kSide) {
+    Chains x;
+    block.scores(q, at.first, tq, k, j0, tk, x);
+    pairs.each(mine, [&](int p, int c, float& pair) {
+      pair = j0 + mine.col(c) < visible[p] ? probability(x[p][c], scale, stats[mine.row(p)]) : 0.0f;
+    });
+    block.scores(d_o, at.first, tq, v, j0, tk, x);
+    pairs.each(mine, [&](int p, int c, float& pair) {
+      pair = j0 + mine.col(c) < visible[p] ? score_gradient(pair, x[p][c], scale, stats[mine.row(p)]) : 0.0f;
+    });
+    block.add(pairs, k_columns, j0, tk, at.column, dq.chain);
+    dq.close(j0 + kSide, j0 + kSide >= keys);
+  }
+  block.write(a.dq, at.b, at.h, at.first, tq, at.column, dq.total, [](int, V sum) { return sum; });
+}
+
+// dk and dv of a tile of keys, over the queries that see one of them.
+template <int kWidth>
+__global__ void __launch_bounds__(kThreads, kBlocks)
+    key_gradients(const __grid_constant__ AttentionBackwardArgs a, const float* dots) {
+  __shared__ StepTile left[2], right[2];
+  __shared__ PairTile pairs;  // a row for each key, a column for each query: p, then ds
+  __shared__ QueryStats stats[kSide];
+  const AttentionShape& s = a.s;
+  const int tq = static_cast<int>(s.tq), tk = static_cast<int>(s.tk), size = static_cast<int>(s.size);
+  const Place at(s.kv_heads, tk, size);
   const int64_t shared = s.heads / s.kv_heads;
-  const int t = static_cast<int>(threadIdx.x);
-  const float* k = a.k.of<float>(row.b, row.h) + row.t * a.k.time;
-  const float* v = a.v.of<float>(row.b, row.h) + row.t * a.v.time;
-  __shared__ float p_of[kThreads], ds_of[kThreads];
-  float dk[kMostPerThread] = {}, dv[kMostPerThread] = {};
-  for (int64_t h = row.h * shared; h < (row.h + 1) * shared; ++h) {
-    const float *q = a.q.of<float>(row.b, h), *d_o = a.d_o.of<float>(row.b, h);
-    const int64_t first = (row.b * s.heads + h) * s.tq;
-    Chain dk_sum[kMostPerThread], dv_sum[kMostPerThread];
-    for (int64_t q0 = 0; q0 < s.tq; q0 += kThreads) {
-      const int64_t i = q0 + t;
-      Pair pair{0.0f, 0.0f};
-      if (i < s.tq && row.t < s.visible(i))
-        pair = pair_of(a, q + i * a.q.time, d_o + i * a.d_o.time, k, v, a.m.as<float>()[first + i],
-                       a.r.as<float>()[first + i], dots[first + i]);
-      p_of[t] = pair.p;
-      ds_of[t] = pair.ds;
-      __syncthreads();
-      const int count = static_cast<int>(s.tq - q0 < kThreads ? s.tq - q0 : kThreads);
-      for (int e = 0; e < kMostPerThread && t + e * kThreads < s.size; ++e) {
-        const int64_t d = t + e * kThreads;
-        for (int j = 0; j < count; ++j) {
-          dk_sum[e].add(ds_of[j], q[(q0 + j) * a.q.time + d]);
-          dv_sum[e].add(p_of[j], d_o[(q0 + j) * a.d_o.time + d]);
-        }
-      }
-      __syncthreads();
+  const Mine mine;
+  const Block<kWidth> block{left, right, size};
+  const auto k = rows_of(a.k, at.b, at.h), v = rows_of(a.v, at.b, at.h);
+  const V scale{static_cast<float>(s.scale)};
+  const int unseen = s.causal ? at.first - (tk - tq) : 0;  // queries before this one see none
+  const int first = unseen > 0 ? unseen / kSide * kSide : 0;
+
+  Chains dk, dv;
+  clear(dk);
+  clear(dv);
+  for (int64_t h = at.h * shared; h < (at.h + 1) * shared; ++h) {
+    const auto q = rows_of(a.q, at.b, h), d_o = rows_of(a.d_o, at.b, h);
+    const auto q_columns = columns_of(a.q, at.b, h), d_o_columns = columns_of(a.d_o, at.b, h);
+    Sums of_k, of_v;
+    for (int i0 = first; i0 < tq; i0 += kSide) {
+      __syncthreads();  // nobody reads the statistics before any more
+      load_stats(a, dots, at.b, h, i0, stats);
+      Chains x;
+      const auto sees = [&](int p, int c) {
+        const int i = i0 + mine.col(c);
+        return i < tq && at.first + mine.row(p) < s.visible(i);
+      };
+      block.scores(k, at.first, tk, q, i0, tq, x);
+      pairs.each(mine, [&](int p, int c, float& pair) {
+        pair = sees(p, c) ? probability(x[p][c], scale, stats[mine.col(c)]) : 0.0f;
+      });
+      block.add(pairs, d_o_columns, i0, tq, at.column, of_v.chain);
+      block.scores(v, at.first, tk, d_o, i0, tq, x);
+      pairs.each(mine, [&](int p, int c, float& pair) {
+        pair = sees(p, c) ? score_gradient(pair, x[p][c], scale, stats[mine.col(c)]) : 0.0f;
+      });
+      block.add(pairs, q_columns, i0, tq, at.column, of_k.chain);
+      const bool last = i0 + kSide >= tq;
+      of_k.close(i0 + kSide, last);
+      of_v.close(i0 + kSide, last);
     }
-    for (int e = 0; e < kMostPerThread; ++e) {
-      dk[e] = dk[e] + dk_sum[e].total();
-      dv[e] = dv[e] + dv_sum[e].total();
-    }
+    move_to(dk, of_k.total);
+    move_to(dv, of_v.total);
   }
-  for (int e = 0; e < kMostPerThread && t + e * kThreads < s.size; ++e) {
-    const int64_t d = t + e * kThreads;
-    (a.dk.of<float>(row.b, row.h) + row.t * a.dk.time)[d] = dk[e];
-    (a.dv.of<float>(row.b, row.h) + row.t * a.dv.time)[d] = dv[e];
-  }
+  const auto as_it_is = [](int, V sum) { return sum; };
+  block.write(a.dk, at.b, at.h, at.first, tk, at.column, dk, as_it_is);
+  block.write(a.dv, at.b, at.h, at.first, tk, at.column, dv, as_it_is);
 }
 
-// The scores of one query.
-size_t shared_bytes(const AttentionShape& s) {
-  const auto bytes = static_cast<size_t>(s.tk) * sizeof(float);
-  if (bytes > most_shared())
-    throw UsageError("[attention] this GPU takes at most " + std::to_string(most_shared() / sizeof(float)) +
-                     " keys, got " + std::to_string(s.tk) + "; use --device cpu, or a shorter data.context");
-  return bytes;
+int64_t blocks_of(int64_t heads, int64_t rows, int64_t size) {
+  return heads * ((rows + kSide - 1) / kSide) * ((size + kSide - 1) / kSide);
+}
+
+// Whether four neighbours of a head lie in 16 aligned bytes.
+bool in_fours(const AttentionShape& s, std::initializer_list<HeadsView> all) {
+  return s.size % 4 == 0 && std::all_of(all.begin(), all.end(), [](const HeadsView& x) {
+           return x.batch % 4 == 0 && x.time % 4 == 0 && x.head % 4 == 0 &&
+                  reinterpret_cast<uintptr_t>(x.data) % 16 == 0;
+         });
 }
 
 }  // namespace
@@ -207,24 +365,27 @@ namespace elinvar {
 
 template <>
 void attention(Gpu& stream, const AttentionArgs& a) {
-  launch(stream, "attention",
-         {.blocks = a.s.batch * a.s.heads * a.s.tq,
-          .threads = HWY_NAMESPACE::kThreads,
-          .shared = HWY_NAMESPACE::shared_bytes(a.s)},
-         HWY_NAMESPACE::forward_queries, a);
+  using namespace HWY_NAMESPACE;
+  if (a.s.tk > kMostKeys)
+    throw UsageError("[attention] a GPU takes at most " + std::to_string(kMostKeys) + " keys, got " +
+                     std::to_string(a.s.tk) + "; use --device cpu, or a shorter data.context");
+  launch(stream, "attention", {.blocks = blocks_of(a.s.batch * a.s.heads, a.s.tq, a.s.size), .threads = kThreads},
+         in_fours(a.s, {a.q, a.k, a.v, a.o}) ? forward_tiles<4> : forward_tiles<1>, a);
 }
 
 template <>
 void attention_backward(Gpu& stream, const AttentionBackwardArgs& a) {
+  using namespace HWY_NAMESPACE;
   const int64_t queries = a.s.batch * a.s.heads * a.s.tq;
   const DeviceScratch<float> dots(stream, queries);
-  launch(stream, "attention_query_dots", {.blocks = warp_blocks(queries)}, HWY_NAMESPACE::query_dots, a, dots.data());
+  launch(stream, "attention_query_dots", {.blocks = warp_blocks(queries)}, query_dots, a, dots.data());
+  const bool fours = in_fours(a.s, {a.q, a.k, a.v, a.d_o, a.dq, a.dk, a.dv});
   launch(stream, "attention_query_gradients",
-         {.blocks = queries, .threads = HWY_NAMESPACE::kThreads, .shared = HWY_NAMESPACE::shared_bytes(a.s)},
-         HWY_NAMESPACE::query_gradients, a, dots.data());
+         {.blocks = blocks_of(a.s.batch * a.s.heads, a.s.tq, a.s.size), .threads = kThreads},
+         fours ? query_gradients<4> : query_gradients<1>, a, static_cast<const float*>(dots.data()));
   launch(stream, "attention_key_gradients",
-         {.blocks = a.s.batch * a.s.kv_heads * a.s.tk, .threads = HWY_NAMESPACE::kThreads},
-         HWY_NAMESPACE::key_gradients, a, dots.data());
+         {.blocks = blocks_of(a.s.batch * a.s.kv_heads, a.s.tk, a.s.size), .threads = kThreads},
+         fours ? key_gradients<4> : key_gradients<1>, a, static_cast<const float*>(dots.data()));
 }
 
 }  // namespace elinvar

@@ -1,0 +1,121 @@
+#pragma once
+// A product of two tiles by a block: each thread keeps 8 x 8 chains in registers (NUMERICS.md, rule 8), which it feeds
+// from kDepth steps at a time in shared memory. While these are multiplied, the terms of the next steps are on their
+// way to registers.
+//
+// A and B are sides of a product:
+//   void load(int k);                               // starts to load steps from k on
+//   void store(int at);                             // what was loaded becomes buffer 0 or 1
+//   const float* row(int at, int k, int d) const;   // step k + d, of buffer `at`, by lines
+#include "tensor/cuda/operand.h"
+#include "tensor/simd-inl.h"
+
+namespace elinvar::HWY_NAMESPACE {
+
+using Chains = Vec<float>[8][8];
+
+__device__ inline void clear(Chains& x) {
+#pragma unroll
+  for (int p = 0; p < 8; ++p)
+#pragma unroll
+    for (int q = 0; q < 8; ++q) x[p][q] = Vec<float>{0.0f};
+}
+
+// Adds x to `sum` and clears it.
+__device__ inline void move_to(Chains& sum, Chains& x) {
+#pragma unroll
+  for (int p = 0; p < 8; ++p)
+#pragma unroll
+    for (int q = 0; q < 8; ++q) {
+      sum[p][q] = sum[p][q] + x[p][q];
+      x[p][q] = Vec<float>{0.0f};
+    }
+}
+
+// The 8 rows and columns of a thread in a tile: four in either half, so that what the threads of a warp, 4 x 8 of them,
+// read of a step lies side by side.
+template <int kRows, int kCols>
+struct ThreadTile {
+  int i, j;
+  __device__ ThreadTile() {
+    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+    i = (warp / (kCols / 64) * 4 + lane / 8) * 4;
+    j = (warp % (kCols / 64) * 8 + lane % 8) * 4;
+  }
+  __device__ int row(int p) const { return i + p / 4 * (kRows / 2) + p % 4; }
+  __device__ int col(int q) const { return j + q / 4 * (kCols / 2) + q % 4; }
+};
+
+// A side whose terms come from memory.
+template <class Loader>
+struct Streamed {
+  using Tile = typename Loader::Tile;
+  Loader loader;
+  Tile* tiles;  // two
+  __device__ void load(int k) { loader.load(k); }
+  __device__ void store(int at) { loader.store(tiles[at]); }
+  __device__ const float* row(int at, int, int d) const { return tiles[at].at[d]; }
+};
+
+struct SkipNothing {
+  __device__ int next(int k) const { return k; }
+};
+
+// Goes through the steps of [k, k_end) that are not skipped. after(k, next) is called when those of k are done. Calls
+// of all threads of a block; what they wrote to shared memory before is seen, and may be written over after.
+template <int kRows, int kCols, class A, class B, class Skip, class After>
+__device__ void multiply_steps(A& a, B& b, int k, int k_end, const Skip& skip, Chains& chain, After after) {
+  using V = Vec<float>;
+  const ThreadTile<kRows, kCols> mine;
+  k = skip.next(k);
+  if (k < k_end) {
+    a.load(k);
+    b.load(k);
+    a.store(0);
+    b.store(0);
+  }
+  __syncthreads();
+  for (int at = 0; k < k_end; at ^= 1) {
+    const int next = skip.next(k + kDepth);
+    if (next < k_end) {
+      a.load(next);
+      b.load(next);
+    }
+#pragma unroll
+    for (int d = 0; d < kDepth; ++d) {
+      const float *of_a = a.row(at, k, d) + mine.i, *of_b = b.row(at, k, d) + mine.j;
+      float4 x[2], y[2];
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        x[h] = *reinterpret_cast<const float4*>(of_a + h * (kRows / 2));
+        y[h] = *reinterpret_cast<const float4*>(of_b + h * (kCols / 2));
+      }
+      const V row[8] = {{x[0].x}, {x[0].y}, {x[0].z}, {x[0].w}, {x[1].x}, {x[1].y}, {x[1].z}, {x[1].w}};
+      const V col[8] = {{y[0].x}, {y[0].y}, {y[0].z}, {y[0].w}, {y[1].x}, {y[1].y}, {y[1].z}, {y[1].w}};
+#pragma unroll
+      for (int p = 0; p < 8; ++p)
+#pragma unroll
+        for (int q = 0; q < 8; ++q) chain[p][q] = fma(row[p], col[q], chain[p][q]);
+    }
+    if (next < k_end) {  // the other buffer, which nobody reads since the barrier before
+      a.store(at ^ 1);
+      b.store(at ^ 1);
+    }
+    after(k, next);
+    k = next;
+    __syncthreads();
+  }
+}
+
+// Four neighbours, of which `count` exist; `aligned`: they begin at 16 bytes.
+__device__ inline void store_four(float* to, const float (&x)[4], int count, bool aligned) {
+  if (aligned && count >= 4) {
+    *reinterpret_cast<float4*>(to) = make_float4(x[0], x[1], x[2], x[3]);
+    return;
+  }
+#pragma unroll
+  for (int e = 0; e < 4; ++e)
+    if (e < count) to[e] = x[e];
+}
+
+}  // namespace elinvar::HWY_NAMESPACE
