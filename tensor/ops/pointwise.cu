@@ -1,5 +1,6 @@
 #include "tensor/cuda/kernel.h"
 
+#include "tensor/cuda/fours.h"
 #include "tensor/cuda/strided.h"
 #include "tensor/ops/pointwise-inl.h"
 #include "tensor/strided.h"
@@ -10,22 +11,22 @@ namespace {
 using V = Vec<float>;
 
 template <class Op>
-__global__ void unary_elements(UnaryArgs a) {
-  const float* x = a.x.as<float>();
-  float* y = a.y.as<float>();
-  for (int64_t i = thread_of_grid(); i < a.n; i += grid_stride()) y[i] = Body<Op>::f(V{x[i]}).v;
+__global__ void unary_elements(UnaryArgs a, bool in_fours) {
+  map_elements(
+      a.n, in_fours, [](float x) { return Body<Op>::f(V{x}).v; }, a.y.as<float>(), a.x.as<float>());
 }
 
 template <class Op>
-__global__ void gradient_elements(UnaryBackwardArgs a) {
-  const float *dy = a.dy.as<float>(), *s = a.saved.as<float>();
-  float* dx = a.dx.as<float>();
-  for (int64_t i = thread_of_grid(); i < a.n; i += grid_stride()) dx[i] = Body<Op>::gradient(V{dy[i]}, V{s[i]}).v;
+__global__ void gradient_elements(UnaryBackwardArgs a, bool in_fours) {
+  map_elements(
+      a.n, in_fours, [](float dy, float s) { return Body<Op>::gradient(V{dy}, V{s}).v; }, a.dx.as<float>(),
+      a.dy.as<float>(), a.saved.as<float>());
 }
 
 template <class Op, class T>
-__global__ void binary_contiguous(const T* a, const T* b, T* y, int64_t n) {
-  for (int64_t i = thread_of_grid(); i < n; i += grid_stride()) y[i] = Body<Op>::f(Vec<T>{a[i]}, Vec<T>{b[i]}).v;
+__global__ void binary_contiguous(const T* a, const T* b, T* y, int64_t n, bool in_fours) {
+  map_elements(
+      n, in_fours, [](T x, T z) { return Body<Op>::f(Vec<T>{x}, Vec<T>{z}).v; }, y, a, b);
 }
 
 template <class Op, class T>
@@ -52,8 +53,8 @@ void binary_of(Gpu& stream, const BinaryArgs& a, const StridedRows<3>& rows) {
   with_op(pointwise::BinaryOps{}, a.op, [&](auto op) {
     using Op = decltype(op);
     if (contiguous)
-      launch(stream, Op::name, {.blocks = blocks_for(n)}, binary_contiguous<Op, T>, a.a.as<T>(), a.b.as<T>(),
-             a.y.as<T>(), n);
+      launch(stream, Op::name, {.blocks = blocks_for_fours(n)}, binary_contiguous<Op, T>, a.a.as<T>(), a.b.as<T>(),
+             a.y.as<T>(), n, start_at_16(a.a.as<T>(), a.b.as<T>(), a.y.as<T>()));
     else
       launch(stream, Op::name, {.blocks = blocks_for(n)}, binary_strided<Op, T>, a.a.as<T>(), a.b.as<T>(), a.y.as<T>(),
              StridedElements<3>(rows), n);
@@ -69,7 +70,8 @@ template <>
 void unary(Gpu& stream, const UnaryArgs& a) {
   HWY_NAMESPACE::with_op(pointwise::UnaryOps{}, a.op, [&](auto op) {
     using Op = decltype(op);
-    launch(stream, Op::name, {.blocks = blocks_for(a.n)}, HWY_NAMESPACE::unary_elements<Op>, a);
+    launch(stream, Op::name, {.blocks = blocks_for_fours(a.n)}, HWY_NAMESPACE::unary_elements<Op>, a,
+           start_at_16(a.x.as<float>(), a.y.as<float>()));
   });
 }
 
@@ -77,7 +79,8 @@ template <>
 void unary_backward(Gpu& stream, const UnaryBackwardArgs& a) {
   HWY_NAMESPACE::with_op(pointwise::UnaryOps{}, a.op, [&](auto op) {
     using Op = decltype(op);
-    launch(stream, Op::name, {.blocks = blocks_for(a.n)}, HWY_NAMESPACE::gradient_elements<Op>, a);
+    launch(stream, Op::name, {.blocks = blocks_for_fours(a.n)}, HWY_NAMESPACE::gradient_elements<Op>, a,
+           start_at_16(a.dy.as<float>(), a.saved.as<float>(), a.dx.as<float>()));
   });
 }
 
