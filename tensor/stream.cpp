@@ -18,6 +18,7 @@
 
 #include "tensor/activity.h"
 #include "tensor/check.h"
+#include "tensor/device_description.h"
 #include "tensor/threads.h"
 
 namespace elinvar {
@@ -213,7 +214,7 @@ Device parse_device(const std::string& text) {
 #ifndef ELINVAR_CUDA
   check(false, "--device {}: this build has no CUDA; leave the option out to use the CPU", text);
 #endif
-  check(gpus > 0, "--device {}: no GPU, or no driver for it, was found; leave the option out to use the CPU", text);
+  check(gpus > 0, "--device {}: no GPU was found ({}); leave the option out to use the CPU", text, why_no_gpu());
   const int index = std::stoi(number);
   check(index < gpus, "--device {}: this machine has {} GPU{}, counted from 0", text, gpus, gpus == 1 ? "" : "s");
   return {DeviceKind::cuda, static_cast<int8_t>(index)};
