@@ -68,13 +68,15 @@ void each_instruction(const std::string& tool, F f) {
   }
 }
 
+// Flushes to zero are for the PTX to show: here they stand in the compiler's own IEEE division and square root too,
+// where these have met a NaN or an infinity.
 TEST(DeviceCode, MachineCodeIsWhatTheSourceSays) {
   const std::string tool = disassembler();
   if (tool.empty()) GTEST_SKIP() << "there is no cuobjdump; ELINVAR_CUOBJDUMP names one";
   int64_t products = 0, fours = 0;
   each_instruction(tool, [&](const std::string& function, const std::string& line) {
     const auto has = [&](const char* text) { return line.find(text) != std::string::npos; };
-    for (const char* approximate : {"MUFU.EX2", "MUFU.LG2", "MUFU.SIN", "MUFU.COS", "MUFU.TANH", ".FTZ"})
+    for (const char* approximate : {"MUFU.EX2", "MUFU.LG2", "MUFU.SIN", "MUFU.COS", "MUFU.TANH"})
       EXPECT_FALSE(has(approximate)) << function << line;
     if (function.find("product_tiles") == std::string::npos) return;
     if (has(" FFMA ")) ++products;
