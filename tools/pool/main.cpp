@@ -15,6 +15,9 @@ constexpr Command (*kCommands[])(CLI::App&) = {add_serve,   add_submit, add_list
 int main(int argc, char** argv) {
   CLI::App app("Shares machines that come and go among training jobs.", "pool");
   app.set_version_flag("--version", "pool " ELINVAR_VERSION);
-  app.footer("Exit codes: 0 done; 1 the answer is no; 2 wrong usage or configuration; 3 a failure.");
+  app.footer(
+      "To begin with: pool submit CONFIG.toml, pool serve, and pool list beside it; tools/pool/README.md has the "
+      "rest.\n"
+      "Exit codes: 0 done; 1 the answer is no; 2 wrong usage or configuration; 3 a failure.");
   return elinvar::run_subcommand(app, kCommands, argc, argv);
 }

@@ -4,9 +4,8 @@
 // adds a job, `cancel` leaves a wish, and the daemon finds both. It belongs to one user; others may not read it.
 //
 //   jobs          what was asked for, how far it is, how it ended
-//   slots         every slot that there ever was; `gone` is set when its machine is taken away. Ids are never used
-//   again processes     coordinators and workers, from the decision to start them on. A worker's slots are in `places`:
-//   no
+//   slots         every slot that there ever was; `gone` is set when its machine is taken away. No id is used twice
+//   processes     coordinators and workers, from the decision to start them on. A worker's slots are in `places`: no
 //                 slot has two workers that have not ended
 //   measurements  how fast jobs ran on what
 //   progress      how far they were, now and then

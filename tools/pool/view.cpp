@@ -6,6 +6,7 @@
 
 #include "tensor/check.h"
 #include "tensor/file.h"
+#include "tools/pool/policies/offer.h"
 #include "tools/train/progress.h"
 
 namespace elinvar::pool {
@@ -216,11 +217,14 @@ std::string job_text(const Json& j) {
     text +=
         fmt::format("  worker {}: {} on {} ({})\n", w.at("name").get<std::string>(), w.at("state").get<std::string>(),
                     w.at("host").get<std::string>(), w.at("kind").get<std::string>());
-  for (const Json& m : j.at("measured"))
+  for (const Json& m : j.at("measured")) {
+    const std::string mix =
+        text_of(m.at("workers").get<Mix>()) + (m.at("recompute").get<bool>() ? ", with recomputation" : "");
     text += m.at("rate").get<double>() > 0
-                ? fmt::format("  {}: {:.4g} samples/s over {}\n", m.at("workers").dump(), m["rate"].get<double>(),
+                ? fmt::format("  {}: {:.4g} samples/s over {}\n", mix, m["rate"].get<double>(),
                               duration_text(m.at("seconds").get<double>()))
-                : fmt::format("  {}: too little memory\n", m.at("workers").dump());
+                : fmt::format("  {}: too little memory\n", mix);
+  }
   return text + log_text(j.at("log"));
 }
 
