@@ -204,7 +204,7 @@ Plan plan_of(cudnnHandle_t handle, const Direction& direction, const ConvGeometr
     }
   fail(
       "[{}] cuDNN has no deterministic engine for {} images of {} x {} x {} and {} filters of {} x {} in {} groups; "
-      "run.numerics = \"portable\" does it",
+      "there is a portable one",
       direction.name, g.n, g.h, g.w, g.c, g.o, g.kh, g.kw, g.groups);
 }
 
