@@ -14,12 +14,15 @@ using Json = nlohmann::json;
 
 class Contract : public testing::Test {
  protected:
-  // A run of two steps; `gpus`: the device of the first worker and of each that joined, "" being a CPU.
+  // A run of two steps; `gpus`: the device of the first worker and of each that joined, "" being a CPU; "H200/cuDNN 9"
+  // is an H200 with that library.
   RunRecord run(const std::string& name, const LedgerHeader& header, double loss,
                 const std::vector<std::string>& gpus) {
     const auto environment = [](const std::string& gpu) {
       Json json = {{"host", "h"}, {"isa", "avx2"}};
-      if (!gpu.empty()) json["gpu"] = {{"model", gpu}, {"driver", "1"}};
+      const size_t products = gpu.find('/');
+      if (!gpu.empty()) json["gpu"] = {{"model", gpu.substr(0, products)}, {"driver", "1"}};
+      if (products != std::string::npos) json["gpu"]["products"] = gpu.substr(products + 1);
       return json;
     };
     std::string events;
@@ -59,6 +62,10 @@ TEST_F(Contract, FastBitsAreThoseOfOneKindOfDevice) {
   EXPECT_EQ(compared(fast, {"H200"}, {"H200", "H200"}).verdict, Verdict::violation)
       << "how many there are is no reason";
   EXPECT_EQ(compared(fast, {""}, {""}).verdict, Verdict::violation);
+  EXPECT_EQ(compared(fast, {"H200/cuDNN 9"}, {"H200/cuDNN 9"}).verdict, Verdict::violation);
+  c = compared(fast, {"H200/cuDNN 9"}, {"H200/cuDNN 10"});
+  EXPECT_EQ(c.verdict, Verdict::allowed);
+  EXPECT_NE(c.allows.at(0).find("H200 with cuDNN 9 and H200 with cuDNN 10"), std::string::npos) << c.allows.at(0);
 }
 
 TEST_F(Contract, PortableBitsAreThoseOfAnyDevice) {

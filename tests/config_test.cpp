@@ -180,6 +180,21 @@ TEST(Config, AdaptiveScalingHasItsOwnKeys) {
 }
 
 // tools/CONFIG.md has a row for each key of each table, and none besides.
+TEST(Config, FastNumericsHaveAPrecision) {
+  EXPECT_EQ(parse_config(kSmall, "small.toml", {"run.numerics=fast"}).run.precision, "bf16");
+  const Config c = parse_config(kSmall, "small.toml", {"run.numerics=fast", "run.precision=tf32"});
+  EXPECT_EQ(c.run.precision, "tf32");
+  EXPECT_EQ(to_toml(parse_config(to_toml(c), "small.toml")), to_toml(c));
+  EXPECT_NE(error_of(kSmall, {"run.precision=bf16"}).find("has a meaning only with run.numerics"), std::string::npos);
+  EXPECT_NE(error_of(kSmall, {"run.numerics=fast", "run.precision=fp8"}).find("run.precision"), std::string::npos);
+  EXPECT_NE(error_of(kSmall, {"run.numerics=fats"}).find("run.numerics"), std::string::npos);
+  const Config portable = parse_config(kSmall, "small.toml");
+  EXPECT_EQ(to_toml(portable).find("precision"), std::string::npos);
+  const auto one = digest(parse_config(kSmall, "small.toml", {"run.numerics=fast"}));
+  EXPECT_NE(one.hex(), digest(c).hex());
+  EXPECT_NE(one.hex(), digest(portable).hex());
+}
+
 TEST(Config, TheDocumentNamesEveryKey) {
   const std::string document = read_file(std::string(ELINVAR_SOURCE_DIR) + "/tools/CONFIG.md");
   std::set<std::string> documented, written;
@@ -193,7 +208,7 @@ TEST(Config, TheDocumentNamesEveryKey) {
     else if (!table.empty() && line.starts_with("| `"))
       documented.insert(table + "." + line.substr(3, line.find('`', 3) - 3));
   }
-  Config c = parse_config(kSmall, "small.toml", {"run.scaling=adaptive", "run.batch_max=8"});
+  Config c = parse_config(kSmall, "small.toml", {"run.scaling=adaptive", "run.batch_max=8", "run.numerics=fast"});
   const std::string both = to_toml(c) + "[run]\nepochs = 1\n";
   for (size_t begin = 0; begin < both.size();) {
     const size_t end = both.find('\n', begin);

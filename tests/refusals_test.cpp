@@ -106,6 +106,26 @@ TEST_F(Refusals, AWorkerOfAnotherContract) {
   expect_undisturbed(job);
 }
 
+#ifdef ELINVAR_EMULATION
+TEST_F(Refusals, AGpuOfAnotherKindWhereBitsAreFast) {
+  const pid_t job = start("run", {"--steps", kLong, "--numerics", "fast", "--device", "emulated", "--workers", "1"});
+  reach("run", 2);
+  const Json workers = status("run").value("workers", Json::array());
+  ASSERT_EQ(workers.size(), 1u);
+  Json about = workers[0].at("about");
+  EXPECT_EQ(about["environment"]["gpu"]["products"], "stand-ins");
+  about["environment"]["gpu"]["products"] = "cuDNN 9";
+  EXPECT_EQ(
+      Impostor(endpoint("run")).refusal(about),
+      "it computes on emulated with cuDNN 9, the run on emulated with stand-ins; with run.numerics = \"fast\" bits "
+      "are those of one kind");
+  about["environment"].erase("gpu");
+  EXPECT_EQ(Impostor(endpoint("run")).refusal(about).find("it computes on cpu, the run on emulated"), 0u);
+  EXPECT_EQ(wait(spawn({"ctl", folder_ / "run", "stop"}, "ctl"), "ctl").code, 0);
+  EXPECT_EQ(wait(job, "run").code, 0);
+}
+#endif
+
 TEST_F(Refusals, WhoHasNotTheKey) {
   ASSERT_EQ(wait(spawn({"keygen", folder_ / "key"})).code, 0);
   ASSERT_EQ(wait(spawn({"keygen", folder_ / "other"})).code, 0);

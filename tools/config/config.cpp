@@ -19,7 +19,8 @@ void visit(V& v, RunConfig& c) {
   v("epochs", c.epochs, AtLeast{0});
   v("batch_size", c.batch_size, AtLeast{1});
   v("virtual_ranks", c.virtual_ranks, Between{1, 65536});
-  v("numerics", c.numerics, OneOf{{"portable"}});
+  v("numerics", c.numerics, OneOf{{"portable", "fast"}});
+  v("precision", c.precision, OneOf{{"bf16", "tf32"}});
   v("scaling", c.scaling, OneOf{{"exact", "adaptive"}});
   v("batch_max", c.batch_max, AtLeast{0});
   v("ramp_steps", c.ramp_steps, Between{0, kMostSteps});
@@ -180,6 +181,7 @@ std::vector<Section> sections_of(const Config& c) {
   // Of steps and epochs only the one that was given.
   std::erase_if(sections[0].entries,
                 [&](const auto& entry) { return entry.first == (c.run.steps > 0 ? "epochs" : "steps"); });
+  if (!c.fast()) std::erase_if(sections[0].entries, [](const auto& entry) { return entry.first == "precision"; });
   if (!c.adaptive())
     std::erase_if(sections[0].entries,
                   [](const auto& entry) { return entry.first == "batch_max" || entry.first == "ramp_steps"; });
@@ -223,6 +225,9 @@ Config parse_config(std::string_view text, const std::string& name, const std::v
   if (c.run.virtual_ranks > c.run.batch_size)
     run.refuse("virtual_ranks", fmt::format("= {} are more than the {} samples of run.batch_size", c.run.virtual_ranks,
                                             c.run.batch_size));
+
+  if (!c.fast() && !c.run.precision.empty()) run.refuse("precision", "has a meaning only with run.numerics = \"fast\"");
+  if (c.fast() && c.run.precision.empty()) c.run.precision = "bf16";
 
   if (c.adaptive() && c.run.batch_max == 0)
     run.refuse("batch_max", "is missing: the most samples that a step may have with run.scaling = \"adaptive\"");

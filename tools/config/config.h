@@ -30,6 +30,7 @@ struct RunConfig {
   int64_t batch_size = 0;  // global
   int virtual_ranks = 1;
   std::string numerics = "portable";
+  std::string precision = "";  // fast: "bf16" or "tf32"
   std::string scaling = "exact";
   int64_t batch_max = 0;  // adaptive: required
   int64_t ramp_steps = 100;
@@ -79,6 +80,7 @@ struct Config {
   Places places;  // of what is set
 
   bool adaptive() const { return run.scaling == "adaptive"; }
+  bool fast() const { return run.numerics == "fast"; }
   LedgerOptions ledger_options() const;
 };
 

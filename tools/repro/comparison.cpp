@@ -6,6 +6,7 @@
 #include "tensor/check.h"
 #include "tensor/digest_tree.h"
 #include "tools/config/config.h"
+#include "tools/train/environment.h"
 
 namespace elinvar {
 namespace {
@@ -169,9 +170,9 @@ bool bears_on(const Divergence& d, const std::string& key) {
   };
   if (d.phase == Phase::data)
     return is({"data", "run.seed", "run.batch_size", "run.virtual_ranks", "run.scaling", "run.batch_max"});
-  const bool computing = is({"model", "loss", "run.seed", "run.numerics", "run.virtual_ranks"});
+  const bool computing = is({"model", "loss", "run.seed", "run.numerics", "run.precision", "run.virtual_ranks"});
   const bool updating = is({"optimizer", "schedule", "run.steps", "run.epochs", "run.ramp_steps"});
-  if (d.phase == Phase::update) return updating || key == "run.numerics" || (computing && d.step == 1);
+  if (d.phase == Phase::update) return updating || is({"run.numerics", "run.precision"}) || (computing && d.step == 1);
   // An update that nobody compared may have come before.
   return computing || (updating && d.state_equal_after + 1 < d.step);
 }
@@ -233,17 +234,6 @@ std::vector<KeyDifference> setting_differences(const RunRecord& a, const RunReco
   return found;
 }
 
-std::set<std::string> devices_of(const RunRecord& run) {
-  std::set<std::string> models;
-  const auto add = [&](const Json& environment) {
-    const Json gpu = environment.value("gpu", Json::object());
-    models.insert(gpu.is_object() && gpu.contains("model") ? gpu["model"].dump() : "cpu");
-  };
-  add(run.environment());
-  for (const RunRecord::Worker& worker : run.workers()) add(worker.environment);
-  return models;
-}
-
 std::vector<std::string> reasons_to_differ(const Divergence& d, const RunRecord& a, const RunRecord& b) {
   std::vector<std::string> reasons;
   if (!a.header() || !b.header()) return reasons;
@@ -251,8 +241,7 @@ std::vector<std::string> reasons_to_differ(const Divergence& d, const RunRecord&
   if (x.numerics_version != y.numerics_version)
     reasons.push_back(
         fmt::format("they have versions {} and {} of the numerics", x.numerics_version, y.numerics_version));
-  if (x.numerics == "fast" && y.numerics == "fast" && devices_of(a) != devices_of(b))
-    reasons.push_back("with run.numerics = \"fast\" bits are those of one kind of device, and these differ");
+  if (const std::string kinds = other_kinds(a, b); !kinds.empty()) reasons.push_back(kinds);
   if (x.scaling == "adaptive" && y.scaling == "adaptive" && d.fields[0] == "batch_size")
     reasons.push_back(
         "with run.scaling = \"adaptive\" the batch follows the workers; train run --replay does such a run again");
@@ -301,6 +290,19 @@ Comparison compare(const RunRecord& a, const RunRecord& b) {
                                   : Comparison::Verdict::violation;
   compare_checkpoints(c, a, b);
   return c;
+}
+
+std::string other_kinds(const RunRecord& a, const RunRecord& b) {
+  if (!a.header() || !b.header() || a.header()->numerics != "fast" || b.header()->numerics != "fast") return "";
+  const auto kinds_of = [](const RunRecord& run) {
+    std::set<std::string> kinds = {kind_of_gpu(run.environment())};
+    for (const RunRecord::Worker& worker : run.workers()) kinds.insert(kind_of_gpu(worker.environment));
+    return kinds;
+  };
+  const std::set<std::string> ours = kinds_of(a), theirs = kinds_of(b);
+  if (ours == theirs) return "";
+  return fmt::format("with run.numerics = \"fast\" bits are those of one kind of device, and these differ: {} and {}",
+                     fmt::join(ours, ", "), fmt::join(theirs, ", "));
 }
 
 int exit_code_of(const Comparison& c) {

@@ -71,6 +71,10 @@ const char* name_of(Comparison::Verdict verdict);
 
 Comparison compare(const RunRecord& a, const RunRecord& b);
 
+// Why two runs with run.numerics = "fast" may have other bits: they were made on other kinds of GPUs. "" if they were
+// not.
+std::string other_kinds(const RunRecord& a, const RunRecord& b);
+
 // 0: equal; 1: not; 3: nothing differs, but damage hides some steps, or all. A difference that is explained or allowed
 // has 1 as well: the runs are not the same.
 int exit_code_of(const Comparison& comparison);

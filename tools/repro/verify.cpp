@@ -11,6 +11,7 @@
 #include "tensor/file.h"
 #include "tensor/threads.h"
 #include "tools/repro/commands.h"
+#include "tools/repro/comparison.h"
 #include "tools/repro/output.h"
 #include "tools/repro/workplace.h"
 #include "tools/train/device_options.h"
@@ -34,7 +35,7 @@ struct Verdict {
   int64_t from = 0, to = 0;              // the steps that were done again are from + 1 .. to
   int64_t step = 0;                      // the first that differs; 0: none, or none can be named
   std::vector<std::string> fields = {};  // in which it does
-  std::string reason = {};               // of a "no" that has no step
+  std::string reason = {};               // of a "no" that has no step, or why it may be one
 };
 
 // The first `count` lines of a file of lines, if it is there.
@@ -139,6 +140,7 @@ Verdict verify(const Options& o, Workplace& place) {
     if (step > from && step <= to) compare(run, line, verdict);
   if (contradiction && contradiction->step <= to) compare(run, *contradiction, verdict);
   const int64_t reached = again.lines().empty() ? 0 : again.lines().rbegin()->first;
+  if (!verdict.equal) verdict.reason = other_kinds(run, again);
   if (verdict.equal && reached < to) fail("the trainer stopped after step {}:\n{}", reached, ended.last_words());
   return verdict;
 }
@@ -159,6 +161,7 @@ int verify_command(const Options& o) {
   } else if (v.step > 0) {
     fmt::print("step {} differs from the ledger in: {}{}\n", v.step, fmt::join(v.fields, ", "),
                v.step == v.from + 1 ? "" : fmt::format("; steps {} to {} are the same", v.from + 1, v.step - 1));
+    if (!v.reason.empty()) fmt::print("{}\n", v.reason);
   } else {
     fmt::print("{}\n", v.reason);
   }

@@ -10,12 +10,12 @@
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "tensor/device_description.h"
 #include "tensor/isa.h"
 #include "tensor/numerics.h"
+#include "tensor/precision.h"
 #include "tensor/stream.h"
 #include "tools/train/program.h"
 
@@ -47,7 +47,7 @@ std::string cpu_model() {
   return "unknown";
 }
 
-nlohmann::ordered_json describe_environment(const std::vector<std::string>& command_line, Device device) {
+nlohmann::ordered_json describe_environment(const std::vector<std::string>& command_line, Device device, bool fast) {
   utsname system{};
   uname(&system);
   nlohmann::ordered_json environment;
@@ -67,9 +67,19 @@ nlohmann::ordered_json describe_environment(const std::vector<std::string>& comm
   if (const DeviceDescription gpu = describe(device); !gpu.model.empty())
     environment["gpu"] = {
         {"model", gpu.model}, {"compute", gpu.compute}, {"driver", gpu.driver}, {"runtime", gpu.runtime}};
+  if (fast) environment["gpu"]["products"] = fast_products(device).by;
   environment["threads"] = cpu_stream().threads();
   environment["isa"] = name_of(current_isa());
   return environment;
+}
+
+std::string kind_of_gpu(const nlohmann::json& environment) {
+  const nlohmann::json gpu = environment.value("gpu", nlohmann::json::object());
+  if (!gpu.is_object() || !gpu.contains("model")) return "cpu";
+  const auto text = [&](const char* key) {
+    return gpu.contains(key) && gpu[key].is_string() ? gpu[key].get<std::string>() : std::string();
+  };
+  return text("model") + (text("products").empty() ? "" : " with " + text("products"));
 }
 
 }  // namespace elinvar

@@ -1,6 +1,7 @@
 #pragma once
-// With what a run was made: environment.json in its directory. For people; no bit of the run depends on it.
-#include <nlohmann/json_fwd.hpp>
+// With what a run was made: environment.json in its directory. For people, as no bit of the run depends on it; but for
+// runs with run.numerics = "fast", whose bits are those of one kind of GPU.
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,10 @@
 namespace elinvar {
 
 std::string cpu_model();
-nlohmann::ordered_json describe_environment(const std::vector<std::string>& command_line, Device device);
+// `fast`: products are (tensor/precision.h), so that what computes them belongs to it.
+nlohmann::ordered_json describe_environment(const std::vector<std::string>& command_line, Device device, bool fast);
+
+// Whose bits a fast run has, by the environment of a worker: the model of its GPU and what computes products there.
+std::string kind_of_gpu(const nlohmann::json& environment);
 
 }  // namespace elinvar

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "autograd/precision.h"
 #include "elastic/checkpoint.h"
 #include "models/build.h"
 #include "nn/leaf.h"
@@ -43,6 +44,8 @@ void tell_notices(const Dataset& data) {
 
 Job::Job(const Config& given, Split split, Device place)
     : config(given), device(place), data(open_split(given, split)) {
+  if (config.fast() && fast_products(device).missing.empty())
+    precision = config.run.precision == "tf32" ? Precision::tf32 : Precision::bf16;
   const InputInfo input{.sample = data->input_shape(), .classes = data->classes(), .dtype = data->input_dtype()};
   network = build(given.model, input, given.run.seed, &config.model);
   with_places(config.places, [&] { exempt_from_decay(network->parameters, config.optimizer.exempt); });
@@ -105,7 +108,10 @@ std::vector<BatchScore> score(const Job& job, std::shared_ptr<const Dataset> spl
     const Batch batch = loader.batch(i, 0);
     std::vector<Tensor> views = {batch.input_on(job.device)};
     if (mirror) views.push_back(mirrored(batch.input).to(job.device));
-    const Tensor logits = predict(job.best(), views);
+    const Tensor logits = [&] {
+      const PrecisionScope products(job.precision);
+      return predict(job.best(), views);
+    }();
     const LeafResult result = evaluate(logits, batch.target, job.config.loss);
     if (each) each(logits, batch.target);
     scores.push_back({result.loss_sum, result.count, result.correct, batch.samples});

@@ -8,6 +8,7 @@
 #include "data/loader.h"
 #include "nn/network.h"
 #include "nn/optimizer.h"
+#include "tensor/precision.h"
 #include "tools/config/config.h"
 
 namespace elinvar {
@@ -23,7 +24,8 @@ struct Job {
   explicit Job(const Config& config, Split split = Split::train, Device device = {});
 
   Config config;
-  Device device;  // of the network and the optimiser
+  Device device;                              // of the network and the optimiser
+  Precision precision = Precision::portable;  // of products: as configured, where the device has them
   std::shared_ptr<const Dataset> data;
   std::unique_ptr<Network> network;
   std::unique_ptr<Network> average;  // of its weights, with optimizer.ema_decay; else none

@@ -26,8 +26,8 @@ int main(int argc, char** argv) {
   run->add_option_function<std::string>(
          "--numerics",
          [&](const std::string& value) { run_options.overrides.push_back("run.numerics=\"" + value + "\""); },
-         "portable: the same bits on every device")
-      ->check(CLI::IsMember({"portable"}));
+         "portable: the same bits on every device; fast: on tensor cores, those of one kind of GPU")
+      ->check(CLI::IsMember({"portable", "fast"}));
   run->add_flag("--resume", run_options.resume, "go on from the newest good checkpoint of the run directory");
   run->add_option("--steps", steps, "train this many steps, whatever the configuration says")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31).description(""));

@@ -11,6 +11,7 @@
 #include "tensor/check.h"
 #include "tensor/file.h"
 #include "tensor/numerics.h"
+#include "tools/train/environment.h"
 #include "tools/train/interrupt.h"
 #include "tools/train/job_process.h"
 #include "tools/train/profile_report.h"
@@ -156,6 +157,12 @@ std::string JobProcess::refuse(const Json& about) {
   if (about.at("config") != about_.at("config")) return "its configuration is another one";
   if (about.at("data") != about_.at("data")) return "its data are others";
   if (about.at("numerics_version") != kNumericsVersion) return "its numerics are of another version";
+  if (config_.fast()) {
+    const std::string kind = kind_of_gpu(about.at("environment")), ours = kind_of_gpu(about_.at("environment"));
+    if (kind != ours)
+      return fmt::format("it computes on {}, the run on {}; with run.numerics = \"fast\" bits are those of one kind",
+                         kind, ours);
+  }
   if (about.at("protocol") != kProtocolVersion) return "it speaks another version of the protocol";
   return "";
 }

@@ -5,6 +5,7 @@
 #include <deque>
 #include <utility>
 
+#include "autograd/precision.h"
 #include "elastic/state_parts.h"
 #include "nn/clip.h"
 #include "nn/leaf.h"
@@ -119,6 +120,11 @@ Training::Training(const Config& given, Device device)
     : job(given, Split::train, device), loader(job.data, loader_options(job.config, *job.data, device)) {
   const Config& c = config();
   with_places(c.places, [&] {
+    if (c.fast() && job.precision == Precision::portable)
+      check_setting(false, "run.numerics",
+                    "= \"fast\" needs a GPU with tensor cores, which {} is not: {}; give workers "
+                    "--device cuda, or compute with \"portable\"",
+                    to_string(device), fast_products(device).missing);
     steps = steps_of(c, loader.steps_per_epoch());
     if (!c.adaptive()) return;
     check_setting(c.run.batch_max <= job.data->size(), "run.batch_max", "= {} are more than the {} training samples",
@@ -152,6 +158,7 @@ Leaf Training::leaf(const Batch& batch, int64_t step, int vrank, Session* opened
   const LeafProgress progress{
       .forward = [&](const LeafResult& result) { arrivals.forward(result); },
       .gradient = [&](size_t i, Tensor gradient) { arrivals.gradient(i, std::move(gradient)); }};
+  const PrecisionScope products(job.precision);
   const Targets targets(batch.target, batch.mixed.other, batch.mixed.share);
   LeafResult result = elinvar::leaf(*job.network, batch.input_on(job.device), targets, config().loss, rng,
                                     config().run.recompute, progress);

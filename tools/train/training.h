@@ -18,7 +18,7 @@ struct Update {
 
 class Training {
  public:
-  // Opens the data and builds the network. Settings that do not fit them are a UsageError.
+  // Opens the data and builds the network. Settings that do not fit them, or the device, are a UsageError.
   Training(const Config& config, Device device);
 
   Job job;

@@ -124,6 +124,7 @@ Part work(const JoinCommand& command, Transport& transport, PeerId self, const M
   std::vector<TensorLayout> gradient;
   for (const Parameter& p : job.network->parameters.list) gradient.push_back(layout_of(p.name, p.var.value()));
   const std::string chaos = about_job.value("chaos", "");
+  const auto environment = describe_environment(command.command_line, command.device, config.fast());
   const SessionOptions options{.member = member,
                                .ledger = config.ledger_options(),
                                .run = told.run,
@@ -143,7 +144,7 @@ Part work(const JoinCommand& command, Transport& transport, PeerId self, const M
                                          {"tokens", job.data->vocabulary() != nullptr},
                                          {"numerics_version", kNumericsVersion},
                                          {"protocol", kProtocolVersion},
-                                         {"environment", describe_environment(command.command_line, command.device)}},
+                                         {"environment", environment}},
                                .directory = [directory] { return (*directory)(); },
                                .look =
                                    [directory] {
