@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -51,6 +52,8 @@ struct Connection {
 
   // Of the waiting thread.
   zmq::socket_t monitor;  // none for inproc
+  int events = -1;        // its descriptor
+  bool looked = false;    // it was found empty once, so that the descriptor tells what is new
   Line line;              // from when it is open
   Clock::time_point ready_by = Clock::time_point::max();
   Clock::time_point leave_by = Clock::time_point::max();
@@ -99,6 +102,8 @@ class ZmqTransport : public Transport {
       inbox_.set(zmq::sockopt::curve_secretkey, options_.key->secret_key);
     }
     if (!local_) inbox_events_ = monitor(*context_, inbox_);
+    if (!local_) inbox_news_ = inbox_events_.get(zmq::sockopt::fd);
+    inbox_descriptor_ = inbox_.get(zmq::sockopt::fd);
     inbox_.bind(to_string(listen));
     endpoint_ = inbox_.get(zmq::sockopt::last_endpoint);
     if (!options_.advertise.empty()) {
@@ -178,14 +183,15 @@ class ZmqTransport : public Transport {
 
   Arrival wait(Clock::time_point deadline) override {
     for (;;) {
-      if (streak_ < kStreak) {
+      const bool streak = streak_ == kStreak;
+      if (!streak) {
         if (std::optional<Arrival> arrival = receive()) {
           ++streak_;
           return std::move(*arrival);
         }
       }
       streak_ = 0;
-      if (std::optional<Arrival> arrival = poll(deadline)) return std::move(*arrival);
+      if (std::optional<Arrival> arrival = poll(deadline, /*more=*/streak)) return std::move(*arrival);
     }
   }
 
@@ -203,7 +209,7 @@ class ZmqTransport : public Transport {
     changed_ = true;
   }
   std::optional<Arrival> receive();
-  std::optional<Arrival> poll(Clock::time_point deadline);
+  std::optional<Arrival> poll(Clock::time_point deadline, bool more);
   std::optional<Arrival> take_changes();
   std::optional<Arrival> tend(Connection& connection, bool news);
   std::optional<Arrival> lose(Connection& connection, std::string reason);
@@ -224,8 +230,11 @@ class ZmqTransport : public Transport {
 
   // Of the waiting thread.
   zmq::socket_t inbox_, inbox_events_;
+  int inbox_descriptor_ = -1, inbox_news_ = -1;
+  bool inbox_looked_ = local_;  // the events were found empty once
   std::vector<std::shared_ptr<Connection>> watched_;
-  int streak_ = 0;  // messages since poll()
+  std::deque<Arrival> refused_;  // of connections, yet to be told
+  int streak_ = 0;               // messages since poll()
 };
 
 std::shared_ptr<Connection> ZmqTransport::open(PeerId peer, const std::string& endpoint) {
@@ -248,6 +257,7 @@ std::shared_ptr<Connection> ZmqTransport::open(PeerId peer, const std::string& e
       push.set(zmq::sockopt::curve_secretkey, options_.key->secret_key);
     }
     connection->monitor = monitor(*context_, push);
+    connection->events = connection->monitor.get(zmq::sockopt::fd);
     connection->ready_by = Clock::now() + options_.connect_timeout;
   }
   push.connect(endpoint);
@@ -264,23 +274,29 @@ std::optional<Arrival> ZmqTransport::receive() {
   return Arrival{.what = Arrival::What::message, .message = std::move(*decoded.message)};
 }
 
-// Waits until something happens, the deadline at most, and says what it was unless receive() will.
-std::optional<Arrival> ZmqTransport::poll(Clock::time_point deadline) {
+// Note [Waiting]: the system waits for the descriptors of ZeroMQ's sockets, each of which was found empty before: then
+// its descriptor becomes readable with the next thing that ZeroMQ has for it. zmq_poll would ask every socket again,
+// with some system calls each, both before it sleeps and after.
+
+// Waits until something happens, the deadline at most, and says what it was unless receive() will. Not at all if there
+// may be `more` in the inbox.
+std::optional<Arrival> ZmqTransport::poll(Clock::time_point deadline, bool more) {
   if (std::optional<Arrival> arrival = take_changes()) return arrival;
   Clock::time_point until = deadline;
-  std::vector<zmq_pollitem_t> items{{inbox_.handle(), 0, ZMQ_POLLIN, 0},
-                                    {nullptr, signal_.descriptor(), ZMQ_POLLIN, 0}};
-  if (inbox_events_) items.push_back({inbox_events_.handle(), 0, ZMQ_POLLIN, 0});
+  std::vector<pollfd> items{
+      {inbox_descriptor_, POLLIN, 0}, {signal_.descriptor(), POLLIN, 0}, {inbox_news_, POLLIN, 0}};
   const size_t first = items.size();
+  bool at_once = more || !inbox_looked_ || !refused_.empty();
   for (const auto& connection : watched_) {
-    items.push_back({connection->monitor.handle(), 0, ZMQ_POLLIN, 0});
+    items.push_back({connection->events, POLLIN, 0});
+    at_once = at_once || !connection->looked;
     until = std::min({until, connection->ready_by, connection->leave_by});
   }
   const Clock::time_point now = Clock::now();
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(std::max(until, now) - now);
-  const long timeout = std::min<long>(left.count(), 3'600'000);
-  if (zmq_poll(items.data(), static_cast<int>(items.size()), timeout) < 0) {
-    invariant(zmq_errno() == EINTR, "sockets can be polled");
+  const int timeout = at_once ? 0 : static_cast<int>(std::min<int64_t>(left.count(), 3'600'000));
+  if (::poll(items.data(), items.size(), timeout) < 0) {
+    invariant(errno == EINTR, "descriptors can be polled");
     return std::nullopt;
   }
 
@@ -290,12 +306,19 @@ std::optional<Arrival> ZmqTransport::poll(Clock::time_point deadline) {
     if (std::optional<Arrival> arrival = take_changes()) return arrival;
     return std::nullopt;
   }
-  for (size_t i = 0; i < watched_.size(); ++i)
-    if (std::optional<Arrival> arrival = tend(*watched_[i], items[first + i].revents != 0)) return arrival;
-  if (inbox_events_ && items[2].revents != 0)
-    if (const std::optional<ZmqEvent> event = next_event(inbox_events_); event && event->what == ZmqEvent::What::failed)
-      return refusal(event->reason);
-  if (items[0].revents == 0 && Clock::now() >= deadline) return Arrival{};
+  for (size_t i = 0; i < watched_.size(); ++i) {
+    const bool news = items[first + i].revents != 0 || !std::exchange(watched_[i]->looked, true);
+    if (std::optional<Arrival> arrival = tend(*watched_[i], news)) return arrival;
+  }
+  if (items[2].revents != 0 || !std::exchange(inbox_looked_, true))
+    while (const std::optional<ZmqEvent> event = next_event(inbox_events_))
+      if (event->what == ZmqEvent::What::failed) refused_.push_back(refusal(event->reason));
+  if (!refused_.empty()) {
+    Arrival arrival = std::move(refused_.front());
+    refused_.pop_front();
+    return arrival;
+  }
+  if (!at_once && items[0].revents == 0 && Clock::now() >= deadline) return Arrival{};
   return std::nullopt;
 }
 
