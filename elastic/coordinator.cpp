@@ -9,11 +9,21 @@ namespace elinvar {
 using Json = nlohmann::json;
 using State = Worker::State;
 
-constexpr Seconds kAway = 0.5;  // between two ticks: then it was stopped, or waited for a disk
+constexpr Seconds kAway = 0.25;      // beyond the time for a tick: then it was stopped, or waited for a disk
+constexpr Seconds kLongestRest = 1;  // between two ticks
+constexpr Seconds kSoon = 0.025;     // the same where something is on its way
+constexpr Seconds kTellEvery = 1;    // that facts are on file; nobody waits for it,
+constexpr int64_t kMostUntold = 8;   // but members keep what they were not told of, and repeat it after a death
 
 Coordinator::Coordinator(const CoordinatorOptions& options, CoordinatorWorld& world, int64_t first_step,
                          const Records& records, Seconds now)
-    : options_(options), world_(world), first_step_(first_step), patience_(options.stuck), changed_(now), ticked_(now) {
+    : options_(options),
+      world_(world),
+      first_step_(first_step),
+      patience_(options.stuck),
+      changed_(now),
+      ticked_(now),
+      tick_by_(now) {
   start_until_ = now + options_.start_timeout;
   if (first_step > 0) final_checkpoint_ = first_step;
   on_file_ = first_step - 1;
@@ -84,7 +94,7 @@ void Coordinator::receive(const Message& m, Seconds now) {
   progress(worker, m, now);
   if (phase_ == Phase::ended || !workers_.contains(m.sender)) return;
   if (m.kind == "alive") {
-    send(m.sender, {.kind = "alive"});
+    if (m.body.value("answer", true)) send(m.sender, {.kind = "alive"});
     worker.work = {.what = m.body.value("at", ""),
                    .lasts = m.body.value("lasts", 0.0),
                    .usual = m.body.value("usual", 0.0),
@@ -111,9 +121,7 @@ void Coordinator::receive(const Message& m, Seconds now) {
     const PeerId peer = m.body.at("peer").get<PeerId>();
     if (workers_.contains(peer)) gone(peer, m.body.at("reason").get<std::string>(), now);
   } else if (m.kind == "drain") {
-    worker.draining = true;
-    world_.event("drain", {{"worker", worker.id}});
-    maybe_propose(now);
+    drain(worker, now);
   } else if (m.kind == "failed") {
     end("failed", fmt::format("worker {}: {}", worker.id, m.body.at("reason").get<std::string>()));
   }
@@ -133,8 +141,12 @@ void Coordinator::facts(const Message& m, Seconds now) {
   if (m.body.contains("end")) options_.steps = m.body["end"].get<int64_t>();
   if (m.step >= options_.steps) final_ = true;
   if (m.body.contains("state")) agreed_state_ = std::max(agreed_state_, m.step);
-  for (const auto& [peer, w] : workers_)
-    if (w.state == State::member || w.state == State::leaving) send(peer, {.kind = "ack", .step = on_file_});
+  if (on_file_ > told_ && (on_file_ >= told_ + kMostUntold || now >= told_at_ + kTellEvery)) {
+    told_ = on_file_;
+    told_at_ = now;
+    for (const auto& [peer, w] : workers_)
+      if (w.state == State::member || w.state == State::leaving) send(peer, {.kind = "ack", .step = on_file_});
+  }
   if (m.body.contains("seconds") && current_ && m.generation == current_->number) {
     const Json& seconds = m.body["seconds"];
     for (size_t i = 0; i < seconds.size() && i < current_->members.size(); ++i) {
@@ -173,9 +185,24 @@ bool Coordinator::write_facts(const Message& m) {
 void Coordinator::tick(Seconds now) {
   if (phase_ == Phase::ended) return;
   // Whoever was silent while the coordinator itself did nothing may just not have been heard.
-  const Seconds away = now - std::exchange(ticked_, now);
-  if (away > kAway)
-    for (auto& [peer, w] : workers_) w.seen += away;
+  const Seconds rested = now - std::exchange(ticked_, now);
+  if (now > tick_by_ + kAway)
+    for (auto& [peer, w] : workers_) w.seen += rested;
+  decide(now);
+  tick_by_ = next_tick(now);
+}
+
+// What time alone may call for. By when it will: of a job that runs, the silence of a worker, which is exact; nothing
+// else changes but by a message.
+Seconds Coordinator::next_tick(Seconds now) const {
+  if (deserted_) return now + kAway;
+  if (phase_ != Phase::running || save_again_at_) return now + kSoon;
+  Seconds next = now + kLongestRest;
+  for (const auto& [peer, w] : workers_) next = std::min(next, w.seen + options_.heartbeat_timeout);
+  return std::max(next, now);
+}
+
+void Coordinator::decide(Seconds now) {
   listen_for_silence(now);
   if (deserted_ || phase_ == Phase::ended) return;
   if (phase_ == Phase::running && now >= no_hang_until_)
@@ -190,12 +217,17 @@ void Coordinator::tick(Seconds now) {
   }
 }
 
+void Coordinator::drain(Worker& worker, Seconds now) {
+  worker.draining = true;
+  world_.event("drain", {{"worker", worker.id}, {"peer", worker.peer}});
+  if (dismissible(worker)) dismiss(worker.peer);
+  else maybe_propose(now);
+}
+
 std::string Coordinator::drain(int id, Seconds now) {
   for (auto& [peer, w] : workers_) {
     if (w.id != id || id == 0) continue;
-    w.draining = true;
-    world_.event("drain", {{"worker", id}});
-    maybe_propose(now);
+    drain(w, now);
     return "";
   }
   return fmt::format("there is no worker {}", id);

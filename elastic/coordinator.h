@@ -82,6 +82,7 @@ class Coordinator {
   void receive(const Message& message, Seconds now);
   void lost(PeerId peer, const std::string& reason, Seconds now);  // its process or its connection is gone
   void tick(Seconds now);
+  Seconds tick_by() const { return tick_by_; }  // the next tick is due; messages that come before it may move it
   void checkpoint_committed(int64_t step, Seconds now);
   void checkpoint_failed(int64_t step, const std::string& reason, Seconds now);
   void superseded();  // there is a coordinator of a later tenure
@@ -116,6 +117,7 @@ class Coordinator {
   void ready(Worker& worker, Seconds now);
   void facts(const Message& message, Seconds now);
   void progress(Worker& worker, const Message& message, Seconds now);
+  void drain(Worker& worker, Seconds now);
   void gone(PeerId peer, const std::string& reason, Seconds now);
   void begin_generation_of_starters(Seconds now);
   void fence(const std::string& reason, Seconds now);
@@ -136,6 +138,8 @@ class Coordinator {
   void unfeed(PeerId peer);
   void feed_joiners();
   void restart_learners();
+  void dismiss(PeerId peer);
+  bool dismissible(const Worker& worker) const;
   void maybe_propose(Seconds now);
   void switched(Seconds now);
   void release_leavers();
@@ -143,6 +147,8 @@ class Coordinator {
   void send(PeerId peer, Message message);
   Generation next_generation(const std::vector<PeerId>& peers, const std::string& reason);
   bool create(const Generation& generation, Seconds now);
+  void decide(Seconds now);
+  Seconds next_tick(Seconds now) const;
   bool whole() const;
   std::optional<int64_t> last_checkpoint() const;
   void save_again(Seconds now);
@@ -173,13 +179,15 @@ class Coordinator {
   int tries_ = 0;               // and how often
   int64_t agreed_state_ = 0;    // updates in the last state that the members were seen to agree on
   std::set<PeerId> fence_targets_;
-  Seconds gather_until_ = 0, start_until_ = 0, changed_ = 0, ticked_ = 0;
+  Seconds gather_until_ = 0, start_until_ = 0, changed_ = 0, ticked_ = 0, tick_by_ = 0;
   Wishes wishes_;
   bool final_ = false;  // the facts of the last reduction have come
   int64_t final_checkpoint_ = -1;
   int save_failures_ = 0;
   std::optional<Seconds> save_again_at_, last_saved_from_;
-  int64_t on_file_ = -1;  // the last step whose facts are written down
+  int64_t on_file_ = -1;  // the last step whose facts are written down,
+  int64_t told_ = -1;     // and the last of which the members were told that they are,
+  Seconds told_at_ = 0;   // then
   Seconds no_hang_until_ = 0;
   std::optional<Seconds> deserted_;  // since then everyone who has the state is silent
   int base_workers_ = 0;             // adaptive scaling: of the first generation,

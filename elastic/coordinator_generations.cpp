@@ -154,29 +154,23 @@ void Coordinator::switched(Seconds now) {
       w.state = State::joining;
   feed_joiners();
   release_leavers();
+  maybe_propose(now);  // what had to wait for this change
 }
 
-// One that leaves may be the only one with a result that others lack, until they all are in a generation without it,
-// or with the facts of the last step before. After the last step it has a part of the last checkpoint, and stays to the
-// end.
+// One that leaves may be the only one with a result that others lack, until they all are in a generation without it:
+// then they have the facts of the last step before, too. After the last step it has a part of the last checkpoint, and
+// stays to the end.
 void Coordinator::release_leavers() {
-  if (phase_ != Phase::running || on_file_ < std::min(current_->first_step, options_.steps) - 1) return;
-  if (current_->first_step > options_.steps) return;
+  if (phase_ != Phase::running || current_->first_step > options_.steps) return;
   for (const GenerationMember& m : current_->members) {
     const auto worker = workers_.find(m.peer);
     if (worker == workers_.end() || worker->second.generation < current_->number) return;
     if (worker->second.completed < current_->first_step) return;
   }
-  for (auto it = workers_.begin(); it != workers_.end();) {
-    if (it->second.state != State::leaving) {
-      ++it;
-      continue;
-    }
-    send(it->first, {.kind = "release", .body = {{"what", "left"}, {"reason", "it was asked to leave"}}});
-    world_.event("left", {{"worker", it->second.id}});
-    gone_.emplace(it->first, it->second.endpoint);
-    it = workers_.erase(it);
-  }
+  std::vector<PeerId> leaving;
+  for (const auto& [peer, w] : workers_)
+    if (w.state == State::leaving) leaving.push_back(peer);
+  for (const PeerId peer : leaving) dismiss(peer);
 }
 
 }  // namespace elinvar

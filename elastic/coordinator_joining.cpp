@@ -91,8 +91,30 @@ void Coordinator::restart_learners() {
 
 void Coordinator::feed_joiners() {
   if ((phase_ != Phase::running && phase_ != Phase::holding) || (final_ && phase_ == Phase::running)) return;
-  for (auto& [peer, w] : workers_)
-    if (w.state == State::joining) feed(w);
+  std::vector<PeerId> leaving;
+  for (auto& [peer, w] : workers_) {
+    if (w.state == State::joining && w.draining) leaving.push_back(peer);
+    else if (w.state == State::joining) feed(w);
+  }
+  for (const PeerId peer : leaving) dismiss(peer);
+}
+
+// Whether it can leave at once: it is no member, nor about to be, and the others do not need the state that it has.
+bool Coordinator::dismissible(const Worker& worker) const {
+  if (phase_ == Phase::holding) return worker.state == State::joining || worker.state == State::fed;
+  return phase_ == Phase::running && !concerned(worker);
+}
+
+void Coordinator::dismiss(PeerId peer) {
+  const auto worker = workers_.find(peer);
+  send(peer, {.kind = "release", .body = {{"what", "left"}, {"reason", "it was asked to leave"}}});
+  world_.event("left", {{"worker", worker->second.id}, {"peer", peer}});
+  gone_.emplace(peer, worker->second.endpoint);
+  unwanted_.insert(peer);
+  fence_targets_.erase(peer);
+  const bool learner = worker->second.state != State::leaving;
+  workers_.erase(worker);
+  if (learner) unfeed(peer);
 }
 
 void Coordinator::feed(Worker& worker) {

@@ -60,7 +60,7 @@ struct SessionOptions {
   // Starts a coordinator that takes over from the one of this tenure.
   std::function<void(int64_t tenure)> take_over;
   WatchOptions watch = {};
-  std::chrono::milliseconds heartbeat{500};
+  std::chrono::milliseconds heartbeat{1000};  // twice as often while out of touch with the coordinator
 };
 
 class Session {

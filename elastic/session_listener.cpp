@@ -89,18 +89,24 @@ void Session::Impl::flush() {
 }
 
 void Session::Impl::listen(const std::stop_token& stop) {
-  Clock::time_point beat = Clock::now() + options.heartbeat;
+  const auto next_beat = [&] {
+    return Clock::now() + (watch.out_of_touch(now()) ? options.heartbeat / 2 : options.heartbeat);
+  };
+  Clock::time_point beat = next_beat();
   while (!stop.stop_requested()) {
     Arrival arrival = transport->wait(beat);
     const Activity activity("messages");
     Lock lock(mutex);
     if (arrival.what == Arrival::What::message && arrival.message.run == options.run) receive(arrival.message);
     if (arrival.what == Arrival::What::lost) {
-      if (arrival.peer == member.coordinator()) watch.lost();
+      if (arrival.peer == member.coordinator()) {
+        watch.lost();
+        beat = std::min(beat, next_beat());
+      }
       member.lost(arrival.peer, arrival.reason);
     }
     if (Clock::now() >= beat) {
-      beat = Clock::now() + options.heartbeat;
+      beat = next_beat();
       heartbeat();
       flush();
       if (watch.out_of_touch(now()) && !member.outcome()) {
@@ -115,7 +121,7 @@ void Session::Impl::listen(const std::stop_token& stop) {
 }
 
 void Session::Impl::heartbeat() {
-  nlohmann::json about = {{"leaves", leaves}};
+  nlohmann::json about = {{"leaves", leaves}, {"answer", watch.asks(now())}};
   about.update(work.heartbeat(now()));
   if (about.contains("idle")) about["misses"] = member.missing();
   member.heartbeat(about);

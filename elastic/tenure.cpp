@@ -29,8 +29,12 @@ std::optional<Tenure> newest_tenure(const fs::path& run_directory) {
   }
 }
 
-// Written in place: a reader that comes in between sees another number, and that is all it asks for.
-void HeldTenure::beat() { std::ofstream(beat_file(directory_, number_)) << ++beats_ << '\n'; }
+// Written in place: a reader that comes in between sees another number, and that is all it asks for. The file is not
+// cut off first, for which file systems would go to the disk; and it is closed, after which others see it, over a
+// network, too.
+void HeldTenure::beat() {
+  std::fstream(beat_file(directory_, number_), std::ios::in | std::ios::out) << ++beats_ << '\n';
+}
 
 int64_t beats_of(const fs::path& run_directory, int64_t tenure) {
   int64_t beats = 0;
@@ -44,6 +48,7 @@ HeldTenure::HeldTenure(const fs::path& run_directory, const Tenure& tenure)
       {"run", tenure.run}, {"peer", tenure.peer}, {"endpoint", tenure.endpoint}, {"job", tenure.job}};
   if (!create_record(directory_, number_, record))
     fail("another coordinator has just taken over {}", run_directory.string());
+  const std::ofstream nothing_counted(beat_file(directory_, number_));
 }
 
 bool HeldTenure::newest() const { return !fs::exists(directory_ / fmt::format("{}.json", number_ + 1)); }

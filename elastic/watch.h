@@ -26,6 +26,8 @@ class Watch {
   void answered() { lost_ = false; }  // to what this worker said
   void lost() { lost_ = true; }       // the connection to it
   bool out_of_touch(Seconds now) const { return lost_ || now - heard_ > options_.silence; }
+  // Whether a word from it is wanted, to know that it lives: nothing has come for a while.
+  bool asks(Seconds now) const { return lost_ || now - heard_ > options_.silence / 2; }
 
   // What the run directory shows: the newest tenure, and what its holder has counted.
   struct Sight {

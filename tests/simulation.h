@@ -26,7 +26,7 @@ class Simulation {
 
  private:
   static constexpr double kFaultsEnd = 8, kDeadline = 200;
-  static constexpr double kHeartbeat = 0.5, kTick = 0.1, kBeat = 0.3;
+  static constexpr double kHeartbeat = 0.6, kTick = 0.05, kBeat = 0.4;
   static constexpr WatchOptions kWatch{.silence = 1.2, .takeover = 1, .apart = 0.3, .hold = 8};
 
   static constexpr int64_t kBucketElements = 2, kCheckpointEvery = 3, kDigestEvery = 2;
@@ -137,6 +137,8 @@ class Simulation {
   Head* head();
   void start_coordinator();
   void tick(Head& h);
+  void beat(Head& h);
+  void receive(Head& h, const Message& message);
   void flush(Head& h);
   bool create(const Generation& g);
   std::optional<int64_t> facts(Head& h, int64_t step, const nlohmann::json& facts);

@@ -51,16 +51,28 @@ void Simulation::start_coordinator() {
 void Simulation::tick(Head& h) {
   if (!h.alive || done_) return;
   if (now_ >= std::max(h.stalled_until, h.cut_until)) {
-    // It looks only now and then whether it has a successor.
-    if (now_ >= h.beat_at) {
-      h.beat_at = now_ + kBeat;
-      ++beats_[h.tenure];
-      if (h.superseded()) h.coordinator->superseded();
-    }
+    beat(h);
     h.coordinator->tick(now_);
     flush(h);
   }
-  at(now_ + kTick, [this, &h] { tick(h); });
+  const double busy = std::max(h.stalled_until, h.cut_until), due = std::min(h.coordinator->tick_by(), h.beat_at);
+  at(std::max(now_ < busy ? busy : due, now_ + kTick), [this, &h] { tick(h); });
+}
+
+// It looks only now and then whether it has a successor.
+void Simulation::beat(Head& h) {
+  if (now_ < h.beat_at) return;
+  h.beat_at = now_ + kBeat;
+  ++beats_[h.tenure];
+  if (h.superseded()) h.coordinator->superseded();
+}
+
+void Simulation::receive(Head& h, const Message& message) {
+  beat(h);
+  if (message.kind == "saved") checkpoint_part(h, message);
+  else h.coordinator->receive(message, now_);
+  h.coordinator->tick(now_);
+  flush(h);
 }
 
 void Simulation::flush(Head& h) {

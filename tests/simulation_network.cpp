@@ -47,12 +47,7 @@ void Simulation::deliver(PeerId to, const Message& message, double sent) {
        [this, to, message, sent] { deliver(to, message, sent); });
     return;
   }
-  if (auto* head = dynamic_cast<Head*>(target)) {
-    if (message.kind == "saved") checkpoint_part(*head, message);
-    else head->coordinator->receive(message, now_);
-    flush(*head);
-    return;
-  }
+  if (auto* head = dynamic_cast<Head*>(target)) return receive(*head, message);
   Process& p = *workers_.at(to);
   if (message.kind != "alive") p.idle_since = now_;
   if (message.sender == p.member->coordinator()) {

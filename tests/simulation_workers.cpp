@@ -65,8 +65,10 @@ void Simulation::heartbeat(PeerId peer) {
     Process& p = *workers_.at(peer);
     if (!p.alive) return;
     if (now_ >= p.stalled_until) {
-      p.member->heartbeat(!p.busy ? Json{{"idle", now_ - p.idle_since}, {"misses", p.member->missing()}}
-                                  : Json{{"at", "work"}, {"lasts", now_ - p.busy_since}, {"usual", 0.05}});
+      Json about = !p.busy ? Json{{"idle", now_ - p.idle_since}, {"misses", p.member->missing()}}
+                           : Json{{"at", "work"}, {"lasts", now_ - p.busy_since}, {"usual", 0.05}};
+      about["answer"] = !p.watch || p.watch->asks(now_);
+      p.member->heartbeat(about);
       flush(p);
       if (p.alive && p.watch && p.watch->out_of_touch(now_)) seek(p);
     }

@@ -78,7 +78,8 @@ class Story {
     if (name == "switched") enter(number_of(event, "generation"));
     if (name == "lost") end(open(peer_of(event)), "died", text_of(event, "reason"), now_);
     if (name == "refused") end(open(peer_of(event)), "refused", text_of(event, "reason"), now_);
-    if (name == "left") end(worker(number_of(event, "worker")), "left", "", now_);
+    const int64_t id = number_of(event, "worker");
+    if (name == "left") end(id > 0 ? worker(id) : open(peer_of(event)), "left", "", now_);
     if (name == "fence") band("recovering", text_of(event, "reason"));
     if (name == "hold") band("holding", text_of(event, "reason"));
     if (name == "heard") close_band();

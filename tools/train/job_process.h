@@ -52,7 +52,7 @@ class JobProcess final : public CoordinatorWorld {
   // run.cpp
   static uint64_t random_id();
   static Seconds now();
-  std::chrono::milliseconds patience() const;
+  Transport::Clock::time_point rest_until() const;
   int missing_workers() const;
   void start_workers(int count);
   bool others_join() const { return command_.workers == 0 && !command_.takes_over; }

@@ -1,5 +1,6 @@
 // `train run`: the process of the coordinator. It never trains: it starts workers, keeps the run directory, and shows
 // a person how the run goes (elastic/PROTOCOL.md). Its loop, and what it does for the coordinator's decisions.
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,7 +29,8 @@ constexpr Seconds kLastWords = 0.05;   // what a process sent before its end may
 constexpr Seconds kFirstWorker = 30;   // to introduce itself, where others should be alive,
 constexpr Seconds kFirstToJoin = 600;  // and where others are to start it
 constexpr Seconds kFresh = 0.5;        // how old the numbers for Prometheus may be
-constexpr Seconds kBeat = 0.5;         // between two counts that show others that this process lives
+constexpr Seconds kBeat = 0.9;         // between two counts that show others that this process lives, or a bit more
+constexpr Seconds kRest = 1;           // without anything to do
 
 uint64_t JobProcess::random_id() {
   std::random_device device;
@@ -58,13 +60,14 @@ JobProcess::JobProcess(const RunCommand& command)
 }
 
 int JobProcess::run() {
+  pthread_setname_np(pthread_self(), "train-coord");
   const Interrupt interrupt([this] { transport_->wake(); });
   const EndOfChild child([this] { transport_->wake(); });
   serve_metrics();
   if (!directory_ || !directory_->members_alive()) start_workers(command_.workers);
   try {
     while (true) {
-      const Arrival arrival = transport_->wait(Clock::now() + patience());
+      const Arrival arrival = transport_->wait(rest_until());
       if (!still_in_charge()) return step_down();
       if (arrival.what == Arrival::What::message) receive(arrival.message);
       if (arrival.what == Arrival::What::refused) turned_away(arrival.reason);
@@ -167,11 +170,15 @@ std::string JobProcess::refuse(const Json& about) {
   return "";
 }
 
-// How long nothing need be looked at if nothing comes.
-std::chrono::milliseconds JobProcess::patience() const {
-  const bool soon =
-      !losses_.empty() || saboteur_ || (coordinator_ && coordinator_->phase() != Coordinator::Phase::running);
-  return std::chrono::milliseconds(soon ? 25 : 450);
+// Until when nothing need be looked at if nothing comes. With a message the rest is looked at, too: the count that
+// shows that this process lives is mostly due by then.
+Clock::time_point JobProcess::rest_until() const {
+  Seconds until = now() + kRest;
+  if (!losses_.empty() || saboteur_) until = now() + kLastWords / 2;
+  else if (!coordinator_) until = now() + kFresh;
+  if (coordinator_) until = std::min(until, coordinator_->tick_by());
+  if (metrics_server_) until = std::min(until, now() + kFresh);
+  return Clock::time_point(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(until)));
 }
 
 // How many the first generation waits for in vain: those that were said to be alive have left, or some died before it.

@@ -1,0 +1,149 @@
+// What the coordinator says to workers, and when it has to look at the clock.
+#include "elastic/coordinator.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace elinvar {
+namespace {
+
+using Json = nlohmann::json;
+
+// A job of so many workers, 1, 2, ..., at step 0 of ten, and what it is told.
+struct Job : CoordinatorWorld {
+  explicit Job(int workers) : coordinator({.endpoint = "e", .steps = 10, .initial_workers = workers}, *this, 0, {}, 0) {
+    for (int i = 1; i <= workers; ++i) hello(static_cast<PeerId>(i), 0);
+    for (int i = 1; i <= workers; ++i) tell(static_cast<PeerId>(i), "ready", {{"attempt", 0}}, 0);
+    (void)coordinator.take_actions();
+  }
+  bool create(const Generation& generation) override {
+    created.push_back(generation);
+    return true;
+  }
+  bool superseded() override { return false; }
+  std::optional<int64_t> facts(int64_t step, const Json&) override { return on_file = std::max(on_file, step); }
+  int64_t restart() override { return 0; }
+  void event(const std::string& name, const Json& fields) override { events.emplace_back(name, fields); }
+  void put_out(PeerId) override {}
+  std::string refuse(const Json&) override { return ""; }
+
+  void hello(PeerId peer, Seconds now) {
+    coordinator.receive(
+        {.kind = "hello",
+         .sender = peer,
+         .body = {{"endpoint", "e"}, {"active", false}, {"loaded", false}, {"ready", false}, {"promised", 0}}},
+        now);
+  }
+  // As a worker of the first generation says it.
+  void tell(PeerId peer, const std::string& kind, const Json& body, Seconds now, int64_t step = 0) {
+    coordinator.receive({.kind = kind, .sender = peer, .generation = 1, .step = step, .body = body}, now);
+  }
+  // What was sent to a peer since this was asked last.
+  std::vector<std::string> sent(PeerId peer) {
+    std::vector<std::string> kinds;
+    for (const Action& action : coordinator.take_actions())
+      if (action.what == Action::What::send && action.peer == peer) kinds.push_back(action.message.kind);
+    return kinds;
+  }
+  bool has(const std::string& event) const {
+    return std::any_of(events.begin(), events.end(), [&](const auto& e) { return e.first == event; });
+  }
+
+  std::vector<Generation> created;
+  std::vector<std::pair<std::string, Json>> events;
+  int64_t on_file = -1;
+  Coordinator coordinator;
+};
+
+using Kinds = std::vector<std::string>;
+
+TEST(Coordinator, LetsALearnerThatIsToLeaveGoAtOnce) {
+  for (const bool ready : {false, true}) {
+    Job job(1);
+    job.hello(7, 1);
+    EXPECT_EQ(job.sent(7), Kinds{"welcome"});
+    // Ready while a proposal is on its way, so that it is for the next one.
+    job.coordinator.ask_checkpoint(1);
+    if (ready) job.tell(7, "ready", {{"attempt", (1 << 20) + 1}}, 1, 2);
+    (void)job.coordinator.take_actions();
+    job.tell(7, "drain", Json::object(), 1);
+    EXPECT_EQ(job.sent(7), Kinds{"release"});
+    EXPECT_EQ(job.events.back().first, "left");
+    EXPECT_EQ(job.events.back().second.at("peer"), 7);
+    EXPECT_FALSE(job.coordinator.knows(7));
+    EXPECT_EQ(job.coordinator.phase(), Coordinator::Phase::running);
+    job.hello(7, 2);
+    EXPECT_EQ(job.sent(7), Kinds{"refused"});
+  }
+}
+
+TEST(Coordinator, KeepsAMemberThatIsToLeaveUntilTheOthersNeedItNoMore) {
+  Job job(2);
+  job.tell(2, "drain", Json::object(), 1);
+  ASSERT_EQ(job.created.size(), 2u);
+  EXPECT_EQ(job.sent(2), Kinds{"propose"});
+  // Both complete step 0 in generation 1, and go on in generation 2; its facts may come later.
+  job.coordinator.receive({.kind = "entered", .sender = 2, .generation = 2, .step = 1, .body = Json::object()}, 1.1);
+  EXPECT_EQ(job.sent(2), Kinds{});
+  job.coordinator.receive({.kind = "entered", .sender = 1, .generation = 2, .step = 1, .body = Json::object()}, 1.1);
+  EXPECT_EQ(job.sent(2), Kinds{"release"});
+  EXPECT_TRUE(job.has("left"));
+}
+
+TEST(Coordinator, AnswersHeartbeatsThatAskForIt) {
+  Job job(1);
+  job.tell(1, "alive", {{"answer", false}}, 1);
+  EXPECT_EQ(job.sent(1), Kinds{});
+  job.tell(1, "alive", {{"answer", true}}, 2);
+  EXPECT_EQ(job.sent(1), Kinds{"alive"});
+}
+
+// Nobody waits for it; but what was not confirmed is kept, and comes again after a death.
+TEST(Coordinator, ConfirmsSeveralFactsAtOnce) {
+  Job job(1);
+  int acks = 0;
+  for (int64_t step = 0; step < 9; ++step) {
+    job.tell(1, "facts", {{"completed", step + 1}}, 1 + 0.01 * static_cast<double>(step), step);
+    for (const std::string& kind : job.sent(1)) acks += kind == "ack";
+  }
+  EXPECT_EQ(acks, 2);
+  job.tell(1, "facts", {{"completed", 10}}, 5, 9);
+  EXPECT_EQ(job.sent(1), Kinds{"ack"});
+}
+
+// Of a job that runs nothing but silence comes with time.
+TEST(Coordinator, IsDueWhenAWorkerWouldBeSilent) {
+  Job job(2);
+  job.coordinator.tick(0.5);
+  EXPECT_EQ(job.coordinator.tick_by(), 1.5);
+  job.tell(2, "alive", Json::object(), 0.6);
+  for (const Seconds now : {1.5, 2.4}) job.coordinator.tick(now);
+  job.tell(1, "alive", Json::object(), 2.9);
+  job.coordinator.tick(2.9);
+  EXPECT_EQ(job.coordinator.tick_by(), 0.6 + 3);
+  job.coordinator.tick(3.601);
+  EXPECT_TRUE(job.has("lost"));
+  EXPECT_EQ(job.coordinator.phase(), Coordinator::Phase::fencing);
+  EXPECT_LT(job.coordinator.tick_by(), 3.7);
+}
+
+// Whoever was not heard while the coordinator itself was stopped may have spoken all the same.
+TEST(Coordinator, DoesNotCountTheTimeForWhichItWasStopped) {
+  Job job(2);
+  job.coordinator.tick(0.5);
+  for (const PeerId peer : {PeerId{1}, PeerId{2}}) job.tell(peer, "alive", Json::object(), 1);
+  job.coordinator.tick(1);
+  job.tell(1, "alive", Json::object(), 9);
+  job.coordinator.tick(9);
+  EXPECT_FALSE(job.has("lost"));
+  for (Seconds now = 9.1; now < 13; now += 0.1) {
+    job.tell(1, "alive", Json::object(), now);
+    job.coordinator.tick(now);
+  }
+  EXPECT_TRUE(job.has("lost"));
+}
+
+}  // namespace
+}  // namespace elinvar
