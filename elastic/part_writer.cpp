@@ -1,5 +1,7 @@
 #include "elastic/part_writer.h"
 
+#include <pthread.h>
+
 #include <utility>
 
 namespace elinvar {
@@ -8,7 +10,9 @@ PartWriter::PartWriter(CheckpointStore store, std::function<void(PeerId, Message
     : receiver_(std::move(store)),
       answer_(std::move(answer)),
       news_(std::move(news)),
-      thread_([this](const std::stop_token& stop) { write(stop); }) {}
+      thread_([this](const std::stop_token& stop) { write(stop); }) {
+  pthread_setname_np(thread_.native_handle(), "part-writer");
+}
 
 PartWriter::~PartWriter() = default;
 

@@ -1,6 +1,7 @@
 #include "tools/train/interrupt.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -25,11 +26,13 @@ void raise_flag(int signal) {
 Interrupt::Interrupt(std::function<void()> call) {
   raised = 0;
   if (pipe2(wake, O_CLOEXEC) != 0) fail("cannot make a pipe for signals");
-  if (call)
+  if (call) {
     caller_ = std::jthread([call = std::move(call)] {
       char byte = 0;
       if (read(wake[0], &byte, 1) == 1 && byte == 1) call();
     });
+    pthread_setname_np(caller_.native_handle(), "signals");
+  }
   std::signal(SIGINT, raise_flag);
   std::signal(SIGTERM, raise_flag);
 }

@@ -1,4 +1,5 @@
 // `train join`: a worker's process. It learns from the coordinator what the job is, and trains (tools/train/loop.h).
+#include <pthread.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -228,6 +229,7 @@ Part take_part(const JoinCommand& command) {
 }  // namespace
 
 int join(const JoinCommand& given) {
+  pthread_setname_np(pthread_self(), "train-worker");  // others show it by the name of what it was started from
   JoinCommand command = given;
   // Who listens everywhere is found where packets to the job leave this host.
   if (command.advertise.empty() && is_wildcard(parse_endpoint(command.listen)))
