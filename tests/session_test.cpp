@@ -9,6 +9,8 @@
 #include <mutex>
 #include <thread>
 
+#include "tensor/check.h"
+
 namespace elinvar {
 namespace {
 
@@ -179,6 +181,44 @@ TEST(Session, AReplayIsOverBeforeALearnerGetsTheState) {
   const Message state = network.next("state");
   ASSERT_EQ(state.body.at("pieces"), nlohmann::json::array({{"model.weight", 0}, {"step", 0}}));
   EXPECT_EQ(*reinterpret_cast<const float*>(state.blobs[0].data), 5);
+}
+
+// A replay that cannot be has shown nothing: the member goes on with the state that it has.
+TEST(Session, AReplayWithoutItsCheckpointLeavesTheState) {
+  Network network;
+  network.connections[kCoordinator] = "tcp://127.0.0.1:2";
+  Tensor weight = Tensor::full({1}, 9);
+  bool damaged = false;
+  Session session(options_of_a_worker(), std::make_unique<PlayedTransport>(network),
+                  {.view =
+                       [&] {
+                         return StateDict{{"model.weight", weight}};
+                       },
+                   .restore = [&](int64_t step) -> std::optional<Pace> {
+                     if (damaged) fail("checkpoint {} cannot be used", step);
+                     weight.data<float>()[0] = static_cast<float>(step);
+                     return Pace();
+                   }});
+  const auto tell = [&](Message message) {
+    message.run = 1;
+    message.sender = kCoordinator;
+    network.arrive({.what = Arrival::What::message, .message = std::move(message)});
+  };
+  const std::jthread coordinator([&] {
+    tell({.kind = "welcome", .body = {{"restore", 5}}});
+    EXPECT_EQ(network.next("ready").kind, "ready");
+    damaged = true;
+    Generation trial{.number = 1, .first_step = 5, .members = {}, .reason = "a trial", .trial = Trial{.replay = 3}};
+    trial.members = {{.id = 1, .peer = kSelf, .endpoint = "e", .share = {{0, 1}}, .first_share = {{0, 1}}},
+                     {.id = 2, .peer = 6, .endpoint = "e", .share = {}, .first_share = {}}};
+    tell({.kind = "start",
+          .generation = 1,
+          .body = {{"record", to_json(trial)}, {"completed", nlohmann::json::object()}}});
+  });
+  ASSERT_TRUE(session.begin());
+  EXPECT_FALSE(session.replays());
+  EXPECT_EQ(session.step(), 5);
+  EXPECT_EQ(weight.item(), 5);
 }
 
 }  // namespace
