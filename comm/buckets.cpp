@@ -47,8 +47,10 @@ bool Buckets::fits(int bucket, std::span<const Blob> blobs) const {
 
 Blob blob_of(const Tensor& tensor) {
   check(tensor.contiguous(), "[blob] contiguous elements expected");
-  return {std::make_shared<Tensor>(tensor), static_cast<const std::byte*>(tensor.raw()),
-          static_cast<size_t>(tensor.bytes())};
+  auto here = std::make_shared<Tensor>(tensor.to(Device{}));
+  const auto* elements = static_cast<const std::byte*>(std::as_const(*here).raw());
+  const auto bytes = static_cast<size_t>(here->bytes());
+  return {std::move(here), elements, bytes};
 }
 
 Tensor tensor_of(const Blob& blob) {

@@ -39,7 +39,8 @@ class Buckets {
   std::vector<std::pair<int, int>> of_;  // each tensor
 };
 
-// The elements of a contiguous tensor as a blob, and a blob of float32 as a tensor of one dimension. Nothing is copied.
+// The elements of a contiguous tensor as a blob, and a blob of float32 as a tensor of one dimension. Nothing is copied
+// but what lies on a GPU.
 Blob blob_of(const Tensor& tensor);
 Tensor tensor_of(const Blob& blob);
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "comm/message.h"
+#include "comm/nccl.h"
 #include "elastic/deal.h"
 #include "elastic/pace.h"
 
@@ -58,6 +59,13 @@ struct Generation {
 
   int index_of(PeerId peer) const;  // -1: no member
   const std::vector<Interval>& share(int member, int64_t step) const;
+};
+
+// What a member asks for: the group of the members of a generation, whose first one makes the id.
+struct GroupRequest {
+  int64_t generation = 0;
+  int members = 0, me = 0;
+  std::optional<NcclId> id = {};
 };
 
 nlohmann::json to_json(const Generation& generation);

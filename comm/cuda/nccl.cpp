@@ -1,0 +1,192 @@
+// NCCL itself, by the library that is found when it is needed.
+#include <cuda_runtime.h>
+#include <dlfcn.h>
+#include <nccl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "comm/nccl.h"
+#include "tensor/check.h"
+
+namespace elinvar {
+namespace {
+
+constexpr int kOldest = 21800;  // that has all that is used here, and takes communicators that do not block seriously
+
+// The functions of the library, with the types that nccl.h gives them.
+struct Library {
+  void* handle = nullptr;
+  decltype(&ncclGetVersion) get_version = nullptr;
+  decltype(&ncclGetErrorString) error_string = nullptr;
+  decltype(&ncclGetLastError) last_error = nullptr;
+  decltype(&ncclGetUniqueId) unique_id = nullptr;
+  decltype(&ncclCommInitRankConfig) init = nullptr;
+  decltype(&ncclCommGetAsyncError) async_error = nullptr;
+  decltype(&ncclCommFinalize) finalize = nullptr;
+  decltype(&ncclCommDestroy) destroy = nullptr;
+  decltype(&ncclCommAbort) abort = nullptr;
+  decltype(&ncclGroupStart) group_start = nullptr;
+  decltype(&ncclGroupEnd) group_end = nullptr;
+  decltype(&ncclSend) send = nullptr;
+  decltype(&ncclRecv) receive = nullptr;
+  int version = 0;
+
+  Library() {
+    constexpr const char* kHint = "install NCCL, add its folder to LD_LIBRARY_PATH, or set run.data_plane = \"host\"";
+    handle = ::dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    if (handle == nullptr) fail("[nccl] {}: {}", ::dlerror(), kHint);
+    find(get_version, "ncclGetVersion");
+    if (get_version(&version) != ncclSuccess || version < kOldest)
+      fail("[nccl] the library found is of version {}, {} or newer expected: {}", version, kOldest, kHint);
+    find(error_string, "ncclGetErrorString");
+    find(last_error, "ncclGetLastError");
+    find(unique_id, "ncclGetUniqueId");
+    find(init, "ncclCommInitRankConfig");
+    find(async_error, "ncclCommGetAsyncError");
+    find(finalize, "ncclCommFinalize");
+    find(destroy, "ncclCommDestroy");
+    find(abort, "ncclCommAbort");
+    find(group_start, "ncclGroupStart");
+    find(group_end, "ncclGroupEnd");
+    find(send, "ncclSend");
+    find(receive, "ncclRecv");
+  }
+
+  template <class F>
+  void find(F& function, const char* name) {
+    function = reinterpret_cast<F>(::dlsym(handle, name));
+    if (function == nullptr) fail("[nccl] the library found has no {}: install another version of NCCL", name);
+  }
+};
+
+// Stays loaded: threads of its own may run until the process ends.
+const Library& library() {
+  static const Library* const loaded = new Library;
+  return *loaded;
+}
+
+std::string text_of(ncclResult_t result, ncclComm_t communicator) {
+  const char* last = library().last_error(communicator);
+  return fmt::format("{}{}{}", library().error_string(result), last != nullptr && *last != 0 ? ": " : "",
+                     last != nullptr ? last : "");
+}
+
+// Each thread has a choice of its own.
+void choose(int index) {
+  if (const cudaError_t error = cudaSetDevice(index); error != cudaSuccess)
+    fail("[nccl] choosing device {}: {}", index, cudaGetErrorString(error));
+}
+
+class CudaCommunicator final : public NcclCommunicator {
+ public:
+  CudaCommunicator(int index, const NcclId& id, int members, int me) : index_(index) {
+    choose(index);
+    ncclUniqueId unique;
+    static_assert(sizeof unique.internal == sizeof id.bytes);
+    std::memcpy(unique.internal, id.bytes.data(), id.bytes.size());
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    // The library writes to communicator_ until it has formed: this object does not move.
+    began(library().init(&communicator_, members, unique, me, &config));
+  }
+
+  ~CudaCommunicator() override {
+    if (communicator_ == nullptr) return;
+    static_cast<void>(cudaSetDevice(index_));
+    std::string why;
+    const bool finished = finishing_ && state(why) == State::done;
+    static_cast<void>(finished ? library().destroy(communicator_) : library().abort(communicator_));
+  }
+
+  State state(std::string& why) override {
+    if (!failure_.empty()) {
+      why = failure_;
+      return State::failed;
+    }
+    ncclResult_t now = ncclSuccess;
+    const ncclResult_t asked = library().async_error(communicator_, &now);
+    if (asked != ncclSuccess) now = asked;
+    if (now == ncclSuccess) return State::done;
+    if (now == ncclInProgress) return State::pending;
+    why = failure_ = text_of(now, communicator_);
+    return State::failed;
+  }
+
+  void transfer(std::span<const GpuPiece> sends, std::span<const GpuPiece> receives) override {
+    const auto stream = static_cast<cudaStream_t>(gpu_stream<Cuda>(index_).handle());
+    began(library().group_start());
+    for (const GpuPiece& p : sends)
+      began(library().send(p.elements, static_cast<size_t>(p.count), ncclFloat32, p.peer, communicator_, stream));
+    for (const GpuPiece& p : receives)
+      began(library().receive(p.elements, static_cast<size_t>(p.count), ncclFloat32, p.peer, communicator_, stream));
+    began(library().group_end());
+  }
+
+  bool idle() override {
+    const cudaError_t error = cudaStreamQuery(static_cast<cudaStream_t>(gpu_stream<Cuda>(index_).handle()));
+    if (error == cudaSuccess) return true;
+    if (error != cudaErrorNotReady) fail("[nccl] waiting for the device: {}", cudaGetErrorString(error));
+    return false;
+  }
+
+  void finish() override {
+    finishing_ = true;
+    began(library().finalize(communicator_));
+  }
+
+ private:
+  void began(ncclResult_t result) {
+    if (result == ncclSuccess || result == ncclInProgress || !failure_.empty()) return;
+    failure_ = text_of(result, communicator_);
+  }
+
+  int index_;
+  ncclComm_t communicator_ = nullptr;
+  bool finishing_ = false;
+  std::string failure_;
+};
+
+class CudaNccl final : public Nccl {
+ public:
+  explicit CudaNccl(int index) : index_(index) { (void)library(); }
+
+  Device device() const override { return {DeviceKind::cuda, static_cast<int8_t>(index_)}; }
+
+  std::string version() const override {
+    const int v = library().version;
+    return fmt::format("NCCL {}.{}.{}", v / 10000, v / 100 % 100, v % 100);
+  }
+
+  // As NCCL tells hosts apart.
+  std::string place() const override {
+    char host[256] = {}, bus[64] = {};
+    ::gethostname(host, sizeof host - 1);
+    const char* const named = std::getenv("NCCL_HOSTID");
+    if (cudaDeviceGetPCIBusId(bus, sizeof bus, index_) != cudaSuccess) std::strcpy(bus, "?");
+    return fmt::format("GPU {} of {}", bus, named != nullptr ? named : host);
+  }
+
+  NcclId make_id() override {
+    ncclUniqueId unique;
+    if (const ncclResult_t result = library().unique_id(&unique); result != ncclSuccess)
+      fail("[nccl] no id for a group: {}; NCCL_SOCKET_IFNAME names the network to use", text_of(result, nullptr));
+    NcclId id;
+    std::memcpy(id.bytes.data(), unique.internal, id.bytes.size());
+    return id;
+  }
+
+  std::unique_ptr<NcclCommunicator> begin(const NcclId& id, int members, int me) override {
+    return std::make_unique<CudaCommunicator>(index_, id, members, me);
+  }
+
+ private:
+  int index_;
+};
+
+}  // namespace
+
+std::shared_ptr<Nccl> cuda_nccl(int index) { return std::make_shared<CudaNccl>(index); }
+
+}  // namespace elinvar

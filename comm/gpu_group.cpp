@@ -1,0 +1,61 @@
+#include "comm/gpu_group.h"
+
+#include <thread>
+
+#include "tensor/check.h"
+
+namespace elinvar {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kLook{1};  // how often a state is asked for where nobody waits for it
+
+Clock::time_point in(std::chrono::duration<double> time) {
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(time);
+}
+
+}  // namespace
+
+std::shared_ptr<GpuGroup> GpuGroup::form(Nccl& nccl, const NcclId& id, int members, int me,
+                                         std::chrono::duration<double> patience, const std::stop_token& stop) {
+  check(members >= 2 && me >= 0 && me < members, "[group] a member of at least two expected, got {} of {}", me,
+        members);
+  constexpr const char* kHint =
+      "NCCL_SOCKET_IFNAME names the network to use, NCCL_DEBUG=INFO makes NCCL say more, run.data_plane = \"host\" "
+      "does "
+      "without it";
+  const Clock::time_point deadline = in(patience);
+  std::unique_ptr<NcclCommunicator> communicator = nccl.begin(id, members, me);
+  std::string why;
+  State state;
+  while ((state = communicator->state(why)) == State::pending) {
+    if (stop.stop_requested()) fail("[group] {} GPUs: not needed any more", members);
+    if (Clock::now() > deadline)
+      fail("[group] {} GPUs have not found each other within {:.3g} s; {}", members, patience.count(), kHint);
+    std::this_thread::sleep_for(kLook);
+  }
+  if (state == State::failed) fail("[group] {} GPUs cannot be connected: {}; {}", members, why, kHint);
+  return std::shared_ptr<GpuGroup>(new GpuGroup(std::move(communicator), members, me, nccl.device()));
+}
+
+void GpuGroup::transfer(std::span<const GpuPiece> sends, std::span<const GpuPiece> receives,
+                        std::vector<Tensor> holds) {
+  std::move(holds.begin(), holds.end(), std::back_inserter(holds_));
+  communicator_->transfer(sends, receives);
+}
+
+bool GpuGroup::idle() {
+  if (!communicator_->idle()) return false;
+  holds_.clear();
+  return true;
+}
+
+void GpuGroup::retire(std::chrono::duration<double> patience) {
+  if (!whole()) return;
+  const Clock::time_point deadline = in(patience);
+  communicator_->finish();
+  std::string why;
+  while (communicator_->state(why) == State::pending && Clock::now() < deadline) std::this_thread::sleep_for(kLook);
+}
+
+}  // namespace elinvar

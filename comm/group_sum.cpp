@@ -1,0 +1,156 @@
+#include "comm/group_sum.h"
+
+#include <algorithm>
+
+#include "tensor/check.h"
+#include "tensor/ops/copy.h"
+#include "tensor/ops/pointwise.h"
+
+namespace elinvar {
+namespace {
+
+int64_t aligned(int64_t n) { return (n + FlatLayout::kAlign - 1) / FlatLayout::kAlign * FlatLayout::kAlign; }
+
+void* address(Tensor& flat, int64_t begin) { return static_cast<float*>(flat.raw()) + begin; }
+
+}  // namespace
+
+FlatLayout::FlatLayout(std::span<const Shape> shapes) : shapes_(shapes.begin(), shapes.end()), begins_{0} {
+  for (const Shape& shape : shapes_) begins_.push_back(begins_.back() + aligned(shape.numel()));
+}
+
+std::pair<int64_t, int64_t> FlatLayout::shard(int m, int members) const {
+  const int64_t most = aligned((elements() + members - 1) / members);
+  return {std::min(elements(), m * most), std::min(elements(), (m + 1) * most)};
+}
+
+// What lies between two tensors is zero, so that it may be added up with the rest.
+Tensor FlatLayout::flatten(const std::vector<Tensor>& tensors) const {
+  check(tensors.size() == shapes_.size(), "[group] {} tensors expected, got {}", shapes_.size(), tensors.size());
+  Tensor flat = Tensor::zeros({elements()}, DType::f32, tensors.empty() ? Device{} : tensors[0].device());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    check(tensors[i].shape() == shapes_[i], "[group] tensor {}: shape {} expected, got {}", i, to_string(shapes_[i]),
+          to_string(tensors[i].shape()));
+    Tensor place = flat.slice(0, begin(i), begin(i) + tensors[i].numel());
+    copy(tensors[i].reshape({tensors[i].numel()}), place);
+  }
+  return flat;
+}
+
+std::vector<Tensor> FlatLayout::views(const Tensor& flat) const {
+  std::vector<Tensor> tensors;
+  for (size_t i = 0; i < shapes_.size(); ++i)
+    tensors.push_back(flat.slice(0, begin(i), begin(i) + shapes_[i].numel()).reshape(shapes_[i]));
+  return tensors;
+}
+
+GroupSum::GroupSum(std::shared_ptr<GpuGroup> group, Options options, std::vector<std::vector<GroupRoot>> roots,
+                   const std::vector<Subtree>& mine)
+    : group_(std::move(group)), options_(std::move(options)), layout_(options_.shapes), roots_(std::move(roots)) {
+  check(static_cast<int>(roots_.size()) == group_->members(), "[group] roots of {} members expected, got {}",
+        group_->members(), roots_.size());
+  int leaves = 0;
+  bool present = false;
+  for (const std::vector<GroupRoot>& of_member : roots_)
+    for (const GroupRoot& root : of_member) {
+      check(is_node(root.begin, root.end, options_.leaves), "[group] a root [{}, {}) is no node of a tree of {} leaves",
+            root.begin, root.end, options_.leaves);
+      leaves += root.end - root.begin;
+      present = present || root.present;
+    }
+  check(leaves == options_.leaves, "[group] the members hold {} leaves of {}", leaves, options_.leaves);
+  if (present) exchange_roots(mine);
+  else phase_ = Phase::done;
+}
+
+void GroupSum::exchange_roots(const std::vector<Subtree>& mine) {
+  const int me = group_->me(), members = group_->members();
+  const auto [first, last] = layout_.shard(me, members);
+  std::vector<GpuPiece> sends, receives;
+  std::vector<Tensor> holds;
+  check(mine.size() == roots_[static_cast<size_t>(me)].size(), "[group] {} roots were told, got {}",
+        roots_[static_cast<size_t>(me)].size(), mine.size());
+  for (const Subtree& root : mine) {
+    parts_.push_back({root.begin, root.end, {}});
+    if (root.values.empty()) continue;
+    Tensor& flat = holds.emplace_back(layout_.flatten(root.values));
+    parts_.back().values = {flat.slice(0, first, last)};
+    for (int m = 0; m < members; ++m) {
+      const auto [begin, end] = layout_.shard(m, members);
+      if (m != me && begin < end) sends.push_back({address(flat, begin), end - begin, m});
+    }
+  }
+  for (int m = 0; m < members; ++m) {
+    if (m == me) continue;
+    for (const GroupRoot& root : roots_[static_cast<size_t>(m)]) {
+      parts_.push_back({root.begin, root.end, {}});
+      if (!root.present) continue;
+      parts_.back().values = {Tensor::empty({last - first}, DType::f32, group_->device())};
+      Tensor& part = holds.emplace_back(parts_.back().values[0]);
+      if (first < last) receives.push_back({address(part, 0), last - first, m});
+    }
+  }
+  group_->transfer(sends, receives, std::move(holds));
+}
+
+// Of roots that came from others nobody else has a handle but the group, which lets go of them later: so each addition
+// is into fresh memory, and what was received stays as it is.
+void GroupSum::add_up() {
+  std::sort(parts_.begin(), parts_.end(), [](const Subtree& a, const Subtree& b) { return a.begin < b.begin; });
+  TreeFold fold(options_.leaves);
+  for (Subtree& part : parts_) fold.add(std::move(part));
+  parts_.clear();
+  std::vector<Tensor> sum = fold.take_root();
+  const auto [first, last] = layout_.shard(group_->me(), group_->members());
+  result_ = Tensor::empty({layout_.elements()}, DType::f32, group_->device());
+  if (first == last) return;
+  Tensor shard = result_.slice(0, first, last);
+  copy(sum[0], shard);
+  const int64_t scaled = std::min(last, layout_.begin(options_.scaled));
+  if (options_.factor && first < scaled) {
+    Tensor gradients = result_.slice(0, first, scaled);
+    scale_into(gradients, *options_.factor);
+  }
+  if (!options_.spoil) return;
+  std::vector<Tensor> damaged = {shard};
+  options_.spoil(damaged);
+  if (!damaged[0].shares_storage(shard)) copy(damaged[0], shard);
+}
+
+void GroupSum::exchange_shards() {
+  const int me = group_->me(), members = group_->members();
+  const auto [first, last] = layout_.shard(me, members);
+  std::vector<GpuPiece> sends, receives;
+  for (int m = 0; m < members; ++m) {
+    if (m == me) continue;
+    const auto [begin, end] = layout_.shard(m, members);
+    if (first < last) sends.push_back({address(result_, first), last - first, m});
+    if (begin < end) receives.push_back({address(result_, begin), end - begin, m});
+  }
+  group_->transfer(sends, receives, {result_});
+}
+
+GroupSum::State GroupSum::poll(std::string& why) {
+  while (phase_ != Phase::done) {
+    if (phase_ == Phase::device) {
+      if (!group_->idle()) return State::pending;
+      phase_ = Phase::done;
+      break;
+    }
+    if (const State state = group_->poll(why); state != State::done) return state;
+    if (phase_ == Phase::roots) {
+      add_up();
+      exchange_shards();
+      phase_ = Phase::shards;
+    } else {
+      phase_ = Phase::device;
+    }
+  }
+  return State::done;
+}
+
+std::vector<Tensor> GroupSum::values() const {
+  return result_.defined() ? layout_.views(result_) : std::vector<Tensor>();
+}
+
+}  // namespace elinvar

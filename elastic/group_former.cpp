@@ -1,0 +1,91 @@
+#include "elastic/group_former.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+
+namespace elinvar {
+
+// How long a member that still misses something of a group that is over is waited for.
+constexpr std::chrono::seconds kRetiring{2};
+
+GroupFormer::GroupFormer(std::shared_ptr<Nccl> nccl, Tells tells, std::chrono::duration<double> patience)
+    : nccl_(std::move(nccl)), tells_(std::move(tells)), patience_(patience) {
+  thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  pthread_setname_np(thread_.native_handle(), "groups");
+}
+
+GroupFormer::~GroupFormer() {
+  thread_.request_stop();
+  {
+    const std::lock_guard lock(mutex_);
+    give_up_.request_stop();
+  }
+  thread_.join();
+}
+
+void GroupFormer::form(const GroupRequest& request) {
+  const std::lock_guard lock(mutex_);
+  if (request.generation < oldest_) return;
+  if (forming_ != 0 && forming_ < request.generation) give_up_.request_stop();
+  wanted_ = request;
+  changed_.notify_all();
+}
+
+void GroupFormer::drop_before(int64_t generation) {
+  const std::lock_guard lock(mutex_);
+  if (generation <= oldest_) return;
+  oldest_ = generation;
+  if (wanted_ && wanted_->generation < oldest_) wanted_.reset();
+  if (forming_ != 0 && forming_ < oldest_) give_up_.request_stop();
+  for (auto it = formed_.begin(); it != formed_.end() && it->first < oldest_; it = formed_.erase(it))
+    over_.push_back(std::move(it->second));
+  changed_.notify_all();
+}
+
+// Groups in the middle of a transfer go first: until they are aborted the device may wait for a member that is gone. A
+// whole one can wait while another is formed.
+void GroupFormer::run(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  while (changed_.wait(lock, stop, [&] { return wanted_ || !over_.empty(); })) {
+    std::shared_ptr<GpuGroup> group;
+    const auto broken = std::find_if(over_.begin(), over_.end(), [](const auto& g) { return !g->whole(); });
+    if (broken != over_.end() || !wanted_) {
+      const auto next = broken != over_.end() ? broken : over_.begin();
+      group = std::move(*next);
+      over_.erase(next);
+      lock.unlock();
+      group->retire(kRetiring);
+      group.reset();
+      lock.lock();
+      continue;
+    }
+    const GroupRequest request = *wanted_;
+    wanted_.reset();
+    if (stop.stop_requested()) continue;
+    forming_ = request.generation;
+    give_up_ = std::stop_source();
+    lock.unlock();
+    form_one(request, give_up_.get_token());
+    lock.lock();
+    forming_ = 0;
+  }
+}
+
+void GroupFormer::form_one(const GroupRequest& request, const std::stop_token& stop) {
+  try {
+    const NcclId id = request.id ? *request.id : nccl_->make_id();
+    if (!request.id) tells_.named(request.generation, id);
+    std::shared_ptr<GpuGroup> group = GpuGroup::form(*nccl_, id, request.members, request.me, patience_, stop);
+    {
+      const std::lock_guard lock(mutex_);
+      if (request.generation < oldest_) return over_.push_back(std::move(group));
+      formed_[request.generation] = group;
+    }
+    tells_.formed(request.generation, std::move(group));
+  } catch (const std::exception& failure) {
+    if (!stop.stop_requested()) tells_.failed(request.generation, failure.what());
+  }
+}
+
+}  // namespace elinvar

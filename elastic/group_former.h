@@ -1,0 +1,55 @@
+#pragma once
+// Forms groups of GPUs (comm/gpu_group.h) for the generations of a job, in a thread of its own while the job trains on,
+// and lets go of those that are over. The newest generation counts: while its group is asked for, an older one that has
+// not formed is given up.
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/gpu_group.h"
+#include "elastic/generation.h"
+
+namespace elinvar {
+
+class GroupFormer {
+ public:
+  // Called from the thread, with nothing locked.
+  struct Tells {
+    std::function<void(int64_t generation, const NcclId& id)> named;  // by the first member: the others wait for it
+    std::function<void(int64_t generation, std::shared_ptr<GpuGroup> group)> formed;
+    std::function<void(int64_t generation, const std::string& reason)> failed;
+  };
+  GroupFormer(std::shared_ptr<Nccl> nccl, Tells tells, std::chrono::duration<double> patience);
+  ~GroupFormer();
+
+  // From any thread; neither waits.
+  void form(const GroupRequest& request);
+  // Groups of generations before this one are over. Nobody else has a handle on them any more.
+  void drop_before(int64_t generation);
+
+ private:
+  void run(const std::stop_token& stop);
+  void form_one(const GroupRequest& request, const std::stop_token& stop);
+
+  std::shared_ptr<Nccl> nccl_;
+  Tells tells_;
+  std::chrono::duration<double> patience_;
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::optional<GroupRequest> wanted_;
+  int64_t forming_ = 0;  // the generation that is being formed
+  std::stop_source give_up_;
+  int64_t oldest_ = 0;  // whose group may still be used
+  std::map<int64_t, std::shared_ptr<GpuGroup>> formed_;
+  std::vector<std::shared_ptr<GpuGroup>> over_;
+  std::jthread thread_;
+};
+
+}  // namespace elinvar

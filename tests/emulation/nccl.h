@@ -1,0 +1,19 @@
+#pragma once
+// NCCL for emulated GPUs: threads or processes of one machine, over sockets. ELINVAR_EMULATED_NCCL in the environment
+// of a process makes it fail there:
+//
+//   missing            there is no library
+//   init_fails, init_hangs
+//   transfer_fails=N, transfer_hangs=N     from the Nth transfer of a communicator on
+#include "comm/nccl.h"
+
+namespace elinvar::emulation {
+
+struct NcclFault {
+  bool missing = false, init_fails = false, init_hangs = false;
+  int64_t transfer_fails = INT64_MAX, transfer_hangs = INT64_MAX;
+};
+NcclFault parse_nccl_fault(const std::string& text);
+std::shared_ptr<Nccl> nccl(const NcclFault& fault);
+
+}  // namespace elinvar::emulation

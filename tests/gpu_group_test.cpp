@@ -1,0 +1,310 @@
+// Groups of GPUs (comm/gpu_group.h, comm/group_sum.h), by NCCL as tests/emulation/nccl.h has it: members are threads.
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include <condition_variable>
+#include <latch>
+#include <map>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "comm/group_sum.h"
+#include "comm/nccl.h"
+#include "tensor/check.h"
+#include "tensor/ops/pointwise.h"
+#include "tests/bits.h"
+#ifdef ELINVAR_EMULATION
+#include "elastic/group_former.h"
+#include "tests/emulation/nccl.h"
+#endif
+
+namespace elinvar {
+namespace {
+
+using namespace std::chrono_literals;
+using test::same_bits;
+
+TEST(Nccl, TheCpuHasNone) {
+  const FoundNccl found = find_nccl(Device{});
+  EXPECT_EQ(found.nccl, nullptr);
+  EXPECT_EQ(found.why_not, "it computes on the CPU");
+}
+
+TEST(Nccl, AnIdIsTheSameAfterItsText) {
+  NcclId id;
+  for (size_t i = 0; i < id.bytes.size(); ++i) id.bytes[i] = static_cast<unsigned char>(7 * i);
+  EXPECT_EQ(NcclId::parse(id.hex()), id);
+  for (const std::string& wrong : {std::string(), std::string(255, '0'), std::string(256, 'g'), std::string(258, '0')})
+    EXPECT_THROW((void)NcclId::parse(wrong), UsageError);
+}
+
+// Where the library is installed its functions are found and answer, whether there is a GPU or not.
+TEST(Nccl, TheLibraryIsThereOrItIsSaidWhatToDo) {
+  const FoundNccl found = find_nccl({DeviceKind::cuda});
+  if (found.nccl) EXPECT_EQ(found.nccl->version().substr(0, 7), "NCCL 2.");
+  else EXPECT_NE(found.why_not.find("install"), std::string::npos) << found.why_not;
+}
+
+TEST(FlatLayout, ShardsAreAlignedAndMakeTheWhole) {
+  const std::vector<Shape> shapes = {{3}, {64}, {5, 41}, {}, {0}, {7}};
+  const FlatLayout layout(shapes);
+  EXPECT_EQ(layout.elements(), 64 + 64 + 256 + 64 + 0 + 64);
+  for (const int members : {1, 2, 3, 7, 20}) {
+    int64_t at = 0;
+    for (int m = 0; m < members; ++m) {
+      const auto [begin, end] = layout.shard(m, members);
+      EXPECT_EQ(begin, at);
+      EXPECT_EQ(begin % FlatLayout::kAlign, 0);
+      at = end;
+    }
+    EXPECT_EQ(at, layout.elements());
+  }
+  std::vector<Tensor> tensors;
+  for (const Shape& shape : shapes) tensors.push_back(Tensor::full(shape, static_cast<double>(tensors.size()) + 1));
+  const std::vector<Tensor> back = layout.views(layout.flatten(tensors));
+  for (size_t i = 0; i < shapes.size(); ++i) EXPECT_TRUE(same_bits(back[i], tensors[i])) << i;
+}
+
+#ifdef ELINVAR_EMULATION
+
+const Device kGpu{DeviceKind::emulated};
+
+// f(member, its group) of each member, in a thread of its own.
+template <class F>
+void in_group(int members, F f, const std::vector<emulation::NcclFault>& faults = {}) {
+  const NcclId id = emulation::nccl({})->make_id();
+  std::vector<std::jthread> threads;
+  for (int m = 0; m < members; ++m)
+    threads.emplace_back([&, m] {
+      const auto nccl = emulation::nccl(static_cast<size_t>(m) < faults.size() ? faults[static_cast<size_t>(m)]
+                                                                               : emulation::NcclFault{});
+      f(m, GpuGroup::form(*nccl, id, members, m, 20s));
+    });
+}
+
+const std::vector<Shape> kShapes = {{3, 3}, {200}, {1}, {5}};  // the last one is not scaled
+
+std::vector<Tensor> random_leaf(int leaf) {
+  std::mt19937 random(static_cast<unsigned>(leaf));
+  std::vector<Tensor> tensors;
+  for (const Shape& shape : kShapes) {
+    std::vector<float> values;
+    for (int64_t i = 0; i < shape.numel(); ++i)
+      values.push_back(std::ldexp(static_cast<float>(random()) / 1e9f - 2.0f, static_cast<int>(random() % 20) - 10));
+    tensors.push_back(Tensor::from(values, shape));
+  }
+  return tensors;
+}
+
+// As the host adds up all leaves but the absent ones.
+std::vector<Tensor> host_sum(int leaves, const std::vector<int>& absent, double factor) {
+  TreeFold fold(leaves);
+  for (int v = 0; v < leaves; ++v)
+    fold.add(v, std::count(absent.begin(), absent.end(), v) ? std::vector<Tensor>() : random_leaf(v));
+  std::vector<Tensor> sum = fold.take_root();
+  for (size_t i = 0; i + 1 < sum.size(); ++i) sum[i] = mul(sum[i], Tensor::scalar(factor));
+  return sum;
+}
+
+// Each member's leaves, folded as they come, on its GPU.
+std::vector<Subtree> fold_of(const std::vector<int>& mine, int leaves, const std::vector<int>& absent) {
+  std::vector<Subtree> roots;
+  TreeFold fold(leaves);
+  const auto put_away = [&] {
+    roots.insert(roots.end(), fold.subtrees().begin(), fold.subtrees().end());
+    fold = TreeFold(leaves);
+  };
+  for (const int v : mine) {
+    if (!fold.subtrees().empty() && fold.subtrees().back().end != v) put_away();
+    std::vector<Tensor> values;
+    if (!std::count(absent.begin(), absent.end(), v)) values = random_leaf(v);
+    for (Tensor& t : values) t = t.to(kGpu);
+    fold.add(v, std::move(values));
+  }
+  put_away();
+  return roots;
+}
+
+GroupSum::State finish(GroupSum& sum, std::string& why, std::chrono::milliseconds limit = 20000ms) {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  GroupSum::State state;
+  while ((state = sum.poll(why)) == GroupSum::State::pending && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(100us);
+  return state;
+}
+
+TEST(GroupSum, HasTheBitsOfTheHostWhoeverHoldsWhichLeaves) {
+  struct Case {
+    int leaves;
+    std::vector<std::vector<int>> shares;
+    std::vector<int> absent;
+  };
+  const Case cases[] = {{4, {{0, 1}, {2, 3}}, {}},
+                        {7, {{0, 1, 2}, {3}, {4, 5, 6}}, {}},
+                        {6, {{1, 2, 3, 4}, {0, 5}}, {2}},     // not aligned, and of two intervals
+                        {5, {{}, {0, 1, 2, 3, 4}, {}}, {4}},  // members without leaves
+                        {3, {{0}, {1}, {2}}, {0, 2}},         // one leaf is the sum
+                        {3, {{0}, {1, 2}}, {0, 1, 2}},        // none is
+                        {9, {{0}, {1}, {2}, {3}, {4, 5, 6, 7}, {}, {}, {}, {8}}, {}}};  // shards without elements
+  for (const Case& c : cases) {
+    const int members = static_cast<int>(c.shares.size());
+    const double factor = 1.0 / 3;
+    std::vector<std::vector<Subtree>> mine;
+    std::vector<std::vector<GroupRoot>> roots;
+    for (const std::vector<int>& share : c.shares) {
+      mine.push_back(fold_of(share, c.leaves, c.absent));
+      roots.emplace_back();
+      for (const Subtree& root : mine.back()) roots.back().push_back({root.begin, root.end, !root.values.empty()});
+    }
+    const std::vector<Tensor> expected = host_sum(c.leaves, c.absent, factor);
+    in_group(members, [&](int m, const std::shared_ptr<GpuGroup>& group) {
+      for (int again = 0; again < 2; ++again) {  // what was sent stays as it is
+        GroupSum sum(group, {.leaves = c.leaves, .shapes = kShapes, .scaled = kShapes.size() - 1, .factor = factor},
+                     roots, mine[static_cast<size_t>(m)]);
+        std::string why;
+        ASSERT_EQ(finish(sum, why), GroupSum::State::done) << why;
+        const std::vector<Tensor> values = sum.values();
+        ASSERT_EQ(values.size(), expected.size());
+        for (size_t i = 0; i < values.size(); ++i) {
+          EXPECT_EQ(values[i].device(), kGpu);
+          EXPECT_TRUE(same_bits(values[i].to(Device{}), expected[i])) << c.leaves << " leaves, tensor " << i;
+        }
+        EXPECT_TRUE(group->whole());
+      }
+      group->retire(5s);
+    });
+  }
+}
+
+TEST(GroupSum, RefusesRootsThatAreNotTheTree) {
+  in_group(2, [](int m, const std::shared_ptr<GpuGroup>& group) {
+    const auto sum = [&](std::vector<std::vector<GroupRoot>> roots) {
+      GroupSum(group, {.leaves = 4, .shapes = kShapes, .scaled = 0}, std::move(roots), {});
+    };
+    EXPECT_THROW(sum({{{0, 2, false}}, {{2, 3, false}}}), UsageError) << "a leaf is missing, member " << m;
+    EXPECT_THROW(sum({{{0, 3, false}}, {{3, 4, false}}}), UsageError) << "[0, 3) is no node";
+    EXPECT_THROW(sum({{{0, 4, false}}}), UsageError) << "one member has said nothing";
+    EXPECT_NO_THROW(sum({{{0, 2, false}}, {{2, 4, false}}}));
+  });
+}
+
+// A member that is gone makes the others fail, one that hangs leaves them waiting until they give up; in both cases
+// they are free at once.
+TEST(GroupSum, AMemberThatIsGoneOrHangsIsTold) {
+  for (const bool gone : {true, false}) {
+    std::vector<emulation::NcclFault> faults(3);
+    (gone ? faults[1].transfer_fails : faults[1].transfer_hangs) = 1;
+    std::vector<std::vector<GroupRoot>> roots;
+    for (int m = 0; m < 3; ++m) roots.push_back({{m, m + 1, true}});
+    std::latch all(3);
+    in_group(
+        3,
+        [&](int m, std::shared_ptr<GpuGroup> group) {
+          std::vector<Tensor> leaf = random_leaf(m);
+          for (Tensor& t : leaf) t = t.to(kGpu);
+          auto sum = std::make_unique<GroupSum>(group, GroupSum::Options{.leaves = 3, .shapes = kShapes}, roots,
+                                                std::vector<Subtree>{{m, m + 1, leaf}});
+          std::string why;
+          const GroupSum::State state = finish(*sum, why, gone ? 20000ms : 100ms);
+          EXPECT_EQ(state, gone ? GroupSum::State::failed : GroupSum::State::pending);
+          if (gone) {
+            EXPECT_NE(why.find(m == 1 ? "told to fail" : "is gone"), std::string::npos) << why;
+          }
+          if (!gone) all.arrive_and_wait();
+          sum.reset();
+          EXPECT_FALSE(group->whole());
+          const auto began = std::chrono::steady_clock::now();
+          group->retire(20s);
+          group.reset();
+          EXPECT_LT(std::chrono::steady_clock::now() - began, 5s);
+        },
+        faults);
+  }
+}
+
+TEST(GpuGroup, WhoeverDoesNotComeIsNotWaitedForLong) {
+  const auto nccl = emulation::nccl({});
+  const NcclId id = nccl->make_id();
+  const auto said = [&](Nccl& with, std::chrono::duration<double> patience, const std::stop_token& stop = {}) {
+    try {
+      (void)GpuGroup::form(with, id, 2, 0, patience, stop);
+    } catch (const Failure& failure) {
+      return std::string(failure.what());
+    }
+    return std::string("it has formed");
+  };
+  EXPECT_NE(said(*nccl, 0.03s).find("2 GPUs have not found each other within 0.03 s; NCCL_SOCKET_IFNAME"),
+            std::string::npos);
+  EXPECT_NE(said(*emulation::nccl({.init_fails = true}), 20s).find("told to fail"), std::string::npos);
+  EXPECT_NE(said(*emulation::nccl({.init_hangs = true}), 0.03s).find("not found each other"), std::string::npos);
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT_NE(said(*nccl, 20s, stop.get_token()).find("not needed any more"), std::string::npos);
+}
+
+// What a former tells, in its order; and groups that it has formed.
+struct Heard {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<std::string> told;
+  std::map<int64_t, std::shared_ptr<GpuGroup>> groups;
+  std::optional<NcclId> id;
+
+  GroupFormer::Tells tells() {
+    return {.named = [this](int64_t g, const NcclId& name) { add(fmt::format("named {}", g), [&] { id = name; }); },
+            .formed =
+                [this](int64_t g, std::shared_ptr<GpuGroup> group) {
+                  add(fmt::format("formed {}", g), [&] { groups[g] = std::move(group); });
+                },
+            .failed = [this](int64_t g, const std::string&) { add(fmt::format("failed {}", g), [] {}); }};
+  }
+  template <class F>
+  void add(const std::string& what, F f) {
+    const std::lock_guard lock(mutex);
+    f();
+    told.push_back(what);
+    changed.notify_all();
+  }
+  std::vector<std::string> wait_for(size_t words) {
+    std::unique_lock lock(mutex);
+    changed.wait_for(lock, 20s, [&] { return told.size() >= words; });
+    return told;
+  }
+};
+
+TEST(GroupFormer, FormsGroupsAndGivesUpThoseThatAreOver) {
+  Heard a, b;
+  GroupFormer first(emulation::nccl({}), a.tells(), 20s), second(emulation::nccl({}), b.tells(), 20s);
+  using Words = std::vector<std::string>;
+  first.form({.generation = 3, .members = 2, .me = 0});  // whose other member never comes
+  EXPECT_EQ(a.wait_for(1), Words{"named 3"});
+  first.form({.generation = 4, .members = 2, .me = 0});  // so it is given up
+  EXPECT_EQ(a.wait_for(2), (Words{"named 3", "named 4"}));
+  second.form({.generation = 4, .members = 2, .me = 1, .id = a.id});
+  EXPECT_EQ(a.wait_for(3).back(), "formed 4");
+  EXPECT_EQ(b.wait_for(1), Words{"formed 4"});
+  const std::weak_ptr<GpuGroup> over = a.groups.at(4);
+  a.groups.clear();
+  first.drop_before(4);
+  EXPECT_FALSE(over.expired());
+  first.drop_before(5);
+  for (int i = 0; i < 4000 && !over.expired(); ++i) std::this_thread::sleep_for(5ms);
+  EXPECT_TRUE(over.expired());
+  first.form({.generation = 4, .members = 2, .me = 0});  // too late
+  first.form({.generation = 6, .members = 2, .me = 0});
+  EXPECT_EQ(a.wait_for(4).back(), "named 6");
+}
+
+TEST(GroupFormer, TellsWhyThereIsNoGroup) {
+  Heard heard;
+  GroupFormer former(emulation::nccl({.init_fails = true}), heard.tells(), 20s);
+  former.form({.generation = 1, .members = 2, .me = 0});
+  EXPECT_EQ(heard.wait_for(2), (std::vector<std::string>{"named 1", "failed 1"}));
+}
+
+#endif
+
+}  // namespace
+}  // namespace elinvar
