@@ -80,6 +80,23 @@ TEST_F(Unattended, AWorkerTakesOverFromAKilledCoordinator) {
   EXPECT_TRUE(told("\"another coordinator\"")) << told();
 }
 
+// What a person asked of the first coordinator is asked of the next one, too.
+TEST_F(Unattended, ARunUntilAStepEndsThereUnderAnotherCoordinator) {
+  folder_.write("job.toml", test::text_of({.steps = 6000, .checkpoint_every = 1000, .state_digest_every = 50}));
+  job_ = spawn({"run", folder_ / "job.toml", "--run-dir", folder_ / "run", "--threads", "1", "--until", "1500"}, "run");
+  reach("run", 50);
+  kill(job_, SIGKILL);
+  EXPECT_EQ(wait(job_, "run").code, 128 + SIGKILL);
+  ASSERT_LT(recorded("run"), 1500);
+  // At once, where its worker would wait for some seconds.
+  const test::Ended next = wait(spawn({"coordinate", folder_ / "run", "--tenure", "1"}, "next"), "next");
+  EXPECT_EQ(next.code, 0) << next.err;
+  EXPECT_GE(recorded("run"), 1500);
+  EXPECT_LT(recorded("run"), 6000);
+  EXPECT_NE(read_file(folder_ / "run" / "result.json").find("\"interrupted\""), std::string::npos);
+  EXPECT_EQ(remaining_children(std::chrono::seconds(30)), "");
+}
+
 TEST_F(Unattended, ACoordinatorThatComesBackStepsDown) {
   begin();
   kill(job_, SIGSTOP);
