@@ -37,10 +37,14 @@ std::string differing_keys(const std::string& then, const std::string& now) {
   return differing;
 }
 
-// Two lines of one step that are not the same text.
+// Of two lines of one step that are not the same text: also what only one of them tells.
 std::string how_they_differ(const LedgerLine& then, const LedgerLine& now) {
-  const std::vector<std::string> fields = differing_fields(then, now);
-  return fields.empty() ? "one of them tells what the other does not" : fmt::format("{}", fmt::join(fields, ", "));
+  std::vector<std::string> fields = differing_fields(then, now);
+  const auto same_rank = [](const auto& a, const auto& b) { return a.first == b.first; };
+  if (!std::equal(then.leaves.begin(), then.leaves.end(), now.leaves.begin(), now.leaves.end(), same_rank))
+    fields.emplace_back("leaves");
+  if (then.state.has_value() != now.state.has_value()) fields.emplace_back("state");
+  return fmt::format("{}", fmt::join(fields, ", "));
 }
 
 }  // namespace

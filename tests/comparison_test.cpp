@@ -85,6 +85,7 @@ TEST_F(Contract, EqualFastRunsAreEqual) {
 class FirstState : public Contract {
  protected:
   RunRecord begun(const std::string& name, double loss, std::optional<float> weight, uint64_t batch = 1) {
+    folder_.write(name + "/events.jsonl", "");
     Ledger ledger(folder_ / name);
     ledger.begin({});
     ledger.record({.step = 1, .batch = {1, batch}, .loss = loss, .gradient = {2, 2}, .lr = 0.1, .state = {}});

@@ -205,9 +205,9 @@ TEST_F(Report, StaysSmallHoweverLongTheRun) {
 
 // However often it was scored, however many workers came and however often they changed.
 TEST_F(Report, StaysSmallHoweverMuchHappened) {
-  constexpr int kMany = 3000;
+  constexpr int kMany = 2000;
   std::string metrics, events;
-  for (int i = 1; i <= 20 * kMany; ++i)
+  for (int i = 1; i <= 2 * kMany; ++i)
     metrics +=
         Json{{"step", i}, {"validation_loss", 1.0 / i}, {"validation_accuracy", i == 777 ? 0.9 : 0.5}}.dump() + "\n";
   const auto at = [](int seconds) {
@@ -228,7 +228,7 @@ TEST_F(Report, StaysSmallHoweverMuchHappened) {
   EXPECT_LT(page_.size(), 1500000u);
   EXPECT_LE(data["validation"].size(), 1200u);
   EXPECT_GE(data["validation"].size(), 1000u);
-  EXPECT_EQ(data["validation"].back()["step"], 20 * kMany);
+  EXPECT_EQ(data["validation"].back()["step"], 2 * kMany);
   EXPECT_EQ(data["best_validation"]["step"], 777);
   const Json& line = data["timeline"];
   EXPECT_EQ(line["workers"].size(), 250u);
@@ -238,7 +238,7 @@ TEST_F(Report, StaysSmallHoweverMuchHappened) {
   for (const Json& worker : line["workers"]) {
     spans += worker["spans"].size();
     if (worker["id"] == 1) {
-      EXPECT_EQ(worker["spans"].front()["from"], worker["from"]);
+      EXPECT_EQ(worker["spans"].front()["from"], 4) << "of the first generation";
       for (size_t i = 1; i < worker["spans"].size(); ++i)
         EXPECT_EQ(worker["spans"][i - 1]["to"], worker["spans"][i]["from"]) << "without gaps";
       reached = worker["spans"].back()["to"].get<double>();
