@@ -20,13 +20,12 @@ int main(int argc, char** argv) {
   elinvar::RunCommand run_options;
   run_options.command_line.assign(argv, argv + argc);
   int64_t steps = 0;
+  std::string numerics;
   CLI::App* run = app.add_subcommand("run", "train a network as a configuration says (tools/CONFIG.md)");
   run->add_option("config", run_options.config, "the configuration, a .toml file")->required();
   run->add_option("--run-dir", run_options.run_dir, "where the run is kept (default: runs/<run.name>)");
-  run->add_option_function<std::string>(
-         "--numerics",
-         [&](const std::string& value) { run_options.overrides.push_back("run.numerics=\"" + value + "\""); },
-         "portable: the same bits on every device; fast: on tensor cores, those of one kind of GPU")
+  run->add_option("--numerics", numerics,
+                  "portable: the same bits on every device; fast: on tensor cores, those of one kind of GPU")
       ->check(CLI::IsMember({"portable", "fast"}));
   run->add_flag("--resume", run_options.resume, "go on from the newest good checkpoint of the run directory");
   run->add_option("--steps", steps, "train this many steps, whatever the configuration says")
@@ -218,6 +217,7 @@ int main(int argc, char** argv) {
     if (*join) return elinvar::join(join_options);
     if (*eval) return elinvar::eval(eval_options);
     if (*sample) return elinvar::sample(sample_options);
+    if (!numerics.empty()) run_options.overrides.push_back("run.numerics=\"" + numerics + "\"");
     if (steps > 0) {
       run_options.overrides.push_back("run.epochs=0");
       run_options.overrides.push_back("run.steps=" + std::to_string(steps));
