@@ -110,7 +110,7 @@ TEST(PoolSimulation, TheSameSeedGivesTheSameHistory) {
   Conditions settings;
   settings.until = 4 * 3600;
   settings.keep_log = true;
-  settings.knowledge = Knowledge::kLearned;
+  settings.knowledge = Belief::kLearned;
   const Outcome one = simulate(trace, table, cells, settings), other = simulate(trace, table, cells, settings);
   EXPECT_EQ(one.log, other.log);
   EXPECT_GT(one.log.size(), 20u);
@@ -147,7 +147,7 @@ TEST(PoolSimulation, RandomHistoriesKeepTheRulesAndEverybodyEnds) {
       add(fragments(static_cast<uint64_t>(seed), 6, "V100", 6 * 3600, 0.4, dice.below(2) ? 30 : 0));
       Conditions settings;
       settings.seed = static_cast<uint64_t>(seed);
-      settings.knowledge = dice.below(2) ? Knowledge::kLearned : Knowledge::kExact;
+      settings.knowledge = dice.below(2) ? Belief::kLearned : Belief::kExact;
       settings.patience = 600;
       Outcome outcome;
       ASSERT_NO_THROW(outcome = simulate(trace, table, policy.plan, settings)) << policy.name << ", seed " << seed;

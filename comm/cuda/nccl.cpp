@@ -128,6 +128,7 @@ class CudaCommunicator final : public NcclCommunicator {
     const cudaError_t error = cudaStreamQuery(static_cast<cudaStream_t>(gpu_stream<Cuda>(index_).handle()));
     if (error == cudaSuccess) return true;
     if (error != cudaErrorNotReady) fail("[nccl] waiting for the device: {}", cudaGetErrorString(error));
+    (void)cudaGetLastError();  // or the next launch would take it for its own
     return false;
   }
 

@@ -43,7 +43,7 @@ class Measurer {
                     .speed = [](const JobRecord&) { return std::make_shared<TableSpeed>(1, 1); },
                     .replan = 0}) {
     Submission submission{.config = config, .overrides = options.overrides, .max_workers = options.slots};
-    submission.overrides.push_back("run.steps=1000000000");
+    submission.overrides.insert(submission.overrides.end(), {"run.epochs=0", "run.steps=1000000000"});
     job_ = rehearsal_.submit(submission);
   }
 
@@ -165,7 +165,9 @@ class Measurer {
                        {"workers", n},
                        {"rate", static_cast<double>(job.batch) / step},
                        {"measured", true}});
-      costs.checkpoint_every = std::max(1e-3, step * static_cast<double>(config.run.checkpoint_every));
+      costs.checkpoint_every = config.run.checkpoint_every > 0
+                                   ? std::max(1e-3, step * static_cast<double>(config.run.checkpoint_every))
+                                   : 1e9;  // only at the end
     }
     return {job.name,
             {{"provenance", fmt::format("measured by `pool measure`, {} slots of {} threads of {}; {} of each change",

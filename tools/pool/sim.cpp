@@ -31,8 +31,8 @@ struct Options {
 
 constexpr double kGoodEnough = 0.05;  // of a simulation: the largest error beside what happened
 
-Knowledge knowledge_of(const std::string& name) {
-  return name == "linear" ? Knowledge::kLinear : name == "learned" ? Knowledge::kLearned : Knowledge::kExact;
+Belief belief_of(const std::string& name) {
+  return name == "linear" ? Belief::kLinear : name == "learned" ? Belief::kLearned : Belief::kExact;
 }
 
 // A recorded trace, with the policies asked for, as a scenario of its own.
@@ -41,7 +41,7 @@ Scenario recorded(const Options& o) {
   scenario.name = "trace";
   scenario.what = fmt::format("{} on {}", o.jobs, o.hosts);
   for (const NamedPolicy& policy : policies())
-    scenario.contestants.push_back({policy.name, policy.name, knowledge_of(o.knowledge), Contestant::Terms::kNone});
+    scenario.contestants.push_back({policy.name, policy.name, belief_of(o.knowledge), Contestant::Terms::kNone});
   return scenario;
 }
 
@@ -53,8 +53,7 @@ void keep_only(Scenario& scenario, const std::vector<std::string>& wanted) {
     const size_t before = kept.size();
     for (const Contestant& c : scenario.contestants)
       if (c.label == name || c.policy == name) kept.push_back(c);
-    if (kept.size() == before)
-      kept.push_back({name, policy_of(name).name, Knowledge::kExact, Contestant::Terms::kNone});
+    if (kept.size() == before) kept.push_back({name, policy_of(name).name, Belief::kExact, Contestant::Terms::kNone});
   }
   scenario.contestants = std::move(kept);
   scenario.baseline = 0;

@@ -82,6 +82,7 @@ std::vector<double> live(const CheckOptions& o, const std::vector<Planned>& jobs
         while (ids.size() < jobs.size() && wall_clock() - begin >= jobs[ids.size()].job.submitted) {
           const Planned& planned = jobs[ids.size()];
           Submission submission{.config = planned.config, .overrides = o.overrides};
+          submission.overrides.push_back("run.epochs=0");
           submission.overrides.push_back(fmt::format("run.steps={}", planned.steps));
           submission.max_workers = o.slots;
           ids.push_back(rehearsal.submit(submission));

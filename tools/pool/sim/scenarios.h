@@ -11,7 +11,7 @@ namespace elinvar::pool {
 // One row of an experiment's table.
 struct Contestant {
   std::string label, policy;
-  Knowledge knowledge = Knowledge::kExact;
+  Belief knowledge = Belief::kExact;
   enum class Terms { kNone, kOneKind, kOneForm, kDedicated } terms = Terms::kNone;  // see `apply`
 };
 

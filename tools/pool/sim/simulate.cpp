@@ -102,7 +102,7 @@ class Simulation {
     SimulatedJob j;
     j.job = job_of(traced, id, table_);
     j.truth = j.job.speed;
-    if (settings_.knowledge == Knowledge::kLinear) j.job.speed = std::make_shared<LinearSpeed>(j.truth);
+    if (settings_.knowledge == Belief::kLinear) j.job.speed = std::make_shared<LinearSpeed>(j.truth);
     std::vector<std::string> kinds = traced.kinds;
     for (const TraceHost& host : trace_.hosts)
       if (traced.kinds.empty() && std::find(kinds.begin(), kinds.end(), host.kind) == kinds.end())
@@ -149,7 +149,7 @@ class Simulation {
 
   // When enough of a new size was seen to learn from it.
   double review_at(const SimulatedJob& j) const {
-    if (settings_.knowledge != Knowledge::kLearned || j.progress.steady_since() == kNever) return kNever;
+    if (settings_.knowledge != Belief::kLearned || j.progress.steady_since() == kNever) return kNever;
     const double at = j.progress.steady_since() + kReview;
     return at > now_ ? at : kNever;
   }
@@ -169,7 +169,7 @@ class Simulation {
       if (part.steady > 0) measure(j, part.steady);
     }
     now_ = to;
-    if (settings_.knowledge == Knowledge::kLearned)
+    if (settings_.knowledge == Belief::kLearned)
       for (const SimulatedJob& j : jobs_)
         if (j.job.running() && std::abs(now_ - j.progress.steady_since() - kReview) < kEnd) changed_ = true;
   }
@@ -181,7 +181,7 @@ class Simulation {
     if (j.job.measured.empty() || j.job.measured.back().workers != mix || j.job.measured.back().form != j.job.form) {
       const double rate = j.progress.rate() * (1 + settings_.noise * std::clamp(dice_.normal(), -3.0, 3.0));
       j.job.measured.push_back({mix, j.job.form, 0, rate, j.promised});
-      if (settings_.knowledge == Knowledge::kLearned && j.promised > 0 && j.promised_error < kSure) {
+      if (settings_.knowledge == Belief::kLearned && j.promised > 0 && j.promised_error < kSure) {
         outcome_.sure_error += std::abs(j.promised - j.progress.rate()) / j.progress.rate();
         ++outcome_.sure;
       }
@@ -190,7 +190,7 @@ class Simulation {
   }
 
   void learn(SimulatedJob& j) {
-    if (settings_.knowledge != Knowledge::kLearned) return;
+    if (settings_.knowledge != Belief::kLearned) return;
     const size_t sizes = j.job.measured.size();
     const double seconds = sizes > 0 ? j.job.measured.back().seconds : 0;
     if (j.job.speed == j.truth || sizes != j.fitted_sizes || seconds > 2 * j.fitted_seconds) {
@@ -326,7 +326,7 @@ class Simulation {
     if (in.empty()) return;
     const auto began = std::chrono::steady_clock::now();
     Plan plan = policy_(pool);
-    if (settings_.knowledge == Knowledge::kLearned) plan = with_advice(pool, std::move(plan));
+    if (settings_.knowledge == Belief::kLearned) plan = with_advice(pool, std::move(plan));
     const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     outcome_.planning += took;
     outcome_.slowest_plan = std::max(outcome_.slowest_plan, took);

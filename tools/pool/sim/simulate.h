@@ -14,7 +14,7 @@
 namespace elinvar::pool {
 
 // What a policy is told of speeds.
-enum class Knowledge {
+enum class Belief {
   kExact,    // the table's
   kLearned,  // fitted to what was measured of the job, and of jobs of the same model before it; with trials (advisor.h)
   kLinear,   // n workers are n times as fast as one: what is believed where nothing is known
@@ -22,7 +22,7 @@ enum class Knowledge {
 
 // Under which a simulation runs.
 struct Conditions {
-  Knowledge knowledge = Knowledge::kExact;
+  Belief knowledge = Belief::kExact;
   double horizon = 300, patience = 1800, turn = 300;  // of the Pool
   double settle = 5;                                  // seconds between two plans, at least
   double period = 120;                                // and at most, while there are jobs
