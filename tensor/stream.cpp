@@ -1,6 +1,7 @@
 #include "tensor/stream.h"
 
 #include <pthread.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
@@ -58,6 +59,18 @@ T wait_for_change(const std::atomic<T>& value, T old) {
   return value.load(std::memory_order_acquire);
 }
 
+// A system may wake a thread on the processor of the one that wakes it and leave it there for long, though another is
+// idle: half a team then waits for the other half. Moves this thread to any other processor that it may use.
+void leave_processor(int processor) {
+  if (sched_getcpu() != processor || processor < 0) return;
+  cpu_set_t usable;
+  if (sched_getaffinity(0, sizeof usable, &usable) != 0) return;
+  cpu_set_t others = usable;
+  CPU_CLR(processor, &others);
+  if (CPU_COUNT(&others) == 0 || sched_setaffinity(0, sizeof others, &others) != 0) return;
+  sched_setaffinity(0, sizeof usable, &usable);
+}
+
 }  // namespace
 
 // A task is published by raising `epoch`. Each part of it is run once, by whoever raises its `claimed` from the task
@@ -70,6 +83,7 @@ struct CpuStream::Team {
   };
 
   int64_t n = 0, parts = 1;
+  int caller = -1;  // the processor that it ran on
   Call call = nullptr;
   void* body = nullptr;
   const char* name = nullptr;  // for those who watch
@@ -110,6 +124,7 @@ struct CpuStream::Team {
       task = wait_for_change(epoch, task);
       if (stop.load(std::memory_order_relaxed)) return;
       if (!claim(part, task)) continue;
+      leave_processor(caller);
       {
         const Activity activity(name);
         run_part(part);
@@ -148,6 +163,7 @@ void CpuStream::run(int64_t n, int64_t grain, Call call, void* body) {
   std::lock_guard lock(team.one_caller);
   team.n = n;
   team.parts = parts;
+  team.caller = sched_getcpu();
   team.call = call;
   team.body = body;
   team.name = activity::task;
