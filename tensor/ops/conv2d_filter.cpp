@@ -42,6 +42,15 @@ void add_groups(CpuStream& stream, const T* sums, int64_t groups, int64_t n, T* 
   });
 }
 
+// y (columns, rows) from x (rows, columns).
+template <class T>
+void transpose(CpuStream& stream, const T* x, int64_t rows, int64_t columns, T* y) {
+  stream.parallel_for(columns, 64, [&](int64_t begin, int64_t end) {
+    for (int64_t c = begin; c < end; ++c)
+      for (int64_t r = 0; r < rows; ++r) y[c * rows + r] = x[r * columns + c];
+  });
+}
+
 // Full strips are one or two vectors wide; their rows are copied by moves of a fixed size.
 template <class T>
 void copy_rows(const T* from, int64_t from_step, int64_t rows, int64_t cols, T* to, int64_t to_step) {
@@ -293,11 +302,7 @@ void grad_filter_one_pixel(CpuStream& stream, const ConvGradFilterArgs& args) {
                             .c = swap ? transposed.data() : args.dw.as<T>(),
                             .c_row = swap ? g.o : g.c,
                             .c_batch = 0});
-  if (!swap) return;
-  stream.parallel_for(g.o, 64, [&](int64_t begin, int64_t end) {
-    for (int64_t o = begin; o < end; ++o)
-      for (int64_t c = 0; c < g.c; ++c) args.dw.as<T>()[o * g.c + c] = transposed[c * g.o + o];
-  });
+  if (swap) transpose(stream, transposed.data(), g.c, g.o, args.dw.as<T>());
 }
 
 template <class T>
@@ -348,41 +353,63 @@ auto tap_gatherer(const ConvGeometry& g) {
   }
 }
 
-// A first layer's few channels fill no vector, but all taps of a position side by side do: they are written out, a
-// group of chunks at a time.
+// A first layer's few channels fill no vector, but its filters do: dw transposed is taps by dy, which lies in memory as
+// a B should. All taps of a position are written out side by side, a chunk of positions at a time.
 template <class T>
 void grad_filter_few_channels(CpuStream& stream, const ConvGradFilterArgs& args) {
   const ConvGeometry& g = args.g;
+  const TileExtent extent = tile_extent(T{});
+  const Strips strips(g.o, extent);
   const int64_t positions = g.n * g.oh * g.ow, row = g.kh * g.kw * g.c, span = kChunk * kGroup,
-                groups = std::max<int64_t>(1, (positions + span - 1) / span);
-  const Strips strips(row, tile_extent(T{}));
-  const int64_t step = strips.padded_columns();
+                groups = std::max<int64_t>(1, (positions + span - 1) / span),
+                tiles = (row + extent.rows - 1) / extent.rows, padded = tiles * extent.rows, step = panel_step(extent);
+  constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
   const auto gather = tap_gatherer<T>(g);
-  Scratch<T> sums(groups > 1 ? groups * g.o * row : 1);
-  stream.parallel_for(groups, 1, [&](int64_t first, int64_t last) {
-    Scratch<T> taps(std::min(positions, span) * step);
-    for (int64_t group = first; group < last; ++group) {
-      const int64_t k0 = group * span, length = std::min(span, positions - k0);
-      stream.parallel_for(length, 64, [&](int64_t begin, int64_t end) {
-        int64_t ow = (k0 + begin) % g.ow, oh = (k0 + begin) / g.ow % g.oh, n = (k0 + begin) / (g.ow * g.oh);
-        for (int64_t k = begin; k < end; ++k) {
-          gather(g, args.x.as<T>(), n, oh, ow, taps.data() + k * step);
+  Scratch<T> sums(groups * row * g.o);
+  const int64_t parts = groups < 4 * stream.threads() ? strips.count : 1;  // of the filters, so that no thread is idle
+  stream.parallel_for(groups * parts, 1, [&](int64_t first, int64_t last) {
+    Scratch<T> taps(kChunk * padded), panels(tiles * step);
+    std::fill_n(taps.data(), kChunk * padded, T{0});
+    for (int64_t item = first; item < last; ++item) {
+      const int64_t group = item / parts, part = item % parts, k0 = group * span, s0 = strips.count * part / parts,
+                    s1 = strips.count * (part + 1) / parts;
+      for_each_chunk(0, std::min(span, positions - k0), span, [&](const Chunk& chunk) {
+        const Run run{.length = chunk.end - chunk.begin};
+        const int64_t at = k0 + chunk.begin;
+        int64_t ow = at % g.ow, oh = at / g.ow % g.oh, n = at / (g.ow * g.oh);
+        for (int64_t k = 0; k < run.length; ++k) {
+          gather(g, args.x.as<T>(), n, oh, ow, taps.data() + k * padded);
           if (++ow == g.ow) ow = 0, ++oh;
           if (oh == g.oh) oh = 0, ++n;
         }
+        pack_panels(taps.data(), padded, run.length, padded, extent.rows, panels.data(), step);
+        for (int64_t s = s0; s < s1; ++s) {
+          for (int64_t t = 0; t < tiles; ++t) {
+            T* c_rows[kMostTileRows];
+            for (int r = 0; r < extent.rows; ++r) c_rows[r] = sums.data() + (group * row + t * extent.rows + r) * g.o;
+            Tile<T> tile{.runs = &run,
+                         .run_count = 1,
+                         .rows = static_cast<int>(std::min<int64_t>(extent.rows, row - t * extent.rows)),
+                         .cols = static_cast<int>(strips.exist(s)),
+                         .panel = panels.data() + t * step,
+                         .b = args.dy.as<T>() + at * g.o + strips.begin(s),
+                         .b_step = g.o,
+                         .c_rows = c_rows,
+                         .c_offset = strips.begin(s),
+                         .add = !chunk.opens_group};
+            const int64_t fetched = (at + run.length) * g.o + (s * tiles + t) * kChunk * kLine;  // of the next chunk
+            if (fetched + kChunk * kLine <= std::min(positions, at + run.length + kChunk) * g.o) {
+              tile.next = args.dy.as<T>() + fetched;
+              tile.next_step = kLine;
+            }
+            multiply_tile(tile);
+          }
+        }
       });
-      const MatrixRows<T> filters{.a = args.dy.as<T>() + k0 * g.o,
-                                  .a_row = 1,
-                                  .a_col = g.o,
-                                  .c = groups > 1 ? sums.data() + group * g.o * row : args.dw.as<T>(),
-                                  .c_row = row,
-                                  .m = g.o,
-                                  .whole = {{0, 0, length}}};
-      Product<T>::in_place(taps.data(), step, strips, 0, length, length, nullptr)
-          .run(stream, std::span<const MatrixRows<T>>(&filters, 1));
     }
   });
-  if (groups > 1) add_groups(stream, sums.data(), groups, g.o * row, args.dw.as<T>());
+  add_groups(stream, sums.data(), groups, row * g.o, sums.data());
+  transpose(stream, sums.data(), row, g.o, args.dw.as<T>());
 }
 
 }  // namespace
