@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <functional>
+#include <optional>
 #include <random>
 #include <zmq.hpp>
 
@@ -18,10 +19,20 @@ using Json = nlohmann::json;
 // Speaks the protocol as a worker does, but says what it is told to.
 class Impostor {
  public:
+  // A door that is not open yet is knocked at again.
   explicit Impostor(const std::string& endpoint) : transport_(make_zmq_transport()) {
-    transport_->connect(kDoor, endpoint);
-    send({.kind = "ask", .body = {{"endpoint", transport_->endpoint()}, {"pid", 1}}});
-    job_ = next("job");
+    const auto deadline = Transport::Clock::now() + std::chrono::seconds(20);
+    while (Transport::Clock::now() < deadline) {
+      transport_->connect(kDoor, endpoint);
+      send({.kind = "ask", .body = {{"endpoint", transport_->endpoint()}, {"pid", 1}}});
+      if (std::optional<Message> job = heard("job", deadline)) {
+        job_ = std::move(*job);
+        return;
+      }
+      transport_->disconnect(kDoor);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    ADD_FAILURE() << "no 'job' comes from " << endpoint;
   }
   const Message& job() const { return job_; }
   void send(Message message) {
@@ -31,12 +42,8 @@ class Impostor {
   }
   // The next message of this kind; others are passed over.
   Message next(const std::string& kind) {
-    const auto deadline = Transport::Clock::now() + std::chrono::seconds(20);
-    while (true) {
-      const Arrival arrival = transport_->wait(deadline);
-      if (arrival.what == Arrival::What::message && arrival.message.kind == kind) return arrival.message;
-      if (arrival.what == Arrival::What::timeout || arrival.what == Arrival::What::lost) break;
-    }
+    if (std::optional<Message> message = heard(kind, Transport::Clock::now() + std::chrono::seconds(20)))
+      return std::move(*message);
     ADD_FAILURE() << "no '" << kind << "' comes";
     return {};
   }
@@ -50,6 +57,14 @@ class Impostor {
   }
 
  private:
+  std::optional<Message> heard(const std::string& kind, Transport::Clock::time_point deadline) {
+    while (true) {
+      Arrival arrival = transport_->wait(deadline);
+      if (arrival.what == Arrival::What::message && arrival.message.kind == kind) return std::move(arrival.message);
+      if (arrival.what == Arrival::What::timeout || arrival.what == Arrival::What::lost) return std::nullopt;
+    }
+  }
+
   static constexpr PeerId kDoor = 1;
   std::unique_ptr<Transport> transport_;
   PeerId self_ = std::random_device()() | 2u;
@@ -195,8 +210,6 @@ TEST_F(Refusals, WhatMakesNoSense) {
 TEST_F(Refusals, AFirstHelloThatMakesNoSense) {
   const std::string socket = folder_ / "socket";
   const pid_t job = start_long({"--workers", "1", "--listen", "ipc://" + socket});
-  for (int i = 0; i < 20000 && !std::filesystem::exists(socket); ++i)
-    std::this_thread::sleep_for(std::chrono::microseconds(500));
   Impostor impostor("ipc://" + socket);
   for (const char* config : {"", "[run]\nsteps = -1\n", "[model]"})
     impostor.send({.kind = "hello", .body = {{"config", config}, {"endpoint", "tcp://127.0.0.1:1"}}});
