@@ -67,8 +67,8 @@ class Product {
           const int64_t each = work_of(source), count = tiles_of(source);
           const auto tile_after = [&](int64_t w) { return std::clamp<int64_t>((w - at + each - 1) / each, 0, count); };
           const int64_t last = tile_after(end);
-          for (int64_t t = tile_after(begin); t < last; t += kTileBlock)
-            block(source, t, std::min(last, t + kTileBlock), s0, s1, workspace);
+          for (int64_t t = tile_after(begin); t < last; t += block_)
+            block(source, t, std::min(last, t + block_), s0, s1, workspace);
           at += count * each;
         }
       }
@@ -76,17 +76,17 @@ class Product {
   }
 
  private:
-  static constexpr int64_t kTileBlock = 16;    // their packed chunk of A stays in the second-level cache
+  static constexpr int64_t kBlockRows = 256;   // a block's packed chunk of A stays in the second-level cache
   static constexpr int64_t kStripsToPack = 3;  // fewer strips do not repay a packed A
 
   struct Workspace {
     explicit Workspace(const Product& p)
-        : panels(kTileBlock * panel_step(p.extent_)),
-          groups(many_groups(p.k_count_) ? kTileBlock * p.extent_.rows * p.strips_.padded_columns() : 0),
+        : panels(p.block_ * panel_step(p.extent_)),
+          groups(many_groups(p.k_count_) ? kBlockRows * p.strips_.padded_columns() : 0),
           runs(kChunk) {}
     Scratch<T> panels, groups;
     std::vector<Run> runs;
-    TileRows<T> tiles[kTileBlock];
+    TileRows<T> tiles[kBlockRows / kFewestTileRows];
   };
 
   template <class Source>
@@ -186,6 +186,7 @@ class Product {
   int64_t k_begin_, k_end_, k_count_;
   const T* bias_;
   TileExtent extent_ = tile_extent(T{});
+  int64_t block_ = kBlockRows / extent_.rows;  // tiles
 };
 
 // The rows of a matrix A, by rows or by columns, and those of C.
