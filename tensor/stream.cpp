@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <exception>
 #include <mutex>
@@ -60,11 +61,16 @@ T wait_for_change(const std::atomic<T>& value, T old) {
 }
 
 // A system may wake a thread on the processor of the one that wakes it and leave it there for long, though another is
-// idle: half a team then waits for the other half. Moves this thread to any other processor that it may use.
+// idle: half a team then waits for the other half. Moves this thread to any other processor that it may use; not again
+// soon, for where all are busy that helps nobody. (The thread's own mask is then what it could use at that time.)
 void leave_processor(int processor) {
-  if (sched_getcpu() != processor || processor < 0) return;
+  using Clock = std::chrono::steady_clock;
+  thread_local Clock::time_point not_before{};
+  if (processor < 0 || sched_getcpu() != processor) return;
+  const Clock::time_point now = Clock::now();
   cpu_set_t usable;
-  if (sched_getaffinity(0, sizeof usable, &usable) != 0) return;
+  if (now < not_before || sched_getaffinity(0, sizeof usable, &usable) != 0) return;
+  not_before = now + std::chrono::milliseconds(10);
   cpu_set_t others = usable;
   CPU_CLR(processor, &others);
   if (CPU_COUNT(&others) == 0 || sched_setaffinity(0, sizeof others, &others) != 0) return;

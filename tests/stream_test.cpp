@@ -1,6 +1,7 @@
 #include "tensor/stream.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/resource.h>
 
 #include <atomic>
@@ -58,6 +59,22 @@ TEST(Stream, HelpersThatSleptWakeUp) {
     EXPECT_EQ(sum, 2);
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
+}
+
+// Helpers that leave their caller's processor may use it afterwards.
+TEST(Stream, HelpersKeepTheProcessorsThatTheyMayUse) {
+  cpu_set_t usable;
+  ASSERT_EQ(sched_getaffinity(0, sizeof usable, &usable), 0);
+  CpuStream stream(3);
+  std::atomic<int> others{0};
+  for (int round = 0; round < 50; ++round) {
+    stream.parallel_for(3, 1, [&](int64_t, int64_t) {
+      cpu_set_t mine;
+      if (sched_getaffinity(0, sizeof mine, &mine) != 0 || !CPU_EQUAL(&mine, &usable)) ++others;
+    });
+    std::this_thread::sleep_for(std::chrono::microseconds(500));
+  }
+  EXPECT_EQ(others, 0);
 }
 
 TEST(Stream, ANestedCallRunsInItsThread) {
