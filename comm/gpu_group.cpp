@@ -21,9 +21,8 @@ std::shared_ptr<GpuGroup> GpuGroup::form(Nccl& nccl, const NcclId& id, int membe
   check(members >= 2 && me >= 0 && me < members, "[group] a member of at least two expected, got {} of {}", me,
         members);
   constexpr const char* kHint =
-      "NCCL_SOCKET_IFNAME names the network to use, NCCL_DEBUG=INFO makes NCCL say more, run.data_plane = \"host\" "
-      "does "
-      "without it";
+      "NCCL_SOCKET_IFNAME names the network to use, NCCL_DEBUG=INFO makes NCCL say more, "
+      "run.data_plane = \"host\" does without it";
   const Clock::time_point deadline = in(patience);
   std::unique_ptr<NcclCommunicator> communicator = nccl.begin(id, members, me);
   std::string why;
@@ -40,14 +39,15 @@ std::shared_ptr<GpuGroup> GpuGroup::form(Nccl& nccl, const NcclId& id, int membe
 
 void GpuGroup::transfer(std::span<const GpuPiece> sends, std::span<const GpuPiece> receives,
                         std::vector<Tensor> holds) {
+  whole_ = false;
   std::move(holds.begin(), holds.end(), std::back_inserter(holds_));
   communicator_->transfer(sends, receives);
 }
 
-bool GpuGroup::idle() {
-  if (!communicator_->idle()) return false;
+bool GpuGroup::carried() {
+  if (!communicator_->carried()) return false;
   holds_.clear();
-  return true;
+  return whole_ = true;
 }
 
 void GpuGroup::retire(std::chrono::duration<double> patience) {

@@ -1,7 +1,8 @@
 #pragma once
 // A group of GPUs that send to each other without their hosts: one NCCL communicator (comm/nccl.h). It exists once all
 // members have formed it. A member that dies or hangs does not hurt the others: a transfer fails, or stays pending
-// until whoever waits gives up, and destroying the group frees the device from it.
+// until whoever waits gives up, and aborting the group, or destroying it, frees the device from it.
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <stop_token>
@@ -29,12 +30,14 @@ class GpuGroup {
   // Begins to send and receive; one transfer at a time. `holds` are the tensors in whose memory the pieces lie: they
   // are kept until the device is done with them, or the group is gone.
   void transfer(std::span<const GpuPiece> sends, std::span<const GpuPiece> receives, std::vector<Tensor> holds);
-  // Of the transfer: `done` once what is queued on the device from now on finds it done.
+  // Of the transfer: `done` once what is queued on the device from now on finds it done. It may fail even then.
   State poll(std::string& why) { return communicator_->state(why); }
-  // Whether the device has done all that was queued, so that the memory of earlier transfers is free. Throws Failure.
-  bool idle();
-  // Whether nothing is under way that only an abort would end.
-  bool whole() const { return holds_.empty(); }
+  // Of a transfer that is done: whether it can fail no more, so that the memory of transfers is free. Throws Failure.
+  bool carried();
+  // Whether nothing is under way that only an abort would end. From any thread.
+  bool whole() const { return whole_; }
+  // From any thread, even while another waits for the device: ends what is under way.
+  void abort() { communicator_->abort(); }
 
   // Where a whole group is not needed any more: waits until nobody misses anything of it, at most `patience`.
   void retire(std::chrono::duration<double> patience);
@@ -44,6 +47,7 @@ class GpuGroup {
       : communicator_(std::move(communicator)), members_(members), me_(me), device_(device) {}
 
   std::vector<Tensor> holds_;  // outlives the communicator
+  std::atomic<bool> whole_ = true;
   std::unique_ptr<NcclCommunicator> communicator_;
   int members_, me_;
   Device device_;

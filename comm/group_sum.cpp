@@ -70,7 +70,15 @@ void GroupSum::exchange_roots(const std::vector<Subtree>& mine) {
   std::vector<Tensor> holds;
   check(mine.size() == roots_[static_cast<size_t>(me)].size(), "[group] {} roots were told, got {}",
         roots_[static_cast<size_t>(me)].size(), mine.size());
-  for (const Subtree& root : mine) {
+  for (size_t i = 0; i < mine.size(); ++i) {
+    const Subtree& root = mine[i];
+    const GroupRoot& told = roots_[static_cast<size_t>(me)][i];
+    check(root.begin == told.begin && root.end == told.end && root.values.empty() != told.present,
+          "[group] root {}: [{}, {}), {}, was told, got [{}, {}) of {} tensors", i, told.begin, told.end,
+          told.present ? "present" : "absent", root.begin, root.end, root.values.size());
+    for (const Tensor& t : root.values)
+      check(t.device() == group_->device(), "[group] root {} lies on {}, expected on {}", i, to_string(t.device()),
+            to_string(group_->device()));
     parts_.push_back({root.begin, root.end, {}});
     if (root.values.empty()) continue;
     Tensor& flat = holds.emplace_back(layout_.flatten(root.values));
@@ -132,13 +140,11 @@ void GroupSum::exchange_shards() {
 
 GroupSum::State GroupSum::poll(std::string& why) {
   while (phase_ != Phase::done) {
-    if (phase_ == Phase::device) {
-      if (!group_->idle()) return State::pending;
-      phase_ = Phase::done;
-      break;
-    }
     if (const State state = group_->poll(why); state != State::done) return state;
-    if (phase_ == Phase::roots) {
+    if (phase_ == Phase::device) {
+      if (!group_->carried()) return State::pending;
+      phase_ = Phase::done;
+    } else if (phase_ == Phase::roots) {
       add_up();
       exchange_shards();
       phase_ = Phase::shards;

@@ -2,9 +2,8 @@
 // The reduction of one step within a group of GPUs: the sum of the tree over leaves (comm/reduction_tree.h) that many
 // members hold parts of, without the host seeing an element. Bit for bit it is what the host would make of them.
 //
-//   1. Each member lays the tensors of each of its subtree roots out one after another, and sends the range that
-//   belongs
-//      to another member, its shard, to that one: one group of sends and receives.
+//   1. Each member lays the tensors of each of its subtree roots out one after another, and sends to each other
+//      member the range that belongs to that one, its shard: one group of sends and receives.
 //   2. Each adds up its shard along the tree, by the kernels that add leaves, and scales what is to be scaled.
 //   3. All send their shard to all: a second group. The result is views of one block of memory.
 //
@@ -53,8 +52,8 @@ class GroupSum {
     std::optional<double> factor = {};                           // by this
     std::function<void(std::vector<Tensor>& shard)> spoil = {};  // a drill: called with what this member has added up
   };
-  // `roots` of each member, which together have every leaf once; `mine` are those of this one, in the same order.
-  // Begins at once. Throws UsageError where roots do not make the whole tree, and Failure where the device cannot.
+  // `roots` of each member, which together have every leaf once; `mine` are those of this one, in the same order, on
+  // the group's device. Begins at once. Throws UsageError where this is not so, and Failure where the device cannot.
   GroupSum(std::shared_ptr<GpuGroup> group, Options options, std::vector<std::vector<GroupRoot>> roots,
            const std::vector<Subtree>& mine);
 

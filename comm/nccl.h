@@ -4,7 +4,7 @@
 // runs where there is none; for the device "emulated" those of tests/emulation/nccl.cpp.
 //
 // Every call returns at once; what it begins goes on by itself, and state() tells how far it is. A communicator is for
-// one thread at a time.
+// one thread at a time, but for abort().
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -34,18 +34,21 @@ class NcclCommunicator {
  public:
   enum class State { pending, done, failed };
 
-  // Aborts what is under way, so that no memory that was given to it is touched any more. May block for a while.
-  virtual ~NcclCommunicator() = default;
+  virtual ~NcclCommunicator() = default;  // aborts, unless finish() is done
   // How far that is which was begun last: forming, a transfer, finish(). A transfer is `done` once it is queued on the
   // device's stream. `why` is set where it failed.
   virtual State state(std::string& why) = 0;
   // As one group of sends and receives: each send meets the receive of as many elements at its peer; between two
   // members they meet in their order. What was begun before must be done.
   virtual void transfer(std::span<const GpuPiece> sends, std::span<const GpuPiece> receives) = 0;
-  // Whether everything that is queued on the device's stream has been done. Throws Failure if the device failed.
-  virtual bool idle() = 0;
+  // Whether the device, too, is done with the last transfer, which state() said is done; others need not be. Until then
+  // state() may still say that it failed. Throws Failure if the device failed.
+  virtual bool carried() = 0;
   // Lets what others still await from here leave; done means that it may be destroyed without harm to them.
   virtual void finish() = 0;
+  // From any thread, even while another one waits for the device, which may be stuck in a transfer: frees it. From then
+  // on the communicator has failed, and no memory that was given to it is touched any more. May block for a while.
+  virtual void abort() = 0;
 };
 
 class Nccl {

@@ -26,6 +26,8 @@ bool siblings(const Subtree& left, const Subtree& right, int leaves) {
 Tensor sum(Tensor&& left, const Tensor& right, size_t index) {
   check(left.shape() == right.shape(), "[reduction tree] tensor {} has shapes {} and {}", index,
         to_string(left.shape()), to_string(right.shape()));
+  // Leaves of a worker whose group of GPUs came to its end in the middle of a step (elastic/PROTOCOL.md).
+  if (left.device() != right.device()) return add_to(left.to(Device{}), right.to(Device{}));
   return add_to(std::move(left), right);
 }
 

@@ -33,7 +33,8 @@ class TreeFold {
 
   // The next leaf or subtree; it must begin at or after the end of the one before, and a subtree must be a node
   // of the tree. Values are added in place where this fold is the only owner of their storage and no
-  // element is repeated, else into fresh tensors: whoever keeps a handle sees no change.
+  // element is repeated, else into fresh tensors: whoever keeps a handle sees no change. What lies on two devices is
+  // added on the CPU.
   void add(int leaf, std::vector<Tensor> values) { add(Subtree{leaf, leaf + 1, std::move(values)}); }
   void add(Subtree subtree);
 

@@ -115,6 +115,8 @@ void Coordinator::receive(const Message& m, Seconds now) {
     feed_joiners();
   } else if (m.kind == "audit") {
     audit(m, now);
+  } else if (m.kind == "group_used" || m.kind == "group_missing" || m.kind == "group_failed") {
+    group(worker, m, now);
   } else if (m.kind == "fenced") {
     fenced(worker, m, now);
   } else if (m.kind == "suspect") {
@@ -258,6 +260,7 @@ Json Coordinator::status(Seconds now) const {
         {"reason", "all who have the state are silent"}, {"seconds", now - *deserted_}, {"limit", options_.hold}};
   else if (phase_ == Phase::holding)
     json["holding"] = {{"reason", fmt::format("fewer than {} workers", options_.min_workers)}};
+  if (current_) json["data_plane"] = data_plane();
   for (const auto& [peer, w] : workers_) {
     Json worker = {{"id", w.id},
                    {"state", w.draining ? "draining" : elinvar::name_of(w.state)},

@@ -125,6 +125,9 @@ class Coordinator {
   void conclude_fence(Seconds now);
   void put_out(PeerId peer, const std::string& reason, Seconds now, bool guilty = false);
   void audit(const Message& message, Seconds now);
+  void group(const Worker& worker, const Message& message, Seconds now);
+  std::string why_no_group(const std::vector<PeerId>& peers) const;
+  nlohmann::json data_plane() const;
   void prepare_trial(Recovery& recovery);
   nlohmann::json machine_of(int id) const;
   void gather(Seconds now);
@@ -178,6 +181,9 @@ class Coordinator {
   int64_t tried_step_ = -1;     // what was last,
   int tries_ = 0;               // and how often
   int64_t agreed_state_ = 0;    // updates in the last state that the members were seen to agree on
+  int64_t group_used_ = 0;      // the newest generation whose group of GPUs has added up a step,
+  std::string group_trouble_;   // why there was none in the newest one that was to have one,
+  int group_failures_ = 0;      // and how often one has failed in the middle of a step
   std::set<PeerId> fence_targets_;
   Seconds gather_until_ = 0, start_until_ = 0, changed_ = 0, ticked_ = 0, tick_by_ = 0;
   Wishes wishes_;

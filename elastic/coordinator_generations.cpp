@@ -21,6 +21,7 @@ Generation Coordinator::next_generation(const std::vector<PeerId>& peers, const 
   const auto shares = deal(options_.plan.vranks, speeds_of(g.members, workers_));
   for (size_t i = 0; i < shares.size(); ++i) g.members[i].share = g.members[i].first_share = shares[i];
   g.next_id = next_id_;
+  g.group = why_no_group(peers).empty();
   if (adaptive()) {
     if (base_workers_ == 0) base_workers_ = static_cast<int>(peers.size());
     g.scaling = GenerationScaling{.base_workers = base_workers_, .history = history_};
@@ -66,6 +67,8 @@ bool Coordinator::create(const Generation& g, Seconds now) {
   for (const GenerationMember& m : g.members) members.push_back(m.id);
   Json fields = {{"number", g.number}, {"members", members}, {"reason", g.reason}};
   if (g.scaling && g.scaling->batch > 0) fields["batch_size"] = g.scaling->batch;
+  if (g.group) fields["group"] = true;
+  if (g.group) group_trouble_.clear();
   world_.event("generation", fields);
   return true;
 }

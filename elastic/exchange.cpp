@@ -14,6 +14,18 @@ namespace {
 
 using Json = nlohmann::json;
 
+// Messages are of the host's memory, wherever leaves are.
+std::vector<Tensor> on_host(std::vector<Tensor> tensors) {
+  for (Tensor& t : tensors) t = t.to(Device{});  // of what a group of GPUs was to add up
+  return tensors;
+}
+
+Json to_json(const std::vector<GroupRoot>& roots) {
+  Json json = Json::array();
+  for (const GroupRoot& root : roots) json.push_back({root.begin, root.end, root.present});
+  return json;
+}
+
 Tensor scaled(Tensor x, double factor) {
   if (!x.unique() || !x.contiguous()) return mul(x, Tensor::scalar(factor, x.dtype()));
   scale_into(x, factor);
@@ -36,6 +48,7 @@ Json to_json(const TrailerPart& part, int member) {
   if (part.state) json["state"] = part.state->hex();
   if (part.pace) json["pace"] = to_json(*part.pace);
   if (part.audit) json["audit"] = to_json(*part.audit);
+  if (part.group != 0) json["group"] = part.group;
   return json;
 }
 
@@ -49,6 +62,7 @@ TrailerPart part_from(const Json& json) {
   if (json.contains("state")) part.state = Digest::parse(json["state"].get<std::string>());
   if (json.contains("pace")) part.pace = pace_from(json["pace"]);
   if (json.contains("audit")) part.audit = audit_claims_from(json["audit"]);
+  part.group = json.value("group", int64_t{0});
   return part;
 }
 
@@ -62,6 +76,7 @@ Json to_json(const Trailer& t) {
   if (t.state) json["state_digests"] = {t.state_digests.tensors, t.state_digests.chunks};
   if (t.pace) json["pace"] = to_json(*t.pace);
   if (!t.contradiction.empty()) json["contradiction"] = t.contradiction;
+  if (t.group != 0) json["group"] = t.group;
   for (const AuditClaims& claims : t.audit) json["audit"].push_back(to_json(claims));
   return json;
 }
@@ -78,6 +93,7 @@ Trailer trailer_from(const Json& json) {
   }
   if (json.contains("pace")) t.pace = pace_from(json["pace"]);
   t.contradiction = json.value("contradiction", "");
+  t.group = json.value("group", int64_t{0});
   if (json.contains("audit"))
     for (const Json& claims : json["audit"]) t.audit.push_back(audit_claims_from(claims));
   return t;
@@ -103,6 +119,17 @@ void Exchange::contribute(std::vector<Subtree> roots, const TrailerPart& part, c
       values_[i] = scaled(std::move(values_[i]), 1.0 / static_cast<double>(count));
     for (Bucket& bucket : state_) bucket.done = true;
   }
+  if (group_) {
+    std::vector<GroupRoot> told;
+    for (const Subtree& root : roots) told.push_back({root.begin, root.end, !root.values.empty()});
+    for (int other = 0; other < members_; ++other)
+      if (other != me_)
+        send(other, {.kind = "roots", .body = {{"member", me_}, {"count", count}, {"roots", to_json(told)}}});
+    group_roots_[me_] = std::move(told);
+    group_count_ += count;
+    mine_ = std::move(roots);
+    roots.clear();
+  }
   std::vector<const Subtree*> all;
   for (const Subtree& root : roots) all.push_back(&root);
   for (int b = 0; b < bucket_count() && !all.empty(); ++b)
@@ -121,7 +148,7 @@ void Exchange::contribute(int b, const std::vector<const Subtree*>& roots, int64
   Message message{.kind = "contribution", .body = {{"bucket", b}, {"count", count}, {"roots", Json::array()}}};
   for (const Subtree* root : roots) {
     std::vector<Tensor> slices;
-    if (!root->values.empty()) slices = buckets_->cut(b, root->values);
+    if (!root->values.empty()) slices = on_host(buckets_->cut(b, root->values));
     if (!owned(b) || checked) {
       message.body["roots"].push_back({root->begin, root->end, !slices.empty()});
       for (const Tensor& slice : slices) message.blobs.push_back(blob_of(slice));
@@ -144,7 +171,7 @@ void Exchange::take(Bucket& bucket, std::vector<Subtree> roots, int64_t count) {
 }
 
 bool Exchange::takes(const std::string& kind) {
-  constexpr const char* kKinds[] = {"contribution", "result", "part", "trailer", "check", "word"};
+  constexpr const char* kKinds[] = {"contribution", "result", "part", "trailer", "check", "word", "roots"};
   return std::find(std::begin(kKinds), std::end(kKinds), kind) != std::end(kKinds);
 }
 
@@ -161,6 +188,7 @@ std::string Exchange::receive(const Message& message, const Send& send) {
       return receive_contribution(message, checked_);
     }
     if (message.kind == "word") return audit_ ? audit_->hear(message) : "a word that is not expected";
+    if (message.kind == "roots") return receive_roots(message);
     if (message.kind == "result") return receive_result(message);
     if (message.kind == "part") return receive_part(message, send);
     if (message.kind == "trailer") return receive_trailer(message);
@@ -190,6 +218,20 @@ std::string Exchange::receive_contribution(const Message& message, Bucket& bucke
     roots.push_back(std::move(subtree));
   }
   take(bucket, std::move(roots), message.body.at("count").get<int64_t>());
+  return "";
+}
+
+std::string Exchange::receive_roots(const Message& message) {
+  const int member = message.body.at("member").get<int>();
+  if (!group_ || member < 0 || member >= members_ || group_roots_.contains(member))
+    return "roots that are not expected";
+  std::vector<GroupRoot> roots;
+  for (const Json& root : message.body.at("roots")) {
+    roots.push_back({root.at(0).get<int>(), root.at(1).get<int>(), root.at(2).get<bool>()});
+    if (!is_node(roots.back().begin, roots.back().end, vranks_)) return "a root is no node of the tree";
+  }
+  group_count_ += message.body.at("count").get<int64_t>();
+  group_roots_[member] = std::move(roots);
   return "";
 }
 
@@ -237,6 +279,7 @@ void Exchange::add_part(int member, TrailerPart part, const Send& send) {
     if (from == 0) t.state_digests = std::move(p.state_digests);
     for (auto& [vrank, facts] : p.facts)
       if (vrank >= 0 && vrank < vranks_) t.facts[static_cast<size_t>(vrank)] = std::move(facts);
+    t.group = from == 0 ? p.group : std::min(t.group, p.group);
     if (!t.pace) t.pace = p.pace;
     if (p.pace != t.pace) t.contradiction = fmt::format("member {} has made the step at another pace", from);
     if (!p.state) continue;
@@ -250,7 +293,40 @@ void Exchange::add_part(int member, TrailerPart part, const Send& send) {
   for (int other = 1; other < members_; ++other) send(other, {.kind = "trailer", .body = to_json(*trailer_)});
 }
 
+// A failure is the group's, or the device's while the group uses it: the host can do without both.
+bool Exchange::work_in_group() {
+  const bool begins = !sum_ && trouble_.empty() && static_cast<int>(group_roots_.size()) == members_ && told_;
+  if (!begins && (!sum_ || !trouble_.empty())) return false;
+  if (begins && bucket_count() == 0) return false;
+  const bool done = std::all_of(state_.begin(), state_.end(), [](const Bucket& b) { return b.done; });
+  if (done) return false;
+  try {
+    if (begins) {
+      std::vector<std::vector<GroupRoot>> roots;
+      for (const auto& [member, told] : group_roots_) roots.push_back(told);
+      GroupSum::Options options{
+          .leaves = vranks_, .shapes = buckets_->shapes(), .scaled = static_cast<size_t>(gradients_)};
+      if (group_count_ > 0) options.factor = 1.0 / static_cast<double>(group_count_);
+      if (spoil_) options.spoil = [this](std::vector<Tensor>& shard) { spoil_(0, shard); };
+      sum_ = std::make_unique<GroupSum>(group_, std::move(options), std::move(roots), mine_);
+    }
+    const GroupSum::State state = sum_->poll(trouble_);
+    if (state == GroupSum::State::failed) sum_.reset();
+    if (state != GroupSum::State::done) return false;
+    values_ = sum_->values();
+  } catch (const std::exception& failure) {
+    trouble_ = failure.what();
+    sum_.reset();
+    return false;
+  }
+  for (Bucket& bucket : state_) bucket.done = true;
+  sum_.reset();
+  mine_.clear();
+  return true;
+}
+
 bool Exchange::work(const Send& send) {
+  if (group_) return work_in_group();
   for (int b = 0; b < bucket_count(); ++b) {
     Bucket& bucket = state_[static_cast<size_t>(b)];
     if (!owned(b) || bucket.done || bucket.leaves < vranks_) continue;
@@ -330,6 +406,9 @@ void Exchange::place(int bucket, std::vector<Tensor> slices) {
 }
 
 std::string Exchange::missing() const {
+  if (sum_ || !trouble_.empty()) return "";  // whoever waits for the group has a deadline of its own
+  if (group_ && static_cast<int>(group_roots_.size()) < members_)
+    return fmt::format("the roots of {} of {} members", static_cast<size_t>(members_) - group_roots_.size(), members_);
   std::string text;
   int buckets = 0;
   for (int b = 0; b < bucket_count(); ++b) {

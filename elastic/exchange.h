@@ -13,6 +13,11 @@
 //   part            member, held, seconds, facts {vrank: ..}, state?, pace?, audit?       -
 //   trailer         agreed, facts [..], state?, state_digests?, pace?, contradiction?, seconds [..], audit [..]? -
 //
+// Members that are a group of GPUs may let it add up the tensors (comm/group_sum.h). Then there are neither
+// contributions nor results; each says to all which roots it has, and when it knows those of all it begins:
+//
+//   roots           member, count, roots [[b, e, present]..]                      -
+//
 // One bucket may be audited (elastic/sum_audit.h).
 // Leaves that a member sent stay as they are: the same roots can be sent again in the next generation. A member may
 // contribute to a bucket as soon as its roots are whole there, while its last leaf is still being computed.
@@ -23,6 +28,7 @@
 #include <vector>
 
 #include "comm/buckets.h"
+#include "comm/group_sum.h"
 #include "comm/reduction_tree.h"
 #include "elastic/step.h"
 #include "elastic/sum_audit.h"
@@ -38,6 +44,7 @@ struct TrailerPart {
   std::optional<Pace> pace = {};          // of the step
   std::optional<AuditClaims> audit = {};  // if it is audited; sums are told apart
   StateDigests state_digests = {};        // those of member 0 count: they stay with it
+  int64_t group = 0;                      // the generation, if this member is in its group of GPUs
 };
 
 struct Trailer {
@@ -49,6 +56,7 @@ struct Trailer {
   std::string contradiction;            // the digests of the state, or the paces, differ: who has which
   std::vector<double> seconds;          // of each member
   std::vector<AuditClaims> audit = {};  // of each member, if the step is audited
+  int64_t group = 0;                    // the generation, if all members are in its group of GPUs
 };
 
 nlohmann::json to_json(const Trailer& trailer);
@@ -66,6 +74,13 @@ class Exchange {
   void audit(SumAudit audit) { audit_ = std::move(audit); }
   const std::optional<SumAudit>& audit() const { return audit_; }
   const std::optional<Digest>& received() const { return received_; }  // of the audited sum, from its owner
+
+  // Lets the group of all members add up the tensors. Before anything is contributed, as all do or none; not with an
+  // audit. Nothing is contributed early then.
+  void use(std::shared_ptr<GpuGroup> group) { group_ = std::move(group); }
+  bool in_group() const { return group_ != nullptr; }
+  bool transferring() const { return sum_ != nullptr; }    // the group is at work: work() looks how far it is
+  const std::string& trouble() const { return trouble_; }  // why it will not end, or ""
 
   // To one bucket, once: all of the member's roots, of which only the values in this bucket are looked at, and the
   // number of targets in all its leaves.
@@ -99,6 +114,8 @@ class Exchange {
   bool owned(int bucket) const { return me_ >= 0 && bucket % members_ == me_; }
   int bucket_count() const { return buckets_ ? buckets_->count() : 0; }
   std::string receive_contribution(const Message& message, Bucket& bucket);
+  std::string receive_roots(const Message& message);
+  bool work_in_group();
   static void take(Bucket& bucket, std::vector<Subtree> roots, int64_t count);
   std::vector<Tensor> add_up(int b, Bucket& bucket);
   bool audit_sum(const Send& send);
@@ -121,6 +138,12 @@ class Exchange {
   Bucket checked_;  // of the audited bucket: what this member adds up besides its owner
   std::optional<Digest> received_;
   std::function<void(int, std::vector<Tensor>&)> spoil_;
+  std::shared_ptr<GpuGroup> group_;
+  std::map<int, std::vector<GroupRoot>> group_roots_;  // of members that have told them,
+  int64_t group_count_ = 0;                            // and targets in them
+  std::vector<Subtree> mine_;
+  std::unique_ptr<GroupSum> sum_;
+  std::string trouble_;
 };
 
 // The messages by which one that has a result gives it to another: buckets, then the trailer.

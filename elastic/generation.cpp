@@ -67,6 +67,7 @@ Json to_json(const Generation& g) {
                {"stop", g.stop},       {"reason", g.reason},   {"members", Json::array()}};
   if (g.scaling) json["scaling"] = to_json(*g.scaling);
   if (g.trial) json["trial"] = g.trial->replay ? Json{{"replay", *g.trial->replay}} : Json::object();
+  if (g.group) json["group"] = true;
   for (const GenerationMember& m : g.members)
     json["members"].push_back({{"id", m.id},
                                {"peer", m.peer},
@@ -90,6 +91,7 @@ Generation generation_from(const Json& json) {
     if (json.contains("scaling")) g.scaling = scaling_from(json["scaling"]);
     if (json.contains("trial")) g.trial = Trial{};
     if (g.trial && json["trial"].contains("replay")) g.trial->replay = json["trial"]["replay"].get<int64_t>();
+    g.group = json.value("group", false);
     for (const Json& m : json.at("members"))
       g.members.push_back({.id = m.at("id").get<int>(),
                            .peer = m.at("peer").get<uint64_t>(),

@@ -14,7 +14,7 @@
 
 namespace elinvar {
 
-inline constexpr int kProtocolVersion = 3;  // of PROTOCOL.md: all processes of a job have the same
+inline constexpr int kProtocolVersion = 4;  // of PROTOCOL.md: all processes of a job have the same
 
 struct GenerationMember {
   int id = 0;  // counts up over the whole run; never given twice
@@ -56,6 +56,7 @@ struct Generation {
   std::string reason;                             // why it was made, for people
   std::optional<GenerationScaling> scaling = {};  // none: it is exact
   std::optional<Trial> trial = {};
+  bool group = false;  // its members can be a group of GPUs (comm/gpu_group.h), and are to form one
 
   int index_of(PeerId peer) const;  // -1: no member
   const std::vector<Interval>& share(int member, int64_t step) const;

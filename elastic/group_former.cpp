@@ -11,17 +11,23 @@ constexpr std::chrono::seconds kRetiring{2};
 
 GroupFormer::GroupFormer(std::shared_ptr<Nccl> nccl, Tells tells, std::chrono::duration<double> patience)
     : nccl_(std::move(nccl)), tells_(std::move(tells)), patience_(patience) {
-  thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
-  pthread_setname_np(thread_.native_handle(), "groups");
+  forms_ = std::jthread([this](const std::stop_token& stop) { form_all(stop); });
+  ends_ = std::jthread([this](const std::stop_token& stop) { end_all(stop); });
+  pthread_setname_np(forms_.native_handle(), "groups");
+  pthread_setname_np(ends_.native_handle(), "old groups");
 }
 
+// Whoever ends first may still be sending what others await: the last group is let go of like those before.
 GroupFormer::~GroupFormer() {
-  thread_.request_stop();
+  forms_.request_stop();
   {
     const std::lock_guard lock(mutex_);
     give_up_.request_stop();
   }
-  thread_.join();
+  forms_.join();
+  drop_before(INT64_MAX);
+  ends_.request_stop();
+  ends_.join();
 }
 
 void GroupFormer::form(const GroupRequest& request) {
@@ -43,32 +49,34 @@ void GroupFormer::drop_before(int64_t generation) {
   changed_.notify_all();
 }
 
-// Groups in the middle of a transfer go first: until they are aborted the device may wait for a member that is gone. A
-// whole one can wait while another is formed.
-void GroupFormer::run(const std::stop_token& stop) {
+void GroupFormer::form_all(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
-  while (changed_.wait(lock, stop, [&] { return wanted_ || !over_.empty(); })) {
-    std::shared_ptr<GpuGroup> group;
-    const auto broken = std::find_if(over_.begin(), over_.end(), [](const auto& g) { return !g->whole(); });
-    if (broken != over_.end() || !wanted_) {
-      const auto next = broken != over_.end() ? broken : over_.begin();
-      group = std::move(*next);
-      over_.erase(next);
-      lock.unlock();
-      group->retire(kRetiring);
-      group.reset();
-      lock.lock();
-      continue;
-    }
+  while (changed_.wait(lock, stop, [&] { return wanted_.has_value(); }) && !stop.stop_requested()) {
     const GroupRequest request = *wanted_;
     wanted_.reset();
-    if (stop.stop_requested()) continue;
     forming_ = request.generation;
     give_up_ = std::stop_source();
     lock.unlock();
     form_one(request, give_up_.get_token());
     lock.lock();
     forming_ = 0;
+  }
+}
+
+// Groups in the middle of a transfer go first: until they are aborted the device may wait for a member that is gone.
+// When the thread is told to stop it still does what there is to do.
+void GroupFormer::end_all(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  while (changed_.wait(lock, stop, [&] { return !over_.empty(); })) {
+    const auto broken = std::find_if(over_.begin(), over_.end(), [](const auto& g) { return !g->whole(); });
+    const auto next = broken != over_.end() ? broken : over_.begin();
+    std::shared_ptr<GpuGroup> group = std::move(*next);
+    over_.erase(next);
+    lock.unlock();
+    if (group->whole()) group->retire(kRetiring);
+    else group->abort();
+    group.reset();
+    lock.lock();
   }
 }
 
@@ -79,7 +87,10 @@ void GroupFormer::form_one(const GroupRequest& request, const std::stop_token& s
     std::shared_ptr<GpuGroup> group = GpuGroup::form(*nccl_, id, request.members, request.me, patience_, stop);
     {
       const std::lock_guard lock(mutex_);
-      if (request.generation < oldest_) return over_.push_back(std::move(group));
+      if (request.generation < oldest_) {
+        over_.push_back(std::move(group));
+        return changed_.notify_all();
+      }
       formed_[request.generation] = group;
     }
     tells_.formed(request.generation, std::move(group));

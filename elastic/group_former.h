@@ -1,7 +1,7 @@
 #pragma once
 // Forms groups of GPUs (comm/gpu_group.h) for the generations of a job, in a thread of its own while the job trains on,
-// and lets go of those that are over. The newest generation counts: while its group is asked for, an older one that has
-// not formed is given up.
+// and lets go of those that are over in another, which never waits for who is told of the former. The newest generation
+// counts: while its group is asked for, an older one that has not formed is given up.
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -20,7 +20,7 @@ namespace elinvar {
 
 class GroupFormer {
  public:
-  // Called from the thread, with nothing locked.
+  // Called from the thread that forms, with nothing locked.
   struct Tells {
     std::function<void(int64_t generation, const NcclId& id)> named;  // by the first member: the others wait for it
     std::function<void(int64_t generation, std::shared_ptr<GpuGroup> group)> formed;
@@ -31,11 +31,13 @@ class GroupFormer {
 
   // From any thread; neither waits.
   void form(const GroupRequest& request);
-  // Groups of generations before this one are over. Nobody else has a handle on them any more.
+  // Groups of generations before this one are over. Nobody uses them any more, unless to wait for the device: one in
+  // the middle of a transfer, in which the device may be stuck, is aborted.
   void drop_before(int64_t generation);
 
  private:
-  void run(const std::stop_token& stop);
+  void form_all(const std::stop_token& stop);
+  void end_all(const std::stop_token& stop);
   void form_one(const GroupRequest& request, const std::stop_token& stop);
 
   std::shared_ptr<Nccl> nccl_;
@@ -49,7 +51,7 @@ class GroupFormer {
   int64_t oldest_ = 0;  // whose group may still be used
   std::map<int64_t, std::shared_ptr<GpuGroup>> formed_;
   std::vector<std::shared_ptr<GpuGroup>> over_;
-  std::jthread thread_;
+  std::jthread forms_, ends_;
 };
 
 }  // namespace elinvar

@@ -109,6 +109,7 @@ void Member::drop_leaves() {
 
 bool Member::opens(int vrank) const {
   if (!active() || fenced() || generation_->stop || members() == 1 || last() || !knows_layout()) return false;
+  if (reduces_in_group()) return false;  // which sends nothing early
   const std::vector<int> left = todo();
   return left.size() == 1 && left[0] == vrank && owns(vrank) && !facts_.contains(vrank);
 }
@@ -128,6 +129,7 @@ void Member::begin_exchange() {
   if (options_.spoil)
     exchange_->spoil([this](int bucket, std::vector<Tensor>& sums) { options_.spoil(completed_, bucket, sums); });
   audit_exchange();
+  if (reduces_in_group()) exchange_->use(groups_.at(generation()));
   deliver_early();
 }
 
@@ -161,7 +163,8 @@ void Member::contribute(const std::optional<Digest>& state, const StateDigests& 
                          .state = state,
                          .pace = pace_,
                          .audit = claims_to_tell(),
-                         .state_digests = parts};
+                         .state_digests = parts,
+                         .group = groups_.contains(generation()) ? generation() : 0};
   exchange_->contribute(std::move(roots), part, sender());
 }
 
@@ -169,6 +172,7 @@ Member::Progress Member::reduce() {
   if (!exchange_ || exchange_->owes() || outcome_) return Progress::abandoned;
   while (work()) {
   }
+  if (!exchange_->trouble().empty()) group_stalled(exchange_->trouble());
   if (!exchange_->complete() || !passes_audit()) return Progress::waiting;
   finish_reduction();
   return Progress::complete;
@@ -177,6 +181,10 @@ Member::Progress Member::reduce() {
 void Member::finish_reduction() {
   std::vector<Tensor> values = exchange_->values();
   Trailer trailer = exchange_->trailer();
+  if (me_ == 0 && exchange_->in_group() && group_told_ != generation()) {
+    group_told_ = generation();
+    report({.kind = "group_used"});
+  }
   exchange_.reset();
 
   reduced_ = {};
@@ -228,6 +236,7 @@ void Member::finish_reduction() {
         actions_.push_back({Action::What::send, to, {}, std::move(m)});
       });
   agreed_ = std::max(agreed_, trailer.agreed);
+  group_agreed_ = trailer.group;
   last_values_.clear();
   last_trailer_.reset();
   // Somebody may turn out to lack it after a death; nobody can who is not there.

@@ -30,6 +30,7 @@ struct MemberOptions {
   int64_t state_digest_every = 0;  // 0: only at checkpoints and at the end
   ScalingOptions scaling = {};     // if it is adaptive, its goal ends the run, not `steps`
   AuditOptions audit = {};
+  bool groups = false;  // this worker is a GPU that can be in a group (comm/gpu_group.h)
   // A drill: damages what this member adds up in `step` (Exchange::spoil).
   std::function<void(int64_t step, int bucket, std::vector<Tensor>& sums)> spoil = {};
 };
@@ -127,6 +128,19 @@ class Member {
   void give_up(const std::string& reason);  // there is no coordinator any more
   void report(Message message);             // to the coordinator
 
+  // --- Groups of GPUs (PROTOCOL.md, "Groups of GPUs"). Requests are to be carried out beside all else, and answered by
+  // one of the three; groups of generations before oldest_group() are over.
+  std::vector<GroupRequest> take_group_requests();
+  int64_t oldest_group() const { return promised_; }
+  void group_named(int64_t generation, const NcclId& id);
+  void group_formed(int64_t generation, std::shared_ptr<GpuGroup> group);
+  void group_not_formed(int64_t generation, const std::string& reason);
+  // Whether the group of this generation adds up this step. Then leaves are to lie on its device.
+  bool reduces_in_group() const;
+  // Whether the reduction waits for the group, which nobody tells of: reduce() is to be called again and again.
+  bool transferring() const { return exchange_ && exchange_->transferring(); }
+  void group_stalled(const std::string& reason);  // and it has lasted too long
+
   std::vector<Action> take_actions();
   std::vector<StatePart> take_parts();
 
@@ -195,6 +209,9 @@ class Member {
   void audit_exchange();
   bool passes_audit();
   void begin_exchange();
+  void ask_for_group(const Generation& generation);
+  void group_called(const Message& message);
+  void drop_groups();
 
   MemberOptions options_;
   uint64_t run_ = 0;
@@ -231,6 +248,13 @@ class Member {
   int64_t testified_ = 0;             // the last of which this was: of a leaf,
   int64_t replayed_ = 0;              // and with a replay
   std::optional<Message> evidence_;   // the audit of this exchange has found something: it is repeated until a fence
+  std::map<int64_t, std::shared_ptr<GpuGroup>> groups_;     // that have formed, by generation,
+  std::map<int64_t, std::pair<PeerId, NcclId>> group_ids_;  // what they are called, and who says so,
+  std::set<int64_t> asked_groups_;                          // and those that were asked for
+  int64_t group_agreed_ = 0;                                // of this generation all are in it
+  int64_t group_told_ = 0;                                  // the coordinator knows that this one is used
+  std::optional<Message> group_trouble_;                    // repeated until a fence
+  std::vector<GroupRequest> group_requests_;
   Reduced reduced_;
   std::vector<Message> early_;       // for an exchange that is not there yet
   std::vector<Tensor> last_values_;  // of step completed_ - 1, for those who lack it

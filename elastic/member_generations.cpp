@@ -28,7 +28,9 @@ void Member::fenced_by(const Message& m) {
     proposed_.clear();
     feeds_.clear();
     evidence_.reset();
+    group_trouble_.reset();
     if (active()) exchange_.reset();
+    drop_groups();
     std::erase_if(early_, [&](const Message& e) { return e.generation != kCopy && e.generation < promised_; });
   }
   Json body = {{"promised", promised_},
@@ -98,6 +100,7 @@ void Member::propose(Generation generation) {
   connect_members(generation);
   if (!active() && generation.index_of(options_.self) < 0) return;
   const bool was_active = active();
+  ask_for_group(generation);
   proposed_[generation.number] = std::move(generation);
   enter_agreed();
   // A learner may have made the update before it hears that it was a member by then, and owes its part.
@@ -116,6 +119,8 @@ void Member::enter(Generation generation, int64_t first_step) {
   proposed_.erase(proposed_.begin(), proposed_.upper_bound(generation_->number));
   promised_ = std::max(promised_, generation_->number);
   me_ = generation_->index_of(options_.self);
+  drop_groups();
+  ask_for_group(*generation_);
   settle_pace();
   waiting_for_release_ = me_ < 0;
   connect_members(*generation_);

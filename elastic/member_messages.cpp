@@ -53,6 +53,7 @@ void Member::report_facts() {
 void Member::heartbeat(const Json& about) {
   report({.kind = "alive", .body = about});
   if (evidence_) report(*evidence_);  // whoever coordinates now may not have it
+  if (group_trouble_) report(*group_trouble_);
 }
 
 void Member::drain() {
@@ -75,6 +76,8 @@ void Member::receive(const Message& m) {
     receive_data(m);
   } else if (m.kind == "fetch") {
     give_last(m);
+  } else if (m.kind == "group") {
+    group_called(m);
   } else if (m.kind == "state") {
     receive_state(m);
   } else if (m.sender != coordinator_) {

@@ -12,6 +12,7 @@ MemberOptions alone(MemberOptions options) {
   options.self = kSelf;
   options.checkpoint_every = options.state_digest_every = 0;
   options.audit = {};
+  options.groups = false;
   options.spoil = {};
   return options;
 }

@@ -21,8 +21,8 @@ std::optional<Fault> SelfSabotage::take(Fault::What what, Fault::Flips flips, in
 }
 
 bool SelfSabotage::drops(int id, bool leads, int64_t step, const std::string& kind) {
-  if (faults_.empty() || (kind != "contribution" && kind != "result" && kind != "part" && kind != "trailer"))
-    return false;
+  constexpr std::string_view kKinds[] = {"contribution", "result", "roots", "part", "trailer"};
+  if (faults_.empty() || std::find(std::begin(kKinds), std::end(kKinds), kind) == std::end(kKinds)) return false;
   return take(Fault::What::drop, {}, id, leads, step).has_value();
 }
 

@@ -43,6 +43,20 @@ void Session::Impl::wait(Lock& lock) {
   changed.wait(lock);
 }
 
+// No message comes when it is done, but perhaps one that there will be no more of it.
+void Session::Impl::wait_for_group(Lock& lock) {
+  constexpr std::chrono::microseconds kLook{50};
+  const Activity activity("waiting for workers");
+  if (!group_since) group_since = Clock::now();
+  if (Clock::now() > *group_since + options.group_patience)
+    member.group_stalled(
+        fmt::format("the sums have not come within {:.3g} s: a member or a link hangs; NCCL_DEBUG=INFO "
+                    "makes NCCL say more, run.data_plane = \"host\" does without it",
+                    options.group_patience.count()));
+  work.looked();
+  changed.wait_for(lock, kLook);
+}
+
 void Session::Impl::wait_for_copies(Lock& lock, std::optional<Clock::time_point> since) {
   work.at(kCopying, now());
   while (!copier.copied()) {
@@ -209,13 +223,15 @@ bool Session::reduce() {
     s.flush();
   }
   s.work.at("", s.now());
+  s.group_since.reset();
   while (true) {
     s.rethrow();
     const Member::Progress progress = s.at_work().reduce();
     s.flush();
     if (progress == Member::Progress::abandoned) return false;
     if (progress == Member::Progress::complete) break;
-    s.wait(lock);
+    if (s.at_work().transferring()) s.wait_for_group(lock);
+    else s.wait(lock);
   }
   const Clock::time_point reduced = Clock::now();
   s.reduce_seconds = std::chrono::duration<double>(reduced - began).count();

@@ -57,6 +57,10 @@ struct SessionOptions {
   };
   std::function<std::optional<Sighting>()> look;
   std::vector<Fault> faults;  // on purpose (elastic/self_sabotage.h)
+  // For groups of GPUs (PROTOCOL.md), in which this worker can be; and how long one may take to form, or to add up a
+  // step.
+  std::shared_ptr<Nccl> nccl = nullptr;
+  std::chrono::duration<double> group_patience{30};
   // Starts a coordinator that takes over from the one of this tenure.
   std::function<void(int64_t tenure)> take_over;
   WatchOptions watch = {};
@@ -85,6 +89,8 @@ class Session {
   bool owns(int vrank) const;
   // What a virtual rank's leaf is going to be computed from: a drill may damage it (elastic/chaos.h).
   void reads(int vrank, Tensor& input);
+  // Whether its group of GPUs adds up this step: then leaves stay where they were computed, else they go to the CPU.
+  bool in_group() const;
   void add(int vrank, Leaf leaf);
   // Whether the leaf of next() may be given while its backward pass runs, because it is the last one here and others
   // wait for it. Then open() it, once its targets are counted, put() its gradients as they become ready, in any order,

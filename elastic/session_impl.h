@@ -9,6 +9,7 @@
 #include <span>
 #include <thread>
 
+#include "elastic/group_former.h"
 #include "elastic/replay.h"
 #include "elastic/self_sabotage.h"
 #include "elastic/session.h"
@@ -31,6 +32,7 @@ struct Session::Impl {
 
   // --- session_listener.cpp. With the lock held, but for listen() and send().
   MemberOptions options_of_member();
+  GroupFormer::Tells about_groups();
   void flush();  // carries out what the member wants done
   void listen(const std::stop_token& stop);
   void heartbeat();
@@ -46,6 +48,7 @@ struct Session::Impl {
   // --- session.cpp. The loop's.
   Member& at_work() { return replay ? replay->member() : member; }  // what the loop is about: the job, or a replay
   void wait(Lock& lock);                                            // until there is news
+  void wait_for_group(Lock& lock);                                  // a little
   void wait_for_copies(Lock& lock, std::optional<Clock::time_point> since = {});
   void begin_replay(Lock& lock);
   void load(Lock& lock);  // what the member is told to
@@ -78,8 +81,10 @@ struct Session::Impl {
   std::vector<Tensor> opened;  // and those that were given
   Reduced reduced;
   double reduce_seconds = 0;
+  std::optional<Clock::time_point> group_since;  // it adds up this step since then
   std::optional<Replay> replay;
   StateCopier copier;
+  std::optional<GroupFormer> former;
   std::jthread listener;
 };
 

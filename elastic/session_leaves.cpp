@@ -69,6 +69,11 @@ void Session::add(int vrank, Leaf leaf) {
   s.at_work().add(s.work_step, vrank, std::move(leaf), seconds.count());
 }
 
+bool Session::in_group() const {
+  const Lock lock(impl_->mutex);
+  return impl_->at_work().reduces_in_group();
+}
+
 bool Session::opens(int vrank) const {
   const Lock lock(impl_->mutex);
   return impl_->at_work().step() == impl_->work_step && impl_->at_work().opens(vrank);

@@ -24,6 +24,7 @@ Session::Impl::Impl(SessionOptions given, std::unique_ptr<Transport> with, State
               .send = [this](PeerId peer, Message message) { send(peer, std::move(message)); },
               .failed = [this](std::exception_ptr failure) { failed(std::move(failure)); }},
              options.coordinator) {
+  if (options.nccl) former.emplace(options.nccl, about_groups(), options.group_patience);
   std::vector<TensorLayout> layout;
   for (const auto& [name, tensor] : whole_state(0, {})) layout.push_back(layout_of(name, tensor));
   options.about["state"] = to_json(layout);
@@ -53,13 +54,36 @@ Session::Impl::~Impl() {
   listener.request_stop();
   transport->wake();
   listener.join();
+  former.reset();
 }
 
 MemberOptions Session::Impl::options_of_member() {
   MemberOptions given = options.member;
+  given.groups = options.nccl != nullptr;
   if (sabotage.flips_later())
     given.spoil = [this](int64_t step, int, std::vector<Tensor>& sums) { flip(Fault::Flips::reduced, step, sums, {}); };
   return given;
+}
+
+// From the thread that forms them.
+GroupFormer::Tells Session::Impl::about_groups() {
+  return {.named =
+              [this](int64_t generation, const NcclId& id) {
+                const Lock lock(mutex);
+                member.group_named(generation, id);
+                flush();
+              },
+          .formed =
+              [this](int64_t generation, std::shared_ptr<GpuGroup> group) {
+                const Lock lock(mutex);
+                member.group_formed(generation, std::move(group));
+              },
+          .failed =
+              [this](int64_t generation, const std::string& reason) {
+                const Lock lock(mutex);
+                member.group_not_formed(generation, reason);
+                flush();
+              }};
 }
 
 void Session::Impl::flush() {
@@ -84,6 +108,10 @@ void Session::Impl::flush() {
   }
   if (!replay)
     for (StatePart& part : member.take_parts()) copier.add(std::move(part));
+  if (former) {
+    former->drop_before(member.oldest_group());
+    for (const GroupRequest& request : member.take_group_requests()) former->form(request);
+  }
   work.news(now());
   changed.notify_all();
 }

@@ -224,6 +224,63 @@ TEST(GroupSum, AMemberThatIsGoneOrHangsIsTold) {
   }
 }
 
+// Done means queued: what happens to it later must be told as well.
+TEST(GroupSum, ATransferThatBreaksOnTheDeviceIsTold) {
+  std::vector<emulation::NcclFault> faults(2);
+  faults[1].transfer_breaks = 2;
+  in_group(
+      2,
+      [](int m, const std::shared_ptr<GpuGroup>& group) {
+        std::vector<Tensor> leaf = random_leaf(m);
+        for (Tensor& t : leaf) t = t.to(kGpu);
+        GroupSum sum(group, {.leaves = 2, .shapes = kShapes}, {{{0, 1, true}}, {{1, 2, true}}}, {{m, m + 1, leaf}});
+        std::string why;
+        EXPECT_EQ(finish(sum, why), m == 1 ? GroupSum::State::failed : GroupSum::State::done);
+        EXPECT_EQ(why, m == 1 ? "the emulation was told to fail" : "");
+        EXPECT_EQ(group->whole(), m == 0);
+      },
+      faults);
+}
+
+TEST(GroupSum, WhatIsSentIsWhatWasToldAndLiesOnTheDevice) {
+  in_group(2, [](int m, const std::shared_ptr<GpuGroup>& group) {
+    const auto sum = [&](const Subtree& mine) {
+      GroupSum(group, {.leaves = 2, .shapes = kShapes}, {{{0, 1, true}}, {{1, 2, true}}}, {mine});
+    };
+    EXPECT_THROW(sum({m, m + 1, random_leaf(m)}), UsageError) << "it lies on the CPU";
+    EXPECT_THROW(sum({m, m + 1, {}}), UsageError) << "it is absent";
+    EXPECT_THROW(sum({1 - m, 2 - m, random_leaf(m)}), UsageError) << "it is another's";
+    EXPECT_TRUE(group->whole());
+  });
+}
+
+TEST(GpuGroup, IsAbortedFromAnotherThread) {
+  std::vector<emulation::NcclFault> faults(2);
+  faults[0].transfer_hangs = 1;
+  in_group(
+      2,
+      [](int m, const std::shared_ptr<GpuGroup>& group) {
+        std::vector<Tensor> leaf = random_leaf(m);
+        for (Tensor& t : leaf) t = t.to(kGpu);
+        GroupSum sum(group, {.leaves = 2, .shapes = kShapes}, {{{0, 1, true}}, {{1, 2, true}}}, {{m, m + 1, leaf}});
+        std::string why;
+        EXPECT_EQ(finish(sum, why, 20ms), GroupSum::State::pending);
+        const std::jthread other([&] { group->abort(); });
+        EXPECT_EQ(finish(sum, why), GroupSum::State::failed) << why;
+      },
+      faults);
+}
+
+TEST(GroupSum, LeavesOnTwoDevicesMeetOnTheCpu) {
+  TreeFold fold(2);
+  std::vector<Tensor> first = random_leaf(0);
+  for (Tensor& t : first) t = t.to(kGpu);
+  fold.add(0, first);
+  fold.add(1, random_leaf(1));
+  const std::vector<Tensor> sum = fold.take_root(), expected = host_sum(2, {}, 1);
+  for (size_t i = 0; i < sum.size(); ++i) EXPECT_TRUE(same_bits(sum[i], expected[i])) << i;
+}
+
 TEST(GpuGroup, WhoeverDoesNotComeIsNotWaitedForLong) {
   const auto nccl = emulation::nccl({});
   const NcclId id = nccl->make_id();

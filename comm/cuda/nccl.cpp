@@ -6,6 +6,9 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <mutex>
+#include <string>
 
 #include "comm/nccl.h"
 #include "tensor/check.h"
@@ -13,7 +16,7 @@
 namespace elinvar {
 namespace {
 
-constexpr int kOldest = 21800;  // that has all that is used here, and takes communicators that do not block seriously
+constexpr int kOldest = 21800;  // where communicators that do not block have async errors, abort and finalize alike
 
 // The functions of the library, with the types that nccl.h gives them.
 struct Library {
@@ -73,16 +76,20 @@ std::string text_of(ncclResult_t result, ncclComm_t communicator) {
                      last != nullptr ? last : "");
 }
 
-// Each thread has a choice of its own.
-void choose(int index) {
-  if (const cudaError_t error = cudaSetDevice(index); error != cudaSuccess)
-    fail("[nccl] choosing device {}: {}", index, cudaGetErrorString(error));
+void require(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());  // or the next launch would be told of it
+  fail("[nccl] {}: {}", what, cudaGetErrorString(error));
 }
+
+// Each thread has a choice of its own.
+void choose(int index) { require(cudaSetDevice(index), "choosing the device"); }
 
 class CudaCommunicator final : public NcclCommunicator {
  public:
   CudaCommunicator(int index, const NcclId& id, int members, int me) : index_(index) {
     choose(index);
+    require(cudaEventCreateWithFlags(&carried_, cudaEventDisableTiming), "making an event");
     ncclUniqueId unique;
     static_assert(sizeof unique.internal == sizeof id.bytes);
     std::memcpy(unique.internal, id.bytes.data(), id.bytes.size());
@@ -93,14 +100,14 @@ class CudaCommunicator final : public NcclCommunicator {
   }
 
   ~CudaCommunicator() override {
-    if (communicator_ == nullptr) return;
-    static_cast<void>(cudaSetDevice(index_));
     std::string why;
-    const bool finished = finishing_ && state(why) == State::done;
-    static_cast<void>(finished ? library().destroy(communicator_) : library().abort(communicator_));
+    if (finishing_ && state(why) == State::done) static_cast<void>(library().destroy(communicator_));
+    else abort();
+    static_cast<void>(cudaEventDestroy(carried_));
   }
 
   State state(std::string& why) override {
+    const std::lock_guard lock(mutex_);
     if (!failure_.empty()) {
       why = failure_;
       return State::failed;
@@ -108,14 +115,20 @@ class CudaCommunicator final : public NcclCommunicator {
     ncclResult_t now = ncclSuccess;
     const ncclResult_t asked = library().async_error(communicator_, &now);
     if (asked != ncclSuccess) now = asked;
-    if (now == ncclSuccess) return State::done;
     if (now == ncclInProgress) return State::pending;
+    if (now == ncclSuccess) {
+      if (std::exchange(queueing_, false)) require(cudaEventRecord(carried_, queue()), "recording an event");
+      return State::done;
+    }
     why = failure_ = text_of(now, communicator_);
     return State::failed;
   }
 
   void transfer(std::span<const GpuPiece> sends, std::span<const GpuPiece> receives) override {
-    const auto stream = static_cast<cudaStream_t>(gpu_stream<Cuda>(index_).handle());
+    const std::lock_guard lock(mutex_);
+    if (!failure_.empty()) return;
+    const cudaStream_t stream = queue();
+    queueing_ = true;
     began(library().group_start());
     for (const GpuPiece& p : sends)
       began(library().send(p.elements, static_cast<size_t>(p.count), ncclFloat32, p.peer, communicator_, stream));
@@ -124,28 +137,47 @@ class CudaCommunicator final : public NcclCommunicator {
     began(library().group_end());
   }
 
-  bool idle() override {
-    const cudaError_t error = cudaStreamQuery(static_cast<cudaStream_t>(gpu_stream<Cuda>(index_).handle()));
+  bool carried() override {
+    const std::lock_guard lock(mutex_);
+    if (queueing_ || !failure_.empty()) return false;
+    const cudaError_t error = cudaEventQuery(carried_);
     if (error == cudaSuccess) return true;
-    if (error != cudaErrorNotReady) fail("[nccl] waiting for the device: {}", cudaGetErrorString(error));
-    (void)cudaGetLastError();  // or the next launch would take it for its own
+    if (error != cudaErrorNotReady) require(error, "waiting for the device");
+    static_cast<void>(cudaGetLastError());  // or the next launch would be told of it
     return false;
   }
 
   void finish() override {
+    const std::lock_guard lock(mutex_);
+    if (!failure_.empty()) return;
     finishing_ = true;
     began(library().finalize(communicator_));
   }
 
+  // Without the lock while the library aborts: other threads are told at once that it is over.
+  void abort() override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (std::exchange(aborted_, true)) return;
+      if (failure_.empty()) failure_ = "it was aborted";
+    }
+    static_cast<void>(cudaSetDevice(index_));
+    if (communicator_ != nullptr) static_cast<void>(library().abort(communicator_));
+  }
+
  private:
+  cudaStream_t queue() const { return static_cast<cudaStream_t>(gpu_stream<Cuda>(index_).handle()); }
   void began(ncclResult_t result) {
     if (result == ncclSuccess || result == ncclInProgress || !failure_.empty()) return;
     failure_ = text_of(result, communicator_);
   }
 
   int index_;
+  std::mutex mutex_;  // of what follows
   ncclComm_t communicator_ = nullptr;
-  bool finishing_ = false;
+  cudaEvent_t carried_ = nullptr;  // recorded once a transfer is queued:
+  bool queueing_ = false;          // not yet
+  bool finishing_ = false, aborted_ = false;
   std::string failure_;
 };
 
@@ -160,13 +192,15 @@ class CudaNccl final : public Nccl {
     return fmt::format("NCCL {}.{}.{}", v / 10000, v / 100 % 100, v % 100);
   }
 
-  // As NCCL tells hosts apart.
+  // As NCCL tells hosts apart: by name and boot, as more than one may be called localhost.
   std::string place() const override {
-    char host[256] = {}, bus[64] = {};
+    char host[256] = {}, bus[64] = "?";
     ::gethostname(host, sizeof host - 1);
+    std::string boot;
+    std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
     const char* const named = std::getenv("NCCL_HOSTID");
-    if (cudaDeviceGetPCIBusId(bus, sizeof bus, index_) != cudaSuccess) std::strcpy(bus, "?");
-    return fmt::format("GPU {} of {}", bus, named != nullptr ? named : host);
+    if (cudaDeviceGetPCIBusId(bus, sizeof bus, index_) != cudaSuccess) static_cast<void>(cudaGetLastError());
+    return fmt::format("GPU {} of {}", bus, named != nullptr ? named : fmt::format("{} ({:.8})", host, boot));
   }
 
   NcclId make_id() override {

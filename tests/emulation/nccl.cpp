@@ -1,5 +1,6 @@
 // Every two members of a communicator have a connection; a thread of each member carries what it sends and receives.
-// Like NCCL a call returns at once, a peer that is gone makes a transfer fail, and one that hangs leaves it pending.
+// Like NCCL a call returns at once, a peer that is gone makes a transfer fail, and one that hangs leaves it pending. A
+// transfer is done when its elements are there: what is called on the device next runs at once, and waits for nothing.
 #include "tests/emulation/nccl.h"
 
 #include <fcntl.h>
@@ -83,12 +84,28 @@ class Communicator final : public NcclCommunicator {
     const std::lock_guard lock(mutex_);
     invariant(state_ == State::done, "a transfer begins when what was begun before is done");
     state_ = State::pending;
+    looks_ = 0;
+    ++count_;
     work_.emplace(std::move(out), std::move(in));
     changed_.notify_all();
   }
 
-  bool idle() override { return true; }
+  // A device is a little behind what is queued.
+  bool carried() override {
+    const std::lock_guard lock(mutex_);
+    if (looks_++ == 0) return false;
+    if (count_ != fault_.transfer_breaks) return state_ == State::done;
+    state_ = State::failed;
+    why_ = "the emulation was told to fail";
+    return false;
+  }
   void finish() override {}
+  void abort() override {
+    thread_.request_stop();
+    const std::lock_guard joining(abort_);
+    if (thread_.joinable()) thread_.join();
+    set(State::failed, "it was aborted");
+  }
 
  private:
   void set(State state, const std::string& why = "") {
@@ -194,7 +211,10 @@ class Communicator final : public NcclCommunicator {
   std::condition_variable_any changed_;
   State state_ = State::pending;
   std::string why_;
+  int64_t count_ = 0;  // of transfers,
+  int looks_ = 0;      // and how often it was asked whether the last one is carried
   std::optional<std::pair<Queues, Queues>> work_;
+  std::mutex abort_;
   std::jthread thread_;
 };
 
@@ -231,6 +251,7 @@ NcclFault parse_nccl_fault(const std::string& text) {
   else if (what == "init_hangs") fault.init_hangs = true;
   else if (what == "transfer_fails") fault.transfer_fails = number;
   else if (what == "transfer_hangs") fault.transfer_hangs = number;
+  else if (what == "transfer_breaks") fault.transfer_breaks = number;
   else check(what.empty(), "[emulation] unknown fault '{}'", text);
   return fault;
 }

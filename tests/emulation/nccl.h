@@ -5,13 +5,14 @@
 //   missing            there is no library
 //   init_fails, init_hangs
 //   transfer_fails=N, transfer_hangs=N     from the Nth transfer of a communicator on
+//   transfer_breaks=N                      the Nth is done, and fails before it is carried
 #include "comm/nccl.h"
 
 namespace elinvar::emulation {
 
 struct NcclFault {
   bool missing = false, init_fails = false, init_hangs = false;
-  int64_t transfer_fails = INT64_MAX, transfer_hangs = INT64_MAX;
+  int64_t transfer_fails = INT64_MAX, transfer_hangs = INT64_MAX, transfer_breaks = INT64_MAX;
 };
 NcclFault parse_nccl_fault(const std::string& text);
 std::shared_ptr<Nccl> nccl(const NcclFault& fault);

@@ -31,6 +31,8 @@ void visit(V& v, RunConfig& c) {
   v("audit_every", c.audit_every, AtLeast{0});
   v("eval_every", c.eval_every, AtLeast{0});
   v("log_every", c.log_every, AtLeast{1});
+  v("data_plane", c.data_plane, OneOf{{"auto", "host", "nccl"}});
+  v("group_timeout", c.group_timeout, Between{0.1, 86400});
 }
 
 template <class V>
@@ -138,6 +140,8 @@ const std::vector<std::string> kFree = {"run.name",
                                         "run.audit_every",
                                         "run.eval_every",
                                         "run.log_every",
+                                        "run.data_plane",
+                                        "run.group_timeout",
                                         "data.cache_mb",
                                         "data.cache_dir",
                                         "data.index_dir",

@@ -41,6 +41,8 @@ struct RunConfig {
   int64_t audit_every = 0;  // 0: never
   int64_t eval_every = 0;   // 0: only at the end
   int64_t log_every = 10;
+  std::string data_plane = "auto";
+  double group_timeout = 30;  // seconds
 };
 
 struct ReaderConfig {

@@ -48,6 +48,9 @@ std::string status_text(const Json& s) {
                         w.at("step").get<int64_t>(), environment.value("threads", 0), environment.value("isa", "?"),
                         environment.value("host", "?"), w.at("about").value("pid", 0));
   }
+  if (const Json plane = s.value("data_plane", Json::object()); plane.contains("kind"))
+    text += plane["kind"] == "nccl" ? "gradients go from GPU to GPU, by NCCL\n"
+                                    : fmt::format("gradients go through the hosts: {}\n", plane.value("reason", ""));
   const Json& goodput = s.at("goodput");
   text += fmt::format("goodput {:.1f} % of {}\n", 100 * goodput.at("goodput").get<double>(),
                       duration_text(goodput.at("seconds").get<double>()));

@@ -57,7 +57,7 @@ void train(Training& training, const std::shared_ptr<const Dataset>& validation,
       if (!session.last()) {
         Batch batch = loader.batch(at, *vrank);
         if (batch.samples > 0) session.reads(*vrank, batch.input);
-        leaf = training.leaf(batch, step, *vrank, session.opens(*vrank) ? &session : nullptr);
+        leaf = training.leaf(batch, step, *vrank, session.opens(*vrank) ? &session : nullptr, session.in_group());
       }
       const bool scores = score_due(step) && session.owns(*vrank);
       if (scores) session.works_on("an evaluation");

@@ -56,7 +56,8 @@ void Observer::add_histograms(Summary& summary, const Reduced& reduced) const {
   for (const Parameter& p : parameters)
     summary.histogram("parameters/" + p.name, histogram_of(p.var.value().to(Device{}).to_contiguous().span<float>()));
   for (size_t i = 0; i < parameters.size(); ++i)
-    summary.histogram("gradients/" + parameters[i].name, histogram_of(reduced.gradients[i].span<float>()));
+    summary.histogram("gradients/" + parameters[i].name,
+                      histogram_of(reduced.gradients[i].to(Device{}).to_contiguous().span<float>()));
 }
 
 // As the data set gives them to the step.

@@ -18,8 +18,9 @@
 namespace elinvar {
 namespace {
 
-// All of them are on their way before the first is asked for.
+// All of them are on their way before the first is asked for. A group of GPUs has added them up where they are needed.
 std::vector<Tensor> all_sent(const std::vector<Tensor>& tensors, Device device) {
+  if (!tensors.empty() && tensors[0].device() == device) return tensors;
   std::vector<Upload> sent;
   for (const Tensor& t : tensors) sent.emplace_back(t, device);
   std::vector<Tensor> there;
@@ -27,9 +28,9 @@ std::vector<Tensor> all_sent(const std::vector<Tensor>& tensors, Device device) 
   return there;
 }
 
-// A leaf's tensors on their way to the CPU, where leaves meet wherever they were computed. They are passed on in the
-// order in which they became ready: those of the CPU at once, those of a GPU, whose backward pass runs on meanwhile, as
-// they arrive.
+// A leaf's tensors on their way to the CPU, where leaves meet wherever they were computed unless a group of GPUs adds
+// them up. They are passed on in the order in which they became ready: those of the CPU at once, those of a GPU, whose
+// backward pass runs on meanwhile, as they arrive.
 class Arrivals {
  public:
   Arrivals(Session* opened, int vrank) : opened_(opened), vrank_(vrank) {}
@@ -151,28 +152,31 @@ Cursor Training::cursor(int64_t step, const Pace& pace) const {
   return adaptive() ? Cursor{pace.samples, pace.batch} : loader.cursor(step);
 }
 
-Leaf Training::leaf(const Batch& batch, int64_t step, int vrank, Session* opened) {
+Leaf Training::leaf(const Batch& batch, int64_t step, int vrank, Session* opened, bool stays) {
   if (batch.samples == 0) return {};
   const Rng rng{.seed = config().run.seed, .step = static_cast<uint32_t>(step), .vrank = static_cast<uint32_t>(vrank)};
   Arrivals arrivals(opened, vrank);
-  const LeafProgress progress{
-      .forward = [&](const LeafResult& result) { arrivals.forward(result); },
-      .gradient = [&](size_t i, Tensor gradient) { arrivals.gradient(i, std::move(gradient)); }};
+  LeafProgress progress;
+  if (!stays) {
+    progress.forward = [&](const LeafResult& result) { arrivals.forward(result); };
+    progress.gradient = [&](size_t i, Tensor gradient) { arrivals.gradient(i, std::move(gradient)); };
+  }
   const PrecisionScope products(job.precision);
   const Targets targets(batch.target, batch.mixed.other, batch.mixed.share);
   LeafResult result = elinvar::leaf(*job.network, batch.input_on(job.device), targets, config().loss, rng,
                                     config().run.recompute, progress);
-  arrivals.finish();
+  if (!stays) arrivals.finish();
+  Leaf leaf{.gradients = stays ? std::move(result.gradients) : std::move(arrivals.gradients),
+            .terms = stays ? running_terms(result.statistics) : std::move(arrivals.terms)};
   statistics_ = std::move(result.statistics);
   StateSum sum = state_sum(digests_of(tensors_of(batch)));
-  return {.gradients = std::move(arrivals.gradients),
-          .terms = std::move(arrivals.terms),
-          .facts = {.loss_sum = result.loss_sum,
-                    .count = result.count,
-                    .correct = result.correct,
-                    .samples = batch.samples,
-                    .batch = sum.digest,
-                    .batch_tensors = std::move(sum.parts.tensors)}};
+  leaf.facts = {.loss_sum = result.loss_sum,
+                .count = result.count,
+                .correct = result.correct,
+                .samples = batch.samples,
+                .batch = sum.digest,
+                .batch_tensors = std::move(sum.parts.tensors)};
+  return leaf;
 }
 
 Update Training::update(int64_t step, const Reduced& reduced) {

@@ -85,6 +85,22 @@ void take_over(const JoinCommand& command, const fs::path& directory, int64_t te
   spawn_train(arguments, /*apart=*/true);
 }
 
+// With what this worker can be in a group of GPUs, as far as it may.
+FoundNccl nccl_for(const Config& config, Device device) {
+  if (config.run.data_plane == "host") return {.why_not = "run.data_plane is \"host\""};
+  FoundNccl found = find_nccl(device);
+  with_places(config.places, [&] {
+    check_setting(found.nccl || config.run.data_plane == "auto", "run.data_plane",
+                  "= \"nccl\", but this worker cannot: {}; \"auto\" would go through the hosts", found.why_not);
+  });
+  return found;
+}
+
+Json about(const FoundNccl& found) {
+  if (!found.nccl) return {{"why_not", found.why_not}};
+  return {{"version", found.nccl->version()}, {"place", found.nccl->place()}};
+}
+
 // How taking part has ended.
 struct Part {
   int exit_code = 0;
@@ -119,13 +135,16 @@ Part work(const JoinCommand& command, Transport& transport, PeerId self, const M
   };
   const auto directory = std::make_shared<decltype(see)>(std::move(see));
 
+  const FoundNccl found = nccl_for(config, job.device);
+  nlohmann::ordered_json environment = describe_environment(command.command_line, command.device, config.fast());
+  if (found.nccl) environment["nccl"] = found.nccl->version();
+
   MemberOptions member = training.member();
   member.self = self;
   member.endpoint = transport.endpoint();
   std::vector<TensorLayout> gradient;
   for (const Parameter& p : job.network->parameters.list) gradient.push_back(layout_of(p.name, p.var.value()));
   const std::string chaos = about_job.value("chaos", "");
-  const auto environment = describe_environment(command.command_line, command.device, config.fast());
   const SessionOptions options{.member = member,
                                .ledger = config.ledger_options(),
                                .run = told.run,
@@ -145,6 +164,7 @@ Part work(const JoinCommand& command, Transport& transport, PeerId self, const M
                                          {"tokens", job.data->vocabulary() != nullptr},
                                          {"numerics_version", kNumericsVersion},
                                          {"protocol", kProtocolVersion},
+                                         {"nccl", about(found)},
                                          {"environment", environment}},
                                .directory = [directory] { return (*directory)(); },
                                .look =
@@ -154,6 +174,8 @@ Part work(const JoinCommand& command, Transport& transport, PeerId self, const M
                                      return coordinator_of(path);
                                    },
                                .faults = chaos.empty() ? std::vector<Fault>() : parse_chaos(chaos).faults,
+                               .nccl = found.nccl,
+                               .group_patience = std::chrono::duration<double>(config.run.group_timeout),
                                .take_over = [&](int64_t tenure) { take_over(command, (*directory)(), tenure); }};
   Session session(options, std::move(owned),
                   {.view = [&] { return job.state(); },

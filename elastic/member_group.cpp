@@ -1,0 +1,79 @@
+// A member: groups of GPUs (PROTOCOL.md, "Groups of GPUs").
+#include "elastic/member.h"
+#include "tensor/check.h"
+
+namespace elinvar {
+
+using Json = nlohmann::json;
+
+// As soon as it knows of the generation and what the group is called; the first member says that.
+void Member::ask_for_group(const Generation& generation) {
+  const int me = generation.index_of(options_.self), members = static_cast<int>(generation.members.size());
+  if (!options_.groups || !generation.group || me < 0 || members < 2 || asked_groups_.contains(generation.number))
+    return;
+  GroupRequest request{.generation = generation.number, .members = members, .me = me};
+  if (me > 0) {
+    const auto id = group_ids_.find(generation.number);
+    if (id == group_ids_.end() || id->second.first != generation.members[0].peer) return;
+    request.id = id->second.second;
+  }
+  asked_groups_.insert(generation.number);
+  group_requests_.push_back(request);
+}
+
+// By the first member of that generation, which may not be known here yet.
+void Member::group_called(const Message& m) {
+  if (!options_.groups || m.generation < promised_) return;
+  try {
+    group_ids_[m.generation] = {m.sender, NcclId::parse(m.body.at("id").get<std::string>())};
+  } catch (const UsageError& wrong) {
+    return report({.kind = "suspect", .body = {{"peer", m.sender}, {"reason", wrong.what()}}});
+  }
+  if (generation_ && generation_->number == m.generation) ask_for_group(*generation_);
+  if (const auto found = proposed_.find(m.generation); found != proposed_.end()) ask_for_group(found->second);
+}
+
+void Member::group_named(int64_t generation, const NcclId& id) {
+  const auto proposed = proposed_.find(generation);
+  const Generation* const named = proposed != proposed_.end()        ? &proposed->second
+                                  : this->generation() == generation ? &*generation_
+                                                                     : nullptr;
+  if (named == nullptr) return;
+  for (const GenerationMember& m : named->members)
+    if (m.peer != options_.self)
+      actions_.push_back({Action::What::send,
+                          m.peer,
+                          {},
+                          {.kind = "group", .generation = generation, .step = completed_, .body = {{"id", id.hex()}}}});
+}
+
+void Member::group_formed(int64_t generation, std::shared_ptr<GpuGroup> group) {
+  if (generation >= promised_) groups_[generation] = std::move(group);
+}
+
+void Member::group_not_formed(int64_t generation, const std::string& reason) {
+  report({.kind = "group_missing", .body = {{"of", generation}, {"reason", reason}}});
+}
+
+// All members decide alike: the trailer of the step before tells all of them who is in it. What is audited is added up
+// where its parts can be looked at.
+bool Member::reduces_in_group() const {
+  return active() && members() > 1 && group_agreed_ == generation() && groups_.contains(generation()) && !audits() &&
+         !last();
+}
+
+void Member::group_stalled(const std::string& reason) {
+  if (group_trouble_ || !exchange_) return;
+  group_trouble_ = Message{.kind = "group_failed", .body = {{"reason", reason}}};
+  report(*group_trouble_);
+}
+
+void Member::drop_groups() {
+  groups_.erase(groups_.begin(), groups_.lower_bound(promised_));
+  group_ids_.erase(group_ids_.begin(), group_ids_.lower_bound(promised_));
+  asked_groups_.erase(asked_groups_.begin(), asked_groups_.lower_bound(promised_));
+}
+
+std::vector<GroupRequest> Member::take_group_requests() { return std::exchange(group_requests_, {}); }
+
+}  // namespace elinvar
