@@ -108,24 +108,30 @@ struct Loader::Readers {
       done.wait(lock, [&] { return slot->state == Slot::State::done; });
       lock.unlock();
     }
-    send_ahead();
+    send_ahead(*slot);
     return slot;
   }
 
-  // Begun now, copies run beside what is computed from the batch that was just taken. Of what is done readers know
-  // nothing any more.
-  void send_ahead() {
+  // Begun now, copies run beside what is computed from the batch that was just taken, which goes first: copies are made
+  // one after another. Of what is done readers know nothing any more. A batch that is not sent now, since there is no
+  // room, is sent when it is taken.
+  void send_ahead(Slot& taken) {
     const Device device = loader.options_.device;
     if (device == Device{}) return;
+    const auto send = [&](Batch& batch) {
+      if (batch.samples > 0 && !batch.sent.source().defined()) batch.sent = Upload(batch.input, device);
+    };
+    if (!taken.error) send(taken.batch);
     std::vector<std::shared_ptr<Slot>> made;
     {
       const std::lock_guard lock(mutex);
       for (const auto& slot : window)
         if (slot->state == Slot::State::done && !slot->error) made.push_back(slot);
     }
-    for (const auto& slot : made)
-      if (Batch& batch = slot->batch; batch.samples > 0 && !batch.sent.source().defined())
-        batch.sent = Upload(batch.input, device);
+    try {
+      for (const auto& slot : made) send(slot->batch);
+    } catch (const Failure&) {
+    }
   }
 
   void expect(int from, int many) {
