@@ -4,6 +4,8 @@
 #include <array>
 #include <type_traits>
 
+#include "tensor/transfer.h"
+
 namespace elinvar {
 namespace {
 
@@ -91,15 +93,26 @@ void digest_group(std::span<const Tensor> tensors, TensorDigest* results) {
 
 }  // namespace
 
+// Those of a GPU are on their way while the group before them is digested.
 std::vector<TensorDigest> digest_tree(std::span<const Tensor> tensors) {
   std::vector<TensorDigest> results(tensors.size());
-  for (size_t begin = 0, end = 0; begin < tensors.size(); begin = end) {
-    std::vector<Tensor> group;
-    for (int64_t bytes = 0; end < tensors.size() && (end == begin || bytes < kGroupBytes); ++end) {
-      group.push_back(tensors[end].to(Device{}).to_contiguous());
-      bytes += group.back().bytes();
+  size_t end = 0;
+  const auto send_group = [&] {
+    std::vector<Download> sent;
+    for (int64_t bytes = 0; end < tensors.size() && (sent.empty() || bytes < kGroupBytes); ++end) {
+      sent.emplace_back(tensors[end]);
+      bytes += tensors[end].bytes();
     }
+    return sent;
+  };
+  std::vector<Download> next = send_group();
+  for (size_t begin = 0; begin < tensors.size();) {
+    std::vector<Download> sent = std::move(next);
+    next = send_group();
+    std::vector<Tensor> group;
+    for (Download& tensor : sent) group.push_back(tensor.wait().to_contiguous());
     digest_group(group, &results[begin]);
+    begin += group.size();
   }
   return results;
 }
