@@ -17,17 +17,24 @@ int gpus_here() {
 #endif
 }
 
-GpuDeal::GpuDeal(std::string device, int workers, int gpus) : device_(std::move(device)), gpus_(gpus) {
+GpuDeal::GpuDeal(std::string device, int workers, std::function<int()> gpus)
+    : device_(std::move(device)), count_(std::move(gpus)) {
   if (device_ != "cuda" && device_ != "auto") gpus_ = 0;
-  check(device_ != "cuda" || workers <= gpus,
+  if (device_ != "cuda" || workers == 0) return;
+  check(workers <= this->gpus(),
         "--workers {} --device cuda: each worker gets a GPU of its own, and this machine has {}; start {}, or let all "
         "share one with --device cuda:0",
-        workers, gpus, gpus == 0 ? "them with --device cpu" : fmt::format("at most {}", gpus));
+        workers, *gpus_, *gpus_ == 0 ? "them with --device cpu" : fmt::format("at most {}", *gpus_));
+}
+
+int GpuDeal::gpus() {
+  if (!gpus_) gpus_ = count_();
+  return *gpus_;
 }
 
 std::string GpuDeal::next(const std::set<pid_t>& alive) {
-  if (gpus_ == 0) return device_;
-  std::vector<int> workers(static_cast<size_t>(gpus_));
+  if (gpus() == 0) return device_;
+  std::vector<int> workers(static_cast<size_t>(gpus()));
   std::erase_if(given_, [&](const auto& given) { return !alive.contains(given.first); });
   for (const auto& [pid, gpu] : given_) ++workers[static_cast<size_t>(gpu)];
   next_ = static_cast<int>(std::ranges::min_element(workers) - workers.begin());
@@ -35,7 +42,7 @@ std::string GpuDeal::next(const std::set<pid_t>& alive) {
 }
 
 void GpuDeal::given_to(pid_t worker) {
-  if (gpus_ > 0) given_[worker] = next_;
+  if (gpus() > 0) given_[worker] = next_;
 }
 
 }  // namespace elinvar

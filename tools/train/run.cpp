@@ -46,7 +46,7 @@ JobProcess::JobProcess(const RunCommand& command)
       text_(command.text.empty() ? read_file(command.config) : command.text),
       chaos_(command.chaos.empty() ? Chaos() : parse_chaos(command.chaos)),
       path_(command.run_dir.empty() ? fs::path("runs") / config_.run.name : fs::path(command.run_dir)),
-      gpus_(command.device, command.workers, gpus_here()) {
+      gpus_(command.device, command.workers, gpus_here) {
   if (!command.profile.empty()) profile_ = parse_profile_window(command.profile, 0);
   std::optional<JobKey> key;
   if (!command.key.empty()) key = JobKey::load(command.key);
