@@ -22,12 +22,14 @@ DeviceDescription describe_cuda(int index) {
   }
   if (cudaDriverGetVersion(&driver) == cudaSuccess) description.driver = version_text(driver);
   if (cudaRuntimeGetVersion(&runtime) == cudaSuccess) description.runtime = version_text(runtime);
+  static_cast<void>(cudaGetLastError());  // what was not found out is no failure of the next launch
   return description;
 }
 
 std::string why_no_cuda() {
   int count = 0, driver = 0, runtime = 0;
   const cudaError_t answer = cudaGetDeviceCount(&count);
+  static_cast<void>(cudaGetLastError());
   if (answer == cudaSuccess) return count == 0 ? "the driver knows no GPU" : "";
   std::string text = cudaGetErrorString(answer);
   if (cudaDriverGetVersion(&driver) == cudaSuccess && cudaRuntimeGetVersion(&runtime) == cudaSuccess &&

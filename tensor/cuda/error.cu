@@ -34,6 +34,7 @@ thread_local Started started;
 
 void require(cudaError_t answer, const char* doing) {
   if (answer == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());  // whoever goes on is not to be told of it again
   std::string text = std::string("[cuda] ") + doing + ": " + cudaGetErrorString(answer);
   if (const std::string names = started.text(); !names.empty())
     text += "; the kernels started last, the newest first: " + names +
@@ -42,9 +43,10 @@ void require(cudaError_t answer, const char* doing) {
 }
 
 void check_launch(const char* name, int error) {
-  if (error != cudaSuccess)
-    throw Failure(std::string("[cuda] kernel ") + name + ": " + cudaGetErrorString(static_cast<cudaError_t>(error)));
   started.add(name);
+  if (error == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());
+  throw Failure(std::string("[cuda] kernel ") + name + ": " + cudaGetErrorString(static_cast<cudaError_t>(error)));
 }
 
 }  // namespace elinvar

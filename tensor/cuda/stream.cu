@@ -1,6 +1,8 @@
 // CUDA streams and the memory of their devices.
 #include <cuda_runtime.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -23,6 +25,16 @@ void* take(size_t bytes) {
   }
   require(answer, "allocating memory");
   return segment;
+}
+
+// With ELINVAR_DEVICE_CACHE=off in the environment each block is the device's own, of the bytes that were asked for, so
+// that compute-sanitizer sees accesses beyond it and what was never written.
+bool cached() {
+  static const bool off = [] {
+    const char* const word = std::getenv("ELINVAR_DEVICE_CACHE");
+    return word != nullptr && std::string(word) == "off";
+  }();
+  return !off;
 }
 
 }  // namespace
@@ -57,6 +69,9 @@ void CudaStream::synchronize() {
 
 template <>
 std::shared_ptr<void> CudaStream::allocate(size_t bytes) {
+  if (!cached())
+    if (void* const own = take(std::max<size_t>(bytes, 1)))
+      return {own, [](void* p) { static_cast<void>(cudaFree(p)); }};  // which waits for the device
   void* block = memory_->cache.allocate(bytes);
   if (block == nullptr) {
     size_t free = 0, total = 0;
@@ -69,7 +84,9 @@ std::shared_ptr<void> CudaStream::allocate(size_t bytes) {
 template <>
 int gpu_count<Cuda>() {
   int count = 0;
-  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  static_cast<void>(cudaGetLastError());
+  return 0;
 }
 
 template <>

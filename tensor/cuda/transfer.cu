@@ -44,7 +44,8 @@ class Event {
 using SharedEvent = std::shared_ptr<const Event>;
 
 // Blocks of page-locked memory, each with the event after which nothing is copied from or to it. Sizes are eight an
-// octave, so that batches of almost one size share blocks.
+// octave, and a block serves what is up to a quarter smaller, so that batches of almost one size share blocks. Where
+// the host has no more, idle ones are given back.
 class PageLocked {
  public:
   // Never destroyed: tensors in static storage may outlive any order of destruction.
@@ -61,17 +62,20 @@ class PageLocked {
       bytes = (wanted + step - 1) / step * step;
     }
     char* block = nullptr;
-    const std::lock_guard lock(mutex_);
-    const auto [first, last] = free_.equal_range(bytes);
-    for (auto it = first; it != last; ++it) {
+    std::unique_lock lock(mutex_);
+    const auto last = free_.upper_bound(bytes + bytes / 4);
+    for (auto it = free_.lower_bound(bytes); it != last; ++it) {
       if (it->second.busy && !it->second.busy->done()) continue;
       block = it->second.begin;
+      bytes = it->first;
       free_.erase(it);
       break;
     }
-    if (block == nullptr)
-      require(cudaHostAlloc(reinterpret_cast<void**>(&block), bytes, cudaHostAllocPortable),
-              "allocating page-locked memory of the host");
+    if (block == nullptr) {  // which may take a tenth of a second
+      lock.unlock();
+      block = fresh(bytes);
+      lock.lock();
+    }
     live_[block] = {bytes, nullptr};
     return {block, [this](void* p) { release(static_cast<char*>(p)); }};
   }
@@ -96,6 +100,25 @@ class PageLocked {
     SharedEvent busy;
   };
 
+  char* fresh(size_t bytes) {
+    void* block = nullptr;
+    cudaError_t answer = cudaHostAlloc(&block, bytes, cudaHostAllocPortable);
+    if (answer == cudaErrorMemoryAllocation) {
+      static_cast<void>(cudaGetLastError());
+      give_back_idle();
+      answer = cudaHostAlloc(&block, bytes, cudaHostAllocPortable);
+    }
+    require(answer, "allocating page-locked memory of the host");
+    return static_cast<char*>(block);
+  }
+  void give_back_idle() {
+    const std::lock_guard lock(mutex_);
+    for (auto it = free_.begin(); it != free_.end();) {
+      const bool idle = !it->second.busy || it->second.busy->done();
+      if (idle) static_cast<void>(cudaFreeHost(it->second.begin));
+      it = idle ? free_.erase(it) : std::next(it);
+    }
+  }
   std::map<char*, Live>::iterator find(const void* address) {
     char* at = const_cast<char*>(static_cast<const char*>(address));
     auto block = live_.upper_bound(at);
