@@ -1,7 +1,7 @@
 #include "autograd/conv.h"
 
 #include "autograd/precision.h"
-#include "tensor/ops/conv2d.h"
+#include "tensor/ops/conv2d_depthwise.h"
 #include "tensor/ops/reduce.h"
 
 namespace elinvar {
@@ -14,7 +14,9 @@ Var conv2d(const Var& x, const Var& weight, const Var& bias, const Conv2dOptions
                             .dilation_h = o.dilation.h,
                             .dilation_w = o.dilation.w,
                             .groups = o.groups};
-  const Precision precision = product_precision();
+  // Depthwise ones wait for memory, and libraries may have no gradient of theirs that adds in one order.
+  const bool depthwise = is_depthwise(conv_geometry(x.shape(), weight.shape(), options));
+  const Precision precision = depthwise ? Precision::portable : product_precision();
   const Tensor own_images = factor("conv2d", x.value(), precision),
                own_filters = factor("conv2d", weight.value(), precision);
   Tensor y = conv2d(own_images, own_filters, bias.defined() ? bias.value() : Tensor{}, options, precision);

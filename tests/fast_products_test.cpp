@@ -84,6 +84,14 @@ TEST_P(FastProducts, MatricesOfEveryLayout) {
     expect_close("one a for all", matmul(ta.select(0, 1), tb, {}, precision), matmul(x.select(0, 1), y), tolerance);
     expect_close("a row", matmul(ta.slice(1, 0, 1), tb, {}, precision), matmul(x.slice(1, 0, 1), y), tolerance);
     expect_close("a column", matmul(ta, tb.slice(2, 3, 4), {}, precision), matmul(x, y.slice(2, 3, 4)), tolerance);
+    expect_close("a row and a bias", matmul(ta.slice(1, 0, 1), tb, tbias, precision), matmul(x.slice(1, 0, 1), y, bias),
+                 tolerance);
+    expect_close("a column and a bias", matmul(ta, tb.slice(2, 3, 4), tbias.slice(0, 3, 4), precision),
+                 matmul(x, y.slice(2, 3, 4), bias.slice(0, 3, 4)), tolerance);
+    expect_close("one row for all of a", matmul(ta.slice(1, 0, 1).expand({3, 50, 40}), tb, {}, precision),
+                 matmul(x.slice(1, 0, 1).expand({3, 50, 40}), y), tolerance);
+    expect_close("one column for all of b", matmul(ta, tb.slice(2, 0, 1).expand({3, 40, 24}), {}, precision),
+                 matmul(x, y.slice(2, 0, 1).expand({3, 40, 24})), tolerance);
     expect_close("one term", matmul(ta.slice(2, 5, 6), tb.slice(1, 5, 6), {}, precision),
                  matmul(x.slice(2, 5, 6), y.slice(1, 5, 6)), tolerance);
     expect_close("odd places", matmul(ta.slice(2, 1, 38), tb.slice(1, 1, 38), tbias, precision),
@@ -110,6 +118,7 @@ TEST_P(FastProducts, Convolutions) {
   for (const Case& c : {Case{{2, 9, 8, 8}, {16, 3, 3, 8}, {.pad_h = 1, .pad_w = 1}},
                         Case{{2, 9, 9, 3}, {8, 3, 3, 3}, {.stride_h = 2, .stride_w = 2, .pad_h = 1, .pad_w = 1}},
                         Case{{3, 6, 7, 16}, {8, 1, 1, 16}, {}},
+                        Case{{2, 9, 9, 8}, {8, 3, 3, 8}, {.pad_h = 2, .pad_w = 2, .dilation_h = 2, .dilation_w = 2}},
                         Case{{1, 8, 8, 16}, {16, 3, 3, 8}, {.pad_h = 1, .pad_w = 1, .groups = 2}}}) {
     const Tensor x = normal(c.x, "x"), w = normal(c.w, "w"), bias = normal({c.w[0]}, "bias");
     const ConvGeometry g = conv_geometry(c.x, c.w, c.options);
@@ -279,6 +288,17 @@ TEST_P(FastProducts, GradientsHaveThePrecisionOfTheForwardPass) {
   }
   EXPECT_EQ(recorder.seen(), (std::set<std::string>{"conv2d_grad_filter 2", "conv2d_grad_input 2"}));
   EXPECT_EQ(w.grad().dtype(), DType::f32);
+}
+
+TEST_P(FastProducts, DepthwiseConvolutionsArePortable) {
+  const Var x(there(normal({2, 6, 6, 8}, "x")), true), w(there(normal({8, 3, 3, 1}, "w")), true);
+  Precisions recorder;
+  {
+    const RecordScope recording(recorder);
+    const PrecisionScope scope(Precision::bf16);
+    backward(sum(conv2d(x, w, {}, {.padding = {1, 1}, .groups = 8})));
+  }
+  EXPECT_EQ(recorder.seen(), (std::set<std::string>{"conv2d 0", "conv2d_grad_filter 0", "conv2d_grad_input 0"}));
 }
 
 TEST(FastProductsOnTheCpu, AreRefused) {

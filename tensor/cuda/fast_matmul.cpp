@@ -31,10 +31,12 @@ struct Stored {
   bool transposed;
   int64_t rows, columns, step, batch;
 };
-// The transpose of the given matrix (rows, columns).
+// The transpose of the given matrix (rows, columns). The step between lines means nothing where there is only one.
 Stored transpose_of(const MatrixIn& m, int64_t rows, int64_t columns) {
-  if (m.col == 1) return {false, columns, rows, std::max(m.row, columns), m.batch};
-  return {true, rows, columns, std::max(m.col, rows), m.batch};
+  const bool by_rows = m.col == 1;
+  const int64_t lines = by_rows ? rows : columns, length = by_rows ? columns : rows, step = by_rows ? m.row : m.col;
+  invariant(lines <= 1 || step >= length, "lines of a factor share no elements");
+  return {!by_rows, length, lines, lines <= 1 ? length : step, m.batch};
 }
 
 // All that decides which algorithm is taken.

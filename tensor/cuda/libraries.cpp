@@ -1,6 +1,9 @@
 #include "tensor/cuda/libraries.h"
 
+#include <cuda_runtime_api.h>
 #include <dlfcn.h>
+
+#include <cstdlib>
 
 #include "tensor/check.h"
 #include "tensor/device_description.h"
@@ -16,6 +19,22 @@ const CublasLt& any_cublas_lt() {
 const Cudnn& any_cudnn() {
   static const Cudnn library;
   return library;
+}
+
+// What cuDNN compiles some of its engines with. Where it is not found cuDNN takes others, whose bits may be others;
+// where it is, it is loaded from here on, so that cuDNN finds the same one.
+struct Nvrtc : SharedLibrary {
+  Nvrtc() : SharedLibrary("NVRTC", "libnvrtc.so." + std::to_string(CUDART_VERSION / 1000)) {
+    find(version, "nvrtcVersion");
+  }
+  int (*version)(int* major, int* minor);
+};
+
+std::string version_of_nvrtc() {
+  static const Nvrtc library;
+  int major = 0, minor = 0;
+  if (!library.missing().empty() || library.version(&major, &minor) != 0) return "no NVRTC";
+  return fmt::format("NVRTC {}.{}", major, minor);
 }
 
 template <class Library>
@@ -80,7 +99,9 @@ FastProducts fast_products_of_cuda(int index) {
   for (const SharedLibrary* library :
        {static_cast<const SharedLibrary*>(&any_cublas_lt()), static_cast<const SharedLibrary*>(&any_cudnn())})
     if (!library->missing().empty()) return {.missing = library->missing()};
-  return {.by = fmt::format("cuBLASLt {}, cuDNN {}", any_cublas_lt().version(), any_cudnn().version())};
+  const char* const tf32 = std::getenv("NVIDIA_TF32_OVERRIDE");  // which the libraries obey
+  return {.by = fmt::format("cuBLASLt {}, cuDNN {}, {}{}", any_cublas_lt().version(), any_cudnn().version(),
+                            version_of_nvrtc(), tf32 ? fmt::format(", NVIDIA_TF32_OVERRIDE={}", tf32) : "")};
 }
 
 }  // namespace elinvar

@@ -4,6 +4,7 @@
 
 #include "tensor/fast_product.h"
 #include "tensor/op_check.h"
+#include "tensor/ops/pointwise.h"
 #include "tensor/product.h"
 #include "tensor/trace.h"
 
@@ -100,10 +101,15 @@ MatrixIn matrix(const Tensor& t, int64_t batch_step) {
   return {t.raw(), row, col, batch_step};
 }
 
-// A view whose matrices can be read in place, or a copy.
-Tensor readable(const Tensor& t) {
+// A view whose matrices can be read in place, or a copy. Libraries do not take lines that share elements, as those of
+// an expanded row do.
+Tensor readable(const Tensor& t, Precision precision) {
   const MatrixIn view = matrix(t, 0);
-  return view.col == 1 || view.row == 1 ? t : t.to_contiguous();
+  const bool by_rows = view.col == 1;
+  if (!by_rows && view.row != 1) return t.to_contiguous();
+  const int64_t lines = t.dim(by_rows ? -2 : -1), length = t.dim(by_rows ? -1 : -2);
+  const bool apart = lines <= 1 || (by_rows ? view.row : view.col) >= length;
+  return precision == Precision::portable || apart ? t : t.to_contiguous();
 }
 
 // The leading dimensions of both operands as one batch; copies the operand whose batch is not evenly spaced.
@@ -146,7 +152,7 @@ Tensor matmul_of(const Tensor& a_given, const Tensor& b_given, const Tensor& bia
         to_string(b_in.shape()));
   check(a_in.dim(-1) == b_in.dim(-2), "[matmul] inner extents must match, shapes are {} and {}",
         to_string(a_in.shape()), to_string(b_in.shape()));
-  Tensor a = readable(a_in), b = readable(b_in);
+  Tensor a = readable(a_in, precision), b = readable(b_in, precision);
   const int64_t n = b.dim(-1), k = a.dim(-1);
   Shape a_lead = a.shape(), b_lead = b.shape();
   for (int i = 0; i < 2; ++i) a_lead.erase(a_lead.ndim() - 1), b_lead.erase(b_lead.ndim() - 1);
@@ -182,7 +188,10 @@ Tensor matmul_of(const Tensor& a_given, const Tensor& b_given, const Tensor& bia
     args.dtype = c.dtype();  // what has no terms has no factors
     on(a.device(), [&](auto& stream) { matmul(stream, args); });
   } else {
+    const bool line = args.m == 1 || args.n == 1;  // to which a library may have no product that adds a bias
+    if (line) args.bias = nullptr;
     on_tensor_cores(a.device(), [&](auto& stream) { fast_matmul(stream, args, precision); });
+    if (line && bias.defined()) return add(c, dense_bias);
   }
   return c;
 }

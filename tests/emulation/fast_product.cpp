@@ -44,6 +44,12 @@ std::vector<float> room(int64_t count) { return std::vector<float>(static_cast<s
 
 template <>
 void fast_matmul(EmulatedStream&, const MatmulArgs& args, Precision precision) {
+  // As libraries will have it: a line after the other.
+  const auto in_lines = [](const MatrixIn& m, int64_t rows, int64_t columns) {
+    return m.col == 1 ? rows <= 1 || m.row >= columns : m.row == 1 && (columns <= 1 || m.col >= rows);
+  };
+  invariant(in_lines(args.a, args.m, args.k) && in_lines(args.b, args.k, args.n),
+            "lines of a factor share no elements");
   const auto reach = [&](const MatrixIn& m, int64_t rows, int64_t columns) {
     return (rows - 1) * m.row + (columns - 1) * m.col + (args.batch - 1) * m.batch + 1;
   };
