@@ -74,10 +74,11 @@ bool names_leaf(const LedgerOptions& options, int64_t step, int vrank, int vrank
 
 std::string LedgerHeader::text() const {
   return sealed(fmt::format(
-      R"({{"ledger":{},"numerics_version":{},"numerics":"{}","scaling":"{}","virtual_ranks":{},"config":"{}",)"
+      R"({{"ledger":{},"numerics_version":{},"numerics":"{}",{}"scaling":"{}","virtual_ranks":{},"config":"{}",)"
       R"("data":"{}","leaves":"{}","tensors_every":{}}})",
-      kLedgerVersion, numerics_version, numerics, scaling, virtual_ranks, config.hex(), data.hex(),
-      name_of(options.leaves), options.tensors_every));
+      kLedgerVersion, numerics_version, numerics,
+      kind.empty() ? "" : fmt::format(R"("kind":{},)", Json(kind).dump(-1, ' ', true)), scaling, virtual_ranks,
+      config.hex(), data.hex(), name_of(options.leaves), options.tensors_every));
 }
 
 LedgerHeader LedgerHeader::parse(const std::string& text) {
@@ -88,6 +89,7 @@ LedgerHeader LedgerHeader::parse(const std::string& text) {
     if (version != kLedgerVersion) fail("its version is {}, and this program reads {}", version, kLedgerVersion);
     header.numerics_version = json.at("numerics_version").get<int>();
     header.numerics = json.at("numerics").get<std::string>();
+    header.kind = json.value("kind", "");
     header.scaling = json.at("scaling").get<std::string>();
     header.virtual_ranks = json.at("virtual_ranks").get<int>();
     header.config = Digest::parse(json.at("config").get<std::string>());
@@ -215,6 +217,14 @@ std::vector<std::string> ledger_steps(const std::filesystem::path& ledger) {
   (void)LedgerHeader::parse(lines[0]);
   lines.erase(lines.begin());
   return lines;
+}
+
+std::optional<LedgerHeader> ledger_header(const std::filesystem::path& ledger) {
+  if (!std::filesystem::exists(ledger)) return std::nullopt;
+  const std::vector<std::string> lines = whole_lines(read_file(ledger));
+  if (lines.size() < 2) return std::nullopt;
+  refuse_older_ledger(lines[0], ledger);
+  return LedgerHeader::parse(lines[0]);
 }
 
 }  // namespace elinvar

@@ -37,6 +37,7 @@ bool names_leaf(const LedgerOptions& options, int64_t step, int vrank, int vrank
 struct LedgerHeader {
   int numerics_version = kNumericsVersion;
   std::string numerics = "portable", scaling = "exact";
+  std::string kind = {};  // of GPU, where bits are those of one kind
   int virtual_ranks = 1;
   Digest config = {}, data = {};  // of what decides the bits of the run
   LedgerOptions options = {};
@@ -99,5 +100,8 @@ void refuse_older_ledger(const std::string& first_line, const std::filesystem::p
 
 // The lines of a ledger, without the header, which must be of this version; throws Failure.
 std::vector<std::string> ledger_steps(const std::filesystem::path& ledger);
+
+// The header of a ledger that has a line; none if there is no such ledger. Throws Failure.
+std::optional<LedgerHeader> ledger_header(const std::filesystem::path& ledger);
 
 }  // namespace elinvar

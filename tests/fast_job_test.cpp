@@ -2,6 +2,8 @@
 #ifdef ELINVAR_EMULATION
 #include <gtest/gtest.h>
 
+#include "elastic/ledger.h"
+#include "tensor/file.h"
 #include "tests/tiny_job.h"
 
 namespace elinvar {
@@ -52,6 +54,34 @@ TEST_F(FastJob, ACpuTakesNoPart) {
   // What was trained can be looked at anywhere.
   const test::Ended score = wait(spawn({"eval", folder_ / "gpu", "--device", "cpu"}, "eval"), "eval");
   EXPECT_EQ(score.code, 0) << score.err;
+}
+
+// What another kind of GPU has begun nobody goes on with, whoever comes first.
+TEST_F(FastJob, ARunGoesOnOnItsKindAlone) {
+  const test::Ended begun = wait(start_fast("run", "8", {"--until", "4"}), "run");
+  ASSERT_EQ(begun.code, 0) << begun.err;
+  const std::filesystem::path path = folder_ / "run" / "ledger.jsonl";
+  std::vector<std::string> lines = test::lines_of(read_file(path));
+  LedgerHeader header = LedgerHeader::parse(lines.at(0));
+  EXPECT_EQ(header.kind, "emulated with stand-ins");
+  const std::string ours = lines[0];
+  const auto rewrite = [&](const std::string& first) {
+    lines[0] = first;
+    std::string text;
+    for (const std::string& line : lines) text += line + "\n";
+    replace_file(path, text);
+  };
+  header.kind = "a \"GPU\" with stand-ins";
+  rewrite(header.text());
+  const test::Ended other = wait(start_fast("run", "8", {"--resume"}), "run");
+  EXPECT_EQ(other.code, 2) << other.err;
+  EXPECT_NE(other.err.find("it computes on emulated with stand-ins, the run on a \"GPU\" with stand-ins"),
+            std::string::npos)
+      << other.err;
+  rewrite(ours);
+  const test::Ended same = wait(start_fast("run", "8", {"--resume"}), "run");
+  EXPECT_EQ(same.code, 0) << same.err;
+  EXPECT_EQ(recorded("run"), 8);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include "tensor/check.h"
 #include "tools/train/control.h"
+#include "tools/train/environment.h"
 #include "tools/train/job_process.h"
 #include "tools/train/profile_report.h"
 
@@ -83,6 +84,30 @@ void JobProcess::worker_failed(const Message& m) {
   fail("{}", reason);
 }
 
+// "", or why the run, as its ledger or its first worker have it, would not be reproducible with this worker.
+std::string JobProcess::other_kind(const Json& about) const {
+  if (!config_.fast()) return "";
+  const std::string kind = kind_of_gpu(about.at("environment"));
+  std::string ours = kind;
+  if (!about_.is_null()) ours = kind_of_gpu(about_.at("environment"));
+  else if (const auto header = ledger_header(path_ / "ledger.jsonl"); header && !header->kind.empty())
+    ours = header->kind;
+  if (kind == ours) return "";
+  return fmt::format("it computes on {}, the run on {}; with run.numerics = \"fast\" bits are those of one kind", kind,
+                     ours);
+}
+
+// Of a run that goes on. Others may come, but nobody else starts what this process was to start.
+void JobProcess::refuse_first(const Message& hello, const std::string& reason) {
+  const auto pid = pids_.find(hello.sender);
+  check(pid == pids_.end() || !local_.started(pid->second),
+        "{} cannot go on with this worker: {}; choose another run "
+        "directory, or a machine of that kind",
+        path_.string(), reason);
+  turned_away(reason);
+  send(hello.sender, {.kind = "refused", .body = {{"reason", reason}, {"again", false}}});
+}
+
 // Whoever sends what makes no sense is out: it is of no use to the others, and no reason for them to stop.
 void JobProcess::receive(const Message& m) {
   if (m.kind != "ask" && m.kind != "ctl" && m.run != run_) return;
@@ -98,6 +123,7 @@ void JobProcess::receive(const Message& m) {
     malformed = error.what();
   }
   if (malformed.empty() && first) {  // what goes wrong now is the run's own fault
+    if (const std::string reason = other_kind(m.body); !reason.empty()) return refuse_first(m, reason);
     open(m.body);
     return take(m);
   }
@@ -182,6 +208,7 @@ void JobProcess::open(const Json& about) {
   const LedgerOptions ledger = resolved.ledger_options();
   directory_->begin({.numerics = resolved.run.numerics,
                      .scaling = resolved.run.scaling,
+                     .kind = resolved.fast() ? kind_of_gpu(about.at("environment")) : "",
                      .virtual_ranks = resolved.run.virtual_ranks,
                      .config = digest(resolved),
                      .data = Digest::parse(about.at("data").get<std::string>()),

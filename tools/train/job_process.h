@@ -76,6 +76,8 @@ class JobProcess final : public CoordinatorWorld {
   bool imported() const;
   void turned_away(const std::string& reason);
   void worker_failed(const Message& message);
+  std::string other_kind(const nlohmann::json& about) const;
+  void refuse_first(const Message& hello, const std::string& reason);
   void receive(const Message& message);
   void take(const Message& message);
   void open_directory();

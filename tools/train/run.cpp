@@ -160,12 +160,7 @@ std::string JobProcess::refuse(const Json& about) {
   if (about.at("config") != about_.at("config")) return "its configuration is another one";
   if (about.at("data") != about_.at("data")) return "its data are others";
   if (about.at("numerics_version") != kNumericsVersion) return "its numerics are of another version";
-  if (config_.fast()) {
-    const std::string kind = kind_of_gpu(about.at("environment")), ours = kind_of_gpu(about_.at("environment"));
-    if (kind != ours)
-      return fmt::format("it computes on {}, the run on {}; with run.numerics = \"fast\" bits are those of one kind",
-                         kind, ours);
-  }
+  if (const std::string reason = other_kind(about); !reason.empty()) return reason;
   if (about.at("protocol") != kProtocolVersion) return "it speaks another version of the protocol";
   return "";
 }
