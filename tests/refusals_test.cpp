@@ -156,7 +156,7 @@ TEST_F(Refusals, AGpuOfAnotherKindWhereBitsAreFast) {
   const test::Ended ended = wait(again, "run");
   EXPECT_EQ(ended.code, 0) << ended.err;
   EXPECT_EQ(wait(worker, "worker").code, 0);
-  EXPECT_EQ(recorded("run"), until);
+  EXPECT_GE(recorded("run"), until);
 }
 #endif
 
