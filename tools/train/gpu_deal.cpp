@@ -21,10 +21,11 @@ GpuDeal::GpuDeal(std::string device, int workers, std::function<int()> gpus)
     : device_(std::move(device)), count_(std::move(gpus)) {
   if (device_ != "cuda" && device_ != "auto") gpus_ = 0;
   if (device_ != "cuda" || workers == 0) return;
-  check(workers <= this->gpus(),
+  const int there = this->gpus();
+  check(workers <= there,
         "--workers {} --device cuda: each worker gets a GPU of its own, and this machine has {}; start {}, or let all "
         "share one with --device cuda:0",
-        workers, *gpus_, *gpus_ == 0 ? "them with --device cpu" : fmt::format("at most {}", *gpus_));
+        workers, there, there == 0 ? "them with --device cpu" : fmt::format("at most {}", there));
 }
 
 int GpuDeal::gpus() {
