@@ -33,7 +33,10 @@ std::optional<Tenure> newest_tenure(const fs::path& run_directory) {
 // cut off first, for which file systems would go to the disk; and it is closed, after which others see it, over a
 // network, too.
 void HeldTenure::beat() {
-  std::fstream(beat_file(directory_, number_), std::ios::in | std::ios::out) << ++beats_ << '\n';
+  const fs::path file = beat_file(directory_, number_);
+  std::fstream beat(file, std::ios::in | std::ios::out);
+  if (!beat) beat.open(file, std::ios::out);  // it was removed, or could not be made
+  beat << ++beats_ << '\n';
 }
 
 int64_t beats_of(const fs::path& run_directory, int64_t tenure) {

@@ -7,6 +7,7 @@
 
 #include "elastic/ledger.h"
 #include "elastic/state_parts.h"
+#include "elastic/tenure.h"
 #include "tensor/check.h"
 #include "tests/disk_faults.h"
 
@@ -208,6 +209,20 @@ TEST(RunDirectory, RefusesWhatItShould) {
   } catch (const Failure& failure) {
     EXPECT_NE(std::string(failure.what()).find("no checkpoint is good"), std::string::npos) << failure.what();
   }
+}
+
+// Whoever looks only at the count takes over from a coordinator that lives but does not count.
+TEST(Tenure, CountsOnWhereItsCountWasRemoved) {
+  const test::TemporaryFolder folder;
+  const fs::path run = folder.path();
+  HeldTenure held(run, {.number = 1, .run = 1, .endpoint = "e"});
+  EXPECT_EQ(beats_of(run, 1), 0);
+  held.beat();
+  EXPECT_EQ(beats_of(run, 1), 1);
+  fs::remove(run / "coordinators" / "1.beat");
+  held.beat();
+  held.beat();
+  EXPECT_EQ(beats_of(run, 1), 3);
 }
 
 }  // namespace
