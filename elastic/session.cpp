@@ -150,12 +150,12 @@ void Session::learn_layout(const Leaf& leaf) {
     impl_->at_work().learn_layout(leaf);
   }
   if (!impl_->listening) return;
-  // A newcomer's first step has a leaf's results, another's and the sums of all in memory. That it touches this now,
-  // and gives it back to the heap, it does while nobody waits for it.
+  // A newcomer's first step has in memory, beside a leaf's results, another's, the sums of all and the last result. It
+  // touches this now, and gives it back to the heap, while nobody waits for it.
   int64_t bytes = 0;
   for (const std::vector<Tensor>* tensors : {&leaf.gradients, &leaf.terms})
     for (const Tensor& tensor : *tensors) bytes += tensor.bytes();
-  SnapshotMemory().prepare(2 * bytes);
+  SnapshotMemory().prepare(3 * bytes);
 }
 
 bool Session::begin() {
