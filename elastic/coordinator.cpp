@@ -9,7 +9,7 @@ namespace elinvar {
 using Json = nlohmann::json;
 using State = Worker::State;
 
-constexpr Seconds kAway = 0.25;      // beyond the time for a tick: then it was stopped, or waited for a disk
+constexpr Seconds kAway = 0.25;      // without listening: then it was stopped, or waited for a disk
 constexpr Seconds kLongestRest = 1;  // between two ticks
 constexpr Seconds kSoon = 0.025;     // the same where something is on its way
 constexpr Seconds kTellEvery = 1;    // that facts are on file; nobody waits for it,
@@ -22,8 +22,8 @@ Coordinator::Coordinator(const CoordinatorOptions& options, CoordinatorWorld& wo
       first_step_(first_step),
       patience_(options.stuck),
       changed_(now),
-      ticked_(now),
-      tick_by_(now) {
+      tick_by_(now),
+      deaf_from_(now) {
   start_until_ = now + options_.start_timeout;
   if (first_step > 0) final_checkpoint_ = first_step;
   on_file_ = first_step - 1;
@@ -132,6 +132,8 @@ void Coordinator::receive(const Message& m, Seconds now) {
 void Coordinator::progress(Worker& worker, const Message& m, Seconds now) {
   worker.generation = std::max(worker.generation, m.generation);
   worker.completed = std::max(worker.completed, m.body.value("completed", m.step));
+  const bool tells_end = m.kind == "entered" || m.kind == "facts";
+  if (tells_end && m.body.contains("end") && of_this_history(m)) options_.steps = m.body["end"].get<int64_t>();
   if (proposal_ && phase_ == Phase::running && m.generation == proposal_->number) switched(now);
   release_leavers();
 }
@@ -140,7 +142,6 @@ void Coordinator::facts(const Message& m, Seconds now) {
   Worker& worker = workers_.at(m.sender);
   progress(worker, m, now);
   if (!of_this_history(m) || !write_facts(m)) return;
-  if (m.body.contains("end")) options_.steps = m.body["end"].get<int64_t>();
   if (m.step >= options_.steps) final_ = true;
   if (m.body.contains("state")) agreed_state_ = std::max(agreed_state_, m.step);
   if (on_file_ > told_ && (on_file_ >= told_ + kMostUntold || now >= told_at_ + kTellEvery)) {
@@ -186,22 +187,22 @@ bool Coordinator::write_facts(const Message& m) {
 
 void Coordinator::tick(Seconds now) {
   if (phase_ == Phase::ended) return;
-  // Whoever was silent while the coordinator itself did nothing may just not have been heard.
-  const Seconds rested = now - std::exchange(ticked_, now);
-  if (now > tick_by_ + kAway)
-    for (auto& [peer, w] : workers_) w.seen += rested;
+  // Whoever was silent while the coordinator itself did not listen may just not have been heard.
+  if (now > deaf_from_ + kAway)
+    for (auto& [peer, w] : workers_) w.seen = std::min(now, w.seen + now - deaf_from_);
   decide(now);
-  tick_by_ = next_tick(now);
+  deaf_from_ = tick_by_ = next_tick(now);
 }
 
-// What time alone may call for. By when it will: of a job that runs, the silence of a worker, which is exact; nothing
-// else changes but by a message.
+void Coordinator::woke(Seconds now) { deaf_from_ = std::min(deaf_from_, now); }
+
+// By when time alone may call for something: that a worker is silent is found when it is, all else within a second.
 Seconds Coordinator::next_tick(Seconds now) const {
-  if (deserted_) return now + kAway;
-  if (phase_ != Phase::running || save_again_at_) return now + kSoon;
-  Seconds next = now + kLongestRest;
-  for (const auto& [peer, w] : workers_) next = std::min(next, w.seen + options_.heartbeat_timeout);
-  return std::max(next, now);
+  const bool soon = !deserted_ && (phase_ != Phase::running || save_again_at_);
+  Seconds next = now + (soon ? kSoon : kLongestRest);
+  for (const auto& [peer, w] : workers_)
+    if (const Seconds silent = w.seen + options_.heartbeat_timeout; silent >= now) next = std::min(next, silent);
+  return next;
 }
 
 void Coordinator::decide(Seconds now) {

@@ -25,17 +25,17 @@ struct CoordinatorOptions {
   int min_workers = 1;        // with fewer than these the job holds
   PlanLimits plan = {};
   ScalingOptions scaling = {};
-  Seconds heartbeat_timeout = 3;  // then a silent worker counts as gone
-  HangLimits hang = {};           // and one that hangs, although it is not silent
-  Seconds stuck = 3;              // how long all may wait while nothing comes, at first (Patience),
-  Seconds repeat = 1;             // and how long for the answer to a fence
-  Seconds start_timeout = 30;     // then the first generation begins with fewer, if there are min_workers
-  Seconds gather_timeout = 3;     // how long a new coordinator waits for the members of an old one
-  Seconds redeal_every = 10;      // the least time between two plans that differ only in the shares
-  Seconds hold = 600;             // how long it waits where everyone who has the state is silent
-  int save_attempts = 3;          // to write the last checkpoint, without which the run does not end well,
-  Seconds save_again = 2;         // so long after one that failed,
-  Seconds save_timeout = 600;     // and how long one may take
+  Seconds heartbeat_timeout = 3 * kHeartbeat;  // then a silent worker counts as gone
+  HangLimits hang = {};                        // and one that hangs, although it is not silent
+  Seconds stuck = 3;                           // how long all may wait while nothing comes, at first (Patience),
+  Seconds repeat = 1;                          // and how long for the answer to a fence
+  Seconds start_timeout = 30;                  // then the first generation begins with fewer, if there are min_workers
+  Seconds gather_timeout = 3;                  // how long a new coordinator waits for the members of an old one
+  Seconds redeal_every = 10;                   // the least time between two plans that differ only in the shares
+  Seconds hold = 600;                          // how long it waits where everyone who has the state is silent
+  int save_attempts = 3;                       // to write the last checkpoint, without which the run does not end well,
+  Seconds save_again = 2;                      // so long after one that failed,
+  Seconds save_timeout = 600;                  // and how long one may take
 };
 
 // What the coordinator does besides sending messages.
@@ -81,8 +81,10 @@ class Coordinator {
 
   void receive(const Message& message, Seconds now);
   void lost(PeerId peer, const std::string& reason, Seconds now);  // its process or its connection is gone
-  void tick(Seconds now);
-  Seconds tick_by() const { return tick_by_; }  // the next tick is due; messages that come before it may move it
+  // What comes next was waited for until now: from here on nobody is heard until the tick.
+  void woke(Seconds now);
+  void tick(Seconds now);                       // after whatever came, and by this time if nothing does:
+  Seconds tick_by() const { return tick_by_; }  // at most a second after the last one
   void checkpoint_committed(int64_t step, Seconds now);
   void checkpoint_failed(int64_t step, const std::string& reason, Seconds now);
   void superseded();  // there is a coordinator of a later tenure
@@ -185,7 +187,8 @@ class Coordinator {
   std::string group_trouble_;   // why there was none in the newest one that was to have one,
   int group_failures_ = 0;      // and how often one has failed in the middle of a step
   std::set<PeerId> fence_targets_;
-  Seconds gather_until_ = 0, start_until_ = 0, changed_ = 0, ticked_ = 0, tick_by_ = 0;
+  Seconds gather_until_ = 0, start_until_ = 0, changed_ = 0;
+  Seconds tick_by_ = 0, deaf_from_ = 0;
   Wishes wishes_;
   bool final_ = false;  // the facts of the last reduction have come
   int64_t final_checkpoint_ = -1;

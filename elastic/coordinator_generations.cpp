@@ -161,8 +161,8 @@ void Coordinator::switched(Seconds now) {
 }
 
 // One that leaves may be the only one with a result that others lack, until they all are in a generation without it:
-// then they have the facts of the last step before, too. After the last step it has a part of the last checkpoint, and
-// stays to the end.
+// then they have the result of the last step before, and will make its facts from that. After the last step it has a
+// part of the last checkpoint, and stays to the end.
 void Coordinator::release_leavers() {
   if (phase_ != Phase::running || current_->first_step > options_.steps) return;
   for (const GenerationMember& m : current_->members) {

@@ -51,28 +51,31 @@ void Coordinator::put_out(PeerId peer, const std::string& reason, Seconds now, b
 }
 
 // Whoever is silent is put out, unless nobody who could go on is heard: then they are waited for, and since what
-// stopped them may be one thing, from the first word of any of them all have as long again.
+// stopped them may be one thing, from the first word of any of them all have as long again. Those that are stopped at
+// once said their last apart, and a word may come late: between the two nothing is decided.
 void Coordinator::listen_for_silence(Seconds now) {
   std::vector<PeerId> silent;
-  int having = 0, heard = 0;  // of those who have the state
+  std::optional<Seconds> newest;  // word of those who have the state
   for (const auto& [peer, w] : workers_) {
     if (now - w.seen > options_.heartbeat_timeout) silent.push_back(peer);
     if (w.state == State::joining && phase_ != Phase::starting) continue;
     if (w.state == State::fed) continue;
-    ++having;
-    heard += now - w.seen <= options_.heartbeat_timeout / 2;  // all that are stopped at once said their last apart
+    newest = std::max(newest.value_or(w.seen), w.seen);
   }
-  if (!silent.empty() && having > 0 && heard == 0) {
+  const bool heard = newest && now - *newest <= options_.heartbeat_timeout / 2;
+  if (newest && now - *newest > options_.heartbeat_timeout) {
     if (!deserted_)
       world_.event("hold",
                    {{"workers", 0}, {"reason", "all who have the state are silent"}, {"seconds", options_.hold}});
     if (!deserted_) deserted_ = now;
     if (now - *deserted_ < options_.hold) return;
   } else if (deserted_) {
-    if (heard > 0) world_.event("heard", {{"after", now - *deserted_}});
+    if (heard) world_.event("heard", {{"after", now - *deserted_}});
     for (auto& [peer, w] : workers_) w.seen = now;
     no_hang_until_ = now + options_.heartbeat_timeout;  // what they were at has lasted for as long
     silent.clear();
+  } else if (newest && !heard) {
+    return;
   }
   deserted_.reset();
   for (const PeerId peer : silent) put_out(peer, fmt::format("silent for {:.1f} s", options_.heartbeat_timeout), now);

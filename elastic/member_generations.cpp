@@ -127,7 +127,9 @@ void Member::enter(Generation generation, int64_t first_step) {
   for (const GenerationMember& m : generation_->members) feeds_.erase(m.peer);
   std::erase_if(early_, [&](const Message& m) { return m.generation != kCopy && m.generation < promised_; });
   if (asked_to_save() && step_ == completed_) save();
-  report({.kind = "entered"});
+  Message entered{.kind = "entered"};
+  if (adaptive() && steps()) entered.body["end"] = steps_;
+  report(std::move(entered));
   if (me_ == 0) report_facts();
 }
 

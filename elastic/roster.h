@@ -14,6 +14,10 @@ namespace elinvar {
 
 using Seconds = double;  // on any clock that does not jump
 
+// How often a worker says that it lives. Times of silence are judged by it: after three a worker, or a coordinator, is
+// silent, and who was heard within one and a half is there.
+inline constexpr Seconds kHeartbeat = 1;
+
 // What a worker's loop is at, as its heartbeats tell.
 struct Work {
   std::string what = {};    // "": it waits

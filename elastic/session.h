@@ -64,7 +64,8 @@ struct SessionOptions {
   // Starts a coordinator that takes over from the one of this tenure.
   std::function<void(int64_t tenure)> take_over;
   WatchOptions watch = {};
-  std::chrono::milliseconds heartbeat{1000};  // twice as often while out of touch with the coordinator
+  // Twice as often while out of touch with the coordinator.
+  std::chrono::milliseconds heartbeat{static_cast<int64_t>(1000 * kHeartbeat)};
 };
 
 class Session {

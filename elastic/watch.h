@@ -9,7 +9,7 @@
 namespace elinvar {
 
 struct WatchOptions {
-  Seconds silence = 3;   // without a word from it: out of touch, as with a lost connection
+  Seconds silence = 3 * kHeartbeat;  // without a word from it: out of touch, as with a lost connection
   Seconds takeover = 5;  // then, if its count in the run directory stood still for so long, a member takes over:
   Seconds apart = 1;     // the first one of the generation, and each next one so much later
   Seconds hold = 600;    // out of touch for so long, a worker leaves

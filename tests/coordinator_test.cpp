@@ -5,15 +5,17 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 namespace elinvar {
 namespace {
 
 using Json = nlohmann::json;
 
-// A job of so many workers, 1, 2, ..., at step 0 of ten, and what it is told.
+// A job of so many workers, 1, 2, ..., at step 0 of a thousand, and what it is told.
 struct Job : CoordinatorWorld {
-  explicit Job(int workers) : coordinator({.endpoint = "e", .steps = 10, .initial_workers = workers}, *this, 0, {}, 0) {
+  explicit Job(int workers, const ScalingOptions& scaling = {})
+      : coordinator({.endpoint = "e", .steps = 1000, .initial_workers = workers, .scaling = scaling}, *this, 0, {}, 0) {
     for (int i = 1; i <= workers; ++i) hello(static_cast<PeerId>(i), 0);
     for (int i = 1; i <= workers; ++i) tell(static_cast<PeerId>(i), "ready", {{"attempt", 0}}, 0);
     (void)coordinator.take_actions();
@@ -92,6 +94,19 @@ TEST(Coordinator, KeepsAMemberThatIsToLeaveUntilTheOthersNeedItNoMore) {
   EXPECT_TRUE(job.has("left"));
 }
 
+// With adaptive scaling who enters tells whether that was the last step: the facts, which tell it too, may come later.
+TEST(Coordinator, KeepsAMemberThatLeavesAfterTheLastStepToTheEnd) {
+  for (const bool last : {false, true}) {
+    Job job(2, {.batch = 8, .batch_max = 8});
+    job.tell(2, "drain", Json::object(), 1);
+    EXPECT_EQ(job.sent(2), Kinds{"propose"});
+    const Json end = last ? Json{{"end", 3}} : Json::object();
+    for (const PeerId peer : {PeerId{1}, PeerId{2}})
+      job.coordinator.receive({.kind = "entered", .sender = peer, .generation = 2, .step = 4, .body = end}, 1.1);
+    EXPECT_EQ(job.sent(2), last ? Kinds{} : Kinds{"release"});
+  }
+}
+
 TEST(Coordinator, AnswersHeartbeatsThatAskForIt) {
   Job job(1);
   job.tell(1, "alive", {{"answer", false}}, 1);
@@ -111,6 +126,28 @@ TEST(Coordinator, ConfirmsSeveralFactsAtOnce) {
   EXPECT_EQ(acks, 2);
   job.tell(1, "facts", {{"completed", 10}}, 5, 9);
   EXPECT_EQ(job.sent(1), Kinds{"ack"});
+}
+
+// What its predecessor did not confirm comes again; that it is on file already makes no difference.
+TEST(Coordinator, ConfirmsWhatComesAgainAfterATakeover) {
+  Job before(1);
+  before.on_file = 7;
+  Coordinator next({.tenure = 2, .endpoint = "e", .steps = 10}, before, 7,
+                   {.newest = before.created.back(), .before = {}, .members_alive = true}, 100);
+  next.receive(
+      {.kind = "hello",
+       .sender = 1,
+       .generation = 1,
+       .step = 8,
+       .body = {{"endpoint", "e"}, {"active", true}, {"loaded", true}, {"ready", true}, {"promised", 1}, {"id", 1}}},
+      100.1);
+  EXPECT_EQ(next.phase(), Coordinator::Phase::fencing);
+  (void)next.take_actions();
+  next.receive({.kind = "facts", .sender = 1, .generation = 1, .step = 5, .body = {{"completed", 8}}}, 100.2);
+  const std::vector<Action> actions = next.take_actions();
+  ASSERT_EQ(actions.size(), 1u);
+  EXPECT_EQ(actions[0].message.kind, "ack");
+  EXPECT_EQ(actions[0].message.step, 7);
 }
 
 // Of a job that runs nothing but silence comes with time.
@@ -143,6 +180,44 @@ TEST(Coordinator, DoesNotCountTheTimeForWhichItWasStopped) {
     job.coordinator.tick(now);
   }
   EXPECT_TRUE(job.has("lost"));
+}
+
+// Nor the time for which it was at work: the third worker's words wait until it is done with those of the others.
+TEST(Coordinator, DoesNotCountTheTimeThatMessagesTake) {
+  Job job(3);
+  job.coordinator.tick(1);
+  for (const auto& [peer, from, to] : {std::tuple{PeerId{1}, 1.0, 2.2}, std::tuple{PeerId{2}, 2.2, 3.2}}) {
+    job.coordinator.woke(from);
+    job.tell(peer, "facts", {{"completed", 1}}, from);
+    job.coordinator.tick(to);
+  }
+  EXPECT_FALSE(job.has("lost"));
+  job.tell(3, "alive", Json::object(), 3.2);
+  // Afterwards it hears as well as ever.
+  for (Seconds now = 3.2; now < 7; now += 0.2) {
+    job.coordinator.woke(now);
+    for (const PeerId peer : {PeerId{1}, PeerId{2}}) job.tell(peer, "alive", Json::object(), now);
+    job.coordinator.tick(now);
+  }
+  EXPECT_TRUE(job.has("lost"));
+}
+
+// One is dead, and the other's word comes half a second late: that is no reason to hold, nor to put out who lives.
+TEST(Coordinator, WaitsForALateWordBeforeItHoldsTheJob) {
+  for (const bool late : {true, false}) {
+    Job job(2);
+    for (const Seconds now : {0.9, 1.4}) {
+      job.tell(2, "alive", Json::object(), now);
+      job.coordinator.tick(now);
+    }
+    for (Seconds now = 1.5; now < 3.05; now += 0.1) job.coordinator.tick(now);
+    EXPECT_FALSE(job.has("hold"));
+    EXPECT_FALSE(job.has("lost"));
+    if (late) job.tell(2, "alive", Json::object(), 3.1);
+    for (Seconds now = 3.1; now < 4.5; now += 0.1) job.coordinator.tick(now);
+    EXPECT_EQ(job.has("lost"), late);
+    EXPECT_EQ(job.has("hold"), !late);
+  }
 }
 
 }  // namespace

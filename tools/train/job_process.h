@@ -108,7 +108,7 @@ class JobProcess final : public CoordinatorWorld {
   int64_t newcomers_ = 0;
   int starts_ = 0, started_ = 0, turned_away_ = 0;
   bool interrupted_ = false, until_ = false;
-  Seconds beat_ = 0, began_ = now();
+  Seconds beat_at_ = 0, began_ = now();
   std::optional<Coordinator> coordinator_;
   std::optional<Saboteur> saboteur_;
   std::optional<PartWriter> part_writer_;

@@ -29,8 +29,7 @@ constexpr Seconds kLastWords = 0.05;   // what a process sent before its end may
 constexpr Seconds kFirstWorker = 30;   // to introduce itself, where others should be alive,
 constexpr Seconds kFirstToJoin = 600;  // and where others are to start it
 constexpr Seconds kFresh = 0.5;        // how old the numbers for Prometheus may be
-constexpr Seconds kBeat = 0.9;         // between two counts that show others that this process lives, or a bit more
-constexpr Seconds kRest = 1;           // without anything to do
+constexpr Seconds kBeat = 1;           // between two counts that show others that this process lives
 
 uint64_t JobProcess::random_id() {
   std::random_device device;
@@ -68,6 +67,7 @@ int JobProcess::run() {
   try {
     while (true) {
       const Arrival arrival = transport_->wait(rest_until());
+      if (coordinator_) coordinator_->woke(now());
       if (!still_in_charge()) return step_down();
       if (arrival.what == Arrival::What::message) receive(arrival.message);
       if (arrival.what == Arrival::What::refused) turned_away(arrival.reason);
@@ -165,13 +165,11 @@ std::string JobProcess::refuse(const Json& about) {
   return "";
 }
 
-// Until when nothing need be looked at if nothing comes. With a message the rest is looked at, too: the count that
-// shows that this process lives is mostly due by then.
+// Until when nothing need be looked at if nothing comes. With a message the rest is looked at, too.
 Clock::time_point JobProcess::rest_until() const {
-  Seconds until = now() + kRest;
-  if (!losses_.empty() || saboteur_) until = now() + kLastWords / 2;
-  else if (!coordinator_) until = now() + kFresh;
-  if (coordinator_) until = std::min(until, coordinator_->tick_by());
+  Seconds until = coordinator_ ? coordinator_->tick_by() : now() + kFresh;
+  if (directory_) until = std::min(until, beat_at_);
+  if (!losses_.empty() || saboteur_) until = std::min(until, now() + kLastWords / 2);
   if (metrics_server_) until = std::min(until, now() + kFresh);
   return Clock::time_point(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(until)));
 }
@@ -234,8 +232,8 @@ void JobProcess::worker_lost(const Loss& loss) {
 
 // Counts, so that nobody takes over; false if somebody has.
 bool JobProcess::still_in_charge() {
-  if (!directory_ || now() < beat_ + kBeat) return true;
-  beat_ = now();
+  if (!directory_ || now() < beat_at_) return true;
+  beat_at_ = now() + kBeat;
   directory_->tenure().beat();
   return directory_->tenure().newest();
 }
