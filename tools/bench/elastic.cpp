@@ -132,27 +132,33 @@ void run_join(const std::string& name, int repeat, Report& report) {
               {"others_wait_ms", ms(median(leave_waits))}});
 }
 
-void run_death(const std::string& name, int repeat, Report& report) {
+// From when one of two workers gets the signal.
+struct Losses {
+  std::vector<double> again, step;  // until the other goes on; until the step is done that was cut short
+  double step_seconds = 0;
+};
+
+Losses lose_workers(const std::string& name, int times, int signal) {
   const Folder folder;
   ElasticJob job(folder.path, config_of(name, short_steps(name), folder.path, 0), 2, 1, /*pinned=*/true);
-  std::vector<double> again, step;
+  Losses losses;
   std::map<int, int> cores;  // of each worker
   for (const ElasticJob::Worker& worker : job.workers()) cores[worker.id] = static_cast<int>(cores.size());
   std::map<pid_t, Process> joined;
   job.await_steps(kSettle);
-  const int deaths = name == "gpt2" ? repeat : std::max(repeat, kDeaths);
-  for (int i = 0; i < deaths; ++i) {
+  for (int i = 0; i < times; ++i) {
     job.await_steps(2);
     const std::vector<ElasticJob::Worker> workers = job.workers();
     const ElasticJob::Worker victim = workers[static_cast<size_t>(i) % workers.size()];
     const size_t before = job.events_so_far();
-    const double killed = now_seconds();
+    const double struck = now_seconds();
+    ::kill(victim.pid, signal);
+    const double generation = job.events()[job.await_event("generation", before)].time;
+    losses.again.push_back(generation - struck);
+    losses.step.push_back(step_after(job, generation, 1) - struck);
+
     ::kill(victim.pid, SIGKILL);
     joined.erase(victim.pid);
-    const double generation = job.events()[job.await_event("generation", before)].time;
-    again.push_back(generation - killed);
-    step.push_back(step_after(job, generation, 1) - killed);
-
     const size_t after = job.events_so_far();
     Process joiner = job.join(cores[victim.id], 1);
     const pid_t pid = joiner.pid();
@@ -161,13 +167,27 @@ void run_death(const std::string& name, int repeat, Report& report) {
     for (const ElasticJob::Worker& worker : job.workers())
       if (worker.pid == pid) cores[worker.id] = cores[victim.id];
   }
+  losses.step_seconds = job.step_seconds(3);
+  return losses;
+}
+
+void run_death(const std::string& name, int repeat, Report& report) {
+  const int deaths = name == "gpt2" ? repeat : std::max(repeat, kDeaths);
+  Losses losses = lose_workers(name, deaths, SIGKILL);
+  std::vector<double>& again = losses.again;
   std::sort(again.begin(), again.end());
   const size_t p99 =
       std::min(again.size() - 1, static_cast<size_t>(std::ceil(0.99 * static_cast<double>(again.size()))) - 1);
   report.add(name + " kill -9, until others go on", median(again), 0, 0, 0, "",
              {{"p99_ms", ms(again[p99])}, {"deaths", deaths}});
-  report.add(name + " kill -9, until the step is done", median(step), 0, 0, 0, "",
-             {{"most_ms", ms(most(step))}, {"step_ms", ms(job.step_seconds(3))}});
+  report.add(name + " kill -9, until the step is done", median(losses.step), 0, 0, 0, "",
+             {{"most_ms", ms(most(losses.step))}, {"step_ms", ms(losses.step_seconds)}});
+}
+
+void run_hang(const std::string& name, int repeat, Report& report) {
+  const Losses losses = lose_workers(name, repeat, SIGSTOP);
+  report.add(name + " kill -STOP, until others go on", median(losses.again), 0, 0, 0, "",
+             {{"most_ms", ms(most(losses.again))}});
 }
 
 void run_checkpoint(const std::string& name, int repeat, Report& report) {
@@ -268,11 +288,9 @@ struct Section {
   void (*run)(const std::string&, int, Report&);
 };
 const std::vector<Section>& sections() {
-  static const std::vector<Section> all{{"join", run_join},
-                                        {"death", run_death},
-                                        {"checkpoint", run_checkpoint},
-                                        {"restart", run_restart},
-                                        {"overhead", run_overhead}};
+  static const std::vector<Section> all{{"join", run_join},       {"death", run_death},
+                                        {"hang", run_hang},       {"checkpoint", run_checkpoint},
+                                        {"restart", run_restart}, {"overhead", run_overhead}};
   return all;
 }
 

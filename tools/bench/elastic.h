@@ -13,6 +13,7 @@
 //               leaves: from the signal to the end of the process; and in steps
 //   death       one of two workers is killed: from the kill to the new generation, when the survivor goes on, and to
 //               the end of the step that was cut short, with the leaves that are computed again
+//   hang        one of two workers is stopped, and silent from then on; to the new generation
 //   checkpoint  the loop waits: how long it stood still; longer: the step in which the state is copied beside others;
 //               lost: of all steps until the checkpoint is on the disk; the worker uses all cores
 //   restart     what all this replaces: stop with a checkpoint, start again with --resume, to the first new step; the
