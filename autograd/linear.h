@@ -1,6 +1,7 @@
 #pragma once
 // Matrix products (NUMERICS.md, rule 8) and what is built from them.
 #include "autograd/var.h"
+#include "tensor/ops/rotary.h"
 
 namespace elinvar {
 
@@ -21,7 +22,7 @@ Var attention(const Var& q, const Var& k, const Var& v, const AttentionOptions& 
 Var self_attention(const Var& qkv, const AttentionOptions& options = {});
 
 // Rotary position embedding (Su et al., RoFormer) of x (B, T, H, D), pairs (i, i + D/2) as in LLaMA, position
-// t + first: y1 = x1 cos - x2 sin, y2 = x2 cos + x1 sin, angle (t + first) * base^(-2i/D).
-Var rotary(const Var& x, double base = 10000.0, int64_t first = 0);
+// t + first: y1 = x1 cos - x2 sin, y2 = x2 cos + x1 sin, angle (t + first) * base^(-2i/D), or slower.
+Var rotary(const Var& x, const RotaryFrequencies& frequencies = {}, int64_t first = 0);
 
 }  // namespace elinvar

@@ -51,8 +51,8 @@ Layer build_attention(Settings& s, const Scope& scope, Flow& flow) {
   return [=](const Var& x, Context&) {
     Var queries = split_heads(q(x), heads), keys = split_heads(k(x), kv_heads);
     if (rope) {
-      queries = rotary(queries, base);
-      keys = rotary(keys, base);
+      queries = rotary(queries, {base});
+      keys = rotary(keys, {base});
     }
     return out(reshape(attention(queries, keys, split_heads(v(x), kv_heads), {.causal = causal}), x.shape()));
   };

@@ -28,11 +28,11 @@ struct Block {
   RmsNorm input_norm, post_norm;
   Linear q, k, v, o, gate, up, down;
   int64_t heads, kv_heads, layer;
-  double rope_base;
+  RotaryFrequencies rope;
   Dropout dropout;
 
   Block(const Scope& s, const LlamaOptions& l, int64_t place)
-      : heads(l.heads), kv_heads(l.kv_heads), layer(place), rope_base(l.rope_base), dropout{l.dropout} {
+      : heads(l.heads), kv_heads(l.kv_heads), layer(place), rope(l.rope), dropout{l.dropout} {
     const int64_t c = l.channels, kv = c / l.heads * l.kv_heads;
     const double last = kDeviation / std::sqrt(2.0 * static_cast<double>(l.layers));
     const Scope attn = s / "self_attn", mlp = s / "mlp";
@@ -49,8 +49,8 @@ struct Block {
 
   Var attend(const Var& x, const Context& context) const {
     const int64_t first = context.cache ? context.cache->length() : 0;
-    const Var queries = rotary(split_heads(q(x), heads), rope_base, first),
-              keys = rotary(split_heads(k(x), kv_heads), rope_base, first), values = split_heads(v(x), kv_heads);
+    const Var queries = rotary(split_heads(q(x), heads), rope, first),
+              keys = rotary(split_heads(k(x), kv_heads), rope, first), values = split_heads(v(x), kv_heads);
     const Var seen =
         context.cache ? context.cache->attend(layer, queries, keys, values) : attention(queries, keys, values);
     return o(reshape(seen, x.shape()));
@@ -108,13 +108,19 @@ std::vector<ModelKind> llama_kinds() {
                             .channels = s.integer("channels", 128)};
              o.kv_heads = s.integer("kv_heads", o.heads);
              o.hidden = s.integer("hidden", default_hidden(o.channels));
-             o.rope_base = s.real("rope_base", 10000.0, 1.0, 1e12);
+             o.rope.base = s.real("rope_base", 10000.0, 1.0, 1e12);
+             o.rope.factor = s.real("rope_factor", 1.0, 1.0, 1e6);
+             o.rope.low = s.real("rope_low_freq_factor", 1.0, 1e-6, 1e6);
+             o.rope.high = s.real("rope_high_freq_factor", 4.0, 1e-6, 1e6);
+             o.rope.context = s.integer("rope_original_context", 8192);
              o.norm_eps = s.real("norm_eps", 1e-5, 0.0, 1.0);
              o.dropout = s.real("dropout", 0.0, 0.0, 0.99);
              o.tied_head = s.boolean("tied_head", false);
              s.require(o.channels % (2 * o.heads) == 0, "heads", "= {}, doubled, must divide channels = {}", o.heads,
                        o.channels);
              s.require(o.heads % o.kv_heads == 0, "kv_heads", "= {} must divide heads = {}", o.kv_heads, o.heads);
+             s.require(o.rope.low < o.rope.high, "rope_low_freq_factor",
+                       "= {} must be less than rope_high_freq_factor = {}", o.rope.low, o.rope.high);
              return llama(o, input, seed);
            }}};
 }

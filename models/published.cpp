@@ -103,7 +103,64 @@ fs::path file_of(const fs::path& path) {
   fail("{} has neither model.safetensors nor model.safetensors.index.json", path.string());
 }
 
+// What a config.json tells of a network, under the names of its settings here.
+using ToldSettings = std::vector<std::pair<std::string, double>>;
+
+ToldSettings told_settings(const ModelSpec& model, const Json& json, const std::string& place) {
+  ToldSettings told;
+  const auto take = [&](const char* setting, const Json& from, const char* key) {
+    const auto found = from.find(key);
+    if (found == from.end() || found->is_null()) return;
+    if (!found->is_number()) fail("{}: expected a number for '{}'", place, key);
+    told.emplace_back(setting, found->get<double>());
+  };
+  if (model.kind.starts_with("gpt")) take("heads", json, "n_head");
+  if (model.kind != "llama") return told;
+  take("heads", json, "num_attention_heads");
+  take("kv_heads", json, "num_key_value_heads");
+  take("norm_eps", json, "rms_norm_eps");
+  take("rope_base", json, "rope_theta");
+  Json rope;
+  for (const char* key : {"rope_scaling", "rope_parameters"})
+    if (json.contains(key) && !json[key].is_null()) rope = json[key];
+  if (rope.is_null()) rope = Json::object();
+  if (!rope.is_object()) fail("{}: expected a JSON object for the scaling of rotary positions", place);
+  take("rope_base", rope, "rope_theta");
+  const Json type = rope.value("rope_type", rope.value("type", Json("default")));
+  if (type == "llama3") {
+    take("rope_factor", rope, "factor");
+    take("rope_low_freq_factor", rope, "low_freq_factor");
+    take("rope_high_freq_factor", rope, "high_freq_factor");
+    take("rope_original_context", rope, "original_max_position_embeddings");
+  } else if (type == "default") {
+    told.emplace_back("rope_factor", 1.0);
+  } else {
+    fail("{}: rotary positions of type {} are not in this engine; it has those of \"default\" and \"llama3\"", place,
+         type.dump());
+  }
+  return told;
+}
+
+double as_number(const Value& value) {
+  if (const auto* whole = std::get_if<int64_t>(&value)) return static_cast<double>(*whole);
+  return std::get<double>(value);
+}
+
 }  // namespace
+
+void check_published_settings(const ModelSpec& model, const fs::path& weights) {
+  const fs::path path = (fs::is_directory(weights) ? weights : weights.parent_path()) / "config.json";
+  if (!fs::exists(path)) return;
+  const Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) fail("{}: expected a JSON object", path.string());
+  std::vector<std::string> wrong;
+  for (const auto& [name, number] : told_settings(model, json, path.string())) {
+    const auto set = model.settings.find(name);
+    if (set == model.settings.end() || as_number(set->second.value) == number) continue;
+    wrong.push_back(fmt::format("model.{} = {} instead of {}", name, number, as_number(set->second.value)));
+  }
+  check(wrong.empty(), "{} is of a network with {}", path.string(), fmt::join(wrong, ", "));
+}
 
 StateDict read_published(const fs::path& given) {
   const fs::path path = file_of(given);

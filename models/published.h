@@ -8,9 +8,14 @@
 //
 // and that others add prefixes, counters, masks and a head that repeats the embedding, which are passed over.
 //
-// Weights say nothing of a network's settings. Of LLaMA, rope_base and norm_eps are the rope_theta and rms_norm_eps of
-// its config.json; rope_scaling there (LLaMA 3.1 and later) is not in this engine, so that such weights would load and
-// say something else.
+// Weights say little of a network's settings. The config.json that Hugging Face puts beside them says more:
+//
+//   num_attention_heads, num_key_value_heads    model.heads, kv_heads (of GPT-2: n_head)
+//   rms_norm_eps                                norm_eps
+//   rope_theta                                  rope_base
+//   rope_scaling (or rope_parameters)           of rope_type "llama3": factor, low_freq_factor, high_freq_factor and
+//                                               original_max_position_embeddings are rope_factor, rope_low_freq_factor,
+//                                               rope_high_freq_factor and rope_original_context
 #include <filesystem>
 #include <span>
 #include <string>
@@ -23,6 +28,11 @@ namespace elinvar {
 // A file .safetensors, a file .safetensors.index.json that names several, or a folder that has model.safetensors or
 // such an index. float16, bfloat16 and float64 become float32. Throws Failure.
 StateDict read_published(const std::filesystem::path& path);
+
+// UsageError, with the settings that it should have, where the config.json beside such weights tells of another network
+// than `model`, whose defaults are filled in; Failure where what it tells of is not in this engine. Without that file,
+// nothing.
+void check_published_settings(const ModelSpec& model, const std::filesystem::path& weights);
 
 // Of a network of this kind: its parameters and buffers as others write them.
 StateDict published(const ModelSpec& model, const StateDict& network);

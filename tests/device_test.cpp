@@ -136,7 +136,7 @@ TEST(Device, WhatLiesElsewhereThanTheFirstOperandIsRefused) {
       row_norm_backward(RowNorm::rms, x, x, {}, {{}, {}, Tensor::zeros({2})}, true, false);
     });
     refuses("angles of rotary", [&] {
-      rotary(Tensor::zeros({1, 2, 1, 2}, DType::f32, device), rotary_angles(2, 1, 10.0, 0, DType::f32), false);
+      rotary(Tensor::zeros({1, 2, 1, 2}, DType::f32, device), rotary_angles(2, 1, {10.0}, 0, DType::f32), false);
     });
     const Tensor q = Tensor::zeros({1, 2, 1, 4}, DType::f32, device);
     const AttentionResult result = attention(q, q, q, true, 0.0);

@@ -105,10 +105,10 @@ TEST_P(GpuKernels, ManyPicksOfFewTargets) {
 }
 
 TEST_P(GpuKernels, RotaryAnglesAreSentOnce) {
-  const auto angles = [&](int64_t time) { return rotary_angles(time, 4, 10000.0, 0, DType::f32, device_); };
+  const auto angles = [&](int64_t time) { return rotary_angles(time, 4, {}, 0, DType::f32, device_); };
   const RotaryAngles first = angles(5), again = angles(5);
   EXPECT_TRUE(again.cos.shares_storage(first.cos));
-  EXPECT_TRUE(same_bits(angles(7).sin.to(Device{}), rotary_angles(7, 4, 10000.0, 0, DType::f32).sin));
+  EXPECT_TRUE(same_bits(angles(7).sin.to(Device{}), rotary_angles(7, 4, {}, 0, DType::f32).sin));
 }
 
 TEST_P(GpuKernels, AttentionSaysHowManyKeysItTakes) {

@@ -54,6 +54,21 @@ Case small_llama() {
           tokens(12, 40)};
 }
 
+Case small_llama31() {
+  return {"published_llama31",
+          {.kind = "llama",
+           .settings = {{"layers", {int64_t{1}}},
+                        {"heads", {int64_t{2}}},
+                        {"kv_heads", {int64_t{1}}},
+                        {"channels", {int64_t{32}}},
+                        {"hidden", {int64_t{24}}},
+                        {"rope_base", {500.0}},
+                        {"rope_factor", {8.0}},
+                        {"rope_original_context", {int64_t{64}}},
+                        {"norm_eps", {1e-6}}}},
+          tokens(200, 40)};
+}
+
 struct File {
   StateDict weights;
   Tensor input, logits;
@@ -93,7 +108,7 @@ void expect_logits(const Case& c, const File& file) {
 }
 
 TEST(Published, WeightsOfPyTorchGiveItsLogits) {
-  for (const Case& c : {small_resnet(), small_gpt(), small_llama()}) expect_logits(c, golden(c));
+  for (const Case& c : {small_resnet(), small_gpt(), small_llama(), small_llama31()}) expect_logits(c, golden(c));
 }
 
 // ELINVAR_PUBLISHED names a folder that `make_published.py --large` filled.
@@ -180,6 +195,55 @@ TEST(Published, SomeMayKeepTheirInitialValues) {
               load_published(c.model, *network, file.weights, misspelt);
             }).find("did you mean 'fc.weight'?"),
             std::string::npos);
+}
+
+// The config.json beside weights of Hugging Face.
+TEST(Published, SettingsAreComparedWithThoseOfTheWeights) {
+  const TemporaryFolder folder;
+  const auto complaint = [&](const Case& c, const std::string& json) -> std::string {
+    folder.write("config.json", json);
+    ModelSpec resolved;
+    build(c.model, c.input, 1, &resolved);
+    for (const fs::path& weights : {fs::path(folder.path()), folder / "model.safetensors"}) {
+      try {
+        check_published_settings(resolved, weights);
+      } catch (const UsageError& error) {
+        return error.what();
+      } catch (const Failure& error) {
+        return std::string("failure: ") + error.what();
+      }
+    }
+    return "";
+  };
+  const std::string scaling =
+      R"({"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_type": "llama3",
+          "original_max_position_embeddings": 64})";
+  const std::string heads = R"("num_attention_heads": 2, "num_key_value_heads": 1, "rms_norm_eps": 1e-06)",
+                    old_form = "{" + heads + R"(, "rope_theta": 500, "rope_scaling": )" + scaling + "}",
+                    new_form = "{" + heads + R"(, "rope_parameters": )" + scaling.substr(0, scaling.size() - 1) +
+                               R"(, "rope_theta": 500.0}})";
+  EXPECT_EQ(complaint(small_llama31(), old_form), "");
+  EXPECT_EQ(complaint(small_llama31(), new_form), "");
+  Case plain = small_llama31();
+  for (const char* setting : {"rope_factor", "rope_original_context"}) plain.model.settings.erase(setting);
+  plain.model.settings["heads"] = {int64_t{4}};
+  for (const std::string& form : {old_form, new_form}) {
+    const std::string message = complaint(plain, form);
+    for (const char* part : {"config.json is of a network with model.heads = 2 instead of 4",
+                             "model.rope_factor = 8 instead of 1", "model.rope_original_context = 64 instead of 8192"})
+      EXPECT_NE(message.find(part), std::string::npos) << message;
+  }
+  EXPECT_NE(complaint(small_llama31(), R"({"rope_scaling": null})").find("model.rope_factor = 1 instead of 8"),
+            std::string::npos);
+  EXPECT_NE(complaint(small_llama(), R"({"rope_scaling": {"type": "yarn", "factor": 4.0}})")
+                .find("failure: " + (folder / "config.json").string() +
+                      ": rotary positions of type \"yarn\" are not in this engine"),
+            std::string::npos);
+  for (const char* form : {"[]", "{", R"({"rope_scaling": 8})", R"({"rms_norm_eps": "small"})"})
+    EXPECT_TRUE(complaint(small_llama(), form).starts_with("failure: ")) << form;
+  EXPECT_EQ(complaint(small_gpt(), R"({"n_head": 2, "rope_theta": 1})"), "");
+  EXPECT_NE(complaint(small_gpt(), R"({"n_head": 4})").find("model.heads = 4 instead of 2"), std::string::npos);
+  EXPECT_EQ(complaint(small_resnet(), R"({"n_head": 4})"), "");
 }
 
 TEST(Published, AHeadOfItsOwnIsNotPassedOver) {

@@ -39,6 +39,7 @@ void rotary_positions(const RotaryArgs& a, int64_t begin, int64_t end) {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include <algorithm>
 #include <cmath>
 #include <mutex>
 #include <vector>
@@ -119,28 +120,49 @@ double root_of(double base, int64_t half) {
   }
 }
 
-RotaryAngles angles_of(int64_t time, int64_t half, double base, int64_t first, DType dtype) {
-  check(base >= 1.0 && std::isfinite(base), "[rotary] the base must be a number of at least 1, got {}", base);
+// f of Note [Angles].
+std::vector<double> turns_of_pairs(int64_t half, const RotaryFrequencies& of) {
+  constexpr double kOneOverTwoPi = 0x1.45f306dc9c883p-3;
+  std::vector<double> f;
+  const double q = root_of(of.base, half), context = static_cast<double>(of.context);
+  double p = 1.0;
+  for (int64_t i = 0; i < half; ++i, p *= q) f.push_back(1.0 / p);
+  if (of.factor == 1.0) return f;
+  for (double& turn : f) {
+    const double s = std::clamp((context * turn * kOneOverTwoPi - of.low) / (of.high - of.low), 0.0, 1.0);
+    turn = (1.0 - s) * (turn / of.factor) + s * turn;
+  }
+  return f;
+}
+
+void check_frequencies(const RotaryFrequencies& f) {
+  check(f.base >= 1.0 && std::isfinite(f.base), "[rotary] the base must be a number of at least 1, got {}", f.base);
+  check(f.factor >= 1.0 && std::isfinite(f.factor), "[rotary] the factor must be a number of at least 1, got {}",
+        f.factor);
+  check(f.low > 0.0 && f.low < f.high && std::isfinite(f.high),
+        "[rotary] expected turns 0 < low < high in the first context, got {} and {}", f.low, f.high);
+  check(f.context >= 1, "[rotary] the first context must have at least 1 position, got {}", f.context);
+}
+
+RotaryAngles angles_of(int64_t time, int64_t half, const RotaryFrequencies& frequencies, int64_t first, DType dtype) {
+  check_frequencies(frequencies);
   constexpr int64_t kPositions = int64_t{1} << 31;
   check(first >= 0 && time <= kPositions && first <= kPositions - time,
         "[rotary] {} positions from {} on are not inside [0, 2^31)", time, first);
   struct Key {
     int64_t time, half, first;
-    double base;
+    RotaryFrequencies frequencies;
     DType dtype;
     bool operator==(const Key&) const = default;
   };
   static std::mutex mutex;
   static Key last_key{};
   static RotaryAngles last;
-  const Key key{time, half, first, base, dtype};
+  const Key key{time, half, first, frequencies, dtype};
   std::lock_guard lock(mutex);
   if (last.cos.defined() && last_key == key) return last;
 
-  std::vector<double> f;
-  const double q = root_of(base, half);
-  double p = 1.0;
-  for (int64_t i = 0; i < half; ++i, p *= q) f.push_back(1.0 / p);
+  const std::vector<double> f = turns_of_pairs(half, frequencies);
   RotaryAngles angles{Tensor::empty({time, half}, dtype), Tensor::empty({time, half}, dtype)};
   visit_float(dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -192,13 +214,15 @@ RotaryAngles on_device(const RotaryAngles& angles, Device device) {
   return last.to;
 }
 
-const Op kAngles("rotary_angles(time, half, base, first, dtype) -> cos, sin", angles_of);
+const Op kAngles("rotary_angles(time, half, frequencies{base, factor, low, high, context}, first, dtype) -> cos, sin",
+                 angles_of);
 const Op kRotary("rotary(x, angles{cos, sin}, inverse) -> y", rotary_of);
 
 }  // namespace
 
-RotaryAngles rotary_angles(int64_t time, int64_t half, double base, int64_t first, DType dtype, Device device) {
-  const RotaryAngles angles = kAngles(time, half, base, first, dtype);
+RotaryAngles rotary_angles(int64_t time, int64_t half, const RotaryFrequencies& frequencies, int64_t first, DType dtype,
+                           Device device) {
+  const RotaryAngles angles = kAngles(time, half, frequencies, first, dtype);
   return device == Device{} ? angles : on_device(angles, device);
 }
 

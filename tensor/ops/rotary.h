@@ -7,7 +7,10 @@
 // Note [Angles]. Cosines and sines are computed on the host in float64 from + - * / fma and rint alone, hence alike
 // everywhere, and rounded once to the element type; devices receive them as bits.
 //   q        the largest float64 in [1, base] whose power q^(D/2), by repeated multiplication, is at most base
-//   f[i]     1 / q^i, the power by repeated multiplication
+//   f[i]     1 / q^i, the power by repeated multiplication; with a factor other than 1, as LLaMA 3.1 has it, f of
+//              r = context * f[i] * (1 / 2pi)                            turns of the pair in the first context
+//              s = (r - low) / (high - low), at least 0 and at most 1
+//              f = (1 - s) * (f[i] / factor) + s * f[i]                  each sign one rounding
 //   a        (first + t) * f[i]
 //   k        rint(a * 2/pi);  u = fma(-k, pi/2, a);  u = fma(-k, lo, u)   with pi/2 + lo the constant to 106 bits
 //   sin, cos of u, |u| <= pi/4 and a little, by their Taylor polynomials to u^19 and u^20, Horner by fma;
@@ -29,11 +32,23 @@ void rotary(CpuStream&, const RotaryArgs&);
 template <class B>
 void rotary(GpuStream<B>&, const RotaryArgs&);
 
+// How far a pair turns from one position to the next. LLaMA 3.1 and later make a context longer by turning slow pairs
+// `factor` times slower (rope_scaling of type "llama3" in Hugging Face's config.json): those of less than `low` turns
+// in `context` positions wholly, those of more than `high` not at all, and the others in part.
+struct RotaryFrequencies {
+  double base = 10000.0;
+  double factor = 1.0;           // 1: all as they are
+  double low = 1.0, high = 4.0;  // low_freq_factor, high_freq_factor
+  int64_t context = 8192;        // original_max_position_embeddings
+  bool operator==(const RotaryFrequencies&) const = default;
+};
+
 struct RotaryAngles {
   Tensor cos, sin;  // (T, D/2)
 };
 // The last table is kept, also on another device: the layers of a network ask for the same one. Thread-safe.
-RotaryAngles rotary_angles(int64_t time, int64_t half, double base, int64_t first, DType dtype, Device device = {});
+RotaryAngles rotary_angles(int64_t time, int64_t half, const RotaryFrequencies& frequencies, int64_t first, DType dtype,
+                           Device device = {});
 
 // x (B, T, H, D) float32 or float64, angles on its device
 Tensor rotary(const Tensor& x, const RotaryAngles& angles, bool inverse);

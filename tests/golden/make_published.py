@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes weights as torchvision and Hugging Face publish them, from networks in PyTorch, for published_test.cpp.
 
-usage: make_published.py [FOLDER]       three small networks (default: the folder of this script); needs transformers
+usage: make_published.py [FOLDER]       four small networks (default: the folder of this script); needs transformers
        make_published.py --large FOLDER ResNet-50, VGG-11 and GPT-2 of 124 million parameters, 1.2 GB
 
 Beside the weights, which are random, a file has an input (images (N, H, W, C), or tokens) and the logits of it."""
@@ -96,6 +96,12 @@ def main():
              Llama(vocab_size=40, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
                    num_key_value_heads=2, max_position_embeddings=12, rms_norm_eps=1e-3, rope_theta=500.0),
              torch.randint(40, (2, 12)), lambda model: model.network.state_dict())
+        make(place("published_llama31"),
+             Llama(vocab_size=40, hidden_size=32, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2,
+                   num_key_value_heads=1, max_position_embeddings=512,
+                   rope_parameters={"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0,
+                                    "high_freq_factor": 4.0, "original_max_position_embeddings": 64}),
+             torch.randint(40, (1, 200)), lambda model: model.network.state_dict())
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ int import_weights(const ImportCommand& command) {
   check(!fs::exists(directory) || fs::is_empty(directory), "{} is not empty; choose another run directory",
         directory.string());
   Job job(read_config(command.config, command.overrides));
+  check_published_settings(job.config.model, command.weights);
   load_published(job.config.model, *job.network, read_published(command.weights), command.except);
   if (job.average) job.average->parameters.load(job.network->parameters.state());
   StateDict state = job.state();
