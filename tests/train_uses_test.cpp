@@ -172,5 +172,41 @@ TEST_F(TrainCommand, ImportsAndExportsWeights) {
   EXPECT_FALSE(fs::exists(folder_ / "four"));
 }
 
+// A language model that was loaded scores, says and learns what the one does that it came from; beside its weights, a
+// config.json may tell of another.
+TEST_F(TrainCommand, ImportedTextModelsAreScoredAndSampled) {
+  ASSERT_EQ(run("text.toml", "first").code, 0);
+  const std::string weights = folder_ / "published/model.safetensors";
+  fs::create_directories(folder_ / "published");
+  ASSERT_EQ(train({"export", folder_ / "first", weights}).code, 0);
+  const auto imported = [&] {
+    return train({"import", folder_ / "published", folder_ / "text.toml", folder_ / "tuned"});
+  };
+  folder_.write("published/config.json", R"({"n_head": 3})");
+  const Ended wrong = imported();
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_NE(wrong.err.find("model.heads = 3 instead of"), std::string::npos) << wrong.err;
+  fs::remove(folder_ / "published/config.json");
+  ASSERT_EQ(imported().code, 0);
+
+  const auto after_step = [](const std::string& out) { return out.substr(out.find("loss=")); };
+  const Ended score = train({"eval", folder_ / "tuned"});
+  EXPECT_EQ(score.code, 0) << score.err;
+  EXPECT_EQ(score.out.find("validation step=0 loss="), 0u) << score.out;
+  EXPECT_EQ(after_step(score.out), after_step(train({"eval", folder_ / "first"}).out));
+  const auto said = [&](const char* name) {
+    return train({"sample", folder_ / name, "--prompt", "17+25", "--tokens", "40", "--seed", "3", "--top-k", "5"});
+  };
+  const Ended text = said("tuned");
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_EQ(text.out.find("17+25"), 0u);
+  EXPECT_EQ(text.out, said("first").out);
+
+  ASSERT_EQ(run("text.toml", "tuned", {"--resume"}).code, 0);
+  const Ended later = said("tuned");
+  EXPECT_EQ(later.code, 0) << later.err;
+  EXPECT_EQ(later.out.find("17+25"), 0u);
+}
+
 }  // namespace
 }  // namespace elinvar
