@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
+#include <mutex>
 
 #include "data/bpe.h"
 #include "data/files.h"
@@ -23,17 +25,23 @@ class TokenRow {
   virtual void describe(Hasher& hasher) const = 0;
 };
 
+using Tokens = std::shared_ptr<const std::vector<int32_t>>;
+
+// The part [begin, end) of them.
 class TokensInMemory final : public TokenRow {
  public:
-  explicit TokensInMemory(std::vector<int32_t> tokens) : tokens_(std::move(tokens)) {}
-  int64_t size() const override { return static_cast<int64_t>(tokens_.size()); }
+  TokensInMemory(Tokens tokens, int64_t begin, int64_t end) : tokens_(std::move(tokens)), begin_(begin), end_(end) {}
+  int64_t size() const override { return end_ - begin_; }
   void read(int64_t offset, int64_t count, int32_t* tokens) const override {
-    std::copy_n(tokens_.data() + offset, count, tokens);
+    std::copy_n(tokens_->data() + begin_ + offset, count, tokens);
   }
-  void describe(Hasher& hasher) const override { hasher.add(tokens_.data(), tokens_.size() * sizeof(int32_t)); }
+  void describe(Hasher& hasher) const override {
+    hasher.add(tokens_->data() + begin_, static_cast<size_t>(size()) * sizeof(int32_t));
+  }
 
  private:
-  std::vector<int32_t> tokens_;
+  Tokens tokens_;
+  int64_t begin_, end_;
 };
 
 // Of several files, one after another, the part [begin, end).
@@ -145,19 +153,39 @@ std::unique_ptr<Vocabulary> make_vocabulary(const DataConfig& config, const std:
   return Bpe::load(config.tokenizer);
 }
 
+// The text's tokens. The splits of a text are parts of one row, which is kept as long as one of them is there, so that
+// it is made once.
+Tokens tokens_of(const Vocabulary& vocabulary, const std::string& text) {
+  static std::mutex mutex;
+  static Digest last_key;
+  static std::weak_ptr<const std::vector<int32_t>> last;
+  Hasher hasher;
+  vocabulary.describe(hasher);
+  hasher.add(text);
+  const Digest key = hasher.digest();
+  const std::lock_guard lock(mutex);
+  Tokens known = last.lock();
+  if (known && key == last_key) return known;
+  std::vector<int32_t> tokens = vocabulary.encode(text);
+  tokens.shrink_to_fit();
+  known = std::make_shared<const std::vector<int32_t>>(std::move(tokens));
+  last = known;
+  last_key = key;
+  return known;
+}
+
 std::unique_ptr<Dataset> dataset_of(const DataConfig& config, const std::string& text, Split split,
                                     const std::string& where) {
   check_context(config);
   check(split != Split::test, "[text] a text has no test split; its last part is split \"validation\"");
   if (text.empty()) fail("[text] '{}' is empty", where);
   std::unique_ptr<Vocabulary> vocabulary = make_vocabulary(config, text);
-  std::vector<int32_t> tokens = vocabulary->encode(text);
-  const int64_t end = border(config, static_cast<int64_t>(tokens.size()));
-  if (split == Split::train) tokens.resize(static_cast<size_t>(end));
-  else tokens.erase(tokens.begin(), tokens.begin() + end);
-  tokens.shrink_to_fit();
-  return std::make_unique<TextDataset>(config, std::make_unique<TokensInMemory>(std::move(tokens)),
-                                       std::move(vocabulary), split, where);
+  const Tokens tokens = tokens_of(*vocabulary, text);
+  const auto count = static_cast<int64_t>(tokens->size());
+  const int64_t middle = border(config, count);
+  const bool first = split == Split::train;
+  auto part = std::make_unique<TokensInMemory>(tokens, first ? 0 : middle, first ? middle : count);
+  return std::make_unique<TextDataset>(config, std::move(part), std::move(vocabulary), split, where);
 }
 
 std::string read_texts(const DataConfig& config) {
