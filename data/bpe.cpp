@@ -6,12 +6,6 @@
 #include "tensor/check.h"
 
 namespace elinvar {
-namespace {
-
-constexpr size_t kKnownBytes = 32;              // longer pieces seldom come again,
-constexpr size_t kMostKnown = size_t{1} << 18;  // and only so many are remembered
-
-}  // namespace
 
 Bpe::Bpe(BpeParts parts)
     : parts_(std::move(parts)), specials_(parts_.specials), words_(parts_.words), byte_tokens_(256, -1) {
@@ -31,7 +25,7 @@ Bpe::Bpe(BpeParts parts)
   for (size_t byte = 0; byte < 256; ++byte)
     if (byte_tokens_[byte] < 0)
       fail("[tokenizer] expected a token for each of the 256 bytes, found none for 0x{:02x}: not byte-level", byte);
-  merges_.reserve(parts_.merges.size());
+  merges_ = MergeTable(parts_.merges.size());
   for (size_t i = 0; i < parts_.merges.size(); ++i) {
     const auto [left, right] = parts_.merges[i];
     check_token(*this, left);
@@ -39,7 +33,7 @@ Bpe::Bpe(BpeParts parts)
     const auto whole = by_bytes_.find(decode(left) + decode(right));
     if (whole == by_bytes_.end())
       fail("[tokenizer] merge {} makes '{}{}', which is no token", i, decode(left), decode(right));
-    merges_.emplace(pair(left, right), Merge{static_cast<int32_t>(i), whole->second});
+    merges_.add(left, right, {static_cast<int32_t>(i), whole->second});
   }
 }
 
@@ -73,14 +67,15 @@ std::optional<int32_t> Bpe::special(const std::string& name) const {
 }
 
 std::optional<int32_t> Bpe::end_of_text() const {
-  const std::optional<int32_t> end = special("<|endoftext|>");
+  const std::optional<int32_t> end = special(kEndOfText);
   return end ? end : special("<|end_of_text|>");
 }
 
 void Bpe::describe(Hasher& hasher) const {
   hasher.add_integer(size());
   for (const std::string& bytes : parts_.tokens) hasher.add(bytes);
-  for (const auto& [left, right] : parts_.merges) hasher.add_integer(static_cast<int64_t>(pair(left, right)));
+  for (const auto& [left, right] : parts_.merges)
+    hasher.add_integer(static_cast<int64_t>(left) << 32 | static_cast<uint32_t>(right));
   hasher.add(pattern_of(parts_.pretokens));
   for (const bool flag : {parts_.prefix_space, parts_.whole_pieces}) hasher.add_integer(flag);
   for (const auto& [name, token] : parts_.words) {
@@ -122,22 +117,17 @@ void BpeEncoder::encode_piece(std::string_view piece, std::vector<int32_t>& toke
     tokens.push_back(bpe_.byte_tokens_[static_cast<unsigned char>(piece[0])]);
     return;
   }
-  if (piece.size() > kKnownBytes) {
+  if (piece.size() > KnownPieces::kMostBytes) {
     merge(piece, tokens);
     return;
   }
-  const auto found = known_.find(piece);
-  if (found != known_.end()) {
-    const auto first = known_tokens_.begin() + found->second.begin;
-    tokens.insert(tokens.end(), first, first + found->second.count);
+  if (const std::span<const int32_t> known = known_.find(piece); !known.empty()) {
+    tokens.insert(tokens.end(), known.begin(), known.end());
     return;
   }
   const size_t before = tokens.size();
   merge(piece, tokens);
-  if (known_.size() == kMostKnown) return;
-  const auto added = tokens.begin() + static_cast<std::ptrdiff_t>(before);
-  known_.emplace(piece, Span{static_cast<uint32_t>(known_tokens_.size()), static_cast<uint32_t>(tokens.end() - added)});
-  known_tokens_.insert(known_tokens_.end(), added, tokens.end());
+  known_.add(piece, std::span(tokens).subspan(before));
 }
 
 void BpeEncoder::merge(std::string_view piece, std::vector<int32_t>& tokens) {
@@ -152,9 +142,9 @@ void BpeEncoder::merge(std::string_view piece, std::vector<int32_t>& tokens) {
     const int32_t after = symbols_[static_cast<size_t>(place)].after;
     if (after < 0) return;
     const int32_t left = symbols_[static_cast<size_t>(place)].token, right = symbols_[static_cast<size_t>(after)].token;
-    const auto found = bpe_.merges_.find(Bpe::pair(left, right));
-    if (found == bpe_.merges_.end()) return;
-    heap_.push_back({found->second.rank, place, left, right});
+    const MergeTable::Merge* found = bpe_.merges_.find(left, right);
+    if (!found) return;
+    heap_.push_back({found->rank, place, left, right});
     std::push_heap(heap_.begin(), heap_.end());
   };
   const auto n = static_cast<int32_t>(piece.size());
@@ -172,7 +162,7 @@ void BpeEncoder::merge(std::string_view piece, std::vector<int32_t>& tokens) {
     if (left.token != c.left || left.after < 0) continue;  // one of the two has merged with another since
     Symbol& right = symbols_[static_cast<size_t>(left.after)];
     if (right.token != c.right) continue;
-    left.token = bpe_.merges_.find(Bpe::pair(c.left, c.right))->second.token;
+    left.token = bpe_.merges_.find(c.left, c.right)->token;
     left.after = right.after;
     right.token = -1;
     if (left.after >= 0) symbols_[static_cast<size_t>(left.after)].before = c.place;

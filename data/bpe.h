@@ -15,6 +15,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "data/known_pieces.h"
+#include "data/merge_table.h"
 #include "data/names.h"
 #include "data/pretokens.h"
 #include "data/vocabulary.h"
@@ -54,18 +56,10 @@ class Bpe final : public Vocabulary {
 
  private:
   friend class BpeEncoder;
-  struct Merge {
-    int32_t rank, token;
-  };
-  struct PairHash {
-    size_t operator()(uint64_t pair) const { return static_cast<size_t>(pair * 0x9E3779B97F4A7C15u >> 20); }
-  };
-  static uint64_t pair(int32_t a, int32_t b) { return static_cast<uint64_t>(a) << 32 | static_cast<uint32_t>(b); }
-
   BpeParts parts_;
   Names specials_, words_;
   std::vector<int32_t> byte_tokens_;  // of each byte
-  std::unordered_map<uint64_t, Merge, PairHash> merges_;
+  MergeTable merges_;
   std::unordered_map<std::string_view, int32_t> by_bytes_;  // views of parts_.tokens
 };
 
@@ -84,9 +78,6 @@ class BpeEncoder {
     int32_t rank, place, left, right;
     bool operator<(const Candidate& o) const { return rank != o.rank ? rank > o.rank : place > o.place; }
   };
-  struct Span {
-    uint32_t begin, count;
-  };
   void encode_between(std::string_view text, std::vector<int32_t>& tokens);
   void encode_piece(std::string_view piece, std::vector<int32_t>& tokens);
   void merge(std::string_view piece, std::vector<int32_t>& tokens);
@@ -94,8 +85,7 @@ class BpeEncoder {
   const Bpe& bpe_;
   std::vector<Symbol> symbols_;
   std::vector<Candidate> heap_;
-  std::vector<int32_t> known_tokens_;
-  std::unordered_map<std::string, Span, TextHash, std::equal_to<>> known_;
+  KnownPieces known_;
 };
 
 }  // namespace elinvar

@@ -24,6 +24,7 @@ struct Char {
 };
 
 Char char_at(std::string_view text, size_t at) {
+  if (const auto lead = static_cast<unsigned char>(text[at]); lead < 0x80) return {lead, ascii_class(lead), at + 1};
   const CodePoint c = code_point(text, at);
   return {c.value, c.good ? class_of(c.value) : CharClass::other, at + c.bytes};
 }

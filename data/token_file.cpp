@@ -64,8 +64,13 @@ TokenWriter::TokenWriter(std::filesystem::path path, int64_t vocabulary)
 void TokenWriter::add(const std::vector<int32_t>& tokens) {
   if (size_ + static_cast<int64_t>(tokens.size()) > std::numeric_limits<int32_t>::max())
     fail("{}: a file of tokens has 2^31 - 1 of them at most; split the document that has more", path_.string());
-  for (const int32_t token : tokens)
-    waiting_.append(reinterpret_cast<const char*>(&token), static_cast<size_t>(bytes_));
+  const size_t before = waiting_.size();
+  waiting_.resize(before + tokens.size() * static_cast<size_t>(bytes_));
+  char* to = waiting_.data() + before;
+  for (const int32_t token : tokens) {
+    std::memcpy(to, &token, static_cast<size_t>(bytes_));
+    to += bytes_;
+  }
   size_ += static_cast<int64_t>(tokens.size());
   if (waiting_.size() >= kWaitingBytes) flush();
 }

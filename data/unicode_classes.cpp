@@ -14,6 +14,24 @@ struct Range {
 
 constexpr size_t kPoints = 0x110000;
 
+template <size_t N>
+constexpr bool holds(const Range (&ranges)[N], char32_t point) {
+  for (const Range& r : ranges)
+    if (point <= r.last) return point >= r.first;  // they ascend
+  return false;
+}
+
+constexpr bool ascii_agrees() {
+  for (unsigned char c = 0; c < 0x80; ++c) {
+    const CharClass kind = ascii_class(c);
+    if (holds(kLetters, c) != (kind == CharClass::letter) || holds(kNumbers, c) != (kind == CharClass::number) ||
+        holds(kSpaces, c) != (kind == CharClass::space))
+      return false;
+  }
+  return true;
+}
+static_assert(ascii_agrees());
+
 std::vector<CharClass> table() {
   std::vector<CharClass> classes(kPoints, CharClass::other);
   const auto fill = [&](const auto& ranges, CharClass c) {

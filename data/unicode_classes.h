@@ -9,4 +9,11 @@ enum class CharClass : uint8_t { other, letter, number, space };  // \p{L}, \p{N
 
 CharClass class_of(char32_t point);
 
+// The same of those below 0x80.
+constexpr CharClass ascii_class(unsigned char c) {
+  if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) return CharClass::letter;
+  if (c >= '0' && c <= '9') return CharClass::number;
+  return c == ' ' || (c >= '\t' && c <= '\r') ? CharClass::space : CharClass::other;
+}
+
 }  // namespace elinvar

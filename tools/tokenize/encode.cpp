@@ -81,8 +81,11 @@ int encode(const EncodeCommand& command) {
     cpu_stream().parallel_for(static_cast<int64_t>(texts.size()), 1, [&](int64_t first, int64_t last) {
       BpeEncoder encoder(*bpe);
       for (int64_t i = first; i < last; ++i) {
-        tokens[static_cast<size_t>(i)] = {separator};
-        encoder.encode(texts[static_cast<size_t>(i)], tokens[static_cast<size_t>(i)]);
+        const std::string& text = texts[static_cast<size_t>(i)];
+        std::vector<int32_t>& made = tokens[static_cast<size_t>(i)];
+        made.reserve(text.size() / 3 + 1);
+        made.push_back(separator);
+        encoder.encode(text, made);
       }
     });
     for (size_t i = 0; i < texts.size(); ++i)
