@@ -104,8 +104,20 @@ struct Loader::Readers {
       lock.unlock();
       fill(loader, *slot);
     } else {
-      const Activity activity("waiting for data");
-      done.wait(lock, [&] { return slot->state == Slot::State::done; });
+      // A reader is at it; meanwhile this thread makes what no reader has begun.
+      while (slot->state != Slot::State::done) {
+        const std::shared_ptr<Slot> other = first_waiting();
+        if (!other) {
+          const Activity activity("waiting for data");
+          done.wait(lock, [&] { return slot->state == Slot::State::done; });
+          break;
+        }
+        other->state = Slot::State::working;
+        lock.unlock();
+        fill(loader, *other);
+        lock.lock();
+        other->state = Slot::State::done;
+      }
       lock.unlock();
     }
     send_ahead(*slot);

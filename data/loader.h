@@ -70,7 +70,8 @@ class Loader {
   // The index of the sample at a position of an epoch.
   int64_t index(int64_t epoch, int64_t position) const;
 
-  // What a reader failed with is thrown here, by the batch that it belongs to. Called from one thread at a time.
+  // What a reader failed with is thrown here, by the batch that it belongs to. While a reader is still at the batch,
+  // the caller makes others that are made ahead. Called from one thread at a time.
   Batch batch(int64_t step, int vrank) { return batch(cursor(step), vrank); }
   Batch batch(const Cursor& at, int vrank);
 
