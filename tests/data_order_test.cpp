@@ -2,9 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <set>
+#include <thread>
 
 #include "data/loader.h"
 #include "data/permutation.h"
@@ -225,6 +229,54 @@ TEST(Loader, ReadersAndTheOrderOfRequestsChangeNoByte) {
       for (int64_t step = 20; step < 24; ++step)
         for (int v : {1, 2}) expect_equal(step, v);
     }
+}
+
+// Samples of which the first that a reader makes is not done before one behind it has been read.
+class Stuck final : public Dataset {
+ public:
+  int64_t size() const override { return int64_t{1} << 40; }
+  Shape input_shape() const override { return {1}; }
+  DType input_dtype() const override { return DType::f32; }
+  Shape target_shape() const override { return {}; }
+  int64_t classes() const override { return size(); }
+  void describe(Hasher&) const override {}
+  void read(int64_t index, const Draw&, void* input, int64_t* target) const override {
+    std::unique_lock lock(mutex_);
+    if (std::this_thread::get_id() == asking_) {
+      if (stuck_at_ >= 0 && index > stuck_at_) freed_ = true;
+      changed_.notify_all();
+    } else if (stuck_at_ < 0) {
+      stuck_at_ = index;
+      changed_.wait_for(lock, std::chrono::seconds(60), [&] { return freed_; });
+    }
+    *static_cast<float*>(input) = static_cast<float>(index);
+    *target = index;
+  }
+  bool reader_was_stuck() const {
+    const std::lock_guard lock(mutex_);
+    return stuck_at_ >= 0;
+  }
+  bool reader_was_freed() const {
+    const std::lock_guard lock(mutex_);
+    return freed_;
+  }
+
+ private:
+  std::thread::id asking_ = std::this_thread::get_id();
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  mutable int64_t stuck_at_ = -1;
+  mutable bool freed_ = false;
+};
+
+TEST(Loader, WhoeverWaitsForAReaderMakesOtherBatches) {
+  const auto data = std::make_shared<Stuck>();
+  Loader loader(data, {.global_batch = 1, .shuffle = false, .threads = 1, .prefetch = 3});
+  int64_t step = 0;
+  for (; !data->reader_was_stuck(); ++step) ASSERT_EQ(loader.batch(step, 0).target.data<int64_t>()[0], step);
+  for (const int64_t end = step + 5; step < end; ++step)
+    ASSERT_EQ(loader.batch(step, 0).target.data<int64_t>()[0], step);
+  EXPECT_TRUE(data->reader_was_freed());
 }
 
 TEST(Loader, PreparesNoMoreThanItWasTold) {
