@@ -23,11 +23,13 @@ using Json = Profiler::Json;
 using test::Ended;
 
 // The rules of the trace event format for what is written here: metadata and complete events, in order of their
-// beginning, nested in each thread, and each process and thread with a name.
+// beginning, nested in each thread, and each process and thread with a name. The names of a process stand together: to
+// Perfetto a thread's name is that of the thread with its number that came up last.
 void expect_well_formed(const Json& trace) {
   ASSERT_TRUE(trace.at("traceEvents").is_array());
   using Thread = std::pair<int, int>;
-  std::set<int> processes;
+  std::set<int> processes, begun;
+  int naming = -1;  // the process whose names these are
   std::set<Thread> named, used;
   std::map<Thread, std::vector<std::pair<int64_t, int64_t>>> open;  // intervals, in nanoseconds
   for (const Json& event : trace["traceEvents"]) {
@@ -36,6 +38,8 @@ void expect_well_formed(const Json& trace) {
     const Thread thread = {event.at("pid").get<int>(), event.at("tid").get<int>()};
     if (event.at("ph") == "M") {
       ASSERT_TRUE(event.at("args").at("name").is_string());
+      EXPECT_TRUE(thread.first == naming || begun.insert(thread.first).second);
+      naming = thread.first;
       if (event["name"] == "process_name") processes.insert(thread.first);
       else named.insert(thread);
       continue;
