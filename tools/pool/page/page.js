@@ -65,28 +65,31 @@ function draw_jobs() {
   const name = job => html("span", {}, html("span", { class: "dot", style: `background:${color_of(job.id)}` }),
     `${job.id} ${job.name} `, html("span", { class: "muted small" }, wishes(job)));
   const planned = new Map(data.log.filter(line => line.what === "plan" && line.job !== null).map(line => [line.job, line.reason]));
-  const head = [["job", ""], ["", ""], ["workers", "number"], ["step", "number"], ["samples/s", "number"], ["left", "number"], ["why", "fields"]];
+  const head = [["job", "nowrap"], ["", ""], ["workers", "number"], ["step", "number"], ["samples/s", "number"], ["left", "number"], ["why", "fields"]];
   if (data.jobs.length === 0)
     return by_id("jobs").replaceChildren(html("p", { class: "muted" }, "No job yet: pool submit CONFIG.toml --dir DIR adds one."));
   by_id("jobs").replaceChildren(table(head, [...data.jobs].reverse().map(job => [
     name(job), chip(job), `${job.workers} (${job.min}–${job.max})`,
     job.steps > 0 ? `${whole(job.step)} / ${whole(job.steps)}` : whole(job.step),
     job.workers > 0 && job.rate > 0 ? format(job.rate, 4) : "", job.seconds_left === null ? "" : duration(job.seconds_left),
-    job.reason || (job.digest ? `digest ${job.digest.slice(0, 16)}` : job.workers > 0 ? planned.get(job.id) ?? "" : ""),
+    job.reason || (job.digest && job.ended !== null ? `digest ${job.digest.slice(0, 16)}` : job.workers > 0 ? planned.get(job.id) ?? "" : ""),
   ])));
 }
 
 // Samples a second of a job between two notes of its progress that are not too near, on one grid of times; null where it
 // has none.
 function throughput_of(job, times, begin, step) {
-  const notes = [], values = times.map(() => null);
+  const notes = [], values = times.map(() => null), spans = data.workers.filter(w => w.job === job.id);
+  const works = time => spans.some(w => w.from <= time && (w.to ?? data.time) >= time);
   for (const note of data.progress[job.id] ?? [])
     if (notes.length === 0 || note[0] - notes.at(-1)[0] >= 4 * step) notes.push(note);
   for (let n = 1; n < notes.length; ++n) {
     const [from, before] = notes[n - 1], [to, after] = notes[n];
-    const rate = after > before ? (after - before) * job.batch / (to - from) : 0;
-    for (let i = Math.max(0, Math.ceil((from - begin) / step)); i < times.length && begin + i * step <= to; ++i)
-      values[i] = to - from > 60 ? 0 : rate;
+    const first = Math.max(0, Math.ceil((from - begin) / step)), last = Math.min(times.length - 1, Math.floor((to - begin) / step));
+    const at_work = times.map((time, i) => first <= i && i <= last && works(begin + time));
+    const share = at_work.filter(Boolean).length / Math.max(1, last - first + 1);  // of the time between the notes
+    const rate = after > before && share > 0 ? (after - before) * job.batch / (to - from) / share : 0;
+    for (let i = first; i <= last; ++i) values[i] = at_work[i] ? rate : 0;
   }
   return values.some(v => v !== null) ? values : null;
 }
