@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "tensor/check.h"
 #include "tools/bench/elastic_job.h"
@@ -35,6 +36,11 @@ std::string config_of(const ModelCase& model, const std::string& folder) {
                     folder, model.sample[0]);
 }
 
+// Of some steps the time that each took, and the processor time of all workers together.
+struct Steps {
+  std::vector<double> times, work;
+};
+
 double rounded(double value) { return std::round(100 * value) / 100; }
 
 }  // namespace
@@ -44,17 +50,35 @@ void run_audit(const std::string& network, int repeat, Report& report) {
   const Folder folder;
   ElasticJob job(folder.path, config_of(model, folder.path), kWorkers, 1, /*pinned=*/true);
   job.await_steps(kWarmUp);
-  const size_t first = job.steps().size();
-  job.await_steps(static_cast<size_t>(2 * std::max(repeat, kFewest)));
-  std::vector<double> plain, audited;
-  for (size_t i = first; i < job.steps().size(); ++i)
-    (job.steps()[i].step % 2 == 0 ? audited : plain).push_back(job.steps()[i].time - job.steps()[i - 1].time);
-  const double step = median(plain), more = median(audited) - step;
-  report.add(network + " audit", more, 0, 0, 0, "",
-             {{"step_ms", rounded(1e3 * step)},
-              {"leaves", rounded(more / (step * kWorkers / kVranks))},
-              {"every_10_percent", rounded(100 * more / step / 10)},
-              {"every_100_percent", rounded(100 * more / step / 100)}});
+  const std::vector<ElasticJob::Worker> workers = job.workers();
+  const auto computed = [&] {
+    double seconds = 0;
+    for (const ElasticJob::Worker& worker : workers)
+      for (const auto& [thread, of_thread] : processor_seconds(worker.pid)) seconds += of_thread;
+    return seconds;
+  };
+  Steps plain, audited;
+  const auto wanted = static_cast<size_t>(std::max(repeat, kFewest));
+  job.await_steps(1);
+  double before = computed();
+  for (size_t seen = job.steps().size(); std::min(plain.times.size(), audited.times.size()) < wanted;) {
+    job.await_steps(1);
+    const double now = computed(), work = now - std::exchange(before, now);
+    const size_t last = job.steps().size() - 1;
+    if (std::exchange(seen, last + 1) != last) continue;  // two at once: whose work it was is not known
+    Steps& steps = job.steps()[last].step % 2 == 0 ? audited : plain;
+    steps.times.push_back(job.steps()[last].time - job.steps()[last - 1].time);
+    steps.work.push_back(work);
+  }
+  const double time = median(plain.times), more_time = median(audited.times) - time;
+  const double work = median(plain.work), more_work = median(audited.work) - work;
+  report.add(network + " audit", more_time, 0, 0, 0, "",
+             {{"step_ms", rounded(1e3 * time)},
+              {"every_10_percent", rounded(100 * more_time / time / 10)},
+              {"every_100_percent", rounded(100 * more_time / time / 100)},
+              {"work_ms", rounded(1e3 * work)},
+              {"work_leaves", rounded(kVranks * more_work / work)},
+              {"work_every_10_percent", rounded(100 * more_work / work / 10)}});
 }
 
 }  // namespace elinvar::bench
