@@ -4,7 +4,7 @@
 
 #include "tools/pool/view.h"
 
-extern const char* const kPoolPage;  // tools/pool/page/
+extern const char* const kPoolPage;  // tools/pool/page/ in the frame of tools/web/page/
 
 namespace elinvar::pool {
 

@@ -13,7 +13,7 @@
 #include "tools/repro/report_curves.h"
 #include "tools/repro/report_timeline.h"
 
-extern const char* const kReportPage;  // made from tools/repro/page/ by page/embed.cmake
+extern const char* const kReportPage;  // tools/repro/page/ in the frame of tools/web/page/
 
 namespace elinvar {
 

@@ -1,16 +1,10 @@
 // The page of a pool: asks the daemon again and again, and shows what it says.
 "use strict";
 
-const by_id = id => document.getElementById(id);
 let seconds = 3600, data = null;
 const charts = new Map();  // of throughput, by job
 const kCharts = 8;
 
-by_id("theme").addEventListener("click", () => {
-  const root = document.documentElement;
-  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  root.dataset.theme = dark ? "light" : "dark";
-});
 for (const button of by_id("window").children)
   button.addEventListener("click", () => {
     seconds = Number(button.dataset.seconds);

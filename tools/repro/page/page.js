@@ -2,15 +2,6 @@
 "use strict";
 
 const data = JSON.parse(document.getElementById("data").textContent);
-const by_id = id => document.getElementById(id);
-
-// --- Light or dark.
-
-by_id("theme").addEventListener("click", () => {
-  const root = document.documentElement;
-  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  root.dataset.theme = dark ? "light" : "dark";
-});
 
 // --- Head, verdict, numbers.
 
