@@ -195,6 +195,13 @@ TEST(Config, FastNumericsHaveAPrecision) {
   EXPECT_NE(one.hex(), digest(portable).hex());
 }
 
+// Those of runs on file: a key that is new does not end them.
+TEST(Config, DigestsStayWhatTheyWere) {
+  EXPECT_EQ(digest(parse_config(kSmall, "small.toml")).hex(), "19345e761ee83713962f4d5ba99dfeb7");
+  for (const char* key : {"data.augment_epochs=1", "optimizer.ema_decay=0.5"})
+    EXPECT_NE(digest(parse_config(kSmall, "small.toml", {key})).hex(), "19345e761ee83713962f4d5ba99dfeb7") << key;
+}
+
 TEST(Config, TheDocumentNamesEveryKey) {
   const std::string document = read_file(std::string(ELINVAR_SOURCE_DIR) + "/tools/CONFIG.md");
   std::set<std::string> documented, written;

@@ -161,6 +161,10 @@ const std::vector<std::string> kIndifferent = {
     "run.state_digest_every", "run.checkpoint_every", "ledger.leaves", "ledger.tensors_every", "data.path",
     "data.tokenizer"};
 
+// What runs were made without that are on file. Where it does nothing it is left out, so that their digests stay.
+const std::vector<std::pair<std::string, std::string>> kLater = {{"data.augment_epochs", "0"},
+                                                                 {"optimizer.ema_decay", "0.0"}};
+
 template <class... Parts>
 std::vector<std::pair<std::string, std::string>> entries_of(Parts... parts) {
   TableWriter writer;
@@ -289,6 +293,9 @@ std::vector<std::string> differences(const Config& before, const Config& now) {
 std::map<std::string, std::string> decisive_settings(const Config& config) {
   std::map<std::string, std::string> settings = settings_without(config, kFree);
   for (const std::string& key : kIndifferent) settings.erase(key);
+  for (const auto& [key, nothing] : kLater)
+    if (const auto found = settings.find(key); found != settings.end() && found->second == nothing)
+      settings.erase(found);
   // With these how long the run is changes no step of it.
   if (config.schedule.kind == "constant" || config.schedule.kind == "step")
     for (const char* length : {"run.steps", "run.epochs"}) settings.erase(length);
