@@ -109,10 +109,15 @@ std::vector<ModelKind> llama_kinds() {
              o.kv_heads = s.integer("kv_heads", o.heads);
              o.hidden = s.integer("hidden", default_hidden(o.channels));
              o.rope.base = s.real("rope_base", 10000.0, 1.0, 1e12);
-             o.rope.factor = s.real("rope_factor", 1.0, 1.0, 1e6);
-             o.rope.low = s.real("rope_low_freq_factor", 1.0, 1e-6, 1e6);
-             o.rope.high = s.real("rope_high_freq_factor", 4.0, 1e-6, 1e6);
-             o.rope.context = s.integer("rope_original_context", 8192);
+             // Runs are on file that know nothing of these: they are settings of a network only where it has them.
+             for (const char* scaling : {"rope_low_freq_factor", "rope_high_freq_factor", "rope_original_context"})
+               s.require(s.has("rope_factor") || !s.has(scaling), scaling, "needs rope_factor beside it");
+             if (s.has("rope_factor")) {
+               o.rope.factor = s.real("rope_factor", 1.0, 1.0, 1e6);
+               o.rope.low = s.real("rope_low_freq_factor", 1.0, 1e-6, 1e6);
+               o.rope.high = s.real("rope_high_freq_factor", 4.0, 1e-6, 1e6);
+               o.rope.context = s.integer("rope_original_context", 8192);
+             }
              o.norm_eps = s.real("norm_eps", 1e-5, 0.0, 1.0);
              o.dropout = s.real("dropout", 0.0, 0.0, 0.99);
              o.tied_head = s.boolean("tied_head", false);

@@ -32,6 +32,7 @@ class Settings {
 
   // The settings of each table in a list; none if it is absent.
   std::vector<Settings> list(const std::string& name);
+  bool has(const std::string& name) const { return spec_.settings.count(name) > 0; }
   bool has_list(const std::string& name) const { return spec_.lists.count(name) > 0; }
 
   void finish() const;

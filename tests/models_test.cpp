@@ -69,6 +69,7 @@ TEST(Models, ResolvedSpecHasEveryDefaultAndBuildsTheSame) {
   EXPECT_EQ(std::get<int64_t>(resolved.settings.at("layers").value), 2);
   EXPECT_EQ(std::get<int64_t>(resolved.settings.at("hidden").value), 384);
   EXPECT_EQ(std::get<double>(resolved.settings.at("rope_base").value), 10000.0);
+  EXPECT_FALSE(resolved.settings.contains("rope_factor")) << "runs that are on file would be others";
   const auto twin = build(resolved, kTokens, 3, &again);
   EXPECT_EQ(digest(network->parameters.state()), digest(twin->parameters.state()));
   EXPECT_EQ(again.settings.size(), resolved.settings.size());
