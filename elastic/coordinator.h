@@ -185,6 +185,7 @@ class Coordinator {
   int64_t agreed_state_ = 0;    // updates in the last state that the members were seen to agree on
   int64_t group_used_ = 0;      // the newest generation whose group of GPUs has added up a step,
   std::string group_trouble_;   // why there was none in the newest one that was to have one,
+  bool group_failed_ = false;   // for which the present fence is, unless a death turns out to be the reason,
   int group_failures_ = 0;      // and how often one has failed in the middle of a step
   std::set<PeerId> fence_targets_;
   Seconds gather_until_ = 0, start_until_ = 0, changed_ = 0;

@@ -47,7 +47,7 @@ void Coordinator::group(const Worker& worker, const Message& m, Seconds now) {
   group_trouble_ = fmt::format("worker {}: {}", worker.id, reason);
   world_.event("data_plane", {{"generation", of}, {"plane", "host"}, {"worker", worker.id}, {"reason", reason}});
   if (m.kind == "group_missing") return;  // its generation does without
-  ++group_failures_;
+  group_failed_ = true;
   fence("the group of GPUs failed: " + group_trouble_, now);
 }
 

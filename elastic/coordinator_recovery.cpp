@@ -34,7 +34,10 @@ void Coordinator::gone(PeerId peer, const std::string& reason, Seconds now) {
   actions_.push_back({Action::What::disconnect, peer, {}, {}});
   world_.event("lost", {{"worker", worker.id}, {"peer", peer}, {"reason", reason}});
   unfeed(peer);
-  if (phase_ == Phase::fencing) return conclude_fence(now);
+  if (phase_ == Phase::fencing) {
+    group_failed_ = false;
+    return conclude_fence(now);
+  }
   if (phase_ == Phase::running && concerned(worker))
     return fence("lost worker " + std::to_string(worker.id) + ": " + reason, now);
   if (phase_ == Phase::holding) return conclude_fence(now);
@@ -143,6 +146,7 @@ void Coordinator::fenced(Worker& worker, const Message& m, Seconds now) {
 void Coordinator::conclude_fence(Seconds now) {
   for (const PeerId peer : fence_targets_)
     if (!workers_.at(peer).fenced) return;
+  if (std::exchange(group_failed_, false)) ++group_failures_;
   Recovery recovery = recover(workers_, fence_targets_);
   if (recovery.step < 0) return end("failed", "no worker is left; go on with --resume");
   const bool saves = !wishes_.stop.empty();  // and nothing else: any number can do that

@@ -32,7 +32,7 @@ GroupFormer::~GroupFormer() {
 
 void GroupFormer::form(const GroupRequest& request) {
   const std::lock_guard lock(mutex_);
-  if (request.generation < oldest_) return;
+  if (request.generation < oldest_ || (wanted_ && wanted_->generation > request.generation)) return;
   if (forming_ != 0 && forming_ < request.generation) give_up_.request_stop();
   wanted_ = request;
   changed_.notify_all();

@@ -253,7 +253,7 @@ class Member {
   std::set<int64_t> asked_groups_;                          // and those that were asked for
   int64_t group_agreed_ = 0;                                // of this generation all are in it
   int64_t group_told_ = 0;                                  // the coordinator knows that this one is used
-  std::optional<Message> group_trouble_;                    // repeated until a fence
+  std::optional<Message> group_trouble_;                    // repeated until another generation
   std::vector<GroupRequest> group_requests_;
   Reduced reduced_;
   std::vector<Message> early_;       // for an exchange that is not there yet

@@ -115,6 +115,7 @@ void Member::enter_agreed() {
 void Member::enter(Generation generation, int64_t first_step) {
   generation.first_step = first_step;
   exchange_.reset();  // of a learner that was listening
+  group_trouble_.reset();
   generation_ = std::move(generation);
   proposed_.erase(proposed_.begin(), proposed_.upper_bound(generation_->number));
   promised_ = std::max(promised_, generation_->number);

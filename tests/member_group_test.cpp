@@ -115,6 +115,19 @@ TEST(CoordinatorGroups, OneThatFailsIsMadeAnewAFewTimes) {
   EXPECT_EQ(job.reason(), "groups have failed 3 times, at last: worker 2: a link is down");
 }
 
+TEST(CoordinatorGroups, WhatADeathBreaksIsNoFailure) {
+  Job job({gpu("a"), gpu("b"), gpu("c"), gpu("d"), gpu("e"), gpu("f")});
+  for (PeerId dead = 15; dead > 11; --dead) {
+    const int64_t number = job.world.records.back().number;
+    (void)job.coordinator.take_actions();
+    job.tell(10, "group_failed", number, {{"reason", "a peer is gone"}});
+    job.coordinator.lost(dead, "killed", 0);
+    job.answer_fences();
+    ASSERT_GT(job.world.records.back().number, number);
+    EXPECT_TRUE(job.world.records.back().group);
+  }
+}
+
 #ifdef ELINVAR_EMULATION
 
 const Device kGpu{DeviceKind::emulated};

@@ -90,8 +90,13 @@ std::string JobProcess::other_kind(const Json& about) const {
   const std::string kind = kind_of_gpu(about.at("environment"));
   std::string ours = kind;
   if (!about_.is_null()) ours = kind_of_gpu(about_.at("environment"));
-  else if (const auto header = ledger_header(path_ / "ledger.jsonl"); header && !header->kind.empty())
+  else if (const auto header = ledger_header(path_ / "ledger.jsonl")) {
+    check(!header->kind.empty(),
+          "{} does not name the kind of GPU that it is of, and fast products have had other bits since: finish the run "
+          "with the program that began it, or choose another run directory",
+          (path_ / "ledger.jsonl").string());
     ours = header->kind;
+  }
   if (kind == ours) return "";
   return fmt::format("it computes on {}, the run on {}; with run.numerics = \"fast\" bits are those of one kind", kind,
                      ours);
