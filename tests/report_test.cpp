@@ -7,7 +7,7 @@
 #include <regex>
 
 #include "tensor/file.h"
-#include "tests/program_path.h"
+#include "tools/config/program_beside.h"
 #include "tests/tiny_job.h"
 
 namespace elinvar::test {
@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::json;
 
 Ended repro(const std::string& arguments) {
-  const std::string command = program_path("repro") + " " + arguments + " 2>&1";
+  const std::string command = program_beside("repro").string() + " " + arguments + " 2>&1";
   Ended ended;
   FILE* const pipe = ::popen(command.c_str(), "r");
   char bytes[4096];

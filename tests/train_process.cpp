@@ -14,7 +14,7 @@
 
 #include "tensor/check.h"
 #include "tensor/file.h"
-#include "tests/program_path.h"
+#include "tools/config/program_beside.h"
 
 namespace elinvar::test {
 
@@ -67,7 +67,7 @@ pid_t TrainRuns::spawn(std::vector<std::string> arguments, const std::string& na
 
 pid_t TrainRuns::spawn_program(const std::string& program, std::vector<std::string> arguments, const std::string& name,
                                const std::vector<std::string>& before) const {
-  arguments.insert(arguments.begin(), program_path(program));
+  arguments.insert(arguments.begin(), program_beside(program));
   arguments.insert(arguments.begin(), before.begin(), before.end());
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());

@@ -17,7 +17,7 @@
 
 #include "comm/endpoint.h"
 #include "comm/transport.h"
-#include "tests/program_path.h"
+#include "tools/config/program_beside.h"
 
 namespace elinvar::test {
 
@@ -61,7 +61,7 @@ inline void send_raw(const std::string& endpoint, const std::string& bytes) {
 class Answerer {
  public:
   explicit Answerer(std::vector<std::string> words) {
-    words.insert(words.begin(), {program_path("bench"), "transport-answer"});
+    words.insert(words.begin(), {program_beside("bench").string(), "transport-answer"});
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);

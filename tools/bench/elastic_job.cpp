@@ -19,6 +19,7 @@
 #include "tensor/check.h"
 #include "tensor/file.h"
 #include "tools/bench/timing.h"
+#include "tools/config/program_beside.h"
 
 namespace elinvar::bench {
 namespace {
@@ -77,7 +78,7 @@ double now_seconds() {
 }
 
 Process::Process(const std::vector<std::string>& arguments, const fs::path& output, int core) {
-  std::vector<std::string> words{(fs::read_symlink("/proc/self/exe").parent_path() / "train").string()};
+  std::vector<std::string> words{program_beside("train").string()};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());

@@ -1,10 +1,11 @@
 #include "tools/pool/rehearsal.h"
 
 #include <chrono>
-#include <cstdlib>
 #include <thread>
 
 #include "tensor/check.h"
+#include "tools/config/program_beside.h"
+#include "tools/pool/process.h"
 #include "tools/pool/view.h"
 
 namespace elinvar::pool {
@@ -13,26 +14,16 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr auto kTick = std::chrono::milliseconds(500);
-constexpr int64_t kTold = 30;  // lines of the log, in a failure
-
-fs::path new_folder() {
-  std::string name = (fs::temp_directory_path() / "elinvar-pool-XXXXXX").string();
-  if (::mkdtemp(name.data()) == nullptr) fail("cannot make a folder like {}", name);
-  return name;
-}
+constexpr auto kTick = std::chrono::milliseconds(500), kLook = std::chrono::milliseconds(10);
+constexpr auto kLongestEnd = std::chrono::seconds(5);  // of processes that were killed
+constexpr int64_t kTold = 30;                          // lines of the log, in a failure
 
 }  // namespace
 
-std::string train_beside() {
-  const fs::path path = fs::read_symlink("/proc/self/exe").parent_path() / "train";
-  check(fs::exists(path), "there is no {}", path.string());
-  return path.string();
-}
-
-Rehearsal::Rehearsal(RehearsalOptions options) : folder_(new_folder()), threads_(options.threads) {
-  if (options.train.empty()) options.train = train_beside();
-  store_ = std::make_unique<Store>(folder_ / "pool");
+Rehearsal::Rehearsal(RehearsalOptions options) : folder_("elinvar-pool"), threads_(options.threads) {
+  if (options.train.empty()) options.train = program_beside("train");
+  check(fs::exists(options.train), "there is no {}", options.train);
+  store_ = std::make_unique<Store>(folder_.path() / "pool");
   world_ = std::make_unique<LiveWorld>(*store_, options.train, /*keys=*/false);
   std::vector<Keeper::NamedSource> sources;
   sources.push_back(
@@ -52,15 +43,17 @@ Rehearsal::Rehearsal(RehearsalOptions options) : folder_(new_folder()), threads_
 
 Rehearsal::~Rehearsal() {
   try {
+    const auto deadline = std::chrono::steady_clock::now() + kLongestEnd;
     for (const ProcessRecord& p : store_->processes())
       if (!p.handle.empty()) kill_process(p.handle);
+    for (const ProcessRecord& p : store_->processes())  // what still ends writes into the folder that is to go
+      while (!p.handle.empty() && fate_of(p.handle).running && std::chrono::steady_clock::now() < deadline)
+        std::this_thread::sleep_for(kLook);
   } catch (const std::exception&) {  // nothing more can be done for them
   }
   keeper_.reset();
   world_.reset();
   store_.reset();
-  std::error_code ignored;
-  fs::remove_all(folder_, ignored);
 }
 
 Id Rehearsal::submit(const Submission& submission) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "tensor/scratch_folder.h"
 #include "tools/pool/live.h"
 #include "tools/pool/submission.h"
 #include "tools/train/interrupt.h"
@@ -41,7 +42,7 @@ class Rehearsal {
   void until(const std::string& what, const std::function<bool()>& done, double seconds);
 
  private:
-  std::filesystem::path folder_;
+  ScratchFolder folder_;
   int threads_;
   double now_ = 0;
   Interrupt interrupt_;
@@ -49,8 +50,5 @@ class Rehearsal {
   std::unique_ptr<LiveWorld> world_;
   std::unique_ptr<Keeper> keeper_;
 };
-
-// The train program beside this one; UsageError if there is none.
-std::string train_beside();
 
 }  // namespace elinvar::pool

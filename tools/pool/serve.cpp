@@ -7,13 +7,13 @@
 
 #include "tensor/check.h"
 #include "tensor/file.h"
+#include "tools/config/program_beside.h"
 #include "tools/pool/advisor.h"
 #include "tools/pool/commands.h"
 #include "tools/pool/knowledge.h"
 #include "tools/pool/live.h"
 #include "tools/pool/page.h"
 #include "tools/pool/policies/policies.h"
-#include "tools/pool/rehearsal.h"
 #include "tools/pool/settings.h"
 #include "tools/train/interrupt.h"
 
@@ -47,7 +47,7 @@ int serve(const Options& o) {
   const fs::path file = directory / "pool.toml";
   const Settings settings = parse_settings(fs::exists(file) ? read_file(file) : "", file.string());
   const PoolSettings& s = settings.pool;
-  const std::string train = s.train.empty() ? train_beside() : s.train;
+  const std::string train = s.train.empty() ? program_beside("train").string() : s.train;
   check(fs::exists(train), "there is no {}; [pool] train names the program", train);
 
   std::vector<Keeper::NamedSource> sources;

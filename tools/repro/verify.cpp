@@ -10,6 +10,7 @@
 #include "tensor/check.h"
 #include "tensor/file.h"
 #include "tensor/threads.h"
+#include "tools/config/program_beside.h"
 #include "tools/repro/commands.h"
 #include "tools/repro/comparison.h"
 #include "tools/repro/output.h"
@@ -128,7 +129,7 @@ Verdict verify(const Options& o, Workplace& place) {
       "--threads", std::to_string(o.device.threads > 0 ? o.device.threads : std::max(1, usable_threads() / o.workers)),
       "--listen",  "ipc://" + (place.path() / "socket").string()};
   if (from > 0) arguments.emplace_back("--resume");
-  const Ended ended = place.run(beside_this_program("train"), arguments);
+  const Ended ended = place.run(program_beside("train"), arguments);
   Verdict verdict{.from = from, .to = to};
   const std::optional<LedgerLine> contradiction = contradiction_in(aside);
   if (ended.code != 0 && !contradiction) {

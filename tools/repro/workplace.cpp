@@ -24,26 +24,36 @@ std::string Ended::last_words() const {
   return words;
 }
 
-Workplace::Workplace()
-    : folder_("repro"), interrupt_([this] {
-        if (const pid_t child = child_; child > 0) ::kill(child, SIGTERM);
-      }) {}
+Workplace::Workplace(std::chrono::milliseconds patience)
+    : folder_("repro"), patience_(patience), interrupt_([this] { end_child(); }) {}
+
+void Workplace::end_child() {
+  std::unique_lock lock(mutex_);
+  if (child_ == 0) return;
+  ::kill(child_, SIGTERM);
+  if (!ended_.wait_for(lock, patience_, [this] { return child_ == 0; })) ::kill(child_, SIGKILL);
+}
 
 Ended Workplace::run(const fs::path& program, const std::vector<std::string>& arguments) {
   const auto check_interrupt = [this] {
     if (interrupt_.requested()) fail("interrupted");
   };
-  check_interrupt();
-  const pid_t child = start(program, arguments);
-  child_ = child;
-  if (interrupt_.requested()) ::kill(child, SIGTERM);  // it may have come before the child was known
+  pid_t child = 0;
+  {
+    const std::lock_guard lock(mutex_);  // an interrupt comes before the child or finds it
+    check_interrupt();
+    child = child_ = start(program, arguments);
+  }
   siginfo_t ended{};
   while (::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT) < 0 && errno == EINTR) {
   }
-  child_ = 0;  // from here on its number may be another process's
   int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  {
+    const std::lock_guard lock(mutex_);
+    ::waitpid(child, &status, 0);
+    child_ = 0;
   }
+  ended_.notify_all();
   check_interrupt();
   return {.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
           .out = read_file(out()),
@@ -67,10 +77,6 @@ pid_t Workplace::start(const fs::path& program, const std::vector<std::string>& 
   posix_spawn_file_actions_destroy(&files);
   if (error != 0) fail("cannot start {}: {}", name, std::strerror(error));
   return pid;
-}
-
-fs::path beside_this_program(const std::string& name) {
-  return fs::read_symlink("/proc/self/exe").parent_path() / name;
 }
 
 }  // namespace elinvar

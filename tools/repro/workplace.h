@@ -1,10 +1,12 @@
 #pragma once
 // Where repro has other programs of the project do something: a temporary folder, in which they are run to their end.
-// With Ctrl-C or SIGTERM they are ended first, and the folder goes with everything in it.
+// With Ctrl-C or SIGTERM they are asked to end, killed if they do not, and the folder goes with everything in it.
 #include <sys/types.h>
 
-#include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <filesystem>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -21,7 +23,8 @@ struct Ended {
 
 class Workplace {
  public:
-  Workplace();
+  // `patience`: how long what was asked to end has for it.
+  explicit Workplace(std::chrono::milliseconds patience = std::chrono::seconds(20));
   const std::filesystem::path& path() const { return folder_.path(); }
   // Failure if it cannot be started, or was interrupted.
   Ended run(const std::filesystem::path& program, const std::vector<std::string>& arguments);
@@ -30,13 +33,14 @@ class Workplace {
   pid_t start(const std::filesystem::path& program, const std::vector<std::string>& arguments) const;
   std::filesystem::path out() const { return path() / "stdout"; }
   std::filesystem::path err() const { return path() / "stderr"; }
+  void end_child();
 
   ScratchFolder folder_;
-  std::atomic<pid_t> child_ = 0;
-  Interrupt interrupt_;
+  std::chrono::milliseconds patience_;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  pid_t child_ = 0;      // guarded; while it is there its number is nobody else's
+  Interrupt interrupt_;  // last: it calls end_child() until it is gone
 };
-
-// A program that is installed beside this one.
-std::filesystem::path beside_this_program(const std::string& name);
 
 }  // namespace elinvar
