@@ -5,6 +5,7 @@
 #include "tensor/file.h"
 #include "tensor/isa.h"
 #include "tests/repro_runs.h"
+#include "tools/repro/side.h"
 #include "tools/repro/trace_file.h"
 
 namespace elinvar {
@@ -140,8 +141,8 @@ TEST_F(Bisect, AProgramOfAnotherBuildAccusesNobody) {
   EXPECT_NE(answer.at("text").get<std::string>().find("is not of the build that made it: --binary-b names"),
             std::string::npos)
       << answer.at("text");
-  EXPECT_EQ(answer.at("a").at("notes"), Json::array());
-  EXPECT_EQ(answer.at("b").at("notes").size(), 1u);
+  EXPECT_EQ(answer.at("a").at("lacks"), Json::array());
+  EXPECT_EQ(answer.at("b").at("lacks").size(), 1u);
   repro({"bisect", path("a"), path("b"), "--binary-b", path("none"), "--json"}, 2);
 }
 
@@ -152,6 +153,38 @@ TEST_F(Bisect, DamageIsNotEqual) {
   text[text.size() / 2] ^= 1;
   replace_file(path("b") + "/ledger.jsonl", text);
   EXPECT_EQ(bisect("a", "b", 3).at("verdict"), "equal") << "as far as can be told";
+}
+
+// A GPU is known by its model: its number says where it sat.
+TEST(Side, StepsAreDoneAgainOnADeviceOfTheSameKind) {
+  const auto on = [](const char* device, const char* model) {
+    Json environment = {{"device", device}};
+    if (*model) environment["gpu"] = {{"model", model}};
+    return environment;
+  };
+  const auto stands = [](const Json& environment, const std::vector<std::string>& gpus) {
+    const Stand stand = stand_for(environment, gpus);
+    return std::pair(stand.device, stand.lack);
+  };
+  using Told = std::pair<std::string, std::string>;
+  EXPECT_EQ(stands(on("cpu", ""), {"H200"}), Told("cpu", ""));
+  EXPECT_EQ(stands(on("cuda:3", "H200"), {"H200"}), Told("cuda:0", ""));
+  EXPECT_EQ(stands(on("cuda:0", "H200"), {"A100", "H200"}), Told("cuda:1", ""));
+  EXPECT_EQ(stands(on("cuda:1", "H200"), {"A100"}), Told("cuda:0", "this machine has no H200"));
+  EXPECT_EQ(stands(on("cuda:1", "H200"), {}), Told("cpu", "this machine has no H200"));
+  EXPECT_EQ(stands(on("abacus", ""), {}), Told("cpu", "this machine has no abacus"));
+}
+
+// It does not take whatever is called so in the folder where it is started.
+TEST_F(Bisect, WhereNothingTellsTheProgramItsOwnIsTaken) {
+  train("a", {"--steps", "2"});
+  replace_file(path("a") + "/environment.json", R"({"device": "cpu", "isa": "scalar", "threads": 1})");
+  const Side side("a", path("a"), "");
+  EXPECT_EQ(side.ways().at(0).program, fs::read_symlink("/proc/self/exe"));
+  ASSERT_FALSE(side.lacks().empty());
+  EXPECT_EQ(side.lacks()[0],
+            "environment.json does not tell its program, this one takes its place: --binary-a names the repro of its "
+            "build");
 }
 
 // Without the weights that it began with a run cannot be done again from its beginning.

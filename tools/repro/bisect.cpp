@@ -101,7 +101,7 @@ class Bisection {
   static Json about(const Side& side) {
     Json ways = Json::array();
     for (const Way& way : side.ways()) ways.push_back(way.about());
-    return {{"run", side.path()}, {"ways", ways}, {"notes", side.lacks()}};
+    return {{"run", side.path()}, {"ways", ways}, {"lacks", side.lacks()}};
   }
 
   Json find(const Comparison& ledgers) {
@@ -260,7 +260,7 @@ int bisect_command(const Options& o) {
   }
   fmt::print("{}", answer.json["text"].get<std::string>());
   for (const char* side : {"a", "b"})
-    for (const Json& note : answer.json[side]["notes"]) fmt::print("{}: {}\n", side, note.get<std::string>());
+    for (const Json& lack : answer.json[side]["lacks"]) fmt::print("{}: {}\n", side, lack.get<std::string>());
   return answer.code;
 }
 

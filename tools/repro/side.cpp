@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tensor/check.h"
+#include "tensor/device_description.h"
 #include "tensor/file.h"
 #include "tensor/isa.h"
 #include "tools/train/program.h"
@@ -19,40 +20,74 @@ std::string text_in(const Json& environment, const char* key, const std::string&
   return found != environment.end() && found->is_string() ? found->get<std::string>() : otherwise;
 }
 
-template <class Parse>
-bool has(Parse parse) {
+bool has_isa(const std::string& isa) {
   try {
-    (void)parse();
+    (void)parse_isa(isa);
     return true;
   } catch (const UsageError&) {
     return false;
   }
 }
 
+std::optional<Device> device_here(const std::string& name) {
+  try {
+    return parse_device(name);
+  } catch (const UsageError&) {
+    return std::nullopt;
+  }
+}
+
+const std::vector<std::string>& gpus_here() {
+  static const std::vector<std::string> models = [] {
+    std::vector<std::string> found;
+    while (const auto device = device_here(fmt::format("cuda:{}", found.size())))
+      found.push_back(describe(*device).model);
+    return found;
+  }();
+  return models;
+}
+
 }  // namespace
+
+Stand stand_for(const Json& environment, const std::vector<std::string>& gpus) {
+  const std::string device = text_in(environment, "device", "cpu");
+  if (!device.starts_with("cuda")) {
+    if (device_here(device)) return {device};
+    return {"cpu", "this machine has no " + device};
+  }
+  const auto gpu = environment.find("gpu");
+  const std::string model = gpu != environment.end() ? text_in(*gpu, "model", "") : "";
+  const auto like = std::find(gpus.begin(), gpus.end(), model);
+  if (like != gpus.end()) return {fmt::format("cuda:{}", like - gpus.begin())};
+  const std::string lack =
+      "this machine has no " + (model.empty() ? "GPU that is known to be the one of " + device : model);
+  return {gpus.empty() ? "cpu" : "cuda:0", lack};
+}
 
 nlohmann::ordered_json Way::about() const {
   return {{"program", program.string()}, {"device", device}, {"isa", isa}, {"threads", threads}};
 }
 
-std::string Way::text() const { return fmt::format("{}, {}, {} threads", device, isa, threads); }
+std::string Way::text() const {
+  return fmt::format("{}, {}, {} thread{}", device, isa, threads, threads == 1 ? "" : "s");
+}
 
 Side::Side(std::string name, const std::string& directory, const std::string& binary)
     : name_(std::move(name)), run_(directory) {
-  check(binary.empty() || fs::exists(binary), "--binary-{}: there is no program {}", name_, binary);
+  check(binary.empty() || fs::is_regular_file(binary), "--binary-{}: there is no program {}", name_, binary);
   if (run_.environment().empty()) lack("environment.json does not tell with what it began");
   add_way(run_.environment(), binary);
   for (const RunRecord::Worker& worker : run_.workers()) add_way(worker.environment, binary);
 }
 
 void Side::add_way(const Json& environment, const std::string& binary) {
-  Way way{.program = program_of(environment, binary),
-          .device = text_in(environment, "device", "cpu"),
-          .isa = text_in(environment, "isa", "auto")};
+  const Stand stand = stand_for(environment, gpus_here());
+  if (!stand.lack.empty()) lack(stand.lack);
+  Way way{
+      .program = program_of(environment, binary), .device = stand.device, .isa = text_in(environment, "isa", "auto")};
   const auto threads = environment.find("threads");
   if (threads != environment.end() && threads->is_number_integer()) way.threads = std::max(1, threads->get<int>());
-  if (!has([&] { return parse_isa(way.isa); })) lack("this machine has no " + std::exchange(way.isa, "auto"));
-  if (!has([&] { return parse_device(way.device); })) lack("this machine has no " + std::exchange(way.device, "cpu"));
+  if (!has_isa(way.isa)) lack("this machine has no " + std::exchange(way.isa, "auto"));
   for (const Way& other : ways_)
     if (way.program == other.program && way.device == other.device && way.isa == other.isa) return;
   ways_.push_back(way);
@@ -62,13 +97,20 @@ void Side::add_way(const Json& environment, const std::string& binary) {
 fs::path Side::program_of(const Json& environment, const std::string& binary) {
   const std::string made_by = text_in(environment, "binary", ""), build = text_in(environment, "program", "");
   const fs::path program = binary.empty() ? fs::path(made_by).parent_path() / "repro" : fs::path(binary);
-  if (!fs::exists(program)) {
+  if (binary.empty() && made_by.empty()) {
+    lack(
+        fmt::format("environment.json does not tell its program, this one takes its place: --binary-{} names the repro "
+                    "of its build",
+                    name_));
+    return fs::read_symlink("/proc/self/exe");
+  }
+  if (!fs::is_regular_file(program)) {
     lack(fmt::format("its own program {} is gone, this one takes its place: --binary-{} names the repro of its build",
                      made_by, name_));
     return fs::read_symlink("/proc/self/exe");
   }
   const fs::path train = program.parent_path() / "train";
-  const bool there = fs::exists(train);
+  const bool there = fs::is_regular_file(train);
   if (!build.empty() && (there ? digest_of_program(train) != build : binary.empty()))
     lack(fmt::format("{} is not of the build that made it: --binary-{} names the repro of that", program.string(),
                      name_));

@@ -13,6 +13,14 @@
 
 namespace elinvar {
 
+// Where the steps of a worker can be done again: on its device, or, of GPUs, on one of the same model, wherever it
+// sits; else on any, else on the CPU, and then `lack` tells what is not as it was. `gpus`: the models of those that are
+// here.
+struct Stand {
+  std::string device, lack = {};
+};
+Stand stand_for(const nlohmann::json& environment, const std::vector<std::string>& gpus);
+
 struct Way {
   std::filesystem::path program;  // a `repro`
   std::string device, isa;
