@@ -176,6 +176,7 @@ class Simulation {
   void arm();
   void damaged(Process& p, const char* what, int64_t step);
   bool may_last(const Process& p) const;
+  bool is_the_last_right(const Process& p) const;
   uint32_t next_damage() const;
   Leaf compute(Process& p, int64_t step, int vrank, const Pace& pace);
   void flip_state(Process& p, int64_t step);

@@ -46,12 +46,24 @@ bool Simulation::may_last(const Process& p) const {
          });
 }
 
+// Whether all others at work are wrong for good. If it were wrong, too, nobody could tell (PROTOCOL.md, "Audit").
+bool Simulation::is_the_last_right(const Process& p) const {
+  bool others = false;
+  for (const auto& [peer, q] : workers_) {
+    if (q.get() == &p || !q->alive || !q->member->active()) continue;
+    if (!q->corrupt && !(q->flip == Flip::always && q->damaged)) return false;
+    others = true;
+  }
+  return others;
+}
+
 Leaf Simulation::compute(Process& p, int64_t step, int vrank, const Pace& pace) {
   Leaf leaf = make_leaf(p.state, step, vrank, s_.vranks, pace);
   const Member& m = *p.member;
   const bool now = m.active() && m.step() == step && m.completed() == step;
   if (!now || leaf.gradients.empty() || !audited(audit_, step) || vrank != audited_vrank(audit_, step, s_.vranks))
     return leaf;
+  if (is_the_last_right(p)) return leaf;
   if (p.flip == Flip::state && may_last(p)) {
     do {
       p.state = mix(p.state ^ p.peer);
@@ -74,6 +86,7 @@ Leaf Simulation::compute(Process& p, int64_t step, int vrank, const Pace& pace) 
 void Simulation::flip_state(Process& p, int64_t step) {
   const bool seen = audited(audit_, step) && (due(step, kCheckpointEvery) || due(step, kDigestEvery));
   if (p.flip != Flip::state || !seen || p.member->steps() == step || !p.member->active() || !may_last(p)) return;
+  if (is_the_last_right(p)) return;
   p.state = mix(p.state ^ p.peer);
   p.corrupt = true;
   damaged(p, "the state", step);
@@ -82,7 +95,7 @@ void Simulation::flip_state(Process& p, int64_t step) {
 void Simulation::spoil(Process& p, int64_t step, int bucket, std::vector<Tensor>& sums) {
   static const int buckets = Buckets({{3}, {2}, {1}}, kBucketElements).count();
   if (p.flip != Flip::sum || p.member->members() < 2 || !audited(audit_, step)) return;
-  if (bucket != audited_bucket(audit_, step, buckets)) return;
+  if (bucket != audited_bucket(audit_, step, buckets) || is_the_last_right(p)) return;
   flip_bits(sums, next_damage(), random_());
   damaged(p, "a sum", step);
 }
