@@ -180,7 +180,7 @@ TEST_F(Bisect, WhereNothingTellsTheProgramItsOwnIsTaken) {
   train("a", {"--steps", "2"});
   replace_file(path("a") + "/environment.json", R"({"device": "cpu", "isa": "scalar", "threads": 1})");
   const Side side("a", path("a"), "");
-  EXPECT_EQ(side.ways().at(0).program, fs::read_symlink("/proc/self/exe"));
+  EXPECT_EQ(side.ways().at(0).program.string(), fs::read_symlink("/proc/self/exe").string());
   ASSERT_FALSE(side.lacks().empty());
   EXPECT_EQ(side.lacks()[0],
             "environment.json does not tell its program, this one takes its place: --binary-a names the repro of its "

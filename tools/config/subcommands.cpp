@@ -1,6 +1,7 @@
 #include "tools/config/subcommands.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <exception>
 #include <vector>
 
@@ -15,7 +16,14 @@ int run_subcommand(CLI::App& program, std::span<const AddCommand> commands, int 
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return program.exit(error) == 0 ? 0 : 2;
+    const std::string first = argc > 1 ? argv[1] : "-";
+    std::vector<std::string> names;
+    for (const Command& command : added) names.push_back(command.app->get_name());
+    if (first.starts_with('-') || std::find(names.begin(), names.end(), first) != names.end())
+      return program.exit(error) == 0 ? 0 : 2;
+    fmt::print(stderr, "{0}: there is no command '{1}'; there are {2}. {0} --help tells what they do\n",
+               program.get_name(), first, fmt::join(names, ", "));
+    return 2;
   }
   const auto tell = [&](const std::exception& error) {
     fmt::print(stderr, "{}: {}\n", program.get_name(), error.what());

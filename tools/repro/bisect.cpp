@@ -114,7 +114,10 @@ class Bisection {
     return with_ops({ledgers.divergence->step, ledgers.divergence->fields});
   }
 
-  Again done_again(const Side& side, const Way& way, int64_t step) { return {way, side.trace(place_, way, step)}; }
+  Again done_again(const Side& side, const Way& way, int64_t step) {
+    fmt::print(stderr, "doing step {} of {} again, on {}\n", step, side.path(), way.text());
+    return {way, side.trace(place_, way, step)};
+  }
 
   // Both sides again, up to the step in which the ledgers differ: as their first workers did it, and where that does
   // not part them, as each other one did.
@@ -269,8 +272,8 @@ int bisect_command(const Options& o) {
 Command add_bisect(CLI::App& repro) {
   const auto o = std::make_shared<Options>();
   CLI::App* app = repro.add_subcommand("bisect", "find the op in which two runs part, and save it");
-  app->add_option("a", o->a, "a run directory")->required();
-  app->add_option("b", o->b, "another one")->required();
+  app->add_option("A", o->a, "a run directory")->required();
+  app->add_option("B", o->b, "another one")->required();
   app->add_option("--binary-a", o->binary_a, "the repro of the build that made a (default: beside the train that did)");
   app->add_option("--binary-b", o->binary_b, "and that of b");
   app->add_option("--out", o->out, "the file for the op (default: OP-step-N.safetensors here)");

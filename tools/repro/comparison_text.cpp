@@ -10,6 +10,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostShown = 8;  // of tensors, virtual ranks and damages, to a person
+constexpr size_t kFewShown = 3;   // of tensors, where nearly all differ
 
 template <class T>
 std::string list_of(const std::vector<T>& all) {
@@ -93,13 +94,17 @@ std::string reason(const Comparison& c) {
 std::string checkpoint_text(const Comparison& c) {
   const CheckpointDifference& at = *c.checkpoint;
   const int64_t later = at.step - c.divergence->step;
-  std::string text =
-      fmt::format("  states after step {}{}: {} of {} tensors differ", at.step,
-                  later > 0 ? fmt::format(", {} steps later", later) : "", at.state.tensors.size(), at.state.compared);
+  const std::vector<TensorDifference>& tensors = at.state.tensors;
+  std::string text = fmt::format("  states after step {}{}: ", at.step,
+                                 later == 0   ? ""
+                                 : later == 1 ? ", a step later"
+                                              : fmt::format(", {} steps later", later));
+  text +=
+      tensors.empty() ? "the same again" : fmt::format("{} of {} tensors differ", tensors.size(), at.state.compared);
   text += at.state.pattern.empty() ? "\n" : fmt::format("; {}\n", at.state.pattern);
-  for (size_t i = 0; i < at.state.tensors.size() && i < kMostShown; ++i) text += to_text(at.state.tensors[i], 4);
-  if (at.state.tensors.size() > kMostShown)
-    text += fmt::format("    and {} more (--json has all)\n", at.state.tensors.size() - kMostShown);
+  const size_t shown = std::min(tensors.size(), 2 * tensors.size() > at.state.compared ? kFewShown : kMostShown);
+  for (size_t i = 0; i < shown; ++i) text += to_text(tensors[i], 4);
+  if (tensors.size() > shown) text += fmt::format("    and {} more (--json has all)\n", tensors.size() - shown);
   for (const std::string& name : at.state.unlike) text += fmt::format("    {}: only one has it so\n", name);
   return text;
 }

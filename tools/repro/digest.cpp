@@ -94,7 +94,7 @@ int digest_command(const Options& o) {
 Command add_digest(CLI::App& repro) {
   const auto o = std::make_shared<Options>();
   CLI::App* app = repro.add_subcommand("digest", "digests of a file, a checkpoint, or the checkpoints of a run");
-  app->add_option("path", o->path, "a file, a checkpoint's folder or a run directory")->required();
+  app->add_option("PATH", o->path, "a file, a checkpoint's folder or a run directory")->required();
   app->add_flag("--tensors", o->tensors, "of each tensor, too");
   app->add_flag("--json", o->json, "the result as JSON");
   return {app, [o] { return digest_command(*o); }};

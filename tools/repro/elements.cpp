@@ -162,12 +162,16 @@ std::string parameter_of(const std::string& name) {
   return name;
 }
 
+// "3 x 1, 2 x 4-7, 5 x 2^17-2^18".
 std::string histogram_text(const std::map<int, int64_t>& histogram) {
+  constexpr int kShort = 10;
   std::string text;
   for (const auto& [digits, count] : histogram) {
     const uint64_t low = digits == 0 ? 0 : uint64_t{1} << (digits - 1), high = digits == 0 ? 0 : 2 * low - 1;
     text += fmt::format("{}{} x {}", text.empty() ? "" : ", ", count,
-                        low == high ? std::to_string(low) : fmt::format("{}-{}", low, high));
+                        low == high        ? std::to_string(low)
+                        : digits <= kShort ? fmt::format("{}-{}", low, high)
+                                           : fmt::format("2^{}-2^{}", digits - 1, digits));
   }
   return text;
 }

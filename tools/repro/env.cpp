@@ -49,8 +49,8 @@ Command add_env(CLI::App& repro) {
   };
   const auto o = std::make_shared<Options>();
   CLI::App* app = repro.add_subcommand("env", "with what a run was made, or in what two runs differ in this");
-  app->add_option("run", o->run, "a run directory")->required();
-  app->add_option("other", o->other, "another one");
+  app->add_option("RUN", o->run, "a run directory")->required();
+  app->add_option("OTHER", o->other, "another one");
   app->add_flag("--json", o->json, "the result as JSON");
   return {app, [o] {
             const RunRecord run(o->run);

@@ -56,7 +56,7 @@ int replay_command(const Options& o) {
 Command add_replay(CLI::App& repro) {
   const auto o = std::make_shared<Options>();
   CLI::App* app = repro.add_subcommand("replay", "run one op alone, from a file that bisect wrote");
-  app->add_option("file", o->file, "the .safetensors file")->required();
+  app->add_option("FILE", o->file, "the .safetensors file")->required();
   o->device.add_to(*app);
   app->add_flag("--json", o->json, "the result as JSON");
   return {app, [o] { return replay_command(*o); }};

@@ -96,7 +96,7 @@ int trace_command(const Options& o) {
 Command add_trace(CLI::App& repro) {
   const auto o = std::make_shared<Options>();
   CLI::App* app = repro.add_subcommand("trace", "do one step of a run again, and write every op of it down");
-  app->add_option("run", o->run, "a run directory")->required();
+  app->add_option("RUN", o->run, "a run directory")->required();
   app->add_option("--step", o->step, "the update; the first one is 1")->required()->check(CLI::PositiveNumber);
   app->add_option("--from", o->from,
                   "go on from the newest checkpoint of at most so many updates; 0: from the beginning")

@@ -1,21 +1,31 @@
 // `repro verify`: does steps of a run again with the real trainer, from one of its checkpoints and on whatever machines
 // it is given, and compares every line of the ledger. The run itself is only read: everything happens in a folder
 // aside, which has its configuration, the checkpoint, and its ledger up to there.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <fstream>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "elastic/run_record.h"
 #include "tensor/check.h"
 #include "tensor/file.h"
 #include "tensor/threads.h"
+#include "tools/config/config.h"
 #include "tools/config/program_beside.h"
 #include "tools/repro/commands.h"
 #include "tools/repro/comparison.h"
 #include "tools/repro/output.h"
 #include "tools/repro/workplace.h"
 #include "tools/train/device_options.h"
+#include "tools/train/job.h"
+#include "tools/train/progress.h"
 
 namespace elinvar {
 namespace {
@@ -37,6 +47,36 @@ struct Verdict {
   int64_t step = 0;                      // the first that differs; 0: none, or none can be named
   std::vector<std::string> fields = {};  // in which it does
   std::string reason = {};               // of a "no" that has no step, or why it may be one
+};
+
+std::string steps_text(int64_t first, int64_t last) {
+  return first == last ? fmt::format("step {}", first) : fmt::format("steps {} to {}", first, last);
+}
+
+// On a terminal: which step a ledger has come to, told until this is gone.
+class HowFar {
+ public:
+  HowFar(const fs::path& ledger, int64_t from, int64_t to)
+      : teller_([=](const std::stop_token& over) {
+          const auto began = std::chrono::steady_clock::now();
+          std::ifstream file;
+          int64_t step = -1;  // of the last line; the first is the header
+          for (std::mutex mutex; !over.stop_requested();) {
+            if (!file.is_open()) file.open(ledger);
+            file.clear();
+            for (char byte = 0; file.get(byte);) step += byte == '\n';
+            const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+            const auto done = static_cast<double>(step - from), left = static_cast<double>(to - step);
+            if (step > from)
+              fmt::print(stderr, "\r\033[Kstep {}/{}, {} left", step, to, duration_text(seconds / done * left));
+            std::unique_lock lock(mutex);
+            std::condition_variable_any().wait_for(lock, over, std::chrono::milliseconds(500), [] { return false; });
+          }
+          fmt::print(stderr, "\r\033[K");
+        }) {}
+
+ private:
+  std::jthread teller_;
 };
 
 // The first `count` lines of a file of lines, if it is there.
@@ -98,10 +138,15 @@ Verdict verify(const Options& o, Workplace& place) {
     if (!damage.cut_off && damage.file == "ledger.jsonl") return no(from, to, to_string(damage));
 
   const fs::path path(o.run);
+  check(!run.header() || digest(read_run_config(path)) == run.header()->config,
+        "config.toml of {} is not what its ledger was made with: it was changed since, or by another version of this "
+        "program the run was made",
+        o.run);
   if (from > 0) {
     const std::vector<int64_t>& there = run.checkpoints();
-    check(std::find(there.begin(), there.end(), from) != there.end(), "--from {}: there is no such checkpoint in {}",
-          from, o.run);
+    check(std::find(there.begin(), there.end(), from) != there.end(),
+          "--from {}: {} has no checkpoint of that step; it has {}, and 0 is the beginning", from, o.run,
+          there.empty() ? "none" : fmt::format("{}", fmt::join(there, ", ")));
     try {
       const Checkpoint checkpoint = run.checkpoint(from);
       const auto& line = run.lines().at(from);
@@ -129,7 +174,12 @@ Verdict verify(const Options& o, Workplace& place) {
       "--threads", std::to_string(o.device.threads > 0 ? o.device.threads : std::max(1, usable_threads() / o.workers)),
       "--listen",  "ipc://" + (place.path() / "socket").string()};
   if (from > 0) arguments.emplace_back("--resume");
+  fmt::print(stderr, "doing {} of {} again with {} worker{}\n", steps_text(from + 1, to), o.run, o.workers,
+             o.workers == 1 ? "" : "s");
+  std::optional<HowFar> how_far;
+  if (isatty(STDERR_FILENO)) how_far.emplace(aside / "ledger.jsonl", from, to);
   const Ended ended = place.run(program_beside("train"), arguments);
+  how_far.reset();
   Verdict verdict{.from = from, .to = to};
   const std::optional<LedgerLine> contradiction = contradiction_in(aside);
   if (ended.code != 0 && !contradiction) {
@@ -158,10 +208,10 @@ int verify_command(const Options& o) {
     if (!v.reason.empty()) json["reason"] = v.reason;
     print_json(json);
   } else if (v.equal) {
-    fmt::print("steps {} to {} done again: every line of the ledger is the same\n", v.from + 1, v.to);
+    fmt::print("{} done again: every line of the ledger is the same\n", steps_text(v.from + 1, v.to));
   } else if (v.step > 0) {
     fmt::print("step {} differs from the ledger in: {}{}\n", v.step, fmt::join(v.fields, ", "),
-               v.step == v.from + 1 ? "" : fmt::format("; steps {} to {} are the same", v.from + 1, v.step - 1));
+               v.step == v.from + 1 ? "" : fmt::format("; the same: {}", steps_text(v.from + 1, v.step - 1)));
     if (!v.reason.empty()) fmt::print("{}\n", v.reason);
   } else {
     fmt::print("{}\n", v.reason);
@@ -174,7 +224,7 @@ int verify_command(const Options& o) {
 Command add_verify(CLI::App& repro) {
   const auto o = std::make_shared<Options>();
   CLI::App* app = repro.add_subcommand("verify", "do steps of a run again and compare them with its ledger");
-  app->add_option("run", o->run, "a run directory")->required();
+  app->add_option("RUN", o->run, "a run directory")->required();
   app->add_option("--from", o->from, "the checkpoint to begin with, or 0 (default: the newest with steps after it)")
       ->check(CLI::NonNegativeNumber);
   app->add_option("--steps", o->steps, "how many steps (default: to the end of the ledger)")

@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "elastic/checkpoint.h"
+#include "elastic/whole_state.h"
 #include "models/published.h"
 #include "tensor/check.h"
 #include "tensor/file.h"
@@ -21,8 +22,7 @@ int import_weights(const ImportCommand& command) {
   check_published_settings(job.config.model, command.weights);
   load_published(job.config.model, *job.network, read_published(command.weights), command.except);
   if (job.average) job.average->parameters.load(job.network->parameters.state());
-  StateDict state = job.state();
-  state.emplace("step", Tensor::from(std::vector<int64_t>{0}, {}));
+  const StateDict state = whole_state(job.state(), 0, std::nullopt);
   make_directories(directory);
   CheckpointStore store(directory / "checkpoints");
   store.prepare();
