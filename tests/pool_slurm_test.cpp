@@ -117,18 +117,18 @@ double percentile(std::vector<double> values, double part) {
 }
 
 TEST_F(PoolSlurm, HarvestsIdleNodesAndGivesWay) {
-  folder_.write("cnn.toml", test::text_of({.steps = 6000,
+  folder_.write("cnn.toml", test::text_of({.steps = 18000,
                                            .batch_size = 24,
                                            .virtual_ranks = 4,
-                                           .checkpoint_every = 500,
+                                           .checkpoint_every = 1500,
                                            .samples = 96,
                                            .image_size = 12,
                                            .channels = 16,
                                            .run = "log_every = 1000\n"}));
-  folder_.write("small.toml", test::text_of({.steps = 12000,
+  folder_.write("small.toml", test::text_of({.steps = 36000,
                                              .batch_size = 12,
                                              .virtual_ranks = 3,
-                                             .checkpoint_every = 1000,
+                                             .checkpoint_every = 3000,
                                              .samples = 51,
                                              .image_size = 8,
                                              .channels = 8,
@@ -137,11 +137,11 @@ TEST_F(PoolSlurm, HarvestsIdleNodesAndGivesWay) {
   for (int i = 0; i < 400; ++i) text += fmt::format("line {} of a text about the number {}\n", i, i * i % 97);
   folder_.write("text/a.txt", text);
   folder_.write("gpt.toml", fmt::format(R"([run]
-steps = 1500
+steps = 4500
 batch_size = 8
 virtual_ranks = 4
 seed = 2
-checkpoint_every = 200
+checkpoint_every = 600
 log_every = 500
 [model]
 kind = "gpt"
@@ -189,7 +189,7 @@ minutes = 60
       told({"sbatch", "--partition", "ordinary", "--nodes", "1", "--output", "/dev/null", "--wrap",
             fmt::format("date +%s.%N > {0}; sleep {1}; touch {0}.over", says.string(), 5 + random() % 15)});
       ordinary.push_back({now, says});
-      next = now + 6 + static_cast<double>(random() % 10);
+      next = now + 3 + static_cast<double>(random() % 6);
     }
     if (done > kDaemonDies && !killed) {
       killed = true;
