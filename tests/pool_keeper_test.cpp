@@ -200,6 +200,28 @@ TEST_F(PoolKeeper, AHostWhereWorkersDoNotLiveRests) {
   EXPECT_EQ(world_.running(id).size(), 1u) << story();
 }
 
+TEST_F(PoolKeeper, AJobWhoseWorkersDoNotLiveDisturbsNoOther) {
+  machines({machine("a", 3)});
+  const Id good = submit(100000);
+  ticks(5);
+  world_.fails_at_once = 3;
+  world_.fails_of = good + 1;
+  const Id broken = submit(1000);
+  ticks(120);
+  EXPECT_EQ(job(broken).state, State::failed) << story();
+  EXPECT_EQ(count("stop", good), 0u) << story();
+  EXPECT_EQ(world_.starts(good), 1);
+  EXPECT_GE(world_.running(good).size(), 2u) << "it may grow into what is free again\n" << story();
+}
+
+TEST_F(PoolKeeper, AJobWhoseWorkersLiveNowhereFails) {
+  machines({machine("a", 1)});
+  world_.fails_at_once = 3;
+  const Id id = submit(1000);
+  ticks(400);
+  EXPECT_EQ(job(id).state, State::failed) << story();
+}
+
 TEST_F(PoolKeeper, WantOfMemoryIsAMeasurement) {
   machines({machine("a", 1)});
   const Id id = submit(100000);

@@ -22,7 +22,7 @@ class PoolPage : public testing::Test {
     const Id slot = store_.add(
         SlotRecord{.source = "here", .host = "localhost", .kind = "cpu-1", .device = "cpu", .since = wall_clock()});
     store_.add(ProcessRecord{.job = id, .slots = {slot}, .started = wall_clock()});
-    store_.log(wall_clock(), id, "plan", "1 slots: </script> because", "localhost");
+    store_.log(wall_clock(), id, "plan", "1 slot: </script> because", "localhost");
     page_.emplace(folder_ / "pool", 0);
     const std::string url = page_->url();
     port_ = std::stoi(url.substr(url.rfind(':') + 1));
@@ -66,7 +66,7 @@ TEST_F(PoolPage, TellsWhatIsThere) {
   EXPECT_EQ(data.at("jobs").at(0).at("name"), "one");
   EXPECT_EQ(data.at("jobs").at(0).at("workers"), 1);
   EXPECT_EQ(data.at("slots").at(0).at("job"), 1);
-  EXPECT_EQ(data.at("log").at(0).at("reason"), "1 slots: </script> because");
+  EXPECT_EQ(data.at("log").at(0).at("reason"), "1 slot: </script> because");
   EXPECT_FALSE(data.at("daemon").get<bool>());
 }
 

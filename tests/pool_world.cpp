@@ -36,7 +36,7 @@ std::string FakeWorld::start(const std::vector<std::string>& words, const std::f
       run.sight.result.clear();
       ++run.starts;
     }
-  } else if (fails_at_once) {
+  } else if (fails_at_once && (fails_of == 0 || fails_of == process.job)) {
     process.running = false;
     process.code = *fails_at_once;
   }

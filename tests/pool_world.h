@@ -32,7 +32,8 @@ class FakeWorld final : public World {
   double chance(double most = 1) { return std::uniform_real_distribution<double>(0, most)(random_); }
   double steps_a_second = 2;         // a worker
   std::string words_of_dead = {};    // what a log ends with
-  std::optional<int> fails_at_once;  // every worker that is started ends with this code
+  std::optional<int> fails_at_once;  // every worker that is started ends with this code,
+  Id fails_of = 0;                   // if this is not 0: those of this job
 
   // World
   void prepare(const JobRecord&) override { call(); }

@@ -108,7 +108,8 @@ void Keeper::plan() {
       for (const Id id : decision.slots) hosts.insert(slot(id)->host);
       log(decision.job, decision.slots.empty() ? "waits" : "plan",
           decision.slots.empty() ? decision.reason
-                                 : fmt::format("{} slots: {}", decision.slots.size(), decision.reason),
+                                 : fmt::format("{} slot{}: {}", decision.slots.size(),
+                                               decision.slots.size() == 1 ? "" : "s", decision.reason),
           fmt::format("{}", fmt::join(hosts, " ")));
     }
     for (JobRecord& job : jobs_)
@@ -143,7 +144,7 @@ void Keeper::carry_out(JobRecord& job, const Decision& decision) {
   const std::vector<std::vector<Id>> places = places_of(decision);
   const auto is_free = [&](const std::vector<Id>& place) {
     return std::all_of(place.begin(), place.end(), [&](Id id) {
-      return usable(id) && !rests(id) &&
+      return usable(id) && !rests(id, job.id) &&
              std::none_of(processes_.begin(), processes_.end(), [&](const ProcessRecord& p) {
                return p.ended == 0 && std::find(p.slots.begin(), p.slots.end(), id) != p.slots.end();
              });
@@ -207,6 +208,7 @@ void Keeper::start_coordinator(JobRecord& job, const Form& form) {
   job.form = form;
   job.state = State::running;
   job.reason.clear();
+  job.digest.clear();
   job.since = now_;
   const ProcessRecord process{.job = job.id, .coordinator = true, .slots = {}, .handle = {}, .started = now_};
   const fs::path directory = store_.job_directory(job.id);
@@ -255,6 +257,7 @@ void Keeper::launch(ProcessRecord process, std::vector<std::string> words, const
     if (place != nullptr) {
       Rest& rest = rests_[place->host];
       rest.until = now_ + std::min(300.0, std::exp2(std::min(++rest.failures, 20)));
+      rest.jobs.insert(process.job);
     }
   }
   store_.save(process);
@@ -287,10 +290,11 @@ void Keeper::stop(JobRecord& job, const std::string& reason) {
     job.reason = reason;
     store_.save(job);
     log(job.id, "stop", reason);
+    const bool saves = !workers_of(job.id).empty();  // they have the state; a coordinator alone has none
     for (ProcessRecord& p : processes_) {
       if (p.job != job.id || p.ended > 0) continue;
       p.leaving = now_;
-      p.leave_by = now_ + options_.grace;
+      p.leave_by = saves ? now_ + options_.grace : now_;
       store_.save(p);
     }
   }

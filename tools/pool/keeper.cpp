@@ -121,7 +121,7 @@ void Keeper::look_at_source(const NamedSource& source) {
                            .device = m.device,
                            .threads = m.threads,
                            .since = now_});
-    log(0, "machine", fmt::format("{} slots of {}", m.slots, m.kind), m.host);
+    log(0, "machine", fmt::format("{} slot{} of {}", m.slots, m.slots == 1 ? "" : "s", m.kind), m.host);
   }
   lose_slots([&](const SlotRecord& s) { return s.source == source.name && !there.contains(s.id); });
   if (come.empty()) return;
@@ -217,13 +217,15 @@ void Keeper::ended(ProcessRecord& p, int code) {
       doomed_[p.job] = fmt::format("no worker can start: {}", last_line(words));
     Rest& rest = rests_[host];
     rest.until = now_ + pause_after(++rest.failures);
+    rest.jobs.insert(p.job);
     log(0, "rest", fmt::format("workers do not live there; the next one after {:.0f} s", rest.until - now_), host);
   }
 }
 
 bool Keeper::job_is_new(Id job) {
   const std::vector<ProcessRecord*> workers = workers_of(job);
-  return std::none_of(workers.begin(), workers.end(), [](const ProcessRecord* w) { return w->met; }) &&
+  return !lived_.contains(job) &&
+         std::none_of(workers.begin(), workers.end(), [](const ProcessRecord* w) { return w->met; }) &&
          std::any_of(jobs_.begin(), jobs_.end(), [&](const JobRecord& j) { return j.id == job && j.step == 0; });
 }
 
@@ -250,6 +252,7 @@ void Keeper::look_at_job(JobRecord& job) {
   for (ProcessRecord* w : workers_of(job.id)) {
     if (w->met || !sight.met.contains(w->name())) continue;
     w->met = true;
+    lived_.insert(job.id);
     stillborn_.erase(job.id);
     store_.save(*w);
     if (const SlotRecord* s = slot(w->slots.front()); s != nullptr) rests_.erase(s->host);
@@ -345,7 +348,10 @@ void Keeper::enter(JobRecord& job, State state, const std::string& reason) {
   promised_.erase(job.id);
   codes_.erase(job.id);
   doomed_.erase(job.id);
-  stillborn_.erase(job.id);
+  if (job.over()) {
+    lived_.erase(job.id);
+    stillborn_.erase(job.id);
+  }
   measured_at_.erase(job.id);
   changed_ = true;
 }
@@ -355,14 +361,23 @@ bool Keeper::usable(Id id) const {
   if (s == nullptr) return false;
   const auto live = live_.find(id);
   const auto rest = rests_.find(s->host);
-  const bool bad = rest != rests_.end() && rest->second.failures >= kBadHost && now_ < rest->second.until;
+  // Where workers of another job live it is not the host's fault.
+  const bool bad =
+      rest != rests_.end() && rest->second.failures >= kBadHost && now_ < rest->second.until && !lives(s->host);
   return live != live_.end() && !live->second.leaving && !bad;
 }
 
-bool Keeper::rests(Id id) const {
+bool Keeper::rests(Id id, Id job) const {
   const SlotRecord* s = slot(id);
   const auto rest = s == nullptr ? rests_.end() : rests_.find(s->host);
-  return rest != rests_.end() && now_ < rest->second.until;
+  return rest != rests_.end() && now_ < rest->second.until && (rest->second.jobs.contains(job) || !lives(s->host));
+}
+
+bool Keeper::lives(const std::string& host) const {
+  return std::any_of(processes_.begin(), processes_.end(), [&](const ProcessRecord& p) {
+    const SlotRecord* s = p.ended > 0 || !p.met || p.slots.empty() ? nullptr : slot(p.slots.front());
+    return s != nullptr && s->host == host;
+  });
 }
 
 bool Keeper::stays(const ProcessRecord& p) const {

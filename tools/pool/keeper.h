@@ -74,6 +74,7 @@ class Keeper {
   struct Rest {
     int failures = 0;
     double until = 0;
+    std::set<Id> jobs = {};  // whose workers did not live there
   };
   struct Promise {  // how fast a job would be with this, when it was first given it
     Mix mix;
@@ -110,7 +111,9 @@ class Keeper {
   void give_back();
 
   bool usable(Id slot) const;  // for plans
-  bool rests(Id slot) const;   // for a moment nothing is started there
+  // For a moment nothing of this job is started there; of others only if nobody lives there.
+  bool rests(Id slot, Id job) const;
+  bool lives(const std::string& host) const;  // a worker that its job knows
   bool stays(const ProcessRecord& process) const;
   const SlotRecord* slot(Id id) const;
   const Machine* machine_of(const SlotRecord& slot) const;  // none: it is gone, or its source is served no more
@@ -141,6 +144,7 @@ class Keeper {
   std::map<Id, double> asked_, silent_since_, measured_at_, noted_at_;
   std::map<Id, int64_t> measured_;    // the last generation of a job of which there is a measurement
   std::map<Id, int> stillborn_;       // of a job: workers in a row that ended before it knew them
+  std::set<Id> lived_;                // jobs of which a worker has lived
   std::map<Id, std::string> doomed_;  // jobs that cannot run, and why
   std::set<Id> known_;                // jobs
   std::set<std::string> answered_;    // sources
