@@ -224,6 +224,13 @@ TEST(GroupSum, AMemberThatIsGoneOrHangsIsTold) {
   }
 }
 
+// Of two members with a leaf each, on their devices.
+GroupSum sum_of_two(int m, const std::shared_ptr<GpuGroup>& group) {
+  std::vector<Tensor> leaf = random_leaf(m);
+  for (Tensor& t : leaf) t = t.to(kGpu);
+  return GroupSum(group, {.leaves = 2, .shapes = kShapes}, {{{0, 1, true}}, {{1, 2, true}}}, {{m, m + 1, leaf}});
+}
+
 // Done means queued: what happens to it later must be told as well.
 TEST(GroupSum, ATransferThatBreaksOnTheDeviceIsTold) {
   std::vector<emulation::NcclFault> faults(2);
@@ -231,9 +238,7 @@ TEST(GroupSum, ATransferThatBreaksOnTheDeviceIsTold) {
   in_group(
       2,
       [](int m, const std::shared_ptr<GpuGroup>& group) {
-        std::vector<Tensor> leaf = random_leaf(m);
-        for (Tensor& t : leaf) t = t.to(kGpu);
-        GroupSum sum(group, {.leaves = 2, .shapes = kShapes}, {{{0, 1, true}}, {{1, 2, true}}}, {{m, m + 1, leaf}});
+        GroupSum sum = sum_of_two(m, group);
         std::string why;
         EXPECT_EQ(finish(sum, why), m == 1 ? GroupSum::State::failed : GroupSum::State::done);
         EXPECT_EQ(why, m == 1 ? "the emulation was told to fail" : "");
@@ -260,9 +265,7 @@ TEST(GpuGroup, IsAbortedFromAnotherThread) {
   in_group(
       2,
       [](int m, const std::shared_ptr<GpuGroup>& group) {
-        std::vector<Tensor> leaf = random_leaf(m);
-        for (Tensor& t : leaf) t = t.to(kGpu);
-        GroupSum sum(group, {.leaves = 2, .shapes = kShapes}, {{{0, 1, true}}, {{1, 2, true}}}, {{m, m + 1, leaf}});
+        GroupSum sum = sum_of_two(m, group);
         std::string why;
         EXPECT_EQ(finish(sum, why, 20ms), GroupSum::State::pending);
         const std::jthread other([&] { group->abort(); });
