@@ -67,7 +67,7 @@ void tile_product(const Tile<T>& tile) {
   }
   T* const* c_rows = tile.total_rows ? tile.total_rows : tile.c_rows;
   int fetched = 0;
-  const T* next = tile.next ? tile.next : tile.b;  // fetching what is not mapped would walk the page table
+  const T* next = tile.next;
   for (int64_t r = 0; r < tile.run_count; ++r) {
     const Run& run = tile.runs[r];
     const int64_t b_step = tile.b_step, length = run.length;
@@ -79,22 +79,26 @@ void tile_product(const Tile<T>& tile) {
     } else {
       for (int i = 0; i < R; ++i) rows[i] = tile.a_rows[i] + run.a;
     }
-    for (int64_t k = 0; k < length; ++k, b += b_step) {
-      if (k % 4 == 0 && fetched < tile.rows) {  // C is on its way while the registers fill
-        for (int64_t v = 0; v < N; ++v) hwy::Prefetch(c_rows[fetched] + tile.c_offset + v * L);
-        ++fetched;
+    const auto multiply_run = [&](auto fetch_next) ELINVAR_INLINE {
+      for (int64_t k = 0; k < length; ++k, b += b_step) {
+        if (k % 4 == 0 && fetched < tile.rows) {  // C is on its way while the registers fill
+          for (int64_t v = 0; v < N; ++v) hwy::Prefetch(c_rows[fetched] + tile.c_offset + v * L);
+          ++fetched;
+        }
+        if constexpr (fetch_next()) {
+          hwy::Prefetch(next);
+          next += tile.next_step;
+        }
+        V bv[N];
+        for (int v = 0; v < N; ++v) bv[v] = V::load(b + v * L);
+        for (int i = 0; i < R; ++i) {
+          const V a = V::set(kPanel ? panel[k * kRows + i] : rows[i][k]);
+          for (int v = 0; v < N; ++v) acc[i][v] = fma(a, bv[v], acc[i][v]);
+        }
       }
-      if constexpr (kPanel) {
-        hwy::Prefetch(next);
-        next += tile.next_step;
-      }
-      V bv[N];
-      for (int v = 0; v < N; ++v) bv[v] = V::load(b + v * L);
-      for (int i = 0; i < R; ++i) {
-        const V a = V::set(kPanel ? panel[k * kRows + i] : rows[i][k]);
-        for (int v = 0; v < N; ++v) acc[i][v] = fma(a, bv[v], acc[i][v]);
-      }
-    }
+    };
+    if (kPanel && next) multiply_run(std::true_type());
+    else multiply_run(std::false_type());
   }
   unrolled<R>([&](auto i) ELINVAR_INLINE {
     if (i < tile.rows) store_row<T, N>(tile, i, acc[i], last);
