@@ -262,12 +262,14 @@ TEST(GroupSum, WhatIsSentIsWhatWasToldAndLiesOnTheDevice) {
 TEST(GpuGroup, IsAbortedFromAnotherThread) {
   std::vector<emulation::NcclFault> faults(2);
   faults[0].transfer_hangs = 1;
+  std::latch both_wait(2);  // a member that is aborted ends the other's sum, too
   in_group(
       2,
-      [](int m, const std::shared_ptr<GpuGroup>& group) {
+      [&](int m, const std::shared_ptr<GpuGroup>& group) {
         GroupSum sum = sum_of_two(m, group);
         std::string why;
         EXPECT_EQ(finish(sum, why, 20ms), GroupSum::State::pending);
+        both_wait.arrive_and_wait();
         const std::jthread other([&] { group->abort(); });
         EXPECT_EQ(finish(sum, why), GroupSum::State::failed) << why;
       },
