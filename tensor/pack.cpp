@@ -71,8 +71,14 @@ void interleave_f32(const float* const* rows, int64_t count, int64_t k_count, fl
 #if HWY_TARGET != HWY_SCALAR
   for (; count >= 8; count -= 8, rows += 8, out += 8)
     interleave_each(rows, 8, interleave_eight(rows, k_count, out, step), k_count, out, step);
-  for (; count >= 4; count -= 4, rows += 4, out += 4)
-    interleave_each(rows, 4, interleave_four(rows, k_count, out, step), k_count, out, step);
+  if (count >= 4) {
+    const auto four = [&](int64_t r) {
+      interleave_each(rows + r, 4, interleave_four(rows + r, k_count, out + r, step), k_count, out + r, step);
+    };
+    four(0);
+    if (count > 4) four(count - 4);  // some of them again
+    return;
+  }
 #endif
   interleave_each(rows, count, 0, k_count, out, step);
 }

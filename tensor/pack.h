@@ -35,10 +35,9 @@ void pack_strip(const T* src, int64_t k_step, int64_t j_step, int64_t k_count, i
   }
 }
 
-// Panels of A, panel p at out + p * panel_step, [k][tile_rows] each: `rows` rows by k_count, element (i, k) at src[i +
-// k
-// * k_step]. They are filled side by side, as the source lies in memory; a panel_step that is no power of two keeps
-// them out of each other's cache sets. Rows that do not exist hold zeros.
+// Panels of A, panel p at out + p * panel_step, [k][tile_rows] each: `rows` rows by k_count, element (i, k) at
+// src[i + k * k_step]. They are filled side by side, as the source lies in memory; a panel_step that is no power of two
+// keeps them out of each other's cache sets. Rows that do not exist hold zeros.
 template <int kRows, class T>
 void pack_panels_of(const T* src, int64_t k_step, int64_t k_count, int64_t rows, T* out, int64_t panel_step) {
   const int64_t full = rows / kRows, rest = rows % kRows;
@@ -54,7 +53,8 @@ template <class T>
 void pack_panels(const T* src, int64_t k_step, int64_t k_count, int64_t rows, int tile_rows, T* out,
                  int64_t panel_step) {
   if (tile_rows == 8) pack_panels_of<8>(src, k_step, k_count, rows, out, panel_step);
-  else pack_panels_of<4>(src, k_step, k_count, rows, out, panel_step);  // there are tiles of 4 and of 8 rows
+  else if (tile_rows == 6) pack_panels_of<6>(src, k_step, k_count, rows, out, panel_step);
+  else pack_panels_of<4>(src, k_step, k_count, rows, out, panel_step);  // there are tiles of 4, 6 and 8 rows
 }
 
 // The step from one panel of a chunk to the next.

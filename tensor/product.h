@@ -122,6 +122,7 @@ class Product {
                      .run_count = run_count,
                      .rows = w.tiles[t].count,
                      .cols = static_cast<int>(strips_.exist(s)),
+                     .narrow = extent_.narrow,
                      .a_rows = packed ? nullptr : w.tiles[t].a,
                      .panel = w.panels.data() + t * step,
                      .b = b_step_ > 0 ? b_ + strips_.begin(s) : b_ + (k_end_ - k_begin_) * strips_.begin(s),
@@ -185,7 +186,7 @@ class Product {
   Strips strips_;
   int64_t k_begin_, k_end_, k_count_;
   const T* bias_;
-  TileExtent extent_ = tile_extent(T{});
+  TileExtent extent_ = strips_.extent;
   int64_t block_ = kBlockRows / extent_.rows;  // tiles
 };
 

@@ -6,6 +6,7 @@
 
 #include <hwy/cache_control.h>
 
+#include <limits>
 #include <utility>
 
 #include "tensor/simd-inl.h"
@@ -13,13 +14,16 @@
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
-// 32 vector registers hold 8 x 3 accumulators, 16 hold 4 x 3, beside the vectors of B and one of A.
+// 32 vector registers hold 8 x 3 accumulators, 16 hold 4 x 3 or 6 x 2, beside the vectors of B and one of A.
+struct Accumulators {
+  int rows, vectors;
+};
 #if HWY_TARGET == HWY_AVX3
-constexpr int kRows = 8;
+constexpr Accumulators kWide{8, 3}, kNarrow = kWide;
 #else
-constexpr int kRows = 4;
+constexpr Accumulators kWide{4, 3}, kNarrow{6, 2};
 #endif
-constexpr int kVectors = 3;
+constexpr int64_t kNarrowVectors = 4;  // columns of a narrow product, at most
 
 // f(0) .. f(N - 1), their arguments constants: a loop over accumulators that is not unrolled, or a body that is not
 // inlined, puts them in memory.
@@ -49,8 +53,8 @@ HWY_INLINE void store_row(const Tile<T>& tile, int i, const Vec<T> (&acc)[N], in
   });
 }
 
-// R rows by N vectors, of which tile.rows exist.
-template <class T, int R, int N, bool kPanel>
+// R rows by N vectors, of which tile.rows exist; A in a panel of so many rows, or, if those are 0, where it lies.
+template <class T, int R, int N, int kPanel>
 void tile_product(const Tile<T>& tile) {
   using V = Vec<T>;
   constexpr int64_t L = V::kLanes;
@@ -74,8 +78,8 @@ void tile_product(const Tile<T>& tile) {
     const T* b = tile.b + run.b_first + run.b_row * b_step;
     const T* panel = nullptr;
     const T* rows[R];
-    if constexpr (kPanel) {
-      panel = tile.panel + run.a * kRows;
+    if constexpr (kPanel > 0) {
+      panel = tile.panel + run.a * kPanel;
     } else {
       for (int i = 0; i < R; ++i) rows[i] = tile.a_rows[i] + run.a;
     }
@@ -92,12 +96,12 @@ void tile_product(const Tile<T>& tile) {
         V bv[N];
         for (int v = 0; v < N; ++v) bv[v] = V::load(b + v * L);
         for (int i = 0; i < R; ++i) {
-          const V a = V::set(kPanel ? panel[k * kRows + i] : rows[i][k]);
+          const V a = V::set(kPanel > 0 ? panel[k * kPanel + i] : rows[i][k]);
           for (int v = 0; v < N; ++v) acc[i][v] = fma(a, bv[v], acc[i][v]);
         }
       }
     };
-    if (kPanel && next) multiply_run(std::true_type());
+    if (kPanel > 0 && next) multiply_run(std::true_type());
     else multiply_run(std::false_type());
   }
   unrolled<R>([&](auto i) ELINVAR_INLINE {
@@ -105,32 +109,46 @@ void tile_product(const Tile<T>& tile) {
   });
 }
 
-template <class T, int R, bool kPanel>
+template <class T, int R, int N, int kPanel>
 void with_vectors(const Tile<T>& tile) {
-  constexpr int64_t L = Vec<T>::kLanes;
-  if (tile.cols > 2 * L) tile_product<T, R, 3, kPanel>(tile);
-  else if (tile.cols > L) tile_product<T, R, 2, kPanel>(tile);
-  else tile_product<T, R, 1, kPanel>(tile);
+  if constexpr (N > 1) {
+    if (tile.cols <= (N - 1) * Vec<T>::kLanes) return with_vectors<T, R, N - 1, kPanel>(tile);
+  }
+  tile_product<T, R, N, kPanel>(tile);
 }
 
-// A tile with few rows does without the rest of them.
-template <class T, bool kPanel>
+// A tile with few rows does without most of the rest.
+template <class T, int R, int N, int kPanel>
 void with_rows(const Tile<T>& tile) {
-  if (tile.rows <= kRows / 2) with_vectors<T, kRows / 2, kPanel>(tile);
-  else with_vectors<T, kRows, kPanel>(tile);
+  if constexpr (R > 2) {
+    if (tile.rows <= R - 2) return with_rows<T, R - 2, N, kPanel>(tile);
+  }
+  with_vectors<T, R, N, kPanel>(tile);
 }
 
 template <class T>
 void multiply(const Tile<T>& tile) {
-  if (tile.a_rows) with_rows<T, false>(tile);
-  else with_rows<T, true>(tile);
+  const auto as = [&]<int R, int N>(std::integer_sequence<int, R, N>) {
+    if (tile.a_rows) with_rows<T, R, N, 0>(tile);
+    else with_rows<T, R, N, R>(tile);
+  };
+  if (tile.narrow) as(std::integer_sequence<int, kNarrow.rows, kNarrow.vectors>());
+  else as(std::integer_sequence<int, kWide.rows, kWide.vectors>());
+}
+
+template <class T>
+TileExtent extent_of(int64_t columns) {
+  constexpr int L = static_cast<int>(Vec<T>::kLanes);
+  const bool narrow = columns <= kNarrowVectors * L;
+  const Accumulators shape = narrow ? kNarrow : kWide;
+  return {shape.rows, L, shape.vectors, narrow};
 }
 
 void multiply_f32(const Tile<float>& tile) { multiply(tile); }
 void multiply_f64(const Tile<double>& tile) { multiply(tile); }
 
-TileExtent extent_f32() { return {kRows, static_cast<int>(Vec<float>::kLanes), kVectors}; }
-TileExtent extent_f64() { return {kRows, static_cast<int>(Vec<double>::kLanes), kVectors}; }
+TileExtent extent_f32(int64_t columns) { return extent_of<float>(columns); }
+TileExtent extent_f64(int64_t columns) { return extent_of<double>(columns); }
 
 }  // namespace elinvar::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -143,8 +161,10 @@ HWY_EXPORT(multiply_f64);
 HWY_EXPORT(extent_f32);
 HWY_EXPORT(extent_f64);
 
-TileExtent tile_extent(float) { return HWY_DYNAMIC_DISPATCH(extent_f32)(); }
-TileExtent tile_extent(double) { return HWY_DYNAMIC_DISPATCH(extent_f64)(); }
+TileExtent tile_extent(float, int64_t columns) { return HWY_DYNAMIC_DISPATCH(extent_f32)(columns); }
+TileExtent tile_extent(double, int64_t columns) { return HWY_DYNAMIC_DISPATCH(extent_f64)(columns); }
+TileExtent tile_extent(float zero) { return tile_extent(zero, std::numeric_limits<int64_t>::max()); }
+TileExtent tile_extent(double zero) { return tile_extent(zero, std::numeric_limits<int64_t>::max()); }
 void multiply_tile(const Tile<float>& tile) { HWY_DYNAMIC_DISPATCH(multiply_f32)(tile); }
 void multiply_tile(const Tile<double>& tile) { HWY_DYNAMIC_DISPATCH(multiply_f64)(tile); }
 

@@ -32,6 +32,7 @@ struct Tile {
   const Run* runs;
   int64_t run_count;
   int rows, cols;
+  bool narrow = false;  // of the extent for few columns
   const T* const* a_rows = nullptr;
   const T* panel = nullptr;
   const T* b;
@@ -46,15 +47,19 @@ struct Tile {
   const T* bias = nullptr;         // then bias[j] is added to C, or to total
 };
 
-// The extents of a full tile on the current instruction set.
+// The extents of a full tile on the current instruction set. Where registers are few, products of few columns have a
+// tile of their own, which wide ones would make to read A more often.
 struct TileExtent {
   int rows;
   int lanes;    // columns come in vectors of this many,
   int vectors;  // at most so many a tile
+  bool narrow = false;
   int cols() const { return lanes * vectors; }
 };
 TileExtent tile_extent(float);
 TileExtent tile_extent(double);
+TileExtent tile_extent(float, int64_t columns);
+TileExtent tile_extent(double, int64_t columns);
 
 void multiply_tile(const Tile<float>& tile);
 void multiply_tile(const Tile<double>& tile);
@@ -100,17 +105,18 @@ void add_chunk(Tile<T>& tile, const Chunk& chunk, T* const* c_rows, T* const* gr
 // Columns dealt into strips of whole vectors, as even as possible (64 columns of 16 lanes are 2 + 2 vectors, not
 // 3 + 1): strip s covers [begin(s), begin(s + 1)), the last one cut at `columns`.
 struct Strips {
-  int64_t columns, vectors, count;
-  int lanes;
+  int64_t columns;
+  TileExtent extent;
+  int64_t vectors, count;
   Strips(int64_t columns_, TileExtent e)
       : columns(columns_),
+        extent(e),
         vectors((columns_ + e.lanes - 1) / e.lanes),
-        count((vectors + e.vectors - 1) / e.vectors),
-        lanes(e.lanes) {}
-  int64_t begin(int64_t s) const { return vectors * s / count * lanes; }
+        count((vectors + e.vectors - 1) / e.vectors) {}
+  int64_t begin(int64_t s) const { return vectors * s / count * extent.lanes; }
   int64_t width(int64_t s) const { return begin(s + 1) - begin(s); }  // whole vectors
   int64_t exist(int64_t s) const { return s + 1 == count ? columns - begin(s) : width(s); }
-  int64_t padded_columns() const { return vectors * lanes; }
+  int64_t padded_columns() const { return vectors * extent.lanes; }
 };
 
 }  // namespace elinvar
