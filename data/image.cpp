@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 
 // Zeroed: else tables that a file uses and does not define would be what was in memory.
@@ -122,6 +123,13 @@ Outline outline_of_png(std::string_view bytes) {
   return found;
 }
 
+// Pixels are copied whole, but for the last: the next one covers what is too much.
+void drop_fourth_channel(const uint8_t* from, Image& image) {
+  uint8_t* to = image.pixels.data();
+  for (int64_t left = image.height * image.width - 1; left > 0; --left, from += 4, to += 3) std::memcpy(to, from, 4);
+  std::memcpy(to, from, 3);
+}
+
 }  // namespace
 
 Image decode_image(std::string_view bytes, int channels, const std::string& where) {
@@ -139,14 +147,17 @@ Image decode_image(std::string_view bytes, int channels, const std::string& wher
   if (outline.width > 0 && outline.height > kMostPixels / outline.width)
     broken("[image] '{}' is {} x {}, the most is 2^28 pixels; scale it down or remove it", where, outline.width,
            outline.height);
+  // A JPEG's colours are computed with vectors, to the same bytes, only where four channels are asked for.
+  const int computed = jpeg && channels == 3 ? 4 : channels;
   int width = 0, height = 0, stored = 0;
   const std::unique_ptr<stbi_uc, void (*)(void*)> pixels(
       stbi_load_from_memory(reinterpret_cast<const stbi_uc*>(bytes.data()), static_cast<int>(bytes.size()), &width,
-                            &height, &stored, channels),
+                            &height, &stored, computed),
       stbi_image_free);
   if (!pixels) broken("[image] '{}' cannot be decoded ({}); get it again or remove it", where, stbi_failure_reason());
   Image image(height, width, channels);
-  std::copy_n(pixels.get(), image.pixels.size(), image.pixels.data());
+  if (computed == channels) std::copy_n(pixels.get(), image.pixels.size(), image.pixels.data());
+  else drop_fourth_channel(pixels.get(), image);
   return upright(std::move(image), orientation_of(outline.exif));
 }
 

@@ -1,14 +1,99 @@
 #include "data/resize.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "data/resize.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 
 #include "tensor/check.h"
 
+// Note [Kernels per target] in tensor/README.md. Output i is the sum of `count` inputs by weight[i * count ..].
+HWY_BEFORE_NAMESPACE();
+namespace elinvar::HWY_NAMESPACE {
+
+constexpr int32_t kHalf = 1 << (kWeightBits - 1);
+
+// Four sums of weighted bytes.
+#if HWY_TARGET == HWY_SCALAR
+struct FourSums {
+  int32_t v[4];
+
+  static FourSums start() { return {{kHalf, kHalf, kHalf, kHalf}}; }
+  void add(int32_t weight, const uint8_t* p) {
+    for (int k = 0; k < 4; ++k) v[k] += weight * p[k];
+  }
+  void store(uint8_t* to) const {
+    for (int k = 0; k < 4; ++k) to[k] = static_cast<uint8_t>(v[k] >> kWeightBits);
+  }
+};
+#else
+namespace hn = hwy::HWY_NAMESPACE;
+
+struct FourSums {
+  static constexpr hn::FixedTag<int32_t, 4> kWords{};
+  static constexpr hn::FixedTag<uint8_t, 4> kBytes{};
+  hn::Vec<decltype(kWords)> v;
+
+  static HWY_INLINE FourSums start() { return {hn::Set(kWords, kHalf)}; }
+  HWY_INLINE void add(int32_t weight, const uint8_t* p) {
+    v = hn::Add(v, hn::Mul(hn::Set(kWords, weight), hn::PromoteTo(kWords, hn::LoadU(kBytes, p))));
+  }
+  HWY_INLINE void store(uint8_t* to) const {
+    hn::StoreU(hn::DemoteTo(kBytes, hn::ShiftRight<kWeightBits>(v)), kBytes, to);
+  }
+};
+#endif
+
+// A row from another: output i takes from pixel first[i] on. Channels are taken by fours: up to kBeyond bytes after the
+// last pixel are read, and written.
+HWY_INLINE void scale_pixels(const uint8_t* row, int64_t channels, const int64_t* first, const int32_t* weight,
+                             int64_t count, int64_t outputs, uint8_t* to) {
+  for (int64_t i = 0; i < outputs; ++i, weight += count, to += channels)
+    for (int64_t k = 0; k < channels; k += 4) {
+      const uint8_t* from = row + first[i] * channels + k;
+      FourSums sums = FourSums::start();
+      for (int64_t j = 0; j < count; ++j) sums.add(weight[j], from + j * channels);
+      sums.store(to + k);
+    }
+}
+
+// The numbers that photographs mostly have are told to the compiler.
+void scale_row(const uint8_t* row, int64_t channels, const int64_t* first, const int32_t* weight, int64_t count,
+               int64_t outputs, uint8_t* to) {
+  if (channels == 3 && count == 4) scale_pixels(row, 3, first, weight, 4, outputs, to);
+  else if (channels == 3 && count == 5) scale_pixels(row, 3, first, weight, 5, outputs, to);
+  else scale_pixels(row, channels, first, weight, count, outputs, to);
+}
+
+// One row of n bytes from `count` rows, one after the other.
+void sum_rows(const uint8_t* rows, int64_t n, const int32_t* weight, int64_t count, uint8_t* to) {
+  constexpr int64_t kBlock = 64;
+  for (int64_t begin = 0; begin < n; begin += kBlock) {
+    const int64_t block = std::min(kBlock, n - begin);
+    int32_t sums[kBlock] = {};
+    for (int64_t j = 0; j < count; ++j) {
+      const uint8_t* row = rows + j * n + begin;
+      for (int64_t i = 0; i < block; ++i) sums[i] += weight[j] * row[i];
+    }
+    for (int64_t i = 0; i < block; ++i) to[begin + i] = static_cast<uint8_t>((sums[i] + kHalf) >> kWeightBits);
+  }
+}
+
+}  // namespace elinvar::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace elinvar {
 namespace {
 
-constexpr int kBits = 14;
+constexpr int64_t kBeyond = 3;
+
+HWY_EXPORT(scale_row);
+HWY_EXPORT(sum_rows);
 
 // For each output of an interval: the first input that it takes from, and the weights from there on.
 struct Taps {
@@ -34,9 +119,9 @@ Taps taps(int64_t in, int64_t out, int64_t begin, int64_t end) {
       if (weight(j) > weight(heaviest)) heaviest = j;
     }
     int32_t* q = t.weight.data() + (i - begin) * t.most;
-    int32_t left = 1 << kBits;
+    int32_t left = 1 << kWeightBits;
     for (int64_t j = 0; j < t.most; ++j) {
-      q[j] = static_cast<int32_t>((weight(first + j) << kBits) / sum);
+      q[j] = static_cast<int32_t>((weight(first + j) << kWeightBits) / sum);
       left -= q[j];
     }
     q[heaviest - first] += left;
@@ -44,8 +129,6 @@ Taps taps(int64_t in, int64_t out, int64_t begin, int64_t end) {
   }
   return t;
 }
-
-uint8_t rounded(int32_t sum) { return static_cast<uint8_t>((sum + (1 << (kBits - 1))) >> kBits); }
 
 }  // namespace
 
@@ -60,33 +143,27 @@ Image resize(const ImageView& image, const Rect& part, int64_t height, int64_t w
   const Taps across = taps(part.width, width, window.x, window.x + window.width);
   const Taps down = taps(part.height, height, window.y, window.y + window.height);
 
+  const auto scale = HWY_DYNAMIC_DISPATCH(scale_row);
+  const auto sum = HWY_DYNAMIC_DISPATCH(sum_rows);
+
   const int64_t top = down.first.front(), rows = down.first.back() + down.most - top;
-  std::vector<uint8_t> scaled(static_cast<size_t>(rows * row));
+  std::vector<uint8_t> scaled(static_cast<size_t>(rows * row + kBeyond)), last;
   for (int64_t y = 0; y < rows; ++y) {
     const uint8_t* from = image.pixels + ((part.y + top + y) * image.width + part.x) * c;
-    uint8_t* to = scaled.data() + y * row;
-    for (int64_t x = 0; x < window.width; ++x) {
-      const int32_t* q = across.weight.data() + x * across.most;
-      const uint8_t* pixel = from + across.first[static_cast<size_t>(x)] * c;
-      for (int64_t k = 0; k < c; ++k) {
-        int32_t sum = 0;
-        for (int64_t j = 0; j < across.most; ++j) sum += q[j] * pixel[j * c + k];
-        to[x * c + k] = rounded(sum);
-      }
+    if (part.y + top + y == image.height - 1) {  // after which nothing may be read
+      last.assign(from, from + part.width * c);
+      last.resize(last.size() + kBeyond);
+      from = last.data();
     }
+    scale(from, c, across.first.data(), across.weight.data(), across.most, window.width, scaled.data() + y * row);
   }
 
   Image result(window.height, window.width, c);
-  std::vector<int32_t> sums(static_cast<size_t>(row));
-  for (int64_t y = 0; y < window.height; ++y) {
-    std::fill(sums.begin(), sums.end(), 0);
-    const int32_t* q = down.weight.data() + y * down.most;
-    const uint8_t* from = scaled.data() + (down.first[static_cast<size_t>(y)] - top) * row;
-    for (int64_t j = 0; j < down.most; ++j)
-      for (int64_t i = 0; i < row; ++i) sums[static_cast<size_t>(i)] += q[j] * from[j * row + i];
-    std::transform(sums.begin(), sums.end(), result.pixels.data() + y * row, rounded);
-  }
+  for (int64_t y = 0; y < window.height; ++y)
+    sum(scaled.data() + (down.first[static_cast<size_t>(y)] - top) * row, row, down.weight.data() + y * down.most,
+        down.most, result.pixels.data() + y * row);
   return result;
 }
 
 }  // namespace elinvar
+#endif  // HWY_ONCE

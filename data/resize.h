@@ -11,6 +11,8 @@
 
 namespace elinvar {
 
+inline constexpr int kWeightBits = 14;
+
 struct Rect {
   int64_t y = 0, x = 0, height = 0, width = 0;
 };

@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "tensor/check.h"
+#include "tensor/isa.h"
 #include "tensor/philox.h"
 #include "tests/temporary_folder.h"
 
@@ -69,6 +71,54 @@ TEST(Resize, FollowsTheTriangleFilter) {
         EXPECT_NEAR(result.pixels[static_cast<size_t>(y * out + x)], expected, 1.3) << out;
       }
   }
+}
+
+// The weights of data/resize.h, as it states them.
+std::vector<int32_t> stated_weights(int64_t in, int64_t out, int64_t i) {
+  std::vector<int64_t> w;
+  for (int64_t j = 0; j < in; ++j)
+    w.push_back(std::max<int64_t>(0, 2 * std::max(in, out) - std::abs((2 * j + 1) * out - (2 * i + 1) * in)));
+  const int64_t sum = std::accumulate(w.begin(), w.end(), int64_t{0});
+  std::vector<int32_t> q;
+  for (int64_t v : w) q.push_back(static_cast<int32_t>((v << 14) / sum));
+  q[static_cast<size_t>(std::max_element(w.begin(), w.end()) - w.begin())] +=
+      (1 << 14) - std::accumulate(q.begin(), q.end(), 0);
+  return q;
+}
+
+// The image with the lines along its rows scaled, and turned on its side.
+Image scaled_and_turned(const Image& image, int64_t width) {
+  Image turned(width, image.height, image.channels);
+  for (int64_t x = 0; x < width; ++x) {
+    const std::vector<int32_t> q = stated_weights(image.width, width, x);
+    for (int64_t y = 0; y < image.height; ++y)
+      for (int64_t k = 0; k < image.channels; ++k) {
+        int32_t sum = 1 << 13;
+        for (int64_t j = 0; j < image.width; ++j)
+          sum +=
+              q[static_cast<size_t>(j)] * image.pixels[static_cast<size_t>((y * image.width + j) * image.channels + k)];
+        turned.pixels[static_cast<size_t>((x * image.height + y) * image.channels + k)] =
+            static_cast<uint8_t>(sum >> 14);
+      }
+  }
+  return turned;
+}
+
+TEST(Resize, IsTheStatedSumOnEveryInstructionSet) {
+  const Isa before = current_isa();
+  for (int64_t channels : {1, 2, 3, 4, 5})
+    for (auto [h, w] : {std::pair{1, 1}, {7, 3}, {23, 31}, {40, 90}}) {
+      const Image image = random_image(h, w, channels);
+      for (auto [height, width] : {std::pair{1, 1}, {5, 9}, {23, 20}, {64, 65}}) {
+        const Image expected = scaled_and_turned(scaled_and_turned(image, width), height);
+        for (Isa isa : available_isas()) {
+          set_isa(isa);
+          EXPECT_EQ(whole(image, height, width).pixels, expected.pixels)
+              << h << " x " << w << " x " << channels << " to " << height << " x " << width << ", " << name_of(isa);
+        }
+      }
+    }
+  set_isa(before);
 }
 
 TEST(Resize, AWindowOrAPartIsWhatItIsOfTheWhole) {
