@@ -56,6 +56,7 @@ struct Outline {
   bool whole = false;
   int64_t height = 0, width = 0;
   int64_t components = 0;  // of a JPEG; 0 until there is a frame
+  int64_t scans = 0;       // of a JPEG: each may go over all of it
   bool adobe = false;      // a JPEG has Adobe's marker
   std::string_view exif = {};
 };
@@ -64,7 +65,8 @@ struct Outline {
 // and trusts the lengths of code tables (at most 256 codes); so both are seen to here. Coded data lies between the
 // segments and escapes its 0xFF: what follows one is 0, a restart marker or the next segment.
 Outline outline_of_jpeg(std::string_view bytes) {
-  constexpr int64_t kEnd = 0xD9, kTables = 0xC4, kFirstRestart = 0xD0, kLastRestart = 0xD7, kExif = 0xE1, kAdobe = 0xEE;
+  constexpr int64_t kEnd = 0xD9, kTables = 0xC4, kFirstRestart = 0xD0, kLastRestart = 0xD7, kExif = 0xE1, kAdobe = 0xEE,
+                    kScan = 0xDA;
   constexpr std::string_view kExifName("Exif\0\0", 6), kAdobeName("Adobe\0", 6);
   const auto is_frame = [](int64_t marker) {
     return marker >= 0xC0 && marker <= 0xCF && marker != kTables && marker != 0xC8 && marker != 0xCC;
@@ -90,6 +92,7 @@ Outline outline_of_jpeg(std::string_view bytes) {
         found.width = big_endian(contents, 3, 2);
         found.components = byte_at(contents, 5);
       }
+      if (marker == kScan) ++found.scans;
       if (marker == kAdobe && contents.starts_with(kAdobeName)) found.adobe = true;
       if (marker == kExif && found.exif.empty() && contents.starts_with(kExifName))
         found.exif = contents.substr(kExifName.size());
@@ -144,6 +147,8 @@ Image decode_image(std::string_view bytes, int channels, const std::string& wher
     broken("[image] '{}' has four components and no Adobe marker to say which colours they are; convert it to RGB",
            where);
 
+  if (outline.scans > kMostScans)
+    broken("[image] '{}' has {} scans, the most is {}; save it again or remove it", where, outline.scans, kMostScans);
   if (outline.width > 0 && outline.height > kMostPixels / outline.width)
     broken("[image] '{}' is {} x {}, the most is 2^28 pixels; scale it down or remove it", where, outline.width,
            outline.height);

@@ -31,6 +31,7 @@ class BrokenImage : public Failure {
 };
 
 inline constexpr int64_t kMostPixels = int64_t{1} << 28;
+inline constexpr int64_t kMostScans = 100;  // a progressive JPEG has about ten, and a few bytes are one
 
 // Decodes a JPEG or PNG to 1 channel or 3. The same bytes give the same pixels on every machine. What becomes of
 //   grey                 three equal channels
@@ -43,7 +44,7 @@ inline constexpr int64_t kMostPixels = int64_t{1} << 28;
 //   EXIF orientation     the image is turned upright (data/exif.h)
 //   colour profiles      not looked at: all is taken for sRGB
 // Throws BrokenImage naming `where` for bytes that are neither format, damaged or truncated (a JPEG must have its end
-// marker, every part of a PNG its checksum), or of more than kMostPixels. Thread-safe.
+// marker, every part of a PNG its checksum), or of more than kMostPixels or kMostScans. Thread-safe.
 Image decode_image(std::string_view bytes, int channels, const std::string& where);
 
 }  // namespace elinvar

@@ -45,6 +45,21 @@ TEST(DecodeImage, NamesTheFileThatIsDamaged) {
   EXPECT_NE(error(std::string("\xFF\xD8\xFF\xD9")).find("cat.jpg"), std::string::npos);
 }
 
+// A scan of a dozen bytes has the decoder go over the whole image.
+TEST(DecodeImage, RefusesAJpegOfVeryManyScans) {
+  const std::string whole = jpeg(random_image(24, 24, 3, 1)), end = whole.substr(whole.size() - 2);
+  const std::string scan = std::string("\xFF\xDA\0\x08\1\1\0\0\x3F\0", 10);
+  const auto with = [&](int64_t scans) {
+    std::string bytes = whole.substr(0, whole.size() - 2);
+    for (int64_t i = 0; i < scans; ++i) bytes += scan;
+    return bytes + end;
+  };
+  EXPECT_NO_THROW(decode_image(with(kMostScans - 1), 3, "some.jpg"));
+  EXPECT_NE(
+      message_of<Failure>([&] { decode_image(with(kMostScans), 3, "many.jpg"); }).find("'many.jpg' has 101 scans"),
+      std::string::npos);
+}
+
 TEST(DecodeImage, SurvivesDamage) {
   const std::string whole = jpeg(random_image(24, 24, 3, 1));
   for (uint32_t round = 0; round < 1000; ++round) {
