@@ -30,7 +30,7 @@ Table even_table() {
     speed->add("V100", {}, n, 10 * n);
     speed->add("T4", {}, n, 5 * n);
   }
-  Model model{"even", "made up", 64, 64, {}, speed, {{}}};
+  Model model{"even", "made up", 64, 64, {}, {}, speed, {{}}};
   model.costs = {.start = 10,
                  .join = 4,
                  .join_stall = 1,
@@ -38,6 +38,7 @@ Table even_table() {
                  .leave_stall = 0.5,
                  .death_stall = 3,
                  .stop = 5,
+                 .finish = 2,
                  .checkpoint_every = 100};
   table["even"] = model;
   return table;
@@ -47,15 +48,25 @@ TraceJob even_job(double submitted, int min, int fixed, int max, double samples)
   return {submitted, "even", fixed, min, max, samples, {}, 0, kNever};
 }
 
-TEST(PoolSimulation, AJobAloneTakesItsStartAndItsWork) {
+TEST(PoolSimulation, AJobAloneTakesItsStartItsWorkAndItsEnd) {
   const Trace trace{{even_job(5, 2, 2, 2, 1000)}, {{"host", "V100", 4, 0, kNever, 0}}};
   const Outcome outcome = simulate(trace, even_table(), equal);
-  EXPECT_NEAR(outcome.jobs[0].ended, 5 + 10 + 1000 / 20.0, 1e-3);
+  EXPECT_NEAR(outcome.jobs[0].ended, 5 + 10 + 1000 / 20.0 + 2, 1e-3);
   EXPECT_NEAR(outcome.jobs[0].alone, 50, 1e-9);
-  EXPECT_NEAR(outcome.held, 2 * 60, 1e-2);
+  EXPECT_NEAR(outcome.held, 2 * 62, 1e-2);
   EXPECT_NEAR(outcome.standing, 2 * 10, 1e-2);
-  EXPECT_NEAR(outcome.available, 4 * 65, 1e-2);
+  EXPECT_NEAR(outcome.available, 4 * 67, 1e-2);
   EXPECT_NEAR(outcome.work, 100, 1e-6);
+}
+
+TEST(PoolSimulation, ValidationsAreWorkToo) {
+  Table table = even_table();
+  table["even"].validations = {.every = 10, .samples = 100};
+  // 30 steps of 64 samples, and validations after 10 and 20 of them and at the end.
+  const Trace trace{{even_job(0, 2, 2, 2, 30 * 64)}, {{"host", "V100", 2, 0, kNever, 0}}};
+  const Outcome outcome = simulate(trace, table, equal);
+  EXPECT_NEAR(outcome.jobs[0].ended, 10 + (30 * 64 + 3 * 100) / 20.0 + 2, 1e-2);
+  EXPECT_NEAR(outcome.work, (30 * 64 + 3 * 100) / 10.0, 1e-6);
 }
 
 TEST(PoolSimulation, GrowingIsCharged) {
@@ -63,7 +74,7 @@ TEST(PoolSimulation, GrowingIsCharged) {
   const Trace trace{{even_job(0, 2, 2, 4, 4000)}, {{"a", "V100", 2, 0, kNever, 0}, {"b", "V100", 2, 100, kNever, 0}}};
   const Outcome outcome = simulate(trace, even_table(), marginal);
   const double before = 90 * 20 + 4 * 20;
-  EXPECT_NEAR(outcome.jobs[0].ended, 100 + 1 + 4 + (4000 - before) / 40, 1e-2);
+  EXPECT_NEAR(outcome.jobs[0].ended, 100 + 1 + 4 + (4000 - before) / 40 + 2, 1e-2);
   EXPECT_EQ(outcome.changes, 2);
 }
 
@@ -73,7 +84,7 @@ TEST(PoolSimulation, SlotsAreFreeWhenTheirWorkersHaveLeft) {
   Conditions settings;
   settings.until = 1000;
   const Outcome outcome = simulate(trace, even_table(), equal, settings);
-  EXPECT_NEAR(outcome.jobs[1].ended, 100 + 2 + 10 + 10, 1e-2);
+  EXPECT_NEAR(outcome.jobs[1].ended, 100 + 2 + 10 + 10 + 2, 1e-2);
   EXPECT_EQ(outcome.jobs[0].ended, kNever);
   EXPECT_EQ(outcome.seconds, 1000);
 }
@@ -84,7 +95,7 @@ TEST(PoolSimulation, AHostThatFailsTakesWhatWasNotSaved) {
   const Outcome outcome = simulate(trace, even_table(), fifo);
   EXPECT_NEAR(outcome.undone, 75 * 20 / 10.0, 1e-2);
   const double done = (275 - 10 - 75) * 20;
-  EXPECT_NEAR(outcome.jobs[0].ended, 400 + 10 + (10000 - done) / 20, 1e-2);
+  EXPECT_NEAR(outcome.jobs[0].ended, 400 + 10 + (10000 - done) / 20 + 2, 1e-2);
   EXPECT_EQ(outcome.deaths, 1);
   EXPECT_NEAR(outcome.jobs[0].waited, 125, 1e-2);
 }
@@ -177,7 +188,8 @@ TEST(PoolSimulation, NobodyStarvesWhereNobodyEnds) {
   settings.until = 12 * 3600;
   settings.patience = 1800;
   for (const NamedPolicy& policy : policies()) {
-    if (policy.plan == fifo || policy.plan == backfill) continue;  // they take nothing from anybody
+    if (policy.plan == fifo || policy.plan == backfill)
+      continue;  // they take nothing from anybody
     const Outcome outcome = simulate(trace, even_table(), policy.plan, settings);
     for (const JobOutcome& job : outcome.jobs)
       EXPECT_GT(job.samples, 5 * 0.9 * settings.turn * 10) << policy.name << ": in 12 hours at least five turns";

@@ -46,7 +46,13 @@ TEST(PoolStore, KeepsWhatItIsGiven) {
     worker = store.add(ProcessRecord{.job = id, .slots = {slot}, .handle = "", .started = 5});
     store.measure(id, 1, {.workers = {{"cpu-1", 2}}, .form = {}, .seconds = 3, .rate = 100});
     store.measure(id, 1,
-                  {.workers = {{"cpu-1", 2}}, .form = {.width = 1, .recompute = true}, .seconds = 6, .rate = 90});
+                  {.workers = {{"cpu-1", 2}},
+                   .form = {.width = 1, .recompute = true},
+                   .seconds = 6,
+                   .rate = 90,
+                   .predicted = 91,
+                   .doubt = 0.25,
+                   .trial = true});
     store.log(6, id, "plan", "because", "a");
     store.ask_cancel(id);
   }
@@ -68,11 +74,38 @@ TEST(PoolStore, KeepsWhatItIsGiven) {
   ASSERT_EQ(store.measurements(id).size(), 1u);
   EXPECT_EQ(store.measurements(id)[0].rate, 90);
   EXPECT_TRUE(store.measurements(id)[0].form.recompute);
+  EXPECT_EQ(store.measurements(id)[0].doubt, 0.25);
+  EXPECT_TRUE(store.measurements(id)[0].trial);
   ASSERT_EQ(store.history(id, 10).size(), 1u);
   EXPECT_EQ(store.history(id, 10)[0].reason, "because");
   struct stat status {};
   ASSERT_EQ(::stat((folder / "pool").c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0700u);
+}
+
+TEST(PoolStore, OneOfAnOlderVersionIsBroughtUpToDate) {
+  const TemporaryFolder folder;
+  Id id = 0;
+  {
+    Store store(folder / "pool");
+    id = store.add(some_job("one"));
+    store.measure(id, 1, {.workers = {{"cpu-1", 2}}, .form = {}, .seconds = 3, .rate = 100});
+  }
+  {
+    SQLite::Database db((folder / "pool" / "pool.db").string(), SQLite::OPEN_READWRITE);
+    for (const char* column : {"jobs DROP validate_every", "jobs DROP validation", "jobs DROP start_took",
+                               "jobs DROP finish_took", "measurements DROP doubt", "measurements DROP trial"})
+      db.exec(fmt::format("ALTER TABLE {}", column));
+    db.exec("PRAGMA user_version = 1");
+  }
+  Store store = Store::open_existing(folder / "pool");
+  EXPECT_EQ(store.measurements(id).at(0).rate, 100);
+  JobRecord job = *store.job(id);
+  job.start_took = 3;
+  job.validations.samples = 12;
+  store.save(job);
+  EXPECT_EQ(store.job(id)->start_took, 3);
+  EXPECT_EQ(store.job(id)->validations.samples, 12);
 }
 
 TEST(PoolStore, NoSlotHasTwoWorkers) {

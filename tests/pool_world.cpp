@@ -107,7 +107,6 @@ void FakeWorld::advance(double seconds) {
     if (!p.member && now_ - p.born >= kStart && runs_[p.job].coordinator) {
       p.member = true;
       runs_[p.job].sight.met.insert(p.name);
-      ++runs_[p.job].sight.generation;
     }
   }
   for (auto& [job, run] : runs_) {
@@ -133,6 +132,7 @@ void FakeWorld::advance(double seconds) {
     if (run.step >= steps) run.step = steps;
     if (run.coordinator && run.step >= steps && !present.empty()) over(job, "finished");
     if (run.sight.workers != static_cast<int>(present.size())) {
+      ++run.sight.generation;
       run.sight.measured_steps = 0;
       run.sight.measured_seconds = 0;
     } else if (!present.empty()) {

@@ -15,16 +15,17 @@ bool known(const Job& job, const Mix& mix, const Form& form) {
   return seconds >= kTrialSeconds;
 }
 
-// What the trials up to now have cost at most: each measured size that is not the largest one.
-double spent(const Job& job) {
+}  // namespace
+
+double trials_cost(std::span<const Measurement> measured, const RescaleCosts& costs) {
   double best = 0, samples = 0;
-  for (const Measurement& m : job.measured) best = std::max(best, m.rate);
-  for (const Measurement& m : job.measured)
-    samples += std::min(m.seconds, kTrialSeconds) * (best - m.rate) + job.costs.leave_stall * best;
+  for (const Measurement& m : measured) best = std::max(best, m.rate);
+  for (const Measurement& m : measured)
+    if (m.trial)
+      samples += (std::min(m.seconds, kTrialSeconds) + costs.join) * (best - m.rate) +
+                 (costs.leave_stall + costs.join_stall) * best;
   return samples;
 }
-
-}  // namespace
 
 std::optional<Advice> advise(const Pool& pool, const Job& job, const Mix& mix, const Form& form) {
   if (mix.size() != 1) return {};
@@ -42,7 +43,7 @@ std::optional<Advice> advise(const Pool& pool, const Job& job, const Mix& mix, c
     const double cost = kTrialSeconds * std::max(0.0, full - rate.samples) +
                         change_of(job, mix, trial, trial, form).samples +
                         change_of(job, trial, trial, mix, form).samples;
-    if (spent(job) + cost > kTrialBudget * job.left()) return {};
+    if (trials_cost(job.measured, job.costs) + cost > kTrialBudget * job.left()) return {};
     return Advice{n, kTrialSeconds, cost,
                   fmt::format("tries {} of {} workers for {:.0f} s: its speed there is known to {:.0f} % only", n, most,
                               kTrialSeconds, 100 * rate.error)};
@@ -72,6 +73,7 @@ Plan with_advice(const Pool& pool, Plan plan) {
     kept.resize(static_cast<size_t>(advice->workers) * width);
     decision.slots = std::move(kept);
     decision.reason = advice->reason;
+    decision.trial = true;
   }
   return plan;
 }

@@ -6,6 +6,7 @@
 // less than one that joins, and a job gets its largest share when it starts. A trial is charged: all that the job does
 // less than it would have done meanwhile, both changes included.
 #include <optional>
+#include <span>
 
 #include "tools/pool/state.h"
 
@@ -25,6 +26,9 @@ constexpr double kTrialBudget = 0.05;  // the part of a job's remaining work tha
 // What to try with a job that is to have `mix` in `form`, at most so many workers; nothing if the speeds are sure
 // enough, if it has more than one kind, or if it would cost more than it can bring.
 std::optional<Advice> advise(const Pool& pool, const Job& job, const Mix& mix, const Form& form);
+
+// Samples that a job's trials took from it: what it did less, and the changes there and back.
+double trials_cost(std::span<const Measurement> measured, const RescaleCosts& costs);
 
 // A plan with advice: jobs that should be tried at a smaller size than they are to have get that. The slots left over
 // stay free for them; the daemon asks again when the trial is over.

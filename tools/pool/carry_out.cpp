@@ -3,6 +3,7 @@
 
 #include "tensor/check.h"
 #include "tools/pool/keeper.h"
+#include "tools/pool/speed.h"
 
 namespace elinvar::pool {
 
@@ -55,9 +56,12 @@ Pool Keeper::pool() const {
     job.submitted = j.submitted;
     job.deadline = j.deadline;
     job.virtual_ranks = j.virtual_ranks;
-    if (options_.costs) job.costs = options_.costs(j);
-    job.total = static_cast<double>(std::max<int64_t>({j.steps, j.step + 1, 1}) * j.batch);
-    job.done = static_cast<double>(j.step * j.batch);
+    const Besides besides = options_.besides ? options_.besides(j) : Besides{.costs = {}, .validations = j.validations};
+    job.costs = besides.costs;
+    const int64_t all = std::max({j.steps, j.step, int64_t{1}});
+    job.done = work_for(j.step, static_cast<double>(j.batch), besides.validations);
+    job.total = std::max(work_of_all(all, static_cast<double>(j.batch), besides.validations),
+                         job.done + static_cast<double>(j.batch));  // as long as it runs something is left
     job.since = j.since;
     job.measured = store_.measurements(j.id);
     job.speed = options_.speed(j, job.measured);
@@ -99,8 +103,10 @@ void Keeper::plan() {
   for (size_t i = 0; i < plan.decisions.size(); ++i) {
     const Decision& decision = plan.decisions[i];
     const Mix mix = mix_of(pool, decision.slots, decision.form);
-    if (Promise& promise = promised_[decision.job]; promise.mix != mix || promise.form != decision.form)
-      promise = {mix, decision.form, pool.jobs[i].speed->rate(mix, decision.form).samples};
+    if (Promise& promise = promised_[decision.job]; promise.mix != mix || promise.form != decision.form) {
+      const Rate rate = pool.jobs[i].speed->rate(mix, decision.form);
+      promise = {mix, decision.form, rate.error < kUnknown ? rate.samples : 0, rate.error, decision.trial};
+    }
     const auto before = last.find(decision.job);
     const bool same = before != last.end() && before->second.slots == decision.slots;
     if (!same || (decision.slots.empty() && before->second.reason != decision.reason)) {
@@ -210,6 +216,7 @@ void Keeper::start_coordinator(JobRecord& job, const Form& form) {
   job.reason.clear();
   job.digest.clear();
   job.since = now_;
+  if (options_.besides) job.validations = options_.besides(job).validations;  // until it is seen what they take
   const ProcessRecord process{.job = job.id, .coordinator = true, .slots = {}, .handle = {}, .started = now_};
   const fs::path directory = store_.job_directory(job.id);
   std::vector<std::string> words = {

@@ -3,6 +3,7 @@
 
 #include "tensor/check.h"
 #include "tools/pool/commands.h"
+#include "tools/pool/foresight.h"
 #include "tools/pool/view.h"
 #include "tools/repro/output.h"
 
@@ -51,8 +52,10 @@ Command add_history(CLI::App& pool) {
   return {app, [o] {
             const Store store = Store::open_existing(o->directory);
             const auto lines = log_view(store.history(o->job, o->lines));
-            if (o->json) print_json({{"log", lines}});
-            else fmt::print("{}", log_text(lines));
+            const std::vector<std::vector<Measurement>> of_job = {store.measurements(o->job)};
+            const Foresight foresight = foresight_of(o->job == 0 ? store.measurements_of_all() : of_job);
+            if (o->json) print_json({{"log", lines}, {"foresight", json_of(foresight)}});
+            else fmt::print("{}{}\n", log_text(lines), text_of(foresight));
             return 0;
           }};
 }

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "tensor/check.h"
+#include "tools/pool/advisor.h"
+#include "tools/pool/policies/offer.h"
 
 namespace elinvar::pool {
 
@@ -257,9 +259,23 @@ void Keeper::look_at_job(JobRecord& job) {
     store_.save(*w);
     if (const SlotRecord* s = slot(w->slots.front()); s != nullptr) rests_.erase(s->host);
   }
+  look_besides(job, sight);
   measure(job, sight);
   if (const auto doomed = doomed_.find(job.id); doomed != doomed_.end()) enter(job, State::failed, doomed->second);
   else conclude(job, sight);
+}
+
+// What its start took, and what its validations are worth.
+void Keeper::look_besides(JobRecord& job, const Sight& sight) {
+  if (sight.measured_steps < kLeastMeasured || sight.measured_seconds <= 0) return;
+  const double step = sight.measured_seconds / static_cast<double>(sight.measured_steps);
+  const double start = sight.first_step_at - step - job.since;
+  const JobRecord before = job;
+  if (start > 0) job.start_took = start;
+  if (sight.validations > 0)
+    job.validations.samples =
+        sight.validation_seconds / static_cast<double>(sight.validations) / step * static_cast<double>(job.batch);
+  if (job.start_took != before.start_took || job.validations.samples != before.validations.samples) store_.save(job);
 }
 
 // What it does with the workers that it has now, if these are the ones that it was seen with.
@@ -278,20 +294,37 @@ void Keeper::measure(const JobRecord& job, const Sight& sight) {
   measured_at_[job.id] = now_;
   if (std::exchange(measured_[job.id], sight.generation) != sight.generation) changed_ = true;
   const double samples = static_cast<double>(sight.measured_steps * job.batch);
-  const auto promise = promised_.find(job.id);
-  const bool promised = promise != promised_.end() && promise->second.mix == mix && promise->second.form == job.form;
-  store_.measure(job.id, sight.generation,
-                 {.workers = mix,
-                  .form = job.form,
-                  .seconds = sight.measured_seconds,
-                  .rate = samples / sight.measured_seconds,
-                  .predicted = promised ? promise->second.rate : 0});
+  Measurement measurement{
+      .workers = mix, .form = job.form, .seconds = sight.measured_seconds, .rate = samples / sight.measured_seconds};
+  if (const auto found = promised_.find(job.id); found != promised_.end()) {
+    Promise& promise = found->second;
+    if (promise.mix == mix && promise.form == job.form) {
+      measurement.trial = promise.trial;
+      if (promise.generation == 0) promise.generation = sight.generation;
+      if (promise.generation == sight.generation) {  // it is kept or broken once
+        measurement.predicted = promise.rate;
+        measurement.doubt = promise.doubt;
+        if (!promise.judged && measurement.seconds >= kTrialSeconds) judge(job, measurement);
+        promise.judged = measurement.seconds >= kTrialSeconds;
+      }
+    }
+  }
+  store_.measure(job.id, sight.generation, measurement);
+}
+
+// A prediction and what came of it.
+void Keeper::judge(const JobRecord& job, const Measurement& m) {
+  if (m.predicted <= 0) return;
+  log(job.id, "speed",
+      fmt::format("{}: {:.4g} samples/s; {:.4g} were predicted, {:+.1f} % (to {:.1f} %)", text_of(m.workers), m.rate,
+                  m.predicted, 100 * (m.predicted / m.rate - 1), 100 * m.doubt));
 }
 
 // Whether nobody coordinates it any more, and what it is then.
 void Keeper::conclude(JobRecord& job, const Sight& sight) {
   if (sight.result == "finished") {
     job.digest = sight.digest;
+    if (sight.computed_at > 0) job.finish_took = std::max(1e-3, now_ - sight.computed_at);
     return enter(job, State::finished, "");
   }
   if (sight.result == "interrupted") {

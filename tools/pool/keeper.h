@@ -43,8 +43,8 @@ struct KeeperOptions {
   Policy policy;
   // The speed of a job, by what was measured of it.
   std::function<std::shared_ptr<const Speed>(const JobRecord&, const std::vector<Measurement>&)> speed;
-  std::function<RescaleCosts(const JobRecord&)> costs = {};  // none: those of RescaleCosts{}
-  std::string train = "train";                               // the program, on this host
+  std::function<Besides(const JobRecord&)> besides = {};  // none: as usual, and its own validations
+  std::string train = "train";                            // the program, on this host
   std::string advertise = {};  // under which other hosts find this one; "": no job leaves this host
   double grace = 20;           // for a worker to leave, then it is killed
   double takeover = 20;        // for workers to start another coordinator
@@ -79,7 +79,10 @@ class Keeper {
   struct Promise {  // how fast a job would be with this, when it was first given it
     Mix mix;
     Form form;
-    double rate = 0;
+    double rate = 0, doubt = 0;
+    bool trial = false;
+    int64_t generation = 0;  // in which it was seen what came of it,
+    bool judged = false;     // for long enough
   };
 
   // keeper.cpp: what is there
@@ -93,7 +96,9 @@ class Keeper {
   bool job_is_new(Id job);
   void look_at_jobs();
   void look_at_job(JobRecord& job);
+  void look_besides(JobRecord& job, const Sight& sight);
   void measure(const JobRecord& job, const Sight& sight);
+  void judge(const JobRecord& job, const Measurement& measurement);
   void conclude(JobRecord& job, const Sight& sight);
   void failed(JobRecord& job, const std::string& reason);
   void enter(JobRecord& job, JobRecord::State state, const std::string& reason);

@@ -1,6 +1,6 @@
 #pragma once
-// What is known of the speed of a pool's jobs: what was measured of each, fitted (speed.h), from a warm start where a
-// job before it computed the same network on the same kinds.
+// What is known of a pool's jobs: their speed, as it was measured of each, fitted (speed.h), and what they do besides;
+// from a warm start where a job before it computed the same network.
 #include <map>
 #include <memory>
 
@@ -13,15 +13,20 @@ class Knowledge {
  public:
   explicit Knowledge(const Store& store) : store_(store) {}
   std::shared_ptr<const Speed> of(const JobRecord& job, const std::vector<Measurement>& measured);
+  Besides besides(const JobRecord& job);
 
   // Whether two jobs are as fast as each other on the same devices: all that was asked for is the same, but for names,
   // seeds and lengths that were set at submission.
   static bool alike(const JobRecord& a, const JobRecord& b);
 
  private:
-  std::shared_ptr<const FittedSpeed> similar(const JobRecord& job);
+  struct Similar {  // nothing where it is not known
+    std::shared_ptr<const FittedSpeed> speed;
+    double validation = 0, start_took = 0, finish_took = 0;
+  };
+  const Similar& similar(const JobRecord& job);
   const Store& store_;
-  std::map<Id, std::shared_ptr<const FittedSpeed>> similar_;  // found when a job is asked about for the first time
+  std::map<Id, Similar> similar_;  // found when a job is asked about for the first time
 };
 
 }  // namespace elinvar::pool

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <fstream>
+#include <numeric>
 #include <optional>
 
 #include "tensor/check.h"
@@ -21,8 +22,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr double kLongest = 120;  // seconds for a change to show
+constexpr double kLongest = 120;     // seconds for a change to show
+constexpr double kLongestEnd = 900;  // for a validation and what follows it
 constexpr int64_t kLeastSteps = 10;
+constexpr double kBegins = 5;  // seconds until all workers are there, or nearly so
 
 // The kernel's name for the processor.
 std::string processor() {
@@ -42,9 +45,9 @@ class Measurer {
                     .policy = [this](const Pool& pool) { return plan(pool); },
                     .speed = [](const JobRecord&) { return std::make_shared<TableSpeed>(1, 1); },
                     .replan = 0}) {
-    Submission submission{.config = config, .overrides = options.overrides, .max_workers = options.slots};
-    submission.overrides.insert(submission.overrides.end(), {"run.epochs=0", "run.steps=1000000000"});
-    job_ = rehearsal_.submit(submission);
+    submission_ = {.config = config, .overrides = options.overrides, .max_workers = options.slots};
+    submission_.overrides.push_back("run.epochs=0");
+    job_ = submit(1000000000);
   }
 
   Measured run() {
@@ -64,10 +67,20 @@ class Measurer {
       steady(n / 2);
     }
     stops();
+    rehearsal_.store().ask_cancel(job_);
+    rehearsal_.until(
+        "the end of the first job", [&] { return rehearsal_.store().job(job_)->over(); }, kLongest);
+    for (const int workers : {1, n}) ends(workers);
     return result();
   }
 
  private:
+  Id submit(int64_t steps) {
+    Submission submission = submission_;
+    submission.overrides.push_back(fmt::format("run.steps={}", steps));
+    return rehearsal_.submit(submission);
+  }
+
   // What is asked for at the moment.
   Plan plan(const Pool& pool) const {
     Wish wish{{}, {}, "is measured"};
@@ -151,6 +164,25 @@ class Measurer {
     changes_.push_back({ChangeSeen::kStop, at, free});
   }
 
+  // A job of a few steps, to its end: what its last validation is worth, and what it does after that.
+  void ends(int n) {
+    const double step = step_seconds(steps_seen(rehearsal_.run_directory(job_))).at(n);
+    const JobRecord first = *rehearsal_.store().job(job_);
+    const int64_t least = parse_config(first.config, first.name, first.overrides).schedule.warmup_steps + 1;
+    const Id id = submit(std::max(least, kLeastSteps + static_cast<int64_t>((kBegins + options_.seconds) / step)));
+    wanted_ = n;
+    rehearsal_.until(
+        "the end of a job", [&] { return rehearsal_.store().job(id)->over(); }, kLongestEnd);
+    const JobRecord job = *rehearsal_.store().job(id);
+    if (job.state != JobRecord::State::finished) fail("{} is {}: {}", job.name, name_of(job.state), job.reason);
+    validations_.push_back(job.validations.samples);
+    finishes_.push_back(job.finish_took);
+  }
+
+  static double mean(const std::vector<double>& values) {
+    return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+  }
+
   std::string name() { return rehearsal_.store().job(job_)->name; }
 
   Measured result() {
@@ -158,6 +190,7 @@ class Measurer {
     const std::vector<StepSeen> steps = steps_seen(rehearsal_.run_directory(job_));
     const std::map<int, double> seconds = step_seconds(steps);
     RescaleCosts costs = costs_seen(steps, changes_);
+    costs.finish = std::max(1e-3, mean(finishes_));
     const Config config = parse_config(job.config, job.name, job.overrides);
     nlohmann::ordered_json rates = nlohmann::ordered_json::array();
     for (const auto& [n, step] : seconds) {
@@ -182,15 +215,19 @@ class Measurer {
                {"leave_stall", costs.leave_stall},
                {"death_stall", costs.death_stall},
                {"stop", costs.stop},
+               {"finish", costs.finish},
                {"checkpoint_every", costs.checkpoint_every}}},
+             {"validations", {{"every", job.validations.every}, {"samples", mean(validations_)}}},
              {"rates", std::move(rates)}}};
   }
 
   const MeasureOptions options_;
   int wanted_ = 0;
   Rehearsal rehearsal_;
+  Submission submission_;
   Id job_ = 0;
   std::vector<ChangeSeen> changes_;
+  std::vector<double> validations_, finishes_;  // samples, seconds
 };
 
 }  // namespace

@@ -33,7 +33,7 @@ Rehearsal::Rehearsal(RehearsalOptions options) : folder_("elinvar-pool"), thread
       KeeperOptions{.policy = std::move(options.policy),
                     .speed = [speed = std::move(options.speed)](const JobRecord& job,
                                                                 const std::vector<Measurement>&) { return speed(job); },
-                    .costs = std::move(options.costs),
+                    .besides = std::move(options.besides),
                     .train = options.train,
                     .replan = options.replan,
                     .patience = options.patience,

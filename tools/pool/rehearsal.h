@@ -20,7 +20,7 @@ struct RehearsalOptions {
   int slots = 2, threads = 1;
   Policy policy;
   std::function<std::shared_ptr<const Speed>(const JobRecord&)> speed;
-  std::function<RescaleCosts(const JobRecord&)> costs = {};
+  std::function<Besides(const JobRecord&)> besides = {};
   double replan = 10, patience = 1800, turn = 0, horizon = 120;  // seconds, of tools/pool/keeper.h
 };
 

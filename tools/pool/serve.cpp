@@ -64,6 +64,7 @@ int serve(const Options& o) {
       {.policy = [&](const Pool& pool) { return s.trials ? with_advice(pool, policy.plan(pool)) : policy.plan(pool); },
        .speed = [&](const JobRecord& job,
                     const std::vector<Measurement>& measured) { return knowledge.of(job, measured); },
+       .besides = [&](const JobRecord& job) { return knowledge.besides(job); },
        .train = train,
        .advertise = elsewhere ? s.advertise : "",
        .grace = s.grace,

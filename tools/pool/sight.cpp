@@ -4,6 +4,7 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
 #include "elastic/generation.h"
 #include "elastic/tenure.h"
@@ -104,7 +105,12 @@ void RunWatch::look_at_tenure(double now) {
 void RunWatch::look_at_events() {
   each_object(events_.more(path_ / "events.jsonl", kEvents), [&](const Json& event) {
     const std::string what = event.value("event", "");
-    if (what == "start") sight_.steps = event.value("steps", sight_.steps);
+    if (what == "start") {
+      sight_.steps = event.value("steps", sight_.steps);
+      part_began_ = seconds_of(event.value("time", ""));
+      sight_.first_step_at = sight_.computed_at = 0;
+    }
+    if (what == "end") sight_.computed_at = seconds_of(event.value("time", ""));
     if (what != "hello") return;
     const std::string name = name_in(event.value("environment", Json::object()));
     if (name.empty()) return;
@@ -123,6 +129,7 @@ void RunWatch::look_at_members() {
 
 void RunWatch::look_at_metrics() {
   each_object(metrics_.more(path_ / "metrics.jsonl", kMetrics), [&](const Json& line) {
+    if (line.contains("validation_loss")) validates_ = true;
     if (!line.contains("generation") || !line.contains("step")) return;
     const auto generation = line["generation"].get<int64_t>(), step = line["step"].get<int64_t>();
     const double time = seconds_of(line.value("time", ""));
@@ -130,15 +137,31 @@ void RunWatch::look_at_metrics() {
       sight_.generation = generation;
       sight_.measured_steps = steps_of_generation_ = 0;
       sight_.measured_seconds = 0;
+      sight_.validations = 0;
+      sight_.validation_seconds = 0;
+    } else if (validates_) {
+      validated(time - last_time_ - usual_step());
     } else if (++steps_of_generation_ > kWarmUp) {
       ++sight_.measured_steps;
       sight_.measured_seconds += std::max(0.0, time - last_time_);
     }
+    validates_ = false;
     last_time_ = time;
+    if (sight_.first_step_at == 0 && time > part_began_) sight_.first_step_at = time;
     sight_.step = step;
     sight_.workers = line.value("workers", 0);
     if (line.contains("loss") && line["loss"].is_number()) sight_.loss = line["loss"].get<double>();
   });
+}
+
+double RunWatch::usual_step() const {
+  return sight_.measured_steps > 0 ? sight_.measured_seconds / static_cast<double>(sight_.measured_steps) : 0;
+}
+
+void RunWatch::validated(double seconds) {
+  if (sight_.measured_steps == 0) return;  // how long a step is without it is not known
+  ++sight_.validations;
+  sight_.validation_seconds += std::max(0.0, seconds);
 }
 
 void RunWatch::look_at_result() {
@@ -146,6 +169,11 @@ void RunWatch::look_at_result() {
   if (!fs::exists(path_ / "result.json")) return;
   const Json result = Json::parse(read_file(path_ / "result.json"), nullptr, /*allow_exceptions=*/false);
   if (!result.is_object()) return;
+  if (result.value("status", "") == "finished") {  // what it wrote before that is whole now
+    look_at_events();
+    look_at_metrics();
+    if (std::exchange(validates_, false)) validated(sight_.computed_at - last_time_);
+  }
   sight_.result = result.value("status", "");
   sight_.reason = result.value("reason", "");
   sight_.digest = result.value("digest", "");

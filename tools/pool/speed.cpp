@@ -164,7 +164,7 @@ Rate FittedSpeed::predicted(const Mix& mix, const Form& form) const {
     const double n = workers(mix);
     return {
         batch_ / (kUsual[0] + kUsual[1] * (n - 1) / n + kUsual[2] * (n - 1) + mixing(virtual_ranks_, devices).seconds),
-        1};
+        kUnknown};
   }
   const std::vector<double> row = terms(mix, form);
   double variance = 0;

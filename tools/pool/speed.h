@@ -66,4 +66,6 @@ class FittedSpeed : public Speed {
 // A step with recomputation is longer by so much, and a worker of w slots faster by w, where nothing better is known.
 constexpr double kRecomputation = 1.3;
 
+constexpr double kUnknown = 1;  // the error of a rate of which nothing is known
+
 }  // namespace elinvar::pool

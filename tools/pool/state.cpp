@@ -208,6 +208,18 @@ std::vector<std::string> violations(const Pool& pool) {
   return said;
 }
 
+// One is due after each `every` steps, and is computed beside the step that follows.
+double work_for(int64_t steps, double batch, const Validations& v) {
+  const int64_t due = v.every > 0 && steps > 0 ? (steps - 1) / v.every : 0;
+  return static_cast<double>(steps) * batch + static_cast<double>(due) * v.samples;
+}
+
+double work_of_all(int64_t steps, double batch, const Validations& v) { return work_for(steps, batch, v) + v.samples; }
+
+double Job::seconds_left(double rate) const {
+  return rate > 0 ? (running() ? 0 : costs.start) + left() / rate + costs.finish : kNever;
+}
+
 Mix mix_of(const Pool& pool, const std::vector<Id>& slots, const Form& form) {
   const SlotMap all = by_id(pool);
   Mix mix;

@@ -58,7 +58,9 @@ struct Measurement {
   Form form;
   double seconds = 0;    // for so long
   double rate = 0;       // samples a second; 0: it could not run so, for want of memory
-  double predicted = 0;  // what the speed model had said before; 0: nothing was asked
+  double predicted = 0;  // what the speed model had said when the job was given this; 0: it knew nothing
+  double doubt = 0;      // and the error that it gave (Rate::error)
+  bool trial = false;    // so that this is known, and for nothing else (advisor.h)
 };
 
 // What changes of a job's slots cost, in seconds; `bench elastic` measures them. Of a newcomer's `join` the others
@@ -72,7 +74,24 @@ struct RescaleCosts {
   double leave_stall = 0.1;
   double death_stall = 1;        // a worker dies, others are left
   double stop = 2;               // a checkpoint, and the end of all workers
+  double finish = 2;             // the same after the last step, and the validation that follows it
   double checkpoint_every = 60;  // if all workers die at once the progress since then is lost
+};
+
+// What a job does besides its steps: changes, above, and validations, scores on data that are held back. Workers share
+// them as they share steps, so that one is worth as many samples of training as take as long, whatever the workers; and
+// a job's progress is counted in these.
+struct Validations {
+  int64_t every = 0;   // steps between two; 0: there is only the one at the end
+  double samples = 0;  // that one is worth
+};
+// What a job has to do for its first `steps` steps, and for all of its `steps`.
+double work_for(int64_t steps, double batch, const Validations& validations);
+double work_of_all(int64_t steps, double batch, const Validations& validations);
+
+struct Besides {
+  RescaleCosts costs;
+  Validations validations;
 };
 
 struct Job {
@@ -86,7 +105,7 @@ struct Job {
   double submitted = 0;
   double deadline = kNever;
   int virtual_ranks = 0;       // leaves of a step, which are dealt to the workers; 0: unknown
-  double done = 0, total = 1;  // samples
+  double done = 0, total = 1;  // samples, and what they are worth of validations
   double since = 0;            // has waited, or run without a break, since then
   RescaleCosts costs;
   std::shared_ptr<const Speed> speed;  // never null
@@ -97,6 +116,7 @@ struct Job {
   bool running() const { return !slots.empty(); }
   bool allows(const std::string& kind) const;
   double left() const { return total - done; }  // samples
+  double seconds_left(double rate) const;       // with so many samples a second, from here to its end
 };
 
 // Everything that a policy may know.
@@ -115,6 +135,7 @@ struct Decision {
   std::vector<Id> slots;  // none: it waits. In the order of Job::slots
   Form form;
   std::string reason;  // for people: why so many, why these
+  bool trial = false;  // for a while, since its speed with these is not known (advisor.h)
 };
 struct Plan {
   std::vector<Decision> decisions;  // in the order of Pool::jobs

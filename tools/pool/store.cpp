@@ -14,7 +14,7 @@ using SQLite::Statement;
 
 namespace {
 
-constexpr int kVersion = 1;  // of the tables
+constexpr int kVersion = 2;  // of the tables
 constexpr double kProgressKept = 7 * 86400;
 constexpr int kPatience = 10000;  // milliseconds, for others that write
 
@@ -40,6 +40,16 @@ CREATE TABLE progress (time REAL, job INTEGER REFERENCES jobs, step INTEGER);
 CREATE INDEX progress_by_time ON progress (time);
 CREATE TABLE log (id INTEGER PRIMARY KEY, time REAL, job INTEGER, what TEXT, host TEXT, reason TEXT);
 CREATE INDEX log_of_job ON log (job);
+)";
+
+// What version 2 has besides.
+constexpr const char* kSinceVersion1 = R"(
+ALTER TABLE jobs ADD COLUMN validate_every INTEGER DEFAULT 0;
+ALTER TABLE jobs ADD COLUMN validation REAL DEFAULT 0;
+ALTER TABLE jobs ADD COLUMN start_took REAL DEFAULT 0;
+ALTER TABLE jobs ADD COLUMN finish_took REAL DEFAULT 0;
+ALTER TABLE measurements ADD COLUMN doubt REAL DEFAULT 0;
+ALTER TABLE measurements ADD COLUMN trial INTEGER DEFAULT 0;
 )";
 
 template <class... Values>
@@ -93,13 +103,14 @@ Store::Store(const fs::path& directory, int flags) : directory_(directory), db_(
   // Of several processes that find it empty one makes the tables.
   SQLite::Transaction first(db_, SQLite::TransactionBehavior::IMMEDIATE);
   const int version = db_.execAndGet("PRAGMA user_version").getInt();
-  if (version == 0) {
-    db_.exec(kTables);
+  if (version == 0) db_.exec(kTables);
+  if (version < kVersion) {
+    db_.exec(kSinceVersion1);
     db_.exec("PRAGMA user_version = " + std::to_string(kVersion));
   }
   first.commit();
-  check(version == 0 || version == kVersion, "{} is of version {}, and this program knows version {}",
-        file_of(directory), version, kVersion);
+  check(version <= kVersion, "{} is of version {}, and this program knows version {}", file_of(directory), version,
+        kVersion);
 }
 
 void Store::transaction(const std::function<void()>& change) {
@@ -113,10 +124,11 @@ Id Store::add(JobRecord j) {
       db_,
       "INSERT INTO jobs (name, config, overrides, min_workers, max_workers, fixed_workers, priority, kinds, "
       "submitted, deadline, batch, steps, virtual_ranks, state, reason, since, ended, step, digest, width, recompute, "
-      "failures, failed_at, retry_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, '', ?, 0, 0, '', 1, 0, 0, 0, "
-      "0)",
+      "failures, failed_at, retry_at, validate_every) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, '', ?, 0, 0, "
+      "'', "
+      "1, 0, 0, 0, 0, ?)",
       j.name, j.config, text_of(j.overrides), j.min_workers, j.max_workers, j.fixed_workers, j.priority,
-      text_of(j.kinds), j.submitted, j.deadline, j.batch, j.steps, j.virtual_ranks, j.submitted)
+      text_of(j.kinds), j.submitted, j.deadline, j.batch, j.steps, j.virtual_ranks, j.submitted, j.validations.every)
       .exec();
   return db_.getLastInsertRowid();
 }
@@ -125,21 +137,24 @@ void Store::save(const JobRecord& j) {
   bound(db_,
         "UPDATE jobs SET state = ?, reason = ?, since = ?, ended = ?, stopping = ?, steps = ?, step = ?, digest = ?, "
         "width = ?, "
-        "recompute = ?, failures = ?, failed_at = ?, retry_at = ? WHERE id = ?",
+        "recompute = ?, failures = ?, failed_at = ?, retry_at = ?, validation = ?, start_took = ?, finish_took = ? "
+        "WHERE id = ?",
         static_cast<int>(j.state), j.reason, j.since, j.ended, j.stopping, j.steps, j.step, j.digest, j.form.width,
-        static_cast<int>(j.form.recompute), j.failures, j.failed_at, j.retry_at, j.id)
+        static_cast<int>(j.form.recompute), j.failures, j.failed_at, j.retry_at, j.validations.samples, j.start_took,
+        j.finish_took, j.id)
       .exec();
 }
 
 void Store::ask_cancel(Id job) { bound(db_, "UPDATE jobs SET cancel = 1 WHERE id = ?", job).exec(); }
 
 std::vector<JobRecord> Store::select_jobs(const std::string& where, Id id) const {
-  Statement row(db_,
-                "SELECT id, name, config, overrides, min_workers, max_workers, fixed_workers, priority, kinds, "
-                "submitted, deadline, batch, steps, virtual_ranks, state, reason, cancel, since, ended, stopping, "
-                "step, digest, width, "
-                "recompute, failures, failed_at, retry_at FROM jobs " +
-                    where + " ORDER BY id");
+  Statement row(
+      db_,
+      "SELECT id, name, config, overrides, min_workers, max_workers, fixed_workers, priority, kinds, "
+      "submitted, deadline, batch, steps, virtual_ranks, state, reason, cancel, since, ended, stopping, "
+      "step, digest, width, "
+      "recompute, failures, failed_at, retry_at, validate_every, validation, start_took, finish_took FROM jobs " +
+          where + " ORDER BY id");
   if (id != 0) row.bind(1, id);
   std::vector<JobRecord> jobs;
   while (row.executeStep()) {
@@ -173,6 +188,10 @@ std::vector<JobRecord> Store::select_jobs(const std::string& where, Id id) const
     j.failures = next().getInt();
     j.failed_at = next().getInt64();
     j.retry_at = next().getDouble();
+    j.validations.every = next().getInt64();
+    j.validations.samples = next().getDouble();
+    j.start_took = next().getDouble();
+    j.finish_took = next().getDouble();
     jobs.push_back(std::move(j));
   }
   return jobs;
@@ -258,23 +277,35 @@ std::vector<ProcessRecord> Store::processes(bool ended_too) const {
 }
 
 void Store::measure(Id job, int64_t generation, const Measurement& m) {
-  bound(db_, "INSERT OR REPLACE INTO measurements VALUES (?, ?, ?, ?, ?, ?, ?, ?)", job, generation,
-        Json(m.workers).dump(), m.form.width, static_cast<int>(m.form.recompute), m.seconds, m.rate, m.predicted)
+  bound(db_, "INSERT OR REPLACE INTO measurements VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", job, generation,
+        Json(m.workers).dump(), m.form.width, static_cast<int>(m.form.recompute), m.seconds, m.rate, m.predicted,
+        m.doubt, static_cast<int>(m.trial))
       .exec();
 }
 
-std::vector<Measurement> Store::measurements(Id job) const {
-  Statement row(db_,
-                "SELECT workers, width, recompute, seconds, rate, predicted FROM measurements WHERE job = ? "
-                "ORDER BY generation");
-  row.bind(1, job);
-  std::vector<Measurement> all;
+std::map<Id, std::vector<Measurement>> Store::select_measurements(const std::string& where, Id job) const {
+  Statement row(
+      db_, "SELECT job, workers, width, recompute, seconds, rate, predicted, doubt, trial FROM measurements " + where +
+               " ORDER BY job, generation");
+  if (job != 0) row.bind(1, job);
+  std::map<Id, std::vector<Measurement>> all;
   while (row.executeStep())
-    all.push_back({.workers = Json::parse(row.getColumn(0).getString()).get<Mix>(),
-                   .form = {.width = row.getColumn(1).getInt(), .recompute = row.getColumn(2).getInt() != 0},
-                   .seconds = row.getColumn(3).getDouble(),
-                   .rate = row.getColumn(4).getDouble(),
-                   .predicted = row.getColumn(5).getDouble()});
+    all[row.getColumn(0).getInt64()].push_back(
+        {.workers = Json::parse(row.getColumn(1).getString()).get<Mix>(),
+         .form = {.width = row.getColumn(2).getInt(), .recompute = row.getColumn(3).getInt() != 0},
+         .seconds = row.getColumn(4).getDouble(),
+         .rate = row.getColumn(5).getDouble(),
+         .predicted = row.getColumn(6).getDouble(),
+         .doubt = row.getColumn(7).getDouble(),
+         .trial = row.getColumn(8).getInt() != 0});
+  return all;
+}
+
+std::vector<Measurement> Store::measurements(Id job) const { return select_measurements("WHERE job = ?", job)[job]; }
+
+std::vector<std::vector<Measurement>> Store::measurements_of_all() const {
+  std::vector<std::vector<Measurement>> all;
+  for (auto& [job, measured] : select_measurements("", 0)) all.push_back(std::move(measured));
   return all;
 }
 

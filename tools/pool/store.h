@@ -36,6 +36,8 @@ struct JobRecord {
   double submitted = 0, deadline = kNever;
   int64_t batch = 1, steps = 0;  // samples a step; steps in all, 0 as long as they are not known
   int virtual_ranks = 1;
+  Validations validations;                 // what one is worth: as was seen, else of a job like it, else 0
+  double start_took = 0, finish_took = 0;  // seconds to its first step, and after its last; 0: not seen yet
 
   enum class State { waiting, running, finished, failed, cancelled };
   State state = State::waiting;
@@ -112,6 +114,7 @@ class Store {
   // How a job runs in a generation of its own, which replaces what was said of that generation before.
   void measure(Id job, int64_t generation, const Measurement& measurement);
   std::vector<Measurement> measurements(Id job) const;
+  std::vector<std::vector<Measurement>> measurements_of_all() const;  // by job
 
   // How far a job is, now and then, for those who look: what is older than a week goes.
   void note_progress(double now, Id job, int64_t step);
@@ -128,6 +131,7 @@ class Store {
  private:
   Store(const std::filesystem::path& directory, int flags);
   std::vector<JobRecord> select_jobs(const std::string& where, Id id) const;
+  std::map<Id, std::vector<Measurement>> select_measurements(const std::string& where, Id job) const;
   std::filesystem::path directory_;
   mutable SQLite::Database db_;
 };

@@ -89,6 +89,7 @@ JobRecord checked(const Submission& s, const fs::path& pool_directory, double no
   job.batch = config.run.batch_size;
   job.steps = config.run.steps;
   job.virtual_ranks = config.run.virtual_ranks;
+  job.validations.every = config.run.eval_every;
   return job;
 }
 

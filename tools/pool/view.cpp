@@ -6,6 +6,7 @@
 
 #include "tensor/check.h"
 #include "tensor/file.h"
+#include "tools/pool/foresight.h"
 #include "tools/pool/policies/offer.h"
 #include "tools/train/progress.h"
 
@@ -34,7 +35,8 @@ std::string clock_text(double time) {
 double rate_of(const std::vector<Measurement>& measured) { return measured.empty() ? 0 : measured.back().rate; }
 
 Json row_of(const JobRecord& j, int workers, double rate) {
-  const double left = static_cast<double>((j.steps - j.step) * j.batch);
+  const auto batch = static_cast<double>(j.batch);
+  const double left = work_of_all(j.steps, batch, j.validations) - work_for(j.step, batch, j.validations);
   return {{"id", j.id},
           {"name", j.name},
           {"state", name_of(j.state)},
@@ -48,7 +50,7 @@ Json row_of(const JobRecord& j, int workers, double rate) {
           {"steps", j.steps},
           {"batch", j.batch},
           {"rate", rate},
-          {"seconds_left", workers > 0 && rate > 0 && j.steps > 0 ? Json(left / rate) : Json(nullptr)},
+          {"seconds_left", workers > 0 && rate > 0 && j.steps > 0 ? Json(left / rate + j.finish_took) : Json(nullptr)},
           {"submitted", j.submitted},
           {"since", j.since},
           {"ended", time_or_null(j.ended)},
@@ -131,6 +133,7 @@ Json pool_view(const Store& store, double now, double window) {
     if (seen[p.job]++ % (count[p.job] / kPointsShown + 1) == 0)
       progress[std::to_string(p.job)].push_back({p.time, p.step});
   view["progress"] = progress;
+  view["foresight"] = json_of(foresight_of(store.measurements_of_all()));
   view["log"] = log_view(store.history(0, kLogShown));
   return view;
 }
@@ -160,8 +163,11 @@ Json job_view(const Store& store, const JobRecord& job, double now) {
                       {"width", m.form.width},
                       {"recompute", m.form.recompute},
                       {"seconds", m.seconds},
-                      {"rate", m.rate}});
+                      {"rate", m.rate},
+                      {"predicted", m.predicted > 0 ? Json(m.predicted) : Json(nullptr)},
+                      {"trial", m.trial}});
   view["measured"] = speeds;
+  view["foresight"] = json_of(foresight_of({&measured, 1}));
   view["log"] = log_view(store.history(job.id, kLogOfJob));
   view["time"] = now;
   return view;
@@ -220,10 +226,14 @@ std::string job_text(const Json& j) {
   for (const Json& m : j.at("measured")) {
     const std::string mix =
         text_of(m.at("workers").get<Mix>()) + (m.at("recompute").get<bool>() ? ", with recomputation" : "");
-    text += m.at("rate").get<double>() > 0
-                ? fmt::format("  {}: {:.4g} samples/s over {}\n", mix, m["rate"].get<double>(),
-                              duration_text(m.at("seconds").get<double>()))
-                : fmt::format("  {}: too little memory\n", mix);
+    text +=
+        m.at("rate").get<double>() > 0
+            ? fmt::format(
+                  "  {}: {:.4g} samples/s over {}{}{}\n", mix, m["rate"].get<double>(),
+                  duration_text(m.at("seconds").get<double>()),
+                  m.at("predicted").is_null() ? "" : fmt::format(", {:.4g} predicted", m["predicted"].get<double>()),
+                  m.at("trial").get<bool>() ? ", a trial" : "")
+            : fmt::format("  {}: too little memory\n", mix);
   }
   return text + log_text(j.at("log"));
 }
@@ -263,6 +273,21 @@ std::string prometheus_text(const Store& store) {
       "# HELP elinvar_pool_job_samples_per_second Its speed, as measured last.\n"
       "# TYPE elinvar_pool_job_samples_per_second gauge\n" +
       rates;
+  const Foresight foresight = foresight_of(store.measurements_of_all());
+  text +=
+      "# HELP elinvar_pool_prediction_error How far predictions of speed were off, a part of what was measured.\n"
+      "# TYPE elinvar_pool_prediction_error gauge\n";
+  for (const auto& [sure, errors] : {std::pair("false", foresight.all), std::pair("true", foresight.sure)})
+    text += fmt::format(
+        "elinvar_pool_prediction_error{{sure=\"{0}\",quantile=\"0.5\"}} {1}\n"
+        "elinvar_pool_prediction_error{{sure=\"{0}\",quantile=\"0.9\"}} {2}\n",
+        sure, errors.median, errors.high);
+  text += fmt::format(
+      "# HELP elinvar_pool_predictions_total Predictions of speed that were put to the test.\n"
+      "# TYPE elinvar_pool_predictions_total counter\nelinvar_pool_predictions_total {}\n"
+      "# HELP elinvar_pool_trial_seconds_total What trials of speeds took from jobs, at their best speed.\n"
+      "# TYPE elinvar_pool_trial_seconds_total counter\nelinvar_pool_trial_seconds_total {:.3f}\n",
+      foresight.all.count, foresight.paid);
   return text;
 }
 

@@ -11,8 +11,7 @@ namespace {
 
 // When a job ends that has this.
 double end_of(const Pool& pool, const Job& job, const Wish& wish) {
-  const double rate = job.speed->rate(wish.mix, wish.form).samples;
-  return rate > 0 ? pool.now + (job.running() ? 0 : job.costs.start) + job.left() / rate : kNever;
+  return pool.now + job.seconds_left(job.speed->rate(wish.mix, wish.form).samples);
 }
 
 struct Reservation {

@@ -166,7 +166,7 @@ bool Offer::at_stake(const Job& job) const {
   double best = 0;
   for (const std::string& kind : job.kinds.empty() ? kinds_ : job.kinds)
     best = std::max(best, job.speed->rate({{kind, job.fixed_workers}}, job.forms.front()).samples);
-  return best > 0 && pool_.now + 1.2 * job.left() / best > job.deadline;
+  return best > 0 && pool_.now + 1.2 * job.seconds_left(best) > job.deadline;
 }
 
 std::vector<size_t> Offer::order() const {

@@ -66,7 +66,9 @@ std::vector<double> live(const CheckOptions& o, const std::vector<Planned>& jobs
                        .threads = o.threads,
                        .policy = policy.plan,
                        .speed = [&](const JobRecord& job) { return model(job).speed; },
-                       .costs = [&](const JobRecord& job) { return model(job).costs; },
+                       .besides = [&](const JobRecord& job) -> Besides {
+                         return {model(job).costs, model(job).validations};
+                       },
                        .replan = kReplan,
                        .patience = kPatience,
                        .turn = kTurn,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "tensor/check.h"
 #include "tools/pool/sight.h"
@@ -24,11 +25,15 @@ double median(std::vector<double> values, double if_none) {
 std::vector<StepSeen> steps_seen(const std::filesystem::path& run_directory) {
   std::ifstream in(run_directory / "metrics.jsonl");
   std::vector<StepSeen> steps;
+  bool validates = false;
   for (std::string line; std::getline(in, line);) {
     const nlohmann::json json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (json.is_object() && json.contains("validation_loss")) validates = true;
     if (!json.is_object() || !json.contains("generation") || !json.contains("step")) continue;
     const double time = seconds_of(json.value("time", ""));
-    if (time > 0) steps.push_back({time, json.value("workers", 0), json["generation"].get<int64_t>()});
+    if (time > 0)
+      steps.push_back(
+          {time, json.value("workers", 0), json["generation"].get<int64_t>(), std::exchange(validates, false)});
   }
   return steps;
 }
@@ -42,7 +47,7 @@ std::map<int, double> step_seconds(std::span<const StepSeen> steps) {
   for (size_t i = 0; i < steps.size(); ++i) {
     const bool fresh = i == 0 || steps[i].generation != steps[i - 1].generation;
     of_generation = fresh ? 0 : of_generation + 1;
-    if (of_generation <= kWarmUp) continue;
+    if (of_generation <= kWarmUp || steps[i].validates) continue;
     Sum& sum = sums[steps[i].workers];
     sum.seconds += std::max(0.0, steps[i].time - steps[i - 1].time);
     sum.count += 1;

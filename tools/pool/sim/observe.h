@@ -15,6 +15,7 @@ struct StepSeen {
   double time = 0;  // when it was done
   int workers = 0;
   int64_t generation = 0;  // elastic/generation.h
+  bool validates = false;  // beside it the state before it was validated
 };
 
 // The steps in a run's metrics.jsonl; lines that say something else are skipped.
@@ -27,7 +28,7 @@ struct ChangeSeen {
 };
 
 // The seconds of a step for each number of workers: over all steps that were not disturbed, without the first two of
-// each generation.
+// each generation and those beside which there was a validation.
 std::map<int, double> step_seconds(std::span<const StepSeen> steps);
 
 // The median of each kind of change; what was never seen is as in RescaleCosts{}, and nothing takes less than a

@@ -44,9 +44,11 @@ struct SimulatedJob {
   double reference = 0;
   Mix mix;  // of its slots
   Progress progress;
-  double promised = 0, promised_error = 0;  // of its present allocation, when it got it
+  double promised = 0, promised_error = 0;  // of its present allocation, when it got it,
+  bool trial = false;                       // and whether it is one
   size_t fitted_sizes = 0;                  // measurements when its speed was last fitted,
   double fitted_seconds = 0;                // and seconds of the last of them
+  double over_at = kNever;                  // all is computed, and it will have ended then
   bool here = false, ended = false;
   JobOutcome outcome;
 };
@@ -119,8 +121,8 @@ class Simulation {
           traced.model);
     j.outcome.model = traced.model;
     j.outcome.submitted = traced.submitted;
-    j.outcome.total = traced.samples;
-    j.outcome.alone = traced.samples / alone;
+    j.outcome.total = j.job.total;
+    j.outcome.alone = j.job.total / alone;
     return j;
   }
 
@@ -143,7 +145,8 @@ class Simulation {
     double next = plan_at();
     if (next_event_ < events_.size()) next = std::min(next, events_[next_event_].time);
     for (const SimulatedJob& j : jobs_)
-      if (j.job.running()) next = std::min({next, j.progress.end(j.job.left()), review_at(j)});
+      if (j.job.running())
+        next = std::min({next, j.over_at < kNever ? j.over_at : j.progress.end(j.job.left()), review_at(j)});
     return std::max(next, now_);
   }
 
@@ -180,7 +183,7 @@ class Simulation {
     const Mix& mix = j.mix;
     if (j.job.measured.empty() || j.job.measured.back().workers != mix || j.job.measured.back().form != j.job.form) {
       const double rate = j.progress.rate() * (1 + settings_.noise * std::clamp(dice_.normal(), -3.0, 3.0));
-      j.job.measured.push_back({mix, j.job.form, 0, rate, j.promised});
+      j.job.measured.push_back({mix, j.job.form, 0, rate, j.promised, j.promised_error, j.trial});
       if (settings_.knowledge == Belief::kLearned && j.promised > 0 && j.promised_error < kSure) {
         outcome_.sure_error += std::abs(j.promised - j.progress.rate()) / j.progress.rate();
         ++outcome_.sure;
@@ -262,6 +265,7 @@ class Simulation {
       }
       release(rest, j.job.costs.stop);
       j.job.slots.clear();
+      j.over_at = kNever;
       j.job.since = now_;
     }
   }
@@ -269,11 +273,12 @@ class Simulation {
   void finish_jobs() {
     for (SimulatedJob& j : jobs_) {
       if (!j.job.running() || j.job.left() > kEnd * std::max(1.0, j.job.total)) continue;
+      if (j.over_at == kNever) j.over_at = std::max(now_, j.progress.steady_since()) + j.job.costs.finish;
+      if (j.over_at > now_ + kEnd) continue;
       j.ended = true;
       last_activity_ = now_;
       j.outcome.ended = now_;
       j.job.done = j.job.total;
-      release(j.job.slots, j.job.costs.leave);
       j.job.slots.clear();
       changed_ = true;
     }
@@ -371,11 +376,13 @@ class Simulation {
       if (j.outcome.started == kNever) j.outcome.started = now_;
       j.job.slots = decision.slots;
       j.job.form = decision.form;
+      if (waited || anew || decision.slots.empty()) j.over_at = kNever;
       if (decision.slots.empty()) continue;
       j.mix = mix_of(pool, decision.slots, decision.form);
       const Rate promised = j.job.speed->rate(j.mix, decision.form);
       j.promised = promised.samples;
       j.promised_error = promised.error;
+      j.trial = decision.trial;
       if (waited || anew) j.progress = Progress(now_);
       j.progress.change(now_, changes[i], wait, rate_of(j, changes[i].meanwhile), rate_of(j, j.mix));
     }

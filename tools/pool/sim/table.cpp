@@ -20,19 +20,26 @@ RescaleCosts costs_of(const nlohmann::json& json, const std::string& where) {
                                                     {"leave_stall", &costs.leave_stall},
                                                     {"death_stall", &costs.death_stall},
                                                     {"stop", &costs.stop},
+                                                    {"finish", &costs.finish},
                                                     {"checkpoint_every", &costs.checkpoint_every}};
   for (const auto& [name, value] : fields) {
-    *value = json.at(name).get<double>();
+    *value = json.at(value == &costs.finish && !json.contains(name) ? "stop" : name).get<double>();
     check(*value > 0, "{}: the cost '{}' is {}; nothing is free: expected more than 0 seconds", where, name, *value);
   }
   return costs;
 }
 
 Model model_of(const std::string& name, const nlohmann::json& json, const std::string& where) {
-  Model model{name, json.at("provenance"), json.at("virtual_ranks"), json.at("batch"), {}, nullptr, {}};
+  Model model{name, json.at("provenance"), json.at("virtual_ranks"), json.at("batch"), {}, {}, nullptr, {}};
   check(model.virtual_ranks > 0 && model.batch > 0, "{}: {} virtual ranks and a batch of {}", where,
         model.virtual_ranks, model.batch);
   model.costs = costs_of(json.at("costs"), where);
+  if (const auto v = json.find("validations"); v != json.end()) {
+    model.validations = {v->at("every"), v->at("samples")};
+    check(model.validations.every >= 0 && model.validations.samples >= 0,
+          "{}: validations every {} steps that are worth {} samples", where, model.validations.every,
+          model.validations.samples);
+  }
   auto speed = std::make_shared<TableSpeed>(model.virtual_ranks, model.batch);
   for (const nlohmann::json& row : json.at("rates")) {
     const Form form{row.value("width", 1), row.value("recompute", false)};

@@ -6,14 +6,15 @@
 //        "provenance": "how each figure came about",
 //        "virtual_ranks": 32, "batch": 256,
 //        "costs": {"start": .., "join": .., "join_stall": .., "leave": .., "leave_stall": .., "death_stall": ..,
-//                  "stop": .., "checkpoint_every": ..},                           seconds, RescaleCosts of state.h; all
-//                  > 0
+//                  "stop": .., "finish": .., "checkpoint_every": ..},        seconds, RescaleCosts of state.h; all > 0
+//        "validations": {"every": 500, "samples": 2048},                        Validations of state.h
 //        "rates": [{"kind": "V100", "workers": 4, "rate": 1500, "width": 1, "recompute": false, "measured": true},
 //        ..]}}}
 //
-// `rate` is samples a second; width, recompute and measured may be left out (1, false, false). `bench elastic --json`
-// measures the costs (join: "ready in", join_stall: "others wait", death_stall: "to the end of the step", ...), and
-// `train run --workers N` tells the rates. A cost of 0 is refused: nothing is free.
+// `rate` is samples a second; width, recompute and measured may be left out (1, false, false), finish too (as stop),
+// and validations (there are none). `bench elastic --json` measures the costs (join: "ready in", join_stall: "others
+// wait", death_stall: "to the end of the step", ...), and `train run --workers N` tells the rates. A cost of 0 is
+// refused: nothing is free.
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -29,6 +30,7 @@ struct Model {
   int virtual_ranks = 0;
   double batch = 0;
   RescaleCosts costs;
+  Validations validations = {};
   std::shared_ptr<const Speed> speed;
   std::vector<Form> forms;  // that it has rates for, the usual one first
 };

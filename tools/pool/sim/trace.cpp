@@ -1,6 +1,7 @@
 #include "tools/pool/sim/trace.h"
 
 #include <algorithm>
+#include <cmath>
 #include <charconv>
 #include <fstream>
 
@@ -137,6 +138,8 @@ Job job_of(const TraceJob& trace, Id id, const Table& table) {
   job.deadline = trace.deadline;
   job.virtual_ranks = model.virtual_ranks;
   job.total = trace.samples;
+  if (model.validations.samples > 0)
+    job.total = work_of_all(std::llround(trace.samples / model.batch), model.batch, model.validations);
   job.costs = model.costs;
   job.speed = model.speed;
   job.form = model.forms.front();
