@@ -117,6 +117,15 @@ TEST(Fifo, HeadOfTheLineBlocks) {
   EXPECT_EQ(sizes(fifo(pool)), (Sizes{4, 0, 0}));
 }
 
+TEST(Fifo, OneQueueHoldsUpWhoWantsSomethingElse) {
+  Pool pool = pool_of(4, {job_of(1, 1, 8, 4), job_of(2, 1, 8, 4), job_of(3, 1, 8, 2)});
+  for (int i = 5; i <= 8; ++i) pool.slots.push_back({i, "other", "host-" + std::to_string(i)});
+  pool.jobs[0].kinds = pool.jobs[1].kinds = {pool.slots[0].kind};
+  pool.jobs[2].kinds = {"other"};
+  EXPECT_EQ(sizes(fifo(pool)), (Sizes{4, 0, 2}));
+  EXPECT_EQ(sizes(queue(pool)), (Sizes{4, 0, 0}));
+}
+
 TEST(Fifo, PriorityGoesFirstAndRunningJobsStay) {
   Pool pool = pool_of(8, {job_of(1, 1, 8, 4), job_of(2, 1, 8, 4), job_of(3, 1, 8, 4)});
   pool.jobs[2].priority = 1;
@@ -294,12 +303,26 @@ TEST(Cells, DowngradeOneToUpgradeAnother) {
 
 TEST(Offers, AJobThatIsDueIsServedByEveryElasticPolicy) {
   for (const NamedPolicy& policy : policies()) {
-    if (policy.plan == fifo || policy.plan == backfill) continue;
+    if (policy.plan == fifo || policy.plan == queue || policy.plan == backfill) continue;
     Pool pool = pool_of(8, {job_of(1, 1, 8, 8), job_of(2, 2, 8, 2, kFlat)});
     pool.jobs[0].slots = {1, 2, 3, 4, 5, 6, 7, 8};
     pool.jobs[0].priority = 9;
     pool.jobs[1].since = -1e5;
     EXPECT_GE(sizes(policy.plan(pool))[1], 2) << policy.name;
+  }
+}
+
+// A million samples at four a second. What is left counts with what follows the last step.
+TEST(Offers, WhoseDeadlineIsAtStakeGoesFirst) {
+  for (const NamedPolicy& policy : policies()) {
+    Pool pool = pool_of(4, {job_of(1, 4, 4, 4), job_of(2, 4, 4, 4)});
+    EXPECT_EQ(sizes(policy.plan(pool)), (Sizes{4, 0})) << policy.name;
+    pool.jobs[1].deadline = pool.now + 1.1 * 250000;
+    EXPECT_EQ(sizes(policy.plan(pool)), (Sizes{0, 4})) << policy.name;
+    pool.jobs[1].deadline = pool.now + 1.3 * 250000;
+    EXPECT_EQ(sizes(policy.plan(pool)), (Sizes{4, 0})) << policy.name;
+    pool.jobs[1].costs.finish = 0.2 * 250000;
+    EXPECT_EQ(sizes(policy.plan(pool)), (Sizes{0, 4})) << policy.name;
   }
 }
 

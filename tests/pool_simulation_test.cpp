@@ -188,7 +188,7 @@ TEST(PoolSimulation, NobodyStarvesWhereNobodyEnds) {
   settings.until = 12 * 3600;
   settings.patience = 1800;
   for (const NamedPolicy& policy : policies()) {
-    if (policy.plan == fifo || policy.plan == backfill)
+    if (policy.plan == fifo || policy.plan == queue || policy.plan == backfill)
       continue;  // they take nothing from anybody
     const Outcome outcome = simulate(trace, even_table(), policy.plan, settings);
     for (const JobOutcome& job : outcome.jobs)

@@ -1,12 +1,14 @@
 // First come, first served, with fixed sizes: what clusters do whose jobs are not elastic. A job gets as many workers
 // as its user would have asked for, all of one kind, and keeps them to its end; who comes later waits until all before
-// it that might want the same kinds have started. Workers that are lost are replaced when there are slots.
+// it that might want the same kinds have started; or, with one queue for all (`queue`), until all before it have,
+// whatever they want. Workers that are lost are replaced when there are slots.
 #include "tools/pool/policies/fixed.h"
 #include "tools/pool/policies/policies.h"
 
 namespace elinvar::pool {
+namespace {
 
-Plan fifo(const Pool& pool) {
+Plan in_order(const Pool& pool, bool one_queue) {
   const Pool fixed = rigid(pool);
   Offer offer(fixed, Offer::Running::kStay);
   std::map<std::string, bool> closed;
@@ -17,10 +19,17 @@ Plan fifo(const Pool& pool) {
     if (offer.fits(i, wish.mix, wish.form)) {
       if (offer.wish(i).mix != wish.mix) offer.give(i, wish.mix, wish.form, wish.reason);
     } else if (waits) {
-      for (const std::string& kind : offer.kinds()) closed[kind] = closed[kind] || fixed.jobs[i].allows(kind);
+      for (const std::string& kind : offer.kinds())
+        closed[kind] = closed[kind] || one_queue || fixed.jobs[i].allows(kind);
     }
   }
   return offer.plan();
 }
+
+}  // namespace
+
+Plan fifo(const Pool& pool) { return in_order(pool, /*one_queue=*/false); }
+
+Plan queue(const Pool& pool) { return in_order(pool, /*one_queue=*/true); }
 
 }  // namespace elinvar::pool

@@ -7,6 +7,7 @@ namespace elinvar::pool {
 const std::vector<NamedPolicy>& policies() {
   static const std::vector<NamedPolicy> all = {
       {"fifo", "first come first served, fixed sizes", fifo},
+      {"queue", "the same in one queue: who does not fit holds up all after it", queue},
       {"backfill", "fixed sizes; small jobs go ahead where that delays nobody", backfill},
       {"equal", "equal shares", equal},
       {"elastic-fifo", "all that fit at their minimum, then the first comers grow", elastic_fifo},

@@ -8,6 +8,7 @@
 namespace elinvar::pool {
 
 Plan fifo(const Pool& pool);
+Plan queue(const Pool& pool);
 Plan backfill(const Pool& pool);
 Plan equal(const Pool& pool);
 Plan marginal(const Pool& pool);

@@ -118,6 +118,7 @@ const std::vector<Scenario>& scenarios() {
          "not "
          "public, and with it the load, on which queueing and so the ratio of completion times depends most.",
          {{"fifo, kind asked for", "fifo", Belief::kExact, Terms::kOneKind},
+          {"queue, kind asked for", "queue", Belief::kExact, Terms::kOneKind},
           {"fifo, any kind", "fifo", Belief::kExact, Terms::kNone},
           {"backfill", "backfill", Belief::kExact, Terms::kNone},
           {"equal", "equal", Belief::kExact, Terms::kNone},
