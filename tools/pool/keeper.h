@@ -96,12 +96,14 @@ class Keeper {
   bool job_is_new(Id job);
   void look_at_jobs();
   void look_at_job(JobRecord& job);
-  void look_besides(JobRecord& job, const Sight& sight);
-  void measure(const JobRecord& job, const Sight& sight);
-  void judge(const JobRecord& job, const Measurement& measurement);
   void conclude(JobRecord& job, const Sight& sight);
   void failed(JobRecord& job, const std::string& reason);
   void enter(JobRecord& job, JobRecord::State state, const std::string& reason);
+
+  // learning.cpp: what it teaches
+  void look_besides(JobRecord& job, const Sight& sight);
+  void measure(const JobRecord& job, const Sight& sight);
+  void judge(const JobRecord& job, const Measurement& measurement);
 
   // carry_out.cpp: what is to be done
   void plan();

@@ -107,7 +107,7 @@ void RunWatch::look_at_events() {
     const std::string what = event.value("event", "");
     if (what == "start") {
       sight_.steps = event.value("steps", sight_.steps);
-      part_began_ = seconds_of(event.value("time", ""));
+      sight_.coordinated_at = seconds_of(event.value("time", ""));
       sight_.first_step_at = sight_.computed_at = 0;
     }
     if (what == "end") sight_.computed_at = seconds_of(event.value("time", ""));
@@ -147,7 +147,7 @@ void RunWatch::look_at_metrics() {
     }
     validates_ = false;
     last_time_ = time;
-    if (sight_.first_step_at == 0 && time > part_began_) sight_.first_step_at = time;
+    if (sight_.first_step_at == 0 && time > sight_.coordinated_at) sight_.first_step_at = time;
     sight_.step = step;
     sight_.workers = line.value("workers", 0);
     if (line.contains("loss") && line["loss"].is_number()) sight_.loss = line["loss"].get<double>();

@@ -26,9 +26,9 @@ struct Sight {
   // The validations of this generation, and the seconds that these took beyond the steps beside which they were made.
   int64_t validations = 0;
   double validation_seconds = 0;
-  // Seconds since 1970; 0: not yet. The first step of this part of the run, and the end of its last one, with what
-  // followed it but for the farewell.
-  double first_step_at = 0, computed_at = 0;
+  // Seconds since 1970; 0: not yet. When its present coordinator began, the first step after that, and the end of the
+  // last one, with what followed it but for the farewell.
+  double coordinated_at = 0, first_step_at = 0, computed_at = 0;
 };
 
 // "2026-05-04T10:11:12.345Z", as runs note times, in seconds since 1970; 0 if it is none.
@@ -59,7 +59,7 @@ class RunWatch {
   Sight sight_;
   Tail events_, metrics_;
   int64_t tenure_ = 0, beats_ = -1;
-  double beaten_ = 0, last_time_ = 0, part_began_ = 0;
+  double beaten_ = 0, last_time_ = 0;
   int64_t steps_of_generation_ = 0;
   bool validates_ = false;                 // since the last step
   std::map<uint64_t, std::string> names_;  // of workers, by their peer id

@@ -1,0 +1,74 @@
+// The keeper: what it learns of a job that runs.
+#include <utility>
+
+#include "tensor/check.h"
+#include "tools/pool/advisor.h"
+#include "tools/pool/keeper.h"
+#include "tools/pool/policies/offer.h"
+
+namespace elinvar::pool {
+namespace {
+
+constexpr double kMeasureEvery = 5;    // seconds
+constexpr int64_t kLeastMeasured = 5;  // steps
+constexpr double kCoordinates = 60;    // seconds: a coordinator that begins later is one that has taken over
+
+}  // namespace
+
+// What its start took, and what its validations are worth.
+void Keeper::look_besides(JobRecord& job, const Sight& sight) {
+  if (sight.measured_steps < kLeastMeasured || sight.measured_seconds <= 0) return;
+  const double step = sight.measured_seconds / static_cast<double>(sight.measured_steps);
+  const bool of_this_start = sight.coordinated_at - job.since < kCoordinates;
+  const double start = of_this_start ? sight.first_step_at - step - job.since : 0;
+  const JobRecord before = job;
+  if (start > 0) job.start_took = start;
+  if (sight.validations > 0)
+    job.validations.samples =
+        sight.validation_seconds / static_cast<double>(sight.validations) / step * static_cast<double>(job.batch);
+  if (job.start_took != before.start_took || job.validations.samples != before.validations.samples) store_.save(job);
+}
+
+// What it does with the workers that it has now, if these are the ones that it was seen with.
+void Keeper::measure(const JobRecord& job, const Sight& sight) {
+  if (sight.measured_steps < kLeastMeasured || sight.measured_seconds <= 0) return;
+  if (now_ - measured_at_[job.id] < kMeasureEvery) return;
+  Mix mix;
+  int present = 0;
+  for (const ProcessRecord* w : workers_of(job.id)) {
+    const SlotRecord* s = slot(w->slots.front());
+    if (!w->met || w->leaving > 0 || s == nullptr) return;
+    ++mix[s->kind];
+    ++present;
+  }
+  if (present == 0 || present != sight.workers) return;
+  measured_at_[job.id] = now_;
+  if (std::exchange(measured_[job.id], sight.generation) != sight.generation) changed_ = true;
+  const double samples = static_cast<double>(sight.measured_steps * job.batch);
+  Measurement measurement{
+      .workers = mix, .form = job.form, .seconds = sight.measured_seconds, .rate = samples / sight.measured_seconds};
+  if (const auto found = promised_.find(job.id); found != promised_.end()) {
+    Promise& promise = found->second;
+    if (promise.mix == mix && promise.form == job.form) {
+      measurement.trial = promise.trial;
+      if (promise.generation == 0) promise.generation = sight.generation;
+      if (promise.generation == sight.generation) {  // it is kept or broken once
+        measurement.predicted = promise.rate;
+        measurement.doubt = promise.doubt;
+        if (!promise.judged && measurement.seconds >= kTrialSeconds) judge(job, measurement);
+        promise.judged = measurement.seconds >= kTrialSeconds;
+      }
+    }
+  }
+  store_.measure(job.id, sight.generation, measurement);
+}
+
+// A prediction and what came of it.
+void Keeper::judge(const JobRecord& job, const Measurement& m) {
+  if (m.predicted <= 0) return;
+  log(job.id, "speed",
+      fmt::format("{}: {:.4g} samples/s; {:.4g} were predicted, {:+.1f} % (to {:.1f} %)", text_of(m.workers), m.rate,
+                  m.predicted, 100 * (m.predicted / m.rate - 1), 100 * m.doubt));
+}
+
+}  // namespace elinvar::pool
