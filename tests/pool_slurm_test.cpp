@@ -205,8 +205,7 @@ minutes = 60
     }
     if (done > kNodeIsBack && !back) {
       back = true;
-      told({"slurmd", "-N", "n4"});
-      told({"scontrol", "update", "NodeName=n4", "State=RESUME"});
+      told({"slurmd", "-N", "n4"});  // which is enough (ReturnToService=2)
     }
     int status = 0;
     if (::waitpid(daemon, &status, WNOHANG) == daemon) {
