@@ -139,6 +139,26 @@ TEST_F(Tour, AConfigurationThatIsNotTheLedgersIsNotVerified) {
   refuse({"verify", path("a")}, 2);
 }
 
+// A worker that does not listen, apart from the program that has started it, is found and ended with it.
+TEST(Workplace, EndsWhatItsProgramsHaveStarted) {
+  Workplace place(std::chrono::milliseconds(200));
+  const fs::path told = place.path() / "worker";
+  const std::jthread user([&](const std::stop_token& over) {
+    while ((!fs::exists(told) || fs::file_size(told) == 0) && !over.stop_requested())
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (!over.stop_requested()) ::kill(::getpid(), SIGINT);
+  });
+  const std::string script =
+      "setsid sh -c 'trap \"\" TERM; echo $$ > worker; while :; do sleep 0.1; done' & sleep 1000";
+  EXPECT_EQ(test::message_of<Failure>([&] {
+              (void)place.run("/bin/sh", {"-c", fmt::format("cd {}; {}", place.path().string(), script)});
+            }),
+            "interrupted");
+  const pid_t worker = std::stoi(read_file(told));
+  EXPECT_EQ(::kill(worker, 0), -1);
+  EXPECT_EQ(errno, ESRCH);
+}
+
 // With Ctrl-C, whether what runs there ends by itself or not.
 TEST(Workplace, GoesWithEverythingInItWhenInterrupted) {
   for (const char* script :

@@ -2,12 +2,15 @@
 
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <fstream>
+#include <set>
 
 #include "tensor/check.h"
 #include "tensor/file.h"
@@ -18,6 +21,38 @@ namespace fs = std::filesystem;
 
 constexpr size_t kLastWords = 2000;  // characters
 
+namespace {
+
+std::set<pid_t> children() {
+  std::set<pid_t> found;
+  std::error_code gone;
+  for (const auto& process : fs::directory_iterator("/proc", gone)) {
+    const std::string name = process.path().filename().string();
+    std::string stat;
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    if (!std::getline(std::ifstream(process.path() / "stat"), stat)) continue;
+    const size_t end = stat.rfind(") ");  // of the program's name; then a letter, and the parent
+    if (end != std::string::npos && std::strtol(stat.c_str() + end + 3, nullptr, 10) == ::getpid())
+      found.insert(std::stoi(name));
+  }
+  return found;
+}
+
+// What a program has left behind is this process's once that program is gone; and so on.
+void end_all_but(const std::set<pid_t>& others) {
+  for (bool more = true; more;) {
+    more = false;
+    for (const pid_t left : children()) {
+      if (others.contains(left)) continue;
+      more = true;
+      ::kill(left, SIGKILL);
+      ::waitpid(left, nullptr, 0);
+    }
+  }
+}
+
+}  // namespace
+
 std::string Ended::last_words() const {
   std::string words = err.size() > kLastWords ? err.substr(err.size() - kLastWords) : err;
   while (words.ends_with('\n')) words.pop_back();
@@ -25,7 +60,11 @@ std::string Ended::last_words() const {
 }
 
 Workplace::Workplace(std::chrono::milliseconds patience)
-    : folder_("repro"), patience_(patience), interrupt_([this] { end_child(); }) {}
+    : folder_("repro"), patience_(patience), interrupt_([this] { end_child(); }) {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // a worker outlives its coordinator, and is found as a child of this process
+}
+
+Workplace::~Workplace() { ::prctl(PR_SET_CHILD_SUBREAPER, 0); }
 
 void Workplace::end_child() {
   std::unique_lock lock(mutex_);
@@ -39,6 +78,7 @@ Ended Workplace::run(const fs::path& program, const std::vector<std::string>& ar
     if (interrupt_.requested()) fail("interrupted");
   };
   pid_t child = 0;
+  const std::set<pid_t> others = children();
   {
     const std::lock_guard lock(mutex_);  // an interrupt comes before the child or finds it
     check_interrupt();
@@ -54,6 +94,7 @@ Ended Workplace::run(const fs::path& program, const std::vector<std::string>& ar
     child_ = 0;
   }
   ended_.notify_all();
+  if (interrupt_.requested()) end_all_but(others);
   check_interrupt();
   return {.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
           .out = read_file(out()),

@@ -1,6 +1,7 @@
 #pragma once
 // Where repro has other programs of the project do something: a temporary folder, in which they are run to their end.
-// With Ctrl-C or SIGTERM they are asked to end, killed if they do not, and the folder goes with everything in it.
+// With Ctrl-C or SIGTERM they are asked to end, and killed if they do not, with whatever they have started themselves;
+// and the folder goes with everything in it.
 #include <sys/types.h>
 
 #include <chrono>
@@ -25,6 +26,9 @@ class Workplace {
  public:
   // `patience`: how long what was asked to end has for it.
   explicit Workplace(std::chrono::milliseconds patience = std::chrono::seconds(20));
+  ~Workplace();
+  Workplace(const Workplace&) = delete;
+  Workplace& operator=(const Workplace&) = delete;
   const std::filesystem::path& path() const { return folder_.path(); }
   // Failure if it cannot be started, or was interrupted.
   Ended run(const std::filesystem::path& program, const std::vector<std::string>& arguments);
