@@ -12,7 +12,7 @@ using State = Worker::State;
 constexpr Seconds kAway = 0.25;      // without listening: then it was stopped, or waited for a disk
 constexpr Seconds kLongestRest = 1;  // between two ticks
 constexpr Seconds kSoon = 0.025;     // the same where something is on its way
-constexpr Seconds kTellEvery = 1;    // that facts are on file; nobody waits for it,
+constexpr Seconds kTellEvery = 0.9;  // that facts are on file; nobody waits for it,
 constexpr int64_t kMostUntold = 8;   // but members keep what they were not told of, and repeat it after a death
 
 Coordinator::Coordinator(const CoordinatorOptions& options, CoordinatorWorld& world, int64_t first_step,

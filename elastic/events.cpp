@@ -8,9 +8,9 @@
 
 namespace elinvar {
 
-std::string utc_now() {
+std::string utc_now(double ago) {
   using namespace std::chrono;
-  const auto now = system_clock::now().time_since_epoch();
+  const auto now = system_clock::now().time_since_epoch() - duration_cast<nanoseconds>(duration<double>(ago));
   const std::time_t seconds = duration_cast<std::chrono::seconds>(now).count();
   std::tm utc{};
   gmtime_r(&seconds, &utc);

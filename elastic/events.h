@@ -12,7 +12,7 @@
 
 namespace elinvar {
 
-std::string utc_now();  // as events have it
+std::string utc_now(double ago = 0);  // as events have it; so many seconds before
 
 class EventLog {
  public:

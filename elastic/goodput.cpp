@@ -15,15 +15,19 @@ constexpr const char* kNames[] = {"starting",      "holding",  "recovering", "ev
 
 Goodput::Goodput(double now) : begin_(now), last_(now) { note(Cause::starting); }
 
-void Goodput::note(Cause cause) { noted_[static_cast<size_t>(cause)] = true; }
+void Goodput::note(Cause cause, double when) {
+  std::optional<double>& noted = noted_[static_cast<size_t>(cause)];
+  noted = std::min(noted.value_or(when), when);
+}
 
 void Goodput::step(double now, int64_t generation) {
   const double seconds = now - last_;
   last_ = now;
-  const auto cause = std::find(noted_.begin(), noted_.end(), true);
+  const auto counts = [&](const std::optional<double>& when) { return when && *when <= now; };
+  const auto cause = std::find_if(noted_.begin(), noted_.end(), counts);
   if (cause != noted_.end()) {
     lose(static_cast<size_t>(cause - noted_.begin()), std::max(0.0, seconds - usual_step()));
-    noted_ = {};
+    std::replace_if(noted_.begin(), noted_.end(), counts, std::nullopt);
     return;
   }
   // Other members, another usual step; the old one serves until there is a new one.

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 
 namespace elinvar {
 
@@ -19,7 +20,8 @@ class Goodput {
   enum class Cause { starting, holding, recovering, evaluating, checkpointing, changing, finishing };
 
   explicit Goodput(double now);  // seconds of any clock that does not jump; the run starts
-  void note(Cause cause);        // something of this kind falls into the interval that runs
+  // Something of this kind has happened at this time: it counts for the first step that is done then or later.
+  void note(Cause cause, double when = 0);
   // A step is done, by the members of this generation.
   void step(double now, int64_t generation);
   void finish(double now);
@@ -37,7 +39,7 @@ class Goodput {
   void lose(size_t cause, double seconds);
 
   double begin_, last_, end_ = 0;
-  std::array<bool, kCauses> noted_{};
+  std::array<std::optional<double>, kCauses> noted_{};  // when
   std::array<Lost, kCauses> lost_{};
   std::deque<double> undisturbed_;
   int64_t generation_ = 0;

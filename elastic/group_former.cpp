@@ -57,7 +57,11 @@ void GroupFormer::form_all(const std::stop_token& stop) {
     forming_ = request.generation;
     give_up_ = std::stop_source();
     lock.unlock();
-    form_one(request, give_up_.get_token());
+    try {
+      form_one(request, give_up_.get_token());
+    } catch (...) {
+      tells_.broke(std::current_exception());
+    }
     lock.lock();
     forming_ = 0;
   }
@@ -73,30 +77,41 @@ void GroupFormer::end_all(const std::stop_token& stop) {
     std::shared_ptr<GpuGroup> group = std::move(*next);
     over_.erase(next);
     lock.unlock();
-    if (group->whole()) group->retire(kRetiring);
-    else group->abort();
+    try {
+      if (group->whole()) group->retire(kRetiring);
+      else group->abort();
+    } catch (const std::exception&) {  // whatever is wrong with it, nobody uses it any more
+    }
     group.reset();
     lock.lock();
   }
 }
 
 void GroupFormer::form_one(const GroupRequest& request, const std::stop_token& stop) {
-  try {
-    const NcclId id = request.id ? *request.id : nccl_->make_id();
-    if (!request.id) tells_.named(request.generation, id);
-    std::shared_ptr<GpuGroup> group = GpuGroup::form(*nccl_, id, request.members, request.me, patience_, stop);
-    {
-      const std::lock_guard lock(mutex_);
-      if (request.generation < oldest_) {
-        over_.push_back(std::move(group));
-        return changed_.notify_all();
-      }
-      formed_[request.generation] = group;
+  std::shared_ptr<GpuGroup> group;
+  std::optional<std::string> failed;
+  const auto attempt = [&](const auto& body) {
+    try {
+      body();
+    } catch (const std::exception& failure) {
+      failed = failure.what();
     }
-    tells_.formed(request.generation, std::move(group));
-  } catch (const std::exception& failure) {
-    if (!stop.stop_requested()) tells_.failed(request.generation, failure.what());
+  };
+  std::optional<NcclId> id = request.id;
+  if (!id) attempt([&] { id = nccl_->make_id(); });
+  if (id && !request.id) tells_.named(request.generation, *id);
+  if (id) attempt([&] { group = GpuGroup::form(*nccl_, *id, request.members, request.me, patience_, stop); });
+  if (failed && !stop.stop_requested()) tells_.failed(request.generation, *failed);
+  if (!group) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (request.generation < oldest_) {
+      over_.push_back(std::move(group));
+      return changed_.notify_all();
+    }
+    formed_[request.generation] = group;
   }
+  tells_.formed(request.generation, std::move(group));
 }
 
 }  // namespace elinvar

@@ -31,6 +31,7 @@ struct MemberOptions {
   ScalingOptions scaling = {};     // if it is adaptive, its goal ends the run, not `steps`
   AuditOptions audit = {};
   bool groups = false;  // this worker is a GPU that can be in a group (comm/gpu_group.h)
+  int untold = 8;       // steps whose facts the leader may gather before it tells of them; 1: each at once
   // A drill: damages what this member adds up in `step` (Exchange::spoil).
   std::function<void(int64_t step, int bucket, std::vector<Tensor>& sums)> spoil = {};
 };
@@ -184,7 +185,8 @@ class Member {
   void deliver_early();
   void listen();
   void give_last(const Message& fetch);
-  void report_facts();
+  void report_facts(int64_t after = -1);
+  void tell_facts();
   bool scheduled() const;
   bool asked_to_save() const;
   void save();
@@ -269,6 +271,7 @@ class Member {
   int64_t attempt_ = 0;
   bool state_whole_ = false;
   std::deque<std::pair<int64_t, nlohmann::json>> unacknowledged_;
+  int64_t told_ = -1;  // the last step whose facts this member has told of, as the leader of its generation
 
   std::optional<Outcome> outcome_;
   std::vector<Action> actions_;

@@ -46,11 +46,19 @@ void Member::introduce(PeerId coordinator, Json about) {
 }
 
 // All that the coordinator has not confirmed: the leader that told of them may be gone.
-void Member::report_facts() {
-  for (const auto& [step, facts] : unacknowledged_) report({.kind = "facts", .step = step, .body = facts});
+void Member::report_facts(int64_t after) {
+  for (const auto& [step, facts] : unacknowledged_)
+    if (step > after) report({.kind = "facts", .step = step, .body = facts});
+  told_ = step_ - 1;
+}
+
+// Of several steps at once, as each message wakes six threads: what it costs is by the second, not by the step.
+void Member::tell_facts() {
+  if (me_ == 0) report_facts(told_);
 }
 
 void Member::heartbeat(const Json& about) {
+  tell_facts();
   report({.kind = "alive", .body = about});
   if (evidence_) report(*evidence_);  // whoever coordinates now may not have it
   if (group_trouble_) report(*group_trouble_);

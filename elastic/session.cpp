@@ -291,6 +291,7 @@ void Session::advance(const nlohmann::json& extra) {
   }
   const Lock lock(s.mutex);
   if (s.adaptive() && s.member.steps()) facts["end"] = *s.member.steps();
+  facts["at"] = s.now();
   s.work.at("", s.now());
   s.member.advance(facts);
   s.flush();

@@ -83,6 +83,17 @@ GroupFormer::Tells Session::Impl::about_groups() {
                 const Lock lock(mutex);
                 member.group_not_formed(generation, reason);
                 flush();
+              },
+          // No bit depends on groups: the generation goes through the hosts.
+          .broke =
+              [this](std::exception_ptr) {
+                try {
+                  const Lock lock(mutex);
+                  member.group_not_formed(member.generation(), "what there was to tell of it could not be told");
+                  flush();
+                } catch (...) {
+                  failed(std::current_exception());
+                }
               }};
 }
 
@@ -100,6 +111,7 @@ void Session::Impl::flush() {
           tell_sabotage("drop", action.message.step, {{"message", action.message.kind}});
           break;
         }
+        if (action.message.kind == "facts") action.message.body["age"] = now() - action.message.body.value("at", now());
         action.message.run = options.run;
         action.message.sender = options.member.self;
         transport->send(action.peer, std::move(action.message));

@@ -45,6 +45,23 @@ TEST(Goodput, KnowsTheUsualStepOfTheMembersThatThereAre) {
   EXPECT_EQ(lost["evaluating"]["seconds"], 0.75);
 }
 
+// Steps are told of a little later than what happens: what came after a step is no cause of it.
+TEST(Goodput, ACauseCountsFromWhenItCame) {
+  Goodput goodput(0);
+  double now = 0;
+  goodput.step(now, 1);
+  for (int i = 0; i < 10; ++i) goodput.step(now += 1, 1);
+  goodput.note(Cause::changing, now + 1.5);
+  goodput.note(Cause::recovering, now + 7);
+  goodput.step(now += 1, 1);
+  goodput.step(now += 4, 1);
+  EXPECT_EQ(goodput.summary(now)["lost"]["changing"]["seconds"], 3.0);
+  EXPECT_FALSE(goodput.summary(now)["lost"].contains("recovering"));
+  goodput.step(now += 2, 1);
+  goodput.step(now += 2, 1);
+  EXPECT_EQ(goodput.summary(now)["lost"]["recovering"]["seconds"], 1.0);
+}
+
 TEST(Goodput, ASlowStepWithoutACauseIsTraining) {
   Goodput goodput(0);
   goodput.step(0, 1);

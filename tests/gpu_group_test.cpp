@@ -320,7 +320,8 @@ struct Heard {
                 [this](int64_t g, std::shared_ptr<GpuGroup> group) {
                   add(fmt::format("formed {}", g), [&] { groups[g] = std::move(group); });
                 },
-            .failed = [this](int64_t g, const std::string&) { add(fmt::format("failed {}", g), [] {}); }};
+            .failed = [this](int64_t g, const std::string&) { add(fmt::format("failed {}", g), [] {}); },
+            .broke = [this](std::exception_ptr) { add("broke", [] {}); }};
   }
   template <class F>
   void add(const std::string& what, F f) {
@@ -364,6 +365,22 @@ TEST(GroupFormer, TellsWhyThereIsNoGroup) {
   GroupFormer former(emulation::nccl({.init_fails = true}), heard.tells(), 20s);
   former.form({.generation = 1, .members = 2, .me = 0});
   EXPECT_EQ(heard.wait_for(2), (std::vector<std::string>{"named 1", "failed 1"}));
+}
+
+// Whoever is told may fail at it, as where a message cannot be sent. The process goes on to say so.
+TEST(GroupFormer, PassesOnWhatItsListenersThrow) {
+  using Words = std::vector<std::string>;
+  for (const bool named : {true, false}) {
+    Heard heard;
+    GroupFormer::Tells tells = heard.tells();
+    if (named) tells.named = [](int64_t, const NcclId&) { fail("this cannot be told"); };
+    else tells.failed = [](int64_t, const std::string&) { fail("nor can this"); };
+    GroupFormer former(emulation::nccl({.init_fails = true}), tells, 20s);
+    former.form({.generation = 1, .members = 2, .me = 0});
+    EXPECT_EQ(heard.wait_for(named ? 1 : 2), named ? Words{"broke"} : (Words{"named 1", "broke"}));
+    former.form({.generation = 2, .members = 2, .me = 0});
+    EXPECT_EQ(heard.wait_for(named ? 2 : 4).back(), "broke");
+  }
 }
 
 #endif

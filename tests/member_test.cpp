@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "elastic/coordinator.h"
 
@@ -104,6 +105,7 @@ struct Pair {
     std::vector<std::string> kinds;
     for (auto& [peer, m] : members)
       for (Action& action : m->take_actions()) {
+        if (action.what == Action::What::send && action.message.kind == "facts") told.push_back(action.message.step);
         if (action.what != Action::What::send || !members.contains(action.peer)) continue;
         action.message.sender = peer;
         kinds.push_back(action.message.kind);
@@ -112,10 +114,63 @@ struct Pair {
     return kinds;
   }
 
+  // Both make the next step, and have such facts of it.
+  void step(const nlohmann::json& facts) {
+    const int64_t step = members.at(1)->step();
+    for (auto& [peer, m] : members) {
+      for (const int v : m->todo()) m->add(step, v, leaf(v), 1);
+      m->contribute({});
+    }
+    std::set<PeerId> complete;
+    while (complete.size() < members.size()) {
+      deliver();
+      for (auto& [peer, m] : members)
+        if (!complete.contains(peer) && m->reduce() == Member::Progress::complete) complete.insert(peer);
+    }
+    for (auto& [peer, m] : members) {
+      (void)m->take_reduced();
+      m->advance(facts);
+    }
+    deliver();
+  }
+
   std::map<PeerId, std::unique_ptr<Member>> members;
+  std::vector<int64_t> told;  // the steps whose facts the coordinator has
 };
 
 using Kinds = std::vector<std::string>;
+using Steps = std::vector<int64_t>;
+
+// Each message wakes threads here and there: several steps share one, unless something waits for what they say.
+TEST(Member, TheLeaderTellsOfSeveralStepsAtOnce) {
+  Pair pair;
+  Member& leader = *pair.members.at(1);
+  for (int i = 0; i < 3; ++i) pair.step({{"text", "facts"}});
+  EXPECT_EQ(pair.told, Steps{});
+  for (auto& [peer, m] : pair.members) m->heartbeat(nlohmann::json::object());
+  pair.deliver();
+  EXPECT_EQ(pair.told, (Steps{0, 1, 2}));
+  leader.heartbeat(nlohmann::json::object());
+  pair.deliver();
+  EXPECT_EQ(pair.told, (Steps{0, 1, 2})) << "each once";
+  pair.told.clear();
+  pair.step({{"text", "facts"}});
+  pair.step({{"text", "facts"}, {"state", "a digest, for which a checkpoint may wait"}});
+  EXPECT_EQ(pair.told, (Steps{3, 4}));
+}
+
+TEST(Member, NobodyGathersMoreFactsThanItMay) {
+  Pair pair;
+  for (int i = 0; i < 8; ++i) pair.step({{"text", "facts"}});
+  EXPECT_EQ(pair.told, (Steps{0, 1, 2, 3, 4, 5, 6, 7}));
+  pair.told.clear();
+  // After a death, and to another coordinator, all that nobody has confirmed is told again.
+  pair.step({{"text", "facts"}});
+  pair.members.at(1)->receive({.kind = "ack", .sender = Pair::kCoordinator, .step = 5});
+  pair.members.at(1)->introduce(Pair::kCoordinator, nlohmann::json::object());
+  pair.deliver();
+  EXPECT_EQ(pair.told, (Steps{6, 7, 8}));
+}
 
 TEST(Member, ABucketLeavesBeforeTheLastLeafIsWhole) {
   Pair pair;

@@ -24,6 +24,7 @@ void Simulation::add_worker() {
       .state_digest_every = kDigestEvery,
       .scaling = scaling_,
       .audit = audit_,
+      .untold = peer % 2 == 0 ? 1 : 8,
       .spoil = [this, peer](int64_t step, int bucket, auto& sums) { spoil(*workers_.at(peer), step, bucket, sums); }});
   log(fmt::format("worker {} starts{}", peer, p->sees_directory ? "" : ", without the directory"));
   workers_[peer] = std::move(p);

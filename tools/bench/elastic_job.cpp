@@ -12,7 +12,9 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <utility>
 
@@ -44,6 +46,16 @@ int nth_core(int n) {
   for (int core = 0, wanted = n % CPU_COUNT(&set); core < CPU_SETSIZE; ++core)
     if (CPU_ISSET(static_cast<size_t>(core), &set) && wanted-- == 0) return core;
   return 0;
+}
+
+// A time as files of a run have it, in seconds of the monotonic clock.
+double monotonic(const std::string& utc) {
+  using namespace std::chrono;
+  std::tm parts{};
+  const char* rest = ::strptime(utc.c_str(), "%Y-%m-%dT%H:%M:%S", &parts);
+  if (rest == nullptr) fail("expected a time, got '{}'", utc);
+  const double then = static_cast<double>(::timegm(&parts)) + std::strtod(rest, nullptr);
+  return then - duration<double>(system_clock::now().time_since_epoch()).count() + now_seconds();
 }
 
 // Those that run: whoever interrupts the benchmark ends them, too.
@@ -190,7 +202,9 @@ void ElasticJob::read() {
   };
   for (const std::string& line : lines_of("metrics.jsonl")) {
     const Json json = Json::parse(line);
-    if (json.contains("loss")) steps_.push_back({json["step"], time, json.value("reduce_seconds", 0.0)});
+    if (json.contains("loss"))
+      steps_.push_back(
+          {json["step"], monotonic(json.at("time").get<std::string>()), json.value("reduce_seconds", 0.0)});
   }
   for (const std::string& line : lines_of("events.jsonl")) events_.push_back({Json::parse(line), time});
 }

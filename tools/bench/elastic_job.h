@@ -43,7 +43,7 @@ class ElasticJob {
 
   struct Step {
     int64_t step;
-    double time;  // when its line appeared
+    double time;  // when it was done, as its line says
     double reduce_seconds;
   };
   struct Event {

@@ -150,6 +150,8 @@ void JobProcess::take(const Message& m) {
                              {"directory", fs::absolute(path_).string()},
                              {"chaos", command_.chaos},
                              {"imported", imported()},
+                             // What is to happen at a step, and not up to a second later.
+                             {"facts_at_once", !command_.chaos.empty() || command_.until.has_value()},
                              {"tenure", directory_ ? directory_->tenure().number() : 1},
                              {"endpoint", transport_->endpoint()}}});
     return;

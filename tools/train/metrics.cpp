@@ -25,20 +25,19 @@ Metrics::Metrics(const std::filesystem::path& directory, int64_t step)
 }
 
 void Metrics::step(int64_t step, const StepMetrics& m) {
-  file_.append(Json{
-      {"step", step},
-      {"loss", m.loss},
-      {"accuracy", m.accuracy},
-      {"lr", m.lr},
-      {"gradient_norm", m.gradient_norm},
-      {m.tokens ? "tokens_per_second" : "samples_per_second", m.items_per_second},
-      {"reduce_seconds", m.reduce_seconds},
-      {"leaf_seconds", m.leaf_seconds},
-      {"workers", m.leaf_seconds.size()},
-      {"generation", m.generation},
-      {"goodput", m.goodput},
-      {"time",
-       utc_now()}}.dump());
+  file_.append(Json{{"step", step},
+                    {"loss", m.loss},
+                    {"accuracy", m.accuracy},
+                    {"lr", m.lr},
+                    {"gradient_norm", m.gradient_norm},
+                    {m.tokens ? "tokens_per_second" : "samples_per_second", m.items_per_second},
+                    {"reduce_seconds", m.reduce_seconds},
+                    {"leaf_seconds", m.leaf_seconds},
+                    {"workers", m.leaf_seconds.size()},
+                    {"generation", m.generation},
+                    {"goodput", m.goodput},
+                    {"time", utc_now(m.ago)}}
+                   .dump());
   last_loss_ = m.loss;
 }
 

@@ -22,6 +22,7 @@ struct StepMetrics {
   std::vector<double> leaf_seconds = {};  // that one leaf took each member of the generation; 0: it had none
   int64_t generation = 1;
   double goodput = 1;  // so far: elastic/goodput.h
+  double ago = 0;      // seconds since the step was done
 };
 
 // The same for TensorBoard.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 namespace elinvar {
 
@@ -22,16 +23,14 @@ Progress::Progress(int64_t first_step, int64_t steps, int64_t log_every, std::st
       step_(first_step),
       unit_(std::move(unit)),
       terminal_(isatty(STDERR_FILENO)),
-      last_(Clock::now()) {
+      last_(std::chrono::duration<double>(Clock::now().time_since_epoch()).count()) {
   if (terminal_ && first_step < steps) fmt::print(stderr, "\r\033[Kstep {}/{}", first_step, steps);
 }
 
 Progress::~Progress() { clear(); }
 
-void Progress::step(int64_t step, double loss, double lr, int64_t items) {
-  const auto now = Clock::now();
-  const double seconds = std::chrono::duration<double>(now - last_).count();
-  last_ = now;
+void Progress::step(int64_t step, double loss, double lr, int64_t items, double when) {
+  const double seconds = std::max(0.0, when - std::exchange(last_, when));
   step_ = step;
   // The mean of all steps at first, then one that forgets: 1 - 1/50 a step.
   const double weight = 1.0 / static_cast<double>(std::min<int64_t>(++measured_, 50));
@@ -39,6 +38,7 @@ void Progress::step(int64_t step, double loss, double lr, int64_t items) {
   step_items_ += weight * (static_cast<double>(items) - step_items_);
 
   if (terminal_) {
+    const auto now = Clock::now();
     if (now - last_drawn_ < std::chrono::milliseconds(200) && step != steps_) return;
     last_drawn_ = now;
     draw(step, loss, lr);

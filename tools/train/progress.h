@@ -12,8 +12,9 @@ class Progress {
   Progress(int64_t first_step, int64_t steps, int64_t log_every, std::string unit);
   ~Progress();
 
-  // After a step that worked through `items`; lines are printed, the bar is redrawn a few times a second.
-  void step(int64_t step, double loss, double lr, int64_t items);
+  // After a step that worked through `items` and was done then, in seconds of the monotonic clock; lines are printed,
+  // the bar is redrawn a few times a second.
+  void step(int64_t step, double loss, double lr, int64_t items, double when);
   double items_per_second() const;
   double seconds_left() const;
   const std::string& unit() const { return unit_; }
@@ -28,7 +29,8 @@ class Progress {
   int64_t steps_, log_every_, step_;
   std::string unit_;
   bool terminal_;
-  Clock::time_point last_, last_drawn_{};
+  double last_;
+  Clock::time_point last_drawn_{};
   double step_seconds_ = 0, step_items_ = 0;  // moving averages
   int64_t measured_ = 0;
 };

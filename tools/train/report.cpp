@@ -1,5 +1,6 @@
 #include "tools/train/report.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "tensor/check.h"
@@ -13,6 +14,7 @@ using Json = nlohmann::json;
 constexpr size_t kEventsShown = 8;  // by `train ctl status`
 constexpr int64_t kMostAhead = 100;
 constexpr size_t kMostShown = size_t{16} << 20;
+constexpr Seconds kOldest = 2 * kHeartbeat;  // that facts are when they come; what was repeated later says nothing
 
 void write_json(const fs::path& path, const nlohmann::ordered_json& json) {
   replace_file(path, json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
@@ -81,11 +83,12 @@ void Report::step(int64_t step, const Json& facts, int64_t generation, Seconds n
   ++reported_;
   if (extra.contains("validation")) goodput_.note(Goodput::Cause::evaluating);
   if (due(step, config_.run.checkpoint_every)) goodput_.note(Goodput::Cause::checkpointing);
-  goodput_.step(now, generation);
+  made_ = std::max(made_, now - std::clamp(facts.value("age", 0.0), 0.0, kOldest));
+  goodput_.step(made_, generation);
   loss_ = std::bit_cast<double>(facts.at("loss").get<uint64_t>());
   const int64_t count = facts.at("count").get<int64_t>(), samples = facts.at("samples").get<int64_t>();
   const double lr = extra.at("lr").get<double>();
-  progress_->step(extra.value("position", step + 1), loss_, lr, tokens_ ? count : samples);
+  progress_->step(extra.value("position", step + 1), loss_, lr, tokens_ ? count : samples, made_);
   const StepMetrics metrics{
       .loss = loss_,
       .accuracy = static_cast<double>(facts.at("correct").get<int64_t>()) / static_cast<double>(count),
@@ -96,7 +99,8 @@ void Report::step(int64_t step, const Json& facts, int64_t generation, Seconds n
       .reduce_seconds = facts.at("reduce_seconds").get<double>(),
       .leaf_seconds = facts.at("seconds").get<std::vector<double>>(),
       .generation = generation,
-      .goodput = goodput_.share(now)};
+      .goodput = goodput_.share(now),
+      .ago = now - made_};
   metrics_->step(step + 1, metrics);
   last_.update({{"accuracy", metrics.accuracy},
                 {"lr", lr},
@@ -145,12 +149,12 @@ void Report::tell_of_hold(const Json& hold) {
                                 hold.at("reason").get<std::string>(), seconds()));
 }
 
-void Report::event(const std::string& name, const Json& fields) {
+void Report::event(const std::string& name, const Json& fields, Seconds now) {
   if (name == "audit") tell_of_audit(fields);
   if (name == "hold") tell_of_hold(fields);
-  if (name == "fence") goodput_.note(Goodput::Cause::recovering);
-  if (name == "hold") goodput_.note(Goodput::Cause::holding);
-  if (name == "hello" || name == "ready" || name == "switched") goodput_.note(Goodput::Cause::changing);
+  if (name == "fence") goodput_.note(Goodput::Cause::recovering, now);
+  if (name == "hold") goodput_.note(Goodput::Cause::holding, now);
+  if (name == "hello" || name == "ready" || name == "switched") goodput_.note(Goodput::Cause::changing, now);
   ++event_counts_[name];
   events_.push_back(directory_.events().write(name, nlohmann::ordered_json(fields)));
   if (events_.size() > kEventsShown) events_.pop_front();

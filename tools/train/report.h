@@ -33,11 +33,12 @@ class Report {
 
   // Before anything else but events: the job as its first worker sees it (its hello), and where others find it.
   void begin(const nlohmann::json& about, const std::string& endpoint);
-  // The ledger knows of a step (elastic/session.h has its facts); a repetition tells nothing new.
+  // The ledger knows of a step (elastic/session.h has its facts), which some worker tells of a little later; a
+  // repetition tells nothing new.
   void step(int64_t step, const nlohmann::json& facts, int64_t generation, Seconds now);
   // A worker's look at the tensors of a step, as TensorBoard takes it (tools/train/observer.h).
   void shown(int64_t step, std::string_view summary);
-  void event(const std::string& name, const nlohmann::json& fields);
+  void event(const std::string& name, const nlohmann::json& fields, Seconds now = 0);
   nlohmann::json status(Seconds now) const;
   void tell(const std::string& text);         // a line, or several, of its own
   void stop_showing() { progress_.reset(); }  // how far it is
@@ -56,6 +57,7 @@ class Report {
   int64_t reported_ = 0;  // the first step that nothing was told of
   bool tokens_ = false;   // are what is counted, not samples
   double loss_ = 0;
+  Seconds made_ = 0;                                    // when the last step was
   nlohmann::json last_ = nlohmann::json::object();      // of the last step and validation, for status()
   int64_t steps_made_ = 0, samples_ = 0, targets_ = 0;  // by this process' account
   std::map<std::string, int64_t> event_counts_;

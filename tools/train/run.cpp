@@ -24,12 +24,13 @@ using Json = nlohmann::json;
 using Clock = Transport::Clock;
 
 constexpr int kMostStarts = 10;
-constexpr Seconds kFirstWords = 3;     // for workers that are said to be alive, to introduce themselves
-constexpr Seconds kLastWords = 0.05;   // what a process sent before its end may still be on its way
-constexpr Seconds kFirstWorker = 30;   // to introduce itself, where others should be alive,
-constexpr Seconds kFirstToJoin = 600;  // and where others are to start it
-constexpr Seconds kFresh = 0.5;        // how old the numbers for Prometheus may be
-constexpr Seconds kBeat = 1;           // between two counts that show others that this process lives
+constexpr Seconds kFirstWords = 3;           // for workers that are said to be alive, to introduce themselves
+constexpr Seconds kLastWords = 0.05;         // what a process sent before its end may still be on its way
+constexpr Seconds kFirstWorker = 30;         // to introduce itself, where others should be alive,
+constexpr Seconds kFirstToJoin = 600;        // and where others are to start it
+constexpr Seconds kFresh = 0.5;              // how old the numbers for Prometheus may be
+constexpr Seconds kBeat = 1.2 * kHeartbeat;  // between two counts that show others that this process lives;
+constexpr Seconds kEarly = 0.25;             // so much sooner if it is awake anyway, as heartbeats make it
 
 uint64_t JobProcess::random_id() {
   std::random_device device;
@@ -144,7 +145,7 @@ std::optional<int64_t> JobProcess::facts(int64_t step, const Json& facts) {
 }
 
 void JobProcess::event(const std::string& name, const Json& fields) {
-  report_->event(name, fields);
+  report_->event(name, fields, now());
   if (name == "hello") note({Moment::What::newcomer, ++newcomers_});
   if (name == "fence" || name == "generation") note({Moment::What::generation, fields.at("number").get<int64_t>()});
   if (name == "generation") note({Moment::What::step, directory_->recorded()});
@@ -232,7 +233,7 @@ void JobProcess::worker_lost(const Loss& loss) {
 
 // Counts, so that nobody takes over; false if somebody has.
 bool JobProcess::still_in_charge() {
-  if (!directory_ || now() < beat_at_) return true;
+  if (!directory_ || now() < beat_at_ - kEarly) return true;
   beat_at_ = now() + kBeat;
   directory_->tenure().beat();
   return directory_->tenure().newest();

@@ -142,6 +142,7 @@ Part work(const JoinCommand& command, Transport& transport, PeerId self, const M
   MemberOptions member = training.member();
   member.self = self;
   member.endpoint = transport.endpoint();
+  if (about_job.value("facts_at_once", false)) member.untold = 1;
   std::vector<TensorLayout> gradient;
   for (const Parameter& p : job.network->parameters.list) gradient.push_back(layout_of(p.name, p.var.value()));
   const std::string chaos = about_job.value("chaos", "");
