@@ -32,10 +32,10 @@ TEST(PoolProcess, IsFoundByItsWordsAndToldHowItEnded) {
   const std::string mark = folder.path();  // no other process has such a word
   const std::string handle = start_process({"sh", "-c", "echo said; sleep 100; true", mark, "x y"}, folder / "log");
   EXPECT_TRUE(fate_of(handle).running);
+  for (int i = 0; i < 5000 && end_of_file(folder / "log", 100).empty(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // and has its words
   EXPECT_EQ(find_process({mark, "x y"}), handle);
   EXPECT_EQ(find_process({mark, "x"}), "");
-  for (int i = 0; i < 5000 && end_of_file(folder / "log", 100).empty(); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   kill_process(handle);
   Fate fate = fate_of(handle);
   for (int i = 0; i < 5000 && fate.running; ++i, fate = fate_of(handle))
