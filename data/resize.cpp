@@ -149,8 +149,9 @@ Image resize(const ImageView& image, const Rect& part, int64_t height, int64_t w
   const int64_t top = down.first.front(), rows = down.first.back() + down.most - top;
   std::vector<uint8_t> scaled(static_cast<size_t>(rows * row + kBeyond)), last;
   for (int64_t y = 0; y < rows; ++y) {
-    const uint8_t* from = image.pixels + ((part.y + top + y) * image.width + part.x) * c;
-    if (part.y + top + y == image.height - 1) {  // after which nothing may be read
+    const int64_t begin = ((part.y + top + y) * image.width + part.x) * c;
+    const uint8_t* from = image.pixels + begin;
+    if (begin + part.width * c + kBeyond > image.bytes()) {  // after which nothing may be read
       last.assign(from, from + part.width * c);
       last.resize(last.size() + kBeyond);
       from = last.data();

@@ -2,6 +2,8 @@
 #include "data/transform.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -119,6 +121,24 @@ TEST(Resize, IsTheStatedSumOnEveryInstructionSet) {
       }
     }
   set_isa(before);
+}
+
+// The image ends where memory does.
+TEST(Resize, ReadsNothingAfterTheImage) {
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  void* const memory = ::mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  uint8_t* const end = static_cast<uint8_t*>(memory) + page;
+  ASSERT_EQ(::mprotect(end, page, PROT_NONE), 0);
+  for (int64_t channels : {1, 2, 3, 4, 5})
+    for (int64_t h : {1, 2, 3, 4, 5})
+      for (int64_t w : {1, 2, 3, 4}) {
+        const Image image = random_image(h, w, channels);
+        uint8_t* const begin = end - image.pixels.size();
+        std::copy(image.pixels.begin(), image.pixels.end(), begin);
+        EXPECT_EQ(resize({begin, h, w, channels}, {0, 0, h, w}, 3, 2, {0, 0, 3, 2}).pixels, whole(image, 3, 2).pixels);
+      }
+  ::munmap(memory, 2 * page);
 }
 
 TEST(Resize, AWindowOrAPartIsWhatItIsOfTheWhole) {
