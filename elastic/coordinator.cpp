@@ -150,7 +150,8 @@ void Coordinator::facts(const Message& m, Seconds now) {
     for (const auto& [peer, w] : workers_)
       if (w.state == State::member || w.state == State::leaving) send(peer, {.kind = "ack", .step = on_file_});
   }
-  if (m.body.contains("seconds") && current_ && m.generation == current_->number) {
+  // It may be told of by a later generation than that which made the step.
+  if (m.body.contains("seconds") && current_ && m.body.value("generation", m.generation) == current_->number) {
     const Json& seconds = m.body["seconds"];
     for (size_t i = 0; i < seconds.size() && i < current_->members.size(); ++i) {
       const auto member = workers_.find(current_->members[i].peer);

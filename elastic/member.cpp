@@ -188,6 +188,7 @@ void Member::finish_reduction() {
   exchange_.reset();
 
   reduced_ = {};
+  reduced_.generation = generation();
   Hasher batches;
   double loss_sum = 0;
   for (const LeafFacts& facts : trailer.facts) {

@@ -287,6 +287,7 @@ void Session::advance(const nlohmann::json& extra) {
     const Activity activity("digests");
     facts.update(update_facts(r, s.work_step, extra.at("lr").get<double>(), s.options.ledger, s.options.member.vranks));
     facts["reduce_seconds"] = s.reduce_seconds;
+    facts["generation"] = r.generation;
     if (s.adaptive()) facts["batch_size"] = r.pace.batch;
   }
   const Lock lock(s.mutex);

@@ -65,7 +65,8 @@ struct Reduced {
   StateDigests state_digests;    // and its parts
   std::vector<LeafFacts> facts;  // of each virtual rank
   std::vector<double> seconds;   // that a leaf took each member; 0: it had none
-  Pace pace;                     // at which the step was made, with adaptive scaling
+  Pace pace;                     // at which the step was made, with adaptive scaling,
+  int64_t generation = 0;        // and by the members of which it was made; 0: before this member was one
 };
 
 nlohmann::json to_json(const LeafFacts& facts);

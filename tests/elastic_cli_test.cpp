@@ -6,8 +6,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <sstream>
 #include <thread>
 
+#include "elastic/generation.h"
 #include "tensor/file.h"
 #include "tensor/isa.h"
 #include "tests/small_job.h"
@@ -41,6 +43,18 @@ class ElasticJob : public testing::Test, protected test::TrainRuns {
     const test::Ended ended = wait(job, name);
     EXPECT_EQ(ended.code, 0) << ended.err;
     EXPECT_EQ(ledger(name), ledger_);
+  }
+
+  // The steps that metrics.jsonl has of each generation are told to be made by as many workers as it has.
+  void expect_workers_of_each_generation(const std::string& name) const {
+    std::istringstream metrics(read_file(folder_ / name / "metrics.jsonl"));
+    for (std::string line; std::getline(metrics, line);) {
+      const nlohmann::json step = nlohmann::json::parse(line);
+      if (!step.contains("generation")) continue;
+      const auto generation = GenerationStore(folder_ / name).read(step.at("generation").get<int64_t>());
+      ASSERT_TRUE(generation.has_value()) << line;
+      EXPECT_EQ(step.at("workers"), generation->members.size()) << line;
+    }
   }
 
   std::string ledger_, steps_;
@@ -94,6 +108,7 @@ TEST_F(ElasticJob, WorkersJoinAndLeaveWhileItTrains) {
   EXPECT_EQ(wait(joined, "joined").code, 0) << read_file(folder_ / "joined.err");
   const std::string events = read_file(folder_ / "run" / "events.jsonl");
   EXPECT_NE(events.find("\"left\""), std::string::npos) << events;
+  expect_workers_of_each_generation("run");
 }
 
 TEST_F(ElasticJob, TheCoordinatorMayDie) {

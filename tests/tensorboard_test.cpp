@@ -182,6 +182,13 @@ TEST_F(TensorBoardJob, SeesHistogramsAndImagesWhileTheBitsStayAsTheyAre) {
   }
 }
 
+// Several come before the facts of the first: each took its time from its own step.
+TEST_F(TensorBoardJob, LooksAreCountedAsTheStepsThatTheyWereBeside) {
+  EXPECT_EQ(run_through("run", {"--set", "tensorboard.histograms_every=2"}), "");
+  const Json lost = Json::parse(read_file(folder_ / "run/result.json")).at("goodput").at("lost");
+  EXPECT_EQ(lost.at("evaluating").at("times"), kSteps / 2);
+}
+
 TEST_F(TensorBoardJob, MayBeSwitchedOffAndOnAgain) {
   const Ended none = wait(start("run", {"--set", "tensorboard.scalars=false", "--until", "30"}), "run");
   ASSERT_EQ(none.code, 0) << none.err;

@@ -67,7 +67,7 @@ void Report::begin(const Json& about, const std::string& endpoint) {
   progress_.emplace(first, steps_, config_.run.log_every, tokens_ ? "tokens" : "samples");
 }
 
-void Report::step(int64_t step, const Json& facts, int64_t generation, Seconds now) {
+void Report::step(int64_t step, const Json& facts, Seconds now) {
   const Json& extra = facts.at("extra");
   if (extra.contains("validation") && metrics_->last_validation() < step) {
     const Json& v = extra["validation"];
@@ -82,9 +82,11 @@ void Report::step(int64_t step, const Json& facts, int64_t generation, Seconds n
   if (!facts.contains("loss") || step != reported_) return;
   ++reported_;
   if (extra.contains("validation")) goodput_.note(Goodput::Cause::evaluating);
+  if (looks_.erase(step + 1) > 0) goodput_.note(Goodput::Cause::evaluating);
   if (due(step, config_.run.checkpoint_every)) goodput_.note(Goodput::Cause::checkpointing);
+  generation_ = std::max(generation_, facts.value("generation", int64_t{0}));
   made_ = std::max(made_, now - std::clamp(facts.value("age", 0.0), 0.0, kOldest));
-  goodput_.step(made_, generation);
+  goodput_.step(made_, generation_);
   loss_ = std::bit_cast<double>(facts.at("loss").get<uint64_t>());
   const int64_t count = facts.at("count").get<int64_t>(), samples = facts.at("samples").get<int64_t>();
   const double lr = extra.at("lr").get<double>();
@@ -98,7 +100,7 @@ void Report::step(int64_t step, const Json& facts, int64_t generation, Seconds n
       .tokens = tokens_,
       .reduce_seconds = facts.at("reduce_seconds").get<double>(),
       .leaf_seconds = facts.at("seconds").get<std::vector<double>>(),
-      .generation = generation,
+      .generation = generation_,
       .goodput = goodput_.share(now),
       .ago = now - made_};
   metrics_->step(step + 1, metrics);
@@ -112,11 +114,11 @@ void Report::step(int64_t step, const Json& facts, int64_t generation, Seconds n
   if (config_.tensorboard.scalars) tensorboard_->add(step + 1, summary_of(metrics).bytes());
 }
 
-// It comes a little before the facts of its step, or again after steps are done again.
+// It comes some steps before the facts of its step, or again after steps are done again.
 void Report::shown(int64_t step, std::string_view summary) {
   if (!tensorboard_ || step <= shown_ || step > reported_ + kMostAhead || summary.size() > kMostShown) return;
   shown_ = step;
-  goodput_.note(Goodput::Cause::evaluating);
+  if (step > reported_) looks_.insert(step);
   tensorboard_->add(step, summary);
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "elastic/goodput.h"
@@ -33,9 +34,9 @@ class Report {
 
   // Before anything else but events: the job as its first worker sees it (its hello), and where others find it.
   void begin(const nlohmann::json& about, const std::string& endpoint);
-  // The ledger knows of a step (elastic/session.h has its facts), which some worker tells of a little later; a
+  // The ledger knows of a step (elastic/step_facts.h has its facts), which some worker tells of a little later; a
   // repetition tells nothing new.
-  void step(int64_t step, const nlohmann::json& facts, int64_t generation, Seconds now);
+  void step(int64_t step, const nlohmann::json& facts, Seconds now);
   // A worker's look at the tensors of a step, as TensorBoard takes it (tools/train/observer.h).
   void shown(int64_t step, std::string_view summary);
   void event(const std::string& name, const nlohmann::json& fields, Seconds now = 0);
@@ -57,7 +58,8 @@ class Report {
   int64_t reported_ = 0;  // the first step that nothing was told of
   bool tokens_ = false;   // are what is counted, not samples
   double loss_ = 0;
-  Seconds made_ = 0;                                    // when the last step was
+  Seconds made_ = 0;                                    // when the last step was,
+  int64_t generation_ = 0;                              // and by whom
   nlohmann::json last_ = nlohmann::json::object();      // of the last step and validation, for status()
   int64_t steps_made_ = 0, samples_ = 0, targets_ = 0;  // by this process' account
   std::map<std::string, int64_t> event_counts_;
@@ -65,7 +67,8 @@ class Report {
   std::deque<nlohmann::ordered_json> events_;  // the last ones
   std::optional<Metrics> metrics_;
   std::optional<EventFile> tensorboard_;
-  int64_t shown_ = 0;  // the last step that a worker has shown something of
+  int64_t shown_ = 0;        // the last step that a worker has shown something of
+  std::set<int64_t> looks_;  // those of which nothing else is known yet
   std::optional<Progress> progress_;
 };
 

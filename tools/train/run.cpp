@@ -138,7 +138,7 @@ std::optional<int64_t> JobProcess::facts(int64_t step, const Json& facts) {
     if (due(made, config_.run.checkpoint_every)) note({Moment::What::checkpoint, made});
   }
   settle(directory_->commit_saved());
-  report_->step(step, facts, coordinator_->generation()->number, now());
+  report_->step(step, facts, now());
   // Whoever has a share in a step has left its profile of those before it.
   if (profile_ && directory_->recorded() > profile_->last) show_profile();
   return on_file;
