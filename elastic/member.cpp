@@ -255,8 +255,9 @@ void Member::advance(const Json& facts) {
   invariant(step_ < completed_, "an update follows a reduction");
   const int64_t made = step_++;
   unacknowledged_.emplace_back(made, facts);
-  // A checkpoint may wait for the digest of a state, and the end of the run for the last facts.
-  if (facts.contains("state") || made >= steps_ || made >= told_ + options_.untold) tell_facts();
+  // A checkpoint may wait for the digest of a state, or for this step; the end of the run for the last facts.
+  const bool waited_for = facts.contains("state") || asked_to_save() || made >= steps_;
+  if (waited_for || made >= told_ + options_.untold) tell_facts();
   if (asked_to_save() || scheduled()) save();
   for (const auto& [peer, feed] : feeds_)
     if (feed.step == step_) give_part(peer, feed);

@@ -126,6 +126,7 @@ class Member {
   void introduce(PeerId coordinator, nlohmann::json about);  // says hello, also to a later coordinator
   void heartbeat(const nlohmann::json& about);
   void drain();                             // asks to leave
+  void failed(nlohmann::json body);         // and ends; what is known of the steps before goes to the coordinator first
   void give_up(const std::string& reason);  // there is no coordinator any more
   void report(Message message);             // to the coordinator
 

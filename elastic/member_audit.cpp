@@ -69,6 +69,7 @@ bool Member::passes_audit() {
       evidence.witnesses[static_cast<size_t>(m)].claims.sums = sums;
   if (!on_trial() && judge(evidence).what == Verdict::What::agreed) return true;
   evidence_ = Message{.kind = "audit", .body = to_json(evidence)};
+  tell_facts();  // of the steps before: the run may end with it
   report(*evidence_);
   return false;
 }

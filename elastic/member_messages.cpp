@@ -69,6 +69,12 @@ void Member::drain() {
   report({.kind = "drain"});
 }
 
+// The run ends with it, whoever leads.
+void Member::failed(Json body) {
+  report_facts();
+  report({.kind = "failed", .body = std::move(body)});
+}
+
 void Member::give_up(const std::string& reason) { outcome_ = {"alone", reason, false}; }
 
 void Member::lost(PeerId peer, const std::string& reason) {

@@ -313,7 +313,7 @@ void Session::drain() {
 
 void Session::fail(const std::string& reason, int exit_code) {
   const Lock lock(impl_->mutex);
-  impl_->member.report({.kind = "failed", .body = {{"reason", reason}, {"exit_code", exit_code}}});
+  impl_->member.failed({{"reason", reason}, {"exit_code", exit_code}});
   impl_->flush();
 }
 

@@ -68,7 +68,6 @@ TEST(Member, TellsACoordinatorOfTheLearnersThatItFeeds) {
 struct Pair {
   static constexpr PeerId kCoordinator = 9;
   Pair() {
-    Generation generation{.number = 1, .first_step = 0, .members = {}, .next_id = 3, .reason = ""};
     for (const PeerId peer : {PeerId{1}, PeerId{2}}) {
       const int first = 2 * (static_cast<int>(peer) - 1);
       generation.members.push_back({.id = static_cast<int>(peer),
@@ -91,6 +90,11 @@ struct Pair {
                   .generation = 1,
                   .body = {{"record", to_json(generation)}, {"completed", nlohmann::json::object()}}});
     deliver();
+  }
+
+  void propose(const Generation& next) {
+    for (auto& [peer, m] : members)
+      m->receive({.kind = "propose", .sender = kCoordinator, .generation = next.number, .body = to_json(next)});
   }
 
   static Leaf leaf(int vrank) {
@@ -128,14 +132,17 @@ struct Pair {
         if (!complete.contains(peer) && m->reduce() == Member::Progress::complete) complete.insert(peer);
     }
     for (auto& [peer, m] : members) {
-      (void)m->take_reduced();
+      const Reduced reduced = m->take_reduced();
+      if (m->index() == 0) made_by.push_back(reduced.generation);
       m->advance(facts);
     }
     deliver();
   }
 
+  Generation generation{.number = 1, .first_step = 0, .members = {}, .next_id = 3, .reason = ""};
   std::map<PeerId, std::unique_ptr<Member>> members;
-  std::vector<int64_t> told;  // the steps whose facts the coordinator has
+  std::vector<int64_t> told;     // the steps whose facts the coordinator has
+  std::vector<int64_t> made_by;  // the generation of each step
 };
 
 using Kinds = std::vector<std::string>;
@@ -170,6 +177,44 @@ TEST(Member, NobodyGathersMoreFactsThanItMay) {
   pair.members.at(1)->introduce(Pair::kCoordinator, nlohmann::json::object());
   pair.deliver();
   EXPECT_EQ(pair.told, (Steps{6, 7, 8}));
+}
+
+TEST(Member, WhatACheckpointThatWasAskedForMayWaitForIsToldAtOnce) {
+  Pair pair;
+  pair.step({{"text", "facts"}});
+  Generation saves = pair.generation;
+  saves.number = 2;
+  saves.follows = 1;
+  saves.checkpoint = true;
+  pair.propose(saves);
+  pair.step({{"text", "facts"}});
+  EXPECT_EQ(pair.told, (Steps{0, 1})) << "as it enters the generation, and as it saves";
+  pair.step({{"text", "facts"}});
+  EXPECT_EQ(pair.told, (Steps{0, 1}));
+}
+
+TEST(Member, AStepIsOfTheGenerationThatMadeIt) {
+  Pair pair;
+  Generation next = pair.generation;
+  next.number = 2;
+  next.follows = 1;
+  pair.step({{"text", "facts"}});
+  pair.propose(next);
+  for (int i = 0; i < 2; ++i) pair.step({{"text", "facts"}});
+  EXPECT_EQ(pair.members.at(1)->generation(), 2);
+  EXPECT_EQ(pair.made_by, (Steps{1, 1, 2}));
+}
+
+// Nobody tells of them later: the run ends.
+TEST(Member, WhoFailsTellsOfTheStepsBefore) {
+  for (const PeerId peer : {PeerId{1}, PeerId{2}}) {
+    Pair pair;
+    for (int i = 0; i < 3; ++i) pair.step({{"text", "facts"}});
+    pair.members.at(peer)->failed({{"reason", "no more memory"}});
+    std::vector<std::string> kinds;
+    for (const Action& action : pair.members.at(peer)->take_actions()) kinds.push_back(action.message.kind);
+    EXPECT_EQ(kinds, (Kinds{"facts", "facts", "facts", "failed"}));
+  }
 }
 
 TEST(Member, ABucketLeavesBeforeTheLastLeafIsWhole) {
