@@ -59,8 +59,8 @@ void GroupFormer::form_all(const std::stop_token& stop) {
     lock.unlock();
     try {
       form_one(request, give_up_.get_token());
-    } catch (...) {
-      tells_.broke(std::current_exception());
+    } catch (const std::exception& failure) {
+      tells_.broke(request.generation, failure.what());
     }
     lock.lock();
     forming_ = 0;

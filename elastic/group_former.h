@@ -3,7 +3,6 @@
 // and lets go of those that are over in another, which never waits for who is told of the former. The newest generation
 // counts: while its group is asked for, an older one that has not formed is given up.
 #include <condition_variable>
-#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -27,7 +26,7 @@ class GroupFormer {
     std::function<void(int64_t generation, std::shared_ptr<GpuGroup> group)> formed;
     std::function<void(int64_t generation, const std::string& reason)> failed;
     // What one of the others threw, which the thread has no other use for. It throws nothing itself.
-    std::function<void(std::exception_ptr)> broke;
+    std::function<void(int64_t generation, const std::string& reason)> broke;
   };
   GroupFormer(std::shared_ptr<Nccl> nccl, Tells tells, std::chrono::duration<double> patience);
   ~GroupFormer();

@@ -86,10 +86,10 @@ GroupFormer::Tells Session::Impl::about_groups() {
               },
           // No bit depends on groups: the generation goes through the hosts.
           .broke =
-              [this](std::exception_ptr) {
+              [this](int64_t generation, const std::string& reason) {
                 try {
                   const Lock lock(mutex);
-                  member.group_not_formed(member.generation(), "what there was to tell of it could not be told");
+                  member.group_not_formed(generation, "what there was to tell of it could not be told: " + reason);
                   flush();
                 } catch (...) {
                   failed(std::current_exception());

@@ -321,7 +321,7 @@ struct Heard {
                   add(fmt::format("formed {}", g), [&] { groups[g] = std::move(group); });
                 },
             .failed = [this](int64_t g, const std::string&) { add(fmt::format("failed {}", g), [] {}); },
-            .broke = [this](std::exception_ptr) { add("broke", [] {}); }};
+            .broke = [this](int64_t g, const std::string& why) { add(fmt::format("broke {}: {}", g, why), [] {}); }};
   }
   template <class F>
   void add(const std::string& what, F f) {
@@ -377,9 +377,10 @@ TEST(GroupFormer, PassesOnWhatItsListenersThrow) {
     else tells.failed = [](int64_t, const std::string&) { fail("nor can this"); };
     GroupFormer former(emulation::nccl({.init_fails = true}), tells, 20s);
     former.form({.generation = 1, .members = 2, .me = 0});
-    EXPECT_EQ(heard.wait_for(named ? 1 : 2), named ? Words{"broke"} : (Words{"named 1", "broke"}));
+    EXPECT_EQ(heard.wait_for(named ? 1 : 2),
+              named ? Words{"broke 1: this cannot be told"} : (Words{"named 1", "broke 1: nor can this"}));
     former.form({.generation = 2, .members = 2, .me = 0});
-    EXPECT_EQ(heard.wait_for(named ? 2 : 4).back(), "broke");
+    EXPECT_EQ(heard.wait_for(named ? 2 : 4).back(), named ? "broke 2: this cannot be told" : "broke 2: nor can this");
   }
 }
 
