@@ -139,23 +139,38 @@ TEST_F(Tour, AConfigurationThatIsNotTheLedgersIsNotVerified) {
   refuse({"verify", path("a")}, 2);
 }
 
-// A worker that does not listen, apart from the program that has started it, is found and ended with it.
+// A worker that does not listen, apart from the program that starts it.
+constexpr const char* kStartsAWorker =
+    "setsid sh -c 'trap \"\" TERM; echo $$ > worker.new; mv worker.new worker; while :; do sleep 0.1; done' & ";
+
+// Which is found, and ended with it.
 TEST(Workplace, EndsWhatItsProgramsHaveStarted) {
   Workplace place(std::chrono::milliseconds(200));
   const fs::path told = place.path() / "worker";
   const std::jthread user([&](const std::stop_token& over) {
-    while ((!fs::exists(told) || fs::file_size(told) == 0) && !over.stop_requested())
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    while (!fs::exists(told) && !over.stop_requested()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     if (!over.stop_requested()) ::kill(::getpid(), SIGINT);
   });
-  const std::string script =
-      "setsid sh -c 'trap \"\" TERM; echo $$ > worker; while :; do sleep 0.1; done' & sleep 1000";
-  EXPECT_EQ(test::message_of<Failure>([&] {
-              (void)place.run("/bin/sh", {"-c", fmt::format("cd {}; {}", place.path().string(), script)});
-            }),
-            "interrupted");
+  EXPECT_EQ(
+      test::message_of<Failure>([&] {
+        (void)place.run("/bin/sh", {"-c", fmt::format("cd {}; {} sleep 1000", place.path().string(), kStartsAWorker)});
+      }),
+      "interrupted");
   const pid_t worker = std::stoi(read_file(told));
   EXPECT_EQ(::kill(worker, 0), -1);
+  EXPECT_EQ(errno, ESRCH);
+}
+
+// As where a coordinator is killed for want of memory: its workers would start another one.
+TEST(Workplace, EndsWhatIsLeftOfAProgramThatWasKilled) {
+  Workplace place;
+  const Ended ended = place.run("/bin/sh", {"-c", fmt::format("cd {}; {} until test -e worker; do sleep 0.01; done; "
+                                                              "kill -9 $$",
+                                                              place.path().string(), kStartsAWorker)});
+  EXPECT_EQ(ended.code, 128 + SIGKILL);
+  const pid_t worker = std::stoi(read_file(place.path() / "worker"));
+  const int there = ::kill(worker, SIGKILL);
+  EXPECT_EQ(there, -1);
   EXPECT_EQ(errno, ESRCH);
 }
 

@@ -94,7 +94,7 @@ Ended Workplace::run(const fs::path& program, const std::vector<std::string>& ar
     child_ = 0;
   }
   ended_.notify_all();
-  if (interrupt_.requested()) end_all_but(others);
+  end_all_but(others);
   check_interrupt();
   return {.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
           .out = read_file(out()),

@@ -1,7 +1,7 @@
 #pragma once
 // Where repro has other programs of the project do something: a temporary folder, in which they are run to their end.
-// With Ctrl-C or SIGTERM they are asked to end, and killed if they do not, with whatever they have started themselves;
-// and the folder goes with everything in it.
+// With Ctrl-C or SIGTERM they are asked to end, and killed if they do not. However one ends, what it has started itself
+// ends with it; and the folder goes with everything in it.
 #include <sys/types.h>
 
 #include <chrono>
