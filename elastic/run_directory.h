@@ -68,7 +68,7 @@ class RunDirectory {
   // After it has turned out that no worker is left: chooses the checkpoint, as if none had been alive.
   void choose_checkpoint();
 
-  // What a worker knows of a step (elastic/session.h): the facts of the update `step` + 1, unless that was the last,
+  // What a worker knows of a step (elastic/step_facts.h): the facts of the update `step` + 1, unless that was the last,
   // and the digest of the state before it. Returns the last step that is in the ledger. Failure if it contradicts what
   // is there.
   int64_t facts(int64_t step, const nlohmann::json& facts);

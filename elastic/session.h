@@ -34,7 +34,7 @@ namespace elinvar {
 struct StateAccess {
   std::function<StateDict()> view;
   // That of checkpoint `step`; 0: what the run begins with, for a network that has been in use, or does not have it.
-  // False: the checkpoint cannot be seen from here.
+  // Nothing: the checkpoint cannot be seen from here.
   std::function<std::optional<Pace>(int64_t step)> restore;
 };
 
