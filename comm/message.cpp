@@ -36,13 +36,6 @@ void each_field(H& header, Visit&& visit) {
   visit(header.blobs);
 }
 
-Blob blob_of(std::string text) {
-  auto owner = std::make_shared<const std::string>(std::move(text));
-  const auto* data = reinterpret_cast<const std::byte*>(owner->data());
-  const size_t bytes = owner->size();
-  return {std::move(owner), data, bytes};
-}
-
 // Whether brackets outside of strings are nested deeper than `most`. Only exact for valid JSON, which is what the
 // parser then asks for; it is here so that no text makes later recursion over the tree deep.
 bool deeper_than(std::string_view text, int most) {
@@ -69,6 +62,16 @@ std::string text_error(std::string_view text, const MessageLimits& limits) {
     return fmt::format("a body of {} bytes, at most {} expected", text.size(), limits.body_bytes);
   if (deeper_than(text, limits.body_depth))
     return fmt::format("a body nested deeper than {} levels", limits.body_depth);
+  return "";
+}
+
+// What is wrong with the text; nothing leaves `object` whole.
+std::string read_object(const Blob& blob, const MessageLimits& limits, Json& object) {
+  const std::string_view text(reinterpret_cast<const char*>(blob.data), blob.bytes);
+  if (std::string error = text_error(text, limits); !error.empty()) return error;
+  object = Json::parse(text.begin(), text.end(), nullptr, false);
+  if (object.is_discarded()) return "a body that is not JSON";
+  if (!object.is_object()) return fmt::format("a body that is {}, not an object", object.type_name());
   return "";
 }
 
@@ -103,11 +106,7 @@ std::string read(std::vector<Blob>& frames, const MessageLimits& limits, Message
     return fmt::format("{} blobs, {} expected from the header", frames.size() - 2, header.blobs);
   for (size_t i = 2; i < frames.size(); ++i)
     if (std::string error = blob_error(i - 2, frames[i].bytes, limits); !error.empty()) return error;
-  const std::string_view text(reinterpret_cast<const char*>(frames[1].data), frames[1].bytes);
-  if (std::string error = text_error(text, limits); !error.empty()) return error;
-  message.body = Json::parse(text.begin(), text.end(), nullptr, false);
-  if (message.body.is_discarded()) return "a body that is not JSON";
-  if (!message.body.is_object()) return fmt::format("a body that is {}, not an object", message.body.type_name());
+  if (std::string error = read_object(frames[1], limits, message.body); !error.empty()) return error;
   const auto kind = message.body.find("kind");
   if (kind == message.body.end() || !kind->is_string()) return "a body without a kind";
   message.kind = kind->get<std::string>();
@@ -122,6 +121,20 @@ std::string read(std::vector<Blob>& frames, const MessageLimits& limits, Message
 }
 
 }  // namespace
+
+Blob blob_of(std::string text) {
+  auto owner = std::make_shared<const std::string>(std::move(text));
+  const auto* data = reinterpret_cast<const std::byte*>(owner->data());
+  const size_t bytes = owner->size();
+  return {std::move(owner), data, bytes};
+}
+
+Json object_from(const Blob& text, const MessageLimits& limits) {
+  Json object;
+  const std::string error = read_object(text, limits, object);
+  check(error.empty(), "[message] malformed: {}", error);
+  return object;
+}
 
 std::vector<Blob> encode(Message message, const MessageLimits& limits) {
   const auto require = [](const std::string& error) { check(error.empty(), "[message] cannot be sent: {}", error); };

@@ -28,6 +28,8 @@ struct Blob {
   size_t bytes = 0;
 };
 
+Blob blob_of(std::string text);
+
 // A process of a job, from its start to its end: random, never reused, so a process that comes back is another peer.
 using PeerId = uint64_t;
 
@@ -48,6 +50,9 @@ struct MessageLimits {
   size_t blobs = 4096;
   size_t blob_bytes = 64 << 20;  // each
 };
+
+// What a body is, and a text in a blob may be. UsageError if it is no JSON object, too long or nested too deeply.
+nlohmann::json object_from(const Blob& text, const MessageLimits& limits = {});
 
 // The frames of a message. UsageError if decode() with these limits would not take them.
 std::vector<Blob> encode(Message message, const MessageLimits& limits = {});

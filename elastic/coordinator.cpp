@@ -13,7 +13,7 @@ constexpr Seconds kAway = 0.25;      // without listening: then it was stopped, 
 constexpr Seconds kLongestRest = 1;  // between two ticks
 constexpr Seconds kSoon = 0.025;     // the same where something is on its way
 constexpr Seconds kTellEvery = 0.9;  // that facts are on file; nobody waits for it,
-constexpr int64_t kMostUntold = 8;   // but members keep what they were not told of, and repeat it after a death
+constexpr int64_t kMostUntold = 32;  // but members keep what they were not told of, and repeat it after a death
 
 Coordinator::Coordinator(const CoordinatorOptions& options, CoordinatorWorld& world, int64_t first_step,
                          const Records& records, Seconds now)
@@ -76,7 +76,7 @@ void Coordinator::receive(const Message& m, Seconds now) {
   if (m.kind == "hello") return hello(m, now);
   const auto found = workers_.find(m.sender);
   if (found == workers_.end()) {
-    if (m.kind == "facts" && of_this_history(m)) (void)write_facts(m);  // late, but true
+    if (m.kind == "facts" && of_this_history(m)) (void)write_facts(steps_in(m));  // late, but true
     // It was put out, or speaks to a coordinator that it has not introduced itself to.
     const auto gone = gone_.find(m.sender);
     if (m.kind == "alive" && gone != gone_.end())  // whose connection may be closed
@@ -132,39 +132,46 @@ void Coordinator::receive(const Message& m, Seconds now) {
 void Coordinator::progress(Worker& worker, const Message& m, Seconds now) {
   worker.generation = std::max(worker.generation, m.generation);
   worker.completed = std::max(worker.completed, m.body.value("completed", m.step));
-  const bool tells_end = m.kind == "entered" || m.kind == "facts";
-  if (tells_end && m.body.contains("end") && of_this_history(m)) options_.steps = m.body["end"].get<int64_t>();
+  if (m.kind == "entered" && m.body.contains("end") && of_this_history(m))
+    options_.steps = m.body["end"].get<int64_t>();
   if (proposal_ && phase_ == Phase::running && m.generation == proposal_->number) switched(now);
   release_leavers();
 }
 
 void Coordinator::facts(const Message& m, Seconds now) {
-  Worker& worker = workers_.at(m.sender);
-  progress(worker, m, now);
-  if (!of_this_history(m) || !write_facts(m)) return;
-  if (m.step >= options_.steps) final_ = true;
-  if (m.body.contains("state")) agreed_state_ = std::max(agreed_state_, m.step);
+  const std::vector<StepFacts> steps = steps_in(m);
+  for (const auto& [step, facts, age] : steps)
+    if (facts.contains("end") && of_this_history(m)) options_.steps = facts["end"].get<int64_t>();
+  progress(workers_.at(m.sender), m, now);
+  if (!of_this_history(m) || !write_facts(steps)) return;
+  for (const auto& [step, facts, age] : steps) {
+    if (step >= options_.steps) final_ = true;
+    if (facts.contains("state")) agreed_state_ = std::max(agreed_state_, step);
+    // A later generation than that which made the step may tell of it.
+    if (facts.contains("seconds") && current_ && facts.value("generation", m.generation) == current_->number)
+      learn_speeds(facts);
+  }
   if (on_file_ > told_ && (on_file_ >= told_ + kMostUntold || now >= told_at_ + kTellEvery)) {
     told_ = on_file_;
     told_at_ = now;
     for (const auto& [peer, w] : workers_)
       if (w.state == State::member || w.state == State::leaving) send(peer, {.kind = "ack", .step = on_file_});
   }
-  // It may be told of by a later generation than that which made the step.
-  if (m.body.contains("seconds") && current_ && m.body.value("generation", m.generation) == current_->number) {
-    const Json& seconds = m.body["seconds"];
-    for (size_t i = 0; i < seconds.size() && i < current_->members.size(); ++i) {
-      const auto member = workers_.find(current_->members[i].peer);
-      const double s = seconds[i].get<double>();
-      if (member == workers_.end() || s <= 0) continue;
-      double& speed = member->second.speed;
-      speed = speed == 0 ? 1 / s : 0.7 * speed + 0.3 / s;
-    }
-    measure(m.body);
-  }
   release_leavers();
   if (whole()) end("finished", "");
   else maybe_propose(now);
+}
+
+void Coordinator::learn_speeds(const Json& facts) {
+  const Json& seconds = facts["seconds"];
+  for (size_t i = 0; i < seconds.size() && i < current_->members.size(); ++i) {
+    const auto member = workers_.find(current_->members[i].peer);
+    const double s = seconds[i].get<double>();
+    if (member == workers_.end() || s <= 0) continue;
+    double& speed = member->second.speed;
+    speed = speed == 0 ? 1 / s : 0.7 * speed + 0.3 / s;
+  }
+  measure(facts);
 }
 
 void Coordinator::begin_history(int64_t number) {
@@ -179,8 +186,8 @@ bool Coordinator::of_this_history(const Message& message) const {
 }
 
 // False: nobody may be told that they are on file.
-bool Coordinator::write_facts(const Message& m) {
-  const std::optional<int64_t> on_file = world_.facts(m.step, m.body);
+bool Coordinator::write_facts(const std::vector<StepFacts>& steps) {
+  const std::optional<int64_t> on_file = world_.facts(steps);
   if (on_file) on_file_ = *on_file;
   else superseded();
   return on_file.has_value();

@@ -46,9 +46,9 @@ class CoordinatorWorld {
   virtual bool create(const Generation& generation) = 0;
   // Whether there is a coordinator of a later tenure.
   virtual bool superseded() = 0;
-  // Writes down what is known of a step; returns the last step that is on file without a gap, or nothing if there is a
+  // Writes down what is known of steps; returns the last step that is on file without a gap, or nothing if there is a
   // coordinator of a later tenure, which may not have seen what was written.
-  virtual std::optional<int64_t> facts(int64_t step, const nlohmann::json& facts) = 0;
+  virtual std::optional<int64_t> facts(const std::vector<StepFacts>& steps) = 0;
   // The members of the newest generation are all gone: the step whose state the run goes on with.
   virtual int64_t restart() = 0;
   // The step of the newest checkpoint, at most `most`; 0: none but the state that the run began with.
@@ -134,7 +134,8 @@ class Coordinator {
   nlohmann::json machine_of(int id) const;
   void gather(Seconds now);
   void call(PeerId peer, const std::string& endpoint);
-  bool write_facts(const Message& message);
+  bool write_facts(const std::vector<StepFacts>& steps);
+  void learn_speeds(const nlohmann::json& facts);
   void measure(const nlohmann::json& facts);
   std::optional<Scaled> other_batch(size_t workers, bool larger) const;
   bool adaptive() const { return options_.scaling.batch > 0; }

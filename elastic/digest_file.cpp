@@ -134,6 +134,7 @@ void DigestFile::begin(const DigestHeader& header) {
         file_.path().string());
   file_.keep(0);
   file_.append(text);
+  file_.write();
   header_ = text;
 }
 

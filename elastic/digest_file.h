@@ -58,6 +58,7 @@ class DigestFile {
   void begin(const DigestHeader& header);  // as Ledger::begin
   int64_t last() const { return last_; }   // the step of the last line; 0 without any
   void record(const DigestLine& line);     // a step that is in the file is passed over
+  void write() { file_.write(); }          // what was recorded
   void sync() { file_.sync(); }
 
  private:

@@ -24,6 +24,7 @@ nlohmann::ordered_json EventLog::write(std::string_view event, const nlohmann::o
   line.update(fields);
   // File names need not be UTF-8, which JSON is.
   file_.append(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  file_.write();
   return line;
 }
 

@@ -184,6 +184,7 @@ void Ledger::begin(const LedgerHeader& header) {
           differing_keys(header_, text));
   file_.keep(0);  // of a run that did not come to its first step
   file_.append(text);
+  file_.write();
   header_ = text;
 }
 

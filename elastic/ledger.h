@@ -84,8 +84,9 @@ class Ledger {
   const std::string& line(int64_t step) const { return lines_[static_cast<size_t>(step - 1)]; }
 
   // Steps must be recorded without gaps. Returns whether the line was new; throws Failure, naming the fields that
-  // differ, if it contradicts the one that is there or is expected.
+  // differ, if it contradicts the one that is there or is expected. New lines are in the file after write().
   bool record(const LedgerLine& line);
+  void write() { file_.write(); }
   const std::string& contradiction() const { return contradiction_; }  // the line with which record() failed; or ""
   void sync() { file_.sync(); }
 

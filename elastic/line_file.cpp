@@ -1,6 +1,7 @@
 #include "elastic/line_file.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "tensor/check.h"
 
@@ -39,7 +40,13 @@ std::vector<std::string> LineFile::lines() const { return whole_lines(contents(f
 
 void LineFile::append(std::string_view line) {
   check(line.find('\n') == std::string_view::npos, "[line file] a line cannot hold a newline");
-  const std::string whole = std::string(line) + '\n';
+  appended_.append(line);
+  appended_ += '\n';
+}
+
+void LineFile::write() {
+  if (appended_.empty()) return;
+  const std::string whole = std::exchange(appended_, {});
   try {
     file_.write(whole);
   } catch (const Failure&) {

@@ -21,13 +21,15 @@ class LineFile {
 
   const std::filesystem::path& path() const { return file_.path(); }
   std::vector<std::string> lines() const;
-  // One write; if it fails (the disk is full), the file is as before and Failure is thrown.
-  void append(std::string_view line);
+  void append(std::string_view line);  // is in the file after write()
+  // All that was appended, at once; if it fails (the disk is full), the file is as before and Failure is thrown.
+  void write();
   void keep(size_t lines);  // drops all lines after the first so many
   void sync() { file_.sync(); }
 
  private:
   File file_;
+  std::string appended_;
   int64_t size_ = 0;
 };
 

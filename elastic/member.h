@@ -17,6 +17,7 @@
 #include "elastic/audit.h"
 #include "elastic/exchange.h"
 #include "elastic/generation.h"
+#include "elastic/told_facts.h"
 
 namespace elinvar {
 
@@ -31,7 +32,7 @@ struct MemberOptions {
   ScalingOptions scaling = {};     // if it is adaptive, its goal ends the run, not `steps`
   AuditOptions audit = {};
   bool groups = false;  // this worker is a GPU that can be in a group (comm/gpu_group.h)
-  int untold = 8;       // steps whose facts the leader may gather before it tells of them; 1: each at once
+  int untold = 32;      // steps whose facts the leader may gather before it tells of them; 1: each at once
   // A drill: damages what this member adds up in `step` (Exchange::spoil).
   std::function<void(int64_t step, int bucket, std::vector<Tensor>& sums)> spoil = {};
 };
@@ -52,7 +53,7 @@ struct StatePart {
   int part = 0, parts = 1;
   PeerId to = 0;                                   // 0: a checkpoint
   int64_t attempt = 0;                             // a learner is fed anew where a feeder is gone
-  nlohmann::json facts = nlohmann::json::array();  // of earlier steps, not confirmed yet: go with the state
+  std::vector<ToldFacts> facts = {};  // of earlier steps, not confirmed yet: go with the state
   Pace pace = {};                                  // with adaptive scaling: of that state,
   std::optional<int64_t> end = {};                 // and the last step, where it is known
   bool sworn = false;                              // a digest of the whole state goes with it: no step need follow
@@ -271,7 +272,7 @@ class Member {
   std::optional<int64_t> state_end_;
   int64_t attempt_ = 0;
   bool state_whole_ = false;
-  std::deque<std::pair<int64_t, nlohmann::json>> unacknowledged_;
+  std::deque<ToldFacts> unacknowledged_;
   int64_t told_ = -1;  // the last step whose facts this member has told of, as the leader of its generation
 
   std::optional<Outcome> outcome_;

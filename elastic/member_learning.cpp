@@ -59,10 +59,7 @@ void Member::receive_state(const Message& m) {
     exchange_.reset();
   }
   // What the feeder could not get rid of may be on nobody's file: now two know it.
-  if (m.body.contains("facts") && !m.body["facts"].empty()) {
-    unacknowledged_.clear();
-    for (const Json& facts : m.body["facts"]) unacknowledged_.emplace_back(facts.at(0).get<int64_t>(), facts.at(1));
-  }
+  if (const std::vector<ToldFacts> facts = facts_in(m); !facts.empty()) unacknowledged_ = {facts.begin(), facts.end()};
   state_messages_.push_back(m);
   if (m.body.at("last").get<bool>()) state_seen_.insert(m.body.at("part").get<int>());
   state_whole_ = static_cast<int>(state_seen_.size()) == m.body.at("parts").get<int>();
@@ -115,12 +112,11 @@ void Member::give_part(PeerId peer, const Feed& feed) {
                  .parts = feed.parts,
                  .to = peer,
                  .attempt = feed.attempt,
-                 .facts = Json::array(),
                  .pace = made_,
                  .end = steps()};
   if (feed.copies)
-    for (const auto& [step, facts] : unacknowledged_)
-      if (step < feed.step) part.facts.push_back({step, facts});
+    for (const ToldFacts& facts : unacknowledged_)
+      if (facts.step < feed.step) part.facts.push_back(facts);
   parts_.push_back(std::move(part));
 }
 

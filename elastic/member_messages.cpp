@@ -8,6 +8,7 @@ using Json = nlohmann::json;
 namespace {
 
 constexpr size_t kMostEarly = 1 << 16;  // messages for an exchange that is not there yet
+constexpr size_t kMostTold = 64;        // steps whose facts one message has
 
 }  // namespace
 
@@ -19,8 +20,7 @@ void Member::send(PeerId peer, Message message) {
 
 void Member::report(Message message) {
   message.generation = generation();
-  if (message.kind != "facts") message.step = completed_;
-  else message.body["completed"] = completed_;
+  message.step = completed_;
   if (coordinator_ != 0) actions_.push_back({Action::What::send, coordinator_, {}, std::move(message)});
 }
 
@@ -47,8 +47,13 @@ void Member::introduce(PeerId coordinator, Json about) {
 
 // All that the coordinator has not confirmed: the leader that told of them may be gone.
 void Member::report_facts(int64_t after) {
-  for (const auto& [step, facts] : unacknowledged_)
-    if (step > after) report({.kind = "facts", .step = step, .body = facts});
+  Message message{.kind = "facts"};
+  for (const ToldFacts& facts : unacknowledged_) {
+    if (facts.step <= after) continue;
+    if (message.blobs.size() == kMostTold) report(std::exchange(message, {.kind = "facts"}));
+    add_facts(message, facts);
+  }
+  if (!message.blobs.empty()) report(std::move(message));
   told_ = step_ - 1;
 }
 
@@ -119,7 +124,7 @@ void Member::receive(const Message& m) {
     if (outcome_) return;  // the first word on it stands: who is refused gets no second answer
     outcome_ = {body.at("what").get<std::string>(), body.at("reason").get<std::string>(), body.value("again", false)};
   } else if (m.kind == "ack") {
-    while (!unacknowledged_.empty() && unacknowledged_.front().first <= m.step) unacknowledged_.pop_front();
+    while (!unacknowledged_.empty() && unacknowledged_.front().step <= m.step) unacknowledged_.pop_front();
   } else if (m.kind == "feed") {
     feed(body.at("peer").get<PeerId>(), {.step = m.step,
                                          .part = body.at("part").get<int>(),

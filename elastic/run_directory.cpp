@@ -167,7 +167,13 @@ std::vector<GenerationScaling::Change> RunDirectory::batch_changes() const {
   return changes;
 }
 
-int64_t RunDirectory::facts(int64_t step, const nlohmann::json& facts) {
+int64_t RunDirectory::facts(const std::vector<StepFacts>& steps) {
+  for (const StepFacts& of : steps) take(of.step, of.facts);
+  record_waiting();
+  return ledger_.length() - 1;
+}
+
+void RunDirectory::take(int64_t step, const nlohmann::json& facts) {
   if (facts.contains("end")) steps_ = facts["end"].get<int64_t>();
   check(step >= 0 && step <= steps_, "[facts] expected a step from 0 to {}, got {}", steps_, step);
   if (facts.contains("state")) {
@@ -202,18 +208,26 @@ int64_t RunDirectory::facts(int64_t step, const nlohmann::json& facts) {
     if (line.step > ledger_.length() || (line.step > digests_.last() && line.step <= fill_to_))
       waiting_.emplace(line.step, Waiting{line, digests_from(line.step, facts)});
   }
-  record_waiting();
-  return ledger_.length() - 1;
 }
 
 void RunDirectory::record_waiting() {
-  for (auto next = waiting_.begin(); next != waiting_.end() && next->first <= ledger_.length() + 1;) {
-    Waiting& waiting = next->second;
-    if (digest_due(next->first) && !waiting.line.state) break;
-    if (waiting.digests) digests_.record(*waiting.digests);
-    ledger_.record(waiting.line);
-    next = waiting_.erase(next);
+  const auto write = [this] {
+    digests_.write();
+    ledger_.write();
+  };
+  try {
+    for (auto next = waiting_.begin(); next != waiting_.end() && next->first <= ledger_.length() + 1;) {
+      Waiting& waiting = next->second;
+      if (digest_due(next->first) && !waiting.line.state) break;
+      if (waiting.digests) digests_.record(*waiting.digests);
+      ledger_.record(waiting.line);
+      next = waiting_.erase(next);
+    }
+  } catch (const Failure&) {  // those before it are true
+    write();
+    throw;
   }
+  write();
 }
 
 void RunDirectory::know_state(int64_t step, const Digest& state, const StateDigests& parts) {

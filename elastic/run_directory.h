@@ -17,6 +17,7 @@
 #include "elastic/ledger.h"
 #include "elastic/state_parts.h"
 #include "elastic/tenure.h"
+#include "elastic/told_facts.h"
 
 namespace elinvar {
 
@@ -68,10 +69,10 @@ class RunDirectory {
   // After it has turned out that no worker is left: chooses the checkpoint, as if none had been alive.
   void choose_checkpoint();
 
-  // What a worker knows of a step (elastic/step_facts.h): the facts of the update `step` + 1, unless that was the last,
+  // What a worker knows of steps (elastic/step_facts.h): the facts of the update `step` + 1, unless that was the last,
   // and the digest of the state before it. Returns the last step that is in the ledger. Failure if it contradicts what
   // is there.
-  int64_t facts(int64_t step, const nlohmann::json& facts);
+  int64_t facts(const std::vector<StepFacts>& steps);
   const std::string& contradiction() const { return ledger_.contradiction(); }  // by what it failed, if by a line
   // A worker has written its part of a checkpoint, or could not. A checkpoint whose parts are all there is committed
   // once it is known to be of the state that the members agree on (CHECKPOINT.md, "Writing").
@@ -107,6 +108,7 @@ class RunDirectory {
     std::optional<DigestLine> digests;
   };
   bool digest_due(int64_t step) const;
+  void take(int64_t step, const nlohmann::json& facts);
   void record_waiting();
   void know_state(int64_t step, const Digest& state, const StateDigests& parts);
   std::optional<std::string> fault_of(int64_t step, const Saving& saving);

@@ -111,7 +111,7 @@ void Session::Impl::flush() {
           tell_sabotage("drop", action.message.step, {{"message", action.message.kind}});
           break;
         }
-        if (action.message.kind == "facts") action.message.body["age"] = now() - action.message.body.value("at", now());
+        if (action.message.kind == "facts") action.message.body["now"] = now();
         action.message.run = options.run;
         action.message.sender = options.member.self;
         transport->send(action.peer, std::move(action.message));

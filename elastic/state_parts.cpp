@@ -103,7 +103,6 @@ std::vector<Message> messages_of(const StateDict& tensors, const StatePart& part
   nlohmann::json digests = nlohmann::json::object();
   for (const auto& [name, tensor] : digests_of(tensors)) digests[name] = tensor.digest.hex();
   messages[0].body["digests"] = std::move(digests);
-  messages[0].body["facts"] = part.facts;
   for (Message& message : messages) {
     if (part.pace.batch > 0) message.body["pace"] = to_json(part.pace);
     if (part.pace.batch > 0 && part.end) message.body["end"] = *part.end;
@@ -119,6 +118,7 @@ std::vector<Message> messages_of(const StateDict& tensors, const StatePart& part
       bytes += count;
     }
   }
+  for (const ToldFacts& facts : part.facts) add_facts(messages[0], facts);
   messages.back().body["last"] = true;
   return messages;
 }
@@ -131,7 +131,8 @@ void fill(const StateDict& state, const std::vector<Message>& messages) {
     for (const Message& m : messages) {
       if (m.body.contains("digests")) expected.merge(m.body["digests"].get<std::map<std::string, std::string>>());
       const nlohmann::json& pieces = m.body.at("pieces");
-      if (pieces.size() != m.blobs.size()) fail("[state] {} pieces announced, {} came", pieces.size(), m.blobs.size());
+      const size_t came = m.blobs.size() - facts_in(m).size();
+      if (pieces.size() != came) fail("[state] {} pieces announced, {} came", pieces.size(), came);
       for (size_t i = 0; i < pieces.size(); ++i) {
         const std::string name = pieces[i].at(0).get<std::string>();
         const int64_t at = pieces[i].at(1).get<int64_t>(), count = static_cast<int64_t>(m.blobs[i].bytes);

@@ -29,8 +29,8 @@ StateSum state_sum(const std::map<std::string, std::string>& digests);  // throw
 StateSum state_sum(const TensorDigests& digests);                       // the same of what is here
 
 // A part as messages of kind "state" of bounded size: the first has the digests, the last one "last". At least one.
-//   body: part, parts, attempt, last, facts, digests {name: hex}, pieces [[name, first element's byte offset]..];
-//   blobs: pieces
+//   body: part, parts, attempt, last, digests {name: hex}, pieces [[name, first element's byte offset]..];
+//   blobs: pieces; in the first, after them, facts (elastic/told_facts.h)
 std::vector<Message> messages_of(const StateDict& tensors, const StatePart& part);
 
 // Copies what the messages hold into the tensors of `state`, which must be those of the sender's by name and size, and

@@ -36,6 +36,7 @@ class Contract : public testing::Test {
     for (int64_t step = 1; step <= 2; ++step)
       ledger.record(
           {.step = step, .batch = {1, 1}, .loss = step == 2 ? loss : 1, .gradient = {2, 2}, .lr = 0.1, .state = {}});
+    ledger.write();
     return RunRecord(folder_ / name);
   }
   Comparison compared(const LedgerHeader& header, const std::vector<std::string>& a,
@@ -89,6 +90,7 @@ class FirstState : public Contract {
     Ledger ledger(folder_ / name);
     ledger.begin({});
     ledger.record({.step = 1, .batch = {1, batch}, .loss = loss, .gradient = {2, 2}, .lr = 0.1, .state = {}});
+    ledger.write();
     if (weight) {
       const StateDict state = {{"model.w", Tensor::full({3}, *weight)}};
       CheckpointStore store(folder_ / name / "checkpoints");

@@ -25,7 +25,7 @@ struct Job : CoordinatorWorld {
     return true;
   }
   bool superseded() override { return false; }
-  std::optional<int64_t> facts(int64_t step, const Json&) override { return step; }
+  std::optional<int64_t> facts(const std::vector<StepFacts>& steps) override { return steps.back().step; }
   int64_t restart() override { return 0; }
   int64_t newest_checkpoint(int64_t most) override { return most; }
   void event(const std::string& name, const Json& fields) override {

@@ -25,7 +25,10 @@ struct Job : CoordinatorWorld {
     return true;
   }
   bool superseded() override { return false; }
-  std::optional<int64_t> facts(int64_t step, const Json&) override { return on_file = std::max(on_file, step); }
+  std::optional<int64_t> facts(const std::vector<StepFacts>& steps) override {
+    for (const StepFacts& of : steps) on_file = std::max(on_file, of.step);
+    return on_file;
+  }
   int64_t restart() override { return 0; }
   void event(const std::string& name, const Json& fields) override { events.emplace_back(name, fields); }
   void put_out(PeerId) override {}
@@ -41,6 +44,14 @@ struct Job : CoordinatorWorld {
   // As a worker of the first generation says it.
   void tell(PeerId peer, const std::string& kind, const Json& body, Seconds now, int64_t step = 0) {
     coordinator.receive({.kind = kind, .sender = peer, .generation = 1, .step = step, .body = body}, now);
+  }
+  void tell_facts(PeerId peer, int64_t step, Seconds now, const Json& facts = Json::object()) {
+    coordinator.receive(facts_message(peer, step, facts), now);
+  }
+  static Message facts_message(PeerId peer, int64_t step, const Json& facts) {
+    Message message{.kind = "facts", .sender = peer, .generation = 1, .step = step + 1};
+    add_facts(message, {step, blob_of(facts.dump())});
+    return message;
   }
   // What was sent to a peer since this was asked last.
   std::vector<std::string> sent(PeerId peer) {
@@ -119,12 +130,12 @@ TEST(Coordinator, AnswersHeartbeatsThatAskForIt) {
 TEST(Coordinator, ConfirmsSeveralFactsAtOnce) {
   Job job(1);
   int acks = 0;
-  for (int64_t step = 0; step < 9; ++step) {
-    job.tell(1, "facts", {{"completed", step + 1}}, 1 + 0.01 * static_cast<double>(step), step);
+  for (int64_t step = 0; step < 33; ++step) {
+    job.tell_facts(1, step, 1 + 0.01 * static_cast<double>(step));
     for (const std::string& kind : job.sent(1)) acks += kind == "ack";
   }
   EXPECT_EQ(acks, 2);
-  job.tell(1, "facts", {{"completed", 10}}, 5, 9);
+  job.tell_facts(1, 33, 5);
   EXPECT_EQ(job.sent(1), Kinds{"ack"});
 }
 
@@ -143,7 +154,7 @@ TEST(Coordinator, ConfirmsWhatComesAgainAfterATakeover) {
       100.1);
   EXPECT_EQ(next.phase(), Coordinator::Phase::fencing);
   (void)next.take_actions();
-  next.receive({.kind = "facts", .sender = 1, .generation = 1, .step = 5, .body = {{"completed", 8}}}, 100.2);
+  next.receive(Job::facts_message(1, 5, Json::object()), 100.2);
   const std::vector<Action> actions = next.take_actions();
   ASSERT_EQ(actions.size(), 1u);
   EXPECT_EQ(actions[0].message.kind, "ack");
@@ -188,7 +199,7 @@ TEST(Coordinator, DoesNotCountTheTimeThatMessagesTake) {
   job.coordinator.tick(1);
   for (const auto& [peer, from, to] : {std::tuple{PeerId{1}, 1.0, 2.2}, std::tuple{PeerId{2}, 2.2, 3.2}}) {
     job.coordinator.woke(from);
-    job.tell(peer, "facts", {{"completed", 1}}, from);
+    job.tell_facts(peer, 0, from);
     job.coordinator.tick(to);
   }
   EXPECT_FALSE(job.has("lost"));

@@ -30,6 +30,7 @@ void record(const std::filesystem::path& folder, int64_t begin, int64_t end) {
   Ledger ledger(folder);
   ledger.begin({.config = {1, 2}});
   for (int64_t step = begin; step <= end; ++step) ledger.record(line_of(step));
+  ledger.write();
 }
 
 TEST(Ledger, LinesRoundTrip) {
@@ -79,6 +80,7 @@ TEST(Ledger, TheHeaderRoundTripsAndIsOfOneRun) {
     ledger.begin({});
     ledger.begin(header);  // nothing came of the run that began so
     ledger.record(line_of(1));
+    ledger.write();
     ledger.begin(header);
   }
   Ledger ledger(folder.path());
@@ -105,6 +107,7 @@ TEST(DigestFile, GoesOnWhereTheLedgerEnds) {
     DigestFile file(folder.path(), 0);
     file.begin(header);
     for (const int64_t step : {2, 4, 4, 6, 2}) file.record(line(step));
+    file.write();
     EXPECT_EQ(file.last(), 6);
   }
   const std::string whole = read_file(folder / "digests.jsonl");
@@ -113,6 +116,7 @@ TEST(DigestFile, GoesOnWhereTheLedgerEnds) {
     DigestFile file(folder.path(), 5);
     file.begin(header);
     for (const int64_t step : {2, 4, 6}) file.record(line(step));
+    file.write();
     ASSERT_EQ(read_file(folder / "digests.jsonl"), whole) << size;
   }
   std::string damaged = whole;
@@ -304,8 +308,12 @@ TEST(LineFile, KeepsAndAppends) {
   const test::TemporaryFolder folder;
   LineFile file(folder / "lines");
   for (const char* line : {"one", "", "three"}) file.append(line);
+  EXPECT_EQ(read_file(folder / "lines"), "");
+  file.write();
+  EXPECT_EQ(read_file(folder / "lines"), "one\n\nthree\n");
   file.keep(2);
   file.append("last");
+  file.write();
   EXPECT_EQ(file.lines(), (std::vector<std::string>{"one", "", "last"}));
   EXPECT_EQ(read_file(folder / "lines"), "one\n\nlast\n");
   EXPECT_THROW(file.append("a\nb"), UsageError);

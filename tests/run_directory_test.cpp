@@ -69,9 +69,9 @@ struct Toy {
   // Updates [from, to), with scheduled checkpoints.
   static void run(RunDirectory& directory, int64_t from, int64_t to) {
     for (int64_t step = from; step < to; ++step) {
-      directory.facts(step, facts(step));
+      directory.facts({StepFacts{step, facts(step)}});
       directory.commit_saved();
-      if (step + 1 == 10) directory.facts(10, facts(10));
+      if (step + 1 == 10) directory.facts({StepFacts{10, facts(10)}});
       if ((step + 1) % 3 == 0 || step + 1 == 10) save(directory, step + 1);
     }
   }
@@ -102,6 +102,42 @@ TEST(RunDirectory, ResumesFromEveryCheckpointWithTheSameLedger) {
   }
 }
 
+TEST(RunDirectory, SeveralStepsAtOnceMakeTheSameFiles) {
+  const test::TemporaryFolder folder;
+  for (const size_t at_once : {size_t{1}, size_t{4}, size_t{11}}) {
+    RunDirectory directory = Toy::open(folder / std::to_string(at_once));
+    std::vector<StepFacts> steps;
+    for (int64_t step = 0; step <= 10; ++step) {
+      steps.push_back({step, Toy::facts(step)});
+      if (steps.size() < at_once && step < 10) continue;
+      EXPECT_EQ(directory.facts(steps), std::min<int64_t>(step, 9));
+      steps.clear();
+    }
+  }
+  for (const char* file : {"ledger.jsonl", "digests.jsonl"}) {
+    const std::string one_by_one = read_file(folder / "1" / file);
+    EXPECT_EQ(read_file(folder / "4" / file), one_by_one);
+    EXPECT_EQ(read_file(folder / "11" / file), one_by_one);
+  }
+}
+
+// What comes with the fault and before it is true, and is kept.
+TEST(RunDirectory, WhatIsBeforeAContradictionIsWritten) {
+  const test::TemporaryFolder folder;
+  {
+    RunDirectory directory = Toy::open(folder / "whole");
+    Toy::run(directory, 0, 10);
+  }
+  RunDirectory again({.path = folder / "again", .state_digest_every = 2, .replay = folder / "whole"}, {});
+  again.begin({}, {});
+  again.set_steps(10);
+  std::vector<StepFacts> steps;
+  for (int64_t step = 0; step < 4; ++step) steps.push_back({step, Toy::facts(step)});
+  steps[2].facts["loss"] = std::bit_cast<uint64_t>(7.0);
+  EXPECT_THROW(again.facts(steps), Failure);
+  EXPECT_EQ(ledger_steps(folder / "again" / "ledger.jsonl").size(), 2u);
+}
+
 // After a power cut the file may lack lines of steps that the ledger has; they come again.
 TEST(RunDirectory, DigestsThatWereLostComeAgain) {
   const test::TemporaryFolder folder;
@@ -124,16 +160,16 @@ TEST(RunDirectory, DigestsThatWereLostComeAgain) {
 TEST(RunDirectory, FactsMayComeTwiceAndOutOfOrderButNotContradict) {
   const test::TemporaryFolder folder;
   RunDirectory directory = Toy::open(folder / "run");
-  EXPECT_EQ(directory.facts(1, Toy::facts(1)), -1);  // step 0 is missing
-  EXPECT_EQ(directory.facts(0, Toy::facts(0)), 0);   // line 2 waits for the digest of its state
-  EXPECT_EQ(directory.facts(0, Toy::facts(0)), 0);
-  EXPECT_EQ(directory.facts(2, Toy::facts(2)), 1);
+  EXPECT_EQ(directory.facts({StepFacts{1, Toy::facts(1)}}), -1);  // step 0 is missing
+  EXPECT_EQ(directory.facts({StepFacts{0, Toy::facts(0)}}), 0);   // line 2 waits for the digest of its state
+  EXPECT_EQ(directory.facts({StepFacts{0, Toy::facts(0)}}), 0);
+  EXPECT_EQ(directory.facts({StepFacts{2, Toy::facts(2)}}), 1);
   nlohmann::json other = Toy::facts(0);
   other["loss"] = std::bit_cast<uint64_t>(3.0);
-  EXPECT_THROW(directory.facts(0, other), Failure);
+  EXPECT_THROW(directory.facts({StepFacts{0, other}}), Failure);
   nlohmann::json state = Toy::facts(2);
   state["state"] = Digest{7, 7}.hex();
-  EXPECT_THROW(directory.facts(2, state), Failure);
+  EXPECT_THROW(directory.facts({StepFacts{2, state}}), Failure);
 }
 
 using Settled = std::vector<RunDirectory::Saved>;
@@ -142,17 +178,17 @@ TEST(RunDirectory, ACheckpointWaitsForAllPartsAndUntilTheMembersAgree) {
   const test::TemporaryFolder folder;
   RunDirectory directory = Toy::open(folder / "run");
   const CheckpointStore store(folder / "run" / "checkpoints");
-  for (int64_t step = 0; step < 3; ++step) directory.facts(step, Toy::facts(step));
+  for (int64_t step = 0; step < 3; ++step) directory.facts({StepFacts{step, Toy::facts(step)}});
   EXPECT_EQ(Toy::save(directory, 3), Settled());
   EXPECT_EQ(directory.recorded(), 2);
   EXPECT_TRUE(store.steps().empty());
-  directory.facts(3, Toy::facts(3));
+  directory.facts({StepFacts{3, Toy::facts(3)}});
   EXPECT_EQ(directory.commit_saved(), (Settled{{3, ""}}));
   EXPECT_EQ(store.read(3).digest, digest(Toy::state(3)));
   Message failed{.kind = "saved", .step = 6, .body = {{"part", 0}, {"parts", 2}, {"error", "the disk is full"}}};
   EXPECT_EQ(directory.saved(failed), (Settled{{6, "the disk is full"}}));
   // Where the run stops no step follows that would tell.
-  for (int64_t step = 4; step < 6; ++step) directory.facts(step, Toy::facts(step));
+  for (int64_t step = 4; step < 6; ++step) directory.facts({StepFacts{step, Toy::facts(step)}});
   EXPECT_EQ(directory.recorded(), 5);
   EXPECT_EQ(Toy::save(directory, 6, /*stops=*/true), (Settled{{6, ""}}));
   EXPECT_EQ(directory.recorded(), 6);
@@ -167,12 +203,12 @@ TEST(RunDirectory, AStateThatIsDamagedIsNeverCommitted) {
   const test::TemporaryFolder folder;
   RunDirectory directory = Toy::open(folder / "run");
   const CheckpointStore store(folder / "run" / "checkpoints");
-  for (int64_t step = 0; step < 3; ++step) directory.facts(step, Toy::facts(step));
+  for (int64_t step = 0; step < 3; ++step) directory.facts({StepFacts{step, Toy::facts(step)}});
   EXPECT_EQ(Toy::save(directory, 3, /*stops=*/false, /*other=*/4), Settled());
-  directory.facts(3, Toy::facts(3));
+  directory.facts({StepFacts{3, Toy::facts(3)}});
   EXPECT_EQ(directory.commit_saved(), (Settled{{3, "what was saved is not the state that the workers agree on"}}));
   EXPECT_TRUE(store.steps().empty());
-  for (int64_t step = 4; step < 6; ++step) directory.facts(step, Toy::facts(step));
+  for (int64_t step = 4; step < 6; ++step) directory.facts({StepFacts{step, Toy::facts(step)}});
   const Settled differ = Toy::save(directory, 6, /*stops=*/true, /*other=*/7);
   ASSERT_EQ(differ.size(), 1u);
   EXPECT_NE(differ[0].failure.find("have different states"), std::string::npos) << differ[0].failure;

@@ -43,6 +43,8 @@ class Record : public testing::Test {
       ledger.record(line_of(step));
       digests.record(digests_of(step));
     }
+    ledger.write();
+    digests.write();
     folder_.write("metrics.jsonl", "{\"step\":1,\"loss\":1.5}\n{\"step\":2,\"loss\":1.25}\n");
     folder_.write("events.jsonl",
                   "{\"time\":\"t\",\"event\":\"hello\",\"peer\":7,\"environment\":{\"isa\":\"avx2\"}}\n"

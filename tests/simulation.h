@@ -90,8 +90,8 @@ class Simulation {
 
     bool create(const Generation& g) override { return sim.create(g); }
     bool superseded() override { return sim.heads_.rbegin()->first > tenure; }
-    std::optional<int64_t> facts(int64_t step, const nlohmann::json& facts) override {
-      return sim.facts(*this, step, facts);
+    std::optional<int64_t> facts(const std::vector<StepFacts>& steps) override {
+      return sim.facts(*this, steps);
     }
     int64_t restart() override { return sim.saved_step_; }
     int64_t newest_checkpoint(int64_t most) override {
@@ -141,7 +141,8 @@ class Simulation {
   void receive(Head& h, const Message& message);
   void flush(Head& h);
   bool create(const Generation& g);
-  std::optional<int64_t> facts(Head& h, int64_t step, const nlohmann::json& facts);
+  std::optional<int64_t> facts(Head& h, const std::vector<StepFacts>& steps);
+  void take_facts(Head& h, int64_t step, const nlohmann::json& facts);
   void put_out(PeerId peer);
   void checkpoint_part(Head& h, const Message& m);
   std::optional<bool> is_good(const Head& h, int64_t step, const Checkpoint& c) const;

@@ -122,8 +122,16 @@ bool Simulation::create(const Generation& g) {
   return true;
 }
 
-std::optional<int64_t> Simulation::facts(Head& h, int64_t step, const Json& facts) {
+std::optional<int64_t> Simulation::facts(Head& h, const std::vector<StepFacts>& steps) {
   if (h.superseded()) return std::nullopt;
+  for (const StepFacts& of : steps) take_facts(h, of.step, of.facts);
+  for (const auto& [after, state] : h.states)
+    if (after <= static_cast<int64_t>(ledger_.size())) states_[after] = state;
+  settle(h);
+  return static_cast<int64_t>(ledger_.size()) - 1;
+}
+
+void Simulation::take_facts(Head& h, int64_t step, const Json& facts) {
   const std::string text = facts.at("text").get<std::string>();
   if (!text.empty()) {
     if (text != references_.back()->facts.at(static_cast<size_t>(step)))
@@ -134,15 +142,10 @@ std::optional<int64_t> Simulation::facts(Head& h, int64_t step, const Json& fact
     if (next->first > static_cast<int64_t>(ledger_.size())) break;
     if (next->first == static_cast<int64_t>(ledger_.size())) ledger_.push_back(next->second);
   }
-  if (facts.contains("state")) {
-    const uint64_t state = h.states[step] = facts["state"].get<uint64_t>();
-    if (state != references_.back()->state.at(static_cast<size_t>(step)))
-      violate("the members agree on another state after step {}", step);
-  }
-  for (const auto& [after, state] : h.states)
-    if (after <= static_cast<int64_t>(ledger_.size())) states_[after] = state;
-  settle(h);
-  return static_cast<int64_t>(ledger_.size()) - 1;
+  if (!facts.contains("state")) return;
+  const uint64_t state = h.states[step] = facts["state"].get<uint64_t>();
+  if (state != references_.back()->state.at(static_cast<size_t>(step)))
+    violate("the members agree on another state after step {}", step);
 }
 
 void Simulation::put_out(PeerId peer) {

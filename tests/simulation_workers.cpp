@@ -107,7 +107,8 @@ void Simulation::flush(Process& p) {
       violate("worker {} copies another pace than that of step {}", p.peer, part.step);
     Message m{.kind = part.to == 0 ? "saved" : "state", .generation = p.member->generation(), .step = part.step};
     m.body = {{"part", part.part},       {"parts", part.parts}, {"last", true},         {"state", p.state},
-              {"attempt", part.attempt}, {"facts", part.facts}, {"history", p.history}, {"pace", to_json(part.pace)}};
+              {"attempt", part.attempt}, {"history", p.history}, {"pace", to_json(part.pace)}};
+    for (const ToldFacts& facts : part.facts) add_facts(m, facts);
     if (s_.adaptive && part.end) m.body["end"] = *part.end;
     if (part.to == 0) m.body["sworn"] = part.sworn;
     deliver_part(p.peer, part.to, uniform(0.001, 0.1), m);

@@ -37,7 +37,7 @@ class JobProcess final : public CoordinatorWorld {
   int64_t restart() override;
   int64_t newest_checkpoint(int64_t most) override;
   Recorded begin_history() override;
-  std::optional<int64_t> facts(int64_t step, const nlohmann::json& facts) override;
+  std::optional<int64_t> facts(const std::vector<StepFacts>& steps) override;
   void event(const std::string& name, const nlohmann::json& fields) override;
   void put_out(PeerId peer) override;
   std::string refuse(const nlohmann::json& about) override;

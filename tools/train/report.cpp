@@ -67,7 +67,13 @@ void Report::begin(const Json& about, const std::string& endpoint) {
   progress_.emplace(first, steps_, config_.run.log_every, tokens_ ? "tokens" : "samples");
 }
 
-void Report::step(int64_t step, const Json& facts, Seconds now) {
+void Report::steps(const std::vector<StepFacts>& steps, Seconds now) {
+  for (const StepFacts& of : steps) step(of, now);
+  metrics_->write();
+}
+
+void Report::step(const StepFacts& of, Seconds now) {
+  const auto& [step, facts, age] = of;
   const Json& extra = facts.at("extra");
   if (extra.contains("validation") && metrics_->last_validation() < step) {
     const Json& v = extra["validation"];
@@ -85,7 +91,7 @@ void Report::step(int64_t step, const Json& facts, Seconds now) {
   if (looks_.erase(step + 1) > 0) goodput_.note(Goodput::Cause::evaluating);
   if (due(step, config_.run.checkpoint_every)) goodput_.note(Goodput::Cause::checkpointing);
   generation_ = std::max(generation_, facts.value("generation", int64_t{0}));
-  made_ = std::max(made_, now - std::clamp(facts.value("age", 0.0), 0.0, kOldest));
+  made_ = std::max(made_, now - std::clamp(age, 0.0, kOldest));
   goodput_.step(made_, generation_);
   loss_ = std::bit_cast<double>(facts.at("loss").get<uint64_t>());
   const int64_t count = facts.at("count").get<int64_t>(), samples = facts.at("samples").get<int64_t>();

@@ -34,9 +34,9 @@ class Report {
 
   // Before anything else but events: the job as its first worker sees it (its hello), and where others find it.
   void begin(const nlohmann::json& about, const std::string& endpoint);
-  // The ledger knows of a step (elastic/step_facts.h has its facts), which some worker tells of a little later; a
-  // repetition tells nothing new.
-  void step(int64_t step, const nlohmann::json& facts, Seconds now);
+  // The ledger knows of steps (elastic/step_facts.h), of which some worker tells a little later; a repetition tells
+  // nothing new.
+  void steps(const std::vector<StepFacts>& steps, Seconds now);
   // A worker's look at the tensors of a step, as TensorBoard takes it (tools/train/observer.h).
   void shown(int64_t step, std::string_view summary);
   void event(const std::string& name, const nlohmann::json& fields, Seconds now = 0);
@@ -48,6 +48,7 @@ class Report {
   void fail(const std::string& reason);
 
  private:
+  void step(const StepFacts& of, Seconds now);
   void tell_of_audit(const nlohmann::json& found);
   void tell_of_hold(const nlohmann::json& hold);
 

@@ -129,16 +129,16 @@ CoordinatorWorld::Recorded JobProcess::begin_history() {
   return {.pace = directory_->pace(), .changes = directory_->batch_changes(), .steps = directory_->known_steps()};
 }
 
-std::optional<int64_t> JobProcess::facts(int64_t step, const Json& facts) {
+std::optional<int64_t> JobProcess::facts(const std::vector<StepFacts>& steps) {
   if (superseded()) return std::nullopt;
-  const int64_t before = directory_->recorded(), on_file = directory_->facts(step, facts);
+  const int64_t before = directory_->recorded(), on_file = directory_->facts(steps);
   if (superseded()) return std::nullopt;
   for (int64_t made = before + 1; made <= directory_->recorded(); ++made) {
     note({Moment::What::step, made});
     if (due(made, config_.run.checkpoint_every)) note({Moment::What::checkpoint, made});
   }
   settle(directory_->commit_saved());
-  report_->step(step, facts, now());
+  report_->steps(steps, now());
   // Whoever has a share in a step has left its profile of those before it.
   if (profile_ && directory_->recorded() > profile_->last) show_profile();
   return on_file;

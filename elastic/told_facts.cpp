@@ -1,0 +1,32 @@
+#include "elastic/told_facts.h"
+
+#include "tensor/check.h"
+
+namespace elinvar {
+
+void add_facts(Message& message, const ToldFacts& facts) {
+  message.body["facts"].push_back(facts.step);
+  message.blobs.push_back(facts.text);
+}
+
+std::vector<ToldFacts> facts_in(const Message& message) {
+  const auto steps = message.body.value("facts", std::vector<int64_t>());
+  check(steps.size() <= message.blobs.size(), "[facts] those of {} steps announced, {} came", steps.size(),
+        message.blobs.size());
+  std::vector<ToldFacts> facts;
+  const size_t first = message.blobs.size() - steps.size();
+  for (size_t i = 0; i < steps.size(); ++i) facts.push_back({steps[i], message.blobs[first + i]});
+  return facts;
+}
+
+std::vector<StepFacts> steps_in(const Message& message) {
+  std::vector<StepFacts> steps;
+  for (const ToldFacts& told : facts_in(message)) {
+    StepFacts& of = steps.emplace_back(StepFacts{told.step, object_from(told.text)});
+    if (message.body.contains("now") && of.facts.contains("at"))
+      of.age = message.body["now"].get<double>() - of.facts["at"].get<double>();
+  }
+  return steps;
+}
+
+}  // namespace elinvar
