@@ -98,7 +98,8 @@ void Member::start(const Json& body) {
 void Member::propose(Generation generation) {
   if (generation.number <= std::max(promised_, this->generation())) return;
   connect_members(generation);
-  if (!active() && generation.index_of(options_.self) < 0) return;
+  // One without it concerns it only if it is named in one before, which may have begun without its knowledge.
+  if (!active() && proposed_.empty() && generation.index_of(options_.self) < 0) return;
   const bool was_active = active();
   ask_for_group(generation);
   proposed_[generation.number] = std::move(generation);

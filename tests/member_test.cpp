@@ -161,6 +161,45 @@ struct Pair {
 using Kinds = std::vector<std::string>;
 using Steps = std::vector<int64_t>;
 
+// Its members go on in a generation, and are proposed the next, before a newcomer knows that it is one of them: it has
+// to hold the next, too, or that never begins.
+TEST(Member, ANewcomerHoldsAGenerationWithoutItWhereOneWithItMayHaveBegun) {
+  Pair pair;
+  std::unique_ptr<Member> third = Pair::introduced(3);
+  third->receive({.kind = "welcome", .sender = Pair::kCoordinator});
+  pair.members.at(1)->receive({.kind = "feed",
+                               .sender = Pair::kCoordinator,
+                               .body = {{"peer", 3}, {"endpoint", "e"}, {"part", 0}, {"parts", 1}, {"attempt", 1}, {"copies", true}}});
+  third->receive({.kind = "state", .sender = 1, .body = {{"part", 0}, {"parts", 1}, {"attempt", 1}, {"last", true}}});
+  ASSERT_EQ(third->next(), Member::Next::load);
+  third->loaded(third->take_load());
+  ASSERT_EQ(third->next(), Member::Next::copy);
+  third->learn_layout(Pair::leaf(0));
+  ASSERT_EQ(third->next(), Member::Next::copy);
+
+  const auto propose = [&](int64_t number, const std::vector<PeerId>& peers) {
+    const Message m{.kind = "propose",
+                    .sender = Pair::kCoordinator,
+                    .generation = number,
+                    .body = to_json(Pair::generation(number, peers))};
+    for (auto& [peer, member] : pair.members) member->receive(m);
+    if (third) third->receive(m);
+  };
+  propose(2, {1, 2, 3});
+  pair.step({{"text", "facts"}});
+  EXPECT_EQ(pair.members.at(1)->generation(), 2);
+  EXPECT_FALSE(third->active());
+  propose(3, {1, 2});
+  for (const Message& m : pair.on_their_way) third->receive(m);
+  while (third->reduce() != Member::Progress::complete) ASSERT_TRUE(third->missing().empty()) << third->missing();
+  EXPECT_EQ(third->generation(), 2);
+  (void)third->take_reduced();
+  third->advance({{"text", "facts"}});
+  pair.members.emplace(3, std::move(third));
+  pair.step({{"text", "facts"}});
+  EXPECT_EQ(pair.members.at(1)->generation(), 3);
+}
+
 // Each message wakes threads here and there: several steps share one, unless something waits for what they say.
 TEST(Member, TheLeaderTellsOfSeveralStepsAtOnce) {
   Pair pair;
