@@ -28,7 +28,7 @@ struct World final : CoordinatorWorld {
     return true;
   }
   bool superseded() override { return false; }
-  std::optional<int64_t> facts(int64_t step, const Json&) override { return step; }
+  std::optional<int64_t> facts(const std::vector<StepFacts>& steps) override { return steps.back().step; }
   int64_t restart() override { return 0; }
   void event(const std::string& name, const Json& fields) override { events.emplace_back(name, fields); }
   void put_out(PeerId) override {}

@@ -371,7 +371,7 @@ TEST(Member, AFenceLeavesAnOpenLeafWhole) {
 struct World : CoordinatorWorld {
   bool create(const Generation&) override { return true; }
   bool superseded() override { return false; }
-  std::optional<int64_t> facts(int64_t step, const nlohmann::json&) override { return step; }
+  std::optional<int64_t> facts(const std::vector<StepFacts>& steps) override { return steps.back().step; }
   int64_t restart() override { return 0; }
   void event(const std::string&, const nlohmann::json&) override {}
   void put_out(PeerId) override {}
