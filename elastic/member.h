@@ -51,12 +51,12 @@ struct Action {
 struct StatePart {
   int64_t step = 0;
   int part = 0, parts = 1;
-  PeerId to = 0;                                   // 0: a checkpoint
-  int64_t attempt = 0;                             // a learner is fed anew where a feeder is gone
+  PeerId to = 0;                      // 0: a checkpoint
+  int64_t attempt = 0;                // a learner is fed anew where a feeder is gone
   std::vector<ToldFacts> facts = {};  // of earlier steps, not confirmed yet: go with the state
-  Pace pace = {};                                  // with adaptive scaling: of that state,
-  std::optional<int64_t> end = {};                 // and the last step, where it is known
-  bool sworn = false;                              // a digest of the whole state goes with it: no step need follow
+  Pace pace = {};                     // with adaptive scaling: of that state,
+  std::optional<int64_t> end = {};    // and the last step, where it is known
+  bool sworn = false;                 // a digest of the whole state goes with it: no step need follow
 };
 
 class Member {

@@ -167,9 +167,10 @@ TEST(Member, ANewcomerHoldsAGenerationWithoutItWhereOneWithItMayHaveBegun) {
   Pair pair;
   std::unique_ptr<Member> third = Pair::introduced(3);
   third->receive({.kind = "welcome", .sender = Pair::kCoordinator});
-  pair.members.at(1)->receive({.kind = "feed",
-                               .sender = Pair::kCoordinator,
-                               .body = {{"peer", 3}, {"endpoint", "e"}, {"part", 0}, {"parts", 1}, {"attempt", 1}, {"copies", true}}});
+  pair.members.at(1)->receive(
+      {.kind = "feed",
+       .sender = Pair::kCoordinator,
+       .body = {{"peer", 3}, {"endpoint", "e"}, {"part", 0}, {"parts", 1}, {"attempt", 1}, {"copies", true}}});
   third->receive({.kind = "state", .sender = 1, .body = {{"part", 0}, {"parts", 1}, {"attempt", 1}, {"last", true}}});
   ASSERT_EQ(third->next(), Member::Next::load);
   third->loaded(third->take_load());

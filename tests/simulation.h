@@ -90,9 +90,7 @@ class Simulation {
 
     bool create(const Generation& g) override { return sim.create(g); }
     bool superseded() override { return sim.heads_.rbegin()->first > tenure; }
-    std::optional<int64_t> facts(const std::vector<StepFacts>& steps) override {
-      return sim.facts(*this, steps);
-    }
+    std::optional<int64_t> facts(const std::vector<StepFacts>& steps) override { return sim.facts(*this, steps); }
     int64_t restart() override { return sim.saved_step_; }
     int64_t newest_checkpoint(int64_t most) override {
       if (sim.saved_step_ <= most) return sim.saved_step_;

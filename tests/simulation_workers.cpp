@@ -106,8 +106,9 @@ void Simulation::flush(Process& p) {
     if (s_.adaptive && part.pace != reference(p).made(std::min(part.step, reference(p).steps())))
       violate("worker {} copies another pace than that of step {}", p.peer, part.step);
     Message m{.kind = part.to == 0 ? "saved" : "state", .generation = p.member->generation(), .step = part.step};
-    m.body = {{"part", part.part},       {"parts", part.parts}, {"last", true},         {"state", p.state},
-              {"attempt", part.attempt}, {"history", p.history}, {"pace", to_json(part.pace)}};
+    m.body = {{"part", part.part},         {"parts", part.parts},     {"last", true},
+              {"state", p.state},          {"attempt", part.attempt}, {"history", p.history},
+              {"pace", to_json(part.pace)}};
     for (const ToldFacts& facts : part.facts) add_facts(m, facts);
     if (s_.adaptive && part.end) m.body["end"] = *part.end;
     if (part.to == 0) m.body["sworn"] = part.sworn;

@@ -36,7 +36,7 @@ class Metrics {
 
   void step(int64_t step, const StepMetrics& metrics);
   void validation(int64_t step, const Score& score);
-  void write() { file_.write(); }  // what came since then is in the file
+  void write() { file_.write(); }                  // what came since then is in the file
   double last_loss() const { return last_loss_; }  // of the last training step in the file; NaN if there is none
   int64_t last_validation() const { return last_validation_; }  // its step; 0 if there is none
 
