@@ -88,8 +88,9 @@ TEST(PoolBesides, IsKnownFromAJobLikeIt) {
   const Id first = store.add(job);
   JobRecord seen = *store.job(first);
   seen.validations.samples = 50;
-  seen.start_took = 3;
-  seen.finish_took = 0.5;
+  seen.took.start = 3;
+  seen.took.finish = 0.5;
+  seen.took.join = 7;
   store.save(seen);
   job.validations.every = 7;
   const Id second = store.add(job);
@@ -101,6 +102,8 @@ TEST(PoolBesides, IsKnownFromAJobLikeIt) {
   EXPECT_EQ(like.validations.every, 7);
   EXPECT_EQ(like.costs.start, 3);
   EXPECT_EQ(like.costs.finish, 0.5);
+  EXPECT_EQ(like.costs.join, 7);
+  EXPECT_EQ(like.costs.leave, RescaleCosts{}.leave) << "nobody has seen one";
   EXPECT_EQ(knowledge.besides(*store.job(other)).costs.start, RescaleCosts{}.start);
   EXPECT_EQ(knowledge.besides(*store.job(other)).validations.samples, 0);
 }
@@ -131,9 +134,25 @@ TEST(PoolForesight, TellsErrorsAndWhatTrialsTook) {
   EXPECT_EQ(foresight_of({}).all.count, 0u);
 }
 
+// The turns of a run: two generations, of which the first and the last step are kept.
+TEST_F(RunSeen, TheTurnsOfGenerationsAreKept) {
+  for (int step = 31; step <= 40; ++step)
+    metrics_ += fmt::format("{{\"step\":{},\"generation\":2,\"workers\":3,\"loss\":1,\"time\":\"{}\"}}\n", step,
+                            clock_at(last_ + 0.1 * (step - 30)));
+  write();
+  RunWatch watch(folder_.path());
+  const std::vector<StepSeen> turns = watch.look(0).turns;
+  ASSERT_EQ(turns.size(), 4u);
+  EXPECT_NEAR(turns[1].time - begin_, last_, 1e-3);
+  EXPECT_EQ(turns[1].workers, 2);
+  EXPECT_NEAR(turns[2].time - begin_, last_ + 0.1, 1e-3);
+  EXPECT_EQ(turns[3].generation, 2);
+}
+
 class PoolPromises : public testing::Test, protected test::Scene {
  protected:
   PoolPromises() : Scene(1) {}
+  Id job_ = 0;
 };
 
 // A size that was seen before is predicted as it was seen; of a new one the model says how sure it is.
@@ -151,6 +170,20 @@ TEST_F(PoolPromises, ArePutToTheTest) {
   EXPECT_GE(f.all.count, 3u) << story();
   EXPECT_EQ(f.all.count, count("speed", id)) << story();
   EXPECT_LT(f.sure.high, 0.05) << story();
+}
+
+// What joins and leaves cost is learned as they happen, is told, and counts from then on.
+TEST_F(PoolPromises, CostsOfChangesAreLearned) {
+  for (const int slots : {2, 4, 2, 4}) {
+    machines({machine("a", slots)});
+    if (job_ == 0) job_ = submit(100000);
+    ticks(40);
+  }
+  const RescaleCosts took = job(job_).took;
+  EXPECT_NEAR(took.join, 2, 1.1) << "in this world a newcomer is ready after 2 s\n" << story();
+  EXPECT_GT(took.join_stall, 0) << story();
+  EXPECT_EQ(took.death_stall > 0, count("lost", job_) > 0) << story();
+  EXPECT_GE(count("costs", job_), 1u) << story();
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include "tools/pool/knowledge.h"
 #include "tools/pool/measure.h"
 #include "tools/pool/sim/check.h"
-#include "tools/pool/sim/observe.h"
+#include "tools/pool/observe.h"
 
 namespace elinvar::pool {
 namespace {
@@ -45,7 +45,7 @@ TEST(Observed, CostsAreWhatChangesTookAndHeldUp) {
   changes.push_back({ChangeSeen::kDeath, steps.back().time + 0.01});
   run(steps, 20, 1, 0.1, 0.9);
   changes.push_back({ChangeSeen::kStop, steps.back().time, steps.back().time + 2.5});
-  const RescaleCosts costs = costs_seen(steps, changes);
+  const RescaleCosts costs = costs_seen(steps, step_seconds(steps), changes);
   EXPECT_NEAR(costs.start, 3, 1e-6);
   EXPECT_NEAR(costs.join, 1.7, 1e-6) << "from the decision to the newcomer's first step";
   EXPECT_NEAR(costs.join_stall, 0.2, 1e-6);
@@ -55,16 +55,51 @@ TEST(Observed, CostsAreWhatChangesTookAndHeldUp) {
   EXPECT_NEAR(costs.stop, 2.5, 1e-6);
 }
 
+// What the processes of a job tell: one that is there from the start, one that joins and leaves, one that dies, a stop.
+TEST(Observed, ChangesAreThoseOfProcesses) {
+  const auto process = [](Id id, double started, double leaving, double ended, int code) {
+    return ProcessRecord{
+        .id = id, .job = 1, .started = started, .leaving = leaving, .ended = ended, .met = true, .code = code};
+  };
+  std::vector<ProcessRecord> processes{process(1, 97, 0, 0, 0),      process(2, 98, 200, 202.5, 0),
+                                       process(3, 110, 130, 131, 0), process(4, 140, 0, 161, 137),
+                                       process(5, 170, 200, 201, 0), process(6, 180, 0, 181, 3)};
+  processes[0].coordinator = true;
+  processes[0].leaving = 200, processes[0].ended = 202;
+  processes[5].met = false;
+  std::map<ChangeSeen::What, std::vector<ChangeSeen>> seen;
+  for (const ChangeSeen& change : changes_seen(processes)) seen[change.what].push_back(change);
+  ASSERT_EQ(seen[ChangeSeen::kStart].size(), 1u);
+  ASSERT_EQ(seen[ChangeSeen::kLeave].size(), 1u) << "at a stop nobody leaves";
+  EXPECT_EQ(seen[ChangeSeen::kLeave][0].free, 131);
+  ASSERT_EQ(seen[ChangeSeen::kStop].size(), 1u);
+  EXPECT_EQ(seen[ChangeSeen::kStop][0].at, 200);
+  EXPECT_EQ(seen[ChangeSeen::kStop][0].free, 202.5) << "when the last one was gone";
+  ASSERT_EQ(seen[ChangeSeen::kDeath].size(), 1u) << "who has never lived does not die";
+  EXPECT_EQ(seen[ChangeSeen::kJoin].size(), 4u);
+  std::vector<StepSeen> steps;
+  run(steps, 100, 1, 0.1, 0, 100);
+  EXPECT_EQ(
+      costs_seen(steps, step_seconds(steps), std::vector<ChangeSeen>{{ChangeSeen::kStart, 97}, {ChangeSeen::kJoin, 98}})
+          .join,
+      0)
+      << "who comes before the first step belongs to the start";
+}
+
 TEST(Observed, NothingIsFreeAndWhatWasNotSeenIsAsUsual) {
   std::vector<StepSeen> steps;
   run(steps, 20, 2, 0.1);
   const double left = steps.back().time;
   run(steps, 20, 1, 0.1);
-  const RescaleCosts costs = costs_seen(steps, std::vector<ChangeSeen>{{ChangeSeen::kLeave, left, left}});
+  const RescaleCosts seen =
+      costs_seen(steps, step_seconds(steps), std::vector<ChangeSeen>{{ChangeSeen::kLeave, left, left}});
+  EXPECT_EQ(seen.leave, 1e-3);
+  EXPECT_EQ(seen.leave_stall, 1e-3);
+  EXPECT_EQ(seen.start, 0);
+  const RescaleCosts costs = completed(seen, {});
   EXPECT_EQ(costs.leave, 1e-3);
-  EXPECT_EQ(costs.leave_stall, 1e-3);
   EXPECT_EQ(costs.start, RescaleCosts{}.start);
-  EXPECT_EQ(costs_seen({}, {}).join, RescaleCosts{}.join);
+  EXPECT_EQ(completed(costs_seen({}, {}, {}), {}).join, RescaleCosts{}.join);
 }
 
 TEST(Observed, StepsAreReadFromARun) {
@@ -136,6 +171,28 @@ TEST_F(WarmStart, AJobBeginsWithWhatTheOneBeforeItTaught) {
   EXPECT_LT(warm.error, 0.3);
   const Rate cold = knowledge.of(*store_.job(other), {})->rate({{"cpu-1", 2}}, {});
   EXPECT_EQ(cold.error, 1);
+}
+
+// What a pool has learned is a table for the simulator.
+TEST_F(WarmStart, IsATableToo) {
+  JobRecord job = this->job("a");
+  job.name = "net";
+  const Id id = store_.add(job);
+  EXPECT_TRUE(learned(store_).empty()) << "nothing was measured";
+  store_.measure(id, 1, {.workers = {{"cpu-1", 2}}, .form = {}, .seconds = 20, .rate = 100});
+  store_.measure(id, 2, {.workers = {{"cpu-1", 2}}, .form = {}, .seconds = 20, .rate = 110});
+  store_.measure(id, 3, {.workers = {{"cpu-1", 1}}, .form = {.width = 2}, .seconds = 20, .rate = 130});
+  job = *store_.job(id);
+  job.took.join = 7;
+  job.validations.samples = 50;
+  store_.save(job);
+  const Table table = parse_table(table_of(learned(store_)).dump(), "a test");
+  const Model& model = table.at("net");
+  EXPECT_EQ(model.costs.join, 7);
+  EXPECT_EQ(model.costs.leave, RescaleCosts{}.leave);
+  EXPECT_EQ(model.validations.samples, 50);
+  EXPECT_EQ(model.speed->rate({{"cpu-1", 2}}, {}).samples, 110) << "as it was last";
+  EXPECT_EQ(model.speed->rate({{"cpu-1", 1}}, {.width = 2}).samples, 130);
 }
 
 TEST_F(WarmStart, WhatRanOutOfMemoryIsRememberedToo) {

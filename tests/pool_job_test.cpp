@@ -9,6 +9,7 @@
 #include "tensor/file.h"
 #include "tests/small_job.h"
 #include "tests/train_process.h"
+#include "tools/pool/store.h"
 
 namespace elinvar {
 namespace {
@@ -91,6 +92,29 @@ TEST_F(PoolJob, TheDaemonMayDieAndJobsEndAsIfNothingHadHappened) {
   for (const Json& line : history.at("log")) starts += line.at("what") == "start";
   EXPECT_EQ(starts, 2) << "nothing was started twice\n" << story();
   EXPECT_EQ(remaining_children(std::chrono::seconds(10)), "");
+}
+
+// A job like it was faster as one worker with two threads: so this one starts as that, and its result is the same.
+TEST_F(PoolJob, SlotsAreDividedAsTheJobBeforeWasFastest) {
+  const test::Ended whole =
+      wait(spawn({"run", folder_ / "job.toml", "--run-dir", folder_ / "whole", "--threads", "1"}, "whole"), "whole");
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  ASSERT_EQ(pool({"submit", folder_ / "job.toml"}).code, 0);
+  {
+    pool::Store store(folder_ / "pool");
+    store.measure(1, 1, {.workers = {{"cpu-1", 2}}, .form = {}, .seconds = 60, .rate = 100});
+    store.measure(1, 2, {.workers = {{"cpu-1", 1}}, .form = {.width = 2}, .seconds = 60, .rate = 300});
+    pool::JobRecord before = *store.job(1);
+    before.state = pool::JobRecord::State::finished;
+    store.save(before);
+  }
+  ASSERT_EQ(pool({"submit", folder_ / "job.toml"}).code, 0);
+  const test::Ended daemon = wait(serve("daemon", {"--until-done"}), "daemon");
+  EXPECT_EQ(daemon.code, 0) << daemon.err;
+  EXPECT_EQ(ledger(run_of(2)), ledger("whole")) << story();
+  EXPECT_NE(story().find("1 worker of 2 slots"), std::string::npos) << story();
+  EXPECT_EQ(events(run_of(2), "hello"), 1) << story();
+  EXPECT_NE(read_file(folder_ / run_of(2).string() / "events.jsonl").find("\"--threads\",\"2\""), std::string::npos);
 }
 
 TEST_F(PoolJob, CancelStopsARunningJob) {

@@ -93,19 +93,40 @@ TEST(PoolStore, OneOfAnOlderVersionIsBroughtUpToDate) {
   }
   {
     SQLite::Database db((folder / "pool" / "pool.db").string(), SQLite::OPEN_READWRITE);
-    for (const char* column : {"jobs DROP validate_every", "jobs DROP validation", "jobs DROP start_took",
-                               "jobs DROP finish_took", "measurements DROP doubt", "measurements DROP trial"})
+    db.exec("DROP INDEX processes_of_job");
+    for (const char* column : {"jobs DROP validate_every", "jobs DROP validation", "jobs DROP took",
+                               "measurements DROP doubt", "measurements DROP trial"})
       db.exec(fmt::format("ALTER TABLE {}", column));
     db.exec("PRAGMA user_version = 1");
   }
   Store store = Store::open_existing(folder / "pool");
   EXPECT_EQ(store.measurements(id).at(0).rate, 100);
   JobRecord job = *store.job(id);
-  job.start_took = 3;
+  job.took.start = 3;
+  job.took.join_stall = 0.25;
   job.validations.samples = 12;
   store.save(job);
-  EXPECT_EQ(store.job(id)->start_took, 3);
+  EXPECT_EQ(store.job(id)->took.start, 3);
+  EXPECT_EQ(store.job(id)->took.join_stall, 0.25);
+  EXPECT_EQ(store.job(id)->took.leave, 0) << "not seen";
   EXPECT_EQ(store.job(id)->validations.samples, 12);
+}
+
+TEST(PoolStore, WhatVersionTwoKnewOfCostsIsKept) {
+  const TemporaryFolder folder;
+  const Id id = Store(folder / "pool").add(some_job("one"));
+  {
+    SQLite::Database db((folder / "pool" / "pool.db").string(), SQLite::OPEN_READWRITE);
+    db.exec("DROP INDEX processes_of_job");
+    db.exec("ALTER TABLE jobs DROP took");
+    db.exec("ALTER TABLE jobs ADD start_took REAL DEFAULT 2.5");
+    db.exec("ALTER TABLE jobs ADD finish_took REAL DEFAULT 0");
+    db.exec("PRAGMA user_version = 2");
+  }
+  const RescaleCosts took = Store::open_existing(folder / "pool").job(id)->took;
+  EXPECT_EQ(took.start, 2.5);
+  EXPECT_EQ(took.finish, 0);
+  EXPECT_EQ(took.join, 0);
 }
 
 TEST(PoolStore, NoSlotHasTwoWorkers) {

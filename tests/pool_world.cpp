@@ -23,6 +23,8 @@ std::string FakeWorld::start(const std::vector<std::string>& words, const std::f
   process.job = std::stol(log.parent_path().filename().string());
   process.coordinator = words.at(1) == "run";
   if (!process.coordinator) process.name = words.back();
+  if (const auto threads = std::find(words.begin(), words.end(), "--threads"); threads != words.end())
+    process.threads = std::stoi(*std::next(threads));
   process.born = now_;
   Run& run = runs_[process.job];
   if (process.coordinator) {
@@ -126,7 +128,11 @@ void FakeWorld::advance(double seconds) {
     for (Process* p : present)
       if (p->leaves <= now_) end(*p, 0);
     present = members(job);
-    run.step += seconds * steps_a_second * static_cast<double>(present.size());
+    int threads = 0;
+    for (const Process* p : present) threads += p->threads;
+    const double rate =
+        present.empty() ? 0 : steps_a_second * threads / (1 + tax * static_cast<double>(present.size() - 1));
+    run.step += seconds * rate;
     if (run.step - run.saved >= kCheckpoint * steps_a_second) run.saved = run.step;
     const auto steps = static_cast<double>(record->steps);
     if (run.step >= steps) run.step = steps;
@@ -137,9 +143,16 @@ void FakeWorld::advance(double seconds) {
       run.sight.measured_seconds = 0;
     } else if (!present.empty()) {
       run.sight.measured_seconds += seconds;
-      run.sight.measured_steps = static_cast<int64_t>(run.sight.measured_seconds * steps_a_second * present.size());
+      run.sight.measured_steps = static_cast<int64_t>(run.sight.measured_seconds * rate);
     }
     run.sight.workers = static_cast<int>(present.size());
+    if (present.empty() || steps_a_second == 0) continue;
+    // Its first step of a generation, and its last one up to now.
+    std::vector<StepSeen>& turns = run.sight.turns;
+    const bool fresh = turns.empty() || turns.back().generation != run.sight.generation;
+    if (fresh) turns.push_back({now_, run.sight.workers, run.sight.generation});
+    if (fresh) turns.push_back(turns.back());
+    else turns.back().time = now_;
   }
 }
 

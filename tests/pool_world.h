@@ -30,7 +30,8 @@ class FakeWorld final : public World {
   int starts(Id job) const;  // of coordinators
   void die_after(int calls) { calls_left_ = calls; }
   double chance(double most = 1) { return std::uniform_real_distribution<double>(0, most)(random_); }
-  double steps_a_second = 2;         // a worker
+  double steps_a_second = 2;         // a thread
+  double tax = 0;                    // each worker beyond the first makes a step longer by this part
   std::string words_of_dead = {};    // what a log ends with
   std::optional<int> fails_at_once;  // every worker that is started ends with this code,
   Id fails_of = 0;                   // if this is not 0: those of this job
@@ -52,6 +53,7 @@ class FakeWorld final : public World {
     Id job = 0;
     bool coordinator = false, running = true, member = false;
     std::string name;
+    int threads = 1;
     double born = 0, leaves = kNever;
     int code = 0;
   };

@@ -5,25 +5,25 @@
 #include <algorithm>
 
 namespace elinvar::pool {
-namespace {
 
-// Whether the job was at this size long enough.
-bool known(const Job& job, const Mix& mix, const Form& form) {
+bool measured_in(const Job& job, const Mix& mix, const Form& form) {
   double seconds = 0;
   for (const Measurement& m : job.measured)
     if (m.workers == mix && m.form == form) seconds += m.seconds;
   return seconds >= kTrialSeconds;
 }
 
-}  // namespace
-
 double trials_cost(std::span<const Measurement> measured, const RescaleCosts& costs) {
   double best = 0, samples = 0;
   for (const Measurement& m : measured) best = std::max(best, m.rate);
-  for (const Measurement& m : measured)
-    if (m.trial)
-      samples += (std::min(m.seconds, kTrialSeconds) + costs.join) * (best - m.rate) +
-                 (costs.leave_stall + costs.join_stall) * best;
+  const Form* before = nullptr;
+  for (const Measurement& m : measured) {
+    const bool anew = before != nullptr && *before != m.form;  // it was stopped and started for it
+    before = &m.form;
+    if (!m.trial) continue;
+    samples += (std::min(m.seconds, kTrialSeconds) + (anew ? 0 : costs.join)) * (best - m.rate) +
+               (anew ? 2 * (costs.stop + costs.start) : costs.leave_stall + costs.join_stall) * best;
+  }
   return samples;
 }
 
@@ -31,14 +31,14 @@ std::optional<Advice> advise(const Pool& pool, const Job& job, const Mix& mix, c
   if (mix.size() != 1) return {};
   const auto& [kind, most] = *mix.begin();
   const Mix present = job.running() && form == job.form ? mix_of(pool, job.slots, job.form) : Mix{};
-  if (!known(job, mix, form)) {  // the largest first: it is what the job is to have anyway
+  if (!measured_in(job, mix, form)) {  // the largest first: it is what the job is to have anyway
     if (present == mix) return Advice{most, kTrialSeconds, 0, fmt::format("measures {} workers", most)};
     return {};
   }
   for (int n = most / 2; n >= job.min_workers; n /= 2) {
     const Mix trial{{kind, n}};
     const Rate rate = job.speed->rate(trial, form);
-    if (rate.samples <= 0 || known(job, trial, form) || rate.error < kSure) continue;
+    if (rate.samples <= 0 || measured_in(job, trial, form) || rate.error < kSure) continue;
     const double full = job.speed->rate(mix, form).samples;
     const double cost = kTrialSeconds * std::max(0.0, full - rate.samples) +
                         change_of(job, mix, trial, trial, form).samples +

@@ -23,6 +23,9 @@ constexpr double kSure = 0.05;         // a prediction with a smaller error need
 constexpr double kTrialSeconds = 10;   // a dozen steps of usual jobs, after those of the change
 constexpr double kTrialBudget = 0.05;  // the part of a job's remaining work that all its trials may cost
 
+// Whether the job was at this size in this form for long enough to know its speed there.
+bool measured_in(const Job& job, const Mix& mix, const Form& form);
+
 // What to try with a job that is to have `mix` in `form`, at most so many workers; nothing if the speeds are sure
 // enough, if it has more than one kind, or if it would cost more than it can bring.
 std::optional<Advice> advise(const Pool& pool, const Job& job, const Mix& mix, const Form& form);

@@ -31,6 +31,23 @@ std::vector<std::vector<Id>> places_of(const Decision& decision) {
 
 }  // namespace
 
+// Without recomputation and with it, and of several CPU slots a worker where a host has them (a worker has one GPU).
+std::vector<Form> Keeper::forms_of(const JobRecord& job) const {
+  std::map<std::pair<std::string, std::string>, int> of_host;
+  int widest = 1;
+  for (const SlotRecord& s : slots_) {
+    if (!usable(s.id) ||
+        (!job.kinds.empty() && std::find(job.kinds.begin(), job.kinds.end(), s.kind) == job.kinds.end()))
+      continue;
+    if (s.device != "cpu") return {{.width = 1, .recompute = false}, {.width = 1, .recompute = true}};
+    widest = std::max(widest, ++of_host[{s.source + " " + s.host, s.kind}]);
+  }
+  std::vector<Form> forms;
+  for (int width = 1; width <= std::max(widest, job.form.width); width *= 2)
+    for (const bool recompute : {false, true}) forms.push_back({width, recompute});
+  return forms;
+}
+
 Pool Keeper::pool() const {
   Pool pool{.now = now_,
             .slots = {},
@@ -43,7 +60,9 @@ Pool Keeper::pool() const {
       pool.slots.push_back(
           {.id = s.id, .kind = s.kind, .host = s.host, .since = s.since, .until = live_.at(s.id).until});
   for (const JobRecord& j : jobs_) {
-    if (j.cancel || j.stopping > 0 || now_ < j.retry_at) continue;
+    const auto decided = decisions_.find(j.id);
+    const bool reforms = reforming_.contains(j.id) && decided != decisions_.end() && !decided->second.slots.empty();
+    if (j.cancel || (j.stopping > 0 && !reforms) || now_ < j.retry_at) continue;
     Job job;
     job.id = j.id;
     job.name = j.name;
@@ -51,7 +70,7 @@ Pool Keeper::pool() const {
     job.max_workers = j.max_workers;
     job.fixed_workers = j.fixed_workers;
     job.kinds = j.kinds;
-    job.forms = {{.width = 1, .recompute = false}, {.width = 1, .recompute = true}};
+    job.forms = forms_of(j);
     job.priority = j.priority;
     job.submitted = j.submitted;
     job.deadline = j.deadline;
@@ -65,10 +84,9 @@ Pool Keeper::pool() const {
     job.since = j.since;
     job.measured = store_.measurements(j.id);
     job.speed = options_.speed(j, job.measured);
-    job.form = j.form;
-    if (j.state == State::running) {
+    job.form = reforms ? decided->second.form : j.form;
+    if (j.state == State::running || reforms) {
       // What it was given counts from then on, although its workers may still be on their way.
-      const auto decided = decisions_.find(j.id);
       if (decided != decisions_.end()) {
         for (const std::vector<Id>& place : places_of(decided->second))
           if (std::all_of(place.begin(), place.end(), [&](Id id) { return usable(id); }))
@@ -108,7 +126,8 @@ void Keeper::plan() {
       promise = {mix, decision.form, rate.error < kUnknown ? rate.samples : 0, rate.error, decision.trial};
     }
     const auto before = last.find(decision.job);
-    const bool same = before != last.end() && before->second.slots == decision.slots;
+    const bool same =
+        before != last.end() && before->second.slots == decision.slots && before->second.form == decision.form;
     if (!same || (decision.slots.empty() && before->second.reason != decision.reason)) {
       std::set<std::string> hosts;
       for (const Id id : decision.slots) hosts.insert(slot(id)->host);
@@ -124,6 +143,7 @@ void Keeper::plan() {
         job.reason = decision.reason;
         store_.save(job);
       }
+    if (decision.slots.empty()) reforming_.erase(decision.job);
     decisions_[decision.job] = decision;
   }
   // So many more slots would be used.
@@ -161,11 +181,13 @@ void Keeper::carry_out(JobRecord& job, const Decision& decision) {
     if (now_ >= job.retry_at && !places.empty() && free >= std::min<int64_t>(job.min_workers, std::ssize(places)) &&
         workers_of(job.id).empty() && coordinator_of(job.id) == nullptr)
       start_coordinator(job, decision.form);
+    else if (now_ - job.since > kStanding)
+      reforming_.erase(job.id);  // where it was it does not come up: it may go elsewhere
     return;
   }
   if (places.empty()) return stop(job, decision.reason);
   if (decision.form.recompute != job.form.recompute || decision.form.width != job.form.width)
-    return stop(job, "it goes on in another form: " + decision.reason);
+    return reforming_.insert(job.id), stop(job, "it goes on in another form: " + decision.reason);
 
   const Sight& sight = world_.sight(job.id, now_);
   std::vector<std::vector<Id>> missing = places;
@@ -211,6 +233,7 @@ void Keeper::start_coordinator(JobRecord& job, const Form& form) {
   } catch (const std::exception& failure) {  // a full disk, say
     return failed(job, failure.what());
   }
+  reforming_.erase(job.id);
   job.form = form;
   job.state = State::running;
   job.reason.clear();

@@ -4,6 +4,7 @@
 #include "tensor/check.h"
 #include "tools/pool/commands.h"
 #include "tools/pool/foresight.h"
+#include "tools/pool/measure.h"
 #include "tools/pool/view.h"
 #include "tools/repro/output.h"
 
@@ -14,7 +15,7 @@ struct Options {
   std::string directory = "pool";
   Id job = 0;
   int64_t lines = 100;
-  bool json = false;
+  bool json = false, table = false;
 };
 
 }  // namespace
@@ -49,8 +50,13 @@ Command add_history(CLI::App& pool) {
       ->check(CLI::Range(1, 1000000).description(""))
       ->capture_default_str();
   app->add_flag("--json", o->json, "the answer as JSON");
+  app->add_flag("--table", o->table, "instead what was learned of jobs, speeds and costs: a table for `pool sim`");
   return {app, [o] {
             const Store store = Store::open_existing(o->directory);
+            if (o->table) {
+              print_json(table_of(learned(store)));
+              return 0;
+            }
             const auto lines = log_view(store.history(o->job, o->lines));
             const std::vector<std::vector<Measurement>> of_job = {store.measurements(o->job)};
             const Foresight foresight = foresight_of(o->job == 0 ? store.measurements_of_all() : of_job);

@@ -265,7 +265,7 @@ void Keeper::look_at_job(JobRecord& job) {
 void Keeper::conclude(JobRecord& job, const Sight& sight) {
   if (sight.result == "finished") {
     job.digest = sight.digest;
-    if (sight.computed_at > 0) job.finish_took = std::max(1e-3, now_ - sight.computed_at);
+    if (sight.computed_at > 0) job.took.finish = std::max(1e-3, now_ - sight.computed_at);
     return enter(job, State::finished, "");
   }
   if (sight.result == "interrupted") {
@@ -318,8 +318,11 @@ void Keeper::enter(JobRecord& job, State state, const std::string& reason) {
     }
   store_.save(job);
   log(job.id, name_of(state), reason.empty() ? fmt::format("{} steps", job.step) : reason);
-  decisions_.erase(job.id);
-  promised_.erase(job.id);
+  if (state != State::waiting || job.retry_at > now_) reforming_.erase(job.id);
+  if (!reforming_.contains(job.id)) {  // else it keeps what it was given
+    decisions_.erase(job.id);
+    promised_.erase(job.id);
+  }
   codes_.erase(job.id);
   doomed_.erase(job.id);
   if (job.over()) {

@@ -102,7 +102,8 @@ class Keeper {
 
   // learning.cpp: what it teaches
   void look_besides(JobRecord& job, const Sight& sight);
-  void measure(const JobRecord& job, const Sight& sight);
+  void measure(JobRecord& job, const Sight& sight);
+  void look_at_changes(JobRecord& job, const Sight& sight);
   void judge(const JobRecord& job, const Measurement& measurement);
 
   // carry_out.cpp: what is to be done
@@ -123,6 +124,7 @@ class Keeper {
   bool lives(const std::string& host) const;  // a worker that its job knows
   bool stays(const ProcessRecord& process) const;
   const SlotRecord* slot(Id id) const;
+  std::vector<Form> forms_of(const JobRecord& job) const;
   const Machine* machine_of(const SlotRecord& slot) const;  // none: it is gone, or its source is served no more
   Source* source_of(const SlotRecord& slot) const;
   std::vector<ProcessRecord*> workers_of(Id job);
@@ -146,6 +148,7 @@ class Keeper {
   std::map<std::string, std::string> trouble_;            // of a source
   std::map<std::string, Rest> rests_;                     // of a host where workers do not live
   std::map<Id, Decision> decisions_;                      // by job
+  std::set<Id> reforming_;                                // jobs that stop only to go on in another form
   std::map<Id, Promise> promised_;                        // by job
   std::map<Id, int> codes_;                               // of a job's last coordinator
   std::map<Id, double> asked_, silent_since_, measured_at_, noted_at_;

@@ -35,11 +35,8 @@ std::shared_ptr<const Speed> Knowledge::of(const JobRecord& job, const std::vect
 
 Besides Knowledge::besides(const JobRecord& job) {
   const Similar& like = similar(job);
-  const auto known = [](double own, double other, double usual) { return own > 0 ? own : other > 0 ? other : usual; };
-  Besides besides{.costs = {}, .validations = job.validations};
-  besides.costs.start = known(job.start_took, like.start_took, besides.costs.start);
-  besides.costs.finish = known(job.finish_took, like.finish_took, besides.costs.finish);
-  besides.validations.samples = known(job.validations.samples, like.validation, 0);
+  Besides besides{.costs = completed(completed(job.took, like.took), {}), .validations = job.validations};
+  if (besides.validations.samples <= 0) besides.validations.samples = like.validation;
   return besides;
 }
 
@@ -48,12 +45,10 @@ const Knowledge::Similar& Knowledge::similar(const JobRecord& job) {
   if (const auto found = similar_.find(job.id); found != similar_.end()) return found->second;
   const std::vector<JobRecord> jobs = store_.jobs(/*over_too=*/true);
   Similar like;
-  const auto fill = [](double& value, double with) { value = value > 0 ? value : with; };
-  for (auto other = jobs.rbegin(); other != jobs.rend() && !(like.speed && like.finish_took > 0); ++other) {
+  for (auto other = jobs.rbegin(); other != jobs.rend(); ++other) {
     if (other->id >= job.id || !alike(*other, job)) continue;
-    fill(like.validation, other->validations.samples);
-    fill(like.start_took, other->start_took);
-    fill(like.finish_took, other->finish_took);
+    if (like.validation <= 0) like.validation = other->validations.samples;
+    like.took = completed(like.took, other->took);
     if (like.speed) continue;
     const std::vector<Measurement> measured = store_.measurements(other->id);
     if (std::any_of(measured.begin(), measured.end(), [](const Measurement& m) { return m.rate > 0; }))

@@ -22,7 +22,8 @@ class Knowledge {
  private:
   struct Similar {  // nothing where it is not known
     std::shared_ptr<const FittedSpeed> speed;
-    double validation = 0, start_took = 0, finish_took = 0;
+    double validation = 0;
+    RescaleCosts took = kNotSeen;
   };
   const Similar& similar(const JobRecord& job);
   const Store& store_;

@@ -1,9 +1,11 @@
 // The keeper: what it learns of a job that runs.
+#include <algorithm>
 #include <utility>
 
 #include "tensor/check.h"
 #include "tools/pool/advisor.h"
 #include "tools/pool/keeper.h"
+#include "tools/pool/observe.h"
 #include "tools/pool/policies/offer.h"
 
 namespace elinvar::pool {
@@ -22,15 +24,15 @@ void Keeper::look_besides(JobRecord& job, const Sight& sight) {
   const bool of_this_start = sight.coordinated_at - job.since < kCoordinates;
   const double start = of_this_start ? sight.first_step_at - step - job.since : 0;
   const JobRecord before = job;
-  if (start > 0) job.start_took = start;
+  if (start > 0) job.took.start = start;
   if (sight.validations > 0)
     job.validations.samples =
         sight.validation_seconds / static_cast<double>(sight.validations) / step * static_cast<double>(job.batch);
-  if (job.start_took != before.start_took || job.validations.samples != before.validations.samples) store_.save(job);
+  if (job.took.start != before.took.start || job.validations.samples != before.validations.samples) store_.save(job);
 }
 
 // What it does with the workers that it has now, if these are the ones that it was seen with.
-void Keeper::measure(const JobRecord& job, const Sight& sight) {
+void Keeper::measure(JobRecord& job, const Sight& sight) {
   if (sight.measured_steps < kLeastMeasured || sight.measured_seconds <= 0) return;
   if (now_ - measured_at_[job.id] < kMeasureEvery) return;
   Mix mix;
@@ -61,6 +63,23 @@ void Keeper::measure(const JobRecord& job, const Sight& sight) {
     }
   }
   store_.measure(job.id, sight.generation, measurement);
+  look_at_changes(job, sight);
+}
+
+// What joins, leaves, deaths and stops have cost it, by the medians of those that were seen.
+void Keeper::look_at_changes(JobRecord& job, const Sight& sight) {
+  std::map<int, double> usual;
+  for (const Measurement& m : store_.measurements(job.id))
+    if (m.form == job.form && m.rate > 0)
+      usual[elinvar::pool::workers(m.workers)] = static_cast<double>(job.batch) / m.rate;
+  RescaleCosts seen = costs_seen(sight.turns, usual, changes_seen(store_.processes_of(job.id)));
+  seen.start = job.took.start;  // which is known from its coordinator
+  const RescaleCosts before = std::exchange(job.took, completed(seen, job.took));
+  if (std::all_of(std::begin(kCosts), std::end(kCosts),
+                  [&](const NamedCost& cost) { return job.took.*cost.seconds == before.*cost.seconds; }))
+    return;
+  store_.save(job);
+  log(job.id, "costs", text_of(job.took));
 }
 
 // A prediction and what came of it.

@@ -4,16 +4,16 @@
 #include <CLI/CLI.hpp>
 #include <fstream>
 #include <numeric>
-#include <optional>
 
 #include "tensor/check.h"
 #include "tensor/file.h"
 #include "tools/config/config.h"
 #include "tools/pool/commands.h"
+#include "tools/pool/knowledge.h"
 #include "tools/pool/policies/dealing.h"
 #include "tools/pool/process.h"
 #include "tools/pool/rehearsal.h"
-#include "tools/pool/sim/observe.h"
+#include "tools/pool/observe.h"
 #include "tools/repro/output.h"
 
 namespace elinvar::pool {
@@ -35,6 +35,30 @@ std::string processor() {
   return "an unnamed processor";
 }
 
+Measured entry_of(const JobRecord& job, const std::string& provenance, const RescaleCosts& seen,
+                  const Validations& validations, const std::vector<Measurement>& speeds) {
+  const RescaleCosts costs = completed(seen, {});
+  nlohmann::ordered_json changes, rates = nlohmann::ordered_json::array();
+  for (const NamedCost& cost : kCosts) changes[cost.name] = costs.*cost.seconds;
+  std::map<std::pair<Mix, Form>, double> newest;
+  for (const Measurement& m : speeds)
+    if (m.workers.size() == 1 && m.rate > 0) newest[{m.workers, m.form}] = m.rate;
+  for (const auto& [at, rate] : newest)
+    rates.push_back({{"kind", at.first.begin()->first},
+                     {"workers", at.first.begin()->second},
+                     {"width", at.second.width},
+                     {"recompute", at.second.recompute},
+                     {"rate", rate},
+                     {"measured", true}});
+  return {job.name,
+          {{"provenance", provenance},
+           {"virtual_ranks", job.virtual_ranks},
+           {"batch", job.batch},
+           {"costs", std::move(changes)},
+           {"validations", {{"every", validations.every}, {"samples", validations.samples}}},
+           {"rates", std::move(rates)}}};
+}
+
 class Measurer {
  public:
   Measurer(const fs::path& config, const MeasureOptions& options)
@@ -51,20 +75,18 @@ class Measurer {
   }
 
   Measured run() {
-    starts(1);
-    steady(1);
+    goes_to(1);
     int n = 1;
-    for (int next = 2; n < options_.slots; next *= 2) grow(n = std::min(next, options_.slots));
+    for (int next = 2; n < options_.slots; next *= 2) goes_to(n = std::min(next, options_.slots));
     for (int i = 1; i < options_.repeat; ++i) {
-      shrink(n / 2);
-      grow(n);
+      goes_to(n / 2);
+      goes_to(n);
     }
     for (int i = 0; i < options_.repeat; ++i) one_dies(n);
-    shrink(n / 2);
+    goes_to(n / 2);
     for (int i = 1; i < options_.repeat; ++i) {
       stops();
-      starts(n / 2);
-      steady(n / 2);
+      goes_to(n / 2);
     }
     stops();
     rehearsal_.store().ask_cancel(job_);
@@ -88,8 +110,8 @@ class Measurer {
     return deal(pool, std::vector<Wish>(pool.jobs.size(), wish));
   }
 
-  std::vector<ProcessRecord> workers(bool ended_too = false) {
-    std::vector<ProcessRecord> found = rehearsal_.store().processes(ended_too);
+  std::vector<ProcessRecord> workers() {
+    std::vector<ProcessRecord> found = rehearsal_.store().processes();
     std::erase_if(found, [](const ProcessRecord& p) { return p.coordinator; });
     return found;
   }
@@ -107,43 +129,13 @@ class Measurer {
         kLongest + 20 * options_.seconds);
   }
 
-  void starts(int n) {
-    wanted_ = n;
-    std::optional<double> began;
-    rehearsal_.until(
-        "a start",
-        [&] {
-          for (const ProcessRecord& p : rehearsal_.store().processes())
-            if (p.coordinator) began = p.started;
-          return began.has_value();
-        },
-        kLongest);
-    changes_.push_back({ChangeSeen::kStart, *began});
-  }
-
-  void grow(int n) {
-    Id last = 0;
-    for (const ProcessRecord& p : workers(/*ended_too=*/true)) last = std::max(last, p.id);
+  void goes_to(int n) {
     wanted_ = n;
     steady(n);
-    for (const ProcessRecord& p : workers())
-      if (p.id > last) return changes_.push_back({ChangeSeen::kJoin, p.started});
-  }
-
-  void shrink(int n) {
-    const std::vector<ProcessRecord> before = workers();
-    wanted_ = n;
-    steady(n);
-    double at = kNever, free = 0;
-    for (const ProcessRecord& p : workers(/*ended_too=*/true))
-      for (const ProcessRecord& b : before)
-        if (p.id == b.id && p.ended > 0) at = std::min(at, p.leaving), free = std::max(free, p.ended);
-    if (free > 0) changes_.push_back({ChangeSeen::kLeave, at, free});
   }
 
   void one_dies(int n) {
     const int64_t generation = rehearsal_.sight(job_).generation;
-    changes_.push_back({ChangeSeen::kDeath, wall_clock()});
     kill_process(workers().back().handle);
     rehearsal_.until(
         "a death", [&] { return rehearsal_.sight(job_).generation > generation; }, kLongest);
@@ -151,17 +143,9 @@ class Measurer {
   }
 
   void stops() {
-    Id last = 0;
-    const std::vector<ProcessRecord> before = workers();
-    for (const ProcessRecord& p : before) last = std::max(last, p.id);
     wanted_ = 0;
     rehearsal_.until(
         "a stop", [&] { return rehearsal_.store().processes().empty(); }, kLongest);
-    double at = kNever, free = 0;
-    for (const ProcessRecord& p : workers(/*ended_too=*/true))
-      for (const ProcessRecord& b : before)
-        if (p.id == b.id) at = std::min(at, p.leaving), free = std::max(free, p.ended);
-    changes_.push_back({ChangeSeen::kStop, at, free});
   }
 
   // A job of a few steps, to its end: what its last validation is worth, and what it does after that.
@@ -176,7 +160,7 @@ class Measurer {
     const JobRecord job = *rehearsal_.store().job(id);
     if (job.state != JobRecord::State::finished) fail("{} is {}: {}", job.name, name_of(job.state), job.reason);
     validations_.push_back(job.validations.samples);
-    finishes_.push_back(job.finish_took);
+    finishes_.push_back(job.took.finish);
   }
 
   static double mean(const std::vector<double>& values) {
@@ -189,36 +173,19 @@ class Measurer {
     const JobRecord job = *rehearsal_.store().job(job_);
     const std::vector<StepSeen> steps = steps_seen(rehearsal_.run_directory(job_));
     const std::map<int, double> seconds = step_seconds(steps);
-    RescaleCosts costs = costs_seen(steps, changes_);
+    RescaleCosts costs = costs_seen(steps, seconds, changes_seen(rehearsal_.store().processes_of(job_)));
     costs.finish = std::max(1e-3, mean(finishes_));
-    const Config config = parse_config(job.config, job.name, job.overrides);
-    nlohmann::ordered_json rates = nlohmann::ordered_json::array();
-    for (const auto& [n, step] : seconds) {
-      rates.push_back({{"kind", rehearsal_.kind()},
-                       {"workers", n},
-                       {"rate", static_cast<double>(job.batch) / step},
-                       {"measured", true}});
-      costs.checkpoint_every = config.run.checkpoint_every > 0
-                                   ? std::max(1e-3, step * static_cast<double>(config.run.checkpoint_every))
-                                   : 1e9;  // only at the end
-    }
-    return {job.name,
-            {{"provenance", fmt::format("measured by `pool measure`, {} slots of {} threads of {}; {} of each change",
-                                        options_.slots, options_.threads, processor(), options_.repeat)},
-             {"virtual_ranks", job.virtual_ranks},
-             {"batch", job.batch},
-             {"costs",
-              {{"start", costs.start},
-               {"join", costs.join},
-               {"join_stall", costs.join_stall},
-               {"leave", costs.leave},
-               {"leave_stall", costs.leave_stall},
-               {"death_stall", costs.death_stall},
-               {"stop", costs.stop},
-               {"finish", costs.finish},
-               {"checkpoint_every", costs.checkpoint_every}}},
-             {"validations", {{"every", job.validations.every}, {"samples", mean(validations_)}}},
-             {"rates", std::move(rates)}}};
+    const int64_t every = parse_config(job.config, job.name, job.overrides).run.checkpoint_every;
+    costs.checkpoint_every =
+        every > 0 ? std::max(1e-3, seconds.rbegin()->second * static_cast<double>(every)) : 1e9;  // only at the end
+    std::vector<Measurement> speeds;
+    for (const auto& [n, step] : seconds)
+      speeds.push_back(
+          {.workers = {{rehearsal_.kind(), n}}, .form = {}, .rate = static_cast<double>(job.batch) / step});
+    return entry_of(job,
+                    fmt::format("measured by `pool measure`, {} slots of {} threads of {}; {} of each change",
+                                options_.slots, options_.threads, processor(), options_.repeat),
+                    costs, {job.validations.every, mean(validations_)}, speeds);
   }
 
   const MeasureOptions options_;
@@ -226,7 +193,6 @@ class Measurer {
   Rehearsal rehearsal_;
   Submission submission_;
   Id job_ = 0;
-  std::vector<ChangeSeen> changes_;
   std::vector<double> validations_, finishes_;  // samples, seconds
 };
 
@@ -235,6 +201,22 @@ class Measurer {
 Measured measure(const fs::path& config, const MeasureOptions& options) {
   check(options.slots >= 2, "changes are measured with two slots or more, got {}", options.slots);
   return Measurer(config, options).run();
+}
+
+std::vector<Measured> learned(const Store& store) {
+  std::map<std::string, Measured> found;
+  Knowledge knowledge(store);
+  for (const JobRecord& job : store.jobs(/*over_too=*/true)) {
+    const std::vector<Measurement> speeds = store.measurements(job.id);
+    if (std::none_of(speeds.begin(), speeds.end(), [](const Measurement& m) { return m.rate > 0; })) continue;
+    const Besides besides = knowledge.besides(job);
+    found[job.name] =
+        entry_of(job, fmt::format("what a pool saw of job {}; costs that it did not see are the usual ones", job.id),
+                 besides.costs, besides.validations, speeds);
+  }
+  std::vector<Measured> all;
+  for (auto& [name, model] : found) all.push_back(std::move(model));
+  return all;
 }
 
 nlohmann::ordered_json table_of(const std::vector<Measured>& measured) {

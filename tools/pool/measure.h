@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tools/pool/sim/table.h"
+#include "tools/pool/store.h"
 
 namespace elinvar::pool {
 
@@ -26,6 +27,9 @@ struct Measured {
   nlohmann::ordered_json model;
 };
 Measured measure(const std::filesystem::path& config, const MeasureOptions& options);
+
+// Of each name the newest job that ran for long enough, as the pool's own store knows it.
+std::vector<Measured> learned(const Store& store);
 
 // {"models": ...}, as table.h reads it. UsageError for two of one name.
 nlohmann::ordered_json table_of(const std::vector<Measured>& measured);

@@ -10,6 +10,7 @@
 #include "tools/config/program_beside.h"
 #include "tools/pool/advisor.h"
 #include "tools/pool/commands.h"
+#include "tools/pool/division.h"
 #include "tools/pool/knowledge.h"
 #include "tools/pool/live.h"
 #include "tools/pool/page.h"
@@ -59,21 +60,24 @@ int serve(const Options& o) {
   const NamedPolicy& policy = policy_of(o.policy.empty() ? s.policy : o.policy);
   LiveWorld world(store, train, elsewhere);
   Knowledge knowledge(store);
-  Keeper keeper(
-      store, world, std::move(sources),
-      {.policy = [&](const Pool& pool) { return s.trials ? with_advice(pool, policy.plan(pool)) : policy.plan(pool); },
-       .speed = [&](const JobRecord& job,
-                    const std::vector<Measurement>& measured) { return knowledge.of(job, measured); },
-       .besides = [&](const JobRecord& job) { return knowledge.besides(job); },
-       .train = train,
-       .advertise = elsewhere ? s.advertise : "",
-       .grace = s.grace,
-       .replan = s.replan,
-       .idle = s.idle,
-       .failures = s.failures,
-       .patience = s.patience,
-       .turn = s.turn,
-       .horizon = s.horizon});
+  Keeper keeper(store, world, std::move(sources),
+                {.policy =
+                     [&](const Pool& pool) {
+                       Plan plan = with_division(pool, policy.plan(pool), s.trials);
+                       return s.trials ? with_advice(pool, std::move(plan)) : plan;
+                     },
+                 .speed = [&](const JobRecord& job,
+                              const std::vector<Measurement>& measured) { return knowledge.of(job, measured); },
+                 .besides = [&](const JobRecord& job) { return knowledge.besides(job); },
+                 .train = train,
+                 .advertise = elsewhere ? s.advertise : "",
+                 .grace = s.grace,
+                 .replan = s.replan,
+                 .idle = s.idle,
+                 .failures = s.failures,
+                 .patience = s.patience,
+                 .turn = s.turn,
+                 .horizon = s.horizon});
   std::optional<Page> page;
   if (s.page >= 0) page.emplace(directory, s.page);
   fmt::print("pool {}: policy {}{}\n", directory.string(), policy.name, page ? ", page " + page->url() : "");

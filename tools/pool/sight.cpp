@@ -22,6 +22,7 @@ constexpr double kSilent = 5;            // seconds without a beat, as for worke
 constexpr int64_t kEvents = 16 << 20;    // bytes that are read at first,
 constexpr int64_t kMetrics = 128 << 10;  // of each file
 constexpr int64_t kWarmUp = 2;           // steps of a generation that are not measured
+constexpr size_t kTurns = 200;           // steps that are kept
 
 template <class F>
 void each_object(const std::string& text, F visit) {
@@ -109,6 +110,7 @@ void RunWatch::look_at_events() {
       sight_.steps = event.value("steps", sight_.steps);
       sight_.coordinated_at = seconds_of(event.value("time", ""));
       sight_.first_step_at = sight_.computed_at = 0;
+      sight_.turns.clear();
     }
     if (what == "end") sight_.computed_at = seconds_of(event.value("time", ""));
     if (what != "hello") return;
@@ -150,8 +152,18 @@ void RunWatch::look_at_metrics() {
     if (sight_.first_step_at == 0 && time > sight_.coordinated_at) sight_.first_step_at = time;
     sight_.step = step;
     sight_.workers = line.value("workers", 0);
+    if (time > sight_.coordinated_at) turn({time, sight_.workers, generation});
     if (line.contains("loss") && line["loss"].is_number()) sight_.loss = line["loss"].get<double>();
   });
+}
+
+void RunWatch::turn(const StepSeen& step) {
+  std::vector<StepSeen>& turns = sight_.turns;
+  const size_t n = turns.size();
+  if (n >= 2 && turns[n - 1].generation == step.generation && turns[n - 2].generation == step.generation)
+    turns.back() = step;
+  else turns.push_back(step);
+  if (turns.size() > kTurns) turns.erase(turns.begin(), turns.begin() + kTurns / 2);
 }
 
 double RunWatch::usual_step() const {

@@ -6,6 +6,9 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
+
+#include "tools/pool/observe.h"
 
 namespace elinvar::pool {
 
@@ -23,6 +26,7 @@ struct Sight {
   int workers = 0;
   int64_t measured_steps = 0;
   double measured_seconds = 0, loss = 0;
+  std::vector<StepSeen> turns;  // the first and the last step of the last generations, since its coordinator began
   // The validations of this generation, and the seconds that these took beyond the steps beside which they were made.
   int64_t validations = 0;
   double validation_seconds = 0;
@@ -52,6 +56,7 @@ class RunWatch {
   void look_at_metrics();
   void look_at_members();
   void look_at_result();
+  void turn(const StepSeen& step);
   void validated(double seconds);
   double usual_step() const;  // seconds
 

@@ -208,6 +208,12 @@ std::vector<std::string> violations(const Pool& pool) {
   return said;
 }
 
+RescaleCosts completed(RescaleCosts seen, const RescaleCosts& otherwise) {
+  for (const NamedCost& cost : kCosts)
+    if (seen.*cost.seconds <= 0) seen.*cost.seconds = otherwise.*cost.seconds;
+  return seen;
+}
+
 // One is due after each `every` steps, and is computed beside the step that follows.
 double work_for(int64_t steps, double batch, const Validations& v) {
   const int64_t due = v.every > 0 && steps > 0 ? (steps - 1) / v.every : 0;

@@ -63,9 +63,9 @@ struct Measurement {
   bool trial = false;    // so that this is known, and for nothing else (advisor.h)
 };
 
-// What changes of a job's slots cost, in seconds; `bench elastic` measures them. Of a newcomer's `join` the others
-// stand still for join_stall, all of a `start` is without progress. Another form or nothing but other slots is a start
-// anew.
+// What changes of a job's slots cost, in seconds, if nothing else is known (observe.h). Of a newcomer's `join` the
+// others stand still for join_stall, all of a `start` is without progress. Another form or nothing but other slots is a
+// start anew.
 struct RescaleCosts {
   double start = 5;         // from slots to the first step, the state being on disk or to be made
   double join = 2;          // from a slot to the newcomer's first step
@@ -77,6 +77,23 @@ struct RescaleCosts {
   double finish = 2;             // the same after the last step, and the validation that follows it
   double checkpoint_every = 60;  // if all workers die at once the progress since then is lost
 };
+
+struct NamedCost {
+  const char* name;
+  double RescaleCosts::*seconds;
+};
+inline constexpr NamedCost kCosts[] = {{"start", &RescaleCosts::start},
+                                       {"join", &RescaleCosts::join},
+                                       {"join_stall", &RescaleCosts::join_stall},
+                                       {"leave", &RescaleCosts::leave},
+                                       {"leave_stall", &RescaleCosts::leave_stall},
+                                       {"death_stall", &RescaleCosts::death_stall},
+                                       {"stop", &RescaleCosts::stop},
+                                       {"finish", &RescaleCosts::finish},
+                                       {"checkpoint_every", &RescaleCosts::checkpoint_every}};
+// Of costs that were seen 0 says: not yet. These, and for what was not seen those of `otherwise`.
+constexpr RescaleCosts kNotSeen{0, 0, 0, 0, 0, 0, 0, 0, 0};
+RescaleCosts completed(RescaleCosts seen, const RescaleCosts& otherwise);
 
 // What a job does besides its steps: changes, above, and validations, scores on data that are held back. Workers share
 // them as they share steps, so that one is worth as many samples of training as take as long, whatever the workers; and

@@ -14,7 +14,7 @@ using SQLite::Statement;
 
 namespace {
 
-constexpr int kVersion = 2;  // of the tables
+constexpr int kVersion = 3;  // of the tables
 constexpr double kProgressKept = 7 * 86400;
 constexpr int kPatience = 10000;  // milliseconds, for others that write
 
@@ -42,7 +42,7 @@ CREATE TABLE log (id INTEGER PRIMARY KEY, time REAL, job INTEGER, what TEXT, hos
 CREATE INDEX log_of_job ON log (job);
 )";
 
-// What version 2 has besides.
+// What each version has more than the one before it.
 constexpr const char* kSinceVersion1 = R"(
 ALTER TABLE jobs ADD COLUMN validate_every INTEGER DEFAULT 0;
 ALTER TABLE jobs ADD COLUMN validation REAL DEFAULT 0;
@@ -50,6 +50,13 @@ ALTER TABLE jobs ADD COLUMN start_took REAL DEFAULT 0;
 ALTER TABLE jobs ADD COLUMN finish_took REAL DEFAULT 0;
 ALTER TABLE measurements ADD COLUMN doubt REAL DEFAULT 0;
 ALTER TABLE measurements ADD COLUMN trial INTEGER DEFAULT 0;
+)";
+constexpr const char* kSinceVersion2 = R"(
+ALTER TABLE jobs ADD COLUMN took TEXT DEFAULT '{}';
+UPDATE jobs SET took = json_object('start', start_took, 'finish', finish_took);
+ALTER TABLE jobs DROP COLUMN start_took;
+ALTER TABLE jobs DROP COLUMN finish_took;
+CREATE INDEX processes_of_job ON processes (job);
 )";
 
 template <class... Values>
@@ -62,6 +69,20 @@ Statement bound(SQLite::Database& db, const char* sql, const Values&... values) 
 
 std::string text_of(const std::vector<std::string>& words) {
   return Json(words).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string text_of(const RescaleCosts& seen) {
+  Json json = Json::object();
+  for (const NamedCost& cost : kCosts)
+    if (seen.*cost.seconds > 0) json[cost.name] = seen.*cost.seconds;
+  return json.dump();
+}
+
+RescaleCosts costs_from(const std::string& text) {
+  const Json json = Json::parse(text);
+  RescaleCosts seen = kNotSeen;
+  for (const NamedCost& cost : kCosts) seen.*cost.seconds = json.value(cost.name, 0.0);
+  return seen;
 }
 
 // The directory itself, with all above it; its owner's alone.
@@ -105,7 +126,8 @@ Store::Store(const fs::path& directory, int flags) : directory_(directory), db_(
   const int version = db_.execAndGet("PRAGMA user_version").getInt();
   if (version == 0) db_.exec(kTables);
   if (version < kVersion) {
-    db_.exec(kSinceVersion1);
+    if (version < 2) db_.exec(kSinceVersion1);
+    db_.exec(kSinceVersion2);
     db_.exec("PRAGMA user_version = " + std::to_string(kVersion));
   }
   first.commit();
@@ -137,24 +159,23 @@ void Store::save(const JobRecord& j) {
   bound(db_,
         "UPDATE jobs SET state = ?, reason = ?, since = ?, ended = ?, stopping = ?, steps = ?, step = ?, digest = ?, "
         "width = ?, "
-        "recompute = ?, failures = ?, failed_at = ?, retry_at = ?, validation = ?, start_took = ?, finish_took = ? "
+        "recompute = ?, failures = ?, failed_at = ?, retry_at = ?, validation = ?, took = ? "
         "WHERE id = ?",
         static_cast<int>(j.state), j.reason, j.since, j.ended, j.stopping, j.steps, j.step, j.digest, j.form.width,
-        static_cast<int>(j.form.recompute), j.failures, j.failed_at, j.retry_at, j.validations.samples, j.start_took,
-        j.finish_took, j.id)
+        static_cast<int>(j.form.recompute), j.failures, j.failed_at, j.retry_at, j.validations.samples, text_of(j.took),
+        j.id)
       .exec();
 }
 
 void Store::ask_cancel(Id job) { bound(db_, "UPDATE jobs SET cancel = 1 WHERE id = ?", job).exec(); }
 
 std::vector<JobRecord> Store::select_jobs(const std::string& where, Id id) const {
-  Statement row(
-      db_,
-      "SELECT id, name, config, overrides, min_workers, max_workers, fixed_workers, priority, kinds, "
-      "submitted, deadline, batch, steps, virtual_ranks, state, reason, cancel, since, ended, stopping, "
-      "step, digest, width, "
-      "recompute, failures, failed_at, retry_at, validate_every, validation, start_took, finish_took FROM jobs " +
-          where + " ORDER BY id");
+  Statement row(db_,
+                "SELECT id, name, config, overrides, min_workers, max_workers, fixed_workers, priority, kinds, "
+                "submitted, deadline, batch, steps, virtual_ranks, state, reason, cancel, since, ended, stopping, "
+                "step, digest, width, "
+                "recompute, failures, failed_at, retry_at, validate_every, validation, took FROM jobs " +
+                    where + " ORDER BY id");
   if (id != 0) row.bind(1, id);
   std::vector<JobRecord> jobs;
   while (row.executeStep()) {
@@ -190,8 +211,7 @@ std::vector<JobRecord> Store::select_jobs(const std::string& where, Id id) const
     j.retry_at = next().getDouble();
     j.validations.every = next().getInt64();
     j.validations.samples = next().getDouble();
-    j.start_took = next().getDouble();
-    j.finish_took = next().getDouble();
+    j.took = costs_from(next().getString());
     jobs.push_back(std::move(j));
   }
   return jobs;
@@ -251,9 +271,16 @@ void Store::save(const ProcessRecord& p) {
 }
 
 std::vector<ProcessRecord> Store::processes(bool ended_too) const {
-  Statement row(db_, std::string("SELECT id, job, coordinator, handle, started, leaving, ended, leave_by, met, code "
-                                 "FROM processes ") +
-                         (ended_too ? "" : "WHERE ended = 0 ") + "ORDER BY id");
+  return select_processes(ended_too ? "" : "WHERE ended = 0", 0);
+}
+
+std::vector<ProcessRecord> Store::processes_of(Id job) const { return select_processes("WHERE job = ?", job); }
+
+std::vector<ProcessRecord> Store::select_processes(const std::string& where, Id job) const {
+  Statement row(
+      db_, "SELECT id, job, coordinator, handle, started, leaving, ended, leave_by, met, code FROM processes " + where +
+               " ORDER BY id");
+  if (job != 0) row.bind(1, job);
   Statement place(db_, "SELECT slot FROM places WHERE process = ? ORDER BY slot");
   std::vector<ProcessRecord> processes;
   while (row.executeStep()) {

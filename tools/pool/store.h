@@ -36,8 +36,8 @@ struct JobRecord {
   double submitted = 0, deadline = kNever;
   int64_t batch = 1, steps = 0;  // samples a step; steps in all, 0 as long as they are not known
   int virtual_ranks = 1;
-  Validations validations;                 // what one is worth: as was seen, else of a job like it, else 0
-  double start_took = 0, finish_took = 0;  // seconds to its first step, and after its last; 0: not seen yet
+  Validations validations;       // what one is worth: as was seen, else of a job like it, else 0
+  RescaleCosts took = kNotSeen;  // changes of its workers, and its end
 
   enum class State { waiting, running, finished, failed, cancelled };
   State state = State::waiting;
@@ -110,6 +110,7 @@ class Store {
   Id add(const ProcessRecord& process);
   void save(const ProcessRecord& process);
   std::vector<ProcessRecord> processes(bool ended_too = false) const;
+  std::vector<ProcessRecord> processes_of(Id job) const;  // all that it has had
 
   // How a job runs in a generation of its own, which replaces what was said of that generation before.
   void measure(Id job, int64_t generation, const Measurement& measurement);
@@ -131,6 +132,7 @@ class Store {
  private:
   Store(const std::filesystem::path& directory, int flags);
   std::vector<JobRecord> select_jobs(const std::string& where, Id id) const;
+  std::vector<ProcessRecord> select_processes(const std::string& where, Id job) const;
   std::map<Id, std::vector<Measurement>> select_measurements(const std::string& where, Id job) const;
   std::filesystem::path directory_;
   mutable SQLite::Database db_;

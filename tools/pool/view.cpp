@@ -7,6 +7,7 @@
 #include "tensor/check.h"
 #include "tensor/file.h"
 #include "tools/pool/foresight.h"
+#include "tools/pool/observe.h"
 #include "tools/pool/policies/offer.h"
 #include "tools/train/progress.h"
 
@@ -50,12 +51,13 @@ Json row_of(const JobRecord& j, int workers, double rate) {
           {"steps", j.steps},
           {"batch", j.batch},
           {"rate", rate},
-          {"seconds_left", workers > 0 && rate > 0 && j.steps > 0 ? Json(left / rate + j.finish_took) : Json(nullptr)},
+          {"seconds_left", workers > 0 && rate > 0 && j.steps > 0 ? Json(left / rate + j.took.finish) : Json(nullptr)},
           {"submitted", j.submitted},
           {"since", j.since},
           {"ended", time_or_null(j.ended)},
           {"deadline", time_or_null(j.deadline)},
           {"failures", j.failures},
+          {"width", j.form.width},
           {"recompute", j.form.recompute},
           {"digest", j.digest}};
 }
@@ -167,6 +169,7 @@ Json job_view(const Store& store, const JobRecord& job, double now) {
                       {"predicted", m.predicted > 0 ? Json(m.predicted) : Json(nullptr)},
                       {"trial", m.trial}});
   view["measured"] = speeds;
+  view["costs"] = text_of(job.took);
   view["foresight"] = json_of(foresight_of({&measured, 1}));
   view["log"] = log_view(store.history(job.id, kLogOfJob));
   view["time"] = now;
@@ -224,8 +227,9 @@ std::string job_text(const Json& j) {
         fmt::format("  worker {}: {} on {} ({})\n", w.at("name").get<std::string>(), w.at("state").get<std::string>(),
                     w.at("host").get<std::string>(), w.at("kind").get<std::string>());
   for (const Json& m : j.at("measured")) {
-    const std::string mix =
-        text_of(m.at("workers").get<Mix>()) + (m.at("recompute").get<bool>() ? ", with recomputation" : "");
+    std::string mix = text_of(m.at("workers").get<Mix>());
+    if (const int width = m.at("width").get<int>(); width > 1) mix += fmt::format(", {} slots each", width);
+    if (m.at("recompute").get<bool>()) mix += ", with recomputation";
     text +=
         m.at("rate").get<double>() > 0
             ? fmt::format(
@@ -235,6 +239,7 @@ std::string job_text(const Json& j) {
                   m.at("trial").get<bool>() ? ", a trial" : "")
             : fmt::format("  {}: too little memory\n", mix);
   }
+  if (const std::string costs = j.at("costs").get<std::string>(); !costs.empty()) text += "  " + costs + "\n";
   return text + log_text(j.at("log"));
 }
 

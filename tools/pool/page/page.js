@@ -56,7 +56,7 @@ function draw_jobs() {
   const wishes = job => [
     ...(job.priority !== 0 ? [`priority ${job.priority}`] : []),
     ...(job.deadline !== null ? [`due in ${job.deadline > data.time ? duration(job.deadline - data.time) : "no time"}`] : []),
-    ...(job.recompute ? ["recomputes"] : []), ...(job.failures > 0 ? [`failed ${job.failures === 1 ? "once" : `${job.failures} times`}`] : []),
+    ...(job.width > 1 ? [`${job.width} slots a worker`] : []), ...(job.recompute ? ["recomputes"] : []), ...(job.failures > 0 ? [`failed ${job.failures === 1 ? "once" : `${job.failures} times`}`] : []),
   ].join(", ");
   const name = job => html("span", {}, html("span", { class: "dot", style: `background:${color_of(job.id)}` }),
     `${job.id} ${job.name} `, html("span", { class: "muted small" }, wishes(job)));

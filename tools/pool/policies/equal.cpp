@@ -1,4 +1,4 @@
-// Equal shares: slots one by one to the job that has the fewest workers, whatever it makes of them. As many jobs run as
+// Equal shares: slots one by one to the job that has the fewest, whatever it makes of them. As many jobs run as
 // their minimums allow, the first comers first. A job grows in the kind that it has (its speed elsewhere is nobody's
 // concern here), and where that is used up, in the kind of which most is free.
 #include <fmt/format.h>
@@ -10,6 +10,8 @@
 
 namespace elinvar::pool {
 namespace {
+
+int slots_of(const Wish& wish) { return workers(wish.mix) * wish.form.width; }
 
 // The wish with one worker more; no mix if there is no slot for it or it makes the job slower.
 Mix one_more(const Offer& offer, size_t i) {
@@ -38,7 +40,7 @@ Plan equal(const Pool& pool) {
   std::vector<size_t> grow = admit(offer);
   while (!grow.empty()) {
     const auto least = std::min_element(grow.begin(), grow.end(), [&](size_t a, size_t b) {
-      return workers(offer.wish(a).mix) < workers(offer.wish(b).mix);
+      return slots_of(offer.wish(a)) < slots_of(offer.wish(b));
     });
     Mix more = one_more(offer, *least);
     if (more.empty()) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tools/pool/division.h"
 #include "tools/pool/mixing.h"
 
 namespace elinvar::pool {
@@ -13,9 +14,11 @@ Worth::Worth(const Offer& offer) : offer_(offer), pool_(offer.pool()) {
     double reference = 0;
     for (const std::string& kind : offer.kinds()) {
       if (!job.allows(kind)) continue;
-      for (const Form& form : job.forms)
+      for (const Form& form : job.forms) {
+        if (form.width > 1 && form != job.form) continue;
         reference = std::max(reference,
                              job.speed->rate({{kind, job.min_workers}}, form).samples / job.min_workers / form.width);
+      }
     }
     reference_.push_back(reference);
     double now = offer.present(i).empty() ? 0 : speed(i, offer.present(i), job.form);
@@ -61,6 +64,8 @@ std::vector<Option> Worth::options(size_t i, const std::string& kind, int slots)
   for (const Form& form : pool_.jobs[i].forms) {
     if (slots % form.width != 0) continue;
     const Mix mix{{kind, slots / form.width}};
+    // What nobody has seen is for trials.
+    if (form.width > 1 && pool_.jobs[i].speed->rate(mix, form).error >= kFamiliar) continue;
     if (offer_.allowed(i, mix, form) && speed(i, mix, form) > 0) found.push_back(option(i, mix, form));
   }
   return found;

@@ -13,18 +13,11 @@ namespace {
 
 RescaleCosts costs_of(const nlohmann::json& json, const std::string& where) {
   RescaleCosts costs;
-  const std::pair<const char*, double*> fields[] = {{"start", &costs.start},
-                                                    {"join", &costs.join},
-                                                    {"join_stall", &costs.join_stall},
-                                                    {"leave", &costs.leave},
-                                                    {"leave_stall", &costs.leave_stall},
-                                                    {"death_stall", &costs.death_stall},
-                                                    {"stop", &costs.stop},
-                                                    {"finish", &costs.finish},
-                                                    {"checkpoint_every", &costs.checkpoint_every}};
-  for (const auto& [name, value] : fields) {
-    *value = json.at(value == &costs.finish && !json.contains(name) ? "stop" : name).get<double>();
-    check(*value > 0, "{}: the cost '{}' is {}; nothing is free: expected more than 0 seconds", where, name, *value);
+  for (const auto& [name, seconds] : kCosts) {
+    const bool as_stop = seconds == &RescaleCosts::finish && !json.contains(name);
+    costs.*seconds = json.at(as_stop ? "stop" : name).get<double>();
+    check(costs.*seconds > 0, "{}: the cost '{}' is {}; nothing is free: expected more than 0 seconds", where, name,
+          costs.*seconds);
   }
   return costs;
 }

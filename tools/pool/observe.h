@@ -1,13 +1,13 @@
 #pragma once
 // What a job that ran tells of its speed, and of what changes cost it: from when each of its steps was done, and when
-// what was done to it. `pool measure` and `pool sim --check` make tables of this (table.h).
+// what was done to it. The daemon learns from this as jobs run, and `pool measure` makes tables of it (sim/table.h).
 #include <filesystem>
 #include <map>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "tools/pool/state.h"
+#include "tools/pool/store.h"
 
 namespace elinvar::pool {
 
@@ -31,8 +31,16 @@ struct ChangeSeen {
 // each generation and those beside which there was a validation.
 std::map<int, double> step_seconds(std::span<const StepSeen> steps);
 
-// The median of each kind of change; what was never seen is as in RescaleCosts{}, and nothing takes less than a
-// millisecond. checkpoint_every is not seen here.
-RescaleCosts costs_seen(std::span<const StepSeen> steps, std::span<const ChangeSeen> changes);
+// What was done to a job, by the processes that it has had.
+std::vector<ChangeSeen> changes_seen(std::span<const ProcessRecord> processes);
+
+// The median of each kind of change, kNotSeen where there was none; nothing takes less than a millisecond. `usual`: the
+// seconds of a step for each number of workers. Of the steps the first and the last one of each generation suffice.
+// checkpoint_every is not seen here.
+RescaleCosts costs_seen(std::span<const StepSeen> steps, const std::map<int, double>& usual,
+                        std::span<const ChangeSeen> changes);
+
+// "a join takes 2.1 s (others wait for 0.18 s), .." of those that were seen.
+std::string text_of(const RescaleCosts& seen);
 
 }  // namespace elinvar::pool
