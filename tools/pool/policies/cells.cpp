@@ -1,13 +1,14 @@
 // Search over cells, after Crius (Xue et al.; Arena, EuroSys'26). A cell is a job with so many slots of one kind; what
 // is left to choose in it is the form: here slots a worker and recomputation, there stages, data and tensor
-// parallelism. Each cell is worth what its best form is. From what everybody has, the search takes the best of these
-// moves until none gains:
+// parallelism. Each cell is worth what its best form is, and more in a job that has less left: what ends jobs soon
+// keeps few of them waiting. From what everybody has, the search takes the best of these moves until none gains:
 //   - a job goes to another cell, for which there are slots,
 //   - a job is upgraded with the slots of another one that is downgraded to a smaller cell, or stopped,
 // and jobs that wait are let in by the same moves. Sizes go by factors of two from a job's minimum to its maximum.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "tools/pool/policies/admission.h"
 #include "tools/pool/policies/growth.h"
@@ -15,6 +16,11 @@
 
 namespace elinvar::pool {
 namespace {
+
+// Worth counts by the seconds that a job has left to the power of minus this. 0 gets most done, 1 ends the shortest
+// first (tools/pool/README.md has what lies in between).
+constexpr double kHaste = 0.25;
+constexpr double kNearlyDone = 60;  // seconds: who has less left is in no greater haste
 
 struct Cell {
   std::string kind;  // empty: the job waits
@@ -33,7 +39,10 @@ class Search {
  public:
   explicit Search(const Pool& pool) : pool_(pool), offer_(pool), worth_(offer_) {
     for (const size_t i : admit(offer_)) restore(i);
-    for (size_t i = 0; i < pool.jobs.size(); ++i) cells_.push_back(cells_of(i));
+    for (size_t i = 0; i < pool.jobs.size(); ++i) {
+      haste_.push_back(std::pow(std::max(worth_.left(i), kNearlyDone), -kHaste));
+      cells_.push_back(cells_of(i));
+    }
   }
 
   Plan run() {
@@ -60,18 +69,22 @@ class Search {
     const Job& job = pool_.jobs[i];
     std::vector<Cell> cells;
     if (!worth_.can_run(i)) return cells;
-    if (offer_.allowed(i, {}, job.form)) cells.push_back({"", 0, worth_.option(i, {}, job.form)});
+    if (offer_.allowed(i, {}, job.form)) cells.push_back({"", 0, hasty(i, worth_.option(i, {}, job.form))});
     for (const std::string& kind : offer_.kinds())
       for (int slots = job.min_workers; slots <= offer_.slots(kind); slots *= 2) {
         std::optional<Option> best;
         for (Option& option : worth_.options(i, kind, slots))
           if (!best || option.worth > best->worth) best = std::move(option);
-        if (best) cells.push_back({kind, slots, std::move(*best)});
+        if (best) cells.push_back({kind, slots, hasty(i, std::move(*best))});
       }
     return cells;
   }
 
-  double now(size_t i) const { return worth_.option(i, offer_.wish(i).mix, offer_.wish(i).form).worth; }
+  Option hasty(size_t i, Option option) const {
+    option.worth *= haste_[i];
+    return option;
+  }
+  double now(size_t i) const { return hasty(i, worth_.option(i, offer_.wish(i).mix, offer_.wish(i).form)).worth; }
 
   int has(size_t i, const std::string& kind) const {
     return count_of(offer_.wish(i).mix, kind) * offer_.wish(i).form.width;
@@ -100,7 +113,7 @@ class Search {
 
     std::optional<Move> best;
     const auto consider = [&](const Move& move) {
-      if (move.gain > 1e-6 * pool_.horizon && (!best || move.gain > best->gain)) best = move;
+      if (move.gain > 1e-6 * haste_[move.job] * pool_.horizon && (!best || move.gain > best->gain)) best = move;
     };
     for (size_t i = 0; i < cells_.size(); ++i)
       for (size_t c = 0; c < cells_[i].size(); ++c) {
@@ -135,6 +148,7 @@ class Search {
   const Pool& pool_;
   Offer offer_;
   const Worth worth_;
+  std::vector<double> haste_;
   std::vector<std::vector<Cell>> cells_;
 };
 

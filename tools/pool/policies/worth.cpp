@@ -28,6 +28,8 @@ Worth::Worth(const Offer& offer) : offer_(offer), pool_(offer.pool()) {
   }
 }
 
+double Worth::left(size_t i) const { return can_run(i) ? pool_.jobs[i].left() / reference_[i] : kNever; }
+
 double Worth::speed(size_t i, const Mix& mix, const Form& form) const {
   if (mix.empty() || !can_run(i)) return 0;
   return pool_.jobs[i].speed->rate(mix, form).samples / reference_[i];

@@ -26,6 +26,7 @@ class Worth {
   bool can_run(size_t job) const { return reference_[job] > 0; }
   double speed(size_t job, const Mix& mix, const Form& form) const;  // in references
   double weight(size_t job) const { return weight_[job]; }
+  double left(size_t job) const;  // reference-seconds to its end
 
   // Of having this, given what the job has at present; of nothing, where mix is empty.
   Option option(size_t job, const Mix& mix, const Form& form) const;
