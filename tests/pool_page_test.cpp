@@ -6,6 +6,7 @@
 
 #include "tests/temporary_folder.h"
 #include "tools/pool/page.h"
+#include "tools/pool/process.h"
 #include "tools/pool/view.h"
 
 namespace elinvar::pool {
@@ -68,6 +69,26 @@ TEST_F(PoolPage, TellsWhatIsThere) {
   EXPECT_EQ(data.at("slots").at(0).at("job"), 1);
   EXPECT_EQ(data.at("log").at(0).at("reason"), "1 slot: </script> because");
   EXPECT_FALSE(data.at("daemon").get<bool>());
+}
+
+// What the page's script makes of it, in the browser that Debian has.
+TEST_F(PoolPage, IsDrawnByABrowser) {
+  const std::string browser = "/usr/bin/chromium";
+  if (!std::filesystem::exists(browser)) GTEST_SKIP() << "there is no " << browser;
+  for (const double predicted : {104.0, 96.0, 110.0})
+    store_.measure(1, static_cast<int64_t>(predicted),
+                   {.workers = {{"cpu-1", 1}}, .form = {}, .seconds = 20, .rate = 100, .predicted = predicted});
+  JobRecord job = *store_.job(1);
+  job.form.width = 2;
+  store_.save(job);
+  const Told page = ask_program({browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                                 "--user-data-dir=" + (folder_ / "browser").string(), "--virtual-time-budget=10000",
+                                 "--window-size=1200,900", "--dump-dom", page_->url()},
+                                120);
+  ASSERT_EQ(page.code, 0) << page.err;
+  for (const char* drawn : {"predictions", "4.0 % off", "the median of 3", "2 slots a worker", "1 of 1", "because"})
+    EXPECT_NE(page.out.find(drawn), std::string::npos) << drawn << "\n" << page.out;
+  EXPECT_NE(page.out.find("<svg"), std::string::npos) << "the time line\n" << page.out;
 }
 
 TEST_F(PoolPage, TellsPrometheus) {
