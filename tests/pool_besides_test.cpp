@@ -72,6 +72,23 @@ TEST_F(RunSeen, TheLastValidationIsKnownByTheEnd) {
   EXPECT_EQ(watch.look(2).validations, 3) << "once";
 }
 
+// Of a long file only the end is read at first: by a daemon that begins when the job is long at work.
+TEST_F(RunSeen, ThatItBeganIsNotSeenInTheMiddle) {
+  for (int step = 31; step <= 2000; ++step)
+    metrics_ += fmt::format("{{\"step\":{},\"generation\":1,\"workers\":2,\"loss\":1,\"time\":\"{}\"}}\n", step,
+                            clock_at(last_ + 0.001 * (step - 30)));
+  ASSERT_GT(metrics_.size(), size_t{128} << 10);
+  write();
+  EXPECT_EQ(RunWatch(folder_.path()).look(0).first_step_at, 0);
+  // Unless it begins again later.
+  events_ += fmt::format("{{\"time\":\"{}\",\"event\":\"start\",\"steps\":3000}}\n", clock_at(last_ + 3));
+  for (int step = 2001; step <= 2003; ++step)
+    metrics_ += fmt::format("{{\"step\":{},\"generation\":2,\"workers\":2,\"loss\":1,\"time\":\"{}\"}}\n", step,
+                            clock_at(last_ + 4 + 0.1 * (step - 2000)));
+  write();
+  EXPECT_NEAR(RunWatch(folder_.path()).look(0).first_step_at - begin_, last_ + 4.1, 1e-3);
+}
+
 TEST(PoolBesides, ValidationsAreWork) {
   const Validations v{.every = 10, .samples = 100};
   EXPECT_EQ(work_for(10, 8, v), 80) << "it is computed beside the next step";

@@ -181,6 +181,44 @@ TEST_F(PoolKeeper, APromiseIsRememberedUntilItCanBeCompared) {
   EXPECT_EQ(count("speed", id), 1u) << story();
 }
 
+TEST_F(PoolKeeper, AnEndThatNobodySawTellsNothingOfWhatEndsTake) {
+  machines({machine("a", 4)});
+  const Id seen = submit(100);
+  ticks(200);
+  ASSERT_EQ(job(seen).state, State::finished) << story();
+  EXPECT_GT(job(seen).took.finish, 0);
+  const Id unseen = submit(1000);
+  ticks(30);
+  ASSERT_EQ(job(unseen).state, State::running) << story();
+  for (int i = 0; i < 3600; ++i) world_.advance(1);
+  now_ += 3600;
+  serve();
+  ticks(30);
+  ASSERT_EQ(job(unseen).state, State::finished) << story();
+  EXPECT_EQ(job(unseen).took.finish, 0);
+}
+
+// Another daemon finds what it has: that is no prediction, and the one that was made stands.
+TEST_F(PoolKeeper, APredictionOutlivesTheDaemon) {
+  learns_ = true;
+  machines({machine("a", 2)});
+  const Id id = submit(100000);
+  ticks(60);
+  machines({machine("a", 2), machine("b", 2)});
+  ticks(60);
+  const std::vector<Measurement> before = store_.measurements(id);
+  ASSERT_EQ(before.size(), 2u) << story();
+  ASSERT_GT(before[1].predicted, 0);
+  serve();
+  ticks(60);
+  const std::vector<Measurement> after = store_.measurements(id);
+  ASSERT_EQ(after.size(), 2u) << story();
+  EXPECT_GT(after[1].seconds, before[1].seconds);
+  EXPECT_EQ(after[1].predicted, before[1].predicted);
+  EXPECT_EQ(after[1].doubt, before[1].doubt);
+  EXPECT_EQ(count("speed", id), 1u) << story();
+}
+
 TEST_F(PoolKeeper, ANoticeMovesTheJobBeforeTheMachineGoes) {
   machines({{.host = "a", .lease = "1", .kind = "cpu-1", .device = "cpu", .until = now_ + 10000}});
   const Id id = submit(100000, 1, 1);

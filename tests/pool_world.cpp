@@ -91,6 +91,7 @@ std::vector<FakeWorld::Process*> FakeWorld::members(Id job) {
 void FakeWorld::over(Id job, const std::string& result) {
   Run& run = runs_[job];
   run.sight.result = result;
+  run.sight.computed_at = now_;
   run.sight.digest = "d" + std::to_string(job);
   if (result != "failed") run.saved = run.step;
   run.coordinator = false;

@@ -122,8 +122,11 @@ void Keeper::plan() {
     const Decision& decision = plan.decisions[i];
     const Mix mix = mix_of(pool, decision.slots, decision.form);
     if (Promise& promise = promised_[decision.job]; promise.mix != mix || promise.form != decision.form) {
-      const Rate rate = pool.jobs[i].speed->rate(mix, decision.form);
-      promise = {mix, decision.form, rate.error < kUnknown ? rate.samples : 0, rate.error, decision.trial};
+      const Job& job = pool.jobs[i];
+      const Rate rate = job.speed->rate(mix, decision.form);
+      // What it has already, as after a restart of this process, is measured and not foretold.
+      const bool has = job.form == decision.form && mix_of(pool, job.slots, job.form) == mix;
+      promise = {mix, decision.form, has || rate.error >= kUnknown ? 0 : rate.samples, rate.error, decision.trial};
     }
     const auto before = last.find(decision.job);
     const bool same =

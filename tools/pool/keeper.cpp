@@ -265,7 +265,7 @@ void Keeper::look_at_job(JobRecord& job) {
 void Keeper::conclude(JobRecord& job, const Sight& sight) {
   if (sight.result == "finished") {
     job.digest = sight.digest;
-    if (sight.computed_at > 0) job.took.finish = std::max(1e-3, now_ - sight.computed_at);
+    if (sight.computed_at > began_) job.took.finish = std::max(1e-3, now_ - sight.computed_at);
     return enter(job, State::finished, "");
   }
   if (sight.result == "interrupted") {

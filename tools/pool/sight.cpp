@@ -57,6 +57,7 @@ std::string RunWatch::Tail::more(const fs::path& path, int64_t at_first) {
   const int64_t size = file.size();
   if (read < 0 || size < read) {  // it is new, or a resumed run has cut it
     read = std::max<int64_t>(0, size - at_first);
+    whole = read == 0;
     rest.clear();
   }
   std::string text(static_cast<size_t>(size - read), '\0');
@@ -148,8 +149,10 @@ void RunWatch::look_at_metrics() {
       sight_.measured_seconds += std::max(0.0, time - last_time_);
     }
     validates_ = false;
-    last_time_ = time;
-    if (sight_.first_step_at == 0 && time > sight_.coordinated_at) sight_.first_step_at = time;
+    const double before = std::exchange(last_time_, time);
+    // Where only the end of the file was read, that may begin with a later step.
+    const bool the_first = metrics_.whole || (before > 0 && before <= sight_.coordinated_at);
+    if (sight_.first_step_at == 0 && time > sight_.coordinated_at && the_first) sight_.first_step_at = time;
     sight_.step = step;
     sight_.workers = line.value("workers", 0);
     if (time > sight_.coordinated_at) turn({time, sight_.workers, generation});

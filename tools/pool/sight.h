@@ -48,6 +48,7 @@ class RunWatch {
   // The lines of a file that have been added since it was looked at last; at first those in its last bytes.
   struct Tail {
     int64_t read = -1;
+    bool whole = false;  // it was read from its beginning
     std::string rest = {};
     std::string more(const std::filesystem::path& path, int64_t at_first);
   };

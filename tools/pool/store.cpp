@@ -304,9 +304,15 @@ std::vector<ProcessRecord> Store::select_processes(const std::string& where, Id 
 }
 
 void Store::measure(Id job, int64_t generation, const Measurement& m) {
-  bound(db_, "INSERT OR REPLACE INTO measurements VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", job, generation,
-        Json(m.workers).dump(), m.form.width, static_cast<int>(m.form.recompute), m.seconds, m.rate, m.predicted,
-        m.doubt, static_cast<int>(m.trial))
+  // What was predicted stays, also where a process has begun since that knows nothing of it.
+  bound(db_,
+        "INSERT INTO measurements (job, generation, workers, width, recompute, seconds, rate, predicted, doubt, trial) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (job, generation) DO UPDATE SET workers = excluded.workers, "
+        "width = excluded.width, recompute = excluded.recompute, seconds = excluded.seconds, rate = excluded.rate, "
+        "doubt = iif(excluded.predicted > 0, excluded.doubt, doubt), trial = max(trial, excluded.trial), "
+        "predicted = iif(excluded.predicted > 0, excluded.predicted, predicted)",
+        job, generation, Json(m.workers).dump(), m.form.width, static_cast<int>(m.form.recompute), m.seconds, m.rate,
+        m.predicted, m.doubt, static_cast<int>(m.trial))
       .exec();
 }
 

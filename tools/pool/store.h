@@ -10,6 +10,8 @@
 //   measurements  how fast jobs ran on what
 //   progress      how far they were, now and then
 //   log           what was decided and what happened, with reasons
+#include <fmt/format.h>
+
 #include <SQLiteCpp/SQLiteCpp.h>
 
 #include <filesystem>
@@ -68,11 +70,11 @@ struct ProcessRecord {
   bool coordinator = false;
   std::vector<Id> slots = {};  // of a worker
   std::string handle = {};     // tools/pool/process.h; "": it is being started, or was when the daemon died
-  double started = 0, leaving = 0, ended = 0;                    // 0: not yet
-  double leave_by = kNever;                                      // a worker that is `leaving` is killed then
-  bool met = false;                                              // the job knows it
-  int code = 0;                                                  // with which it ended; -1: nobody knows
-  std::string name() const { return "w" + std::to_string(id); }  // of a worker, for its job
+  double started = 0, leaving = 0, ended = 0;                  // 0: not yet
+  double leave_by = kNever;                                    // a worker that is `leaving` is killed then
+  bool met = false;                                            // the job knows it
+  int code = 0;                                                // with which it ended; -1: nobody knows
+  std::string name() const { return fmt::format("w{}", id); }  // of a worker, for its job
 };
 
 struct LogLine {

@@ -290,8 +290,9 @@ std::string prometheus_text(const Store& store) {
   text += fmt::format(
       "# HELP elinvar_pool_predictions_total Predictions of speed that were put to the test.\n"
       "# TYPE elinvar_pool_predictions_total counter\nelinvar_pool_predictions_total {}\n"
-      "# HELP elinvar_pool_trial_seconds_total What trials of speeds took from jobs, at their best speed.\n"
-      "# TYPE elinvar_pool_trial_seconds_total counter\nelinvar_pool_trial_seconds_total {:.3f}\n",
+      "# HELP elinvar_pool_trial_seconds What trials of speeds took from jobs, at the best speed that they are known "
+      "to have.\n"
+      "# TYPE elinvar_pool_trial_seconds gauge\nelinvar_pool_trial_seconds {:.3f}\n",
       foresight.all.count, foresight.paid);
   return text;
 }

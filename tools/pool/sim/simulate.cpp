@@ -332,7 +332,8 @@ class Simulation {
     if (in.empty()) return;
     const auto began = std::chrono::steady_clock::now();
     Plan plan = policy_(pool);
-    if (settings_.knowledge == Belief::kLearned) plan = with_advice(pool, with_division(pool, std::move(plan), /*trials=*/true));
+    if (settings_.knowledge == Belief::kLearned)
+      plan = with_advice(pool, with_division(pool, std::move(plan), /*trials=*/true));
     const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     outcome_.planning += took;
     outcome_.slowest_plan = std::max(outcome_.slowest_plan, took);
