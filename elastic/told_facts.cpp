@@ -20,6 +20,7 @@ std::vector<ToldFacts> facts_in(const Message& message) {
 }
 
 std::vector<StepFacts> steps_in(const Message& message) {
+  check(message.body.contains("facts"), "[facts] a message without any");
   std::vector<StepFacts> steps;
   for (const ToldFacts& told : facts_in(message)) {
     StepFacts& of = steps.emplace_back(StepFacts{told.step, object_from(told.text)});

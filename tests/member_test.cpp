@@ -271,6 +271,7 @@ TEST(Member, FactsThatMakeNoSenseAreRefused) {
   malformed("{\"a\":" + std::string(40, '[') + std::string(40, ']') + "}");
   message.blobs.pop_back();
   EXPECT_THROW(steps_in(message), UsageError);
+  EXPECT_THROW(steps_in({.kind = "facts"}), UsageError);
   message.body["facts"] = {"one"};
   EXPECT_THROW(steps_in(message), nlohmann::json::exception);
 }
