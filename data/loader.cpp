@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -12,10 +13,18 @@
 #include <vector>
 
 #include "data/permutation.h"
+#include "data/reading.h"
 #include "tensor/activity.h"
 #include "tensor/check.h"
+#include "tensor/threads.h"
 
 namespace elinvar {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr int kMostReaders = 16;  // unless more are asked for
+
+}  // namespace
 
 // A window of upcoming batches, in the order in which they are expected to be asked for. Readers fill it from the
 // front; batch() takes the front, or throws the window away if it was asked for something else.
@@ -35,13 +44,37 @@ struct Loader::Readers {
   Cursor next;                               // what enters the window next
   int next_vrank = 0;
   int first, count;
+  Reading reading;
+  std::optional<ReadingPlan> plan;  // of whoever asks for batches
+  std::optional<Clock::time_point> last;
   std::vector<std::jthread> threads;  // last: they end before what they use
 
   explicit Readers(const Loader& l) : loader(l), first(0), count(l.options_.virtual_ranks) {
-    for (int i = 0; i < l.options_.threads; ++i) {
-      threads.emplace_back([this](const std::stop_token& stop) { run(stop); });
+    become({l.options_.threads, l.options_.prefetch});
+    if (l.options_.tuned) plan.emplace(reading, std::max(l.options_.threads, std::min(usable_threads(), kMostReaders)));
+  }
+
+  void become(const Reading& other) {
+    {
+      const std::lock_guard lock(mutex);
+      reading = other;
+    }
+    for (int i = static_cast<int>(threads.size()); i < other.threads; ++i) {
+      threads.emplace_back([this, i](const std::stop_token& stop) { run(stop, i); });
       pthread_setname_np(threads.back().native_handle(), "reader");
     }
+    work.notify_all();
+  }
+
+  // The front was asked for at that time, and is there now. What this leads to, and why, if to anything.
+  std::string tune(Clock::time_point asked) {
+    if (!plan) return "";
+    const auto now = Clock::now(), before = std::exchange(last, now).value_or(asked);
+    const auto seconds = [&](Clock::time_point since) { return std::chrono::duration<double>(now - since).count(); };
+    const std::optional<Reading> better = plan->took(seconds(asked), seconds(before));
+    if (!better) return "";
+    become(*better);
+    return plan->reason();
   }
 
   static void fill(const Loader& loader, Slot& slot) {
@@ -58,12 +91,13 @@ struct Loader::Readers {
     return nullptr;
   }
 
-  void run(const std::stop_token& stop) {
+  void run(const std::stop_token& stop, int reader) {
     CpuStream own(1);  // a reader never takes part in the team of threads that computes
     StreamScope scope(own);
     std::unique_lock lock(mutex);
     std::shared_ptr<Slot> slot;
-    while (work.wait(lock, stop, [&] { return (slot = first_waiting()) != nullptr; })) {
+    const auto has_work = [&] { return reader < reading.threads && (slot = first_waiting()) != nullptr; };
+    while (work.wait(lock, stop, has_work)) {
       slot->state = Slot::State::working;
       lock.unlock();
       fill(loader, *slot);
@@ -94,7 +128,7 @@ struct Loader::Readers {
       next_vrank = vrank;
       advance_next();
     }
-    while (window.size() < static_cast<size_t>(loader.options_.prefetch)) {
+    while (window.size() < static_cast<size_t>(reading.prefetch)) {
       window.push_back(std::make_shared<Slot>(Slot{next, next_vrank}));
       advance_next();
     }
@@ -250,7 +284,9 @@ Batch Loader::batch(const Cursor& at, int vrank) {
   const Activity activity("data");
   slice(at, vrank);  // refuses arguments out of range before anything is prepared
   if (!readers_) return make(at, vrank);
+  const auto asked = Clock::now();
   const auto slot = readers_->take(at, vrank);
+  if (std::string news = readers_->tune(asked); !news.empty()) news_ = std::move(news);
   if (slot->error) std::rethrow_exception(slot->error);
   return std::move(slot->batch);
 }

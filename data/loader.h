@@ -14,6 +14,8 @@
 // is in it.
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "data/dataset.h"
 #include "data/mixing.h"
@@ -47,6 +49,7 @@ struct LoaderOptions {
   Mixing mixing = {};          // of images, where they are augmented
   int threads = 1;             // reader threads; 0: every batch is made when it is asked for
   int prefetch = 4;            // batches (of one virtual rank) that are made ahead; 0: none
+  bool tuned = false;          // both are only where it begins: data/reading.h
   Device device = {};          // that they are for: those made ahead are sent there, too
 };
 
@@ -75,6 +78,9 @@ class Loader {
   Batch batch(int64_t step, int vrank) { return batch(cursor(step), vrank); }
   Batch batch(const Cursor& at, int vrank);
 
+  // What was decided about readers since this was asked last, and why; "": nothing.
+  std::string news() { return std::exchange(news_, {}); }
+
   // Which virtual ranks this process will ask for, in ascending order within each step: what is prepared ahead.
   // All of them until it is called.
   void expect(int first, int count);
@@ -90,6 +96,7 @@ class Loader {
   LoaderOptions options_;
   struct Readers;
   std::unique_ptr<Readers> readers_;
+  std::string news_;
 };
 
 }  // namespace elinvar

@@ -255,6 +255,7 @@ void Keeper::look_at_job(JobRecord& job) {
     store_.save(*w);
     if (const SlotRecord* s = slot(w->slots.front()); s != nullptr) rests_.erase(s->host);
   }
+  look_at_readers(job, sight);
   look_besides(job, sight);
   measure(job, sight);
   if (const auto doomed = doomed_.find(job.id); doomed != doomed_.end()) enter(job, State::failed, doomed->second);

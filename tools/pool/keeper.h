@@ -101,6 +101,7 @@ class Keeper {
   void enter(JobRecord& job, JobRecord::State state, const std::string& reason);
 
   // learning.cpp: what it teaches
+  void look_at_readers(const JobRecord& job, const Sight& sight);
   void look_besides(JobRecord& job, const Sight& sight);
   void measure(JobRecord& job, const Sight& sight);
   void look_at_changes(JobRecord& job, const Sight& sight);
@@ -152,7 +153,8 @@ class Keeper {
   std::map<Id, Promise> promised_;                        // by job
   std::map<Id, int> codes_;                               // of a job's last coordinator
   std::map<Id, double> asked_, silent_since_, measured_at_, noted_at_;
-  std::map<Id, int64_t> measured_;    // the last generation of a job of which there is a measurement
+  std::map<Id, int64_t> measured_;  // the last generation of a job of which there is a measurement
+  std::map<Id, std::string> readers_;
   std::map<Id, int> stillborn_;       // of a job: workers in a row that ended before it knew them
   std::set<Id> lived_;                // jobs of which a worker has lived
   std::map<Id, std::string> doomed_;  // jobs that cannot run, and why

@@ -17,6 +17,14 @@ constexpr double kCoordinates = 60;    // seconds: a coordinator that begins lat
 
 }  // namespace
 
+// What a worker has decided by itself.
+void Keeper::look_at_readers(const JobRecord& job, const Sight& sight) {
+  std::string& told = readers_[job.id];
+  if (told == sight.readers) return;
+  told = sight.readers;
+  log(job.id, "readers", told);
+}
+
 // What its start took, and what its validations are worth.
 void Keeper::look_besides(JobRecord& job, const Sight& sight) {
   if (sight.measured_steps < kLeastMeasured || sight.measured_seconds <= 0) return;

@@ -113,6 +113,7 @@ void RunWatch::look_at_events() {
       sight_.first_step_at = sight_.computed_at = 0;
       sight_.turns.clear();
     }
+    if (what == "readers") sight_.readers = event.value("reason", "");
     if (what == "end") sight_.computed_at = seconds_of(event.value("time", ""));
     if (what != "hello") return;
     const std::string name = name_in(event.value("environment", Json::object()));

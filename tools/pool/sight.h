@@ -30,6 +30,7 @@ struct Sight {
   // The validations of this generation, and the seconds that these took beyond the steps beside which they were made.
   int64_t validations = 0;
   double validation_seconds = 0;
+  std::string readers;  // what a worker decided last about those who read its data, and why; "": nothing
   // Seconds since 1970; 0: not yet. When its present coordinator began, the first step after that, and the end of the
   // last one, with what followed it but for the farewell.
   double coordinated_at = 0, first_step_at = 0, computed_at = 0;

@@ -86,6 +86,8 @@ void train(Training& training, const std::shared_ptr<const Dataset>& validation,
         session.show(observer.look(step + 1, training.cursor(step, reduced.pace), reduced));
       }
     }
+    if (session.leads())
+      if (const std::string news = loader.news(); !news.empty()) extra["readers"] = news;
     session.advance(extra);
   }
   tell_notices(*training.job.data);

@@ -87,6 +87,7 @@ void Report::step(const StepFacts& of, Seconds now) {
   }
   if (!facts.contains("loss") || step != reported_) return;
   ++reported_;
+  if (extra.contains("readers")) event("readers", {{"step", step + 1}, {"reason", extra["readers"]}});
   if (extra.contains("validation")) goodput_.note(Goodput::Cause::evaluating);
   if (looks_.erase(step + 1) > 0) goodput_.note(Goodput::Cause::evaluating);
   if (due(step, config_.run.checkpoint_every)) goodput_.note(Goodput::Cause::checkpointing);

@@ -94,6 +94,7 @@ LoaderOptions loader_options(const Config& config, const Dataset& data, Device d
           .mixing = config.reader.mixing,
           .threads = config.reader.threads,
           .prefetch = config.reader.prefetch,
+          .tuned = true,
           .device = device};
 }
 
