@@ -166,6 +166,24 @@ TEST_F(RunSeen, TheTurnsOfGenerationsAreKept) {
   EXPECT_EQ(turns[3].generation, 2);
 }
 
+// Steps of two workers that are told of when the generation of one is there already.
+TEST_F(RunSeen, WorkersSayWhoseAStepIs) {
+  for (int step = 31; step <= 60; ++step)
+    metrics_ += fmt::format("{{\"step\":{},\"generation\":2,\"workers\":{},\"loss\":1,\"time\":\"{}\"}}\n", step,
+                            step <= 38 ? 2 : 1, clock_at(last_ + (step <= 38 ? 0.1 : 0.2) * (step - 30)));
+  write();
+  RunWatch watch(folder_.path());
+  const Sight& sight = watch.look(0);
+  EXPECT_EQ(sight.workers, 1);
+  EXPECT_NEAR(sight.measured_seconds / static_cast<double>(sight.measured_steps), 0.2, 1e-3);
+  EXPECT_EQ(sight.measured_steps, 60 - 39 - 2) << "from the third step of the one worker on";
+  const std::map<int, double> usual{{1, 0.2}, {2, 0.1}};
+  const RescaleCosts seen = costs_seen(
+      sight.turns, usual, std::vector<ChangeSeen>{{ChangeSeen::kLeave, begin_ + last_ + 0.05, begin_ + last_ + 1}});
+  EXPECT_NEAR(seen.leave_stall, 0.2 * 9 - 0.1 * 8 - 0.2, 1e-2);
+  EXPECT_EQ(step_seconds(steps_seen(folder_.path())).size(), 2u);
+}
+
 class PoolPromises : public testing::Test, protected test::Scene {
  protected:
   PoolPromises() : Scene(1) {}

@@ -1,5 +1,6 @@
 // The keeper: what it learns of a job that runs.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "tensor/check.h"
@@ -13,6 +14,7 @@ namespace {
 
 constexpr double kMeasureEvery = 5;    // seconds
 constexpr int64_t kLeastMeasured = 5;  // steps
+constexpr double kNews = 0.2;          // a cost that differs by this part is told again
 constexpr double kCoordinates = 60;    // seconds: a coordinator that begins later is one that has taken over
 
 }  // namespace
@@ -83,11 +85,11 @@ void Keeper::look_at_changes(JobRecord& job, const Sight& sight) {
   RescaleCosts seen = costs_seen(sight.turns, usual, changes_seen(store_.processes_of(job.id)));
   seen.start = job.took.start;  // which is known from its coordinator
   const RescaleCosts before = std::exchange(job.took, completed(seen, job.took));
-  if (std::all_of(std::begin(kCosts), std::end(kCosts),
-                  [&](const NamedCost& cost) { return job.took.*cost.seconds == before.*cost.seconds; }))
-    return;
   store_.save(job);
-  log(job.id, "costs", text_of(job.took));
+  if (std::any_of(std::begin(kCosts), std::end(kCosts), [&](const NamedCost& cost) {
+        return std::abs(job.took.*cost.seconds - before.*cost.seconds) > kNews * job.took.*cost.seconds;
+      }))
+    log(job.id, "costs", text_of(job.took));
 }
 
 // A prediction and what came of it.

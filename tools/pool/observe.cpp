@@ -46,7 +46,7 @@ std::map<int, double> step_seconds(std::span<const StepSeen> steps) {
   std::map<int, Sum> sums;
   int of_generation = 0;
   for (size_t i = 0; i < steps.size(); ++i) {
-    const bool fresh = i == 0 || steps[i].generation != steps[i - 1].generation;
+    const bool fresh = i == 0 || !steps[i].goes_on(steps[i - 1]);
     of_generation = fresh ? 0 : of_generation + 1;
     if (of_generation <= kWarmUp || steps[i].validates) continue;
     Sum& sum = sums[steps[i].workers];

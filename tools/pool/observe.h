@@ -16,6 +16,8 @@ struct StepSeen {
   int workers = 0;
   int64_t generation = 0;  // elastic/generation.h
   bool validates = false;  // beside it the state before it was validated
+
+  bool goes_on(const StepSeen& before) const { return generation == before.generation && workers == before.workers; }
 };
 
 // The steps in a run's metrics.jsonl; lines that say something else are skipped.

@@ -137,7 +137,9 @@ void RunWatch::look_at_metrics() {
     if (!line.contains("generation") || !line.contains("step")) return;
     const auto generation = line["generation"].get<int64_t>(), step = line["step"].get<int64_t>();
     const double time = seconds_of(line.value("time", ""));
-    if (generation != sight_.generation || step != sight_.step + 1) {
+    // Steps may be told of under the number of the generation after theirs: workers say whose they are.
+    const int workers = line.value("workers", 0);
+    if (generation != sight_.generation || workers != sight_.workers || step != sight_.step + 1) {
       sight_.generation = generation;
       sight_.measured_steps = steps_of_generation_ = 0;
       sight_.measured_seconds = 0;
@@ -155,8 +157,8 @@ void RunWatch::look_at_metrics() {
     const bool the_first = metrics_.whole || (before > 0 && before <= sight_.coordinated_at);
     if (sight_.first_step_at == 0 && time > sight_.coordinated_at && the_first) sight_.first_step_at = time;
     sight_.step = step;
-    sight_.workers = line.value("workers", 0);
-    if (time > sight_.coordinated_at) turn({time, sight_.workers, generation});
+    sight_.workers = workers;
+    if (time > sight_.coordinated_at) turn({time, workers, generation});
     if (line.contains("loss") && line["loss"].is_number()) sight_.loss = line["loss"].get<double>();
   });
 }
@@ -164,8 +166,7 @@ void RunWatch::look_at_metrics() {
 void RunWatch::turn(const StepSeen& step) {
   std::vector<StepSeen>& turns = sight_.turns;
   const size_t n = turns.size();
-  if (n >= 2 && turns[n - 1].generation == step.generation && turns[n - 2].generation == step.generation)
-    turns.back() = step;
+  if (n >= 2 && turns[n - 1].goes_on(turns[n - 2]) && step.goes_on(turns[n - 1])) turns.back() = step;
   else turns.push_back(step);
   if (turns.size() > kTurns) turns.erase(turns.begin(), turns.begin() + kTurns / 2);
 }
