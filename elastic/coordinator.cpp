@@ -145,17 +145,19 @@ void Coordinator::facts(const Message& m, Seconds now) {
   progress(workers_.at(m.sender), m, now);
   if (!of_this_history(m) || !write_facts(steps)) return;
   for (const auto& [step, facts, age] : steps) {
+    heard_ = std::max(heard_, step);
     if (step >= options_.steps) final_ = true;
     if (facts.contains("state")) agreed_state_ = std::max(agreed_state_, step);
     // A later generation than that which made the step may tell of it.
     if (facts.contains("seconds") && current_ && facts.value("generation", m.generation) == current_->number)
       learn_speeds(facts);
   }
-  if (on_file_ > told_ && (on_file_ >= told_ + kMostUntold || now >= told_at_ + kTellEvery)) {
-    told_ = on_file_;
+  const int64_t confirmed = std::min(on_file_, heard_);  // what nobody has told of yet is to be kept
+  if (confirmed > told_ && (confirmed >= told_ + kMostUntold || now >= told_at_ + kTellEvery)) {
+    told_ = confirmed;
     told_at_ = now;
     for (const auto& [peer, w] : workers_)
-      if (w.state == State::member || w.state == State::leaving) send(peer, {.kind = "ack", .step = on_file_});
+      if (w.state == State::member || w.state == State::leaving) send(peer, {.kind = "ack", .step = confirmed});
   }
   release_leavers();
   if (whole()) end("finished", "");

@@ -197,6 +197,7 @@ class Coordinator {
   int save_failures_ = 0;
   std::optional<Seconds> save_again_at_, last_saved_from_;
   int64_t on_file_ = -1;  // the last step whose facts are written down,
+  int64_t heard_ = -1;    // the last of which a member has told: of a run that is resumed more is on file;
   int64_t told_ = -1;     // and the last of which the members were told that they are,
   Seconds told_at_ = 0;   // then
   Seconds no_hang_until_ = 0;

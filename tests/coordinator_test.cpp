@@ -139,7 +139,9 @@ TEST(Coordinator, ConfirmsSeveralFactsAtOnce) {
   EXPECT_EQ(job.sent(1), Kinds{"ack"});
 }
 
-// What its predecessor did not confirm comes again; that it is on file already makes no difference.
+// What its predecessor did not confirm comes again; that it is on file already makes no difference. What nobody has
+// told yet is not confirmed, although a run that is resumed has it on file: whoever gathers it would not tell it any
+// more.
 TEST(Coordinator, ConfirmsWhatComesAgainAfterATakeover) {
   Job before(1);
   before.on_file = 7;
@@ -158,7 +160,9 @@ TEST(Coordinator, ConfirmsWhatComesAgainAfterATakeover) {
   const std::vector<Action> actions = next.take_actions();
   ASSERT_EQ(actions.size(), 1u);
   EXPECT_EQ(actions[0].message.kind, "ack");
-  EXPECT_EQ(actions[0].message.step, 7);
+  EXPECT_EQ(actions[0].message.step, 5);
+  next.receive(Job::facts_message(1, 6, Json::object()), 101.2);
+  EXPECT_EQ(next.take_actions().at(0).message.step, 6);
 }
 
 // Of a job that runs nothing but silence comes with time.
