@@ -14,6 +14,7 @@
 #include "data/permutation.h"
 #include "tensor/check.h"
 #include "tests/bits.h"
+#include "tests/endless.h"
 #include "tests/temporary_folder.h"
 
 namespace elinvar::test {
@@ -232,26 +233,8 @@ TEST(Loader, ReadersAndTheOrderOfRequestsChangeNoByte) {
 }
 
 // Samples of which the first that a reader makes is not done before one behind it has been read.
-class Stuck final : public Dataset {
+class Stuck final : public test::Endless {
  public:
-  int64_t size() const override { return int64_t{1} << 40; }
-  Shape input_shape() const override { return {1}; }
-  DType input_dtype() const override { return DType::f32; }
-  Shape target_shape() const override { return {}; }
-  int64_t classes() const override { return size(); }
-  void describe(Hasher&) const override {}
-  void read(int64_t index, const Draw&, void* input, int64_t* target) const override {
-    std::unique_lock lock(mutex_);
-    if (std::this_thread::get_id() == asking_) {
-      if (stuck_at_ >= 0 && index > stuck_at_) freed_ = true;
-      changed_.notify_all();
-    } else if (stuck_at_ < 0) {
-      stuck_at_ = index;
-      changed_.wait_for(lock, std::chrono::seconds(60), [&] { return freed_; });
-    }
-    *static_cast<float*>(input) = static_cast<float>(index);
-    *target = index;
-  }
   bool reader_was_stuck() const {
     const std::lock_guard lock(mutex_);
     return stuck_at_ >= 0;
@@ -262,6 +245,17 @@ class Stuck final : public Dataset {
   }
 
  private:
+  void reads(int64_t index) const override {
+    std::unique_lock lock(mutex_);
+    if (std::this_thread::get_id() == asking_) {
+      if (stuck_at_ >= 0 && index > stuck_at_) freed_ = true;
+      changed_.notify_all();
+    } else if (stuck_at_ < 0) {
+      stuck_at_ = index;
+      changed_.wait_for(lock, std::chrono::seconds(60), [&] { return freed_; });
+    }
+  }
+
   std::thread::id asking_ = std::this_thread::get_id();
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;

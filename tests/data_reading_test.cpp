@@ -8,6 +8,7 @@
 
 #include "data/loader.h"
 #include "tensor/threads.h"
+#include "tests/endless.h"
 
 namespace elinvar {
 namespace {
@@ -47,19 +48,8 @@ TEST(ReadingPlan, LooksForAWhileFirst) {
 }
 
 // A sample takes a millisecond to read, without any processor.
-class Slow final : public Dataset {
- public:
-  int64_t size() const override { return int64_t{1} << 40; }
-  Shape input_shape() const override { return {1}; }
-  DType input_dtype() const override { return DType::f32; }
-  Shape target_shape() const override { return {}; }
-  int64_t classes() const override { return size(); }
-  void describe(Hasher&) const override {}
-  void read(int64_t index, const Draw&, void* input, int64_t* target) const override {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    *static_cast<float*>(input) = static_cast<float>(index);
-    *target = index;
-  }
+class Slow final : public test::Endless {
+  void reads(int64_t) const override { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
 };
 
 TEST(Loader, TriesMoreReadersWhereDataAreWaitedForAndTheBatchesStay) {

@@ -179,6 +179,15 @@ TEST_F(PoolKeeper, APromiseIsRememberedUntilItCanBeCompared) {
   EXPECT_NEAR(measured[1].predicted, measured[1].rate, 0.3 * measured[1].rate);
   EXPECT_GT(measured[1].doubt, 0);
   EXPECT_EQ(count("speed", id), 1u) << story();
+  // Another daemon finds what the job has: that is no prediction, and the one that was made stands.
+  serve();
+  ticks(60);
+  const std::vector<Measurement> after = store_.measurements(id);
+  ASSERT_EQ(after.size(), 2u) << story();
+  EXPECT_GT(after[1].seconds, measured[1].seconds);
+  EXPECT_EQ(after[1].predicted, measured[1].predicted);
+  EXPECT_EQ(after[1].doubt, measured[1].doubt);
+  EXPECT_EQ(count("speed", id), 1u) << story();
 }
 
 TEST_F(PoolKeeper, AnEndThatNobodySawTellsNothingOfWhatEndsTake) {
@@ -196,27 +205,6 @@ TEST_F(PoolKeeper, AnEndThatNobodySawTellsNothingOfWhatEndsTake) {
   ticks(30);
   ASSERT_EQ(job(unseen).state, State::finished) << story();
   EXPECT_EQ(job(unseen).took.finish, 0);
-}
-
-// Another daemon finds what it has: that is no prediction, and the one that was made stands.
-TEST_F(PoolKeeper, APredictionOutlivesTheDaemon) {
-  learns_ = true;
-  machines({machine("a", 2)});
-  const Id id = submit(100000);
-  ticks(60);
-  machines({machine("a", 2), machine("b", 2)});
-  ticks(60);
-  const std::vector<Measurement> before = store_.measurements(id);
-  ASSERT_EQ(before.size(), 2u) << story();
-  ASSERT_GT(before[1].predicted, 0);
-  serve();
-  ticks(60);
-  const std::vector<Measurement> after = store_.measurements(id);
-  ASSERT_EQ(after.size(), 2u) << story();
-  EXPECT_GT(after[1].seconds, before[1].seconds);
-  EXPECT_EQ(after[1].predicted, before[1].predicted);
-  EXPECT_EQ(after[1].doubt, before[1].doubt);
-  EXPECT_EQ(count("speed", id), 1u) << story();
 }
 
 TEST_F(PoolKeeper, ANoticeMovesTheJobBeforeTheMachineGoes) {
