@@ -137,7 +137,7 @@ void RunWatch::look_at_metrics() {
     if (!line.contains("generation") || !line.contains("step")) return;
     const auto generation = line["generation"].get<int64_t>(), step = line["step"].get<int64_t>();
     const double time = seconds_of(line.value("time", ""));
-    // Steps may be told of under the number of the generation after theirs: workers say whose they are.
+    // For a while runs told of steps under the number of the generation after theirs: workers say whose they are.
     const int workers = line.value("workers", 0);
     if (generation != sight_.generation || workers != sight_.workers || step != sight_.step + 1) {
       sight_.generation = generation;
