@@ -131,7 +131,7 @@ void Coordinator::receive(const Message& m, Seconds now) {
 
 void Coordinator::progress(Worker& worker, const Message& m, Seconds now) {
   worker.generation = std::max(worker.generation, m.generation);
-  worker.completed = std::max(worker.completed, m.body.value("completed", m.step));
+  worker.completed = std::max(worker.completed, m.step);
   if (m.kind == "entered" && m.body.contains("end") && of_this_history(m))
     options_.steps = m.body["end"].get<int64_t>();
   if (proposal_ && phase_ == Phase::running && m.generation == proposal_->number) switched(now);
