@@ -123,6 +123,11 @@ TEST(PoolStore, WhatVersionTwoKnewOfCostsIsKept) {
     db.exec("ALTER TABLE jobs ADD finish_took REAL DEFAULT 0");
     db.exec("PRAGMA user_version = 2");
   }
+  {
+    const std::optional<File> daemon = daemon_lock(folder / "pool");
+    EXPECT_NE(message_of<UsageError>([&] { Store::open_existing(folder / "pool"); }).find("older version"),
+              std::string::npos);
+  }
   const RescaleCosts took = Store::open_existing(folder / "pool").job(id)->took;
   EXPECT_EQ(took.start, 2.5);
   EXPECT_EQ(took.finish, 0);

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 
 #include "tensor/check.h"
 #include "tensor/file.h"
@@ -31,20 +32,11 @@ struct Options {
   bool until_done = false;
 };
 
-// One daemon a pool; a command that looks whether there is one holds it for a moment.
-File lock_of(const fs::path& directory) {
-  File lock = File::append(directory / "lock");
-  for (int i = 0; i < 20; ++i) {
-    if (lock.try_lock()) return lock;
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-  throw UsageError(fmt::format("another daemon serves {}", directory.string()));
-}
-
 int serve(const Options& o) {
   Store store(o.directory);
   const fs::path& directory = store.directory();
-  const File lock = lock_of(directory);
+  const std::optional<File> lock = daemon_lock(directory);
+  check(lock.has_value(), "another daemon serves {}", directory.string());
   const fs::path file = directory / "pool.toml";
   const Settings settings = parse_settings(fs::exists(file) ? read_file(file) : "", file.string());
   const PoolSettings& s = settings.pool;

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <chrono>
+#include <thread>
 
 #include "tensor/check.h"
 
@@ -108,6 +109,15 @@ const char* name_of(JobRecord::State state) {
   return kNames[static_cast<int>(state)];
 }
 
+std::optional<File> daemon_lock(const fs::path& directory) {
+  File lock = File::append(directory / "lock");
+  for (int i = 0; i < 20; ++i) {
+    if (lock.try_lock()) return lock;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  return std::nullopt;
+}
+
 Store::Store(const fs::path& directory)
     : Store(made_private(directory), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE) {}
 
@@ -126,6 +136,10 @@ Store::Store(const fs::path& directory, int flags) : directory_(directory), db_(
   const int version = db_.execAndGet("PRAGMA user_version").getInt();
   if (version == 0) db_.exec(kTables);
   if (version < kVersion) {
+    if (version > 0 && directory_ != ":memory:")
+      check(daemon_lock(directory_).has_value(),
+            "a daemon of an older version serves {}; end it first, and start one of this version: jobs go on meanwhile",
+            directory_.string());
     if (version < 2) db_.exec(kSinceVersion1);
     db_.exec(kSinceVersion2);
     db_.exec("PRAGMA user_version = " + std::to_string(kVersion));

@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "tensor/file.h"
 #include "tools/pool/state.h"
 
 namespace elinvar::pool {
@@ -86,9 +87,14 @@ struct LogLine {
   std::string reason;
 };
 
+// What a pool's daemon holds while it lives; nothing: there is one. A command that looks whether there is holds it for
+// a moment.
+std::optional<File> daemon_lock(const std::filesystem::path& directory);
+
 class Store {
  public:
   // Makes the directory, for its owner alone, and the database if there is none. ":memory:" is a store without files.
+  // One of an older version is brought up to date, unless a daemon is at work, which would not understand it.
   explicit Store(const std::filesystem::path& directory);
   // Only to look: UsageError if there is no pool.
   static Store open_existing(const std::filesystem::path& directory);
