@@ -143,6 +143,9 @@ TEST(Observed, TheErrorIsThatOfTheWorstSum) {
   const CheckResult result{.jobs = {{"one", "s", 10, 20}}, .sums = {{"a", "s", 100, 97}, {"b", "s", 100, 102}}};
   EXPECT_NEAR(result.worst(), 0.03, 1e-12);
   EXPECT_NE(text_of(result).find("-3.0 %"), std::string::npos) << text_of(result);
+  EXPECT_EQ(text_of(result).find(" to "), text_of(result).rfind(" to ")) << "the heading's alone:\n" << text_of(result);
+  const CheckResult several{.jobs = {}, .sums = {{"a", "s", 100, 97, 90, 104.5}}};
+  EXPECT_NE(text_of(several).find("90.0 to 104.5"), std::string::npos) << text_of(several);
 }
 
 class WarmStart : public testing::Test {

@@ -268,6 +268,10 @@ Command add_sim(CLI::App& pool) {
       ->capture_default_str()
       ->check(CLI::PositiveNumber)
       ->group(check);
+  app->add_option("--repeat", o->check.repeat, "how often they run; what was simulated is compared with the median")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000))
+      ->group(check);
   app->add_option("--set", o->check.overrides, "table.key=value: overrides one key of the configurations")
       ->take_all()
       ->allow_extra_args(false)

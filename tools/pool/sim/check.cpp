@@ -102,6 +102,18 @@ std::vector<double> live(const CheckOptions& o, const std::vector<Planned>& jobs
   return ended;
 }
 
+// What was simulated beside what `value` makes of each run.
+template <class Value>
+Compared compared(std::string what, std::string unit, const std::vector<std::vector<double>>& runs, double simulated,
+                  Value value) {
+  std::vector<double> values;
+  for (const std::vector<double>& run : runs) values.push_back(value(run));
+  std::sort(values.begin(), values.end());
+  const size_t n = values.size();
+  return {std::move(what), std::move(unit), (values[n / 2] + values[(n - 1) / 2]) / 2,
+          simulated,       values[0],       values[n - 1]};
+}
+
 }  // namespace
 
 double CheckResult::worst() const {
@@ -111,7 +123,7 @@ double CheckResult::worst() const {
 }
 
 CheckResult check_simulation(const CheckOptions& o, const Table& table, const NamedPolicy& policy) {
-  check(!o.configs.empty() && o.jobs > 0, "there are no jobs to compare");
+  check(!o.configs.empty() && o.jobs > 0 && o.repeat > 0, "there are no jobs to compare");
   const std::vector<Planned> jobs = jobs_of(o, table);
   Trace trace;
   for (const Planned& planned : jobs) trace.jobs.push_back(planned.job);
@@ -119,37 +131,44 @@ CheckResult check_simulation(const CheckOptions& o, const Table& table, const Na
   const Outcome simulated = simulate(
       trace, table, policy.plan,
       {.horizon = kHorizon, .patience = kPatience, .turn = kTurn, .settle = kTick, .period = kReplan, .seed = o.seed});
-  const std::vector<double> ended = live(o, jobs, table, policy);
+  std::vector<std::vector<double>> ended;  // of each run
+  for (int i = 0; i < o.repeat; ++i) ended.push_back(live(o, jobs, table, policy));
 
   CheckResult result;
-  Compared completion{"completion, mean", "s"}, makespan{"makespan", "s"}, throughput{"throughput", "references"};
-  double work = 0;  // seconds of one slot
+  double completion = 0, makespan = 0, work = 0;  // seconds; the work's are of one slot
   for (size_t i = 0; i < jobs.size(); ++i) {
     const JobOutcome& outcome = simulated.jobs[i];
-    const double from = outcome.submitted;
-    result.jobs.push_back({fmt::format("{} {}, {} steps", i + 1, outcome.model, jobs[i].steps), "s", ended[i] - from,
-                           outcome.ended - from});
-    completion.live += (ended[i] - from) / static_cast<double>(jobs.size());
-    completion.simulated += (outcome.ended - from) / static_cast<double>(jobs.size());
-    makespan.live = std::max(makespan.live, ended[i]);
-    makespan.simulated = std::max(makespan.simulated, outcome.ended);
+    const double took = outcome.ended - outcome.submitted;
+    result.jobs.push_back(compared(fmt::format("{} {}, {} steps", i + 1, outcome.model, jobs[i].steps), "s", ended,
+                                   took, [&](const auto& run) { return run[i] - outcome.submitted; }));
+    completion += took / static_cast<double>(jobs.size());
+    makespan = std::max(makespan, outcome.ended);
     work += jobs[i].job.samples / table.at(outcome.model).speed->rate({{trace.hosts[0].kind, 1}}, {}).samples;
   }
-  throughput.live = work / makespan.live;
-  throughput.simulated = work / makespan.simulated;
-  result.sums = {completion, makespan, throughput};
+  const auto last = [](const auto& run) { return *std::max_element(run.begin(), run.end()); };
+  const auto mean = [&](const auto& run) {
+    double sum = 0;
+    for (size_t i = 0; i < jobs.size(); ++i) sum += run[i] - simulated.jobs[i].submitted;
+    return sum / static_cast<double>(jobs.size());
+  };
+  result.sums = {
+      compared("completion, mean", "s", ended, completion, mean), compared("makespan", "s", ended, makespan, last),
+      compared("throughput", "references", ended, work / makespan, [&](const auto& run) { return work / last(run); })};
   return result;
 }
 
 std::string text_of(const CheckResult& result) {
-  std::string text =
-      fmt::format("{:<32} {:>10} {:>10} {:>8}\n", "from submission to the end", "live s", "simulated", "error");
-  for (const Compared& c : result.jobs)
-    text += fmt::format("{:<32} {:>10.1f} {:>10.1f} {:>+7.1f} %\n", c.what, c.live, c.simulated, 100 * c.error());
+  std::string text = fmt::format("{:<32} {:>10} {:>19} {:>10} {:>8}\n", "from submission to the end", "live s", "",
+                                 "simulated", "error");
+  const auto line = [&](const Compared& c, const std::string& what, int digits) {
+    const std::string range =
+        c.most > c.least ? fmt::format("{:.{}f} to {:.{}f}", c.least, digits, c.most, digits) : "";
+    text += fmt::format("{:<32} {:>10.{}f} {:>19} {:>10.{}f} {:>+7.1f} %\n", what, c.live, digits, range, c.simulated,
+                        digits, 100 * c.error());
+  };
+  for (const Compared& c : result.jobs) line(c, c.what, 1);
   text += "\n";
-  for (const Compared& c : result.sums)
-    text += fmt::format("{:<32} {:>10.3g} {:>10.3g} {:>+7.1f} %\n", fmt::format("{} [{}]", c.what, c.unit), c.live,
-                        c.simulated, 100 * c.error());
+  for (const Compared& c : result.sums) line(c, fmt::format("{} [{}]", c.what, c.unit), c.live < 10 ? 2 : 1);
   return text;
 }
 
@@ -157,8 +176,13 @@ nlohmann::ordered_json json_of(const CheckResult& result) {
   const auto rows = [](const std::vector<Compared>& all) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (const Compared& c : all)
-      list.push_back(
-          {{"what", c.what}, {"unit", c.unit}, {"live", c.live}, {"simulated", c.simulated}, {"error", c.error()}});
+      list.push_back({{"what", c.what},
+                      {"unit", c.unit},
+                      {"live", c.live},
+                      {"least", c.least},
+                      {"most", c.most},
+                      {"simulated", c.simulated},
+                      {"error", c.error()}});
     return list;
   };
   return {{"jobs", rows(result.jobs)}, {"sums", rows(result.sums)}, {"worst", result.worst()}};

@@ -1,6 +1,7 @@
 #pragma once
-// Simulation against reality: the same jobs at the same times, under the same policy with the same table, once with
-// real workers on this host (rehearsal.h) and once in simulated time.
+// Simulation against reality: the same jobs at the same times, under the same policy with the same table, with real
+// workers on this host (rehearsal.h) and in simulated time. A host that it shares with others is not equally fast
+// twice, so the real ones may run several times, and their median counts.
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -17,13 +18,15 @@ struct CheckOptions {
   int slots = 2, threads = 1;
   int jobs = 6;
   double seconds = 30;  // that a job takes alone on one slot, on average
+  int repeat = 1;       // how often they run
   uint64_t seed = 1;
   std::string train = {};  // the program; "": the one beside this one
 };
 
 struct Compared {
   std::string what, unit;
-  double live = 0, simulated = 0;
+  double live = 0, simulated = 0;  // the median of the live ones,
+  double least = live, most = live;
   double error() const { return live > 0 ? simulated / live - 1 : 0; }
 };
 
