@@ -140,14 +140,15 @@ void Coordinator::progress(Worker& worker, const Message& m, Seconds now) {
 
 void Coordinator::facts(const Message& m, Seconds now) {
   const std::vector<StepFacts> steps = steps_in(m);
-  for (const auto& [step, facts, age] : steps)
-    if (facts.contains("end") && of_this_history(m)) options_.steps = facts["end"].get<int64_t>();
+  for (const StepFacts& of : steps)
+    if (of.facts.contains("end") && of_this_history(m)) options_.steps = of.facts["end"].get<int64_t>();
   progress(workers_.at(m.sender), m, now);
   if (!of_this_history(m) || !write_facts(steps)) return;
-  for (const auto& [step, facts, age] : steps) {
-    heard_ = std::max(heard_, step);
-    if (step >= options_.steps) final_ = true;
-    if (facts.contains("state")) agreed_state_ = std::max(agreed_state_, step);
+  for (const StepFacts& of : steps) {
+    const Json& facts = of.facts;
+    heard_ = std::max(heard_, of.step);
+    if (of.step >= options_.steps) final_ = true;
+    if (facts.contains("state")) agreed_state_ = std::max(agreed_state_, of.step);
     // A later generation than that which made the step may tell of it.
     if (facts.contains("seconds") && current_ && facts.value("generation", m.generation) == current_->number)
       learn_speeds(facts);

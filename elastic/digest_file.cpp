@@ -109,6 +109,12 @@ DigestLine DigestLine::parse(const std::string& text) {
   });
 }
 
+std::string DigestLine::fault(int64_t step, std::string_view text) {
+  const std::string fault = fault_of_seal(text);
+  const bool of_step = text.starts_with(fmt::format(R"({{"step":{},)", step));
+  return !fault.empty() ? fault : of_step ? "" : fmt::format("it is not of step {}", step);
+}
+
 DigestFile::DigestFile(const std::filesystem::path& directory, int64_t last) : file_(directory / "digests.jsonl") {
   const std::vector<std::string> lines = file_.lines();
   size_t kept = 0;
@@ -138,10 +144,10 @@ void DigestFile::begin(const DigestHeader& header) {
   header_ = text;
 }
 
-void DigestFile::record(const DigestLine& line) {
-  if (line.step <= last_) return;
-  file_.append(line.text());
-  last_ = line.step;
+void DigestFile::record(int64_t step, const std::string& line) {
+  if (step <= last_) return;
+  file_.append(line);
+  last_ = step;
 }
 
 }  // namespace elinvar

@@ -8,6 +8,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "elastic/line_file.h"
@@ -48,6 +49,8 @@ struct DigestLine {
   StateDigests state = {};
   std::string text() const;
   static DigestLine parse(const std::string& text);  // throws Failure
+  // What is wrong with a line of this step that somebody else wrote, without reading all of it; "": nothing.
+  static std::string fault(int64_t step, std::string_view text);
 };
 
 class DigestFile {
@@ -57,8 +60,9 @@ class DigestFile {
   DigestFile(const std::filesystem::path& directory, int64_t last);
   void begin(const DigestHeader& header);  // as Ledger::begin
   int64_t last() const { return last_; }   // the step of the last line; 0 without any
-  void record(const DigestLine& line);     // a step that is in the file is passed over
-  void write() { file_.write(); }          // what was recorded
+  // The line of a step, DigestLine::text(): one that is in the file already is passed over.
+  void record(int64_t step, const std::string& line);
+  void write() { file_.write(); }  // what was recorded
   void sync() { file_.sync(); }
 
  private:

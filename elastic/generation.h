@@ -14,7 +14,7 @@
 
 namespace elinvar {
 
-inline constexpr int kProtocolVersion = 5;  // of PROTOCOL.md: all processes of a job have the same
+inline constexpr int kProtocolVersion = 6;  // of PROTOCOL.md: all processes of a job have the same
 
 struct GenerationMember {
   int id = 0;  // counts up over the whole run; never given twice

@@ -251,10 +251,10 @@ void Member::finish_reduction() {
 
 Reduced Member::take_reduced() { return std::exchange(reduced_, {}); }
 
-void Member::advance(const Json& facts) {
+void Member::advance(const Json& facts, const std::string& digests) {
   invariant(step_ < completed_, "an update follows a reduction");
   const int64_t made = step_++;
-  unacknowledged_.push_back({made, blob_of(facts.dump())});
+  unacknowledged_.push_back(told_facts(made, facts, digests));
   // A checkpoint may wait for the digest of a state, or for this step; the end of the run for the last facts.
   const bool waited_for = facts.contains("state") || asked_to_save() || made >= steps_;
   if (waited_for || made >= told_ + options_.untold) tell_facts();

@@ -57,6 +57,7 @@ struct StatePart {
   Pace pace = {};                     // with adaptive scaling: of that state,
   std::optional<int64_t> end = {};    // and the last step, where it is known
   bool sworn = false;                 // a digest of the whole state goes with it: no step need follow
+  bool gently = false;                // steps go on meanwhile, and nobody waits for the learner
 };
 
 class Member {
@@ -107,7 +108,8 @@ class Member {
     int64_t from = 0, step = 0;
   };
   Replay begin_replay();
-  void advance(const nlohmann::json& facts);  // the update is made; facts are for the coordinator
+  // The update is made. Facts are for the coordinator, and so is the step's line of digests.jsonl, if it has one.
+  void advance(const nlohmann::json& facts, const std::string& digests = "");
 
   // --- The state of a newcomer: that of checkpoint `restore` (0: as a new network is), or what the messages hold.
   struct Load {

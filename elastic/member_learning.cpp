@@ -113,7 +113,8 @@ void Member::give_part(PeerId peer, const Feed& feed) {
                  .to = peer,
                  .attempt = feed.attempt,
                  .pace = made_,
-                 .end = steps()};
+                 .end = steps(),
+                 .gently = !fenced()};
   if (feed.copies)
     for (const ToldFacts& facts : unacknowledged_)
       if (facts.step < feed.step) part.facts.push_back(facts);

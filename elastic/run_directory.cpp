@@ -13,22 +13,6 @@ namespace elinvar {
 
 namespace fs = std::filesystem;
 
-namespace {
-
-std::optional<DigestLine> digests_from(int64_t step, const nlohmann::json& facts) {
-  if (!facts.contains("digests")) return std::nullopt;
-  const nlohmann::json& json = facts["digests"];
-  DigestLine line{.step = step,
-                  .batches = json.at("batches").get<std::string>(),
-                  .losses = json.at("losses").get<std::string>(),
-                  .gradient = json.at("gradient").get<std::string>()};
-  for (const auto& [vrank, leaf] : json.at("leaves").items())
-    line.leaves.emplace(std::stoi(vrank), leaf.get<std::string>());
-  return line;
-}
-
-}  // namespace
-
 RunDirectory::Hold RunDirectory::take(const RunDirectoryOptions& options, Tenure tenure) {
   make_directories(options.path);
   const fs::path path = options.path / "lock";
@@ -168,14 +152,18 @@ std::vector<GenerationScaling::Change> RunDirectory::batch_changes() const {
 }
 
 int64_t RunDirectory::facts(const std::vector<StepFacts>& steps) {
-  for (const StepFacts& of : steps) take(of.step, of.facts);
+  for (const StepFacts& of : steps) take(of);
   record_waiting();
   return ledger_.length() - 1;
 }
 
-void RunDirectory::take(int64_t step, const nlohmann::json& facts) {
+void RunDirectory::take(const StepFacts& of) {
+  const int64_t step = of.step;
+  const nlohmann::json& facts = of.facts;
   if (facts.contains("end")) steps_ = facts["end"].get<int64_t>();
   check(step >= 0 && step <= steps_, "[facts] expected a step from 0 to {}, got {}", steps_, step);
+  const std::string fault = of.digests.empty() ? "" : DigestLine::fault(step + 1, of.digests);
+  check(fault.empty(), "[facts] of step {}: its line for digests.jsonl: {}", step, fault);
   if (facts.contains("state")) {
     const Digest state = Digest::parse(facts["state"].get<std::string>());
     states_[step] = state;
@@ -206,7 +194,7 @@ void RunDirectory::take(int64_t step, const nlohmann::json& facts) {
       ledger_.record(again);
     }
     if (line.step > ledger_.length() || (line.step > digests_.last() && line.step <= fill_to_))
-      waiting_.emplace(line.step, Waiting{line, digests_from(line.step, facts)});
+      waiting_.emplace(line.step, Waiting{line, of.digests});
   }
 }
 
@@ -219,7 +207,7 @@ void RunDirectory::record_waiting() {
     for (auto next = waiting_.begin(); next != waiting_.end() && next->first <= ledger_.length() + 1;) {
       Waiting& waiting = next->second;
       if (digest_due(next->first) && !waiting.line.state) break;
-      if (waiting.digests) digests_.record(*waiting.digests);
+      if (!waiting.digests.empty()) digests_.record(next->first, waiting.digests);
       ledger_.record(waiting.line);
       next = waiting_.erase(next);
     }
@@ -234,8 +222,10 @@ void RunDirectory::know_state(int64_t step, const Digest& state, const StateDige
   const auto found = waiting_.find(step);
   if (found == waiting_.end() || !digest_due(step) || found->second.line.state) return;
   found->second.line.state = state;
-  if (!found->second.digests) found->second.digests = DigestLine{.step = step};
-  found->second.digests->state = parts;
+  std::string& digests = found->second.digests;
+  DigestLine line = digests.empty() ? DigestLine{.step = step} : DigestLine::parse(digests);
+  line.state = parts;
+  digests = line.text();
 }
 
 std::vector<RunDirectory::Saved> RunDirectory::saved(const Message& message) {

@@ -105,10 +105,10 @@ class RunDirectory {
   // What is to be written of a step, whose state's digest, or predecessor, may not be known yet.
   struct Waiting {
     LedgerLine line;
-    std::optional<DigestLine> digests;
+    std::string digests;  // the line of digests.jsonl; "": none
   };
   bool digest_due(int64_t step) const;
-  void take(int64_t step, const nlohmann::json& facts);
+  void take(const StepFacts& of);
   void record_waiting();
   void know_state(int64_t step, const Digest& state, const StateDigests& parts);
   std::optional<std::string> fault_of(int64_t step, const Saving& saving);

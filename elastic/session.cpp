@@ -283,9 +283,13 @@ void Session::advance(const nlohmann::json& extra) {
   const Reduced& r = s.reduced;
   nlohmann::json facts = state_facts(r);
   facts["extra"] = extra;
+  std::string digests;
   if (!s.last) {
     const Activity activity("digests");
-    facts.update(update_facts(r, s.work_step, extra.at("lr").get<double>(), s.options.ledger, s.options.member.vranks));
+    UpdateFacts update =
+        update_facts(r, s.work_step, extra.at("lr").get<double>(), s.options.ledger, s.options.member.vranks);
+    facts.update(update.facts);
+    digests = std::move(update.digests);
     facts["reduce_seconds"] = s.reduce_seconds;
     facts["generation"] = r.generation;
     if (s.adaptive()) facts["batch_size"] = r.pace.batch;
@@ -294,7 +298,8 @@ void Session::advance(const nlohmann::json& extra) {
   if (s.adaptive() && s.member.steps()) facts["end"] = *s.member.steps();
   facts["at"] = s.now();
   s.work.at("", s.now());
-  s.member.advance(facts);
+  s.member.advance(facts, digests);
+  s.copier.updated();
   s.flush();
 }
 

@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include <algorithm>
+
 #include "elastic/part_stream.h"
 #include "elastic/state_parts.h"
 #include "tensor/activity.h"
@@ -14,8 +16,10 @@ using Lock = std::unique_lock<std::mutex>;
 
 constexpr int kMostWriting = 2;  // copies for checkpoints that are not on the disk yet
 constexpr std::chrono::seconds kStreamPatience{60}, kFinishPatience{60};
+constexpr int64_t kSlices = 4;  // few, since results of steps wait for a learner that has not got its state
 
-StateCopier::StateCopier(World world, PeerId coordinator) : world_(std::move(world)), coordinator_(coordinator) {
+StateCopier::StateCopier(World world, PeerId coordinator, Clock::duration rest)
+    : world_(std::move(world)), rest_(rest), coordinator_(coordinator) {
   copier_ = std::jthread([this](std::stop_token stop) { guarded([&] { copy(stop); }); });
   sender_ = std::jthread([this](std::stop_token stop) { guarded([&] { pass_on(stop, to_send_); }); });
   writer_ = std::jthread([this](std::stop_token stop) { guarded([&] { pass_on(stop, to_write_); }); });
@@ -43,6 +47,8 @@ void StateCopier::give_up() {
 void StateCopier::finish() {
   {
     Lock lock(mutex_);
+    finishing_ = true;
+    changed_.notify_all();
     changed_.wait_for(lock, kFinishPatience, [&] { return (parts_.empty() && saving_ == 0) || given_up_; });
     // With the lock: else a thread could be between its look at this and its sleep.
     for (std::jthread* thread : {&copier_, &sender_, &writer_}) thread->request_stop();
@@ -63,6 +69,12 @@ void StateCopier::prepare(int64_t bytes) {
   const Lock lock(mutex_);
   wanted_ = bytes;
   changed_.notify_all();
+}
+
+void StateCopier::updated() {
+  const Lock lock(mutex_);
+  ++updates_;
+  if (saving_ > 0) changed_.notify_all();
 }
 
 bool StateCopier::copied() const {
@@ -151,7 +163,7 @@ void StateCopier::pass_on(const std::stop_token& stop, std::deque<Copied>& queue
     if (checkpoint) {
       save(part, copied.tensors, std::move(copied.about));
     } else {
-      for (Message& message : messages_of(copied.tensors, part)) world_.send(part.to, std::move(message));
+      give(part, copied.tensors);
       copied.about.update({{"peer", part.to}, {"part", part.part}, {"parts", part.parts}});
       world_.send(0, {.kind = "fed", .step = part.step, .body = std::move(copied.about)});
     }
@@ -161,6 +173,31 @@ void StateCopier::pass_on(const std::stop_token& stop, std::deque<Copied>& queue
     if (checkpoint) --writing_;
     changed_.notify_all();
   }
+}
+
+void StateCopier::give(const StatePart& part, const StateDict& copied) {
+  int64_t whole = 0, slice = 0;
+  for (const auto& [name, tensor] : copied) whole += tensor.bytes();
+  send_state(copied, part, [&](Message message) {
+    if (part.gently && slice > whole / kSlices) {
+      rest(part);
+      slice = 0;
+    }
+    for (const Blob& blob : message.blobs) slice += static_cast<int64_t>(blob.bytes);
+    world_.send(part.to, std::move(message));
+  });
+}
+
+// Until the next step, but not for long, as steps may be long, and not if somebody waits for what comes after.
+void StateCopier::rest(const StatePart& part) {
+  Lock lock(mutex_);
+  const int64_t updates = updates_;
+  const auto hurry = [&] {
+    return finishing_ || given_up_ || std::any_of(to_send_.begin(), to_send_.end(), [&](const Copied& next) {
+             return !next.part.gently || next.part.to == part.to;
+           });
+  };
+  changed_.wait_for(lock, rest_, [&] { return updates_ != updates || hurry(); });
 }
 
 void StateCopier::save(const StatePart& part, const StateDict& copied, nlohmann::json about) {

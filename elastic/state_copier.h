@@ -2,6 +2,9 @@
 // Parts of the state on their way to a checkpoint or a learner: copied by a thread of their own while the loop computes
 // leaves and leaves the state as it is, then written or sent by two others, which may take as long as disk and network
 // need. Where there is nothing to copy the memory for the next copy is made ready.
+//
+// A learner that nobody waits for is sent its part in slices, one a step: whoever computes on the same core then loses
+// little in each.
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -28,13 +31,15 @@ class StateCopier {
     std::function<void(PeerId peer, Message message)> send;  // peer 0: the coordinator
     std::function<void(std::exception_ptr)> failed;
   };
-  StateCopier(World world, PeerId coordinator);
+  // `rest`: the longest time between two slices.
+  StateCopier(World world, PeerId coordinator, Clock::duration rest = std::chrono::seconds(2));
   ~StateCopier();
   StateCopier(const StateCopier&) = delete;
   StateCopier& operator=(const StateCopier&) = delete;
 
   void add(StatePart part);
   void prepare(int64_t bytes);                             // for the next part
+  void updated();                                          // the loop has made a step
   bool copied() const;                                     // nothing needs the state as it is any more
   void wait(std::optional<Clock::time_point> since = {});  // until then; the loop stands still for it since this time
   void taken(const Message& message);                      // the coordinator's word on what was streamed
@@ -58,10 +63,13 @@ class StateCopier {
   void guarded(const std::function<void()>& body);
   void copy(const std::stop_token& stop);
   void pass_on(const std::stop_token& stop, std::deque<Copied>& queue);
+  void give(const StatePart& part, const StateDict& copied);
+  void rest(const StatePart& part);
   void save(const StatePart& part, const StateDict& copied, nlohmann::json about);
   CheckpointPart stream(const StatePart& part, const StateDict& copied);
 
   World world_;
+  Clock::duration rest_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   PeerId coordinator_;
@@ -74,7 +82,8 @@ class StateCopier {
   int writing_ = 0;                               // and of these the parts of checkpoints that are copied
   std::optional<Clock::time_point> waits_since_;  // the loop, for parts to be copied
   Streaming streaming_;
-  bool given_up_ = false;
+  int64_t updates_ = 0;  // of the loop
+  bool finishing_ = false, given_up_ = false;
   std::jthread copier_, sender_, writer_;
 };
 

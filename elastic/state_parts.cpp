@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "tensor/check.h"
 #include "tensor/ops/copy.h"
@@ -86,41 +87,44 @@ StateSum state_sum(const TensorDigests& digests) {
   return summer.sum();
 }
 
-std::vector<Message> messages_of(const StateDict& tensors, const StatePart& part) {
-  std::vector<Message> messages;
+void send_state(const StateDict& tensors, const StatePart& part, const std::function<void(Message)>& send) {
+  Message message;
   size_t bytes = 0;
   const auto begin = [&] {
-    messages.push_back({.kind = "state",
-                        .step = part.step,
-                        .body = {{"part", part.part},
-                                 {"parts", part.parts},
-                                 {"attempt", part.attempt},
-                                 {"last", false},
-                                 {"pieces", nlohmann::json::array()}}});
+    message = {.kind = "state",
+               .step = part.step,
+               .body = {{"part", part.part},
+                        {"parts", part.parts},
+                        {"attempt", part.attempt},
+                        {"last", false},
+                        {"digests", nlohmann::json::object()},
+                        {"pieces", nlohmann::json::array()}}};
     bytes = 0;
   };
+  bool first = true;
+  const auto flush = [&] {
+    if (std::exchange(first, false))
+      for (const ToldFacts& facts : part.facts) add_facts(message, facts);
+    send(std::move(message));
+    begin();
+  };
   begin();
-  nlohmann::json digests = nlohmann::json::object();
-  for (const auto& [name, tensor] : digests_of(tensors)) digests[name] = tensor.digest.hex();
-  messages[0].body["digests"] = std::move(digests);
-  for (Message& message : messages) {
-    if (part.pace.batch > 0) message.body["pace"] = to_json(part.pace);
-    if (part.pace.batch > 0 && part.end) message.body["end"] = *part.end;
-  }
+  if (part.pace.batch > 0) message.body["pace"] = to_json(part.pace);
+  if (part.pace.batch > 0 && part.end) message.body["end"] = *part.end;
   for (const auto& [name, tensor] : tensors) {
     const Tensor dense = tensor.to(Device{}).to_contiguous();
     const Blob whole = blob_of(dense);
+    message.body["digests"][name] = digest(dense).hex();
     for (int64_t at = 0; at < dense.bytes(); at += kPieceBytes) {
-      if (bytes >= kMessageBytes || messages.back().blobs.size() >= kMostPieces) begin();
+      if (bytes >= kMessageBytes || message.blobs.size() >= kMostPieces) flush();
       const size_t count = static_cast<size_t>(std::min(kPieceBytes, dense.bytes() - at));
-      messages.back().body["pieces"].push_back({name, at});
-      messages.back().blobs.push_back({whole.owner, whole.data + at, count});
+      message.body["pieces"].push_back({name, at});
+      message.blobs.push_back({whole.owner, whole.data + at, count});
       bytes += count;
     }
   }
-  for (const ToldFacts& facts : part.facts) add_facts(messages[0], facts);
-  messages.back().body["last"] = true;
-  return messages;
+  message.body["last"] = true;
+  flush();
 }
 
 void fill(const StateDict& state, const std::vector<Message>& messages) {

@@ -28,10 +28,11 @@ struct StateSum {
 StateSum state_sum(const std::map<std::string, std::string>& digests);  // throws UsageError
 StateSum state_sum(const TensorDigests& digests);                       // the same of what is here
 
-// A part as messages of kind "state" of bounded size: the first has the digests, the last one "last". At least one.
-//   body: part, parts, attempt, last, digests {name: hex}, pieces [[name, first element's byte offset]..];
-//   blobs: pieces; in the first, after them, facts (elastic/told_facts.h)
-std::vector<Message> messages_of(const StateDict& tensors, const StatePart& part);
+// Gives `send` a part as messages of kind "state" of bounded size, at least one, made as they are sent.
+//   body: part, parts, attempt, last: there are no more, digests {name: hex} of tensors that begin here,
+//   pieces [[name, first element's byte offset]..]; in the first one pace and end, with adaptive scaling;
+//   blobs: pieces; in the first one, after them, facts (elastic/told_facts.h)
+void send_state(const StateDict& tensors, const StatePart& part, const std::function<void(Message)>& send);
 
 // Copies what the messages hold into the tensors of `state`, which must be those of the sender's by name and size, and
 // compares the digests of the result. Throws Failure.

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <utility>
 
+#include "elastic/digest_file.h"
 #include "tensor/digest_tree.h"
 
 namespace elinvar {
@@ -11,20 +13,17 @@ namespace {
 
 constexpr size_t kMostOfTensors = size_t{256} << 10;  // bytes of digests of single tensors in the trailer of a step
 
-// What digests.jsonl tells of a step (elastic/digest_file.h), `leaves` being those that the ledger names.
-nlohmann::json digests_of_step(const Reduced& reduced, const nlohmann::json& leaves, const std::string& gradient) {
-  nlohmann::json json = {{"gradient", gradient}, {"leaves", nlohmann::json::object()}};
-  std::string batches, losses;
+// What digests.jsonl tells of a step, `leaves` being those that the ledger names.
+DigestLine digests_of_step(const Reduced& reduced, int64_t step, const nlohmann::json& leaves, std::string gradient) {
+  DigestLine line{.step = step, .gradient = std::move(gradient)};
   for (const LeafFacts& leaf : reduced.facts) {
-    batches += leaf.batch_tensors.empty() ? std::string(2 * kShortDigest, '0') : leaf.batch_tensors;
-    losses += fmt::format("{:016x}", std::bit_cast<uint64_t>(leaf.loss_sum));
+    line.batches += leaf.batch_tensors.empty() ? std::string(2 * kShortDigest, '0') : leaf.batch_tensors;
+    line.losses += fmt::format("{:016x}", std::bit_cast<uint64_t>(leaf.loss_sum));
   }
-  json["batches"] = batches;
-  json["losses"] = losses;
   for (const auto& [vrank, digest] : leaves.items())
     if (const std::string& tensors = reduced.facts[std::stoul(vrank)].tensors; !tensors.empty())
-      json["leaves"][vrank] = tensors;
-  return json;
+      line.leaves.emplace(std::stoi(vrank), tensors);
+  return line;
 }
 
 }  // namespace
@@ -42,8 +41,8 @@ nlohmann::json state_facts(const Reduced& r) {
   return {{"state", r.state->hex()}, {"state_digests", {r.state_digests.tensors, r.state_digests.chunks}}};
 }
 
-nlohmann::json update_facts(const Reduced& r, int64_t step, double lr, const LedgerOptions& ledger, int vranks) {
-  const TensorsDigest gradient = digest_in_order(r.gradients, r.terms);
+UpdateFacts update_facts(const Reduced& r, int64_t step, double lr, const LedgerOptions& ledger, int vranks) {
+  TensorsDigest gradient = digest_in_order(r.gradients, r.terms);
   nlohmann::json facts = {{"batch", r.batch.hex()},
                           {"loss", std::bit_cast<uint64_t>(r.loss)},
                           {"leaves", nlohmann::json::object()},
@@ -56,8 +55,10 @@ nlohmann::json update_facts(const Reduced& r, int64_t step, double lr, const Led
   for (size_t v = 0; v < r.facts.size(); ++v)
     if (r.facts[v].gradient && names_leaf(ledger, step, static_cast<int>(v), vranks))
       facts["leaves"][std::to_string(v)] = r.facts[v].gradient->hex();
-  if (due(step + 1, ledger.tensors_every)) facts["digests"] = digests_of_step(r, facts["leaves"], gradient.tensors);
-  return facts;
+  std::string digests;
+  if (due(step + 1, ledger.tensors_every))
+    digests = digests_of_step(r, step + 1, facts["leaves"], std::move(gradient.tensors)).text();
+  return {std::move(facts), std::move(digests)};
 }
 
 }  // namespace elinvar

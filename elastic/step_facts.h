@@ -15,6 +15,10 @@ void digest_leaf(Leaf& leaf, int64_t step, const LedgerOptions& ledger, int vran
 // Of the state that is told with the step, if it is: before the update.
 nlohmann::json state_facts(const Reduced& reduced);
 // Of update `step` + 1, which was made with this learning rate.
-nlohmann::json update_facts(const Reduced& reduced, int64_t step, double lr, const LedgerOptions& ledger, int vranks);
+struct UpdateFacts {
+  nlohmann::json facts;
+  std::string digests;  // the line of digests.jsonl; "": it has none of this step
+};
+UpdateFacts update_facts(const Reduced& reduced, int64_t step, double lr, const LedgerOptions& ledger, int vranks);
 
 }  // namespace elinvar

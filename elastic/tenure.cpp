@@ -4,6 +4,7 @@
 
 #include "elastic/record.h"
 #include "tensor/check.h"
+#include "tensor/file.h"
 
 namespace elinvar {
 
@@ -33,10 +34,11 @@ std::optional<Tenure> newest_tenure(const fs::path& run_directory) {
 // cut off first, for which file systems would go to the disk; and it is closed, after which others see it, over a
 // network, too.
 void HeldTenure::beat() {
-  const fs::path file = beat_file(directory_, number_);
-  std::fstream beat(file, std::ios::in | std::ios::out);
-  if (!beat) beat.open(file, std::ios::out);  // it was removed, or could not be made
-  beat << ++beats_ << '\n';
+  const std::string count = fmt::format("{}\n", ++beats_);
+  try {
+    File::modify(beat_file_).overwrite(0, count.data(), count.size());
+  } catch (const Failure&) {  // of the disk: what has to be on it fails by itself
+  }
 }
 
 int64_t beats_of(const fs::path& run_directory, int64_t tenure) {
@@ -46,14 +48,17 @@ int64_t beats_of(const fs::path& run_directory, int64_t tenure) {
 }
 
 HeldTenure::HeldTenure(const fs::path& run_directory, const Tenure& tenure)
-    : directory_(directory_in(run_directory)), number_(tenure.number) {
+    : directory_(directory_in(run_directory)),
+      number_(tenure.number),
+      beat_file_(beat_file(directory_, number_)),
+      next_(directory_ / fmt::format("{}.json", number_ + 1)) {
   const nlohmann::json record = {
       {"run", tenure.run}, {"peer", tenure.peer}, {"endpoint", tenure.endpoint}, {"job", tenure.job}};
   if (!create_record(directory_, number_, record))
     fail("another coordinator has just taken over {}", run_directory.string());
-  const std::ofstream nothing_counted(beat_file(directory_, number_));
+  (void)File::modify(beat_file_);
 }
 
-bool HeldTenure::newest() const { return !fs::exists(directory_ / fmt::format("{}.json", number_ + 1)); }
+bool HeldTenure::newest() const { return !fs::exists(next_); }
 
 }  // namespace elinvar

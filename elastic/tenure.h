@@ -39,6 +39,7 @@ class HeldTenure {
  private:
   std::filesystem::path directory_;
   int64_t number_, beats_ = 0;
+  std::filesystem::path beat_file_, next_;  // of this tenure's count, and of its successor's record
 };
 
 }  // namespace elinvar

@@ -1,8 +1,17 @@
 #include "elastic/told_facts.h"
 
+#include <algorithm>
+#include <string_view>
+
 #include "tensor/check.h"
 
 namespace elinvar {
+
+ToldFacts told_facts(int64_t step, const nlohmann::json& facts, const std::string& digests) {
+  std::string text = facts.dump();
+  if (!digests.empty()) text += '\n' + digests;
+  return {step, blob_of(std::move(text))};
+}
 
 void add_facts(Message& message, const ToldFacts& facts) {
   message.body["facts"].push_back(facts.step);
@@ -23,7 +32,11 @@ std::vector<StepFacts> steps_in(const Message& message) {
   check(message.body.contains("facts"), "[facts] a message without any");
   std::vector<StepFacts> steps;
   for (const ToldFacts& told : facts_in(message)) {
-    StepFacts& of = steps.emplace_back(StepFacts{told.step, object_from(told.text)});
+    Blob object = told.text;
+    const std::string_view text(reinterpret_cast<const char*>(object.data), object.bytes);
+    object.bytes = std::min(object.bytes, text.find('\n'));
+    StepFacts& of = steps.emplace_back(StepFacts{told.step, object_from(object)});
+    if (object.bytes < text.size()) of.digests = text.substr(object.bytes + 1);
     if (message.body.contains("now") && of.facts.contains("at"))
       of.age = message.body["now"].get<double>() - of.facts["at"].get<double>();
   }

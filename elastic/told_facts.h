@@ -1,7 +1,11 @@
 #pragma once
 // The facts of steps as messages carry them: the body's "facts" names the steps, in order, and the last blobs are their
 // texts, one each. So they are written once, whoever passes them on, and many of them are no long body.
+//
+// A text is a JSON object (elastic/session.h) and, on a second line, where there is one, the line that the step has in
+// digests.jsonl, which is the longest part by far and nobody on the way has to read.
 #include <nlohmann/json.hpp>
+#include <string>
 #include <vector>
 
 #include "comm/message.h"
@@ -10,8 +14,10 @@ namespace elinvar {
 
 struct ToldFacts {
   int64_t step = 0;
-  Blob text;  // a JSON object (elastic/session.h)
+  Blob text;
 };
+
+ToldFacts told_facts(int64_t step, const nlohmann::json& facts, const std::string& digests = "");
 
 void add_facts(Message& message, const ToldFacts& facts);
 std::vector<ToldFacts> facts_in(const Message& message);  // throws UsageError or nlohmann::json::exception
@@ -20,7 +26,8 @@ std::vector<ToldFacts> facts_in(const Message& message);  // throws UsageError o
 struct StepFacts {
   int64_t step = 0;
   nlohmann::json facts;
-  double age = 0;  // seconds since the step was made, when they were sent
+  double age = 0;            // seconds since the step was made, when they were sent
+  std::string digests = {};  // its line in digests.jsonl; "": none
 };
 std::vector<StepFacts> steps_in(const Message& message);  // throws the same
 

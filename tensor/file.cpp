@@ -54,6 +54,7 @@ File File::open(const fs::path& path) { return {path, O_RDONLY}; }
 File File::create(const fs::path& path) { return {path, O_WRONLY | O_CREAT | O_EXCL}; }
 File File::create_private(const fs::path& path) { return {path, O_WRONLY | O_CREAT | O_EXCL, 0600}; }
 File File::append(const fs::path& path) { return {path, O_RDWR | O_CREAT | O_APPEND}; }
+File File::modify(const fs::path& path) { return {path, O_RDWR | O_CREAT}; }
 
 File::~File() {
   if (descriptor_ >= 0) ::close(descriptor_);

@@ -18,6 +18,7 @@ class File {
   static File create(const std::filesystem::path& path);          // to write; must not exist
   static File create_private(const std::filesystem::path& path);  // like create(); its owner alone may read it
   static File append(const std::filesystem::path& path);          // to read and to add at the end; created if absent
+  static File modify(const std::filesystem::path& path);          // to read and to overwrite; created if absent
   ~File();
   File(File&& other) noexcept;
   File& operator=(File&&) = delete;

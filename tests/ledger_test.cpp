@@ -106,7 +106,7 @@ TEST(DigestFile, GoesOnWhereTheLedgerEnds) {
   {
     DigestFile file(folder.path(), 0);
     file.begin(header);
-    for (const int64_t step : {2, 4, 4, 6, 2}) file.record(line(step));
+    for (const int64_t step : {2, 4, 4, 6, 2}) file.record(step, line(step).text());
     file.write();
     EXPECT_EQ(file.last(), 6);
   }
@@ -115,7 +115,7 @@ TEST(DigestFile, GoesOnWhereTheLedgerEnds) {
     replace_file(folder / "digests.jsonl", whole.substr(0, size));
     DigestFile file(folder.path(), 5);
     file.begin(header);
-    for (const int64_t step : {2, 4, 6}) file.record(line(step));
+    for (const int64_t step : {2, 4, 6}) file.record(step, line(step).text());
     file.write();
     ASSERT_EQ(read_file(folder / "digests.jsonl"), whole) << size;
   }

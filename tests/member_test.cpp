@@ -254,7 +254,7 @@ TEST(Member, ManyFactsAreSeveralMessages) {
 TEST(Member, FactsThatMakeNoSenseAreRefused) {
   Message message{.kind = "facts"};
   add_facts(message, {3, blob_of(std::string(R"({"at":1.5})"))});
-  add_facts(message, {4, blob_of(std::string(R"({})"))});
+  add_facts(message, told_facts(4, nlohmann::json::object(), "a line of digests.jsonl"));
   message.body["now"] = 2.0;
   const std::vector<StepFacts> steps = steps_in(message);
   ASSERT_EQ(steps.size(), 2u);
@@ -262,12 +262,14 @@ TEST(Member, FactsThatMakeNoSenseAreRefused) {
   EXPECT_EQ(steps[0].age, 0.5);
   EXPECT_EQ(steps[1].step, 4);
   EXPECT_EQ(steps[1].age, 0);
+  EXPECT_EQ(steps[0].digests, "");
+  EXPECT_EQ(steps[1].digests, "a line of digests.jsonl");
   const auto malformed = [&](const std::string& text) {
     Message m{.kind = "facts"};
     add_facts(m, {0, blob_of(text)});
     EXPECT_THROW(steps_in(m), UsageError) << text;
   };
-  for (const std::string text : {"", "{", "[]", "7"}) malformed(text);
+  for (const std::string text : {"", "{", "[]", "7", "\n", "{\n}"}) malformed(text);
   malformed("{\"a\":" + std::string(40, '[') + std::string(40, ']') + "}");
   message.blobs.pop_back();
   EXPECT_THROW(steps_in(message), UsageError);

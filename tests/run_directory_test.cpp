@@ -30,8 +30,6 @@ struct Toy {
                             {"gradient", Digest{2, static_cast<uint64_t>(step)}.hex()},
                             {"leaves", {{"0", Digest{3, static_cast<uint64_t>(step)}.hex()}}},
                             {"lr", std::bit_cast<uint64_t>(0.5)}};
-    if (step % 4 != 0)
-      facts["digests"] = {{"batches", "b"}, {"losses", "l"}, {"gradient", "g"}, {"leaves", {{"0", "f"}}}};
     if (step == 10) facts = nlohmann::json::object();
     if (due(step)) {
       const StateSum sum = state_sum(digests_of(state(step)));
@@ -40,6 +38,10 @@ struct Toy {
       facts["state_digests"] = {sum.parts.tensors, sum.parts.chunks};
     }
     return facts;
+  }
+  static StepFacts told(int64_t step) {
+    const DigestLine line{.step = step + 1, .batches = "b", .losses = "l", .gradient = "g", .leaves = {{0, "f"}}};
+    return {.step = step, .facts = facts(step), .digests = step % 4 != 0 && step < 10 ? line.text() : ""};
   }
   static RunDirectory open(const fs::path& path, bool resume = false) {
     RunDirectory directory({.path = path, .state_digest_every = 2, .checkpoint_every = 3, .keep = 2, .resume = resume},
@@ -69,9 +71,9 @@ struct Toy {
   // Updates [from, to), with scheduled checkpoints.
   static void run(RunDirectory& directory, int64_t from, int64_t to) {
     for (int64_t step = from; step < to; ++step) {
-      directory.facts({StepFacts{step, facts(step)}});
+      directory.facts({told(step)});
       directory.commit_saved();
-      if (step + 1 == 10) directory.facts({StepFacts{10, facts(10)}});
+      if (step + 1 == 10) directory.facts({told(10)});
       if ((step + 1) % 3 == 0 || step + 1 == 10) save(directory, step + 1);
     }
   }
@@ -108,10 +110,12 @@ TEST(RunDirectory, SeveralStepsAtOnceMakeTheSameFiles) {
     RunDirectory directory = Toy::open(folder / std::to_string(at_once));
     std::vector<StepFacts> steps;
     for (int64_t step = 0; step <= 10; ++step) {
-      steps.push_back({step, Toy::facts(step)});
+      steps.push_back(Toy::told(step));
       if (steps.size() < at_once && step < 10) continue;
       const int64_t on_file = directory.facts(steps);  // a line may wait for the digest of its state
-      if (step == 10) EXPECT_EQ(on_file, 9);
+      if (step == 10) {
+        EXPECT_EQ(on_file, 9);
+      }
       steps.clear();
     }
   }
@@ -120,6 +124,21 @@ TEST(RunDirectory, SeveralStepsAtOnceMakeTheSameFiles) {
     EXPECT_EQ(read_file(folder / "4" / file), one_by_one);
     EXPECT_EQ(read_file(folder / "11" / file), one_by_one);
   }
+}
+
+TEST(RunDirectory, ALineForDigestsThatIsDamagedOrOfAnotherStepIsRefused) {
+  const test::TemporaryFolder folder;
+  RunDirectory directory = Toy::open(folder / "run");
+  directory.facts({Toy::told(0)});
+  StepFacts of = Toy::told(1);
+  const std::string whole = of.digests;
+  for (const std::string& wrong : {Toy::told(2).digests, whole.substr(1), whole + "\n{}", std::string("{}")}) {
+    of.digests = wrong;
+    EXPECT_THROW(directory.facts({of}), UsageError) << wrong;
+  }
+  of.digests = whole;
+  EXPECT_EQ(directory.facts({of}), 0) << "the line waits for the digest of its state";
+  EXPECT_EQ(directory.facts({Toy::told(2)}), 1);
 }
 
 // What comes with the fault and before it is true, and is kept.
@@ -133,7 +152,7 @@ TEST(RunDirectory, WhatIsBeforeAContradictionIsWritten) {
   again.begin({}, {});
   again.set_steps(10);
   std::vector<StepFacts> steps;
-  for (int64_t step = 0; step < 4; ++step) steps.push_back({step, Toy::facts(step)});
+  for (int64_t step = 0; step < 4; ++step) steps.push_back(Toy::told(step));
   steps[2].facts["loss"] = std::bit_cast<uint64_t>(7.0);
   EXPECT_THROW(again.facts(steps), Failure);
   EXPECT_EQ(ledger_steps(folder / "again" / "ledger.jsonl").size(), 2u);
@@ -161,10 +180,10 @@ TEST(RunDirectory, DigestsThatWereLostComeAgain) {
 TEST(RunDirectory, FactsMayComeTwiceAndOutOfOrderButNotContradict) {
   const test::TemporaryFolder folder;
   RunDirectory directory = Toy::open(folder / "run");
-  EXPECT_EQ(directory.facts({StepFacts{1, Toy::facts(1)}}), -1);  // step 0 is missing
-  EXPECT_EQ(directory.facts({StepFacts{0, Toy::facts(0)}}), 0);   // line 2 waits for the digest of its state
-  EXPECT_EQ(directory.facts({StepFacts{0, Toy::facts(0)}}), 0);
-  EXPECT_EQ(directory.facts({StepFacts{2, Toy::facts(2)}}), 1);
+  EXPECT_EQ(directory.facts({Toy::told(1)}), -1);  // step 0 is missing
+  EXPECT_EQ(directory.facts({Toy::told(0)}), 0);   // line 2 waits for the digest of its state
+  EXPECT_EQ(directory.facts({Toy::told(0)}), 0);
+  EXPECT_EQ(directory.facts({Toy::told(2)}), 1);
   nlohmann::json other = Toy::facts(0);
   other["loss"] = std::bit_cast<uint64_t>(3.0);
   EXPECT_THROW(directory.facts({StepFacts{0, other}}), Failure);
@@ -179,17 +198,17 @@ TEST(RunDirectory, ACheckpointWaitsForAllPartsAndUntilTheMembersAgree) {
   const test::TemporaryFolder folder;
   RunDirectory directory = Toy::open(folder / "run");
   const CheckpointStore store(folder / "run" / "checkpoints");
-  for (int64_t step = 0; step < 3; ++step) directory.facts({StepFacts{step, Toy::facts(step)}});
+  for (int64_t step = 0; step < 3; ++step) directory.facts({Toy::told(step)});
   EXPECT_EQ(Toy::save(directory, 3), Settled());
   EXPECT_EQ(directory.recorded(), 2);
   EXPECT_TRUE(store.steps().empty());
-  directory.facts({StepFacts{3, Toy::facts(3)}});
+  directory.facts({Toy::told(3)});
   EXPECT_EQ(directory.commit_saved(), (Settled{{3, ""}}));
   EXPECT_EQ(store.read(3).digest, digest(Toy::state(3)));
   Message failed{.kind = "saved", .step = 6, .body = {{"part", 0}, {"parts", 2}, {"error", "the disk is full"}}};
   EXPECT_EQ(directory.saved(failed), (Settled{{6, "the disk is full"}}));
   // Where the run stops no step follows that would tell.
-  for (int64_t step = 4; step < 6; ++step) directory.facts({StepFacts{step, Toy::facts(step)}});
+  for (int64_t step = 4; step < 6; ++step) directory.facts({Toy::told(step)});
   EXPECT_EQ(directory.recorded(), 5);
   EXPECT_EQ(Toy::save(directory, 6, /*stops=*/true), (Settled{{6, ""}}));
   EXPECT_EQ(directory.recorded(), 6);
@@ -204,12 +223,12 @@ TEST(RunDirectory, AStateThatIsDamagedIsNeverCommitted) {
   const test::TemporaryFolder folder;
   RunDirectory directory = Toy::open(folder / "run");
   const CheckpointStore store(folder / "run" / "checkpoints");
-  for (int64_t step = 0; step < 3; ++step) directory.facts({StepFacts{step, Toy::facts(step)}});
+  for (int64_t step = 0; step < 3; ++step) directory.facts({Toy::told(step)});
   EXPECT_EQ(Toy::save(directory, 3, /*stops=*/false, /*other=*/4), Settled());
-  directory.facts({StepFacts{3, Toy::facts(3)}});
+  directory.facts({Toy::told(3)});
   EXPECT_EQ(directory.commit_saved(), (Settled{{3, "what was saved is not the state that the workers agree on"}}));
   EXPECT_TRUE(store.steps().empty());
-  for (int64_t step = 4; step < 6; ++step) directory.facts({StepFacts{step, Toy::facts(step)}});
+  for (int64_t step = 4; step < 6; ++step) directory.facts({Toy::told(step)});
   const Settled differ = Toy::save(directory, 6, /*stops=*/true, /*other=*/7);
   ASSERT_EQ(differ.size(), 1u);
   EXPECT_NE(differ[0].failure.find("have different states"), std::string::npos) << differ[0].failure;

@@ -41,7 +41,7 @@ class Record : public testing::Test {
     digests.begin({.tensors_every = 1, .gradient = {{"w", "float32", {3}}}});
     for (int64_t step = 1; step <= kSteps; ++step) {
       ledger.record(line_of(step));
-      digests.record(digests_of(step));
+      digests.record(step, digests_of(step).text());
     }
     ledger.write();
     digests.write();

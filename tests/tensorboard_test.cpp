@@ -42,9 +42,12 @@ TEST(EventFile, ALaterPartTellsFromWhereOnItCounts) {
   {
     EventFile first(folder / "run", 1, 0);
     for (int step = 1; step <= 5; ++step) first.add(step, loss(step));
+    first.write();
   }
   EventFile second(folder / "run", 2, 3);
   second.add(4, loss(-4));
+  EXPECT_EQ(read_events(folder / "run/tensorboard").at("loss").size(), 3u) << "it is not written yet";
+  second.write();
   const auto events = read_events(folder / "run/tensorboard");
   std::vector<std::pair<int64_t, float>> told;
   for (const SummaryValue& v : events.at("loss")) told.emplace_back(v.step, v.value.short_real(2));

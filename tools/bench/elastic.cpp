@@ -89,11 +89,13 @@ double step_after(ElasticJob& job, double time, size_t n) {
 void run_join(const std::string& name, int repeat, Report& report) {
   const Folder folder;
   ElasticJob job(folder.path, config_of(name, short_steps(name), folder.path, 0), 1, 1, /*pinned=*/true);
-  std::vector<double> waits, copy_waits, slower, joins, leaves, leave_steps, leave_waits;
+  std::vector<double> waits, copy_waits, slower, joins, leaves, leave_steps, leave_waits, undisturbed;
   job.await_steps(kSettle);
   for (int i = 0; i < repeat; ++i) {
     job.await_steps(kSettle);
     const double alone = job.step_seconds(kSettle);
+    const std::vector<ElasticJob::Step>& steps = job.steps();
+    undisturbed.push_back(excess(job, steps[steps.size() - 1 - kSettle].time, steps.back().time, alone).longest);
     const size_t before = job.events_so_far();
     const double start = now_seconds();
     Process joiner = job.join(1, 1);
@@ -123,6 +125,7 @@ void run_join(const std::string& name, int repeat, Report& report) {
   }
   report.add(name + " join, others wait", median(waits), 0, 0, 0, "",
              {{"most_ms", ms(most(waits))},
+              {"without_join_ms", ms(median(undisturbed))},  // the longest of the steps before
               {"copy_waits_ms", ms(median(copy_waits))},
               {"slower_percent", rounded(median(slower))},
               {"step_ms", ms(job.step_seconds(kSettle))}});

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <chrono>
+#include <utility>
 
 namespace elinvar {
 namespace {
@@ -72,7 +73,11 @@ void EventFile::add(int64_t step, std::string_view summary) {
   ProtoMessage message = event();
   message.integer(kStep, step);
   message.text(kSummary, summary);
-  file_.write(tf_record(message.bytes()));
+  added_ += tf_record(message.bytes());
+}
+
+void EventFile::write() {
+  if (!added_.empty()) file_.write(std::exchange(added_, {}));
 }
 
 }  // namespace elinvar

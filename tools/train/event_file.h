@@ -22,11 +22,13 @@ class EventFile {
  public:
   // What follows is about steps after `step`.
   EventFile(const std::filesystem::path& run_directory, int64_t tenure, int64_t step);
-  // `summary`: the bytes of a Summary.
+  // `summary`: the bytes of a Summary. It is in the file after the next write().
   void add(int64_t step, std::string_view summary);
+  void write();
 
  private:
   File file_;
+  std::string added_;
 };
 
 std::string tf_record(std::string_view bytes);

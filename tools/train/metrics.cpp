@@ -25,19 +25,20 @@ Metrics::Metrics(const std::filesystem::path& directory, int64_t step)
 }
 
 void Metrics::step(int64_t step, const StepMetrics& m) {
-  file_.append(Json{{"step", step},
-                    {"loss", m.loss},
-                    {"accuracy", m.accuracy},
-                    {"lr", m.lr},
-                    {"gradient_norm", m.gradient_norm},
-                    {m.tokens ? "tokens_per_second" : "samples_per_second", m.items_per_second},
-                    {"reduce_seconds", m.reduce_seconds},
-                    {"leaf_seconds", m.leaf_seconds},
-                    {"workers", m.leaf_seconds.size()},
-                    {"generation", m.generation},
-                    {"goodput", m.goodput},
-                    {"time", utc_now(m.ago)}}
-                   .dump());
+  Json line;  // key by key: a list of pairs would be copied twice, and this is the coordinator's most frequent work
+  line["step"] = step;
+  line["loss"] = m.loss;
+  line["accuracy"] = m.accuracy;
+  line["lr"] = m.lr;
+  line["gradient_norm"] = m.gradient_norm;
+  line[m.tokens ? "tokens_per_second" : "samples_per_second"] = m.items_per_second;
+  line["reduce_seconds"] = m.reduce_seconds;
+  line["leaf_seconds"] = m.leaf_seconds;
+  line["workers"] = m.leaf_seconds.size();
+  line["generation"] = m.generation;
+  line["goodput"] = m.goodput;
+  line["time"] = utc_now(m.ago);
+  file_.append(line.dump());
   last_loss_ = m.loss;
 }
 

@@ -70,10 +70,12 @@ void Report::begin(const Json& about, const std::string& endpoint) {
 void Report::steps(const std::vector<StepFacts>& steps, Seconds now) {
   for (const StepFacts& of : steps) step(of, now);
   metrics_->write();
+  if (tensorboard_) tensorboard_->write();
 }
 
 void Report::step(const StepFacts& of, Seconds now) {
-  const auto& [step, facts, age] = of;
+  const int64_t step = of.step;
+  const Json& facts = of.facts;
   const Json& extra = facts.at("extra");
   if (extra.contains("validation") && metrics_->last_validation() < step) {
     const Json& v = extra["validation"];
@@ -92,7 +94,7 @@ void Report::step(const StepFacts& of, Seconds now) {
   if (looks_.erase(step + 1) > 0) goodput_.note(Goodput::Cause::evaluating);
   if (due(step, config_.run.checkpoint_every)) goodput_.note(Goodput::Cause::checkpointing);
   generation_ = std::max(generation_, facts.value("generation", int64_t{0}));
-  made_ = std::max(made_, now - std::clamp(age, 0.0, kOldest));
+  made_ = std::max(made_, now - std::clamp(of.age, 0.0, kOldest));
   goodput_.step(made_, generation_);
   loss_ = std::bit_cast<double>(facts.at("loss").get<uint64_t>());
   const int64_t count = facts.at("count").get<int64_t>(), samples = facts.at("samples").get<int64_t>();
@@ -127,6 +129,7 @@ void Report::shown(int64_t step, std::string_view summary) {
   shown_ = step;
   if (step > reported_) looks_.insert(step);
   tensorboard_->add(step, summary);
+  tensorboard_->write();
 }
 
 void Report::tell(const std::string& text) {
