@@ -1,6 +1,7 @@
 // The train command as a user meets it: a process that gives the same bits, and goes on where it was stopped.
 #include <cmath>
 #include <csignal>
+#include <fstream>
 
 #include "elastic/ledger.h"
 #include "tensor/file.h"
@@ -101,6 +102,22 @@ TEST_F(TrainCommand, AnInterruptionLeavesACheckpoint) {
   const Ended resumed = run("images.toml", "run", {more[0], more[1], more[2], more[3], "--resume"});
   EXPECT_EQ(resumed.last_line(), whole.last_line());
   EXPECT_EQ(ledger("run"), ledger("whole"));
+}
+
+// Workers whose coordinator is only killed train on, under another.
+TEST_F(TrainCommand, TwoInterruptionsEndTheWorkersToo) {
+  const pid_t child = start(
+      {"run", folder_ / "images.toml", "--run-dir", folder_ / "run", "--set", "run.steps=100000", "--workers", "2"});
+  reach("run", 1);
+  std::ifstream workers(fmt::format("/proc/{0}/task/{0}/children", child));
+  int count = 0;
+  for (pid_t worker; workers >> worker; ++count) ::kill(worker, SIGSTOP);  // so that they cannot end in order
+  EXPECT_EQ(count, 2);
+  for (const int number : {SIGINT, SIGTERM}) ::kill(child, number);
+  const Ended ended = wait(child);
+  EXPECT_EQ(ended.code, 3);
+  EXPECT_NE(ended.err.find("interrupted twice"), std::string::npos) << ended.err;
+  EXPECT_EQ(remaining_children(std::chrono::seconds(5)), "");
 }
 
 TEST_F(TrainCommand, ADamagedCheckpointIsPassedOverAndSaidSo) {

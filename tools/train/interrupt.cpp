@@ -11,30 +11,31 @@
 namespace elinvar {
 namespace {
 
-volatile std::sig_atomic_t raised = 0;
+volatile std::sig_atomic_t raised = 0, counted = 1;
 int wake[2] = {-1, -1};  // a pipe: what a signal handler may write to
 
-void raise_flag(int signal) {
-  raised = 1;
+void count(int signal) {
+  raised = raised + 1;
   const char byte = 1;
   (void)!write(wake[1], &byte, 1);
-  std::signal(signal, SIG_DFL);
+  if (raised >= counted) std::signal(signal, SIG_DFL);
 }
 
 }  // namespace
 
-Interrupt::Interrupt(std::function<void()> call) {
+Interrupt::Interrupt(std::function<void()> call, int count_to) {
   raised = 0;
+  counted = count_to;
   if (pipe2(wake, O_CLOEXEC) != 0) fail("cannot make a pipe for signals");
   if (call) {
     caller_ = std::jthread([call = std::move(call)] {
       char byte = 0;
-      if (read(wake[0], &byte, 1) == 1 && byte == 1) call();
+      while (read(wake[0], &byte, 1) == 1 && byte == 1) call();
     });
     pthread_setname_np(caller_.native_handle(), "signals");
   }
-  std::signal(SIGINT, raise_flag);
-  std::signal(SIGTERM, raise_flag);
+  std::signal(SIGINT, count);
+  std::signal(SIGTERM, count);
 }
 
 Interrupt::~Interrupt() {
@@ -47,6 +48,6 @@ Interrupt::~Interrupt() {
   close(wake[1]);
 }
 
-bool Interrupt::requested() const { return raised != 0; }
+int Interrupt::requested() const { return raised; }
 
 }  // namespace elinvar

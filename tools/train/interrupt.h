@@ -1,6 +1,6 @@
 #pragma once
-// Ctrl-C and SIGTERM as a question to be asked, or as a call. While one of these lives the first signal only raises a
-// flag; a second Ctrl-C ends the process at once, as without it.
+// Ctrl-C and SIGTERM as a question to be asked, or as a call. While one of these lives the first signal is only
+// counted; a second Ctrl-C ends the process at once, as without it, unless it is counted, too.
 #include <functional>
 #include <thread>
 
@@ -9,12 +9,13 @@ namespace elinvar {
 class Interrupt {
  public:
   Interrupt() : Interrupt(nullptr) {}
-  explicit Interrupt(std::function<void()> call);  // made from a thread of its own
+  // The call is made from a thread of its own at each signal that is counted: so many.
+  explicit Interrupt(std::function<void()> call, int count_to = 1);
   ~Interrupt();
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
 
-  bool requested() const;
+  int requested() const;  // how often
 
  private:
   std::jthread caller_;

@@ -61,7 +61,7 @@ JobProcess::JobProcess(const RunCommand& command)
 
 int JobProcess::run() {
   pthread_setname_np(pthread_self(), "train-coord");
-  const Interrupt interrupt([this] { transport_->wake(); });
+  const Interrupt interrupt([this] { transport_->wake(); }, /*count_to=*/2);
   const EndOfChild child([this] { transport_->wake(); });
   serve_metrics();
   if (!directory_ || !directory_->members_alive()) start_workers(command_.workers);
@@ -79,6 +79,11 @@ int JobProcess::run() {
       while (!losses_.empty() && now() > losses_.front().time + kLastWords) {
         worker_lost(losses_.front());
         losses_.pop_front();
+      }
+      // Without their coordinator the workers would find another, and train on: whoever insists means them, too.
+      if (interrupt.requested() > 1) {
+        local_.kill_all();
+        fail("interrupted twice: it ends without a checkpoint; --resume goes on from the newest");
       }
       if (interrupt.requested() && !interrupted_) {
         interrupted_ = true;
