@@ -156,6 +156,19 @@ TEST(PoolStore, NumbersAreNotUsedAgain) {
   EXPECT_GT(store.add(SlotRecord{.source = "here", .host = "a", .kind = "cpu-1", .device = "cpu"}), slot);
 }
 
+// A daemon and a first job may be started in one line of a shell. SQLite by itself fails here at once.
+TEST(PoolStore, WaitsForAnotherThatIsMakingIt) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "pool");
+  SQLite::Database other((folder / "pool" / "pool.db").string(), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
+  other.exec("BEGIN IMMEDIATE");
+  const std::jthread end([&other] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    other.exec("COMMIT");
+  });
+  EXPECT_EQ(Store(folder / "pool").add(some_job("x")), 1);
+}
+
 // A process that adds jobs, each with its line of the log and a worker on a new slot, is killed at any moment: all of a
 // transaction is there, or nothing of it.
 TEST(PoolStore, WhoeverIsKilledLeavesWholeTransactions) {

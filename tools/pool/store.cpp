@@ -1,5 +1,6 @@
 #include "tools/pool/store.h"
 
+#include <sqlite3.h>
 #include <sys/stat.h>
 
 #include <chrono>
@@ -98,6 +99,18 @@ std::string file_of(const fs::path& directory) {
   return directory == ":memory:" ? directory.string() : (directory / "pool.db").string();
 }
 
+// For what SQLite does not wait for by itself: a file that several processes make at once.
+void with_patience(const std::function<void()>& change) {
+  for (int waited = 0;; waited += 10) {
+    try {
+      return change();
+    } catch (const SQLite::Exception& busy) {
+      if (busy.getErrorCode() != SQLITE_BUSY || waited >= kPatience) throw;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
 }  // namespace
 
 double wall_clock() {
@@ -128,7 +141,7 @@ Store Store::open_existing(const fs::path& directory) {
 }
 
 Store::Store(const fs::path& directory, int flags) : directory_(directory), db_(file_of(directory), flags, kPatience) {
-  db_.exec("PRAGMA journal_mode = WAL");
+  with_patience([&] { db_.exec("PRAGMA journal_mode = WAL"); });
   db_.exec("PRAGMA synchronous = FULL");  // a worker that was recorded is recorded after a power cut, too
   db_.exec("PRAGMA foreign_keys = ON");
   // Of several processes that find it empty one makes the tables.
