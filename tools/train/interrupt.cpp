@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 
 #include "tensor/check.h"
@@ -11,14 +12,15 @@
 namespace elinvar {
 namespace {
 
-volatile std::sig_atomic_t raised = 0, counted = 1;
+std::atomic<int> raised = 0, counted = 1;  // the handlers of two signals may meet
+static_assert(std::atomic<int>::is_always_lock_free);
 int wake[2] = {-1, -1};  // a pipe: what a signal handler may write to
 
 void count(int signal) {
-  raised = raised + 1;
+  const int times = ++raised;
   const char byte = 1;
   (void)!write(wake[1], &byte, 1);
-  if (raised >= counted) std::signal(signal, SIG_DFL);
+  if (times >= counted) std::signal(signal, SIG_DFL);
 }
 
 }  // namespace
