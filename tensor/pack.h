@@ -16,10 +16,13 @@ void interleave(const double* const* rows, int64_t count, int64_t k_count, doubl
 // rows of `width` >= cols elements. The columns beyond hold zeros or copies of columns: ordinary numbers.
 template <class T>
 void pack_strip(const T* src, int64_t k_step, int64_t j_step, int64_t k_count, int64_t cols, int64_t width, T* out) {
+  constexpr int64_t kPiece = 8;  // in a few instructions: strips are too narrow for a call of memcpy
   if (j_step == 1) {
-    for (int64_t k = 0; k < k_count; ++k, out += width) {
-      std::copy_n(src + k * k_step, cols, out);
-      std::fill(out + cols, out + width, T{0});
+    for (int64_t k = 0; k < k_count; ++k, src += k_step, out += width) {
+      int64_t j = 0;
+      for (; j + kPiece <= cols; j += kPiece) std::memcpy(out + j, src + j, kPiece * sizeof(T));
+      for (; j < cols; ++j) out[j] = src[j];
+      for (; j < width; ++j) out[j] = T{0};
     }
     return;
   }

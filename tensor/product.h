@@ -39,7 +39,8 @@ template <class T>
 class Product {
  public:
   // B's columns as `strips`; of nominal k in [0, k_count), this is the part [k_begin, k_end) that for_each_chunk
-  // takes. Row k of strip s is at b + (k_end - k_begin) * strips.begin(s) + (k - k_begin) * strips.width(s).
+  // takes, or, of a single group, one that starts and ends at chunks. Row k of strip s is at b + (k_end - k_begin) *
+  // strips.begin(s) + (k - k_begin) * strips.width(s).
   Product(const T* b, const Strips& strips, int64_t k_begin, int64_t k_end, int64_t k_count, const T* bias)
       : b_(b), strips_(strips), k_begin_(k_begin), k_end_(k_end), k_count_(k_count), bias_(bias) {}
 
@@ -67,8 +68,8 @@ class Product {
           const int64_t each = work_of(source), count = tiles_of(source);
           const auto tile_after = [&](int64_t w) { return std::clamp<int64_t>((w - at + each - 1) / each, 0, count); };
           const int64_t last = tile_after(end);
-          for (int64_t t = tile_after(begin); t < last; t += block_)
-            block(source, t, std::min(last, t + block_), s0, s1, workspace);
+          for (int64_t t = tile_after(begin); t < last; t += kBlockTiles)
+            block(source, t, std::min(last, t + kBlockTiles), s0, s1, workspace);
           at += count * each;
         }
       }
@@ -76,17 +77,18 @@ class Product {
   }
 
  private:
-  static constexpr int64_t kBlockRows = 256;   // a block's packed chunk of A stays in the second-level cache
-  static constexpr int64_t kStripsToPack = 3;  // fewer strips do not repay a packed A
+  static constexpr int64_t kBlockTiles = 32;   // a block's chunk of A stays in the second-level cache
+  static constexpr int64_t kStripsToPack = 3;  // fewer strips do not repay a packed A,
+  static constexpr int kRowsInPlace = 6;       // nor do tiles of so few rows, which a core fetches ahead as they lie
 
   struct Workspace {
     explicit Workspace(const Product& p)
-        : panels(p.block_ * panel_step(p.extent_)),
-          groups(many_groups(p.k_count_) ? kBlockRows * p.strips_.padded_columns() : 0),
+        : panels(kBlockTiles * panel_step(p.extent_)),
+          groups(many_groups(p.k_count_) ? kBlockTiles * p.extent_.rows * p.strips_.padded_columns() : 0),
           runs(kChunk) {}
     Scratch<T> panels, groups;
     std::vector<Run> runs;
-    TileRows<T> tiles[kBlockRows / kFewestTileRows];
+    TileRows<T> tiles[kBlockTiles];
   };
 
   template <class Source>
@@ -109,34 +111,41 @@ class Product {
       const int64_t row = (t0 + t) * extent_.rows;
       w.tiles[t] = source.tile(row, static_cast<int>(std::min<int64_t>(extent_.rows, source.rows() - row)));
     }
-    const bool packed = source.a_step() != 1 || s1 - s0 >= kStripsToPack;
-    const int64_t step = panel_step(extent_);
+    const bool packed = source.a_step() != 1 || (extent_.rows > kRowsInPlace && s1 - s0 >= kStripsToPack);
     for_each_chunk(k_begin_, k_end_, k_count_, [&](const Chunk& chunk) {
       const int64_t run_count = make_runs(source.spans(), chunk, packed, w.runs.data());
       if (packed) pack(source, w.tiles, tiles, chunk, w.panels.data());
-      const auto multiply = [&](int64_t s, int64_t t) {
-        T* group_rows[kMostTileRows];
-        if (!chunk.first_group)
-          for (int r = 0; r < extent_.rows; ++r) group_rows[r] = w.groups.data() + (t * extent_.rows + r) * cols - j0;
-        Tile<T> tile{.runs = w.runs.data(),
-                     .run_count = run_count,
-                     .rows = w.tiles[t].count,
-                     .cols = static_cast<int>(strips_.exist(s)),
-                     .narrow = extent_.narrow,
-                     .a_rows = packed ? nullptr : w.tiles[t].a,
-                     .panel = w.panels.data() + t * step,
-                     .b = b_step_ > 0 ? b_ + strips_.begin(s) : b_ + (k_end_ - k_begin_) * strips_.begin(s),
-                     .b_step = b_step_ > 0 ? b_step_ : strips_.width(s),
-                     .c_offset = strips_.begin(s)};
-        if (source.a_step() != 1 && s == s0 && !chunk.last) {  // the panel's next chunk
-          tile.next = w.tiles[t].a[0] + chunk.end * source.a_step();
-          tile.next_step = source.a_step();
+      Tile<T> tile{.runs = w.runs.data(),
+                   .run_count = run_count,
+                   .rows = 0,
+                   .cols = 0,
+                   .narrow = extent_.narrow,
+                   .b = nullptr,
+                   .b_step = b_step_};
+      const int64_t next =
+          chunk.end < k_end_ ? chunk.end * source.a_step() : k_begin_ * source.a_step() + kBlockTiles * extent_.rows;
+      for (int64_t s = s0; s < s1; ++s) {
+        const int64_t j = strips_.begin(s);
+        tile.cols = static_cast<int>(strips_.exist(s));
+        tile.b = b_step_ > 0 ? b_ + j : b_ + (k_end_ - k_begin_) * j;
+        if (b_step_ == 0) tile.b_step = strips_.width(s);
+        tile.c_offset = j;
+        const bool fetch = source.a_step() != 1 && s + 1 == s1;  // what is packed next: another chunk, or another block
+        tile.next_step = source.a_step();
+        const T* const bias = bias_ ? bias_ + j : nullptr;
+        for (int64_t t = 0; t < tiles; ++t) {
+          const TileRows<T>& at = w.tiles[t];
+          tile.rows = at.count;
+          if (packed) tile.panel = w.panels.data() + t * panel_step(extent_);
+          else tile.a_rows = at.a;
+          tile.next = fetch ? at.a[0] + next : nullptr;
+          T* group_rows[kMostTileRows];
+          if (!chunk.first_group)
+            for (int r = 0; r < extent_.rows; ++r) group_rows[r] = w.groups.data() + (t * extent_.rows + r) * cols - j0;
+          add_chunk(tile, chunk, at.c, group_rows, bias);
+          multiply_tile(tile);
         }
-        add_chunk(tile, chunk, w.tiles[t].c, group_rows, bias_ ? bias_ + strips_.begin(s) : nullptr);
-        multiply_tile(tile);
-      };
-      for (int64_t s = s0; s < s1; ++s)
-        for (int64_t t = 0; t < tiles; ++t) multiply(s, t);
+      }
     });
   }
 
@@ -187,7 +196,6 @@ class Product {
   int64_t k_begin_, k_end_, k_count_;
   const T* bias_;
   TileExtent extent_ = strips_.extent;
-  int64_t block_ = kBlockRows / extent_.rows;  // tiles
 };
 
 // The rows of a matrix A, by rows or by columns, and those of C.
@@ -220,12 +228,13 @@ template <class T>
 void pack_b(CpuStream& stream, const T* b, int64_t k_step, int64_t j_step, int64_t k_begin, int64_t k_end, int64_t j0,
             const Strips& strips, T* packed) {
   const int64_t k_count = k_end - k_begin;
-  if (j_step == 1) {  // row by row, as it lies in memory
-    stream.parallel_for(k_count, 16, [&](int64_t begin, int64_t end) {
-      for (int64_t k = begin; k < end; ++k)
+  if (j_step == 1) {  // some rows at a time, as they lie in memory: strips are far apart, often in the same cache set
+    constexpr int64_t kRows = 16;
+    stream.parallel_for((k_count + kRows - 1) / kRows, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t k = begin * kRows; k < std::min(k_count, end * kRows); k += kRows)
         for (int64_t s = 0; s < strips.count; ++s)
-          pack_strip(b + (k_begin + k) * k_step + j0 + strips.begin(s), k_step, 1, 1, strips.exist(s), strips.width(s),
-                     packed + k_count * strips.begin(s) + k * strips.width(s));
+          pack_strip(b + (k_begin + k) * k_step + j0 + strips.begin(s), k_step, 1, std::min(kRows, k_count - k),
+                     strips.exist(s), strips.width(s), packed + k_count * strips.begin(s) + k * strips.width(s));
     });
     return;
   }

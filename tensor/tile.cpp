@@ -23,6 +23,7 @@ constexpr Accumulators kWide{8, 3}, kNarrow = kWide;
 #else
 constexpr Accumulators kWide{4, 3}, kNarrow{6, 2};
 #endif
+constexpr int kUnrolled = 4;           // k at a time: a core that two share decodes half as much for each
 constexpr int64_t kNarrowVectors = 4;  // columns of a narrow product, at most
 
 // f(0) .. f(N - 1), their arguments constants: a loop over accumulators that is not unrolled, or a body that is not
@@ -55,9 +56,10 @@ HWY_INLINE void store_row(const Tile<T>& tile, int i, const Vec<T> (&acc)[N], in
 
 // R rows by N vectors, of which tile.rows exist; A in a panel of so many rows, or, if those are 0, where it lies.
 template <class T, int R, int N, int kPanel>
-void tile_product(const Tile<T>& tile) {
+void tile_product(const Tile<T>& given) {
   using V = Vec<T>;
   constexpr int64_t L = V::kLanes;
+  const Tile<T> tile = given;  // one of our own: what is stored to C cannot change it
   V acc[R][N];
   const int64_t last = tile.cols - (N - 1) * L;  // columns of the last vector that exist
   unrolled<R>([&](auto i) ELINVAR_INLINE { unrolled<N>([&](auto v) ELINVAR_INLINE { acc[i][v] = V::set(T{0}); }); });
@@ -84,20 +86,26 @@ void tile_product(const Tile<T>& tile) {
       for (int i = 0; i < R; ++i) rows[i] = tile.a_rows[i] + run.a;
     }
     const auto multiply_run = [&](auto fetch_next) ELINVAR_INLINE {
-      for (int64_t k = 0; k < length; ++k, b += b_step) {
-        if (k % 4 == 0 && fetched < tile.rows) {  // C is on its way while the registers fill
+      int64_t k = 0;
+      while (k < length) {
+        int64_t end = length;
+        if (fetched < tile.rows) {  // C is on its way while the registers fill
           for (int64_t v = 0; v < N; ++v) hwy::Prefetch(c_rows[fetched] + tile.c_offset + v * L);
           ++fetched;
+          end = std::min(length, k + 4);
         }
-        if constexpr (fetch_next()) {
-          hwy::Prefetch(next);
-          next += tile.next_step;
-        }
-        V bv[N];
-        for (int v = 0; v < N; ++v) bv[v] = V::load(b + v * L);
-        for (int i = 0; i < R; ++i) {
-          const V a = V::set(kPanel > 0 ? panel[k * kPanel + i] : rows[i][k]);
-          for (int v = 0; v < N; ++v) acc[i][v] = fma(a, bv[v], acc[i][v]);
+        for (; k < end; ++k) {  // and nothing else: where another thread shares the core each instruction counts
+          if constexpr (fetch_next()) {
+            hwy::Prefetch(next);
+            next += tile.next_step;
+          }
+          V bv[N];
+          for (int v = 0; v < N; ++v) bv[v] = V::load(b + v * L);
+          for (int i = 0; i < R; ++i) {
+            const V a = V::set(kPanel > 0 ? panel[k * kPanel + i] : rows[i][k]);
+            for (int v = 0; v < N; ++v) acc[i][v] = fma(a, bv[v], acc[i][v]);
+          }
+          b += b_step;
         }
       }
     };

@@ -51,18 +51,6 @@ void transpose(CpuStream& stream, const T* x, int64_t rows, int64_t columns, T* 
   });
 }
 
-// Full strips are one or two vectors wide; their rows are copied by moves of a fixed size.
-template <class T>
-void copy_rows(const T* from, int64_t from_step, int64_t rows, int64_t cols, T* to, int64_t to_step) {
-  const auto copy = [&](const auto bytes) {
-    for (int64_t r = 0; r < rows; ++r) std::memcpy(to + r * to_step, from + r * from_step, bytes());
-  };
-  const auto bytes = static_cast<size_t>(cols) * sizeof(T);
-  if (bytes == 128) copy([] { return size_t{128}; });
-  else if (bytes == 64) copy([] { return size_t{64}; });
-  else copy([bytes] { return bytes; });
-}
-
 template <class T>
 class FilterProduct {
  public:
@@ -235,7 +223,7 @@ class FilterProduct {
     int64_t k = 0;
     for (int64_t i = 0; i < tile.run_count; ++i) {
       const Run& run = tile.runs[i];
-      copy_rows(tile.b + run.b_first, tile.b_step, run.length, tile.cols, work.strip.data() + k * width, width);
+      pack_strip(tile.b + run.b_first, tile.b_step, 1, run.length, tile.cols, width, work.strip.data() + k * width);
       work.packed_runs[static_cast<size_t>(i)] = {.a = run.a, .b_row = k, .length = run.length};
       k += run.length;
     }

@@ -85,13 +85,23 @@ class PositionRows {
     TileRows<T> t;
     t.count = count;
     int64_t x = first % x_.count, y = first / x_.count % y_.count, n = first / (x_.count * y_.count);
+    const T* a = nullptr;
+    T* c = nullptr;
+    const auto locate = [&] {
+      a = source_.at(n, y_.source + y * y_.source_step, x_.source + x * x_.source_step);
+      c = target_.at(n, y_.target + y * y_.target_step, x_.target + x * x_.target_step);
+    };
+    locate();
     for (int r = 0; r < kMostTileRows; ++r) {
-      t.a[r] = source_.at(n, y_.source + y * y_.source_step, x_.source + x * x_.source_step);
-      t.c[r] = target_.at(n, y_.target + y * y_.target_step, x_.target + x * x_.target_step);
-      if (r + 1 < count && ++x == x_.count) {
-        x = 0;
-        if (++y == y_.count) y = 0, ++n;
-      }
+      t.a[r] = a;
+      t.c[r] = c;
+      if (r + 1 >= count) continue;
+      a += x_.source_step * source_.c;
+      c += x_.target_step * target_.c;
+      if (++x < x_.count) continue;
+      x = 0;
+      if (++y == y_.count) y = 0, ++n;
+      locate();
     }
     return t;
   }

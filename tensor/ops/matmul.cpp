@@ -11,7 +11,8 @@
 namespace elinvar {
 namespace {
 
-constexpr int64_t kPackedBytes = 16 << 20;  // packed B at a time, in the last-level cache
+constexpr int64_t kPackedBytes = 16 << 20;  // packed B at a time, in the last-level cache;
+constexpr int64_t kNearBytes = 4 << 20;     // less, beside a C of at most so much that its chunks are added to it there
 constexpr int64_t kTilesInPlace = 2;        // fewer rows of C do not repay a packed B,
 constexpr int64_t kBytesInPlace = 512;      // nor do rows of B that lie close together
 
@@ -76,15 +77,18 @@ void multiply(CpuStream& stream, const MatmulArgs& args, int64_t batch) {
     return;
   }
   // Columns, and groups of chunks if there are many, go in pieces whose packed B stays in the last-level cache.
-  const int64_t k_piece = std::min(args.k, kChunk * kGroup);
-  const int64_t fit = kPackedBytes / (static_cast<int64_t>(sizeof(T)) * std::max<int64_t>(k_piece, 1));
+  int64_t k_piece = std::min(args.k, kChunk * kGroup);
+  const int64_t element = sizeof(T);
+  if (!many_groups(args.k) && args.m * args.n * element <= kNearBytes)
+    k_piece = std::min(k_piece, kChunk * std::max<int64_t>(1, kNearBytes / (kChunk * args.n * element)));
+  const int64_t fit = kPackedBytes / (element * std::max<int64_t>(k_piece, 1));
   const int64_t n_piece = std::max<int64_t>(extent.cols(), fit / extent.cols() * extent.cols());
   Scratch<T> packed(k_piece * (std::min(n_piece, args.n) + extent.lanes));
   T* const c = rows.c;
   for (int64_t j0 = 0; j0 < args.n; j0 += n_piece) {
     const Strips strips(std::min(n_piece, args.n - j0), extent);
     rows.c = c + j0;
-    for (int64_t k0 = 0; k0 < std::max<int64_t>(args.k, 1); k0 += kChunk * kGroup) {
+    for (int64_t k0 = 0; k0 < std::max<int64_t>(args.k, 1); k0 += std::max<int64_t>(k_piece, 1)) {
       const int64_t k1 = std::min(k0 + k_piece, args.k);
       pack_b(stream, b, args.b.row, args.b.col, k0, k1, j0, strips, packed.data());
       Product<T>(packed.data(), strips, k0, k1, args.k, bias ? bias + j0 : nullptr).run(stream, source);
