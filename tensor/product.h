@@ -115,13 +115,8 @@ class Product {
     for_each_chunk(k_begin_, k_end_, k_count_, [&](const Chunk& chunk) {
       const int64_t run_count = make_runs(source.spans(), chunk, packed, w.runs.data());
       if (packed) pack(source, w.tiles, tiles, chunk, w.panels.data());
-      Tile<T> tile{.runs = w.runs.data(),
-                   .run_count = run_count,
-                   .rows = 0,
-                   .cols = 0,
-                   .narrow = extent_.narrow,
-                   .b = nullptr,
-                   .b_step = b_step_};
+      Tile<T> tile{
+          .runs = w.runs.data(), .run_count = run_count, .rows = 0, .cols = 0, .b = nullptr, .b_step = b_step_};
       const int64_t next =
           chunk.end < k_end_ ? chunk.end * source.a_step() : k_begin_ * source.a_step() + kBlockTiles * extent_.rows;
       for (int64_t s = s0; s < s1; ++s) {

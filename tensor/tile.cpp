@@ -6,7 +6,6 @@
 
 #include <hwy/cache_control.h>
 
-#include <limits>
 #include <utility>
 
 #include "tensor/simd-inl.h"
@@ -14,17 +13,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
-// 32 vector registers hold 8 x 3 accumulators, 16 hold 4 x 3 or 6 x 2, beside the vectors of B and one of A.
-struct Accumulators {
-  int rows, vectors;
-};
+// Accumulators: 32 vector registers hold 8 x 3, 16 hold 6 x 2, beside the vectors of B and one of A.
 #if HWY_TARGET == HWY_AVX3
-constexpr Accumulators kWide{8, 3}, kNarrow = kWide;
+constexpr int kRows = 8, kVectors = 3;
 #else
-constexpr Accumulators kWide{4, 3}, kNarrow{6, 2};
+constexpr int kRows = 6, kVectors = 2;
 #endif
-constexpr int kUnrolled = 4;           // k at a time: a core that two share decodes half as much for each
-constexpr int64_t kNarrowVectors = 4;  // columns of a narrow product, at most
 
 // f(0) .. f(N - 1), their arguments constants: a loop over accumulators that is not unrolled, or a body that is not
 // inlined, puts them in memory.
@@ -136,27 +130,15 @@ void with_rows(const Tile<T>& tile) {
 
 template <class T>
 void multiply(const Tile<T>& tile) {
-  const auto as = [&]<int R, int N>(std::integer_sequence<int, R, N>) {
-    if (tile.a_rows) with_rows<T, R, N, 0>(tile);
-    else with_rows<T, R, N, R>(tile);
-  };
-  if (tile.narrow) as(std::integer_sequence<int, kNarrow.rows, kNarrow.vectors>());
-  else as(std::integer_sequence<int, kWide.rows, kWide.vectors>());
-}
-
-template <class T>
-TileExtent extent_of(int64_t columns) {
-  constexpr int L = static_cast<int>(Vec<T>::kLanes);
-  const bool narrow = columns <= kNarrowVectors * L;
-  const Accumulators shape = narrow ? kNarrow : kWide;
-  return {shape.rows, L, shape.vectors, narrow};
+  if (tile.a_rows) with_rows<T, kRows, kVectors, 0>(tile);
+  else with_rows<T, kRows, kVectors, kRows>(tile);
 }
 
 void multiply_f32(const Tile<float>& tile) { multiply(tile); }
 void multiply_f64(const Tile<double>& tile) { multiply(tile); }
 
-TileExtent extent_f32(int64_t columns) { return extent_of<float>(columns); }
-TileExtent extent_f64(int64_t columns) { return extent_of<double>(columns); }
+TileExtent extent_f32() { return {kRows, static_cast<int>(Vec<float>::kLanes), kVectors}; }
+TileExtent extent_f64() { return {kRows, static_cast<int>(Vec<double>::kLanes), kVectors}; }
 
 }  // namespace elinvar::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -169,10 +151,8 @@ HWY_EXPORT(multiply_f64);
 HWY_EXPORT(extent_f32);
 HWY_EXPORT(extent_f64);
 
-TileExtent tile_extent(float, int64_t columns) { return HWY_DYNAMIC_DISPATCH(extent_f32)(columns); }
-TileExtent tile_extent(double, int64_t columns) { return HWY_DYNAMIC_DISPATCH(extent_f64)(columns); }
-TileExtent tile_extent(float zero) { return tile_extent(zero, std::numeric_limits<int64_t>::max()); }
-TileExtent tile_extent(double zero) { return tile_extent(zero, std::numeric_limits<int64_t>::max()); }
+TileExtent tile_extent(float) { return HWY_DYNAMIC_DISPATCH(extent_f32)(); }
+TileExtent tile_extent(double) { return HWY_DYNAMIC_DISPATCH(extent_f64)(); }
 void multiply_tile(const Tile<float>& tile) { HWY_DYNAMIC_DISPATCH(multiply_f32)(tile); }
 void multiply_tile(const Tile<double>& tile) { HWY_DYNAMIC_DISPATCH(multiply_f64)(tile); }
 

@@ -13,7 +13,7 @@
 
 namespace elinvar {
 
-inline constexpr int kFewestTileRows = 4, kMostTileRows = 8;  // of the instruction sets
+inline constexpr int kMostTileRows = 8;  // of the instruction sets
 
 // k = 0 .. length-1 of one run: A(i, k) and B(k, j) with
 //   A(i, k) = tile.a_rows[i][a + k]            if a_rows is set. All tile_rows addresses must be readable, also where
@@ -32,7 +32,6 @@ struct Tile {
   const Run* runs;
   int64_t run_count;
   int rows, cols;
-  bool narrow = false;  // of the extent for few columns
   const T* const* a_rows = nullptr;
   const T* panel = nullptr;
   const T* b;
@@ -47,19 +46,15 @@ struct Tile {
   const T* bias = nullptr;         // then bias[j] is added to C, or to total
 };
 
-// The extents of a full tile on the current instruction set. Where registers are few, products of few columns have a
-// tile of their own, which wide ones would make to read A more often.
+// The extents of a full tile on the current instruction set.
 struct TileExtent {
   int rows;
   int lanes;    // columns come in vectors of this many,
   int vectors;  // at most so many a tile
-  bool narrow = false;
   int cols() const { return lanes * vectors; }
 };
 TileExtent tile_extent(float);
 TileExtent tile_extent(double);
-TileExtent tile_extent(float, int64_t columns);
-TileExtent tile_extent(double, int64_t columns);
 
 void multiply_tile(const Tile<float>& tile);
 void multiply_tile(const Tile<double>& tile);
