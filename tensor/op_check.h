@@ -1,6 +1,7 @@
 #pragma once
 // What every op checks before its kernel runs, and how it hands tensors to it.
 #include "tensor/check.h"
+#include "tensor/precision.h"
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 
@@ -25,20 +26,31 @@ inline void check_float(const char* op, const Tensor& x) {
   check_width(op, x);
 }
 
-// Operands of one type, on one device.
-inline void check_same_dtype(const char* op, const Tensor& a, const Tensor& b) {
-  check(a.dtype() == b.dtype(), "[{}] operands must have one dtype, got {} and {}", op, name_of(a.dtype()),
-        name_of(b.dtype()));
+// What may be bfloat16 on a GPU, where it lies between products on tensor cores.
+inline void check_activation(const char* op, const Tensor& x) {
+  if (x.dtype() != DType::bf16 || x.device().kind == DeviceKind::cpu) check_float(op, x);
+}
+
+inline void check_same_device(const char* op, const Tensor& a, const Tensor& b) {
   check(a.device() == b.device(), "[{}] operands must be on one device, got {} and {}", op, name_of(a.device().kind),
         name_of(b.device().kind));
 }
 
-// An operand beside x as kernels read it: of x's type, on its device, of this shape, and contiguous.
+// Operands of one type, on one device.
+inline void check_same_dtype(const char* op, const Tensor& a, const Tensor& b) {
+  check(a.dtype() == b.dtype(), "[{}] operands must have one dtype, got {} and {}", op, name_of(a.dtype()),
+        name_of(b.dtype()));
+  check_same_device(op, a, b);
+}
+
+// A parameter or statistic beside x as kernels read it: of the type that x is computed in, on its device, of this
+// shape, and contiguous.
 inline Tensor operand(const char* op, const char* name, const Tensor& t, const Shape& shape, const Tensor& x) {
-  check(t.defined() && t.dtype() == x.dtype() && t.shape() == shape, "[{}] {} must be {} of shape {}, got {}", op, name,
-        name_of(x.dtype()), to_string(shape),
+  const DType type = computed_in(x.dtype());
+  check(t.defined() && t.dtype() == type && t.shape() == shape, "[{}] {} must be {} of shape {}, got {}", op, name,
+        name_of(type), to_string(shape),
         t.defined() ? fmt::format("{} of shape {}", name_of(t.dtype()), to_string(t.shape())) : "none");
-  check_same_dtype(op, x, t);
+  check_same_device(op, x, t);
   return t.to_contiguous();
 }
 

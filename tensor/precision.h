@@ -4,7 +4,10 @@
 // one model of GPU and one version of its libraries:
 //   tf32   of float32 factors 10 bits of the fraction take part
 //   bf16   factors are rounded to bfloat16
-// Whatever is no factor of a product stays float32: parameters, sums, results, gradients, what the optimiser keeps.
+// What lies between products of precision bf16, activations and their gradients, is stored as bfloat16, too. An op that
+// is given some computes what it would of the widened values, in float32, and rounds a result that is bfloat16 once, to
+// nearest even; on GPUs alone. Parameters, their gradients, sums, statistics, losses and what the optimiser keeps are
+// float32.
 #include <cstdint>
 #include <string>
 #include <type_traits>
@@ -20,6 +23,9 @@ constexpr const char* name_of(Precision precision) {
   constexpr const char* kNames[] = {"portable", "tf32", "bf16"};
   return kNames[static_cast<int>(precision)];
 }
+
+// The type that ops compute in where their operands have type t, and that of parameters and statistics beside them.
+constexpr DType computed_in(DType t) { return t == DType::bf16 ? DType::f32 : t; }
 
 // A tensor as a factor of products of that precision: rounded to bfloat16 for bf16, unless it is; else itself. Who uses
 // a factor in several products has it rounded once. Throws UsageError, naming `op`, for a type or a device that the

@@ -27,10 +27,13 @@ __device__ T warp_row_reduce(int64_t n, Step step) {
   const int t = static_cast<int>(threadIdx.x % 32);
   const auto segment = [&](int64_t begin, int64_t end) {
     T low{0}, high{0};
-    for (int64_t i = begin + t; i < end; i += kRowLanes) {
+    int64_t i = begin + t;
+#pragma unroll 4  // loads of several terms are under way together
+    for (; i + 32 < end; i += kRowLanes) {
       low = step(low, i);
-      if (i + 32 < end) high = step(high, i + 32);
+      high = step(high, i + 32);
     }
+    if (i < end) low = step(low, i);
     return __shfl_sync(kWholeWarp, fold_lanes(low, high), 0);
   };
   if (n <= kRowSegment) return segment(0, n);
@@ -66,11 +69,14 @@ __device__ T warp_row_dot(int64_t n, A a, B b) {
   return warp_row_reduce<T>(n, [&](T acc, int64_t i) { return fma(Vec<T>{a(i)}, Vec<T>{b(i)}, Vec<T>{acc}).v; });
 }
 
-// The largest of n > 0 elements by the select of rule 13 (as row_max in reduce-inl.h); every thread gets it.
-template <class T>
-__device__ T warp_row_max(const T* x, int64_t n) {
+// The largest of n > 0 elements x[i] by the select of rule 13 (as row_max in reduce-inl.h); every thread gets it.
+template <class T, class X>
+__device__ T warp_row_max(const X& x, int64_t n) {
   T m = x[0];
-  for (int64_t i = static_cast<int64_t>(threadIdx.x % 32); i < n; i += 32) m = m < x[i] ? x[i] : m;
+  for (int64_t i = static_cast<int64_t>(threadIdx.x % 32); i < n; i += 32) {
+    const T other = x[i];
+    m = m < other ? other : m;
+  }
   for (int s = 16; s > 0; s /= 2) {
     const T other = __shfl_xor_sync(kWholeWarp, m, s);
     m = m < other ? other : m;

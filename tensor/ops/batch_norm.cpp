@@ -142,7 +142,7 @@ In in(const std::vector<T>& v) {
 }  // namespace
 
 int64_t batch_norm_channels(const char* op, const Tensor& x) {
-  check_float(op, x);
+  check_activation(op, x);
   check(x.ndim() >= 2 && x.numel() > 0, "[{}] an input (.., C) with elements expected, shape is {}", op,
         to_string(x.shape()));
   return x.dim(-1);

@@ -1,6 +1,7 @@
 #include "tensor/cuda/kernel.h"
 
 #include "tensor/cuda/columns.h"
+#include "tensor/cuda/elements.h"
 #include "tensor/ops/batch_norm-inl.h"
 
 namespace elinvar::HWY_NAMESPACE {
@@ -48,12 +49,12 @@ struct Rows {
   }
 };
 
-template <bool kResidual, bool kRelu>
+template <class T, bool kResidual, bool kRelu>
 __global__ void apply(BatchNormApplyArgs args, Rows rows) {
   const int64_t c = rows.channel();
   if (c >= args.channels) return;
-  const float *x = args.x.as<float>(), *residual = args.residual.as<float>();
-  float* y = args.y.as<float>();
+  const Reads<T> x{args.x.as<T>()}, residual{args.residual.as<T>()};
+  T* y = args.y.as<T>();
   const V a{args.a.as<float>()[c]}, b{args.b.as<float>()[c]}, zero{0.0f};
   V v[kRowsOfThread], r[kRowsOfThread];
   rows.each(c, [&](int k, int64_t at) {
@@ -64,17 +65,17 @@ __global__ void apply(BatchNormApplyArgs args, Rows rows) {
     V result = fma(v[k], a, b);
     if constexpr (kResidual) result = result + r[k];
     if constexpr (kRelu) result = select(result <= zero, zero, result);
-    y[at] = result.v;
+    y[at] = stored<T>(result.v);
   });
 }
 
-template <ReluMask kMask, bool kEvaluation>
+template <class T, ReluMask kMask, bool kEvaluation>
 __global__ void gradient(BatchNormGradientArgs args, Rows rows) {
   constexpr bool kReadsX = !kEvaluation || kMask == ReluMask::from_x, kReadsY = kMask == ReluMask::from_y;
   const int64_t c = rows.channel();
   if (c >= args.channels) return;
-  const float *dy = args.dy.as<float>(), *x = args.x.as<float>(), *y = args.y.as<float>();
-  float* dx = args.dx.as<float>();
+  const Reads<T> dy{args.dy.as<T>()}, x{args.x.as<T>()}, y{args.y.as<T>()};
+  T* dx = args.dx.as<T>();
   const V mean{args.mean.as<float>()[c]}, a{args.a.as<float>()[c]}, b{args.b.as<float>()[c]};
   V mean_g{0.0f}, slope{0.0f};
   if constexpr (!kEvaluation) {
@@ -90,8 +91,8 @@ __global__ void gradient(BatchNormGradientArgs args, Rows rows) {
   });
   rows.each(c, [&](int k, int64_t at) {
     const V g = masked<kMask>(vdy[k], vx[k], vy[k], a, b);
-    if constexpr (kEvaluation) dx[at] = (g * a).v;
-    else dx[at] = gradient_of(g, vx[k], mean, a, mean_g, slope).v;
+    if constexpr (kEvaluation) dx[at] = stored<T>((g * a).v);
+    else dx[at] = stored<T>(gradient_of(g, vx[k], mean, a, mean_g, slope).v);
   });
 }
 
@@ -111,10 +112,13 @@ void batch_norm_apply(Gpu& stream, const BatchNormApplyArgs& a) {
   const Rows rows(a.rows, a.channels);
   const auto with = [&](auto kernel) { launch(stream, "batch_norm", rows.grid(), kernel, a, rows); };
   const bool residual = a.residual.data != nullptr;
-  if (residual && a.relu) with(apply<true, true>);
-  else if (residual) with(apply<true, false>);
-  else if (a.relu) with(apply<false, true>);
-  else with(apply<false, false>);
+  visit_activation(a.x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    if (residual && a.relu) with(apply<T, true, true>);
+    else if (residual) with(apply<T, true, false>);
+    else if (a.relu) with(apply<T, false, true>);
+    else with(apply<T, false, false>);
+  });
 }
 
 template <>
@@ -122,8 +126,11 @@ void batch_norm_gradient(Gpu& stream, const BatchNormGradientArgs& a) {
   using namespace HWY_NAMESPACE;
   const Rows rows(a.rows, a.channels);
   const auto with = [&]<ReluMask kMask>() {
-    const auto kernel = a.sum_g.data ? gradient<kMask, false> : gradient<kMask, true>;
-    launch(stream, "batch_norm_gradient", rows.grid(), kernel, a, rows);
+    visit_activation(a.x.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      const auto kernel = a.sum_g.data ? gradient<T, kMask, false> : gradient<T, kMask, true>;
+      launch(stream, "batch_norm_gradient", rows.grid(), kernel, a, rows);
+    });
   };
   if (a.mask == ReluMask::from_x) with.template operator()<ReluMask::from_x>();
   else if (a.mask == ReluMask::from_y) with.template operator()<ReluMask::from_y>();

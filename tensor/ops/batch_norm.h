@@ -22,6 +22,8 @@
 
 namespace elinvar {
 
+// What has the shape of x has its type; statistics, factors and sums are float32 where that is bfloat16 (precision.h).
+
 // Batch statistics of each channel (last dimension) of x (.., C); var is biased (divided by count).
 struct BatchStatistics {
   Tensor mean, var;   // (C)
@@ -85,7 +87,7 @@ void batch_norm_gradient(CpuStream&, const BatchNormGradientArgs&);
 template <class B>
 void batch_norm_gradient(GpuStream<B>&, const BatchNormGradientArgs&);
 
-// Checks an input (.., C), float32 or float64 with elements, and gives C.
+// Checks an input (.., C), float32, float64 or a GPU's bfloat16, with elements, and gives C.
 int64_t batch_norm_channels(const char* op, const Tensor& x);
 
 // Checks what the gradient's two steps are given, the result y where the mask reads it, and gives the factors as

@@ -218,9 +218,9 @@ namespace {
 BatchStatistics statistics_of(const Tensor& input) {
   const int64_t channels = batch_norm_channels("batch_norm", input), rows = input.numel() / channels;
   const Tensor x = input.to_contiguous();
-  BatchStatistics s{Tensor::empty({channels}, x.dtype(), x.device()), Tensor::empty({channels}, x.dtype(), x.device()),
-                    rows};
-  Tensor partial = Tensor::empty({tree_blocks(rows), 2, channels}, x.dtype(), x.device());
+  const DType type = computed_in(x.dtype());
+  BatchStatistics s{Tensor::empty({channels}, type, x.device()), Tensor::empty({channels}, type, x.device()), rows};
+  Tensor partial = Tensor::empty({tree_blocks(rows), 2, channels}, type, x.device());
   on(x.device(), [&](auto& stream) {
     batch_statistics(stream, BatchStatisticsArgs{in(x), out(s.mean), out(s.var), out(partial), rows, channels});
   });
@@ -234,10 +234,10 @@ BatchNormSums sums_of(Tensor dy, const Tensor& input, const Tensor& result, cons
   const Tensor x = input.to_contiguous(), y = mask == ReluMask::from_y ? result.to_contiguous() : Tensor{};
   dy = dy.to_contiguous();
   const In from = in(dy);
-  BatchNormSums sums{
-      Tensor::empty({channels}, x.dtype(), x.device()), Tensor::empty({channels}, x.dtype(), x.device()), {}};
+  const DType type = computed_in(x.dtype());
+  BatchNormSums sums{Tensor::empty({channels}, type, x.device()), Tensor::empty({channels}, type, x.device()), {}};
   if (want_g) sums.g = onto(std::move(dy));
-  Tensor partial = Tensor::empty({tree_blocks(rows), 2, channels}, x.dtype(), x.device());
+  Tensor partial = Tensor::empty({tree_blocks(rows), 2, channels}, type, x.device());
   on(x.device(), [&](auto& stream) {
     batch_norm_sums(stream, BatchNormSumsArgs{from, in(x), mask == ReluMask::from_y ? in(y) : In{}, in(f.mean),
                                               in(f.inv), in(f.a), in(f.b), out(sums.sum_g), out(sums.sum_gx),

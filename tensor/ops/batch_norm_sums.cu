@@ -1,5 +1,6 @@
 #include "tensor/cuda/kernel.h"
 
+#include "tensor/cuda/elements.h"
 #include "tensor/cuda/leaf_tree.h"
 #include "tensor/ops/batch_norm-inl.h"
 
@@ -13,13 +14,14 @@ __device__ int64_t rows_of_leaf(int64_t i, int64_t rows) {
   return rest < kColumnLeaf ? rest : kColumnLeaf;
 }
 
+template <class T>
 struct MomentsTree {
   struct Node {
     float mean, m2;
     int64_t rows;
   };
   static constexpr int kLeavesOfThread = 1;
-  const float* x;
+  const T* x;
   float *mean, *var;
   int64_t rows, channels;
 
@@ -40,7 +42,7 @@ struct MomentsTree {
   }
 
   __device__ Node leaf(int64_t i, int64_t c) const {
-    const float* first = x + i * kColumnLeaf * channels + c;
+    const Reads<T> first{x + i * kColumnLeaf * channels + c};
     const int64_t n = rows_of_leaf(i, rows);
     if (n < kColumnLeaf) return moments(static_cast<int>(n), [&](int r) { return first[r * channels]; });
     float held[kColumnLeaf];  // in registers: memory is read once
@@ -59,7 +61,7 @@ struct MomentsTree {
   }
 };
 
-template <ReluMask kMask>
+template <class T, ReluMask kMask>
 struct GradientTree {
   struct Node {
     float g, gx;
@@ -70,9 +72,9 @@ struct GradientTree {
   __device__ Node leaf(int64_t i, int64_t c) const {
     constexpr int kAtOnce = 8;  // rows whose loads are under way together
     const int64_t first = i * kColumnLeaf, n = rows_of_leaf(i, a.rows), at = first * a.channels + c;
-    const float *dy = a.dy.as<float>() + at, *x = a.x.as<float>() + at;
-    const float* y = kMask == ReluMask::from_y ? a.y.as<float>() + at : nullptr;
-    float* write = a.g.data ? a.g.as<float>() + at : nullptr;
+    const Reads<T> dy{a.dy.as<T>() + at}, x{a.x.as<T>() + at},
+        y{kMask == ReluMask::from_y ? a.y.as<T>() + at : nullptr};
+    T* write = a.g.data ? a.g.as<T>() + at : nullptr;
     const V mean{a.mean.as<float>()[c]}, inv{a.inv.as<float>()[c]}, va{a.a.as<float>()[c]}, vb{a.b.as<float>()[c]};
     V sum{0.0f}, sum_x{0.0f};
     for (int64_t r = 0; r < n; r += kAtOnce) {
@@ -88,7 +90,7 @@ struct GradientTree {
       for (int k = 0; k < kAtOnce; ++k) {
         if (r + k >= n) break;
         const V g = masked<kMask>(vdy[k], vx[k], vy[k], va, vb);
-        if (write) write[(r + k) * a.channels] = g.v;
+        if (write) write[(r + k) * a.channels] = stored<T>(g.v);
         sum = sum + g;
         sum_x = fma(g, (vx[k] - mean) * inv, sum_x);
       }
@@ -112,16 +114,21 @@ namespace elinvar {
 template <>
 void batch_statistics(Gpu& stream, const BatchStatisticsArgs& a) {
   using namespace HWY_NAMESPACE;
-  leaf_tree(stream, "batch_statistics",
-            MomentsTree{a.x.as<float>(), a.mean.as<float>(), a.var.as<float>(), a.rows, a.channels}, leaves_of(a.rows),
-            a.channels);
+  visit_activation(a.x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    leaf_tree(stream, "batch_statistics",
+              MomentsTree<T>{a.x.as<T>(), a.mean.as<float>(), a.var.as<float>(), a.rows, a.channels}, leaves_of(a.rows),
+              a.channels);
+  });
 }
 
 template <>
 void batch_norm_sums(Gpu& stream, const BatchNormSumsArgs& a) {
   using namespace HWY_NAMESPACE;
   const auto with = [&]<ReluMask kMask>() {
-    leaf_tree(stream, "batch_norm_sums", GradientTree<kMask>{a}, leaves_of(a.rows), a.channels);
+    visit_activation(a.x.dtype, [&](auto zero) {
+      leaf_tree(stream, "batch_norm_sums", GradientTree<decltype(zero), kMask>{a}, leaves_of(a.rows), a.channels);
+    });
   };
   if (a.mask == ReluMask::from_x) with.template operator()<ReluMask::from_x>();
   else if (a.mask == ReluMask::from_y) with.template operator()<ReluMask::from_y>();

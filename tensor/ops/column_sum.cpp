@@ -85,13 +85,13 @@ void column_tree(CpuStream& stream, const ColumnTreeArgs& a) {
 namespace {
 
 Tensor column_sum_of(const Tensor& input, double divisor) {
-  check_float("column_sum", input);
+  check_activation("column_sum", input);
   check(input.ndim() == 3, "[column_sum] three dimensions expected, shape is {}", to_string(input.shape()));
   const Tensor x = input.to_contiguous();
   const int64_t outer = x.dim(0), rows = x.dim(1), cols = x.dim(2);
-  Tensor sum = Tensor::empty({outer, cols}, x.dtype(), x.device());
+  Tensor sum = Tensor::empty({outer, cols}, computed_in(x.dtype()), x.device());
   const int64_t ranges = (rows + kColumnRange - 1) / kColumnRange;
-  Tensor partial = Tensor::empty({ranges > 1 ? outer * ranges : 0, cols}, x.dtype(), x.device());
+  Tensor partial = Tensor::empty({ranges > 1 ? outer * ranges : 0, cols}, sum.dtype(), x.device());
   on(x.device(), [&](auto& stream) {
     column_sum(stream, ColumnSumArgs{in(x), out(sum), out(partial), outer, rows, cols, divisor});
   });

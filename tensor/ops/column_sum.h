@@ -22,7 +22,7 @@ void column_sum(CpuStream&, const ColumnSumArgs&);
 template <class B>
 void column_sum(GpuStream<B>&, const ColumnSumArgs&);
 
-// x (outer, rows, cols) -> (outer, cols)
+// x (outer, rows, cols) -> (outer, cols), float32 where x is bfloat16
 Tensor column_sum(const Tensor& x, double divisor = 1.0);
 
 // Completes sums of which the chains are there: partial (leaves, cols), as a kernel that fuses a column sum with other

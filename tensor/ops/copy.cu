@@ -1,6 +1,7 @@
 #include "tensor/cuda/kernel.h"
 
 #include "tensor/convert.h"
+#include "tensor/cuda/elements.h"
 #include "tensor/cuda/strided.h"
 #include "tensor/ops/copy.h"
 #include "tensor/strided.h"
@@ -11,6 +12,13 @@ namespace {
 template <class From, class To>
 __global__ void copy_contiguous(const From* x, To* y, int64_t n) {
   for (int64_t i = thread_of_grid(); i < n; i += grid_stride()) y[i] = convert<To>(x[i]);
+}
+
+// Between float32 and bfloat16.
+template <class From, class To>
+__global__ void copy_rounded(const From* x, To* y, int64_t n, bool aligned) {
+  map_elements(
+      n, aligned, [](float of_x) { return of_x; }, y, x);
 }
 
 template <class From, class To>
@@ -44,7 +52,16 @@ void copy(Gpu& stream, const CopyArgs& a) {
     visit_dtype(a.y.dtype, [&](auto to) {
       using From = decltype(from);
       using To = decltype(to);
-      if (rows.rows() == 1 && rows.inner_stride(0) == 1 && rows.inner_stride(1) == 1)
+      const bool contiguous = rows.rows() == 1 && rows.inner_stride(0) == 1 && rows.inner_stride(1) == 1;
+      if constexpr ((std::is_same_v<From, bf16> && std::is_same_v<To, float>) ||
+                    (std::is_same_v<From, float> && std::is_same_v<To, bf16>)) {
+        if (contiguous) {
+          launch(stream, "copy", {.blocks = blocks_for_elements<From, To>(n)}, HWY_NAMESPACE::copy_rounded<From, To>,
+                 a.x.as<From>(), a.y.as<To>(), n, start_at_16(a.x.as<From>(), a.y.as<To>()));
+          return;
+        }
+      }
+      if (contiguous)
         launch(stream, "copy", {.blocks = blocks_for(n)}, HWY_NAMESPACE::copy_contiguous<From, To>, a.x.as<From>(),
                a.y.as<To>(), n);
       else

@@ -107,7 +107,7 @@ void cross_entropy_backward(CpuStream& stream, const CrossEntropyBackwardArgs& a
 namespace {
 
 CrossEntropyResult cross_entropy_of(const Tensor& logits, const Tensor& targets, double smoothing, int64_t ignored) {
-  check_float("cross_entropy", logits);
+  check_activation("cross_entropy", logits);
   check(logits.ndim() >= 1 && logits.dim(-1) > 0, "[cross_entropy] a last dimension of classes expected, shape is {}",
         to_string(logits.shape()));
   Shape expected = logits.shape();
@@ -117,9 +117,9 @@ CrossEntropyResult cross_entropy_of(const Tensor& logits, const Tensor& targets,
   check(smoothing >= 0.0 && smoothing <= 1.0, "[cross_entropy] label smoothing must be in [0, 1], got {}", smoothing);
   const Tensor x = logits.to_contiguous();
   const int64_t classes = x.dim(-1), rows = expected.numel();
-  CrossEntropyResult y{Tensor::empty({rows}, x.dtype(), x.device()),
-                       checked_index("cross_entropy", targets, classes, ignored).to(x.device()),
-                       Tensor::empty({rows}, x.dtype(), x.device()), Tensor::empty({rows}, x.dtype(), x.device())};
+  const auto of_row = [&] { return Tensor::empty({rows}, computed_in(x.dtype()), x.device()); };
+  CrossEntropyResult y{of_row(), checked_index("cross_entropy", targets, classes, ignored).to(x.device()), of_row(),
+                       of_row()};
   on(x.device(), [&](auto& stream) {
     cross_entropy(stream, CrossEntropyArgs{in(x), in(y.targets), out(y.loss), out(y.m), out(y.r), rows, classes,
                                            ignored, smoothing});
@@ -129,10 +129,10 @@ CrossEntropyResult cross_entropy_of(const Tensor& logits, const Tensor& targets,
 
 Tensor cross_entropy_backward_of(const Tensor& dy, Tensor logits, const CrossEntropyResult& saved, double smoothing,
                                  int64_t ignored) {
-  check_float("cross_entropy_backward", logits);
-  check_same_dtype("cross_entropy_backward", dy, logits);
+  check_activation("cross_entropy_backward", logits);
   check(dy.numel() == 1, "[cross_entropy_backward] one element expected as gradient, shape is {}",
         to_string(dy.shape()));
+  const Tensor scale = operand("cross_entropy_backward", "the gradient", dy, dy.shape(), logits);
   check(logits.ndim() >= 1 && logits.dim(-1) > 0,
         "[cross_entropy_backward] a last dimension of classes expected, shape is {}", to_string(logits.shape()));
   const int64_t classes = logits.dim(-1), rows = logits.numel() / classes;
@@ -148,7 +148,7 @@ Tensor cross_entropy_backward_of(const Tensor& dy, Tensor logits, const CrossEnt
   const In x = in(logits);
   Tensor dx = onto(std::move(logits));
   on(dx.device(), [&](auto& stream) {
-    cross_entropy_backward(stream, CrossEntropyBackwardArgs{in(dy), x, in(targets), in(m), in(r), out(dx), rows,
+    cross_entropy_backward(stream, CrossEntropyBackwardArgs{in(scale), x, in(targets), in(m), in(r), out(dx), rows,
                                                             classes, ignored, smoothing});
   });
   return dx;

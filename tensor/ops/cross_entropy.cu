@@ -1,5 +1,6 @@
 #include "tensor/cuda/kernel.h"
 
+#include "tensor/cuda/elements.h"
 #include "tensor/cuda/reduce.h"
 #include "tensor/math-inl.h"
 #include "tensor/ops/cross_entropy.h"
@@ -10,17 +11,18 @@ namespace {
 using V = Vec<float>;
 
 // A warp for each row.
+template <class T>
 __global__ void losses(CrossEntropyArgs a) {
   const int64_t row = thread_of_grid() / 32, n = a.classes;
   if (row >= a.rows) return;
   const bool writes = threadIdx.x % 32 == 0;
-  const float* s = a.logits.as<float>() + row * n;
+  const Reads<T> s{a.logits.as<T>() + row * n};
   const int64_t target = a.targets.as<int64_t>()[row];
   if (target == a.ignored) {
     if (writes) a.loss.as<float>()[row] = a.m.as<float>()[row] = a.r.as<float>()[row] = 0.0f;
     return;
   }
-  const V m{warp_row_max(s, n)};
+  const V m{warp_row_max<float>(s, n)};
   const V l{warp_row_sum<float>(n, [&](int64_t i) { return exp(V{s[i]} - m).v; })};
   const V log_l = log(l);
   V loss = log_l - (V{s[target]} - m);
@@ -38,10 +40,11 @@ __global__ void losses(CrossEntropyArgs a) {
 constexpr int kThreads = 256, kOfThread = 4;
 constexpr int64_t kOfBlock = int64_t{kThreads} * kOfThread;  // classes of a row that a block takes
 
+template <class T>
 __global__ void gradients(CrossEntropyBackwardArgs a, int64_t pieces, float q_elsewhere, float q_target) {
   const int64_t row = int64_t{blockIdx.x} / pieces, first = int64_t{blockIdx.x} % pieces * kOfBlock, n = a.classes;
-  const float* s = a.logits.as<float>() + row * n;
-  float* ds = a.dlogits.as<float>() + row * n;
+  const Reads<T> s{a.logits.as<T>() + row * n};
+  T* ds = a.dlogits.as<T>() + row * n;
   const int64_t target = a.targets.as<int64_t>()[row];
   const V dy{*a.dy.as<float>()}, m{a.m.as<float>()[row]}, r{a.r.as<float>()[row]};
 #pragma unroll
@@ -49,7 +52,7 @@ __global__ void gradients(CrossEntropyBackwardArgs a, int64_t pieces, float q_el
     const int64_t i = first + k * kThreads + threadIdx.x;
     if (i >= n) break;
     const V q{i == target ? q_target : q_elsewhere};
-    ds[i] = target == a.ignored ? 0.0f : ((exp(V{s[i]} - m) * r - q) * dy).v;
+    ds[i] = stored<T>(target == a.ignored ? 0.0f : ((exp(V{s[i]} - m) * r - q) * dy).v);
   }
 }
 
@@ -60,7 +63,9 @@ namespace elinvar {
 
 template <>
 void cross_entropy(Gpu& stream, const CrossEntropyArgs& a) {
-  launch(stream, "cross_entropy", {.blocks = warp_blocks(a.rows)}, HWY_NAMESPACE::losses, a);
+  visit_activation(a.logits.dtype, [&](auto zero) {
+    launch(stream, "cross_entropy", {.blocks = warp_blocks(a.rows)}, HWY_NAMESPACE::losses<decltype(zero)>, a);
+  });
 }
 
 template <>
@@ -68,8 +73,10 @@ void cross_entropy_backward(Gpu& stream, const CrossEntropyBackwardArgs& a) {
   using namespace HWY_NAMESPACE;
   const double q = a.smoothing / static_cast<double>(a.classes);
   const int64_t pieces = (a.classes + kOfBlock - 1) / kOfBlock;
-  launch(stream, "cross_entropy_backward", {.blocks = a.rows * pieces, .threads = kThreads}, gradients, a, pieces,
-         static_cast<float>(q), static_cast<float>((1.0 - a.smoothing) + q));
+  visit_activation(a.logits.dtype, [&](auto zero) {
+    launch(stream, "cross_entropy_backward", {.blocks = a.rows * pieces, .threads = kThreads},
+           gradients<decltype(zero)>, a, pieces, static_cast<float>(q), static_cast<float>((1.0 - a.smoothing) + q));
+  });
 }
 
 }  // namespace elinvar

@@ -87,7 +87,7 @@ void dropout(CpuStream& stream, const DropoutArgs& a) {
 namespace {
 
 Tensor dropout_of(Tensor x, double p, const Rng& rng) {
-  check_float("dropout", x);
+  check_activation("dropout", x);
   check(p >= 0.0 && p < 1.0, "[dropout] a probability in [0, 1) expected, got {}", p);
   check(x.numel() <= int64_t{1} << 34, "[dropout] at most 2^34 elements, got {}", x.numel());
   x = x.to_contiguous();

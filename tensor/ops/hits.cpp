@@ -29,7 +29,7 @@ void hits(CpuStream& stream, const HitsArgs& a) {
 namespace {
 
 Tensor hits_of(const Tensor& logits, const Tensor& targets, int64_t ignored) {
-  check_float("hits", logits);
+  check_activation("hits", logits);
   check(logits.ndim() >= 1 && logits.dim(-1) > 0, "[hits] a last dimension of classes expected, shape is {}",
         to_string(logits.shape()));
   Shape expected = logits.shape();

@@ -1,5 +1,6 @@
 #include "tensor/cuda/kernel.h"
 
+#include "tensor/cuda/elements.h"
 #include "tensor/cuda/reduce.h"
 #include "tensor/ops/hits.h"
 
@@ -7,10 +8,11 @@ namespace elinvar::HWY_NAMESPACE {
 namespace {
 
 // A warp for each row.
+template <class T>
 __global__ void rank_targets(HitsArgs a) {
   const int64_t row = thread_of_grid() / 32, n = a.classes;
   if (row >= a.rows) return;
-  const float* x = a.logits.as<float>() + row * n;
+  const Reads<T> x{a.logits.as<T>() + row * n};
   const int64_t target = a.targets.as<int64_t>()[row];
   Hit hit = Hit::ignored;
   if (target != a.ignored) {
@@ -31,7 +33,9 @@ namespace elinvar {
 
 template <>
 void hits(Gpu& stream, const HitsArgs& a) {
-  launch(stream, "hits", {.blocks = warp_blocks(a.rows)}, HWY_NAMESPACE::rank_targets, a);
+  visit_activation(a.logits.dtype, [&](auto zero) {
+    launch(stream, "hits", {.blocks = warp_blocks(a.rows)}, HWY_NAMESPACE::rank_targets<decltype(zero)>, a);
+  });
 }
 
 }  // namespace elinvar

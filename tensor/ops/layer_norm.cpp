@@ -144,7 +144,7 @@ Tensor parameter(const char* op, const char* name, const Tensor& p, const Tensor
 }
 
 void check_rows(const char* op, const Tensor& x) {
-  check_float(op, x);
+  check_activation(op, x);
   check(x.ndim() >= 1 && x.dim(-1) > 0, "[{}] a last dimension with elements expected, shape is {}", op,
         to_string(x.shape()));
 }
@@ -152,14 +152,18 @@ void check_rows(const char* op, const Tensor& x) {
 In in_or_absent(const Tensor& t) { return t.defined() ? in(t) : In{}; }
 
 RowNormResult forward(const char* op, RowNorm kind, const Tensor& input, const Tensor& scale, const Tensor& shift,
-                      double eps) {
+                      double eps, DType type) {
   check_rows(op, input);
+  check(type == input.dtype() ||
+            (type == DType::bf16 && input.dtype() == DType::f32 && input.device().kind != DeviceKind::cpu),
+        "[{}] a result of the input's type {} expected, or of bfloat16 for float32 on a GPU, not {}", op,
+        name_of(input.dtype()), name_of(type));
   const Tensor gamma = parameter(op, "gamma", scale, input), beta = parameter(op, "beta", shift, input);
   const Tensor x = input.to_contiguous();
   const int64_t cols = x.dim(-1), rows = x.numel() / cols;
-  RowNormResult result{
-      Tensor::empty(x.shape(), x.dtype(), x.device()), {}, Tensor::empty({rows}, x.dtype(), x.device())};
-  if (kind == RowNorm::layer) result.mean = Tensor::empty({rows}, x.dtype(), x.device());
+  const auto of_row = [&] { return Tensor::empty({rows}, computed_in(x.dtype()), x.device()); };
+  RowNormResult result{Tensor::empty(x.shape(), type, x.device()), {}, of_row()};
+  if (kind == RowNorm::layer) result.mean = of_row();
   on(x.device(), [&](auto& stream) {
     row_norm(stream,
              RowNormArgs{in(x), in_or_absent(gamma), in_or_absent(beta), out(result.y),
@@ -173,7 +177,11 @@ RowNormGradients backward_of(RowNorm kind, Tensor dy, const Tensor& input, const
   constexpr const char* kName = "row_norm_backward";
   check_rows(kName, input);
   check_same_shape(kName, dy, input);
-  check_same_dtype(kName, dy, input);
+  check_activation(kName, dy);
+  check_same_device(kName, dy, input);
+  check(dy.dtype() == input.dtype() || (dy.dtype() == DType::bf16 && input.dtype() == DType::f32),
+        "[{}] a gradient of the input's type {} expected, or of bfloat16 beside float32, not {}", kName,
+        name_of(input.dtype()), name_of(dy.dtype()));
   dy = dy.to_contiguous();
   const In g = in(dy);
   const Tensor x = input.to_contiguous(), gamma = parameter(kName, "gamma", scale, input);
@@ -181,11 +189,12 @@ RowNormGradients backward_of(RowNorm kind, Tensor dy, const Tensor& input, const
   const Tensor mean = kind == RowNorm::layer ? operand(kName, "the mean", saved.mean, {rows}, x) : Tensor(),
                r = operand(kName, "r", saved.r, {rows}, x);
   RowNormGradients grads;
-  if (want_dx) grads.dx = onto(std::move(dy));
+  if (want_dx)
+    grads.dx = dy.dtype() == x.dtype() ? onto(std::move(dy)) : Tensor::empty(x.shape(), x.dtype(), x.device());
   Tensor partial, sums;
   if (want_parameters) {
-    partial = Tensor::empty({leaves, 2, cols}, x.dtype(), x.device());
-    sums = Tensor::empty({2, cols}, x.dtype(), x.device());
+    partial = Tensor::empty({leaves, 2, cols}, computed_in(x.dtype()), x.device());
+    sums = Tensor::empty({2, cols}, computed_in(x.dtype()), x.device());
   }
   on(x.device(), [&](auto& stream) {
     row_norm_backward(stream, RowNormBackwardArgs{g, in(x), in_or_absent(gamma), in_or_absent(mean), in(r),
@@ -201,13 +210,14 @@ RowNormGradients backward_of(RowNorm kind, Tensor dy, const Tensor& input, const
 }
 
 const Op kLayerNorm(
-    "layer_norm(x, gamma, beta, eps) -> y, mean, r",
-    +[](const Tensor& x, const Tensor& gamma, const Tensor& beta, double eps) {
-      return forward("layer_norm", RowNorm::layer, x, gamma, beta, eps);
+    "layer_norm(x, gamma, beta, eps, result) -> y, mean, r",
+    +[](const Tensor& x, const Tensor& gamma, const Tensor& beta, double eps, DType result) {
+      return forward("layer_norm", RowNorm::layer, x, gamma, beta, eps, result);
     });
 const Op kRmsNorm(
-    "rms_norm(x, gamma, eps) -> y, mean, r", +[](const Tensor& x, const Tensor& gamma, double eps) {
-      return forward("rms_norm", RowNorm::rms, x, gamma, {}, eps);
+    "rms_norm(x, gamma, eps, result) -> y, mean, r",
+    +[](const Tensor& x, const Tensor& gamma, double eps, DType result) {
+      return forward("rms_norm", RowNorm::rms, x, gamma, {}, eps, result);
     });
 const Op kRowNormBackward(
     "row_norm_backward(kind, dy, x, gamma, saved{y, mean, r}, want_dx, want_parameters) -> dx, dgamma, dbeta",
@@ -215,11 +225,13 @@ const Op kRowNormBackward(
 
 }  // namespace
 
-RowNormResult layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double eps) {
-  return kLayerNorm(x, gamma, beta, eps);
+RowNormResult layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double eps, DType result) {
+  return kLayerNorm(x, gamma, beta, eps, result);
 }
 
-RowNormResult rms_norm(const Tensor& x, const Tensor& gamma, double eps) { return kRmsNorm(x, gamma, eps); }
+RowNormResult rms_norm(const Tensor& x, const Tensor& gamma, double eps, DType result) {
+  return kRmsNorm(x, gamma, eps, result);
+}
 
 RowNormGradients row_norm_backward(RowNorm kind, Tensor dy, const Tensor& x, const Tensor& gamma,
                                    const RowNormResult& saved, bool want_dx, bool want_parameters) {

@@ -1,6 +1,7 @@
 #include "tensor/cuda/kernel.h"
 
 #include "tensor/cuda/columns.h"
+#include "tensor/cuda/elements.h"
 #include "tensor/cuda/reduce.h"
 #include "tensor/ops/layer_norm.h"
 
@@ -17,14 +18,14 @@ struct Affine {
 };
 
 // A warp for each row.
-template <RowNorm kKind>
+template <RowNorm kKind, class X, class Y>
 __global__ void forward_rows(RowNormArgs a) {
   constexpr bool kCentred = kKind == RowNorm::layer;
   const int64_t row = thread_of_grid() / 32, n = a.cols;
   if (row >= a.rows) return;
   const bool writes = threadIdx.x % 32 == 0;
-  const float* x = a.x.as<float>() + row * n;
-  float* y = a.y.as<float>() + row * n;
+  const Reads<X> x{a.x.as<X>() + row * n};
+  Y* y = a.y.as<Y>() + row * n;
   const Affine gamma{a.gamma.as<float>(), 1.0f}, beta{a.beta.as<float>(), 0.0f};
   const V count{static_cast<float>(n)};
   V m{0.0f};
@@ -38,17 +39,18 @@ __global__ void forward_rows(RowNormArgs a) {
   const V r = V{1.0f} / sqrt(squares / count + V{static_cast<float>(a.eps)});
   if (writes) a.r.as<float>()[row] = r.v;
   for (int64_t i = static_cast<int64_t>(threadIdx.x % 32); i < n; i += 32)
-    y[i] = fma(centred(i) * r, gamma(i), beta(i)).v;
+    y[i] = stored<Y>(fma(centred(i) * r, gamma(i), beta(i)).v);
 }
 
 // A warp for each row. dx may be dy: a thread writes what it alone reads, after the sums.
-template <RowNorm kKind>
+template <RowNorm kKind, class X, class Y>
 __global__ void backward_rows(RowNormBackwardArgs a) {
   constexpr bool kCentred = kKind == RowNorm::layer;
   const int64_t row = thread_of_grid() / 32, n = a.cols;
   if (row >= a.rows) return;
-  const float *x = a.x.as<float>() + row * n, *dy = a.dy.as<float>() + row * n;
-  float* dx = a.dx.as<float>() + row * n;
+  const Reads<X> x{a.x.as<X>() + row * n};
+  const Reads<Y> dy{a.dy.as<Y>() + row * n};
+  X* dx = a.dx.as<X>() + row * n;
   const Affine gamma{a.gamma.as<float>(), 1.0f};
   const V count{static_cast<float>(n)}, m{kCentred ? a.mean.as<float>()[row] : 0.0f}, r{a.r.as<float>()[row]};
   const auto h = [&](int64_t i) { return (kCentred ? V{x[i]} - m : V{x[i]}) * r; };
@@ -58,18 +60,19 @@ __global__ void backward_rows(RowNormBackwardArgs a) {
   if constexpr (kCentred) sum_g = V{warp_row_sum<float>(n, g_term)} / count;
   const V sum_gh = V{warp_row_dot<float>(n, g_term, [&](int64_t i) { return h(i).v; })} / count;
   for (int64_t i = static_cast<int64_t>(threadIdx.x % 32); i < n; i += 32)
-    dx[i] = (r * fma(neg(h(i)), sum_gh, kCentred ? g(i) - sum_g : g(i))).v;
+    dx[i] = stored<X>((r * fma(neg(h(i)), sum_gh, kCentred ? g(i) - sum_g : g(i))).v);
 }
 
 // A thread for each leaf of rows and column: the chains of dgamma and dbeta.
-template <RowNorm kKind>
+template <RowNorm kKind, class X, class Y>
 __global__ void parameter_leaves(RowNormBackwardArgs a, ColumnTile tile, int64_t tiles) {
   constexpr bool kCentred = kKind == RowNorm::layer;
   const int64_t c = int64_t{blockIdx.x} % tiles * tile.width + tile.column(), n = a.cols;
   const int64_t leaf = int64_t{blockIdx.x} / tiles * tile.depth() + tile.leaf(), first = leaf * kColumnLeaf;
   if (c >= n || first >= a.rows) return;
   const int64_t rows = a.rows - first < kColumnLeaf ? a.rows - first : kColumnLeaf;
-  const float *x = a.x.as<float>() + first * n + c, *dy = a.dy.as<float>() + first * n + c;
+  const Reads<X> x{a.x.as<X>() + first * n + c};
+  const Reads<Y> dy{a.dy.as<Y>() + first * n + c};
   const float *mean = kCentred ? a.mean.as<float>() + first : nullptr, *r = a.r.as<float>() + first;
   V dgamma{0.0f}, dbeta{0.0f};
 #pragma unroll 8
@@ -83,7 +86,7 @@ __global__ void parameter_leaves(RowNormBackwardArgs a, ColumnTile tile, int64_t
   partial[n] = dbeta.v;
 }
 
-template <RowNorm kKind>
+template <RowNorm kKind, class X, class Y>
 void backward(Gpu& stream, const RowNormBackwardArgs& a) {
   if (a.partial.data) {  // first, for dx may be written over dy
     const int64_t leaves = (a.rows + kColumnLeaf - 1) / kColumnLeaf;
@@ -91,9 +94,21 @@ void backward(Gpu& stream, const RowNormBackwardArgs& a) {
     const int64_t tiles = tile.tiles(a.cols);
     launch(stream, "row_norm_parameters",
            {.blocks = (leaves + tile.depth() - 1) / tile.depth() * tiles, .threads = ColumnTile::kThreads},
-           parameter_leaves<kKind>, a, tile, tiles);
+           parameter_leaves<kKind, X, Y>, a, tile, tiles);
   }
-  if (a.dx.data) launch(stream, "row_norm_backward", {.blocks = warp_blocks(a.rows)}, backward_rows<kKind>, a);
+  if (a.dx.data) launch(stream, "row_norm_backward", {.blocks = warp_blocks(a.rows)}, backward_rows<kKind, X, Y>, a);
+}
+
+// Calls f with a kind, as a constant, and elements of x and y (or dy).
+template <class F>
+void visit_norm(RowNorm kind, DType x, DType y, F f) {
+  const auto of_kind = [&](auto of_x, auto of_y) {
+    if (kind == RowNorm::layer) f(std::integral_constant<RowNorm, RowNorm::layer>(), of_x, of_y);
+    else f(std::integral_constant<RowNorm, RowNorm::rms>(), of_x, of_y);
+  };
+  if (x == DType::bf16) of_kind(bf16{}, bf16{});
+  else if (y == DType::bf16) of_kind(float{}, bf16{});
+  else of_kind(float{}, float{});
 }
 
 }  // namespace
@@ -103,15 +118,17 @@ namespace elinvar {
 
 template <>
 void row_norm(Gpu& stream, const RowNormArgs& a) {
-  using namespace HWY_NAMESPACE;
-  launch(stream, "row_norm", {.blocks = warp_blocks(a.rows)},
-         a.kind == RowNorm::layer ? forward_rows<RowNorm::layer> : forward_rows<RowNorm::rms>, a);
+  HWY_NAMESPACE::visit_norm(a.kind, a.x.dtype, a.y.dtype, [&](auto kind, auto x, auto y) {
+    launch(stream, "row_norm", {.blocks = warp_blocks(a.rows)},
+           HWY_NAMESPACE::forward_rows<kind(), decltype(x), decltype(y)>, a);
+  });
 }
 
 template <>
 void row_norm_backward(Gpu& stream, const RowNormBackwardArgs& a) {
-  if (a.kind == RowNorm::layer) HWY_NAMESPACE::backward<RowNorm::layer>(stream, a);
-  else HWY_NAMESPACE::backward<RowNorm::rms>(stream, a);
+  HWY_NAMESPACE::visit_norm(a.kind, a.x.dtype, a.dy.dtype, [&](auto kind, auto x, auto dy) {
+    HWY_NAMESPACE::backward<kind(), decltype(x), decltype(dy)>(stream, a);
+  });
 }
 
 }  // namespace elinvar

@@ -46,15 +46,22 @@ void row_norm_backward(GpuStream<B>&, const RowNormBackwardArgs&);
 struct RowNormResult {
   Tensor y, mean, r;  // the last two are what the gradient needs
 };
-// x float32 or float64 (.., C), C > 0; gamma and beta (C) or undefined.
-RowNormResult layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double eps);
-RowNormResult rms_norm(const Tensor& x, const Tensor& gamma, double eps);
+// x float32 or float64 (.., C), C > 0; gamma and beta (C) or undefined. y is of type `result`: x's, or bfloat16 where x
+// is float32 on a GPU. x may be bfloat16 there, too; its mean and r are float32.
+RowNormResult layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double eps, DType result);
+RowNormResult rms_norm(const Tensor& x, const Tensor& gamma, double eps, DType result);
+inline RowNormResult layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double eps) {
+  return layer_norm(x, gamma, beta, eps, x.dtype());
+}
+inline RowNormResult rms_norm(const Tensor& x, const Tensor& gamma, double eps) {
+  return rms_norm(x, gamma, eps, x.dtype());
+}
 
 struct RowNormGradients {
   Tensor dx, dgamma, dbeta;  // undefined where not wanted
 };
-// `saved` as the forward pass returned it; its y is not read and may be undefined. A dy that is moved in is written
-// over if it is the only handle on its elements.
+// `saved` as the forward pass returned it; its y is not read and may be undefined. dx is of x's type. A dy of this type
+// that is moved in is written over if it is the only handle on its elements.
 RowNormGradients row_norm_backward(RowNorm kind, Tensor dy, const Tensor& x, const Tensor& gamma,
                                    const RowNormResult& saved, bool want_dx, bool want_parameters);
 

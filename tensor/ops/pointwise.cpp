@@ -118,9 +118,24 @@ constexpr int64_t kGrain = 16384;  // elements a thread should have at least
 
 void check_arithmetic(const char* op, const Tensor& x) {
   const DType t = x.dtype();
+  if (t == DType::bf16 && x.device().kind != DeviceKind::cpu) return;
   check(t == DType::f32 || t == DType::f64 || t == DType::i32 || t == DType::i64,
         "[{}] float32, float64, int32 or int64 expected, got {}; convert with to()", op, name_of(t));
   check_width(op, x);
+}
+
+// Operands of one type, or bfloat16 beside float32.
+void check_types(const char* op, const Tensor& a, const Tensor& b) {
+  check_arithmetic(op, a);
+  check_arithmetic(op, b);
+  if (computed_in(a.dtype()) == DType::f32 && computed_in(b.dtype()) == DType::f32) check_same_device(op, a, b);
+  else check_same_dtype(op, a, b);
+}
+
+// The type of a result.
+DType type_of(const Tensor& a, const Tensor& b) {
+  if (a.dtype() == b.dtype() || b.ndim() == 0) return a.dtype();
+  return a.ndim() == 0 ? b.dtype() : DType::f32;
 }
 
 // x's strides where it is broadcast to `shape`.
@@ -148,7 +163,7 @@ void binary(CpuStream& stream, const BinaryArgs& a) {
 namespace {
 
 Tensor unary_of(int op, const char* name, const Tensor& input) {
-  check_float(name, input);
+  check_activation(name, input);
   const Tensor x = input.to_contiguous();
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
   on(x.device(), [&](auto& stream) { unary(stream, UnaryArgs{in(x), out(y), x.numel(), op}); });
@@ -156,7 +171,7 @@ Tensor unary_of(int op, const char* name, const Tensor& input) {
 }
 
 Tensor unary_backward_of(int op, const char* name, Tensor dy, const Tensor& saved) {
-  check_float(name, dy);
+  check_activation(name, dy);
   check_same_dtype(name, dy, saved);
   check_same_shape(name, dy, saved);
   const Tensor s = saved.to_contiguous();
@@ -168,10 +183,9 @@ Tensor unary_backward_of(int op, const char* name, Tensor dy, const Tensor& save
 }
 
 Tensor binary_of(int op, const char* name, const Tensor& a, const Tensor& b) {
-  check_arithmetic(name, a);
-  check_same_dtype(name, a, b);
+  check_types(name, a, b);
   const Shape shape = a.shape() == b.shape() ? a.shape() : broadcast(a.shape(), b.shape(), name);
-  Tensor y = Tensor::empty(shape, a.dtype(), a.device());
+  Tensor y = Tensor::empty(shape, type_of(a, b), a.device());
   on(y.device(), [&](auto& stream) {
     binary(stream,
            BinaryArgs{in(a), in(b), out(y), shape, strides_over(a, shape), strides_over(b, shape), y.strides(), op});
@@ -180,8 +194,7 @@ Tensor binary_of(int op, const char* name, const Tensor& a, const Tensor& b) {
 }
 
 void write_binary(int op, const char* name, Tensor& y, const Tensor& b) {
-  check_arithmetic(name, y);
-  check_same_dtype(name, y, b);
+  check_types(name, y, b);
   if (b.shape() != y.shape() && broadcast(y.shape(), b.shape(), name) != y.shape())
     check(false, "[{}] an operand of shape {} does not fit into shape {}", name, to_string(b.shape()),
           to_string(y.shape()));

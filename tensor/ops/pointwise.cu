@@ -1,6 +1,6 @@
 #include "tensor/cuda/kernel.h"
 
-#include "tensor/cuda/fours.h"
+#include "tensor/cuda/elements.h"
 #include "tensor/cuda/strided.h"
 #include "tensor/ops/pointwise-inl.h"
 #include "tensor/strided.h"
@@ -10,23 +10,23 @@ namespace {
 
 using V = Vec<float>;
 
-template <class Op>
-__global__ void unary_elements(UnaryArgs a, bool in_fours) {
+// The bodies compute in T, or in float where the elements are bfloat16.
+template <class Op, class T>
+__global__ void unary_elements(const T* x, T* y, int64_t n, bool aligned) {
   map_elements(
-      a.n, in_fours, [](float x) { return Body<Op>::f(V{x}).v; }, a.y.as<float>(), a.x.as<float>());
-}
-
-template <class Op>
-__global__ void gradient_elements(UnaryBackwardArgs a, bool in_fours) {
-  map_elements(
-      a.n, in_fours, [](float dy, float s) { return Body<Op>::gradient(V{dy}, V{s}).v; }, a.dx.as<float>(),
-      a.dy.as<float>(), a.saved.as<float>());
+      n, aligned, [](float of_x) { return Body<Op>::f(V{of_x}).v; }, y, x);
 }
 
 template <class Op, class T>
-__global__ void binary_contiguous(const T* a, const T* b, T* y, int64_t n, bool in_fours) {
+__global__ void gradient_elements(const T* dy, const T* s, T* dx, int64_t n, bool aligned) {
   map_elements(
-      n, in_fours, [](T x, T z) { return Body<Op>::f(Vec<T>{x}, Vec<T>{z}).v; }, y, a, b);
+      n, aligned, [](float of_dy, float of_s) { return Body<Op>::gradient(V{of_dy}, V{of_s}).v; }, dx, dy, s);
+}
+
+template <class Op, class A, class B, class Y>
+__global__ void binary_contiguous(const A* a, const B* b, Y* y, int64_t n, bool aligned) {
+  map_elements(
+      n, aligned, [](auto x, auto z) { return Body<Op>::f(Vec<decltype(x)>{x}, Vec<decltype(x)>{z}).v; }, y, a, b);
 }
 
 template <class Op, class T>
@@ -38,6 +38,15 @@ __global__ void binary_strided(const T* a, const T* b, T* y, StridedElements<3> 
   }
 }
 
+template <class Op>
+__global__ void binary_mixed(AnyReads a, AnyReads b, AnyWrites y, StridedElements<3> places, int64_t n) {
+  for (int64_t i = thread_of_grid(); i < n; i += grid_stride()) {
+    int64_t at[3];
+    places.offsets(i, at);
+    y.store(at[2], Body<Op>::f(V{a[at[0]]}, V{b[at[1]]}).v);
+  }
+}
+
 // Calls f with the tag of the op at place `index` of a list.
 template <class... Ops, class F>
 void with_op(pointwise::OpList<Ops...>, int index, F f) {
@@ -45,19 +54,42 @@ void with_op(pointwise::OpList<Ops...>, int index, F f) {
   static_cast<void>(((i++ == index ? (f(Ops{}), true) : false) || ...));
 }
 
+template <class Op, class A, class B, class Y>
+void launch_contiguous(Gpu& stream, const BinaryArgs& a, int64_t n) {
+  launch(stream, Op::name, {.blocks = blocks_for_elements<A, B, Y>(n)}, binary_contiguous<Op, A, B, Y>, a.a.as<A>(),
+         a.b.as<B>(), a.y.as<Y>(), n, start_at_16(a.a.as<A>(), a.b.as<B>(), a.y.as<Y>()));
+}
+
+bool contiguous(const StridedRows<3>& rows) {
+  return rows.rows() == 1 && rows.inner_stride(0) == 1 && rows.inner_stride(1) == 1 && rows.inner_stride(2) == 1;
+}
+
+// Operands of one type that is computed in.
 template <class T>
 void binary_of(Gpu& stream, const BinaryArgs& a, const StridedRows<3>& rows) {
   const int64_t n = a.shape.numel();
-  const bool contiguous =
-      rows.rows() == 1 && rows.inner_stride(0) == 1 && rows.inner_stride(1) == 1 && rows.inner_stride(2) == 1;
   with_op(pointwise::BinaryOps{}, a.op, [&](auto op) {
     using Op = decltype(op);
-    if (contiguous)
-      launch(stream, Op::name, {.blocks = blocks_for_fours(n)}, binary_contiguous<Op, T>, a.a.as<T>(), a.b.as<T>(),
-             a.y.as<T>(), n, start_at_16(a.a.as<T>(), a.b.as<T>(), a.y.as<T>()));
+    if (contiguous(rows)) launch_contiguous<Op, T, T, T>(stream, a, n);
     else
       launch(stream, Op::name, {.blocks = blocks_for(n)}, binary_strided<Op, T>, a.a.as<T>(), a.b.as<T>(), a.y.as<T>(),
              StridedElements<3>(rows), n);
+  });
+}
+
+// Some are bfloat16: all, or what is added to a float32 (a branch to a residual), in accesses of 16 bytes.
+void binary_of_mixed(Gpu& stream, const BinaryArgs& a, const StridedRows<3>& rows) {
+  const int64_t n = a.shape.numel();
+  const bool dense = contiguous(rows), b = a.b.dtype == DType::bf16;
+  with_op(pointwise::BinaryOps{}, a.op, [&](auto op) {
+    using Op = decltype(op);
+    if (dense && b && a.a.dtype == DType::bf16 && a.y.dtype == DType::bf16)
+      launch_contiguous<Op, bf16, bf16, bf16>(stream, a, n);
+    else if (dense && b && a.a.dtype == DType::f32 && a.y.dtype == DType::f32)
+      launch_contiguous<Op, float, bf16, float>(stream, a, n);
+    else
+      launch(stream, Op::name, {.blocks = blocks_for(n)}, binary_mixed<Op>, AnyReads(a.a), AnyReads(a.b),
+             AnyWrites(a.y), StridedElements<3>(rows), n);
   });
 }
 
@@ -68,25 +100,34 @@ namespace elinvar {
 
 template <>
 void unary(Gpu& stream, const UnaryArgs& a) {
-  HWY_NAMESPACE::with_op(pointwise::UnaryOps{}, a.op, [&](auto op) {
-    using Op = decltype(op);
-    launch(stream, Op::name, {.blocks = blocks_for_fours(a.n)}, HWY_NAMESPACE::unary_elements<Op>, a,
-           start_at_16(a.x.as<float>(), a.y.as<float>()));
+  visit_activation(a.x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    HWY_NAMESPACE::with_op(pointwise::UnaryOps{}, a.op, [&](auto op) {
+      using Op = decltype(op);
+      launch(stream, Op::name, {.blocks = blocks_for_elements<T>(a.n)}, HWY_NAMESPACE::unary_elements<Op, T>,
+             a.x.as<T>(), a.y.as<T>(), a.n, start_at_16(a.x.as<T>(), a.y.as<T>()));
+    });
   });
 }
 
 template <>
 void unary_backward(Gpu& stream, const UnaryBackwardArgs& a) {
-  HWY_NAMESPACE::with_op(pointwise::UnaryOps{}, a.op, [&](auto op) {
-    using Op = decltype(op);
-    launch(stream, Op::name, {.blocks = blocks_for_fours(a.n)}, HWY_NAMESPACE::gradient_elements<Op>, a,
-           start_at_16(a.dy.as<float>(), a.saved.as<float>(), a.dx.as<float>()));
+  visit_activation(a.dy.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    HWY_NAMESPACE::with_op(pointwise::UnaryOps{}, a.op, [&](auto op) {
+      using Op = decltype(op);
+      launch(stream, Op::name, {.blocks = blocks_for_elements<T>(a.n)}, HWY_NAMESPACE::gradient_elements<Op, T>,
+             a.dy.as<T>(), a.saved.as<T>(), a.dx.as<T>(), a.n,
+             start_at_16(a.dy.as<T>(), a.saved.as<T>(), a.dx.as<T>()));
+    });
   });
 }
 
 template <>
 void binary(Gpu& stream, const BinaryArgs& a) {
   const StridedRows<3> rows(a.shape, {a.a_strides, a.b_strides, a.y_strides});
+  for (const DType t : {a.a.dtype, a.b.dtype, a.y.dtype})
+    if (t == DType::bf16) return HWY_NAMESPACE::binary_of_mixed(stream, a, rows);
   switch (a.y.dtype) {
     case DType::i32:
       return HWY_NAMESPACE::binary_of<int32_t>(stream, a, rows);

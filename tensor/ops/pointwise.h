@@ -6,10 +6,12 @@
 //   Tensor y = tanh(x);                    // or unary<pointwise::Tanh>(x)
 //   Tensor z = add(y, row);                // NumPy's broadcasting, any strides
 //
-// Unary ops take float32 and float64. Binary ops also take int32 and int64: sums and products wrap, quotients
-// truncate, and a division by zero gives 0. Other types, and operands of different types, throw UsageError.
+// Unary ops take float32 and float64, and on GPUs bfloat16 (precision.h). Binary ops also take int32 and int64: sums
+// and products wrap, quotients truncate, and a division by zero gives 0. Other types, and operands of different types,
+// throw UsageError.
 #include <type_traits>
 
+#include "tensor/precision.h"
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 
@@ -164,6 +166,8 @@ void binary(GpuStream<B>&, const BinaryArgs&);
 
 Tensor unary(int op, const Tensor& x);
 Tensor unary_backward(int op, Tensor dy, const Tensor& saved);
+// The result has the type of the operands. Beside bfloat16, on a GPU, the other may be float32, and so is the result
+// then, unless the float32 is a single number (of no dimension), which leaves the other's type.
 Tensor binary(int op, const Tensor& a, const Tensor& b);
 void binary_into(int op, Tensor& y, const Tensor& b);
 
@@ -181,10 +185,10 @@ template <class Op>
 Tensor binary(const Tensor& a, const Tensor& b) {
   return binary(pointwise::BinaryOps::index_of<Op>(), a, b);
 }
-// b converted once to a's type.
+// b converted once to the type that a is computed in.
 template <class Op>
 Tensor binary(const Tensor& a, double b) {
-  return binary<Op>(a, Tensor::scalar(b, a.dtype(), a.device()));
+  return binary<Op>(a, Tensor::scalar(b, computed_in(a.dtype()), a.device()));
 }
 // y = Op(y, b), where b broadcasts to y's shape and no two elements of y are one (as in an expanded view).
 template <class Op>
@@ -226,7 +230,7 @@ inline void add_into(Tensor& y, const Tensor& x) { binary_into<pointwise::Add>(y
 // sum + term. Moved in, a sum whose storage has no other handle is added to in place; an expanded one never is.
 Tensor add_to(Tensor sum, const Tensor& term);
 inline void scale_into(Tensor& y, double factor) {
-  binary_into<pointwise::Mul>(y, Tensor::scalar(factor, y.dtype(), y.device()));
+  binary_into<pointwise::Mul>(y, Tensor::scalar(factor, computed_in(y.dtype()), y.device()));
 }
 
 }  // namespace elinvar

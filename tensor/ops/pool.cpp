@@ -165,7 +165,7 @@ void check_axes(const char* op, const PoolAxis& h, const PoolAxis& w) {
 }
 
 Shape pooled_shape(const char* op, const Tensor& x, const PoolAxis& h, const PoolAxis& w) {
-  check_float(op, x);
+  check_activation(op, x);
   check_axes(op, h, w);
   check(x.ndim() == 4 && x.dim(1) == h.in && x.dim(2) == w.in, "[{}] images (N, {}, {}, C) expected, shape is {}", op,
         h.in, w.in, to_string(x.shape()));
@@ -173,7 +173,7 @@ Shape pooled_shape(const char* op, const Tensor& x, const PoolAxis& h, const Poo
 }
 
 PoolBackwardArgs backward_args(const char* op, const Tensor& dy, Tensor& dx, const PoolAxis& h, const PoolAxis& w) {
-  check_float(op, dy);
+  check_activation(op, dy);
   check_axes(op, h, w);
   check(dy.ndim() == 4 && dy.dim(1) == h.out && dy.dim(2) == w.out,
         "[{}] a gradient (N, {}, {}, C) expected, shape is {}", op, h.out, w.out, to_string(dy.shape()));
@@ -229,7 +229,7 @@ Pooled max_pool_of(const Tensor& input, const PoolAxis& h, const PoolAxis& w, bo
   const Shape shape = pooled_shape("max_pool2d", input, h, w);
   const Tensor x = input.to_contiguous();
   Pooled pooled{.y = Tensor::empty(shape, x.dtype(), x.device()), .winner = {}};
-  if (want_winner) pooled.winner = Tensor::empty(shape, x.dtype(), x.device());
+  if (want_winner) pooled.winner = Tensor::empty(shape, computed_in(x.dtype()), x.device());
   on(x.device(), [&](auto& stream) {
     max_pool(stream,
              PoolArgs{in(x), out(pooled.y), want_winner ? out(pooled.winner) : Out{}, shape[0], shape[3], h, w});

@@ -55,11 +55,11 @@ struct Groups {
 };
 
 Tensor reduce(const Tensor& input, DimMask mask, bool keepdim, bool mean, const char* op) {
-  check_float(op, input);
+  check_activation(op, input);
   const Shape shape = reduced_shape(input.shape(), mask, keepdim);
   if (input.numel() == 0) {
     check(!mean || shape.numel() == 0, "[{}] no elements to average in shape {}", op, to_string(input.shape()));
-    return Tensor::zeros(shape, input.dtype(), input.device());
+    return Tensor::zeros(shape, computed_in(input.dtype()), input.device());
   }
   const double divisor = mean ? static_cast<double>(input.numel() / shape.numel()) : 1.0;
   Groups groups(input.shape(), mask);
@@ -67,7 +67,7 @@ Tensor reduce(const Tensor& input, DimMask mask, bool keepdim, bool mean, const 
   if (groups.ends_reduced() || groups.reduced == 0) {
     const int64_t cols = groups.ends_reduced() ? groups.extents.back() : 1;
     if (groups.ends_reduced()) groups.drop_last();
-    y = row_sum(y.reshape({y.numel() / cols, cols}), groups.reduced == 0 ? divisor : 1.0);
+    y = row_sum(y.to(computed_in(y.dtype())).reshape({y.numel() / cols, cols}), groups.reduced == 0 ? divisor : 1.0);
   }
   if (groups.reduced != 0) {
     // Kept groups but the last, then the reduced ones, then the last, which is the innermost already.

@@ -184,7 +184,7 @@ RotaryAngles angles_of(int64_t time, int64_t half, const RotaryFrequencies& freq
 }
 
 Tensor rotary_of(const Tensor& input, const RotaryAngles& angles, bool inverse) {
-  check_float("rotary", input);
+  check_activation("rotary", input);
   check(input.ndim() == 4 && input.dim(3) % 2 == 0, "[rotary] (B, T, H, D) with an even D expected, shape is {}",
         to_string(input.shape()));
   const Tensor x = input.to_contiguous();

@@ -16,7 +16,7 @@ __global__ void softmax_rows(SoftmaxArgs a) {
   const float* x = a.x.as<float>() + row * n;
   float* y = a.y.as<float>() + row * n;
   const int t = static_cast<int>(threadIdx.x % 32);
-  const V m{warp_row_max(x, n)};
+  const V m{warp_row_max<float>(x, n)};
   const float l = warp_row_sum<float>(n, [&](int64_t i) { return exp(V{x[i]} - m).v; });
   if (a.log) {
     const V log_l = log(V{l});
