@@ -4,9 +4,16 @@
 #include "autograd/precision.h"
 
 namespace elinvar {
+namespace {
 
-Var attention(const Var& q, const Var& k, const Var& v, const AttentionOptions& options) {
-  const Precision precision = attention_precision(product_precision(), q.dim(-1));
+// What portable products take is no bfloat16.
+Var taken(const Var& x, Precision precision) { return precision == Precision::portable ? widened(x) : x; }
+
+}  // namespace
+
+Var attention(const Var& q_in, const Var& k_in, const Var& v_in, const AttentionOptions& options) {
+  const Precision precision = attention_precision(product_precision(), q_in.dim(-1));
+  const Var q = taken(q_in, precision), k = taken(k_in, precision), v = taken(v_in, precision);
   const auto of = [&](const Var& x) { return factor("attention", x.value(), precision); };
   const Tensor qt = of(q), kt = of(k), vt = of(v);
   AttentionResult result = attention(qt, kt, vt, options.causal, options.scale, precision);
@@ -19,8 +26,9 @@ Var attention(const Var& q, const Var& k, const Var& v, const AttentionOptions& 
                 });
 }
 
-Var self_attention(const Var& qkv, const AttentionOptions& options) {
-  const Precision precision = attention_precision(product_precision(), qkv.dim(-1));
+Var self_attention(const Var& qkv_in, const AttentionOptions& options) {
+  const Precision precision = attention_precision(product_precision(), qkv_in.dim(-1));
+  const Var qkv = taken(qkv_in, precision);
   const Tensor x = factor("self_attention", qkv.value(), precision);
   AttentionResult result = self_attention(x, options.causal, options.scale, precision);
   const Tensor o = result.o;

@@ -1,4 +1,5 @@
 #include "autograd/norm.h"
+#include "autograd/pointwise.h"
 #include "tensor/check.h"
 
 namespace elinvar {
@@ -9,7 +10,9 @@ namespace {
 Var normalize(const Var& x, const Var& gamma, const Var& beta, const Tensor& mean, const Tensor& var,
               const BatchNormOptions& options, bool batch) {
   const BatchNormFactors factors = batch_norm_factors(mean, var, gamma.value(), beta.value(), options.eps);
-  const Var& residual = options.residual;
+  const Var residual = options.residual.defined() && options.residual.dtype() != x.dtype()
+                           ? cast(options.residual, x.dtype())
+                           : options.residual;
   const Tensor input = x.value().to_contiguous();
   const Tensor y = batch_norm_apply(input, factors, residual.defined() ? residual.value() : Tensor(), options.relu);
 

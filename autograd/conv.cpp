@@ -6,7 +6,7 @@
 
 namespace elinvar {
 
-Var conv2d(const Var& x, const Var& weight, const Var& bias, const Conv2dOptions& o) {
+Var conv2d(const Var& input, const Var& weight, const Var& bias, const Conv2dOptions& o) {
   const ConvOptions options{.stride_h = o.stride.h,
                             .stride_w = o.stride.w,
                             .pad_h = o.padding.h,
@@ -15,8 +15,9 @@ Var conv2d(const Var& x, const Var& weight, const Var& bias, const Conv2dOptions
                             .dilation_w = o.dilation.w,
                             .groups = o.groups};
   // Depthwise ones wait for memory, and libraries may have no gradient of theirs that adds in one order.
-  const bool depthwise = is_depthwise(conv_geometry(x.shape(), weight.shape(), options));
+  const bool depthwise = is_depthwise(conv_geometry(input.shape(), weight.shape(), options));
   const Precision precision = depthwise ? Precision::portable : product_precision();
+  const Var x = depthwise ? widened(input) : input;
   const Tensor own_images = factor("conv2d", x.value(), precision),
                own_filters = factor("conv2d", weight.value(), precision);
   Tensor y = conv2d(own_images, own_filters, bias.defined() ? bias.value() : Tensor{}, options, precision);

@@ -1,6 +1,7 @@
 #include "autograd/loss.h"
 
 #include "autograd/pointwise.h"
+#include "autograd/precision.h"
 #include "autograd/reduce.h"
 #include "tensor/check.h"
 #include "tensor/ops/cross_entropy.h"
@@ -26,7 +27,7 @@ Var cross_entropy(const Var& logits, const Targets& targets, const CrossEntropyO
   const Var own = cross_entropy(logits, targets.own, options);  // checks own
   if (!targets.other.defined()) return own;
   const Shape& rows = targets.own.shape();
-  check(targets.other.shape() == rows && targets.share.shape() == rows && logits.value().dtype() == DType::f32 &&
+  check(targets.other.shape() == rows && targets.share.shape() == rows && computed_in(logits.dtype()) == DType::f32 &&
             targets.share.dtype() == DType::f32,
         "[cross_entropy] mixtures need float32 logits, and other targets {} and float32 shares {} like the targets {}",
         to_string(targets.other.shape()), to_string(targets.share.shape()), to_string(rows));
@@ -43,15 +44,16 @@ Var cross_entropy(const Var& logits, const Targets& targets, const CrossEntropyO
     moved.data<float>()[row * classes + a] = c;
     moved.data<float>()[row * classes + b] = -c;
   }
-  return own + sum(logits * Var(moved.to(logits.value().device())));
+  return own + sum(widened(logits) * Var(moved.to(logits.value().device())));
 }
 
 // d = x - target; the loss is the sum of d * d over all elements as one row (NUMERICS.md, rule 11, fma); dx = d * (2
 // dy).
-Var mse_loss(const Var& x, const Var& target) {
+Var mse_loss(const Var& given, const Var& target) {
+  const Var x = widened(given);
   check(x.shape() == target.shape(), "[mse_loss] shapes {} and {} must be equal", to_string(x.shape()),
         to_string(target.shape()));
-  const Tensor d = sub(x.value(), target.value());
+  const Tensor d = sub(x.value(), widened(target).value());
   return record(dot(d, d), {x, target}, [x, target, d](const Tensor& dy) {
     const Tensor dx = mul(d, mul(dy, 2.0));
     return std::vector<Tensor>{x.requires_grad() ? dx : Tensor{}, target.requires_grad() ? neg(dx) : Tensor{}};

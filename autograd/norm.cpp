@@ -1,6 +1,7 @@
 #include "autograd/norm.h"
 
 #include "autograd/pointwise.h"
+#include "autograd/precision.h"
 #include "autograd/shape.h"
 #include "tensor/check.h"
 #include "tensor/ops/layer_norm.h"
@@ -32,12 +33,14 @@ Var record_norm(RowNorm kind, RowNormResult result, const Var& x, const Var& gam
 }  // namespace
 
 Var layer_norm(const Var& x, const Var& gamma, const Var& beta, double eps) {
-  return record_norm(RowNorm::layer, layer_norm(x.value(), value_or_none(gamma), value_or_none(beta), eps), x, gamma,
-                     beta);
+  return record_norm(RowNorm::layer,
+                     layer_norm(x.value(), value_or_none(gamma), value_or_none(beta), eps, activation_type(x.dtype())),
+                     x, gamma, beta);
 }
 
 Var rms_norm(const Var& x, const Var& gamma, double eps) {
-  return record_norm(RowNorm::rms, rms_norm(x.value(), value_or_none(gamma), eps), x, gamma, {});
+  return record_norm(RowNorm::rms, rms_norm(x.value(), value_or_none(gamma), eps, activation_type(x.dtype())), x, gamma,
+                     {});
 }
 
 // The elements of a sample and a group, by position and then channel, are a row of layer norm; gamma and beta follow

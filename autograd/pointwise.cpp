@@ -1,5 +1,6 @@
 #include "autograd/pointwise.h"
 
+#include "autograd/precision.h"
 #include "tensor/check.h"
 #include "tensor/ops/compare.h"
 #include "tensor/ops/dropout.h"
@@ -86,17 +87,20 @@ Var div(const Var& a, const Var& b) {
   });
 }
 
-Var maximum(const Var& a, const Var& b) {
+Var maximum(const Var& x, const Var& z) {
+  const Var a = widened(x), b = widened(z);
   Tensor y = maximum(a.value(), b.value());
   return selected(std::move(y), less(b.value(), a.value()), a, b);
 }
 
-Var minimum(const Var& a, const Var& b) {
+Var minimum(const Var& x, const Var& z) {
+  const Var a = widened(x), b = widened(z);
   Tensor y = minimum(a.value(), b.value());
   return selected(std::move(y), less(a.value(), b.value()), a, b);
 }
 
-Var where(const Tensor& condition, const Var& a, const Var& b) {
+Var where(const Tensor& condition, const Var& x, const Var& z) {
+  const Var a = widened(x), b = widened(z);
   return selected(where(condition, a.value(), b.value()), condition, a, b);
 }
 

@@ -1,5 +1,6 @@
 #include "autograd/reduce.h"
 
+#include "autograd/precision.h"
 #include "tensor/ops/extrema.h"
 #include "tensor/ops/gather.h"
 #include "tensor/ops/pointwise.h"
@@ -16,7 +17,8 @@ Shape with_ones(Shape shape, const std::vector<int>& dims, const char* op) {
   return shape;
 }
 
-Var extremum(const Var& x, int dim, bool keepdim, Extremum (*op)(const Tensor&, int, bool)) {
+Var extremum(const Var& input, int dim, bool keepdim, Extremum (*op)(const Tensor&, int, bool)) {
+  const Var x = widened(input);
   Extremum found = op(x.value(), dim, /*keepdim=*/true);
   const Shape kept = found.value.shape();
   const Tensor y = keepdim ? found.value : found.value.squeeze(dim);
@@ -46,12 +48,14 @@ Var mean(const Var& x, std::vector<int> dims, bool keepdim) {
 Var max(const Var& x, int dim, bool keepdim) { return extremum(x, dim, keepdim, max); }
 Var min(const Var& x, int dim, bool keepdim) { return extremum(x, dim, keepdim, min); }
 
-Var softmax(const Var& x) {
+Var softmax(const Var& input) {
+  const Var x = widened(input);
   const Tensor y = softmax(x.value());
   return record(y, {x}, [y](const Tensor& dy) { return std::vector<Tensor>{softmax_backward(dy, y)}; });
 }
 
-Var log_softmax(const Var& x) {
+Var log_softmax(const Var& input) {
+  const Var x = widened(input);
   const Tensor y = log_softmax(x.value());
   return record(y, {x}, [y](const Tensor& dy) { return std::vector<Tensor>{log_softmax_backward(dy, y)}; });
 }

@@ -1,7 +1,9 @@
 #include "autograd/shape.h"
 
+#include <algorithm>
 #include <numeric>
 
+#include "autograd/precision.h"
 #include "tensor/check.h"
 #include "tensor/ops/concat.h"
 #include "tensor/ops/copy.h"
@@ -89,6 +91,8 @@ Var expand(const Var& x, const Shape& shape) {
 Var concat(std::vector<Var> parts, int dim) {
   std::vector<Tensor> values;
   std::vector<int64_t> extents;
+  const bool wide = std::ranges::any_of(parts, [](const Var& part) { return part.dtype() != DType::bf16; });
+  for (Var& part : parts) part = wide ? widened(part) : part;
   for (const Var& part : parts) values.push_back(part.value());
   Tensor y = concat(values, dim);
   for (const Tensor& value : values) extents.push_back(value.dim(dim));
@@ -114,7 +118,8 @@ Var pad(const Var& x, std::vector<int64_t> before, std::vector<int64_t> after, d
   });
 }
 
-Var gather(const Var& x, int dim, const Tensor& index) {
+Var gather(const Var& input, int dim, const Tensor& index) {
+  const Var x = widened(input);
   return record(gather(x.value(), dim, index), {x}, [dim, index, extent = x.dim(dim)](const Tensor& dy) {
     return std::vector<Tensor>{gather_backward(dy, dim, index, extent)};
   });

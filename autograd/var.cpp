@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "autograd/precision.h"
 #include "autograd/recompute.h"
 #include "tensor/check.h"
 #include "tensor/ops/pointwise.h"
@@ -136,8 +137,10 @@ void sweep(Var root, Tensor seed, const std::function<void(const Var&)>& leaf_re
     Var::Node& node = *v.node();
     const std::vector<Var> inputs = std::exchange(node.inputs, {});
     std::vector<Shape> shapes;
+    std::vector<DType> types;
     for (const Var& input : inputs) {
       shapes.push_back(input.shape());
+      types.push_back(input.dtype());
       let_go(input);
     }
     let_go(v);
@@ -150,6 +153,7 @@ void sweep(Var root, Tensor seed, const std::function<void(const Var&)>& leaf_re
       if (grads[i].defined()) {
         check(grads[i].shape() == shapes[i], "[backward] gradient of shape {} for an input of shape {}",
               to_string(grads[i].shape()), to_string(shapes[i]));
+        if (grads[i].dtype() != types[i]) grads[i] = grads[i].to(types[i]);
         accumulate(inputs[i].node()->grad, std::move(grads[i]));
       }
       if (--missing[inputs[i].node().get()] == 0) complete(inputs[i]);
@@ -193,7 +197,9 @@ Var recompute(std::function<Var(const Var&)> f, const Var& x) {
   }
   const std::vector<Var> leaves(inputs.begin() + 1, inputs.end());
   return record(std::move(value), std::move(inputs),
-                [f = std::move(f), leaves, input = x.value(), need_x = x.requires_grad()](Tensor dy) {
+                [f = std::move(f), leaves, input = x.value(), need_x = x.requires_grad(),
+                 precision = product_precision()](Tensor dy) {
+                  const PrecisionScope same(precision);
                   const Var again(input, need_x);
                   std::vector<Tensor> outer;  // what the sweep that asks for this has gathered so far
                   for (const Var& leaf : leaves) outer.push_back(std::exchange(leaf.node()->grad, {}));

@@ -41,10 +41,12 @@ class Var {
   std::shared_ptr<Node> node_;
 };
 
-// Maps the gradient of the result to the gradients of the inputs, in order; an undefined Tensor is a zero.
-// A body should skip the work for an input that does not require a gradient. It is called once, and may move out of
-// what it captured. What it is handed or holds as the only handle (Tensor::unique) it may write over: by then the sweep
-// has let go of every value that nobody else can reach, the result's and those of inputs.
+// Maps the gradient of the result to the gradients of the inputs, in order; an undefined Tensor is a zero. A gradient
+// has the type of its value: one of another type (a residual's float32 for a branch of bfloat16) the sweep converts,
+// and where several reach a bfloat16 value each addition of two of them is rounded to bfloat16. A body should skip the
+// work for an input that does not require a gradient. It is called once, and may move out of what it captured. What it
+// is handed or holds as the only handle (Tensor::unique) it may write over: by then the sweep has let go of every value
+// that nobody else can reach, the result's and those of inputs.
 using Backward = std::function<std::vector<Tensor>(Tensor dy)>;
 
 // The result of a differentiable function. Without an input that requires a gradient, or inside NoGrad, it is a

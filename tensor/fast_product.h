@@ -4,7 +4,8 @@
 // kernel (ops/attention_fast.cu); the emulated GPU has a stand-in for the libraries (tests/emulation/fast_product.cpp).
 //
 // Arguments are those of the portable bodies, but for types: factors are bfloat16 or float32 as the precision says, and
-// so is the result of a convolution; every other result, and a bias, is float32. There is at least one term.
+// so are results of convolutions and attention; a matrix product's, and its bias, have the type MatmulArgs::result, and
+// the statistics of attention are float32. There is at least one term.
 //
 // The same arguments give the same bits, in every run and process, with one model of GPU and one version of the
 // libraries: algorithms are chosen by the libraries' heuristics, never by time, once for each shape; those that add in

@@ -35,6 +35,47 @@ TEST_F(FastJob, AnyNumberOfWorkersOfOneKindGivesTheSameLedger) {
   EXPECT_NE(steps("tf32").at(0).gradient.hex(), steps("alone").at(0).gradient.hex());
 }
 
+// Each architecture whose activations are bfloat16 on their way: the same bits for one worker and three, and where a
+// run is stopped and goes on, or keeps nothing but the inputs of blocks; a loss close to the portable run's.
+TEST_F(FastJob, NetworksOfEveryKind) {
+  const std::string text = "[data]\nkind = \"synthetic_text\"\nsize = 60\ntokens = \"byte\"\ncontext = 16\n",
+                    images = "[data]\nkind = \"synthetic\"\nsize = 24\nclasses = 3\nimage_size = 8\n";
+  const std::string sizes = "layers = 2\nheads = 2\nchannels = 32\n";
+  const std::vector<std::pair<std::string, std::string>> kinds = {
+      {"gpt", text + "[model]\nkind = \"gpt\"\ndropout = 0.1\n" + sizes},
+      {"llama", text + "[model]\nkind = \"llama\"\nkv_heads = 1\n" + sizes},
+      {"resnet", images + "[model]\nkind = \"resnet\"\nblocks = [1, 1]\nwidths = [8, 16]\nbottleneck = true\n"}};
+  for (const auto& [kind, tables] : kinds) {
+    SCOPED_TRACE(kind);
+    const std::string config = folder_.write(kind + ".toml",
+                                             "[run]\nsteps = 6\nbatch_size = 6\nvirtual_ranks = 3\nseed = 2\n"
+                                             "checkpoint_every = 3\n[optimizer]\nlr = 0.01\n" +
+                                                 tables);
+    const auto run = [&](const std::string& name, const std::vector<std::string>& more) {
+      std::vector<std::string> options = {"run",       config, "--run-dir", folder_ / (kind + name),
+                                          "--threads", "1",    "--device",  "emulated"};
+      options.insert(options.end(), more.begin(), more.end());
+      const test::Ended ended = wait(spawn(options, kind + name), kind + name);
+      EXPECT_EQ(ended.code, 0) << ended.err;
+      return ledger(kind + name);
+    };
+    const std::string alone = run("", {"--numerics", "fast"});
+    EXPECT_EQ(recorded(kind), 6);
+    EXPECT_EQ(run("-three", {"--numerics", "fast", "--workers", "3", "--min-workers", "3"}), alone);
+    run("-stopped", {"--numerics", "fast", "--until", "3"});
+    EXPECT_EQ(run("-stopped", {"--numerics", "fast", "--resume"}), alone);
+    run("-recomputed", {"--numerics", "fast", "--set", "run.recompute=true"});
+    run("-portable", {});
+    for (size_t step = 0; step < 6; ++step) {
+      const LedgerLine fast = steps(kind).at(step), again = steps(kind + "-recomputed").at(step),
+                       portable = steps(kind + "-portable").at(step);
+      EXPECT_EQ(fast.gradient.hex(), again.gradient.hex());
+      EXPECT_NE(fast.gradient.hex(), portable.gradient.hex()) << "no product was fast";
+      EXPECT_NEAR(fast.loss, portable.loss, 0.02 * portable.loss);
+    }
+  }
+}
+
 TEST_F(FastJob, ACpuTakesNoPart) {
   const test::Ended ended = wait(start("cpu", {"--numerics", "fast", "--device", "cpu"}), "cpu");
   EXPECT_EQ(ended.code, 2) << ended.err;

@@ -8,17 +8,22 @@
 
 #include "autograd/conv.h"
 #include "autograd/linear.h"
+#include "autograd/loss.h"
+#include "autograd/norm.h"
 #include "autograd/pointwise.h"
 #include "autograd/precision.h"
 #include "autograd/reduce.h"
+#include "autograd/shape.h"
 #include "models/build.h"
 #include "nn/clip.h"
 #include "nn/leaf.h"
 #include "nn/optimizer.h"
+#include "tensor/allocator.h"
 #include "tensor/check.h"
 #include "tensor/ops/attention.h"
 #include "tensor/ops/conv2d.h"
 #include "tensor/ops/matmul.h"
+#include "tensor/ops/pointwise.h"
 #include "tensor/trace.h"
 #include "tests/bits.h"
 #include "tests/op_inputs.h"
@@ -40,11 +45,12 @@ class FastProducts : public testing::TestWithParam<Device> {
 
   // Close to `expected`, from the same rounded factors: sums differ in the order of their additions alone, and in what
   // the result is rounded to.
-  void expect_close(const char* what, const Tensor& got, const Tensor& expected, double tolerance) const {
+  void expect_close(const char* what, const Tensor& got, const Tensor& expected, double tolerance,
+                    DType type = DType::f32) const {
     ASSERT_EQ(to_string(got.shape()), to_string(expected.shape())) << what;
-    ASSERT_EQ(got.dtype(), DType::f32) << what;
+    ASSERT_EQ(got.dtype(), type) << what;
     EXPECT_TRUE(got.device() == device_) << what;
-    const Tensor here = got.to(Device{}).to_contiguous(), other = expected.to_contiguous();
+    const Tensor here = got.to(Device{}).to(DType::f32).to_contiguous(), other = expected.to_contiguous();
     double largest = 0, worst = 0;
     for (int64_t i = 0; i < here.numel(); ++i) {
       const double x = here.data<float>()[i], y = other.data<float>()[i];
@@ -105,6 +111,25 @@ TEST_P(FastProducts, MatricesOfEveryLayout) {
       EXPECT_TRUE(same_bits(got, expected));
     }
   }
+  // As bfloat16 a result is rounded once, and a bias before.
+  const Tensor x = rounded(a), y = rounded(b);
+  const auto narrow = [&](const char* what, const Tensor& ta, const Tensor& tb, const Tensor& tbias,
+                          const Tensor& expected) {
+    const Tensor got = matmul(ta, tb, tbias, Precision::bf16, DType::bf16);
+    expect_close(what, got, expected, 4.1e-3, DType::bf16);
+    if (!emulated()) return;
+    EXPECT_TRUE(same_bits(got.to(Device{}), expected.to(DType::bf16))) << what;
+  };
+  const Tensor ta = there(a), tb = there(b), tbias = there(bias), seen = rounded(bias);
+  narrow("narrow", ta, tb, {}, matmul(x, y));
+  narrow("narrow with a bias", ta, tb, tbias, matmul(x, y, seen));
+  narrow("narrow of one matrix", ta.select(0, 1), tb.select(0, 1), tbias, matmul(x.select(0, 1), y.select(0, 1), seen));
+  narrow("a narrow row", ta.slice(1, 0, 1), tb, tbias, matmul(x.slice(1, 0, 1), y, seen));
+  narrow("a narrow column", ta, tb.slice(2, 3, 4), tbias.slice(0, 3, 4),
+         matmul(x, y.slice(2, 3, 4), seen.slice(0, 3, 4)));
+  narrow("narrow without terms", ta.slice(2, 0, 0), tb.slice(1, 0, 0), tbias,
+         matmul(x.slice(2, 0, 0), y.slice(1, 0, 0), seen));
+  EXPECT_THROW(matmul(ta, tb, {}, Precision::bf16, DType::f64), UsageError);
   // Who rounds a factor before gets the same.
   EXPECT_TRUE(same_bits(matmul(there(a).to(DType::bf16), there(b), {}, Precision::bf16).to(Device{}),
                         matmul(there(a), there(b), {}, Precision::bf16).to(Device{})));
@@ -126,19 +151,21 @@ TEST_P(FastProducts, Convolutions) {
     for (const Precision precision : kFast) {
       // Results are rounded to the type of the factors.
       const double tolerance = precision == Precision::bf16 ? 4.1e-3 : 2e-3;
+      const DType type = precision == Precision::bf16 ? DType::bf16 : DType::f32;
       const Tensor sx = as_seen(x, precision), sw = as_seen(w, precision), sdy = as_seen(dy, precision);
       const Tensor y = conv2d(there(x), there(w), there(bias), c.options, precision);
       const Tensor dx = conv2d_grad_input(there(dy), there(w), c.x, c.options, precision);
       const Tensor dw = conv2d_grad_filter(there(dy), there(x), c.w, c.options, precision);
-      expect_close("forward", y, conv2d(sx, sw, bias, c.options), tolerance);
-      expect_close("input", dx, conv2d_grad_input(sdy, sw, c.x, c.options), tolerance);
+      expect_close("forward", y, conv2d(sx, sw, bias, c.options), tolerance, type);
+      expect_close("input", dx, conv2d_grad_input(sdy, sw, c.x, c.options), tolerance, type);
       expect_close("filter", dw, conv2d_grad_filter(sdy, sx, c.w, c.options), tolerance);
       EXPECT_TRUE(
           same_bits(conv2d_grad_filter(there(dy), there(x), c.w, c.options, precision).to(Device{}), dw.to(Device{})));
       if (!emulated() || precision == Precision::tf32) continue;
       EXPECT_TRUE(same_bits(conv2d(there(x), there(w), {}, c.options, precision).to(Device{}),
-                            rounded(conv2d(sx, sw, {}, c.options))));
-      EXPECT_TRUE(same_bits(dx.to(Device{}), rounded(conv2d_grad_input(sdy, sw, c.x, c.options))));
+                            conv2d(sx, sw, {}, c.options).to(type)));
+      EXPECT_TRUE(same_bits(y.to(Device{}), add(rounded(conv2d(sx, sw, {}, c.options)), bias).to(type)));
+      EXPECT_TRUE(same_bits(dx.to(Device{}), conv2d_grad_input(sdy, sw, c.x, c.options).to(type)));
       EXPECT_TRUE(same_bits(dw.to(Device{}), rounded(conv2d_grad_filter(sdy, sx, c.w, c.options))));
     }
   }
@@ -163,13 +190,13 @@ TEST_P(FastProducts, Attention) {
     };
     const AttentionResult got = fast(), expected = attention(rounded(q), rounded(k), rounded(v), c.causal, c.scale);
     // Weights are rounded to bfloat16 as well.
-    expect_close("o", got.o, expected.o, 4e-3);
+    expect_close("o", got.o, expected.o, 4e-3, DType::bf16);
     expect_close("r", got.r, expected.r, 1e-5);
     const AttentionGradients g = gradients(got), e = attention_backward(rounded(d_o), rounded(q), rounded(k),
                                                                         rounded(v), expected, c.causal, c.scale);
-    expect_close("dq", g.dq, e.dq, 6e-3);
-    expect_close("dk", g.dk, e.dk, 6e-3);
-    expect_close("dv", g.dv, e.dv, 6e-3);
+    expect_close("dq", g.dq, e.dq, 6e-3, DType::bf16);
+    expect_close("dk", g.dk, e.dk, 6e-3, DType::bf16);
+    expect_close("dv", g.dv, e.dv, 6e-3, DType::bf16);
     const AttentionResult again = fast();
     const AttentionGradients g2 = gradients(again);
     EXPECT_TRUE(same_bits(again.o.to(Device{}), got.o.to(Device{})));
@@ -183,9 +210,9 @@ TEST_P(FastProducts, AttentionOfPartsOfOneTensor) {
   const Tensor qkv = normal({2, 33, 3, 2, 20}, "qkv"), d_o = normal({2, 33, 2, 20}, "do");
   const AttentionResult got = self_attention(there(qkv), true, 0.0, Precision::bf16),
                         expected = self_attention(rounded(qkv), true, 0.0);
-  expect_close("o", got.o, expected.o, 4e-3);
+  expect_close("o", got.o, expected.o, 4e-3, DType::bf16);
   expect_close("d_qkv", self_attention_backward(there(d_o), there(qkv), got, true, 0.0, Precision::bf16),
-               self_attention_backward(rounded(d_o), rounded(qkv), expected, true, 0.0), 6e-3);
+               self_attention_backward(rounded(d_o), rounded(qkv), expected, true, 0.0), 6e-3, DType::bf16);
 }
 
 // Large scores, whose weights are one key's alone, and what is not finite.
@@ -193,12 +220,15 @@ TEST_P(FastProducts, AttentionToOneKeyAndToNaN) {
   const Tensor q = Tensor::full({1, 40, 1, 16}, 30.0), v = normal({1, 40, 1, 16}, "v");
   Tensor k = Tensor::zeros({1, 40, 1, 16});
   for (int64_t d = 0; d < 16; ++d) k.data<float>()[7 * 16 + d] = 30.0f;
-  const Tensor o = attention(there(q), there(k), there(v), false, 1.0, Precision::bf16).o.to(Device{});
+  const auto o_of = [&](bool causal) {
+    return attention(there(q), there(k), there(v), causal, 1.0, Precision::bf16).o.to(Device{}).to(DType::f32);
+  };
+  const Tensor o = o_of(false);
   for (int64_t i = 0; i < 40; ++i)
     for (int64_t d = 0; d < 16; ++d)
       EXPECT_EQ(o.data<float>()[i * 16 + d], static_cast<float>(bf16(v.data<float>()[7 * 16 + d])));
   k.data<float>()[16 * 39] = NAN;
-  const Tensor broken = attention(there(q), there(k), there(v), true, 1.0, Precision::bf16).o.to(Device{});
+  const Tensor broken = o_of(true);
   EXPECT_FALSE(std::isnan(broken.data<float>()[38 * 16])) << "it does not see the key";
   EXPECT_TRUE(std::isnan(broken.data<float>()[39 * 16]));
 }
@@ -217,11 +247,48 @@ class Precisions : public Recorder {
   std::set<std::string> seen_;
 };
 
-ModelSpec tiny_gpt() {
-  ModelSpec s{.kind = "gpt"};
-  for (const auto& [name, value] : {std::pair("layers", 2), std::pair("heads", 2), std::pair("channels", 32)})
-    s.settings[name] = {Value(int64_t{value})};
-  return s;
+struct Net {
+  const char* kind;
+  std::vector<std::pair<std::string, Value>> settings;
+  InputInfo input;
+  Input batch;  // indices for tokens, normal ones for images
+  Shape targets;
+  std::vector<std::string> products;
+  double lr = 3e-3;
+
+  std::unique_ptr<Network> built() const {
+    ModelSpec spec{.kind = kind};
+    for (const auto& [name, value] : settings) spec.settings[name] = {value};
+    return build(spec, input, 1);
+  }
+  Tensor made_batch() const { return make_inputs({batch}, "batch")[0].to(input.dtype); }
+  Tensor made_targets() const { return make_inputs({{targets, Input::Kind::index, input.classes}}, "targets")[0]; }
+};
+
+// Small ones of each architecture; no dropout, so that losses are close to portable ones.
+std::vector<Net> networks() {
+  const auto number = [](int64_t x) { return Value(x); };
+  const InputInfo tokens{.sample = {12}, .classes = 40, .dtype = DType::i32};
+  const Input text{{2, 12}, Input::Kind::index, 40};
+  return {{"gpt",
+           {{"layers", number(2)}, {"heads", number(2)}, {"channels", number(32)}},
+           tokens,
+           text,
+           {2, 12},
+           {"matmul", "self_attention", "self_attention_backward"}},
+          {"llama",
+           {{"layers", number(2)}, {"heads", number(4)}, {"kv_heads", number(2)}, {"channels", number(32)}},
+           tokens,
+           text,
+           {2, 12},
+           {"matmul", "attention", "attention_backward"}},
+          {"resnet20",
+           {},
+           {.sample = {16, 16, 3}, .classes = 40},
+           {{3, 16, 16, 3}},
+           {3},
+           {"matmul", "conv2d", "conv2d_grad_input", "conv2d_grad_filter"},
+           3e-4}};
 }
 
 struct Trained {
@@ -229,20 +296,19 @@ struct Trained {
   Digest state;
 };
 
-// Three steps; checks on the way that all but factors is float32.
-Trained train_gpt(Device device, Precision precision) {
-  const InputInfo tokens{.sample = {12}, .classes = 40, .dtype = DType::i32};
-  const auto network = build(tiny_gpt(), tokens, 1);
+// Three steps; checks on the way that parameters and their gradients are float32.
+Trained train(const Net& net, Device device, Precision precision, bool recompute = false) {
+  const auto network = net.built();
   network->parameters.move_to(device);
-  const OptimizerConfig options{.kind = "adamw", .lr = 3e-3, .weight_decay = 0.1};
+  const OptimizerConfig options{.kind = "adamw", .lr = net.lr, .weight_decay = 0.1};
   const auto optimizer = make_optimizer(options, network->parameters);
-  const Tensor input = make_inputs({{{2, 12}, Input::Kind::index, 40}}, "tokens")[0].to(DType::i32),
-               target = make_inputs({{{2, 12}, Input::Kind::index, 40}}, "targets")[0];
+  const Tensor input = net.made_batch(), target = net.made_targets();
   Trained result;
   for (int64_t step = 0; step < 3; ++step) {
     const LeafResult found = [&] {
       const PrecisionScope scope(precision);
-      return leaf(*network, input.to(device), target, {}, Rng{.seed = 1, .step = static_cast<uint32_t>(step)});
+      return leaf(*network, input.to(device), target, {}, Rng{.seed = 1, .step = static_cast<uint32_t>(step)},
+                  recompute);
     }();
     result.losses.push_back(found.loss_sum);
     for (const Tensor& gradient : found.gradients) EXPECT_EQ(gradient.dtype(), DType::f32);
@@ -253,24 +319,74 @@ Trained train_gpt(Device device, Precision precision) {
   return result;
 }
 
-TEST_P(FastProducts, ANetworkTrainsOnMasterWeights) {
-  const Trained portable = train_gpt(device_, Precision::portable);
-  for (const Precision precision : kFast) {
-    Precisions recorder;
-    Trained fast;
-    {
-      const RecordScope recording(recorder);
-      fast = train_gpt(device_, precision);
+TEST_P(FastProducts, NetworksTrainOnMasterWeights) {
+  for (const Net& net : networks()) {
+    SCOPED_TRACE(net.kind);
+    const Trained portable = train(net, device_, Precision::portable);
+    for (const Precision precision : kFast) {
+      Precisions recorder;
+      Trained fast;
+      {
+        const RecordScope recording(recorder);
+        fast = train(net, device_, precision);
+      }
+      EXPECT_EQ(train(net, device_, precision).state.hex(), fast.state.hex()) << "from run to run";
+      EXPECT_EQ(train(net, device_, precision, true).state.hex(), fast.state.hex()) << "with recomputed blocks";
+      EXPECT_NE(fast.state.hex(), portable.state.hex());
+      for (size_t i = 0; i < 3; ++i)
+        EXPECT_NEAR(fast.losses[i], portable.losses[i], 5e-3 * portable.losses[i]) << name_of(precision);
+      std::set<std::string> expected;
+      const bool narrow = precision == Precision::bf16;
+      for (const std::string& product : net.products) {
+        const bool portably = product.find("attention") != std::string::npos && !narrow;
+        expected.insert(fmt::format("{} {}", product, portably ? 0 : static_cast<int>(precision)));
+      }
+      EXPECT_EQ(recorder.seen(), expected);
     }
-    EXPECT_EQ(train_gpt(device_, precision).state.hex(), fast.state.hex()) << "from run to run";
-    EXPECT_NE(fast.state.hex(), portable.state.hex());
-    for (size_t i = 0; i < 3; ++i)
-      EXPECT_NEAR(fast.losses[i], portable.losses[i], 5e-3 * portable.losses[i]) << name_of(precision);
-    const std::string all = fmt::format(" {}", static_cast<int>(precision)),
-                      attention = precision == Precision::bf16 ? " 2" : " 0";
-    EXPECT_EQ(recorder.seen(), (std::set<std::string>{"matmul" + all, "self_attention" + attention,
-                                                      "self_attention_backward" + attention}));
   }
+}
+
+// What the ops of a leaf read and write.
+class Traffic : public Recorder {
+ public:
+  void begins(const AnyOp&, const TraceValues& arguments) override { add(arguments); }
+  void ends(const TraceValues& results) override { add(results); }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  void add(const TraceValues& values) {
+    for (const TraceValue& v : values)
+      if (v.tensor.defined()) bytes_ += v.tensor.bytes();
+  }
+  int64_t bytes_ = 0;
+};
+
+TEST_P(FastProducts, ActivationsTakeHalfTheMemory) {
+  if (!emulated()) GTEST_SKIP() << "the emulated device has its memory from the allocator that is asked";
+  Net net = networks()[0];
+  net.input.sample = {32};
+  net.batch.shape = net.targets = {8, 32};
+  const auto network = net.built();
+  network->parameters.move_to(device_);
+  const Tensor input = there(net.made_batch()), target = net.made_targets();
+  const HostAllocator& memory = HostAllocator::instance();
+  const auto costs = [&](Precision precision) {
+    const PrecisionScope scope(precision);
+    Context context{.training = true};
+    const int64_t before = memory.stats().in_use;
+    const Var loss = cross_entropy(network->forward(input, context), target);
+    const int64_t held = memory.stats().in_use - before;
+    Traffic traffic;
+    const RecordScope recording(traffic);
+    leaf(*network, input, target, {}, Rng{});
+    return std::pair(static_cast<double>(held), static_cast<double>(traffic.bytes()));
+  };
+  const auto [wide, wide_traffic] = costs(Precision::tf32);
+  const auto [narrow, narrow_traffic] = costs(Precision::bf16);
+  RecordProperty("held", fmt::format("{} to {} bytes", wide, narrow));
+  RecordProperty("traffic", fmt::format("{} to {} bytes", wide_traffic, narrow_traffic));
+  EXPECT_LT(narrow, 0.65 * wide);
+  EXPECT_LT(narrow_traffic, 0.65 * wide_traffic);
 }
 
 TEST_P(FastProducts, GradientsHaveThePrecisionOfTheForwardPass) {
@@ -280,13 +396,50 @@ TEST_P(FastProducts, GradientsHaveThePrecisionOfTheForwardPass) {
     return conv2d(x, w, {}, {.padding = {1, 1}});
   }();
   EXPECT_EQ(product_precision(), Precision::portable);
-  EXPECT_EQ(y.dtype(), DType::f32);
+  EXPECT_EQ(y.dtype(), DType::bf16);
   Precisions recorder;
   {
     const RecordScope recording(recorder);
     backward(sum(y * y));
   }
   EXPECT_EQ(recorder.seen(), (std::set<std::string>{"conv2d_grad_filter 2", "conv2d_grad_input 2"}));
+  EXPECT_EQ(w.grad().dtype(), DType::f32);
+  EXPECT_EQ(x.grad().dtype(), DType::f32);
+}
+
+// What lies between products is bfloat16, sums over it and what is added to float32 are not; gradients have the types
+// of their values, whichever function they come from.
+TEST_P(FastProducts, TypesBetweenProducts) {
+  const Var x(there(normal({4, 6, 8}, "x")), true), w(there(normal({8, 8}, "w")), true),
+      bias(there(normal({8}, "bias")), true);
+  const PrecisionScope scope(Precision::bf16);
+  const Var h = linear(layer_norm(x, {}, {}), w, bias), branch = gelu(h) * 0.5 + h;
+  EXPECT_EQ(h.dtype(), DType::bf16);
+  EXPECT_EQ(branch.dtype(), DType::bf16);
+  const Var y = x + dropout(branch, 0.2, Rng{.seed = 1});
+  EXPECT_EQ(y.dtype(), DType::f32);
+  EXPECT_EQ(sum(h).dtype(), DType::f32);
+  EXPECT_EQ(softmax(h).dtype(), DType::f32);
+  EXPECT_EQ(max(h, -1, false).dtype(), DType::f32);
+  EXPECT_EQ(maximum(h, x).dtype(), DType::f32);
+  EXPECT_EQ(concat({h, branch}, 0).dtype(), DType::bf16);
+  EXPECT_EQ(concat({h, x}, 0).dtype(), DType::f32);
+  backward(sum(y) + sum(softmax(h) * maximum(h, x)) + sum(max(h, -1, false)) + sum(concat({h, x}, 0)) +
+           sum(concat({h, branch}, 0)) + mean(matmul(h, transpose(branch, 1, 2))) + mse_loss(h, x));
+  for (const Var& leaf : {x, w, bias}) {
+    EXPECT_EQ(leaf.grad().dtype(), DType::f32);
+    const Tensor g = leaf.grad().to(Device{});
+    for (const float value : g.to_contiguous().span<float>()) EXPECT_TRUE(std::isfinite(value));
+  }
+}
+
+// Where products are portable among fast ones, they take what those give.
+TEST_P(FastProducts, LargeHeadsAreWidened) {
+  const Var x(there(normal({1, 3, 8}, "x")), true), w(there(normal({3 * 144, 8}, "w")), true);
+  const PrecisionScope scope(Precision::bf16);
+  const Var qkv = reshape(linear(x, w), {1, 3, 3, 1, 144}), o = self_attention(qkv);
+  EXPECT_EQ(o.dtype(), DType::f32);
+  backward(sum(o * o));
   EXPECT_EQ(w.grad().dtype(), DType::f32);
 }
 
@@ -296,7 +449,7 @@ TEST_P(FastProducts, DepthwiseConvolutionsArePortable) {
   {
     const RecordScope recording(recorder);
     const PrecisionScope scope(Precision::bf16);
-    backward(sum(conv2d(x, w, {}, {.padding = {1, 1}, .groups = 8})));
+    backward(sum(conv2d(relu(cast(x, DType::bf16)), w, {}, {.padding = {1, 1}, .groups = 8})));
   }
   EXPECT_EQ(recorder.seen(), (std::set<std::string>{"conv2d 0", "conv2d_grad_filter 0", "conv2d_grad_input 0"}));
 }

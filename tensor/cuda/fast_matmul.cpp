@@ -26,6 +26,8 @@ uint32_t alignment_of(const void* address) {
   return static_cast<uint32_t>(bits & (~bits + 1));
 }
 
+cudaDataType_t type_of(DType t) { return t == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
+
 // A matrix as the library sees it: by columns, `step` elements apart; or its transpose.
 struct Stored {
   bool transposed;
@@ -40,7 +42,7 @@ Stored transpose_of(const MatrixIn& m, int64_t rows, int64_t columns) {
 }
 
 // All that decides which algorithm is taken.
-using Key = std::array<int64_t, 19>;
+using Key = std::array<int64_t, 20>;
 Key key_of(const MatmulArgs& a, Precision precision, const Stored& x, const Stored& y) {
   return {static_cast<int64_t>(precision),
           a.batch,
@@ -60,7 +62,8 @@ Key key_of(const MatmulArgs& a, Precision precision, const Stored& x, const Stor
           alignment_of(a.a.data),
           alignment_of(a.c),
           a.bias ? alignment_of(a.bias) : 0,
-          static_cast<int64_t>(a.dtype)};
+          static_cast<int64_t>(a.dtype),
+          static_cast<int64_t>(a.result)};
 }
 
 // A product of one shape, ready to be done.
@@ -75,13 +78,12 @@ class Plan {
     set(CUBLASLT_MATMUL_DESC_TRANSB, y.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     if (a.bias) {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_32F);
+      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(a.result));
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, a.bias);
     }
-    const cudaDataType_t factors = a.dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
-    x_ = layout(factors, x, a.batch);
-    y_ = layout(factors, y, a.batch);
-    c_ = layout(CUDA_R_32F, {false, a.n, a.m, a.c_row, a.c_batch}, a.batch);
+    x_ = layout(type_of(a.dtype), x, a.batch);
+    y_ = layout(type_of(a.dtype), y, a.batch);
+    c_ = layout(type_of(a.result), {false, a.n, a.m, a.c_row, a.c_batch}, a.batch);
 
     cublasLtMatmulPreference_t preference = nullptr;
     require(lt.preference_create(&preference), "describing a choice");

@@ -289,9 +289,6 @@ Tensor heads_factor(const Tensor& t, Precision precision) {
   return factor("attention", t, precision);
 }
 
-// Of results.
-DType result_dtype(const Tensor& q) { return q.dtype() == DType::bf16 ? DType::f32 : q.dtype(); }
-
 AttentionShape shape_of(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, double scale) {
   check_same_dtype("attention", q, k);
   check_same_dtype("attention", q, v);
@@ -352,9 +349,9 @@ AttentionResult attention_of(const Tensor& q_in, const Tensor& k_in, const Tenso
   Tensor q = heads_factor(q_in, precision), k = heads_factor(k_in, precision), v = heads_factor(v_in, precision);
   const AttentionShape s = shape_of(q, k, v, causal, scale);
   const Shape rows{s.batch, s.heads, s.tq};
-  AttentionResult result{Tensor::empty(q.shape(), result_dtype(q), q.device()),
-                         Tensor::empty(rows, result_dtype(q), q.device()),
-                         Tensor::empty(rows, result_dtype(q), q.device())};
+  AttentionResult result{Tensor::empty(q.shape(), q.dtype(), q.device()),
+                         Tensor::empty(rows, computed_in(q.dtype()), q.device()),
+                         Tensor::empty(rows, computed_in(q.dtype()), q.device())};
   const AttentionArgs args{.s = s,
                            .q = heads_of(q),
                            .k = heads_of(k),
@@ -371,9 +368,8 @@ AttentionGradients attention_backward_of(const Tensor& d_o, const Tensor& q_in, 
                                          const AttentionResult& result, bool causal, double scale,
                                          Precision precision) {
   const Tensor q = heads_factor(q_in, precision), k = heads_factor(k_in, precision), v = heads_factor(v_in, precision);
-  AttentionGradients g{Tensor::empty(q.shape(), result_dtype(q), q.device()),
-                       Tensor::empty(k.shape(), result_dtype(q), k.device()),
-                       Tensor::empty(v.shape(), result_dtype(q), v.device())};
+  AttentionGradients g{Tensor::empty(q.shape(), q.dtype(), q.device()), Tensor::empty(k.shape(), q.dtype(), k.device()),
+                       Tensor::empty(v.shape(), q.dtype(), v.device())};
   backward_into(d_o, q, k, v, result, causal, scale, precision, g.dq, g.dk, g.dv);
   return g;
 }
@@ -388,7 +384,7 @@ Tensor self_attention_backward_of(const Tensor& d_o, const Tensor& qkv_in, const
                                   double scale, Precision precision) {
   check_qkv(qkv_in);
   const Tensor qkv = heads_factor(qkv_in, precision).to_contiguous();
-  Tensor d_qkv = Tensor::empty(qkv.shape(), result_dtype(qkv), qkv.device());
+  Tensor d_qkv = Tensor::empty(qkv.shape(), qkv.dtype(), qkv.device());
   backward_into(d_o, part_of(qkv, 0), part_of(qkv, 1), part_of(qkv, 2), result, causal, scale, precision,
                 part_of(d_qkv, 0), part_of(d_qkv, 1), part_of(d_qkv, 2));
   return d_qkv;

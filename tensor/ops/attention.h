@@ -7,8 +7,9 @@
 // With grouped queries, dk and dv of the heads that share a key head are added left to right. A query with a score that
 // is NaN or +inf gives NaN, as in softmax.h.
 //
-// With precision bf16, q, k, v and do may be bfloat16, or are rounded to it, and so are the weights e, p and ds; sums
-// and results are float32 (fast_product.h).
+// With precision bf16, q, k, v and do may be bfloat16, or are rounded to it, and so are the weights e, p and ds. Sums,
+// m and r are float32; o and the gradients are bfloat16, and it is o as rounded of which D is computed
+// (fast_product.h).
 #include "tensor/precision.h"
 #include "tensor/tensor.h"
 #include "tensor/view.h"

@@ -121,18 +121,25 @@ __device__ float row_total(float x) {
   return x;
 }
 
-// Sums times a factor as float32 rows of a head; those from `end` on, and elements beyond the head, are left out.
+// Sums times a factor as rows of a head; those from `end` on, and elements beyond the head, are left out.
 template <int kSize>
 __device__ void store_rows(const Sums (&sums)[kSize / kColumnsOfWarp], const HeadsView& heads, int64_t b, int64_t h,
                            int64_t first, int64_t end, int64_t size, const float (&factor)[2]) {
   for (int r = 0; r < 2; ++r) {
     const int64_t row = first + row_of(r);
     if (row >= end) continue;
-    float* to = heads.of<float>(b, h) + row * heads.time;
+    bf16* to = heads.of<bf16>(b, h) + row * heads.time;
+    const bool pairs = reinterpret_cast<uintptr_t>(to) % sizeof(uint32_t) == 0;
 #pragma unroll
-    for (int j = 0; j < kSize / kColumnsOfWarp; ++j)
-      for (int c = 0; c < 2; ++c)
-        if (column_of(j, c) < size) to[column_of(j, c)] = sums[j].at[2 * r + c] * factor[r];
+    for (int j = 0; j < kSize / kColumnsOfWarp; ++j) {
+      const uint32_t both = rounded_pair(sums[j].at[2 * r] * factor[r], sums[j].at[2 * r + 1] * factor[r]);
+      const int64_t left = column_of(j, 0), right = column_of(j, 1);
+      if (pairs && right < size) *reinterpret_cast<uint32_t*>(to + left) = both;
+      else {
+        if (left < size) to[left].bits = static_cast<uint16_t>(both);
+        if (right < size) to[right].bits = static_cast<uint16_t>(both >> 16);
+      }
+    }
   }
 }
 
@@ -219,9 +226,10 @@ __global__ void fast_query_dots(AttentionBackwardArgs a, float* dots) {
   if (at >= s.batch * s.heads * s.tq) return;
   const int64_t t = at % s.tq, h = at / s.tq % s.heads, b = at / s.tq / s.heads;
   const bf16* d_o = a.d_o.of<bf16>(b, h) + t * a.d_o.time;
-  const float* o = a.o.of<float>(b, h) + t * a.o.time;
+  const bf16* o = a.o.of<bf16>(b, h) + t * a.o.time;
   const float dot = warp_row_dot<float>(
-      s.size, [&](int64_t d) { return static_cast<float>(d_o[d]); }, [&](int64_t d) { return o[d]; });
+      s.size, [&](int64_t d) { return static_cast<float>(d_o[d]); },
+      [&](int64_t d) { return static_cast<float>(o[d]); });
   if (threadIdx.x % 32 == 0) dots[at] = dot;
 }
 

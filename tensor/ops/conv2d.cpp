@@ -141,7 +141,7 @@ template <class F>
 Tensor fast(const Shape& shape, const Tensor& like, F body) {
   Tensor result = Tensor::empty(shape, like.dtype(), like.device());
   if (result.numel() > 0) on_tensor_cores(like.device(), [&](auto& stream) { body(stream, out(result)); });
-  return result.to(DType::f32);
+  return result;
 }
 
 Tensor conv2d_of(const Tensor& x_in, const Tensor& w_in, const Tensor& bias_in, const ConvOptions& options,
@@ -154,7 +154,8 @@ Tensor conv2d_of(const Tensor& x_in, const Tensor& w_in, const Tensor& bias_in, 
     Tensor sum = fast({g.n, g.oh, g.ow, g.o}, x, [&](auto& stream, Out to) {
       fast_conv2d(stream, ConvArgs{g, in(x), in(w), to}, precision);
     });
-    return bias_in.defined() ? add(sum, operand("conv2d", "the bias", bias_in, {g.o}, sum)) : sum;
+    if (bias_in.defined()) add_into(sum, operand("conv2d", "the bias", bias_in, {g.o}, sum));
+    return sum;
   }
   const Tensor bias = bias_in.defined() ? operand("conv2d", "the bias", bias_in, {g.o}, x) : bias_in;
   Tensor y = Tensor::empty({g.n, g.oh, g.ow, g.o}, x.dtype(), x.device());
@@ -186,9 +187,11 @@ Tensor conv2d_grad_filter_of(const Tensor& dy_in, const Tensor& x_in, const Shap
                x = factor("conv2d_grad", x_in, precision).to_contiguous();
   check_gradient(dy, x, g);
   if (precision != Precision::portable)
-    return fast(w_shape, dy, [&](auto& stream, Out to) {
-      fast_conv2d_grad_filter(stream, ConvGradFilterArgs{g, in(dy), in(x), to}, precision);
-    });
+    return fast(w_shape, dy,
+                [&](auto& stream, Out to) {
+                  fast_conv2d_grad_filter(stream, ConvGradFilterArgs{g, in(dy), in(x), to}, precision);
+                })
+        .to(DType::f32);
   Tensor dw = Tensor::empty(w_shape, dy.dtype(), dy.device());
   on(dy.device(), [&](auto& stream) { conv2d_grad_filter(stream, ConvGradFilterArgs{g, in(dy), in(x), out(dw)}); });
   return dw;

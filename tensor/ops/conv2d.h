@@ -51,8 +51,8 @@ struct ConvOptions {
 // Checks shapes and works out the output's extents; throws UsageError naming both shapes.
 ConvGeometry conv_geometry(const Shape& x, const Shape& w, const ConvOptions& options);
 
-// With precision bf16 factors may be bfloat16, or are rounded to it; the result is rounded to bfloat16 as well, and is
-// float32 with its bits. The bias is float32.
+// With precision bf16 factors may be bfloat16, or are rounded to it; the result is rounded to bfloat16 as well, and
+// once more where a bias, which is float32, is added. The gradient of the filter is float32 with bfloat16's bits.
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& options,
               Precision precision = Precision::portable);
 Tensor conv2d_grad_input(const Tensor& dy, const Tensor& w, const Shape& x_shape, const ConvOptions& options,

@@ -148,7 +148,7 @@ void matmul(CpuStream& stream, const MatmulArgs& args) {
 
 namespace {
 
-Tensor matmul_of(const Tensor& a_given, const Tensor& b_given, const Tensor& bias, Precision precision) {
+Tensor matmul_of(const Tensor& a_given, const Tensor& b_given, const Tensor& bias, Precision precision, DType result) {
   const Tensor a_in = factor("matmul", a_given, precision), b_in = factor("matmul", b_given, precision);
   check_same_dtype("matmul", a_in, b_in);
   check(a_in.ndim() >= 2 && b_in.ndim() >= 2,
@@ -164,8 +164,16 @@ Tensor matmul_of(const Tensor& a_given, const Tensor& b_given, const Tensor& bia
   Shape shape = lead;
   shape.push_back(a.dim(-2));
   shape.push_back(n);
-  Tensor c = Tensor::empty(shape, precision == Precision::portable ? a.dtype() : DType::f32, a.device());
-  const Tensor dense_bias = bias.defined() ? operand("matmul", "the bias", bias, {n}, c) : bias;
+  const bool rounds = precision == Precision::bf16 && result == DType::bf16;
+  check(precision != Precision::bf16 || rounds || result == DType::f32,
+        "[matmul] results of bf16 products are float32 or bfloat16, not {}", name_of(result));
+  if (rounds && (k == 0 || (bias.defined() && (a.dim(-2) == 1 || n == 1)))) {  // the bias is added apart, see below
+    const Tensor seen = bias.defined() ? bias.to(DType::bf16).to(DType::f32) : bias;
+    return matmul_of(a, b, seen, precision, DType::f32).to(DType::bf16);
+  }
+  Tensor c = Tensor::empty(shape, rounds ? DType::bf16 : computed_in(a.dtype()), a.device());
+  Tensor dense_bias = bias.defined() ? operand("matmul", "the bias", bias, {n}, c) : bias;
+  if (rounds && bias.defined()) dense_bias = dense_bias.to(DType::bf16);
   if (c.numel() == 0) return c;
 
   MatmulArgs args{.dtype = a.dtype(),
@@ -178,7 +186,8 @@ Tensor matmul_of(const Tensor& a_given, const Tensor& b_given, const Tensor& bia
                   .c = c.raw(),
                   .c_row = n,
                   .c_batch = a.dim(-2) * n,
-                  .bias = bias.defined() ? dense_bias.raw() : nullptr};
+                  .bias = bias.defined() ? dense_bias.raw() : nullptr,
+                  .result = c.dtype()};
   if (b.ndim() == 2 && a.contiguous()) {  // one tall product
     args.m = args.m * args.batch;
     args.batch = 1;
@@ -200,12 +209,12 @@ Tensor matmul_of(const Tensor& a_given, const Tensor& b_given, const Tensor& bia
   return c;
 }
 
-const Op kMatmul("matmul(a, b, bias, precision) -> c", matmul_of);
+const Op kMatmul("matmul(a, b, bias, precision, result) -> c", matmul_of);
 
 }  // namespace
 
-Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias, Precision precision) {
-  return kMatmul(a, b, bias, precision);
+Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias, Precision precision, DType result) {
+  return kMatmul(a, b, bias, precision, result);
 }
 
 }  // namespace elinvar

@@ -15,20 +15,23 @@ struct MatrixIn {
 
 // C[b] (m, n) = A[b] (m, k) x B[b] (k, n) + bias (n) in every row. C is row-major with rows `c_row` apart.
 struct MatmulArgs {
-  DType dtype;
+  DType dtype;  // of all; of fast products the factors' alone
   int64_t batch, m, n, k;
   MatrixIn a, b;
   void* c;
   int64_t c_row, c_batch;
   const void* bias = nullptr;
+  DType result = DType::f32;  // of fast products: of C and the bias
 };
 void matmul(CpuStream&, const MatmulArgs&);
 template <class B>
 void matmul(GpuStream<B>&, const MatmulArgs&);
 
 // (.., m, k) x (.., k, n) -> (.., m, n); leading dimensions broadcast. Transposed views are multiplied in place.
-// bias (n), if defined, is added to every row. With precision bf16 factors may be bfloat16, or are rounded to it; the
-// result, and the bias, is float32.
-Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias = {}, Precision precision = Precision::portable);
+// bias (n), if defined, is added to every row. With precision bf16 factors may be bfloat16, or are rounded to it, and
+// the result is of type `result`, float32 or bfloat16; sum and bias are rounded to bfloat16 together, and the bias,
+// which is float32, before. Other products have results of their factors' type.
+Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias = {}, Precision precision = Precision::portable,
+              DType result = DType::f32);
 
 }  // namespace elinvar

@@ -28,7 +28,7 @@ std::vector<float> widened(const void* data, DType dtype, int64_t count, Precisi
   return wide;
 }
 
-// A result of a convolution, of the factors' type.
+// A result, of its type.
 void store(const std::vector<float>& from, const Out& to) {
   for (size_t i = 0; i < from.size(); ++i)
     if (to.dtype == DType::bf16) to.as<bf16>()[i] = bf16(from[i]);
@@ -59,7 +59,15 @@ void fast_matmul(EmulatedStream&, const MatmulArgs& args, Precision precision) {
   wide.dtype = DType::f32;
   wide.a.data = a.data();
   wide.b.data = b.data();
+  if (args.result == DType::f32) return matmul(cpu_stream(), wide);
+  // Lines of C lie one after another (matmul.cpp).
+  std::vector<float> c = room(args.batch * args.m * args.n), bias = room(args.bias ? args.n : 0);
+  for (size_t i = 0; i < bias.size(); ++i) bias[i] = static_cast<float>(static_cast<const bf16*>(args.bias)[i]);
+  invariant(args.c_row == args.n && args.c_batch == args.m * args.n, "a result without gaps");
+  wide.c = c.data();
+  wide.bias = args.bias ? bias.data() : nullptr;
   matmul(cpu_stream(), wide);
+  store(c, {args.c, args.result});
 }
 
 template <>
