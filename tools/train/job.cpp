@@ -110,7 +110,7 @@ std::vector<BatchScore> score(const Job& job, std::shared_ptr<const Dataset> spl
     if (mirror) views.push_back(mirrored(batch.input).to(job.device));
     const Tensor logits = [&] {
       const PrecisionScope products(job.precision);
-      return predict(job.best(), views);
+      return predict(job.best(), views).to(DType::f32);
     }();
     const LeafResult result = evaluate(logits, batch.target, job.config.loss);
     if (each) each(logits, batch.target);
