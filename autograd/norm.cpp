@@ -59,7 +59,7 @@ Var group_norm(const Var& x, const Var& gamma, const Var& beta, int64_t groups, 
   Var y = reshape(permute(reshape(h, {n, groups, positions, width}), {0, 2, 1, 3}), x.shape());
   if (gamma.defined()) y = mul(y, gamma);
   if (beta.defined()) y = add(y, beta);
-  return y;
+  return y.dtype() == h.dtype() ? y : cast(y, h.dtype());  // float32 beside gamma
 }
 
 }  // namespace elinvar

@@ -419,13 +419,15 @@ TEST_P(FastProducts, TypesBetweenProducts) {
   const Var y = x + dropout(branch, 0.2, Rng{.seed = 1});
   EXPECT_EQ(y.dtype(), DType::f32);
   EXPECT_EQ(sum(h).dtype(), DType::f32);
+  EXPECT_EQ(group_norm(h, bias, bias, 2).dtype(), DType::bf16);
   EXPECT_EQ(softmax(h).dtype(), DType::f32);
   EXPECT_EQ(max(h, -1, false).dtype(), DType::f32);
   EXPECT_EQ(maximum(h, x).dtype(), DType::f32);
   EXPECT_EQ(concat({h, branch}, 0).dtype(), DType::bf16);
   EXPECT_EQ(concat({h, x}, 0).dtype(), DType::f32);
-  backward(sum(y) + sum(softmax(h) * maximum(h, x)) + sum(max(h, -1, false)) + sum(concat({h, x}, 0)) +
-           sum(concat({h, branch}, 0)) + mean(matmul(h, transpose(branch, 1, 2))) + mse_loss(h, x));
+  backward(sum(y) + sum(softmax(h) * maximum(h, x)) + sum(max(h, -1, false)) + sum(group_norm(h, bias, bias, 2)) +
+           sum(concat({h, x}, 0)) + sum(concat({h, branch}, 0)) + mean(matmul(h, transpose(branch, 1, 2))) +
+           mse_loss(h, x));
   for (const Var& leaf : {x, w, bias}) {
     EXPECT_EQ(leaf.grad().dtype(), DType::f32);
     const Tensor g = leaf.grad().to(Device{});
