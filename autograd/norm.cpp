@@ -21,8 +21,9 @@ Var record_norm(RowNorm kind, RowNormResult result, const Var& x, const Var& gam
   if (gamma.defined()) inputs.push_back(gamma);
   if (beta.defined()) inputs.push_back(beta);
   return record(y, std::move(inputs), [=](Tensor dy) {
-    RowNormGradients g = row_norm_backward(kind, std::move(dy), x.value(), value_or_none(gamma), result,
-                                           x.requires_grad(), gamma.requires_grad() || beta.requires_grad());
+    RowNormGradients g =
+        row_norm_backward(kind, std::move(dy), x.value(), value_or_none(gamma), result, x.requires_grad(),
+                          gamma.requires_grad() || beta.requires_grad(), gathered(x));
     std::vector<Tensor> grads{std::move(g.dx)};
     if (gamma.defined()) grads.push_back(std::move(g.dgamma));
     if (beta.defined()) grads.push_back(std::move(g.dbeta));

@@ -101,6 +101,8 @@ Var record(Tensor value, std::vector<Var> inputs, Backward backward) {
   return result;
 }
 
+Tensor gathered(const Var& input) { return input.requires_grad() ? std::exchange(input.node()->grad, {}) : Tensor{}; }
+
 namespace {
 
 // Pushes the gradient `seed` of `root` back to the leaves.

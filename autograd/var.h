@@ -49,6 +49,10 @@ class Var {
 // that nobody else can reach, the result's and those of inputs.
 using Backward = std::function<std::vector<Tensor>(Tensor dy)>;
 
+// What has reached the gradient of an input so far, taken out of it, or none: for a body that adds its own to that on
+// the way, rather than have the sweep add them in a pass of its own, and returns the sum.
+Tensor gathered(const Var& input);
+
 // The result of a differentiable function. Without an input that requires a gradient, or inside NoGrad, it is a
 // constant and `backward` is dropped along with what it captured.
 Var record(Tensor value, std::vector<Var> inputs, Backward backward);

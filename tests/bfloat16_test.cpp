@@ -145,6 +145,19 @@ TEST_P(Bfloat16, NormsOfRows) {
           RowNormGradients g = row_norm_backward(kind, t[3].clone(), t[0], t[1], saved, true, true);
           return Tensors{g.dx, g.dgamma, g.dbeta};
         });
+      narrow.push_back(4);
+      // Added to a residual's gradient: a sum of two gradients, each of x's type.
+      if (narrow_x)
+        expect_rounded(
+            "gradient and sum", {x, gamma, beta, dy, normal({70, cols}, "sum")}, narrow, {kNarrow},
+            [&](const Tensors& t) {
+              const RowNormResult saved = layer_norm(t[0], t[1], t[2], 1e-5);
+              const auto dx = [&](const Tensor& sum) {
+                return row_norm_backward(RowNorm::layer, t[3].clone(), t[0], t[1], saved, true, true, sum).dx;
+              };
+              if (t[0].dtype() == kNarrow) return Tensors{dx(t[4].clone())};
+              return Tensors{add(dx({}).to(kNarrow).to(kWide), t[4])};
+            });
     }
   }
   const Tensor x = there(normal({2, 8}, "x"));

@@ -8,6 +8,7 @@
 
 #include "tensor/op_check.h"
 #include "tensor/ops/column_sum.h"
+#include "tensor/ops/pointwise.h"
 #include "tensor/trace.h"
 #include "tensor/reduce-inl.h"
 
@@ -173,7 +174,7 @@ RowNormResult forward(const char* op, RowNorm kind, const Tensor& input, const T
 }
 
 RowNormGradients backward_of(RowNorm kind, Tensor dy, const Tensor& input, const Tensor& scale,
-                             const RowNormResult& saved, bool want_dx, bool want_parameters) {
+                             const RowNormResult& saved, bool want_dx, bool want_parameters, Tensor sum) {
   constexpr const char* kName = "row_norm_backward";
   check_rows(kName, input);
   check_same_shape(kName, dy, input);
@@ -182,22 +183,34 @@ RowNormGradients backward_of(RowNorm kind, Tensor dy, const Tensor& input, const
   check(dy.dtype() == input.dtype() || (dy.dtype() == DType::bf16 && input.dtype() == DType::f32),
         "[{}] a gradient of the input's type {} expected, or of bfloat16 beside float32, not {}", kName,
         name_of(input.dtype()), name_of(dy.dtype()));
+  if (sum.defined()) {
+    check(want_dx, "[{}] a sum is for dx, which is not wanted", kName);
+    check_same_shape(kName, sum, input);
+    check_same_dtype(kName, sum, input);
+    if (input.device() == Device{}) {
+      RowNormGradients grads = backward_of(kind, std::move(dy), input, scale, saved, true, want_parameters, {});
+      grads.dx = add_to(std::move(sum), grads.dx);
+      return grads;
+    }
+    sum = sum.to_contiguous();
+  }
   dy = dy.to_contiguous();
-  const In g = in(dy);
+  const In g = in(dy), before = in_or_absent(sum);
   const Tensor x = input.to_contiguous(), gamma = parameter(kName, "gamma", scale, input);
   const int64_t cols = x.dim(-1), rows = x.numel() / cols, leaves = (rows + kColumnLeaf - 1) / kColumnLeaf;
   const Tensor mean = kind == RowNorm::layer ? operand(kName, "the mean", saved.mean, {rows}, x) : Tensor(),
                r = operand(kName, "r", saved.r, {rows}, x);
   RowNormGradients grads;
-  if (want_dx)
-    grads.dx = dy.dtype() == x.dtype() ? onto(std::move(dy)) : Tensor::empty(x.shape(), x.dtype(), x.device());
+  if (want_dx && sum.defined()) grads.dx = onto(std::move(sum));
+  else if (want_dx && dy.dtype() == x.dtype()) grads.dx = onto(std::move(dy));
+  else if (want_dx) grads.dx = Tensor::empty(x.shape(), x.dtype(), x.device());
   Tensor partial, sums;
   if (want_parameters) {
     partial = Tensor::empty({leaves, 2, cols}, computed_in(x.dtype()), x.device());
     sums = Tensor::empty({2, cols}, computed_in(x.dtype()), x.device());
   }
   on(x.device(), [&](auto& stream) {
-    row_norm_backward(stream, RowNormBackwardArgs{g, in(x), in_or_absent(gamma), in_or_absent(mean), in(r),
+    row_norm_backward(stream, RowNormBackwardArgs{g, in(x), in_or_absent(gamma), in_or_absent(mean), in(r), before,
                                                   want_dx ? out(grads.dx) : Out{},
                                                   want_parameters ? out(partial) : Out{}, rows, cols, kind});
     if (want_parameters) column_tree(stream, ColumnTreeArgs{in(partial), out(sums), leaves, 2 * cols});
@@ -220,7 +233,7 @@ const Op kRmsNorm(
       return forward("rms_norm", RowNorm::rms, x, gamma, {}, eps, result);
     });
 const Op kRowNormBackward(
-    "row_norm_backward(kind, dy, x, gamma, saved{y, mean, r}, want_dx, want_parameters) -> dx, dgamma, dbeta",
+    "row_norm_backward(kind, dy, x, gamma, saved{y, mean, r}, want_dx, want_parameters, sum) -> dx, dgamma, dbeta",
     backward_of);
 
 }  // namespace
@@ -234,8 +247,8 @@ RowNormResult rms_norm(const Tensor& x, const Tensor& gamma, double eps, DType r
 }
 
 RowNormGradients row_norm_backward(RowNorm kind, Tensor dy, const Tensor& x, const Tensor& gamma,
-                                   const RowNormResult& saved, bool want_dx, bool want_parameters) {
-  return kRowNormBackward(kind, std::move(dy), x, gamma, saved, want_dx, want_parameters);
+                                   const RowNormResult& saved, bool want_dx, bool want_parameters, Tensor sum) {
+  return kRowNormBackward(kind, std::move(dy), x, gamma, saved, want_dx, want_parameters, std::move(sum));
 }
 
 }  // namespace elinvar

@@ -42,7 +42,8 @@ __global__ void forward_rows(RowNormArgs a) {
     y[i] = stored<Y>(fma(centred(i) * r, gamma(i), beta(i)).v);
 }
 
-// A warp for each row. dx may be dy: a thread writes what it alone reads, after the sums.
+// A warp for each row. dx may be dy or the sum that it is added to: a thread writes what it alone reads, after the
+// sums.
 template <RowNorm kKind, class X, class Y>
 __global__ void backward_rows(RowNormBackwardArgs a) {
   constexpr bool kCentred = kKind == RowNorm::layer;
@@ -59,8 +60,11 @@ __global__ void backward_rows(RowNormBackwardArgs a) {
   V sum_g{0.0f};
   if constexpr (kCentred) sum_g = V{warp_row_sum<float>(n, g_term)} / count;
   const V sum_gh = V{warp_row_dot<float>(n, g_term, [&](int64_t i) { return h(i).v; })} / count;
-  for (int64_t i = static_cast<int64_t>(threadIdx.x % 32); i < n; i += 32)
-    dx[i] = stored<X>((r * fma(neg(h(i)), sum_gh, kCentred ? g(i) - sum_g : g(i))).v);
+  const Reads<X> sum{a.sum.data ? a.sum.as<X>() + row * n : nullptr};
+  for (int64_t i = static_cast<int64_t>(threadIdx.x % 32); i < n; i += 32) {
+    const X own = stored<X>((r * fma(neg(h(i)), sum_gh, kCentred ? g(i) - sum_g : g(i))).v);
+    dx[i] = sum.data ? stored<X>(sum[i] + widened(own)) : own;
+  }
 }
 
 // A thread for each leaf of rows and column: the chains of dgamma and dbeta.

@@ -34,7 +34,8 @@ void row_norm(GpuStream<B>&, const RowNormArgs&);
 
 struct RowNormBackwardArgs {
   In dy, x, gamma, mean, r;
-  Out dx;       // absent if not wanted; may be dy itself
+  In sum;       // what dx is added to, on GPUs, or absent
+  Out dx;       // absent if not wanted; may be dy itself, or sum
   Out partial;  // (leaves of 64 rows, 2, cols): chains of dgamma and dbeta; absent if not wanted
   int64_t rows, cols;
   RowNorm kind;
@@ -60,9 +61,10 @@ inline RowNormResult rms_norm(const Tensor& x, const Tensor& gamma, double eps) 
 struct RowNormGradients {
   Tensor dx, dgamma, dbeta;  // undefined where not wanted
 };
-// `saved` as the forward pass returned it; its y is not read and may be undefined. dx is of x's type. A dy of this type
-// that is moved in is written over if it is the only handle on its elements.
+// `saved` as the forward pass returned it; its y is not read and may be undefined. dx is of x's type; with `sum`, like
+// x (the gradient of a residual, say), it is sum + dx, as an addition of its own gives it. A sum, else a dy, of x's
+// type that is moved in is written over if it is the only handle on its elements.
 RowNormGradients row_norm_backward(RowNorm kind, Tensor dy, const Tensor& x, const Tensor& gamma,
-                                   const RowNormResult& saved, bool want_dx, bool want_parameters);
+                                   const RowNormResult& saved, bool want_dx, bool want_parameters, Tensor sum = {});
 
 }  // namespace elinvar

@@ -1,7 +1,9 @@
 #include <cmath>
 
 #include "autograd/norm.h"
+#include "autograd/pointwise.h"
 #include "tensor/ops/layer_norm.h"
+#include "tensor/ops/pointwise.h"
 #include "tests/op_row.h"
 
 namespace elinvar::test {
@@ -88,6 +90,22 @@ const OpRows rows({
      .inputs = {{{4, 16}}, {{16}}},
      .op = [](const Vars& v) { return layer_norm(v[0], v[1], {}); },
      .oracle = [](const Tensors& t) { return row_oracle(t[0], &t[1], nullptr, 1e-5, true); }},
+    // The norm's gradient is added to what reached its input before.
+    {.name = "layer_norm/residual",
+     .inputs = {{{4, 70}}, {{70}}},
+     .op =
+         [](const Vars& v) {
+           const Var x = v[0] * 2.0;
+           return x + layer_norm(x, v[1], {}) + rms_norm(x, v[1]);
+         },
+     .oracle =
+         [](const Tensors& t) {
+           Tensor y = mul(t[0], 2.0);
+           const Tensor layer = row_oracle(y, &t[1], nullptr, 1e-5, true),
+                        rms = row_oracle(y, &t[1], nullptr, 1e-5, false);
+           return add(add(y, layer), rms);
+         },
+     .large = {{{67, 300}}, {{300}}}},
     {.name = "rms_norm",
      .inputs = {{{3, 5, 37}}, {{37}}},
      .op = [](const Vars& v) { return rms_norm(v[0], v[1]); },
