@@ -44,7 +44,7 @@ Var cross_entropy(const Var& logits, const Targets& targets, const CrossEntropyO
     moved.data<float>()[row * classes + a] = c;
     moved.data<float>()[row * classes + b] = -c;
   }
-  return own + sum(widened(logits) * Var(moved.to(logits.value().device())));
+  return own + sum(logits * Var(moved.to(logits.value().device())));
 }
 
 // d = x - target; the loss is the sum of d * d over all elements as one row (NUMERICS.md, rule 11, fma); dx = d * (2

@@ -27,7 +27,7 @@ struct Targets {
 // The loss is linear in the target's distribution, so a mixture adds to the sum for `own` that of
 // c * (logits[own] - logits[other]) over its rows, with c = (1 - label_smoothing) * (1 - share), two float64 operations
 // rounded once, as the sum of all elements of the product of the logits and a matrix that has c at own and -c at other.
-// Float32 only; a row whose own or other target is ignored is no mixture.
+// Float32 only, or a GPU's bfloat16; a row whose own or other target is ignored is no mixture.
 Var cross_entropy(const Var& logits, const Targets& targets, const CrossEntropyOptions& options = {});
 
 // Sum of squared differences, ().
