@@ -59,7 +59,8 @@ TEST(Trace, ArgumentsAndResultsHaveTheNamesOfTheSignature) {
   ASSERT_EQ(notes.told.size(), 2u);
   EXPECT_EQ(notes.told[0],
             "x float32 (2, 3); p = 0.25; rng.seed = 7; rng.step = 1; rng.vrank = 2; rng.op = 3; -> y float32 (2, 3); ");
-  EXPECT_EQ(notes.told[1], "a float32 (2, 3); b float32 (3, 2); bias absent; precision = 0; -> c float32 (2, 2); ");
+  EXPECT_EQ(notes.told[1],
+            "a float32 (2, 3); b float32 (3, 2); bias absent; precision = 0; result = 0; -> c float32 (2, 2); ");
 }
 
 TEST(Trace, OpsWithinAnOpArePartOfIt) {
