@@ -4,6 +4,7 @@
 #include "autograd/precision.h"
 #include "autograd/reduce.h"
 #include "tensor/check.h"
+#include "tensor/graph.h"
 #include "tensor/ops/cross_entropy.h"
 #include "tensor/ops/index.h"
 #include "tensor/ops/pointwise.h"
@@ -23,6 +24,29 @@ Var cross_entropy(const Var& logits, const Tensor& targets, const CrossEntropyOp
   });
 }
 
+namespace {
+
+// What mixtures multiply logits of that shape by.
+Tensor moved_by_mixing(const Shape& shape, const Tensor& own, const Tensor& other, const Tensor& own_share,
+                       const CrossEntropyOptions& options) {
+  const int64_t classes = shape[shape.ndim() - 1], ignored = options.ignore_index;
+  const Tensor first = checked_index("cross_entropy", own, classes, ignored).to(Device{}),
+               second = checked_index("cross_entropy", other, classes, ignored).to(Device{}),
+               share = own_share.to(Device{}).to_contiguous();
+  Tensor moved = Tensor::zeros(shape);
+  for (int64_t row = 0; row < own.numel(); ++row) {
+    const int64_t a = first.data<int64_t>()[row], b = second.data<int64_t>()[row];
+    if (a == ignored || b == ignored || a == b) continue;
+    const auto c =
+        static_cast<float>((1.0 - options.label_smoothing) * (1.0 - static_cast<double>(share.data<float>()[row])));
+    moved.data<float>()[row * classes + a] = c;
+    moved.data<float>()[row * classes + b] = -c;
+  }
+  return moved;
+}
+
+}  // namespace
+
 Var cross_entropy(const Var& logits, const Targets& targets, const CrossEntropyOptions& options) {
   const Var own = cross_entropy(logits, targets.own, options);  // checks own
   if (!targets.other.defined()) return own;
@@ -31,20 +55,11 @@ Var cross_entropy(const Var& logits, const Targets& targets, const CrossEntropyO
             targets.share.dtype() == DType::f32,
         "[cross_entropy] mixtures need float32 logits, and other targets {} and float32 shares {} like the targets {}",
         to_string(targets.other.shape()), to_string(targets.share.shape()), to_string(rows));
-  const int64_t classes = logits.dim(-1), ignored = options.ignore_index;
-  const Tensor first = checked_index("cross_entropy", targets.own, classes, ignored).to(Device{}),
-               second = checked_index("cross_entropy", targets.other, classes, ignored).to(Device{}),
-               share = targets.share.to(Device{}).to_contiguous();
-  Tensor moved = Tensor::zeros(logits.shape());
-  for (int64_t row = 0; row < rows.numel(); ++row) {
-    const int64_t a = first.data<int64_t>()[row], b = second.data<int64_t>()[row];
-    if (a == ignored || b == ignored || a == b) continue;
-    const auto c =
-        static_cast<float>((1.0 - options.label_smoothing) * (1.0 - static_cast<double>(share.data<float>()[row])));
-    moved.data<float>()[row * classes + a] = c;
-    moved.data<float>()[row * classes + b] = -c;
-  }
-  return own + sum(logits * Var(moved.to(logits.value().device())));
+  const auto moved = [shape = logits.shape(), options](std::span<const Tensor> from) {
+    return std::vector{moved_by_mixing(shape, from[0], from[1], from[2], options)};
+  };
+  const Tensor coefficients = derived({targets.own, targets.other, targets.share}, moved)[0];
+  return own + sum(logits * Var(coefficients.to(logits.value().device())));
 }
 
 // d = x - target; the loss is the sum of d * d over all elements as one row (NUMERICS.md, rule 11, fma); dx = d * (2

@@ -48,6 +48,17 @@ void DeviceCache::give_back_whole_segments() {
   }
 }
 
+void DeviceCache::give_back() {
+  const std::lock_guard lock(mutex_);
+  give_back_whole_segments();
+}
+
+void DeviceCache::each_free(const std::function<void(void*, size_t)>& f) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [begin, piece] : pieces_)
+    if (!piece.used) f(begin, piece.bytes);
+}
+
 void* DeviceCache::allocate(size_t wanted) {
   if (wanted > SIZE_MAX / 2) return nullptr;
   const size_t bytes = std::max(kUnit, round_up(wanted, kUnit));
@@ -62,7 +73,7 @@ void* DeviceCache::allocate(size_t wanted) {
     const size_t exact = round_up(bytes, kSmallSegment);
     piece = add_segment(small ? kSmallSegment : std::max(exact, kLargeSegment), small);
     if (piece == pieces_.end()) {
-      give_back_whole_segments();
+      if (!source_.keeps) give_back_whole_segments();
       piece = add_segment(exact, small);
     }
     if (piece == pieces_.end()) return nullptr;

@@ -29,6 +29,7 @@ class DeviceCache {
     std::function<void(void* segment)> give;
     // All that was queued is done, so that segments may be given back.
     std::function<void()> settle = [] {};
+    bool keeps = false;  // segments until give_back() is called: graphs go on using pieces that no block lies on
   };
 
   explicit DeviceCache(Source source) : source_(std::move(source)) {}
@@ -39,7 +40,9 @@ class DeviceCache {
   static constexpr size_t kUnit = 512;  // of sizes and addresses
   void* allocate(size_t bytes);         // null: the device has no more, even of what was cached
   void free(void* block) noexcept;
-  AllocatorStats stats() const;  // system_calls counts segments taken
+  void give_back();                                                               // whole free segments
+  void each_free(const std::function<void(void* piece, size_t bytes)>& f) const;  // what no block lies on
+  AllocatorStats stats() const;                                                   // system_calls counts segments taken
   void reset_peak();
 
  private:

@@ -54,16 +54,17 @@ Tensor Upload::take() const {
 }
 
 // What is freed while it is copied from is handed to those that are called later, who wait for the copy.
-Download::Download(Tensor there) {
+Download::Download(Tensor there, Mark since) {
   if (there.device() == Device{}) {
     here_ = std::move(there);
     return;
   }
   const trace::Pause pause;
+  if (!there.contiguous()) since = {};
   there_ = there.to_contiguous();
   here_ = page_locked(there_.shape(), there_.dtype(), there_.device());
   on_gpu(there_.device(), [&](auto& stream) {
-    copy_ = begin_download(stream, here_.raw(), std::as_const(there_).raw(), bytes_of(there_));
+    copy_ = begin_download(stream, here_.raw(), std::as_const(there_).raw(), bytes_of(there_), since);
   });
 }
 

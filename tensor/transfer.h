@@ -21,6 +21,9 @@ namespace elinvar {
 // and to it take no time of the host. Contents unspecified.
 Tensor page_locked(const Shape& shape, DType dtype, Device device);
 
+// A place in the work of a graph (tensor/graph.h), once that has been launched; undefined: after all that was called.
+using Mark = std::shared_ptr<const void>;
+
 class CopyUnderWay {
  public:
   // Whoever uses the memory on the device after that does so when the copy is done.
@@ -49,8 +52,9 @@ class Upload {
 class Download {
  public:
   Download() = default;
-  // Nobody writes to `there` before it has been waited for.
-  explicit Download(Tensor there);
+  // Nobody writes to `there` before it has been waited for. With a mark it follows that alone, while the rest of the
+  // graph runs.
+  explicit Download(Tensor there, Mark since = {});
 
   bool ready() { return copy_ == nullptr || copy_->done(); }  // wait() would not wait
   Tensor wait();                                              // on the CPU; once
@@ -66,6 +70,7 @@ std::shared_ptr<void> allocate_page_locked(GpuStream<B>& stream, size_t bytes);
 template <class B>
 std::unique_ptr<CopyUnderWay> begin_upload(GpuStream<B>& stream, void* device, const void* host, size_t bytes);
 template <class B>
-std::unique_ptr<CopyUnderWay> begin_download(GpuStream<B>& stream, void* host, const void* device, size_t bytes);
+std::unique_ptr<CopyUnderWay> begin_download(GpuStream<B>& stream, void* host, const void* device, size_t bytes,
+                                             const Mark& since);
 
 }  // namespace elinvar

@@ -47,6 +47,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <type_traits>
 
 #include "tensor/dtype.h"
@@ -84,8 +85,10 @@ void launch(Gpu& stream, const char* name, Grid grid, void (*kernel)(Parameters.
   check_launch(name, cudaGetLastError());
 #else
   static_cast<void>(stream);
-  static_cast<void>(name);
-  emulation::run(grid.blocks, grid.threads, grid.shared, [&] { kernel(arguments...); });
+  const std::tuple<Parameters...> values(arguments...);
+  emulation::perform(name, &values, sizeof values, [=] {
+    emulation::run(grid.blocks, grid.threads, grid.shared, [&] { std::apply(kernel, values); });
+  });
 #endif
 }
 

@@ -40,21 +40,16 @@ bool cached() {
 }  // namespace
 
 template <>
-struct CudaStream::Memory {
-  explicit Memory(DeviceCache::Source source) : cache(std::move(source)) {}
-  DeviceCache cache;
-};
-
-template <>
-CudaStream::GpuStream(int index) : index_(index) {
+CudaStream::GpuStream(int index, bool recording) : index_(index), recording_(recording) {
   require(cudaSetDevice(index), "choosing a device");
   cudaStream_t stream = nullptr;
   require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
   handle_ = stream;
-  memory_ = std::make_shared<Memory>(DeviceCache::Source{
+  cache_ = std::make_shared<DeviceCache>(DeviceCache::Source{
       .take = take,
       .give = [](void* segment) { static_cast<void>(cudaFree(segment)); },
-      .settle = [] { require(cudaDeviceSynchronize(), "waiting for the device"); }});  // copies have other streams
+      .settle = [] { require(cudaDeviceSynchronize(), "waiting for the device"); },  // copies have other streams
+      .keeps = recording});
 }
 
 template <>
@@ -64,21 +59,27 @@ CudaStream::~GpuStream() {
 
 template <>
 void CudaStream::synchronize() {
+  not_while_recording(*this, "waiting for the device");
   require(cudaStreamSynchronize(static_cast<cudaStream_t>(handle_)), "waiting for the device");
 }
 
 template <>
 std::shared_ptr<void> CudaStream::allocate(size_t bytes) {
-  if (!cached())
+  if (!cached() && !recording_)
     if (void* const own = take(std::max<size_t>(bytes, 1)))
       return {own, [](void* p) { static_cast<void>(cudaFree(p)); }};  // which waits for the device
-  void* block = memory_->cache.allocate(bytes);
+  void* block = cache_->allocate(bytes);
   if (block == nullptr) {
     size_t free = 0, total = 0;
     if (cudaMemGetInfo(&free, &total) != cudaSuccess) free = total = 0;
-    throw Failure(out_of_memory("cuda:" + std::to_string(index_), bytes, memory_->cache.stats(), free, total));
+    throw Failure(out_of_memory("cuda:" + std::to_string(index_), bytes, cache_->stats(), free, total));
   }
-  return {block, [owner = memory_](void* p) { owner->cache.free(p); }};
+  return {block, [owner = cache_](void* p) { owner->free(p); }};
+}
+
+template <>
+void CudaStream::give_back() {
+  cache_->give_back();
 }
 
 template <>
@@ -90,7 +91,17 @@ int gpu_count<Cuda>() {
 }
 
 template <>
+CudaStream*& recorded_on() {
+  static thread_local CudaStream* stream = nullptr;
+  return stream;
+}
+
+template <>
 CudaStream& gpu_stream(int index) {
+  if (CudaStream* const recording = recorded_on<Cuda>()) {
+    if (recording->index() != index) refuse_to_record("work on another device");
+    return *recording;
+  }
   static std::mutex mutex;
   static std::map<int, std::unique_ptr<CudaStream>> streams;
   std::lock_guard lock(mutex);

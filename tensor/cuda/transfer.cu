@@ -10,38 +10,12 @@
 #include <mutex>
 
 #include "tensor/cuda/error.h"
+#include "tensor/cuda/event.h"
 
 namespace elinvar {
 namespace {
 
 cudaStream_t queue_of(CudaStream& stream) { return static_cast<cudaStream_t>(stream.handle()); }
-
-class Event {
- public:
-  explicit Event(cudaStream_t after) {
-    require(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event");
-    require(cudaEventRecord(event_, after), "recording an event");
-  }
-  ~Event() { static_cast<void>(cudaEventDestroy(event_)); }  // those that wait for it still do
-  Event(const Event&) = delete;
-  Event& operator=(const Event&) = delete;
-
-  bool done() const {
-    const cudaError_t answer = cudaEventQuery(event_);
-    if (answer != cudaErrorNotReady) {
-      require(answer, "a copy");
-      return true;
-    }
-    static_cast<void>(cudaGetLastError());  // or the next launch would be told of it
-    return false;
-  }
-  void wait() const { require(cudaEventSynchronize(event_), "waiting for a copy"); }
-  cudaError_t hold(cudaStream_t queue) const { return cudaStreamWaitEvent(queue, event_, 0); }
-
- private:
-  cudaEvent_t event_ = nullptr;
-};
-using SharedEvent = std::shared_ptr<const Event>;
 
 // Blocks of page-locked memory, each with the event after which nothing is copied from or to it. Sizes are eight an
 // octave, and a block serves what is up to a quarter smaller, so that batches of almost one size share blocks. Where
@@ -177,8 +151,10 @@ class CudaCopy final : public CopyUnderWay {
 };
 
 std::unique_ptr<CopyUnderWay> begin(CudaStream& stream, cudaStream_t queue, void* to, const void* from, size_t bytes,
-                                    cudaMemcpyKind kind) {
-  require(Event(queue_of(stream)).hold(queue), "ordering a copy");
+                                    cudaMemcpyKind kind, const Mark& since = {}) {
+  not_while_recording(stream, "a copy between host and device");
+  if (since) require(static_cast<const Event*>(since.get())->hold(queue), "ordering a copy");
+  else require(Event(queue_of(stream)).hold(queue), "ordering a copy");
   require(cudaMemcpyAsync(to, from, bytes, kind, queue), "copying");
   auto event = std::make_shared<const Event>(queue);
   PageLocked::instance().use(kind == cudaMemcpyHostToDevice ? from : to, event);
@@ -208,13 +184,15 @@ std::unique_ptr<CopyUnderWay> begin_upload(CudaStream& stream, void* device, con
 }
 
 template <>
-std::unique_ptr<CopyUnderWay> begin_download(CudaStream& stream, void* host, const void* device, size_t bytes) {
-  return begin(stream, CopyQueues::of(stream).out, host, device, bytes, cudaMemcpyDeviceToHost);
+std::unique_ptr<CopyUnderWay> begin_download(CudaStream& stream, void* host, const void* device, size_t bytes,
+                                             const Mark& since) {
+  return begin(stream, CopyQueues::of(stream).out, host, device, bytes, cudaMemcpyDeviceToHost, since);
 }
 
 // By way of page-locked pieces, so that nothing is waited for but, of large tensors, the eighth piece before.
 template <>
 void CudaStream::copy_in(void* device, const void* host, size_t bytes) {
+  not_while_recording(*this, "a copy from the host");
   constexpr size_t kPiece = size_t{4} << 20, kPieces = 8;
   std::deque<SharedEvent> under_way;
   for (size_t at = 0; at < bytes; at += kPiece) {
@@ -234,6 +212,7 @@ void CudaStream::copy_in(void* device, const void* host, size_t bytes) {
 
 template <>
 void CudaStream::copy_out(void* host, const void* device, size_t bytes) {
+  not_while_recording(*this, "a copy to the host");
   require(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, queue_of(*this)), "copying from the device");
   require(cudaStreamSynchronize(queue_of(*this)), "copying from the device");
 }

@@ -4,6 +4,7 @@
 
 #include "tensor/check.h"
 #include "tensor/convert.h"
+#include "tensor/graph.h"
 #include "tensor/strided.h"
 #include "tensor/trace.h"
 
@@ -70,6 +71,10 @@ namespace {
 void transfer(const Tensor& from, Tensor& to) {
   const Tensor x = from.to(to.dtype()).to_contiguous();
   Tensor y = to.contiguous() ? to : Tensor::empty(to.shape(), to.dtype(), to.device());
+  if (x.device() == Device{} && sent_by_graph(x, y)) {
+    if (!to.contiguous()) copy(y, to);
+    return;
+  }
   const auto bytes = static_cast<size_t>(x.bytes());
   const auto send = [&](auto& stream, const void* host) {
     if constexpr (std::is_same_v<decltype(stream), CpuStream&>) std::memcpy(y.raw(), host, bytes);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tensor/graph.h"
 #include "tensor/op_check.h"
 #include "tensor/trace.h"
 #include "tensor/simd-inl.h"
@@ -93,7 +94,9 @@ Tensor dropout_of(Tensor x, double p, const Rng& rng) {
   x = x.to_contiguous();
   const In from = in(x);
   Tensor y = onto(std::move(x));
-  on(y.device(), [&](auto& stream) { dropout(stream, DropoutArgs{from, out(y), y.numel(), p, rng}); });
+  on(y.device(), [&](auto& stream) {
+    dropout(stream, DropoutArgs{from, out(y), y.numel(), p, rng, key_on_device(rng)});
+  });
   return y;
 }
 

@@ -10,7 +10,8 @@ namespace {
 
 // A thread for each block of four random words.
 template <class T>
-__global__ void drop_elements(const T* x, T* y, int64_t n, uint32_t threshold, float scale, Rng rng) {
+__global__ void drop_elements(const T* x, T* y, int64_t n, uint32_t threshold, float scale, Rng rng, const Rng* key) {
+  if (key != nullptr) rng = {key->seed, key->step, key->vrank, rng.op};
   for (int64_t block = thread_of_grid(); 4 * block < n; block += grid_stride()) {
     const Random4 words = rng.block(static_cast<uint32_t>(block));
     for (int64_t j = 0; j < 4 && 4 * block + j < n; ++j)
@@ -29,7 +30,7 @@ void dropout(Gpu& stream, const DropoutArgs& a) {
     using T = decltype(zero);
     launch(stream, "dropout", {.blocks = blocks_for((a.n + 3) / 4)}, HWY_NAMESPACE::drop_elements<T>, a.x.as<T>(),
            a.y.as<T>(), a.n, static_cast<uint32_t>(std::ceil(a.p * 0x1p24)), static_cast<float>(1.0 / (1.0 - a.p)),
-           a.rng);
+           a.rng, a.key);
   });
 }
 

@@ -16,6 +16,7 @@ struct DropoutArgs {
   int64_t n;  // contiguous elements, at most 2^34
   double p;
   Rng rng;
+  const Rng* key = nullptr;  // on the device, of whose numbers all but the op count (tensor/graph.h); null: rng itself
 };
 void dropout(CpuStream&, const DropoutArgs&);
 template <class B>

@@ -1,10 +1,12 @@
 #include "tensor/ops/index.h"
 
+#include "tensor/graph.h"
 #include "tensor/op_check.h"
 
 namespace elinvar {
+namespace {
 
-Tensor checked_index(const char* op, const Tensor& index, int64_t limit, std::optional<int64_t> ignored) {
+Tensor checked(const char* op, const Tensor& index, int64_t limit, std::optional<int64_t> ignored) {
   check(index.dtype() == DType::i32 || index.dtype() == DType::i64, "[{}] indices must be int32 or int64, got {}", op,
         name_of(index.dtype()));
   Tensor checked = index.to(Device{}).to(DType::i64).to_contiguous();
@@ -17,7 +19,7 @@ Tensor checked_index(const char* op, const Tensor& index, int64_t limit, std::op
   return checked;
 }
 
-Occurrences occurrences(const Tensor& index, int64_t limit) {
+std::vector<Tensor> sorted(const Tensor& index, int64_t limit) {
   const int64_t n = index.numel();
   Occurrences found{Tensor::empty({n}, DType::i64), Tensor::zeros({limit + 1}, DType::i64)};
   const int64_t* v = index.data<int64_t>();
@@ -27,7 +29,18 @@ Occurrences occurrences(const Tensor& index, int64_t limit) {
   for (int64_t i = 0; i < n; ++i) ++start[v[i]];
   for (int64_t t = 1; t <= limit; ++t) start[t] += start[t - 1];
   for (int64_t i = n - 1; i >= 0; --i) order[--start[v[i]]] = i;
-  return found;
+  return {found.order, found.start};
+}
+
+}  // namespace
+
+Tensor checked_index(const char* op, const Tensor& index, int64_t limit, std::optional<int64_t> ignored) {
+  return derived({index}, [=](auto from) { return std::vector{checked(op, from[0], limit, ignored)}; })[0];
+}
+
+Occurrences occurrences(const Tensor& index, int64_t limit) {
+  const std::vector<Tensor> found = derived({index}, [=](auto from) { return sorted(from[0], limit); });
+  return {found[0], found[1]};
 }
 
 }  // namespace elinvar

@@ -4,6 +4,7 @@
 #define HWY_TARGET_INCLUDE "tensor/ops/rotary.cpp"
 #include <hwy/foreach_target.h>
 
+#include "tensor/graph.h"
 #include "tensor/op_check.h"
 #include "tensor/trace.h"
 #include "tensor/simd-inl.h"
@@ -201,6 +202,8 @@ Tensor rotary_of(const Tensor& input, const RotaryAngles& angles, bool inverse) 
 // The last table that was sent to a device, and what was sent. Never destroyed: its memory is a stream's, which may end
 // before.
 RotaryAngles on_device(const RotaryAngles& angles, Device device) {
+  if (const Tensor cos = graph_constant(angles.cos, device); cos.defined())
+    return {cos, graph_constant(angles.sin, device)};
   struct Sent {
     std::mutex mutex;
     RotaryAngles from, to;

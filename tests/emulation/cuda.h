@@ -35,6 +35,10 @@ struct Index {
   unsigned x = 0, y = 0, z = 0;
 };
 
+// Does the work of a call; while this thread records a graph (tests/emulation/graph.cpp) it is kept for later instead.
+// In the bytes of its arguments addresses are found.
+void perform(const char* name, const void* arguments, size_t bytes, std::function<void()> work);
+
 // Runs a grid and returns when it is done.
 void run(int64_t blocks, int threads, size_t shared, const std::function<void()>& kernel);
 

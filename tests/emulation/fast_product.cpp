@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tensor/check.h"
+#include "tests/emulation/cuda.h"
 
 namespace elinvar {
 namespace {
@@ -40,10 +41,7 @@ int64_t filters(const ConvGeometry& g) { return g.o * g.kh * g.kw * (g.c / g.gro
 int64_t results(const ConvGeometry& g) { return g.n * g.oh * g.ow * g.o; }
 std::vector<float> room(int64_t count) { return std::vector<float>(static_cast<size_t>(count)); }
 
-}  // namespace
-
-template <>
-void fast_matmul(EmulatedStream&, const MatmulArgs& args, Precision precision) {
+void compute(const MatmulArgs& args, Precision precision) {
   // As libraries will have it: a line after the other.
   const auto in_lines = [](const MatrixIn& m, int64_t rows, int64_t columns) {
     return m.col == 1 ? rows <= 1 || m.row >= columns : m.row == 1 && (columns <= 1 || m.col >= rows);
@@ -70,8 +68,7 @@ void fast_matmul(EmulatedStream&, const MatmulArgs& args, Precision precision) {
   store(c, {args.c, args.result});
 }
 
-template <>
-void fast_conv2d(EmulatedStream&, const ConvArgs& a, Precision precision) {
+void compute(const ConvArgs& a, Precision precision) {
   const std::vector<float> x = widened(a.x.data, a.x.dtype, images(a.g), precision),
                            w = widened(a.w.data, a.w.dtype, filters(a.g), precision);
   std::vector<float> y = room(results(a.g));
@@ -79,8 +76,7 @@ void fast_conv2d(EmulatedStream&, const ConvArgs& a, Precision precision) {
   store(y, a.y);
 }
 
-template <>
-void fast_conv2d_grad_input(EmulatedStream&, const ConvGradInputArgs& a, Precision precision) {
+void compute(const ConvGradInputArgs& a, Precision precision) {
   const std::vector<float> dy = widened(a.dy.data, a.dy.dtype, results(a.g), precision),
                            w = widened(a.w.data, a.w.dtype, filters(a.g), precision);
   std::vector<float> dx = room(images(a.g));
@@ -88,13 +84,39 @@ void fast_conv2d_grad_input(EmulatedStream&, const ConvGradInputArgs& a, Precisi
   store(dx, a.dx);
 }
 
-template <>
-void fast_conv2d_grad_filter(EmulatedStream&, const ConvGradFilterArgs& a, Precision precision) {
+void compute(const ConvGradFilterArgs& a, Precision precision) {
   const std::vector<float> dy = widened(a.dy.data, a.dy.dtype, results(a.g), precision),
                            x = widened(a.x.data, a.x.dtype, images(a.g), precision);
   std::vector<float> dw = room(filters(a.g));
   conv2d_grad_filter(cpu_stream(), ConvGradFilterArgs{a.g, {dy.data()}, {x.data()}, {dw.data()}});
   store(dw, a.dw);
+}
+
+template <class Args>
+void perform(const char* name, const Args& args, Precision precision) {
+  emulation::perform(name, &args, sizeof args, [args, precision] { compute(args, precision); });
+}
+
+}  // namespace
+
+template <>
+void fast_matmul(EmulatedStream&, const MatmulArgs& args, Precision precision) {
+  perform("fast_matmul", args, precision);
+}
+
+template <>
+void fast_conv2d(EmulatedStream&, const ConvArgs& args, Precision precision) {
+  perform("fast_conv2d", args, precision);
+}
+
+template <>
+void fast_conv2d_grad_input(EmulatedStream&, const ConvGradInputArgs& args, Precision precision) {
+  perform("fast_conv2d_grad_input", args, precision);
+}
+
+template <>
+void fast_conv2d_grad_filter(EmulatedStream&, const ConvGradFilterArgs& args, Precision precision) {
+  perform("fast_conv2d_grad_filter", args, precision);
 }
 
 }  // namespace elinvar

@@ -1,36 +1,57 @@
 // The emulated device: host memory, kernels that have run when a call returns.
+#include <cstdlib>
 #include <cstring>
 
 #include "tensor/allocator.h"
 #include "tensor/check.h"
+#include "tensor/device_cache.h"
 #include "tensor/gpu_stream.h"
+#include "tests/emulation/graph.h"
 
 namespace elinvar {
 
+// Memory of graphs lies in segments, as on a GPU: its places are used again by what is recorded later.
 template <>
-struct EmulatedStream::Memory {};
-
-template <>
-EmulatedStream::GpuStream(int index) : index_(index) {}
+EmulatedStream::GpuStream(int index, bool recording) : index_(index), recording_(recording) {
+  if (!recording) return;
+  cache_ = std::make_shared<DeviceCache>(
+      DeviceCache::Source{.take = [](size_t bytes) { return std::aligned_alloc(DeviceCache::kUnit, bytes); },
+                          .give = [](void* segment) { std::free(segment); },
+                          .keeps = true});
+}
 template <>
 EmulatedStream::~GpuStream() {}
 
 template <>
 std::shared_ptr<void> EmulatedStream::allocate(size_t bytes) {
+  if (recording_) {
+    void* const block = cache_->allocate(bytes);
+    if (block == nullptr) fail("{}", out_of_memory("emulated", bytes, cache_->stats(), 0, 0));
+    return {block, [owner = cache_](void* p) { owner->free(p); }};
+  }
   std::shared_ptr<void> block = HostAllocator::instance().allocate(bytes);
   if (bytes > 0) std::memset(block.get(), 0xff, bytes);  // NaN, until somebody writes
-  return block;
+  emulation::add_block(block.get(), bytes);
+  return {block.get(), [block](void* p) { emulation::remove_block(p); }};
+}
+template <>
+void EmulatedStream::give_back() {
+  if (cache_) cache_->give_back();
 }
 template <>
 void EmulatedStream::copy_in(void* device, const void* host, size_t bytes) {
+  not_while_recording(*this, "a copy from the host");
   if (bytes > 0) std::memcpy(device, host, bytes);
 }
 template <>
 void EmulatedStream::copy_out(void* host, const void* device, size_t bytes) {
+  not_while_recording(*this, "a copy to the host");
   if (bytes > 0) std::memcpy(host, device, bytes);
 }
 template <>
-void EmulatedStream::synchronize() {}
+void EmulatedStream::synchronize() {
+  not_while_recording(*this, "waiting for the device");
+}
 
 template <>
 int gpu_count<Emulated>() {
@@ -38,8 +59,15 @@ int gpu_count<Emulated>() {
 }
 
 template <>
+EmulatedStream*& recorded_on() {
+  static thread_local EmulatedStream* stream = nullptr;
+  return stream;
+}
+
+template <>
 EmulatedStream& gpu_stream(int index) {
   check(index == 0, "[device] there is one emulated device, number 0, got {}", index);
+  if (EmulatedStream* const recording = recorded_on<Emulated>()) return *recording;
   static EmulatedStream stream(0);
   return stream;
 }

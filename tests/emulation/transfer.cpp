@@ -7,6 +7,7 @@
 
 #include "tensor/allocator.h"
 #include "tensor/check.h"
+#include "tests/emulation/graph.h"
 
 namespace elinvar {
 namespace {
@@ -50,12 +51,16 @@ std::shared_ptr<void> allocate_page_locked(EmulatedStream&, size_t bytes) {
 }
 
 template <>
-std::unique_ptr<CopyUnderWay> begin_upload(EmulatedStream&, void* device, const void* host, size_t bytes) {
+std::unique_ptr<CopyUnderWay> begin_upload(EmulatedStream& stream, void* device, const void* host, size_t bytes) {
+  not_while_recording(stream, "a copy from the host");
   return std::make_unique<LateCopy>(device, host, bytes);
 }
 
 template <>
-std::unique_ptr<CopyUnderWay> begin_download(EmulatedStream&, void* host, const void* device, size_t bytes) {
+std::unique_ptr<CopyUnderWay> begin_download(EmulatedStream& stream, void* host, const void* device, size_t bytes,
+                                             const Mark& since) {
+  not_while_recording(stream, "a copy to the host");
+  if (since) emulation::check_unchanged(*static_cast<const emulation::MarkedPlace*>(since.get()), device, bytes);
   return std::make_unique<LateCopy>(host, device, bytes);
 }
 
