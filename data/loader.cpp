@@ -165,7 +165,8 @@ struct Loader::Readers {
     const Device device = loader.options_.device;
     if (device == Device{}) return;
     const auto send = [&](Batch& batch) {
-      if (batch.samples > 0 && !batch.sent.source().defined()) batch.sent = Upload(batch.input, device);
+      if (batch.samples > 0 && !batch.is_text() && !batch.sent.source().defined())
+        batch.sent = Upload(batch.input, device);
     };
     if (!taken.error) send(taken.batch);
     std::vector<std::shared_ptr<Slot>> made;
@@ -190,6 +191,7 @@ struct Loader::Readers {
 };
 
 Tensor Batch::input_on(Device device) const {
+  if (is_text()) return input;
   const bool there = sent.source().defined() && sent.source().shares_storage(input) && sent.device() == device;
   return there ? sent.take() : Upload(input, device).take();
 }

@@ -30,7 +30,10 @@ struct Batch {
   MixedTargets mixed = {};  // where images were mixed; else undefined
   Upload sent = {};         // the input, on its way to LoaderOptions::device
 
-  Tensor input_on(Device device) const;  // what was sent, if it is still the input and went there
+  bool is_text() const { return input.defined() && input.dtype() == DType::i32; }
+  // What was sent, if it is still the input and went there. Tokens are checked on the CPU before they are used, so they
+  // stay.
+  Tensor input_on(Device device) const;
 };
 
 struct Cursor {

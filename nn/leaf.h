@@ -7,6 +7,7 @@
 
 #include "autograd/loss.h"
 #include "nn/network.h"
+#include "tensor/transfer.h"
 
 namespace elinvar {
 
@@ -19,6 +20,8 @@ struct LeafResult {
                         // mixtures, the first class
   std::vector<Tensor> gradients = {};      // of the *sum*, in the order of network.parameters.list; zeros if untouched
   std::vector<Statistic> statistics = {};  // of the batch norms, in the order in which they were met
+  std::vector<Tensor> terms = {};          // two of each, for the running ones (running_statistics.h)
+  Mark terms_since = {};  // in LeafProgress::forward: the place in a GPU's work by which they are there
 };
 
 // What a leaf tells while it is being computed.
@@ -27,8 +30,8 @@ struct LeafProgress {
   std::function<void(const LeafResult&)> forward = {};
   // While the backward pass runs, mostly from the last parameter to the first, then those of untouched parameters from
   // the first to the last: a gradient of the result, by its place there. It is handed over, so that the result has
-  // none.
-  std::function<void(size_t parameter, Tensor gradient)> gradient = {};
+  // none. With a mark it is there once a GPU's work has reached that, and to be read before the next leaf alone.
+  std::function<void(size_t parameter, Tensor gradient, const Mark& since)> gradient = {};
 };
 
 // Trains on one batch: images (N, H, W, C) with labels (N) or mixtures of two, or tokens (B, T) with the next tokens

@@ -62,6 +62,15 @@ TEST_F(GroupJob, GpusOfAGroupGiveTheSameLedger) {
   }
 }
 
+// A leaf is replayed, and its gradients stay for the group; by way of the hosts they leave one by one.
+TEST_F(GroupJob, LeavesMayBeGraphs) {
+  for (const std::string plane : {"auto", "host"}) {
+    const std::vector<std::string> set = {"--set", "run.cuda_graphs=true", "--set", "run.data_plane='" + plane + "'"};
+    expect_undisturbed(plane, start(plane, gpus("3", set)));
+    EXPECT_EQ(count(plane, "nccl") > 0, plane == "auto");
+  }
+}
+
 TEST_F(GroupJob, HostIfAsked) {
   expect_undisturbed("run", start("run", gpus("2", {"--set", "run.data_plane='host'"})));
   EXPECT_TRUE(planes("run").empty());

@@ -72,6 +72,13 @@ TEST_P(JobOfGpus, AloneItGivesTheSameLedger) {
   EXPECT_EQ(ledger("gpu"), undisturbed());
 }
 
+TEST_P(JobOfGpus, WithGraphsItGivesTheSameLedger) {
+  const test::Ended ended = wait(start("graphs", {"--device", device_, "--set", "run.cuda_graphs=true"}), "graphs");
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(ended.err.find("without a graph"), std::string::npos) << ended.err;
+  EXPECT_EQ(ledger("graphs"), undisturbed());
+}
+
 // Two are needed, so whoever is left holds the state for a GPU that learns it, whenever that comes.
 TEST_P(JobOfGpus, TheyJoinCpuWorkersAndGoOnWithoutThem) {
   const pid_t job = start("both", {"--device", "cpu", "--workers", "2", "--min-workers", "2", "--chaos",

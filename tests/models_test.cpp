@@ -251,7 +251,7 @@ TEST(Leaf, HandsItsGradientsOverWhileItIsComputed) {
       std::vector<size_t> order;
       LeafProgress progress;
       progress.forward = [&](const LeafResult& result) { told = result; };
-      progress.gradient = [&](size_t i, Tensor gradient) {
+      progress.gradient = [&](size_t i, Tensor gradient, const Mark&) {
         EXPECT_FALSE(gradients[i].defined());
         EXPECT_TRUE(gradient.unique());
         gradients[i] = std::move(gradient);
@@ -279,7 +279,7 @@ TEST(Leaf, HandsUntouchedParametersOverInTheirOrder) {
   const Sample s = tokens(2, kTokens);
   std::vector<size_t> order;
   LeafProgress progress;
-  progress.gradient = [&](size_t i, const Tensor&) { order.push_back(i); };
+  progress.gradient = [&](size_t i, const Tensor&, const Mark&) { order.push_back(i); };
   leaf(*network, s.input, s.target, {}, {}, false, progress);
   ASSERT_EQ(order.size(), list.size());
   for (size_t i = used; i < list.size(); ++i) EXPECT_EQ(order[i], i);

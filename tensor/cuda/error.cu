@@ -38,7 +38,8 @@ void require(cudaError_t answer, const char* doing) {
   std::string text = std::string("[cuda] ") + doing + ": " + cudaGetErrorString(answer);
   if (const std::string names = started.text(); !names.empty())
     text += "; the kernels started last, the newest first: " + names +
-            " (with CUDA_LAUNCH_BLOCKING=1 in the environment the one at fault is named)";
+            " (with CUDA_LAUNCH_BLOCKING=1 in the environment the one at fault is named; kernels of a graph are with "
+            "run.cuda_graphs = false)";
   throw Failure(text);
 }
 

@@ -28,6 +28,7 @@ void visit(V& v, RunConfig& c) {
   v("checkpoint_every", c.checkpoint_every, AtLeast{0});
   v("keep", c.keep, AtLeast{1});
   v("recompute", c.recompute);
+  v("cuda_graphs", c.cuda_graphs);
   v("audit_every", c.audit_every, AtLeast{0});
   v("eval_every", c.eval_every, AtLeast{0});
   v("log_every", c.log_every, AtLeast{1});
@@ -137,6 +138,7 @@ void visit(V& v, TensorBoardConfig& c) {
 const std::vector<std::string> kFree = {"run.name",
                                         "run.keep",
                                         "run.recompute",
+                                        "run.cuda_graphs",
                                         "run.audit_every",
                                         "run.eval_every",
                                         "run.log_every",

@@ -38,6 +38,7 @@ struct RunConfig {
   int64_t checkpoint_every = 1000;
   int keep = 3;
   bool recompute = false;
+  bool cuda_graphs = false;
   int64_t audit_every = 0;  // 0: never
   int64_t eval_every = 0;   // 0: only at the end
   int64_t log_every = 10;

@@ -37,11 +37,11 @@ class Arrivals {
 
   void forward(const LeafResult& result) {
     count_ = result.count;
-    for (Tensor& term : running_terms(result.statistics)) terms_.emplace_back(std::move(term));
+    for (const Tensor& term : result.terms) terms_.emplace_back(term, result.terms_since);
     if (std::ranges::all_of(terms_, [](Download& term) { return term.ready(); })) open();
   }
-  void gradient(size_t parameter, Tensor gradient) {
-    gradients_.emplace_back(parameter, Download(std::move(gradient)));
+  void gradient(size_t parameter, Tensor gradient, const Mark& since) {
+    gradients_.emplace_back(parameter, Download(std::move(gradient), since));
     while (!gradients_.empty() && gradients_.front().second.ready()) pass_on();
   }
   void finish() {
@@ -119,7 +119,9 @@ int64_t steps_of(const Config& config, int64_t steps_per_epoch) {
 }  // namespace
 
 Training::Training(const Config& given, Device device)
-    : job(given, Split::train, device), loader(job.data, loader_options(job.config, *job.data, device)) {
+    : job(given, Split::train, device),
+      loader(job.data, loader_options(job.config, *job.data, device)),
+      graphs_([](const std::string& notice) { fmt::print(stderr, "{}\n", notice); }) {
   const Config& c = config();
   with_places(c.places, [&] {
     if (c.fast() && job.precision == Precision::portable)
@@ -160,15 +162,20 @@ Leaf Training::leaf(const Batch& batch, int64_t step, int vrank, Session* opened
   LeafProgress progress;
   if (!stays) {
     progress.forward = [&](const LeafResult& result) { arrivals.forward(result); };
-    progress.gradient = [&](size_t i, Tensor gradient) { arrivals.gradient(i, std::move(gradient)); };
+    progress.gradient = [&](size_t i, Tensor gradient, const Mark& since) {
+      arrivals.gradient(i, std::move(gradient), since);
+    };
   }
   const PrecisionScope products(job.precision);
   const Targets targets(batch.target, batch.mixed.other, batch.mixed.share);
-  LeafResult result = elinvar::leaf(*job.network, batch.input_on(job.device), targets, config().loss, rng,
-                                    config().run.recompute, progress);
+  const Tensor input = batch.input_on(job.device);
+  const bool recompute = config().run.recompute;
+  LeafResult result = config().run.cuda_graphs
+                          ? graphs_.leaf(*job.network, input, targets, config().loss, rng, recompute, progress)
+                          : elinvar::leaf(*job.network, input, targets, config().loss, rng, recompute, progress);
   if (!stays) arrivals.finish();
   Leaf leaf{.gradients = stays ? std::move(result.gradients) : std::move(arrivals.gradients),
-            .terms = stays ? running_terms(result.statistics) : std::move(arrivals.terms)};
+            .terms = stays ? std::move(result.terms) : std::move(arrivals.terms)};
   statistics_ = std::move(result.statistics);
   StateSum sum = state_sum(digests_of(tensors_of(batch)));
   leaf.facts = {.loss_sum = result.loss_sum,

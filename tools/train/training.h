@@ -7,6 +7,7 @@
 
 #include "data/loader.h"
 #include "elastic/session.h"
+#include "nn/leaf_graphs.h"
 #include "nn/network.h"
 #include "tools/train/job.h"
 
@@ -39,6 +40,7 @@ class Training {
   Update update(int64_t step, const Reduced& reduced);
 
  private:
+  LeafGraphs graphs_;
   std::vector<Statistic> statistics_;  // of any leaf: which batch norms there are
 };
 
