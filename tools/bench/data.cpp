@@ -122,7 +122,7 @@ void run_steps(const std::string& path, int repeat, Report& report) {
   const DataCase& of = cases()[1];
   const auto data = std::make_shared<ImageFiles>(path, of);
   Loader loader(data, {.seed = 1, .global_batch = kBatch});
-  Trainer trainer(model_case("resnet50"), kBatch, /*recompute=*/false);
+  Trainer trainer(model_case("resnet50"), kBatch);
   std::vector<double> waited, whole;
   for (int64_t step = 0; static_cast<int>(waited.size()) <= repeat; ++step) {
     if (loader.samples(step) < kBatch) continue;  // the end of an epoch

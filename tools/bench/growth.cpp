@@ -38,7 +38,7 @@ const std::vector<Growth>& growths() {
 // leaves, measured in the same steps.
 void run_ranks(const ModelCase& model, int count, int warm_up, int repeat, Report& report) {
   MemoryWatch memory;
-  Trainer trainer(model, model.batch, false);
+  Trainer trainer(model, model.batch);
   const auto now = std::chrono::steady_clock::now;
   double leaves = 0.0, additions = 0.0;
   int done = 0;
@@ -84,7 +84,7 @@ void run_growth(const std::string& name, int warm_up, int repeat, Report& report
     for (const int64_t size : g.sizes) {
       const ModelCase model = g.model(size);
       MemoryWatch memory;
-      Trainer trainer(model, model.batch, false);
+      Trainer trainer(model, model.batch);
       int done = 0;
       const double seconds = median_seconds(warm_up, repeat, [&] {
         trainer.step();

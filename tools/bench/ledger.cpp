@@ -12,7 +12,7 @@
 namespace elinvar::bench {
 void run_ledger(const std::string& name, int warm_up, int repeat, Report& report) {
   const ModelCase& model = model_case(name);
-  Trainer trainer(model, model.batch, false);
+  Trainer trainer(model, model.batch);
   std::vector<double> steps, batches, leaves, reductions, states, lines;
   for (int i = 0; i < warm_up + repeat; ++i) {
     LeafResult result;

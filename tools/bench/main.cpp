@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
+#include <map>
 #include <memory>
 
 #include "tensor/check.h"
@@ -32,6 +33,7 @@ struct Options {
   int repeat = 5, warm_up = 2;
   int64_t batch = 0;
   bool recompute = false;
+  Precision precision = Precision::portable;
 };
 
 int finish(const Options& o, const bench::Report& report) {
@@ -65,6 +67,11 @@ int run(int argc, char** argv) {
   answer->add_option("listen", listen)->required();
   answer->add_option("key", key);
   models->add_flag("--recompute", o.recompute, "blocks keep their inputs alone and run again");
+  models->add_option("--device", o.device, "cpu, or cuda: as leaves are called, and as graphs")->capture_default_str();
+  const std::map<std::string, Precision> precisions{
+      {"portable", Precision::portable}, {"tf32", Precision::tf32}, {"bf16", Precision::bf16}};
+  models->add_option("--precision", o.precision, "of products: portable; on a GPU also bf16 or tf32")
+      ->transform(CLI::CheckedTransformer(precisions).description(""));
   auto* growth = app.add_subcommand("growth", "how the time of a step grows with the work");
   growth->add_option("tables", o.names, "the tables (default: all)")->check(CLI::IsMember(bench::growth_names()));
   auto* ledger = app.add_subcommand("ledger", "what the ledger costs beside a step");
@@ -96,7 +103,13 @@ int run(int argc, char** argv) {
         "[bench] the emulated GPU's speed means nothing; use --device cpu or cuda");
   if (device.kind == DeviceKind::cuda) {
     bench::Report report(bench::gpu_peak(device), bench::gpu_title(device));
-    bench::run_ops(device, o.filter, o.repeat, report);
+    if (ops->parsed()) bench::run_ops(device, o.filter, o.repeat, report);
+    if (models->parsed())
+      for (const std::string& name : o.names.empty() ? bench::model_names() : o.names)
+        for (const bool graphs : {false, true})
+          bench::run_model(name, o.batch,
+                           {.recompute = o.recompute, .device = device, .precision = o.precision, .graphs = graphs},
+                           o.warm_up, o.repeat, report);
     return finish(o, report);
   }
 
@@ -117,7 +130,8 @@ int run(int argc, char** argv) {
   if (transport->parsed()) bench::run_transport(o.repeat, report);
   if (models->parsed())
     for (const std::string& name : o.names.empty() ? bench::model_names() : o.names)
-      bench::run_model(name, o.batch, o.recompute, o.warm_up, o.repeat, report);
+      bench::run_model(name, o.batch, {.recompute = o.recompute, .precision = o.precision}, o.warm_up, o.repeat,
+                       report);
   if (growth->parsed())
     for (const std::string& name : o.names.empty() ? bench::growth_names() : o.names)
       bench::run_growth(name, o.warm_up, o.repeat, report);

@@ -1,5 +1,7 @@
 #include "tools/bench/models.h"
 
+#include <algorithm>
+
 #include "tensor/check.h"
 #include "tools/bench/memory.h"
 #include "tools/bench/timing.h"
@@ -42,16 +44,19 @@ const ModelCase& model_case(const std::string& name) {
   throw UsageError(fmt::format("bench: unknown network '{}'; there are {}", name, fmt::join(model_names(), ", ")));
 }
 
-void run_model(const std::string& name, int64_t batch, bool recompute, int warm_up, int repeat, Report& report) {
+void run_model(const std::string& name, int64_t batch, const TrainerOptions& options, int warm_up, int repeat,
+               Report& report) {
   const ModelCase& model = model_case(name);
   MemoryWatch memory;
-  Trainer trainer(model, batch == 0 ? model.batch : batch, recompute);
+  Trainer trainer(model, batch == 0 ? model.batch : batch, options);
+  if (options.graphs) warm_up = std::max(warm_up, 2);  // the second leaf is recorded
   int done = 0;
   const double seconds = median_seconds(warm_up, repeat, [&] {
     trainer.step();
     if (++done == warm_up) memory.steady();
   });
-  report.add(name, seconds, trainer.gflop(), 0.0, trainer.items(), trainer.unit(), memory.figures());
+  report.add(options.graphs ? name + ", graphs" : name, seconds, trainer.gflop(), 0.0, trainer.items(), trainer.unit(),
+             memory.figures());
 }
 
 }  // namespace elinvar::bench

@@ -9,6 +9,7 @@ std::vector<std::string> model_names();
 const ModelCase& model_case(const std::string& name);
 
 // batch 0: the case's own.
-void run_model(const std::string& name, int64_t batch, bool recompute, int warm_up, int repeat, Report& report);
+void run_model(const std::string& name, int64_t batch, const TrainerOptions& options, int warm_up, int repeat,
+               Report& report);
 
 }  // namespace elinvar::bench

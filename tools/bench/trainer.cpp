@@ -1,6 +1,8 @@
 #include "tools/bench/trainer.h"
 
+#include "autograd/precision.h"
 #include "models/build.h"
+#include "tensor/check.h"
 #include "tensor/philox.h"
 
 namespace elinvar::bench {
@@ -25,6 +27,11 @@ Tensor random_target(const ModelCase& c, int64_t batch) {
   return y;
 }
 
+std::unique_ptr<Network> on_device(std::unique_ptr<Network> network, Device device) {
+  network->parameters.move_to(device);
+  return network;
+}
+
 }  // namespace
 
 ModelSpec spec_of(const std::string& kind, std::map<std::string, Setting> settings) {
@@ -42,18 +49,23 @@ ModelCase gpt_case(const std::string& name, int64_t layers, int64_t heads, int64
           .channels = channels};
 }
 
-Trainer::Trainer(const ModelCase& model, int64_t batch, bool recompute)
+Trainer::Trainer(const ModelCase& model, int64_t batch, const TrainerOptions& options)
     : model_(model),
       batch_(batch),
-      recompute_(recompute),
+      options_(options),
       config_(model.is_text() ? OptimizerConfig{.kind = "adamw", .lr = 3e-4, .weight_decay = 0.01}
                               : OptimizerConfig{.kind = "sgd", .lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4}),
-      network_(build(
-          model.spec,
-          {.sample = model.sample, .classes = model.classes, .dtype = model.is_text() ? DType::i32 : DType::f32}, 0)),
+      network_(on_device(
+          build(model.spec,
+                {.sample = model.sample, .classes = model.classes, .dtype = model.is_text() ? DType::i32 : DType::f32},
+                0),
+          options.device)),
       optimizer_(make_optimizer(config_, network_->parameters)),
       input_(random_input(model, batch)),
-      target_(random_target(model, batch)) {}
+      target_(random_target(model, batch)),
+      graphs_([](const std::string& notice) { fail("[bench] {}", notice); }) {
+  if (!model.is_text()) input_ = input_.to(options.device);
+}
 
 void Trainer::feed(const Tensor& input, const Tensor& target) {
   input_ = input;
@@ -61,7 +73,10 @@ void Trainer::feed(const Tensor& input, const Tensor& target) {
 }
 
 LeafResult Trainer::gradients() {
-  return leaf(*network_, input_, target_, {}, Rng{.step = static_cast<uint32_t>(step_)}, recompute_);
+  const PrecisionScope products(options_.precision);
+  const Rng rng{.step = static_cast<uint32_t>(step_)};
+  if (options_.graphs) return graphs_.leaf(*network_, input_, target_, {}, rng, options_.recompute);
+  return leaf(*network_, input_, target_, {}, rng, options_.recompute);
 }
 
 void Trainer::update(const LeafResult& result) {

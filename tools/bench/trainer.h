@@ -5,8 +5,9 @@
 #include <vector>
 
 #include "models/spec.h"
-#include "nn/leaf.h"
+#include "nn/leaf_graphs.h"
 #include "nn/optimizer.h"
+#include "tensor/precision.h"
 
 namespace elinvar::bench {
 
@@ -26,10 +27,17 @@ ModelSpec spec_of(const std::string& kind, std::map<std::string, Setting> settin
 ModelCase gpt_case(const std::string& name, int64_t layers, int64_t heads, int64_t channels, int64_t length,
                    int64_t classes, int64_t batch);
 
+struct TrainerOptions {
+  bool recompute = false;
+  Device device = {};
+  Precision precision = Precision::portable;
+  bool graphs = false;  // of leaves: nn/leaf_graphs.h
+};
+
 // The network of a case with random data and an optimiser.
 class Trainer {
  public:
-  Trainer(const ModelCase& model, int64_t batch, bool recompute);
+  Trainer(const ModelCase& model, int64_t batch, const TrainerOptions& options = {});
 
   LeafResult gradients();                 // forward and backward
   void update(const LeafResult& result);  // ends the step
@@ -45,11 +53,12 @@ class Trainer {
  private:
   ModelCase model_;
   int64_t batch_;
-  bool recompute_;
+  TrainerOptions options_;
   OptimizerConfig config_;
   std::unique_ptr<Network> network_;
   std::unique_ptr<Optimizer> optimizer_;
   Tensor input_, target_;
+  LeafGraphs graphs_;
   int64_t step_ = 0;
 };
 
