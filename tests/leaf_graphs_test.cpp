@@ -276,6 +276,31 @@ TEST(EmulatedLeafGraphs, WhoeverRecordsOpsSeesThem) {
   EXPECT_GT(counting.calls, 50);
 }
 
+TEST(EmulatedLeafGraphs, WithoutMemoryForAGraphThereIsNone) {
+  const Case c = cases()[0];
+  Trial plain(c, kEmulated), replayed(c, kEmulated);
+  std::vector<std::string> notices;
+  LeafGraphs graphs([&](const std::string& notice) { notices.push_back(notice); });
+  const auto leaf = [&](auto&&... arguments) { return graphs.leaf(arguments...); };
+  for (int64_t step = 0; step < 4; ++step) {
+    plain.step(kPlain, Leaving::one_by_one);
+    const emulation::NoMoreMemory none;
+    replayed.step(leaf, Leaving::one_by_one);
+  }
+  EXPECT_EQ(replayed.seen(), plain.seen());
+  ASSERT_FALSE(notices.empty());
+  EXPECT_NE(notices[0].find("leaves are computed without a graph: [emulated] out of memory: asked for"),
+            std::string::npos)
+      << notices[0];
+  graphs.clear();  // with memory there is one
+  for (int64_t step = 4; step < 8; ++step) {
+    plain.step(kPlain, Leaving::one_by_one);
+    replayed.step(leaf, Leaving::one_by_one);
+  }
+  EXPECT_EQ(replayed.seen(), plain.seen());
+  EXPECT_GT(recording_stream<Emulated>(0).cache().stats().in_use, 0);
+}
+
 // Tokens that lie on the device are brought back to be looked at, so there is no graph.
 TEST(EmulatedLeafGraphs, WhatCannotBeRecordedIsComputedAsItIsCalledAndSaidOnce) {
   const Case c = cases()[2];

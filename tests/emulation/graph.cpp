@@ -4,6 +4,7 @@
 #include "tests/emulation/graph.h"
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -18,6 +19,7 @@ namespace emulation {
 namespace {
 
 std::atomic<int64_t> launch_count = 0;
+std::atomic<int> without_memory = 0;
 
 class Blocks {
  public:
@@ -63,6 +65,11 @@ thread_local std::vector<Call>* kept = nullptr;
 }  // namespace
 
 int64_t launches() { return launch_count; }
+NoMoreMemory::NoMoreMemory() { ++without_memory; }
+NoMoreMemory::~NoMoreMemory() { --without_memory; }
+void* take_segment(size_t bytes) {
+  return without_memory > 0 ? nullptr : std::aligned_alloc(DeviceCache::kUnit, bytes);
+}
 void add_block(const void* begin, size_t bytes) { Blocks::instance().add(begin, bytes); }
 void remove_block(const void* begin) { Blocks::instance().remove(begin); }
 

@@ -14,10 +14,8 @@ namespace elinvar {
 template <>
 EmulatedStream::GpuStream(int index, bool recording) : index_(index), recording_(recording) {
   if (!recording) return;
-  cache_ = std::make_shared<DeviceCache>(
-      DeviceCache::Source{.take = [](size_t bytes) { return std::aligned_alloc(DeviceCache::kUnit, bytes); },
-                          .give = [](void* segment) { std::free(segment); },
-                          .keeps = true});
+  cache_ = std::make_shared<DeviceCache>(DeviceCache::Source{
+      .take = emulation::take_segment, .give = [](void* segment) { std::free(segment); }, .keeps = true});
 }
 template <>
 EmulatedStream::~GpuStream() {}
