@@ -12,18 +12,18 @@
 #include <vector>
 
 #include "tensor/digest.h"
+#include "tensor/ops/digest.h"  // kDigestChunkBytes
 #include "tensor/tensor.h"
 
 namespace elinvar {
-
-inline constexpr int64_t kDigestChunkBytes = int64_t{1} << 20;
 
 struct TensorDigest {
   Digest digest;
   std::vector<Digest> chunks;
 };
 
-// Of tensors on any device, by all threads of the calling thread's CPU stream over the chunks of all of them.
+// Of tensors on any device, where they lie; on the CPU by all threads of the calling thread's stream over the chunks of
+// all of them.
 std::vector<TensorDigest> digest_tree(std::span<const Tensor> tensors);
 
 // The first 8 hexadecimal digits of a digest: enough to tell which of many differ where it is known that some do.

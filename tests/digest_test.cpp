@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -97,6 +98,62 @@ TEST(TensorDigest, NaNsAreOne) {
   expect_one_nan<double>(uint64_t{0x7ff8000000000000u}, uint64_t{0xfff0000000000001u});
   expect_one_nan<bf16>(uint16_t{0x7fc0u}, uint16_t{0xff81u});
 }
+
+#ifdef ELINVAR_EMULATION
+
+const Device kGpu{DeviceKind::emulated};
+
+// On a GPU the library does not hash: every length that it treats differently, blocks and chunks that end anywhere.
+TEST(TensorDigest, IsThatOfTheCpuWhereverTensorsLie) {
+  std::mt19937 random(1);
+  std::vector<uint8_t> bytes(static_cast<size_t>(2 * kDigestChunkBytes + 100));
+  for (uint8_t& b : bytes) b = static_cast<uint8_t>(random());
+  const Tensor all = Tensor::from(bytes, {static_cast<int64_t>(bytes.size())});
+  const Tensor there = all.to(kGpu);
+  std::vector<Tensor> here, moved;
+  const auto add = [&](int64_t begin, int64_t count) {
+    here.push_back(all.slice(0, begin, begin + count));
+    moved.push_back(there.slice(0, begin, begin + count));
+  };
+  for (int64_t count = 0; count < 1400; ++count) add(count % 7, count);
+  for (const int64_t count : {1023, 1024, 1025, 2048, 2049, 32 * 1024, 33 * 1024 + 1, 65 * 1024 + 63, 65 * 1024 + 65})
+    add(5, count);
+  for (const int64_t past : {-65, -64, -1, 0, 1, 16, 99}) add(0, kDigestChunkBytes + past);
+  add(100, 2 * kDigestChunkBytes);
+  const std::vector<TensorDigest> expected = digest_tree(here), got = digest_tree(moved);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(got[i].digest, expected[i].digest) << here[i].numel() << " bytes";
+    EXPECT_EQ(got[i].chunks, expected[i].chunks) << here[i].numel() << " bytes";
+  }
+}
+
+TEST(TensorDigest, HasOneNaNOnAGpuAsWell) {
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+    for (const int64_t n : {3, 9, 40, 700, 9000}) {
+      std::mt19937 random(static_cast<unsigned>(n));
+      std::vector<uint8_t> bytes(static_cast<size_t>(n * size_of(dtype)));
+      for (uint8_t& b : bytes) b = random() % 4 == 0 ? static_cast<uint8_t>(random()) : uint8_t{0xff};  // many NaNs
+      Tensor x = Tensor::empty({n}, dtype);
+      std::memcpy(x.raw(), bytes.data(), bytes.size());
+      const Tensor odd = x.slice(0, 1, n);
+      const std::vector<Tensor> here = {x, odd}, there = {x.to(kGpu), x.to(kGpu).slice(0, 1, n)};
+      const std::vector<TensorDigest> expected = digest_tree(here), got = digest_tree(there);
+      for (size_t i = 0; i < 2; ++i) EXPECT_EQ(got[i].digest, expected[i].digest) << name_of(dtype) << " " << n;
+    }
+  }
+}
+
+TEST(TensorDigest, OfTensorsOnSeveralDevices) {
+  const Tensor a = Tensor::full({5, 300}, 0.5), b = Tensor::full({7}, 2, DType::i64);
+  const std::vector<Tensor> mixed = {a.to(kGpu), b, a.transpose(0, 1).to(kGpu), a.to(kGpu).transpose(0, 1)};
+  const std::vector<TensorDigest> got = digest_tree(mixed);
+  EXPECT_EQ(got[0].digest, digest(a));
+  EXPECT_EQ(got[1].digest, digest(b));
+  EXPECT_EQ(got[2].digest, digest(a.transpose(0, 1)));
+  EXPECT_EQ(got[3].digest, digest(a.transpose(0, 1)));
+}
+
+#endif
 
 TEST(StateDigest, NamesCountOrderDoesNot) {
   const Tensor one = Tensor::scalar(1), two = Tensor::scalar(2);
