@@ -1,37 +1,12 @@
 #include "nn/running_statistics.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "tensor/check.h"
-#include "tensor/ops/copy.h"
 #include "tensor/ops/pointwise.h"
-#include "tensor/trace.h"
+#include "tensor/ops/running_mean.h"
 
 namespace elinvar {
-namespace {
-
-// One running statistic (C), wherever it is; channels are few, so a plain loop on the CPU will do.
-void fold(Tensor& running, const Tensor& term_sum, double momentum, int64_t n) {
-  check(running.shape() == term_sum.shape() && running.dtype() == term_sum.dtype(),
-        "[running_statistics] {} of shape {} expected, got {} of shape {}", name_of(running.dtype()),
-        to_string(running.shape()), name_of(term_sum.dtype()), to_string(term_sum.shape()));
-  const Tensor old = running.to(Device{}).to_contiguous(), sum = term_sum.to(Device{}).to_contiguous();
-  Tensor folded = Tensor::empty(old.shape(), old.dtype());
-  visit_float(old.dtype(), [&](auto zero) {
-    using T = decltype(zero);
-    const T weight = static_cast<T>(momentum), rest = static_cast<T>(1.0 - momentum);
-    for (int64_t i = 0; i < old.numel(); ++i) {
-      const T mean = sum.data<T>()[i] / static_cast<T>(n);
-      folded.data<T>()[i] = std::fma(weight, mean, rest * old.data<T>()[i]);
-    }
-  });
-  copy(folded, running);
-}
-
-const Op kFold("update_running(running, sum, momentum, n)", fold);
-
-}  // namespace
 
 std::vector<Tensor> running_terms(const std::vector<Statistic>& statistics) {
   std::vector<Tensor> terms;
@@ -51,11 +26,18 @@ void update_running_statistics(const std::vector<Statistic>& statistics, std::sp
   check(sums.size() == 2 * statistics.size(), "[running_statistics] {} batch norms but {} sums", statistics.size(),
         sums.size());
   check(n > 0, "[running_statistics] at least one virtual rank expected, got {}", n);
+  std::vector<Tensor> running, terms;
+  std::vector<RunningMeanArgs> constants;
   for (size_t i = 0; i < sums.size(); ++i) {
     const Statistic& s = statistics[i / 2];
-    Tensor& running = (i % 2 == 0 ? s.running_mean : s.running_var)->value;
-    kFold(running, sums[i], s.momentum, n);
+    running.push_back((i % 2 == 0 ? s.running_mean : s.running_var)->value);
+    terms.push_back(sums[i].to(running.back().device()).to_contiguous());  // they may have met on the CPU
+    RunningMeanArgs a{};
+    a.momentum = s.momentum;
+    a.count = static_cast<double>(n);
+    constants.push_back(a);
   }
+  running_mean(running, terms, constants);
 }
 
 }  // namespace elinvar

@@ -134,5 +134,22 @@ TEST_P(GpuKernels, RunningStatisticsStayThere) {
   EXPECT_TRUE(same_bits(got[1], expected[1]));
 }
 
+// As where a network uses a batch norm twice: its sums, on the CPU here, are folded in their order.
+TEST_P(GpuKernels, ARunningStatisticMayBeFoldedTwice) {
+  const Tensor x = random({150, 9}, 6), y = random({60, 9}, 7), old = random({9}, 8);
+  const auto updated = [&](Device device) {
+    const auto mean = std::make_shared<Buffer>(), var = std::make_shared<Buffer>();
+    mean->value = old.to(device).clone();
+    var->value = old.to(device).clone();
+    const std::vector<Statistic> statistics{{mean, var, 0.1, batch_statistics(x)},
+                                            {mean, var, 0.3, batch_statistics(y)}};
+    update_running_statistics(statistics, running_terms(statistics), 1);
+    return std::vector<Tensor>{mean->value.to(Device{}), var->value.to(Device{})};
+  };
+  const auto expected = updated(Device{}), got = updated(device_);
+  EXPECT_TRUE(same_bits(got[0], expected[0]));
+  EXPECT_TRUE(same_bits(got[1], expected[1]));
+}
+
 }  // namespace
 }  // namespace elinvar

@@ -39,7 +39,7 @@ TEST_F(Bisect, TheOpsOfAStepAreTheSameWhereverItIsDone) {
   }
   for (const char* name :
        {"conv2d", "conv2d_grad_filter", "batch_statistics", "batch_norm_gradient", "dropout", "column_sum", "matmul",
-        "cross_entropy_backward", "add_to", "mul_into", "square_sum", "sgd", "update_running"})
+        "cross_entropy_backward", "add_to", "mul_into", "square_sum", "sgd", "running_mean"})
     EXPECT_TRUE(names.contains(name)) << name;
   for (const char* phase : {"leaf 0 forward", "leaf 2 backward", "reduction", "update"})
     EXPECT_TRUE(phases.contains(phase)) << phase;
