@@ -95,6 +95,12 @@ void TreeFold::put(size_t index, Tensor value) {
   if (--missing_ == 0) lefts_.clear();
 }
 
+void TreeFold::move_to(Device device) {
+  check(missing_ == 0, "[reduction tree] {} values of an open leaf are missing", missing_);
+  for (Subtree& subtree : stack_)
+    for (Tensor& value : subtree.values) value = value.to(device);
+}
+
 std::vector<Tensor> TreeFold::take_root() {
   check(complete(), "[reduction tree] leaves are missing");
   std::vector<Tensor> root = std::move(stack_[0].values);

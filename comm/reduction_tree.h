@@ -44,6 +44,8 @@ class TreeFold {
   void open(int leaf, size_t values);
   void put(size_t index, Tensor value);
 
+  void move_to(Device device);  // the values folded so far; none are missing of an open leaf
+
   // What has been folded so far: the maximal subtrees, ascending. Of a whole tree it is one, its root.
   const std::vector<Subtree>& subtrees() const { return stack_; }
   bool complete() const {

@@ -8,17 +8,12 @@
 
 #include "tensor/check.h"
 #include "tensor/ops/pointwise.h"
+#include "tensor/transfer.h"
 
 namespace elinvar {
 namespace {
 
 using Json = nlohmann::json;
-
-// Messages are of the host's memory, wherever leaves are.
-std::vector<Tensor> on_host(std::vector<Tensor> tensors) {
-  for (Tensor& t : tensors) t = t.to(Device{});  // of what a group of GPUs was to add up
-  return tensors;
-}
 
 Json to_json(const std::vector<GroupRoot>& roots) {
   Json json = Json::array();
@@ -67,6 +62,13 @@ TrailerPart part_from(const Json& json) {
 }
 
 }  // namespace
+
+std::vector<Tensor> on_host(const std::vector<Tensor>& tensors) {
+  std::vector<Download> sent(tensors.begin(), tensors.end());
+  std::vector<Tensor> here;
+  for (Download& tensor : sent) here.push_back(tensor.wait());
+  return here;
+}
 
 Json to_json(const Trailer& t) {
   Json json = {{"agreed", t.agreed}, {"facts", Json::array()}, {"seconds", Json::array()}};

@@ -35,6 +35,9 @@
 
 namespace elinvar {
 
+// Messages are of the host's memory, wherever tensors are: all of them are on their way before the first is waited for.
+std::vector<Tensor> on_host(const std::vector<Tensor>& tensors);
+
 // What one member adds to the trailer.
 struct TrailerPart {
   int64_t held = 0;                // the newest generation that it knows of

@@ -227,6 +227,10 @@ void Member::finish_reduction() {
   leaf_count_ = 0;
   std::erase_if(early_, [&](const Message& m) { return m.step < completed_; });
 
+  // Somebody may turn out to lack it after a death; nobody can who is not there. What is given to others is of the
+  // host's memory; beside leaves that come a device alone has no room for it.
+  const bool kept = !active() || members() > 1 || !feeds_.empty() || !proposed_.empty();
+  if (kept && (members() == 1 || !feeds_.empty())) values = on_host(values);
   const Buckets* buckets = step == steps_ ? nullptr : &*buckets_;
   for (const auto& [peer, feed] : feeds_)
     if (feed.copies && feed.step <= step)
@@ -240,8 +244,7 @@ void Member::finish_reduction() {
   group_agreed_ = trailer.group;
   last_values_.clear();
   last_trailer_.reset();
-  // Somebody may turn out to lack it after a death; nobody can who is not there.
-  if (!active() || generation_->members.size() > 1 || !feeds_.empty() || !proposed_.empty()) {
+  if (kept) {
     last_values_ = std::move(values);
     last_trailer_ = std::move(trailer);
   }

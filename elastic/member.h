@@ -140,8 +140,14 @@ class Member {
   void group_named(int64_t generation, const NcclId& id);
   void group_formed(int64_t generation, std::shared_ptr<GpuGroup> group);
   void group_not_formed(int64_t generation, const std::string& reason);
-  // Whether the group of this generation adds up this step. Then leaves are to lie on its device.
+  // Whether the group of this generation adds up this step.
   bool reduces_in_group() const;
+  // Whether leaves of this step are added up where they are computed, by the group or by this member alone: then they
+  // are to lie on that device, else on the CPU.
+  bool keeps_leaves() const;
+  // The device has no room for the next leaf beside those that it has: a member alone takes them to the CPU, and does
+  // so from now on. False: there is nothing that could go.
+  bool let_leaves_go();
   // Whether the reduction waits for the group, which nobody tells of: reduce() is to be called again and again.
   bool transferring() const { return exchange_ && exchange_->transferring(); }
   void group_stalled(const std::string& reason);  // and it has lasted too long
@@ -257,6 +263,7 @@ class Member {
   std::map<int64_t, std::shared_ptr<GpuGroup>> groups_;     // that have formed, by generation,
   std::map<int64_t, std::pair<PeerId, NcclId>> group_ids_;  // what they are called, and who says so,
   std::set<int64_t> asked_groups_;                          // and those that were asked for
+  bool crowded_ = false;                                    // its device has no room for leaves
   int64_t group_agreed_ = 0;                                // of this generation all are in it
   int64_t group_told_ = 0;                                  // the coordinator knows that this one is used
   std::optional<Message> group_trouble_;                    // repeated until another generation

@@ -62,6 +62,17 @@ bool Member::reduces_in_group() const {
          !last();
 }
 
+bool Member::keeps_leaves() const {
+  const bool alone = active() && members() == 1 && !audits() && !last() && !crowded_;
+  return alone || reduces_in_group();
+}
+
+bool Member::let_leaves_go() {
+  if (!keeps_leaves() || reduces_in_group()) return false;
+  for (TreeFold& fold : folds_) fold.move_to(Device{});
+  return crowded_ = true;
+}
+
 void Member::group_stalled(const std::string& reason) {
   if (group_trouble_ || !exchange_) return;
   group_trouble_ = Message{.kind = "group_failed", .body = {{"reason", reason}}};

@@ -246,6 +246,11 @@ bool Session::reduce() {
                   contradiction);
   if (!s.last && s.reduced.count == 0)
     elinvar::fail("step {}: no target in the whole batch counts, so there is no mean to take", s.work_step + 1);
+  if (s.last || s.replay) return true;
+  // Here, not after the update: so a GPU is at that while the next step is prepared.
+  const Activity digesting("digests");
+  lock.unlock();
+  s.gradient = digest_in_order(s.reduced.gradients, s.reduced.terms);
   return true;
 }
 
@@ -285,9 +290,8 @@ void Session::advance(const nlohmann::json& extra) {
   facts["extra"] = extra;
   std::string digests;
   if (!s.last) {
-    const Activity activity("digests");
-    UpdateFacts update =
-        update_facts(r, s.work_step, extra.at("lr").get<double>(), s.options.ledger, s.options.member.vranks);
+    UpdateFacts update = update_facts(r, std::move(s.gradient), s.work_step, extra.at("lr").get<double>(),
+                                      s.options.ledger, s.options.member.vranks);
     facts.update(update.facts);
     digests = std::move(update.digests);
     facts["reduce_seconds"] = s.reduce_seconds;

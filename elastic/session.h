@@ -90,8 +90,10 @@ class Session {
   bool owns(int vrank) const;
   // What a virtual rank's leaf is going to be computed from: a drill may damage it (elastic/chaos.h).
   void reads(int vrank, Tensor& input);
-  // Whether its group of GPUs adds up this step: then leaves stay where they were computed, else they go to the CPU.
-  bool in_group() const;
+  // Whether leaves of this step stay where they were computed, else they go to the CPU; and what to do where the device
+  // has no room for one more. False: nothing can be done. (Member::let_leaves_go)
+  bool keeps_leaves() const;
+  bool let_leaves_go();
   void add(int vrank, Leaf leaf);
   // Whether the leaf of next() may be given while its backward pass runs, because it is the last one here and others
   // wait for it. Then open() it, once its targets are counted, put() its gradients as they become ready, in any order,

@@ -80,6 +80,7 @@ struct Session::Impl {
   int open_vrank = 0;          // whose leaf is given gradient by gradient,
   std::vector<Tensor> opened;  // and those that were given
   Reduced reduced;
+  TensorsDigest gradient;  // of that
   double reduce_seconds = 0;
   std::optional<Clock::time_point> group_since;  // it adds up this step since then
   std::optional<Replay> replay;

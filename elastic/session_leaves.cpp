@@ -69,9 +69,14 @@ void Session::add(int vrank, Leaf leaf) {
   s.at_work().add(s.work_step, vrank, std::move(leaf), seconds.count());
 }
 
-bool Session::in_group() const {
+bool Session::keeps_leaves() const {
   const Lock lock(impl_->mutex);
-  return impl_->at_work().reduces_in_group();
+  return impl_->at_work().keeps_leaves();
+}
+
+bool Session::let_leaves_go() {
+  const Lock lock(impl_->mutex);
+  return impl_->at_work().let_leaves_go();
 }
 
 bool Session::opens(int vrank) const {

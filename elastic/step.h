@@ -31,8 +31,8 @@ struct LeafFacts {
   nlohmann::json attached = {};  // whatever else the loop wants every member to know of it
 };
 
-// Without samples (a short batch) a leaf has no tensors. All tensors are contiguous float32, on the CPU, or in a step
-// that a group of GPUs adds up on its device.
+// Without samples (a short batch) a leaf has no tensors. All tensors are contiguous float32, on the CPU, or on the
+// device that adds them up (Member::keeps_leaves).
 struct Leaf {
   std::vector<Tensor> gradients = {};
   std::vector<Tensor> terms = {};  // of running statistics: combined by the same tree, but not scaled

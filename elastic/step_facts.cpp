@@ -41,8 +41,8 @@ nlohmann::json state_facts(const Reduced& r) {
   return {{"state", r.state->hex()}, {"state_digests", {r.state_digests.tensors, r.state_digests.chunks}}};
 }
 
-UpdateFacts update_facts(const Reduced& r, int64_t step, double lr, const LedgerOptions& ledger, int vranks) {
-  TensorsDigest gradient = digest_in_order(r.gradients, r.terms);
+UpdateFacts update_facts(const Reduced& r, TensorsDigest gradient, int64_t step, double lr, const LedgerOptions& ledger,
+                         int vranks) {
   nlohmann::json facts = {{"batch", r.batch.hex()},
                           {"loss", std::bit_cast<uint64_t>(r.loss)},
                           {"leaves", nlohmann::json::object()},

@@ -14,11 +14,12 @@ void digest_leaf(Leaf& leaf, int64_t step, const LedgerOptions& ledger, int vran
 
 // Of the state that is told with the step, if it is: before the update.
 nlohmann::json state_facts(const Reduced& reduced);
-// Of update `step` + 1, which was made with this learning rate.
+// Of update `step` + 1, which was made with this learning rate; `gradient` is that of the reduced one and its terms.
 struct UpdateFacts {
   nlohmann::json facts;
   std::string digests;  // the line of digests.jsonl; "": it has none of this step
 };
-UpdateFacts update_facts(const Reduced& reduced, int64_t step, double lr, const LedgerOptions& ledger, int vranks);
+UpdateFacts update_facts(const Reduced& reduced, TensorsDigest gradient, int64_t step, double lr,
+                         const LedgerOptions& ledger, int vranks);
 
 }  // namespace elinvar

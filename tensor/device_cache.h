@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "tensor/allocator.h"
+#include "tensor/failure.h"
 
 namespace elinvar {
 
@@ -64,6 +65,12 @@ class DeviceCache {
   Free free_small_, free_large_;
   AllocatorStats stats_;
   int64_t held_ = 0;
+};
+
+// The device has no more; what was asked for is not had, and nothing else has changed.
+class DeviceFull : public Failure {
+ public:
+  using Failure::Failure;
 };
 
 // What to tell who has asked for more than there is. `free` and `total` are the device's own; 0: unknown.

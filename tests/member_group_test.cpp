@@ -308,6 +308,7 @@ TEST(MemberGroups, LeavesFromBeforeAndAfterAFenceAreAddedUp) {
   for (auto& [peer, m] : pair.members) {
     const int first = 2 * (static_cast<int>(peer) - 1);
     EXPECT_TRUE(m->reduces_in_group());
+    EXPECT_TRUE(m->keeps_leaves());
     m->add(m->step(), first, Pair::leaf(first), 1);
     m->receive({.kind = "fence", .sender = Pair::kCoordinator, .generation = 2});
   }
@@ -315,6 +316,7 @@ TEST(MemberGroups, LeavesFromBeforeAndAfterAFenceAreAddedUp) {
   for (auto& [peer, m] : pair.members) {
     const int second = 2 * (static_cast<int>(peer) - 1) + 1;
     EXPECT_FALSE(m->reduces_in_group());
+    EXPECT_FALSE(m->keeps_leaves());
     m->add(m->step(), second, Pair::leaf(second, Device{}), 1);
   }
   pair.contribute();

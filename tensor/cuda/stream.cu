@@ -72,7 +72,7 @@ std::shared_ptr<void> CudaStream::allocate(size_t bytes) {
   if (block == nullptr) {
     size_t free = 0, total = 0;
     if (cudaMemGetInfo(&free, &total) != cudaSuccess) free = total = 0;
-    throw Failure(out_of_memory("cuda:" + std::to_string(index_), bytes, cache_->stats(), free, total));
+    throw DeviceFull(out_of_memory("cuda:" + std::to_string(index_), bytes, cache_->stats(), free, total));
   }
   return {block, [owner = cache_](void* p) { owner->free(p); }};
 }

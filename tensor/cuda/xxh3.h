@@ -85,8 +85,8 @@ __device__ inline Hash merged(const uint64_t* accumulators, const unsigned char*
 
 // --- Short texts, of 1 to 240 bytes.
 __device__ inline Hash of_3(const unsigned char* x, int n, const unsigned char* secret) {
-  const uint64_t low = uint64_t{x[0]} << 16 | uint64_t{x[n / 2]} << 24 | uint64_t{x[n - 1]} | static_cast<uint64_t>(n)
-                                                                                                   << 8;
+  const uint64_t low =
+      uint64_t{x[0]} << 16 | uint64_t{x[n / 2]} << 24 | uint64_t{x[n - 1]} | static_cast<uint64_t>(n) << 8;
   const uint64_t turned = swapped(low, 4), high = low32(turned << 13 | turned >> 19);
   return {avalanche64(low ^ read(secret, 4) ^ read(secret + 4, 4)),
           avalanche64(high ^ read(secret + 8, 4) ^ read(secret + 12, 4))};

@@ -103,8 +103,8 @@ __global__ void __launch_bounds__(kThreads) digest_blocks(Many<DigestArgs> all) 
     case DType::f32:
       return digest_chunk(a, chunk, Elements<uint32_t, 0x7f800000u, 0x7fc00000u>{a.x.as<uint32_t>()}, room);
     case DType::f64:
-      return digest_chunk(a, chunk,
-                          Elements<uint64_t, 0x7ff0000000000000u, 0x7ff8000000000000u>{a.x.as<uint64_t>()}, room);
+      return digest_chunk(a, chunk, Elements<uint64_t, 0x7ff0000000000000u, 0x7ff8000000000000u>{a.x.as<uint64_t>()},
+                          room);
     case DType::bf16:
       return digest_chunk(a, chunk, Elements<uint16_t, 0x7f80u, 0x7fc0u>{a.x.as<uint16_t>()}, room);
     case DType::i32:

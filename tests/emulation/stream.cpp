@@ -1,14 +1,30 @@
 // The emulated device: host memory, kernels that have run when a call returns.
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "tensor/allocator.h"
 #include "tensor/check.h"
 #include "tensor/device_cache.h"
 #include "tensor/gpu_stream.h"
 #include "tests/emulation/graph.h"
+#include "tests/emulation/traffic.h"
 
 namespace elinvar {
+
+std::shared_ptr<void> emulation::counted(std::shared_ptr<void> block, size_t bytes) {
+  static const int64_t room = [] {
+    const char* const said = std::getenv("ELINVAR_EMULATED_MEMORY");
+    return said == nullptr ? INT64_MAX : std::stoll(said);
+  }();
+  const auto size = static_cast<int64_t>(bytes);
+  const int64_t now = in_use += size;
+  peak_in_use = std::max<int64_t>(peak_in_use, now);
+  std::shared_ptr<void> held(block.get(), [block, size](void*) { in_use -= size; });
+  if (now > room) throw DeviceFull(out_of_memory("emulated", bytes, {}, 0, 0));
+  return held;
+}
 
 // Memory of graphs lies in segments, as on a GPU: its places are used again by what is recorded later.
 template <>
@@ -30,7 +46,8 @@ std::shared_ptr<void> EmulatedStream::allocate(size_t bytes) {
   std::shared_ptr<void> block = HostAllocator::instance().allocate(bytes);
   if (bytes > 0) std::memset(block.get(), 0xff, bytes);  // NaN, until somebody writes
   emulation::add_block(block.get(), bytes);
-  return {block.get(), [block](void* p) { emulation::remove_block(p); }};
+  std::shared_ptr<void> known(block.get(), [block](void* p) { emulation::remove_block(p); });
+  return emulation::counted(std::move(known), bytes);
 }
 template <>
 void EmulatedStream::give_back() {
@@ -44,6 +61,7 @@ void EmulatedStream::copy_in(void* device, const void* host, size_t bytes) {
 template <>
 void EmulatedStream::copy_out(void* host, const void* device, size_t bytes) {
   not_while_recording(*this, "a copy to the host");
+  emulation::bytes_to_host += static_cast<int64_t>(bytes);
   if (bytes > 0) std::memcpy(host, device, bytes);
 }
 template <>

@@ -8,6 +8,7 @@
 #include "tensor/allocator.h"
 #include "tensor/check.h"
 #include "tests/emulation/graph.h"
+#include "tests/emulation/traffic.h"
 
 namespace elinvar {
 namespace {
@@ -61,6 +62,7 @@ std::unique_ptr<CopyUnderWay> begin_download(EmulatedStream& stream, void* host,
                                              const Mark& since) {
   not_while_recording(stream, "a copy to the host");
   if (since) emulation::check_unchanged(*static_cast<const emulation::MarkedPlace*>(since.get()), device, bytes);
+  emulation::bytes_to_host += static_cast<int64_t>(bytes);
   return std::make_unique<LateCopy>(host, device, bytes);
 }
 

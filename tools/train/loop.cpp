@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tensor/activity.h"
+#include "tensor/device_cache.h"
 #include "tools/train/observer.h"
 
 namespace elinvar {
@@ -26,6 +27,19 @@ std::vector<BatchScore> scores_from(const std::vector<LeafFacts>& facts) {
       scores.push_back({std::bit_cast<double>(s.at(0).get<uint64_t>()), s.at(1).get<int64_t>(), s.at(2).get<int64_t>(),
                         s.at(3).get<int64_t>()});
   return scores;
+}
+
+// Of a virtual rank dealt to this worker. A device may have room for one leaf, but not for those before it as well:
+// then these make way, and it is computed once more.
+Leaf leaf_of(Training& training, Session& session, const Batch& batch, int64_t step, int vrank) {
+  if (session.keeps_leaves()) {
+    try {
+      return training.leaf(batch, step, vrank, nullptr, /*stays=*/true);
+    } catch (const DeviceFull&) {
+      if (!session.let_leaves_go()) throw;
+    }
+  }
+  return training.leaf(batch, step, vrank, session.opens(vrank) ? &session : nullptr);
 }
 
 }  // namespace
@@ -57,7 +71,7 @@ void train(Training& training, const std::shared_ptr<const Dataset>& validation,
       if (!session.last()) {
         Batch batch = loader.batch(at, *vrank);
         if (batch.samples > 0) session.reads(*vrank, batch.input);
-        leaf = training.leaf(batch, step, *vrank, session.opens(*vrank) ? &session : nullptr, session.in_group());
+        leaf = leaf_of(training, session, batch, step, *vrank);
       }
       const bool scores = score_due(step) && session.owns(*vrank);
       if (scores) session.works_on("an evaluation");
