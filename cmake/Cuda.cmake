@@ -8,6 +8,12 @@ if(NOT ELINVAR_CUDA STREQUAL "OFF")
     if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
       set(CMAKE_CUDA_ARCHITECTURES 90 CACHE STRING "Architectures that kernels are compiled for")
     endif()
+    foreach(architecture ${CMAKE_CUDA_ARCHITECTURES})
+      if(architecture MATCHES "^([0-9]+)" AND CMAKE_MATCH_1 LESS 80)
+        message(FATAL_ERROR "CMAKE_CUDA_ARCHITECTURES=${CMAKE_CUDA_ARCHITECTURES}: the kernels need 80 (A100) or newer, "
+                            "which multiply bfloat16")
+      endif()
+    endforeach()
     enable_language(CUDA)
     set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
     # CMake 3.25 does not know that nvcc has C++20.
