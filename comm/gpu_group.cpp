@@ -1,5 +1,6 @@
 #include "comm/gpu_group.h"
 
+#include <algorithm>
 #include <thread>
 
 #include "tensor/check.h"
@@ -14,6 +15,20 @@ Clock::time_point in(std::chrono::duration<double> time) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(time);
 }
 
+void wait_for(NcclCommunicator& communicator, int members, std::chrono::duration<double> patience,
+              const std::stop_token& stop, const char* hint) {
+  const Clock::time_point deadline = in(patience);
+  std::string why;
+  NcclCommunicator::State state;
+  while ((state = communicator.state(why)) == NcclCommunicator::State::pending) {
+    if (stop.stop_requested()) fail("[group] {} GPUs: not needed any more", members);
+    if (Clock::now() > deadline)
+      fail("[group] {} GPUs have not found each other within {:.3g} s; {}", members, patience.count(), hint);
+    std::this_thread::sleep_for(kLook);
+  }
+  if (state == NcclCommunicator::State::failed) fail("[group] {} GPUs cannot be connected: {}; {}", members, why, hint);
+}
+
 }  // namespace
 
 std::shared_ptr<GpuGroup> GpuGroup::form(Nccl& nccl, const NcclId& id, int members, int me,
@@ -23,18 +38,24 @@ std::shared_ptr<GpuGroup> GpuGroup::form(Nccl& nccl, const NcclId& id, int membe
   constexpr const char* kHint =
       "NCCL_SOCKET_IFNAME names the network to use, NCCL_DEBUG=INFO makes NCCL say more, "
       "run.data_plane = \"host\" does without it";
-  const Clock::time_point deadline = in(patience);
   std::unique_ptr<NcclCommunicator> communicator = nccl.begin(id, members, me);
-  std::string why;
-  State state;
-  while ((state = communicator->state(why)) == State::pending) {
-    if (stop.stop_requested()) fail("[group] {} GPUs: not needed any more", members);
-    if (Clock::now() > deadline)
-      fail("[group] {} GPUs have not found each other within {:.3g} s; {}", members, patience.count(), kHint);
-    std::this_thread::sleep_for(kLook);
-  }
-  if (state == State::failed) fail("[group] {} GPUs cannot be connected: {}; {}", members, why, kHint);
+  wait_for(*communicator, members, patience, stop, kHint);
   return std::shared_ptr<GpuGroup>(new GpuGroup(std::move(communicator), members, me, nccl.device()));
+}
+
+std::shared_ptr<GpuGroup> GpuGroup::shrink(std::span<const int> gone, std::chrono::duration<double> patience,
+                                           const std::stop_token& stop) {
+  const int members = members_ - static_cast<int>(gone.size());
+  const auto before = std::count_if(gone.begin(), gone.end(), [this](int m) { return m < me_; });
+  check(members >= 2 && std::find(gone.begin(), gone.end(), me_) == gone.end(),
+        "[group] at least two members that stay expected, got {} of {}", members, members_);
+  if (!whole()) fail("[group] something is under way in the group that is to be shrunk");
+  whole_ = false;
+  std::unique_ptr<NcclCommunicator> communicator = communicator_->shrink(gone);
+  wait_for(*communicator, members, patience, stop, "another group is formed instead");
+  whole_ = true;
+  return std::shared_ptr<GpuGroup>(
+      new GpuGroup(std::move(communicator), members, me_ - static_cast<int>(before), device_));
 }
 
 void GpuGroup::transfer(std::span<const GpuPiece> sends, std::span<const GpuPiece> receives,

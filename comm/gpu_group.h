@@ -23,6 +23,11 @@ class GpuGroup {
   static std::shared_ptr<GpuGroup> form(Nccl& nccl, const NcclId& id, int members, int me,
                                         std::chrono::duration<double> patience, const std::stop_token& stop = {});
 
+  // The same members without those that are `gone` (indices), by those who stay alone; the others keep their order. The
+  // group must be whole, and is not used meanwhile. If it fails, this group is whole no more.
+  std::shared_ptr<GpuGroup> shrink(std::span<const int> gone, std::chrono::duration<double> patience,
+                                   const std::stop_token& stop = {});
+
   int members() const { return members_; }
   int me() const { return me_; }
   Device device() const { return device_; }

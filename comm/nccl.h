@@ -46,6 +46,10 @@ class NcclCommunicator {
   virtual bool carried() = 0;
   // Lets what others still await from here leave; done means that it may be destroyed without harm to them.
   virtual void finish() = 0;
+  // Begins a communicator of these members without those that are `gone`, of which this one is none: all who stay call
+  // it with the same ones, while nothing is under way. This one must live until the new one is done or has failed, and
+  // is used for nothing else; afterwards it is as it was, or has failed as well. Throws Failure.
+  virtual std::unique_ptr<NcclCommunicator> shrink(std::span<const int> gone) = 0;
   // From any thread, even while another one waits for the device, which may be stuck in a transfer: frees it. From then
   // on the communicator has failed, and no memory that was given to it is touched any more. May block for a while.
   virtual void abort() = 0;
@@ -58,7 +62,8 @@ class Nccl {
   virtual std::string version() const = 0;  // "NCCL 2.28.9"
   // The GPU, as others tell it from theirs: a communicator has no GPU twice.
   virtual std::string place() const = 0;
-  virtual NcclId make_id() = 0;  // may take a second; throws Failure
+  virtual bool shrinks() const = 0;  // whether its communicators have shrink()
+  virtual NcclId make_id() = 0;      // may take a second; throws Failure
   virtual std::unique_ptr<NcclCommunicator> begin(const NcclId& id, int members, int me) = 0;  // throws Failure
 };
 

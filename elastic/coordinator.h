@@ -129,6 +129,8 @@ class Coordinator {
   void audit(const Message& message, Seconds now);
   void group(const Worker& worker, const Message& message, Seconds now);
   std::string why_no_group(const std::vector<PeerId>& peers) const;
+  std::optional<int64_t> group_to_keep(const Generation& next) const;
+  std::optional<int64_t> group_to_recover(const Generation& next) const;
   nlohmann::json data_plane() const;
   void prepare_trial(Recovery& recovery);
   nlohmann::json machine_of(int id) const;

@@ -123,6 +123,7 @@ void Coordinator::maybe_propose(Seconds now) {
     g.reason += ", " + scaled->reason;
   }
   g.follows = current_->number;
+  g.group_from = group_to_keep(g);
   g.stop = plan->stop;
   g.checkpoint = plan->checkpoint;
   if (!create(g, now)) return;

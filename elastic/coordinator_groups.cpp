@@ -1,6 +1,7 @@
 // The coordinator: which generations are to be groups of GPUs, and what became of that (PROTOCOL.md, "Groups of GPUs").
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "elastic/coordinator.h"
@@ -32,11 +33,47 @@ std::string Coordinator::why_no_group(const std::vector<PeerId>& peers) const {
   return "";
 }
 
+namespace {
+
+// Whether a group may go on as that of `next`: with all of its members, or without those that are not in it.
+bool goes_on(const Generation& next, size_t members, const Roster& workers) {
+  if (next.members.size() == members) return true;
+  return std::all_of(next.members.begin(), next.members.end(), [&](const GenerationMember& m) {
+    const Worker& worker = workers.at(m.peer);
+    return worker.about.contains("nccl") && worker.about["nccl"].value("shrinks", false);
+  });
+}
+
+}  // namespace
+
+// As planned, from a group that all of them are in: a step was made by it.
+std::optional<int64_t> Coordinator::group_to_keep(const Generation& next) const {
+  if (!next.group || !current_->group || group_used_ != current_->number) return std::nullopt;
+  for (const GenerationMember& m : next.members)
+    if (current_->index_of(m.peer) < 0) return std::nullopt;
+  return goes_on(next, current_->members.size(), workers_) ? std::optional(current_->number) : std::nullopt;
+}
+
+// After a fence, from a group in which, as all of them say, nothing is under way.
+std::optional<int64_t> Coordinator::group_to_recover(const Generation& next) const {
+  if (!next.group) return std::nullopt;
+  std::optional<int64_t> from;
+  for (const GenerationMember& m : next.members) {
+    const Json& answer = *workers_.at(m.peer).fenced;
+    const int64_t group = answer.value("group", int64_t{0});
+    if (group == 0 || (from && *from != group)) return std::nullopt;
+    from = group;
+  }
+  const bool known = current_ && current_->number == *from;
+  return goes_on(next, known ? current_->members.size() : SIZE_MAX, workers_) ? from : std::nullopt;
+}
+
 void Coordinator::group(const Worker& worker, const Message& m, Seconds now) {
   if (m.kind == "group_used") {
     if (m.generation <= group_used_) return;
     group_used_ = m.generation;
-    world_.event("data_plane", {{"generation", m.generation}, {"plane", "nccl"}});
+    world_.event("data_plane",
+                 {{"generation", m.generation}, {"plane", "nccl"}, {"group", m.body.value("made", "new")}});
     return;
   }
   const std::string reason = m.body.at("reason").get<std::string>();

@@ -164,6 +164,7 @@ void Coordinator::conclude_fence(Seconds now) {
   if (recovery.end) options_.steps = *recovery.end;
   Generation g = next_generation(recovery.members, fence_reason_);
   g.number = number_;
+  g.group_from = group_to_recover(g);
   g.first_step = recovery.step;
   if (g.scaling) g.scaling->pace = recovery.pace;
   if (recovery.pace) batch_ = recovery.pace->batch;

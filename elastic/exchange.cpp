@@ -22,7 +22,7 @@ Json to_json(const std::vector<GroupRoot>& roots) {
 }
 
 Tensor scaled(Tensor x, double factor) {
-  if (!x.unique() || !x.contiguous()) return mul(x, Tensor::scalar(factor, x.dtype()));
+  if (!x.unique() || !x.contiguous()) return mul(x, Tensor::scalar(factor, x.dtype(), x.device()));
   scale_into(x, factor);
   return x;
 }
@@ -281,7 +281,7 @@ void Exchange::add_part(int member, TrailerPart part, const Send& send) {
     if (from == 0) t.state_digests = std::move(p.state_digests);
     for (auto& [vrank, facts] : p.facts)
       if (vrank >= 0 && vrank < vranks_) t.facts[static_cast<size_t>(vrank)] = std::move(facts);
-    t.group = from == 0 ? p.group : std::min(t.group, p.group);
+    t.group = from == 0 || p.group == t.group ? p.group : 0;
     if (!t.pace) t.pace = p.pace;
     if (p.pace != t.pace) t.contradiction = fmt::format("member {} has made the step at another pace", from);
     if (!p.state) continue;

@@ -47,7 +47,7 @@ struct TrailerPart {
   std::optional<Pace> pace = {};          // of the step
   std::optional<AuditClaims> audit = {};  // if it is audited; sums are told apart
   StateDigests state_digests = {};        // those of member 0 count: they stay with it
-  int64_t group = 0;                      // the generation, if this member is in its group of GPUs
+  int64_t group = 0;                      // the group of GPUs that this member is in (Member::group_name)
 };
 
 struct Trailer {
@@ -59,7 +59,7 @@ struct Trailer {
   std::string contradiction;            // the digests of the state, or the paces, differ: who has which
   std::vector<double> seconds;          // of each member
   std::vector<AuditClaims> audit = {};  // of each member, if the step is audited
-  int64_t group = 0;                    // the generation, if all members are in its group of GPUs
+  int64_t group = 0;                    // the group of GPUs, if all members are in one
 };
 
 nlohmann::json to_json(const Trailer& trailer);

@@ -68,6 +68,7 @@ Json to_json(const Generation& g) {
   if (g.scaling) json["scaling"] = to_json(*g.scaling);
   if (g.trial) json["trial"] = g.trial->replay ? Json{{"replay", *g.trial->replay}} : Json::object();
   if (g.group) json["group"] = true;
+  if (g.group_from) json["group_from"] = *g.group_from;
   for (const GenerationMember& m : g.members)
     json["members"].push_back({{"id", m.id},
                                {"peer", m.peer},
@@ -92,6 +93,7 @@ Generation generation_from(const Json& json) {
     if (json.contains("trial")) g.trial = Trial{};
     if (g.trial && json["trial"].contains("replay")) g.trial->replay = json["trial"]["replay"].get<int64_t>();
     g.group = json.value("group", false);
+    if (json.contains("group_from")) g.group_from = json["group_from"].get<int64_t>();
     for (const Json& m : json.at("members"))
       g.members.push_back({.id = m.at("id").get<int>(),
                            .peer = m.at("peer").get<uint64_t>(),

@@ -14,7 +14,7 @@
 
 namespace elinvar {
 
-inline constexpr int kProtocolVersion = 6;  // of PROTOCOL.md: all processes of a job have the same
+inline constexpr int kProtocolVersion = 7;  // of PROTOCOL.md: all processes of a job have the same
 
 struct GenerationMember {
   int id = 0;  // counts up over the whole run; never given twice
@@ -56,7 +56,8 @@ struct Generation {
   std::string reason;                             // why it was made, for people
   std::optional<GenerationScaling> scaling = {};  // none: it is exact
   std::optional<Trial> trial = {};
-  bool group = false;  // its members can be a group of GPUs (comm/gpu_group.h), and are to form one
+  bool group = false;  // its members can be a group of GPUs (comm/gpu_group.h), and are to form one:
+  std::optional<int64_t> group_from = {};  // from that of this generation, in which all of them were; else a new one
 
   int index_of(PeerId peer) const;  // -1: no member
   const std::vector<Interval>& share(int member, int64_t step) const;
@@ -67,6 +68,9 @@ struct GroupRequest {
   int64_t generation = 0;
   int members = 0, me = 0;
   std::optional<NcclId> id = {};
+  // Or from the group of this generation: without those of its members that are `gone`, or as it is.
+  std::optional<int64_t> from = {};
+  std::vector<int> gone = {};
 };
 
 nlohmann::json to_json(const Generation& generation);

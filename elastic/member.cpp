@@ -164,7 +164,7 @@ void Member::contribute(const std::optional<Digest>& state, const StateDigests& 
                          .pace = pace_,
                          .audit = claims_to_tell(),
                          .state_digests = parts,
-                         .group = groups_.contains(generation()) ? generation() : 0};
+                         .group = groups_.contains(generation()) ? group_name(generation()) : 0};
   exchange_->contribute(std::move(roots), part, sender());
 }
 
@@ -183,7 +183,7 @@ void Member::finish_reduction() {
   Trailer trailer = exchange_->trailer();
   if (me_ == 0 && exchange_->in_group() && group_told_ != generation()) {
     group_told_ = generation();
-    report({.kind = "group_used"});
+    report({.kind = "group_used", .body = {{"made", group_made_}}});
   }
   exchange_.reset();
 

@@ -137,9 +137,12 @@ class Member {
   // one of the three; groups of generations before oldest_group() are over.
   std::vector<GroupRequest> take_group_requests();
   int64_t oldest_group() const { return promised_; }
+  // But for the group of this generation, if not 0: the next one may be made from it.
+  int64_t spare_group() const;
   void group_named(int64_t generation, const NcclId& id);
   void group_formed(int64_t generation, std::shared_ptr<GpuGroup> group);
   void group_not_formed(int64_t generation, const std::string& reason);
+  void group_not_shrunk(int64_t generation);
   // Whether the group of this generation adds up this step.
   bool reduces_in_group() const;
   // Whether leaves of this step are added up where they are computed, by the group or by this member alone: then they
@@ -222,6 +225,10 @@ class Member {
   bool passes_audit();
   void begin_exchange();
   void ask_for_group(const Generation& generation);
+  void inherit_group(const Generation& before, bool planned);
+  void form_anew(int64_t generation);
+  void called_anew();
+  int64_t group_name(int64_t generation) const { return 2 * generation + (anew_ == generation); }
   void group_called(const Message& message);
   void drop_groups();
 
@@ -262,11 +269,13 @@ class Member {
   std::optional<Message> evidence_;   // the audit of this exchange has found something: it is repeated until a fence
   std::map<int64_t, std::shared_ptr<GpuGroup>> groups_;     // that have formed, by generation,
   std::map<int64_t, std::pair<PeerId, NcclId>> group_ids_;  // what they are called, and who says so,
-  std::set<int64_t> asked_groups_;                          // and those that were asked for
-  bool crowded_ = false;                                    // its device has no room for leaves
-  int64_t group_agreed_ = 0;                                // of this generation all are in it
-  int64_t group_told_ = 0;                                  // the coordinator knows that this one is used
-  std::optional<Message> group_trouble_;                    // repeated until another generation
+  std::set<int64_t> asked_groups_;                          // and those that were asked for;
+  int64_t anew_ = 0;                      // the generation whose group could not be made from another,
+  std::string group_made_ = "new";        // and how that of this generation was
+  bool crowded_ = false;                  // its device has no room for leaves
+  int64_t group_agreed_ = 0;              // the name of the one that all are in
+  int64_t group_told_ = 0;                // the coordinator knows that this one is used
+  std::optional<Message> group_trouble_;  // repeated until another generation
   std::vector<GroupRequest> group_requests_;
   Reduced reduced_;
   std::vector<Message> early_;       // for an exchange that is not there yet

@@ -40,6 +40,7 @@ void Member::fenced_by(const Message& m) {
                {"share", Json::array()}};
   if (active() && completed_ >= generation_->first_step && completed_ <= steps_)
     body["share"] = to_json(generation_->share(me_, completed_));
+  if (const int64_t spare = spare_group(); spare > 0) body["group"] = spare;
   if (adaptive() && loaded_) body.update({{"pace", to_json(pace())}, {"certain", pace_.has_value()}});
   if (adaptive() && steps()) body["end"] = steps_;
   report_facts();
@@ -117,10 +118,12 @@ void Member::enter(Generation generation, int64_t first_step) {
   generation.first_step = first_step;
   exchange_.reset();  // of a learner that was listening
   group_trouble_.reset();
-  generation_ = std::move(generation);
+  const bool planned = !fenced();
+  const Generation before = std::exchange(generation_, std::move(generation)).value_or(Generation{});
   proposed_.erase(proposed_.begin(), proposed_.upper_bound(generation_->number));
   promised_ = std::max(promised_, generation_->number);
   me_ = generation_->index_of(options_.self);
+  inherit_group(before, planned);
   drop_groups();
   ask_for_group(*generation_);
   settle_pace();

@@ -97,6 +97,8 @@ void Member::receive(const Message& m) {
     give_last(m);
   } else if (m.kind == "group") {
     group_called(m);
+  } else if (m.kind == "group_again") {
+    if (m.generation == generation() && me_ == 0) form_anew(m.generation);
   } else if (m.kind == "state") {
     receive_state(m);
   } else if (m.sender != coordinator_) {

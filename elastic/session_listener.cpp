@@ -84,6 +84,12 @@ GroupFormer::Tells Session::Impl::about_groups() {
                 member.group_not_formed(generation, reason);
                 flush();
               },
+          .not_shrunk =
+              [this](int64_t generation) {
+                const Lock lock(mutex);
+                member.group_not_shrunk(generation);
+                flush();
+              },
           // No bit depends on groups: the generation goes through the hosts.
           .broke =
               [this](int64_t generation, const std::string& reason) {
@@ -121,8 +127,8 @@ void Session::Impl::flush() {
   if (!replay)
     for (StatePart& part : member.take_parts()) copier.add(std::move(part));
   if (former) {
-    former->drop_before(member.oldest_group());
     for (const GroupRequest& request : member.take_group_requests()) former->form(request);
+    former->drop_before(member.oldest_group(), member.spare_group());
   }
   work.news(now());
   changed.notify_all();

@@ -306,6 +306,61 @@ TEST(GpuGroup, WhoeverDoesNotComeIsNotWaitedForLong) {
   EXPECT_NE(said(*nccl, 20s, stop.get_token()).find("not needed any more"), std::string::npos);
 }
 
+// The sum of leaves 0, 1, .. of a group's members, each with one.
+void expect_sum(const std::shared_ptr<GpuGroup>& group) {
+  const int members = group->members(), me = group->me();
+  std::vector<std::vector<GroupRoot>> roots;
+  for (int m = 0; m < members; ++m) roots.push_back({{m, m + 1, true}});
+  std::vector<Tensor> leaf = random_leaf(me);
+  for (Tensor& t : leaf) t = t.to(kGpu);
+  GroupSum sum(group, {.leaves = members, .shapes = kShapes}, roots, {{me, me + 1, leaf}});
+  std::string why;
+  ASSERT_EQ(finish(sum, why), GroupSum::State::done) << why;
+  const std::vector<Tensor> expected = host_sum(members, {}, 1), got = sum.values();
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i].to(Device{}), expected[i])) << i;
+}
+
+TEST(GpuGroup, ShrinksToThoseWhoStay) {
+  in_group(5, [](int m, const std::shared_ptr<GpuGroup>& group) {
+    expect_sum(group);
+    if (m == 1 || m == 3) return;
+    const std::shared_ptr<GpuGroup> fewer = group->shrink(std::vector<int>{3, 1}, 20s);
+    EXPECT_EQ(fewer->members(), 3);
+    EXPECT_EQ(fewer->me(), m / 2);
+    expect_sum(fewer);
+    EXPECT_TRUE(group->whole()) << "it is as it was";
+    if (m == 0) return;
+    expect_sum(fewer->shrink(std::vector<int>{0}, 20s));  // and again
+  });
+}
+
+// What NCCL refuses, and where it waits without end, others wait for this one.
+TEST(GpuGroup, ShrinksOnlyWhereAllWhoStayAgreeAndNothingIsUnderWay) {
+  in_group(3, [](int m, const std::shared_ptr<GpuGroup>& group) {
+    EXPECT_THROW((void)group->shrink(std::vector<int>{m}, 20s), UsageError) << "itself";
+    EXPECT_THROW((void)group->shrink(std::vector<int>{(m + 1) % 3, (m + 2) % 3}, 20s), UsageError) << "it is alone";
+    EXPECT_TRUE(group->whole());
+    if (m == 2) return;
+    if (m == 0) {
+      EXPECT_THROW((void)group->shrink(std::vector<int>{1}, 0.05s), Failure) << "2 does not come";
+      EXPECT_FALSE(group->whole()) << "what it has begun may never end";
+      EXPECT_THROW((void)group->shrink(std::vector<int>{2}, 0.05s), Failure) << "it is in use";
+    } else {
+      EXPECT_THROW((void)group->shrink(std::vector<int>{2}, 0.05s), Failure) << "0 names another";
+    }
+  });
+  std::latch all(2);
+  in_group(2,
+           [&](int m, const std::shared_ptr<GpuGroup>& group) {
+             GroupSum sum = sum_of_two(m, group);
+             std::string why;
+             EXPECT_EQ(finish(sum, why, 20ms), GroupSum::State::pending);
+             EXPECT_THROW((void)group->shrink(std::vector<int>{1 - m}, 20s), UsageError);
+             all.arrive_and_wait();
+           },
+           {{.transfer_hangs = 1}, {.transfer_hangs = 1}});
+}
+
 // What a former tells, in its order; and groups that it has formed.
 struct Heard {
   std::mutex mutex;
@@ -321,6 +376,7 @@ struct Heard {
                   add(fmt::format("formed {}", g), [&] { groups[g] = std::move(group); });
                 },
             .failed = [this](int64_t g, const std::string&) { add(fmt::format("failed {}", g), [] {}); },
+            .not_shrunk = [this](int64_t g) { add(fmt::format("not shrunk {}", g), [] {}); },
             .broke = [this](int64_t g, const std::string& why) { add(fmt::format("broke {}: {}", g, why), [] {}); }};
   }
   template <class F>
@@ -358,6 +414,63 @@ TEST(GroupFormer, FormsGroupsAndGivesUpThoseThatAreOver) {
   first.form({.generation = 4, .members = 2, .me = 0});  // too late
   first.form({.generation = 6, .members = 2, .me = 0});
   EXPECT_EQ(a.wait_for(4).back(), "named 6");
+}
+
+// Of three with a group of generation 1, whose last is gone.
+TEST(GroupFormer, MakesAGroupFromTheOneBefore) {
+  struct Case {
+    std::string name;
+    emulation::NcclFault fault;  // of the second
+    bool shrinks;
+  };
+  for (const Case& c : {Case{"shrunk", {}, true}, Case{"fails", {.shrink_fails = true}, false},
+                        Case{"hangs", {.shrink_hangs = true}, false}}) {
+    Heard heard[3];
+    std::unique_ptr<GroupFormer> formers[3];
+    for (int m = 0; m < 3; ++m)
+      formers[m] = std::make_unique<GroupFormer>(emulation::nccl(m == 1 ? c.fault : emulation::NcclFault{}),
+                                                 heard[m].tells(), m == 1 ? 2s : 20s);
+    formers[0]->form({.generation = 1, .members = 3, .me = 0});
+    (void)heard[0].wait_for(1);
+    for (int m : {1, 2}) formers[m]->form({.generation = 1, .members = 3, .me = m, .id = heard[0].id});
+    EXPECT_EQ(heard[0].wait_for(2).back(), "formed 1");
+    for (int m : {1, 2}) EXPECT_EQ(heard[m].wait_for(1).back(), "formed 1");
+    for (int m : {0, 1}) {
+      formers[m]->drop_before(2, 1);  // a fence
+      EXPECT_TRUE(heard[m].groups.at(1)->whole());
+      formers[m]->form({.generation = 2, .members = 2, .me = m, .from = 1, .gone = {2}});
+      formers[m]->drop_before(2);
+    }
+    if (!c.shrinks) {
+      EXPECT_EQ(heard[1].wait_for(2).back(), "not shrunk 2") << c.name;
+      formers[0]->form({.generation = 2, .members = 2, .me = 0});
+      EXPECT_EQ(heard[0].wait_for(3).back(), "named 2") << "and gives up what it waits for";
+      formers[1]->form({.generation = 2, .members = 2, .me = 1, .id = heard[0].id});
+    }
+    EXPECT_EQ(heard[0].wait_for(c.shrinks ? 3 : 4).back(), "formed 2") << c.name;
+    EXPECT_EQ(heard[1].wait_for(c.shrinks ? 2 : 3).back(), "formed 2") << c.name;
+    const std::jthread other([&] { expect_sum(heard[1].groups.at(2)); });
+    expect_sum(heard[0].groups.at(2));
+  }
+}
+
+// The same members go on with it; one that was never there is told of at once.
+TEST(GroupFormer, KeepsAGroupForTheNextGeneration) {
+  Heard a, b;
+  GroupFormer first(emulation::nccl({}), a.tells(), 20s), second(emulation::nccl({}), b.tells(), 20s);
+  first.form({.generation = 1, .members = 2, .me = 0});
+  (void)a.wait_for(1);
+  second.form({.generation = 1, .members = 2, .me = 1, .id = a.id});
+  (void)a.wait_for(2);
+  (void)b.wait_for(1);
+  for (GroupFormer* former : {&first, &second}) {
+    former->form({.generation = 2, .members = 2, .me = 0, .from = 1});
+    former->drop_before(2);
+  }
+  const std::jthread other([&] { expect_sum(b.groups.at(1)); });
+  expect_sum(a.groups.at(1));
+  first.form({.generation = 3, .members = 2, .me = 0, .from = 1});
+  EXPECT_EQ(a.wait_for(3).back(), "not shrunk 3");
 }
 
 TEST(GroupFormer, TellsWhyThereIsNoGroup) {

@@ -29,6 +29,13 @@ class GroupJob : public test::TinyJob {
     const std::vector<std::string> seen = planes(name);
     return std::count_if(seen.begin(), seen.end(), [&](const std::string& p) { return p.starts_with(plane); });
   }
+  // How the groups that were used had been made.
+  std::vector<std::string> made(const std::string& name) const {
+    std::vector<std::string> made;
+    for (const Json& e : events(name, "group"))
+      if (e.contains("plane")) made.push_back(e.at("group").get<std::string>());
+    return made;
+  }
   void wait_for_coordinator(const std::string& name) const {
     for (int i = 0; i < 4000 && !std::filesystem::exists(folder_ / name / "coordinator.json"); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -89,6 +96,20 @@ TEST_F(GroupJob, MembersDieJoinAndLeave) {
   EXPECT_EQ(run_through("run", gpus("3", {"--chaos", "kill:worker=2,step=40;join:step=60;drain:worker=1,step=110"})),
             "");
   EXPECT_GE(count("run", "nccl"), 2);
+}
+
+TEST_F(GroupJob, TheGroupOfThoseWhoStayIsMadeFromTheOneBefore) {
+  EXPECT_EQ(run_through("drained", gpus("3", {"--chaos", "drain:worker=2,step=50"})), "");
+  EXPECT_EQ(made("drained"), (std::vector<std::string>{"new", "shrunk"}));
+  // Whether a death falls into a transfer is chance; the ledger is the same.
+  EXPECT_EQ(run_through("killed", gpus("4", {"--chaos", "kill:worker=2,step=50;kill:worker=4,step=51"})), "");
+  EXPECT_GE(made("killed").size(), 2u);
+  for (const std::string fault : {"no_shrink", "shrink_fails"}) {
+    const pid_t job =
+        start(fault, gpus("3", {"--chaos", "drain:worker=2,step=50"}), {"env", "ELINVAR_EMULATED_NCCL=" + fault});
+    expect_undisturbed(fault, job);
+    EXPECT_EQ(made(fault), (std::vector<std::string>{"new", "new"})) << fault;
+  }
 }
 
 TEST_F(GroupJob, AWorkerThatComputesOnTheCpuMakesThemGoThroughTheHosts) {

@@ -49,7 +49,8 @@ struct Job {
   void tell(PeerId peer, const std::string& kind, int64_t generation, const Json& body) {
     coordinator.receive({.kind = kind, .sender = peer, .generation = generation, .body = body}, 0);
   }
-  void answer_fences() {
+  // `groups`: in which each is with nothing under way; 0: in none.
+  void answer_fences(const std::map<PeerId, int64_t>& groups = {}) {
     for (const Action& action : coordinator.take_actions())
       if (action.message.kind == "fence")
         tell(action.peer, "fenced", 1,
@@ -57,7 +58,8 @@ struct Job {
               {"active", true},
               {"loaded", true},
               {"keeps", true},
-              {"share", Json::array()}});
+              {"share", Json::array()},
+              {"group", groups.contains(action.peer) ? groups.at(action.peer) : 0}});
   }
   std::string reason() const { return coordinator.status(0).at("data_plane").value("reason", ""); }
 
@@ -128,20 +130,66 @@ TEST(CoordinatorGroups, WhatADeathBreaksIsNoFailure) {
   }
 }
 
+Json shrinking_gpu(const std::string& place) {
+  Json about = gpu(place);
+  about["shrinks"] = true;
+  return about;
+}
+
+// A new generation is made from the group of the one before where all who go on are in that, and can.
+TEST(CoordinatorGroups, AreMadeFromTheOneBeforeWhereThatIsWhole) {
+  const auto after_leave = [](const std::vector<Json>& nccl, bool used) {
+    Job job(nccl);
+    if (used) job.tell(10, "group_used", 1, {{"made", "new"}});
+    EXPECT_EQ(job.coordinator.drain(3, 0), "");
+    job.coordinator.tick(0);
+    EXPECT_EQ(job.world.records.size(), 2u);
+    const Generation& next = job.world.records.back();
+    EXPECT_EQ(generation_from(to_json(next)).group_from, next.group_from);
+    return next.group_from;
+  };
+  EXPECT_EQ(after_leave({shrinking_gpu("a"), shrinking_gpu("b"), shrinking_gpu("c")}, true), 1);
+  EXPECT_EQ(after_leave({shrinking_gpu("a"), shrinking_gpu("b"), shrinking_gpu("c")}, false), std::nullopt);
+  EXPECT_EQ(after_leave({shrinking_gpu("a"), gpu("b"), gpu("c")}, true), std::nullopt) << "the library is too old";
+
+  const auto after_death = [](const std::map<PeerId, int64_t>& groups, bool shrinks = true) {
+    Job job({shrinks ? shrinking_gpu("a") : gpu("a"), shrinking_gpu("b"), shrinking_gpu("c"), shrinking_gpu("d")});
+    (void)job.coordinator.take_actions();
+    job.coordinator.lost(13, "killed", 0);
+    job.answer_fences(groups);
+    EXPECT_EQ(job.world.records.size(), 2u);
+    return job.world.records.back().group_from;
+  };
+  EXPECT_EQ(after_death({{10, 1}, {11, 1}, {12, 1}}), 1);
+  EXPECT_EQ(after_death({{10, 1}, {11, 1}}), std::nullopt) << "in the middle of a transfer";
+  EXPECT_EQ(after_death({{10, 1}, {11, 1}, {12, 7}}), std::nullopt);
+  EXPECT_EQ(after_death({}), std::nullopt);
+  EXPECT_EQ(after_death({{10, 1}, {11, 1}, {12, 1}}, false), std::nullopt);
+}
+
+TEST(CoordinatorGroups, OfTheSameMembersGoOnWhateverTheLibrary) {
+  Job job({gpu("a"), gpu("b")});
+  job.tell(10, "group_used", 1, {{"made", "new"}});
+  job.coordinator.ask_checkpoint(0);
+  job.coordinator.tick(0);
+  ASSERT_EQ(job.world.records.size(), 2u);
+  EXPECT_EQ(job.world.records.back().group_from, 1);
+}
+
 #ifdef ELINVAR_EMULATION
 
 const Device kGpu{DeviceKind::emulated};
 
-// Two members of a generation that is to be a group, each with two of four virtual ranks, and a network that brings
-// everything at once.
+// Members 1, 2, .. of a generation that is to be a group, each with two virtual ranks to begin with, and a network that
+// brings everything at once.
 struct Pair {
   static constexpr PeerId kCoordinator = 9;
-  Pair() {
-    for (const PeerId peer : {PeerId{1}, PeerId{2}}) {
+  explicit Pair(int count = 2) : vranks(2 * count) {
+    for (PeerId peer = 1; peer <= static_cast<PeerId>(count); ++peer) {
       Member& m =
           *members
                .emplace(peer, std::make_unique<Member>(MemberOptions{
-                                  .self = peer, .vranks = 4, .steps = 10, .bucket_elements = 3, .groups = true}))
+                                  .self = peer, .vranks = vranks, .steps = 10, .bucket_elements = 3, .groups = true}))
                .first->second;
       m.introduce(kCoordinator, Json::object());
       m.receive({.kind = "welcome", .sender = kCoordinator, .body = {{"restore", 0}}});
@@ -151,15 +199,22 @@ struct Pair {
     start(1, 0);
   }
 
-  void start(int64_t number, int64_t first_step) {
-    Generation generation{.number = number, .first_step = first_step, .members = {}, .next_id = 3, .reason = ""};
+  // Of those that are here; without others a leaf's share goes to the last.
+  Generation generation(int64_t number, int64_t first_step, std::optional<int64_t> from = {}) const {
+    Generation generation{.number = number, .first_step = first_step, .members = {}, .next_id = 9, .reason = ""};
     generation.group = true;
+    generation.group_from = from;
     for (const auto& [peer, m] : members) {
-      const int first = 2 * (static_cast<int>(peer) - 1);
-      const std::vector<Interval> share = {{first, first + 2}};
+      const int first = 2 * static_cast<int>(generation.members.size());
+      const bool last = peer == members.rbegin()->first;
+      const std::vector<Interval> share = {{first, last ? vranks : first + 2}};
       generation.members.push_back(
           {.id = static_cast<int>(peer), .peer = peer, .endpoint = "e", .share = share, .first_share = share});
     }
+    return generation;
+  }
+  void start(int64_t number, int64_t first_step, std::optional<int64_t> from = {}) {
+    const Generation generation = this->generation(number, first_step, from);
     for (auto& [peer, m] : members)
       m->receive({.kind = "start",
                   .sender = kCoordinator,
@@ -184,6 +239,8 @@ struct Pair {
           if (action.what != Action::What::send) continue;
           action.message.sender = peer;
           (action.peer == kCoordinator ? reports : sent).push_back(action.message.kind);
+          if (action.message.kind == "group_used") made = action.message.body.at("made").get<std::string>();
+          if (action.message.kind == "fenced") whole[peer] = action.message.body.value("group", int64_t{0});
           if (!members.contains(action.peer)) continue;
           members.at(action.peer)->receive(action.message);
           any = true;
@@ -193,33 +250,58 @@ struct Pair {
 
   // What they ask for, as a session would do it.
   void form_groups(int64_t generation) {
-    const std::vector<GroupRequest> first = members.at(1)->take_group_requests();
-    ASSERT_EQ(first.size(), 1u);
-    EXPECT_EQ(first[0].generation, generation);
-    EXPECT_EQ(first[0].me, 0);
-    EXPECT_FALSE(first[0].id);
-    EXPECT_TRUE(members.at(2)->take_group_requests().empty()) << "it does not know the name yet";
+    const auto first = members.begin();
+    const std::vector<GroupRequest> asked = first->second->take_group_requests();
+    ASSERT_EQ(asked.size(), 1u);
+    EXPECT_EQ(asked[0].generation, generation);
+    EXPECT_EQ(asked[0].me, 0);
+    EXPECT_FALSE(asked[0].id || asked[0].from);
+    for (auto it = std::next(first); it != members.end(); ++it)
+      EXPECT_TRUE(it->second->take_group_requests().empty()) << "it does not know the name yet";
     const auto nccl = emulation::nccl({});
     const NcclId id = nccl->make_id();
-    members.at(1)->group_named(generation, id);
+    first->second->group_named(generation, id);
     deliver();
-    const std::vector<GroupRequest> second = members.at(2)->take_group_requests();
-    ASSERT_EQ(second.size(), 1u);
-    EXPECT_EQ(second[0].id, id);
-    std::shared_ptr<GpuGroup> groups[2];
-    {
-      const std::jthread other([&] { groups[1] = GpuGroup::form(*nccl, id, 2, 1, std::chrono::seconds(20)); });
-      groups[0] = GpuGroup::form(*nccl, id, 2, 0, std::chrono::seconds(20));
+    for (auto it = std::next(first); it != members.end(); ++it) {
+      const std::vector<GroupRequest> others = it->second->take_group_requests();
+      ASSERT_EQ(others.size(), 1u);
+      EXPECT_EQ(others[0].id, id);
     }
-    members.at(1)->group_formed(generation, groups[0]);
-    members.at(2)->group_formed(generation, groups[1]);
+    const int count = static_cast<int>(members.size());
+    each_at_once([&](int m) { return GpuGroup::form(*nccl, id, count, m, std::chrono::seconds(20)); });
+    for (auto& [peer, m] : members) m->group_formed(generation, groups.at(peer));
+  }
+  // From the one before, without these of its members.
+  void shrink_groups(int64_t generation, const std::vector<int>& gone) {
+    for (auto& [peer, m] : members) {
+      const std::vector<GroupRequest> asked = m->take_group_requests();
+      ASSERT_EQ(asked.size(), 1u);
+      EXPECT_EQ(asked[0].generation, generation);
+      EXPECT_EQ(asked[0].gone, gone);
+      EXPECT_TRUE(asked[0].from && !asked[0].id);
+    }
+    const std::map<PeerId, std::shared_ptr<GpuGroup>> before = groups;
+    auto peer = members.begin();
+    std::vector<std::shared_ptr<GpuGroup>> parents;
+    for (; peer != members.end(); ++peer) parents.push_back(before.at(peer->first));
+    each_at_once([&](int m) { return parents[static_cast<size_t>(m)]->shrink(gone, std::chrono::seconds(20)); });
+    for (auto& [p, m] : members) m->group_formed(generation, groups.at(p));
+  }
+  template <class F>
+  void each_at_once(F f) {
+    std::vector<std::shared_ptr<GpuGroup>> made(members.size());
+    {
+      std::vector<std::jthread> threads;
+      for (int m = 0; m < static_cast<int>(members.size()); ++m)
+        threads.emplace_back([&, m] { made[static_cast<size_t>(m)] = f(m); });
+    }
+    groups.clear();
+    for (const auto& [peer, m] : members) groups[peer] = made[groups.size()];
   }
 
   void add_leaves() {
-    for (auto& [peer, m] : members) {
-      const int first = 2 * (static_cast<int>(peer) - 1);
-      for (const int v : {first, first + 1}) m->add(m->step(), v, leaf(v), 1);
-    }
+    for (auto& [peer, m] : members)
+      for (const int v : m->todo()) m->add(m->step(), v, leaf(v), 1);
   }
   void contribute() {
     for (auto& [peer, m] : members) m->contribute(std::nullopt);
@@ -229,19 +311,22 @@ struct Pair {
   Device finish() {
     std::map<PeerId, bool> done;
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (done.size() < 2 && std::chrono::steady_clock::now() < deadline) {
+    while (done.size() < members.size() && std::chrono::steady_clock::now() < deadline) {
       for (auto& [peer, m] : members)
         if (!done.contains(peer) && m->reduce() == Member::Progress::complete) done[peer] = true;
       deliver();
     }
-    EXPECT_EQ(done.size(), 2u);
+    EXPECT_EQ(done.size(), members.size());
     Device device;
+    const float n = static_cast<float>(vranks), sum = n * (n - 1) / 2;
     for (auto& [peer, m] : members) {
       const Reduced reduced = m->take_reduced();
       device = reduced.gradients.at(0).device();
-      for (const float x : reduced.gradients[0].to(Device{}).span<float>()) EXPECT_EQ(x, (4 * 0.5f + 6) / 4);
-      for (const float x : reduced.gradients[1].to(Device{}).span<float>()) EXPECT_EQ(x, (4 * 0.25f + 6) / 4);
-      EXPECT_EQ(reduced.terms[0].to(Device{}).item(), 4 * 0.125 + 6);
+      for (const float x : reduced.gradients[0].to(Device{}).span<float>())
+        EXPECT_EQ(x, (n * 0.5f + sum) * static_cast<float>(1.0 / vranks));
+      for (const float x : reduced.gradients[1].to(Device{}).span<float>())
+        EXPECT_EQ(x, (n * 0.25f + sum) * static_cast<float>(1.0 / vranks));
+      EXPECT_EQ(reduced.terms[0].to(Device{}).item(), n * 0.125f + sum);
       m->advance(Json::object());
     }
     deliver();
@@ -257,8 +342,12 @@ struct Pair {
   int64_t count(const std::string& kind) const { return std::count(sent.begin(), sent.end(), kind); }
   int64_t told(const std::string& kind) const { return std::count(reports.begin(), reports.end(), kind); }
 
+  int vranks;
   std::map<PeerId, std::unique_ptr<Member>> members;
+  std::map<PeerId, std::shared_ptr<GpuGroup>> groups;  // the newest
   std::vector<std::string> sent, reports;
+  std::string made;                 // how the group that is used was,
+  std::map<PeerId, int64_t> whole;  // and what they answered to a fence of it
 };
 
 TEST(MemberGroups, AddUpOnceATrailerShowsThatAllAreInThem) {
@@ -343,6 +432,131 @@ TEST(MemberGroups, OneThatStallsIsReportedUntilAFence) {
   m.heartbeat(Json::object());
   pair.deliver();
   EXPECT_EQ(pair.told("group_failed"), 2);
+}
+
+// One leaves as planned: the others make their group from what they had.
+TEST(MemberGroups, AreMadeFromTheOneBeforeWhenAMemberLeaves) {
+  Pair three(3);
+  three.form_groups(1);
+  three.step();
+  EXPECT_EQ(three.step(), kGpu);
+  EXPECT_EQ(three.made, "new");
+  std::unique_ptr<Member> leaver = std::move(three.members.at(2));
+  three.members.erase(2);
+  const Generation next = three.generation(2, -1, 1);
+  three.members[2] = std::move(leaver);
+  for (auto& [peer, m] : three.members) {
+    m->receive({.kind = "propose", .sender = Pair::kCoordinator, .generation = 2, .body = to_json(next)});
+    EXPECT_TRUE(m->take_group_requests().empty()) << "the group is still in use";
+  }
+  EXPECT_EQ(three.step(), kGpu) << "the last one of all three";
+  EXPECT_FALSE(three.members.at(2)->active());
+  leaver = std::move(three.members.at(2));
+  three.members.erase(2);
+  EXPECT_EQ(three.step(), Device{}) << "nobody waits for the group";
+  three.shrink_groups(2, {1});
+  EXPECT_EQ(three.step(), Device{});
+  EXPECT_EQ(three.step(), kGpu);
+  EXPECT_EQ(three.made, "shrunk");
+  EXPECT_EQ(three.count("group"), 0);
+}
+
+// With the same members no step goes another way.
+TEST(MemberGroups, GoOnWithTheSameMembers) {
+  Pair pair;
+  pair.form_groups(1);
+  pair.step();
+  const Generation next = pair.generation(2, -1, 1);
+  for (auto& [peer, m] : pair.members)
+    m->receive({.kind = "propose", .sender = Pair::kCoordinator, .generation = 2, .body = to_json(next)});
+  EXPECT_EQ(pair.step(), kGpu);
+  for (auto& [peer, m] : pair.members) {
+    EXPECT_EQ(m->generation(), 2);
+    const std::vector<GroupRequest> asked = m->take_group_requests();
+    ASSERT_EQ(asked.size(), 1u);
+    EXPECT_EQ(asked[0].from, 1);
+    EXPECT_TRUE(asked[0].gone.empty());
+  }
+  EXPECT_EQ(pair.step(), kGpu);
+  EXPECT_EQ(pair.made, "kept");
+}
+
+// A death between two transfers leaves it whole, one in the middle of a transfer does not.
+TEST(MemberGroups, AreMadeFromTheOneBeforeAfterADeath) {
+  for (const bool in_transfer : {false, true}) {
+    Pair three(3);
+    three.form_groups(1);
+    three.step();
+    three.step();
+    three.add_leaves();
+    if (in_transfer) {
+      three.contribute();
+      (void)three.members.at(1)->reduce();
+      EXPECT_TRUE(three.members.at(1)->transferring());
+    }
+    three.members.erase(3);
+    for (auto& [peer, m] : three.members) m->receive({.kind = "fence", .sender = Pair::kCoordinator, .generation = 2});
+    three.deliver();
+    EXPECT_EQ(three.whole.at(1), in_transfer ? 0 : 1);
+    EXPECT_EQ(three.members.at(1)->spare_group(), in_transfer ? 0 : 1);
+    if (in_transfer) continue;
+    three.start(2, 2, 1);
+    EXPECT_EQ(three.members.at(1)->spare_group(), 0);
+    three.shrink_groups(2, {2});
+    EXPECT_EQ(three.step(), Device{}) << "a trailer has to say first that all have it";
+    EXPECT_EQ(three.step(), kGpu);
+    EXPECT_EQ(three.made, "shrunk");
+  }
+}
+
+// What a member said of the group that it had counts no more once it is called to another one.
+TEST(MemberGroups, AreNotMixedUp) {
+  Pair three(3);
+  three.form_groups(1);
+  three.step();
+  three.members.erase(3);
+  for (auto& [peer, m] : three.members) m->receive({.kind = "fence", .sender = Pair::kCoordinator, .generation = 2});
+  three.start(2, 1, 1);
+  for (auto& [peer, m] : three.members) (void)m->take_group_requests();
+  three.members.at(2)->group_formed(2, three.groups.at(2));
+  three.add_leaves();
+  three.members.at(2)->contribute(std::nullopt);  // it is in the first one
+  three.deliver();
+  three.members.at(1)->group_not_shrunk(2);
+  const auto request = three.members.at(1)->take_group_requests();
+  ASSERT_EQ(request.size(), 1u);
+  three.members.at(1)->group_named(2, emulation::nccl({})->make_id());
+  three.deliver();
+  three.members.at(1)->group_formed(2, three.groups.at(1));  // and this one in the second
+  three.members.at(1)->contribute(std::nullopt);
+  three.deliver();
+  EXPECT_EQ(three.finish(), Device{});
+  for (auto& [peer, m] : three.members) EXPECT_FALSE(m->reduces_in_group()) << peer;
+}
+
+// Whoever cannot tells the first member, which asks all for a new one; nobody uses what it has of the other.
+TEST(MemberGroups, AreMadeAnewWhereTheyCannotBeMadeFromTheOneBefore) {
+  for (const PeerId unable : {PeerId{1}, PeerId{2}}) {
+    Pair three(3);
+    three.form_groups(1);
+    three.step();
+    three.members.erase(3);
+    for (auto& [peer, m] : three.members) m->receive({.kind = "fence", .sender = Pair::kCoordinator, .generation = 2});
+    three.start(2, 1, 1);
+    for (auto& [peer, m] : three.members) EXPECT_EQ(m->take_group_requests().size(), 1u);
+    const PeerId other = 3 - unable;
+    three.members.at(other)->group_formed(2, three.groups.at(other));  // it could
+    three.members.at(unable)->group_not_shrunk(2);
+    three.deliver();
+    three.members.at(unable)->group_not_shrunk(2);  // a second word changes nothing
+    three.deliver();
+    EXPECT_EQ(three.count("group_again"), unable == 1 ? 0 : 2);
+    EXPECT_EQ(three.step(), Device{});
+    three.form_groups(2);
+    three.step();
+    EXPECT_EQ(three.step(), kGpu);
+    EXPECT_EQ(three.made, "new");
+  }
 }
 
 TEST(MemberGroups, AreCalledByTheFirstMemberAlone) {

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "comm/nccl.h"
 #include "tensor/check.h"
@@ -17,6 +18,10 @@ namespace elinvar {
 namespace {
 
 constexpr int kOldest = 21800;  // where communicators that do not block have async errors, abort and finalize alike
+
+// ncclCommShrink, which older headers do not have.
+using Shrink = ncclResult_t (*)(ncclComm_t, int*, int, ncclComm_t*, ncclConfig_t*, int);
+constexpr int kShrinkDefault = 0;
 
 // The functions of the library, with the types that nccl.h gives them.
 struct Library {
@@ -34,6 +39,7 @@ struct Library {
   decltype(&ncclGroupEnd) group_end = nullptr;
   decltype(&ncclSend) send = nullptr;
   decltype(&ncclRecv) receive = nullptr;
+  Shrink shrink = nullptr;  // none before 2.27
   int version = 0;
 
   Library() {
@@ -55,6 +61,7 @@ struct Library {
     find(group_end, "ncclGroupEnd");
     find(send, "ncclSend");
     find(receive, "ncclRecv");
+    shrink = reinterpret_cast<Shrink>(::dlsym(handle, "ncclCommShrink"));
   }
 
   template <class F>
@@ -99,6 +106,18 @@ class CudaCommunicator final : public NcclCommunicator {
     began(library().init(&communicator_, members, unique, me, &config));
   }
 
+  // The library answers for the one that is forming by the one that it is made from, and writes to communicator_ once
+  // it has formed.
+  CudaCommunicator(CudaCommunicator& parent, std::span<const int> gone) : index_(parent.index_), parent_(&parent) {
+    choose(index_);
+    require(cudaEventCreateWithFlags(&carried_, cudaEventDisableTiming), "making an event");
+    std::vector<int> excluded(gone.begin(), gone.end());
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    began(library().shrink(parent.communicator_, excluded.data(), static_cast<int>(excluded.size()), &communicator_,
+                           &config, kShrinkDefault));
+  }
+
   ~CudaCommunicator() override {
     std::string why;
     if (finishing_ && state(why) == State::done) static_cast<void>(library().destroy(communicator_));
@@ -113,14 +132,20 @@ class CudaCommunicator final : public NcclCommunicator {
       return State::failed;
     }
     ncclResult_t now = ncclSuccess;
-    const ncclResult_t asked = library().async_error(communicator_, &now);
+    const ncclComm_t answers = parent_ != nullptr ? parent_->communicator_ : communicator_;
+    const ncclResult_t asked = library().async_error(answers, &now);
     if (asked != ncclSuccess) now = asked;
     if (now == ncclInProgress) return State::pending;
+    if (now == ncclSuccess && communicator_ == nullptr) now = ncclInternalError;
+    if (now == ncclSuccess && parent_ != nullptr) {
+      parent_ = nullptr;
+      return State::pending;  // it answers for itself from now on
+    }
     if (now == ncclSuccess) {
       if (std::exchange(queueing_, false)) require(cudaEventRecord(carried_, queue()), "recording an event");
       return State::done;
     }
-    why = failure_ = text_of(now, communicator_);
+    why = failure_ = text_of(now, answers);
     return State::failed;
   }
 
@@ -154,6 +179,13 @@ class CudaCommunicator final : public NcclCommunicator {
     began(library().finalize(communicator_));
   }
 
+  std::unique_ptr<NcclCommunicator> shrink(std::span<const int> gone) override {
+    const std::lock_guard lock(mutex_);
+    if (library().shrink == nullptr) fail("[nccl] the library found has no ncclCommShrink");
+    if (!failure_.empty()) fail("[nccl] a communicator that has failed cannot be shrunk: {}", failure_);
+    return std::make_unique<CudaCommunicator>(*this, gone);
+  }
+
   // Without the lock while the library aborts: other threads are told at once that it is over.
   void abort() override {
     {
@@ -162,6 +194,7 @@ class CudaCommunicator final : public NcclCommunicator {
       if (failure_.empty()) failure_ = "it was aborted";
     }
     static_cast<void>(cudaSetDevice(index_));
+    if (parent_ != nullptr) parent_->abort();  // ends what forms, before which the library may still write here
     if (communicator_ != nullptr) static_cast<void>(library().abort(communicator_));
   }
 
@@ -173,7 +206,8 @@ class CudaCommunicator final : public NcclCommunicator {
   }
 
   int index_;
-  std::mutex mutex_;  // of what follows
+  CudaCommunicator* parent_ = nullptr;  // as long as it is forming from that
+  std::mutex mutex_;                    // of what follows
   ncclComm_t communicator_ = nullptr;
   cudaEvent_t carried_ = nullptr;  // recorded once a transfer is queued:
   bool queueing_ = false;          // not yet
@@ -191,6 +225,8 @@ class CudaNccl final : public Nccl {
     const int v = library().version;
     return fmt::format("NCCL {}.{}.{}", v / 10000, v / 100 % 100, v % 100);
   }
+
+  bool shrinks() const override { return library().shrink != nullptr; }
 
   // As NCCL tells hosts apart: by name and boot, as more than one may be called localhost.
   std::string place() const override {

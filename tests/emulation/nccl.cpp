@@ -9,14 +9,17 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <random>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -63,8 +66,8 @@ using Queues = std::vector<std::deque<Bytes>>;  // of each peer
 
 class Communicator final : public NcclCommunicator {
  public:
-  Communicator(const NcclFault& fault, const NcclId& id, int members, int me)
-      : fault_(fault), id_(id), me_(me), peers_(static_cast<size_t>(members)) {
+  Communicator(const NcclFault& fault, const NcclId& id, int members, int me, std::function<void()> formed = {})
+      : fault_(fault), id_(id), me_(me), formed_(std::move(formed)), peers_(static_cast<size_t>(members)) {
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
   }
 
@@ -72,6 +75,28 @@ class Communicator final : public NcclCommunicator {
     const std::lock_guard lock(mutex_);
     why = why_;
     return state_;
+  }
+
+  // As ncclCommShrink without a flag, which refuses a communicator that is at work or has failed, and whoever is gone
+  // itself. Whoever names others than its peers do waits for those who do not come. Until the new communicator has
+  // formed this one is in use, and stays so if it does not.
+  std::unique_ptr<NcclCommunicator> shrink(std::span<const int> gone) override {
+    check(!fault_.no_shrink, "[emulation] this library has no shrink");
+    const std::lock_guard lock(mutex_);
+    if (state_ != State::done) fail("[emulation] a communicator that is in use, or has failed, cannot be shrunk");
+    if (gone.empty() || std::find(gone.begin(), gone.end(), me_) != gone.end())
+      fail("[emulation] members that are gone, and not the caller, expected");
+    const std::set<int> without(gone.begin(), gone.end());
+    NcclId id = id_;
+    for (const int m : without) id.bytes[static_cast<size_t>(m) % 16] ^= static_cast<unsigned char>(0x80 + m);
+    id.bytes[15] ^= static_cast<unsigned char>(without.size());
+    const auto before = std::distance(without.begin(), without.lower_bound(me_));
+    NcclFault fault = fault_;
+    fault.init_fails = fault_.shrink_fails;
+    fault.init_hangs = fault_.shrink_hangs;
+    state_ = State::pending;
+    return std::make_unique<Communicator>(fault, id, static_cast<int>(peers_.size() - without.size()),
+                                          me_ - static_cast<int>(before), [this] { set(State::done); });
   }
 
   void transfer(std::span<const GpuPiece> sends, std::span<const GpuPiece> receives) override {
@@ -117,6 +142,7 @@ class Communicator final : public NcclCommunicator {
   void run(const std::stop_token& stop) {
     if (fault_.init_fails) return set(State::failed, "the emulation was told to fail");
     if (fault_.init_hangs || !connect_all(stop)) return;
+    if (formed_) formed_();
     set(State::done);
     for (int64_t count = 1;; ++count) {
       std::pair<Queues, Queues> work;
@@ -206,6 +232,7 @@ class Communicator final : public NcclCommunicator {
   NcclFault fault_;
   NcclId id_;
   int me_;
+  std::function<void()> formed_;
   std::vector<Socket> peers_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
@@ -224,6 +251,7 @@ class EmulatedNccl final : public Nccl {
   Device device() const override { return {DeviceKind::emulated}; }
   std::string version() const override { return "emulated NCCL"; }
   std::string place() const override { return "GPU " + place_; }
+  bool shrinks() const override { return !fault_.no_shrink; }
   NcclId make_id() override {
     std::random_device random;
     NcclId id;
@@ -249,6 +277,9 @@ NcclFault parse_nccl_fault(const std::string& text) {
   if (what == "missing") fault.missing = true;
   else if (what == "init_fails") fault.init_fails = true;
   else if (what == "init_hangs") fault.init_hangs = true;
+  else if (what == "no_shrink") fault.no_shrink = true;
+  else if (what == "shrink_fails") fault.shrink_fails = true;
+  else if (what == "shrink_hangs") fault.shrink_hangs = true;
   else if (what == "transfer_fails") fault.transfer_fails = number;
   else if (what == "transfer_hangs") fault.transfer_hangs = number;
   else if (what == "transfer_breaks") fault.transfer_breaks = number;

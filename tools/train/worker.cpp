@@ -98,7 +98,7 @@ FoundNccl nccl_for(const Config& config, Device device) {
 
 Json about(const FoundNccl& found) {
   if (!found.nccl) return {{"why_not", found.why_not}};
-  return {{"version", found.nccl->version()}, {"place", found.nccl->place()}};
+  return {{"version", found.nccl->version()}, {"place", found.nccl->place()}, {"shrinks", found.nccl->shrinks()}};
 }
 
 // How taking part has ended.
