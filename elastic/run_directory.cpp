@@ -307,6 +307,11 @@ int64_t RunDirectory::newest_checkpoint(int64_t most) const {
   return 0;
 }
 
+std::optional<double> RunDirectory::loss(int64_t update) const {
+  if (update < 1 || update > ledger_.length()) return std::nullopt;
+  return LedgerLine::parse(ledger_.line(update)).loss;
+}
+
 std::optional<Digest> RunDirectory::state(int64_t step) const {
   const auto found = states_.find(step);
   if (found != states_.end()) return found->second;

@@ -86,7 +86,8 @@ class RunDirectory {
   // The newest checkpoint of at most `most` updates that is, as its manifest says, of that state; 0: none.
   int64_t newest_checkpoint(int64_t most) const;
 
-  std::optional<Digest> state(int64_t step) const;  // that the members have agreed on, as far as it is known
+  std::optional<double> loss(int64_t update) const;  // the first is 1; if the ledger has it
+  std::optional<Digest> state(int64_t step) const;   // that the members have agreed on, as far as it is known
   void sync();
 
  private:

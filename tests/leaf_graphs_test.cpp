@@ -41,6 +41,8 @@ struct Case {
   }  // threads of its attention often change places
 };
 
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
 std::vector<Case> cases() {
   const std::map<std::string, Value> small{{"layers", int64_t{2}}, {"heads", int64_t{2}}, {"channels", int64_t{32}}};
   std::map<std::string, Value> gpt = small, llama = small;

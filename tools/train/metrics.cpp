@@ -1,6 +1,5 @@
 #include "tools/train/metrics.h"
 
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "elastic/events.h"
@@ -9,15 +8,13 @@ namespace elinvar {
 
 using Json = nlohmann::ordered_json;
 
-Metrics::Metrics(const std::filesystem::path& directory, int64_t step)
-    : file_(directory / "metrics.jsonl"), last_loss_(std::numeric_limits<double>::quiet_NaN()) {
+Metrics::Metrics(const std::filesystem::path& directory, int64_t step) : file_(directory / "metrics.jsonl") {
   size_t kept = 0;
   for (const std::string& line : file_.lines()) {
     const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) break;
     const int64_t at = json["step"].get<int64_t>();
     if (at > step) break;
-    if (json.contains("loss") && json["loss"].is_number()) last_loss_ = json["loss"].get<double>();
     if (json.contains("validation_loss")) last_validation_ = at;
     ++kept;
   }
@@ -39,7 +36,6 @@ void Metrics::step(int64_t step, const StepMetrics& m) {
   line["goodput"] = m.goodput;
   line["time"] = utc_now(m.ago);
   file_.append(line.dump());
-  last_loss_ = m.loss;
 }
 
 void Metrics::validation(int64_t step, const Score& score) {

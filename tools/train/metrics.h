@@ -36,13 +36,11 @@ class Metrics {
 
   void step(int64_t step, const StepMetrics& metrics);
   void validation(int64_t step, const Score& score);
-  void write() { file_.write(); }                  // what came since then is in the file
-  double last_loss() const { return last_loss_; }  // of the last training step in the file; NaN if there is none
+  void write() { file_.write(); }                               // what came since then is in the file
   int64_t last_validation() const { return last_validation_; }  // its step; 0 if there is none
 
  private:
   LineFile file_;
-  double last_loss_;
   int64_t last_validation_ = 0;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 #include "tensor/check.h"
 #include "tensor/file.h"
@@ -55,7 +56,7 @@ void Report::begin(const Json& about, const std::string& endpoint) {
   metrics_.emplace(path, reported_);
   if (config_.tensorboard.any()) tensorboard_.emplace(path, directory_.tenure().number(), reported_);
   shown_ = reported_;
-  loss_ = metrics_->last_loss();
+  loss_ = directory_.loss(reported_).value_or(std::numeric_limits<double>::quiet_NaN());
   fmt::print("run {} in {}: {} parameters, {} samples, {} steps of {} over {} virtual ranks\n", config_.run.name,
              path.string(), about.at("parameters").get<int64_t>(), about.at("samples").get<int64_t>(), steps_,
              config_.run.batch_size, config_.run.virtual_ranks);
