@@ -5,7 +5,7 @@
 // tap a span.
 //
 // Threads share the tiles of all sources by the work that they are. Within a thread, blocks of tiles go through k chunk
-// by chunk; the rows of A of a chunk are packed if enough strips read them, and stay in the second-level cache.
+// by chunk; the rows of A of a chunk are packed where that repays it, and stay in the second-level cache.
 #include <algorithm>
 #include <span>
 #include <vector>
