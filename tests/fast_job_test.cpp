@@ -74,7 +74,7 @@ TEST_F(FastJob, NetworksOfEveryKind) {
                        portable = steps(kind + "-portable").at(step);
       EXPECT_EQ(fast.gradient.hex(), again.gradient.hex());
       EXPECT_NE(fast.gradient.hex(), portable.gradient.hex()) << "no product was fast";
-      EXPECT_NEAR(fast.loss, portable.loss, 0.02 * portable.loss);
+      EXPECT_NEAR(fast.loss, portable.loss, 0.02 * portable.loss);  // roundings of up to 0.4 % part the runs
     }
   }
 }

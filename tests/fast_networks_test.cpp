@@ -244,7 +244,7 @@ TEST_P(FastProductsInNetworks, MixturesOfTargets) {
   };
   const auto [fast, fast_gradient] = loss_of(Precision::bf16);
   const auto [portable, gradient] = loss_of(Precision::portable);
-  EXPECT_NEAR(fast, portable, 0.02 * portable);
+  EXPECT_NEAR(fast, portable, 0.02 * portable);  // rounded to 8 bits, up to 0.4 % each
   expect_close("gradient", fast_gradient, gradient.to(Device{}), 0.02);
 }
 
