@@ -12,7 +12,7 @@ using State = Worker::State;
 constexpr Seconds kAway = 0.25;      // without listening: then it was stopped, or waited for a disk
 constexpr Seconds kLongestRest = 1;  // between two ticks
 constexpr Seconds kSoon = 0.025;     // the same where something is on its way
-constexpr Seconds kTellEvery = 0.9;  // that facts are on file; nobody waits for it,
+constexpr Seconds kTellEvery = 1.9;  // that facts are on file; nobody waits for it,
 constexpr int64_t kMostUntold = 32;  // but members keep what they were not told of, and repeat it after a death
 
 Coordinator::Coordinator(const CoordinatorOptions& options, CoordinatorWorld& world, int64_t first_step,
@@ -76,7 +76,7 @@ void Coordinator::receive(const Message& m, Seconds now) {
   if (m.kind == "hello") return hello(m, now);
   const auto found = workers_.find(m.sender);
   if (found == workers_.end()) {
-    if (m.kind == "facts" && of_this_history(m)) (void)write_facts(steps_in(m));  // late, but true
+    if (tells_facts(m) && of_this_history(m)) (void)write_facts(steps_in(m));  // late, but true
     // It was put out, or speaks to a coordinator that it has not introduced itself to.
     const auto gone = gone_.find(m.sender);
     if (m.kind == "alive" && gone != gone_.end())  // whose connection may be closed
@@ -90,9 +90,6 @@ void Coordinator::receive(const Message& m, Seconds now) {
   }
   Worker& worker = found->second;
   worker.seen = now;
-  if (m.kind == "facts") return facts(m, now);
-  progress(worker, m, now);
-  if (phase_ == Phase::ended || !workers_.contains(m.sender)) return;
   if (m.kind == "alive") {
     if (m.body.value("answer", true)) send(m.sender, {.kind = "alive"});
     worker.work = {.what = m.body.value("at", ""),
@@ -100,7 +97,11 @@ void Coordinator::receive(const Message& m, Seconds now) {
                    .usual = m.body.value("usual", 0.0),
                    .idle = m.body.value("idle", 0.0),
                    .misses = m.body.value("misses", "")};
-  } else if (m.kind == "ready") {
+  }
+  if (tells_facts(m)) return facts(m, now);
+  progress(worker, m, now);
+  if (phase_ == Phase::ended || !workers_.contains(m.sender)) return;
+  if (m.kind == "ready") {
     // One that restored the first state is ready only for the first generation; later it has to learn.
     const int64_t attempt = m.body.at("attempt").get<int64_t>();
     worker.completed = m.step;  // less than before, where it was told to restore an earlier state
@@ -109,6 +110,9 @@ void Coordinator::receive(const Message& m, Seconds now) {
   } else if (m.kind == "blind") {
     worker.blind = true;
     if (phase_ == Phase::starting) begin_generation_of_starters(now);
+  } else if (m.kind == "warm") {
+    worker.warm = true;
+    feed_joiners();
   } else if (m.kind == "missed") {
     const auto joiner = workers_.find(m.body.at("peer").get<PeerId>());
     if (joiner != workers_.end() && joiner->second.state == State::fed) joiner->second.state = State::joining;
@@ -151,7 +155,7 @@ void Coordinator::facts(const Message& m, Seconds now) {
     if (facts.contains("state")) agreed_state_ = std::max(agreed_state_, of.step);
     // A later generation than that which made the step may tell of it.
     if (facts.contains("seconds") && current_ && facts.value("generation", m.generation) == current_->number)
-      learn_speeds(facts);
+      learn_speeds(of);
   }
   const int64_t confirmed = std::min(on_file_, heard_);  // what nobody has told of yet is to be kept
   if (confirmed > told_ && (confirmed >= told_ + kMostUntold || now >= told_at_ + kTellEvery)) {
@@ -165,8 +169,8 @@ void Coordinator::facts(const Message& m, Seconds now) {
   else maybe_propose(now);
 }
 
-void Coordinator::learn_speeds(const Json& facts) {
-  const Json& seconds = facts["seconds"];
+void Coordinator::learn_speeds(const StepFacts& told) {
+  const Json& seconds = told.facts["seconds"];
   for (size_t i = 0; i < seconds.size() && i < current_->members.size(); ++i) {
     const auto member = workers_.find(current_->members[i].peer);
     const double s = seconds[i].get<double>();
@@ -174,7 +178,7 @@ void Coordinator::learn_speeds(const Json& facts) {
     double& speed = member->second.speed;
     speed = speed == 0 ? 1 / s : 0.7 * speed + 0.3 / s;
   }
-  measure(facts);
+  measure(told);
 }
 
 void Coordinator::begin_history(int64_t number) {

@@ -137,11 +137,12 @@ class Coordinator {
   void gather(Seconds now);
   void call(PeerId peer, const std::string& endpoint);
   bool write_facts(const std::vector<StepFacts>& steps);
-  void learn_speeds(const nlohmann::json& facts);
-  void measure(const nlohmann::json& facts);
+  void learn_speeds(const StepFacts& told);
+  void measure(const StepFacts& told);
   std::optional<Scaled> other_batch(size_t workers, bool larger) const;
   bool adaptive() const { return options_.scaling.batch > 0; }
   void begin_history(int64_t number);
+  void welcome(Worker& worker);
   void feed(Worker& worker);
   void unfeed(PeerId peer);
   void feed_joiners();
@@ -153,7 +154,8 @@ class Coordinator {
   void release_leavers();
   void end(const std::string& what, const std::string& reason);
   void send(PeerId peer, Message message);
-  Generation next_generation(const std::vector<PeerId>& peers, const std::string& reason);
+  Generation next_generation(const std::vector<PeerId>& peers, const std::string& reason,
+                             const std::vector<PeerId>& joining = {});
   bool create(const Generation& generation, Seconds now);
   void decide(Seconds now);
   Seconds next_tick(Seconds now) const;

@@ -10,7 +10,12 @@ namespace elinvar {
 using Json = nlohmann::json;
 using State = Worker::State;
 
-Generation Coordinator::next_generation(const std::vector<PeerId>& peers, const std::string& reason) {
+// What those that join are dealt of the first step, beside what their speed would allow: they begin with it later than
+// the others, since the result of the step before comes to them last.
+constexpr double kFirstShare = 0.4;
+
+Generation Coordinator::next_generation(const std::vector<PeerId>& peers, const std::string& reason,
+                                        const std::vector<PeerId>& joining) {
   Generation g{.number = number_ + 1, .run = options_.run, .members = {}, .reason = reason};
   for (const PeerId peer : peers) {
     Worker& worker = workers_.at(peer);
@@ -18,8 +23,15 @@ Generation Coordinator::next_generation(const std::vector<PeerId>& peers, const 
     g.members.push_back({.id = worker.id, .peer = peer, .endpoint = worker.endpoint, .share = {}, .first_share = {}});
   }
   std::sort(g.members.begin(), g.members.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
-  const auto shares = deal(options_.plan.vranks, speeds_of(g.members, workers_));
-  for (size_t i = 0; i < shares.size(); ++i) g.members[i].share = g.members[i].first_share = shares[i];
+  std::vector<double> speeds = speeds_of(g.members, workers_);
+  const auto shares = deal(options_.plan.vranks, speeds);
+  for (size_t i = 0; i < speeds.size(); ++i)
+    if (std::find(joining.begin(), joining.end(), g.members[i].peer) != joining.end()) speeds[i] *= kFirstShare;
+  const auto first = deal(options_.plan.vranks, speeds);
+  for (size_t i = 0; i < shares.size(); ++i) {
+    g.members[i].share = shares[i];
+    g.members[i].first_share = first[i];
+  }
   g.next_id = next_id_;
   g.group = why_no_group(peers).empty();
   if (adaptive()) {
@@ -31,7 +43,8 @@ Generation Coordinator::next_generation(const std::vector<PeerId>& peers, const 
 }
 
 // What steps of the generation take, for adaptive scaling.
-void Coordinator::measure(const Json& facts) {
+void Coordinator::measure(const StepFacts& told) {
+  const Json& facts = told.facts;
   if (!adaptive() || !facts.contains("batch_size")) return;
   batch_ = facts["batch_size"].get<int64_t>();
   const Json& seconds = facts["seconds"];
@@ -39,7 +52,7 @@ void Coordinator::measure(const Json& facts) {
   MeasuredStep step{
       .batch = batch_, .vranks = options_.plan.vranks, .reduce_seconds = facts.at("reduce_seconds").get<double>()};
   for (size_t i = 0; i < seconds.size(); ++i) {
-    step.leaves.push_back(total(current_->members[i].share));
+    step.leaves.push_back(total(current_->share(static_cast<int>(i), told.step)));
     step.leaf_seconds.push_back(seconds[i].get<double>());
   }
   profile_ = measured(profile_, step);
@@ -117,7 +130,7 @@ void Coordinator::maybe_propose(Seconds now) {
       if (scaled) plan->members.push_back(m.peer);
   }
   if (!plan) return;
-  Generation g = next_generation(plan->members, plan->reason);
+  Generation g = next_generation(plan->members, plan->reason, plan->joining);
   if (scaled) {
     g.scaling->batch = scaled->batch;
     g.reason += ", " + scaled->reason;

@@ -2,6 +2,7 @@
 #include "elastic/coordinator.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace elinvar {
 
@@ -35,7 +36,8 @@ void Coordinator::hello(const Message& m, Seconds now) {
   worker.seen = now;
   worker.completed = m.step;
   worker.generation = m.generation;
-  worker.blind = false;
+  worker.blind = worker.welcomed = false;
+  worker.warm = about.value("warm", false);
   number_ = std::max({number_, about.at("promised").get<int64_t>(), m.generation});
   worker.draining = worker.draining || about.value("draining", false);
   if (active) {
@@ -70,7 +72,6 @@ void Coordinator::hello(const Message& m, Seconds now) {
     send(worker.peer, {.kind = "welcome", .body = {{"restore", first_step_}}});
     return;
   }
-  send(worker.peer, {.kind = "welcome"});
   feed_joiners();
 }
 
@@ -94,9 +95,16 @@ void Coordinator::feed_joiners() {
   std::vector<PeerId> leaving;
   for (auto& [peer, w] : workers_) {
     if (w.state == State::joining && w.draining) leaving.push_back(peer);
-    else if (w.state == State::joining) feed(w);
+    else if (w.state == State::joining) welcome(w);
   }
   for (const PeerId peer : leaving) dismiss(peer);
+}
+
+// It is fed when it is warm, so that others have no work with it, and results do not wait for it, while it touches all
+// of its memory first; but at once where nobody can go on without it.
+void Coordinator::welcome(Worker& worker) {
+  if (!std::exchange(worker.welcomed, true)) send(worker.peer, {.kind = "welcome"});
+  if (worker.warm || phase_ == Phase::holding) feed(worker);
 }
 
 // Whether it can leave at once: it is no member, nor about to be, and the others do not need the state that it has.

@@ -210,7 +210,7 @@ void Coordinator::gather(Seconds now) {
   if (adaptive()) begin_history(number_ + 1);
   final_checkpoint_ = first_step_ > 0 ? first_step_ : -1;
   for (auto& [peer, w] : workers_) {
-    w.blind = false;
+    w.blind = w.welcomed = false;
     send(peer, {.kind = "welcome", .body = {{"restore", first_step_}}});
   }
 }

@@ -14,14 +14,14 @@
 
 namespace elinvar {
 
-inline constexpr int kProtocolVersion = 7;  // of PROTOCOL.md: all processes of a job have the same
+inline constexpr int kProtocolVersion = 8;  // of PROTOCOL.md: all processes of a job have the same
 
 struct GenerationMember {
   int id = 0;  // counts up over the whole run; never given twice
   PeerId peer = 0;
   std::string endpoint;
   std::vector<Interval> share;        // of every step,
-  std::vector<Interval> first_share;  // but of the first one where that was interrupted
+  std::vector<Interval> first_share;  // but of the first one, where that was interrupted, or newcomers begin it late
 };
 
 // What adaptive scaling writes down: the batch of a generation, and how it came to be.

@@ -17,8 +17,9 @@ int Member::id() const { return active() ? generation_->members[static_cast<size
 
 Member::Next Member::next() {
   if (outcome_) return Next::done;
-  if (!loaded_) return restore_step_ || state_whole_ ? Next::load : Next::wait;
-  if (waiting_for_release_ || (!active() && restore_step_)) return Next::wait;
+  if (!loaded_ && (restore_step_ || state_whole_)) return Next::load;
+  if (!active() && learns_ && !knows_layout()) return Next::layout;
+  if (!loaded_ || waiting_for_release_ || (!active() && restore_step_)) return Next::wait;
   const bool finished = completed_ > steps_;
   if (!active() && !finished) listen();
   if (!active() && (finished || knows_layout())) tell_ready();
@@ -59,6 +60,7 @@ void Member::learn_layout(const Leaf& leaf) {
   for (const Tensor& t : leaf.terms) shapes.push_back(t.shape());
   gradients_ = static_cast<int>(leaf.gradients.size());
   buckets_.emplace(std::move(shapes), options_.bucket_elements);
+  if (learns_ && !active()) report({.kind = "warm"});
 }
 
 const Buckets* Member::buckets_now() const { return last() ? nullptr : &*buckets_; }

@@ -67,6 +67,7 @@ class Member {
   // --- The loop: next() until it says what to do, then that, then advance().
   enum class Next {
     wait,    // for a message
+    layout,  // learn_layout() of a leaf that counts for nothing: so a newcomer warms up before others have work with it
     load,    // take_load() into the network, then loaded()
     leaves,  // compute todo(), add() each, contribute(), reduce() until complete, update, advance()
     replay,  // begin_replay(), and make the state anew from there
@@ -87,7 +88,7 @@ class Member {
   // The leaf counts: it was dealt to this member. One that is only audited does not.
   bool owns(int vrank) const;
   bool knows_layout() const { return buckets_.has_value(); }
-  void learn_layout(const Leaf& leaf);  // of any leaf that has samples; by computing one a learner warms up, too
+  void learn_layout(const Leaf& leaf);  // of any leaf that has samples
 
   void add(int64_t step, int vrank, Leaf leaf, double seconds);  // one that is too late is dropped
   // The last leaf of a step may come gradient by gradient, so that buckets leave while the rest of its backward pass
@@ -198,7 +199,7 @@ class Member {
   void deliver_early();
   void listen();
   void give_last(const Message& fetch);
-  void report_facts(int64_t after = -1);
+  void report_facts(int64_t after = -1, Message message = {.kind = "facts"});
   void tell_facts();
   bool scheduled() const;
   bool asked_to_save() const;
@@ -240,6 +241,7 @@ class Member {
   int me_ = -1;
   std::optional<int64_t> restore_step_;
   bool loaded_ = false, ready_told_ = false, waiting_for_release_ = false, draining_ = false;
+  bool learns_ = false;    // the state is to come from others
   int64_t promised_ = 0;   // no message of a generation below counts any more
   int64_t agreed_ = 0;     // the newest generation that a trailer showed everyone to hold
   int64_t completed_ = 0;  // reductions that are complete,

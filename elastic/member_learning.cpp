@@ -41,6 +41,7 @@ void Member::loaded(const Load& load) {
 void Member::cannot_load(const Load& load) {
   if (active() || load.restore != restore_step_) return;
   restore_step_.reset();
+  learns_ = true;
   report({.kind = "blind"});
 }
 

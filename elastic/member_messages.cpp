@@ -35,6 +35,7 @@ void Member::introduce(PeerId coordinator, Json about) {
   about["active"] = active();
   about["loaded"] = loaded_;
   about["promised"] = promised_;
+  about["warm"] = knows_layout();
   about["ready"] = ready_told_;
   about["attempt"] = attempt_;
   about["draining"] = draining_;
@@ -45,15 +46,15 @@ void Member::introduce(PeerId coordinator, Json about) {
   if (me_ == 0) report_facts();
 }
 
-// All that the coordinator has not confirmed: the leader that told of them may be gone.
-void Member::report_facts(int64_t after) {
-  Message message{.kind = "facts"};
+// All that the coordinator has not confirmed of the steps after `after`, since the leader that told of them may be
+// gone: in this message, and in others what it has no room for.
+void Member::report_facts(int64_t after, Message message) {
   for (const ToldFacts& facts : unacknowledged_) {
     if (facts.step <= after) continue;
     if (message.blobs.size() == kMostTold) report(std::exchange(message, {.kind = "facts"}));
     add_facts(message, facts);
   }
-  if (!message.blobs.empty()) report(std::move(message));
+  if (message.kind != "facts" || !message.blobs.empty()) report(std::move(message));
   told_ = step_ - 1;
 }
 
@@ -63,8 +64,9 @@ void Member::tell_facts() {
 }
 
 void Member::heartbeat(const Json& about) {
-  tell_facts();
-  report({.kind = "alive", .body = about});
+  Message alive{.kind = "alive", .body = about};
+  if (me_ == 0) report_facts(told_, std::move(alive));
+  else report(std::move(alive));
   if (evidence_) report(*evidence_);  // whoever coordinates now may not have it
   if (group_trouble_) report(*group_trouble_);
 }
@@ -110,7 +112,9 @@ void Member::receive(const Message& m) {
   } else if (m.kind == "propose") {
     propose(generation_from(body));
   } else if (m.kind == "welcome") {
-    if (active() || !body.contains("restore")) return;
+    if (active()) return;
+    learns_ = !body.contains("restore");
+    if (learns_) return;
     const int64_t step = body.at("restore").get<int64_t>();
     if (restore_step_ != step) {  // whatever it has learnt, nobody goes on with
       restore_step_ = step;

@@ -14,8 +14,8 @@ namespace elinvar {
 
 using Seconds = double;  // on any clock that does not jump
 
-// How often a worker says that it lives. Times of silence are judged by it: after three a worker, or a coordinator, is
-// silent, and who was heard within one and a half is there.
+// How often a worker says that it lives. Times of silence are judged by it: after three a worker is silent, after
+// four a coordinator, and who was heard within one and a half is there.
 inline constexpr Seconds kHeartbeat = 1;
 
 // What a worker's loop is at, as its heartbeats tell.
@@ -29,7 +29,7 @@ struct Work {
 
 struct Worker {
   enum class State {
-    joining,  // has no state that anybody could go on with, and nobody is asked yet to give it one,
+    joining,  // has no state that anybody could go on with, and nobody is asked yet to give it one, as it warms up,
     fed,      // or somebody is
     ready,    // has caught up; not a member yet
     member,
@@ -46,6 +46,8 @@ struct Worker {
   double speed = 0;  // virtual ranks a second; 0: not measured yet
   bool draining = false;
   bool blind = false;                         // does not see the checkpoint that the run is to begin with
+  bool welcomed = false;                      // was told that others will give it the state,
+  bool warm = false;                          // and has computed a leaf
   int feeds = 0;                              // attempts to give it the state,
   int64_t attempt = 0;                        // and the number of the last
   int64_t boundary = 0;                       // after which step the state is that it is given

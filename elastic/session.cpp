@@ -109,6 +109,8 @@ void Session::Impl::load(Lock& lock) {
     // A newcomer is the last member, beside those who gave it the state.
     const int members = load.messages.front().body.at("parts").get<int>() + 1;
     want_memory(members - 1, members);
+    load.messages.clear();
+    touch_memory();
   }
   lock.lock();
   work.at("", now());
@@ -116,6 +118,10 @@ void Session::Impl::load(Lock& lock) {
   else member.cannot_load(load);
   flush();
 }
+
+// A newcomer's first step has in memory, beside a leaf's results, another's, the sums of all and the last result. It
+// touches this, and gives it back to the heap, while nobody waits for it.
+void Session::Impl::touch_memory() { SnapshotMemory().prepare(4 * leaf_bytes); }
 
 // For the next checkpoint.
 void Session::Impl::want_memory(int part, int parts) {
@@ -145,17 +151,13 @@ bool Session::knows_layout() const {
 }
 
 void Session::learn_layout(const Leaf& leaf) {
-  {
-    const Lock lock(impl_->mutex);
-    impl_->at_work().learn_layout(leaf);
-  }
-  if (!impl_->listening) return;
-  // A newcomer's first step has in memory, beside a leaf's results, another's, the sums of all and the last result. It
-  // touches this now, and gives it back to the heap, while nobody waits for it.
   int64_t bytes = 0;
   for (const std::vector<Tensor>* tensors : {&leaf.gradients, &leaf.terms})
     for (const Tensor& tensor : *tensors) bytes += tensor.bytes();
-  SnapshotMemory().prepare(3 * bytes);
+  const Lock lock(impl_->mutex);
+  impl_->leaf_bytes = bytes;
+  impl_->at_work().learn_layout(leaf);
+  impl_->flush();
 }
 
 bool Session::begin() {
@@ -176,7 +178,8 @@ bool Session::begin() {
         continue;
       case Member::Next::leaves:
       case Member::Next::copy:
-        s.listening = next == Member::Next::copy;
+      case Member::Next::layout:
+        s.listening = next != Member::Next::leaves;
         if (s.member.active() && s.member.generation() != s.wanted_for) {
           s.wanted_for = s.member.generation();
           s.want_memory(s.member.index(), s.member.members());

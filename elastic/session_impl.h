@@ -53,6 +53,7 @@ struct Session::Impl {
   void begin_replay(Lock& lock);
   void load(Lock& lock);  // what the member is told to
   void want_memory(int part, int parts);
+  void touch_memory();
   void flip_state(Fault::Flips what, const std::string& prefix);
   void rethrow() const {
     if (error) std::rethrow_exception(error);
@@ -71,6 +72,7 @@ struct Session::Impl {
   std::string coordinator_endpoint;
   WorkClock work;          // of the loop
   int64_t wanted_for = 0;  // the generation whose parts of the state there is memory for
+  int64_t leaf_bytes = 0;  // of what a leaf gives
   std::exception_ptr error;
   int64_t leaves = 0;
   int64_t work_step = 0;  // of the leaves that are being computed

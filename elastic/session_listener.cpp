@@ -117,7 +117,7 @@ void Session::Impl::flush() {
           tell_sabotage("drop", action.message.step, {{"message", action.message.kind}});
           break;
         }
-        if (action.message.kind == "facts") action.message.body["now"] = now();
+        if (tells_facts(action.message)) action.message.body["now"] = now();
         action.message.run = options.run;
         action.message.sender = options.member.self;
         transport->send(action.peer, std::move(action.message));

@@ -176,8 +176,9 @@ void StateCopier::pass_on(const std::stop_token& stop, std::deque<Copied>& queue
 }
 
 void StateCopier::give(const StatePart& part, const StateDict& copied) {
-  int64_t whole = 0, slice = 0;
+  int64_t whole = 0;
   for (const auto& [name, tensor] : copied) whole += tensor.bytes();
+  int64_t slice = whole;  // the step in which it was copied has had its share
   send_state(copied, part, [&](Message message) {
     if (part.gently && slice > whole / kSlices) {
       rest(part);

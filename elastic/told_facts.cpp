@@ -18,6 +18,10 @@ void add_facts(Message& message, const ToldFacts& facts) {
   message.blobs.push_back(facts.text);
 }
 
+bool tells_facts(const Message& message) {
+  return message.kind == "facts" || (message.kind == "alive" && message.body.contains("facts"));
+}
+
 std::vector<ToldFacts> facts_in(const Message& message) {
   const auto steps = message.body.value("facts", std::vector<int64_t>());
   check(steps.size() <= message.blobs.size(), "[facts] those of {} steps announced, {} came", steps.size(),

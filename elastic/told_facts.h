@@ -20,6 +20,8 @@ struct ToldFacts {
 ToldFacts told_facts(int64_t step, const nlohmann::json& facts, const std::string& digests = "");
 
 void add_facts(Message& message, const ToldFacts& facts);
+// Whether these are for a coordinator's files: those that a learner is given go with the state.
+bool tells_facts(const Message& message);
 std::vector<ToldFacts> facts_in(const Message& message);  // throws UsageError or nlohmann::json::exception
 
 // What they say.

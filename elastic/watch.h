@@ -9,7 +9,7 @@
 namespace elinvar {
 
 struct WatchOptions {
-  Seconds silence = 3 * kHeartbeat;  // without a word from it: out of touch, as with a lost connection
+  Seconds silence = 4 * kHeartbeat;  // without a word from it: out of touch, as with a lost connection
   Seconds takeover = 5;  // then, if its count in the run directory stood still for so long, a member takes over:
   Seconds apart = 1;     // the first one of the generation, and each next one so much later
   Seconds hold = 600;    // out of touch for so long, a worker leaves
@@ -27,7 +27,7 @@ class Watch {
   void lost() { lost_ = true; }       // the connection to it
   bool out_of_touch(Seconds now) const { return lost_ || now - heard_ > options_.silence; }
   // Whether a word from it is wanted, to know that it lives: nothing has come for a while.
-  bool asks(Seconds now) const { return lost_ || now - heard_ > options_.silence / 2; }
+  bool asks(Seconds now) const { return lost_ || now - heard_ > 0.6 * options_.silence; }
 
   // What the run directory shows: the newest tenure, and what its holder has counted.
   struct Sight {

@@ -15,7 +15,9 @@ using Json = nlohmann::json;
 // A job of so many workers, 1, 2, ..., at step 0 of a thousand, and what it is told.
 struct Job : CoordinatorWorld {
   explicit Job(int workers, const ScalingOptions& scaling = {})
-      : coordinator({.endpoint = "e", .steps = 1000, .initial_workers = workers, .scaling = scaling}, *this, 0, {}, 0) {
+      : coordinator(
+            {.endpoint = "e", .steps = 1000, .initial_workers = workers, .plan = {.vranks = 8}, .scaling = scaling},
+            *this, 0, {}, 0) {
     for (int i = 1; i <= workers; ++i) hello(static_cast<PeerId>(i), 0);
     for (int i = 1; i <= workers; ++i) tell(static_cast<PeerId>(i), "ready", {{"attempt", 0}}, 0);
     (void)coordinator.take_actions();
@@ -77,6 +79,7 @@ TEST(Coordinator, LetsALearnerThatIsToLeaveGoAtOnce) {
     Job job(1);
     job.hello(7, 1);
     EXPECT_EQ(job.sent(7), Kinds{"welcome"});
+    job.tell(7, "warm", Json::object(), 1);
     // Ready while a proposal is on its way, so that it is for the next one.
     job.coordinator.ask_checkpoint(1);
     if (ready) job.tell(7, "ready", {{"attempt", (1 << 20) + 1}}, 1, 2);
@@ -90,6 +93,30 @@ TEST(Coordinator, LetsALearnerThatIsToLeaveGoAtOnce) {
     job.hello(7, 2);
     EXPECT_EQ(job.sent(7), Kinds{"refused"});
   }
+}
+
+// The result of the step before comes to it last, so it begins its first step late.
+TEST(Coordinator, GivesANewcomerLessOfItsFirstStep) {
+  Job job(1);
+  job.hello(7, 1);
+  job.tell(7, "warm", Json::object(), 1);
+  job.tell(7, "ready", {{"attempt", (1 << 20) + 1}}, 1, 2);
+  ASSERT_EQ(job.created.size(), 2u);
+  const Generation& with = job.created.back();
+  ASSERT_EQ(with.members.size(), 2u);
+  EXPECT_EQ(total(with.members[0].share), total(with.members[1].share));
+  EXPECT_GT(total(with.members[0].first_share), total(with.members[0].share));
+  EXPECT_EQ(total(with.members[0].first_share) + total(with.members[1].first_share), 2 * total(with.members[0].share));
+}
+
+// Others have work with a newcomer once it is warm; where nobody can go on without it, at once.
+TEST(Coordinator, FeedsANewcomerThatIsWarm) {
+  Job job(1);
+  job.hello(7, 1);
+  job.coordinator.tick(1.5);
+  EXPECT_EQ(job.sent(1), Kinds{});
+  job.tell(7, "warm", Json::object(), 2);
+  EXPECT_EQ(job.sent(1), (Kinds{"unfeed", "feed"}));
 }
 
 TEST(Coordinator, KeepsAMemberThatIsToLeaveUntilTheOthersNeedItNoMore) {
@@ -131,7 +158,7 @@ TEST(Coordinator, ConfirmsSeveralFactsAtOnce) {
   Job job(1);
   int acks = 0;
   for (int64_t step = 0; step < 33; ++step) {
-    job.tell_facts(1, step, 1 + 0.01 * static_cast<double>(step));
+    job.tell_facts(1, step, 2 + 0.01 * static_cast<double>(step));
     for (const std::string& kind : job.sent(1)) acks += kind == "ack";
   }
   EXPECT_EQ(acks, 2);
@@ -161,7 +188,7 @@ TEST(Coordinator, ConfirmsWhatComesAgainAfterATakeover) {
   ASSERT_EQ(actions.size(), 1u);
   EXPECT_EQ(actions[0].message.kind, "ack");
   EXPECT_EQ(actions[0].message.step, 5);
-  next.receive(Job::facts_message(1, 6, Json::object()), 101.2);
+  next.receive(Job::facts_message(1, 6, Json::object()), 102.2);
   EXPECT_EQ(next.take_actions().at(0).message.step, 6);
 }
 

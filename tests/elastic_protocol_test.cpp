@@ -195,8 +195,8 @@ TEST(Watch, DecidesByWhatTheWorkerSees) {
   Watch watch(options, 1, 0);
   EXPECT_FALSE(watch.out_of_touch(2.9));
   watch.heard(2);
-  EXPECT_FALSE(watch.asks(3.4));
-  EXPECT_TRUE(watch.asks(3.6));
+  EXPECT_FALSE(watch.asks(3.7));
+  EXPECT_TRUE(watch.asks(3.9));
   EXPECT_EQ(watch.decide(Watch::Sight{1, 4}, 0, 4).what, Do::nothing);
   EXPECT_TRUE(watch.out_of_touch(5.1));
   EXPECT_EQ(watch.decide(Watch::Sight{1, 4}, 0, 5.5).what, Do::nothing);

@@ -66,6 +66,21 @@ TEST(Member, TellsACoordinatorOfTheLearnersThatItFeeds) {
   EXPECT_EQ(actions.back().message.body.at("learners"), nlohmann::json::array({expected[0]}));
 }
 
+// So that the others have no work with it while it does what takes long the first time.
+TEST(Member, ComputesALeafBeforeItIsFed) {
+  Member member(MemberOptions{.self = 4, .vranks = 4, .steps = 10});
+  member.introduce(2, nlohmann::json::object());
+  EXPECT_EQ(member.take_actions().back().message.body.at("warm"), false);
+  EXPECT_EQ(member.next(), Member::Next::wait);
+  member.receive({.kind = "welcome", .sender = 2});
+  EXPECT_EQ(member.next(), Member::Next::layout);
+  member.learn_layout({.gradients = {Tensor::full({3}, 1)}, .facts = {.count = 1, .samples = 1}});
+  EXPECT_EQ(member.take_actions().back().message.kind, "warm");
+  EXPECT_EQ(member.next(), Member::Next::wait);
+  member.introduce(3, nlohmann::json::object());  // a coordinator that knows nothing of it
+  EXPECT_EQ(member.take_actions().back().message.body.at("warm"), true);
+}
+
 // Two members of the first generation, both with two of four virtual ranks, and a network that brings everything at
 // once.
 struct Pair {
@@ -119,7 +134,7 @@ struct Pair {
     std::vector<std::string> kinds;
     for (auto& [peer, m] : members)
       for (Action& action : m->take_actions()) {
-        if (action.what == Action::What::send && action.message.kind == "facts")
+        if (action.what == Action::What::send && tells_facts(action.message))
           for (const StepFacts& of : steps_in(action.message)) told.push_back(of.step);
         if (action.what != Action::What::send) continue;
         action.message.sender = peer;
@@ -174,7 +189,7 @@ TEST(Member, ANewcomerHoldsAGenerationWithoutItWhereOneWithItMayHaveBegun) {
   third->receive({.kind = "state", .sender = 1, .body = {{"part", 0}, {"parts", 1}, {"attempt", 1}, {"last", true}}});
   ASSERT_EQ(third->next(), Member::Next::load);
   third->loaded(third->take_load());
-  ASSERT_EQ(third->next(), Member::Next::copy);
+  ASSERT_EQ(third->next(), Member::Next::layout);
   third->learn_layout(Pair::leaf(0));
   ASSERT_EQ(third->next(), Member::Next::copy);
 

@@ -173,17 +173,17 @@ void Simulation::advance(Process& p) {
   if (!p.alive) return;
   if (next == Member::Next::load) return load(p);
   if (next == Member::Next::replay) return replay(p);
-  if (next == Member::Next::copy) {
-    if (m.knows_layout()) {
-      if (m.reduce() == Member::Progress::complete) later(p, uniform(0.001, 0.02), [this](Process& q) { update(q); });
-      return;
-    }
+  if (next == Member::Next::layout) {
     return later(p, 0.05, [this](Process& q) {
       for (int v = 0; !q.member->knows_layout(); ++v) {
         const Leaf leaf = any_leaf(q.state, v);
         if (!leaf.gradients.empty()) q.member->learn_layout(leaf);
       }
     });
+  }
+  if (next == Member::Next::copy) {
+    if (m.reduce() == Member::Progress::complete) later(p, uniform(0.001, 0.02), [this](Process& q) { update(q); });
+    return;
   }
   if (next != Member::Next::leaves) return;
   const std::vector<int> todo = m.todo();

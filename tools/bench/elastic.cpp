@@ -76,6 +76,21 @@ Excess excess(const ElasticJob& job, double from, double to, double usual) {
   return e;
 }
 
+// What the first member stood still for others in its last steps, in the median, and beyond that in the steps that
+// ended within (from, to], together.
+double usual_reduce(const ElasticJob& job, size_t last) {
+  std::vector<double> reduce;
+  for (auto step = job.steps().end() - static_cast<long>(last); step != job.steps().end(); ++step)
+    reduce.push_back(step->reduce_seconds);
+  return median(reduce);
+}
+double stood_still(const ElasticJob& job, double from, double to, double usual) {
+  double sum = 0;
+  for (const ElasticJob::Step& step : job.steps())
+    if (step.time > from && step.time <= to) sum += std::max(0.0, step.reduce_seconds - usual);
+  return sum;
+}
+
 // When the n-th step ended after `time`.
 double step_after(ElasticJob& job, double time, size_t n) {
   size_t first = 0;
@@ -89,11 +104,11 @@ double step_after(ElasticJob& job, double time, size_t n) {
 void run_join(const std::string& name, int repeat, Report& report) {
   const Folder folder;
   ElasticJob job(folder.path, config_of(name, short_steps(name), folder.path, 0), 1, 1, /*pinned=*/true);
-  std::vector<double> waits, copy_waits, slower, joins, leaves, leave_steps, leave_waits, undisturbed;
+  std::vector<double> waits, copy_waits, longest, slower, joins, leaves, leave_steps, leave_waits, undisturbed;
   job.await_steps(kSettle);
   for (int i = 0; i < repeat; ++i) {
     job.await_steps(kSettle);
-    const double alone = job.step_seconds(kSettle);
+    const double alone = job.step_seconds(kSettle), reduce_alone = usual_reduce(job, kSettle);
     const std::vector<ElasticJob::Step>& steps = job.steps();
     undisturbed.push_back(excess(job, steps[steps.size() - 1 - kSettle].time, steps.back().time, alone).longest);
     const size_t before = job.events_so_far();
@@ -102,9 +117,10 @@ void run_join(const std::string& name, int repeat, Report& report) {
     const double hello = job.events()[job.await_event("hello", before)].time;
     const size_t part = job.await_event("switched", before);
     const double switched = job.events()[part].time;
-    const Excess meanwhile = excess(job, hello, step_after(job, switched, 2), alone);
+    const double settled = step_after(job, switched, 2);
+    const Excess meanwhile = excess(job, hello, settled, alone);
     const Excess learning = excess(job, hello, switched, alone);
-    waits.push_back(meanwhile.longest);
+    longest.push_back(meanwhile.longest);
     slower.push_back(learning.seconds > 0 ? 100 * learning.sum / learning.seconds : 0);
     joins.push_back(switched - start);
     double copy = 0;
@@ -115,6 +131,8 @@ void run_join(const std::string& name, int repeat, Report& report) {
 
     job.await_steps(kSettle);
     const double together = job.step_seconds(kSettle - 1);
+    waits.push_back(copy + stood_still(job, hello, switched, reduce_alone) +
+                    stood_still(job, switched, settled, usual_reduce(job, kSettle - 1)));
     const double asked = now_seconds();
     joiner.signal(SIGTERM);
     const double left = job.events()[job.await_event("left", part)].time;
@@ -125,8 +143,9 @@ void run_join(const std::string& name, int repeat, Report& report) {
   }
   report.add(name + " join, others wait", median(waits), 0, 0, 0, "",
              {{"most_ms", ms(most(waits))},
-              {"without_join_ms", ms(median(undisturbed))},  // the longest of the steps before
               {"copy_waits_ms", ms(median(copy_waits))},
+              {"longest_step_ms", ms(median(longest))},  // longer than usual by, of those meanwhile,
+              {"longest_before_ms", ms(median(undisturbed))},
               {"slower_percent", rounded(median(slower))},
               {"step_ms", ms(job.step_seconds(kSettle))}});
   report.add(name + " join, until it takes part", median(joins), 0, 0, 0, "", {{"most_ms", ms(most(joins))}});
@@ -293,7 +312,7 @@ void run_overhead(const std::string& name, int repeat, Report& report) {
   Sizes sizes = usual_steps(name);
   overhead(name, sizes, repeat, report);
   if (name != "resnet20") return;
-  sizes.batch = 24;  // steps of about a tenth of a second
+  sizes.batch = 32;  // steps of about a tenth of a second
   overhead(name, sizes, repeat, report);
 }
 
