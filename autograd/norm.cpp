@@ -31,6 +31,15 @@ Var record_norm(RowNorm kind, RowNormResult result, const Var& x, const Var& gam
   });
 }
 
+SumAndNorm norm_of_sum(RowNorm kind, const Var& x, const Var& addend, const Var& gamma, const Var& beta, double eps) {
+  AddNormResult result = add_norm(kind, x.value(), addend.value(), value_or_none(gamma), value_or_none(beta), eps,
+                                  activation_type(x.dtype()));
+  const Var sum = record(std::move(result.sum), {x, addend}, [](const Tensor& dy) {
+    return std::vector<Tensor>{dy, dy};
+  });
+  return {sum, record_norm(kind, std::move(result.norm), sum, gamma, beta)};
+}
+
 }  // namespace
 
 Var layer_norm(const Var& x, const Var& gamma, const Var& beta, double eps) {
@@ -42,6 +51,14 @@ Var layer_norm(const Var& x, const Var& gamma, const Var& beta, double eps) {
 Var rms_norm(const Var& x, const Var& gamma, double eps) {
   return record_norm(RowNorm::rms, rms_norm(x.value(), value_or_none(gamma), eps, activation_type(x.dtype())), x, gamma,
                      {});
+}
+
+SumAndNorm add_layer_norm(const Var& x, const Var& addend, const Var& gamma, const Var& beta, double eps) {
+  return norm_of_sum(RowNorm::layer, x, addend, gamma, beta, eps);
+}
+
+SumAndNorm add_rms_norm(const Var& x, const Var& addend, const Var& gamma, double eps) {
+  return norm_of_sum(RowNorm::rms, x, addend, gamma, {}, eps);
 }
 
 // The elements of a sample and a group, by position and then channel, are a row of layer norm; gamma and beta follow

@@ -8,6 +8,12 @@ namespace elinvar {
 // Over the last dimension of x; gamma and beta (C) may be undefined.
 Var layer_norm(const Var& x, const Var& gamma, const Var& beta, double eps = 1e-5);
 Var rms_norm(const Var& x, const Var& gamma, double eps = 1e-5);
+// x + addend, of the same shape, and its norm, at no further pass over memory; the bits are those of the two functions.
+struct SumAndNorm {
+  Var sum, norm;
+};
+SumAndNorm add_layer_norm(const Var& x, const Var& addend, const Var& gamma, const Var& beta, double eps = 1e-5);
+SumAndNorm add_rms_norm(const Var& x, const Var& addend, const Var& gamma, double eps = 1e-5);
 // x (N, .., C): per sample over all positions and the C / groups channels of a group.
 Var group_norm(const Var& x, const Var& gamma, const Var& beta, int64_t groups, double eps = 1e-5);
 

@@ -43,9 +43,10 @@ struct Block {
     return attn_proj(context.cache ? context.cache->attend(layer, qkv, heads) : self_attention(qkv, heads));
   }
 
-  Var operator()(const Var& x, Context& context) const {
-    const Var y = x + dropout(attend(ln_1(x), context), context);
-    return y + dropout(mlp_proj(gelu_tanh(c_fc(ln_2(y)))), context);
+  Residual operator()(Residual x, Context& context) const {
+    x += dropout(attend(ln_1(x), context), context);
+    x += dropout(mlp_proj(gelu_tanh(c_fc(ln_2(x)))), context);
+    return x;
   }
 };
 
@@ -67,7 +68,7 @@ class Gpt : public Network {
     const int64_t T = input.dim(1), first = context.cache ? context.cache->length() : 0;
     check(first + T <= wpe_.weight.dim(0), "[gpt] a sequence of {} tokens exceeds the context of {}", first + T,
           wpe_.weight.dim(0));
-    Var x = dropout_(wte_(input) + slice(wpe_.weight, 0, first, first + T), context);
+    Residual x = dropout_(wte_(input) + slice(wpe_.weight, 0, first, first + T), context);
     for (const Block& block : blocks_) x = run_block(block, x, context);
     if (context.cache) x = context.cache->advance(x);
     return linear(ln_f_(x), head_);

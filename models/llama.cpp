@@ -56,10 +56,11 @@ struct Block {
     return o(reshape(seen, x.shape()));
   }
 
-  Var operator()(const Var& x, Context& context) const {
-    const Var y = x + dropout(attend(input_norm(x), context), context);
-    const Var z = post_norm(y);
-    return y + dropout(down(silu(gate(z)) * up(z)), context);
+  Residual operator()(Residual x, Context& context) const {
+    x += dropout(attend(input_norm(x), context), context);
+    const Var z = post_norm(x);
+    x += dropout(down(silu(gate(z)) * up(z)), context);
+    return x;
   }
 };
 
@@ -80,7 +81,7 @@ class Llama : public Network {
   }
 
   Var forward(const Tensor& input, Context& context) const override {
-    Var x = embed_(input);
+    Residual x = embed_(input);
     for (const Block& block : blocks_) x = run_block(block, x, context);
     if (context.cache) x = context.cache->advance(x);
     return linear(norm_(x), head_);

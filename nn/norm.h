@@ -1,8 +1,10 @@
 #pragma once
-// Normalisations with their parameters: weight and bias (C), which start as ones and zeros.
+// Normalisations with their parameters: weight and bias (C), which start as ones and zeros. Those that transformers
+// begin a branch with make the sum of a residual stream on the way.
 #include "autograd/norm.h"
 #include "nn/initializers.h"
 #include "nn/network.h"
+#include "nn/residual.h"
 
 namespace elinvar {
 
@@ -41,6 +43,10 @@ struct LayerNorm {
   }
 
   Var operator()(const Var& x) const { return layer_norm(x, weight, bias, eps); }
+  Var operator()(Residual& x) const {
+    return x.normalised(
+        *this, [&](const Var& sum, const Var& addend) { return add_layer_norm(sum, addend, weight, bias, eps); });
+  }
 };
 
 struct RmsNorm {
@@ -52,6 +58,10 @@ struct RmsNorm {
       : weight(scope.parameter("weight", {channels}, init::constant(1.0))), eps(epsilon) {}
 
   Var operator()(const Var& x) const { return rms_norm(x, weight, eps); }
+  Var operator()(Residual& x) const {
+    return x.normalised(*this,
+                        [&](const Var& sum, const Var& addend) { return add_rms_norm(sum, addend, weight, eps); });
+  }
 };
 
 struct GroupNorm {

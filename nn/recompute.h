@@ -9,9 +9,10 @@
 
 namespace elinvar {
 
-// block(x, context), by way of recompute() where the context asks for it. The block must outlive the gradient.
-template <class Block>
-Var run_block(const Block& block, const Var& x, Context& context) {
+// block(x, context), by way of recompute() where the context asks for it. The block must outlive the gradient. x is a
+// Var or a Residual, and so is what the block gives.
+template <class Block, class Stream>
+Stream run_block(const Block& block, const Stream& x, Context& context) {
   if (!context.training || !context.recompute) return block(x, context);
   const Rng start = context.rng;
   return recompute(

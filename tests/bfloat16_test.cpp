@@ -162,8 +162,37 @@ TEST_P(Bfloat16, NormsOfRows) {
   }
   const Tensor x = there(normal({2, 8}, "x"));
   EXPECT_THROW(layer_norm(x.to(kNarrow), {}, {}, 1e-5, kWide), UsageError);
+  EXPECT_THROW(add_norm(RowNorm::rms, x.to(kNarrow), x, {}, {}, 1e-5, kNarrow), UsageError);
   EXPECT_THROW(layer_norm(normal({2, 8}, "x"), {}, {}, 1e-5, kNarrow), UsageError);
   EXPECT_THROW(layer_norm(x, there(normal({8}, "gamma")).to(kNarrow), {}, 1e-5, kNarrow), UsageError);
+}
+
+// Of a float32 stream and what is added to it, and of a stream of bfloat16, whose sum is rounded before its norm.
+TEST_P(Bfloat16, NormsOfSums) {
+  for (const int64_t cols : {1, 40, 201}) {
+    const Tensors inputs{normal({70, cols}, "x"), normal({70, cols}, "addend"), normal({cols}, "gamma")};
+    for (const RowNorm kind : {RowNorm::layer, RowNorm::rms}) {
+      const auto parts = [&](AddNormResult made) {
+        Tensors all{made.sum, made.norm.y, made.norm.r};
+        if (kind == RowNorm::layer) all.push_back(made.norm.mean);
+        return all;
+      };
+      const auto types = [&](DType sum) {
+        std::vector<DType> all{sum, kNarrow, kWide};
+        if (kind == RowNorm::layer) all.push_back(kWide);
+        return all;
+      };
+      for (const std::vector<size_t>& narrow : {std::vector<size_t>{}, {1}})
+        expect_rounded("float32 stream", inputs, narrow, types(kWide), [&](const Tensors& t) {
+          return parts(add_norm(kind, t[0], t[1], t[2], {}, 1e-5, narrow_on_gpus(t[0])));
+        });
+      expect_rounded("bfloat16 stream", inputs, {0, 1}, types(kNarrow), [&](const Tensors& t) {
+        if (t[0].dtype() == kNarrow) return parts(add_norm(kind, t[0], t[1], t[2], {}, 1e-5, kNarrow));
+        const Tensor sum = add(t[0], t[1]).to(kNarrow).to(kWide);
+        return parts({sum, kind == RowNorm::layer ? layer_norm(sum, t[2], {}, 1e-5) : rms_norm(sum, t[2], 1e-5)});
+      });
+    }
+  }
 }
 
 TEST_P(Bfloat16, Losses) {

@@ -23,6 +23,13 @@ struct Affine {
   HWY_INLINE Vec<T> load(int64_t i, int64_t count) const { return values ? Vec<T>::load(values + i, count) : absent; }
 };
 
+// Writes x + addend.
+template <class T>
+HWY_INLINE void add_row(const T* x, const T* addend, T* sum, int64_t n) {
+  using V = Vec<T>;
+  for (int64_t i = 0; i < n; i += V::kLanes) (V::load(x + i, n - i) + V::load(addend + i, n - i)).store(sum + i, n - i);
+}
+
 template <RowNorm kKind, class T>
 void forward_rows(const RowNormArgs& a, int64_t begin, int64_t end) {
   using V = Vec<T>;
@@ -33,6 +40,11 @@ void forward_rows(const RowNormArgs& a, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     const T* x = a.x.as<T>() + row * n;
     T* y = a.y.as<T>() + row * n;
+    if (a.addend.data) {
+      T* sum = a.sum.as<T>() + row * n;
+      add_row(x, a.addend.as<T>() + row * n, sum, n);
+      x = sum;
+    }
     const auto load_x = [&](int64_t i, int64_t count) { return V::load(x + i, count); };
     T m{0}, squares;
     if constexpr (kCentred) {
@@ -151,9 +163,16 @@ void check_rows(const char* op, const Tensor& x) {
 }
 
 In in_or_absent(const Tensor& t) { return t.defined() ? in(t) : In{}; }
+Out out_or_absent(Tensor& t) { return t.defined() ? out(t) : Out{}; }
 
-RowNormResult forward(const char* op, RowNorm kind, const Tensor& input, const Tensor& scale, const Tensor& shift,
-                      double eps, DType type) {
+// Whether `t` is of x's type, or bfloat16 beside float32.
+bool same_or_narrow(const Tensor& t, const Tensor& x) {
+  return t.dtype() == x.dtype() || (t.dtype() == DType::bf16 && x.dtype() == DType::f32);
+}
+
+// Of input + *addend if there is one, else of input.
+AddNormResult forward(const char* op, RowNorm kind, const Tensor& input, const Tensor* addend, const Tensor& scale,
+                      const Tensor& shift, double eps, DType type) {
   check_rows(op, input);
   check(type == input.dtype() ||
             (type == DType::bf16 && input.dtype() == DType::f32 && input.device().kind != DeviceKind::cpu),
@@ -163,12 +182,22 @@ RowNormResult forward(const char* op, RowNorm kind, const Tensor& input, const T
   const Tensor x = input.to_contiguous();
   const int64_t cols = x.dim(-1), rows = x.numel() / cols;
   const auto of_row = [&] { return Tensor::empty({rows}, computed_in(x.dtype()), x.device()); };
-  RowNormResult result{Tensor::empty(x.shape(), type, x.device()), {}, of_row()};
-  if (kind == RowNorm::layer) result.mean = of_row();
+  Tensor more;
+  AddNormResult result{{}, {Tensor::empty(x.shape(), type, x.device()), {}, of_row()}};
+  if (kind == RowNorm::layer) result.norm.mean = of_row();
+  if (addend) {
+    check_same_shape(op, x, *addend);
+    check_activation(op, *addend);
+    check_same_device(op, x, *addend);
+    check(same_or_narrow(*addend, x), "[{}] an addend of the type {} expected, or of bfloat16 beside float32, not {}",
+          op, name_of(x.dtype()), name_of(addend->dtype()));
+    more = addend->to_contiguous();
+    result.sum = Tensor::empty(x.shape(), x.dtype(), x.device());
+  }
   on(x.device(), [&](auto& stream) {
-    row_norm(stream,
-             RowNormArgs{in(x), in_or_absent(gamma), in_or_absent(beta), out(result.y),
-                         result.mean.defined() ? out(result.mean) : Out{}, out(result.r), rows, cols, eps, kind});
+    row_norm(stream, RowNormArgs{in(x), in_or_absent(gamma), in_or_absent(beta), in_or_absent(more),
+                                 out_or_absent(result.sum), out(result.norm.y), out_or_absent(result.norm.mean),
+                                 out(result.norm.r), rows, cols, eps, kind});
   });
   return result;
 }
@@ -180,7 +209,7 @@ RowNormGradients backward_of(RowNorm kind, Tensor dy, const Tensor& input, const
   check_same_shape(kName, dy, input);
   check_activation(kName, dy);
   check_same_device(kName, dy, input);
-  check(dy.dtype() == input.dtype() || (dy.dtype() == DType::bf16 && input.dtype() == DType::f32),
+  check(same_or_narrow(dy, input),
         "[{}] a gradient of the input's type {} expected, or of bfloat16 beside float32, not {}", kName,
         name_of(input.dtype()), name_of(dy.dtype()));
   if (sum.defined()) {
@@ -225,13 +254,17 @@ RowNormGradients backward_of(RowNorm kind, Tensor dy, const Tensor& input, const
 const Op kLayerNorm(
     "layer_norm(x, gamma, beta, eps, result) -> y, mean, r",
     +[](const Tensor& x, const Tensor& gamma, const Tensor& beta, double eps, DType result) {
-      return forward("layer_norm", RowNorm::layer, x, gamma, beta, eps, result);
+      return forward("layer_norm", RowNorm::layer, x, nullptr, gamma, beta, eps, result).norm;
     });
 const Op kRmsNorm(
     "rms_norm(x, gamma, eps, result) -> y, mean, r",
     +[](const Tensor& x, const Tensor& gamma, double eps, DType result) {
-      return forward("rms_norm", RowNorm::rms, x, gamma, {}, eps, result);
+      return forward("rms_norm", RowNorm::rms, x, nullptr, gamma, {}, eps, result).norm;
     });
+const Op kAddNorm(
+    "add_norm(kind, x, addend, gamma, beta, eps, result) -> sum, norm{y, mean, r}",
+    +[](RowNorm kind, const Tensor& x, const Tensor& addend, const Tensor& gamma, const Tensor& beta, double eps,
+        DType result) { return forward("add_norm", kind, x, &addend, gamma, beta, eps, result); });
 const Op kRowNormBackward(
     "row_norm_backward(kind, dy, x, gamma, saved{y, mean, r}, want_dx, want_parameters, sum) -> dx, dgamma, dbeta",
     backward_of);
@@ -244,6 +277,11 @@ RowNormResult layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& bet
 
 RowNormResult rms_norm(const Tensor& x, const Tensor& gamma, double eps, DType result) {
   return kRmsNorm(x, gamma, eps, result);
+}
+
+AddNormResult add_norm(RowNorm kind, const Tensor& x, const Tensor& addend, const Tensor& gamma, const Tensor& beta,
+                       double eps, DType result) {
+  return kAddNorm(kind, x, addend, gamma, beta, eps, result);
 }
 
 RowNormGradients row_norm_backward(RowNorm kind, Tensor dy, const Tensor& x, const Tensor& gamma,

@@ -17,15 +17,35 @@ struct Affine {
   __device__ V operator()(int64_t i) const { return {values ? values[i] : absent}; }
 };
 
-// A warp for each row.
+// By a warp: writes x + addend, the elements of `addend` from `row` on. Loads of several terms are under way together.
+template <class X>
+__device__ void add_row(const Reads<X>& x, const AnyReads& addend, int64_t row, X* sum, int64_t n) {
+  constexpr int kTerms = 4;
+  for (int64_t i = static_cast<int64_t>(threadIdx.x % 32); i < n; i += kTerms * 32) {
+    float terms[kTerms] = {};
+#pragma unroll
+    for (int e = 0; e < kTerms; ++e)
+      if (i + e * 32 < n) terms[e] = x[i + e * 32] + addend[row + i + e * 32];
+#pragma unroll
+    for (int e = 0; e < kTerms; ++e)
+      if (i + e * 32 < n) sum[i + e * 32] = stored<X>(terms[e]);
+  }
+}
+
+// A warp for each row. Of a sum a thread reads what it has written itself.
 template <RowNorm kKind, class X, class Y>
-__global__ void forward_rows(RowNormArgs a) {
+__global__ void forward_rows(RowNormArgs a, AnyReads addend) {
   constexpr bool kCentred = kKind == RowNorm::layer;
   const int64_t row = thread_of_grid() / 32, n = a.cols;
   if (row >= a.rows) return;
   const bool writes = threadIdx.x % 32 == 0;
-  const Reads<X> x{a.x.as<X>() + row * n};
+  Reads<X> x{a.x.as<X>() + row * n};
   Y* y = a.y.as<Y>() + row * n;
+  if (addend.data) {
+    X* sum = a.sum.as<X>() + row * n;
+    add_row(x, addend, row * n, sum, n);
+    x.data = sum;
+  }
   const Affine gamma{a.gamma.as<float>(), 1.0f}, beta{a.beta.as<float>(), 0.0f};
   const V count{static_cast<float>(n)};
   V m{0.0f};
@@ -124,7 +144,7 @@ template <>
 void row_norm(Gpu& stream, const RowNormArgs& a) {
   HWY_NAMESPACE::visit_norm(a.kind, a.x.dtype, a.y.dtype, [&](auto kind, auto x, auto y) {
     launch(stream, "row_norm", {.blocks = warp_blocks(a.rows)},
-           HWY_NAMESPACE::forward_rows<kind(), decltype(x), decltype(y)>, a);
+           HWY_NAMESPACE::forward_rows<kind(), decltype(x), decltype(y)>, a, AnyReads(a.addend));
   });
 }
 

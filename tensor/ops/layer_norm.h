@@ -11,6 +11,9 @@
 //               g = dy * gamma    dx = r * fma(-h, sum(g * h) / n, g)
 // Both          dgamma = sum over rows of dy * h (fma)    dbeta = sum over rows of dy
 //
+// x may be a sum that is made on the way (add_norm): x + addend, one rounding, is written and normalised as it lies
+// there, with the bits of add() and a norm of its result.
+//
 // A row is read once and stays in the first cache for its passes; the gradients of gamma and beta are chains of 64
 // rows that grow as these rows are visited.
 #include "tensor/tensor.h"
@@ -23,6 +26,8 @@ constexpr RowNorm last_of(RowNorm) { return RowNorm::rms; }
 
 struct RowNormArgs {
   In x, gamma, beta;  // (rows, cols), (cols), (cols); the last two may be absent
+  In addend;          // (rows, cols), to be added to x first, or absent
+  Out sum;            // (rows, cols), of x and addend; absent with that
   Out y, mean, r;     // (rows, cols), (rows), (rows); RMS norm writes no mean
   int64_t rows, cols;
   double eps;
@@ -57,6 +62,15 @@ inline RowNormResult layer_norm(const Tensor& x, const Tensor& gamma, const Tens
 inline RowNormResult rms_norm(const Tensor& x, const Tensor& gamma, double eps) {
   return rms_norm(x, gamma, eps, x.dtype());
 }
+
+struct AddNormResult {
+  Tensor sum;
+  RowNormResult norm;
+};
+// x + addend and its norm, as of layer_norm or rms_norm, which has no beta, in one pass over memory. addend is like x,
+// or bfloat16 beside float32; the sum has x's type.
+AddNormResult add_norm(RowNorm kind, const Tensor& x, const Tensor& addend, const Tensor& gamma, const Tensor& beta,
+                       double eps, DType result);
 
 struct RowNormGradients {
   Tensor dx, dgamma, dbeta;  // undefined where not wanted

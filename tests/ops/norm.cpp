@@ -106,6 +106,45 @@ const OpRows rows({
            return add(add(y, layer), rms);
          },
      .large = {{{67, 300}}, {{300}}}},
+    {.name = "add_layer_norm",
+     .inputs = {{{3, 5, 37}}, {{3, 5, 37}}, {{37}}, {{37}}},
+     .op =
+         [](const Vars& v) {
+           const SumAndNorm made = add_layer_norm(v[0], v[1], v[2], v[3]);
+           return made.sum * 0.5 + made.norm;
+         },
+     .oracle =
+         [](const Tensors& t) {
+           const Tensor sum = add(t[0], t[1]);
+           return add(mul(sum, 0.5), row_oracle(sum, &t[2], &t[3], 1e-5, true));
+         },
+     .large = {{{5, 61, 771}}, {{5, 61, 771}}, {{771}}, {{771}}},
+     .errors = {{[] {
+                   add_layer_norm(zeros({2, 3}), zeros({3}), {}, {});
+                 },
+                 "[add_norm] shapes (2, 3) and (3,) must be equal"},
+                {[] {
+                   add_layer_norm(zeros({2, 3}), Var(Tensor::zeros({2, 3}, DType::f64)), {}, {});
+                 },
+                 "[add_norm] an addend of the type float32 expected, or of bfloat16 beside float32, not float64"},
+                {[] {
+                   add_layer_norm(zeros({2, 3}), zeros({2, 3}), zeros({2}), {});
+                 },
+                 "[add_norm] gamma must be float32 of shape (3,)"}}},
+    // The sum's gradient goes to both, and to one of them comes from elsewhere, too; an RMS norm of long rows.
+    {.name = "add_rms_norm",
+     .inputs = {{{4, 70}}, {{4, 70}}, {{70}}},
+     .op =
+         [](const Vars& v) {
+           const SumAndNorm made = add_rms_norm(v[0], v[1], v[2]);
+           return made.sum * v[1] + made.norm;
+         },
+     .oracle =
+         [](const Tensors& t) {
+           const Tensor sum = add(t[0], t[1]);
+           return add(mul(sum, t[1]), row_oracle(sum, &t[2], nullptr, 1e-5, false));
+         },
+     .large = {{{3, 9001}}, {{3, 9001}}, {{9001}}}},
     {.name = "rms_norm",
      .inputs = {{{3, 5, 37}}, {{37}}},
      .op = [](const Vars& v) { return rms_norm(v[0], v[1]); },
