@@ -50,6 +50,8 @@ struct Net {
   Shape targets;
   std::vector<std::string> products;
   double lr = 3e-3;
+  // How far losses of three steps may be from portable ones, of these. Of five batches the most was 3e-4 and 3e-5.
+  double apart_in_bf16 = 1e-3, apart_in_tf32 = 2e-4;
 
   std::unique_ptr<Network> built() const {
     ModelSpec spec{.kind = kind};
@@ -83,7 +85,11 @@ std::vector<Net> networks() {
            {{3, 16, 16, 3}},
            {3},
            {"matmul", "conv2d", "conv2d_grad_input", "conv2d_grad_filter"},
-           3e-4}};
+           3e-4,
+           // Of three images, whose losses average little out and whose last batch norms see 48 values a channel:
+           // roundings alone move the first loss by up to 2e-3, those behind it by 4e-3; of 24 images by a quarter.
+           5e-3,
+           5e-3}};
 }
 
 struct Trained {
@@ -128,10 +134,11 @@ TEST_P(FastProductsInNetworks, NetworksTrainOnMasterWeights) {
       EXPECT_EQ(train(net, device_, precision).state.hex(), fast.state.hex()) << "from run to run";
       EXPECT_EQ(train(net, device_, precision, true).state.hex(), fast.state.hex()) << "with recomputed blocks";
       EXPECT_NE(fast.state.hex(), portable.state.hex());
-      for (size_t i = 0; i < 3; ++i)
-        EXPECT_NEAR(fast.losses[i], portable.losses[i], 5e-3 * portable.losses[i]) << name_of(precision);
-      std::set<std::string> expected;
       const bool narrow = precision == Precision::bf16;
+      const double apart = narrow ? net.apart_in_bf16 : net.apart_in_tf32;
+      for (size_t i = 0; i < 3; ++i)
+        EXPECT_NEAR(fast.losses[i], portable.losses[i], apart * portable.losses[i]) << name_of(precision);
+      std::set<std::string> expected;
       for (const std::string& product : net.products) {
         const bool portably = product.find("attention") != std::string::npos && !narrow;
         expected.insert(fmt::format("{} {}", product, portably ? 0 : static_cast<int>(precision)));
