@@ -6,15 +6,16 @@
 
 namespace elinvar {
 
-Buckets::Buckets(std::vector<Shape> shapes, int64_t most_elements) : shapes_(std::move(shapes)) {
+Buckets::Buckets(std::vector<Shape> shapes, int64_t most_elements, bool whole) : shapes_(std::move(shapes)) {
   check(most_elements >= 1, "[buckets] at least one element a bucket expected, got {}", most_elements);
   int64_t room = 0;
   for (size_t t = 0; t < shapes_.size(); ++t) {
+    if (whole && room < shapes_[t].numel()) room = 0;
     const int first = count() - (room > 0);
     for (int64_t begin = 0, numel = shapes_[t].numel(); begin < numel;) {
       if (room == 0) {
         buckets_.emplace_back();
-        room = most_elements;
+        room = whole ? std::max(most_elements, shapes_[t].numel()) : most_elements;
       }
       const int64_t end = std::min(numel, begin + room);
       buckets_.back().push_back({static_cast<int>(t), begin, end});

@@ -19,8 +19,9 @@ struct Slice {
 class Buckets {
  public:
   Buckets() = default;
-  // float32 tensors of these shapes; a bucket holds at most `most_elements` of them (at least 1).
-  Buckets(std::vector<Shape> shapes, int64_t most_elements);
+  // float32 tensors of these shapes; a bucket holds at most `most_elements` of them (at least 1). With `whole` no
+  // tensor is cut: one that is larger has a bucket of its own.
+  Buckets(std::vector<Shape> shapes, int64_t most_elements, bool whole = false);
 
   int count() const { return static_cast<int>(buckets_.size()); }
   const std::vector<Shape>& shapes() const { return shapes_; }

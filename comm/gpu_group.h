@@ -35,7 +35,8 @@ class GpuGroup {
   // Begins to send and receive; one transfer at a time. `holds` are the tensors in whose memory the pieces lie: they
   // are kept until the device is done with them, or the group is gone.
   void transfer(std::span<const GpuPiece> sends, std::span<const GpuPiece> receives, std::vector<Tensor> holds);
-  // Of the transfer: `done` once what is queued on the device from now on finds it done. It may fail even then.
+  // Of the transfer: `done` once what is called from now on, on the stream of the thread that began it, finds it done.
+  // It may fail even then.
   State poll(std::string& why) { return communicator_->state(why); }
   // Of a transfer that is done: whether it can fail no more, so that the memory of transfers is free. Throws Failure.
   bool carried();

@@ -5,6 +5,7 @@
 #include "tensor/check.h"
 #include "tensor/ops/copy.h"
 #include "tensor/ops/pointwise.h"
+#include "tensor/side_queue.h"
 
 namespace elinvar {
 namespace {
@@ -44,9 +45,12 @@ std::vector<Tensor> FlatLayout::views(const Tensor& flat) const {
   return tensors;
 }
 
-GroupSum::GroupSum(std::shared_ptr<GpuGroup> group, Options options, std::vector<std::vector<GroupRoot>> roots,
-                   const std::vector<Subtree>& mine)
-    : group_(std::move(group)), options_(std::move(options)), layout_(options_.shapes), roots_(std::move(roots)) {
+GroupSum::GroupSum(std::shared_ptr<GpuGroup> group, Options options, std::vector<std::vector<GroupRoot>> roots)
+    : group_(std::move(group)),
+      options_(std::move(options)),
+      layout_(options_.buckets.shapes()),
+      roots_(std::move(roots)),
+      bucket_(options_.buckets.count()) {
   check(static_cast<int>(roots_.size()) == group_->members(), "[group] roots of {} members expected, got {}",
         group_->members(), roots_.size());
   int leaves = 0;
@@ -59,32 +63,45 @@ GroupSum::GroupSum(std::shared_ptr<GpuGroup> group, Options options, std::vector
       present = present || root.present;
     }
   check(leaves == options_.leaves, "[group] the members hold {} leaves of {}", leaves, options_.leaves);
-  if (present) exchange_roots(mine);
-  else phase_ = Phase::done;
+  if (!present || bucket_ == 0) phase_ = Phase::done;
 }
 
-void GroupSum::exchange_roots(const std::vector<Subtree>& mine) {
-  const int me = group_->me(), members = group_->members();
-  const auto [first, last] = layout_.shard(me, members);
-  std::vector<GpuPiece> sends, receives;
-  std::vector<Tensor> holds;
-  check(mine.size() == roots_[static_cast<size_t>(me)].size(), "[group] {} roots were told, got {}",
-        roots_[static_cast<size_t>(me)].size(), mine.size());
+void GroupSum::put(int bucket, std::vector<Subtree> mine) {
+  const std::vector<GroupRoot>& told = roots_[static_cast<size_t>(group_->me())];
+  check(bucket >= 0 && bucket < bucket_ && !mine_.contains(bucket), "[group] bucket {} was not expected", bucket);
+  check(mine.size() == told.size(), "[group] {} roots were told, got {}", told.size(), mine.size());
   for (size_t i = 0; i < mine.size(); ++i) {
     const Subtree& root = mine[i];
-    const GroupRoot& told = roots_[static_cast<size_t>(me)][i];
-    check(root.begin == told.begin && root.end == told.end && root.values.empty() != told.present,
-          "[group] root {}: [{}, {}), {}, was told, got [{}, {}) of {} tensors", i, told.begin, told.end,
-          told.present ? "present" : "absent", root.begin, root.end, root.values.size());
+    check(root.begin == told[i].begin && root.end == told[i].end && root.values.empty() != told[i].present,
+          "[group] root {}: [{}, {}), {}, was told, got [{}, {}) of {} tensors", i, told[i].begin, told[i].end,
+          told[i].present ? "present" : "absent", root.begin, root.end, root.values.size());
     for (const Tensor& t : root.values)
       check(t.device() == group_->device(), "[group] root {} lies on {}, expected on {}", i, to_string(t.device()),
             to_string(group_->device()));
+  }
+  SideQueue(group_->device(), SideQueue::Of::transfers).follow(SideQueue::Of::gradients);
+  mine_.emplace(bucket, std::move(mine));
+}
+
+FlatLayout GroupSum::layout_of(int bucket) const {
+  std::vector<Shape> shapes;
+  for (const Slice& s : options_.buckets.slices(bucket)) shapes.push_back({s.end - s.begin});
+  return FlatLayout(shapes);
+}
+
+void GroupSum::exchange_roots(const std::vector<Subtree>& mine) {
+  const FlatLayout layout = layout_of(bucket_);
+  const int me = group_->me(), members = group_->members();
+  const auto [first, last] = layout.shard(me, members);
+  std::vector<GpuPiece> sends, receives;
+  std::vector<Tensor> holds;
+  for (const Subtree& root : mine) {
     parts_.push_back({root.begin, root.end, {}});
     if (root.values.empty()) continue;
-    Tensor& flat = holds.emplace_back(layout_.flatten(root.values));
+    Tensor& flat = holds.emplace_back(layout.flatten(root.values));
     parts_.back().values = {flat.slice(0, first, last)};
     for (int m = 0; m < members; ++m) {
-      const auto [begin, end] = layout_.shard(m, members);
+      const auto [begin, end] = layout.shard(m, members);
       if (m != me && begin < end) sends.push_back({address(flat, begin), end - begin, m});
     }
   }
@@ -109,37 +126,52 @@ void GroupSum::add_up() {
   for (Subtree& part : parts_) fold.add(std::move(part));
   parts_.clear();
   std::vector<Tensor> sum = fold.take_root();
-  const auto [first, last] = layout_.shard(group_->me(), group_->members());
-  result_ = Tensor::empty({layout_.elements()}, DType::f32, group_->device());
+  const FlatLayout layout = layout_of(bucket_);
+  const auto [first, last] = layout.shard(group_->me(), group_->members());
+  if (!result_.defined()) result_ = Tensor::empty({layout_.elements()}, DType::f32, group_->device());
+  const int64_t begin = layout_.begin(static_cast<size_t>(options_.buckets.slices(bucket_)[0].tensor));
+  of_bucket_ = result_.slice(0, begin, begin + layout.elements());
   if (first == last) return;
-  Tensor shard = result_.slice(0, first, last);
+  Tensor shard = of_bucket_.slice(0, first, last);
   copy(sum[0], shard);
-  const int64_t scaled = std::min(last, layout_.begin(options_.scaled));
+  const int64_t scaled = std::min(last, layout_.begin(options_.scaled) - begin);
   if (options_.factor && first < scaled) {
-    Tensor gradients = result_.slice(0, first, scaled);
+    Tensor gradients = of_bucket_.slice(0, first, scaled);
     scale_into(gradients, *options_.factor);
   }
   if (!options_.spoil) return;
   std::vector<Tensor> damaged = {shard};
-  options_.spoil(damaged);
+  options_.spoil(bucket_, damaged);
   if (!damaged[0].shares_storage(shard)) copy(damaged[0], shard);
 }
 
 void GroupSum::exchange_shards() {
+  const FlatLayout layout = layout_of(bucket_);
   const int me = group_->me(), members = group_->members();
-  const auto [first, last] = layout_.shard(me, members);
+  const auto [first, last] = layout.shard(me, members);
   std::vector<GpuPiece> sends, receives;
   for (int m = 0; m < members; ++m) {
     if (m == me) continue;
-    const auto [begin, end] = layout_.shard(m, members);
-    if (first < last) sends.push_back({address(result_, first), last - first, m});
-    if (begin < end) receives.push_back({address(result_, begin), end - begin, m});
+    const auto [begin, end] = layout.shard(m, members);
+    if (first < last) sends.push_back({address(of_bucket_, first), last - first, m});
+    if (begin < end) receives.push_back({address(of_bucket_, begin), end - begin, m});
   }
   group_->transfer(sends, receives, {result_});
 }
 
+// The next bucket begins when the one before is queued on the device, which may still be at it; at the end all are
+// waited for.
 GroupSum::State GroupSum::poll(std::string& why) {
+  const SideQueue side(group_->device(), SideQueue::Of::transfers);
   while (phase_ != Phase::done) {
+    if (phase_ == Phase::bucket) {
+      const auto next = mine_.find(bucket_ - 1);
+      if (next == mine_.end()) return State::pending;
+      --bucket_;
+      exchange_roots(next->second);
+      mine_.erase(next);
+      phase_ = Phase::roots;
+    }
     if (const State state = group_->poll(why); state != State::done) return state;
     if (phase_ == Phase::device) {
       if (!group_->carried()) return State::pending;
@@ -149,8 +181,9 @@ GroupSum::State GroupSum::poll(std::string& why) {
       exchange_shards();
       phase_ = Phase::shards;
     } else {
-      phase_ = Phase::device;
+      phase_ = bucket_ > 0 ? Phase::bucket : Phase::device;
     }
+    ++progress_;
   }
   return State::done;
 }

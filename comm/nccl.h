@@ -36,7 +36,7 @@ class NcclCommunicator {
 
   virtual ~NcclCommunicator() = default;  // aborts, unless finish() is done
   // How far that is which was begun last: forming, a transfer, finish(). A transfer is `done` once it is queued on the
-  // device's stream. `why` is set where it failed.
+  // stream that the thread which began it has for the device. `why` is set where it failed.
   virtual State state(std::string& why) = 0;
   // As one group of sends and receives: each send meets the receive of as many elements at its peer; between two
   // members they meet in their order. What was begun before must be done.

@@ -90,7 +90,13 @@ void TreeFold::open(int leaf, size_t values) {
 void TreeFold::put(size_t index, Tensor value) {
   check(missing_ > 0 && index < stack_.back().values.size() && !stack_.back().values[index].defined(),
         "[reduction tree] tensor {} of an open leaf was not expected", index);
-  for (std::vector<Tensor>& left : lefts_) value = sum(std::move(left[index]), value, index);
+  for (std::vector<Tensor>& left : lefts_) {
+    if (value.device() != Device{}) {
+      used_.push_back(value);
+      if (!left[index].unique() || !left[index].contiguous()) used_.push_back(left[index]);  // the sum is elsewhere
+    }
+    value = sum(std::move(left[index]), value, index);
+  }
   stack_.back().values[index] = std::move(value);
   if (--missing_ == 0) lefts_.clear();
 }

@@ -43,6 +43,9 @@ class TreeFold {
   // subtrees() shows, the values of the last one that have come are final.
   void open(int leaf, size_t values);
   void put(size_t index, Tensor value);
+  // Lets go of what put() has used, which of a GPU's tensors is kept until then: a side queue (tensor/side_queue.h) may
+  // still be adding it.
+  void close() { used_.clear(); }
 
   void move_to(Device device);  // the values folded so far; none are missing of an open leaf
 
@@ -61,6 +64,7 @@ class TreeFold {
   std::vector<Subtree> stack_;
   std::vector<std::vector<Tensor>> lefts_;  // what the values of an open leaf are added to, one after another
   size_t missing_ = 0;                      // of an open leaf's values
+  std::vector<Tensor> used_;                // and what was added, though it is not the sum
 };
 
 // Whether [begin, end) is a node of the tree over `leaves` leaves.

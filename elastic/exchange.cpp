@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "tensor/check.h"
 #include "tensor/ops/pointwise.h"
+#include "tensor/side_queue.h"
 #include "tensor/transfer.h"
 
 namespace elinvar {
@@ -121,21 +123,13 @@ void Exchange::contribute(std::vector<Subtree> roots, const TrailerPart& part, c
       values_[i] = scaled(std::move(values_[i]), 1.0 / static_cast<double>(count));
     for (Bucket& bucket : state_) bucket.done = true;
   }
-  if (group_) {
-    std::vector<GroupRoot> told;
-    for (const Subtree& root : roots) told.push_back({root.begin, root.end, !root.values.empty()});
-    for (int other = 0; other < members_; ++other)
-      if (other != me_)
-        send(other, {.kind = "roots", .body = {{"member", me_}, {"count", count}, {"roots", to_json(told)}}});
-    group_roots_[me_] = std::move(told);
-    group_count_ += count;
-    mine_ = std::move(roots);
-    roots.clear();
-  }
   std::vector<const Subtree*> all;
   for (const Subtree& root : roots) all.push_back(&root);
-  for (int b = 0; b < bucket_count() && !all.empty(); ++b)
-    if (!state_[static_cast<size_t>(b)].contributed) contribute(b, all, count, send);
+  const auto left = [](const Bucket& bucket) { return !bucket.contributed; };
+  if (group_ && std::any_of(state_.begin(), state_.end(), left))
+    SideQueue(group_->device(), SideQueue::Of::gradients).follow();
+  for (int b = 0; b < bucket_count() && (group_ || !all.empty()); ++b)
+    if (left(state_[static_cast<size_t>(b)])) contribute(b, all, count, send);
   told_ = true;
   if (me_ == 0) add_part(0, part, send);
   else send(0, {.kind = "part", .body = to_json(part, me_)});
@@ -145,6 +139,14 @@ void Exchange::contribute(int b, const std::vector<const Subtree*>& roots, int64
   Bucket& bucket = state_[static_cast<size_t>(b)];
   invariant(!bucket.contributed, "a member contributes to a bucket once");
   bucket.contributed = true;
+  if (group_) {
+    tell_roots(roots, count, send);
+    for (const Subtree* root : roots) {
+      bucket.roots.push_back({root->begin, root->end, {}});
+      if (!root->values.empty()) bucket.roots.back().values = buckets_->cut(b, root->values);
+    }
+    return;
+  }
   const bool checked = audit_ && audit_->roles().bucket == b;
   std::vector<Subtree> own;
   Message message{.kind = "contribution", .body = {{"bucket", b}, {"count", count}, {"roots", Json::array()}}};
@@ -164,6 +166,24 @@ void Exchange::contribute(int b, const std::vector<const Subtree*>& roots, int64
   for (const int checker : audit_->roles().checkers)
     if (checker != me_) send(checker, message);
   if (audit_->checks()) take(checked_, std::move(own), count);
+}
+
+void Exchange::use(std::shared_ptr<GpuGroup> group, const Buckets* whole) {
+  group_ = std::move(group);
+  buckets_ = whole;
+  state_.resize(static_cast<size_t>(bucket_count()));
+}
+
+// Of a leaf that is still on its way it is known that it will be there.
+void Exchange::tell_roots(const std::vector<const Subtree*>& roots, int64_t count, const Send& send) {
+  if (group_roots_.contains(me_)) return;
+  std::vector<GroupRoot> told;
+  for (const Subtree* root : roots) told.push_back({root->begin, root->end, !root->values.empty()});
+  for (int other = 0; other < members_; ++other)
+    if (other != me_)
+      send(other, {.kind = "roots", .body = {{"member", me_}, {"count", count}, {"roots", to_json(told)}}});
+  group_roots_[me_] = std::move(told);
+  group_count_ += count;
 }
 
 void Exchange::take(Bucket& bucket, std::vector<Subtree> roots, int64_t count) {
@@ -297,20 +317,20 @@ void Exchange::add_part(int member, TrailerPart part, const Send& send) {
 
 // A failure is the group's, or the device's while the group uses it: the host can do without both.
 bool Exchange::work_in_group() {
-  const bool begins = !sum_ && trouble_.empty() && static_cast<int>(group_roots_.size()) == members_ && told_;
-  if (!begins && (!sum_ || !trouble_.empty())) return false;
-  if (begins && bucket_count() == 0) return false;
   const bool done = std::all_of(state_.begin(), state_.end(), [](const Bucket& b) { return b.done; });
-  if (done) return false;
+  if (done || !trouble_.empty() || static_cast<int>(group_roots_.size()) < members_) return false;
   try {
-    if (begins) {
+    if (!sum_) {
       std::vector<std::vector<GroupRoot>> roots;
       for (const auto& [member, told] : group_roots_) roots.push_back(told);
-      GroupSum::Options options{
-          .leaves = vranks_, .shapes = buckets_->shapes(), .scaled = static_cast<size_t>(gradients_)};
+      GroupSum::Options options{.leaves = vranks_, .buckets = *buckets_, .scaled = static_cast<size_t>(gradients_)};
       if (group_count_ > 0) options.factor = 1.0 / static_cast<double>(group_count_);
-      if (spoil_) options.spoil = [this](std::vector<Tensor>& shard) { spoil_(0, shard); };
-      sum_ = std::make_unique<GroupSum>(group_, std::move(options), std::move(roots), mine_);
+      options.spoil = spoil_;
+      sum_ = std::make_unique<GroupSum>(group_, std::move(options), std::move(roots));
+    }
+    for (int b = 0; b < bucket_count(); ++b) {
+      Bucket& bucket = state_[static_cast<size_t>(b)];
+      if (bucket.contributed && !std::exchange(bucket.given, true)) sum_->put(b, std::move(bucket.roots));
     }
     const GroupSum::State state = sum_->poll(trouble_);
     if (state == GroupSum::State::failed) sum_.reset();
@@ -323,7 +343,6 @@ bool Exchange::work_in_group() {
   }
   for (Bucket& bucket : state_) bucket.done = true;
   sum_.reset();
-  mine_.clear();
   return true;
 }
 

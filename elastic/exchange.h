@@ -13,8 +13,9 @@
 //   part            member, held, seconds, facts {vrank: ..}, state?, pace?, audit?       -
 //   trailer         agreed, facts [..], state?, state_digests?, pace?, contradiction?, seconds [..], audit [..]? -
 //
-// Members that are a group of GPUs may let it add up the tensors (comm/group_sum.h). Then there are neither
-// contributions nor results; each says to all which roots it has, and when it knows those of all it begins:
+// Members that are a group of GPUs may let it add up the tensors (comm/group_sum.h), in buckets that have whole
+// tensors. Then there are neither contributions nor results; each says to all which roots it has as soon as it
+// contributes to a bucket, and when it knows those of all it begins with those buckets that it has contributed to:
 //
 //   roots           member, count, roots [[b, e, present]..]                      -
 //
@@ -78,15 +79,18 @@ class Exchange {
   const std::optional<SumAudit>& audit() const { return audit_; }
   const std::optional<Digest>& received() const { return received_; }  // of the audited sum, from its owner
 
-  // Lets the group of all members add up the tensors. Before anything is contributed, as all do or none; not with an
-  // audit. Nothing is contributed early then.
-  void use(std::shared_ptr<GpuGroup> group) { group_ = std::move(group); }
+  // Lets the group of all members add up the tensors, in these buckets. Before anything is contributed, as all do or
+  // none; not with an audit.
+  void use(std::shared_ptr<GpuGroup> group, const Buckets* whole);
   bool in_group() const { return group_ != nullptr; }
-  bool transferring() const { return sum_ != nullptr; }    // the group is at work: work() looks how far it is
-  const std::string& trouble() const { return trouble_; }  // why it will not end, or ""
+  bool transferring() const { return sum_ != nullptr; }             // the group is at work: work() looks how far it is,
+  int64_t progress() const { return sum_ ? sum_->progress() : 0; }  // which this counts
+  const std::string& trouble() const { return trouble_; }           // why it will not end, or ""
+  const Buckets& buckets() const { return *buckets_; }              // of more than the trailer
 
   // To one bucket, once: all of the member's roots, of which only the values in this bucket are looked at, and the
-  // number of targets in all its leaves.
+  // number of targets in all its leaves. For a group they are made on the side queue for gradients
+  // (tensor/side_queue.h), or that follows what makes them.
   void contribute(int bucket, const std::vector<const Subtree*>& roots, int64_t count, const Send& send);
   // To the other buckets, and to the trailer. Roots may be sent again later unless this member is alone: then they are
   // consumed.
@@ -111,13 +115,15 @@ class Exchange {
     int leaves = 0;     // that have come
     int64_t count = 0;  // targets in them
     std::vector<Subtree> roots;
-    bool contributed = false;  // by this member
+    bool contributed = false;  // by this member,
+    bool given = false;        // and to the group
     bool done = false;
   };
   bool owned(int bucket) const { return me_ >= 0 && bucket % members_ == me_; }
   int bucket_count() const { return buckets_ ? buckets_->count() : 0; }
   std::string receive_contribution(const Message& message, Bucket& bucket);
   std::string receive_roots(const Message& message);
+  void tell_roots(const std::vector<const Subtree*>& roots, int64_t count, const Send& send);
   bool work_in_group();
   static void take(Bucket& bucket, std::vector<Subtree> roots, int64_t count);
   std::vector<Tensor> add_up(int b, Bucket& bucket);
@@ -144,7 +150,6 @@ class Exchange {
   std::shared_ptr<GpuGroup> group_;
   std::map<int, std::vector<GroupRoot>> group_roots_;  // of members that have told them,
   int64_t group_count_ = 0;                            // and targets in them
-  std::vector<Subtree> mine_;
   std::unique_ptr<GroupSum> sum_;
   std::string trouble_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tensor/check.h"
+#include "tensor/side_queue.h"
 
 namespace elinvar {
 
@@ -59,6 +60,7 @@ void Member::learn_layout(const Leaf& leaf) {
   for (const Tensor& t : leaf.gradients) shapes.push_back(t.shape());
   for (const Tensor& t : leaf.terms) shapes.push_back(t.shape());
   gradients_ = static_cast<int>(leaf.gradients.size());
+  whole_buckets_.emplace(shapes, options_.bucket_elements, /*whole=*/true);
   buckets_.emplace(std::move(shapes), options_.bucket_elements);
   if (learns_ && !active()) report({.kind = "warm"});
 }
@@ -76,6 +78,7 @@ void Member::add(int64_t step, int vrank, Leaf leaf, double seconds) {
   }
   if (opened_) {  // it is folded already
     invariant(opened_->vrank == vrank, "one leaf at a time is open");
+    for (TreeFold& fold : folds_) fold.close();
     return opened_.reset();
   }
   std::vector<Tensor> values;
@@ -103,6 +106,8 @@ std::vector<const Subtree*> Member::roots() const {
 }
 
 void Member::drop_leaves() {
+  if (opened_)
+    SideQueue::join(opened_->device, SideQueue::Of::gradients);  // it may still be adding to what is let go of
   facts_.clear();
   folds_.clear();
   opened_.reset();
@@ -111,7 +116,6 @@ void Member::drop_leaves() {
 
 bool Member::opens(int vrank) const {
   if (!active() || fenced() || generation_->stop || members() == 1 || last() || !knows_layout()) return false;
-  if (reduces_in_group()) return false;  // which sends nothing early
   const std::vector<int> left = todo();
   return left.size() == 1 && left[0] == vrank && owns(vrank) && !facts_.contains(vrank);
 }
@@ -119,10 +123,11 @@ bool Member::opens(int vrank) const {
 void Member::open(int64_t step, int vrank, int64_t count, const std::vector<Tensor>& terms) {
   if (step != completed_ || !opens(vrank)) return;
   for (const auto& [other, facts] : facts_) count += facts.count;
-  opened_ = {vrank, count, {}};
-  for (int b = 0; b < buckets_->count(); ++b) opened_->missing.push_back(static_cast<int>(buckets_->slices(b).size()));
   fold_of(vrank).open(vrank, buckets_->shapes().size());
   begin_exchange();
+  opened_ = {vrank, count, &exchange_->buckets(), {}};
+  for (int b = 0; b < opened_->buckets->count(); ++b)
+    opened_->missing.push_back(static_cast<int>(opened_->buckets->slices(b).size()));
   for (size_t i = 0; i < terms.size(); ++i) put(gradients_ + static_cast<int>(i), terms[i]);
 }
 
@@ -131,16 +136,17 @@ void Member::begin_exchange() {
   if (options_.spoil)
     exchange_->spoil([this](int bucket, std::vector<Tensor>& sums) { options_.spoil(completed_, bucket, sums); });
   audit_exchange();
-  if (reduces_in_group()) exchange_->use(groups_.at(generation()));
+  if (reduces_in_group()) exchange_->use(groups_.at(generation()), &*whole_buckets_);
   deliver_early();
 }
 
 // After a fence there is no exchange: the leaf is folded, and goes out with the others in the next generation.
 void Member::put(int gradient, Tensor value) {
   if (!opened_) return;
+  opened_->device = value.device();
   for (TreeFold& fold : folds_)
     if (fold.subtrees().back().end == opened_->vrank + 1) fold.put(static_cast<size_t>(gradient), std::move(value));
-  const auto [first, last] = buckets_->of(gradient);
+  const auto [first, last] = opened_->buckets->of(gradient);
   for (int b = first; b < last; ++b)
     if (--opened_->missing[static_cast<size_t>(b)] == 0 && exchange_)
       exchange_->contribute(b, roots(), opened_->count, sender());

@@ -93,7 +93,9 @@ class Member {
   void add(int64_t step, int vrank, Leaf leaf, double seconds);  // one that is too late is dropped
   // The last leaf of a step may come gradient by gradient, so that buckets leave while the rest of its backward pass
   // runs. opens(): whether this one may; open(): its targets are counted; put(): a gradient is there; work(): adds up a
-  // bucket if one can be, on the caller's CPU stream. Then add() it like any other, with the same tensors.
+  // bucket if one can be, on the caller's CPU stream. Then add() it like any other, with the same tensors. Those of a
+  // GPU are put by who uses its side queue for gradients (tensor/side_queue.h), which the stream has joined when the
+  // leaf is added.
   bool opens(int vrank) const;
   void open(int64_t step, int vrank, int64_t count, const std::vector<Tensor>& terms);
   void put(int gradient, Tensor value);
@@ -154,7 +156,8 @@ class Member {
   bool let_leaves_go();
   // Whether the reduction waits for the group, which nobody tells of: reduce() is to be called again and again.
   bool transferring() const { return exchange_ && exchange_->transferring(); }
-  void group_stalled(const std::string& reason);  // and it has lasted too long
+  int64_t group_progress() const { return exchange_ ? exchange_->progress() : 0; }  // grows with what it has done
+  void group_stalled(const std::string& reason);                                    // and it has lasted too long
 
   std::vector<Action> take_actions();
   std::vector<StatePart> take_parts();
@@ -252,6 +255,7 @@ class Member {
   PeerId ahead_ = 0;          // who has the result that I lack, after a fence; 0: asked already
 
   std::optional<Buckets> buckets_;
+  std::optional<Buckets> whole_buckets_;  // for groups of GPUs: no tensor is cut
   int gradients_ = 0;
   std::map<int, LeafFacts> facts_;  // of my leaves of step completed_,
   std::vector<TreeFold> folds_;
@@ -260,7 +264,9 @@ class Member {
   struct Opened {
     int vrank;
     int64_t count;             // of targets, in all leaves of this member
-    std::vector<int> missing;  // of each bucket: tensors
+    const Buckets* buckets;    // of the exchange that it was opened for,
+    std::vector<int> missing;  // and of each of them: tensors
+    Device device = {};        // where the tensors are that have come
   };
   std::optional<Opened> opened_;  // a leaf that comes gradient by gradient, on its way into one of the folds
 

@@ -47,7 +47,8 @@ void Session::Impl::wait(Lock& lock) {
 void Session::Impl::wait_for_group(Lock& lock) {
   constexpr std::chrono::microseconds kLook{50};
   const Activity activity("waiting for workers");
-  if (!group_since) group_since = Clock::now();
+  if (!group_since || member.group_progress() != group_progress) group_since = Clock::now();
+  group_progress = member.group_progress();
   if (Clock::now() > *group_since + options.group_patience)
     member.group_stalled(
         fmt::format("the sums have not come within {:.3g} s: a member or a link hangs; NCCL_DEBUG=INFO "

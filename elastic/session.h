@@ -26,6 +26,7 @@
 #include "elastic/member.h"
 #include "elastic/watch.h"
 #include "tensor/state.h"
+#include "tensor/transfer.h"
 
 namespace elinvar {
 
@@ -57,8 +58,8 @@ struct SessionOptions {
   };
   std::function<std::optional<Sighting>()> look;
   std::vector<Fault> faults;  // on purpose (elastic/self_sabotage.h)
-  // For groups of GPUs (PROTOCOL.md), in which this worker can be; and how long one may take to form, or to add up a
-  // step.
+  // For groups of GPUs (PROTOCOL.md), in which this worker can be; and how long one may take to form, or come no
+  // further with a step.
   std::shared_ptr<Nccl> nccl = nullptr;
   std::chrono::duration<double> group_patience{30};
   // Starts a coordinator that takes over from the one of this tenure.
@@ -99,8 +100,9 @@ class Session {
   // wait for it. Then open() it, once its targets are counted, put() its gradients as they become ready, in any order,
   // and add() it without them.
   bool opens(int vrank) const;
-  void open(int vrank, int64_t count, const std::vector<Tensor>& terms);
-  void put(size_t gradient, Tensor value);
+  // Tensors of a GPU are those of a leaf that stays there; with a mark they are there by then, until the next leaf.
+  void open(int vrank, int64_t count, std::vector<Tensor> terms, const Mark& since = {});
+  void put(size_t gradient, Tensor value, const Mark& since = {});
   bool reduce();  // false: begin again
   const Reduced& reduced() const;
   // Whether this worker is the first of those that compute the step: one of them is enough to show it to people.

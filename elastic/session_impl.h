@@ -79,12 +79,13 @@ struct Session::Impl {
   bool listening = false;
   bool last = false;
   Clock::time_point leaf_began;
-  int open_vrank = 0;          // whose leaf is given gradient by gradient,
-  std::vector<Tensor> opened;  // and those that were given
+  int open_vrank = 0;                        // whose leaf is given gradient by gradient,
+  std::vector<Tensor> opened, opened_terms;  // and those that were given
   Reduced reduced;
   TensorsDigest gradient;  // of that
   double reduce_seconds = 0;
-  std::optional<Clock::time_point> group_since;  // it adds up this step since then
+  std::optional<Clock::time_point> group_since;  // it adds up this step, and has come no further, since then
+  int64_t group_progress = 0;                    // how far that was
   std::optional<Replay> replay;
   StateCopier copier;
   std::optional<GroupFormer> former;

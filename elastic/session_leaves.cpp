@@ -4,6 +4,7 @@
 #include "elastic/session_impl.h"
 #include "elastic/step_facts.h"
 #include "tensor/activity.h"
+#include "tensor/side_queue.h"
 
 namespace elinvar {
 
@@ -50,7 +51,11 @@ void Session::add(int vrank, Leaf leaf) {
   Lock lock(s.mutex);
   const std::chrono::duration<double> seconds = Clock::now() - s.leaf_began;
   ++s.leaves;
-  if (!s.opened.empty()) leaf.gradients = std::exchange(s.opened, {});
+  if (!s.opened.empty()) {
+    SideQueue::join(s.opened[0].device(), SideQueue::Of::gradients);
+    leaf.gradients = std::exchange(s.opened, {});
+    leaf.terms = std::exchange(s.opened_terms, {});
+  }
   s.flip(Fault::Flips::leaf, s.work_step, leaf.gradients, {{"vrank", vrank}});
   const bool named =
       !s.replay && s.member.owns(vrank) && names_leaf(s.options.ledger, s.work_step, vrank, s.options.member.vranks);
@@ -84,19 +89,28 @@ bool Session::opens(int vrank) const {
   return impl_->at_work().step() == impl_->work_step && impl_->at_work().opens(vrank);
 }
 
-void Session::open(int vrank, int64_t count, const std::vector<Tensor>& terms) {
-  const Lock lock(impl_->mutex);
-  impl_->open_vrank = vrank;
-  impl_->member.open(impl_->work_step, vrank, count, terms);
-  impl_->flush();
+void Session::open(int vrank, int64_t count, std::vector<Tensor> terms, const Mark& since) {
+  Impl& s = *impl_;
+  const SideQueue side(terms.empty() ? Device{} : terms[0].device(), SideQueue::Of::gradients);
+  side.follow(since);
+  for (Tensor& term : terms)
+    if (since) term = term.clone();
+  const Lock lock(s.mutex);
+  s.open_vrank = vrank;
+  s.opened_terms = terms;
+  s.member.open(s.work_step, vrank, count, terms);
+  s.flush();
 }
 
 // Buckets are added up here, between two kernels of the backward pass: a thread beside it would only take the
-// processors from it.
-void Session::put(size_t gradient, Tensor value) {
+// processors from it. Those of a group of GPUs are given to it, as it gets on.
+void Session::put(size_t gradient, Tensor value, const Mark& since) {
   Impl& s = *impl_;
   const Activity activity("reduction");
   const Clock::time_point began = Clock::now();
+  const SideQueue side(value.device(), SideQueue::Of::gradients);
+  side.follow(since);
+  if (since) value = value.clone();
   const Lock lock(s.mutex);
   s.flip(Fault::Flips::leaf, s.work_step, {&value, 1}, {{"vrank", s.open_vrank}});
   s.opened.resize(std::max(s.opened.size(), gradient + 1));

@@ -61,8 +61,8 @@ int gpu_count<Cuda>();
 template <>
 int gpu_count<Emulated>();
 
-// The stream of this process on the device of that index; in a thread that records a graph, the one that it is recorded
-// on, and Failure for another device. Throws UsageError where there is none.
+// The stream of this process on the device of that index; in a thread whose calls go elsewhere, as it records a graph
+// or uses a side queue, that one, and Failure for another device. Throws UsageError where there is none.
 template <class Backend>
 GpuStream<Backend>& gpu_stream(int index);
 template <>
@@ -70,7 +70,7 @@ CudaStream& gpu_stream(int index);
 template <>
 EmulatedStream& gpu_stream(int index);
 
-// The stream that this thread records on; null: it does not.
+// The stream that this thread's calls go to instead, recorded or to run beside it (side_queue.h); null: there is none.
 template <class Backend>
 GpuStream<Backend>*& recorded_on();
 template <>

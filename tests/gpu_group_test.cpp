@@ -47,6 +47,22 @@ TEST(Nccl, TheLibraryIsThereOrItIsSaidWhatToDo) {
   else EXPECT_NE(found.why_not.find("install"), std::string::npos) << found.why_not;
 }
 
+TEST(Buckets, OfWholeTensorsCutNone) {
+  const Buckets buckets({{3, 3}, {90}, {}, {200}, {0}, {100}, {1}}, 100, /*whole=*/true);
+  std::vector<std::vector<int>> tensors;
+  for (int b = 0; b < buckets.count(); ++b) {
+    tensors.emplace_back();
+    for (const Slice& s : buckets.slices(b)) {
+      EXPECT_EQ(s.begin, 0);
+      EXPECT_EQ(s.end, buckets.shapes()[static_cast<size_t>(s.tensor)].numel());
+      EXPECT_EQ(buckets.of(s.tensor), (std::pair{b, b + 1}));
+      tensors.back().push_back(s.tensor);
+    }
+  }
+  EXPECT_EQ(tensors, (std::vector<std::vector<int>>{{0, 1, 2}, {3}, {5}, {6}}));
+  EXPECT_EQ(buckets.of(4).first, buckets.of(4).second) << "it has no elements";
+}
+
 TEST(FlatLayout, ShardsAreAlignedAndMakeTheWhole) {
   const std::vector<Shape> shapes = {{3}, {64}, {5, 41}, {}, {0}, {7}};
   const FlatLayout layout(shapes);
@@ -85,6 +101,7 @@ void in_group(int members, F f, const std::vector<emulation::NcclFault>& faults 
 }
 
 const std::vector<Shape> kShapes = {{3, 3}, {200}, {1}, {5}};  // the last one is not scaled
+const Buckets kBuckets(kShapes, 100, /*whole=*/true);          // the last two share one
 
 std::vector<Tensor> random_leaf(int leaf) {
   std::mt19937 random(static_cast<unsigned>(leaf));
@@ -127,6 +144,20 @@ std::vector<Subtree> fold_of(const std::vector<int>& mine, int leaves, const std
   return roots;
 }
 
+void put(GroupSum& sum, int bucket, std::vector<Subtree> mine) {
+  for (Subtree& root : mine)
+    if (!root.values.empty()) root.values = kBuckets.cut(bucket, root.values);
+  sum.put(bucket, std::move(mine));
+}
+
+GroupSum begin(const std::shared_ptr<GpuGroup>& group, GroupSum::Options options,
+               const std::vector<std::vector<GroupRoot>>& roots, const std::vector<Subtree>& mine) {
+  options.buckets = kBuckets;
+  GroupSum sum(group, std::move(options), roots);
+  for (int b = 0; b < kBuckets.count(); ++b) put(sum, b, mine);
+  return sum;
+}
+
 GroupSum::State finish(GroupSum& sum, std::string& why, std::chrono::milliseconds limit = 20000ms) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
   GroupSum::State state;
@@ -161,8 +192,8 @@ TEST(GroupSum, HasTheBitsOfTheHostWhoeverHoldsWhichLeaves) {
     const std::vector<Tensor> expected = host_sum(c.leaves, c.absent, factor);
     in_group(members, [&](int m, const std::shared_ptr<GpuGroup>& group) {
       for (int again = 0; again < 2; ++again) {  // what was sent stays as it is
-        GroupSum sum(group, {.leaves = c.leaves, .shapes = kShapes, .scaled = kShapes.size() - 1, .factor = factor},
-                     roots, mine[static_cast<size_t>(m)]);
+        GroupSum sum = begin(group, {.leaves = c.leaves, .scaled = kShapes.size() - 1, .factor = factor}, roots,
+                             mine[static_cast<size_t>(m)]);
         std::string why;
         ASSERT_EQ(finish(sum, why), GroupSum::State::done) << why;
         const std::vector<Tensor> values = sum.values();
@@ -178,10 +209,40 @@ TEST(GroupSum, HasTheBitsOfTheHostWhoeverHoldsWhichLeaves) {
   }
 }
 
+// Whatever else is still computed.
+TEST(GroupSum, ABucketIsAddedUpAsSoonAsAllHaveIt) {
+  in_group(2, [](int m, const std::shared_ptr<GpuGroup>& group) {
+    std::vector<Tensor> leaf = random_leaf(m);
+    for (Tensor& t : leaf) t = t.to(kGpu);
+    const std::vector<Subtree> mine = {{m, m + 1, leaf}};
+    GroupSum sum(group, {.leaves = 2, .buckets = kBuckets}, {{{0, 1, true}}, {{1, 2, true}}});
+    std::string why;
+    const auto poll_until = [&](int64_t progress) {
+      const auto deadline = std::chrono::steady_clock::now() + 20s;
+      while (sum.progress() < progress && std::chrono::steady_clock::now() < deadline)
+        ASSERT_EQ(sum.poll(why), GroupSum::State::pending) << why;
+      EXPECT_EQ(sum.progress(), progress);
+    };
+    put(sum, 2, mine);
+    poll_until(2);  // its roots are there, and its shards
+    EXPECT_FALSE(group->whole());
+    put(sum, 0, mine);
+    EXPECT_EQ(finish(sum, why, 20ms), GroupSum::State::pending) << "the order of buckets is that of all members";
+    EXPECT_EQ(sum.progress(), 2);
+    EXPECT_THROW(put(sum, 0, mine), UsageError) << "once";
+    EXPECT_THROW(put(sum, 2, mine), UsageError);
+    put(sum, 1, mine);
+    ASSERT_EQ(finish(sum, why), GroupSum::State::done) << why;
+    EXPECT_TRUE(group->whole());
+    const std::vector<Tensor> expected = host_sum(2, {}, 1), got = sum.values();
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i].to(Device{}), expected[i])) << i;
+  });
+}
+
 TEST(GroupSum, RefusesRootsThatAreNotTheTree) {
   in_group(2, [](int m, const std::shared_ptr<GpuGroup>& group) {
     const auto sum = [&](std::vector<std::vector<GroupRoot>> roots) {
-      GroupSum(group, {.leaves = 4, .shapes = kShapes, .scaled = 0}, std::move(roots), {});
+      GroupSum(group, {.leaves = 4, .buckets = kBuckets, .scaled = 0}, std::move(roots));
     };
     EXPECT_THROW(sum({{{0, 2, false}}, {{2, 3, false}}}), UsageError) << "a leaf is missing, member " << m;
     EXPECT_THROW(sum({{{0, 3, false}}, {{3, 4, false}}}), UsageError) << "[0, 3) is no node";
@@ -204,8 +265,7 @@ TEST(GroupSum, AMemberThatIsGoneOrHangsIsTold) {
         [&](int m, std::shared_ptr<GpuGroup> group) {
           std::vector<Tensor> leaf = random_leaf(m);
           for (Tensor& t : leaf) t = t.to(kGpu);
-          auto sum = std::make_unique<GroupSum>(group, GroupSum::Options{.leaves = 3, .shapes = kShapes}, roots,
-                                                std::vector<Subtree>{{m, m + 1, leaf}});
+          auto sum = std::make_unique<GroupSum>(begin(group, {.leaves = 3}, roots, {{m, m + 1, leaf}}));
           std::string why;
           const GroupSum::State state = finish(*sum, why, gone ? 20000ms : 100ms);
           EXPECT_EQ(state, gone ? GroupSum::State::failed : GroupSum::State::pending);
@@ -228,13 +288,13 @@ TEST(GroupSum, AMemberThatIsGoneOrHangsIsTold) {
 GroupSum sum_of_two(int m, const std::shared_ptr<GpuGroup>& group) {
   std::vector<Tensor> leaf = random_leaf(m);
   for (Tensor& t : leaf) t = t.to(kGpu);
-  return GroupSum(group, {.leaves = 2, .shapes = kShapes}, {{{0, 1, true}}, {{1, 2, true}}}, {{m, m + 1, leaf}});
+  return begin(group, {.leaves = 2}, {{{0, 1, true}}, {{1, 2, true}}}, {{m, m + 1, leaf}});
 }
 
 // Done means queued: what happens to it later must be told as well.
 TEST(GroupSum, ATransferThatBreaksOnTheDeviceIsTold) {
   std::vector<emulation::NcclFault> faults(2);
-  faults[1].transfer_breaks = 2;
+  faults[1].transfer_breaks = 2 * kBuckets.count();  // the last
   in_group(
       2,
       [](int m, const std::shared_ptr<GpuGroup>& group) {
@@ -250,7 +310,7 @@ TEST(GroupSum, ATransferThatBreaksOnTheDeviceIsTold) {
 TEST(GroupSum, WhatIsSentIsWhatWasToldAndLiesOnTheDevice) {
   in_group(2, [](int m, const std::shared_ptr<GpuGroup>& group) {
     const auto sum = [&](const Subtree& mine) {
-      GroupSum(group, {.leaves = 2, .shapes = kShapes}, {{{0, 1, true}}, {{1, 2, true}}}, {mine});
+      (void)begin(group, {.leaves = 2}, {{{0, 1, true}}, {{1, 2, true}}}, {mine});
     };
     EXPECT_THROW(sum({m, m + 1, random_leaf(m)}), UsageError) << "it lies on the CPU";
     EXPECT_THROW(sum({m, m + 1, {}}), UsageError) << "it is absent";
@@ -313,7 +373,7 @@ void expect_sum(const std::shared_ptr<GpuGroup>& group) {
   for (int m = 0; m < members; ++m) roots.push_back({{m, m + 1, true}});
   std::vector<Tensor> leaf = random_leaf(me);
   for (Tensor& t : leaf) t = t.to(kGpu);
-  GroupSum sum(group, {.leaves = members, .shapes = kShapes}, roots, {{me, me + 1, leaf}});
+  GroupSum sum = begin(group, {.leaves = members}, roots, {{me, me + 1, leaf}});
   std::string why;
   ASSERT_EQ(finish(sum, why), GroupSum::State::done) << why;
   const std::vector<Tensor> expected = host_sum(members, {}, 1), got = sum.values();

@@ -7,8 +7,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <utility>
 
 #include "elastic/member.h"
+#include "tensor/side_queue.h"
 #ifdef ELINVAR_EMULATION
 #include "tests/emulation/nccl.h"
 #endif
@@ -187,6 +189,8 @@ struct Pair {
   int vranks;
   std::map<PeerId, std::unique_ptr<Member>> members;
   std::map<PeerId, std::shared_ptr<GpuGroup>> groups;  // the newest
+  std::map<PeerId, Leaf> opened;                       // leaves that are on their way gradient by gradient
+  std::vector<Tensor> spoiled;
   std::vector<std::string> sent, reports;
   std::string made;                 // how the group that is used was,
   std::map<PeerId, int64_t> whole;  // and what they answered to a fence of it
@@ -205,6 +209,85 @@ TEST(MemberGroups, AddUpOnceATrailerShowsThatAllAreInThem) {
   EXPECT_EQ(pair.told("group_used"), 1);
   EXPECT_EQ(pair.step(), kGpu);
   EXPECT_EQ(pair.told("group_used"), 0) << "it is told once";
+}
+
+// The last leaf of each is open, and of its gradients the second is there: the bucket that this one and the term make
+// is added up.
+void add_up_the_first_bucket(Pair& pair) {
+  for (auto& [peer, m] : pair.members) {
+    const int first = 2 * (static_cast<int>(peer) - 1), second = first + 1;
+    auto others = std::make_unique<Leaf>(Pair::leaf(first));  // somebody else has it as well, for a while
+    m->add(m->step(), first, *others, 1);
+    ASSERT_TRUE(m->opens(second));
+    const Leaf& leaf = pair.opened[peer] = Pair::leaf(second);
+    const SideQueue side(kGpu, SideQueue::Of::gradients);
+    side.follow();
+    m->open(m->step(), second, leaf.facts.count, leaf.terms);
+    m->put(1, leaf.gradients[1]);
+    others.reset();
+    for (const int64_t n : {3, 2, 1}) pair.spoiled.push_back(Tensor::empty({n}, DType::f32, kGpu));  // in its place
+    EXPECT_FALSE(m->work()) << "not all have said that they have it";
+    EXPECT_FALSE(m->transferring());
+  }
+  pair.deliver();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto added_up = [&] {
+    return std::ranges::all_of(pair.members, [](const auto& m) { return m.second->group_progress() == 2; });
+  };
+  while (!added_up() && std::chrono::steady_clock::now() < deadline)
+    for (auto& [peer, m] : pair.members) EXPECT_FALSE(m->work());
+  EXPECT_TRUE(added_up());
+}
+void end_the_leaf(Pair& pair) {
+  for (auto& [peer, m] : pair.members) {
+    const int second = 2 * (static_cast<int>(peer) - 1) + 1;
+    {
+      const SideQueue side(kGpu, SideQueue::Of::gradients);
+      side.follow();
+      m->put(0, pair.opened[peer].gradients[0]);
+    }
+    SideQueue::join(kGpu, SideQueue::Of::gradients);
+    m->add(m->step(), second, std::exchange(pair.opened[peer], {}), 1);
+  }
+}
+
+TEST(MemberGroups, ABucketIsAddedUpBeforeTheLastLeafIsWhole) {
+  Pair pair;
+  pair.form_groups(1);
+  pair.step();
+  for (int step = 0; step < 2; ++step) {
+    pair.sent.clear();
+    add_up_the_first_bucket(pair);
+    EXPECT_EQ(pair.count("roots"), 2);
+    EXPECT_FALSE(pair.groups.at(1)->whole());
+    end_the_leaf(pair);
+    pair.contribute();
+    EXPECT_EQ(pair.finish(), kGpu);
+    EXPECT_EQ(pair.count("roots"), 2);
+    EXPECT_EQ(pair.count("contribution") + pair.count("result"), 0);
+    EXPECT_TRUE(pair.groups.at(1)->whole());
+  }
+}
+
+// The transfer is given up, leaves are kept, also the one that was on its way.
+TEST(MemberGroups, ADeathBetweenTwoBucketsCostsNoLeaf) {
+  Pair three(3);
+  three.form_groups(1);
+  three.step();
+  three.sent.clear();
+  add_up_the_first_bucket(three);
+  three.members.erase(3);
+  for (auto& [peer, m] : three.members) m->receive({.kind = "fence", .sender = Pair::kCoordinator, .generation = 2});
+  three.deliver();
+  EXPECT_EQ(three.whole.at(1), 0) << "it is in the middle of a step";
+  end_the_leaf(three);
+  three.start(2, 1);
+  EXPECT_TRUE(three.members.at(1)->todo().empty());
+  EXPECT_EQ(three.members.at(2)->todo(), (std::vector<int>{4, 5}));
+  EXPECT_EQ(three.step(), Device{});
+  three.form_groups(2);
+  three.step();
+  EXPECT_EQ(three.step(), kGpu);
 }
 
 // After a fence leaves that lie on the GPU go through the host, until the group of the new generation is there.

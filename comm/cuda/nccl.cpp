@@ -142,7 +142,7 @@ class CudaCommunicator final : public NcclCommunicator {
       return State::pending;  // it answers for itself from now on
     }
     if (now == ncclSuccess) {
-      if (std::exchange(queueing_, false)) require(cudaEventRecord(carried_, queue()), "recording an event");
+      if (std::exchange(queueing_, false)) require(cudaEventRecord(carried_, queue_), "recording an event");
       return State::done;
     }
     why = failure_ = text_of(now, answers);
@@ -152,13 +152,13 @@ class CudaCommunicator final : public NcclCommunicator {
   void transfer(std::span<const GpuPiece> sends, std::span<const GpuPiece> receives) override {
     const std::lock_guard lock(mutex_);
     if (!failure_.empty()) return;
-    const cudaStream_t stream = queue();
+    queue_ = static_cast<cudaStream_t>(gpu_stream<Cuda>(index_).handle());
     queueing_ = true;
     began(library().group_start());
     for (const GpuPiece& p : sends)
-      began(library().send(p.elements, static_cast<size_t>(p.count), ncclFloat32, p.peer, communicator_, stream));
+      began(library().send(p.elements, static_cast<size_t>(p.count), ncclFloat32, p.peer, communicator_, queue_));
     for (const GpuPiece& p : receives)
-      began(library().receive(p.elements, static_cast<size_t>(p.count), ncclFloat32, p.peer, communicator_, stream));
+      began(library().receive(p.elements, static_cast<size_t>(p.count), ncclFloat32, p.peer, communicator_, queue_));
     began(library().group_end());
   }
 
@@ -199,7 +199,6 @@ class CudaCommunicator final : public NcclCommunicator {
   }
 
  private:
-  cudaStream_t queue() const { return static_cast<cudaStream_t>(gpu_stream<Cuda>(index_).handle()); }
   void began(ncclResult_t result) {
     if (result == ncclSuccess || result == ncclInProgress || !failure_.empty()) return;
     failure_ = text_of(result, communicator_);
@@ -209,7 +208,8 @@ class CudaCommunicator final : public NcclCommunicator {
   CudaCommunicator* parent_ = nullptr;  // as long as it is forming from that
   std::mutex mutex_;                    // of what follows
   ncclComm_t communicator_ = nullptr;
-  cudaEvent_t carried_ = nullptr;  // recorded once a transfer is queued:
+  cudaStream_t queue_ = nullptr;   // of the last transfer
+  cudaEvent_t carried_ = nullptr;  // recorded once that is queued:
   bool queueing_ = false;          // not yet
   bool finishing_ = false, aborted_ = false;
   std::string failure_;

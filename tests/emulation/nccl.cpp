@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "tensor/check.h"
+#include "tests/emulation/side_queue.h"
 
 namespace elinvar::emulation {
 namespace {
@@ -106,6 +107,7 @@ class Communicator final : public NcclCommunicator {
     };
     for (const GpuPiece& p : sends) out[static_cast<size_t>(p.peer)].push_back(bytes(p));
     for (const GpuPiece& p : receives) in[static_cast<size_t>(p.peer)].push_back(bytes(p));
+    catch_up(gpu_stream<Emulated>(0));
     const std::lock_guard lock(mutex_);
     invariant(state_ == State::done, "a transfer begins when what was begun before is done");
     state_ = State::pending;

@@ -9,6 +9,7 @@
 #include "tensor/device_cache.h"
 #include "tensor/gpu_stream.h"
 #include "tests/emulation/graph.h"
+#include "tests/emulation/side_queue.h"
 #include "tests/emulation/traffic.h"
 
 namespace elinvar {
@@ -47,7 +48,7 @@ std::shared_ptr<void> EmulatedStream::allocate(size_t bytes) {
   if (bytes > 0) std::memset(block.get(), 0xff, bytes);  // NaN, until somebody writes
   emulation::add_block(block.get(), bytes);
   std::shared_ptr<void> known(block.get(), [block](void* p) { emulation::remove_block(p); });
-  return emulation::counted(std::move(known), bytes);
+  return emulation::kept_for(*this, emulation::counted(std::move(known), bytes));
 }
 template <>
 void EmulatedStream::give_back() {
@@ -56,17 +57,20 @@ void EmulatedStream::give_back() {
 template <>
 void EmulatedStream::copy_in(void* device, const void* host, size_t bytes) {
   not_while_recording(*this, "a copy from the host");
+  emulation::catch_up(*this);
   if (bytes > 0) std::memcpy(device, host, bytes);
 }
 template <>
 void EmulatedStream::copy_out(void* host, const void* device, size_t bytes) {
   not_while_recording(*this, "a copy to the host");
+  emulation::catch_up(*this);
   emulation::bytes_to_host += static_cast<int64_t>(bytes);
   if (bytes > 0) std::memcpy(host, device, bytes);
 }
 template <>
 void EmulatedStream::synchronize() {
   not_while_recording(*this, "waiting for the device");
+  emulation::catch_up(*this);
 }
 
 template <>

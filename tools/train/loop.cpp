@@ -30,11 +30,12 @@ std::vector<BatchScore> scores_from(const std::vector<LeafFacts>& facts) {
 }
 
 // Of a virtual rank dealt to this worker. A device may have room for one leaf, but not for those before it as well:
-// then these make way, and it is computed once more.
-Leaf leaf_of(Training& training, Session& session, const Batch& batch, int64_t step, int vrank) {
+// then these make way, and it is computed once more. What a group of GPUs has begun with is not left to wait for an
+// evaluation: others would take it for a hang.
+Leaf leaf_of(Training& training, Session& session, const Batch& batch, int64_t step, int vrank, bool scores) {
   if (session.keeps_leaves()) {
     try {
-      return training.leaf(batch, step, vrank, nullptr, /*stays=*/true);
+      return training.leaf(batch, step, vrank, !scores && session.opens(vrank) ? &session : nullptr, /*stays=*/true);
     } catch (const DeviceFull&) {
       if (!session.let_leaves_go()) throw;
     }
@@ -68,12 +69,12 @@ void train(Training& training, const std::shared_ptr<const Dataset>& validation,
     const Cursor at = training.cursor(step, session.pace());
     while (const std::optional<int> vrank = session.next()) {
       Leaf leaf;
+      const bool scores = score_due(step) && session.owns(*vrank);
       if (!session.last()) {
         Batch batch = loader.batch(at, *vrank);
         if (batch.samples > 0) session.reads(*vrank, batch.input);
-        leaf = leaf_of(training, session, batch, step, *vrank);
+        leaf = leaf_of(training, session, batch, step, *vrank, scores);
       }
-      const bool scores = score_due(step) && session.owns(*vrank);
       if (scores) session.works_on("an evaluation");
       if (scores) {
         const Activity activity("evaluation");

@@ -160,7 +160,14 @@ Leaf Training::leaf(const Batch& batch, int64_t step, int vrank, Session* opened
   const Rng rng{.seed = config().run.seed, .step = static_cast<uint32_t>(step), .vrank = static_cast<uint32_t>(vrank)};
   Arrivals arrivals(opened, vrank);
   LeafProgress progress;
-  if (!stays) {
+  if (stays && opened != nullptr) {
+    progress.forward = [&](const LeafResult& result) {
+      opened->open(vrank, result.count, result.terms, result.terms_since);
+    };
+    progress.gradient = [&](size_t i, Tensor gradient, const Mark& since) {
+      opened->put(i, std::move(gradient), since);
+    };
+  } else if (!stays) {
     progress.forward = [&](const LeafResult& result) { arrivals.forward(result); };
     progress.gradient = [&](size_t i, Tensor gradient, const Mark& since) {
       arrivals.gradient(i, std::move(gradient), since);

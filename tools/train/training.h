@@ -32,8 +32,8 @@ class Training {
   MemberOptions member() const;  // but for who it is
   // The batch of a step; `pace` counts with adaptive scaling.
   Cursor cursor(int64_t step, const Pace& pace) const;
-  // With a session that it may be open in, its gradients go there as they become ready. Its tensors are on the CPU
-  // unless they are to stay where they are computed.
+  // With a session that it may be open in, its gradients go there as they become ready, and the leaf has none. Its
+  // tensors are on the CPU unless they are to stay where they are computed.
   Leaf leaf(const Batch& batch, int64_t step, int vrank, Session* opened = nullptr, bool stays = false);
   // Of the state, in place. Failure where the loss or the gradient is not finite (NUMERICS.md, rule 22). At least one
   // leaf with samples was computed before.
