@@ -48,6 +48,16 @@ HWY_INLINE void store_row(const Tile<T>& tile, int i, const Vec<T> (&acc)[N], in
   });
 }
 
+// All rows of a whole tile that is the sum alone, without a branch.
+template <class T, int R, int N>
+HWY_INLINE void store_whole(const Tile<T>& tile, const Vec<T> (&acc)[R][N]) {
+  using V = Vec<T>;
+  unrolled<R>([&](auto i) ELINVAR_INLINE {
+    T* to = tile.c_rows[i] + tile.c_offset;
+    unrolled<N>([&](auto v) ELINVAR_INLINE { (V::set(T{0}) + acc[i][v]).store(to + v * V::kLanes); });
+  });
+}
+
 // R rows by N vectors, of which tile.rows exist; A in a panel of so many rows, or, if those are 0, where it lies.
 template <class T, int R, int N, int kPanel>
 void tile_product(const Tile<T>& given) {
@@ -106,6 +116,8 @@ void tile_product(const Tile<T>& given) {
     if (kPanel > 0 && next) multiply_run(std::true_type());
     else multiply_run(std::false_type());
   }
+  if (tile.rows == R && last == L && !tile.add && !tile.total_rows && !tile.bias)
+    return store_whole<T, R, N>(tile, acc);
   unrolled<R>([&](auto i) ELINVAR_INLINE {
     if (i < tile.rows) store_row<T, N>(tile, i, acc[i], last);
   });

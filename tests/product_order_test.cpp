@@ -10,6 +10,7 @@
 #include "tensor/ops/conv2d.h"
 #include "tensor/ops/matmul.h"
 #include "tensor/philox.h"
+#include "tensor/stream.h"
 
 namespace elinvar {
 namespace {
@@ -155,10 +156,15 @@ TEST_P(ConvOrder, EqualsTheScalarChain) {
                                 j * g.stride_w - g.pad_w + kw * g.dilation_w, o / filters * channels + q));
           *out++ = chain.result();
         }
+  const int before = cpu_stream().threads();
   on_every_isa([&] {
     expect_bits(conv2d(x, w, {}, c.options), y, "forward");
     expect_bits(conv2d_grad_input(dy, w, c.x, c.options), dx, "input gradient");
-    expect_bits(conv2d_grad_filter(dy, x, c.w, c.options), dw, "filter gradient");
+    for (const int threads : {1, 2}) {
+      set_threads(threads);
+      expect_bits(conv2d_grad_filter(dy, x, c.w, c.options), dw, "filter gradient");
+    }
+    set_threads(before);
   });
 }
 
@@ -167,6 +173,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(ConvCase{{2, 9, 7, 3}, {5, 3, 3, 3}, {.pad_h = 1, .pad_w = 1}},
                     ConvCase{{2, 17, 16, 3}, {20, 7, 7, 3}, {.stride_h = 2, .stride_w = 2, .pad_h = 3, .pad_w = 3}},
                     ConvCase{{3, 7, 7, 64}, {70, 1, 1, 64}, {.stride_h = 2, .stride_w = 2}},
+                    ConvCase{{35, 16, 16, 33}, {30, 1, 1, 33}, {}},
+                    ConvCase{{40, 31, 30, 5}, {7, 1, 1, 5}, {.stride_h = 2, .stride_w = 2}},
                     ConvCase{{1, 12, 11, 8}, {8, 3, 3, 8}, {.pad_h = 2, .pad_w = 2, .dilation_h = 2, .dilation_w = 2}},
                     ConvCase{{4, 8, 8, 20}, {20, 3, 3, 1}, {.pad_h = 1, .pad_w = 1, .groups = 20}},
                     ConvCase{{2, 10, 10, 100}, {17, 3, 3, 100}, {.stride_w = 2, .pad_w = 1}},

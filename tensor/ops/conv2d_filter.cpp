@@ -257,6 +257,10 @@ class FilterProduct {
   int64_t positions_;
 };
 
+// Gradients of one pixel with at most so many filters and channels are a few tiles of long sums: several threads share
+// their positions, and read each once, where threads that share tiles all read them.
+constexpr int64_t kFewTiles = 64;
+
 // Filters of one pixel: a product of matrices, dy transposed by the pixels that the stride meets.
 template <class T>
 void grad_filter_one_pixel(CpuStream& stream, const ConvGradFilterArgs& args) {
@@ -406,7 +410,8 @@ void conv2d_grad_filter(CpuStream& stream, const ConvGradFilterArgs& args) {
   visit_float(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     if (is_depthwise(args.g)) depthwise_grad_filter<T>(stream, args);
-    else if (args.g.groups == 1 && args.g.kh * args.g.kw == 1 && args.g.pad_h + args.g.pad_w == 0)
+    else if (args.g.groups == 1 && args.g.kh * args.g.kw == 1 && args.g.pad_h + args.g.pad_w == 0 &&
+             (stream.threads() == 1 || std::max(args.g.c, args.g.o) > kFewTiles))
       grad_filter_one_pixel<T>(stream, args);
     else if (args.g.groups == 1 && args.g.c < 16 && args.g.dilation_w == 1) grad_filter_few_channels<T>(stream, args);
     else grad_filter<T>(stream, args);
