@@ -81,6 +81,15 @@ TEST_F(TrainCommand, EvaluatesAndSamples) {
 }
 
 // It is what is judged, and goes on where it was after a stop.
+// It is told as it is: nothing of the training depends on it.
+TEST_F(TrainCommand, AValidationLossThatIsNoNumberEndsNoRun) {
+  const Ended far = run("images.toml", "far",
+                        {"--set", "run.steps=1", "--set", "schedule.warmup_steps=0", "--set", "optimizer.lr=1e30"});
+  EXPECT_EQ(far.code, 0) << far.err;
+  const std::string metrics = read_file(folder_ / "far" / "metrics.jsonl");
+  EXPECT_NE(metrics.find("\"validation_loss\":null"), std::string::npos) << metrics;
+}
+
 TEST_F(TrainCommand, AnAverageOfTheWeightsIsKeptAndUsed) {
   const std::vector<std::string> average = {"--set", "optimizer.ema_decay=0.9"};
   const auto with = [&](std::vector<std::string> more) {

@@ -88,7 +88,9 @@ void train(Training& training, const std::shared_ptr<const Dataset>& validation,
     Json extra;
     if (score_due(step)) {
       const Score total = sum(scores_from(reduced.facts));
-      extra["validation"] = {{"loss", total.loss}, {"accuracy", total.accuracy}, {"samples", total.samples}};
+      extra["validation"] = {{"loss", std::bit_cast<uint64_t>(total.loss)},  // which may be no number
+                             {"accuracy", total.accuracy},
+                             {"samples", total.samples}};
     }
     if (!session.last()) {
       const Update update = training.update(step, reduced);

@@ -80,7 +80,8 @@ void Report::step(const StepFacts& of, Seconds now) {
   const Json& extra = facts.at("extra");
   if (extra.contains("validation") && metrics_->last_validation() < step) {
     const Json& v = extra["validation"];
-    const Score score{v.at("loss").get<double>(), v.at("accuracy").get<double>(), v.at("samples").get<int64_t>()};
+    const Score score{std::bit_cast<double>(v.at("loss").get<uint64_t>()), v.at("accuracy").get<double>(),
+                      v.at("samples").get<int64_t>()};
     metrics_->validation(step, score);
     last_["validation_loss"] = score.loss;
     last_["validation_accuracy"] = score.accuracy;
