@@ -40,7 +40,11 @@ std::shared_ptr<GpuGroup> GpuGroup::form(Nccl& nccl, const NcclId& id, int membe
       "run.data_plane = \"host\" does without it";
   std::unique_ptr<NcclCommunicator> communicator = nccl.begin(id, members, me);
   wait_for(*communicator, members, patience, stop, kHint);
-  return std::shared_ptr<GpuGroup>(new GpuGroup(std::move(communicator), members, me, nccl.device()));
+  return of(std::move(communicator), members, me, nccl.device());
+}
+
+std::shared_ptr<GpuGroup> GpuGroup::of(std::unique_ptr<NcclCommunicator> formed, int members, int me, Device device) {
+  return std::shared_ptr<GpuGroup>(new GpuGroup(std::move(formed), members, me, device));
 }
 
 std::shared_ptr<GpuGroup> GpuGroup::shrink(std::span<const int> gone, std::chrono::duration<double> patience,
@@ -54,8 +58,7 @@ std::shared_ptr<GpuGroup> GpuGroup::shrink(std::span<const int> gone, std::chron
   std::unique_ptr<NcclCommunicator> communicator = communicator_->shrink(gone);
   wait_for(*communicator, members, patience, stop, "another group is formed instead");
   whole_ = true;
-  return std::shared_ptr<GpuGroup>(
-      new GpuGroup(std::move(communicator), members, me_ - static_cast<int>(before), device_));
+  return of(std::move(communicator), members, me_ - static_cast<int>(before), device_);
 }
 
 void GpuGroup::transfer(std::span<const GpuPiece> sends, std::span<const GpuPiece> receives,

@@ -23,6 +23,9 @@ class GpuGroup {
   static std::shared_ptr<GpuGroup> form(Nccl& nccl, const NcclId& id, int members, int me,
                                         std::chrono::duration<double> patience, const std::stop_token& stop = {});
 
+  // Of a communicator that has formed, for whoever forms it in another way.
+  static std::shared_ptr<GpuGroup> of(std::unique_ptr<NcclCommunicator> formed, int members, int me, Device device);
+
   // The same members without those that are `gone` (indices), by those who stay alone; the others keep their order. The
   // group must be whole, and is not used meanwhile. If it fails, this group is whole no more.
   std::shared_ptr<GpuGroup> shrink(std::span<const int> gone, std::chrono::duration<double> patience,

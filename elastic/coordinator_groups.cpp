@@ -78,9 +78,14 @@ void Coordinator::group(const Worker& worker, const Message& m, Seconds now) {
   }
   const std::string reason = m.body.at("reason").get<std::string>();
   const int64_t of = m.kind == "group_missing" ? m.body.at("of").get<int64_t>() : m.generation;
-  const bool newest = (current_ && of == current_->number) || (proposal_ && of == proposal_->number);
-  if (!newest || phase_ != Phase::running) return;  // it has been given up already
-  if (m.kind == "group_failed" && of != current_->number) return;
+  if (phase_ != Phase::running) return;  // it has been given up already
+  if (m.kind == "group_failed") {
+    // The others may have made the step, and gone on: to an end in which they would not miss this one.
+    const bool behind = of == current_->follows && worker.generation == of && current_->index_of(worker.peer) >= 0;
+    if (of != current_->number && !behind) return;
+  } else if (of != current_->number && !(proposal_ && of == proposal_->number)) {
+    return;
+  }
   group_trouble_ = fmt::format("worker {}: {}", worker.id, reason);
   world_.event("data_plane", {{"generation", of}, {"plane", "host"}, {"worker", worker.id}, {"reason", reason}});
   if (m.kind == "group_missing") return;  // its generation does without

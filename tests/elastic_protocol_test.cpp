@@ -28,8 +28,9 @@ int64_t from_environment(const char* name, int64_t otherwise) {
 // ELINVAR_SCHEDULE: only this one, with its log.
 struct Happened {
   int64_t schedules = 0, batch_changes = 0, opened = 0, interrupted = 0, killed_beside = 0, lost_open = 0, stopped = 0;
+  int64_t in_group = 0, new_groups = 0, shrunk_groups = 0, kept_groups = 0, not_formed = 0, aborted_groups = 0;
 };
-Happened expect_random_schedules_hold(bool adaptive) {
+Happened expect_random_schedules_hold(bool adaptive, bool gpus = false) {
   CpuStream alone(1);
   const StreamScope scope(alone);
   const int64_t only = from_environment("ELINVAR_SCHEDULE", -1);
@@ -40,6 +41,12 @@ Happened expect_random_schedules_hold(bool adaptive) {
   for (int64_t seed = std::max<int64_t>(only, 0); seed < count && failures < 3; ++seed) {
     Schedule schedule = schedule_of(static_cast<uint64_t>(seed));
     schedule.adaptive = adaptive;
+    if (gpus) {
+      schedule.gpus = seed % 4 == 0 ? 85 : 100;
+      schedule.audit_every = seed % 3 == 0 ? 4 : 0;
+      schedule.steps += 8;
+      schedule.initial_workers += 1;
+    }
     const SimulationResult result = simulate(schedule);
     ++happened.schedules;
     generations += result.generations;
@@ -49,6 +56,12 @@ Happened expect_random_schedules_hold(bool adaptive) {
     happened.killed_beside += result.killed_beside;
     happened.lost_open += result.lost_open;
     happened.stopped += result.stopped;
+    happened.in_group += result.in_group;
+    happened.new_groups += result.new_groups;
+    happened.shrunk_groups += result.shrunk_groups;
+    happened.kept_groups += result.kept_groups;
+    happened.not_formed += result.not_formed;
+    happened.aborted_groups += result.aborted_groups;
     if (result.violation.empty() && only < 0) continue;
     failures += !result.violation.empty();
     std::string log;
@@ -75,6 +88,18 @@ TEST(ElasticProtocol, RandomSchedulesEndAsTheUndisturbedRun) {
 TEST(ElasticProtocol, RandomSchedulesWithAdaptiveScalingAgreeOnEveryBatch) {
   const Happened happened = expect_random_schedules_hold(/*adaptive=*/true);
   EXPECT_GE(happened.batch_changes, happened.schedules / 20);
+}
+
+// In groups that form late, or not at all, or fail in the middle of a step, or are made from the one before.
+TEST(ElasticProtocol, RandomSchedulesOfGpusGoThroughGroups) {
+  const Happened happened = expect_random_schedules_hold(/*adaptive=*/false, /*gpus=*/true);
+  if (happened.schedules < 100) return;
+  EXPECT_GT(happened.in_group, happened.schedules);
+  EXPECT_GT(happened.new_groups, happened.schedules / 4);
+  EXPECT_GT(happened.shrunk_groups, happened.schedules / 100);
+  EXPECT_GT(happened.kept_groups, happened.schedules / 50);
+  EXPECT_GT(happened.not_formed, happened.schedules / 20);
+  EXPECT_GT(happened.aborted_groups, happened.schedules / 20);
 }
 
 TEST(ElasticProtocol, ASlowWorkerGetsFewerVirtualRanks) {

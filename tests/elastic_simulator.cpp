@@ -18,6 +18,7 @@ SimulationResult Simulation::run() {
       if (event.time > kDeadline) violate("no end in {} simulated seconds: {}", kDeadline, where());
       now_ = event.time;
       event.what();
+      if (!wrong_in_group_.empty()) violate("{}", wrong_in_group_);
     }
     if (!done_) violate("nothing happens any more: {}", where());
   } catch (const std::exception& error) {

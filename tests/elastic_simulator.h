@@ -23,6 +23,8 @@ struct Schedule {
   int64_t audit_every = 0;
   int flips = 0;
   bool lasting_faults = false;
+  // Of so many of a hundred workers each is a GPU that can be in a group, and most agree on the library.
+  int gpus = 0;
   std::vector<double> leaf_seconds = {};  // of the first workers; of others it is random
   double hang_at = -1;                    // one of them hangs then; -1: none
   bool kills = true, stalls = true, cuts = true, hangs = true, drains = true, joins = true, coordinator_dies = true,
@@ -44,6 +46,10 @@ struct SimulationResult {
   int stopped = 0;                 // how often a person stopped the run,
   int refused = 0;                 // and what was saved of a state that members do not agree on
   double hang_lasted = 0;          // until it was put out
+  int in_group = 0;                // reductions of a member by its group of GPUs,
+  int new_groups = 0, shrunk_groups = 0, kept_groups = 0;  // groups that came into use, and how they had been made,
+  int not_formed = 0;                                      // how often a member could not be in one,
+  int aborted_groups = 0;                                  // and was in one that it dropped in the middle of a step
   std::vector<int> virtual_ranks;  // of the members of the last generation, in the order of their ids
   std::vector<std::string> log;    // what happened, for a person who has to find out why
 };

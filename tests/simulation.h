@@ -2,6 +2,7 @@
 // The inside of the simulator (tests/elastic_simulator.h): one simulated job, whose parts are in files of their own.
 #include <fmt/format.h>
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -50,8 +51,36 @@ class Simulation {
     virtual ~Node() = default;
   };
 
+  // Those that make up one communicator of GPUs, and what they are at in it (simulation_groups.cpp).
+  class Communicator;
+  struct Piece {
+    GpuPiece piece;
+    Communicator* of;
+  };
+  struct Room {
+    std::string name;
+    std::vector<PeerId> members;  // 0: has not come
+    std::set<PeerId> formed;
+    std::map<std::pair<int, int>, std::deque<Piece>> sends, receives;  // from one to another
+  };
+  // A worker's thread that forms groups (elastic/group_former.h).
+  struct Former {
+    struct Formed {
+      std::shared_ptr<GpuGroup> group;
+      std::shared_ptr<Room> room;
+    };
+    std::map<int64_t, Formed> formed;  // by generation
+    int64_t oldest = 0, forming = 0;
+    int64_t attempt = 0;  // whatever belongs to an earlier one has been given up
+  };
+
   struct Process : Node {
     std::unique_ptr<Member> member;
+    nlohmann::json nccl;  // what it says of that; null: it is no GPU
+    Former former;
+    bool polls = false;  // its group,
+    double group_since = -1;
+    int64_t group_progress = 0;  // and where that has been since then
     std::optional<Watch> watch;  // once there was a coordinator to introduce itself to
     bool sees_directory = true;
     uint64_t state = 1;
@@ -107,6 +136,7 @@ class Simulation {
     void event(const std::string& name, const nlohmann::json& fields) override {
       sim.log(name + " " + fields.dump());
       if (name == "audit") sim.judged(fields);
+      if (name == "data_plane" && fields.contains("group")) sim.used_group(fields["group"]);
     }
     std::string refuse(const nlohmann::json&) override { return ""; }
   };
@@ -171,6 +201,20 @@ class Simulation {
   void update(Process& p);
   void load(Process& p);
 
+  // Groups of GPUs (simulation_groups.cpp).
+  void equip(Process& p);
+  void serve_groups(Process& p);
+  void form(Process& p, const GroupRequest& request);
+  void come(Process& p, int64_t attempt, const GroupRequest& request, const std::string& name);
+  void formed(Process& p, const GroupRequest& request, const std::shared_ptr<Room>& room);
+  void not_formed(Process& p, const GroupRequest& request, const std::string& reason);
+  void let_go(Former::Formed&& over);
+  void beside(PeerId peer, int64_t attempt, double delay, std::function<void(Process&)> what);
+  void wait_for_group(Process& p);
+  void goes(Process& p);
+  void transfers(const Process& p, const Room& room);
+  void used_group(const std::string& made);
+
   // Flips and audits (simulation_flips.cpp).
   void arm();
   void damaged(Process& p, const char* what, int64_t step);
@@ -197,6 +241,7 @@ class Simulation {
   void partition(double seconds);
   void kill_beside(Process& p);
   void fault();
+  bool faulty() const { return now_ < kFaultsEnd; }
   void resume();
   void look_after();
   void mend();
@@ -220,6 +265,11 @@ class Simulation {
   double whole_from_ = 0;  // until then the network is cut in two,
   int directory_cut_ = 0;  // and the directory can be seen by 0: both sides, 1: the near one, 2: the far one
   bool kills_beside_open_ = false;
+  std::map<std::string, std::shared_ptr<Room>> rooms_;
+  std::map<std::pair<int64_t, int64_t>, bool> planes_;                 // of a generation's step: is it its group's?
+  std::map<std::pair<int64_t, int64_t>, const Room*> transferred_by_;  // and by which,
+  int64_t named_ = 0;                                                  // of so many that had a name
+  std::string wrong_in_group_;
 
   // The run directory.
   std::map<int64_t, std::unique_ptr<Head>> heads_;  // by tenure

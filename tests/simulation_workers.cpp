@@ -13,6 +13,7 @@ void Simulation::add_worker() {
   p->peer = peer;
   p->far = pick(2) == 1;
   p->sees_directory = uniform(0, 1) < 0.7;
+  equip(*p);
   p->leaf_seconds = workers_.size() < s_.leaf_seconds.size() ? s_.leaf_seconds[workers_.size()] : uniform(0.01, 0.1);
   p->member = std::make_unique<Member>(MemberOptions{
       .self = peer,
@@ -24,6 +25,7 @@ void Simulation::add_worker() {
       .state_digest_every = kDigestEvery,
       .scaling = scaling_,
       .audit = audit_,
+      .groups = !p->nccl.is_null(),
       .untold = peer % 2 == 0 ? 1 : 8,
       .spoil = [this, peer](int64_t step, int bucket, auto& sums) { spoil(*workers_.at(peer), step, bucket, sums); }});
   log(fmt::format("worker {} starts{}", peer, p->sees_directory ? "" : ", without the directory"));
@@ -53,7 +55,9 @@ void Simulation::introduce(Process& p, int64_t tenure) {
   connected_.insert({p.peer, coordinator});
   // Nobody listens there any more.
   if (!heads_.at(tenure)->alive) at(now_ + 0.01, [this, peer = p.peer, coordinator] { lose(peer, coordinator); });
-  p.member->introduce(coordinator, {{"endpoint", "sim"}});
+  Json about = {{"endpoint", "sim"}};
+  if (!p.nccl.is_null()) about["nccl"] = p.nccl;
+  p.member->introduce(coordinator, std::move(about));
   flush(p);
 }
 
@@ -98,6 +102,7 @@ void Simulation::seek(Process& p) {
 
 void Simulation::flush(Process& p) {
   act(p.peer, p.member->take_actions());
+  serve_groups(p);
   const std::vector<StatePart> parts = p.replays ? std::vector<StatePart>() : p.member->take_parts();
   for (const StatePart& part : parts) {
     if (p.corrupt && part.to != 0) return end_what_lasts(p);
@@ -164,7 +169,7 @@ void Simulation::advance(Process& p) {
       return later(p, uniform(0.001, 0.02), [this](Process& q) { update(q); });
     case Member::Progress::waiting:
       flush(p);
-      return;
+      return wait_for_group(p);
     case Member::Progress::abandoned:
       break;
   }
@@ -195,6 +200,7 @@ void Simulation::advance(Process& p) {
     return later(p, p.leaf_seconds * uniform(0.8, 1.2), [=, this, v = todo[0]](Process& q) {
       const Leaf leaf = last ? Leaf{} : compute(q, step, v, pace);
       if (!opens || leaf.gradients.empty()) return q.member->add(step, v, leaf, q.leaf_seconds);
+      if (q.member->opens(v)) goes(q);
       q.member->open(step, v, leaf.facts.count, leaf.terms);
       q.open = true;
       ++result_.opened;
@@ -209,6 +215,7 @@ void Simulation::advance(Process& p) {
     }
   std::optional<Digest> state;
   if (m.digest_due()) state = Digest{p.state, mix(static_cast<uint64_t>(m.made().samples * 1000 + m.made().batch))};
+  goes(p);
   m.contribute(state);
   flush(p);
   later(p, 0, [](Process&) {});
@@ -234,6 +241,8 @@ void Simulation::update(Process& p) {
   const Reduced r = p.member->take_reduced();
   if (p.corrupt) violate("worker {} updates a state that was damaged", p.peer);
   if (!p.member->contradiction().empty()) violate("states differ: {}", p.member->contradiction());
+  const auto plane = planes_.find({r.generation, p.member->step()});
+  result_.in_group += plane != planes_.end() && plane->second;
   Json facts = {{"text", ""}, {"seconds", r.seconds}};
   if (r.state) facts["state"] = r.state->high;
   const int64_t step = p.member->step();
