@@ -1,13 +1,7 @@
 // Groups of GPUs (comm/gpu_group.h, comm/group_sum.h), by NCCL as tests/emulation/nccl.h has it: members are threads.
 #include <gtest/gtest.h>
 
-#include <fmt/format.h>
-
-#include <condition_variable>
 #include <latch>
-#include <map>
-#include <mutex>
-#include <random>
 #include <thread>
 
 #include "comm/group_sum.h"
@@ -16,8 +10,7 @@
 #include "tensor/ops/pointwise.h"
 #include "tests/bits.h"
 #ifdef ELINVAR_EMULATION
-#include "elastic/group_former.h"
-#include "tests/emulation/nccl.h"
+#include "tests/group_members.h"
 #endif
 
 namespace elinvar {
@@ -85,86 +78,7 @@ TEST(FlatLayout, ShardsAreAlignedAndMakeTheWhole) {
 
 #ifdef ELINVAR_EMULATION
 
-const Device kGpu{DeviceKind::emulated};
-
-// f(member, its group) of each member, in a thread of its own.
-template <class F>
-void in_group(int members, F f, const std::vector<emulation::NcclFault>& faults = {}) {
-  const NcclId id = emulation::nccl({})->make_id();
-  std::vector<std::jthread> threads;
-  for (int m = 0; m < members; ++m)
-    threads.emplace_back([&, m] {
-      const auto nccl = emulation::nccl(static_cast<size_t>(m) < faults.size() ? faults[static_cast<size_t>(m)]
-                                                                               : emulation::NcclFault{});
-      f(m, GpuGroup::form(*nccl, id, members, m, 20s));
-    });
-}
-
-const std::vector<Shape> kShapes = {{3, 3}, {200}, {1}, {5}};  // the last one is not scaled
-const Buckets kBuckets(kShapes, 100, /*whole=*/true);          // the last two share one
-
-std::vector<Tensor> random_leaf(int leaf) {
-  std::mt19937 random(static_cast<unsigned>(leaf));
-  std::vector<Tensor> tensors;
-  for (const Shape& shape : kShapes) {
-    std::vector<float> values;
-    for (int64_t i = 0; i < shape.numel(); ++i)
-      values.push_back(std::ldexp(static_cast<float>(random()) / 1e9f - 2.0f, static_cast<int>(random() % 20) - 10));
-    tensors.push_back(Tensor::from(values, shape));
-  }
-  return tensors;
-}
-
-// As the host adds up all leaves but the absent ones.
-std::vector<Tensor> host_sum(int leaves, const std::vector<int>& absent, double factor) {
-  TreeFold fold(leaves);
-  for (int v = 0; v < leaves; ++v)
-    fold.add(v, std::count(absent.begin(), absent.end(), v) ? std::vector<Tensor>() : random_leaf(v));
-  std::vector<Tensor> sum = fold.take_root();
-  for (size_t i = 0; i + 1 < sum.size(); ++i) sum[i] = mul(sum[i], Tensor::scalar(factor));
-  return sum;
-}
-
-// Each member's leaves, folded as they come, on its GPU.
-std::vector<Subtree> fold_of(const std::vector<int>& mine, int leaves, const std::vector<int>& absent) {
-  std::vector<Subtree> roots;
-  TreeFold fold(leaves);
-  const auto put_away = [&] {
-    roots.insert(roots.end(), fold.subtrees().begin(), fold.subtrees().end());
-    fold = TreeFold(leaves);
-  };
-  for (const int v : mine) {
-    if (!fold.subtrees().empty() && fold.subtrees().back().end != v) put_away();
-    std::vector<Tensor> values;
-    if (!std::count(absent.begin(), absent.end(), v)) values = random_leaf(v);
-    for (Tensor& t : values) t = t.to(kGpu);
-    fold.add(v, std::move(values));
-  }
-  put_away();
-  return roots;
-}
-
-void put(GroupSum& sum, int bucket, std::vector<Subtree> mine) {
-  for (Subtree& root : mine)
-    if (!root.values.empty()) root.values = kBuckets.cut(bucket, root.values);
-  sum.put(bucket, std::move(mine));
-}
-
-GroupSum begin(const std::shared_ptr<GpuGroup>& group, GroupSum::Options options,
-               const std::vector<std::vector<GroupRoot>>& roots, const std::vector<Subtree>& mine) {
-  options.buckets = kBuckets;
-  GroupSum sum(group, std::move(options), roots);
-  for (int b = 0; b < kBuckets.count(); ++b) put(sum, b, mine);
-  return sum;
-}
-
-GroupSum::State finish(GroupSum& sum, std::string& why, std::chrono::milliseconds limit = 20000ms) {
-  const auto deadline = std::chrono::steady_clock::now() + limit;
-  GroupSum::State state;
-  while ((state = sum.poll(why)) == GroupSum::State::pending && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::sleep_for(100us);
-  return state;
-}
+using namespace test;
 
 TEST(GroupSum, HasTheBitsOfTheHostWhoeverHoldsWhichLeaves) {
   struct Case {
@@ -366,20 +280,6 @@ TEST(GpuGroup, WhoeverDoesNotComeIsNotWaitedForLong) {
   EXPECT_NE(said(*nccl, 20s, stop.get_token()).find("not needed any more"), std::string::npos);
 }
 
-// The sum of leaves 0, 1, .. of a group's members, each with one.
-void expect_sum(const std::shared_ptr<GpuGroup>& group) {
-  const int members = group->members(), me = group->me();
-  std::vector<std::vector<GroupRoot>> roots;
-  for (int m = 0; m < members; ++m) roots.push_back({{m, m + 1, true}});
-  std::vector<Tensor> leaf = random_leaf(me);
-  for (Tensor& t : leaf) t = t.to(kGpu);
-  GroupSum sum = begin(group, {.leaves = members}, roots, {{me, me + 1, leaf}});
-  std::string why;
-  ASSERT_EQ(finish(sum, why), GroupSum::State::done) << why;
-  const std::vector<Tensor> expected = host_sum(members, {}, 1), got = sum.values();
-  for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i].to(Device{}), expected[i])) << i;
-}
-
 TEST(GpuGroup, ShrinksToThoseWhoStay) {
   in_group(5, [](int m, const std::shared_ptr<GpuGroup>& group) {
     expect_sum(group);
@@ -419,142 +319,6 @@ TEST(GpuGroup, ShrinksOnlyWhereAllWhoStayAgreeAndNothingIsUnderWay) {
              all.arrive_and_wait();
            },
            {{.transfer_hangs = 1}, {.transfer_hangs = 1}});
-}
-
-// What a former tells, in its order; and groups that it has formed.
-struct Heard {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::vector<std::string> told;
-  std::map<int64_t, std::shared_ptr<GpuGroup>> groups;
-  std::optional<NcclId> id;
-
-  GroupFormer::Tells tells() {
-    return {.named = [this](int64_t g, const NcclId& name) { add(fmt::format("named {}", g), [&] { id = name; }); },
-            .formed =
-                [this](int64_t g, std::shared_ptr<GpuGroup> group) {
-                  add(fmt::format("formed {}", g), [&] { groups[g] = std::move(group); });
-                },
-            .failed = [this](int64_t g, const std::string&) { add(fmt::format("failed {}", g), [] {}); },
-            .not_shrunk = [this](int64_t g) { add(fmt::format("not shrunk {}", g), [] {}); },
-            .broke = [this](int64_t g, const std::string& why) { add(fmt::format("broke {}: {}", g, why), [] {}); }};
-  }
-  template <class F>
-  void add(const std::string& what, F f) {
-    const std::lock_guard lock(mutex);
-    f();
-    told.push_back(what);
-    changed.notify_all();
-  }
-  std::vector<std::string> wait_for(size_t words) {
-    std::unique_lock lock(mutex);
-    changed.wait_for(lock, 20s, [&] { return told.size() >= words; });
-    return told;
-  }
-};
-
-TEST(GroupFormer, FormsGroupsAndGivesUpThoseThatAreOver) {
-  Heard a, b;
-  GroupFormer first(emulation::nccl({}), a.tells(), 20s), second(emulation::nccl({}), b.tells(), 20s);
-  using Words = std::vector<std::string>;
-  first.form({.generation = 3, .members = 2, .me = 0});  // whose other member never comes
-  EXPECT_EQ(a.wait_for(1), Words{"named 3"});
-  first.form({.generation = 4, .members = 2, .me = 0});  // so it is given up
-  EXPECT_EQ(a.wait_for(2), (Words{"named 3", "named 4"}));
-  second.form({.generation = 4, .members = 2, .me = 1, .id = a.id});
-  EXPECT_EQ(a.wait_for(3).back(), "formed 4");
-  EXPECT_EQ(b.wait_for(1), Words{"formed 4"});
-  const std::weak_ptr<GpuGroup> over = a.groups.at(4);
-  a.groups.clear();
-  first.drop_before(4);
-  EXPECT_FALSE(over.expired());
-  first.drop_before(5);
-  for (int i = 0; i < 4000 && !over.expired(); ++i) std::this_thread::sleep_for(5ms);
-  EXPECT_TRUE(over.expired());
-  first.form({.generation = 4, .members = 2, .me = 0});  // too late
-  first.form({.generation = 6, .members = 2, .me = 0});
-  EXPECT_EQ(a.wait_for(4).back(), "named 6");
-}
-
-// Of three with a group of generation 1, whose last is gone.
-TEST(GroupFormer, MakesAGroupFromTheOneBefore) {
-  struct Case {
-    std::string name;
-    emulation::NcclFault fault;  // of the second
-    bool shrinks;
-  };
-  for (const Case& c : {Case{"shrunk", {}, true}, Case{"fails", {.shrink_fails = true}, false},
-                        Case{"hangs", {.shrink_hangs = true}, false}}) {
-    Heard heard[3];
-    std::unique_ptr<GroupFormer> formers[3];
-    for (int m = 0; m < 3; ++m)
-      formers[m] = std::make_unique<GroupFormer>(emulation::nccl(m == 1 ? c.fault : emulation::NcclFault{}),
-                                                 heard[m].tells(), m == 1 ? 2s : 20s);
-    formers[0]->form({.generation = 1, .members = 3, .me = 0});
-    (void)heard[0].wait_for(1);
-    for (int m : {1, 2}) formers[m]->form({.generation = 1, .members = 3, .me = m, .id = heard[0].id});
-    EXPECT_EQ(heard[0].wait_for(2).back(), "formed 1");
-    for (int m : {1, 2}) EXPECT_EQ(heard[m].wait_for(1).back(), "formed 1");
-    for (int m : {0, 1}) {
-      formers[m]->drop_before(2, 1);  // a fence
-      EXPECT_TRUE(heard[m].groups.at(1)->whole());
-      formers[m]->form({.generation = 2, .members = 2, .me = m, .from = 1, .gone = {2}});
-      formers[m]->drop_before(2);
-    }
-    if (!c.shrinks) {
-      EXPECT_EQ(heard[1].wait_for(2).back(), "not shrunk 2") << c.name;
-      formers[0]->form({.generation = 2, .members = 2, .me = 0});
-      EXPECT_EQ(heard[0].wait_for(3).back(), "named 2") << "and gives up what it waits for";
-      formers[1]->form({.generation = 2, .members = 2, .me = 1, .id = heard[0].id});
-    }
-    EXPECT_EQ(heard[0].wait_for(c.shrinks ? 3 : 4).back(), "formed 2") << c.name;
-    EXPECT_EQ(heard[1].wait_for(c.shrinks ? 2 : 3).back(), "formed 2") << c.name;
-    const std::jthread other([&] { expect_sum(heard[1].groups.at(2)); });
-    expect_sum(heard[0].groups.at(2));
-  }
-}
-
-// The same members go on with it; one that was never there is told of at once.
-TEST(GroupFormer, KeepsAGroupForTheNextGeneration) {
-  Heard a, b;
-  GroupFormer first(emulation::nccl({}), a.tells(), 20s), second(emulation::nccl({}), b.tells(), 20s);
-  first.form({.generation = 1, .members = 2, .me = 0});
-  (void)a.wait_for(1);
-  second.form({.generation = 1, .members = 2, .me = 1, .id = a.id});
-  (void)a.wait_for(2);
-  (void)b.wait_for(1);
-  for (GroupFormer* former : {&first, &second}) {
-    former->form({.generation = 2, .members = 2, .me = 0, .from = 1});
-    former->drop_before(2);
-  }
-  const std::jthread other([&] { expect_sum(b.groups.at(1)); });
-  expect_sum(a.groups.at(1));
-  first.form({.generation = 3, .members = 2, .me = 0, .from = 1});
-  EXPECT_EQ(a.wait_for(3).back(), "not shrunk 3");
-}
-
-TEST(GroupFormer, TellsWhyThereIsNoGroup) {
-  Heard heard;
-  GroupFormer former(emulation::nccl({.init_fails = true}), heard.tells(), 20s);
-  former.form({.generation = 1, .members = 2, .me = 0});
-  EXPECT_EQ(heard.wait_for(2), (std::vector<std::string>{"named 1", "failed 1"}));
-}
-
-// Whoever is told may fail at it, as where a message cannot be sent. The process goes on to say so.
-TEST(GroupFormer, PassesOnWhatItsListenersThrow) {
-  using Words = std::vector<std::string>;
-  for (const bool named : {true, false}) {
-    Heard heard;
-    GroupFormer::Tells tells = heard.tells();
-    if (named) tells.named = [](int64_t, const NcclId&) { fail("this cannot be told"); };
-    else tells.failed = [](int64_t, const std::string&) { fail("nor can this"); };
-    GroupFormer former(emulation::nccl({.init_fails = true}), tells, 20s);
-    former.form({.generation = 1, .members = 2, .me = 0});
-    EXPECT_EQ(heard.wait_for(named ? 1 : 2),
-              named ? Words{"broke 1: this cannot be told"} : (Words{"named 1", "broke 1: nor can this"}));
-    former.form({.generation = 2, .members = 2, .me = 0});
-    EXPECT_EQ(heard.wait_for(named ? 2 : 4).back(), named ? "broke 2: this cannot be told" : "broke 2: nor can this");
-  }
 }
 
 #endif
