@@ -120,8 +120,8 @@ void Session::Impl::load(Lock& lock) {
   flush();
 }
 
-// A newcomer's first step has in memory, beside a leaf's results, another's, the sums of all and the last result. It
-// touches this, and gives it back to the heap, while nobody waits for it.
+// A newcomer's first step has in memory a leaf's results, another's, the sums of all and the last result. It touches
+// this, and gives it back to the heap, while nobody waits for it.
 void Session::Impl::touch_memory() { SnapshotMemory().prepare(4 * leaf_bytes); }
 
 // For the next checkpoint.
