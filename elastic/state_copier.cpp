@@ -139,7 +139,7 @@ void StateCopier::copy(const std::stop_token& stop) {
                                         waiting = waits_since_ ? now - std::max(began, *waits_since_) : copying * 0;
     nlohmann::json about = {{"copy_seconds", copying.count()}, {"wait_seconds", waiting.count()}};
     if (sworn) about["state"] = sworn->hex();
-    (part.to == 0 ? to_write_ : to_send_).push_back({std::move(part), std::move(tensors), std::move(about)});
+    (part.to == 0 ? to_write_ : to_send_).push_back({std::move(part), std::move(tensors), std::move(about), updates_});
     changed_.notify_all();
   }
 }
@@ -163,7 +163,7 @@ void StateCopier::pass_on(const std::stop_token& stop, std::deque<Copied>& queue
     if (checkpoint) {
       save(part, copied.tensors, std::move(copied.about));
     } else {
-      give(part, copied.tensors);
+      give(copied);
       copied.about.update({{"peer", part.to}, {"part", part.part}, {"parts", part.parts}});
       world_.send(0, {.kind = "fed", .step = part.step, .body = std::move(copied.about)});
     }
@@ -175,13 +175,14 @@ void StateCopier::pass_on(const std::stop_token& stop, std::deque<Copied>& queue
   }
 }
 
-void StateCopier::give(const StatePart& part, const StateDict& copied) {
+void StateCopier::give(const Copied& copied) {
+  const StatePart& part = copied.part;
   int64_t whole = 0;
-  for (const auto& [name, tensor] : copied) whole += tensor.bytes();
-  int64_t slice = whole;  // the step in which it was copied has had its share
-  send_state(copied, part, [&](Message message) {
+  for (const auto& [name, tensor] : copied.tensors) whole += tensor.bytes();
+  int64_t updates = copied.updates, slice = whole;  // the step in which it was copied has had its share
+  send_state(copied.tensors, part, [&](Message message) {
     if (part.gently && slice > whole / kSlices) {
-      rest(part);
+      updates = rest(part, updates);
       slice = 0;
     }
     for (const Blob& blob : message.blobs) slice += static_cast<int64_t>(blob.bytes);
@@ -189,16 +190,17 @@ void StateCopier::give(const StatePart& part, const StateDict& copied) {
   });
 }
 
-// Until the next step, but not for long, as steps may be long, and not if somebody waits for what comes after.
-void StateCopier::rest(const StatePart& part) {
+// Until the step after so many updates, but not for long, as steps may be long, and not if somebody waits for what
+// comes after.
+int64_t StateCopier::rest(const StatePart& part, int64_t updates) {
   Lock lock(mutex_);
-  const int64_t updates = updates_;
   const auto hurry = [&] {
     return finishing_ || given_up_ || std::any_of(to_send_.begin(), to_send_.end(), [&](const Copied& next) {
              return !next.part.gently || next.part.to == part.to;
            });
   };
   changed_.wait_for(lock, rest_, [&] { return updates_ != updates || hurry(); });
+  return updates_;
 }
 
 void StateCopier::save(const StatePart& part, const StateDict& copied, nlohmann::json about) {

@@ -52,6 +52,7 @@ class StateCopier {
     StatePart part;
     StateDict tensors;
     nlohmann::json about;  // what the coordinator is told
+    int64_t updates = 0;   // of the loop, when it was copied
   };
   struct Streaming {
     int64_t step = -1;
@@ -63,8 +64,8 @@ class StateCopier {
   void guarded(const std::function<void()>& body);
   void copy(const std::stop_token& stop);
   void pass_on(const std::stop_token& stop, std::deque<Copied>& queue);
-  void give(const StatePart& part, const StateDict& copied);
-  void rest(const StatePart& part);
+  void give(const Copied& copied);
+  int64_t rest(const StatePart& part, int64_t updates);
   void save(const StatePart& part, const StateDict& copied, nlohmann::json about);
   CheckpointPart stream(const StatePart& part, const StateDict& copied);
 

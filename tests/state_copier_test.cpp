@@ -68,6 +68,7 @@ TEST(StateCopier, SendsALearnerASliceAStep) {
   Sent sent;
   StateCopier copier(sent.world(), 1, kForEver);
   copier.add({.to = kLearner, .gently = true});
+  await([&] { return copier.copied(); });
   for (const int64_t megabytes : {0, 32, 64}) {  // nothing beside the copy
     await([&] { return sent.megabytes() >= megabytes; });
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
