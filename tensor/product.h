@@ -77,9 +77,9 @@ class Product {
   }
 
  private:
-  static constexpr int64_t kBlockTiles = 32;   // a block's chunk of A stays in the second-level cache
-  static constexpr int64_t kStripsToPack = 3;  // fewer strips do not repay a packed A,
-  static constexpr int kRowsInPlace = 6;       // nor do tiles of so few rows, which a core fetches ahead as they lie
+  static constexpr int64_t kBlockTiles = 16;    // a block's chunk of A stays in the second-level cache
+  static constexpr int64_t kStripsToPack = 12;  // fewer strips do not repay a packed A,
+  static constexpr int kRowsInPlace = 6;        // nor do tiles of so few rows, which a core fetches ahead as they lie
 
   struct Workspace {
     explicit Workspace(const Product& p)
@@ -117,23 +117,29 @@ class Product {
       if (packed) pack(source, w.tiles, tiles, chunk, w.panels.data());
       Tile<T> tile{
           .runs = w.runs.data(), .run_count = run_count, .rows = 0, .cols = 0, .b = nullptr, .b_step = b_step_};
+      const int64_t length = chunk.end - chunk.begin;
       const int64_t next =
           chunk.end < k_end_ ? chunk.end * source.a_step() : k_begin_ * source.a_step() + kBlockTiles * extent_.rows;
       for (int64_t s = s0; s < s1; ++s) {
         const int64_t j = strips_.begin(s);
         tile.cols = static_cast<int>(strips_.exist(s));
-        tile.b = b_step_ > 0 ? b_ + j : b_ + (k_end_ - k_begin_) * j;
+        tile.b = b_step_ > 0 ? b_ + j : packed_row(s, k_begin_);
         if (b_step_ == 0) tile.b_step = strips_.width(s);
         tile.c_offset = j;
-        const bool fetch = source.a_step() != 1 && s + 1 == s1;  // what is packed next: another chunk, or another block
-        tile.next_step = source.a_step();
+        // Meanwhile tiles fetch the next strip, each its share, or, in the last one, what is packed next: of another
+        // chunk, or another block.
+        const bool last = s + 1 == s1;
+        const int64_t width = last || b_step_ > 0 ? 0 : strips_.width(s + 1);
+        tile.next_step = last ? source.a_step() : (width + tiles - 1) / tiles;
         const T* const bias = bias_ ? bias_ + j : nullptr;
         for (int64_t t = 0; t < tiles; ++t) {
           const TileRows<T>& at = w.tiles[t];
           tile.rows = at.count;
           if (packed) tile.panel = w.panels.data() + t * panel_step(extent_);
           else tile.a_rows = at.a;
-          tile.next = fetch ? at.a[0] + next : nullptr;
+          if (last) tile.next = source.a_step() != 1 ? at.a[0] + next : nullptr;
+          else if (t * tile.next_step < width) tile.next = packed_row(s + 1, chunk.begin) + t * tile.next_step * length;
+          else tile.next = nullptr;
           T* group_rows[kMostTileRows];
           if (!chunk.first_group)
             for (int r = 0; r < extent_.rows; ++r) group_rows[r] = w.groups.data() + (t * extent_.rows + r) * cols - j0;
@@ -142,6 +148,11 @@ class Product {
         }
       }
     });
+  }
+
+  // Row k of a packed strip.
+  const T* packed_row(int64_t s, int64_t k) const {
+    return b_ + (k_end_ - k_begin_) * strips_.begin(s) + (k - k_begin_) * strips_.width(s);
   }
 
   // f(offset, k, length) for the spans in the chunk.

@@ -76,7 +76,8 @@ void tile_product(const Tile<T>& given) {
     });
   }
   T* const* c_rows = tile.total_rows ? tile.total_rows : tile.c_rows;
-  int fetched = 0;
+  for (int i = 0; i < tile.rows; ++i)  // C is on its way while the registers fill
+    for (int64_t v = 0; v < N; ++v) hwy::Prefetch(c_rows[i] + tile.c_offset + v * L);
   const T* next = tile.next;
   for (int64_t r = 0; r < tile.run_count; ++r) {
     const Run& run = tile.runs[r];
@@ -89,31 +90,24 @@ void tile_product(const Tile<T>& given) {
     } else {
       for (int i = 0; i < R; ++i) rows[i] = tile.a_rows[i] + run.a;
     }
+    // Nothing else in the loop: where another thread shares the core each instruction counts.
     const auto multiply_run = [&](auto fetch_next) ELINVAR_INLINE {
-      int64_t k = 0;
-      while (k < length) {
-        int64_t end = length;
-        if (fetched < tile.rows) {  // C is on its way while the registers fill
-          for (int64_t v = 0; v < N; ++v) hwy::Prefetch(c_rows[fetched] + tile.c_offset + v * L);
-          ++fetched;
-          end = std::min(length, k + 4);
+#pragma GCC unroll 2
+      for (int64_t k = 0; k < length; ++k) {
+        if constexpr (fetch_next()) {
+          hwy::Prefetch(next);
+          next += tile.next_step;
         }
-        for (; k < end; ++k) {  // and nothing else: where another thread shares the core each instruction counts
-          if constexpr (fetch_next()) {
-            hwy::Prefetch(next);
-            next += tile.next_step;
-          }
-          V bv[N];
-          for (int v = 0; v < N; ++v) bv[v] = V::load(b + v * L);
-          for (int i = 0; i < R; ++i) {
-            const V a = V::set(kPanel > 0 ? panel[k * kPanel + i] : rows[i][k]);
-            for (int v = 0; v < N; ++v) acc[i][v] = fma(a, bv[v], acc[i][v]);
-          }
-          b += b_step;
+        V bv[N];
+        for (int v = 0; v < N; ++v) bv[v] = V::load(b + v * L);
+        for (int i = 0; i < R; ++i) {
+          const V a = V::set(kPanel > 0 ? panel[k * kPanel + i] : rows[i][k]);
+          for (int v = 0; v < N; ++v) acc[i][v] = fma(a, bv[v], acc[i][v]);
         }
+        b += b_step;
       }
     };
-    if (kPanel > 0 && next) multiply_run(std::true_type());
+    if (next) multiply_run(std::true_type());
     else multiply_run(std::false_type());
   }
   if (tile.rows == R && last == L && !tile.add && !tile.total_rows && !tile.bias)

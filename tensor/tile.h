@@ -38,7 +38,7 @@ struct Tile {
   int64_t b_step;
   T* const* c_rows = nullptr;
   int64_t c_offset = 0;
-  const T* next = nullptr;  // with a panel: what will be read soon, every next_step elements, is fetched
+  const T* next = nullptr;  // if set, what will be read soon is fetched: an element each k, next_step apart
   int64_t next_step = 0;
   bool resume = false;             // acc starts from C instead of +0: the same chain goes on
   bool add = false;                // C = C + acc instead of C = 0 + acc: the next chunk of a group
