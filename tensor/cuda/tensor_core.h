@@ -4,7 +4,7 @@
 //   A   pairs along k: rows g and g + 8 at k = 2 t, then the same rows at k = 2 t + 8
 //   B   pairs along k: column g at k = 2 t and at k = 2 t + 8
 //   D   row g, columns 2 t and 2 t + 1; row g + 8, the same columns
-// Under emulation lanes hand each other what they hold, in the same layout, so that who loads it wrongly is found; the
+// Factors are read from shared memory by cuda/shared_rows.h. Under emulation lanes hand each other what they hold, in the same layout, so that who loads it wrongly is found; the
 // sums are chains of fma there, which is not the order of the hardware.
 #include "tensor/cuda/kernel.h"
 
@@ -15,6 +15,9 @@ struct FactorA {
 };
 struct FactorB {
   uint32_t pair[2];
+};
+struct TwoFactorsB {
+  FactorB first, second;
 };
 struct Sums {
   float at[4] = {};
@@ -32,20 +35,6 @@ __device__ inline uint32_t rounded_pair(float low, float high) {
 #else
   return uint32_t{bf16(low).bits} | uint32_t{bf16(high).bits} << 16;
 #endif
-}
-
-// From rows of bfloat16 in shared memory, `step` elements (an even number) apart, of which elements k0 .. k0 + 15 take
-// part: the 16 rows from `rows` on.
-__device__ inline FactorA load_a(const bf16* rows, int step, int k0) {
-  const bf16* at = rows + lane_group() * step + k0 + 2 * lane_in_group();
-  const auto pair = [&](int row, int k) { return *reinterpret_cast<const uint32_t*>(at + row * step + k); };
-  return {{pair(0, 0), pair(8, 0), pair(0, 8), pair(8, 8)}};
-}
-
-// The columns of B are 8 such rows.
-__device__ inline FactorB load_b(const bf16* columns, int step, int k0) {
-  const bf16* at = columns + lane_group() * step + k0 + 2 * lane_in_group();
-  return {{*reinterpret_cast<const uint32_t*>(at), *reinterpret_cast<const uint32_t*>(at + 8)}};
 }
 
 // Sums of columns 16 i .. 16 i + 7 and of the 8 after them as a factor of a product over these columns.

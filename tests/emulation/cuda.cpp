@@ -1,5 +1,6 @@
 #include "tests/emulation/cuda.h"
 
+#include <atomic>
 #include <boost/context/fiber.hpp>
 #include <boost/context/pooled_fixedsize_stack.hpp>
 #include <memory>
@@ -18,6 +19,14 @@ using boost::context::fiber;
 
 constexpr size_t kWarp = 32;
 constexpr size_t kStackBytes = size_t{256} << 10;
+
+thread_local std::vector<uint64_t> shared_bytes;
+std::atomic<int64_t> matrix_accesses, bank_conflicts;
+
+unsigned char* shared_at(uint64_t at) {
+  invariant(at % 16 == 0 && at + 16 <= shared_bytes.size() * sizeof(uint64_t), "16 bytes that shared memory lacks");
+  return reinterpret_cast<unsigned char*>(shared_bytes.data()) + at;
+}
 
 // The threads of one block. A fiber runs threads one after another until one of them waits: that one keeps the fiber,
 // and the next begins in another, so that a kernel without barriers needs a single fiber for all.
@@ -57,23 +66,73 @@ class Block {
     suspend();
   }
 
-  uint64_t exchange(uint64_t value, int lane) {
-    const size_t from = current_ / kWarp * kWarp + static_cast<size_t>(lane);
-    invariant(from < threads_.size() && threads_[from].state != State::done, "a value of a thread that does not run");
+  // Every thread of the warp offers a value; take(offered) may ask for that of any lane.
+  template <class F>
+  void trade(uint64_t value, F take) {
     threads_[current_].offered = value;
     wait_for_warp();
-    const uint64_t taken = threads_[from].offered;
+    take([this](size_t lane) {
+      const size_t from = current_ / kWarp * kWarp + lane;
+      invariant(from < threads_.size() && threads_[from].state != State::done, "a value of a thread that does not run");
+      return threads_[from].offered;
+    });
     wait_for_warp();  // nobody offers anew before all have taken
-    return taken;
+  }
+
+  void load_matrices(uint32_t at, bool transposed, uint32_t (&pair)[4]) {
+    trade(at, [&](auto offered) {
+      const size_t lane = current_ % kWarp, g = lane / 4, t = lane % 4;
+      for (size_t j = 0; j < 4; ++j) {
+        const auto element = [&](size_t row, size_t i) {
+          uint16_t bits;
+          std::memcpy(&bits, shared_at(offered(8 * j + row)) + 2 * i, sizeof bits);
+          return uint32_t{bits};
+        };
+        pair[j] = transposed ? element(2 * t, g) | element(2 * t + 1, g) << 16
+                             : element(g, 2 * t) | element(g, 2 * t + 1) << 16;
+        if (lane == 0) count_access([&](size_t row) { return offered(8 * j + row); });
+      }
+    });
+  }
+
+  void copy_later(uint32_t to, const void* from, bool there) {
+    std::memset(shared_at(to), 0xff, 16);
+    threads_[current_].copies.push_back({to, there ? from : nullptr});
+  }
+
+  void wait_for_copies() {
+    for (const Copy& copy : std::exchange(threads_[current_].copies, {})) {
+      if (copy.from != nullptr) std::memcpy(shared_at(copy.to), copy.from, 16);
+      else std::memset(shared_at(copy.to), 0, 16);
+    }
   }
 
  private:
   enum class State { fresh, ready, at_block_barrier, at_warp_barrier, done };
+  struct Copy {
+    uint32_t to;
+    const void* from;  // none: zeros
+  };
   struct Thread {
     State state = State::fresh;
     fiber context;
     uint64_t offered = 0;
+    std::vector<Copy> copies;  // under way
   };
+
+  // Of eight rows; those at the same place are read at once.
+  template <class F>
+  static void count_access(F row) {
+    int64_t most = 0;
+    for (size_t i = 0; i < 8; ++i) {
+      int64_t in_its_banks = 1;
+      for (size_t other = 0; other < i; ++other)
+        if (row(other) != row(i) && row(other) % 128 == row(i) % 128) ++in_its_banks;
+      most = std::max(most, in_its_banks);
+    }
+    ++matrix_accesses;
+    bank_conflicts += most - 1;
+  }
 
   size_t thread_at(size_t turn) const { return ascending_ ? turn : threads_.size() - 1 - turn; }
 
@@ -93,6 +152,7 @@ class Block {
                      const size_t self = current_;
                      waited_ = false;
                      kernel_();
+                     invariant(threads_[self].copies.empty(), "a kernel ends before what it copies has arrived");
                      threads_[self].state = State::done;
                      ++done_;
                      again = false;
@@ -134,7 +194,6 @@ class Block {
 };
 
 thread_local Block* block = nullptr;
-thread_local std::vector<uint64_t> shared_bytes;
 
 }  // namespace
 
@@ -158,6 +217,15 @@ void run(int64_t blocks, int threads, size_t shared, const std::function<void()>
 void* shared_memory() { return shared_bytes.data(); }
 void block_barrier() { block->wait_for_block(); }
 void warp_barrier() { block->wait_for_warp(); }
-uint64_t exchange(uint64_t value, int lane) { return block->exchange(value, lane); }
+void load_matrices(uint32_t at, bool transposed, uint32_t (&pair)[4]) { block->load_matrices(at, transposed, pair); }
+MatrixLoads matrix_loads() { return {matrix_accesses, bank_conflicts}; }
+void copy_later(uint32_t to, const void* from, bool there) { block->copy_later(to, from, there); }
+void wait_for_copies() { block->wait_for_copies(); }
+
+uint64_t exchange(uint64_t value, int lane) {
+  uint64_t taken = 0;
+  block->trade(value, [&](auto offered) { taken = offered(static_cast<size_t>(lane)); });
+  return taken;
+}
 
 }  // namespace elinvar::emulation

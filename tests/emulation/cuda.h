@@ -48,6 +48,19 @@ void warp_barrier();
 // Every thread of the warp leaves a value and gets that of `lane`.
 uint64_t exchange(uint64_t value, int lane);
 
+// Places in shared memory are bytes from the beginning of shared_memory(), in sixteens.
+//
+// "ldmatrix" of four matrices: of row lane / 4 of each, two elements, or of column lane / 4.
+void load_matrices(uint32_t at, bool transposed, uint32_t (&pair)[4]);
+// Each matrix is one access of eight rows of 16 bytes to 32 banks. What all threads have done since the program began.
+struct MatrixLoads {
+  int64_t accesses, conflicts;  // times an access had to be repeated since rows lie in the same banks
+};
+MatrixLoads matrix_loads();
+// "cp.async" of 16 bytes, or of zeros. They arrive when this thread waits, as late as they may; until then NaN is there.
+void copy_later(uint32_t to, const void* from, bool there);
+void wait_for_copies();
+
 template <class T>
 T shuffle(T value, int lane) {
   static_assert(sizeof(T) <= 8 && std::is_trivially_copyable_v<T>);
