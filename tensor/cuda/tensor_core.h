@@ -4,8 +4,9 @@
 //   A   pairs along k: rows g and g + 8 at k = 2 t, then the same rows at k = 2 t + 8
 //   B   pairs along k: column g at k = 2 t and at k = 2 t + 8
 //   D   row g, columns 2 t and 2 t + 1; row g + 8, the same columns
-// Factors are read from shared memory by cuda/shared_rows.h. Under emulation lanes hand each other what they hold, in the same layout, so that who loads it wrongly is found; the
-// sums are chains of fma there, which is not the order of the hardware.
+// Factors are read from shared memory by cuda/shared_rows.h. Under emulation lanes hand each other what they hold, in
+// the same layout, so that who loads it wrongly is found; the sums are chains of fma there, which is not the order of
+// the hardware.
 #include "tensor/cuda/kernel.h"
 
 namespace elinvar::HWY_NAMESPACE {

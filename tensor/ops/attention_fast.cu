@@ -68,8 +68,8 @@ __device__ float log2_of(float x) {
 #endif
 }
 
-// x, as if it came anew: what follows from it is computed in each turn of a loop rather than kept in registers, of which
-// the loops have none to spare.
+// x, as if it came anew: what follows from it is computed in each turn of a loop rather than kept in registers, of
+// which the loops have none to spare.
 __device__ int anew(int x) {
 #ifdef __CUDACC__
   asm volatile("" : "+r"(x));
@@ -137,7 +137,7 @@ class Factors {
 template <int kTile, int kSize, int kBands, bool kKept>
 __device__ void multiply_rows(const Factors<kSize, kBands, kKept>& a, SharedRows<kSize> b,
                               Sums (&sums)[kBands][kTile / kColumns]) {
-#pragma unroll
+#pragma unroll(kSize <= 64 ? kSize / kDepth : 4)  // all eight read so far ahead that registers do not suffice
   for (int k = 0; k < kSize / kDepth; ++k) {
     FactorA rows[kBands];
 #pragma unroll
@@ -255,8 +255,7 @@ struct Seen {
 };
 
 template <int kSize>
-__global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
-    fast_queries(AttentionArgs a, float scale) {
+__global__ void __launch_bounds__(kThreads, kBlocksAtOnce) fast_queries(AttentionArgs a, float scale) {
   using Cut = Forward<kSize>;
   using Rows = SharedRows<kSize>;
   constexpr int kBands = Cut::kBands, kTile = Cut::kTile;
@@ -306,7 +305,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
           float total = l[band][r] * shrink;
 #pragma unroll
           for (Sums& w : weights[band])
-            for (float* x : {&w.at[2 * r], &w.at[2 * r + 1]}) total += *x = exp2_of(std::fma(*x, scale, -base));
+            for (float* x : {&w.at[2 * r], &w.at[2 * r + 1]}) total += * x = exp2_of(std::fma(*x, scale, -base));
           l[band][r] = total;
 #pragma unroll
           for (Sums& x : o[band]) x.at[2 * r] *= shrink, x.at[2 * r + 1] *= shrink;
@@ -433,24 +432,24 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
   const int time = static_cast<int>(s.tq), ahead = ahead_of(s);
 
   // Tiles from the first query on that sees one of these keys, of each head of queries.
-  const int64_t first_head = at.h * (s.heads / s.kv_heads);
+  const int shared = static_cast<int>(s.heads / s.kv_heads);
   const int begin = std::max(at.first - ahead, 0) / kTile, tiles_of_head = (time + kTile - 1) / kTile - begin;
-  const int tiles = tiles_of_head * static_cast<int>(s.heads / s.kv_heads);
+  const int tiles = tiles_of_head * shared;
   const auto first_query = [&](int tile) { return (begin + tile % tiles_of_head) * kTile; };
 
   constexpr Rows kKeys{0}, kValues{Rows::bytes(Cut::kRows)};
-  constexpr uint32_t kStatistics = Rows::bytes(2 * Cut::kRows + 4 * kTile), kStatisticsBytes = kTile * sizeof(Statistics);
+  constexpr uint32_t kStatistics = Rows::bytes(2 * Cut::kRows + 4 * kTile),
+                     kStatisticsBytes = kTile * sizeof(Statistics);
   const auto queries_of = [](int tile) { return Rows{Rows::bytes(2 * Cut::kRows + tile % 2 * 2 * kTile)}; };
   const auto gradients_of = [](int tile) { return Rows{Rows::bytes(2 * Cut::kRows + (tile % 2 * 2 + 1) * kTile)}; };
   const auto load = [&](int tile) {
-    const int64_t h = first_head + tile / tiles_of_head;
-    const int from = first_query(tile);
-    HeadRows(a.q, at.b, h, s.size).copy<kSize, kTile>(from, time, queries_of(tile));
-    HeadRows(a.d_o, at.b, h, s.size).copy<kSize, kTile>(from, time, gradients_of(tile));
+    const int b = anew(at.b), h = anew(at.h) * shared + tile / tiles_of_head, from = first_query(tile);
+    HeadRows(a.q, b, h, s.size).copy<kSize, kTile>(from, time, queries_of(tile));
+    HeadRows(a.d_o, b, h, s.size).copy<kSize, kTile>(from, time, gradients_of(tile));
     const uint32_t chunk = threadIdx.x * 16;
     if (chunk < kStatisticsBytes)
       copy_async(kStatistics + static_cast<uint32_t>(tile % 2) * kStatisticsBytes + chunk,
-                 statistics + (at.b * s.heads + h) * queries + from + chunk / sizeof(Statistics), true);
+                 statistics + (b * s.heads + h) * queries + from + chunk / sizeof(Statistics), true);
   };
   HeadRows(a.k, at.b, at.h, s.size).copy<kSize, Cut::kRows>(at.first, static_cast<int>(s.tk), kKeys);
   HeadRows(a.v, at.b, at.h, s.size).copy<kSize, Cut::kRows>(at.first, static_cast<int>(s.tk), kValues);
