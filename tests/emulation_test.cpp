@@ -72,6 +72,63 @@ TEST(Emulation, DynamicSharedMemoryIsNaNUntilWritten) {
   });
 }
 
+// Rows of 64 bytes: matrix j is rows 8 j to 8 j + 7 of the first chunk.
+TEST(Emulation, MatricesAreDealtOverTheWarp) {
+  for (const bool transposed : {false, true}) {
+    std::vector<uint32_t> got(128);
+    const emulation::MatrixLoads before = emulation::matrix_loads();
+    emulation::run(1, 32, 32 * 64, [&] {
+      auto* rows = static_cast<uint16_t*>(emulation::shared_memory());
+      const unsigned t = threadIdx.x;
+      for (unsigned i = 0; i < 8; ++i) rows[t * 32 + i] = static_cast<uint16_t>(t * 8 + i);
+      __syncwarp();
+      uint32_t pair[4];
+      emulation::load_matrices(t * 64, transposed, pair);
+      for (unsigned j = 0; j < 4; ++j) got[t * 4 + j] = pair[j];
+    });
+    for (uint32_t t = 0; t < 32; ++t)
+      for (uint32_t j = 0; j < 4; ++j) {
+        const uint32_t row = transposed ? 2 * (t % 4) : t / 4, column = transposed ? t / 4 : 2 * (t % 4);
+        const uint32_t first = (8 * j + row) * 8 + column, second = transposed ? first + 8 : first + 1;
+        EXPECT_EQ(got[t * 4 + j], first | second << 16);
+      }
+    const emulation::MatrixLoads after = emulation::matrix_loads();
+    EXPECT_EQ(after.accesses - before.accesses, 4);
+    EXPECT_EQ(after.conflicts - before.conflicts, 4 * 3) << "four of eight rows begin at the same bank";
+  }
+}
+
+// Each thread copies 16 bytes and reads those of the next.
+TEST(Emulation, CopiesArriveWhenTheyAreWaitedForByAll) {
+  const std::vector<float> from(4 * 64, 2.0f);
+  for (const int steps : {0, 1, 2}) {
+    std::vector<float> got(128);
+    emulation::run(1, 64, 64 * 16, [&] {
+      const unsigned t = threadIdx.x, next = (t + 1) % 64;
+      const float* shared = static_cast<const float*>(emulation::shared_memory());
+      emulation::copy_later(t * 16, from.data() + 4 * t, t % 2 == 0);
+      if (steps > 0) emulation::wait_for_copies();
+      if (steps > 1) __syncthreads();
+      got[t] = shared[4 * t];
+      got[64 + t] = shared[4 * next];
+      emulation::wait_for_copies();
+    });
+    int missing = 0;
+    for (size_t i = 0; i < 128; ++i) {
+      const size_t t = i < 64 ? i : (i + 1) % 64;
+      if (got[i] != got[i]) ++missing;
+      else EXPECT_EQ(got[i], t % 2 == 0 ? 2.0f : 0.0f);
+    }
+    EXPECT_EQ(missing, steps == 0 ? 127 : steps == 1 ? 63 : 0);  // the last thread reads what the first waited for
+  }
+}
+
+TEST(EmulationDeathTest, AKernelThatDoesNotWaitForItsCopiesIsAnError) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const float from[4] = {};
+  EXPECT_DEATH(emulation::run(1, 1, 16, [&] { emulation::copy_later(0, from, true); }), "before what it copies");
+}
+
 TEST(EmulationDeathTest, AWarpThatWaitsInPartIsAnError) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(emulation::run(1, 32, 0,

@@ -10,6 +10,9 @@
 #include "tests/on_tensor_cores.h"
 #include "tests/op_inputs.h"
 #include "tests/temporary_folder.h"
+#ifdef ELINVAR_EMULATION
+#include "tests/emulation/cuda.h"  // last: its macros are not for other headers
+#endif
 
 namespace elinvar::test {
 namespace {
@@ -129,7 +132,9 @@ TEST_P(FastProducts, Attention) {
   };
   for (const Case& c : {Case{1, 70, 70, 2, 2, 16, true, 0.0}, Case{2, 5, 9, 4, 2, 24, true, 0.3},
                         Case{1, 66, 130, 2, 1, 33, false, 0.0}, Case{1, 40, 40, 1, 1, 64, true, 0.0},
-                        Case{1, 35, 67, 1, 1, 72, true, 0.0}}) {
+                        Case{1, 35, 67, 1, 1, 72, true, 0.0}, Case{1, 70, 100, 1, 1, 32, true, -0.2},
+                        Case{1, 140, 150, 2, 1, 64, true, 0.0}, Case{1, 70, 130, 1, 1, 128, false, -0.2},
+                        Case{1, 135, 140, 1, 1, 128, true, 0.0}}) {
     SCOPED_TRACE(fmt::format("{} queries, {} keys of {} elements", c.tq, c.tk, c.size));
     const Tensor q = normal({c.batch, c.tq, c.heads, c.size}, "q"),
                  k = normal({c.batch, c.tk, c.kv_heads, c.size}, "k"),
@@ -155,6 +160,21 @@ TEST_P(FastProducts, Attention) {
     EXPECT_TRUE(same_bits(g2.dv.to(Device{}), g.dv.to(Device{})));
   }
 }
+
+#ifdef ELINVAR_EMULATION
+TEST_P(FastProducts, AttentionReadsSharedMemoryWithoutBankConflicts) {
+  if (!emulated()) GTEST_SKIP() << "the emulated GPU counts them";
+  const emulation::MatrixLoads before = emulation::matrix_loads();
+  for (const int64_t size : {32, 64, 128}) {
+    const Tensor qkv = there(normal({1, 130, 3, 1, size}, "qkv")), d_o = there(normal({1, 130, 1, size}, "do"));
+    const AttentionResult result = self_attention(qkv, true, 0.0, Precision::bf16);
+    self_attention_backward(d_o, qkv, result, true, 0.0, Precision::bf16);
+  }
+  const emulation::MatrixLoads after = emulation::matrix_loads();
+  EXPECT_GT(after.accesses, before.accesses);
+  EXPECT_EQ(after.conflicts, before.conflicts);
+}
+#endif
 
 TEST_P(FastProducts, AttentionOfPartsOfOneTensor) {
   const Tensor qkv = normal({2, 33, 3, 2, 20}, "qkv"), d_o = normal({2, 33, 2, 20}, "do");
