@@ -1,8 +1,8 @@
 // What the compiler made of the portable kernels for GPUs (NUMERICS.md, rules 3 and 4): in PTX, no approximation, no
 // flush to zero, no float sum by atomics, and no product or sum that is free to become an fma later; in the machine's
 // own instructions, where a disassembler is at hand, none of the functions that are approximations by themselves, and
-// products that read shared memory in fours. Fast attention (attention_fast.cu) may approximate 2^x and its inverse,
-// and nothing else.
+// products that read shared memory in fours. Fast attention (attention_fast*.cu) may approximate 2^x and log2, and
+// nothing else.
 #include "tests/places.h"
 #ifdef ELINVAR_PTX_FILES
 #include <gtest/gtest.h>

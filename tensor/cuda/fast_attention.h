@@ -110,7 +110,7 @@ class Factors {
 template <int kTile, int kSize, int kBands, bool kKept>
 __device__ void multiply_rows(const Factors<kSize, kBands, kKept>& a, SharedRows<kSize> b,
                               Sums (&sums)[kBands][kTile / kColumns]) {
-#pragma unroll(kSize <= 64 ? kSize / kDepth : 4)  // all eight read so far ahead that registers do not suffice
+#pragma unroll(kSize <= 64 ? kSize / kDepth : 4)  // eight are read so far ahead that registers do not suffice
   for (int k = 0; k < kSize / kDepth; ++k) {
     FactorA rows[kBands];
 #pragma unroll
@@ -152,7 +152,7 @@ __device__ void add_weighted(const Sums (&weights)[kBands][kTile / kColumns], Sh
 __device__ inline int row_of(int band, int r) { return band * kBand + lane_group() + 8 * r; }
 __device__ inline int column_of(int j, int c) { return j * kColumns + 2 * lane_in_group() + c; }
 
-// f(row, sum) for all of them.
+// f(row, column, sum) for all of them.
 template <int kBands, int kCount, class F>
 __device__ void each_sum(Sums (&sums)[kBands][kCount], F f) {
 #pragma unroll
@@ -260,7 +260,7 @@ class Chunks {
 template <class F>
 void with_padded(const AttentionShape& s, F f) {
   invariant(s.size <= kMostFastHead, "a head that fast attention does not take");
-  invariant(std::max(s.tq, s.tk) < INT32_MAX / 2, "rows that fast attention does not count");
+  invariant(std::max(s.tq, s.tk) < INT32_MAX / 4, "rows that fast attention does not count");
   if (s.size <= 32) f(std::integral_constant<int, 32>());
   else if (s.size <= 64) f(std::integral_constant<int, 64>());
   else f(std::integral_constant<int, 128>());

@@ -57,8 +57,7 @@ struct MatrixLoads {
   int64_t accesses, conflicts;  // times an access had to be repeated since rows lie in the same banks
 };
 MatrixLoads matrix_loads();
-// "cp.async" of 16 bytes, or of zeros. They arrive when this thread waits, as late as they may; until then NaN is
-// there.
+// "cp.async" of 16 bytes, or of zeros. They arrive when this thread waits, as late as they may; NaN is there before.
 void copy_later(uint32_t to, const void* from, bool there);
 void wait_for_copies();
 
