@@ -199,13 +199,15 @@ __device__ void store_rows(const Sums (&sums)[kBands][kSize / kColumns], const H
     }
 }
 
-// Where a block works: so many rows of one head. The last rows, which see the most keys, come first.
+// Where a block works: so many rows of one head. Those with the most work come first: the last queries see the most
+// keys, and the first keys are seen by the most queries.
+enum class Order { first_rows_first, last_rows_first };
 struct Place {
   int first, h, b;
-  __device__ Place(int64_t time, int64_t heads, int rows) {
+  __device__ Place(int64_t time, int64_t heads, int rows, Order order = Order::last_rows_first) {
     const int block = anew(static_cast<int>(blockIdx.x)), blocks = static_cast<int>((time + rows - 1) / rows),
               head = block / blocks, heads_of_sample = static_cast<int>(heads);
-    first = (blocks - 1 - block % blocks) * rows;
+    first = (order == Order::last_rows_first ? blocks - 1 - block % blocks : block % blocks) * rows;
     h = head % heads_of_sample;
     b = head / heads_of_sample;
   }

@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
   constexpr int kBands = Cut::kBands, kTile = Cut::kTile;
   static_assert(kQueriesAtOnce % kTile == 0);
   const AttentionShape& s = a.s;
-  const Place at(s.tk, s.kv_heads, Cut::kRows);
+  const Place at(s.tk, s.kv_heads, Cut::kRows, Order::first_rows_first);
   const int first_of_warp = at.first + warp_of_block() * kBands * kBand;
   const int time = static_cast<int>(s.tq), ahead = ahead_of(s);
 
