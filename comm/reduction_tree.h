@@ -43,6 +43,8 @@ class TreeFold {
   // subtrees() shows, the values of the last one that have come are final.
   void open(int leaf, size_t values);
   void put(size_t index, Tensor value);
+  // Whether the next put() keeps the value itself, as there is nothing to its left yet that it is added to.
+  bool keeps() const { return lefts_.empty(); }
   // Lets go of what put() has used, which of a GPU's tensors is kept until then: a side queue (tensor/side_queue.h) may
   // still be adding it.
   void close() { used_.clear(); }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tensor/check.h"
+#include "tensor/ops/copies.h"
 #include "tensor/side_queue.h"
 
 namespace elinvar {
@@ -141,15 +142,26 @@ void Member::begin_exchange() {
 }
 
 // After a fence there is no exchange: the leaf is folded, and goes out with the others in the next generation.
-void Member::put(int gradient, Tensor value) {
+void Member::put(int gradient, Tensor value, bool passes) {
   if (!opened_) return;
   opened_->device = value.device();
-  for (TreeFold& fold : folds_)
-    if (fold.subtrees().back().end == opened_->vrank + 1) fold.put(static_cast<size_t>(gradient), std::move(value));
+  TreeFold& fold = fold_of(opened_->vrank + 1);  // the one that it ended
+  if (passes && fold.keeps()) opened_->passing.emplace_back(static_cast<size_t>(gradient), std::move(value));
+  else fold.put(static_cast<size_t>(gradient), std::move(value));
   const auto [first, last] = opened_->buckets->of(gradient);
-  for (int b = first; b < last; ++b)
-    if (--opened_->missing[static_cast<size_t>(b)] == 0 && exchange_)
-      exchange_->contribute(b, roots(), opened_->count, sender());
+  for (int b = first; b < last; ++b) {
+    if (--opened_->missing[static_cast<size_t>(b)] > 0) continue;
+    keep_passing(fold);
+    if (exchange_) exchange_->contribute(b, roots(), opened_->count, sender());
+  }
+}
+
+void Member::keep_passing(TreeFold& fold) {
+  std::vector<Tensor> kept;
+  for (const auto& [gradient, value] : opened_->passing) kept.push_back(value);
+  kept = copies(kept);
+  for (size_t i = 0; i < kept.size(); ++i) fold.put(opened_->passing[i].first, std::move(kept[i]));
+  opened_->passing.clear();
 }
 
 bool Member::work() {

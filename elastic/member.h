@@ -95,10 +95,12 @@ class Member {
   // runs. opens(): whether this one may; open(): its targets are counted; put(): a gradient is there; work(): adds up a
   // bucket if one can be, on the caller's CPU stream. Then add() it like any other, with the same tensors. Those of a
   // GPU are put by who uses its side queue for gradients (tensor/side_queue.h), which the stream has joined when the
-  // leaf is added.
+  // leaf is added. One that `passes` is there until then alone: what is kept of it is a copy, of all that came since
+  // the last whole bucket by one call. has_open(): whether a leaf is folded as it comes (after a fence it may not be).
   bool opens(int vrank) const;
   void open(int64_t step, int vrank, int64_t count, const std::vector<Tensor>& terms);
-  void put(int gradient, Tensor value);
+  bool has_open() const { return opened_.has_value(); }
+  void put(int gradient, Tensor value, bool passes = false);
   bool work();
   void contribute(const std::optional<Digest>& state, const StateDigests& parts = {});
   enum class Progress { waiting, complete, abandoned };
@@ -228,6 +230,7 @@ class Member {
   void audit_exchange();
   bool passes_audit();
   void begin_exchange();
+  void keep_passing(TreeFold& fold);
   void ask_for_group(const Generation& generation);
   void inherit_group(const Generation& before, bool planned);
   void form_anew(int64_t generation);
@@ -263,10 +266,11 @@ class Member {
   int leaf_count_ = 0;
   struct Opened {
     int vrank;
-    int64_t count;             // of targets, in all leaves of this member
-    const Buckets* buckets;    // of the exchange that it was opened for,
-    std::vector<int> missing;  // and of each of them: tensors
-    Device device = {};        // where the tensors are that have come
+    int64_t count;                                        // of targets, in all leaves of this member
+    const Buckets* buckets;                               // of the exchange that it was opened for,
+    std::vector<int> missing;                             // and of each of them: tensors
+    std::vector<std::pair<size_t, Tensor>> passing = {};  // that have come, and are to be copied
+    Device device = {};                                   // where the tensors are that have come
   };
   std::optional<Opened> opened_;  // a leaf that comes gradient by gradient, on its way into one of the folds
 

@@ -80,7 +80,8 @@ struct Session::Impl {
   bool last = false;
   Clock::time_point leaf_began;
   int open_vrank = 0;                        // whose leaf is given gradient by gradient,
-  std::vector<Tensor> opened, opened_terms;  // and those that were given
+  std::vector<Tensor> opened, opened_terms;  // and those that were given,
+  bool opened_passes = false;                // which are there until the next leaf alone
   Reduced reduced;
   TensorsDigest gradient;  // of that
   double reduce_seconds = 0;

@@ -4,6 +4,7 @@
 #include "elastic/session_impl.h"
 #include "elastic/step_facts.h"
 #include "tensor/activity.h"
+#include "tensor/ops/copies.h"
 #include "tensor/side_queue.h"
 
 namespace elinvar {
@@ -71,6 +72,7 @@ void Session::add(int vrank, Leaf leaf) {
     lock.lock();
   }
   s.work.at("", s.now());
+  if (std::exchange(s.opened_passes, false) && !s.at_work().has_open()) leaf.gradients = copies(leaf.gradients);
   s.at_work().add(s.work_step, vrank, std::move(leaf), seconds.count());
 }
 
@@ -93,8 +95,7 @@ void Session::open(int vrank, int64_t count, std::vector<Tensor> terms, const Ma
   Impl& s = *impl_;
   const SideQueue side(terms.empty() ? Device{} : terms[0].device(), SideQueue::Of::gradients);
   side.follow(since);
-  for (Tensor& term : terms)
-    if (since) term = term.clone();
+  if (since) terms = copies(terms);
   const Lock lock(s.mutex);
   s.open_vrank = vrank;
   s.opened_terms = terms;
@@ -110,12 +111,12 @@ void Session::put(size_t gradient, Tensor value, const Mark& since) {
   const Clock::time_point began = Clock::now();
   const SideQueue side(value.device(), SideQueue::Of::gradients);
   side.follow(since);
-  if (since) value = value.clone();
   const Lock lock(s.mutex);
   s.flip(Fault::Flips::leaf, s.work_step, {&value, 1}, {{"vrank", s.open_vrank}});
   s.opened.resize(std::max(s.opened.size(), gradient + 1));
   s.opened[gradient] = value;
-  s.member.put(static_cast<int>(gradient), std::move(value));
+  s.opened_passes = since != nullptr;
+  s.member.put(static_cast<int>(gradient), std::move(value), s.opened_passes);
   s.flush();
   while (s.member.work()) s.flush();
   s.leaf_began += Clock::now() - began;  // it is no part of what a leaf takes

@@ -7,6 +7,7 @@
 #include "nn/leaf_passes.h"
 #include "tensor/check.h"
 #include "tensor/graph.h"
+#include "tensor/ops/copies.h"
 #include "tensor/trace.h"
 
 namespace elinvar {
@@ -96,14 +97,20 @@ struct LeafGraphs::Recorded {
   // What lies in the graph's memory is handed on as it is to those who are told as they go, else as copies.
   LeafResult replay(const LeafTask& task, const LeafProgress& progress) {
     graph->replay(inputs_of(task));
-    const bool copies = progress.gradient == nullptr;
     LeafDelivery delivery(task, progress);
     LeafForward pass = forward;
-    if (copies)
-      for (Tensor& term : pass.terms) term = term.clone();
+    if (progress.gradient) {
+      delivery.forward(std::move(pass), forward_since);
+      for (const Gradient& g : gradients) delivery.gradient(g.parameter, g.tensor, g.since);
+      return delivery.finish();
+    }
+    std::vector<Tensor> made = pass.terms;
+    for (const Gradient& g : gradients) made.push_back(g.tensor);
+    made = copies(made);
+    std::ranges::move(made.begin(), made.end() - std::ssize(gradients), pass.terms.begin());
     delivery.forward(std::move(pass), forward_since);
-    for (const Gradient& g : gradients)
-      delivery.gradient(g.parameter, copies ? g.tensor.clone() : g.tensor, copies ? Mark{} : g.since);
+    for (size_t i = 0; i < gradients.size(); ++i)
+      delivery.gradient(gradients[i].parameter, std::move(made[forward.terms.size() + i]));
     return delivery.finish();
   }
 };

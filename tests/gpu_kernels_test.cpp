@@ -9,6 +9,7 @@
 #include "tensor/ops/attention.h"
 #include "tensor/ops/batch_norm.h"
 #include "tensor/ops/column_sum.h"
+#include "tensor/ops/copies.h"
 #include "tensor/ops/gather.h"
 #include "tensor/ops/global_norm.h"
 #include "tensor/ops/rotary.h"
@@ -47,6 +48,22 @@ TEST_P(GpuKernels, ColumnSumsOfManyLevels) {
     const Tensor x = random(shape, 3);
     EXPECT_TRUE(same_bits(column_sum(x.to(device_), 7.0).to(Device{}), column_sum(x, 7.0))) << to_string(shape);
   }
+}
+
+// More than one launch takes, of all lengths about a block's, some of which begin at odd places.
+TEST_P(GpuKernels, CopiesOfManyTensors) {
+  std::vector<Tensor> of;
+  for (int64_t i = 0; i < 300; ++i) of.push_back(random({i % 7 == 0 ? 4090 + i / 7 : i % 29}, 5).to(device_));
+  of.push_back(random({3000}, 6).to(device_).slice(0, 1, 2999));
+  of.push_back(random({3000}, 6).to(DType::bf16).to(device_).slice(0, 1, 2999));
+  const std::vector<Tensor> made = copies(of);
+  ASSERT_EQ(made.size(), of.size());
+  for (size_t i = 0; i < of.size(); ++i) {
+    EXPECT_NE(made[i].raw(), of[i].raw());
+    EXPECT_TRUE(same_bits(made[i].to(Device{}), of[i].to(Device{}))) << i;
+  }
+  EXPECT_TRUE(copies({}).empty());
+  EXPECT_THROW(copies({of[0], Tensor::zeros({2, 3}).transpose(0, 1)}), UsageError);
 }
 
 TEST_P(GpuKernels, ColumnTreesOfManyLeaves) {

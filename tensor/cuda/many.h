@@ -13,7 +13,7 @@ namespace elinvar {
 
 template <class Args>
 struct Many {
-  static constexpr int kMost = 32;
+  static constexpr int kMost = (4096 - 16) / (8 + static_cast<int>(sizeof(Args)));  // in the arguments of a kernel
   struct Place {
     const Args& args;
     int64_t block;
@@ -25,7 +25,10 @@ struct Many {
   __device__ Place find() const {
     const int64_t block = int64_t{blockIdx.x};
     int i = 0;
-    while (i + 1 < count && first[i + 1] <= block) ++i;
+    for (int end = count; end - i > 1;) {
+      const int middle = (i + end) / 2;
+      (first[middle] <= block ? i : end) = middle;
+    }
     return {args[i], block - first[i]};
   }
 };
@@ -33,7 +36,7 @@ struct Many {
 template <class Args, class Blocks>
 void launch_many(Gpu& stream, const char* name, std::span<const Args> all, Blocks blocks_of,
                  void (*kernel)(Many<Args>)) {
-  static_assert(sizeof(Many<Args>) <= 4096, "the arguments of a kernel");
+  static_assert(sizeof(Many<Args>) <= 4096);
   while (!all.empty()) {
     Many<Args> some;
     while (some.count < Many<Args>::kMost && static_cast<size_t>(some.count) < all.size()) {
