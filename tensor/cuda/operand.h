@@ -4,10 +4,11 @@
 // belongs to k, so that neither is worked out again for each term:
 //   static constexpr bool kAlongK;            // whether neighbours in memory are neighbours in k, else in i
 //   using Line, Place;
-//   Line line(int batch, int i) const;
+//   Line line(int batch, int i, int k) const;
 //   Place place(int batch, int k) const;
-//   void advance(Place&, int by) const;       // to k + by
-//   const float* at(const Line&, const Place&) const;   // nullptr: a zero term
+//   void advance(Line (&)[kLines], Place&, int by) const;  // to k + by, any number of lines
+//   bool has(const Line&, const Place&) const;          // else the term is zero
+//   const float* at(const Line&, const Place&) const;   // where it lies
 #include "tensor/cuda/kernel.h"
 
 namespace elinvar::HWY_NAMESPACE {
@@ -23,15 +24,20 @@ struct alignas(16) TileOfSteps {
 template <bool kTermsAlongK>
 struct MatrixOperand {
   static constexpr bool kAlongK = kTermsAlongK;
-  using Line = const float*;
-  using Place = int64_t;
+  using Line = const float*;  // goes along: a place is nothing but its offset
+  struct Place {};
   const float* data;
   int64_t of_i, of_k, of_batch;
 
-  __device__ Line line(int batch, int i) const { return data + batch * of_batch + i * of_i; }
-  __device__ Place place(int, int k) const { return k * of_k; }
-  __device__ void advance(Place& p, int by) const { p += by * of_k; }
-  __device__ const float* at(const Line& line, const Place& p) const { return line + p; }
+  __device__ Line line(int batch, int i, int k) const { return data + batch * of_batch + i * of_i + k * of_k; }
+  __device__ Place place(int, int) const { return {}; }
+  template <int kLines>
+  __device__ void advance(Line (&lines)[kLines], Place&, int by) const {
+#pragma unroll
+    for (int l = 0; l < kLines; ++l) lines[l] += by * of_k;
+  }
+  __device__ bool has(const Line&, const Place&) const { return true; }
+  __device__ const float* at(const Line& line, const Place&) const { return line; }
 
   // Whether four neighbours lie in 16 aligned bytes, with extents i and k.
   bool in_fours(int64_t i, int64_t k) const {
@@ -50,35 +56,38 @@ class TileLoader {
   using Tile = TileOfSteps<kSide>;
 
   __device__ TileLoader(const Operand& operand, int batch, int first, int lines, int k, int k_end)
-      : operand_(operand), k_end_(k_end), k_(k + offset()), place_(operand.place(batch, k_)) {
+      : operand_(operand), left_(k_end - k - offset()), place_(operand.place(batch, k + offset())) {
 #pragma unroll
     for (int p = 0; p < kLines; ++p) {
       exists_[p] = first + line_of(p) < lines;
-      line_[p] = operand.line(batch, exists_[p] ? first + line_of(p) : first);
+      line_[p] = operand.line(batch, exists_[p] ? first + line_of(p) : first, k + offset());
     }
   }
 
-  // Starts to load the tile of steps k to k + kDepth, of which those before the end exist.
-  __device__ void load(int k) {
-    const int to = k + offset();
-    operand_.advance(place_, to - k_);
-    k_ = to;
-    auto place = place_;
-    int at = k_;
+  // Starts to load the tile that begins `by` steps after the last one, the first time after k. Steps past the end are
+  // zero, and nothing is read for them: so nobody needs a branch, behind which the compiler would put off the loads.
+  __device__ void load(int by) {
+    operand_.advance(line_, place_, by);
+    left_ -= by;
 #pragma unroll
-    for (int p = 0; p < kPieces; ++p) {
-      if (kLines > 1) place = place_, at = k_;
-      const int l = kLines > 1 ? p : 0;
-      if constexpr (kWidth == 4) {
-        const float* from = exists_[l] && at < k_end_ ? operand_.at(line_[l], place) : nullptr;
-        piece_[p] = from ? *reinterpret_cast<const float4*>(from) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-      } else {
-        piece_[p].x = term(l, at, place);
-        piece_[p].y = term(l, at, place);
-        piece_[p].z = term(l, at, place);
-        piece_[p].w = term(l, at, place);
+    for (int l = 0; l < kLines; ++l) {
+      typename Operand::Line line[1] = {line_[l]};
+      typename Operand::Place place = place_;
+      int left = exists_[l] ? left_ : 0;
+#pragma unroll
+      for (int p = l; p < kPieces; p += kLines) {
+        if constexpr (kWidth == 4) {
+          piece_[p] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+          if (left > 0 && operand_.has(line[0], place))
+            piece_[p] = *reinterpret_cast<const float4*>(operand_.at(line[0], place));
+          if (p + kLines < kPieces) operand_.advance(line, place, kNextPiece), left -= kNextPiece;
+        } else {
+          piece_[p].x = term(left, line, place);
+          piece_[p].y = term(left, line, place);
+          piece_[p].z = term(left, line, place);
+          piece_[p].w = term(left, line, place);
+        }
       }
-      if (kWidth == 4 && kLines == 1 && p + 1 < kPieces) operand_.advance(place, kNextPiece), at += kNextPiece;
     }
   }
 
@@ -115,15 +124,16 @@ class TileLoader {
     return Operand::kAlongK ? t / 2 + p * (kThreads / 2) : t % kSideBySide * (kPieceAlongK ? 1 : 4);
   }
 
-  __device__ float term(int line, int& k, typename Operand::Place& place) const {
-    const float* from = exists_[line] && k < k_end_ ? operand_.at(line_[line], place) : nullptr;
-    ++k;
-    operand_.advance(place, 1);
-    return from ? *from : 0.0f;
+  __device__ float term(int& left, typename Operand::Line (&line)[1], typename Operand::Place& place) const {
+    float x = 0.0f;
+    if (left > 0 && operand_.has(line[0], place)) x = *operand_.at(line[0], place);
+    --left;
+    operand_.advance(line, place, 1);
+    return x;
   }
 
   const Operand& operand_;
-  int k_end_, k_;  // k_ is what place_ stands at
+  int left_;  // steps from what place_ stands at to the end
   typename Operand::Place place_;
   typename Operand::Line line_[kLines];
   bool exists_[kLines];

@@ -77,11 +77,11 @@ struct Patches {
     }
   }
 
-  __device__ const float* at(const Position& p, const Tap& t) const {
-    const int h = p.h + t.h, w = p.w + t.w;
-    const bool inside = h >= 0 && h < height && w >= 0 && w < width;
-    return inside ? x + (p.offset + t.offset) : nullptr;
+  __device__ bool has(const Position& p, const Tap& t) const {
+    return static_cast<unsigned>(p.h + t.h) < static_cast<unsigned>(height) &&
+           static_cast<unsigned>(p.w + t.w) < static_cast<unsigned>(width);
   }
+  __device__ const float* at(const Position& p, const Tap& t) const { return x + (p.offset + t.offset); }
   bool in_fours() const {
     return channels % 4 == 0 && all_channels % 4 == 0 && reinterpret_cast<uintptr_t>(x) % 16 == 0;
   }
@@ -94,13 +94,17 @@ struct PatchesOfPositions {
   using Place = Patches::Tap;
   Patches patches;
 
-  __device__ Line line(int group, int i) const {
+  __device__ Line line(int group, int i, int) const {
     Line line = patches.position(i);
     line.offset += group * patches.channels;
     return line;
   }
   __device__ Place place(int, int k) const { return patches.tap(k); }
-  __device__ void advance(Place& t, int by) const { patches.advance(t, by); }
+  template <int kLines>
+  __device__ void advance(Line (&)[kLines], Place& t, int by) const {
+    patches.advance(t, by);
+  }
+  __device__ bool has(const Line& p, const Place& t) const { return patches.has(p, t); }
   __device__ const float* at(const Line& p, const Place& t) const { return patches.at(p, t); }
 };
 
@@ -111,13 +115,17 @@ struct PatchesOfTaps {
   using Place = Patches::Position;
   Patches patches;
 
-  __device__ Line line(int group, int j) const {
+  __device__ Line line(int group, int j, int) const {
     Line line = patches.tap(j);
     line.offset += group * patches.channels;
     return line;
   }
   __device__ Place place(int, int k) const { return patches.position(k); }
-  __device__ void advance(Place& p, int by) const { patches.advance(p, by); }
+  template <int kLines>
+  __device__ void advance(Line (&)[kLines], Place& p, int by) const {
+    patches.advance(p, by);
+  }
+  __device__ bool has(const Line& t, const Place& p) const { return patches.has(p, t); }
   __device__ const float* at(const Line& t, const Place& p) const { return patches.at(p, t); }
 };
 
@@ -179,7 +187,7 @@ struct Outputs {
     return h * stride_h == down && w * stride_w == right;
   }
 
-  __device__ Line line(int batch, int i) const {
+  __device__ Line line(int batch, int i, int) const {
     const int row = i / lines_wide, n = row / lines_high, h = row - n * lines_high, w = i - row * lines_wide;
     return {h, w, ((int64_t{n} * out_height + h) * out_width + w) * all_filters + batch / phases() * filters};
   }
@@ -189,7 +197,8 @@ struct Outputs {
     find(p);
     return p;
   }
-  __device__ void advance(Place& p, int by) const {
+  template <int kLines>
+  __device__ void advance(Line (&)[kLines], Place& p, int by) const {
     p.o += by;
     p.offset += by;
     if (p.o < filters) return;
@@ -197,17 +206,19 @@ struct Outputs {
       if (++p.kw == kernel_width) p.kw = 0, ++p.kh;
     find(p);
   }
-  __device__ const float* at(const Line& line, const Place& p) const {
-    const int h = line.h + p.h, w = line.w + p.w;
-    const bool inside = h >= 0 && h < out_height && w >= 0 && w < out_width;
-    return inside ? dy + (line.offset + p.offset) : nullptr;
+  __device__ bool has(const Line& line, const Place& p) const {
+    return static_cast<unsigned>(line.h + p.h) < static_cast<unsigned>(out_height) &&
+           static_cast<unsigned>(line.w + p.w) < static_cast<unsigned>(out_width);
   }
+  __device__ const float* at(const Line& line, const Place& p) const { return dy + (line.offset + p.offset); }
 
   // Steps whose terms are all of taps that the phase does not see.
   struct Skip {
+    bool none;      // is skipped
     uint64_t seen;  // taps, of the first 64
     int filters, k_end;
     __device__ int next(int k) const {
+      if (none) return k;
       while (k < k_end) {
         const int tap = k / filters, end = (tap + 1) * filters;
         if (tap >= 64 || (seen >> tap & 1) || end < k + kDepth) return k;
@@ -223,7 +234,7 @@ struct Outputs {
       if (sees(phase_h(batch), phase_w(batch), tap / kernel_width, tap % kernel_width, h, w))
         seen |= uint64_t{1} << tap;
     }
-    return {seen, filters, kernel_height * kernel_width * filters};
+    return {phases() == 1, seen, filters, kernel_height * kernel_width * filters};
   }
 
   bool in_fours() const {
@@ -248,16 +259,20 @@ struct FilterOfOutputs {
   const float* w;
   int channels, filters, taps, phases;
 
-  __device__ Line line(int batch, int j) const { return w + int64_t{batch / phases} * filters * taps * channels + j; }
+  __device__ Line line(int batch, int j, int) const {
+    return w + int64_t{batch / phases} * filters * taps * channels + j;
+  }
   __device__ Place place(int, int k) const {
     const int tap = k / filters, o = k - tap * filters;
     return {o, (int64_t{o} * taps + tap) * channels};
   }
-  __device__ void advance(Place& p, int by) const {
+  template <int kLines>
+  __device__ void advance(Line (&)[kLines], Place& p, int by) const {
     p.o += by;
     p.offset += int64_t{by} * taps * channels;
     for (; p.o >= filters; p.o -= filters) p.offset += channels - int64_t{filters} * taps * channels;
   }
+  __device__ bool has(const Line&, const Place&) const { return true; }
   __device__ const float* at(const Line& line, const Place& p) const { return line + p.offset; }
   bool in_fours() const { return channels % 4 == 0 && reinterpret_cast<uintptr_t>(w) % 16 == 0; }
 };

@@ -28,6 +28,39 @@ struct ProductSlices {
   bool fours_of_c;  // rows of C, of the bias and of `sums` take stores of four floats
 };
 
+// The sums of finished chunks, one for each chain. They are used once in kChunk steps, so they are kept in a thread's
+// local memory: registers are for what each step uses, and the compiler, which sees loops alone, would not leave them.
+class alignas(16) ChunkSums {
+ public:
+  __device__ ChunkSums() {
+#ifdef __CUDACC__
+    asm volatile("" : "+l"(at_));  // an address that could be anything is not turned into registers
+#endif
+#pragma unroll
+    for (int i = 0; i < 16; ++i) at_[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  }
+  ChunkSums(const ChunkSums&) = delete;
+  ChunkSums& operator=(const ChunkSums&) = delete;
+
+  // Adds the chains, and clears them.
+  __device__ void take(Chains& x) {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      Vec<float>* four = &x[i / 2][i % 2 * 4];
+      const float4 sum = at_[i];
+      at_[i] = make_float4((Vec<float>{sum.x} + four[0]).v, (Vec<float>{sum.y} + four[1]).v,
+                           (Vec<float>{sum.z} + four[2]).v, (Vec<float>{sum.w} + four[3]).v);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) four[e] = Vec<float>{0.0f};
+    }
+  }
+  __device__ float4 four(int p, int half) const { return at_[2 * p + half]; }
+
+ private:
+  float4 sums_[16];
+  float4* at_ = sums_;
+};
+
 // Blocks next to each other share rows of A and columns of B: tiles are counted down kPanel of them, then to the right.
 __device__ inline void place_of_tile(int tile, int down, int across, int& i, int& j) {
   constexpr int kPanel = 16;
@@ -57,13 +90,13 @@ __global__ void __launch_bounds__(kRows* kCols / 64, 512 / (kRows * kCols / 64))
   const int k_begin = slice * slices.length;
   const int k_end = f.k - k_begin < slices.length ? f.k : k_begin + slices.length;
 
-  Chains chain, group;
+  Chains chain;
   clear(chain);
-  clear(group);
+  ChunkSums group;
   Streamed<LoadA> a{LoadA(f.a, batch, i0, f.m, k_begin, k_end), a_tiles};
   Streamed<LoadB> b{LoadB(f.b, batch, j0, f.n, k_begin, k_end), b_tiles};
   multiply_steps<kRows, kCols>(a, b, k_begin, k_end, f.skip(batch), chain, [&](int k, int next) {
-    if (next >= k_end || next / static_cast<int>(kChunk) != k / static_cast<int>(kChunk)) move_to(group, chain);
+    if (next >= k_end || (next ^ k) >= static_cast<int>(kChunk)) group.take(chain);
   });
 
   const ThreadTile<kRows, kCols> mine;
@@ -78,10 +111,11 @@ __global__ void __launch_bounds__(kRows* kCols / 64, 512 / (kRows * kCols / 64))
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int j = j0 + mine.col(4 * h), count = f.n - j;
-      float x[4];
+      const float4 four = group.four(p, h);
+      float x[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        V sum = group[p][4 * h + e];
+        V sum{x[e]};
         if (!slices.sums) sum = V{0.0f} + sum;
         if (bias && e < count) sum = sum + V{bias[j + e]};
         x[e] = sum.v;

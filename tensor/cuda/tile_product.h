@@ -4,7 +4,7 @@
 // way to registers.
 //
 // A and B are sides of a product:
-//   void load(int k);                               // starts to load steps from k on
+//   void load(int by);                              // starts to load the steps that begin `by` after the last ones
 //   void store(int at);                             // what was loaded becomes buffer 0 or 1
 //   const float* row(int at, int k, int d) const;   // step k + d, of buffer `at`, by lines
 #include "tensor/cuda/operand.h"
@@ -52,7 +52,7 @@ struct Streamed {
   using Tile = typename Loader::Tile;
   Loader loader;
   Tile* tiles;  // two
-  __device__ void load(int k) { loader.load(k); }
+  __device__ void load(int by) { loader.load(by); }
   __device__ void store(int at) { loader.store(tiles[at]); }
   __device__ const float* row(int at, int, int d) const { return tiles[at].at[d]; }
 };
@@ -67,20 +67,17 @@ template <int kRows, int kCols, class A, class B, class Skip, class After>
 __device__ void multiply_steps(A& a, B& b, int k, int k_end, const Skip& skip, Chains& chain, After after) {
   using V = Vec<float>;
   const ThreadTile<kRows, kCols> mine;
-  k = skip.next(k);
-  if (k < k_end) {
-    a.load(k);
-    b.load(k);
-    a.store(0);
-    b.store(0);
-  }
-  __syncthreads();
+  const int first = skip.next(k);
+  a.load(first - k);
+  b.load(first - k);
+  a.store(0);
+  b.store(0);
+  k = first;
   for (int at = 0; k < k_end; at ^= 1) {
     const int next = skip.next(k + kDepth);
-    if (next < k_end) {
-      a.load(next);
-      b.load(next);
-    }
+    a.load(next - k);
+    b.load(next - k);
+    __syncthreads();  // `at` is whole, nobody reads the other buffer any more, and no compiler puts off the loads
 #pragma unroll
     for (int d = 0; d < kDepth; ++d) {
       const float *of_a = a.row(at, k, d) + mine.i, *of_b = b.row(at, k, d) + mine.j;
@@ -97,14 +94,12 @@ __device__ void multiply_steps(A& a, B& b, int k, int k_end, const Skip& skip, C
 #pragma unroll
         for (int q = 0; q < 8; ++q) chain[p][q] = fma(row[p], col[q], chain[p][q]);
     }
-    if (next < k_end) {  // the other buffer, which nobody reads since the barrier before
-      a.store(at ^ 1);
-      b.store(at ^ 1);
-    }
+    a.store(at ^ 1);
+    b.store(at ^ 1);
     after(k, next);
     k = next;
-    __syncthreads();
   }
+  __syncthreads();
 }
 
 // Four neighbours, of which `count` exist; `aligned`: they begin at 16 bytes.
