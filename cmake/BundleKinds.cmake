@@ -4,4 +4,5 @@ if(CPACK_GENERATOR STREQUAL "DEB")
   set(CPACK_PACKAGING_INSTALL_PREFIX /opt/elinvar)
 else()
   list(APPEND CPACK_COMPONENTS_ALL tests)
+  set(CPACK_COMPONENT_INCLUDE_TOPLEVEL_DIRECTORY ON)  # everything in one folder, named like the file
 endif()
