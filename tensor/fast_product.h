@@ -1,7 +1,7 @@
 #pragma once
 // The bodies of products on tensor cores (precision.h): the narrow place where the project meets the GPU's libraries.
-// For CUDA matmul is cuBLASLt (cuda/fast_matmul.cpp), convolution cuDNN (cuda/fast_conv2d.cpp) and attention our own
-// kernel (ops/attention_fast*.cu); the emulated GPU has a stand-in for the libraries (tests/emulation/fast_product.cpp).
+// For CUDA matmul is cuBLASLt (cuda/fast_matmul.cpp), convolution cuDNN (cuda/fast_conv2d.cpp), attention our own
+// (ops/attention_fast*.cu); the emulated GPU has a stand-in for the libraries (tests/emulation/fast_product.cpp).
 //
 // Arguments are those of the portable bodies, but for types: factors are bfloat16 or float32 as the precision says, and
 // so are results of convolutions and attention; a matrix product's, and its bias, have the type MatmulArgs::result, and

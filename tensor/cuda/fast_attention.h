@@ -41,6 +41,16 @@ __device__ inline float exp2_of(float x) {
 #endif
 }
 
+__device__ inline float log2_of(float x) {
+#ifdef __CUDACC__
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return std::log2(x);
+#endif
+}
+
 // x, as if it came anew: what follows from it is computed in each turn of a loop rather than kept in registers, of
 // which the loops have none to spare.
 __device__ inline int anew(int x) {

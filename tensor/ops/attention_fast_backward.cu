@@ -19,17 +19,6 @@ struct KeyGradients {
   static constexpr bool kKept = kSize <= 32;
 };
 
-// To 22 bits.
-__device__ float log2_of(float x) {
-#ifdef __CUDACC__
-  float y;
-  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-#else
-  return std::log2(x);
-#endif
-}
-
 // A score of which no weight is left.
 __device__ float hidden(float scale) { return std::copysign(kInfinity, -scale); }
 
