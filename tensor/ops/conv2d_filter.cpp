@@ -86,7 +86,7 @@ class FilterProduct {
 
  private:
   static constexpr int64_t kSpan = kChunk * kGroup;
-  static constexpr int64_t kFilterBlock = 128;  // whose chunk of dy stays in the second-level cache
+  static constexpr int64_t kFilterBlock = 256;  // whose chunk of dy stays in the second-level cache; many repay packing
   static constexpr int64_t kShortRun = 16;      // runs that are shorter on average are joined by packing both sides
 
   int64_t channels() const { return g_.c / g_.groups; }
