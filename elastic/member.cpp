@@ -146,7 +146,8 @@ void Member::put(int gradient, Tensor value, bool passes) {
   if (!opened_) return;
   opened_->device = value.device();
   TreeFold& fold = fold_of(opened_->vrank + 1);  // the one that it ended
-  if (passes && fold.keeps()) opened_->passing.emplace_back(static_cast<size_t>(gradient), std::move(value));
+  if (passes && fold.keeps() && value.numel() > 0)
+    opened_->passing.emplace_back(static_cast<size_t>(gradient), std::move(value));
   else fold.put(static_cast<size_t>(gradient), std::move(value));
   const auto [first, last] = opened_->buckets->of(gradient);
   for (int b = first; b < last; ++b) {

@@ -237,11 +237,10 @@ struct Seen {
 };
 
 // Elements (b, t, h, d), with `flip` put to them by exclusive or and heads filled with zeros to `filled` elements.
-template <class Index>
-__global__ void fast_chunks(HeadsView from, Index n, Index time, Index heads, Index size, Index filled, uint16_t flip,
-                            bf16* to) {
-  for (Index i = thread_of_grid(); i < n; i += grid_stride()) {
-    const Index d = i % filled, h = i / filled % heads, t = i / filled / heads % time, b = i / filled / heads / time;
+static __global__ void fast_chunks(HeadsView from, int64_t n, int64_t time, int64_t heads, int64_t size, int64_t filled,
+                                   uint16_t flip, bf16* to) {
+  for (int64_t i = thread_of_grid(); i < n; i += grid_stride()) {
+    const int64_t d = i % filled, h = i / filled % heads, t = i / filled / heads % time, b = i / filled / heads / time;
     to[i].bits = d < size ? static_cast<uint16_t>(from.of<bf16>(b, h)[t * from.time + d].bits ^ flip) : uint16_t{0};
   }
 }
@@ -257,8 +256,8 @@ class Chunks {
       return;
     const int64_t filled = (s.size + 7) / 8 * 8, n = s.batch * time * count * filled;
     copy_.emplace(stream, n);
-    launch(stream, "fast_attention_chunks", {.blocks = blocks_for(n)}, fast_chunks<int64_t>, heads, n, time, count,
-           s.size, filled, static_cast<uint16_t>(turned ? 0x8000 : 0), copy_->data());
+    launch(stream, "fast_attention_chunks", {.blocks = blocks_for(n)}, fast_chunks, heads, n, time, count, s.size,
+           filled, static_cast<uint16_t>(turned ? 0x8000 : 0), copy_->data());
     view_ = {copy_->data(), time * count * filled, count * filled, filled};
   }
   const HeadsView& view() const { return view_; }
@@ -272,7 +271,9 @@ class Chunks {
 template <class F>
 void with_padded(const AttentionShape& s, F f) {
   invariant(s.size <= kMostFastHead, "a head that fast attention does not take");
-  invariant(std::max(s.tq, s.tk) < INT32_MAX / 4, "rows that fast attention does not count");
+  if (std::max(s.tq, s.tk) >= INT32_MAX / 4)
+    throw UsageError("[attention] a GPU takes sequences below 2^29, got " + std::to_string(std::max(s.tq, s.tk)) +
+                     "; use shorter ones");
   if (s.size <= 32) f(std::integral_constant<int, 32>());
   else if (s.size <= 64) f(std::integral_constant<int, 64>());
   else f(std::integral_constant<int, 128>());

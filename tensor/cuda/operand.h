@@ -24,7 +24,7 @@ struct alignas(16) TileOfSteps {
 template <bool kTermsAlongK>
 struct MatrixOperand {
   static constexpr bool kAlongK = kTermsAlongK;
-  using Line = const float*;  // goes along: a place is nothing but its offset
+  using Line = const float*;  // advances itself, so that a place holds nothing
   struct Place {};
   const float* data;
   int64_t of_i, of_k, of_batch;

@@ -36,20 +36,22 @@ class alignas(16) ChunkSums {
 #ifdef __CUDACC__
     asm volatile("" : "+l"(at_));  // an address that could be anything is not turned into registers
 #endif
+    float4* const at = at_;
 #pragma unroll
-    for (int i = 0; i < 16; ++i) at_[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    for (int i = 0; i < 16; ++i) at[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   }
   ChunkSums(const ChunkSums&) = delete;
   ChunkSums& operator=(const ChunkSums&) = delete;
 
   // Adds the chains, and clears them.
   __device__ void take(Chains& x) {
+    float4* const at = at_;  // which lies in local memory, too, and might be among the sums for all the compiler knows
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
       Vec<float>* four = &x[i / 2][i % 2 * 4];
-      const float4 sum = at_[i];
-      at_[i] = make_float4((Vec<float>{sum.x} + four[0]).v, (Vec<float>{sum.y} + four[1]).v,
-                           (Vec<float>{sum.z} + four[2]).v, (Vec<float>{sum.w} + four[3]).v);
+      const float4 sum = at[i];
+      at[i] = make_float4((Vec<float>{sum.x} + four[0]).v, (Vec<float>{sum.y} + four[1]).v,
+                          (Vec<float>{sum.z} + four[2]).v, (Vec<float>{sum.w} + four[3]).v);
 #pragma unroll
       for (int e = 0; e < 4; ++e) four[e] = Vec<float>{0.0f};
     }
@@ -95,6 +97,7 @@ __global__ void __launch_bounds__(kRows* kCols / 64, 512 / (kRows * kCols / 64))
   ChunkSums group;
   Streamed<LoadA> a{LoadA(f.a, batch, i0, f.m, k_begin, k_end), a_tiles};
   Streamed<LoadB> b{LoadB(f.b, batch, j0, f.n, k_begin, k_end), b_tiles};
+  static_assert((kChunk & (kChunk - 1)) == 0, "steps of two chunks differ in a bit above those of a chunk");
   multiply_steps<kRows, kCols>(a, b, k_begin, k_end, f.skip(batch), chain, [&](int k, int next) {
     if (next >= k_end || (next ^ k) >= static_cast<int>(kChunk)) group.take(chain);
   });

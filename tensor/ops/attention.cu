@@ -93,9 +93,9 @@ struct Block {
   __device__ void add(const PairTile& pairs, const MatrixOperand<false>& y, int k0, int y_rows, int c0,
                       Chains& sums) const {
     using Loader = TileLoader<MatrixOperand<false>, kSide, kThreads, kWidth>;
-    Resident a{pairs, k0};
-    Streamed<Loader> b{Loader(y, 0, c0, size, k0, y_rows), right};
     const int end = y_rows - k0 < kSide ? y_rows : k0 + kSide;
+    Resident a{pairs, k0};
+    Streamed<Loader> b{Loader(y, 0, c0, size, k0, end), right};
     multiply_steps<kSide, kSide>(a, b, k0, end, SkipNothing{}, sums, [](int, int) {});
   }
   // Row i0 + row(p) of out from column c0 on: value(p, sum), where i < rows.

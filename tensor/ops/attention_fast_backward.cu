@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
   HeadRows(a.k, at.b, at.h, s.size).copy<kSize, Cut::kRows>(at.first, static_cast<int>(s.tk), kKeys);
   HeadRows(a.v, at.b, at.h, s.size).copy<kSize, Cut::kRows>(at.first, static_cast<int>(s.tk), kValues);
   int next_head = at.h * shared, next = begin;
-  load(0, next_head, next);
+  if (tiles > 0) load(0, next_head, next);
   await_copies();
   const Factors<kSize, kBands, Cut::kKept> k(kKeys), v(kValues);
 
