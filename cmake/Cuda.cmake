@@ -35,7 +35,7 @@ message(STATUS "CUDA kernels: ${elinvar_cuda}")
 # What keeps the bits on a GPU: one rounding an operation, subnormals, and IEEE division and square root.
 set(ELINVAR_CUDA_FLAGS -fmad=false -ftz=false -prec-div=true -prec-sqrt=true --expt-relaxed-constexpr
                        --extended-lambda)
-# Each program holds all kernels. CUDA 12.8 could do it, too, but what it makes needs a newer driver than the rest of it.
+# Each program holds all kernels. CUDA 12.8 could do it, too, but what it makes needs a newer driver than the rest.
 if(elinvar_cuda AND CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13.0)
   list(APPEND ELINVAR_CUDA_FLAGS --compress-mode=size)
 endif()
