@@ -13,11 +13,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
-// Accumulators: 32 vector registers hold 8 x 3, 16 hold 6 x 2, beside the vectors of B and one of A.
+// Accumulators: 32 vector registers hold 8 x 3 or 6 x 4, 16 hold 6 x 2, beside the vectors of B and one of A. Columns
+// that are no multiple of 3 vectors but one of 4, as 64 and 128 channels are, go by the wide tile, of kWideRows.
 #if HWY_TARGET == HWY_AVX3
-constexpr int kRows = 8, kVectors = 3;
+constexpr int kRows = 8, kVectors = 3, kWideRows = 6, kWideVectors = 4;
 #else
-constexpr int kRows = 6, kVectors = 2;
+constexpr int kRows = 6, kVectors = 2, kWideRows = kRows, kWideVectors = kVectors;
 #endif
 
 // f(0) .. f(N - 1), their arguments constants: a loop over accumulators that is not unrolled, or a body that is not
@@ -117,34 +118,48 @@ void tile_product(const Tile<T>& given) {
   });
 }
 
-template <class T, int R, int N, int kPanel>
-void with_vectors(const Tile<T>& tile) {
-  if constexpr (N > 1) {
-    if (tile.cols <= (N - 1) * Vec<T>::kLanes) return with_vectors<T, R, N - 1, kPanel>(tile);
-  }
-  tile_product<T, R, N, kPanel>(tile);
-}
-
 // A tile with few rows does without most of the rest.
 template <class T, int R, int N, int kPanel>
 void with_rows(const Tile<T>& tile) {
   if constexpr (R > 2) {
     if (tile.rows <= R - 2) return with_rows<T, R - 2, N, kPanel>(tile);
   }
-  with_vectors<T, R, N, kPanel>(tile);
+  tile_product<T, R, N, kPanel>(tile);
 }
 
+template <class T, int R, int N, int kPanel>
+void with_vectors(const Tile<T>& tile) {
+  if constexpr (N > 1) {
+    if (tile.cols <= (N - 1) * Vec<T>::kLanes) return with_vectors<T, R, N - 1, kPanel>(tile);
+  }
+  with_rows<T, R, N, kPanel>(tile);
+}
+
+// Every strip of columns that go by the wide tile has more than kVectors.
 template <class T>
 void multiply(const Tile<T>& tile) {
-  if (tile.a_rows) with_rows<T, kRows, kVectors, 0>(tile);
-  else with_rows<T, kRows, kVectors, kRows>(tile);
+  if constexpr (kWideVectors > kVectors) {
+    if (tile.cols > kVectors * Vec<T>::kLanes) {
+      if (tile.a_rows) return with_rows<T, kWideRows, kWideVectors, 0>(tile);
+      return with_rows<T, kWideRows, kWideVectors, kWideRows>(tile);
+    }
+  }
+  if (tile.a_rows) with_vectors<T, kRows, kVectors, 0>(tile);
+  else with_vectors<T, kRows, kVectors, kRows>(tile);
 }
 
 void multiply_f32(const Tile<float>& tile) { multiply(tile); }
 void multiply_f64(const Tile<double>& tile) { multiply(tile); }
 
-TileExtent extent_f32() { return {kRows, static_cast<int>(Vec<float>::kLanes), kVectors}; }
-TileExtent extent_f64() { return {kRows, static_cast<int>(Vec<double>::kLanes), kVectors}; }
+template <class T>
+TileExtent extent(int64_t columns) {
+  constexpr int L = Vec<T>::kLanes;
+  const int64_t vectors = (columns + L - 1) / L;
+  if (vectors % kVectors != 0 && vectors % kWideVectors == 0) return {kWideRows, L, kWideVectors};
+  return {kRows, L, kVectors};
+}
+TileExtent extent_f32(int64_t columns) { return extent<float>(columns); }
+TileExtent extent_f64(int64_t columns) { return extent<double>(columns); }
 
 }  // namespace elinvar::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -157,8 +172,8 @@ HWY_EXPORT(multiply_f64);
 HWY_EXPORT(extent_f32);
 HWY_EXPORT(extent_f64);
 
-TileExtent tile_extent(float) { return HWY_DYNAMIC_DISPATCH(extent_f32)(); }
-TileExtent tile_extent(double) { return HWY_DYNAMIC_DISPATCH(extent_f64)(); }
+TileExtent tile_extent(float, int64_t columns) { return HWY_DYNAMIC_DISPATCH(extent_f32)(columns); }
+TileExtent tile_extent(double, int64_t columns) { return HWY_DYNAMIC_DISPATCH(extent_f64)(columns); }
 void multiply_tile(const Tile<float>& tile) { HWY_DYNAMIC_DISPATCH(multiply_f32)(tile); }
 void multiply_tile(const Tile<double>& tile) { HWY_DYNAMIC_DISPATCH(multiply_f64)(tile); }
 

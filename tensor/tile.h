@@ -46,15 +46,16 @@ struct Tile {
   const T* bias = nullptr;         // then bias[j] is added to C, or to total
 };
 
-// The extents of a full tile on the current instruction set.
+// The extents of a full tile on the current instruction set, by the columns of the product: tiles of all of it have the
+// same rows, and are the widest that deal the columns evenly.
 struct TileExtent {
   int rows;
   int lanes;    // columns come in vectors of this many,
   int vectors;  // at most so many a tile
   int cols() const { return lanes * vectors; }
 };
-TileExtent tile_extent(float);
-TileExtent tile_extent(double);
+TileExtent tile_extent(float, int64_t columns);
+TileExtent tile_extent(double, int64_t columns);
 
 void multiply_tile(const Tile<float>& tile);
 void multiply_tile(const Tile<double>& tile);
@@ -97,8 +98,8 @@ void add_chunk(Tile<T>& tile, const Chunk& chunk, T* const* c_rows, T* const* gr
   tile.bias = chunk.last ? bias : nullptr;
 }
 
-// Columns dealt into strips of whole vectors, as even as possible (64 columns of 16 lanes are 2 + 2 vectors, not
-// 3 + 1): strip s covers [begin(s), begin(s + 1)), the last one cut at `columns`.
+// Columns dealt into strips of whole vectors, as even as possible (5 vectors are 2 + 3, 7 are 2 + 2 + 3): strip s
+// covers [begin(s), begin(s + 1)), the last one cut at `columns`.
 struct Strips {
   int64_t columns;
   TileExtent extent;

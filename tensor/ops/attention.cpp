@@ -37,8 +37,8 @@ struct PackedOperand {
   Strips strips;
   Scratch<T> data;
 
-  PackedOperand(int64_t k_count_, int64_t columns, TileExtent extent)
-      : k_count(k_count_), strips(columns, extent), data(k_count_ * strips.padded_columns()) {}
+  PackedOperand(int64_t k_count_, int64_t columns)
+      : k_count(k_count_), strips(columns, tile_extent(T{}, columns)), data(k_count_ * strips.padded_columns()) {}
 
   void pack(const T* from, int64_t k_step, int64_t j_step) {
     for (int64_t s = 0; s < strips.count; ++s)
@@ -51,11 +51,11 @@ struct PackedOperand {
 // begin before `columns`.
 template <class T>
 void multiply_rows(const T* const* a_rows, int rows, int64_t k_end, const PackedOperand<T>& b, int64_t columns,
-                   T* const* c_rows, TileExtent extent) {
+                   T* const* c_rows) {
   T group[kMostTileRows][64];
   T* group_rows[kMostTileRows];
   for (int64_t s = 0; s < b.strips.count && b.strips.begin(s) < columns; ++s) {
-    for (int i = 0; i < extent.rows; ++i) group_rows[i] = group[i] - b.strips.begin(s);
+    for (int i = 0; i < b.strips.extent.rows; ++i) group_rows[i] = group[i] - b.strips.begin(s);
     for_each_chunk(0, k_end, k_end, [&](const Chunk& chunk) {
       const Run run{.a = chunk.begin, .b_row = chunk.begin, .length = chunk.end - chunk.begin};
       Tile<T> tile{.runs = &run,
@@ -77,7 +77,8 @@ void multiply_rows(const T* const* a_rows, int rows, int64_t k_end, const Packed
 enum class Keys : uint8_t { summed, columns };
 template <Keys kKeys, class T>
 void multiply_queries(const AttentionShape& s, int64_t q0, int64_t q1, const T* a, int64_t a_step,
-                      const PackedOperand<T>& b, T* c, int64_t c_step, TileExtent extent) {
+                      const PackedOperand<T>& b, T* c, int64_t c_step) {
+  const TileExtent extent = b.strips.extent;
   for (int64_t i = q0; i < q1; i += extent.rows) {
     const int count = static_cast<int>(std::min<int64_t>(extent.rows, q1 - i));
     const T* a_rows[kMostTileRows];
@@ -88,17 +89,16 @@ void multiply_queries(const AttentionShape& s, int64_t q0, int64_t q1, const T* 
       c_rows[r] = c + row * c_step;
     }
     const int64_t seen = s.visible(i + count - 1);
-    if constexpr (kKeys == Keys::summed) multiply_rows(a_rows, count, seen, b, s.size, c_rows, extent);
-    else multiply_rows(a_rows, count, s.size, b, seen, c_rows, extent);
+    if constexpr (kKeys == Keys::summed) multiply_rows(a_rows, count, seen, b, s.size, c_rows);
+    else multiply_rows(a_rows, count, s.size, b, seen, c_rows);
   }
 }
 
 template <class T>
 void forward_head(const AttentionArgs& args, int64_t b, int64_t h, int64_t first, int64_t last) {
   const AttentionShape& s = args.s;
-  const TileExtent extent = tile_extent(T{});
   const int64_t kv = h / (s.heads / s.kv_heads);
-  PackedOperand<T> keys(s.size, s.tk, extent), values(s.tk, s.size, extent);
+  PackedOperand<T> keys(s.size, s.tk), values(s.tk, s.size);
   keys.pack(args.k.of<T>(b, kv), 1, args.k.time);
   values.pack(args.v.of<T>(b, kv), args.v.time, 1);
   const int64_t ld = keys.strips.padded_columns();
@@ -109,12 +109,11 @@ void forward_head(const AttentionArgs& args, int64_t b, int64_t h, int64_t first
   T* r = args.r.as<T>() + (b * s.heads + h) * s.tq;
   for (int64_t q0 = first; q0 < last; q0 += kQueryBlock) {
     const int64_t q1 = std::min(last, q0 + kQueryBlock);
-    multiply_queries<Keys::columns, T>(s, q0, q1, q_rows + q0 * args.q.time, args.q.time, keys, scores.data(), ld,
-                                       extent);
+    multiply_queries<Keys::columns, T>(s, q0, q1, q_rows + q0 * args.q.time, args.q.time, keys, scores.data(), ld);
     for (int64_t q = q0; q < q1; ++q)
       scores_to_weights(scores.data() + (q - q0) * ld, s.visible(q), s.visible(q1 - 1), static_cast<T>(s.scale), m[q],
                         r[q]);
-    multiply_queries<Keys::summed, T>(s, q0, q1, scores.data(), ld, values, o + q0 * args.o.time, args.o.time, extent);
+    multiply_queries<Keys::summed, T>(s, q0, q1, scores.data(), ld, values, o + q0 * args.o.time, args.o.time);
     for (int64_t q = q0; q < q1; ++q) scale_row(o + q * args.o.time, s.size, r[q]);
   }
 }
@@ -157,8 +156,9 @@ class QuerySum {
 // sum (key, d) += weights (q, key) * rows (q, d) over queries [q0, q1), for the keys that any of them sees.
 template <class T>
 void accumulate_over_queries(const AttentionShape& s, const T* weights, int64_t ld, int64_t q0, int64_t q1,
-                             const T* rows, int64_t time, T* sum, T* panel, TileExtent extent) {
-  const Strips strips(s.size, extent);
+                             const T* rows, int64_t time, T* sum, T* panel) {
+  const Strips strips(s.size, tile_extent(T{}, s.size));
+  const TileExtent extent = strips.extent;
   const int64_t seen = s.visible(q1 - 1);  // weights of later keys are not defined
   for (int64_t key = 0; key < seen; key += extent.rows) {
     const int count = static_cast<int>(std::min<int64_t>(extent.rows, seen - key));
@@ -185,9 +185,8 @@ void accumulate_over_queries(const AttentionShape& s, const T* weights, int64_t 
 template <class T>
 void backward_group(const AttentionBackwardArgs& args, int64_t b, int64_t kv) {
   const AttentionShape& s = args.s;
-  const TileExtent extent = tile_extent(T{});
   const T scale = static_cast<T>(s.scale);
-  PackedOperand<T> keys_t(s.size, s.tk, extent), values_t(s.size, s.tk, extent), keys(s.tk, s.size, extent);
+  PackedOperand<T> keys_t(s.size, s.tk), values_t(s.size, s.tk), keys(s.tk, s.size);
   keys_t.pack(args.k.of<T>(b, kv), 1, args.k.time);
   values_t.pack(args.v.of<T>(b, kv), 1, args.v.time);
   keys.pack(args.k.of<T>(b, kv), args.k.time, 1);
@@ -202,10 +201,8 @@ void backward_group(const AttentionBackwardArgs& args, int64_t b, int64_t kv) {
     const T* r = args.r.as<T>() + (b * s.heads + h) * s.tq;
     for (int64_t q0 = 0; q0 < s.tq; q0 += kQueryBlock) {
       const int64_t q1 = std::min(s.tq, q0 + kQueryBlock), limit = s.visible(q1 - 1);
-      multiply_queries<Keys::columns, T>(s, q0, q1, q_rows + q0 * args.q.time, args.q.time, keys_t, p.data(), ld,
-                                         extent);
-      multiply_queries<Keys::columns, T>(s, q0, q1, d_o + q0 * args.d_o.time, args.d_o.time, values_t, ds.data(), ld,
-                                         extent);
+      multiply_queries<Keys::columns, T>(s, q0, q1, q_rows + q0 * args.q.time, args.q.time, keys_t, p.data(), ld);
+      multiply_queries<Keys::columns, T>(s, q0, q1, d_o + q0 * args.d_o.time, args.d_o.time, values_t, ds.data(), ld);
       for (int64_t q = q0; q < q1; ++q) {
         T *p_row = p.data() + (q - q0) * ld, *ds_row = ds.data() + (q - q0) * ld;
         scores_to_probabilities(p_row, s.visible(q), limit, scale, m[q], r[q]);
@@ -213,13 +210,13 @@ void backward_group(const AttentionBackwardArgs& args, int64_t b, int64_t kv) {
                         scale);
       }
       multiply_queries<Keys::summed, T>(s, q0, q1, ds.data(), ld, keys, args.dq.of<T>(b, h) + q0 * args.dq.time,
-                                        args.dq.time, extent);
+                                        args.dq.time);
       dk_sum.begin_block(q0);
       dv_sum.begin_block(q0);
       accumulate_over_queries(s, static_cast<const T*>(ds.data()), ld, q0, q1, q_rows, args.q.time, dk_sum.chain(),
-                              panel.data(), extent);
+                              panel.data());
       accumulate_over_queries(s, static_cast<const T*>(p.data()), ld, q0, q1, d_o, args.d_o.time, dv_sum.chain(),
-                              panel.data(), extent);
+                              panel.data());
       dk_sum.end_block(q1);
       dv_sum.end_block(q1);
     }

@@ -22,7 +22,7 @@ struct GroupProduct {
 
   void run(CpuStream& stream, const std::vector<Stretch>& ys, const std::vector<Stretch>& xs, int64_t kh, int64_t kw,
            T* packed) const {
-    const Strips strips(target.channels, tile_extent(T{}));
+    const Strips strips(target.channels, tile_extent(T{}, target.channels));
     const int64_t taps = kh * kw, k_count = taps * source.channels;
     stream.parallel_for(strips.count * taps, 1, [&](int64_t begin, int64_t end) {
       for (int64_t item = begin; item < end; ++item) {
@@ -40,7 +40,7 @@ struct GroupProduct {
 // Elements that the packed filters of one group take.
 template <class T>
 int64_t packed_size(int64_t k_count, int64_t columns) {
-  return k_count * Strips(columns, tile_extent(T{})).padded_columns();
+  return k_count * Strips(columns, tile_extent(T{}, columns)).padded_columns();
 }
 
 template <class T>

@@ -60,7 +60,7 @@ class FilterProduct {
         x_(x + group * channels()),
         dw_(dw + group * filters() * row()),
         blocks_(std::move(blocks)),
-        extent_(tile_extent(T{})),
+        extent_(tile_extent(T{}, blocks_.front().width)),
         positions_(g.n * g.oh * g.ow) {
     for (size_t b = 0; b < blocks_.size(); ++b) {
       const Strips strips(blocks_[b].width, extent_);
@@ -350,7 +350,7 @@ auto tap_gatherer(const ConvGeometry& g) {
 template <class T>
 void grad_filter_few_channels(CpuStream& stream, const ConvGradFilterArgs& args) {
   const ConvGeometry& g = args.g;
-  const TileExtent extent = tile_extent(T{});
+  const TileExtent extent = tile_extent(T{}, g.o);
   const Strips strips(g.o, extent);
   const int64_t positions = g.n * g.oh * g.ow, row = g.kh * g.kw * g.c, span = kChunk * kGroup,
                 groups = std::max<int64_t>(1, (positions + span - 1) / span),

@@ -21,7 +21,7 @@ constexpr int64_t kBytesInPlace = 512;      // nor do rows of B that lie close t
 template <class T>
 void multiply_few(CpuStream& stream, const MatrixRows<T>& rows, const T* b, int64_t b_col, int64_t n, int64_t k,
                   const T* bias) {
-  const TileExtent extent = tile_extent(T{});
+  const TileExtent extent = tile_extent(T{}, n);
   const Strips strips(n, extent);
   const int64_t tiles = (rows.m + extent.rows - 1) / extent.rows, cols = extent.cols();
   stream.parallel_for(strips.count, 1, [&](int64_t begin, int64_t end) {
@@ -56,7 +56,7 @@ void multiply_few(CpuStream& stream, const MatrixRows<T>& rows, const T* b, int6
 template <class T>
 void multiply(CpuStream& stream, const MatmulArgs& args, int64_t batch) {
   invariant(args.a.col == 1 || args.a.row == 1, "rows or columns of A have steps of 1");
-  const TileExtent extent = tile_extent(T{});
+  const TileExtent extent = tile_extent(T{}, args.n);
   const T* b = static_cast<const T*>(args.b.data) + batch * args.b.batch;
   const T* bias = static_cast<const T*>(args.bias);
   MatrixRows<T> rows{.a = static_cast<const T*>(args.a.data) + batch * args.a.batch,
@@ -86,7 +86,8 @@ void multiply(CpuStream& stream, const MatmulArgs& args, int64_t batch) {
   Scratch<T> packed(k_piece * (std::min(n_piece, args.n) + extent.lanes));
   T* const c = rows.c;
   for (int64_t j0 = 0; j0 < args.n; j0 += n_piece) {
-    const Strips strips(std::min(n_piece, args.n - j0), extent);
+    const int64_t columns = std::min(n_piece, args.n - j0);
+    const Strips strips(columns, tile_extent(T{}, columns));
     rows.c = c + j0;
     for (int64_t k0 = 0; k0 < std::max<int64_t>(args.k, 1); k0 += std::max<int64_t>(k_piece, 1)) {
       const int64_t k1 = std::min(k0 + k_piece, args.k);
