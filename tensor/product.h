@@ -77,9 +77,7 @@ class Product {
   }
 
  private:
-  static constexpr int64_t kBlockTiles = 16;    // a block's chunk of A stays in the second-level cache
-  static constexpr int64_t kStripsToPack = 12;  // fewer strips do not repay a packed A,
-  static constexpr int kRowsInPlace = 6;        // nor do tiles of so few rows, which a core fetches ahead as they lie
+  static constexpr int64_t kBlockTiles = 16;  // a block's chunk of A stays in the second-level cache
 
   struct Workspace {
     explicit Workspace(const Product& p)
@@ -111,12 +109,17 @@ class Product {
       const int64_t row = (t0 + t) * extent_.rows;
       w.tiles[t] = source.tile(row, static_cast<int>(std::min<int64_t>(extent_.rows, source.rows() - row)));
     }
-    const bool packed = source.a_step() != 1 || (extent_.rows > kRowsInPlace && s1 - s0 >= kStripsToPack);
+    const bool packed = source.a_step() != 1;
     for_each_chunk(k_begin_, k_end_, k_count_, [&](const Chunk& chunk) {
       const int64_t run_count = make_runs(source.spans(), chunk, packed, w.runs.data());
       if (packed) pack(source, w.tiles, tiles, chunk, w.panels.data());
-      Tile<T> tile{
-          .runs = w.runs.data(), .run_count = run_count, .rows = 0, .cols = 0, .b = nullptr, .b_step = b_step_};
+      Tile<T> tile{.runs = w.runs.data(),
+                   .run_count = run_count,
+                   .tile_rows = extent_.rows,
+                   .rows = 0,
+                   .cols = 0,
+                   .b = nullptr,
+                   .b_step = b_step_};
       const int64_t length = chunk.end - chunk.begin;
       const int64_t next =
           chunk.end < k_end_ ? chunk.end * source.a_step() : k_begin_ * source.a_step() + kBlockTiles * extent_.rows;
@@ -182,16 +185,8 @@ class Product {
   void pack(const Source& source, const TileRows<T>* tiles, int64_t tile_count, const Chunk& chunk, T* out) const {
     const int64_t step = panel_step(extent_);
     for_each_span(source.spans(), chunk, [&](int64_t offset, int64_t, int64_t length) {
-      if (source.a_step() != 1) {
-        pack_panels(tiles[0].a[0] + offset * source.a_step(), source.a_step(), length,
-                    (tile_count - 1) * extent_.rows + tiles[tile_count - 1].count, extent_.rows, out, step);
-      } else {
-        for (int64_t t = 0; t < tile_count; ++t) {
-          const T* at[kMostTileRows];
-          for (int r = 0; r < extent_.rows; ++r) at[r] = tiles[t].a[r] + offset;
-          interleave(at, extent_.rows, length, out + t * step, extent_.rows);
-        }
-      }
+      pack_panels(tiles[0].a[0] + offset * source.a_step(), source.a_step(), length,
+                  (tile_count - 1) * extent_.rows + tiles[tile_count - 1].count, extent_.rows, out, step);
       out += length * extent_.rows;
     });
   }

@@ -13,8 +13,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
-// Accumulators: 32 vector registers hold 8 x 3 or 6 x 4, 16 hold 6 x 2, beside the vectors of B and one of A. Columns
-// that are no multiple of 3 vectors but one of 4, as 64 and 128 channels are, go by the wide tile, of kWideRows.
+// Accumulators: 32 vector registers hold 8 x 3 or 6 x 4, 16 hold 6 x 2, beside the vectors of B and one of A.
 #if HWY_TARGET == HWY_AVX3
 constexpr int kRows = 8, kVectors = 3, kWideRows = 6, kWideVectors = 4;
 #else
@@ -135,17 +134,16 @@ void with_vectors(const Tile<T>& tile) {
   with_rows<T, R, N, kPanel>(tile);
 }
 
-// Every strip of columns that go by the wide tile has more than kVectors.
+template <class T, int R, int N>
+void with_extent(const Tile<T>& tile) {
+  if (tile.a_rows) with_vectors<T, R, N, 0>(tile);
+  else with_vectors<T, R, N, R>(tile);
+}
+
 template <class T>
 void multiply(const Tile<T>& tile) {
-  if constexpr (kWideVectors > kVectors) {
-    if (tile.cols > kVectors * Vec<T>::kLanes) {
-      if (tile.a_rows) return with_rows<T, kWideRows, kWideVectors, 0>(tile);
-      return with_rows<T, kWideRows, kWideVectors, kWideRows>(tile);
-    }
-  }
-  if (tile.a_rows) with_vectors<T, kRows, kVectors, 0>(tile);
-  else with_vectors<T, kRows, kVectors, kRows>(tile);
+  if (tile.tile_rows == kWideRows) with_extent<T, kWideRows, kWideVectors>(tile);
+  else with_extent<T, kRows, kVectors>(tile);
 }
 
 void multiply_f32(const Tile<float>& tile) { multiply(tile); }
@@ -155,8 +153,8 @@ template <class T>
 TileExtent extent(int64_t columns) {
   constexpr int L = Vec<T>::kLanes;
   const int64_t vectors = (columns + L - 1) / L;
-  if (vectors % kVectors != 0 && vectors % kWideVectors == 0) return {kWideRows, L, kWideVectors};
-  return {kRows, L, kVectors};
+  const bool wide = (vectors + kWideVectors - 1) / kWideVectors < (vectors + kVectors - 1) / kVectors;
+  return wide ? TileExtent{kWideRows, L, kWideVectors} : TileExtent{kRows, L, kVectors};
 }
 TileExtent extent_f32(int64_t columns) { return extent<float>(columns); }
 TileExtent extent_f64(int64_t columns) { return extent<double>(columns); }

@@ -31,6 +31,7 @@ template <class T>
 struct Tile {
   const Run* runs;
   int64_t run_count;
+  int tile_rows;  // of the extent that the product's tiles have
   int rows, cols;
   const T* const* a_rows = nullptr;
   const T* panel = nullptr;
@@ -46,8 +47,8 @@ struct Tile {
   const T* bias = nullptr;         // then bias[j] is added to C, or to total
 };
 
-// The extents of a full tile on the current instruction set, by the columns of the product: tiles of all of it have the
-// same rows, and are the widest that deal the columns evenly.
+// The extents of a full tile on the current instruction set, by the columns of the product: wide tiles of fewer rows
+// where that makes fewer strips.
 struct TileExtent {
   int rows;
   int lanes;    // columns come in vectors of this many,
@@ -98,7 +99,7 @@ void add_chunk(Tile<T>& tile, const Chunk& chunk, T* const* c_rows, T* const* gr
   tile.bias = chunk.last ? bias : nullptr;
 }
 
-// Columns dealt into strips of whole vectors, as even as possible (5 vectors are 2 + 3, 7 are 2 + 2 + 3): strip s
+// Columns dealt into strips of whole vectors, as even as possible (5 vectors are 2 + 3, 7 are 3 + 4): strip s
 // covers [begin(s), begin(s + 1)), the last one cut at `columns`.
 struct Strips {
   int64_t columns;

@@ -47,8 +47,8 @@ struct PackedOperand {
   T* strip(int64_t s) const { return data.data() + k_count * strips.begin(s); }
 };
 
-// c_rows[i] = sum over k in [0, k_end) of a_rows[i][k] * B[k], in chunks and groups (rule 8), only the strips that
-// begin before `columns`.
+// c_rows[i] = sum over k in [0, k_end) of a_rows[i][k] * B[k], in chunks and groups (rule 8), of the first
+// `columns`.
 template <class T>
 void multiply_rows(const T* const* a_rows, int rows, int64_t k_end, const PackedOperand<T>& b, int64_t columns,
                    T* const* c_rows) {
@@ -60,8 +60,9 @@ void multiply_rows(const T* const* a_rows, int rows, int64_t k_end, const Packed
       const Run run{.a = chunk.begin, .b_row = chunk.begin, .length = chunk.end - chunk.begin};
       Tile<T> tile{.runs = &run,
                    .run_count = 1,
+                   .tile_rows = b.strips.extent.rows,
                    .rows = rows,
-                   .cols = static_cast<int>(b.strips.exist(s)),
+                   .cols = static_cast<int>(std::min(b.strips.exist(s), columns - b.strips.begin(s))),
                    .a_rows = a_rows,
                    .b = b.strip(s),
                    .b_step = b.strips.width(s),
@@ -171,6 +172,7 @@ void accumulate_over_queries(const AttentionShape& s, const T* weights, int64_t 
     for (int64_t strip = 0; strip < strips.count; ++strip)
       multiply_tile(Tile<T>{.runs = &run,
                             .run_count = 1,
+                            .tile_rows = extent.rows,
                             .rows = count,
                             .cols = static_cast<int>(strips.exist(strip)),
                             .panel = panel,

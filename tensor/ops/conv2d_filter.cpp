@@ -184,6 +184,7 @@ class FilterProduct {
         }
         Tile<T> tile{.runs = work.runs.data(),
                      .run_count = run_count,
+                     .tile_rows = extent_.rows,
                      .rows = 0,
                      .cols = static_cast<int>(strip.exist),
                      .b = x_ + strip.begin,
@@ -381,6 +382,7 @@ void grad_filter_few_channels(CpuStream& stream, const ConvGradFilterArgs& args)
             for (int r = 0; r < extent.rows; ++r) c_rows[r] = sums.data() + (group * row + t * extent.rows + r) * g.o;
             Tile<T> tile{.runs = &run,
                          .run_count = 1,
+                         .tile_rows = extent.rows,
                          .rows = static_cast<int>(std::min<int64_t>(extent.rows, row - t * extent.rows)),
                          .cols = static_cast<int>(strips.exist(s)),
                          .panel = panels.data() + t * step,

@@ -39,6 +39,7 @@ void multiply_few(CpuStream& stream, const MatrixRows<T>& rows, const T* b, int6
             for (int r = 0; r < extent.rows; ++r) group_rows[r] = groups.data() + (row + r) * cols - j;
           Tile<T> tile{.runs = &run,
                        .run_count = 1,
+                       .tile_rows = extent.rows,
                        .rows = at.count,
                        .cols = static_cast<int>(strips.exist(s)),
                        .a_rows = at.a,
