@@ -309,90 +309,108 @@ void grad_filter(CpuStream& stream, const ConvGradFilterArgs& args) {
     FilterProduct<T>(g, args.dy.as<T>(), args.x.as<T>(), args.dw.as<T>(), group, blocks).run(stream);
 }
 
-// The pixels under all taps of the output position (n, oh, ow), zeros for those in the padding; taps in a row lie side
-// by side in the image. kRow is kw * c where that is usual, so that a row is copied by a few moves; else 0.
-template <int64_t kRow, class T>
-void gather_taps(const ConvGeometry& g, const T* x, int64_t n, int64_t oh, int64_t ow, T* out) {
-  const int64_t left = ow * g.stride_w - g.pad_w, from = std::clamp<int64_t>(-left, 0, g.kw),
-                to = std::clamp<int64_t>(g.w - left, from, g.kw), row = kRow > 0 ? kRow : g.kw * g.c;
-  for (int64_t kh = 0; kh < g.kh; ++kh, out += row) {
-    const int64_t y = oh * g.stride_h - g.pad_h + kh * g.dilation_h;
-    const T* pixels = x + ((n * g.h + y) * g.w + left) * g.c;
-    if (y < 0 || y >= g.h) {
-      std::fill_n(out, row, T{0});
-    } else if (from == 0 && to == g.kw) {
-      std::memcpy(out, pixels, static_cast<size_t>(row) * sizeof(T));
-    } else {
-      std::fill_n(out, from * g.c, T{0});
-      std::copy_n(pixels + from * g.c, (to - from) * g.c, out + from * g.c);
-      std::fill_n(out + to * g.c, row - to * g.c, T{0});
-    }
-  }
-}
-
+// Images as rows that taps can read: row (n, y, phase, channel), where y counts from the padding above, holds the
+// channel of the pixels phase, phase + stride, .. counted from the padding on the left; zeros where there is padding.
+// What a tap meets along a row of outputs then lies side by side.
 template <class T>
-auto tap_gatherer(const ConvGeometry& g) {
-  switch (g.kw * g.c) {
-    case 3:
-      return gather_taps<3, T>;  // 3 x 3, gray
-    case 9:
-      return gather_taps<9, T>;  // 3 x 3, RGB
-    case 15:
-      return gather_taps<15, T>;  // 5 x 5, RGB
-    case 21:
-      return gather_taps<21, T>;  // 7 x 7, RGB
-    default:
-      return gather_taps<0, T>;
+class TapRows {
+ public:
+  TapRows(CpuStream& stream, const ConvGeometry& g, const T* x)
+      : g_(g),
+        height_((g.oh - 1) * g.stride_h + (g.kh - 1) * g.dilation_h + 1),
+        length_(g.ow + (g.kw - 1) * g.dilation_w / g.stride_w),
+        data_(g.n * height_ * g.stride_w * g.c * length_) {
+    stream.parallel_for(g.n * height_, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const int64_t y = row % height_ - g.pad_h;
+        T* out = data_.data() + row * g.stride_w * g.c * length_;
+        if (y < 0 || y >= g.h) {
+          std::fill_n(out, g.stride_w * g.c * length_, T{0});
+          continue;
+        }
+        const T* pixels = x + (row / height_ * g.h + y) * g.w * g.c;
+        for (int64_t phase = 0; phase < g.stride_w; ++phase) {
+          const int64_t left = phase - g.pad_w, from = std::clamp<int64_t>(up(-left), 0, length_),
+                        to = std::clamp<int64_t>(up(g.w - left), from, length_);
+          for (int64_t c = 0; c < g.c; ++c, out += length_) {
+            std::fill_n(out, from, T{0});
+            for (int64_t i = from; i < to; ++i) out[i] = pixels[(i * g.stride_w + left) * g.c + c];
+            std::fill_n(out + to, length_ - to, T{0});
+          }
+        }
+      }
+    });
   }
-}
+
+  // What the tap and channel that are column `column` of dw meet at the output position (n, oh, ow) is at
+  // tap(column)[position(n, oh, ow)].
+  const T* tap(int64_t column) const {
+    const int64_t c = column % g_.c, kw = column / g_.c % g_.kw, kh = column / (g_.c * g_.kw), x = kw * g_.dilation_w;
+    return data_.data() + ((kh * g_.dilation_h * g_.stride_w + x % g_.stride_w) * g_.c + c) * length_ + x / g_.stride_w;
+  }
+  int64_t position(int64_t n, int64_t oh, int64_t ow) const {
+    return (n * height_ + oh * g_.stride_h) * g_.stride_w * g_.c * length_ + ow;
+  }
+
+ private:
+  int64_t up(int64_t pixels) const { return (pixels + g_.stride_w - 1) / g_.stride_w; }
+
+  const ConvGeometry& g_;
+  int64_t height_, length_;
+  Scratch<T> data_;
+};
 
 // A first layer's few channels fill no vector, but its filters do: dw transposed is taps by dy, which lies in memory as
-// a B should. All taps of a position are written out side by side, a chunk of positions at a time.
+// a B should.
 template <class T>
 void grad_filter_few_channels(CpuStream& stream, const ConvGradFilterArgs& args) {
   const ConvGeometry& g = args.g;
-  const TileExtent extent = tile_extent(T{}, g.o);
-  const Strips strips(g.o, extent);
+  const TapRows<T> taps(stream, g, args.x.as<T>());
+  const Strips strips(g.o, tile_extent(T{}, g.o));
+  const TileExtent extent = strips.extent;
   const int64_t positions = g.n * g.oh * g.ow, row = g.kh * g.kw * g.c, span = kChunk * kGroup,
                 groups = std::max<int64_t>(1, (positions + span - 1) / span),
-                tiles = (row + extent.rows - 1) / extent.rows, padded = tiles * extent.rows, step = panel_step(extent);
+                tiles = (row + extent.rows - 1) / extent.rows;
   constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
-  const auto gather = tap_gatherer<T>(g);
   Scratch<T> sums(groups * row * g.o);
   const int64_t parts = groups < 4 * stream.threads() ? strips.count : 1;  // of the filters, so that no thread is idle
   stream.parallel_for(groups * parts, 1, [&](int64_t first, int64_t last) {
-    Scratch<T> taps(kChunk * padded), panels(tiles * step);
-    std::fill_n(taps.data(), kChunk * padded, T{0});
+    std::vector<Run> runs;
     for (int64_t item = first; item < last; ++item) {
       const int64_t group = item / parts, part = item % parts, k0 = group * span, s0 = strips.count * part / parts,
                     s1 = strips.count * (part + 1) / parts;
       for_each_chunk(0, std::min(span, positions - k0), span, [&](const Chunk& chunk) {
-        const Run run{.length = chunk.end - chunk.begin};
-        const int64_t at = k0 + chunk.begin;
-        int64_t ow = at % g.ow, oh = at / g.ow % g.oh, n = at / (g.ow * g.oh);
-        for (int64_t k = 0; k < run.length; ++k) {
-          gather(g, args.x.as<T>(), n, oh, ow, taps.data() + k * padded);
-          if (++ow == g.ow) ow = 0, ++oh;
-          if (oh == g.oh) oh = 0, ++n;
+        const int64_t at = k0 + chunk.begin, end = k0 + chunk.end;
+        runs.clear();
+        for (int64_t k = at; k < end;) {  // row of outputs by row
+          const int64_t ow = k % g.ow, oh = k / g.ow % g.oh, n = k / (g.ow * g.oh),
+                        length = std::min(g.ow - ow, end - k);
+          runs.push_back({.a = taps.position(n, oh, ow), .b_row = k - at, .length = length});
+          k += length;
         }
-        pack_panels(taps.data(), padded, run.length, padded, extent.rows, panels.data(), step);
         for (int64_t s = s0; s < s1; ++s) {
           for (int64_t t = 0; t < tiles; ++t) {
+            const int64_t count = std::min<int64_t>(extent.rows, row - t * extent.rows);
+            const T* a_rows[kMostTileRows];
             T* c_rows[kMostTileRows];
-            for (int r = 0; r < extent.rows; ++r) c_rows[r] = sums.data() + (group * row + t * extent.rows + r) * g.o;
-            Tile<T> tile{.runs = &run,
-                         .run_count = 1,
+            for (int r = 0; r < extent.rows; ++r) {
+              const int64_t column = t * extent.rows + std::min<int64_t>(r, count - 1);
+              a_rows[r] = taps.tap(column);
+              c_rows[r] = sums.data() + (group * row + column) * g.o;
+            }
+            Tile<T> tile{.runs = runs.data(),
+                         .run_count = static_cast<int64_t>(runs.size()),
                          .tile_rows = extent.rows,
-                         .rows = static_cast<int>(std::min<int64_t>(extent.rows, row - t * extent.rows)),
+                         .rows = static_cast<int>(count),
                          .cols = static_cast<int>(strips.exist(s)),
-                         .panel = panels.data() + t * step,
+                         .a_rows = a_rows,
                          .b = args.dy.as<T>() + at * g.o + strips.begin(s),
                          .b_step = g.o,
                          .c_rows = c_rows,
                          .c_offset = strips.begin(s),
                          .add = !chunk.opens_group};
-            const int64_t fetched = (at + run.length) * g.o + (s * tiles + t) * kChunk * kLine;  // of the next chunk
-            if (fetched + kChunk * kLine <= std::min(positions, at + run.length + kChunk) * g.o) {
+            const int64_t fetched = end * g.o + (s * tiles + t) * kChunk * kLine;  // of the next chunk
+            if (fetched + kChunk * kLine <= std::min(positions, end + kChunk) * g.o) {
               tile.next = args.dy.as<T>() + fetched;
               tile.next_step = kLine;
             }
@@ -415,7 +433,7 @@ void conv2d_grad_filter(CpuStream& stream, const ConvGradFilterArgs& args) {
     else if (args.g.groups == 1 && args.g.kh * args.g.kw == 1 && args.g.pad_h + args.g.pad_w == 0 &&
              (stream.threads() == 1 || std::max(args.g.c, args.g.o) > kFewTiles))
       grad_filter_one_pixel<T>(stream, args);
-    else if (args.g.groups == 1 && args.g.c < 16 && args.g.dilation_w == 1) grad_filter_few_channels<T>(stream, args);
+    else if (args.g.groups == 1 && args.g.c < 16) grad_filter_few_channels<T>(stream, args);
     else grad_filter<T>(stream, args);
   });
 }
