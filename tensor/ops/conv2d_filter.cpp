@@ -54,12 +54,13 @@ void transpose(CpuStream& stream, const T* x, int64_t rows, int64_t columns, T* 
 template <class T>
 class FilterProduct {
  public:
-  FilterProduct(const ConvGeometry& g, const T* dy, const T* x, T* dw, int64_t group, std::vector<ColumnBlock> blocks)
+  FilterProduct(const ConvGeometry& g, const T* dy, const T* x, T* dw, int64_t group)
       : g_(g),
         dy_(dy + group * filters()),
         x_(x + group * channels()),
         dw_(dw + group * filters() * row()),
-        blocks_(std::move(blocks)),
+        padded_(pads(g)),
+        blocks_(column_blocks(g, padded_)),
         extent_(tile_extent(T{}, blocks_.front().width)),
         positions_(g.n * g.oh * g.ow) {
     for (size_t b = 0; b < blocks_.size(); ++b) {
@@ -88,32 +89,48 @@ class FilterProduct {
   static constexpr int64_t kSpan = kChunk * kGroup;
   static constexpr int64_t kFilterBlock = 256;  // whose chunk of dy stays in the second-level cache; many repay packing
   static constexpr int64_t kShortRun = 16;      // runs that are shorter on average are joined by packing both sides
+  static constexpr int64_t kFewChannels = 64;   // of which short rows do not repay their own sets of taps
+  static constexpr int64_t kCopy = 16;          // multiply-adds in the time of copying an element
+  static constexpr int64_t kWideRow = 8;        // pixels of a row beside which those in the padding are few
+
+  // Whether rows of pixels are copied with their padding, so that the columns of all taps in a row are one block: where
+  // those of a tap do not fill a tile, or rows are short.
+  static bool pads(const ConvGeometry& g) {
+    if (g.groups > 1 || g.stride_h * g.stride_w > 1 || g.dilation_w > 1 || g.ow < kWideRow) return false;
+    return g.c < tile_extent(T{}, g.kw * g.c).cols() || (g.c <= kFewChannels && g.ow < kShortRun);
+  }
+  static std::vector<ColumnBlock> column_blocks(const ConvGeometry& g, bool padded) {
+    const int64_t channels = g.c / g.groups, taps = padded ? g.kw : 1;
+    std::vector<ColumnBlock> blocks;
+    for (int64_t kh = 0; kh < g.kh; ++kh)
+      for (int64_t kw = 0; kw < g.kw; kw += taps)
+        blocks.push_back({kh, kw, (kh * g.kw + kw) * channels, taps * channels});
+    return blocks;
+  }
 
   int64_t channels() const { return g_.c / g_.groups; }
   int64_t filters() const { return g_.o / g_.groups; }
   int64_t row() const { return g_.kh * g_.kw * channels(); }
 
-  // One group of chunks by filters [f0, f1) by strips_[s0, s1), and the work before and after it in multiply-adds.
+  // One group of chunks by filters [f0, f1) by strips_[s0, s1), and the work before and after it.
   struct Item {
     int64_t group, f0, f1;
     size_t s0, s1;
     int64_t work_begin, work_end;
   };
 
-  // As few items as give the threads even shares: each packs its part of dy anew.
+  // The cut that leaves the busiest thread least to do.
   std::vector<Item> deal(int64_t groups, int threads) const {
-    const auto strips = static_cast<int64_t>(strips_.size());
-    const int64_t panels = (filters() + extent_.rows - 1) / extent_.rows;
-    int64_t filter_parts = (filters() + kFilterBlock - 1) / kFilterBlock, column_parts = 1;
-    while (true) {
-      std::vector<Item> items = cut(groups, filter_parts, column_parts);
-      const bool enough = static_cast<int64_t>(items.size()) >= 8 * threads;
-      if (enough || largest_share(items, threads) * threads <= 1.05 * static_cast<double>(items.back().work_end))
-        return items;
-      if (column_parts < strips) ++column_parts;
-      else if (2 * filter_parts < panels) ++filter_parts;
-      else return items;
+    const int64_t strips = std::ssize(strips_), panels = (filters() + extent_.rows - 1) / extent_.rows,
+                  least = (filters() + kFilterBlock - 1) / kFilterBlock, most = 4 * threads;
+    std::vector<Item> best;
+    for (int64_t f = least; f == least || (f <= panels && f * groups <= most); ++f) {
+      for (int64_t c = 1; c == 1 || (c <= strips && f * c * groups <= most); ++c) {
+        std::vector<Item> items = cut(groups, f, c);
+        if (best.empty() || largest_share(items, threads) < largest_share(best, threads)) best = std::move(items);
+      }
     }
+    return best;
   }
 
   std::vector<Item> cut(int64_t groups, int64_t filter_parts, int64_t column_parts) const {
@@ -131,12 +148,17 @@ class FilterProduct {
                      s1 = static_cast<size_t>(strips * (c + 1) / column_parts);
           int64_t width = 0;
           for (size_t s = s0; s < s1; ++s) width += strips_[s].width;
-          all.push_back({group, f0, f1, s0, s1, work, work + std::max<int64_t>(1, k * (f1 - f0) * width)});
+          all.push_back({group, f0, f1, s0, s1, work, work + std::max<int64_t>(1, k * work_of(f1 - f0, width))});
           work = all.back().work_end;
         }
       }
     }
     return all;
+  }
+
+  // Of a position, in multiply-adds: dy is packed for each item anew, and pixels are copied.
+  int64_t work_of(int64_t filters_here, int64_t width) const {
+    return filters_here * width + kCopy * (filters_here + (padded_ ? g_.c : width));
   }
 
   // The work that the busiest of the threads gets, each taking the items whose middle falls into its interval.
@@ -153,12 +175,13 @@ class FilterProduct {
 
   struct Workspace {
     explicit Workspace(const FilterProduct& p)
-        : panels((kFilterBlock / p.extent_.rows + 1) * panel_step(p.extent_)),
+        : panels((kFilterBlock / p.extent_.rows + 1) * p.step()),
           joined_panels((kFilterBlock / p.extent_.rows + 1) * panel_step(p.extent_)),
           strip(kChunk * p.extent_.cols()),
+          pixels(p.padded_ ? p.most_padded_rows() * p.padded_row() : 0),
           runs(kChunk + 1),
           packed_runs(kChunk + 1) {}
-    Scratch<T> panels, joined_panels, strip;
+    Scratch<T> panels, joined_panels, strip, pixels;
     std::vector<Run> runs, packed_runs;
   };
 
@@ -167,13 +190,13 @@ class FilterProduct {
     for_each_chunk(0, std::min(kSpan, positions_ - item.group * kSpan), kSpan, [&](const Chunk& chunk) {
       const int64_t k0 = item.group * kSpan + chunk.begin, length = chunk.end - chunk.begin;
       const Run whole{.length = length};
-      pack_runs(item, k0, std::span<const Run>(&whole, 1), work.panels.data());
-      int64_t run_count = 0;
+      if (!padded_) pack_runs(item, k0, std::span<const Run>(&whole, 1), work.panels.data());
+      int64_t run_count = padded_ ? pad(item, k0, k0 + length, work) : 0;
       bool join = false;
       for (size_t s = item.s0; s < item.s1; ++s) {
         const ColumnStrip& strip = strips_[s];
         const ColumnBlock& columns = blocks_[static_cast<size_t>(strip.block)];
-        if (s == item.s0 || strip.block != strips_[s - 1].block) {
+        if (!padded_ && (s == item.s0 || strip.block != strips_[s - 1].block)) {
           run_count = make_runs(columns, k0, k0 + length, work.runs.data());
           int64_t exist = 0;
           for (int64_t r = 0; r < run_count; ++r) exist += work.runs[static_cast<size_t>(r)].length;
@@ -187,18 +210,17 @@ class FilterProduct {
                      .tile_rows = extent_.rows,
                      .rows = 0,
                      .cols = static_cast<int>(strip.exist),
-                     .b = x_ + strip.begin,
+                     .b = (padded_ ? work.pixels.data() + columns.kh * g_.dilation_h * padded_row() : x_) + strip.begin,
                      .b_step = g_.stride_w * g_.c,
                      .c_offset = columns.at + strip.begin,
                      .add = !chunk.opens_group};
-        if (join || worth_packing(filters_here)) pack_strip_of(tile, strip.width, join, work);
+        if (join || (!padded_ && worth_packing(filters_here))) pack_strip_of(tile, strip.width, join, work);
         for (int64_t f = item.f0; f < item.f1; f += tile_rows) {
           T* c_rows[kMostTileRows];
           tile.rows = static_cast<int>(std::min(tile_rows, item.f1 - f));
           for (int r = 0; r < tile.rows; ++r) c_rows[r] = sum + (f + r) * row();
           tile.c_rows = c_rows;
-          tile.panel =
-              (join ? work.joined_panels : work.panels).data() + (f - item.f0) / tile_rows * panel_step(extent_);
+          tile.panel = (join ? work.joined_panels : work.panels).data() + (f - item.f0) / tile_rows * step();
           multiply_tile(tile);
         }
       }
@@ -235,6 +257,59 @@ class FilterProduct {
     tile.b_step = width;
   }
 
+  // Positions from one row of outputs to the next where pixels have their padding, and the elements of such a row.
+  int64_t padded_positions() const { return g_.ow + g_.kw - 1; }
+  int64_t padded_row() const { return padded_positions() * g_.c; }
+  // Of a chunk: its rows of outputs and, for each image, those that taps reach beyond, and one over which runs may end.
+  int64_t most_padded_rows() const {
+    const int64_t rows = kChunk / g_.ow + 2;
+    return rows + (rows / g_.oh + 2) * (g_.kh - 1) * g_.dilation_h + 1;
+  }
+  // From one panel to the next, of filters or of padded filters.
+  int64_t step() const {
+    return padded_ ? (kChunk / g_.ow + 2) * padded_positions() * extent_.rows + 16 : panel_step(extent_);
+  }
+
+  // Copies the pixels that the positions [k0, k1) meet, with their padding, and packs dy of the item's filters, with
+  // zeros between rows of outputs: a run an image, whose count is returned. b_first is for the first row of taps.
+  int64_t pad(const Item& item, int64_t k0, int64_t k1, Workspace& work) const {
+    const int64_t row = padded_row(), left = g_.pad_w * g_.c, exist = std::min(g_.w * g_.c, row - left),
+                  rows = extent_.rows, panels = (item.f1 - item.f0 + rows - 1) / rows;
+    int64_t run_count = 0, copied = 0, packed = 0;
+    for (int64_t k = k0; k < k1;) {
+      const int64_t n = k / (g_.ow * g_.oh), oh = k / g_.ow % g_.oh, end = std::min(k1, (n + 1) * g_.oh * g_.ow),
+                    height = (end - 1) / g_.ow % g_.oh - oh + (g_.kh - 1) * g_.dilation_h + 1;
+      for (int64_t i = 0; i < height; ++i) {
+        const int64_t y = oh - g_.pad_h + i;
+        T* out = work.pixels.data() + (copied + i) * row;
+        if (y < 0 || y >= g_.h) {
+          std::fill_n(out, row, T{0});
+        } else {
+          std::fill_n(out, left, T{0});
+          std::copy_n(x_ + (n * g_.h + y) * g_.w * g_.c, exist, out + left);
+          std::fill_n(out + left + exist, row - left - exist, T{0});
+        }
+      }
+      Run& run = work.runs[static_cast<size_t>(run_count++)];
+      run = {.a = packed, .b_first = copied * row + k % g_.ow * g_.c};
+      while (k < end) {
+        const int64_t length = std::min(g_.ow - k % g_.ow, end - k);
+        pack_panels(dy_ + k * g_.o + item.f0, g_.o, length, item.f1 - item.f0, extent_.rows,
+                    work.panels.data() + packed * rows, step());
+        packed += length;
+        k += length;
+        if (k == end) break;
+        const int64_t between = padded_positions() - g_.ow;
+        for (int64_t panel = 0; panel < panels; ++panel)
+          std::fill_n(work.panels.data() + panel * step() + packed * rows, between * rows, T{0});
+        packed += between;
+      }
+      run.length = packed - run.a;
+      copied += height;
+    }
+    return run_count;
+  }
+
   // The runs of positions in [k0, k1) under which the block's pixels exist; a counts from k0.
   int64_t make_runs(const ColumnBlock& columns, int64_t k0, int64_t k1, Run* runs) const {
     int64_t count = 0;
@@ -252,6 +327,7 @@ class FilterProduct {
   const ConvGeometry& g_;
   const T *dy_, *x_;
   T* dw_;
+  bool padded_;
   std::vector<ColumnBlock> blocks_;
   std::vector<ColumnStrip> strips_;
   TileExtent extent_;
@@ -302,11 +378,8 @@ template <class T>
 void grad_filter(CpuStream& stream, const ConvGradFilterArgs& args) {
   const ConvGeometry& g = args.g;
   const int64_t channels = g.c / g.groups;
-  std::vector<ColumnBlock> blocks;
-  for (int64_t kh = 0; kh < g.kh; ++kh)
-    for (int64_t kw = 0; kw < g.kw; ++kw) blocks.push_back({kh, kw, (kh * g.kw + kw) * channels, channels});
   for (int64_t group = 0; group < g.groups; ++group)
-    FilterProduct<T>(g, args.dy.as<T>(), args.x.as<T>(), args.dw.as<T>(), group, blocks).run(stream);
+    FilterProduct<T>(g, args.dy.as<T>(), args.x.as<T>(), args.dw.as<T>(), group).run(stream);
 }
 
 // Images as rows that taps can read: row (n, y, phase, channel), where y counts from the padding above, holds the
