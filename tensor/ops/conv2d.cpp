@@ -3,6 +3,7 @@
 #include "tensor/fast_product.h"
 #include "tensor/op_check.h"
 #include "tensor/ops/conv2d_depthwise.h"
+#include "tensor/ops/conv2d_few_channels.h"
 #include "tensor/ops/conv2d_rows.h"
 #include "tensor/ops/pointwise.h"
 #include "tensor/trace.h"
@@ -98,6 +99,7 @@ void conv2d_grad_input(CpuStream& stream, const ConvGradInputArgs& args) {
   visit_float(args.dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     if (is_depthwise(args.g)) depthwise_grad_input<T>(stream, args);
+    else if (has_few_channels(args.g)) few_channels_grad_input<T>(stream, args);
     else grad_input<T>(stream, args);
   });
 }

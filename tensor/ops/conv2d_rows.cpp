@@ -36,7 +36,7 @@ std::vector<Stretch> forward_axis(const ConvAxis& axis) {
 
 // Input i gets contributions from output (i + pad - k * dilation) / stride where that is a whole number, so that inputs
 // of one phase, (i + pad) mod stride, share their taps.
-std::vector<Stretch> backward_axis(const ConvAxis& axis) {
+std::vector<Stretch> backward_phases(const ConvAxis& axis) {
   const int64_t stride = axis.stride;
   std::vector<Stretch> all;
   for (int64_t phase = 0; phase < stride; ++phase) {
@@ -45,8 +45,14 @@ std::vector<Stretch> backward_axis(const ConvAxis& axis) {
     Stretch whole{(axis.in - first + stride - 1) / stride, first, stride, (first + axis.pad - phase) / stride, 1, {}};
     for (int64_t k = 0; k < axis.kernel; ++k)
       if (k * axis.dilation % stride == phase) whole.taps.push_back({k, (phase - k * axis.dilation) / stride});
-    append_stretches(whole, axis.out, all);
+    all.push_back(std::move(whole));
   }
+  return all;
+}
+
+std::vector<Stretch> backward_axis(const ConvAxis& axis) {
+  std::vector<Stretch> all;
+  for (const Stretch& phase : backward_phases(axis)) append_stretches(phase, axis.out, all);
   return all;
 }
 

@@ -36,6 +36,9 @@ inline ConvAxis horizontal(const ConvGeometry& g) { return {g.w, g.ow, g.kw, g.s
 std::vector<Stretch> forward_axis(const ConvAxis& axis);
 std::vector<Stretch> backward_axis(const ConvAxis& axis);
 
+// The input by phases of the stride, each with all its taps, also those that fall outside the output.
+std::vector<Stretch> backward_phases(const ConvAxis& axis);
+
 // f(k, pixel, count) for the output positions [k0, k1) under which the tap (kh, kw) falls into the image, row of output
 // pixels by row: positions k .. k + count - 1 read pixels (of (n, h, w)) pixel, pixel + stride_w, ...
 template <class F>

@@ -1,0 +1,185 @@
+// dx (channels, pixels of a row) = w (channels, (tap, filter)) times dy ((tap, filter), outputs of a row), for the
+// pixels of one phase of the stride at a time: neighbours among them have neighbours for sources. Rows of dy are
+// transposed, with zeros on both sides for taps that reach beyond them (rule 7); taps above and below them are skipped.
+#include "tensor/ops/conv2d_few_channels.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "tensor/ops/conv2d_rows.h"
+#include "tensor/pack.h"
+#include "tensor/scratch.h"
+#include "tensor/tile.h"
+
+namespace elinvar {
+namespace {
+
+constexpr int64_t kFewChannels = 8;      // of more, vectors of channels waste less than a copy of dy costs
+constexpr int64_t kPixels = 16;          // of a row and phase, at least
+constexpr int64_t kNearBytes = 1 << 20;  // transposed rows of dy, in the second-level cache
+
+// Transposed rows of dy: element (row, filter, output) at (row * filters + filter) * step + left + output.
+struct Margins {
+  int64_t left = 0, step;
+  Margins(const ConvGeometry& g, const std::vector<Stretch>& phases) {
+    int64_t end = g.ow;
+    for (const Stretch& x : phases) {
+      for (const AxisTap& tap : x.taps) {
+        left = std::max(left, -(x.source + tap.offset));
+        end = std::max(end, x.source + tap.offset + x.count);
+      }
+    }
+    step = left + end;
+  }
+};
+
+// w (filter, tap, channel) as panels of tile_rows channels, [tap, filter][tile_rows] each.
+template <class T>
+void pack_filters(const ConvGeometry& g, const T* w, int tile_rows, T* panels) {
+  const int64_t taps = g.kh * g.kw;
+  for (int64_t c0 = 0; c0 < g.c; c0 += tile_rows) {
+    for (int64_t tap = 0; tap < taps; ++tap) {
+      for (int64_t o = 0; o < g.o; ++o, panels += tile_rows)
+        for (int64_t r = 0; r < tile_rows; ++r) panels[r] = c0 + r < g.c ? w[(o * taps + tap) * g.c + c0 + r] : T{0};
+    }
+  }
+}
+
+template <class T>
+class RowGradients {
+ public:
+  RowGradients(const ConvGradInputArgs& args, const std::vector<Stretch>& phases, const Margins& margins,
+               const T* panels, TileExtent extent, int64_t rows)
+      : g_(args.g),
+        dy_(args.dy.as<T>()),
+        dx_(args.dx.as<T>()),
+        panels_(panels),
+        phases_(phases),
+        margins_(margins),
+        extent_(extent),
+        tiles_((g_.c + extent.rows - 1) / extent.rows),
+        width_(g_.w + extent.cols()),
+        sources_(rows * g_.o * margins.step),
+        sums_(tiles_ * extent.rows * width_),
+        groups_(many_groups(k_count()) ? tiles_ * extent.rows * width_ : 0),
+        runs_(static_cast<size_t>(g_.kh * g_.kw)) {
+    std::fill_n(sources_.data(), rows * g_.o * margins.step, T{0});
+  }
+
+  // Rows [y0, y1) of image n.
+  void run(int64_t n, const std::vector<Stretch>& ys, int64_t y0, int64_t y1) {
+    first_ = std::max<int64_t>(0, y0 + g_.pad_h - (g_.kh - 1) * g_.dilation_h) / g_.stride_h;
+    const int64_t last = std::min(g_.oh - 1, (y1 - 1 + g_.pad_h) / g_.stride_h);
+    for (int64_t oh = first_; oh <= last; ++oh) transpose(n, oh);
+    for (const Stretch& y : ys) {
+      for (int64_t i = 0; i < y.count; ++i) {
+        const int64_t row = y.target + i * y.target_step;
+        if (row < y0 || row >= y1) continue;
+        for (const Stretch& x : phases_) {
+          multiply(y, y.source + i * y.source_step, x);
+          T* pixel = dx_ + ((n * g_.h + row) * g_.w + x.target) * g_.c;
+          for (int64_t j = 0; j < x.count; ++j, pixel += x.target_step * g_.c)
+            for (int64_t c = 0; c < g_.c; ++c) pixel[c] = sums_[c * width_ + j];
+        }
+      }
+    }
+  }
+
+ private:
+  int64_t k_count() const { return g_.kh * g_.kw * g_.o; }
+
+  void transpose(int64_t n, int64_t oh) {
+    const T* from = dy_ + (n * g_.oh + oh) * g_.ow * g_.o;
+    T* to = sources_.data() + (oh - first_) * g_.o * margins_.step + margins_.left;
+    constexpr int64_t kAtOnce = 8;
+    for (int64_t ow = 0; ow < g_.ow; ow += kAtOnce) {
+      const T* pixels[kAtOnce];
+      const int64_t count = std::min(kAtOnce, g_.ow - ow);
+      for (int64_t i = 0; i < count; ++i) pixels[i] = from + (ow + i) * g_.o;
+      interleave(pixels, count, g_.o, to + ow, margins_.step);
+    }
+  }
+
+  // The sums for the pixels of a row and a phase.
+  void multiply(const Stretch& y, int64_t source, const Stretch& x) {
+    const Strips strips(x.count, extent_);
+    for_each_chunk(0, k_count(), k_count(), [&](const Chunk& chunk) {
+      int64_t run_count = 0;
+      for (const AxisTap& v : y.taps) {
+        for (const AxisTap& u : x.taps) {
+          const int64_t k = (v.k * g_.kw + u.k) * g_.o, from = std::max(k, chunk.begin),
+                        to = std::min(k + g_.o, chunk.end);
+          if (from >= to) continue;
+          const int64_t row = (source + v.offset - first_) * g_.o + from - k;
+          runs_[static_cast<size_t>(run_count++)] = {
+              .a = from, .b_first = row * margins_.step + margins_.left + x.source + u.offset, .length = to - from};
+        }
+      }
+      for (int64_t t = 0; t < tiles_; ++t) {
+        T *c_rows[kMostTileRows], *group_rows[kMostTileRows];
+        for (int64_t r = 0; r < extent_.rows; ++r) {
+          c_rows[r] = sums_.data() + (t * extent_.rows + r) * width_;
+          group_rows[r] = groups_.data() + (t * extent_.rows + r) * width_;
+        }
+        Tile<T> tile{.runs = runs_.data(),
+                     .run_count = run_count,
+                     .tile_rows = extent_.rows,
+                     .rows = static_cast<int>(std::min<int64_t>(extent_.rows, g_.c - t * extent_.rows)),
+                     .cols = 0,
+                     .panel = panels_ + t * k_count() * extent_.rows,
+                     .b = nullptr,
+                     .b_step = margins_.step};
+        add_chunk(tile, chunk, c_rows, group_rows);
+        for (int64_t s = 0; s < strips.count; ++s) {
+          tile.cols = static_cast<int>(strips.exist(s));
+          tile.b = sources_.data() + strips.begin(s);
+          tile.c_offset = strips.begin(s);
+          multiply_tile(tile);
+        }
+      }
+    });
+  }
+
+  const ConvGeometry& g_;
+  const T* dy_;
+  T* dx_;
+  const T* panels_;
+  const std::vector<Stretch>& phases_;
+  const Margins& margins_;
+  TileExtent extent_;
+  int64_t tiles_, width_, first_ = 0;
+  Scratch<T> sources_, sums_, groups_;
+  std::vector<Run> runs_;
+};
+
+}  // namespace
+
+bool has_few_channels(const ConvGeometry& g) {
+  return g.groups == 1 && g.c <= kFewChannels && g.w >= kPixels * g.stride_w;
+}
+
+template <class T>
+void few_channels_grad_input(CpuStream& stream, const ConvGradInputArgs& args) {
+  const ConvGeometry& g = args.g;
+  const std::vector<Stretch> phases = backward_phases(horizontal(g)), ys = backward_axis(vertical(g));
+  const Margins margins(g, phases);
+  const TileExtent extent = tile_extent(T{}, (g.w + g.stride_w - 1) / g.stride_w);
+  Scratch<T> panels((g.c + extent.rows - 1) / extent.rows * extent.rows * g.kh * g.kw * g.o);
+  pack_filters(g, args.w.as<T>(), extent.rows, panels.data());
+  // Rows of images at a time, so many that the rows of dy that they meet stay in cache.
+  const int64_t reach = (g.kh - 1) * g.dilation_h / g.stride_h + 2,
+                fit = kNearBytes / (g.o * margins.step * static_cast<int64_t>(sizeof(T))),
+                rows = std::max(reach, fit - reach) * g.stride_h, blocks = (g.h + rows - 1) / rows;
+  stream.parallel_for(g.n * blocks, 1, [&](int64_t begin, int64_t end) {
+    RowGradients<T> gradients(args, phases, margins, panels.data(), extent, rows / g.stride_h + reach);
+    for (int64_t item = begin; item < end; ++item) {
+      const int64_t y = item % blocks * rows;
+      gradients.run(item / blocks, ys, y, std::min(g.h, y + rows));
+    }
+  });
+}
+
+template void few_channels_grad_input<float>(CpuStream&, const ConvGradInputArgs&);
+template void few_channels_grad_input<double>(CpuStream&, const ConvGradInputArgs&);
+
+}  // namespace elinvar
