@@ -179,6 +179,16 @@ INSTANTIATE_TEST_SUITE_P(
                     ConvCase{{4, 8, 8, 20}, {20, 3, 3, 1}, {.pad_h = 1, .pad_w = 1, .groups = 20}},
                     ConvCase{{2, 10, 10, 100}, {17, 3, 3, 100}, {.stride_w = 2, .pad_w = 1}},
                     ConvCase{{40, 16, 16, 4}, {9, 3, 3, 4}, {.pad_h = 1, .pad_w = 1}},
+                    // Rows copied with their padding: channels that fill no tile, and more of them in short rows;
+                    // chunks that begin within a row, and end in another image.
+                    ConvCase{{5, 13, 17, 20}, {33, 3, 3, 20}, {.pad_h = 1, .pad_w = 1}},
+                    ConvCase{{11, 8, 9, 64}, {50, 3, 2, 64}, {.pad_h = 2, .dilation_h = 2}},
+                    ConvCase{{70, 9, 14, 16}, {4, 1, 3, 16}, {.pad_w = 4}},
+                    // Few channels, by pixels: taps cut by chunks, strides that meet no tap, many groups.
+                    ConvCase{{2, 21, 37, 5}, {90, 3, 3, 5}, {.stride_w = 2, .pad_h = 1, .pad_w = 2, .dilation_h = 2}},
+                    ConvCase{{1, 19, 50, 3}, {11, 2, 2, 3}, {.stride_h = 3, .stride_w = 3, .pad_w = 1}},
+                    ConvCase{{1, 12, 35, 1}, {180, 7, 7, 1}, {.pad_h = 3, .pad_w = 3, .dilation_w = 2}},
+                    ConvCase{{1, 30, 17, 8}, {600, 3, 3, 8}, {.pad_h = 5, .pad_w = 5}},
                     ConvCase{{1, 4, 4, 1000}, {3, 3, 3, 1000}, {.pad_h = 1, .pad_w = 1}},
                     ConvCase{{3, 6, 6, 300}, {8, 3, 3, 300}, {.stride_h = 3, .stride_w = 3, .pad_h = 1, .pad_w = 1}}));
 

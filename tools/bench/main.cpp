@@ -115,13 +115,15 @@ int run(int argc, char** argv) {
 
   const bench::Peak measured = bench::measure_peak();
   if (peak->parsed()) {
-    fmt::print("{} threads, {}: {:.1f} GFLOP/s, {:.1f} GB/s\n", o.threads, name_of(current_isa()), measured.gflops,
-               measured.gb_per_s);
+    const double tile = bench::measure_tile();
+    fmt::print("{} threads, {}: {:.1f} GFLOP/s, {:.1f} of a product's tile in cache, {:.1f} GB/s\n", o.threads,
+               name_of(current_isa()), measured.gflops, tile, measured.gb_per_s);
     if (!o.json.empty())
       bench::write_json(o.json, {{{"case", "peak"},
                                   {"threads", o.threads},
                                   {"isa", name_of(current_isa())},
                                   {"peak_gflop_per_s", measured.gflops},
+                                  {"tile_gflop_per_s", tile},
                                   {"copy_gbyte_per_s", measured.gb_per_s}}});
     return 0;
   }

@@ -7,6 +7,10 @@ struct Peak {
   double gb_per_s;  // read and write of a copy much larger than the caches
 };
 Peak measure_peak();
-double measure_gflops();  // the first of them alone, in half a second
+
+// In GFLOP/s, half a second each.
+double measure_registers();  // the first of the above
+double measure_tile();       // a tile of a product (tensor/tile.h) whose operands stay in the first-level cache: the most
+                             // that a product can do
 
 }  // namespace elinvar::bench

@@ -204,7 +204,7 @@ int Profiler::row_of_this_thread() {
 }
 
 Json Profiler::trace() const {
-  const double peak = device_ == Device{} ? bench::measure_gflops() : 0.0;
+  const double peak = device_ == Device{} ? bench::measure_registers() : 0.0;
   const std::lock_guard lock(mutex_);
   Json events = Json::array();
   char host[256] = "";
