@@ -99,7 +99,7 @@ void conv2d_grad_input(CpuStream& stream, const ConvGradInputArgs& args) {
   visit_float(args.dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     if (is_depthwise(args.g)) depthwise_grad_input<T>(stream, args);
-    else if (has_few_channels(args.g)) few_channels_grad_input<T>(stream, args);
+    else if (few_channels_for_inputs(args.g)) few_channels_grad_input<T>(stream, args);
     else grad_input<T>(stream, args);
   });
 }

@@ -11,6 +11,8 @@
 #include "tensor/op_check.h"
 #include "tensor/ops/conv2d.h"
 #include "tensor/ops/conv2d_depthwise.h"
+#include "tensor/ops/conv2d_few_channels.h"
+#include "tensor/ops/conv2d_filter_sums.h"
 #include "tensor/ops/conv2d_rows.h"
 #include "tensor/ops/matmul.h"
 
@@ -29,27 +31,6 @@ struct ColumnStrip {
   int64_t block;
   int64_t begin, exist, width;
 };
-
-// y[i] = sum over groups, from left to right, of sums[group * n + i].
-template <class T>
-void add_groups(CpuStream& stream, const T* sums, int64_t groups, int64_t n, T* y) {
-  stream.parallel_for(n, 4096, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      T sum = T{0};
-      for (int64_t group = 0; group < groups; ++group) sum = sum + sums[group * n + i];
-      y[i] = sum;
-    }
-  });
-}
-
-// y (columns, rows) from x (rows, columns).
-template <class T>
-void transpose(CpuStream& stream, const T* x, int64_t rows, int64_t columns, T* y) {
-  stream.parallel_for(columns, 64, [&](int64_t begin, int64_t end) {
-    for (int64_t c = begin; c < end; ++c)
-      for (int64_t r = 0; r < rows; ++r) y[c * rows + r] = x[r * columns + c];
-  });
-}
 
 template <class T>
 class FilterProduct {
@@ -377,124 +358,8 @@ void grad_filter_one_pixel(CpuStream& stream, const ConvGradFilterArgs& args) {
 template <class T>
 void grad_filter(CpuStream& stream, const ConvGradFilterArgs& args) {
   const ConvGeometry& g = args.g;
-  const int64_t channels = g.c / g.groups;
   for (int64_t group = 0; group < g.groups; ++group)
     FilterProduct<T>(g, args.dy.as<T>(), args.x.as<T>(), args.dw.as<T>(), group).run(stream);
-}
-
-// Images as rows that taps can read: row (n, y, phase, channel), where y counts from the padding above, holds the
-// channel of the pixels phase, phase + stride, .. counted from the padding on the left; zeros where there is padding.
-// What a tap meets along a row of outputs then lies side by side.
-template <class T>
-class TapRows {
- public:
-  TapRows(CpuStream& stream, const ConvGeometry& g, const T* x)
-      : g_(g),
-        height_((g.oh - 1) * g.stride_h + (g.kh - 1) * g.dilation_h + 1),
-        length_(g.ow + (g.kw - 1) * g.dilation_w / g.stride_w),
-        data_(g.n * height_ * g.stride_w * g.c * length_) {
-    stream.parallel_for(g.n * height_, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        const int64_t y = row % height_ - g.pad_h;
-        T* out = data_.data() + row * g.stride_w * g.c * length_;
-        if (y < 0 || y >= g.h) {
-          std::fill_n(out, g.stride_w * g.c * length_, T{0});
-          continue;
-        }
-        const T* pixels = x + (row / height_ * g.h + y) * g.w * g.c;
-        for (int64_t phase = 0; phase < g.stride_w; ++phase) {
-          const int64_t left = phase - g.pad_w, from = std::clamp<int64_t>(up(-left), 0, length_),
-                        to = std::clamp<int64_t>(up(g.w - left), from, length_);
-          for (int64_t c = 0; c < g.c; ++c, out += length_) {
-            std::fill_n(out, from, T{0});
-            for (int64_t i = from; i < to; ++i) out[i] = pixels[(i * g.stride_w + left) * g.c + c];
-            std::fill_n(out + to, length_ - to, T{0});
-          }
-        }
-      }
-    });
-  }
-
-  // What the tap and channel that are column `column` of dw meet at the output position (n, oh, ow) is at
-  // tap(column)[position(n, oh, ow)].
-  const T* tap(int64_t column) const {
-    const int64_t c = column % g_.c, kw = column / g_.c % g_.kw, kh = column / (g_.c * g_.kw), x = kw * g_.dilation_w;
-    return data_.data() + ((kh * g_.dilation_h * g_.stride_w + x % g_.stride_w) * g_.c + c) * length_ + x / g_.stride_w;
-  }
-  int64_t position(int64_t n, int64_t oh, int64_t ow) const {
-    return (n * height_ + oh * g_.stride_h) * g_.stride_w * g_.c * length_ + ow;
-  }
-
- private:
-  int64_t up(int64_t pixels) const { return (pixels + g_.stride_w - 1) / g_.stride_w; }
-
-  const ConvGeometry& g_;
-  int64_t height_, length_;
-  Scratch<T> data_;
-};
-
-// A first layer's few channels fill no vector, but its filters do: dw transposed is taps by dy, which lies in memory as
-// a B should.
-template <class T>
-void grad_filter_few_channels(CpuStream& stream, const ConvGradFilterArgs& args) {
-  const ConvGeometry& g = args.g;
-  const TapRows<T> taps(stream, g, args.x.as<T>());
-  const Strips strips(g.o, tile_extent(T{}, g.o));
-  const TileExtent extent = strips.extent;
-  const int64_t positions = g.n * g.oh * g.ow, row = g.kh * g.kw * g.c, span = kChunk * kGroup,
-                groups = std::max<int64_t>(1, (positions + span - 1) / span),
-                tiles = (row + extent.rows - 1) / extent.rows;
-  constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
-  Scratch<T> sums(groups * row * g.o);
-  const int64_t parts = groups < 4 * stream.threads() ? strips.count : 1;  // of the filters, so that no thread is idle
-  stream.parallel_for(groups * parts, 1, [&](int64_t first, int64_t last) {
-    std::vector<Run> runs;
-    for (int64_t item = first; item < last; ++item) {
-      const int64_t group = item / parts, part = item % parts, k0 = group * span, s0 = strips.count * part / parts,
-                    s1 = strips.count * (part + 1) / parts;
-      for_each_chunk(0, std::min(span, positions - k0), span, [&](const Chunk& chunk) {
-        const int64_t at = k0 + chunk.begin, end = k0 + chunk.end;
-        runs.clear();
-        for (int64_t k = at; k < end;) {  // row of outputs by row
-          const int64_t ow = k % g.ow, oh = k / g.ow % g.oh, n = k / (g.ow * g.oh),
-                        length = std::min(g.ow - ow, end - k);
-          runs.push_back({.a = taps.position(n, oh, ow), .b_row = k - at, .length = length});
-          k += length;
-        }
-        for (int64_t s = s0; s < s1; ++s) {
-          for (int64_t t = 0; t < tiles; ++t) {
-            const int64_t count = std::min<int64_t>(extent.rows, row - t * extent.rows);
-            const T* a_rows[kMostTileRows];
-            T* c_rows[kMostTileRows];
-            for (int r = 0; r < extent.rows; ++r) {
-              const int64_t column = t * extent.rows + std::min<int64_t>(r, count - 1);
-              a_rows[r] = taps.tap(column);
-              c_rows[r] = sums.data() + (group * row + column) * g.o;
-            }
-            Tile<T> tile{.runs = runs.data(),
-                         .run_count = static_cast<int64_t>(runs.size()),
-                         .tile_rows = extent.rows,
-                         .rows = static_cast<int>(count),
-                         .cols = static_cast<int>(strips.exist(s)),
-                         .a_rows = a_rows,
-                         .b = args.dy.as<T>() + at * g.o + strips.begin(s),
-                         .b_step = g.o,
-                         .c_rows = c_rows,
-                         .c_offset = strips.begin(s),
-                         .add = !chunk.opens_group};
-            const int64_t fetched = end * g.o + (s * tiles + t) * kChunk * kLine;  // of the next chunk
-            if (fetched + kChunk * kLine <= std::min(positions, end + kChunk) * g.o) {
-              tile.next = args.dy.as<T>() + fetched;
-              tile.next_step = kLine;
-            }
-            multiply_tile(tile);
-          }
-        }
-      });
-    }
-  });
-  add_groups(stream, sums.data(), groups, row * g.o, sums.data());
-  transpose(stream, sums.data(), row, g.o, args.dw.as<T>());
 }
 
 }  // namespace
@@ -506,7 +371,7 @@ void conv2d_grad_filter(CpuStream& stream, const ConvGradFilterArgs& args) {
     else if (args.g.groups == 1 && args.g.kh * args.g.kw == 1 && args.g.pad_h + args.g.pad_w == 0 &&
              (stream.threads() == 1 || std::max(args.g.c, args.g.o) > kFewTiles))
       grad_filter_one_pixel<T>(stream, args);
-    else if (args.g.groups == 1 && args.g.c < 16) grad_filter_few_channels<T>(stream, args);
+    else if (few_channels_for_filters(args.g)) few_channels_grad_filter<T>(stream, args);
     else grad_filter<T>(stream, args);
   });
 }

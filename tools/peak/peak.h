@@ -8,9 +8,9 @@ struct Peak {
 };
 Peak measure_peak();
 
-// In GFLOP/s, half a second each.
-double measure_registers();  // the first of the above
-double measure_tile();       // a tile of a product (tensor/tile.h) whose operands stay in the first-level cache: the most
-                             // that a product can do
+// In GFLOP/s, half a second each: the first of the above, and a tile of a product (tensor/tile.h) whose operands stay
+// in the first-level cache, which is the most that a product can do.
+double measure_registers();
+double measure_tile();
 
 }  // namespace elinvar::bench

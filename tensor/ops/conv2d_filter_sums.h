@@ -1,0 +1,28 @@
+#pragma once
+// What ends the filter gradients of convolutions: sums of groups of positions, and filters the other way round.
+#include "tensor/stream.h"
+
+namespace elinvar {
+
+// y[i] = sum over groups, from left to right, of sums[group * n + i].
+template <class T>
+void add_groups(CpuStream& stream, const T* sums, int64_t groups, int64_t n, T* y) {
+  stream.parallel_for(n, 4096, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      T sum = T{0};
+      for (int64_t group = 0; group < groups; ++group) sum = sum + sums[group * n + i];
+      y[i] = sum;
+    }
+  });
+}
+
+// y (columns, rows) from x (rows, columns).
+template <class T>
+void transpose(CpuStream& stream, const T* x, int64_t rows, int64_t columns, T* y) {
+  stream.parallel_for(columns, 64, [&](int64_t begin, int64_t end) {
+    for (int64_t c = begin; c < end; ++c)
+      for (int64_t r = 0; r < rows; ++r) y[c * rows + r] = x[r * columns + c];
+  });
+}
+
+}  // namespace elinvar
