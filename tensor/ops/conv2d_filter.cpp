@@ -103,10 +103,11 @@ class FilterProduct {
   // The cut that leaves the busiest thread least to do.
   std::vector<Item> deal(int64_t groups, int threads) const {
     const int64_t strips = std::ssize(strips_), panels = (filters() + extent_.rows - 1) / extent_.rows,
-                  least = (filters() + kFilterBlock - 1) / kFilterBlock, most = 4 * threads;
+                  least = (filters() + kFilterBlock - 1) / kFilterBlock,
+                  most = groups >= 16 * threads ? 1 : std::max<int64_t>(4, 4 * threads / groups);  // parts of a group
     std::vector<Item> best;
-    for (int64_t f = least; f == least || (f <= panels && f * groups <= most); ++f) {
-      for (int64_t c = 1; c == 1 || (c <= strips && f * c * groups <= most); ++c) {
+    for (int64_t f = least; f == least || (f <= panels && f <= most); ++f) {
+      for (int64_t c = 1; c == 1 || (c <= strips && f * c <= most); ++c) {
         std::vector<Item> items = cut(groups, f, c);
         if (best.empty() || largest_share(items, threads) < largest_share(best, threads)) best = std::move(items);
       }
@@ -315,9 +316,9 @@ class FilterProduct {
   int64_t positions_;
 };
 
-// Gradients of one pixel with at most so many filters and channels are a few tiles of long sums: several threads share
+// Gradients of one pixel with at most so many filters and channels are few tiles of long sums: several threads share
 // their positions, and read each once, where threads that share tiles all read them.
-constexpr int64_t kFewTiles = 64;
+constexpr int64_t kFewTiles = 256;
 
 // Filters of one pixel: a product of matrices, dy transposed by the pixels that the stride meets.
 template <class T>
