@@ -99,17 +99,21 @@ TEST_F(GroupJob, MembersDieJoinAndLeave) {
 }
 
 TEST_F(GroupJob, TheGroupOfThoseWhoStayIsMadeFromTheOneBefore) {
-  EXPECT_EQ(run_through("drained", gpus("3", {"--chaos", "drain:worker=2,step=50"})), "");
-  EXPECT_EQ(made("drained"), (std::vector<std::string>{"new", "shrunk"}));
+  // Groups are made beside the job. On a busy machine that may be over before the second is: then once more.
+  const auto groups_of = [&](const std::string& name, const std::string& workers, const std::string& chaos,
+                             const std::string& fault) {
+    for (int attempt = 1;; ++attempt) {
+      const std::string run = fmt::format("{}.{}", name, attempt);
+      expect_undisturbed(run, start(run, gpus(workers, {"--chaos", chaos}), {"env", "ELINVAR_EMULATED_NCCL=" + fault}));
+      if (made(run).size() > 1 || attempt == 5) return made(run);
+    }
+  };
+  using Groups = std::vector<std::string>;
+  EXPECT_EQ(groups_of("drained", "3", "drain:worker=2,step=50", ""), (Groups{"new", "shrunk"}));
+  for (const std::string fault : {"no_shrink", "shrink_fails"})
+    EXPECT_EQ(groups_of(fault, "3", "drain:worker=2,step=50", fault), (Groups{"new", "new"})) << fault;
   // Whether a death falls into a transfer is chance; the ledger is the same.
-  EXPECT_EQ(run_through("killed", gpus("4", {"--chaos", "kill:worker=2,step=50;kill:worker=4,step=51"})), "");
-  EXPECT_GE(made("killed").size(), 2u);
-  for (const std::string fault : {"no_shrink", "shrink_fails"}) {
-    const pid_t job =
-        start(fault, gpus("3", {"--chaos", "drain:worker=2,step=50"}), {"env", "ELINVAR_EMULATED_NCCL=" + fault});
-    expect_undisturbed(fault, job);
-    EXPECT_EQ(made(fault), (std::vector<std::string>{"new", "new"})) << fault;
-  }
+  EXPECT_GE(groups_of("killed", "4", "kill:worker=2,step=50;kill:worker=4,step=51", "").size(), 2u);
 }
 
 TEST_F(GroupJob, AWorkerThatComputesOnTheCpuMakesThemGoThroughTheHosts) {

@@ -1,10 +1,30 @@
 #include "tensor/ops/hits.h"
 
+#include <algorithm>
+
 #include "tensor/op_check.h"
 #include "tensor/ops/index.h"
 #include "tensor/trace.h"
 
 namespace elinvar {
+
+namespace {
+
+// Whether is(value) for each of [begin, end); some at a time, since most rows say no soon.
+template <class T, class Is>
+bool all_of(const T* begin, const T* end, Is is) {
+  constexpr int64_t kPiece = 512;
+  while (begin < end) {
+    const int64_t count = std::min<int64_t>(kPiece, end - begin);
+    int32_t no = 0;
+    for (int64_t i = 0; i < count; ++i) no += is(begin[i]) ? 0 : 1;
+    if (no > 0) return false;
+    begin += count;
+  }
+  return true;
+}
+
+}  // namespace
 
 void hits(CpuStream& stream, const HitsArgs& a) {
   visit_float(a.logits.dtype, [&](auto zero) {
@@ -15,9 +35,8 @@ void hits(CpuStream& stream, const HitsArgs& a) {
         Hit hit = Hit::ignored;
         if (target != a.ignored) {
           const T *row = a.logits.as<T>() + r * a.classes, best = row[target];
-          // Nothing before it is as large, nothing after it is larger.
-          bool first = best == best;
-          for (int64_t c = 0; c < a.classes; ++c) first &= c < target ? row[c] < best : !(best < row[c]);
+          const bool first = best == best && all_of(row, row + target, [=](T v) { return v < best; }) &&
+                             all_of(row + target + 1, row + a.classes, [=](T v) { return !(best < v); });
           hit = first ? Hit::right : Hit::wrong;
         }
         a.hits.as<uint8_t>()[r] = static_cast<uint8_t>(hit);

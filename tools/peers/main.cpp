@@ -106,7 +106,35 @@ void run_gemms(const Options& o, int threads) {
     if (name.find(o.filter) == std::string::npos) continue;
     const Tensor a = values({n, n}), b = values({n, n});
     table.add(
-        name, 2.0 * static_cast<double>(n * n) * static_cast<double>(n) / 1e9, [&] { matmul(a, b); }, peers::gemms(n));
+        name, 2.0 * static_cast<double>(n * n) * static_cast<double>(n) / 1e9, [&] { matmul(a, b); },
+        peers::gemms({n, n, n}));
+  }
+  table.summary();
+}
+
+// Layers from so many features to so many, and the rows that they take in a step.
+struct Linear {
+  int64_t rows, in, out;
+};
+
+// Those of the small GPT and of GPT-2, as `bench models` has them.
+constexpr Linear kLinears[] = {{4096, 384, 1152}, {4096, 384, 384},  {4096, 384, 1536}, {4096, 1536, 384},
+                               {4096, 384, 256},  {1024, 768, 2304}, {1024, 768, 768},  {1024, 768, 3072},
+                               {1024, 3072, 768}, {1024, 768, 50257}};
+
+void run_linears(const Options& o, int threads) {
+  Table table(threads, {"oneDNN", "OpenBLAS"}, o.rounds);
+  for (const Linear& l : kLinears) {
+    const std::string name = fmt::format("{} rows, {} to {}", l.rows, l.in, l.out);
+    const double gflop = 2.0 * static_cast<double>(l.rows * l.in) * static_cast<double>(l.out) / 1e9;
+    const Tensor x = values({l.rows, l.in}), w = values({l.out, l.in}), dy = values({l.rows, l.out});
+    const auto add = [&](const char* which, const peers::Gemm& gemm, const std::function<void()>& ours) {
+      const std::string full = fmt::format("{} {}", name, which);
+      if (full.find(o.filter) != std::string::npos) table.add(full, gflop, ours, peers::gemms(gemm));
+    };
+    add("forward", {.m = l.rows, .n = l.out, .k = l.in, .transpose_b = true}, [&] { matmul(x, w.transpose(0, 1)); });
+    add("input", {.m = l.rows, .n = l.in, .k = l.out}, [&] { matmul(dy, w); });
+    add("weight", {.m = l.out, .n = l.in, .k = l.rows, .transpose_a = true}, [&] { matmul(dy.transpose(0, 1), x); });
   }
   table.summary();
 }
@@ -158,6 +186,7 @@ int run(int argc, char** argv) {
   app.add_option("--rounds", o.rounds, "rounds a case")->capture_default_str()->check(CLI::Range(1, 1000));
   app.add_option("--filter", o.filter, "only cases whose name contains this");
   const auto* gemm = app.add_subcommand("gemm", "square matrix products, 512 to 4096");
+  const auto* linear = app.add_subcommand("linear", "the linear layers of two GPTs, each in its three directions");
   app.add_subcommand("conv", "the convolutions of ResNet-50 and VGG-19, each in its three directions");
   const auto* team = app.add_subcommand("team", "short tasks handed to the engine's threads and to OpenMP's");
   try {
@@ -169,6 +198,7 @@ int run(int argc, char** argv) {
   for (const int threads : o.threads) {
     if (team->parsed()) peers::run_team(threads, o.rounds);
     else if (gemm->parsed()) run_gemms(o, threads);
+    else if (linear->parsed()) run_linears(o, threads);
     else run_convolutions(o, threads);
   }
   return 0;

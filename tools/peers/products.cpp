@@ -70,17 +70,24 @@ Product convolution(const std::string& name, const ConvGeometry& g, Direction di
 
 }  // namespace
 
-std::vector<Product> gemms(int64_t n) {
-  const memory::desc matrix({n, n}, memory::data_type::f32, memory::format_tag::ab);
-  const memory a = filled(matrix), b = filled(matrix), c = filled(matrix);
+std::vector<Product> gemms(const Gemm& of) {
+  const auto matrix = [](int64_t rows, int64_t columns) {
+    return filled(memory::desc({rows, columns}, memory::data_type::f32, memory::format_tag::ab));
+  };
+  const auto [m, n, k, ta, tb] = of;
+  const int64_t lda = ta ? m : k, ldb = tb ? k : n;
+  const memory a = matrix(m, k), b = matrix(k, n), c = matrix(m, n);
   const auto* a_data = static_cast<const float*>(a.get_data_handle());
   const auto* b_data = static_cast<const float*>(b.get_data_handle());
   auto* c_data = static_cast<float*>(c.get_data_handle());
-  return {{"oneDNN", [=] { dnnl_sgemm('N', 'N', n, n, n, 1.0f, a_data, n, b_data, n, 0.0f, c_data, n); }},
+  const auto small = [](int64_t v) { return static_cast<int>(v); };
+  return {{"oneDNN",
+           [=, keep = std::vector<memory>{a, b, c}] {
+             dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, 1.0f, a_data, lda, b_data, ldb, 0.0f, c_data, n);
+           }},
           {"OpenBLAS", [=, keep = std::vector<memory>{a, b, c}] {
-             const auto size = static_cast<int>(n);
-             cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, size, size, size, 1.0f, a_data, size, b_data, size,
-                         0.0f, c_data, size);
+             cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, small(m),
+                         small(n), small(k), 1.0f, a_data, small(lda), b_data, small(ldb), 0.0f, c_data, small(n));
            }}};
 }
 

@@ -16,8 +16,12 @@ struct Product {
 
 enum class Direction { forward, input, filter };
 
-// C (n, n) = A (n, n) x B (n, n), all row-major.
-std::vector<Product> gemms(int64_t n);
+// C (m, n) = A (m, k) x B (k, n), all row-major, or of the transpose of a matrix that lies there (k, m), (n, k).
+struct Gemm {
+  int64_t m, n, k;
+  bool transpose_a = false, transpose_b = false;
+};
+std::vector<Product> gemms(const Gemm& of);
 
 // One direction of a convolution without groups or dilation. "oneDNN" may choose the layout of all operands, and
 // reorders of them are not timed; "oneDNN nhwc" has its images where the engine has them, channels last.
