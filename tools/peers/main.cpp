@@ -86,9 +86,9 @@ class Table {
     return v[v.size() / 2];
   }
 
-  // Helpers of the library that ran before may still spin; a pause lets them sleep.
+  // Helpers of the library that ran before may still spin, OpenBLAS's for 30 ms; a pause lets them sleep.
   double time(double gflop, const std::function<void()>& f) const {
-    if (threads_ > 1) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    if (threads_ > 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
     const int repeat = static_cast<int>(std::max(1.0, 0.01 * peak_ / gflop));  // about 10 ms or more
     return bench::median_seconds(1, repeat, f);
   }
