@@ -105,11 +105,16 @@ class FilterProduct {
     const int64_t strips = std::ssize(strips_), panels = (filters() + extent_.rows - 1) / extent_.rows,
                   least = (filters() + kFilterBlock - 1) / kFilterBlock,
                   most = groups >= 16 * threads ? 1 : std::max<int64_t>(4, 4 * threads / groups);  // parts of a group
-    std::vector<Item> best;
+    int64_t width = 0;
+    for (const ColumnStrip& strip : strips_) width += strip.width;
+    std::vector<Item> best = cut(groups, least, 1);
+    int64_t share = largest_share(best, threads);
     for (int64_t f = least; f == least || (f <= panels && f <= most); ++f) {
       for (int64_t c = 1; c == 1 || (c <= strips && f * c <= most); ++c) {
+        if (positions_ * work_of(filters(), width, f, c) >= share * threads) break;  // even shares are no less
         std::vector<Item> items = cut(groups, f, c);
-        if (best.empty() || largest_share(items, threads) < largest_share(best, threads)) best = std::move(items);
+        const int64_t its_share = largest_share(items, threads);
+        if (its_share < share) best = std::move(items), share = its_share;
       }
     }
     return best;
@@ -138,13 +143,14 @@ class FilterProduct {
     return all;
   }
 
-  // Of a position, in multiply-adds: dy is packed for each item anew, and pixels are copied.
-  int64_t work_of(int64_t filters_here, int64_t width) const {
-    return filters_here * width + kCopy * (filters_here + (padded_ ? g_.c : width));
+  // Of a position, in multiply-adds, by all parts: dy is packed for each of them anew, and pixels are copied.
+  int64_t work_of(int64_t filters_here, int64_t width, int64_t filter_parts = 1, int64_t column_parts = 1) const {
+    const int64_t pixels = padded_ ? column_parts * g_.c : width;
+    return filters_here * width + kCopy * (column_parts * filters_here + filter_parts * pixels);
   }
 
   // The work that the busiest of the threads gets, each taking the items whose middle falls into its interval.
-  static double largest_share(const std::vector<Item>& items, int threads) {
+  static int64_t largest_share(const std::vector<Item>& items, int threads) {
     const int64_t all = items.back().work_end;
     std::vector<int64_t> shares(static_cast<size_t>(threads), 0);
     for (const Item& item : items) {
@@ -152,7 +158,7 @@ class FilterProduct {
       const auto thread = static_cast<size_t>(middle * threads / static_cast<double>(all));
       shares[std::min(thread, shares.size() - 1)] += item.work_end - item.work_begin;
     }
-    return static_cast<double>(*std::max_element(shares.begin(), shares.end()));
+    return *std::max_element(shares.begin(), shares.end());
   }
 
   struct Workspace {
