@@ -5,7 +5,8 @@
 // tap a span.
 //
 // Threads share the tiles of all sources by the work that they are. Within a thread, blocks of tiles go through k chunk
-// by chunk; the rows of A of a chunk are packed where that repays it, and stay in the second-level cache.
+// by chunk, and a chunk of their rows of A stays in the second-level cache; it is packed if the next k is not the next
+// element.
 #include <algorithm>
 #include <span>
 #include <vector>
@@ -140,7 +141,7 @@ class Product {
           tile.rows = at.count;
           if (packed) tile.panel = w.panels.data() + t * panel_step(extent_);
           else tile.a_rows = at.a;
-          if (last) tile.next = source.a_step() != 1 ? at.a[0] + next : nullptr;
+          if (last) tile.next = packed ? at.a[0] + next : nullptr;
           else if (t * tile.next_step < width) tile.next = packed_row(s + 1, chunk.begin) + t * tile.next_step * length;
           else tile.next = nullptr;
           T* group_rows[kMostTileRows];

@@ -19,6 +19,8 @@ constexpr int kRows = 8, kVectors = 3, kWideRows = 6, kWideVectors = 4;
 #else
 constexpr int kRows = 6, kVectors = 2, kWideRows = kRows, kWideVectors = kVectors;
 #endif
+static_assert(kRows <= kMostTileRows && kWideRows <= kMostTileRows);
+static_assert(kWideVectors >= kVectors && kWideVectors * Vec<float>::kLanes <= kMostTileColumns);
 
 // f(0) .. f(N - 1), their arguments constants: a loop over accumulators that is not unrolled, or a body that is not
 // inlined, puts them in memory.

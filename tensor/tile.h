@@ -13,7 +13,7 @@
 
 namespace elinvar {
 
-inline constexpr int kMostTileRows = 8;  // of the instruction sets
+inline constexpr int kMostTileRows = 8, kMostTileColumns = 64;  // of the instruction sets
 
 // k = 0 .. length-1 of one run: A(i, k) and B(k, j) with
 //   A(i, k) = tile.a_rows[i][a + k]            if a_rows is set. All tile_rows addresses must be readable, also where

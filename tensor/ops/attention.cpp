@@ -47,12 +47,11 @@ struct PackedOperand {
   T* strip(int64_t s) const { return data.data() + k_count * strips.begin(s); }
 };
 
-// c_rows[i] = sum over k in [0, k_end) of a_rows[i][k] * B[k], in chunks and groups (rule 8), of the first
-// `columns`.
+// c_rows[i] = sum over k in [0, k_end) of a_rows[i][k] * B[k], in chunks and groups (rule 8), of the first `columns`.
 template <class T>
 void multiply_rows(const T* const* a_rows, int rows, int64_t k_end, const PackedOperand<T>& b, int64_t columns,
                    T* const* c_rows) {
-  T group[kMostTileRows][64];
+  T group[kMostTileRows][kMostTileColumns];
   T* group_rows[kMostTileRows];
   for (int64_t s = 0; s < b.strips.count && b.strips.begin(s) < columns; ++s) {
     for (int i = 0; i < b.strips.extent.rows; ++i) group_rows[i] = group[i] - b.strips.begin(s);

@@ -1,8 +1,8 @@
 #pragma once
 // Convolution of images (N, H, W, C) with filters (O, KH, KW, C / groups), and its two gradients: three implicit
 // matrix products (NUMERICS.md, rules 8 and 10). Nominal k is (kh, kw, c), (kh, kw, o) and (n, oh, ow); taps that
-// fall into the padding or between strides are zero terms and are skipped. Other precisions than the portable one run
-// on a GPU's tensor cores.
+// fall into the padding or between strides are zero terms, skipped or multiplied (rule 7). Other precisions than the
+// portable one run on a GPU's tensor cores.
 #include "tensor/precision.h"
 #include "tensor/tensor.h"
 #include "tensor/view.h"

@@ -220,7 +220,7 @@ void few_channels_grad_input(CpuStream& stream, const ConvGradInputArgs& args) {
                 fit = kNearBytes / (g.o * margins.step * static_cast<int64_t>(sizeof(T))),
                 rows = std::max(reach, fit - reach) * g.stride_h, blocks = (g.h + rows - 1) / rows;
   stream.parallel_for(g.n * blocks, 1, [&](int64_t begin, int64_t end) {
-    RowGradients<T> gradients(args, phases, margins, panels.data(), extent, rows / g.stride_h + reach);
+    RowGradients<T> gradients(args, phases, margins, panels.data(), extent, std::min(g.oh, rows / g.stride_h + reach));
     for (int64_t item = begin; item < end; ++item) {
       const int64_t y = item % blocks * rows;
       gradients.run(item / blocks, ys, y, std::min(g.h, y + rows));

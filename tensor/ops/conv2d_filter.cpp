@@ -1,9 +1,9 @@
 // The filter gradient of a convolution: dw (o, (kh, kw, c)) = sum over output positions k of dy[k, o] * x[pixel of k,
-// c]. A is dy, packed panel by panel; B is the images themselves, row k being the pixel under the tap; a tap's missing
-// positions are skipped. Threads share items, one group of chunks by some filters and columns each; a last pass adds
-// the groups from left to right.
+// c]. A is dy, packed panel by panel; B is the images themselves, row k being the pixel under the tap, and a tap's
+// missing positions are skipped; or B is a copy of them with their padding, row k being the pixels under a row of taps.
+// Threads share items, one group of chunks by some filters and columns each; a last pass adds the groups from left to
+// right.
 #include <algorithm>
-#include <cstring>
 #include <span>
 #include <vector>
 
@@ -246,12 +246,12 @@ class FilterProduct {
   }
 
   // Positions from one row of outputs to the next where pixels have their padding, and the elements of such a row.
-  int64_t padded_positions() const { return g_.ow + g_.kw - 1; }
+  int64_t padded_positions() const { return g_.w + 2 * g_.pad_w; }
   int64_t padded_row() const { return padded_positions() * g_.c; }
-  // Of a chunk: its rows of outputs and, for each image, those that taps reach beyond, and one over which runs may end.
+  // Of a chunk: its rows of outputs and, for each image, those that taps reach beyond.
   int64_t most_padded_rows() const {
     const int64_t rows = kChunk / g_.ow + 2;
-    return rows + (rows / g_.oh + 2) * (g_.kh - 1) * g_.dilation_h + 1;
+    return rows + (rows / g_.oh + 2) * (g_.kh - 1) * g_.dilation_h;
   }
   // From one panel to the next, of filters or of padded filters.
   int64_t step() const {
@@ -261,8 +261,8 @@ class FilterProduct {
   // Copies the pixels that the positions [k0, k1) meet, with their padding, and packs dy of the item's filters, with
   // zeros between rows of outputs: a run an image, whose count is returned. b_first is for the first row of taps.
   int64_t pad(const Item& item, int64_t k0, int64_t k1, Workspace& work) const {
-    const int64_t row = padded_row(), left = g_.pad_w * g_.c, exist = std::min(g_.w * g_.c, row - left),
-                  rows = extent_.rows, panels = (item.f1 - item.f0 + rows - 1) / rows;
+    const int64_t row = padded_row(), margin = g_.pad_w * g_.c, rows = extent_.rows,
+                  panels = (item.f1 - item.f0 + rows - 1) / rows;
     int64_t run_count = 0, copied = 0, packed = 0;
     for (int64_t k = k0; k < k1;) {
       const int64_t n = k / (g_.ow * g_.oh), oh = k / g_.ow % g_.oh, end = std::min(k1, (n + 1) * g_.oh * g_.ow),
@@ -273,9 +273,9 @@ class FilterProduct {
         if (y < 0 || y >= g_.h) {
           std::fill_n(out, row, T{0});
         } else {
-          std::fill_n(out, left, T{0});
-          std::copy_n(x_ + (n * g_.h + y) * g_.w * g_.c, exist, out + left);
-          std::fill_n(out + left + exist, row - left - exist, T{0});
+          std::fill_n(out, margin, T{0});
+          std::copy_n(x_ + (n * g_.h + y) * g_.w * g_.c, g_.w * g_.c, out + margin);
+          std::fill_n(out + row - margin, margin, T{0});
         }
       }
       Run& run = work.runs[static_cast<size_t>(run_count++)];
