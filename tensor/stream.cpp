@@ -60,23 +60,6 @@ T wait_for_change(const std::atomic<T>& value, T old) {
   return value.load(std::memory_order_acquire);
 }
 
-// A system may wake a thread on the processor of the one that wakes it and leave it there for long, though another is
-// idle: half a team then waits for the other half. Moves this thread to any other processor that it may use; not again
-// soon, for where all are busy that helps nobody. (The thread's own mask is then what it could use at that time.)
-void leave_processor(int processor) {
-  using Clock = std::chrono::steady_clock;
-  thread_local Clock::time_point not_before{};
-  if (processor < 0 || sched_getcpu() != processor) return;
-  const Clock::time_point now = Clock::now();
-  cpu_set_t usable;
-  if (now < not_before || sched_getaffinity(0, sizeof usable, &usable) != 0) return;
-  not_before = now + std::chrono::milliseconds(10);
-  cpu_set_t others = usable;
-  CPU_CLR(processor, &others);
-  if (CPU_COUNT(&others) == 0 || sched_setaffinity(0, sizeof others, &others) != 0) return;
-  sched_setaffinity(0, sizeof usable, &usable);
-}
-
 }  // namespace
 
 // A task is published by raising `epoch`. Each part of it is run once, by whoever raises its `claimed` from the task
@@ -84,12 +67,12 @@ void leave_processor(int processor) {
 // with a part of its own. Of the fields of a task a thread may hence read nothing before it has claimed a part; until
 // that part is done, and has lowered `pending`, the next task is not published.
 struct CpuStream::Team {
+  using Clock = std::chrono::steady_clock;
   struct alignas(64) Claim {
     std::atomic<uint32_t> claimed{0};
   };
 
   int64_t n = 0, parts = 1;
-  int caller = -1;  // the processor that it ran on
   Call call = nullptr;
   void* body = nullptr;
   const char* name = nullptr;  // for those who watch
@@ -100,6 +83,8 @@ struct CpuStream::Team {
   std::atomic<bool> failed{false};
   std::exception_ptr error;  // the first that a part threw; written by whoever raised `failed`
   std::mutex one_caller;
+  int caller = -1;  // the processor that helpers keep off
+  Clock::time_point moved{};
   std::vector<std::jthread> helpers;
 
   // Helpers leave before their threads are joined, also where a constructor gives up halfway.
@@ -112,6 +97,21 @@ struct CpuStream::Team {
   bool claim(int64_t part, uint32_t task) {
     uint32_t before = task - 1;
     return claims[static_cast<size_t>(part)].claimed.compare_exchange_strong(before, task, std::memory_order_acq_rel);
+  }
+
+  // A system may wake a thread on the processor of the one that wakes it and leave it there, though another is idle:
+  // half a team then waits for the other half. Helpers may therefore use what their caller may, but for the processor
+  // that it runs on. A caller that moves often takes them along at most once a millisecond.
+  void keep_helpers_off(int processor) {
+    if (processor < 0 || processor == caller) return;
+    const Clock::time_point now = Clock::now();
+    cpu_set_t others;
+    if (now - moved < std::chrono::milliseconds(1) || sched_getaffinity(0, sizeof others, &others) != 0) return;
+    moved = now;
+    CPU_CLR(processor, &others);
+    if (static_cast<size_t>(CPU_COUNT(&others)) < helpers.size()) return;
+    for (std::jthread& helper : helpers) pthread_setaffinity_np(helper.native_handle(), sizeof others, &others);
+    caller = processor;
   }
 
   void run_part(int64_t part) noexcept {
@@ -130,7 +130,6 @@ struct CpuStream::Team {
       task = wait_for_change(epoch, task);
       if (stop.load(std::memory_order_relaxed)) return;
       if (!claim(part, task)) continue;
-      leave_processor(caller);
       {
         const Activity activity(name);
         run_part(part);
@@ -169,7 +168,7 @@ void CpuStream::run(int64_t n, int64_t grain, Call call, void* body) {
   std::lock_guard lock(team.one_caller);
   team.n = n;
   team.parts = parts;
-  team.caller = sched_getcpu();
+  team.keep_helpers_off(sched_getcpu());
   team.call = call;
   team.body = body;
   team.name = activity::task;

@@ -61,20 +61,42 @@ TEST(Stream, HelpersThatSleptWakeUp) {
   }
 }
 
-// Helpers that leave their caller's processor may use it afterwards.
-TEST(Stream, HelpersKeepTheProcessorsThatTheyMayUse) {
+// The processors that the team's threads may use, while all of them run; `caller` is the one that the caller runs on.
+std::vector<cpu_set_t> processors_of(CpuStream& stream, int& caller) {
+  std::vector<cpu_set_t> masks(static_cast<size_t>(stream.threads()));
+  std::atomic<int> here{0};
+  stream.parallel_for(stream.threads(), 1, [&](int64_t begin, int64_t) {
+    if (begin == 0) caller = sched_getcpu();
+    if (sched_getaffinity(0, sizeof(cpu_set_t), &masks[static_cast<size_t>(begin)]) != 0) std::abort();
+    for (++here; here < stream.threads();) std::this_thread::yield();
+  });
+  return masks;
+}
+
+TEST(Stream, HelpersKeepOffTheirCallersProcessor) {
   cpu_set_t usable;
   ASSERT_EQ(sched_getaffinity(0, sizeof usable, &usable), 0);
-  CpuStream stream(3);
-  std::atomic<int> others{0};
-  for (int round = 0; round < 50; ++round) {
-    stream.parallel_for(3, 1, [&](int64_t, int64_t) {
-      cpu_set_t mine;
-      if (sched_getaffinity(0, sizeof mine, &mine) != 0 || !CPU_EQUAL(&mine, &usable)) ++others;
-    });
-    std::this_thread::sleep_for(std::chrono::microseconds(500));
+  if (CPU_COUNT(&usable) < 2) GTEST_SKIP() << "one processor";
+  CpuStream stream(2);
+  bool kept_off = false;  // once, at least: the system may move the caller meanwhile
+  for (int round = 0; round < 100 && !kept_off; ++round) {
+    int caller = 0;
+    std::vector<cpu_set_t> masks = processors_of(stream, caller);
+    EXPECT_TRUE(CPU_EQUAL(&masks[0], &usable));
+    kept_off = !CPU_ISSET(caller, &masks[1]);
+    CPU_SET(caller, &masks[1]);
+    kept_off = kept_off && CPU_EQUAL(&masks[1], &usable);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  EXPECT_EQ(others, 0);
+  EXPECT_TRUE(kept_off);
+}
+
+TEST(Stream, MoreHelpersThanOtherProcessorsUseAll) {
+  cpu_set_t usable;
+  ASSERT_EQ(sched_getaffinity(0, sizeof usable, &usable), 0);
+  CpuStream stream(CPU_COUNT(&usable) + 1);
+  int caller = 0;
+  for (const cpu_set_t& mask : processors_of(stream, caller)) EXPECT_TRUE(CPU_EQUAL(&mask, &usable));
 }
 
 TEST(Stream, ANestedCallRunsInItsThread) {
