@@ -14,7 +14,6 @@
 #include "tensor/ops/conv2d_few_channels.h"
 #include "tensor/ops/conv2d_filter_sums.h"
 #include "tensor/ops/conv2d_rows.h"
-#include "tensor/ops/matmul.h"
 
 namespace elinvar {
 namespace {
@@ -125,16 +124,16 @@ class FilterProduct {
     const int64_t panels = (filters() + extent_.rows - 1) / extent_.rows;
     std::vector<Item> all;
     int64_t work = 0;
-    for (int64_t group = 0; group < groups; ++group) {
-      const int64_t k = std::min(kSpan, positions_ - group * kSpan);
-      for (int64_t f = 0; f < filter_parts; ++f) {
-        const int64_t f0 = panels * f / filter_parts * extent_.rows,
-                      f1 = std::min(filters(), panels * (f + 1) / filter_parts * extent_.rows);
-        for (int64_t c = 0; c < column_parts; ++c) {
-          const auto s0 = static_cast<size_t>(strips * c / column_parts),
-                     s1 = static_cast<size_t>(strips * (c + 1) / column_parts);
-          int64_t width = 0;
-          for (size_t s = s0; s < s1; ++s) width += strips_[s].width;
+    for (int64_t f = 0; f < filter_parts; ++f) {
+      const int64_t f0 = panels * f / filter_parts * extent_.rows,
+                    f1 = std::min(filters(), panels * (f + 1) / filter_parts * extent_.rows);
+      for (int64_t c = 0; c < column_parts; ++c) {
+        const auto s0 = static_cast<size_t>(strips * c / column_parts),
+                   s1 = static_cast<size_t>(strips * (c + 1) / column_parts);
+        int64_t width = 0;
+        for (size_t s = s0; s < s1; ++s) width += strips_[s].width;
+        for (int64_t group = 0; group < groups; ++group) {
+          const int64_t k = std::min(kSpan, positions_ - group * kSpan);
           all.push_back({group, f0, f1, s0, s1, work, work + std::max<int64_t>(1, k * work_of(f1 - f0, width))});
           work = all.back().work_end;
         }
@@ -209,10 +208,29 @@ class FilterProduct {
           for (int r = 0; r < tile.rows; ++r) c_rows[r] = sum + (f + r) * row();
           tile.c_rows = c_rows;
           tile.panel = (join ? work.joined_panels : work.panels).data() + (f - item.f0) / tile_rows * step();
+          if (!padded_ && !join && run_count == 1) fetch_next(tile, item, s, chunk, (f - item.f0) / tile_rows);
           multiply_tile(tile);
         }
       }
     });
+  }
+
+  // Meanwhile tiles fetch what is packed next, a line of every position each: pixels of the next strip, or of the next
+  // chunk's first one and its dy.
+  void fetch_next(Tile<T>& tile, const Item& item, size_t s, const Chunk& chunk, int64_t t) const {
+    constexpr int64_t kLine = 64 / sizeof(T);
+    const bool last = s + 1 == item.s1;
+    const ColumnStrip& strip = strips_[last ? item.s0 : s + 1];
+    const int64_t k = item.group * kSpan + (last ? chunk.end : chunk.begin),
+                  lines = (strip.exist + kLine - 1) / kLine;
+    tile.next = nullptr;
+    if (t < lines) {
+      tile.next = x_ + k * g_.c + strip.begin + t * kLine;
+      tile.next_step = g_.c;
+    } else if (last && (t - lines) * kLine < item.f1 - item.f0) {
+      tile.next = dy_ + k * g_.o + item.f0 + (t - lines) * kLine;
+      tile.next_step = g_.o;
+    }
   }
 
   // dy of the item's filters at the positions k0 + run.a of `runs`, close together, as panels.
@@ -322,18 +340,16 @@ class FilterProduct {
   int64_t positions_;
 };
 
-// Gradients of one pixel with at most so many filters and channels are few tiles of long sums: several threads share
-// their positions, and read each once, where threads that share tiles all read them.
-constexpr int64_t kFewTiles = 256;
-
-// Filters of one pixel: a product of matrices, dy transposed by the pixels that the stride meets.
+// Filters of one pixel without padding: the pixels that the stride meets lie, or are gathered, as the rows of a matrix.
+// To pack dy as panels costs more than to pack pixels as strips, so where filters are more than channels the two change
+// places, and the result is transposed; one of many channels would cost more to transpose than that saves.
 template <class T>
 void grad_filter_one_pixel(CpuStream& stream, const ConvGradFilterArgs& args) {
   const ConvGeometry& g = args.g;
   const int64_t positions = g.n * g.oh * g.ow;
   const bool every = g.oh == g.h && g.ow == g.w;
   Scratch<T> met(every ? 0 : positions * g.c);
-  const T *x = args.x.as<T>(), *met_x = met.data();
+  const T* x = args.x.as<T>();
   if (!every) {
     stream.parallel_for(g.n * g.oh, 1, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
@@ -343,23 +359,15 @@ void grad_filter_one_pixel(CpuStream& stream, const ConvGradFilterArgs& args) {
       }
     });
   }
-  if (every) met_x = x;
-  // Few filters make a B that needs no packing; the result is then transposed.
-  const bool swap = g.c > g.o && g.o <= 128;
+  const bool swap = g.o > g.c && g.c <= 256;
+  ConvGeometry met_g = g;
+  met_g.h = g.oh, met_g.w = g.ow, met_g.stride_h = met_g.stride_w = 1;
+  if (swap) std::swap(met_g.c, met_g.o);
   Scratch<T> transposed(swap ? g.o * g.c : 0);
-  const MatrixIn dy{args.dy.data, g.o, 1, 0}, pixels{met_x, g.c, 1, 0};
-  const MatrixIn a = swap ? pixels : dy;
-  matmul(stream, MatmulArgs{.dtype = args.x.dtype,
-                            .batch = 1,
-                            .m = a.row,
-                            .n = swap ? g.o : g.c,
-                            .k = positions,
-                            .a = {a.data, 1, a.row, 0},
-                            .b = swap ? dy : pixels,
-                            .c = swap ? transposed.data() : args.dw.as<T>(),
-                            .c_row = swap ? g.o : g.c,
-                            .c_batch = 0});
-  if (swap) transpose(stream, transposed.data(), g.c, g.o, args.dw.as<T>());
+  const T *dy = args.dy.as<T>(), *pixels = every ? x : met.data();
+  T* const dw = args.dw.as<T>();
+  FilterProduct<T>(met_g, swap ? pixels : dy, swap ? dy : pixels, swap ? transposed.data() : dw, 0).run(stream);
+  if (swap) transpose(stream, transposed.data(), g.c, g.o, dw);
 }
 
 template <class T>
@@ -375,8 +383,7 @@ void conv2d_grad_filter(CpuStream& stream, const ConvGradFilterArgs& args) {
   visit_float(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     if (is_depthwise(args.g)) depthwise_grad_filter<T>(stream, args);
-    else if (args.g.groups == 1 && args.g.kh * args.g.kw == 1 && args.g.pad_h + args.g.pad_w == 0 &&
-             (stream.threads() == 1 || std::max(args.g.c, args.g.o) > kFewTiles))
+    else if (args.g.groups == 1 && args.g.kh * args.g.kw == 1 && args.g.pad_h + args.g.pad_w == 0)
       grad_filter_one_pixel<T>(stream, args);
     else if (few_channels_for_filters(args.g)) few_channels_grad_filter<T>(stream, args);
     else grad_filter<T>(stream, args);

@@ -1,5 +1,8 @@
 #pragma once
 // What ends the filter gradients of convolutions: sums of groups of positions, and filters the other way round.
+#include <algorithm>
+#include <cstdint>
+
 #include "tensor/stream.h"
 
 namespace elinvar {
@@ -16,12 +19,14 @@ void add_groups(CpuStream& stream, const T* sums, int64_t groups, int64_t n, T* 
   });
 }
 
-// y (columns, rows) from x (rows, columns).
+// y (columns, rows) from x (rows, columns), some rows at a time, whose lines stay in the first-level cache.
 template <class T>
 void transpose(CpuStream& stream, const T* x, int64_t rows, int64_t columns, T* y) {
+  constexpr int64_t kRows = 16;
   stream.parallel_for(columns, 64, [&](int64_t begin, int64_t end) {
-    for (int64_t c = begin; c < end; ++c)
-      for (int64_t r = 0; r < rows; ++r) y[c * rows + r] = x[r * columns + c];
+    for (int64_t r0 = 0; r0 < rows; r0 += kRows)
+      for (int64_t c = begin; c < end; ++c)
+        for (int64_t r = r0; r < std::min(rows, r0 + kRows); ++r) y[c * rows + r] = x[r * columns + c];
   });
 }
 
