@@ -130,8 +130,8 @@ class Product {
         tile.b = b_step_ > 0 ? b_ + j : packed_row(s, k_begin_);
         if (b_step_ == 0) tile.b_step = strips_.width(s);
         tile.c_offset = j;
-        // Meanwhile tiles fetch the next strip, each its share, or, in the last one, what is packed next: of another
-        // chunk, or another block.
+        // Meanwhile tiles fetch the next strip, each its share, or, in the last one, what of A is packed or read next:
+        // of another chunk, or another block.
         const bool last = s + 1 == s1;
         const int64_t width = last || b_step_ > 0 ? 0 : strips_.width(s + 1);
         tile.next_step = last ? source.a_step() : (width + tiles - 1) / tiles;
@@ -141,7 +141,8 @@ class Product {
           tile.rows = at.count;
           if (packed) tile.panel = w.panels.data() + t * panel_step(extent_);
           else tile.a_rows = at.a;
-          if (last) tile.next = packed ? at.a[0] + next : nullptr;
+          if (last && packed) tile.next = at.a[0] + next;
+          else if (last) fetch_rows(tile, at, length);
           else if (t * tile.next_step < width) tile.next = packed_row(s + 1, chunk.begin) + t * tile.next_step * length;
           else tile.next = nullptr;
           T* group_rows[kMostTileRows];
@@ -152,6 +153,13 @@ class Product {
         }
       }
     });
+  }
+
+  // The tile fetches its share of the next block's rows, if rows follow one another without a gap.
+  static void fetch_rows(Tile<T>& tile, const TileRows<T>& at, int64_t length) {
+    const bool dense = length > 0 && at.a[1] - at.a[0] == length;
+    tile.next = dense ? at.a[0] + kBlockTiles * tile.tile_rows * length : nullptr;
+    tile.next_step = tile.tile_rows;
   }
 
   // Row k of a packed strip.
