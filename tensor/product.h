@@ -33,7 +33,8 @@ struct TileRows {
 
 // What Product::run takes the rows of A and C from:
 //   int64_t rows() const;
-//   TileRows<T> tile(int64_t first, int count) const;   // rows [first, first + count) of them
+//   Place place(int64_t row) const;   // a Place of its own
+//   TileRows<T> tile(Place& place, int rows) const;   // the next rows, as many as there are; the place goes on
 //   const std::vector<Span>& spans() const;
 //   int64_t a_step() const;   // 1; otherwise the rows of A lie side by side, and the next k is a_step further
 template <class T>
@@ -79,6 +80,8 @@ class Product {
 
  private:
   static constexpr int64_t kBlockTiles = 16;  // a block's chunk of A stays in the second-level cache
+  static constexpr int64_t kFewColumns = 16384 / sizeof(T);  // so much of B in the first-level cache
+  static constexpr int64_t kLine = 64 / sizeof(T);
 
   struct Workspace {
     explicit Workspace(const Product& p)
@@ -106,10 +109,8 @@ class Product {
   template <class Source>
   void block(const Source& source, int64_t t0, int64_t t1, int64_t s0, int64_t s1, Workspace& w) const {
     const int64_t tiles = t1 - t0, j0 = strips_.begin(s0), cols = strips_.begin(s1) - j0;
-    for (int64_t t = 0; t < tiles; ++t) {
-      const int64_t row = (t0 + t) * extent_.rows;
-      w.tiles[t] = source.tile(row, static_cast<int>(std::min<int64_t>(extent_.rows, source.rows() - row)));
-    }
+    auto place = source.place(t0 * extent_.rows);
+    for (int64_t t = 0; t < tiles; ++t) w.tiles[t] = source.tile(place, extent_.rows);
     const bool packed = source.a_step() != 1;
     for_each_chunk(k_begin_, k_end_, k_count_, [&](const Chunk& chunk) {
       const int64_t run_count = make_runs(source.spans(), chunk, packed, w.runs.data());
@@ -122,44 +123,57 @@ class Product {
                    .b = nullptr,
                    .b_step = b_step_};
       const int64_t length = chunk.end - chunk.begin;
+      const auto take_strip = [&](int64_t s) {
+        tile.cols = static_cast<int>(strips_.exist(s));
+        tile.c_offset = strips_.begin(s);
+        tile.b = b_step_ > 0 ? b_ + tile.c_offset : packed_row(s, k_begin_);
+        if (b_step_ == 0) tile.b_step = strips_.width(s);
+      };
+      const auto multiply = [&](int64_t t) {
+        const TileRows<T>& at = w.tiles[t];
+        tile.rows = at.count;
+        if (packed) tile.panel = w.panels.data() + t * panel_step(extent_);
+        else tile.a_rows = at.a;
+        T* group_rows[kMostTileRows];
+        if (!chunk.first_group)
+          for (int r = 0; r < extent_.rows; ++r) group_rows[r] = w.groups.data() + (t * extent_.rows + r) * cols - j0;
+        add_chunk(tile, chunk, at.c, group_rows, bias_ ? bias_ + tile.c_offset : nullptr);
+        multiply_tile(tile);
+      };
+      // Meanwhile tiles fetch the next strip, each its share, or, in the last one, what of A is packed or read next: of
+      // another chunk, or another block.
       const int64_t next =
           chunk.end < k_end_ ? chunk.end * source.a_step() : k_begin_ * source.a_step() + kBlockTiles * extent_.rows;
-      for (int64_t s = s0; s < s1; ++s) {
-        const int64_t j = strips_.begin(s);
-        tile.cols = static_cast<int>(strips_.exist(s));
-        tile.b = b_step_ > 0 ? b_ + j : packed_row(s, k_begin_);
-        if (b_step_ == 0) tile.b_step = strips_.width(s);
-        tile.c_offset = j;
-        // Meanwhile tiles fetch the next strip, each its share, or, in the last one, what of A is packed or read next:
-        // of another chunk, or another block.
-        const bool last = s + 1 == s1;
-        const int64_t width = last || b_step_ > 0 ? 0 : strips_.width(s + 1);
-        tile.next_step = last ? source.a_step() : (width + tiles - 1) / tiles;
-        const T* const bias = bias_ ? bias_ + j : nullptr;
+      const auto fetch_a = [&](const TileRows<T>& at) {
+        const bool dense = length > 0 && at.a[1] - at.a[0] == length;
+        tile.next = packed ? at.a[0] + next : dense ? at.a[0] + kBlockTiles * extent_.rows * length : nullptr;
+        tile.next_step = packed ? source.a_step() : extent_.rows;
+      };
+      if (b_step_ == 0 && length * cols <= kFewColumns) {
+        // All strips stay in the first-level cache: C is written row after row, and fetched before.
         for (int64_t t = 0; t < tiles; ++t) {
-          const TileRows<T>& at = w.tiles[t];
-          tile.rows = at.count;
-          if (packed) tile.panel = w.panels.data() + t * panel_step(extent_);
-          else tile.a_rows = at.a;
-          if (last && packed) tile.next = at.a[0] + next;
-          else if (last) fetch_rows(tile, at, length);
-          else if (t * tile.next_step < width) tile.next = packed_row(s + 1, chunk.begin) + t * tile.next_step * length;
-          else tile.next = nullptr;
-          T* group_rows[kMostTileRows];
-          if (!chunk.first_group)
-            for (int r = 0; r < extent_.rows; ++r) group_rows[r] = w.groups.data() + (t * extent_.rows + r) * cols - j0;
-          add_chunk(tile, chunk, at.c, group_rows, bias);
-          multiply_tile(tile);
+          for (int64_t s = s0; s < s1; ++s) {
+            take_strip(s);
+            tile.next = nullptr;
+            if (s + 1 == s1) fetch_a(w.tiles[t]);
+            if (s == s0 && !tile.next && t + 1 < tiles) tile.next = w.tiles[t + 1].c[0] + j0, tile.next_step = kLine;
+            multiply(t);
+          }
+        }
+        return;
+      }
+      for (int64_t s = s0; s < s1; ++s) {
+        take_strip(s);
+        const bool last = s + 1 == s1;
+        const int64_t width = last || b_step_ > 0 ? 0 : strips_.width(s + 1), share = (width + tiles - 1) / tiles;
+        for (int64_t t = 0; t < tiles; ++t) {
+          tile.next = t * share < width ? packed_row(s + 1, chunk.begin) + t * share * length : nullptr;
+          tile.next_step = share;
+          if (last) fetch_a(w.tiles[t]);
+          multiply(t);
         }
       }
     });
-  }
-
-  // The tile fetches its share of the next block's rows, if rows follow one another without a gap.
-  static void fetch_rows(Tile<T>& tile, const TileRows<T>& at, int64_t length) {
-    const bool dense = length > 0 && at.a[1] - at.a[0] == length;
-    tile.next = dense ? at.a[0] + kBlockTiles * tile.tile_rows * length : nullptr;
-    tile.next_step = tile.tile_rows;
   }
 
   // Row k of a packed strip.
@@ -220,14 +234,16 @@ struct MatrixRows {
   int64_t rows() const { return m; }
   int64_t a_step() const { return a_col; }
   const std::vector<Span>& spans() const { return whole; }
-  TileRows<T> tile(int64_t first, int count) const {
+  int64_t place(int64_t row) const { return row; }
+  TileRows<T> tile(int64_t& place, int rows) const {
     TileRows<T> t;
-    t.count = count;
+    t.count = static_cast<int>(std::min<int64_t>(rows, m - place));
     for (int r = 0; r < kMostTileRows; ++r) {
-      const int64_t row = first + std::min(r, count - 1);
+      const int64_t row = place + std::min(r, t.count - 1);
       t.a[r] = a + row * a_row;
       t.c[r] = c + row * c_row;
     }
+    place += t.count;
     return t;
   }
 };

@@ -105,12 +105,15 @@ struct Strips {
   int64_t columns;
   TileExtent extent;
   int64_t vectors, count;
+  int64_t narrow, narrow_count;  // vectors of the first strips, and how many those are; others have one more
   Strips(int64_t columns_, TileExtent e)
       : columns(columns_),
         extent(e),
         vectors((columns_ + e.lanes - 1) / e.lanes),
-        count((vectors + e.vectors - 1) / e.vectors) {}
-  int64_t begin(int64_t s) const { return vectors * s / count * extent.lanes; }
+        count((vectors + e.vectors - 1) / e.vectors),
+        narrow(count > 0 ? vectors / count : 0),
+        narrow_count(count - (vectors - narrow * count)) {}
+  int64_t begin(int64_t s) const { return (narrow * s + std::max<int64_t>(0, s - narrow_count)) * extent.lanes; }
   int64_t width(int64_t s) const { return begin(s + 1) - begin(s); }  // whole vectors
   int64_t exist(int64_t s) const { return s + 1 == count ? columns - begin(s) : width(s); }
   int64_t padded_columns() const { return vectors * extent.lanes; }

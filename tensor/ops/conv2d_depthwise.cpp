@@ -18,8 +18,9 @@ void multiply_positions(const PositionRows<T>& positions, const T* w, const T* b
                         int64_t end) {
   using V = Vec<T>;
   constexpr int R = kMostTileRows;
+  auto place = positions.place(begin * R);
   for (int64_t first = begin * R; first < std::min(end * R, positions.rows()); first += R) {
-    const TileRows<T> t = positions.tile(first, static_cast<int>(std::min<int64_t>(R, positions.rows() - first)));
+    const TileRows<T> t = positions.tile(place, R);
     for (int64_t c = 0; c < channels; c += V::kLanes) {
       const int64_t count = channels - c;
       V acc[R];

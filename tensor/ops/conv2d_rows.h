@@ -84,28 +84,26 @@ class PositionRows {
   int64_t rows() const { return source_.n * y_.count * x_.count; }
   int64_t a_step() const { return 1; }
   const std::vector<Span>& spans() const { return spans_; }
-  TileRows<T> tile(int64_t first, int count) const {
+  struct Place {
+    int64_t n, y, x;
+  };
+  Place place(int64_t row) const { return {row / (x_.count * y_.count), row / x_.count % y_.count, row % x_.count}; }
+  TileRows<T> tile(Place& place, int rows) const {
     TileRows<T> t;
-    t.count = count;
-    int64_t x = first % x_.count, y = first / x_.count % y_.count, n = first / (x_.count * y_.count);
-    const T* a = nullptr;
-    T* c = nullptr;
-    const auto locate = [&] {
-      a = source_.at(n, y_.source + y * y_.source_step, x_.source + x * x_.source_step);
-      c = target_.at(n, y_.target + y * y_.target_step, x_.target + x * x_.target_step);
-    };
-    locate();
-    for (int r = 0; r < kMostTileRows; ++r) {
-      t.a[r] = a;
-      t.c[r] = c;
-      if (r + 1 >= count) continue;
-      a += x_.source_step * source_.c;
-      c += x_.target_step * target_.c;
-      if (++x < x_.count) continue;
-      x = 0;
-      if (++y == y_.count) y = 0, ++n;
-      locate();
+    const int64_t a_step = x_.source_step * source_.c, c_step = x_.target_step * target_.c;
+    int r = 0;
+    while (r < rows && place.n < source_.n) {  // stretches of the image's rows
+      const T* a = source_.at(place.n, y_.source + place.y * y_.source_step, x_.source + place.x * x_.source_step);
+      T* c = target_.at(place.n, y_.target + place.y * y_.target_step, x_.target + place.x * x_.target_step);
+      const int end = static_cast<int>(std::min<int64_t>(rows, r + x_.count - place.x));
+      place.x += end - r;
+      for (; r < end; ++r, a += a_step, c += c_step) t.a[r] = a, t.c[r] = c;
+      if (place.x < x_.count) continue;
+      place.x = 0;
+      if (++place.y == y_.count) place.y = 0, ++place.n;
     }
+    t.count = r;
+    for (; r < kMostTileRows; ++r) t.a[r] = t.a[r - 1], t.c[r] = t.c[r - 1];
     return t;
   }
 

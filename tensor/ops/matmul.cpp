@@ -31,9 +31,10 @@ void multiply_few(CpuStream& stream, const MatrixRows<T>& rows, const T* b, int6
       for_each_chunk(0, k, k, [&](const Chunk& chunk) {
         const Run run{.a = chunk.begin, .length = chunk.end - chunk.begin};
         pack_strip(b + chunk.begin + j * b_col, 1, b_col, run.length, strips.exist(s), strips.width(s), packed.data());
+        auto place = rows.place(0);
         for (int64_t t = 0; t < tiles; ++t) {
           const int64_t row = t * extent.rows;
-          const TileRows<T> at = rows.tile(row, static_cast<int>(std::min<int64_t>(extent.rows, rows.m - row)));
+          const TileRows<T> at = rows.tile(place, extent.rows);
           T* group_rows[kMostTileRows];
           if (!chunk.first_group)
             for (int r = 0; r < extent.rows; ++r) group_rows[r] = groups.data() + (row + r) * cols - j;
