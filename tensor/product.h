@@ -80,7 +80,7 @@ class Product {
 
  private:
   static constexpr int64_t kBlockTiles = 16;  // a block's chunk of A stays in the second-level cache
-  static constexpr int64_t kFewColumns = 16384 / sizeof(T);  // so much of B in the first-level cache
+  static constexpr int64_t kNearB = 16384 / sizeof(T);  // so much of B stays in the first-level cache
   static constexpr int64_t kLine = 64 / sizeof(T);
 
   struct Workspace {
@@ -149,7 +149,7 @@ class Product {
         tile.next = packed ? at.a[0] + next : dense ? at.a[0] + kBlockTiles * extent_.rows * length : nullptr;
         tile.next_step = packed ? source.a_step() : extent_.rows;
       };
-      if (b_step_ == 0 && length * cols <= kFewColumns) {
+      if (b_step_ == 0 && length * cols <= kNearB) {
         // All strips stay in the first-level cache: C is written row after row, and fetched before.
         for (int64_t t = 0; t < tiles; ++t) {
           for (int64_t s = s0; s < s1; ++s) {
