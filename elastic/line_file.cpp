@@ -64,4 +64,11 @@ void LineFile::keep(size_t lines) {
   file_.truncate(size_);
 }
 
+bool LineFile::restore() {
+  if (file_.in_place()) return false;
+  replace_file(path(), contents(file_, size_));
+  file_ = File::append(path());
+  return true;
+}
+
 }  // namespace elinvar

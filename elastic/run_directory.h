@@ -89,6 +89,11 @@ class RunDirectory {
   std::optional<double> loss(int64_t update) const;  // the first is 1; if the ledger has it
   std::optional<Digest> state(int64_t step) const;   // that the members have agreed on, as far as it is known
   void sync();
+  // Writes those of its files again that somebody has deleted, moved or replaced since they were opened. Returns
+  // whether any was.
+  bool restore();
+  // When nobody writes parts of checkpoints any more: those that became none go. Never throws.
+  void remove_unfinished() const noexcept;
 
  private:
   struct Hold {
@@ -112,6 +117,7 @@ class RunDirectory {
   void take(const StepFacts& of);
   void record_waiting();
   void know_state(int64_t step, const Digest& state, const StateDigests& parts);
+  void forget_saving(int64_t step, int parts);
   std::optional<std::string> fault_of(int64_t step, const Saving& saving);
   static Hold take(const RunDirectoryOptions& options, Tenure tenure);
 

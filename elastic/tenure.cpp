@@ -4,7 +4,6 @@
 
 #include "elastic/record.h"
 #include "tensor/check.h"
-#include "tensor/file.h"
 
 namespace elinvar {
 
@@ -48,7 +47,8 @@ int64_t beats_of(const fs::path& run_directory, int64_t tenure) {
 }
 
 HeldTenure::HeldTenure(const fs::path& run_directory, const Tenure& tenure)
-    : directory_(directory_in(run_directory)),
+    : run_directory_(run_directory),
+      directory_(directory_in(run_directory)),
       number_(tenure.number),
       beat_file_(beat_file(directory_, number_)),
       next_(directory_ / fmt::format("{}.json", number_ + 1)) {
@@ -56,9 +56,23 @@ HeldTenure::HeldTenure(const fs::path& run_directory, const Tenure& tenure)
       {"run", tenure.run}, {"peer", tenure.peer}, {"endpoint", tenure.endpoint}, {"job", tenure.job}};
   if (!create_record(directory_, number_, record))
     fail("another coordinator has just taken over {}", run_directory.string());
+  record_.emplace(File::open(directory_ / fmt::format("{}.json", number_)));
   (void)File::modify(beat_file_);
 }
 
-bool HeldTenure::newest() const { return !fs::exists(next_); }
+HeldTenure::Standing HeldTenure::standing() const {
+  if (!record_->in_place()) return Standing::displaced;
+  return fs::exists(next_) ? Standing::superseded : Standing::held;
+}
+
+bool HeldTenure::newest() const {
+  const Standing now = standing();
+  if (now == Standing::displaced)
+    fail(
+        "{} was deleted, moved or replaced while the run was in it; nothing more is saved there. If it still exists "
+        "elsewhere, --resume goes on with it",
+        run_directory_.string());
+  return now == Standing::held;
+}
 
 }  // namespace elinvar

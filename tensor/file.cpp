@@ -60,12 +60,28 @@ File::~File() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
+File& File::operator=(File&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
 File::File(File&& other) noexcept : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
 
 int64_t File::size() const {
   struct stat status;
   if (::fstat(descriptor_, &status) != 0) fail_with(errno, "look at", path_);
   return status.st_size;
+}
+
+bool File::in_place() const {
+  struct stat here, there;
+  if (::fstat(descriptor_, &here) != 0) fail_with(errno, "look at", path_);
+  if (::stat(path_.c_str(), &there) != 0) {
+    if (errno == ENOENT || errno == ENOTDIR || errno == ESTALE) return false;
+    fail_with(errno, "look at", path_);
+  }
+  return here.st_dev == there.st_dev && here.st_ino == there.st_ino;
 }
 
 void File::read(int64_t offset, void* bytes, size_t count) const {
@@ -161,6 +177,16 @@ void make_directories(const fs::path& path) {
   fs::create_directory(path, error);  // no error where another process was faster
   if (error) fail_with(error.value(), "create the directory", path);
   sync_directory(path.parent_path());
+}
+
+std::vector<fs::path> paths_in(const fs::path& directory) {
+  std::vector<fs::path> paths;
+  std::error_code error;
+  fs::directory_iterator entry(directory, error);
+  if (error == std::errc::no_such_file_or_directory) return paths;
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) paths.push_back(entry->path());
+  if (error) fail_with(error.value(), "read the directory", directory);
+  return paths;
 }
 
 void rename_file(const fs::path& from, const fs::path& to) {

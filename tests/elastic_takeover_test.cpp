@@ -53,12 +53,12 @@ class Unattended : public testing::Test, protected test::TrainRuns {
   std::string told() const { return read_file(folder_ / "run" / "events.jsonl"); }
   bool told(const std::string& what) const { return told().find(what) != std::string::npos; }
   // Of a run whose coordinator is no child of the test.
-  void expect_finished() const {
+  void expect_finished(int steps = 3000) const {
     const fs::path result = folder_ / "run" / "result.json";
     seconds_until([&] { return fs::exists(result) && read_file(result).find("\"finished\"") != std::string::npos; });
     EXPECT_EQ(ledger("run"), expected_);
     EXPECT_EQ(remaining_children(std::chrono::seconds(30)), "");
-    EXPECT_NE(read_file(folder_ / "run.out").find("final step=3000"), std::string::npos);
+    EXPECT_NE(read_file(folder_ / "run.out").find(fmt::format("final step={}", steps)), std::string::npos);
   }
   void expect_undisturbed() const {
     const test::Ended ended = wait(job_, "run");
@@ -78,6 +78,30 @@ TEST_F(Unattended, AWorkerTakesOverFromAKilledCoordinator) {
   kill(workers_[0], SIGKILL);
   expect_finished();
   EXPECT_TRUE(told("\"another coordinator\"")) << told();
+}
+
+// Parts of checkpoints that nobody commits any more, each a whole state, do not pile up.
+TEST_F(Unattended, DeadCoordinatorsLeaveNoPartsOfCheckpoints) {
+  begin({"run.checkpoint_every=2", "run.steps=1500"});
+  const auto aside = [&] {
+    int count = 0;
+    for (const fs::path& path : paths_in(folder_ / "run" / "checkpoints"))
+      count += path.filename().string().starts_with(".writing-");
+    return count;
+  };
+  const auto coordinator = [&] {
+    const auto record = nlohmann::json::parse(read_file(folder_ / "run" / "coordinator.json"), nullptr, false);
+    return record.is_object() ? record.value("pid", pid_t{0}) : 0;
+  };
+  for (pid_t gone = 0, kills = 0; kills < 2; ++kills) {
+    seconds_until([&] { return coordinator() != gone && aside() > 0; });
+    gone = coordinator();
+    kill(gone, SIGKILL);
+  }
+  seconds_until([&] { return fs::exists(folder_ / "run" / "coordinators" / "3.json"); });
+  EXPECT_LE(aside(), 4);
+  expect_finished(1500);
+  EXPECT_EQ(aside(), 0);
 }
 
 // What a person asked of the first coordinator is asked of the next one, too.

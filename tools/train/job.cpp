@@ -7,6 +7,7 @@
 #include "models/build.h"
 #include "nn/leaf.h"
 #include "tensor/check.h"
+#include "tools/config/standard_streams.h"
 
 namespace elinvar {
 namespace {
@@ -39,7 +40,7 @@ std::shared_ptr<const Dataset> open_split(const Config& config, Split split) {
 }
 
 void tell_notices(const Dataset& data) {
-  for (const std::string& notice : data.take_notices()) fmt::print(stderr, "{}\n", notice);
+  for (const std::string& notice : data.take_notices()) say(stderr, "{}\n", notice);
 }
 
 Job::Job(const Config& given, Split split, Device place)
@@ -76,7 +77,7 @@ int64_t Job::load_network(const std::filesystem::path& run_directory) {
   std::vector<CheckpointStore::Rejected> rejected;
   const auto any = [](const Checkpoint&) { return std::string(); };
   const auto found = CheckpointStore(run_directory / "checkpoints").newest_good(any, rejected);
-  for (const auto& [step, reason] : rejected) fmt::print(stderr, "{}\n", reason);
+  for (const auto& [step, reason] : rejected) say(stderr, "{}\n", reason);
   if (!found) fail("{} has no good checkpoint yet", run_directory.string());
   network->parameters.load(part_of(found->state, average ? kAverage : kModel));
   average = nullptr;

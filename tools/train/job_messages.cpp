@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include "tensor/check.h"
+#include "tools/config/standard_streams.h"
 #include "tools/train/control.h"
 #include "tools/train/environment.h"
 #include "tools/train/job_process.h"
@@ -192,7 +193,7 @@ void JobProcess::open_directory() {
                                     {"isa", command_.isa},
                                     {"metrics_port", command_.metrics_port.value_or(-1)},
                                     {"metrics_address", command_.metrics_address}}});
-  for (const std::string& notice : directory_->notices()) fmt::print(stderr, "{}\n", notice);
+  for (const std::string& notice : directory_->notices()) say(stderr, "{}\n", notice);
   report_.emplace(command_, config_, *directory_, began_);
   run_ = directory_->run();
   records_.newest = directory_->generations().newest();

@@ -43,6 +43,7 @@ class JobProcess final : public CoordinatorWorld {
   std::string refuse(const nlohmann::json& about) override;
 
  private:
+  using Standing = HeldTenure::Standing;
   struct Loss {
     Seconds time;
     PeerId peer;
@@ -61,6 +62,7 @@ class JobProcess final : public CoordinatorWorld {
   PeerId peer_of(pid_t local) const;
   void worker_lost(const Loss& loss);
   bool still_in_charge();
+  Standing standing_now();
   int step_down();
   void show_profile();
   void release(PeerId peer, const std::string& reason);

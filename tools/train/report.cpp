@@ -6,6 +6,7 @@
 
 #include "tensor/check.h"
 #include "tensor/file.h"
+#include "tools/config/standard_streams.h"
 
 namespace elinvar {
 
@@ -57,14 +58,13 @@ void Report::begin(const Json& about, const std::string& endpoint) {
   if (config_.tensorboard.any()) tensorboard_.emplace(path, directory_.tenure().number(), reported_);
   shown_ = reported_;
   loss_ = directory_.loss(reported_).value_or(std::numeric_limits<double>::quiet_NaN());
-  fmt::print("run {} in {}: {} parameters, {} samples, {} steps of {} over {} virtual ranks\n", config_.run.name,
-             path.string(), about.at("parameters").get<int64_t>(), about.at("samples").get<int64_t>(), steps_,
-             config_.run.batch_size, config_.run.virtual_ranks);
-  fmt::print("numerics={} scaling={} device={} isa={} threads={} seed={} workers={} endpoint={}\n",
-             config_.run.numerics, config_.run.scaling, environment["device"].get<std::string>(),
-             environment["isa"].get<std::string>(), environment["threads"].get<int>(), config_.run.seed,
-             command_.workers, endpoint);
-  std::fflush(stdout);
+  say(stdout, "run {} in {}: {} parameters, {} samples, {} steps of {} over {} virtual ranks\n", config_.run.name,
+      path.string(), about.at("parameters").get<int64_t>(), about.at("samples").get<int64_t>(), steps_,
+      config_.run.batch_size, config_.run.virtual_ranks);
+  say(stdout, "numerics={} scaling={} device={} isa={} threads={} seed={} workers={} endpoint={}\n",
+      config_.run.numerics, config_.run.scaling, environment["device"].get<std::string>(),
+      environment["isa"].get<std::string>(), environment["threads"].get<int>(), config_.run.seed, command_.workers,
+      endpoint);
   progress_.emplace(first, steps_, config_.run.log_every, tokens_ ? "tokens" : "samples");
 }
 
@@ -136,8 +136,7 @@ void Report::shown(int64_t step, std::string_view summary) {
 
 void Report::tell(const std::string& text) {
   if (progress_) return progress_->line(text);
-  fmt::print("{}\n", text);
-  std::fflush(stdout);
+  say(stdout, "{}\n", text);
 }
 
 // A machine that computes wrongly is what a person has to know of.
@@ -204,12 +203,15 @@ void Report::end(bool finished, int64_t step, Seconds now) {
         {{"step", step}, {"state", result["digest"]}, {"goodput", result["goodput"]}});
   write_json(directory_.path() / "result.json", result);
   if (finished) {
-    fmt::print("final step={} loss={:g} digest={}\n", step, loss_, result["digest"].get<std::string>());
+    say(stdout, "final step={} loss={:g} digest={}\n", step, loss_, result["digest"].get<std::string>());
     return;
   }
-  fmt::print(stderr,
-             "stopped after step {} of {}, with a checkpoint; go on with\n  train run {} --run-dir {} --resume\n", step,
-             steps_, command_.config, directory_.path().string());
+  say(stderr, "stopped after step {} of {}, with a checkpoint; go on with\n  train run {} --run-dir {} --resume\n",
+      step, steps_, command_.config, directory_.path().string());
+}
+
+void Report::restore() {
+  if (metrics_) metrics_->restore();
 }
 
 // The failure is what counts; that it also could not be written down (a full disk) adds nothing.

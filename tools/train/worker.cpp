@@ -16,6 +16,7 @@
 #include "tensor/check.h"
 #include "tensor/file.h"
 #include "tensor/numerics.h"
+#include "tools/config/standard_streams.h"
 #include "tools/train/commands.h"
 #include "tools/train/environment.h"
 #include "tools/train/interrupt.h"
@@ -197,8 +198,8 @@ Part work(const JoinCommand& command, Transport& transport, PeerId self, const M
       if (!seen.empty()) return write_profile(profile_path(seen, worker), trace);
       const fs::path here = fmt::format("worker-{}.json", worker);
       write_profile(here, trace);
-      fmt::print(stderr, "the profile of this worker is {}; it belongs into the folder profile of the run directory\n",
-                 fs::absolute(here).string());
+      say(stderr, "the profile of this worker is {}; it belongs into the folder profile of the run directory\n",
+          fs::absolute(here).string());
     };
     profiler.emplace(within(parse_profile_window(command.profile, 0), training.steps), command.device, save);
   }
@@ -214,7 +215,7 @@ Part work(const JoinCommand& command, Transport& transport, PeerId self, const M
   const Member::Outcome& outcome = session.outcome();
   const bool good = outcome.what == "finished" || outcome.what == "stopped" || outcome.what == "left";
   if (!command.local || outcome.what == "alone")
-    fmt::print(stderr, "{}{}{}\n", outcome.what, outcome.reason.empty() ? "" : ": ", outcome.reason);
+    say(stderr, "{}{}{}\n", outcome.what, outcome.reason.empty() ? "" : ": ", outcome.reason);
   Part part{good ? 0 : 3};
   const fs::path path = (*directory)();
   if (!outcome.again || is_over(path)) return part;
@@ -261,8 +262,8 @@ int join(const JoinCommand& given) {
     const Part part = take_part(command);
     if (part.returns_to.empty() || returns == kMostReturns) return part.exit_code;
     command.endpoint = part.returns_to;
-    fmt::print(stderr, "coming back to {} as a new worker ({} of at most {} times)\n", command.endpoint, returns + 1,
-               kMostReturns);
+    say(stderr, "coming back to {} as a new worker ({} of at most {} times)\n", command.endpoint, returns + 1,
+        kMostReturns);
     std::this_thread::sleep_for(kBeforeReturning);
   }
 }

@@ -1,0 +1,27 @@
+#include "tools/config/main_program.h"
+
+#include <exception>
+#include <new>
+
+#include "tensor/check.h"
+#include "tools/config/standard_streams.h"
+
+namespace elinvar {
+
+int main_program(const char* name, const std::function<int()>& work) {
+  open_standard_streams();
+  try {
+    return finish_output(name, work());
+  } catch (const UsageError& error) {
+    say(stderr, "{}: {}\n", name, error.what());
+    return 2;
+  } catch (const std::bad_alloc&) {
+    say(stderr, "{}: out of memory\n", name);
+    return 3;
+  } catch (const std::exception& error) {
+    say(stderr, "{}: {}\n", name, error.what());
+    return 3;
+  }
+}
+
+}  // namespace elinvar
