@@ -66,7 +66,8 @@ void LineFile::keep(size_t lines) {
 
 bool LineFile::restore() {
   if (file_.in_place()) return false;
-  replace_file(path(), contents(file_, size_));
+  if (!create_file(path(), contents(file_, size_)))
+    fail("{} was replaced by another file while the run was writing to it", path().string());
   file_ = File::append(path());
   return true;
 }

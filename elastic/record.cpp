@@ -1,11 +1,7 @@
 #include "elastic/record.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "tensor/check.h"
@@ -22,21 +18,7 @@ fs::path path_of(const fs::path& directory, int64_t number) { return directory /
 
 bool create_record(const fs::path& directory, int64_t number, const Json& record) {
   make_directories(directory);
-  const fs::path final = path_of(directory, number);
-  const fs::path aside = directory / fmt::format(".writing-{}-{}", number, ::getpid());
-  fs::remove(aside);
-  {
-    File file = File::create(aside);
-    file.write(record.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
-    file.sync();
-  }
-  // A link, unlike a rename, fails where the name exists.
-  const bool created = ::link(aside.c_str(), final.c_str()) == 0;
-  const int error = errno;
-  fs::remove(aside);
-  if (!created && error != EEXIST) fail("cannot create {}: {}", final.string(), std::strerror(error));
-  if (created) sync_directory(directory);
-  return created;
+  return create_file(path_of(directory, number), record.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 int64_t newest_record(const fs::path& directory) {

@@ -89,8 +89,8 @@ class RunDirectory {
   std::optional<double> loss(int64_t update) const;  // the first is 1; if the ledger has it
   std::optional<Digest> state(int64_t step) const;   // that the members have agreed on, as far as it is known
   void sync();
-  // Writes those of its files again that somebody has deleted, moved or replaced since they were opened. Returns
-  // whether any was.
+  // Writes those of its files again that somebody has deleted since they were opened; returns whether any was. Failure
+  // if there is another file in the place of one.
   bool restore();
   // When nobody writes parts of checkpoints any more: those that became none go. Never throws.
   void remove_unfinished() const noexcept;

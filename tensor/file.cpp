@@ -160,6 +160,27 @@ void replace_file(const fs::path& path, std::string_view text) {
   sync_directory(path.parent_path());
 }
 
+bool create_file(const fs::path& path, std::string_view text) {
+  const fs::path aside = path.parent_path() / fmt::format(".writing-{}-{}", path.filename().string(), ::getpid());
+  remove_tree(aside);
+  int error = 0;
+  try {
+    File file = File::create(aside);
+    file.write(text);
+    file.sync();
+    // A link, unlike a rename, fails where the name exists.
+    if (::link(aside.c_str(), path.c_str()) != 0) error = errno;
+  } catch (...) {
+    ::unlink(aside.c_str());
+    throw;
+  }
+  ::unlink(aside.c_str());
+  if (error == EEXIST) return false;
+  if (error != 0) fail_with(error, "create", path);
+  sync_directory(path.parent_path());
+  return true;
+}
+
 void sync_directory(const fs::path& path) {
   const fs::path directory = path.empty() ? fs::path(".") : path;
   const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -51,6 +51,10 @@ std::string read_file(const std::filesystem::path& path);
 // The file has either its old contents or all of `text`, whatever happens in between, and the new ones on return.
 void replace_file(const std::filesystem::path& path, std::string_view text);
 
+// Creates the file with all of `text`, or not at all; false, and nothing has changed, if the name exists. Of several
+// processes that try, one succeeds. On return it is durable.
+bool create_file(const std::filesystem::path& path, std::string_view text);
+
 // Makes created, renamed and removed names in a directory durable.
 void sync_directory(const std::filesystem::path& path);
 

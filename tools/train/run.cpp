@@ -256,7 +256,7 @@ bool JobProcess::still_in_charge() {
   beat_at_ = now() + kBeat;
   if (!directory_->tenure().newest()) return false;
   directory_->tenure().beat();
-  if (directory_->restore()) report_->tell("files of the run were deleted or replaced; they are written again");
+  if (directory_->restore()) report_->tell("files of the run were deleted; they are written again");
   report_->restore();
   return true;
 }
