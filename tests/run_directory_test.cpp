@@ -132,7 +132,7 @@ TEST(RunDirectory, ALineForDigestsThatIsDamagedOrOfAnotherStepIsRefused) {
   directory.facts({Toy::told(0)});
   StepFacts of = Toy::told(1);
   const std::string whole = of.digests;
-  for (const std::string& wrong : {Toy::told(2).digests, whole.substr(1), whole + "\n{}", std::string("{}")}) {
+  for (const std::string& wrong : {Toy::told(3).digests, whole.substr(1), whole + "\n{}", std::string("{}")}) {
     of.digests = wrong;
     EXPECT_THROW(directory.facts({of}), UsageError) << wrong;
   }
@@ -163,7 +163,7 @@ TEST(RunDirectory, DigestsThatWereLostComeAgain) {
   const test::TemporaryFolder folder;
   for (const char* name : {"whole", "cut"}) {
     RunDirectory directory = Toy::open(folder / name);
-    Toy::run(directory, 0, 8);
+    Toy::run(directory, 0, 9);
   }
   const fs::path digests = folder / "cut" / "digests.jsonl";
   std::string text = read_file(digests);

@@ -24,8 +24,8 @@ void discard_output(std::FILE* stream) {
 
 void open_standard_streams() {
   for (int number = STDIN_FILENO; number <= STDERR_FILENO; ++number)
-    if (::fcntl(number, F_GETFD) < 0 && errno == EBADF)
-      (void)!::open("/dev/null", number == STDIN_FILENO ? O_RDONLY : O_WRONLY);  // gets the lowest free number: this one
+    if (::fcntl(number, F_GETFD) < 0 && errno == EBADF)  // the lowest free number, which open gives, is this one
+      (void)!::open("/dev/null", number == STDIN_FILENO ? O_RDONLY : O_WRONLY);
 }
 
 void outlive_readers() { std::signal(SIGPIPE, SIG_IGN); }
