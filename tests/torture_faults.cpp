@@ -174,30 +174,26 @@ void Torture::limits(Dice& dice, Phase& phase) {
   ++faults_;
 }
 
-// Some signals at once, to some of those that are there.
-void Torture::burst(Dice& dice) {
-  const int number = dice.pick<int>({SIGHUP, SIGINT, SIGINT, SIGTERM, SIGTERM, SIGQUIT, SIGUSR1, SIGPIPE, SIGALRM, SIGKILL,
-                                     SIGKILL, SIGKILL, SIGSTOP, SIGSTOP, SIGSTOP});
-  const int64_t whom = dice.number(5), times = dice.chance(0.2) ? dice.between(2, 5) : 1;
-  const double stopped = dice.chance(0.3) ? 3 + dice.real(6) : dice.real(1);
-  const int64_t which = dice.number(1000);
-  std::vector<Process> chosen = whom < 2 ? coordinators() : whom < 4 ? workers() : processes();
-  if (whom == 2 && !chosen.empty()) chosen = {chosen[static_cast<size_t>(which) % chosen.size()]};
-  for (const Process& process : chosen) {
-    for (int64_t i = 0; i < times; ++i) signal(process, number);
-    if (number == SIGSTOP) later(stopped, [this, process] { signal(process, SIGCONT); });
-  }
-}
-
 void Torture::signals(Dice& dice, Phase& phase) {
-  const int64_t bursts = dice.between(1, 4);
-  for (int64_t i = 0; i < bursts; ++i) {
-    const uint64_t seed = static_cast<uint64_t>(dice.number(int64_t{1} << 60));
-    Deed deed{.step = dice.chance(0.4) ? 0 : dice.number(kSteps + 1), .seconds = dice.real(dice.chance(0.5) ? 0.01 : 0.4), .act = {}};
-    tell(fmt::format("signals at step {} + {:.3f} s", deed.step, deed.seconds));
-    deed.act = [this, seed] {
-      Dice own(seed);
-      burst(own);
+  for (int64_t bursts = dice.between(1, 4); bursts > 0; --bursts) {
+    const auto [name, number] = dice.pick<std::pair<const char*, int>>(
+        {{"HUP", SIGHUP}, {"INT", SIGINT}, {"INT", SIGINT}, {"TERM", SIGTERM}, {"TERM", SIGTERM}, {"QUIT", SIGQUIT},
+         {"USR1", SIGUSR1}, {"PIPE", SIGPIPE}, {"ALRM", SIGALRM}, {"KILL", SIGKILL}, {"KILL", SIGKILL}, {"KILL", SIGKILL},
+         {"STOP", SIGSTOP}, {"STOP", SIGSTOP}, {"STOP", SIGSTOP}});
+    const auto whom = dice.pick<std::string>({"coordinators", "coordinators", "a worker", "all workers", "all"});
+    const int64_t times = dice.chance(0.2) ? dice.between(2, 5) : 1, which = dice.number(1000);
+    const double stopped = dice.chance(0.3) ? 3 + dice.real(6) : dice.real(1);
+    const bool by_time = dice.chance(0.5);
+    Deed deed{.step = by_time ? 0 : dice.number(kSteps), .seconds = dice.real(by_time ? 0.6 : 0.03), .act = {}};
+    tell(fmt::format("{} {} to {} {:.3f} s after step {}", times, name, whom, deed.seconds, deed.step));
+    if (number == SIGSTOP) tell(fmt::format("CONT {:.2f} s later", stopped));
+    deed.act = [=, this] {
+      std::vector<Process> chosen = whom == "all" ? processes() : whom == "coordinators" ? coordinators() : workers();
+      if (whom == "a worker" && !chosen.empty()) chosen = {chosen[static_cast<size_t>(which) % chosen.size()]};
+      for (const Process& process : chosen) {
+        for (int64_t i = 0; i < times; ++i) signal(process, number);
+        if (number == SIGSTOP) later(stopped, [this, process] { signal(process, SIGCONT); });
+      }
     };
     phase.deeds.push_back(deed);
   }

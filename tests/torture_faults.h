@@ -53,7 +53,6 @@ class Torture : public TortureJob {
   std::string damage(Dice& dice, const std::string& name);  // to files of a run that has stopped; "": it has none
 
   std::string rule_of(Dice& dice);
-  void burst(Dice& dice);
   void harm(const std::string& target, const std::string& how);
   void restore();
   void preload(Launch& launch) const;
