@@ -58,15 +58,15 @@ void Torture::preload(Launch& launch) const {
   launch.environment.push_back("ELINVAR_FAILING_COUNTS=" + counts_file());
 }
 
-void Torture::add_failing(Phase& phase, const std::string& rule) {
+void Torture::add_failing(Launch& launch, const std::string& rule) {
   tell(rule);
-  for (std::string& word : phase.launch.environment)
+  for (std::string& word : launch.environment)
     if (word.starts_with("ELINVAR_FAILING=")) {
       word += ";" + rule;
       return;
     }
-  preload(phase.launch);
-  phase.launch.environment.push_back("ELINVAR_FAILING=" + rule);
+  preload(launch);
+  launch.environment.push_back("ELINVAR_FAILING=" + rule);
 }
 
 int64_t Torture::failures_counted() const {
@@ -118,8 +118,7 @@ std::string Torture::rule_of(Dice& dice) {
 }
 
 void Torture::storage(Dice& dice, Phase& phase) {
-  const int64_t rules = dice.chance(0.7) ? 1 : dice.between(2, 3);
-  for (int64_t i = 0; i < rules; ++i) add_failing(phase, rule_of(dice));
+  for (int64_t i = dice.chance(0.7) ? 1 : dice.between(2, 3); i > 0; --i) add_failing(phase.launch, rule_of(dice));
 }
 
 void Torture::threads(Dice& dice, Phase& phase) {
@@ -128,7 +127,7 @@ void Torture::threads(Dice& dice, Phase& phase) {
   if (dice.chance(0.6)) rule += ",count=1";
   if (dice.chance(0.6)) rule += ",only=" + dice.pick<std::string>({"run", "join"});
   if (dice.chance(0.5)) rule += ",own=1";
-  add_failing(phase, rule);
+  add_failing(phase.launch, rule);
 }
 
 void Torture::clock(Dice& dice, Phase& phase) {
@@ -201,7 +200,7 @@ void Torture::signals(Dice& dice, Phase& phase) {
 
 const std::vector<std::string>& Torture::kinds() {
   static const std::vector<std::string> all = [] {
-    std::vector<std::string> kinds = {"streams", "limits", "signals", "directories", "damage"};
+    std::vector<std::string> kinds = {"streams", "limits", "signals", "directories", "damage", "pool"};
     if (fs::exists(library())) kinds.insert(kinds.end(), {"storage", "clock", "threads", "storm"});
     return kinds;
   }();
@@ -213,6 +212,7 @@ std::string Torture::torture(const std::string& kind, uint64_t seed) {
   name_ = fmt::format("{}-{}", kind, seed);
   story_.clear();
   taken_ = {};
+  if (kind == "pool") return pool(dice);
   const std::vector<std::string> options = {"--workers", std::to_string(dice.between(1, 4)), "--hold", "8", "--set",
                                             fmt::format("run.log_every={}", kind == "streams" ? 1 : 100)};
   tell(options[1] + " workers");

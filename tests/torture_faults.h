@@ -50,13 +50,17 @@ class Torture : public TortureJob {
   void signals(Dice& dice, Phase& phase);
   void threads(Dice& dice, Phase& phase);
   void directories(Dice& dice, Phase& phase);
-  std::string damage(Dice& dice, const std::string& name);  // to files of a run that has stopped; "": it has none
+  std::string damage(Dice& dice, const std::string& name);  // to files of a run that has stopped
+  std::string pool(Dice& dice);                             // a whole schedule
 
   std::string rule_of(Dice& dice);
+  pid_t serve(const Launch& launch, bool until_done);
+  void happen_to_pool(Dice& dice, pid_t* daemon, int64_t jobs);
+  std::string judge_pool(int64_t jobs);
   void harm(const std::string& target, const std::string& how);
   void restore();
   void preload(Launch& launch) const;
-  void add_failing(Phase& phase, const std::string& rule);
+  void add_failing(Launch& launch, const std::string& rule);
   void count_calls();
   std::string counts_file() const { return folder_ / "counts"; }
   int64_t failures_counted() const;

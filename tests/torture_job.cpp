@@ -26,31 +26,12 @@ namespace {
 constexpr double kLongest = 60;  // seconds, of a job that takes one alone and undisturbed
 constexpr int kKept = 3;          // checkpoints
 
-// What nobody is to read: an exception that was meant for programmers, or a process that broke.
 constexpr const char* kRaw[] = {"terminate called", "Assertion",   "Sanitizer",   "runtime error:", "what():",
                                 "bad_alloc",        "basic_str",   "[json.",      "vector::",       "map::at",
                                 "stoi",             "stoll",       "stod",        "(src/",
                                 "bad_function",     "bad_optional", "bad_variant", "std::",         "out_of_range"};
 
-std::string raw_words_in(const std::string& text) {
-  for (const char* word : kRaw) {
-    const size_t at = text.find(word);
-    if (at == std::string::npos) continue;
-    const size_t begin = text.rfind('\n', at) + 1;
-    return text.substr(begin, text.find('\n', at) - begin);
-  }
-  return "";
-}
-
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-std::string text_of_file(const fs::path& path) {  // "" for what cannot be read
-  std::error_code error;
-  if (!fs::is_regular_file(path, error)) return "";
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
-}
 
 std::string whole_lines_of(std::string text) {
   text.resize(text.rfind('\n') + 1);  // npos + 1 is 0
@@ -73,6 +54,24 @@ void children_of(pid_t parent, std::vector<pid_t>* all) {
 }
 
 }  // namespace
+
+std::string raw_words_in(const std::string& text) {
+  for (const char* word : kRaw) {
+    const size_t at = text.find(word);
+    if (at == std::string::npos) continue;
+    const size_t begin = text.rfind('\n', at) + 1;
+    return text.substr(begin, text.find('\n', at) - begin);
+  }
+  return "";
+}
+
+std::string text_of_file(const fs::path& path) {  // "" for what cannot be read
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return "";
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
 
 std::vector<Process> TortureJob::processes() const {
   std::vector<pid_t> all;
@@ -107,10 +106,13 @@ void TortureJob::signal(const Process& process, int number) {
 
 void TortureJob::later(double seconds, std::function<void()> act) { timed_.emplace_back(now() + seconds, std::move(act)); }
 
-pid_t TortureJob::launch(const std::string& name, const Launch& launch) {
-  std::vector<std::string> words = {program_beside("train"), "run", folder_ / "job.toml", "--run-dir", folder_ / name,
-                                    "--threads",             "1"};
-  words.insert(words.end(), launch.options.begin(), launch.options.end());
+std::string TortureJob::printed(const std::string& name, int number) const {
+  return text_of_file(folder_ / fmt::format("{}.{}.out", name, number)) +
+         text_of_file(folder_ / fmt::format("{}.{}.err", name, number));
+}
+
+pid_t TortureJob::launch(const std::string& name, std::vector<std::string> words, const Launch& launch) {
+  words[0] = program_beside(words[0]);
   std::vector<char*> argv, environment;
   for (std::string& word : words) argv.push_back(word.data());
   for (char** word = environ; *word; ++word) environment.push_back(*word);
@@ -236,7 +238,9 @@ std::string TortureJob::live(const std::string& name, const Launch& launched, st
                     err_path = folder_ / fmt::format("{}.{}.err", name, launches_);
   const std::string events_before = text_of_file(folder_ / name / "events.jsonl");
   int code = -1;
-  const pid_t child = launch(name, launched);
+  std::vector<std::string> words = {"train", "run", folder_ / "job.toml", "--run-dir", folder_ / name, "--threads", "1"};
+  words.insert(words.end(), launched.options.begin(), launched.options.end());
+  const pid_t child = launch(name, words, launched);
   const std::string hang = watch(name, child, &code);
   for (const std::vector<int>& files : {std::exchange(pipes_, {}), std::exchange(read_, {})})
     for (const int file : files) ::close(file);
@@ -257,8 +261,8 @@ std::string TortureJob::live(const std::string& name, const Launch& launched, st
   const bool by_loader = code == 127 && err.find("shared libraries") != std::string::npos;
   if (code <= 128 && code != 0 && code != 2 && code != 3 && !by_loader) return fmt::format("exit code {}: {}", code, err);
   const bool stderr_kept = launched.streams[2] == Stream::kept;
-  const size_t words = err.rfind("train: ");
-  if ((code == 2 || code == 3) && stderr_kept && (words == std::string::npos || err.size() < words + 20))
+  const size_t said = err.rfind("train: ");
+  if ((code == 2 || code == 3) && stderr_kept && (said == std::string::npos || err.size() < said + 20))
     return fmt::format("exit code {} without a word: {}", code, err);
   const bool claims = code == 0 && out.find(fmt::format("final step={}", kSteps)) != std::string::npos;
   if (claims && text_of_file(folder_ / name / "ledger.jsonl") != undisturbed())

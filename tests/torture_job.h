@@ -45,6 +45,10 @@ struct Taken {
   bool ledger = false, checkpoints = false;
 };
 
+// What nobody is to read, in a text: words of an exception that was meant for programmers, or of a process that broke.
+std::string raw_words_in(const std::string& text);
+std::string text_of_file(const std::filesystem::path& path);  // "" for what cannot be read
+
 class TortureJob : public TinyJob {
  protected:
   // Starts a job and does the deeds, until no process of it is left. What was wrong with that, or "": a hang, an end by
@@ -53,6 +57,11 @@ class TortureJob : public TinyJob {
   // The job is resumed without any disturbance; it must end as the undisturbed run, and leave nothing aside, or refuse
   // what was taken from it.
   std::string goes_on(const std::string& name, const std::vector<std::string>& options, const Taken& taken);
+
+  // One of the project's programs, whose output goes to files named NAME.<number>.
+  pid_t launch(const std::string& name, std::vector<std::string> words, const Launch& launch);
+  int launches() const { return launches_; }  // so far: the number of the next one
+  std::string printed(const std::string& name, int number) const;
 
   // For deeds.
   std::vector<Process> processes() const;  // of the job that lives
@@ -67,7 +76,6 @@ class TortureJob : public TinyJob {
   int64_t struck() const { return struck_; }  // signals that were sent to processes that were there
 
  private:
-  pid_t launch(const std::string& name, const Launch& launch);
   std::string watch(const std::string& name, pid_t child, int* code);
   std::string standing(const std::string& name, const Taken& taken);
   std::string left_processes() const;
