@@ -88,11 +88,11 @@ void Torture::restore() {
 
 void Torture::directories(Dice& dice, Phase& phase) {
   const std::string target = dice.pick<std::string>(
-      {"", "", "checkpoints", "checkpoints", "coordinators", "generations", "ledger.jsonl", "digests.jsonl", "events.jsonl",
-       "metrics.jsonl", "lock", "workers.lock", "config.toml", "environment.json", "coordinator.json",
+      {"", "", "checkpoints", "checkpoints", "coordinators", "generations", "ledger.jsonl", "digests.jsonl",
+       "events.jsonl", "metrics.jsonl", "lock", "workers.lock", "config.toml", "environment.json", "coordinator.json",
        "checkpoints/step-40", "coordinators/1.json", "coordinators/1.beat", "generations/1.json"});
-  const std::string how =
-      dice.pick<std::string>({"removed", "removed", "away", "away", "emptied", "file", "folder", "link", "loop", "pipe"});
+  const std::string how = dice.pick<std::string>(
+      {"removed", "removed", "away", "away", "emptied", "file", "folder", "link", "loop", "pipe"});
   const int64_t step = dice.number(kSteps);
   tell(fmt::format("'{}' {} at step {}", target, how, step));
   phase.deeds.push_back({.step = step, .seconds = dice.real(0.05), .act = [this, target, how] { harm(target, how); }});
@@ -113,8 +113,9 @@ std::string Torture::damage(Dice& dice, const std::string& name) {
   std::string told;
   for (int64_t i = dice.chance(0.7) ? 1 : 2; i > 0; --i) {
     const fs::path path = dice.pick(files);
-    const std::string how = dice.pick<std::string>({"flip", "flip", "flip", "cut", "cut", "zeros", "longer", "nested", "number",
-                                                    "words", "doubled", "removed", "swapped", "empty", "gone", "folder"});
+    const std::string how =
+        dice.pick<std::string>({"flip", "flip", "flip", "cut", "cut", "zeros", "longer", "nested", "number", "words",
+                                "doubled", "removed", "swapped", "empty", "gone", "folder"});
     const std::string file = path.lexically_relative(run(name)).string();
     told += fmt::format("{}{} {}", told.empty() ? "damage: " : ", ", file, how);
     ++faults_;

@@ -98,12 +98,12 @@ std::string Torture::rule_of(Dice& dice) {
   count_calls();
   const Call call = dice.pick(storage_calls());
   const int error = dice.pick(call.errors);
-  std::string rule = fmt::format("call={},{},under={}", call.name, error == 0 ? "short=1" : fmt::format("error={}", error),
-                                 run(name_).string());
+  std::string rule = fmt::format("call={},{},under={}", call.name,
+                                 error == 0 ? "short=1" : fmt::format("error={}", error), run(name_).string());
   int64_t most = calls_.at(call.name);
   if (dice.chance(0.3)) {
-    const std::string part = dice.pick<std::string>(
-        {"checkpoints", "ledger", "digests", "events", "metrics", "generations", "coordinators", "beat", "lock", ".json"});
+    const std::string part = dice.pick<std::string>({"checkpoints", "ledger", "digests", "events", "metrics",
+                                                     "generations", "coordinators", "beat", "lock", ".json"});
     rule += ",name=" + part;
     most = most / 5 + 1;
   }
@@ -132,8 +132,8 @@ void Torture::threads(Dice& dice, Phase& phase) {
 
 void Torture::clock(Dice& dice, Phase& phase) {
   if (phase.launch.environment.empty()) preload(phase.launch);
-  const std::string jumps = fmt::format("{},{},{}", dice.number(1000), dice.pick<int>({1, 10, 100, 1000}),
-                                        dice.pick<int>({1, 24, 1000}));
+  const std::string jumps =
+      fmt::format("{},{},{}", dice.number(1000), dice.pick<int>({1, 10, 100, 1000}), dice.pick<int>({1, 24, 1000}));
   tell("clock " + jumps);
   phase.launch.environment.push_back("ELINVAR_CLOCK=" + jumps);
   ++faults_;
@@ -175,10 +175,21 @@ void Torture::limits(Dice& dice, Phase& phase) {
 
 void Torture::signals(Dice& dice, Phase& phase) {
   for (int64_t bursts = dice.between(1, 4); bursts > 0; --bursts) {
-    const auto [name, number] = dice.pick<std::pair<const char*, int>>(
-        {{"HUP", SIGHUP}, {"INT", SIGINT}, {"INT", SIGINT}, {"TERM", SIGTERM}, {"TERM", SIGTERM}, {"QUIT", SIGQUIT},
-         {"USR1", SIGUSR1}, {"PIPE", SIGPIPE}, {"ALRM", SIGALRM}, {"KILL", SIGKILL}, {"KILL", SIGKILL}, {"KILL", SIGKILL},
-         {"STOP", SIGSTOP}, {"STOP", SIGSTOP}, {"STOP", SIGSTOP}});
+    const auto [name, number] = dice.pick<std::pair<const char*, int>>({{"HUP", SIGHUP},
+                                                                        {"INT", SIGINT},
+                                                                        {"INT", SIGINT},
+                                                                        {"TERM", SIGTERM},
+                                                                        {"TERM", SIGTERM},
+                                                                        {"QUIT", SIGQUIT},
+                                                                        {"USR1", SIGUSR1},
+                                                                        {"PIPE", SIGPIPE},
+                                                                        {"ALRM", SIGALRM},
+                                                                        {"KILL", SIGKILL},
+                                                                        {"KILL", SIGKILL},
+                                                                        {"KILL", SIGKILL},
+                                                                        {"STOP", SIGSTOP},
+                                                                        {"STOP", SIGSTOP},
+                                                                        {"STOP", SIGSTOP}});
     const auto whom = dice.pick<std::string>({"coordinators", "coordinators", "a worker", "all workers", "all"});
     const int64_t times = dice.chance(0.2) ? dice.between(2, 5) : 1, which = dice.number(1000);
     const double stopped = dice.chance(0.3) ? 3 + dice.real(6) : dice.real(1);
@@ -213,8 +224,9 @@ std::string Torture::torture(const std::string& kind, uint64_t seed) {
   story_.clear();
   taken_ = {};
   if (kind == "pool") return pool(dice);
-  const std::vector<std::string> options = {"--workers", std::to_string(dice.between(1, 4)), "--hold", "8", "--set",
-                                            fmt::format("run.log_every={}", kind == "streams" ? 1 : 100)};
+  const std::vector<std::string> options = {"--workers", std::to_string(dice.between(1, 4)),
+                                            "--hold",    "8",
+                                            "--set",     fmt::format("run.log_every={}", kind == "streams" ? 1 : 100)};
   tell(options[1] + " workers");
   const int64_t phases = kind == "damage" || kind == "directories" ? 1 : dice.between(1, 2);
   std::string wrong;
@@ -228,7 +240,8 @@ std::string Torture::torture(const std::string& kind, uint64_t seed) {
     else if (kind == "threads") threads(dice, phase);
     else if (kind == "signals") signals(dice, phase);
     else if (kind == "directories") directories(dice, phase);
-    else if (kind == "damage") phase.launch.options.insert(phase.launch.options.end(), {"--until", std::to_string(dice.between(1, kSteps))});
+    else if (kind == "damage")
+      phase.launch.options.insert(phase.launch.options.end(), {"--until", std::to_string(dice.between(1, kSteps))});
     else if (kind == "storm") {
       storage(dice, phase);
       if (dice.chance(0.5)) clock(dice, phase);

@@ -24,12 +24,12 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr double kLongest = 60;  // seconds, of a job that takes one alone and undisturbed
-constexpr int kKept = 3;          // checkpoints
+constexpr int kKept = 3;         // checkpoints
 
-constexpr const char* kRaw[] = {"terminate called", "Assertion",   "Sanitizer",   "runtime error:", "what():",
-                                "bad_alloc",        "basic_str",   "[json.",      "vector::",       "map::at",
-                                "stoi",             "stoll",       "stod",        "(src/",
-                                "bad_function",     "bad_optional", "bad_variant", "std::",         "out_of_range"};
+constexpr const char* kRaw[] = {
+    "terminate called", "Assertion",    "Sanitizer",   "runtime error:", "what():",     "bad_alloc", "basic_str",
+    "[json.",           "vector::",     "map::at",     "stoi",           "stoll",       "stod",      "(src/",
+    "bad_function",     "bad_optional", "bad_variant", "std::",          "out_of_range"};
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -104,7 +104,9 @@ void TortureJob::signal(const Process& process, int number) {
   ++struck_;
 }
 
-void TortureJob::later(double seconds, std::function<void()> act) { timed_.emplace_back(now() + seconds, std::move(act)); }
+void TortureJob::later(double seconds, std::function<void()> act) {
+  timed_.emplace_back(now() + seconds, std::move(act));
+}
 
 std::string TortureJob::printed(const std::string& name, int number) const {
   return text_of_file(folder_ / fmt::format("{}.{}.out", name, number)) +
@@ -180,7 +182,8 @@ void TortureJob::read_lines() {
   std::erase_if(read_, [](int file) {
     char text[64];
     const ssize_t got = ::read(file, text, sizeof text);
-    const bool goes = got == 0 || (got > 0 && std::string_view(text, static_cast<size_t>(got)).find('\n') != std::string::npos);
+    const bool goes =
+        got == 0 || (got > 0 && std::string_view(text, static_cast<size_t>(got)).find('\n') != std::string::npos);
     if (goes) ::close(file);
     return goes;
   });
@@ -238,7 +241,8 @@ std::string TortureJob::live(const std::string& name, const Launch& launched, st
                     err_path = folder_ / fmt::format("{}.{}.err", name, launches_);
   const std::string events_before = text_of_file(folder_ / name / "events.jsonl");
   int code = -1;
-  std::vector<std::string> words = {"train", "run", folder_ / "job.toml", "--run-dir", folder_ / name, "--threads", "1"};
+  std::vector<std::string> words = {"train",     "run", folder_ / "job.toml", "--run-dir", folder_ / name,
+                                    "--threads", "1"};
   words.insert(words.end(), launched.options.begin(), launched.options.end());
   const pid_t child = launch(name, words, launched);
   const std::string hang = watch(name, child, &code);
@@ -259,7 +263,8 @@ std::string TortureJob::live(const std::string& name, const Launch& launched, st
   }
   if (code > 128 && !sent_.contains(code - 128)) return fmt::format("killed by signal {}: {}", code - 128, err);
   const bool by_loader = code == 127 && err.find("shared libraries") != std::string::npos;
-  if (code <= 128 && code != 0 && code != 2 && code != 3 && !by_loader) return fmt::format("exit code {}: {}", code, err);
+  if (code <= 128 && code != 0 && code != 2 && code != 3 && !by_loader)
+    return fmt::format("exit code {}: {}", code, err);
   const bool stderr_kept = launched.streams[2] == Stream::kept;
   const size_t said = err.rfind("train: ");
   if ((code == 2 || code == 3) && stderr_kept && (said == std::string::npos || err.size() < said + 20))
@@ -269,8 +274,8 @@ std::string TortureJob::live(const std::string& name, const Launch& launched, st
     return "it says that it is finished, but its ledger is another one or not there";
   if (claims && text_of_file(folder_ / name / "digests.jsonl") != digests("whole"))
     return "it says that it is finished, but its digests are others or not there";
-  const bool to_stop = sent_.contains(SIGINT) || sent_.contains(SIGTERM) ||
-                       std::ranges::count(launched.options, "--until") > 0;
+  const bool to_stop =
+      sent_.contains(SIGINT) || sent_.contains(SIGTERM) || std::ranges::count(launched.options, "--until") > 0;
   if (code == 0 && !claims && !to_stop && launched.streams[1] == Stream::kept)
     return "exit code 0, but it is not finished, and nobody told it to stop: " + out + err;
   return standing(name, taken);

@@ -73,8 +73,8 @@ void Torture::happen_to_pool(Dice& dice, pid_t* daemon, int64_t jobs) {
     if (kinds().size() > 6) {
       const int error = dice.pick<int>({ENOSPC, EIO, EACCES});
       add_failing(launch, fmt::format("call={},error={},under={},only=serve,from={},seconds={:.2f}",
-                                      dice.pick<std::string>({"write", "open", "sync", "any", "unlink", "truncate"}), error,
-                                      run(name_).string(), 1 + dice.number(300), 0.1 + seconds));
+                                      dice.pick<std::string>({"write", "open", "sync", "any", "unlink", "truncate"}),
+                                      error, run(name_).string(), 1 + dice.number(300), 0.1 + seconds));
     }
     *daemon = serve(launch, false);
     sleep_for(0.5 + seconds);
@@ -87,8 +87,10 @@ void Torture::happen_to_pool(Dice& dice, pid_t* daemon, int64_t jobs) {
     ++faults_;
     const auto at = static_cast<size_t>(dice.number(static_cast<int64_t>(bytes.size())));
     if (dice.chance(0.3)) bytes.resize(at);
-    else for (size_t i = at; i < std::min(bytes.size(), at + 4000); ++i) bytes[i] = static_cast<char>(dice.number(256));
-    std::ofstream(store, std::ios::binary | std::ios::trunc).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    else
+      for (size_t i = at; i < std::min(bytes.size(), at + 4000); ++i) bytes[i] = static_cast<char>(dice.number(256));
+    std::ofstream(store, std::ios::binary | std::ios::trunc)
+        .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     taken_.names.insert("store");
   }
 }
@@ -154,7 +156,8 @@ std::string Torture::pool(Dice& dice) {
     if (std::chrono::steady_clock::now() > deadline) {
       const Ended list = wait(spawn_program("pool", {"history", "--dir", run(name_)}, "list"), "list");
       kill_children();
-      return fmt::format("after {} s the last daemon still serves:\n{}\n{}", kLongest.count(), printed(name_, number), list.out);
+      return fmt::format("after {} s the last daemon still serves:\n{}\n{}", kLongest.count(), printed(name_, number),
+                         list.out);
     }
     sleep_for(0.01);
   }

@@ -2,7 +2,8 @@
 // loaded into, and lets the clock of the day jump. What is to fail is told by the environment:
 //
 //   ELINVAR_FAILING   rules, parted by ';', each of "key=value" parted by ',':
-//     call=A+B+..     of which calls, or "any": open, write, sync, rename, link, unlink, mkdir, truncate, map, read, look
+//     call=A+B+..     of which calls, or "any": open, write, sync, rename, link, unlink, mkdir, truncate, map, read,
+//     look
 //                     (stat and opendir), lock, thread, spawn
 //     error=N         errno; 0: nothing fails, calls are only counted
 //     short=1         instead: read and write do a part of what they were asked for
@@ -14,9 +15,11 @@
 //     name=TEXT       only on paths that have this in them
 //     only=WORD       only in processes whose first argument this is: run, join, coordinate, serve
 //     own=1           each process counts by itself
-//   ELINVAR_FAILING_COUNTS   a file of 64 bytes a rule, in which all processes count: calls, failures, and when the first
+//   ELINVAR_FAILING_COUNTS   a file of 64 bytes a rule, in which all processes count: calls, failures, and when the
+//   first
 //                            failed
-//   ELINVAR_CLOCK     seed,period,hours: each `period` milliseconds the time of day is off by another amount, up to so many
+//   ELINVAR_CLOCK     seed,period,hours: each `period` milliseconds the time of day is off by another amount, up to so
+//   many
 //                     hours forth or back
 #include <dirent.h>
 #include <dlfcn.h>
@@ -121,7 +124,8 @@ __attribute__((constructor)) void begin() {
   }
   if (const char* path = getenv("ELINVAR_FAILING_COUNTS")) {
     const int file = static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC));
-    const long at = syscall(SYS_mmap, nullptr, sizeof(Counts) * kMostRules, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0L);
+    const long at =
+        syscall(SYS_mmap, nullptr, sizeof(Counts) * kMostRules, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0L);
     syscall(SYS_close, file);
     if (at > 0)
       for (int i = 0; i < rule_count; ++i) rules[i].counts = reinterpret_cast<Counts*>(at) + i;
@@ -195,12 +199,12 @@ F next(F, const char* symbol) {
 
 // HOOK(result of failure, result type, symbol, (parameters), (arguments), fate): another function of this name, which
 // asks for its fate first. Labels of the assembler keep the names apart from what headers declare.
-#define HOOK(failure, result, symbol, parameters, arguments, what)                              \
+#define HOOK(failure, result, symbol, parameters, arguments, what)                                \
   extern "C" __attribute__((visibility("default"))) result hook_##symbol parameters asm(#symbol); \
-  extern "C" result hook_##symbol parameters {                                                  \
-    static const auto real = next(&hook_##symbol, #symbol);                                     \
-    if ((what) == Fate::fails) return failure;                                                  \
-    return real arguments;                                                                      \
+  extern "C" result hook_##symbol parameters {                                                    \
+    static const auto real = next(&hook_##symbol, #symbol);                                       \
+    if ((what) == Fate::fails) return failure;                                                    \
+    return real arguments;                                                                        \
   }
 #define BOTH(failure, result, symbol, parameters, arguments, what) \
   HOOK(failure, result, symbol, parameters, arguments, what)       \
@@ -244,14 +248,14 @@ HOOK(errno, int, posix_spawn,
      (pid, path, actions, attributes, argv, words), fate("spawn", nullptr))
 
 // With a part of what was asked for, at least a byte.
-#define PART(symbol, call, parameters, arguments, part)                                          \
+#define PART(symbol, call, parameters, arguments, part)                                            \
   extern "C" __attribute__((visibility("default"))) ssize_t hook_##symbol parameters asm(#symbol); \
-  extern "C" ssize_t hook_##symbol parameters {                                                  \
-    static const auto real = next(&hook_##symbol, #symbol);                                      \
-    const Fate what = fate_of(call, file);                                                       \
-    if (what == Fate::fails) return -1;                                                          \
-    if (what == Fate::is_short) part;                                                            \
-    return real arguments;                                                                       \
+  extern "C" ssize_t hook_##symbol parameters {                                                    \
+    static const auto real = next(&hook_##symbol, #symbol);                                        \
+    const Fate what = fate_of(call, file);                                                         \
+    if (what == Fate::fails) return -1;                                                            \
+    if (what == Fate::is_short) part;                                                              \
+    return real arguments;                                                                         \
   }
 #define PARTS(symbol, call, parameters, arguments, part) \
   PART(symbol, call, parameters, arguments, part)        \
@@ -276,7 +280,8 @@ int64_t off() {
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) int hook_clock_gettime(int clock, timespec* time) asm("clock_gettime");
+extern "C" __attribute__((visibility("default"))) int hook_clock_gettime(int clock,
+                                                                         timespec* time) asm("clock_gettime");
 extern "C" int hook_clock_gettime(int clock, timespec* time) {
   static const auto real = next(&hook_clock_gettime, "clock_gettime");
   const int result = real(clock, time);
