@@ -54,6 +54,21 @@ TEST(EventFile, ALaterPartTellsFromWhereOnItCounts) {
   EXPECT_EQ(told, (std::vector<std::pair<int64_t, float>>{{1, 1.0f}, {2, 2.0f}, {3, 3.0f}, {4, -4.0f}}));
 }
 
+// The folder of their records was lost.
+TEST(EventFile, TenuresMayBeCountedAnew) {
+  const TemporaryFolder folder;
+  for (const int64_t step : {0, 3, 5}) {
+    EventFile part(folder / "run", 1, step);
+    Summary summary;
+    summary.scalar("loss", static_cast<double>(step));
+    part.add(step + 1, summary.bytes());
+    part.write();
+  }
+  std::vector<int64_t> steps;
+  for (const SummaryValue& v : read_events(folder / "run/tensorboard").at("loss")) steps.push_back(v.step);
+  EXPECT_EQ(steps, (std::vector<int64_t>{1, 4, 6}));
+}
+
 TEST(Histogram, EveryValueIsCountedInItsBucket) {
   constexpr float kMost = std::numeric_limits<float>::max(), kInfinite = std::numeric_limits<float>::infinity();
   std::vector<float> values = {0.0f, -0.0f, 1e-45f, kMost, -kMost, 1.0f, -1.0f, 3.5f, -1e-45f, 0.1f, 0.1f};

@@ -41,6 +41,16 @@ ProtoMessage event() {
   return event;
 }
 
+// The file of this number, or of the next one that is free: where the records of coordinators are lost, their tenures
+// are counted anew.
+File new_file(const std::filesystem::path& folder, int64_t number) {
+  make_directories(folder);
+  std::filesystem::path path;
+  do path = folder / fmt::format("events.out.tfevents.{:010}", number++);
+  while (std::filesystem::exists(path));
+  return File::create(path);
+}
+
 }  // namespace
 
 uint32_t crc32c(std::string_view bytes) {
@@ -57,10 +67,7 @@ std::string tf_record(std::string_view bytes) {
 }
 
 EventFile::EventFile(const std::filesystem::path& run_directory, int64_t tenure, int64_t step)
-    : file_([&] {
-        make_directories(run_directory / "tensorboard");
-        return File::create(run_directory / "tensorboard" / fmt::format("events.out.tfevents.{:010}", tenure));
-      }()) {
+    : file_(new_file(run_directory / "tensorboard", tenure)) {
   ProtoMessage version = event(), start = event(), log;
   version.text(kFileVersion, "brain.Event:2");
   log.integer(kStatus, kStart);
