@@ -54,6 +54,17 @@ TEST_F(StandardStreams, NorDoesItEndThoseThatTakeOver) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "run" / "coordinators" / "3.json"));
 }
 
+// As one does that is stopped, or a terminal after Ctrl-S.
+TEST_F(StandardStreams, AReaderThatDoesNotReadHoldsUpNoJob) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  ASSERT_GE(::fcntl(ends[1], F_SETPIPE_SZ, 4096), 0);
+  EXPECT_EQ(shell(job("run", fmt::format("--set run.log_every=1 >&{0} 2>&{0}", ends[1]))), 0);
+  for (const int end : ends) ::close(end);
+  expect_undisturbed("run");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run" / "coordinators" / "2.json"));
+}
+
 TEST_F(StandardStreams, AFullDiskUnderTheLogEndsNoJob) {
   EXPECT_EQ(shell(job("run", "> /dev/full 2> /dev/full")), 0);
   expect_undisturbed("run");

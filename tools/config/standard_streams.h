@@ -2,8 +2,8 @@
 // Standard input, output and error of a program.
 //
 // A command that prints a result fails if the result cannot be written (finish_output). A process of a job does not:
-// training goes on when the reader of its output goes away, its terminal hangs up or the disk of its log is full, and
-// what it says from then on is lost (say).
+// training goes on when the reader of its output goes away or stops reading, its terminal hangs up or the disk of its
+// log is full, and what it says meanwhile is lost (outlive_readers, say).
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -16,10 +16,10 @@ namespace elinvar {
 // first file that the program opens would get the number of one, and messages would be written into that file.
 void open_standard_streams();
 
-// For a process of a job: the end of a reader is no reason to end (ignores SIGPIPE).
+// For a process of a job: from now on SIGPIPE is ignored, and say() waits a second at most for a reader.
 void outlive_readers();
 
-// Writes to `stream` and flushes it. Never throws.
+// Writes to `stream`, which is stdout or stderr, and flushes it. Never throws.
 void say_text(std::FILE* stream, std::string_view text) noexcept;
 
 template <class... Args>
