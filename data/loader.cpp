@@ -1,7 +1,5 @@
 #include "data/loader.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -55,14 +53,10 @@ struct Loader::Readers {
   }
 
   void become(const Reading& other) {
-    {
-      const std::lock_guard lock(mutex);
-      reading = other;
-    }
-    for (int i = static_cast<int>(threads.size()); i < other.threads; ++i) {
-      threads.emplace_back([this, i](const std::stop_token& stop) { run(stop, i); });
-      pthread_setname_np(threads.back().native_handle(), "reader");
-    }
+    for (int i = static_cast<int>(threads.size()); i < other.threads; ++i)
+      threads.push_back(start_thread("reader", [this, i](const std::stop_token& stop) { run(stop, i); }));
+    const std::lock_guard lock(mutex);
+    reading = other;
     work.notify_all();
   }
 
@@ -73,7 +67,12 @@ struct Loader::Readers {
     const auto seconds = [&](Clock::time_point since) { return std::chrono::duration<double>(now - since).count(); };
     const std::optional<Reading> better = plan->took(seconds(asked), seconds(before));
     if (!better) return "";
-    become(*better);
+    try {
+      become(*better);
+    } catch (const Failure& no_more) {  // it goes on with those that there are
+      plan.reset();
+      return no_more.what();
+    }
     return plan->reason();
   }
 

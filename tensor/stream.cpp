@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <exception>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -142,14 +141,8 @@ struct CpuStream::Team {
 CpuStream::CpuStream(int threads) : team_(std::make_unique<Team>()) {
   check(threads >= 1 && threads <= 1024, "a CPU stream needs 1 to 1024 threads, got {}", threads);
   team_->claims = std::make_unique<Team::Claim[]>(static_cast<size_t>(threads));
-  try {
-    for (int i = 1; i < threads; ++i) {
-      team_->helpers.emplace_back([team = team_.get(), i] { team->helper(i); });
-      pthread_setname_np(team_->helpers.back().native_handle(), "team");
-    }
-  } catch (const std::system_error& e) {
-    fail("cannot start {} threads: {}", threads, e.what());
-  }
+  for (int i = 1; i < threads; ++i)
+    team_->helpers.push_back(start_thread("team", [team = team_.get(), i] { team->helper(i); }));
 }
 
 CpuStream::~CpuStream() = default;

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "tensor/check.h"
+#include "tensor/reason.h"
 #include "tensor/isa.h"
 #include "tensor/stream.h"
 #include "tensor/threads.h"
@@ -165,7 +166,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "bench: %s\n", e.what());
     return 2;
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "bench: %s\n", e.what());
+    std::fprintf(stderr, "bench: %s\n", reason_of(e));
     return 3;
   }
 }

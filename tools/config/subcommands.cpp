@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tensor/check.h"
+#include "tensor/reason.h"
 
 namespace elinvar {
 
@@ -26,7 +27,7 @@ int run_subcommand(CLI::App& program, std::span<const AddCommand> commands, int 
     return 2;
   }
   const auto tell = [&](const std::exception& error) {
-    fmt::print(stderr, "{}: {}\n", program.get_name(), error.what());
+    fmt::print(stderr, "{}: {}\n", program.get_name(), reason_of(error));
   };
   try {
     for (const Command& command : added)

@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "tensor/check.h"
+#include "tensor/reason.h"
 #include "tensor/stream.h"
 #include "tensor/threads.h"
 #include "tools/tokenize/commands.h"
@@ -77,7 +78,7 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "tokenize: {}\n", error.what());
     return 2;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "tokenize: {}\n", error.what());
+    fmt::print(stderr, "tokenize: {}\n", elinvar::reason_of(error));
     return 3;
   }
 }

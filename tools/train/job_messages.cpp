@@ -80,8 +80,12 @@ void JobProcess::worker_failed(const Message& m) {
     coordinator_->lost(m.sender, "failed: " + reason, now());
     return flush();
   }
-  check(m.body.value("exit_code", 3) != 2, "{}", reason);
-  fail("{}", reason);
+  std::string whose;
+  if (const auto& g = coordinator_ ? coordinator_->generation() : std::nullopt; g && g->members.size() > 1)
+    if (const int index = g->index_of(m.sender); index >= 0)
+      whose = fmt::format("worker {}: ", g->members[static_cast<size_t>(index)].id);
+  check(m.body.value("exit_code", 3) != 2, "{}{}", whose, reason);
+  fail("{}{}", whose, reason);
 }
 
 // "", or why the run, as its ledger or its first worker have it, would not be reproducible with this worker.

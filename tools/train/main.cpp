@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "tensor/check.h"
+#include "tensor/reason.h"
 #include "tensor/stream.h"
 #include "tensor/threads.h"
 #include "tools/train/commands.h"
@@ -231,7 +232,7 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "train: {}\n", error.what());
     return 2;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "train: {}\n", error.what());
+    fmt::print(stderr, "train: {}\n", elinvar::reason_of(error));
     return 3;
   }
 }

@@ -10,6 +10,7 @@
 #include "comm/endpoint.h"
 #include "comm/zmq_transport.h"
 #include "tensor/check.h"
+#include "tensor/reason.h"
 #include "tensor/file.h"
 #include "tensor/numerics.h"
 #include "tools/train/environment.h"
@@ -111,9 +112,9 @@ int JobProcess::run() {
   } catch (const std::exception& failure) {
     saboteur_.reset();
     if (directory_ && !directory_->tenure().newest()) return step_down();
-    for (const auto& [peer, pid] : pids_) release(peer, failure.what());
+    for (const auto& [peer, pid] : pids_) release(peer, reason_of(failure));
     wait_for_workers();
-    if (coordinator_) report_->fail(failure.what());
+    if (coordinator_) report_->fail(reason_of(failure));
     throw;
   }
 }

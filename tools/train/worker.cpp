@@ -14,6 +14,7 @@
 #include "elastic/session.h"
 #include "elastic/tenure.h"
 #include "tensor/check.h"
+#include "tensor/reason.h"
 #include "tensor/file.h"
 #include "tensor/numerics.h"
 #include "tools/train/commands.h"
@@ -208,7 +209,7 @@ Part work(const JoinCommand& command, Transport& transport, PeerId self, const M
     train(training, validation, session, profiler ? &*profiler : nullptr);
     if (profiler) profiler->finish();
   } catch (const std::exception& failure) {
-    session.fail(failure.what(), dynamic_cast<const UsageError*>(&failure) ? 2 : 3);
+    session.fail(reason_of(failure), dynamic_cast<const UsageError*>(&failure) ? 2 : 3);
     throw;
   }
   const Member::Outcome& outcome = session.outcome();
@@ -241,7 +242,7 @@ Part take_part(const JoinCommand& command) {
       wire.send(told.sender, {.kind = "failed",
                               .run = told.run,
                               .sender = self,
-                              .body = {{"reason", failure.what()},
+                              .body = {{"reason", reason_of(failure)},
                                        {"exit_code", dynamic_cast<const UsageError*>(&failure) ? 2 : 3}}});
     }
     if (command.local) return {dynamic_cast<const UsageError*>(&failure) ? 2 : 3};  // the coordinator says it
