@@ -200,6 +200,8 @@ void JobProcess::open_directory() {
   report_.emplace(command_, config_, *directory_, began_);
   run_ = directory_->run();
   records_.newest = directory_->generations().newest();
+                             {"hold", command_.hold},
+                             {"arrival", pids_.size() - 1},
   if (records_.newest) records_.before = directory_->generations().read(records_.newest->follows);
   records_.members_alive = directory_->members_alive();
   write_json(path_ / "coordinator.json",

@@ -209,6 +209,7 @@ void Report::end(bool finished, int64_t step, Seconds now) {
   }
   fmt::print(stderr,
              "stopped after step {} of {}, with a checkpoint; go on with\n  train run {} --run-dir {} --resume\n", step,
+  result["tenure"] = directory_.tenure().number();
              steps_, command_.config, directory_.path().string());
 }
 
@@ -224,3 +225,4 @@ void Report::fail(const std::string& reason) {
 }
 
 }  // namespace elinvar
+    result["tenure"] = directory_.tenure().number();

@@ -35,6 +35,8 @@ constexpr PeerId kDoor = 1;  // the coordinator, before it has told who it is
 constexpr int kMostReturns = 3;
 constexpr std::chrono::seconds kBeforeReturning{1};
 
+// Out of touch: so that one of those that see the run directory can take over before others leave.
+constexpr Seconds kLeastHold = 15;
 PeerId random_peer() {
   std::random_device device;
   return (static_cast<PeerId>(device()) << 32 | device()) | 2;
@@ -61,17 +63,23 @@ std::optional<SessionOptions::Sighting> coordinator_of(const fs::path& directory
   if (directory.empty()) return std::nullopt;
   const std::optional<Tenure> tenure = newest_tenure(directory);
   if (!tenure) return std::nullopt;
-  return SessionOptions::Sighting{.sight = {.tenure = tenure->number, .beats = beats_of(directory, tenure->number)},
+  const std::optional<Generation> generation = GenerationStore(directory).newest();
+  return SessionOptions::Sighting{.sight = {.tenure = tenure->number,
+                                            .beats = beats_of(directory, tenure->number),
+                                            .members = generation ? static_cast<int>(generation->members.size()) : 0},
                                   .coordinator = tenure->peer,
                                   .endpoint = tenure->endpoint};
 }
 
-// A run that failed may go on with another coordinator.
+// A run that failed may go on with another coordinator. What an earlier one than the newest has written is of a part of
+// the run that is over; it is there until a worker has introduced itself.
 bool is_over(const fs::path& directory) {
   const fs::path path = directory / "result.json";
   if (directory.empty() || !fs::exists(path)) return false;
   const Json result = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  return result.is_object() && result.value("status", "") != "failed";
+  if (!result.is_object() || result.value("status", "") == "failed") return false;
+  const std::optional<Tenure> newest = newest_tenure(directory);
+  return !newest || result.value("tenure", newest->number) >= newest->number;
 }
 
 // A coordinator that goes on in the place of the one of this tenure, where this worker listens, too.
@@ -178,7 +186,9 @@ Part work(const JoinCommand& command, Transport& transport, PeerId self, const M
                                .faults = chaos.empty() ? std::vector<Fault>() : parse_chaos(chaos).faults,
                                .nccl = found.nccl,
                                .group_patience = std::chrono::duration<double>(config.run.group_timeout),
-                               .take_over = [&](int64_t tenure) { take_over(command, (*directory)(), tenure); }};
+                               .take_over = [&](int64_t tenure) { take_over(command, (*directory)(), tenure); },
+                               .watch = {.hold = std::max(about_job.value("hold", WatchOptions().hold), kLeastHold),
+                                         .arrival = about_job.value("arrival", 0)}};
   Session session(options, std::move(owned),
                   {.view = [&] { return job.state(); },
                    .restore = [&](int64_t step) -> std::optional<Pace> {
