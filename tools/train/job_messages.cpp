@@ -6,12 +6,14 @@
 #include "tools/train/environment.h"
 #include "tools/train/job_process.h"
 #include "tools/train/profile_report.h"
+#include "tools/train/program.h"
 
 namespace elinvar {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
+constexpr int64_t kRepeated = 2;      // updates, by a worker of another build
 constexpr int kMostTurnedAway = 100;  // that events.jsonl tells of: strangers shall not fill the disk
 
 namespace {
@@ -106,6 +108,46 @@ std::string JobProcess::other_kind(const Json& about) const {
                      ours);
 }
 
+// What a worker of another build is to repeat: the first updates, the second of which tells of the update before it,
+// too.
+std::vector<LedgerLine> JobProcess::first_updates() const {
+  std::vector<LedgerLine> lines;
+  if (!directory_ || directory_->recorded() < kRepeated) return lines;
+  for (int64_t update = 1; update <= kRepeated; ++update) {
+    lines.push_back(directory_->line(update));
+    if (lines.back().batch_size != lines.front().batch_size) lines.pop_back();
+  }
+  return lines;
+}
+
+// Of the workers that this process starts, or of the first that has come.
+Json JobProcess::build() const {
+  if (command_.workers > 0) return {{"build_id", build_id()}, {"binary", fs::read_symlink("/proc/self/exe").string()}};
+  return about_.is_null() ? Json::object() : about_.at("environment");
+}
+
+// "", or why it is not known that this worker computes the bits of the run. One that has been here before has shown it.
+std::string JobProcess::other_build(const Json& about) const {
+  const Json &environment = about.at("environment"), ours = build();
+  if (command_.any_build || build_of(ours).empty() || build_of(environment) == build_of(ours)) return "";
+  if (about.value("active", false) || about.value("loaded", false) || about.value("warm", false)) return "";
+  const std::string other = fmt::format("it is another build of this program, {}, than the run's, {}",
+                                        name_of_build(environment), name_of_build(ours));
+  const Json repeated = about.value("repeated", Json::array());
+  const std::vector<LedgerLine> lines = first_updates();
+  if (lines.empty() || repeated.size() < lines.size())
+    return fmt::format(
+        "{}, and has not shown that it computes the same bits: it can, by repeating them, once the first {} "
+        "updates are made, where it sees the weights that the run begins with; or start the run with "
+        "--any-build",
+        other, kRepeated);
+  for (size_t i = 0; i < lines.size(); ++i)
+    if (repeated[i] != lines[i].gradient.hex())
+      return fmt::format("{}, and computes other bits: the gradient of update {} is {}, and {} in the ledger", other,
+                         i + 1, repeated[i].dump(), lines[i].gradient.hex());
+  return "";
+}
+
 // Of a run that goes on. Others may come, but nobody else starts what this process was to start.
 void JobProcess::refuse_first(const Message& hello, const std::string& reason) {
   const auto pid = pids_.find(hello.sender);
@@ -132,7 +174,9 @@ void JobProcess::receive(const Message& m) {
     malformed = error.what();
   }
   if (malformed.empty() && first) {  // what goes wrong now is the run's own fault
-    if (const std::string reason = other_kind(m.body); !reason.empty()) return refuse_first(m, reason);
+    std::string reason = other_kind(m.body);
+    if (reason.empty()) reason = other_build(m.body);
+    if (!reason.empty()) return refuse_first(m, reason);
     open(m.body);
     return take(m);
   }
@@ -156,6 +200,10 @@ void JobProcess::take(const Message& m) {
                              {"imported", imported()},
                              // What is to happen at a step, and not up to a second later.
                              {"facts_at_once", !command_.chaos.empty() || command_.until.has_value()},
+                             {"hold", command_.hold},
+                             {"build", build_of(build())},
+                             {"repeat", command_.any_build ? 0 : first_updates().size()},
+                             {"arrival", pids_.size() - 1},
                              {"tenure", directory_ ? directory_->tenure().number() : 1},
                              {"endpoint", transport_->endpoint()}}});
     return;
@@ -190,6 +238,7 @@ void JobProcess::open_directory() {
                                     {"overrides", command_.overrides},
                                     {"min_workers", command_.min_workers},
                                     {"hold", command_.hold},
+                                    {"any_build", command_.any_build},
                                     {"until", command_.until ? Json(*command_.until) : Json()},
                                     {"device", command_.device},
                                     {"threads", command_.threads},
@@ -200,8 +249,6 @@ void JobProcess::open_directory() {
   report_.emplace(command_, config_, *directory_, began_);
   run_ = directory_->run();
   records_.newest = directory_->generations().newest();
-                             {"hold", command_.hold},
-                             {"arrival", pids_.size() - 1},
   if (records_.newest) records_.before = directory_->generations().read(records_.newest->follows);
   records_.members_alive = directory_->members_alive();
   write_json(path_ / "coordinator.json",

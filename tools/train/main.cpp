@@ -51,6 +51,8 @@ int main(int argc, char** argv) {
                   "where all workers are silent: seconds to wait for one of them before the run ends with exit code 3")
       ->check(CLI::Range(1.0, 1e6).description(""))
       ->capture_default_str();
+  run->add_flag("--any-build", run_options.any_build,
+                "take workers of another build of this program without their repeating the first updates of the run");
   run->add_option("--listen", run_options.listen, "where workers reach the job: tcp://ADDRESS:PORT or ipc://PATH")
       ->capture_default_str();
   run->add_option("--advertise", run_options.advertise, "the address under which other hosts find this one");

@@ -169,7 +169,7 @@ std::string JobProcess::refuse(const Json& about) {
   if (about.at("numerics_version") != kNumericsVersion) return "its numerics are of another version";
   if (const std::string reason = other_kind(about); !reason.empty()) return reason;
   if (about.at("protocol") != kProtocolVersion) return "it speaks another version of the protocol";
-  return "";
+  return other_build(about);
 }
 
 // Until when nothing need be looked at if nothing comes. With a message the rest is looked at, too.

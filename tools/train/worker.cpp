@@ -23,6 +23,8 @@
 #include "tools/train/job_endpoint.h"
 #include "tools/train/loop.h"
 #include "tools/train/profile_report.h"
+#include "tools/train/program.h"
+#include "tools/train/remake.h"
 #include "tools/train/spawn.h"
 
 namespace elinvar {
@@ -33,10 +35,10 @@ using Json = nlohmann::json;
 
 constexpr PeerId kDoor = 1;  // the coordinator, before it has told who it is
 constexpr int kMostReturns = 3;
-constexpr std::chrono::seconds kBeforeReturning{1};
-
 // Out of touch: so that one of those that see the run directory can take over before others leave.
 constexpr Seconds kLeastHold = 15;
+constexpr std::chrono::seconds kBeforeReturning{1};
+
 PeerId random_peer() {
   std::random_device device;
   return (static_cast<PeerId>(device()) << 32 | device()) | 2;
@@ -110,6 +112,20 @@ Json about(const FoundNccl& found) {
   return {{"version", found.nccl->version()}, {"place", found.nccl->place()}, {"shrinks", found.nccl->shrinks()}};
 }
 
+// What a worker of another build than the job's shows before it is let in, by a training of its own: the gradients of
+// the first updates, as far as the job has them and the weights that it begins with can be seen.
+Json repeated(const JoinCommand& command, const Json& about_job, const Config& config, const fs::path& directory) {
+  const int64_t count = about_job.value("repeat", int64_t{0});
+  const std::string build = about_job.value("build", "");
+  const bool imported = about_job.value("imported", false);
+  Json gradients = Json::array();
+  if (count == 0 || build.empty() || build == build_id() || (imported && directory.empty())) return gradients;
+  Training training(config, command.device);
+  if (imported) training.job.load(CheckpointStore(directory / "checkpoints").read(0).state);
+  for (const LedgerLine& line : make_first_updates(training, count)) gradients.push_back(line.gradient.hex());
+  return gradients;
+}
+
 // How taking part has ended.
 struct Part {
   int exit_code = 0;
@@ -175,6 +191,7 @@ Part work(const JoinCommand& command, Transport& transport, PeerId self, const M
                                          {"numerics_version", kNumericsVersion},
                                          {"protocol", kProtocolVersion},
                                          {"nccl", about(found)},
+                                         {"repeated", repeated(command, about_job, config, (*directory)())},
                                          {"environment", environment}},
                                .directory = [directory] { return (*directory)(); },
                                .look =
