@@ -182,14 +182,18 @@ void CpuStream::run(int64_t n, int64_t grain, Call call, void* body) {
 }
 
 namespace {
-std::unique_ptr<CpuStream>& process_stream() {
-  static auto stream = std::make_unique<CpuStream>(usable_threads());
+// `first`: the threads of the first one; 0: as many as may be used.
+std::unique_ptr<CpuStream>& process_stream(int first = 0) {
+  static auto stream = std::make_unique<CpuStream>(first > 0 ? first : usable_threads());
   return stream;
 }
 }  // namespace
 
 CpuStream& cpu_stream() { return scoped_stream ? *scoped_stream : *process_stream(); }
-void set_threads(int threads) { process_stream() = std::make_unique<CpuStream>(threads); }
+void set_threads(int threads) {
+  std::unique_ptr<CpuStream>& stream = process_stream(threads);
+  if (stream->threads() != threads) stream = std::make_unique<CpuStream>(threads);
+}
 
 StreamScope::StreamScope(CpuStream& stream) : previous_(scoped_stream) { scoped_stream = &stream; }
 StreamScope::~StreamScope() { scoped_stream = previous_; }

@@ -30,10 +30,10 @@ namespace {
 std::string limits() {
   std::string text;
   rlimit limit{};
-  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-    text += fmt::format(", at most {} KiB of addresses (ulimit -v)", limit.rlim_cur / 1024);
   if (getrlimit(RLIMIT_NPROC, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-    text += fmt::format(", at most {} threads of its user (ulimit -u)", limit.rlim_cur);
+    text += fmt::format(", its user may have {} (ulimit -u)", limit.rlim_cur);
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    text += fmt::format(", and it may take {} KiB of addresses (ulimit -v)", limit.rlim_cur / 1024);
   std::error_code error;
   const auto tasks = std::filesystem::directory_iterator("/proc/self/task", error);
   const auto now = error ? 0 : std::distance(begin(tasks), end(tasks));

@@ -65,6 +65,12 @@ TEST_F(ThreadLimit, EachThreadThatCannotBeStartedEndsTheRunInWords) {
   }
   EXPECT_EQ(code, 0) << "with a limit of " << limit - 1 << read_file(folder_ / fmt::format("run{}.err", limit - 1));
   EXPECT_GT(limit, 10);
+  // Readers of data are for speed alone.
+  std::vector<std::string> eval = {"eval", folder_ / fmt::format("run{}", limit - 1), "--threads", "1"};
+  const test::Ended free = wait(spawn(eval, "free"), "free");
+  const test::Ended alone = wait(spawn(eval, "alone", {"env", "LD_PRELOAD=" + library, "THREAD_LIMIT=0"}), "alone");
+  EXPECT_EQ(alone.code, 0) << alone.err;
+  EXPECT_EQ(alone.out, free.out);
 }
 
 }  // namespace
