@@ -89,9 +89,11 @@ TEST(Lint, NothingThatOurCompilersLack) {
          "g++ 12 or clang 14 does not have it");
 }
 
+// A broken invariant, and what leaves the body of a thread, have nobody to be thrown to.
 TEST(Lint, LibrariesNeverExitAndNeverPrint) {
+  const std::set<std::string> last_words = {"tensor/check.cpp", "tensor/threads.cpp"};
   forbid(R"(std::(exit|quick_exit|_Exit|cout|cerr|clog)\b|[^n]printf\s*\()",
-         [](const SourceFile& f) { return is_library(f) && f.path != "tensor/check.cpp"; },
+         [&](const SourceFile& f) { return is_library(f) && !last_words.contains(f.path); },
          "errors are thrown, results returned; only programs talk");
 }
 
