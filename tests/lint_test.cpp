@@ -97,6 +97,12 @@ TEST(Lint, LibrariesNeverExitAndNeverPrint) {
          "errors are thrown, results returned; only programs talk");
 }
 
+TEST(Lint, ThreadsAreStartedInOnePlace) {
+  forbid(R"(std::(async\b|j?thread(\s+\w+)?\s*[({]))",
+         [](const SourceFile& f) { return f.folder != "tests" && f.path != "tensor/threads.h"; },
+         "start_thread of tensor/threads.h says in words where there cannot be one more");
+}
+
 TEST(Lint, HeadersAreGuardedAndDocumented) {
   for (const SourceFile& file : source_tree()) {
     if (!ends_with(file.path, ".h")) continue;
