@@ -48,7 +48,8 @@ int main(int argc, char** argv) {
   run->add_option("--min-workers", run_options.min_workers, "with fewer the job holds until others join (default 1)")
       ->check(CLI::Range(1, 1024).description(""));
   run->add_option("--hold", run_options.hold,
-                  "where all workers are silent: seconds to wait for one of them before the run ends with exit code 3")
+                  "where all workers are silent: seconds to wait for one of them before the run ends with exit code 3; "
+                  "and, but at least 15, that a worker waits for a coordinator")
       ->check(CLI::Range(1.0, 1e6).description(""))
       ->capture_default_str();
   run->add_flag("--any-build", run_options.any_build,
