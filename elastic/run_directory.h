@@ -48,7 +48,8 @@ class RunDirectory {
   uint64_t run() const { return hold_.run; }
   HeldTenure& tenure() { return hold_.tenure; }
   int64_t first_step() const { return first_step_; }     // updates made in the state that the run goes on with
-  int64_t recorded() const { return ledger_.length(); }  // updates in the ledger
+  int64_t recorded() const { return ledger_.length(); }  // updates in the ledger,
+  LedgerLine line(int64_t update) const { return LedgerLine::parse(ledger_.line(update)); }  // and one of these
   bool members_alive() const { return members_alive_; }
   // Looks again whether members are alive, and chooses the checkpoint to go on from if none is any more: true.
   bool members_died();

@@ -7,8 +7,10 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <thread>
 
+#include "tensor/check.h"
 #include "tensor/file.h"
 #include "tests/small_job.h"
 #include "tests/train_process.h"
@@ -102,6 +104,37 @@ TEST_F(Unattended, DeadCoordinatorsLeaveNoPartsOfCheckpoints) {
   EXPECT_LE(aside(), 4);
   expect_finished(1500);
   EXPECT_EQ(aside(), 0);
+}
+
+// Of a run that goes on, before its first generation: no worker is a member, and the first one is stopped, so that the
+// others are waiting for it.
+TEST_F(Unattended, AWorkerTakesOverBeforeTheFirstGeneration) {
+  folder_.write("job.toml", test::text_of({.steps = 300, .checkpoint_every = 100, .state_digest_every = 50}));
+  EXPECT_EQ(wait(start("whole", "1", {}), "whole").code, 0);
+  expected_ = ledger("whole");
+  const std::vector<std::string> run = {"run", folder_ / "job.toml", "--run-dir", folder_ / "run", "--threads", "1"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = run;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  };
+  EXPECT_EQ(wait(spawn(with({"--until", "20"}), "run"), "run").code, 0);
+  job_ = spawn(with({"--resume", "--workers", "3"}), "run");
+  const std::string children = fmt::format("/proc/{0}/task/{0}/children", job_);
+  pid_t stopped = 0;
+  seconds_until([&] { return static_cast<bool>(std::ifstream(children) >> stopped); });
+  kill(stopped, SIGSTOP);
+  const auto hellos = [&] {
+    const std::string all = told();
+    size_t count = 0;
+    for (size_t at = 0; (at = all.find("\"event\":\"hello\"", at)) != std::string::npos; ++at) ++count;
+    return count;
+  };
+  seconds_until([&] { return hellos() >= 3; });  // one was the worker's of the first part
+  kill(job_, SIGKILL);
+  seconds_until([&] { return fs::exists(folder_ / "run" / "coordinators" / "3.json"); });
+  kill(stopped, SIGCONT);
+  expect_finished(300);
 }
 
 // What a person asked of the first coordinator is asked of the next one, too.

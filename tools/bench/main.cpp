@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "tensor/check.h"
+#include "tensor/reason.h"
 #include "tensor/isa.h"
 #include "tensor/stream.h"
 #include "tensor/threads.h"

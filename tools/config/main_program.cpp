@@ -1,9 +1,9 @@
 #include "tools/config/main_program.h"
 
 #include <exception>
-#include <new>
 
 #include "tensor/check.h"
+#include "tensor/reason.h"
 #include "tools/config/standard_streams.h"
 
 namespace elinvar {
@@ -15,11 +15,8 @@ int main_program(const char* name, const std::function<int()>& work) {
   } catch (const UsageError& error) {
     say(stderr, "{}: {}\n", name, error.what());
     return 2;
-  } catch (const std::bad_alloc&) {
-    say(stderr, "{}: out of memory\n", name);
-    return 3;
   } catch (const std::exception& error) {
-    say(stderr, "{}: {}\n", name, error.what());
+    say(stderr, "{}: {}\n", name, reason_of(error));
     return 3;
   }
 }

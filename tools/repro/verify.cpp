@@ -57,7 +57,7 @@ std::string steps_text(int64_t first, int64_t last) {
 class HowFar {
  public:
   HowFar(const fs::path& ledger, int64_t from, int64_t to)
-      : teller_([=](const std::stop_token& over) {
+      : teller_(start_thread("teller", [=](const std::stop_token& over) {
           const auto began = std::chrono::steady_clock::now();
           std::ifstream file;
           int64_t step = -1;  // of the last line; the first is the header
@@ -73,7 +73,7 @@ class HowFar {
             std::condition_variable_any().wait_for(lock, over, std::chrono::milliseconds(500), [] { return false; });
           }
           fmt::print(stderr, "\r\033[K");
-        }) {}
+        })) {}
 
  private:
   std::jthread teller_;

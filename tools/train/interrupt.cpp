@@ -1,7 +1,6 @@
 #include "tools/train/interrupt.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -9,6 +8,7 @@
 #include <csignal>
 
 #include "tensor/check.h"
+#include "tensor/threads.h"
 
 namespace elinvar {
 namespace {
@@ -40,11 +40,10 @@ Interrupt::Interrupt(std::function<void()> call, int count_to) {
   counted = count_to;
   if (pipe2(wake, O_CLOEXEC) != 0) fail("cannot make a pipe for signals");
   if (call) {
-    caller_ = std::jthread([call = std::move(call)] {
+    caller_ = start_thread("signals", [call = std::move(call)] {
       char byte = 0;
       while (read(wake[0], &byte, 1) == 1 && byte == 1) call();
     });
-    pthread_setname_np(caller_.native_handle(), "signals");
   }
   std::signal(SIGINT, count);
   std::signal(SIGTERM, count);

@@ -49,9 +49,12 @@ int train_program(int argc, char** argv) {
   run->add_option("--min-workers", run_options.min_workers, "with fewer the job holds until others join (default 1)")
       ->check(CLI::Range(1, 1024).description(""));
   run->add_option("--hold", run_options.hold,
-                  "where all workers are silent: seconds to wait for one of them before the run ends with exit code 3")
+                  "where all workers are silent: seconds to wait for one of them before the run ends with exit code 3; "
+                  "and, but at least 15, that a worker waits for a coordinator")
       ->check(elinvar::number_from(1, 1e6))
       ->capture_default_str();
+  run->add_flag("--any-build", run_options.any_build,
+                "take workers of another build of this program without their repeating the first updates of the run");
   run->add_option("--listen", run_options.listen, "where workers reach the job: tcp://ADDRESS:PORT or ipc://PATH")
       ->capture_default_str();
   run->add_option("--advertise", run_options.advertise, "the address under which other hosts find this one");

@@ -7,6 +7,7 @@
 #include "tensor/check.h"
 #include "tensor/file.h"
 #include "tools/config/standard_streams.h"
+#include "tools/train/environment.h"
 
 namespace elinvar {
 
@@ -49,6 +50,17 @@ void Report::begin(const Json& about, const std::string& endpoint) {
   nlohmann::ordered_json environment(about.at("environment"));
   environment["command"] = command_.command_line;
   environment["data"] = about.at("data");
+  const fs::path of_before = path / "environment.json";
+  if (command_.resume && !command_.takes_over && fs::exists(of_before)) {
+    const auto before = Json::parse(read_file(of_before), nullptr, /*allow_exceptions=*/false);
+    if (before.is_object() && build_of(before) != build_of(about.at("environment"))) {
+      const std::string change =
+          fmt::format("going on with another build of this program, {}, than the part before, {}",
+                      name_of_build(about.at("environment")), name_of_build(before));
+      fmt::print(stderr, "{}\n", change);
+      directory_.events().write("other_build", {{"reason", change}});
+    }
+  }
   write_json(path / "environment.json", environment);
   fs::remove(path / "result.json");  // of an earlier part of the run: from here on it would be wrong
 
@@ -196,6 +208,7 @@ void Report::end(bool finished, int64_t step, Seconds now) {
   const std::optional<Digest> state = directory_.state(step);
   nlohmann::ordered_json result = {
       {"status", finished ? "finished" : "interrupted"}, {"step", step}, {"steps", finished ? step : steps_}};
+  result["tenure"] = directory_.tenure().number();
   result["loss"] = loss_;
   result["digest"] = state ? state->hex() : "";
   result["goodput"] = goodput_.summary(now);
@@ -219,6 +232,7 @@ void Report::fail(const std::string& reason) {
   try {
     event("failed", {{"step", reported_}, {"reason", reason}});
     nlohmann::ordered_json result = {{"status", "failed"}, {"step", reported_}, {"steps", steps_}, {"reason", reason}};
+    result["tenure"] = directory_.tenure().number();
     if (!directory_.contradiction().empty()) result["contradiction"] = directory_.contradiction();
     write_json(directory_.path() / "result.json", result);
   } catch (const std::exception&) {

@@ -10,6 +10,7 @@
 #include "comm/endpoint.h"
 #include "comm/zmq_transport.h"
 #include "tensor/check.h"
+#include "tensor/reason.h"
 #include "tensor/file.h"
 #include "tensor/numerics.h"
 #include "tools/config/standard_streams.h"
@@ -113,10 +114,10 @@ int JobProcess::run() {
     saboteur_.reset();
     const Standing standing = standing_now();
     if (standing == Standing::superseded) return step_down();
-    for (const auto& [peer, pid] : pids_) release(peer, failure.what());
+    for (const auto& [peer, pid] : pids_) release(peer, reason_of(failure));
     wait_for_workers();
     if (coordinator_ && standing == Standing::held) {
-      report_->fail(failure.what());
+      report_->fail(reason_of(failure));
       directory_->remove_unfinished();
     }
     throw;
@@ -182,7 +183,7 @@ std::string JobProcess::refuse(const Json& about) {
   if (about.at("numerics_version") != kNumericsVersion) return "its numerics are of another version";
   if (const std::string reason = other_kind(about); !reason.empty()) return reason;
   if (about.at("protocol") != kProtocolVersion) return "it speaks another version of the protocol";
-  return "";
+  return other_build(about);
 }
 
 // Until when nothing need be looked at if nothing comes. With a message the rest is looked at, too.

@@ -4,9 +4,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "tensor/check.h"
+#include "tensor/threads.h"
 
 namespace elinvar {
 namespace {
@@ -23,16 +29,56 @@ bool is_loopback(const std::string& address) {
   return address == "localhost" || address.starts_with("127.") || address == "::1";
 }
 
+// Threads that are there before the server is: its own pool is made where nobody catches that it cannot be.
+class RequestThreads final : public httplib::TaskQueue {
+ public:
+  explicit RequestThreads(size_t count) {
+    for (size_t i = 0; i < count; ++i)
+      threads_.push_back(start_thread("web", [this](const std::stop_token& stop) { work(stop); }));
+  }
+  void enqueue(std::function<void()> request) override {
+    const std::lock_guard lock(mutex_);
+    waiting_.push_back(std::move(request));
+    news_.notify_one();
+  }
+  void shutdown() override {
+    for (std::jthread& thread : threads_) thread.request_stop();
+    for (std::jthread& thread : threads_) thread.join();
+  }
+
+ private:
+  // What is waiting when it is told to stop is still done: each holds a connection, which it closes.
+  void work(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    while (news_.wait(lock, stop, [&] { return !waiting_.empty(); })) {
+      const std::function<void()> request = std::move(waiting_.front());
+      waiting_.pop_front();
+      lock.unlock();
+      try {
+        request();
+      } catch (const std::exception&) {  // out of memory: who has asked gets no answer, and all else goes on
+      }
+      lock.lock();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable_any news_;
+  std::deque<std::function<void()>> waiting_;
+  std::vector<std::jthread> threads_;  // last: they end before what they use
+};
+
 }  // namespace
 
 struct WebServer::Parts {
   httplib::Server server;
+  std::unique_ptr<RequestThreads> requests{std::make_unique<RequestThreads>(kThreads)};  // until the server has them
   std::jthread thread;
 };
 
 WebServer::WebServer(const std::string& address, int port, Pages pages) : parts_(std::make_unique<Parts>()) {
   httplib::Server& server = parts_->server;
-  server.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
+  server.new_task_queue = [this] { return parts_->requests.release(); };
   server.set_payload_max_length(0);
   server.set_read_timeout(kSeconds);
   server.set_write_timeout(kSeconds);
@@ -73,7 +119,7 @@ WebServer::WebServer(const std::string& address, int port, Pages pages) : parts_
       refuse(response, 500, "an unknown error");
     }
   });
-  parts_->thread = std::jthread([&server] { server.listen_after_bind(); });
+  parts_->thread = start_thread("web server", [&server] { server.listen_after_bind(); });
   while (!server.is_running()) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // else it cannot be stopped
 }
 
