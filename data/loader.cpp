@@ -8,6 +8,7 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -60,7 +61,12 @@ struct Loader::Readers {
       reading = other;
     }
     for (int i = static_cast<int>(threads.size()); i < other.threads; ++i) {
-      threads.emplace_back([this, i](const std::stop_token& stop) { run(stop, i); });
+      try {
+        threads.emplace_back([this, i](const std::stop_token& stop) { run(stop, i); });
+      } catch (const std::system_error& error) {
+        fail("[loader] the system gives no thread for reader {} of {} ({}); a smaller data.threads needs fewer", i + 1,
+             other.threads, error.code().message());
+      }
       pthread_setname_np(threads.back().native_handle(), "reader");
     }
     work.notify_all();

@@ -59,7 +59,12 @@ std::string tf_record(std::string_view bytes) {
 EventFile::EventFile(const std::filesystem::path& run_directory, int64_t tenure, int64_t step)
     : file_([&] {
         make_directories(run_directory / "tensorboard");
-        return File::create(run_directory / "tensorboard" / fmt::format("events.out.tfevents.{:010}", tenure));
+        // As many as there have been coordinators, unless what tells of them was lost.
+        for (int64_t number = tenure;; ++number) {
+          const std::filesystem::path path =
+              run_directory / "tensorboard" / fmt::format("events.out.tfevents.{:010}", number);
+          if (!std::filesystem::exists(path)) return File::create(path);
+        }
       }()) {
   ProtoMessage version = event(), start = event(), log;
   version.text(kFileVersion, "brain.Event:2");

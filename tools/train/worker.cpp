@@ -15,6 +15,7 @@
 #include "elastic/tenure.h"
 #include "tensor/check.h"
 #include "tensor/file.h"
+#include "tensor/json.h"
 #include "tensor/numerics.h"
 #include "tools/train/commands.h"
 #include "tools/train/environment.h"
@@ -69,8 +70,8 @@ std::optional<SessionOptions::Sighting> coordinator_of(const fs::path& directory
 bool is_over(const fs::path& directory) {
   const fs::path path = directory / "result.json";
   if (directory.empty() || !fs::exists(path)) return false;
-  const Json result = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  return result.is_object() && result.value("status", "") != "failed";
+  const Json result = parse_json(read_file(path));
+  return result.is_object() && result.value("status", Json()) != "failed";
 }
 
 // A coordinator that goes on in the place of the one of this tenure, where this worker listens, too.
