@@ -7,6 +7,7 @@
 
 #include "tensor/check.h"
 #include "tensor/file.h"
+#include "tensor/json.h"
 #include "tensor/numerics.h"
 #include "tensor/safetensors.h"
 
@@ -61,7 +62,7 @@ bool is_plain_name(const std::string& name) {
 }
 
 Checkpoint read_files(const fs::path& directory, int64_t step) {
-  const Json manifest = Json::parse(read_file(directory / "manifest.json"));
+  const Json manifest = read_json_object(directory / "manifest.json");
   if (manifest.at("format") != 1) fail("its format is {}, this program reads 1", manifest.at("format").dump());
   if (manifest.at("numerics_version") != kNumericsVersion)
     fail("it was written under numerics version {}, this program has {}", manifest.at("numerics_version").dump(),
@@ -247,7 +248,7 @@ std::optional<Digest> CheckpointStore::manifest_digest(int64_t step) const {
   const fs::path path = path_of(step) / "manifest.json";
   if (!fs::exists(path)) return std::nullopt;
   try {
-    return Digest::parse(Json::parse(read_file(path)).at("state").get<std::string>());
+    return Digest::parse(read_json_object(path).at("state").get<std::string>());
   } catch (const std::exception&) {
     return std::nullopt;
   }

@@ -1,5 +1,6 @@
 #include "elastic/tenure.h"
 
+#include <algorithm>
 #include <fstream>
 
 #include "elastic/record.h"
@@ -15,17 +16,19 @@ fs::path beat_file(const fs::path& directory, int64_t tenure) { return directory
 }  // namespace
 
 std::optional<Tenure> newest_tenure(const fs::path& run_directory) {
-  const int64_t number = newest_record(directory_in(run_directory));
+  // Who counts has made the record before that: where there is none it is lost.
+  const fs::path directory = directory_in(run_directory);
+  const int64_t number = std::max(newest_record(directory), newest_record(directory, ".beat"));
   if (number == 0) return std::nullopt;
   try {
-    const nlohmann::json json = read_record(directory_in(run_directory), number);
+    const nlohmann::json json = read_record(directory, number);
     return Tenure{.number = number,
                   .run = json.at("run").get<uint64_t>(),
                   .peer = json.at("peer").get<PeerId>(),
                   .endpoint = json.at("endpoint").get<std::string>(),
                   .job = json.at("job")};
   } catch (const nlohmann::json::exception& error) {
-    fail("malformed record of coordinator {} of {}: {}", number, run_directory.string(), error.what());
+    refuse_record(directory, number, fmt::format("is damaged: {}", error.what()));
   }
 }
 

@@ -38,8 +38,10 @@ const char* hint_for(int error) {
 }  // namespace
 
 File::File(fs::path path, int flags, unsigned mode) : path_(std::move(path)) {
-  do descriptor_ = ::open(path_.c_str(), flags | O_CLOEXEC, mode);
+  // Without waiting: a pipe would, for someone at its other end.
+  do descriptor_ = ::open(path_.c_str(), flags | O_CLOEXEC | O_NONBLOCK, mode);
   while (descriptor_ < 0 && errno == EINTR);
+  if (descriptor_ < 0 && errno == ENXIO) fail("cannot open {}: it is not a regular file", path_.string());
   if (descriptor_ < 0) fail_with(errno, (flags & O_CREAT) ? "create" : "open", path_);
   struct stat status;
   const bool known = ::fstat(descriptor_, &status) == 0;
@@ -140,7 +142,12 @@ bool File::lock(int kind) {
 
 std::string read_file(const fs::path& path) {
   const File file = File::open(path);
-  std::string text(static_cast<size_t>(file.size()), '\0');
+  std::string text;
+  try {
+    text.resize(static_cast<size_t>(file.size()));
+  } catch (const std::exception&) {
+    fail("cannot read {}: there is no memory for its {} bytes", path.string(), file.size());
+  }
   file.read(0, text.data(), text.size());
   return text;
 }

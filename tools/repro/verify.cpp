@@ -16,6 +16,7 @@
 #include "elastic/run_record.h"
 #include "tensor/check.h"
 #include "tensor/file.h"
+#include "tensor/json.h"
 #include "tensor/threads.h"
 #include "tools/config/config.h"
 #include "tools/config/program_beside.h"
@@ -108,7 +109,7 @@ int64_t default_start(const RunRecord& run, int64_t last) {
 // The line that came out instead of the one in the ledger, if the replay ended with that (elastic/ledger.h).
 std::optional<LedgerLine> contradiction_in(const fs::path& run) {
   if (!fs::exists(run / "result.json")) return std::nullopt;
-  const Json result = Json::parse(read_file(run / "result.json"), nullptr, /*allow_exceptions=*/false);
+  const Json result = parse_json(read_file(run / "result.json"));
   const std::string line = result.is_object() ? result.value("contradiction", "") : "";
   return line.empty() ? std::nullopt : std::optional(LedgerLine::parse(line));
 }

@@ -6,6 +6,7 @@
 
 #include "tensor/check.h"
 #include "tensor/file.h"
+#include "tensor/json.h"
 #include "tools/config/standard_streams.h"
 #include "tools/train/environment.h"
 
@@ -32,7 +33,7 @@ void check_same_run(const fs::path& directory, const Config& config, const std::
         "{} was started with another configuration; go on with the same, or choose another run directory:{}",
         directory.string(), changes);
   if (!fs::exists(directory / "environment.json")) return;
-  const auto environment = Json::parse(read_file(directory / "environment.json"), nullptr, /*allow_exceptions=*/false);
+  const auto environment = parse_json(read_file(directory / "environment.json"));
   if (environment.is_object() && environment.contains("data"))
     check(environment["data"] == data, "the data are not those that {} was started with; choose another --run-dir",
           directory.string());

@@ -16,6 +16,7 @@
 #include "tensor/check.h"
 #include "tensor/reason.h"
 #include "tensor/file.h"
+#include "tensor/json.h"
 #include "tensor/numerics.h"
 #include "tools/config/standard_streams.h"
 #include "tools/train/commands.h"
@@ -79,10 +80,10 @@ std::optional<SessionOptions::Sighting> coordinator_of(const fs::path& directory
 bool is_over(const fs::path& directory) {
   const fs::path path = directory / "result.json";
   if (directory.empty() || !fs::exists(path)) return false;
-  const Json result = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  if (!result.is_object() || result.value("status", "") == "failed") return false;
+  const Json result = parse_json(read_file(path));
+  if (!result.is_object() || result.value("status", Json()) == "failed") return false;
   const std::optional<Tenure> newest = newest_tenure(directory);
-  return !newest || result.value("tenure", newest->number) >= newest->number;
+  return !newest || result.value("tenure", Json(newest->number)) >= Json(newest->number);
 }
 
 // A coordinator that goes on in the place of the one of this tenure, where this worker listens, too.
