@@ -110,7 +110,11 @@ int serve(const Options& o) {
     woken.wait_for(wait, kTick, [&] { return over; });
   }
   keeper.end();
-  store.log(wall_clock(), 0, "daemon", "ends; jobs go on");
+  try {
+    store.log(wall_clock(), 0, "daemon", "ends; jobs go on");
+  } catch (const std::exception& error) {  // what counts is on file
+    fmt::print(stderr, "pool {}: {}\n", directory.string(), error.what());
+  }
   return 0;
 }
 

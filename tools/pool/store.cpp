@@ -51,10 +51,12 @@ const char* name_of(JobRecord::State state) {
   return kNames[static_cast<int>(state)];
 }
 
-void Store::transaction(const std::function<void()>& change) {
+void Store::transaction(const std::function<void()>& change) try {
   SQLite::Transaction all(db_, SQLite::TransactionBehavior::IMMEDIATE);
   change();
   all.commit();
+} catch (const SQLite::Exception& error) {
+  fail("{}: {}", (directory_ / "pool.db").string(), error.what());
 }
 
 Id Store::add(JobRecord j) {
