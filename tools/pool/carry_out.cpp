@@ -163,9 +163,11 @@ void Keeper::carry_out() {
       const size_t now_has = workers_of(job.id).size();
       const size_t will_have = decision == decisions_.end() ? 0 : places_of(decision->second).size();
       if ((will_have < now_has) != giving) continue;
-      if (job.cancel && job.state == State::running) stop(job, "it was cancelled");
-      else if (job.stopping > 0) stop(job, "");
-      else if (decision != decisions_.end()) carry_out(job, decision->second);
+      apart(job.id, [&] {
+        if (job.cancel && job.state == State::running) stop(job, "it was cancelled");
+        else if (job.stopping > 0) stop(job, "");
+        else if (decision != decisions_.end()) carry_out(job, decision->second);
+      });
     }
 }
 

@@ -3,22 +3,52 @@
 #include <httplib.h>
 
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
-#include <deque>
-#include <mutex>
-#include <thread>
 #include <utility>
-#include <vector>
 
 #include "tensor/check.h"
-#include "tensor/threads.h"
+#include "tools/web/connections.h"
 
 namespace elinvar {
 namespace {
 
-constexpr size_t kThreads = 2, kRequestsPerConnection = 100;
-constexpr time_t kSeconds = 5;
+// A request in memory, and what is answered to it.
+class Exchange final : public httplib::Stream {
+ public:
+  explicit Exchange(const std::string& request) : request_(request) {}
+  bool is_readable() const override { return at_ < request_.size(); }
+  bool is_writable() const override { return true; }
+  ssize_t read(char* to, size_t size) override {
+    const size_t count = request_.copy(to, size, at_);
+    at_ += count;
+    return static_cast<ssize_t>(count);
+  }
+  ssize_t write(const char* from, size_t size) override {
+    answer.append(from, size);
+    return static_cast<ssize_t>(size);
+  }
+  void get_remote_ip_and_port(std::string&, int&) const override {}
+  void get_local_ip_and_port(std::string&, int&) const override {}
+  socket_t socket() const override { return 0; }
+
+  std::string answer;
+
+ private:
+  const std::string& request_;
+  size_t at_ = 0;
+};
+
+// What reads requests and finds their pages; clients are waited for elsewhere.
+class Http final : public httplib::Server {
+ public:
+  std::string answer(const std::string& request) {
+    Exchange exchange(request);
+    bool closed = false;
+    // Many ranges of one page would be many times its size.
+    process_request(exchange, /*close_connection=*/true, closed, [](httplib::Request& r) { r.ranges.clear(); });
+    return std::move(exchange.answer);
+  }
+  int listener() { return svr_sock_.exchange(INVALID_SOCKET); }  // which is the caller's now
+};
 
 void refuse(httplib::Response& response, int status, const std::string& why) {
   response.status = status;
@@ -29,60 +59,16 @@ bool is_loopback(const std::string& address) {
   return address == "localhost" || address.starts_with("127.") || address == "::1";
 }
 
-// Threads that are there before the server is: its own pool is made where nobody catches that it cannot be.
-class RequestThreads final : public httplib::TaskQueue {
- public:
-  explicit RequestThreads(size_t count) {
-    for (size_t i = 0; i < count; ++i)
-      threads_.push_back(start_thread("web", [this](const std::stop_token& stop) { work(stop); }));
-  }
-  void enqueue(std::function<void()> request) override {
-    const std::lock_guard lock(mutex_);
-    waiting_.push_back(std::move(request));
-    news_.notify_one();
-  }
-  void shutdown() override {
-    for (std::jthread& thread : threads_) thread.request_stop();
-    for (std::jthread& thread : threads_) thread.join();
-  }
-
- private:
-  // What is waiting when it is told to stop is still done: each holds a connection, which it closes.
-  void work(const std::stop_token& stop) {
-    std::unique_lock lock(mutex_);
-    while (news_.wait(lock, stop, [&] { return !waiting_.empty(); })) {
-      const std::function<void()> request = std::move(waiting_.front());
-      waiting_.pop_front();
-      lock.unlock();
-      try {
-        request();
-      } catch (const std::exception&) {  // out of memory: who has asked gets no answer, and all else goes on
-      }
-      lock.lock();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable_any news_;
-  std::deque<std::function<void()>> waiting_;
-  std::vector<std::jthread> threads_;  // last: they end before what they use
-};
-
 }  // namespace
 
 struct WebServer::Parts {
-  httplib::Server server;
-  std::unique_ptr<RequestThreads> requests{std::make_unique<RequestThreads>(kThreads)};  // until the server has them
-  std::jthread thread;
+  Http http;
+  std::optional<Connections> connections;  // that are answered by it
 };
 
 WebServer::WebServer(const std::string& address, int port, Pages pages) : parts_(std::make_unique<Parts>()) {
-  httplib::Server& server = parts_->server;
-  server.new_task_queue = [this] { return parts_->requests.release(); };
+  Http& server = parts_->http;
   server.set_payload_max_length(0);
-  server.set_read_timeout(kSeconds);
-  server.set_write_timeout(kSeconds);
-  server.set_keep_alive_max_count(kRequestsPerConnection);
   // The default would let two servers have one port.
   server.set_socket_options([](socket_t socket) {
     const int yes = 1;
@@ -119,13 +105,9 @@ WebServer::WebServer(const std::string& address, int port, Pages pages) : parts_
       refuse(response, 500, "an unknown error");
     }
   });
-  parts_->thread = start_thread("web server", [&server] { server.listen_after_bind(); });
-  while (!server.is_running()) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // else it cannot be stopped
+  parts_->connections.emplace(server.listener(), [&server](const std::string& head) { return server.answer(head); });
 }
 
-WebServer::~WebServer() {
-  parts_->server.stop();
-  parts_->thread.join();
-}
+WebServer::~WebServer() = default;
 
 }  // namespace elinvar
