@@ -5,10 +5,10 @@
 //   length (u64), masked CRC-32C of it (u32), so many bytes, masked CRC-32C of them (u32); all little-endian
 //
 // A run has one such file for each of its parts, in the folder "tensorboard" of its directory: a coordinator begins a
-// new one, named after its tenure (or the next number that is free, where the records of tenures were lost), so that names
-// sort as the parts follow each other. Its first events say from which
-// step on it counts; what earlier parts tell of later steps is then dropped by TensorBoard. A crash leaves at most a
-// record that is cut off at the end of a file, which readers take for the end.
+// new one, named after its tenure (or the next number that is free, where the records of tenures were lost), so that
+// names sort as the parts follow each other. Its first events say from which step on it counts; what earlier parts tell
+// of later steps is then dropped by TensorBoard. A crash leaves at most a record that is cut off at the end of a file,
+// which readers take for the end.
 #include <cstdint>
 #include <filesystem>
 #include <string>
