@@ -218,8 +218,8 @@ TEST_F(PoolJob, CancelStopsARunningJob) {
 // What was submitted counts, whatever becomes of files in the pool's directory.
 TEST_F(PoolJob, FilesThatAreDamagedOrRemovedLoseNoJob) {
   for (const char* name : {"one", "two"})
-    ASSERT_EQ(
-        pool({"submit", folder_ / "job.toml", "--set", "run.steps=1000000", "--name", name, "--max", "1"}).code, 0);
+    ASSERT_EQ(pool({"submit", folder_ / "job.toml", "--set", "run.steps=1000000", "--name", name, "--max", "1"}).code,
+              0);
   fs::create_directories(folder_ / "pool/jobs/1");
   folder_.write("pool/jobs/1/config.toml", "garbage [[");
   const pid_t daemon = serve("daemon", {"--until-done"});

@@ -10,6 +10,7 @@
 #include "tensor/check.h"
 #include "tensor/file.h"
 #include "tools/config/program_beside.h"
+#include "tools/config/standard_streams.h"
 #include "tools/pool/advisor.h"
 #include "tools/pool/commands.h"
 #include "tools/pool/division.h"
@@ -34,6 +35,7 @@ struct Options {
 };
 
 int serve(const Options& o) {
+  outlive_readers();
   Store store(o.directory);
   const fs::path directory = store.directory();
   std::optional<DaemonLock> lock = DaemonLock::take(directory);
@@ -73,8 +75,7 @@ int serve(const Options& o) {
                  .horizon = s.horizon});
   std::optional<Page> page;
   if (s.page >= 0) page.emplace(directory, s.page);
-  fmt::print("pool {}: policy {}{}\n", directory.string(), policy.name, page ? ", page " + page->url() : "");
-  std::fflush(stdout);
+  say(stdout, "pool {}: policy {}{}\n", directory.string(), policy.name, page ? ", page " + page->url() : "");
   store.log(wall_clock(), 0, "daemon", fmt::format("serves with policy {}", policy.name));
 
   std::mutex mutex;
@@ -102,7 +103,7 @@ int serve(const Options& o) {
     } catch (const std::exception& error) {  // a full disk, a locked database: nothing is half done, and it may pass
       const auto now = std::chrono::steady_clock::now();
       if (std::exchange(trouble, error.what()) != error.what() || now - told > kTellAgain) {
-        fmt::print(stderr, "pool {}: {}\n", directory.string(), error.what());
+        say(stderr, "pool {}: {}\n", directory.string(), error.what());
         told = now;
       }
     }
@@ -113,7 +114,7 @@ int serve(const Options& o) {
   try {
     store.log(wall_clock(), 0, "daemon", "ends; jobs go on");
   } catch (const std::exception& error) {  // what counts is on file
-    fmt::print(stderr, "pool {}: {}\n", directory.string(), error.what());
+    say(stderr, "pool {}: {}\n", directory.string(), error.what());
   }
   return 0;
 }

@@ -22,5 +22,4 @@ nlohmann::ordered_json log_view(const std::vector<LogLine>& lines);
 
 std::string prometheus_text(const Store& store);
 
-
 }  // namespace elinvar::pool
