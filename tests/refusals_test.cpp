@@ -233,7 +233,12 @@ TEST_F(Refusals, AFirstHelloThatMakesNoSense) {
   };
   for (const char* what : {"/numerics_version", "/protocol", "/steps", "/environment/device", "/environment/isa"})
     impostor.send({.kind = "hello", .body = without(Json::json_pointer(what))});
+  Json odd = whole;
+  odd["environment"]["build_id"] = 7;
+  impostor.send({.kind = "hello", .body = odd});
+  impostor.send({.kind = "hello", .body = whole});  // of no build that there is
   impostor.send({.kind = "failed", .body = {{"reason", "no reason"}}});
+  impostor.send({.kind = "failed", .body = {{"reason", 7}}});
   expect_undisturbed(job);
 }
 

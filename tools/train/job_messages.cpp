@@ -73,7 +73,13 @@ void JobProcess::turned_away(const std::string& reason) {
 
 // One that trains, or was started with the run, has met what the others would meet, too; anyone else is only not to be.
 void JobProcess::worker_failed(const Message& m) {
-  const std::string reason = m.body.value("reason", "a worker failed");
+  std::string reason = "a worker failed";
+  int exit_code = 3;
+  try {
+    reason = m.body.value("reason", reason);
+    exit_code = m.body.value("exit_code", exit_code);
+  } catch (const Json::exception&) {  // it failed all the same
+  }
   const bool beginning = !coordinator_ || coordinator_->phase() == Coordinator::Phase::starting;
   const auto pid = pids_.find(m.sender);
   const bool own = pid != pids_.end() && local_.started(pid->second);
@@ -87,7 +93,7 @@ void JobProcess::worker_failed(const Message& m) {
   if (const auto& g = coordinator_ ? coordinator_->generation() : std::nullopt; g && g->members.size() > 1)
     if (const int index = g->index_of(m.sender); index >= 0)
       whose = fmt::format("worker {}: ", g->members[static_cast<size_t>(index)].id);
-  check(m.body.value("exit_code", 3) != 2, "{}{}", whose, reason);
+  check(exit_code != 2, "{}{}", whose, reason);
   fail("{}{}", whose, reason);
 }
 
@@ -163,21 +169,24 @@ void JobProcess::refuse_first(const Message& hello, const std::string& reason) {
 // Whoever sends what makes no sense is out: it is of no use to the others, and no reason for them to stop.
 void JobProcess::receive(const Message& m) {
   if (m.kind != "ask" && m.kind != "ctl" && m.run != run_) return;
-  std::string malformed;
+  std::string malformed, other;
   if (m.kind == "failed") return worker_failed(m);
   const bool first = m.kind == "hello" && !coordinator_;
   try {
-    if (first) check_hello(m.body);
-    else take(m);
+    if (first) {
+      check_hello(m.body);
+      other = other_build(m.body);
+    } else {
+      take(m);
+    }
   } catch (const Json::exception& error) {
     malformed = error.what();
   } catch (const UsageError& error) {
     malformed = error.what();
   }
   if (malformed.empty() && first) {  // what goes wrong now is the run's own fault
-    std::string reason = other_kind(m.body);
-    if (reason.empty()) reason = other_build(m.body);
-    if (!reason.empty()) return refuse_first(m, reason);
+    if (other.empty()) other = other_kind(m.body);
+    if (!other.empty()) return refuse_first(m, other);
     open(m.body);
     return take(m);
   }
