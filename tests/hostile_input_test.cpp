@@ -45,7 +45,8 @@ TEST_F(HostileInput, SettingsThatAskForTooMuch) {
   folder_.write("mlp.toml",
                 "[run]\nsteps = 1\nbatch_size = 1\n[data]\nkind = 'synthetic'\n[model]\nkind = 'mlp'\n"
                 "hidden = [16777216, 16777216]\n");
-  expect_refused({}, 2, (folder_ / "mlp.toml").string() + ":7: model.kind = 'mlp' has ", "mlp.toml");
+  expect_refused({}, 2, (folder_ / "mlp.toml").string() + ":7: model.kind = 'mlp': 'layers.1.weight' of shape ",
+                 "mlp.toml");
 }
 
 // The parameters alone would fit.

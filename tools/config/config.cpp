@@ -239,7 +239,11 @@ Config parse_config(std::string_view text, const std::string& name, const std::v
   const TableReader run = read("run", c.run);
   if (c.run.batch_size == 0) run.refuse("batch_size", "is missing: the samples of one step, over all virtual ranks");
   if (c.run.steps > 0 && c.run.epochs > 0) run.refuse("epochs", "and run.steps exclude each other");
-  if (c.run.steps == 0 && c.run.epochs == 0) run.refuse("steps", "or run.epochs is missing");
+  if (c.run.steps == 0 && c.run.epochs == 0) {
+    if (run.has("epochs") && !run.has("steps"))
+      run.refuse("epochs", "must be more than 0, where run.steps is not given");
+    run.refuse("steps", "or run.epochs is missing");
+  }
   if (!names_a_folder(c.run.name))
     run.refuse("name",
                "must be the name of a folder: UTF-8 of at most 200 bytes, without '/', a leading '.' and control "
