@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <numeric>
 
 #include "tests/pool_scene.h"
 
@@ -109,7 +110,11 @@ TEST(PoolHistories, KeepTheRules) {
   const char* const many = std::getenv("ELINVAR_SCHEDULES");
   const uint64_t first = one != nullptr ? std::stoull(one) : 1;
   const uint64_t count = one != nullptr ? 1 : many != nullptr ? std::stoull(many) : 24;
-  for (uint64_t seed = first; seed < first + count; ++seed) {
+  std::vector<uint64_t> seeds(count);
+  std::iota(seeds.begin(), seeds.end(), first);
+  // A job that goes on to a third place before it has reached the second has no more workers for that.
+  if (one == nullptr) seeds.push_back(438);
+  for (const uint64_t seed : seeds) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     History history(seed);
     history.run();

@@ -213,13 +213,14 @@ void Keeper::carry_out(JobRecord& job, const Decision& decision) {
       on_its_way = true;
     }
   bool waits = false;
+  int kept = 0;  // as many as it may have, also where it goes on to a third place before it has reached the second
   for (ProcessRecord* w : extra) {
     double until = kNever;
     for (const Id id : w->slots)
       if (const auto live = live_.find(id); live != live_.end()) until = std::min(until, live->second.until);
     const bool pressing = until - now_ < options_.grace / 2;
     // The job keeps its state in its workers: it would have to stop if all of them left before the next ones came.
-    if (w->leaving == 0 && w->met && !others && on_its_way && !pressing) continue;
+    if (w->leaving == 0 && w->met && !others && on_its_way && !pressing && kept++ < job.max_workers) continue;
     if (w->leaving == 0 && w->met && !others && !on_its_way && !pressing && stays(*w)) {
       waits = true;
       continue;

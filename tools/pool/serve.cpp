@@ -44,7 +44,7 @@ int serve(const Options& o) {
   const Settings settings = parse_settings(fs::exists(file) ? read_file(file) : "", file.string());
   const PoolSettings& s = settings.pool;
   const std::string train = s.train.empty() ? program_beside("train").string() : s.train;
-  check(fs::exists(train), "there is no {}; [pool] train names the program", train);
+  check(fs::is_regular_file(train), "there is no program {}; [pool] train names it", train);
 
   std::vector<Keeper::NamedSource> sources;
   bool elsewhere = false;

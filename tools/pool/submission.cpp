@@ -57,9 +57,17 @@ void refuse_paths_in(const fs::path& folder, const std::string& key, const toml:
       refuse_paths_in(folder, key.empty() ? std::string(name.str()) : key + "." + std::string(name.str()), value);
   if (const toml::array* array = node.as_array())
     for (const toml::node& value : *array) refuse_paths_in(folder, key, value);
-  if (const auto* text = node.as_string())
-    check(!is_path(text->get()) || !lies_in(text->get(), folder),
-          "{} = \"{}\" lies in the pool's directory, where other jobs are", key, text->get());
+  const auto* text = node.as_string();
+  if (text == nullptr) return;
+  check(text->get().find('\0') == std::string::npos, "{} = {}: no name has a byte of zero", key, shown(text->get()));
+  if (!is_path(text->get())) return;
+  bool inside = false;
+  try {
+    inside = lies_in(text->get(), folder);
+  } catch (const fs::filesystem_error& error) {
+    check(false, "{} = {}: {}", key, shown(text->get()), error.code().message());
+  }
+  check(!inside, "{} = \"{}\" lies in the pool's directory, where other jobs are", key, text->get());
 }
 
 }  // namespace
