@@ -64,8 +64,9 @@ TEST(EventFile, TenuresMayBeCountedAnew) {
     part.add(step + 1, summary.bytes());
     part.write();
   }
+  const auto events = read_events(folder / "run/tensorboard");
   std::vector<int64_t> steps;
-  for (const SummaryValue& v : read_events(folder / "run/tensorboard").at("loss")) steps.push_back(v.step);
+  for (const SummaryValue& v : events.at("loss")) steps.push_back(v.step);
   EXPECT_EQ(steps, (std::vector<int64_t>{1, 4, 6}));
 }
 

@@ -1,4 +1,5 @@
 // What is done to the files and folders of a run: while it lives, and between a stop and a --resume.
+#include <sys/mount.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -80,10 +81,51 @@ void Torture::harm(const std::string& target, const std::string& how) {
 }
 
 void Torture::restore() {
+  if (!disk_.empty()) {
+    std::error_code ignored;
+    fs::remove(run(name_) / "filler", ignored);
+    (void)!::mount("tmpfs", disk_.c_str(), "tmpfs", MS_REMOUNT, "size=64m,nr_inodes=0");
+  }
   for (const auto& [aside, path] : std::exchange(moved_, {})) {
     std::error_code ignored;
     if (!is_there(path)) fs::rename(aside, path, ignored);
   }
+}
+
+// A disk of its own for the run: with little room from the start, or filled by somebody else at some step, for a while
+// or until the job has ended.
+void Torture::disk(Dice& dice, Phase& phase) {
+  const bool first = disk_.empty(), small = dice.chance(0.5);
+  std::string room = "size=64m,nr_inodes=0";
+  if (small && dice.chance(0.3)) room = fmt::format("size=64m,nr_inodes={}", dice.between(4, 60));
+  else if (small) room = fmt::format("size={}k,nr_inodes=0", 4 * dice.between(1, 60));
+  if (first) {
+    fs::create_directories(run(name_));
+    disk_ = run(name_).string();
+  }
+  const unsigned long flags = first ? 0 : MS_REMOUNT;
+  if (::mount("tmpfs", disk_.c_str(), "tmpfs", flags, room.c_str()) != 0) room = "as it was";
+  tell("a disk, " + room);
+  ++faults_;
+  if (small) return;
+  const fs::path filler = run(name_) / "filler";
+  const int64_t step = dice.number(kSteps);
+  tell(fmt::format("full at step {}", step));
+  phase.deeds.push_back({.step = step, .seconds = dice.real(0.02), .act = [filler] {
+                           std::ofstream file(filler, std::ios::binary);
+                           const std::string bytes(4096, 'x');
+                           while (file.write(bytes.data(), 4096).flush()) {
+                           }
+                         }});
+  if (!dice.chance(0.4)) return;
+  const double seconds = dice.real(2);
+  tell(fmt::format("room {:.2f} s later", seconds));
+  phase.deeds.push_back({.step = step, .seconds = 0.1 + seconds, .act = [filler] { fs::remove(filler); }});
+}
+
+void Torture::take_disk_away() {
+  if (!disk_.empty()) ::umount2(disk_.c_str(), MNT_DETACH);
+  disk_.clear();
 }
 
 void Torture::directories(Dice& dice, Phase& phase) {

@@ -1,6 +1,7 @@
 #include "tests/torture_faults.h"
 
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -51,6 +52,8 @@ std::pair<int64_t, int64_t> counts(const std::string& file, int i) {
 }
 
 }  // namespace
+
+bool Torture::can_preload() { return fs::exists(library()); }
 
 void Torture::preload(Launch& launch) const {
   replace_file(counts_file(), std::string(kMostRules * kBytesARule, '\0'));
@@ -212,7 +215,12 @@ void Torture::signals(Dice& dice, Phase& phase) {
 const std::vector<std::string>& Torture::kinds() {
   static const std::vector<std::string> all = [] {
     std::vector<std::string> kinds = {"streams", "limits", "signals", "directories", "damage", "pool"};
-    if (fs::exists(library())) kinds.insert(kinds.end(), {"storage", "clock", "threads", "storm"});
+    const TemporaryFolder folder;
+    if (::mount("tmpfs", folder.path().c_str(), "tmpfs", 0, "size=64k") == 0) {
+      ::umount2(folder.path().c_str(), MNT_DETACH);
+      kinds.push_back("disk");
+    }
+    if (can_preload()) kinds.insert(kinds.end(), {"storage", "clock", "threads", "storm"});
     return kinds;
   }();
   return all;
@@ -240,6 +248,7 @@ std::string Torture::torture(const std::string& kind, uint64_t seed) {
     else if (kind == "threads") threads(dice, phase);
     else if (kind == "signals") signals(dice, phase);
     else if (kind == "directories") directories(dice, phase);
+    else if (kind == "disk") disk(dice, phase);
     else if (kind == "damage")
       phase.launch.options.insert(phase.launch.options.end(), {"--until", std::to_string(dice.between(1, kSteps))});
     else if (kind == "storm") {
@@ -250,6 +259,7 @@ std::string Torture::torture(const std::string& kind, uint64_t seed) {
       signals(dice, phase);
     } else check(false, "[torture] there is no kind '{}'", kind);
     wrong = live(name_, phase.launch, phase.deeds, taken_);
+    if (wrong.empty()) tell("ends with " + end());
     restore();
     if (fs::exists(counts_file())) {
       faults_ += failures_counted();
@@ -258,7 +268,9 @@ std::string Torture::torture(const std::string& kind, uint64_t seed) {
     }
   }
   if (wrong.empty() && kind == "damage") tell(damage(dice, name_));
-  return wrong.empty() ? goes_on(name_, options, taken_) : wrong;
+  if (wrong.empty()) wrong = goes_on(name_, options, taken_);
+  tell("at last " + end());
+  return wrong;
 }
 
 }  // namespace elinvar::test

@@ -30,11 +30,13 @@ class Dice {
 
 class Torture : public TortureJob {
  protected:
+  ~Torture() override { take_disk_away(); }
   static const std::vector<std::string>& kinds();  // that can be done here
 
   // Does to a job what kind and seed stand for, and lets it end. What was wrong, or "".
   std::string torture(const std::string& kind, uint64_t seed);
   const std::string& story() const { return story_; }    // of the last one, in words
+  void take_disk_away();                                 // if it had one of its own
   int64_t faults() const { return faults_ + struck(); }  // that were done in all
 
  private:
@@ -50,6 +52,7 @@ class Torture : public TortureJob {
   void signals(Dice& dice, Phase& phase);
   void threads(Dice& dice, Phase& phase);
   void directories(Dice& dice, Phase& phase);
+  void disk(Dice& dice, Phase& phase);
   std::string damage(Dice& dice, const std::string& name);  // to files of a run that has stopped
   std::string pool(Dice& dice);                             // a whole schedule
 
@@ -59,6 +62,7 @@ class Torture : public TortureJob {
   std::string judge_pool(int64_t jobs);
   void harm(const std::string& target, const std::string& how);
   void restore();
+  static bool can_preload();
   void preload(Launch& launch) const;
   void add_failing(Launch& launch, const std::string& rule);
   void count_calls();
@@ -67,6 +71,7 @@ class Torture : public TortureJob {
   void tell(const std::string& what) { story_ += (story_.empty() ? "" : "; ") + what; }
 
   std::string name_, story_;
+  std::string disk_;  // where one is mounted; "": none
   Taken taken_;
   int64_t faults_ = 0;
   std::map<std::string, int64_t> calls_;  // of an undisturbed run of two workers

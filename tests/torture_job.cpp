@@ -251,6 +251,9 @@ std::string TortureJob::live(const std::string& name, const Launch& launched, st
   if (!hang.empty()) return hang;
 
   const std::string out = text_of_file(out_path), err = text_of_file(err_path);
+  end_ = fmt::format("code {}", code);
+  if (const size_t last = err.rfind("train: "); last != std::string::npos)
+    end_ += ", '" + err.substr(last, err.find('\n', last) - last) + "'";
   for (const std::string& text : {out, err})
     if (const std::string raw = raw_words_in(text); !raw.empty()) return fmt::format("exit code {}: {}", code, raw);
   std::string events = text_of_file(folder_ / name / "events.jsonl");

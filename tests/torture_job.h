@@ -73,6 +73,7 @@ class TortureJob : public TinyJob {
   void forget(const std::string& name);                                // all files of it
   void keep(const std::string& name, const std::string& where) const;  // copies them
   std::filesystem::path run(const std::string& name) const { return folder_ / name; }
+  const std::string& end() const { return end_; }  // of what was started last: its exit code and its last words
   int64_t struck() const { return struck_; }  // signals that were sent to processes that were there
 
  private:
@@ -85,7 +86,7 @@ class TortureJob : public TinyJob {
   std::vector<Deed> deeds_;
   std::set<int> sent_;
   std::vector<int> pipes_, read_;  // ends of pipes that are here; the latter are read until a line has come
-  std::string seen_name_;
+  std::string seen_name_, end_;
   int64_t seen_ = 0;  // steps that the ledger of this run had at most
   int64_t struck_ = 0;
   int launches_ = 0;

@@ -70,7 +70,7 @@ void Torture::happen_to_pool(Dice& dice, pid_t* daemon, int64_t jobs) {
   } else if (what < 9) {
     daemon_dies();
     Launch launch;
-    if (kinds().size() > 6) {
+    if (can_preload()) {
       const int error = dice.pick<int>({ENOSPC, EIO, EACCES});
       add_failing(launch, fmt::format("call={},error={},under={},only=serve,from={},seconds={:.2f}",
                                       dice.pick<std::string>({"write", "open", "sync", "any", "unlink", "truncate"}),

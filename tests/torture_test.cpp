@@ -35,6 +35,8 @@ class TortureJob : public test::Torture {
                     << story() << "\nrepeat it with: tools/torture 1 --kind " << kind << " --seed " << seed
                     << (kept.empty() ? "" : "\nkept in ") << kept;
     }
+    if (from_environment("ELINVAR_TORTURE", "") == "1") fmt::print(stderr, "{}\n", story());
+    take_disk_away();
     forget(name);
     return wrong.empty();
   }
