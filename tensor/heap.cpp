@@ -30,11 +30,14 @@ void poison(const void*, size_t) {}
 void unpoison(const void*, size_t) {}
 #endif
 
+size_t machine_memory() {
+  return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
 Heap::Heap() {
   // Twice the machine's memory leaves room for ranges too small to be used; half as much again and again where the
   // process may not have so many addresses.
-  const auto memory = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  for (reserved_bytes_ = round_up(2 * memory, kPage); reserved_bytes_ > 2 * kPage; reserved_bytes_ /= 2) {
+  for (reserved_bytes_ = round_up(2 * machine_memory(), kPage); reserved_bytes_ > 2 * kPage; reserved_bytes_ /= 2) {
     reserved_ = mmap(nullptr, reserved_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (reserved_ != MAP_FAILED) break;
   }
