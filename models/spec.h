@@ -37,8 +37,8 @@ struct ModelSpec {
   std::string place = {};  // of the kind, or of the whole table if it has none
 };
 
-// A network has no more layers, those in repeats counted each time, nor blocks of them.
-inline constexpr int64_t kMostLayers = 16384, kMostBlocks = 2048;
+// A network has no more layers, those in repeats counted each time, nor blocks.
+inline constexpr int64_t kMostLayers = 16384;
 
 // What the data decide about a network.
 struct InputInfo {
