@@ -1,8 +1,7 @@
 #include "models/build.h"
 
-#include <unistd.h>
-
 #include "models/kinds.h"
+#include "tensor/heap.h"
 #include "tensor/spelling.h"
 
 namespace elinvar {
@@ -37,7 +36,7 @@ std::unique_ptr<Network> build_once(const ModelSpec& spec, const InputInfo& inpu
 
 // Its parameters must fit into memory.
 void check_size(const ModelSpec& spec, const Parameters& parameters) {
-  const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
+  const double memory = static_cast<double>(machine_memory());
   double elements = 0;
   const Parameter* largest = nullptr;
   for (const Parameter& p : parameters.list) {

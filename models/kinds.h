@@ -10,6 +10,8 @@
 
 namespace elinvar {
 
+inline constexpr int64_t kMostBlocks = 2048;  // of several layers each
+
 struct ModelKind {
   std::string name;
   // Reads its settings (the caller finishes them) and builds; throws UsageError if the input does not suit it.

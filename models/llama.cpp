@@ -105,7 +105,7 @@ std::unique_ptr<Network> llama(const LlamaOptions& options, const InputInfo& inp
 std::vector<ModelKind> llama_kinds() {
   return {{"llama", [](Settings& s, const InputInfo& input, uint64_t seed) {
              require_tokens(s, input);
-             LlamaOptions o{.layers = s.integer("layers", 4, 1, kMostLayers),
+             LlamaOptions o{.layers = s.integer("layers", 4, 1, kMostBlocks),
                             .heads = s.integer("heads", 4),
                             .channels = s.integer("channels", 128)};
              o.kv_heads = s.integer("kv_heads", o.heads);

@@ -32,11 +32,14 @@ void poison(const void*, size_t) {}
 void unpoison(const void*, size_t) {}
 #endif
 
+size_t machine_memory() {
+  return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
 Heap::Heap() {
   // Twice the machine's memory leaves room for ranges too small to be used. Of a process that may not have so many
   // addresses half are left for threads, libraries and all else; and half as much again and again where that fails.
-  const auto memory = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  size_t most = 2 * memory;
+  size_t most = 2 * machine_memory();
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) most = std::min(most, limit.rlim_cur / 2);
   for (reserved_bytes_ = round_up(most, kPage); reserved_bytes_ > 2 * kPage; reserved_bytes_ /= 2) {

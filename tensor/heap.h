@@ -16,6 +16,8 @@ namespace elinvar {
 void poison(const void* begin, size_t bytes);
 void unpoison(const void* begin, size_t bytes);
 
+size_t machine_memory();  // bytes: what lies beyond cannot be had, whatever the system promises
+
 class Heap {
  public:
   Heap();  // reserves addresses only

@@ -1,9 +1,8 @@
 // What somebody hostile, or a disk, gives the train command: it says what is wrong with which file, at once.
-#include <unistd.h>
-
 #include <cmath>
 
 #include "tensor/file.h"
+#include "tensor/heap.h"
 #include "tests/odd_files.h"
 #include "tests/tar_writer.h"
 #include "tests/train_command.h"
@@ -51,7 +50,7 @@ TEST_F(HostileInput, SettingsThatAskForTooMuch) {
 
 // The parameters alone would fit.
 TEST_F(HostileInput, ANetworkWhoseTrainingStateFitsNoMemory) {
-  const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
+  const double memory = static_cast<double>(machine_memory());
   const auto width = static_cast<int64_t>(std::sqrt(0.7 * memory / sizeof(float)));
   folder_.write(
       "mlp.toml",
@@ -59,6 +58,12 @@ TEST_F(HostileInput, ANetworkWhoseTrainingStateFitsNoMemory) {
                   "= 'mlp'\nhidden = [{0}, {0}]\n",
                   width));
   expect_refused({}, 2, (folder_ / "mlp.toml").string() + ":8: model.kind = 'mlp' has parameters of ", "mlp.toml");
+}
+
+TEST_F(HostileInput, ABatchThatFitsNoMemory) {
+  expect_refused({"run.batch_size=16777216", "data.size=16777216", "data.image_size=1024", "run.virtual_ranks=1"}, 2,
+                 "--set run.batch_size: run.batch_size = 16777216 makes 16777216 samples of shape (1024, 1024, 3) a "
+                 "virtual rank, 1.966e+05 GiB, more than ");
 }
 
 TEST_F(HostileInput, DepthIsNoWayToTheEndOfTheStack) {

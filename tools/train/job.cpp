@@ -1,7 +1,5 @@
 #include "tools/train/job.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "autograd/precision.h"
@@ -9,6 +7,7 @@
 #include "models/build.h"
 #include "nn/leaf.h"
 #include "tensor/check.h"
+#include "tensor/heap.h"
 #include "tools/config/standard_streams.h"
 
 namespace elinvar {
@@ -43,7 +42,7 @@ void check_memory(const Config& config, const InputInfo& input) {
             average = o.ema_decay > 0 ? 1 : 0;
   const OutlineScope no_values;
   const double one = static_cast<double>(build(config.model, input, 0)->parameters.count()) * sizeof(float);
-  const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
+  const double memory = static_cast<double>(machine_memory());
   check(
       (1 + average + kept) * one <= memory,
       "{}: model.kind = '{}' has parameters of {:.4g} GiB, and with the state of the optimiser takes {:.4g} GiB, more "

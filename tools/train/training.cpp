@@ -13,6 +13,7 @@
 #include "nn/weight_average.h"
 #include "tensor/activity.h"
 #include "tensor/check.h"
+#include "tensor/heap.h"
 #include "tensor/transfer.h"
 #include "tools/config/standard_streams.h"
 
@@ -84,8 +85,26 @@ void check_finite(int64_t step, double loss, double gradient_norm) {
   if (!std::isfinite(gradient_norm)) fail("step {}: the reduced gradient is not finite; {}", step + 1, kHint);
 }
 
+// Of what a virtual rank is given at once; what it computes takes more.
+void check_memory(const Config& config, const Dataset& data) {
+  const int64_t batch = std::min(config.adaptive() ? config.run.batch_max : config.run.batch_size, data.size());
+  const int64_t samples = (batch - 1) / config.run.virtual_ranks + 1;
+  const double bytes = static_cast<double>(samples) * static_cast<double>(data.input_shape().numel()) *
+                       static_cast<double>(size_of(data.input_dtype()));
+  const auto memory = static_cast<double>(machine_memory());
+  check_setting(
+      bytes <= memory, config.adaptive() ? "run.batch_max" : "run.batch_size",
+      "= {} makes {} samples of shape {} a virtual rank, {:.4g} GiB, more than the {:.4g} GiB of this machine's "
+      "memory; more run.virtual_ranks need less",
+      config.adaptive() ? config.run.batch_max : config.run.batch_size, samples, to_string(data.input_shape()),
+      bytes * 0x1p-30, memory * 0x1p-30);
+}
+
 LoaderOptions loader_options(const Config& config, const Dataset& data, Device device) {
-  with_places(config.places, [&] { check_mixing(config.reader.mixing, data); });
+  with_places(config.places, [&] {
+    check_mixing(config.reader.mixing, data);
+    check_memory(config, data);
+  });
   return {.seed = config.run.seed,
           .global_batch = config.run.batch_size,
           .virtual_ranks = config.run.virtual_ranks,
