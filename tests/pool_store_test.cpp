@@ -206,7 +206,7 @@ TEST(PoolStore, WhoeverIsKilledLeavesWholeTransactions) {
 TEST(PoolStore, OneThatIsRemovedIsPutBack) {
   const TemporaryFolder folder;
   Store store(folder / "pool");
-  const Id first = store.add(JobRecord{.name = "first", .config = {}, .overrides = {}, .kinds = {}});
+  const Id first = store.add(some_job("first"));
   EXPECT_TRUE(store.in_place());
   for (const char* file : {"pool.db", "pool.db-wal"}) {  // whatever is left beside it
     std::filesystem::remove(folder / "pool" / file);
@@ -216,7 +216,7 @@ TEST(PoolStore, OneThatIsRemovedIsPutBack) {
     EXPECT_TRUE(store.in_place());
     ASSERT_TRUE(Store::open_existing(folder / "pool").job(first).has_value());
   }
-  const Id second = Store(folder / "pool").add(JobRecord{.name = "next", .config = {}, .overrides = {}, .kinds = {}});
+  const Id second = Store(folder / "pool").add(some_job("next"));
   EXPECT_GT(second, first);
   EXPECT_TRUE(store.job(second).has_value()) << "all have the same one";
 
@@ -244,7 +244,7 @@ TEST(PoolStore, ANewJobTakesUpNoOthersDirectory) {
   for (const char* job : {"7", "12", "x", "9999999999999999999999"})
     std::filesystem::create_directories(folder / "pool" / "jobs" / job);
   Store store(folder / "pool");
-  EXPECT_EQ(store.add(JobRecord{.name = "next", .config = {}, .overrides = {}, .kinds = {}}), 13);
+  EXPECT_EQ(store.add(some_job("next")), 13);
 }
 
 TEST(PoolLock, IsTakenAgainWhereItsFileIsRemoved) {

@@ -39,7 +39,11 @@ std::string text_of(const Mix& mix) {
 }
 
 Offer::Offer(const Pool& pool, Running running)
-    : pool_(pool), wishes_(pool.jobs.size()), present_(pool.jobs.size()), must_(pool.jobs.size(), false) {
+    : pool_(pool),
+      running_(running),
+      wishes_(pool.jobs.size()),
+      present_(pool.jobs.size()),
+      must_(pool.jobs.size(), false) {
   std::unordered_map<Id, const Slot*> usable;
   for (const Slot& slot : pool.slots)
     if (!slot.going(pool.now)) usable[slot.id] = &slot, ++total_[slot.kind];
@@ -144,6 +148,12 @@ std::optional<Wish> Offer::least(size_t i) const {
       if (form.width == 1 && fits(i, mix, form) && job.speed->rate(mix, form).samples > 0)
         return Wish{mix, form, "starts with its minimum"};
     }
+  const bool one_kind_would_do = std::any_of(order.begin(), order.end(), [&](const std::string& kind) {
+    return slots(kind) >= job.min_workers && std::any_of(job.forms.begin(), job.forms.end(), [&](const Form& form) {
+             return form.width == 1 && job.speed->rate({{kind, job.min_workers}}, form).samples > 0;
+           });
+  });
+  if (running_ == Running::kStay && one_kind_would_do) return {};
   for (const Form& form : job.forms) {
     Mix mix;
     int left = job.min_workers;
