@@ -112,7 +112,7 @@ std::string Torture::rule_of(Dice& dice) {
   }
   if (dice.chance(0.4)) rule += ",only=" + dice.pick<std::string>({"run", "run", "join"});
   rule += fmt::format(",from={}", dice.between(1, most));
-  const int64_t span = dice.number(10);
+  const int64_t span = error == EINTR ? 0 : dice.number(10);  // nothing is interrupted for ever
   if (span < 5) rule += ",count=1";
   else if (span < 6) rule += fmt::format(",count={}", dice.between(2, 20));
   else if (span < 8) rule += fmt::format(",seconds={:.2f}", 0.05 + dice.real(dice.chance(0.3) ? 6 : 0.5));
