@@ -10,6 +10,7 @@
 
 #include "comm/zmq_frames.h"
 #include "tensor/check.h"
+#include "tensor/threads.h"
 
 namespace elinvar {
 namespace {
@@ -53,7 +54,7 @@ Gatekeeper::Gatekeeper(zmq::context_t& context, const JobKey& key) {
   zmq::socket_t socket(context, zmq::socket_type::rep);
   socket.set(zmq::sockopt::linger, 0);
   socket.bind("inproc://zeromq.zap.01");
-  thread_ = std::jthread([this, socket = std::move(socket), bytes = from_z85(key.public_key)]() mutable {
+  thread_ = start_thread("gatekeeper", [this, socket = std::move(socket), bytes = from_z85(key.public_key)]() mutable {
     guard(socket, bytes, stop_.descriptor());
   });
 }

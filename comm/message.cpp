@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tensor/check.h"
+#include "tensor/json.h"
 
 namespace elinvar {
 namespace {
@@ -36,31 +37,10 @@ void each_field(H& header, Visit&& visit) {
   visit(header.blobs);
 }
 
-// Whether brackets outside of strings are nested deeper than `most`. Only exact for valid JSON, which is what the
-// parser then asks for; it is here so that no text makes later recursion over the tree deep.
-bool deeper_than(std::string_view text, int most) {
-  int depth = 0;
-  bool quoted = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (quoted) {
-      if (c == '\\') ++i;
-      if (c == '"') quoted = false;
-    } else if (c == '"') {
-      quoted = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > most) return true;
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-  return false;
-}
-
 std::string text_error(std::string_view text, const MessageLimits& limits) {
   if (text.size() > limits.body_bytes)
     return fmt::format("a body of {} bytes, at most {} expected", text.size(), limits.body_bytes);
-  if (deeper_than(text, limits.body_depth))
+  if (nested_deeper(text, limits.body_depth))
     return fmt::format("a body nested deeper than {} levels", limits.body_depth);
   return "";
 }
@@ -150,12 +130,8 @@ std::vector<Blob> encode(Message message, const MessageLimits& limits) {
   std::string first(kMagic);
   each_field(header, [&](const auto& field) { first.append(reinterpret_cast<const char*>(&field), sizeof field); });
   message.body["kind"] = std::move(message.kind);
-  std::string text;
-  try {
-    text = message.body.dump();
-  } catch (const Json::exception& error) {
-    require(error.what());
-  }
+  // Names and reasons may quote files byte by byte: what is no UTF-8 in them is replaced.
+  std::string text = message.body.dump(-1, ' ', false, Json::error_handler_t::replace);
   require(text_error(text, limits));
 
   std::vector<Blob> frames;

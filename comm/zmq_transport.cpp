@@ -18,6 +18,7 @@
 #include "comm/line.h"
 #include "comm/zmq_frames.h"
 #include "tensor/check.h"
+#include "tensor/threads.h"
 
 namespace elinvar {
 namespace {
@@ -30,12 +31,17 @@ constexpr int kStreak = 16;  // messages in a row before monitors and signals ar
 
 // Names of inproc endpoints are the process's, so all transports that listen on one share a context.
 std::shared_ptr<zmq::context_t> context_for(const Endpoint& listen, int io_threads) {
-  if (listen.scheme != "inproc") return std::make_shared<zmq::context_t>(io_threads, kMostSockets);
+  const auto make = [&] {
+    // With its first socket, and one that closes sockets; where they cannot be had ZeroMQ aborts the process.
+    check_threads_left(io_threads + 1, "ZeroMQ");
+    return std::make_shared<zmq::context_t>(io_threads, kMostSockets);
+  };
+  if (listen.scheme != "inproc") return make();
   static std::mutex mutex;
   static std::weak_ptr<zmq::context_t> shared;
   const std::lock_guard lock(mutex);
   std::shared_ptr<zmq::context_t> context = shared.lock();
-  if (!context) shared = context = std::make_shared<zmq::context_t>(io_threads, kMostSockets);
+  if (!context) shared = context = make();
   return context;
 }
 
@@ -130,11 +136,16 @@ class ZmqTransport : public Transport {
     gatekeeper_.reset();
     signal_.clear();
     // The context ends when all is sent or the sockets' time to linger is over: until then, lines must be cut.
-    const std::jthread cutter([&] {
-      pollfd ended{signal_.descriptor(), POLLIN, 0};
-      if (::poll(&ended, 1, static_cast<int>(options_.linger.count())) == 0)
-        for (const Line& line : lines) line.cut();
-    });
+    std::jthread cutter;
+    try {
+      cutter = start_thread("cutter", [&] {
+        pollfd ended{signal_.descriptor(), POLLIN, 0};
+        if (::poll(&ended, 1, static_cast<int>(options_.linger.count())) == 0)
+          for (const Line& line : lines) line.cut();
+      });
+    } catch (const Failure&) {  // nobody could cut them later
+      for (const Line& line : lines) line.cut();
+    }
     context_.reset();
     signal_.set();
   }

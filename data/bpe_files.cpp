@@ -8,6 +8,7 @@
 #include "data/utf8.h"
 #include "tensor/check.h"
 #include "tensor/file.h"
+#include "tensor/json.h"
 
 namespace elinvar {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr int64_t kMostTokens = int64_t{1} << 24;
+constexpr int64_t kMostTokens = int64_t{1} << 21;
 
 std::string written(std::string_view bytes) {
   std::string text;
@@ -40,12 +41,6 @@ std::string bytes_of(std::string_view text) {
     at += c.bytes;
   }
   return result;
-}
-
-Json parse(const fs::path& path) {
-  Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) fail("{}: expected a JSON object, as tokenizer.json or encoder.json are", path.string());
-  return json;
 }
 
 int32_t token_in(const Json& value, std::string_view name) {
@@ -193,7 +188,8 @@ BpeParts read_tokenizer(const Json& json) {
 }
 
 fs::path file_in(const fs::path& path) {
-  if (!fs::is_directory(path)) return path;
+  std::error_code unknown;
+  if (!fs::is_directory(path, unknown)) return path;
   for (const char* name : {"tokenizer.json", "encoder.json", "vocab.json"})
     if (fs::exists(path / name)) return path / name;
   fail("{} has none of tokenizer.json, encoder.json and vocab.json", path.string());
@@ -203,7 +199,7 @@ fs::path file_in(const fs::path& path) {
 
 std::unique_ptr<Bpe> Bpe::load(const fs::path& given) {
   const fs::path path = file_in(given);
-  const Json json = parse(path);
+  const Json json = read_json_object(path);
   try {
     return std::make_unique<Bpe>(json.contains("model") && json["model"].is_object() ? read_tokenizer(json)
                                                                                      : read_pair(path, json));

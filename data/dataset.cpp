@@ -1,5 +1,8 @@
 #include "data/dataset.h"
 
+#include <filesystem>
+#include <new>
+
 #include "data/image_dataset.h"
 #include "data/text.h"
 #include "tensor/setting.h"
@@ -30,6 +33,17 @@ constexpr Kind kKinds[] = {
     {"webdataset", images<open_webdataset>, true},
 };
 
+// What the library throws, of paths that the system refuses and of memory, says neither what it was for.
+std::unique_ptr<Dataset> opened(const Kind& kind, const DataConfig& config, Split split) {
+  try {
+    return kind.open(config, split);
+  } catch (const std::filesystem::filesystem_error& error) {
+    fail("[data] cannot look at '{}': {}", error.path1().string(), error.code().message());
+  } catch (const std::bad_alloc&) {
+    fail("[data] there is not enough memory to open '{}'", config.path.empty() ? config.kind : config.path);
+  }
+}
+
 }  // namespace
 
 const char* name_of(Split split) {
@@ -48,7 +62,7 @@ std::unique_ptr<Dataset> open_dataset(const DataConfig& config, Split split) {
   for (const Kind& kind : kKinds) {
     if (kind.name == config.kind) {
       check_setting(!kind.needs_path || !config.path.empty(), "data.path", "is missing: '{}' needs one", config.kind);
-      return kind.open(config, split);
+      return opened(kind, config, split);
     }
     names.emplace_back(kind.name);
   }

@@ -36,6 +36,8 @@
 
 namespace elinvar {
 
+inline constexpr int64_t kMostSynthetic = int64_t{1} << 24;  // samples, lines
+
 struct DataConfig {
   std::string kind = {};
   std::string path = {};

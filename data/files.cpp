@@ -14,6 +14,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
+std::string what_is(const fs::file_status& status, const std::error_code& error) {
+  switch (status.type()) {
+    case fs::file_type::not_found:
+      return "a link to nothing";
+    case fs::file_type::fifo:
+      return "a pipe";
+    case fs::file_type::socket:
+      return "a socket";
+    case fs::file_type::none:
+      return fmt::format("a link that cannot be followed ({})", error.message());
+    default:
+      return "a device";
+  }
+}
+
 class Folder final : public FileSet {
  public:
   Folder(const std::string& path, const std::vector<std::string>& exclude) : FileSet(path) {
@@ -21,10 +36,15 @@ class Folder final : public FileSet {
     try {
       for (auto it = fs::recursive_directory_iterator(root); it != fs::recursive_directory_iterator(); ++it) {
         const std::string relative = it->path().lexically_relative(root).generic_string();
+        std::error_code error;
+        const fs::file_status status = it->status(error);
         if (it->path().filename().string().front() == '.' || matches_any(relative, exclude)) {
-          if (it->is_directory()) it.disable_recursion_pending();
-        } else if (it->is_regular_file()) {
+          if (fs::is_directory(status)) it.disable_recursion_pending();
+        } else if (fs::is_regular_file(status)) {
           entries_.push_back({relative, static_cast<int64_t>(it->file_size())});
+        } else if (!fs::is_directory(status)) {
+          fail("[data] '{}' is neither a file nor a folder, but {}; remove it from the folder", it->path().string(),
+               what_is(status, error));
         }
       }
     } catch (const fs::filesystem_error& e) {

@@ -35,7 +35,8 @@ class FileSet {
 };
 
 // A folder (recursively, without names that begin with a dot, without following links to folders), or a file that is a
-// tar archive. `exclude` are patterns of paths that are left out, folders with all that is in them (see matches_any).
+// tar archive. What else lies in a folder, a pipe or a link to nothing, is refused: it would be missed silently.
+// `exclude` are patterns of paths that are left out, folders with all that is in them (see matches_any).
 std::unique_ptr<FileSet> open_files(const std::string& path, const std::vector<std::string>& exclude = {});
 
 // Whether a path matches one of the shell patterns, in which * also matches '/'.

@@ -1,13 +1,12 @@
 #include "data/loader.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -46,35 +45,44 @@ struct Loader::Readers {
   int first, count;
   Reading reading;
   std::optional<ReadingPlan> plan;  // of whoever asks for batches
+  std::string trouble;              // with the first readers; yet to be told
   std::optional<Clock::time_point> last;
   std::vector<std::jthread> threads;  // last: they end before what they use
 
   explicit Readers(const Loader& l) : loader(l), first(0), count(l.options_.virtual_ranks) {
-    become({l.options_.threads, l.options_.prefetch});
-    if (l.options_.tuned) plan.emplace(reading, std::max(l.options_.threads, std::min(usable_threads(), kMostReaders)));
+    trouble = become({l.options_.threads, l.options_.prefetch});
+    if (l.options_.tuned && trouble.empty())
+      plan.emplace(reading, std::max(l.options_.threads, std::min(usable_threads(), kMostReaders)));
   }
 
-  void become(const Reading& other) {
-    {
-      const std::lock_guard lock(mutex);
-      reading = other;
+  // Why it goes on with fewer readers than that, if one cannot be started: they are for speed alone. Else "".
+  std::string become(const Reading& other) {
+    std::string why;
+    try {
+      for (int i = static_cast<int>(threads.size()); i < other.threads; ++i)
+        threads.push_back(start_thread("reader", [this, i](const std::stop_token& stop) { run(stop, i); }));
+    } catch (const Failure& no_more) {
+      why = fmt::format("{} instead of {} read: {}", threads.size(), other.threads, no_more.what());
     }
-    for (int i = static_cast<int>(threads.size()); i < other.threads; ++i) {
-      threads.emplace_back([this, i](const std::stop_token& stop) { run(stop, i); });
-      pthread_setname_np(threads.back().native_handle(), "reader");
-    }
+    const std::lock_guard lock(mutex);
+    reading = other;
+    reading.threads = std::min(other.threads, static_cast<int>(threads.size()));
     work.notify_all();
+    return why;
   }
 
   // The front was asked for at that time, and is there now. What this leads to, and why, if to anything.
   std::string tune(Clock::time_point asked) {
+    if (!trouble.empty()) return std::exchange(trouble, {});
     if (!plan) return "";
     const auto now = Clock::now(), before = std::exchange(last, now).value_or(asked);
     const auto seconds = [&](Clock::time_point since) { return std::chrono::duration<double>(now - since).count(); };
     const std::optional<Reading> better = plan->took(seconds(asked), seconds(before));
     if (!better) return "";
-    become(*better);
-    return plan->reason();
+    const std::string why_not = become(*better);
+    if (why_not.empty()) return plan->reason();
+    plan.reset();
+    return why_not;
   }
 
   static void fill(const Loader& loader, Slot& slot) {

@@ -13,6 +13,7 @@
 #include "tensor/check.h"
 #include "tensor/digest.h"
 #include "tensor/file.h"
+#include "tensor/json.h"
 
 namespace elinvar {
 namespace {
@@ -156,7 +157,7 @@ class Indexer {
   }
 
   int64_t label_in_json(const Sample& sample, const std::string& text) const {
-    const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    const Json json = parse_json(text);
     if (!json.is_object()) refuse(sample, "has a .json that is no object");
     const auto field = json.find(options_.label_field);
     if (field == json.end()) refuse(sample, fmt::format("has a .json without '{}'", options_.label_field));

@@ -17,7 +17,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMost = 1 << 20;  // names: more is a slip
+constexpr size_t kMost = 1 << 20;       // names: more is a slip
+constexpr size_t kMostBytes = 1 << 28;  // of them all
+constexpr size_t kLongest = 1 << 14;    // bytes of a pattern, in which braces may lie within braces
 
 bool has_glob(const std::string& name) { return name.find_first_of("*?[") != name.npos; }
 
@@ -76,6 +78,8 @@ std::vector<std::string> expanded(const std::string& pattern, const std::string&
   std::vector<std::string> all;
   const std::vector<std::string> rests = expanded(pattern.substr(close + 1), path);
   check_setting(choices.size() * rests.size() <= kMost, "data.path", "= '{}' stands for more than 2^20 files", path);
+  check_setting(choices.size() * rests.size() * pattern.size() <= kMostBytes, "data.path",
+                "= '{}' stands for names of more than 2^28 bytes", path);
   for (const std::string& choice : choices)
     for (const std::string& rest : rests) all.push_back(pattern.substr(0, open) + choice + rest);
   return all;
@@ -99,9 +103,11 @@ void add_matches(const std::string& pattern, std::set<std::string>& paths) {
 }  // namespace
 
 std::vector<std::string> shard_paths(const std::string& path) {
-  if (fs::is_regular_file(path)) return {path};
+  check_setting(path.size() <= kLongest, "data.path", "has {} bytes, the most is {}", path.size(), kLongest);
+  std::error_code unknown;  // of a pattern, which may be longer than a name
+  if (fs::is_regular_file(path, unknown)) return {path};
   std::set<std::string> paths;
-  if (fs::is_directory(path)) {
+  if (fs::is_directory(path, unknown)) {
     const std::unique_ptr<FileSet> files = open_files(path);
     for (const FileSet::Entry& entry : files->entries())
       if (entry.path.ends_with(".tar")) paths.insert((fs::path(path) / entry.path).string());

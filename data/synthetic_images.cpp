@@ -14,6 +14,10 @@ namespace elinvar {
 namespace {
 
 constexpr int64_t kGrid = 5;
+constexpr int64_t kMostPatternBytes = int64_t{1} << 30;  // of all classes
+
+int64_t side_of(const DataConfig& config) { return config.image_size == 0 ? 32 : config.image_size; }
+int64_t pattern_side(const DataConfig& config) { return side_of(config) + side_of(config) / 4; }
 
 class SyntheticImages final : public ImageSource {
  public:
@@ -22,10 +26,10 @@ class SyntheticImages final : public ImageSource {
       : key_(static_cast<uint64_t>(config.data_seed) ^ key_of("data.synthetic_images")),
         part_(part),
         size_(size),
-        side_(config.image_size == 0 ? 32 : config.image_size),
+        side_(side_of(config)),
         channels_(config.channels),
         noise_(static_cast<int32_t>(config.noise * 255)) {
-    const int64_t whole = side_ + side_ / 4;
+    const int64_t whole = pattern_side(config);
     for (int64_t k = 0; k < config.classes; ++k) {
       Image grid(kGrid, kGrid, channels_);
       for (size_t i = 0; i < grid.pixels.size(); ++i)
@@ -84,7 +88,8 @@ class SyntheticImages final : public ImageSource {
 }  // namespace
 
 ImageParts open_synthetic_images(const DataConfig& config) {
-  check_setting(config.size >= 1, "data.size", "must be at least 1, got {}", config.size);
+  check_setting(config.size >= 1 && config.size <= kMostSynthetic, "data.size", "must be from 1 to {}, got {}",
+                kMostSynthetic, config.size);
   check_setting(config.classes >= 1 && config.classes <= 100000, "data.classes", "must be from 1 to 100000, got {}",
                 config.classes);
   check_setting(config.channels >= 1 && config.channels <= 16, "data.channels", "must be from 1 to 16, got {}",
@@ -92,6 +97,10 @@ ImageParts open_synthetic_images(const DataConfig& config) {
   check_setting(config.image_size >= 0 && config.image_size <= 4096, "data.image_size",
                 "must be from 0 to 4096, got {}", config.image_size);
   check_setting(config.noise >= 0 && config.noise <= 1, "data.noise", "must be from 0 to 1, got {}", config.noise);
+  const int64_t whole = pattern_side(config), pattern = whole * whole * config.channels;
+  check_setting(config.classes <= kMostPatternBytes / pattern, "data.classes",
+                "= {} with images of {} bytes takes {} bytes for their patterns, the most is {}", config.classes,
+                side_of(config) * side_of(config) * config.channels, config.classes * pattern, kMostPatternBytes);
   const double share = config.validation_fraction > 0 ? config.validation_fraction : 0.1;
   const auto apart = std::max(config.classes, static_cast<int64_t>(static_cast<double>(config.size) * share));
   const auto channels = static_cast<size_t>(config.channels);

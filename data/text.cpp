@@ -244,7 +244,8 @@ std::unique_ptr<Dataset> open_tokens(const DataConfig& config, Split split) {
 }
 
 std::unique_ptr<Dataset> open_synthetic_text(const DataConfig& config, Split split) {
-  check_setting(config.size >= 1, "data.size", "must be at least 1, got {}", config.size);
+  check_setting(config.size >= 1 && config.size <= kMostSynthetic, "data.size", "must be from 1 to {}, got {}",
+                kMostSynthetic, config.size);
   std::string text;
   for (int64_t i = 0; i < config.size; ++i) {
     const Random4 words = philox(static_cast<uint64_t>(config.data_seed) ^ key_of("data.synthetic_text"),

@@ -32,6 +32,15 @@ inline CodePoint code_point(std::string_view text, size_t at) {
   return {value, static_cast<uint8_t>(more + 1)};
 }
 
+inline bool is_utf8(std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    const CodePoint c = code_point(text, at);
+    if (!c.good) return false;
+    at += c.bytes;
+  }
+  return true;
+}
+
 // How many bytes at the end of `text` begin a character whose other bytes are yet to come.
 inline size_t unfinished_bytes(std::string_view text) {
   for (size_t n = 1; n <= 3 && n <= text.size(); ++n) {

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "tensor/check.h"
 #include "tensor/file.h"
+#include "tensor/json.h"
 #include "tensor/numerics.h"
 #include "tensor/safetensors.h"
 
@@ -60,7 +62,7 @@ bool is_plain_name(const std::string& name) {
 }
 
 Checkpoint read_files(const fs::path& directory, int64_t step) {
-  const Json manifest = Json::parse(read_file(directory / "manifest.json"));
+  const Json manifest = read_json_object(directory / "manifest.json");
   if (manifest.at("format") != 1) fail("its format is {}, this program reads 1", manifest.at("format").dump());
   if (manifest.at("numerics_version") != kNumericsVersion)
     fail("it was written under numerics version {}, this program has {}", manifest.at("numerics_version").dump(),
@@ -83,6 +85,8 @@ Checkpoint read_files(const fs::path& directory, int64_t step) {
 }
 
 }  // namespace
+
+std::string part_file(int part, int parts) { return fmt::format("part-{}-of-{}.safetensors", part, parts); }
 
 struct PartFile::Open {
   File file;
@@ -119,17 +123,16 @@ CheckpointStore::CheckpointStore(fs::path directory, int keep) : directory_(std:
 
 void CheckpointStore::prepare() {
   make_directories(directory_);
-  for (const auto& entry : fs::directory_iterator(directory_))
-    if (entry.path().filename().string().starts_with(kAside)) remove_tree(entry.path());
+  for (const fs::path& path : paths_in(directory_))
+    if (path.filename().string().starts_with(kAside)) remove_tree(path);
 }
 
 fs::path CheckpointStore::path_of(int64_t step) const { return directory_ / fmt::format("step-{}", step); }
 
 std::vector<int64_t> CheckpointStore::steps() const {
   std::vector<int64_t> steps;
-  if (!fs::exists(directory_)) return steps;
-  for (const auto& entry : fs::directory_iterator(directory_))
-    if (const auto step = step_of(entry.path().filename().string())) steps.push_back(*step);
+  for (const fs::path& path : paths_in(directory_))
+    if (const auto step = step_of(path.filename().string())) steps.push_back(*step);
   std::sort(steps.begin(), steps.end());
   return steps;
 }
@@ -138,6 +141,7 @@ fs::path CheckpointStore::aside_of(int64_t step) const { return directory_ / fmt
 
 PartFile CheckpointStore::create_part(int64_t step, const std::string& file) const {
   const fs::path aside = aside_of(step);
+  if (!fs::exists(directory_.parent_path())) fail("{} is gone", directory_.parent_path().string());
   make_directories(aside);
   fs::remove(aside / file);  // of an attempt that a death cut short
   return PartFile(aside / file);
@@ -147,6 +151,35 @@ CheckpointPart CheckpointStore::write_part(int64_t step, const std::string& file
   PartFile part = create_part(step, file);
   stream_safetensors(tensors, {}, [&](const auto&, const void* bytes, size_t count) { part.write(bytes, count); });
   return part.finish();
+}
+
+// The steps that have a folder aside, ascending.
+std::vector<int64_t> CheckpointStore::steps_aside() const {
+  std::vector<int64_t> steps;
+  for (const fs::path& path : paths_in(directory_)) {
+    const std::string name = path.filename().string();
+    if (!name.starts_with(kAside)) continue;
+    if (const auto step = step_of("step-" + name.substr(std::strlen(kAside)))) steps.push_back(*step);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+void CheckpointStore::discard_parts(int64_t step, int parts) const {
+  const fs::path aside = aside_of(step);
+  std::error_code ignored;
+  for (int part = 0; part < parts; ++part) fs::remove(aside / part_file(part, parts), ignored);
+  fs::remove(aside, ignored);  // unless another attempt has files in it
+}
+
+void CheckpointStore::remove_aside_before(int64_t step) const {
+  for (const int64_t aside : steps_aside())
+    if (aside < step) remove_tree(aside_of(aside));
+}
+
+void CheckpointStore::trim_aside(size_t keep) const {
+  const std::vector<int64_t> aside = steps_aside();
+  for (size_t i = 0; i + keep < aside.size(); ++i) remove_tree(aside_of(aside[i]));
 }
 
 void CheckpointStore::commit(int64_t step, const std::vector<CheckpointPart>& parts, const Digest& digest) {
@@ -160,6 +193,13 @@ void CheckpointStore::commit(int64_t step, const std::vector<CheckpointPart>& pa
     for (const auto& entry : fs::directory_iterator(aside))
       if (std::none_of(parts.begin(), parts.end(), [&](const auto& p) { return p.file == entry.path().filename(); }))
         fs::remove(entry.path());
+    for (const CheckpointPart& part : parts) {
+      std::error_code missing;
+      const uintmax_t found = fs::file_size(aside / part.file, missing);
+      if (missing) fail("{} of checkpoint {} is gone", part.file, step);
+      if (found != static_cast<uintmax_t>(part.bytes))
+        fail("{} of checkpoint {} has {} bytes, expected {}", part.file, step, found, part.bytes);
+    }
     write_manifest(aside, step, parts, digest);
     if (fs::exists(final)) rename_file(final, replaced);
     rename_file(aside, final);
@@ -208,7 +248,7 @@ std::optional<Digest> CheckpointStore::manifest_digest(int64_t step) const {
   const fs::path path = path_of(step) / "manifest.json";
   if (!fs::exists(path)) return std::nullopt;
   try {
-    return Digest::parse(Json::parse(read_file(path)).at("state").get<std::string>());
+    return Digest::parse(read_json_object(path).at("state").get<std::string>());
   } catch (const std::exception&) {
     return std::nullopt;
   }

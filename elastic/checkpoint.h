@@ -61,6 +61,12 @@ class CheckpointStore {
   void commit(int64_t step, const std::vector<CheckpointPart>& parts, const Digest& digest);
   void write(int64_t step, const StateDict& state, const Digest& digest);  // all of it by one process
 
+  // What was written aside and becomes no checkpoint: parts of one attempt, of which one could not be written; all of
+  // earlier steps; all but of the `keep` latest steps.
+  void discard_parts(int64_t step, int parts) const;
+  void remove_aside_before(int64_t step) const;
+  void trim_aside(size_t keep) const;
+
   // The checkpoint of step 0 of another run, if it has one.
   void copy_first(const CheckpointStore& other);
 
@@ -81,6 +87,7 @@ class CheckpointStore {
                                         std::vector<Rejected>& rejected) const;
 
  private:
+  std::vector<int64_t> steps_aside() const;
   std::filesystem::path path_of(int64_t step) const;
   std::filesystem::path aside_of(int64_t step) const;
   std::filesystem::path directory_;

@@ -1,5 +1,6 @@
 #include "elastic/digest_file.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "elastic/sealed_line.h"
@@ -13,6 +14,7 @@ using Json = nlohmann::json;
 namespace {
 
 constexpr int kDigestsVersion = 2;  // that of the ledger
+constexpr const char* kWithoutIt = "move the file away to go on without it";
 
 template <class T, class F>
 T parsed(const std::string& text, const char* what, F read) {
@@ -115,22 +117,48 @@ std::string DigestLine::fault(int64_t step, std::string_view text) {
   return !fault.empty() ? fault : of_step ? "" : fmt::format("it is not of step {}", step);
 }
 
-DigestFile::DigestFile(const std::filesystem::path& directory, int64_t last) : file_(directory / "digests.jsonl") {
+DigestFile::DigestFile(const std::filesystem::path& directory, const Ledger& ledger)
+    : file_(directory / "digests.jsonl") {
   const std::vector<std::string> lines = file_.lines();
   size_t kept = 0;
-  for (const std::string& line : lines) {
-    if (const std::string fault = fault_of_seal(line); !fault.empty())
-      fail("[digests] {}, line {}: {}; move the file away to go on without it", file_.path().string(), kept + 1, fault);
-    if (kept == 0) {
-      header_ = line;
-    } else {
-      const int64_t step = DigestLine::parse(line).step;
-      if (step > last) break;
-      last_ = step;
+  try {
+    for (const std::string& line : lines) {
+      if (kept == 0) {
+        tensors_every_ = DigestHeader::parse(line).tensors_every;
+        header_ = line;
+      } else {
+        const int64_t step = DigestLine::parse(line).step;
+        if (step > ledger.length()) break;
+        if (step <= last_) fail("it is of step {}, and the line before it of step {}", step, last_);
+        if (first_ == 0) first_ = step;
+        else if (const auto missing = missing_between(ledger, last_, step))
+          fail("before it the line of step {} is missing", *missing);
+        last_ = step;
+      }
+      ++kept;
     }
-    ++kept;
+  } catch (const Failure& fault) {
+    fail("[digests] {}, line {}: {}; {}", file_.path().string(), kept + 1, fault.what(), kWithoutIt);
   }
   if (kept < lines.size()) file_.keep(kept);
+}
+
+// A step after `before` and before `after` that should have a line.
+std::optional<int64_t> DigestFile::missing_between(const Ledger& ledger, int64_t before, int64_t after) const {
+  for (int64_t step = before + 1; step < after; ++step)
+    if (due(step, tensors_every_) || ledger.has_state(step)) return step;
+  return std::nullopt;
+}
+
+bool DigestFile::begins_late(const Ledger& ledger, int64_t step) const {
+  return missing_between(ledger, 0, first_ > 0 ? std::min(first_, step + 1) : step + 1).has_value();
+}
+
+void DigestFile::check_reaches(const Ledger& ledger, int64_t step) const {
+  if (last_ == 0) return;
+  if (const auto missing = missing_between(ledger, last_, step + 1))
+    fail("[digests] {} ends before the line of step {}, which the run has passed; {}", file_.path().string(), *missing,
+         kWithoutIt);
 }
 
 void DigestFile::begin(const DigestHeader& header) {
@@ -142,6 +170,7 @@ void DigestFile::begin(const DigestHeader& header) {
   file_.append(text);
   file_.write();
   header_ = text;
+  tensors_every_ = header.tensors_every;
 }
 
 void DigestFile::record(int64_t step, const std::string& line) {

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "elastic/ledger.h"
 #include "elastic/line_file.h"
 #include "elastic/step.h"
 #include "tensor/state.h"
@@ -55,20 +56,27 @@ struct DigestLine {
 
 class DigestFile {
  public:
-  // Opens or creates DIR/digests.jsonl; a torn last line is cut off, and so are lines of steps after `last`. What is
-  // damaged is a Failure.
-  DigestFile(const std::filesystem::path& directory, int64_t last);
+  // Opens or creates DIR/digests.jsonl; a torn last line is cut off, and so are lines of steps that the ledger does not
+  // reach. Lines that are damaged, out of order or missing between others are a Failure.
+  DigestFile(const std::filesystem::path& directory, const Ledger& ledger);
   void begin(const DigestHeader& header);  // as Ledger::begin
   int64_t last() const { return last_; }   // the step of the last line; 0 without any
+  // Failure if the file has lines, but ends before the last one that a run at `step` has.
+  void check_reaches(const Ledger& ledger, int64_t step) const;
+  // Whether the first lines of a run at `step` are missing: somebody moved the file away.
+  bool begins_late(const Ledger& ledger, int64_t step) const;
   // The line of a step, DigestLine::text(): one that is in the file already is passed over.
   void record(int64_t step, const std::string& line);
   void write() { file_.write(); }  // what was recorded
   void sync() { file_.sync(); }
+  bool restore() { return file_.restore(); }
 
  private:
+  std::optional<int64_t> missing_between(const Ledger& ledger, int64_t before, int64_t after) const;
+
   LineFile file_;
   std::string header_;
-  int64_t last_ = 0;
+  int64_t tensors_every_ = 0, first_ = 0, last_ = 0;
 };
 
 }  // namespace elinvar

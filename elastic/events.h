@@ -19,6 +19,7 @@ class EventLog {
   explicit EventLog(const std::filesystem::path& directory) : file_(directory / "events.jsonl") {}
   // `fields` is a JSON object. Returns what is written.
   nlohmann::ordered_json write(std::string_view event, const nlohmann::ordered_json& fields);
+  bool restore() { return file_.restore(); }
 
  private:
   LineFile file_;

@@ -114,10 +114,14 @@ bool GenerationStore::create(const Generation& generation) {
 
 std::optional<Generation> GenerationStore::read(int64_t number) const {
   if (number <= 0) return std::nullopt;
-  Generation generation = generation_from(read_record(directory_, number));
-  if (generation.number != number)
-    fail("{}/{}.json is the record of generation {}", directory_.string(), number, generation.number);
-  return generation;
+  const Json record = read_record(directory_, number);
+  try {
+    Generation generation = generation_from(record);
+    if (generation.number != number) fail("it is the record of generation {}", generation.number);
+    return generation;
+  } catch (const Failure& failure) {
+    refuse_record(directory_, number, fmt::format("is damaged: {}", failure.what()));
+  }
 }
 
 std::optional<Generation> GenerationStore::newest() const { return read(newest_record(directory_)); }

@@ -14,7 +14,7 @@
 
 namespace elinvar {
 
-inline constexpr int kProtocolVersion = 8;  // of PROTOCOL.md: all processes of a job have the same
+inline constexpr int kProtocolVersion = 9;  // of PROTOCOL.md: all processes of a job have the same
 
 struct GenerationMember {
   int id = 0;  // counts up over the whole run; never given twice

@@ -1,8 +1,8 @@
 #include "elastic/group_former.h"
 
-#include <pthread.h>
-
 #include <algorithm>
+
+#include "tensor/threads.h"
 
 namespace elinvar {
 
@@ -13,10 +13,8 @@ constexpr std::chrono::duration<double> kShrinking{5};
 
 GroupFormer::GroupFormer(std::shared_ptr<Nccl> nccl, Tells tells, std::chrono::duration<double> patience)
     : nccl_(std::move(nccl)), tells_(std::move(tells)), patience_(patience) {
-  forms_ = std::jthread([this](const std::stop_token& stop) { form_all(stop); });
-  ends_ = std::jthread([this](const std::stop_token& stop) { end_all(stop); });
-  pthread_setname_np(forms_.native_handle(), "groups");
-  pthread_setname_np(ends_.native_handle(), "old groups");
+  forms_ = start_thread("groups", [this](const std::stop_token& stop) { form_all(stop); });
+  ends_ = start_thread("old groups", [this](const std::stop_token& stop) { end_all(stop); });
 }
 
 // Whoever ends first may still be sending what others await: the last group is let go of like those before.

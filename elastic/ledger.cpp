@@ -8,6 +8,7 @@
 #include "elastic/sealed_line.h"
 #include "tensor/check.h"
 #include "tensor/file.h"
+#include "tensor/json.h"
 #include "tensor/philox.h"
 
 namespace elinvar {
@@ -50,7 +51,7 @@ std::string how_they_differ(const LedgerLine& then, const LedgerLine& now) {
 }  // namespace
 
 void refuse_older_ledger(const std::string& first, const std::filesystem::path& path) {
-  const Json json = Json::parse(first, nullptr, /*allow_exceptions=*/false);
+  const Json json = parse_json(first);
   if (json.is_object() && json.contains("step") && !json.contains("sum"))
     fail(
         "[ledger] {} is of version 1, and this program reads version {}: finish the run with the program that began it",

@@ -89,6 +89,8 @@ class Ledger {
   void write() { file_.write(); }
   const std::string& contradiction() const { return contradiction_; }  // the line with which record() failed; or ""
   void sync() { file_.sync(); }
+  bool restore() { return file_.restore(); }
+  bool has_state(int64_t step) const { return line(step).find(R"(,"state":")") != std::string::npos; }
 
  private:
   LineFile file_;

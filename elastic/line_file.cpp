@@ -64,4 +64,12 @@ void LineFile::keep(size_t lines) {
   file_.truncate(size_);
 }
 
+bool LineFile::restore() {
+  if (file_.in_place()) return false;
+  if (!create_file(path(), contents(file_, size_)))
+    fail("{} was replaced by another file while the run was writing to it", path().string());
+  file_ = File::append(path());
+  return true;
+}
+
 }  // namespace elinvar

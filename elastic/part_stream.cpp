@@ -14,8 +14,6 @@ constexpr size_t kMostBlobs = 1024;
 
 }  // namespace
 
-std::string part_file(int part, int parts) { return fmt::format("part-{}-of-{}.safetensors", part, parts); }
-
 CheckpointPart send_part(int64_t step, int part, int parts, const StateDict& tensors,
                          const std::function<void(Message, int64_t end)>& send) {
   Hasher hasher;

@@ -1,8 +1,8 @@
 #include "elastic/part_writer.h"
 
-#include <pthread.h>
-
 #include <utility>
+
+#include "tensor/threads.h"
 
 namespace elinvar {
 
@@ -10,9 +10,7 @@ PartWriter::PartWriter(CheckpointStore store, std::function<void(PeerId, Message
     : receiver_(std::move(store)),
       answer_(std::move(answer)),
       news_(std::move(news)),
-      thread_([this](const std::stop_token& stop) { write(stop); }) {
-  pthread_setname_np(thread_.native_handle(), "part-writer");
-}
+      thread_(start_thread("part-writer", [this](const std::stop_token& stop) { write(stop); })) {}
 
 PartWriter::~PartWriter() = default;
 

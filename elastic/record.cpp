@@ -1,15 +1,12 @@
 #include "elastic/record.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "tensor/check.h"
 #include "tensor/file.h"
+#include "tensor/json.h"
 
 namespace elinvar {
 
@@ -22,40 +19,35 @@ fs::path path_of(const fs::path& directory, int64_t number) { return directory /
 
 bool create_record(const fs::path& directory, int64_t number, const Json& record) {
   make_directories(directory);
-  const fs::path final = path_of(directory, number);
-  const fs::path aside = directory / fmt::format(".writing-{}-{}", number, ::getpid());
-  fs::remove(aside);
-  {
-    File file = File::create(aside);
-    file.write(record.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
-    file.sync();
-  }
-  // A link, unlike a rename, fails where the name exists.
-  const bool created = ::link(aside.c_str(), final.c_str()) == 0;
-  const int error = errno;
-  fs::remove(aside);
-  if (!created && error != EEXIST) fail("cannot create {}: {}", final.string(), std::strerror(error));
-  if (created) sync_directory(directory);
-  return created;
+  return create_file(path_of(directory, number), record.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
-int64_t newest_record(const fs::path& directory) {
+int64_t newest_record(const fs::path& directory, std::string_view extension) {
   int64_t newest = 0;
   if (!fs::exists(directory)) return 0;
   for (const auto& entry : fs::directory_iterator(directory)) {
     const std::string name = entry.path().filename().string();
     int64_t number = 0;
     const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-    if (error == std::errc{} && std::string_view(end) == ".json") newest = std::max(newest, number);
+    if (error == std::errc{} && std::string_view(end) == extension) newest = std::max(newest, number);
   }
   return newest;
 }
 
 Json read_record(const fs::path& directory, int64_t number) {
   const fs::path path = path_of(directory, number);
-  Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) fail("{} is no JSON", path.string());
+  std::error_code error;
+  if (!fs::exists(path, error)) refuse_record(directory, number, "is missing");
+  const std::string text = read_file(path);
+  Json json = parse_json(text);
+  if (!json.is_object())
+    refuse_record(directory, number, text.empty() ? "is empty" : "is damaged: it is no JSON object");
   return json;
+}
+
+void refuse_record(const fs::path& directory, int64_t number, const std::string& what_it_is) {
+  fail("{} {}; once no process of the run is left, the folder {} can be removed, and --resume goes on without it",
+       path_of(directory, number).string(), what_it_is, directory.string());
 }
 
 }  // namespace elinvar

@@ -4,12 +4,18 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
 
 namespace elinvar {
 
 // Returns once the record would survive a power cut; false, and nothing has changed, if there is one of this number.
 bool create_record(const std::filesystem::path& directory, int64_t number, const nlohmann::json& record);
-int64_t newest_record(const std::filesystem::path& directory);                       // 0: none
-nlohmann::json read_record(const std::filesystem::path& directory, int64_t number);  // throws Failure
+// The largest number in a name <number><extension>; 0: none.
+int64_t newest_record(const std::filesystem::path& directory, std::string_view extension = ".json");
+nlohmann::json read_record(const std::filesystem::path& directory, int64_t number);  // throws Failure, as the next does
+
+// Of a record that is not what it should be: names it, and the way on without it.
+[[noreturn]] void refuse_record(const std::filesystem::path& directory, int64_t number, const std::string& what_it_is);
 
 }  // namespace elinvar

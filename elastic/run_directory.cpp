@@ -13,6 +13,10 @@ namespace elinvar {
 
 namespace fs = std::filesystem;
 
+// Checkpoints whose parts workers may be writing at one time: two copies each (StateCopier), one of them may be ahead
+// by one.
+constexpr size_t kMostInWork = 3;
+
 RunDirectory::Hold RunDirectory::take(const RunDirectoryOptions& options, Tenure tenure) {
   make_directories(options.path);
   const fs::path path = options.path / "lock";
@@ -58,7 +62,7 @@ RunDirectory::RunDirectory(const RunDirectoryOptions& options, const Tenure& ten
     : options_(options),
       hold_(take(options, tenure)),
       ledger_(options.path),
-      digests_(options.path, ledger_.length()),
+      digests_(options.path, ledger_),
       events_(options.path),
       store_(options.path / "checkpoints", options.keep),
       generations_(options.path),
@@ -70,7 +74,8 @@ RunDirectory::RunDirectory(const RunDirectoryOptions& options, const Tenure& ten
   }
   if (fs::exists(replay)) ledger_.expect(ledger_steps(replay));
   members_alive_ = true;
-  if (!members_died() && options_.resume)
+  if (!members_died()) store_.trim_aside(kMostInWork);
+  if (members_alive_ && options_.resume)
     notices_.push_back(fmt::format("resuming after step {} with the workers that are still at work", ledger_.length()));
 }
 
@@ -106,6 +111,9 @@ void RunDirectory::choose_checkpoint() {
   if (found) {
     first_step_ = found->step;
     if (first_step_ > 0) pace_ = pace_of(found->state);
+    digests_.check_reaches(ledger_, first_step_);
+    if (digests_.begins_late(ledger_, first_step_))
+      notices_.push_back("digests.jsonl lacks the lines of the first steps: differences there cannot be located");
     states_[first_step_] = found->digest;
     notices_.push_back(first_step_ > 0 ? fmt::format("resuming after step {}", first_step_)
                                        : "starting with the imported weights");
@@ -119,6 +127,26 @@ void RunDirectory::begin(const LedgerHeader& ledger, const DigestHeader& digests
   ledger_.begin(ledger);
   digests_.begin(digests);
   if (digests_.last() < ledger_.length()) fill_to_ = ledger_.length();
+}
+
+bool RunDirectory::restore() {
+  bool restored = false;
+  const auto again = [&](const char* name, auto& file) {
+    if (!file.restore()) return;
+    events_.write("restored", {{"file", name}});
+    restored = true;
+  };
+  again("events.jsonl", events_);
+  again("ledger.jsonl", ledger_);
+  again("digests.jsonl", digests_);
+  return restored;
+}
+
+void RunDirectory::remove_unfinished() const noexcept {
+  try {
+    store_.trim_aside(0);
+  } catch (const std::exception&) {  // the next one that prepares the folder tries again
+  }
 }
 
 void RunDirectory::sync() {
@@ -233,6 +261,7 @@ std::vector<RunDirectory::Saved> RunDirectory::saved(const Message& message) {
   if (body.contains("error")) {
     const std::string reason = body["error"].get<std::string>();
     events_.write("checkpoint_failed", {{"step", message.step}, {"part", body["part"]}, {"reason", reason}});
+    if (body.contains("parts")) forget_saving(message.step, body["parts"].get<int>());
     return {{message.step, reason}};
   }
   const int expected = body.at("parts").get<int>(), part = body.at("part").get<int>();
@@ -277,8 +306,10 @@ std::vector<RunDirectory::Saved> RunDirectory::commit_saved() {
       ++it;
       continue;
     }
+    const int parts = it->first.second;
     settled.push_back({step, *fault});
     if (!fault->empty()) {
+      store_.discard_parts(step, parts);
       events_.write("checkpoint_failed", {{"step", step}, {"reason", *fault}});
     } else {
       sync();
@@ -286,6 +317,7 @@ std::vector<RunDirectory::Saved> RunDirectory::commit_saved() {
       for (const auto& [number, part] : saving.parts) files.push_back(part);
       const Digest digest = state_sum(saving.digests).digest;
       store_.commit(step, files, digest);
+      hold_.tenure.newest();  // throws where nobody would find it
       states_[step] = digest;
       events_.write("checkpoint", {{"step", step},
                                    {"state", digest.hex()},
@@ -293,8 +325,20 @@ std::vector<RunDirectory::Saved> RunDirectory::commit_saved() {
                                    {"wait_seconds", saving.wait_seconds}});
     }
     it = saving_.erase(it);
+    if (fault->empty()) {
+      // Each worker writes its parts in order: what is missing of earlier ones does not come any more.
+      std::erase_if(saving_, [&](const auto& earlier) { return earlier.first.first < step; });
+      store_.remove_aside_before(step);
+      it = saving_.lower_bound({step, 0});
+    }
   }
   return settled;
+}
+
+// A part of it could not be written.
+void RunDirectory::forget_saving(int64_t step, int parts) {
+  saving_.erase({step, parts});
+  store_.discard_parts(step, parts);
 }
 
 int64_t RunDirectory::newest_checkpoint(int64_t most) const {

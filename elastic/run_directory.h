@@ -48,7 +48,8 @@ class RunDirectory {
   uint64_t run() const { return hold_.run; }
   HeldTenure& tenure() { return hold_.tenure; }
   int64_t first_step() const { return first_step_; }     // updates made in the state that the run goes on with
-  int64_t recorded() const { return ledger_.length(); }  // updates in the ledger
+  int64_t recorded() const { return ledger_.length(); }  // updates in the ledger,
+  LedgerLine line(int64_t update) const { return LedgerLine::parse(ledger_.line(update)); }  // and one of these
   bool members_alive() const { return members_alive_; }
   // Looks again whether members are alive, and chooses the checkpoint to go on from if none is any more: true.
   bool members_died();
@@ -89,6 +90,11 @@ class RunDirectory {
   std::optional<double> loss(int64_t update) const;  // the first is 1; if the ledger has it
   std::optional<Digest> state(int64_t step) const;   // that the members have agreed on, as far as it is known
   void sync();
+  // Writes those of its files again that somebody has deleted since they were opened; returns whether any was. Failure
+  // if there is another file in the place of one.
+  bool restore();
+  // When nobody writes parts of checkpoints any more: those that became none go. Never throws.
+  void remove_unfinished() const noexcept;
 
  private:
   struct Hold {
@@ -112,6 +118,7 @@ class RunDirectory {
   void take(const StepFacts& of);
   void record_waiting();
   void know_state(int64_t step, const Digest& state, const StateDigests& parts);
+  void forget_saving(int64_t step, int parts);
   std::optional<std::string> fault_of(int64_t step, const Saving& saving);
   static Hold take(const RunDirectoryOptions& options, Tenure tenure);
 

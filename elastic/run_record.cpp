@@ -7,6 +7,7 @@
 #include "elastic/sealed_line.h"
 #include "tensor/check.h"
 #include "tensor/file.h"
+#include "tensor/json.h"
 
 namespace elinvar {
 
@@ -17,7 +18,7 @@ namespace {
 
 constexpr const char* kNoSuchLine = "it is not what the file consists of";
 
-Json parsed(const std::string& text) { return Json::parse(text, nullptr, /*allow_exceptions=*/false); }
+Json parsed(const std::string& text) { return parse_json(text); }
 
 }  // namespace
 
@@ -42,6 +43,7 @@ RunRecord::RunRecord(const fs::path& directory)
 
 int64_t RunRecord::read_lines(const std::string& file, const EachLine& each, std::vector<Damage>& damage) const {
   if (!fs::exists(path_ / file)) return 0;
+  (void)File::open(path_ / file);  // a Failure of what is no file, for which a stream would wait
   std::ifstream stream(path_ / file, std::ios::binary);
   if (!stream) fail("cannot read {}", (path_ / file).string());
   int64_t number = 0, offset = 0;

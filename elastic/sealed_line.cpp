@@ -4,6 +4,7 @@
 
 #include "tensor/check.h"
 #include "tensor/digest_tree.h"
+#include "tensor/json.h"
 
 namespace elinvar {
 namespace {
@@ -33,7 +34,7 @@ std::string fault_of_seal(std::string_view line) {
 nlohmann::json unsealed(std::string_view line) {
   const std::string fault = fault_of_seal(line);
   if (!fault.empty()) fail("{}", fault);
-  nlohmann::json json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  nlohmann::json json = parse_json(line);
   if (!json.is_object()) fail("it is no JSON object");
   return json;
 }

@@ -129,8 +129,10 @@ void Session::Impl::want_memory(int part, int parts) {
   copier.prepare(SnapshotMemory::bytes_for(part_of(whole_state(0, {}), part, parts)));
 }
 
-Session::Session(SessionOptions options, std::unique_ptr<Transport> transport, StateAccess state)
-    : impl_(std::make_unique<Impl>(std::move(options), std::move(transport), std::move(state))) {}
+Session::Session(SessionOptions options, std::unique_ptr<Transport>&& transport, StateAccess state)
+    : impl_(std::make_unique<Impl>(std::move(options), *transport, std::move(state))) {
+  impl_->owned = std::move(transport);
+}
 Session::~Session() = default;
 
 int64_t Session::step() const {

@@ -71,7 +71,8 @@ struct SessionOptions {
 
 class Session {
  public:
-  Session(SessionOptions options, std::unique_ptr<Transport> transport, StateAccess state);
+  // Failure where its threads cannot be started; then the transport is left to the caller, who can say so by it.
+  Session(SessionOptions options, std::unique_ptr<Transport>&& transport, StateAccess state);
   // Returns when what is to be saved is saved, and sent.
   ~Session();
 

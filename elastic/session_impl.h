@@ -22,7 +22,7 @@ using Lock = std::unique_lock<std::mutex>;
 
 struct Session::Impl {
   using Clock = std::chrono::steady_clock;
-  Impl(SessionOptions given, std::unique_ptr<Transport> with, StateAccess access);
+  Impl(SessionOptions given, Transport& with, StateAccess access);
   ~Impl();
 
   static Seconds now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
@@ -60,7 +60,8 @@ struct Session::Impl {
   }
 
   SessionOptions options;
-  std::unique_ptr<Transport> transport;
+  std::unique_ptr<Transport> owned;  // which is `transport`, once all else is there
+  Transport* transport;
   StateAccess state;
   std::mutex mutex;
   std::condition_variable changed;

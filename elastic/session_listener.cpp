@@ -1,19 +1,18 @@
 // A session: its thread that listens to the network, and what it does for the member there.
-#include <pthread.h>
-
 #include <algorithm>
 
 #include "elastic/digest_file.h"
 #include "elastic/session_impl.h"
 #include "tensor/activity.h"
+#include "tensor/threads.h"
 
 namespace elinvar {
 
 constexpr size_t kMostSaved = 2;
 
-Session::Impl::Impl(SessionOptions given, std::unique_ptr<Transport> with, StateAccess access)
+Session::Impl::Impl(SessionOptions given, Transport& with, StateAccess access)
     : options(std::move(given)),
-      transport(std::move(with)),
+      transport(&with),
       state(std::move(access)),
       sabotage(options.faults),
       member(options_of_member()),
@@ -33,7 +32,8 @@ Session::Impl::Impl(SessionOptions given, std::unique_ptr<Transport> with, State
     member.introduce(options.coordinator, options.about);
     flush();
   }
-  listener = std::jthread([this](std::stop_token stop) {
+  // Under this name its time on a processor can be told apart (bench elastic).
+  listener = start_thread("listener", [this](const std::stop_token& stop) {
     try {
       listen(stop);
     } catch (...) {
@@ -41,15 +41,14 @@ Session::Impl::Impl(SessionOptions given, std::unique_ptr<Transport> with, State
       failed(std::current_exception());
     }
   });
-  // Under this name its time on a processor can be told apart (bench elastic).
-  pthread_setname_np(listener.native_handle(), "listener");
 }
 
 Session::Impl::~Impl() {
   copier.finish();
-  {
+  try {
     const Lock lock(mutex);
     flush();
+  } catch (const std::exception&) {  // who waits for its last words sees the end of the connection
   }
   listener.request_stop();
   transport->wake();

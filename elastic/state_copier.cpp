@@ -1,14 +1,14 @@
 #include "elastic/state_copier.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 
 #include "elastic/part_stream.h"
 #include "elastic/state_parts.h"
 #include "tensor/activity.h"
 #include "tensor/check.h"
+#include "tensor/reason.h"
 #include "tensor/stream.h"
+#include "tensor/threads.h"
 
 namespace elinvar {
 
@@ -20,11 +20,13 @@ constexpr int64_t kSlices = 4;  // few, since results of steps wait for a learne
 
 StateCopier::StateCopier(World world, PeerId coordinator, Clock::duration rest)
     : world_(std::move(world)), rest_(rest), coordinator_(coordinator) {
-  copier_ = std::jthread([this](std::stop_token stop) { guarded([&] { copy(stop); }); });
-  sender_ = std::jthread([this](std::stop_token stop) { guarded([&] { pass_on(stop, to_send_); }); });
-  writer_ = std::jthread([this](std::stop_token stop) { guarded([&] { pass_on(stop, to_write_); }); });
   // Under this name their time on a processor can be told apart (bench elastic).
-  for (std::jthread* thread : {&copier_, &sender_, &writer_}) pthread_setname_np(thread->native_handle(), "copier");
+  const auto start = [this](auto body) {
+    return start_thread("copier", [this, body](const std::stop_token& stop) { guarded([&] { body(stop); }); });
+  };
+  copier_ = start([this](const std::stop_token& stop) { copy(stop); });
+  sender_ = start([this](const std::stop_token& stop) { pass_on(stop, to_send_); });
+  writer_ = start([this](const std::stop_token& stop) { pass_on(stop, to_write_); });
 }
 
 StateCopier::~StateCopier() { finish(); }
@@ -50,10 +52,8 @@ void StateCopier::finish() {
     finishing_ = true;
     changed_.notify_all();
     changed_.wait_for(lock, kFinishPatience, [&] { return (parts_.empty() && saving_ == 0) || given_up_; });
-    // With the lock: else a thread could be between its look at this and its sleep.
-    for (std::jthread* thread : {&copier_, &sender_, &writer_}) thread->request_stop();
-    changed_.notify_all();
   }
+  for (std::jthread* thread : {&copier_, &sender_, &writer_}) thread->request_stop();
   for (std::jthread* thread : {&copier_, &sender_, &writer_})
     if (thread->joinable()) thread->join();
 }
@@ -111,7 +111,7 @@ void StateCopier::copy(const std::stop_token& stop) {
     StatePart part;
     {
       Lock lock(mutex_);
-      changed_.wait(lock, [&] { return !parts_.empty() || prepared_ < wanted_ || stop.stop_requested(); });
+      changed_.wait(lock, stop, [&] { return !parts_.empty() || prepared_ < wanted_; });
       if (parts_.empty() && stop.stop_requested()) return;
       if (parts_.empty()) {
         const int64_t bytes = prepared_ = wanted_;
@@ -123,8 +123,7 @@ void StateCopier::copy(const std::stop_token& stop) {
       parts_.pop_front();
       ++saving_;
       // A disk that needs longer than from one checkpoint to the next is waited for, or memory would run out.
-      if (part.to == 0)
-        changed_.wait(lock, [&] { return writing_ < kMostWriting || given_up_ || stop.stop_requested(); });
+      if (part.to == 0) changed_.wait(lock, stop, [&] { return writing_ < kMostWriting || given_up_; });
       if (part.to == 0) ++writing_;
     }
     const Activity activity("copying the state");
@@ -152,7 +151,7 @@ void StateCopier::pass_on(const std::stop_token& stop, std::deque<Copied>& queue
     Copied copied;
     {
       Lock lock(mutex_);
-      changed_.wait(lock, [&] { return !queue.empty() || stop.stop_requested(); });
+      changed_.wait(lock, stop, [&] { return !queue.empty(); });
       if (queue.empty()) return;
       copied = std::move(queue.front());
       queue.pop_front();
@@ -218,7 +217,7 @@ void StateCopier::save(const StatePart& part, const StateDict& copied, nlohmann:
     saved.body["bytes"] = written.bytes;
     saved.body["digest"] = written.digest.hex();
   } catch (const std::exception& failure) {
-    saved.body["error"] = failure.what();
+    saved.body["error"] = reason_of(failure);
   }
   world_.send(0, std::move(saved));
 }

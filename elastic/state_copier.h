@@ -72,7 +72,7 @@ class StateCopier {
   World world_;
   Clock::duration rest_;
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable_any changed_;
   PeerId coordinator_;
   std::deque<StatePart> parts_;
   std::deque<Copied> to_write_, to_send_;

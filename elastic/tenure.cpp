@@ -1,10 +1,10 @@
 #include "elastic/tenure.h"
 
+#include <algorithm>
 #include <fstream>
 
 #include "elastic/record.h"
 #include "tensor/check.h"
-#include "tensor/file.h"
 
 namespace elinvar {
 
@@ -16,17 +16,19 @@ fs::path beat_file(const fs::path& directory, int64_t tenure) { return directory
 }  // namespace
 
 std::optional<Tenure> newest_tenure(const fs::path& run_directory) {
-  const int64_t number = newest_record(directory_in(run_directory));
+  // Who counts has made the record before that: where there is none it is lost.
+  const fs::path directory = directory_in(run_directory);
+  const int64_t number = std::max(newest_record(directory), newest_record(directory, ".beat"));
   if (number == 0) return std::nullopt;
   try {
-    const nlohmann::json json = read_record(directory_in(run_directory), number);
+    const nlohmann::json json = read_record(directory, number);
     return Tenure{.number = number,
                   .run = json.at("run").get<uint64_t>(),
                   .peer = json.at("peer").get<PeerId>(),
                   .endpoint = json.at("endpoint").get<std::string>(),
                   .job = json.at("job")};
   } catch (const nlohmann::json::exception& error) {
-    fail("malformed record of coordinator {} of {}: {}", number, run_directory.string(), error.what());
+    refuse_record(directory, number, fmt::format("is damaged: {}", error.what()));
   }
 }
 
@@ -48,7 +50,8 @@ int64_t beats_of(const fs::path& run_directory, int64_t tenure) {
 }
 
 HeldTenure::HeldTenure(const fs::path& run_directory, const Tenure& tenure)
-    : directory_(directory_in(run_directory)),
+    : run_directory_(run_directory),
+      directory_(directory_in(run_directory)),
       number_(tenure.number),
       beat_file_(beat_file(directory_, number_)),
       next_(directory_ / fmt::format("{}.json", number_ + 1)) {
@@ -56,9 +59,23 @@ HeldTenure::HeldTenure(const fs::path& run_directory, const Tenure& tenure)
       {"run", tenure.run}, {"peer", tenure.peer}, {"endpoint", tenure.endpoint}, {"job", tenure.job}};
   if (!create_record(directory_, number_, record))
     fail("another coordinator has just taken over {}", run_directory.string());
+  record_.emplace(File::open(directory_ / fmt::format("{}.json", number_)));
   (void)File::modify(beat_file_);
 }
 
-bool HeldTenure::newest() const { return !fs::exists(next_); }
+HeldTenure::Standing HeldTenure::standing() const {
+  if (!record_->in_place()) return Standing::displaced;
+  return fs::exists(next_) ? Standing::superseded : Standing::held;
+}
+
+bool HeldTenure::newest() const {
+  const Standing now = standing();
+  if (now == Standing::displaced)
+    fail(
+        "{} was deleted, moved or replaced while the run was in it; nothing more is saved there. If it still exists "
+        "elsewhere, --resume goes on with it",
+        run_directory_.string());
+  return now == Standing::held;
+}
 
 }  // namespace elinvar

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "comm/message.h"
+#include "tensor/file.h"
 
 namespace elinvar {
 
@@ -33,13 +34,18 @@ class HeldTenure {
   // Failure if somebody else has just created the record.
   HeldTenure(const std::filesystem::path& run_directory, const Tenure& tenure);
   int64_t number() const { return number_; }
-  bool newest() const;
+  // held: the run's files are this process's to write. superseded: there is a newer tenure. displaced: the run
+  // directory was deleted, moved or replaced, so that what is written goes elsewhere or nowhere.
+  enum class Standing { held, superseded, displaced };
+  Standing standing() const;
+  bool newest() const;  // Failure if it is displaced
   void beat();
 
  private:
-  std::filesystem::path directory_;
+  std::filesystem::path run_directory_, directory_;
   int64_t number_, beats_ = 0;
   std::filesystem::path beat_file_, next_;  // of this tenure's count, and of its successor's record
+  std::optional<File> record_;              // of this tenure, always there
 };
 
 }  // namespace elinvar

@@ -31,8 +31,9 @@ Watch::Decision Watch::decide(const std::optional<Sight>& sight, int rank, Secon
     seen_ = sight;
     still_since_ = now;
   }
-  const Seconds patience = options_.takeover + rank * options_.apart;
-  if (rank < 0 || now - still_since_ < patience) return again;
+  const int place = rank >= 0 ? rank : sight->members + options_.arrival;
+  const Seconds patience = options_.takeover + place * options_.apart;
+  if (now - still_since_ < patience) return again;
   still_since_ = now;  // if that fails, then after as long again
   return {Do::take_over, fmt::format("the coordinator has not counted on for {:g} s", patience)};
 }

@@ -10,9 +10,10 @@ namespace elinvar {
 
 struct WatchOptions {
   Seconds silence = 4 * kHeartbeat;  // without a word from it: out of touch, as with a lost connection
-  Seconds takeover = 5;  // then, if its count in the run directory stood still for so long, a member takes over:
-  Seconds apart = 1;     // the first one of the generation, and each next one so much later
+  Seconds takeover = 5;  // then, if its count in the run directory stood still for so long, a worker takes over:
+  Seconds apart = 1;     // the first in line, and each next one so much later
   Seconds hold = 600;    // out of touch for so long, a worker leaves
+  int arrival = 0;       // how many have asked the first coordinator that it knew for the job before this worker
 };
 
 class Watch {
@@ -29,9 +30,11 @@ class Watch {
   // Whether a word from it is wanted, to know that it lives: nothing has come for a while.
   bool asks(Seconds now) const { return lost_ || now - heard_ > 0.6 * options_.silence; }
 
-  // What the run directory shows: the newest tenure, and what its holder has counted.
+  // What the run directory shows: the newest tenure, what its holder has counted, and how many members the newest
+  // generation has.
   struct Sight {
     int64_t tenure = 0, beats = 0;
+    int members = 0;
     bool operator==(const Sight&) const = default;
   };
   enum class Do { nothing, reconnect, follow, take_over, leave };
@@ -39,7 +42,9 @@ class Watch {
     Do what = Do::nothing;
     std::string reason = {};
   };
-  // `sight`: if this worker sees the directory. `rank`: among the members of its generation; -1: it is none.
+  // `sight`: if this worker sees the directory. `rank`: among the members of its generation; -1: it is none. Those
+  // stand in line behind all members, as they came: before the first generation, and where its members are gone, there
+  // is nobody else.
   Decision decide(const std::optional<Sight>& sight, int rank, Seconds now);
 
  private:

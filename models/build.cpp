@@ -1,5 +1,7 @@
 #include "models/build.h"
 
+#include <unistd.h>
+
 #include "models/kinds.h"
 #include "tensor/spelling.h"
 
@@ -15,6 +17,41 @@ std::vector<ModelKind> all_kinds() {
   return all;
 }
 
+std::unique_ptr<Network> build_once(const ModelSpec& spec, const InputInfo& input, uint64_t seed, ModelSpec* resolved) {
+  ModelSpec complete;  // `resolved` may be `spec` itself
+  Settings settings(spec, &complete);
+  for (const ModelKind& kind : all_kinds()) {
+    if (kind.name != spec.kind) continue;
+    settings.require(input.classes > 0, "kind",
+                     "= '{}' must predict something, but the data have no classes (or vocabulary)", settings.kind());
+    auto network = settings.create([&] { return kind.build(settings, input, seed); });
+    settings.finish();
+    if (resolved) *resolved = std::move(complete);
+    return network;
+  }
+  const std::vector<std::string> names = model_kinds();
+  settings.require(!spec.kind.empty(), "kind", "is missing{}", spelling_hint("", names));
+  settings.require(false, "kind", "does not know '{}'{}", spec.kind, spelling_hint(spec.kind, names));
+  return nullptr;
+}
+
+// Its parameters must fit into memory.
+void check_size(const ModelSpec& spec, const Parameters& parameters) {
+  const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
+  double elements = 0;
+  const Parameter* largest = nullptr;
+  for (const Parameter& p : parameters.list) {
+    elements += static_cast<double>(p.var.value().numel());
+    if (!largest || p.var.value().numel() > largest->var.value().numel()) largest = &p;
+  }
+  Settings(spec).require(
+      elements * sizeof(float) <= memory, "kind",
+      "= '{}' has {:.4g} parameters, {:.4g} GiB, more than the {:.4g} GiB of this machine's memory; the "
+      "largest is '{}' of shape {}",
+      spec.kind, elements, elements * sizeof(float) * 0x1p-30, memory * 0x1p-30, largest ? largest->name : "",
+      largest ? to_string(largest->var.shape()) : "");
+}
+
 }  // namespace
 
 std::vector<std::string> model_kinds() {
@@ -24,20 +61,12 @@ std::vector<std::string> model_kinds() {
 }
 
 std::unique_ptr<Network> build(const ModelSpec& spec, const InputInfo& input, uint64_t seed, ModelSpec* resolved) {
-  ModelSpec complete;  // `resolved` may be `spec` itself
-  Settings settings(spec, &complete);
-  for (const ModelKind& kind : all_kinds()) {
-    if (kind.name != spec.kind) continue;
-    settings.require(input.classes > 0, "kind",
-                     "= '{}' must predict something, but the data have no classes (or vocabulary)", settings.kind());
-    auto network = kind.build(settings, input, seed);
-    settings.finish();
-    if (resolved) *resolved = std::move(complete);
-    return network;
+  {
+    const OutlineScope no_values;  // whatever is wrong with it shows before it takes time and memory
+    const std::unique_ptr<Network> outline = build_once(spec, input, seed, nullptr);
+    check_size(spec, outline->parameters);
   }
-  settings.require(!spec.kind.empty(), "kind", "is missing{}", spelling_hint("", model_kinds()));
-  settings.require(false, "kind", "does not know '{}'{}", spec.kind, spelling_hint(spec.kind, model_kinds()));
-  return nullptr;
+  return build_once(spec, input, seed, resolved);
 }
 
 void require_images(const Settings& settings, const InputInfo& input) {

@@ -96,7 +96,7 @@ std::vector<ModelKind> gpt_kinds() {
     kinds.push_back({name, [=](Settings& s, const InputInfo& input, uint64_t seed) {
                        require_tokens(s, input);
                        const int64_t length = input.sample[0];
-                       const GptOptions options{.layers = s.integer("layers", layers),
+                       const GptOptions options{.layers = s.integer("layers", layers, 1, kMostLayers),
                                                 .heads = s.integer("heads", heads),
                                                 .channels = s.integer("channels", channels),
                                                 .context = s.integer("context", context ? context : length),

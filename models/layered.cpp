@@ -1,4 +1,7 @@
 // Networks declared layer by layer: the kind "layers".
+#include <algorithm>
+#include <set>
+
 #include "models/kinds.h"
 #include "models/layer.h"
 #include "tensor/spelling.h"
@@ -6,6 +9,12 @@
 namespace elinvar {
 
 namespace {
+
+constexpr double kMostNumbers = 0x1p32;  // of one sample, between two layers
+
+bool is_name(const std::string& text) {
+  return !text.empty() && std::ranges::none_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x20; });
+}
 
 // Every kind of layer there is. A new family adds its list here and its declaration to layer.h.
 const std::vector<LayerKind>& all_layers() {
@@ -29,6 +38,28 @@ Layer build_layer(Settings& s, const Scope& scope, Flow& flow) {
   return {};
 }
 
+// How many layers a list makes, those within layers and repeats of them too. Refuses the one that makes it too many, so
+// that nothing is built in vain.
+int64_t count_layers(const std::vector<ModelSpec>& list) {
+  int64_t count = 0;
+  for (const ModelSpec& layer : list) {
+    int64_t within = 1;
+    for (const auto& [name, inner] : layer.lists) within += count_layers(inner);
+    const auto times = layer.settings.find("times");
+    const auto* repeats = times == layer.settings.end() ? nullptr : std::get_if<int64_t>(&times->second.value);
+    if (repeats && *repeats > 0 && layer.kind == "repeat") {
+      check(*repeats <= kMostLayers / within,
+            "{}{}model.layer.times = {} of {} layers are too many: a network has at most {}", times->second.place,
+            times->second.place.empty() ? "" : ": ", *repeats, within, kMostLayers);
+      within *= *repeats;
+    }
+    count += within;
+    check(count <= kMostLayers, "{}{}model.layer has more than {} layers, repeats counted each time", layer.place,
+          layer.place.empty() ? "" : ": ", kMostLayers);
+  }
+  return count;
+}
+
 class LayeredNetwork : public Network {
  public:
   LayeredNetwork(Settings& s, const InputInfo& input, uint64_t seed) {
@@ -36,6 +67,7 @@ class LayeredNetwork : public Network {
     Shape expected = flow.tokens ? flow.shape : Shape{};
     expected.push_back(input.classes);
     s.require(s.has_list("layer"), "layer", "is missing: 'layers' needs a list of [[model.layer]]");
+    (void)count_layers(s.spec().lists.at("layer"));
     layers_ = sequence(s, "layer", Scope(parameters, seed), flow);
     s.require(!flow.tokens && flow.shape == expected, "layer",
               "ends with {} a sample where {} is expected; put a \"linear\" last{}", to_string(flow.shape),
@@ -52,10 +84,17 @@ class LayeredNetwork : public Network {
 
 Layer sequence(Settings& settings, const std::string& name, const Scope& scope, Flow& flow) {
   std::vector<Layer> layers;
+  std::set<std::string> names;
   for (Settings& s : settings.list(name)) {
-    const Scope own = scope / s.text("name", std::to_string(layers.size()));
-    layers.push_back(build_layer(s, own, flow));
+    const std::string called = s.text("name", std::to_string(layers.size()));
+    s.require(is_name(called), "name", "must be a name without control characters, and not empty");
+    s.require(names.insert(called).second, "name", "= '{}' is what a layer before it is called", called);
+    layers.push_back(s.create([&] { return build_layer(s, scope / called, flow); }));
     s.finish();
+    double numbers = 1;
+    for (const int64_t extent : flow.shape) numbers *= static_cast<double>(extent);
+    s.require(numbers <= kMostNumbers, "kind", "= '{}' gives {} a sample, which is more than {:g} numbers", s.kind(),
+              to_string(flow.shape), kMostNumbers);
   }
   return [layers](const Var& x, Context& context) {
     Var y = x;

@@ -1,4 +1,6 @@
 // Normalisations over the last dimension of whatever flows: batch_norm, layer_norm, rms_norm, group_norm.
+#include <limits>
+
 #include "models/layer.h"
 #include "nn/norm.h"
 
@@ -6,10 +8,13 @@ namespace elinvar {
 
 namespace {
 
+// Above 0 in float32: of numbers that are all equal the variance is 0, and 0 / 0 would be what they are normalised to.
+double eps_of(Settings& s) { return s.real("eps", 1e-5, std::numeric_limits<float>::min(), 1.0); }
+
 Layer build_batch_norm(Settings& s, const Scope& scope, Flow& flow) {
   require_flow(s, flow, 0, "numbers");
   BatchNorm2d layer(scope, flow.shape.back());
-  layer.eps = s.real("eps", 1e-5, 0.0, 1.0);
+  layer.eps = eps_of(s);
   layer.momentum = s.real("momentum", 0.1, 0.0, 1.0);
   const BatchNormOptions fused{.relu = s.boolean("relu", false)};
   return [layer, fused](const Var& x, Context& context) { return layer(x, context, fused); };
@@ -17,13 +22,13 @@ Layer build_batch_norm(Settings& s, const Scope& scope, Flow& flow) {
 
 Layer build_layer_norm(Settings& s, const Scope& scope, Flow& flow) {
   require_flow(s, flow, 0, "numbers");
-  const LayerNorm layer(scope, flow.shape.back(), s.real("eps", 1e-5, 0.0, 1.0), s.boolean("bias", true));
+  const LayerNorm layer(scope, flow.shape.back(), eps_of(s), s.boolean("bias", true));
   return [layer](const Var& x, Context&) { return layer(x); };
 }
 
 Layer build_rms_norm(Settings& s, const Scope& scope, Flow& flow) {
   require_flow(s, flow, 0, "numbers");
-  const RmsNorm layer(scope, flow.shape.back(), s.real("eps", 1e-5, 0.0, 1.0));
+  const RmsNorm layer(scope, flow.shape.back(), eps_of(s));
   return [layer](const Var& x, Context&) { return layer(x); };
 }
 
@@ -31,7 +36,7 @@ Layer build_group_norm(Settings& s, const Scope& scope, Flow& flow) {
   require_flow(s, flow, 0, "numbers");
   const int64_t channels = flow.shape.back(), groups = s.integer("groups", std::nullopt);
   s.require(channels % groups == 0, "groups", "= {} must divide the {} channels", groups, channels);
-  const GroupNorm layer(scope, channels, groups, s.real("eps", 1e-5, 0.0, 1.0));
+  const GroupNorm layer(scope, channels, groups, eps_of(s));
   return [layer](const Var& x, Context&) { return layer(x); };
 }
 

@@ -1,6 +1,7 @@
 #include "models/llama.h"
 
 #include <cmath>
+#include <limits>
 
 #include "autograd/pointwise.h"
 #include "models/kinds.h"
@@ -104,7 +105,7 @@ std::unique_ptr<Network> llama(const LlamaOptions& options, const InputInfo& inp
 std::vector<ModelKind> llama_kinds() {
   return {{"llama", [](Settings& s, const InputInfo& input, uint64_t seed) {
              require_tokens(s, input);
-             LlamaOptions o{.layers = s.integer("layers", 4),
+             LlamaOptions o{.layers = s.integer("layers", 4, 1, kMostLayers),
                             .heads = s.integer("heads", 4),
                             .channels = s.integer("channels", 128)};
              o.kv_heads = s.integer("kv_heads", o.heads);
@@ -119,7 +120,7 @@ std::vector<ModelKind> llama_kinds() {
                o.rope.high = s.real("rope_high_freq_factor", 4.0, 1e-6, 1e6);
                o.rope.context = s.integer("rope_original_context", 8192);
              }
-             o.norm_eps = s.real("norm_eps", 1e-5, 0.0, 1.0);
+             o.norm_eps = s.real("norm_eps", 1e-5, std::numeric_limits<float>::min(), 1.0);
              o.dropout = s.real("dropout", 0.0, 0.0, 0.99);
              o.tied_head = s.boolean("tied_head", false);
              s.require(o.channels % (2 * o.heads) == 0, "heads", "= {}, doubled, must divide channels = {}", o.heads,

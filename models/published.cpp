@@ -7,6 +7,7 @@
 #include "nn/parameters.h"
 #include "tensor/check.h"
 #include "tensor/file.h"
+#include "tensor/json.h"
 #include "tensor/ops/copy.h"
 #include "tensor/safetensors.h"
 #include "tensor/spelling.h"
@@ -73,8 +74,7 @@ std::string listed(const std::vector<std::string>& names) {
 }
 
 StateDict read_index(const fs::path& path) {
-  const Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  const Json map = json.is_object() ? json.value("weight_map", Json()) : Json();
+  const Json map = read_json_object(path).value("weight_map", Json());
   if (!map.is_object()) fail("{}: expected a JSON object with a \"weight_map\"", path.string());
   std::map<std::string, std::set<std::string>> names;
   for (const auto& [name, file] : map.items()) {
@@ -97,7 +97,8 @@ StateDict read_index(const fs::path& path) {
 }
 
 fs::path file_of(const fs::path& path) {
-  if (!fs::is_directory(path)) return path;
+  std::error_code unknown;
+  if (!fs::is_directory(path, unknown)) return path;
   for (const char* name : {"model.safetensors", "model.safetensors.index.json"})
     if (fs::exists(path / name)) return path / name;
   fail("{} has neither model.safetensors nor model.safetensors.index.json", path.string());
@@ -154,8 +155,7 @@ void check_published_settings(const ModelSpec& model, const fs::path& weights) {
   if (model.kind != "llama" && !model.kind.starts_with("gpt")) return;  // of others it tells nothing
   const fs::path path = (fs::is_directory(weights) ? weights : weights.parent_path()) / "config.json";
   if (!fs::exists(path)) return;
-  const Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) fail("{}: expected a JSON object", path.string());
+  const Json json = read_json_object(path);
   std::vector<std::string> wrong;
   for (const auto& [name, number] : told_settings(model, json, path.string())) {
     const auto set = model.settings.find(name);

@@ -1,6 +1,7 @@
 #include "models/resnet.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
 #include "autograd/shape.h"
@@ -109,6 +110,9 @@ std::unique_ptr<Network> configured(ResNetOptions options, Settings& s, const In
   require_images(s, input);
   s.require(options.blocks.size() == options.widths.size() && !options.blocks.empty(), "blocks",
             "and widths must be of one length, a number for each stage");
+  s.require(std::ranges::all_of(options.blocks, [](int64_t n) { return n <= kMostLayers; }) &&
+                std::accumulate(options.blocks.begin(), options.blocks.end(), int64_t{0}) <= kMostLayers,
+            "blocks", "must be at most {} altogether", kMostLayers);
   const bool small = std::min(input.sample[0], input.sample[1]) < 64;
   const bool cifar = small || options.stem == ResNetOptions::Stem::cifar;
   options.stem = s.choice("stem", cifar ? "cifar" : "imagenet", {"imagenet", "cifar"}) == "cifar"

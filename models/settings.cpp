@@ -87,12 +87,15 @@ std::string Settings::text(const std::string& name, const std::string& otherwise
   return resolve(name, *text);
 }
 
-std::vector<int64_t> Settings::integers(const std::string& name, const std::vector<int64_t>& otherwise, int64_t least) {
+std::vector<int64_t> Settings::integers(const std::string& name, const std::vector<int64_t>& otherwise, int64_t least,
+                                        int64_t most) {
   const Value* value = find(name);
   if (!value) return resolve(name, otherwise);
   const auto* numbers = std::get_if<std::vector<int64_t>>(value);
   require(numbers, name, "must be a list of integers, got {}", type_name(*value));
-  for (int64_t n : *numbers) require(n >= least, name, "must hold integers of at least {}, got {}", least, n);
+  require(numbers->size() <= kMostLayers, name, "must hold at most {} integers, got {}", kMostLayers, numbers->size());
+  for (int64_t n : *numbers)
+    require(n >= least && n <= most, name, "must hold integers from {} to {}, got {}", least, most, n);
   return resolve(name, *numbers);
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "models/spec.h"
+#include "nn/parameters.h"
 #include "tensor/check.h"
 
 namespace elinvar {
@@ -26,7 +27,8 @@ class Settings {
   bool boolean(const std::string& name, bool otherwise);
   std::string choice(const std::string& name, const std::string& otherwise, const std::vector<std::string>& valid);
   std::string text(const std::string& name, const std::string& otherwise);  // anything
-  std::vector<int64_t> integers(const std::string& name, const std::vector<int64_t>& otherwise, int64_t least = 1);
+  std::vector<int64_t> integers(const std::string& name, const std::vector<int64_t>& otherwise, int64_t least = 1,
+                                int64_t most = int64_t{1} << 24);
   // One number for both directions, or [height, width]; returned as two.
   std::array<int64_t, 2> extent(const std::string& name, std::array<int64_t, 2> otherwise, int64_t least = 1);
 
@@ -37,6 +39,17 @@ class Settings {
 
   void finish() const;
 
+  // f(), what it creates being what this asks for: a ParameterError (nn/parameters.h) is told with its place.
+  template <class F>
+  auto create(F f) const {
+    try {
+      return f();
+    } catch (const ParameterError& error) {
+      refuse("kind", fmt::format("= '{}': {}", kind(), error.what()));
+    }
+  }
+
+  const ModelSpec& spec() const { return spec_; }
   const std::string& kind() const { return spec_.kind; }
 
   // Throws "<place>: <table>.<name> <complaint>" with the place of setting `name`, or of the kind if it is not set.

@@ -37,6 +37,9 @@ struct ModelSpec {
   std::string place = {};  // of the kind, or of the whole table if it has none
 };
 
+// A network has no more layers, those in repeats counted each time, nor blocks.
+inline constexpr int64_t kMostLayers = 16384;
+
 // What the data decide about a network.
 struct InputInfo {
   Shape sample;              // of one sample: images (H, W, C), features (F), tokens (T)

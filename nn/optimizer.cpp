@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "tensor/numerics.h"
 #include "tensor/check.h"
@@ -64,8 +65,16 @@ struct Update {
 
 float rounded(double x) { return static_cast<float>(x); }
 
+// A trust ratio as it reaches the kernels, with the rate if that travels with it. A norm that is zero, or so small
+// beside the other that no float32 holds the result, tells no direction worth scaling up to the weights: the ratio
+// is 1.
+float scaled_by_trust(double rate, double ratio) {
+  const float scaled = rounded(rate * ratio);
+  return std::isfinite(scaled) ? scaled : rounded(rate);
+}
+
 // SGD, and with `layerwise` LARS: ratio = trust * |p| / (|g| + weight_decay * |p| + eps) where both norms are
-// positive, else 1; |g| is the norm after scaling.
+// positive and it is a float32, else 1; |g| is the norm after scaling.
 class Sgd final : public Optimizer {
  public:
   Sgd(const OptimizerConfig& config, const Parameters& parameters, bool layerwise)
@@ -85,7 +94,7 @@ class Sgd final : public Optimizer {
       a.lr = rounded(lr);
       a.momentum = rounded(config_.momentum);
       a.weight_decay = rounded(decay_of(u, i));
-      a.ratio = rounded(ratios[i]);
+      a.ratio = scaled_by_trust(1.0, ratios[i]);
       a.nesterov = config_.nesterov;
     }
     sgd(u.g, u.p, velocity_.tensors, constants);
@@ -205,12 +214,10 @@ class Lamb final : public Moments {
         u_sum += at[1];
       }
       const bool trusted = u.decay[i] && p_sum > 0.0 && u_sum > 0.0;
-      a.step_size = rounded(lr * (trusted ? std::sqrt(p_sum) / std::sqrt(u_sum) : 1.0));
+      a.step_size = scaled_by_trust(lr, trusted ? std::sqrt(p_sum) / std::sqrt(u_sum) : 1.0);
     }
     lamb_apply(u.p, m_.tensors, v_.tensors, constants);
   }
-
- private:
 };
 
 struct Kind {
@@ -254,16 +261,28 @@ void check_optimizer(const OptimizerConfig& c) {
   const auto check_range = [](bool ok, const char* key, const char* range, double value) {
     check_setting(ok, key, "must be {}, got {}", range, value);
   };
-  check_range(std::isfinite(c.lr) && c.lr >= 0.0, "optimizer.lr", "at least 0", c.lr);
+  check_range(c.lr >= 0.0, "optimizer.lr", "at least 0", c.lr);
   check_range(c.momentum >= 0.0 && c.momentum < 1.0, "optimizer.momentum", "in [0, 1)", c.momentum);
   check_range(c.beta1 >= 0.0 && c.beta1 < 1.0, "optimizer.beta1", "in [0, 1)", c.beta1);
   check_range(c.beta2 >= 0.0 && c.beta2 < 1.0, "optimizer.beta2", "in [0, 1)", c.beta2);
-  check_range(std::isfinite(c.eps) && c.eps >= 0.0, "optimizer.eps", "at least 0", c.eps);
-  check_range(std::isfinite(c.weight_decay) && c.weight_decay >= 0.0, "optimizer.weight_decay", "at least 0",
-              c.weight_decay);
-  check_range(std::isfinite(c.trust) && c.trust > 0.0, "optimizer.trust", "positive", c.trust);
+  check_range(c.eps >= 0.0, "optimizer.eps", "at least 0", c.eps);
+  const bool divides_by_moments = c.kind == "adam" || c.kind == "adamw" || c.kind == "lamb";
+  check_range(!divides_by_moments || rounded(c.eps) > 0.0f, "optimizer.eps",
+              "above 0 in float32, or where a gradient is 0 the update would be 0 / 0", c.eps);
+  check_range(c.weight_decay >= 0.0, "optimizer.weight_decay", "at least 0", c.weight_decay);
+  check_range(c.trust > 0.0, "optimizer.trust", "positive", c.trust);
+  // What the kernels get.
+  for (const auto& [key, value] : {std::pair{"optimizer.lr", c.lr},
+                                   {"optimizer.eps", c.eps},
+                                   {"optimizer.weight_decay", c.weight_decay},
+                                   {"optimizer.trust", c.trust}})
+    check_range(std::isfinite(rounded(value)), key, "a number that float32 holds", value);
   check_range(std::isfinite(c.clip_norm) && c.clip_norm >= 0.0, "optimizer.clip_norm", "at least 0", c.clip_norm);
   check_range(c.ema_decay >= 0.0 && c.ema_decay < 1.0, "optimizer.ema_decay", "in [0, 1)", c.ema_decay);
+  for (const auto& [key, value] :
+       {std::pair{"optimizer.lr", c.lr}, {"optimizer.eps", c.eps}, {"optimizer.weight_decay", c.weight_decay}})
+    check_setting(value <= std::numeric_limits<float>::max(), key,
+                  "must be at most {:g}, the largest float32, got {:g}", std::numeric_limits<float>::max(), value);
   check_setting(!c.nesterov || c.momentum > 0.0, "optimizer.nesterov", "needs a momentum above 0");
 }
 

@@ -1,6 +1,7 @@
 #include "nn/parameters.h"
 
 #include <string_view>
+#include <utility>
 
 #include "tensor/check.h"
 #include "tensor/ops/copy.h"
@@ -12,6 +13,10 @@ namespace elinvar {
 
 namespace {
 
+constexpr double kMostElements = 0x1p40;  // of one tensor
+
+thread_local bool outline = false;
+
 // The key of a tensor's initial values: a stream of its own for every (seed, name).
 uint64_t stream_key(uint64_t seed, std::string_view name) {
   const uint64_t n = key_of(name);
@@ -21,13 +26,24 @@ uint64_t stream_key(uint64_t seed, std::string_view name) {
 
 }  // namespace
 
+// What an asterisk stands for grows only while nothing after it fits: later ones can make up for whatever an earlier
+// one has taken, so it never has to be reconsidered.
 bool name_matches(std::string_view pattern, std::string_view name) {
-  if (pattern.empty()) return name.empty();
-  if (pattern[0] != '*')
-    return !name.empty() && name[0] == pattern[0] && name_matches(pattern.substr(1), name.substr(1));
-  for (size_t skip = 0; skip <= name.size(); ++skip)
-    if (name_matches(pattern.substr(1), name.substr(skip))) return true;
-  return false;
+  size_t p = 0, n = 0, asterisk = std::string_view::npos, taken = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      asterisk = p++;
+      taken = n;
+    } else if (p < pattern.size() && pattern[p] == name[n]) {
+      ++p, ++n;
+    } else if (asterisk != std::string_view::npos) {
+      p = asterisk + 1;
+      n = ++taken;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
 
 int64_t Parameters::count() const {
@@ -82,20 +98,33 @@ void exempt_from_decay(Parameters& parameters, std::span<const std::string> entr
   }
 }
 
+OutlineScope::OutlineScope() : before_(std::exchange(outline, true)) {}
+OutlineScope::~OutlineScope() { outline = before_; }
+
+std::string Scope::new_name(const std::string& name, const Shape& shape) const {
+  std::string full = prefix_ + name;
+  double elements = 1;
+  for (const int64_t extent : shape) elements *= static_cast<double>(extent);
+  if (elements > kMostElements)
+    throw ParameterError(fmt::format("'{}' of shape {} is larger than any memory", full, to_string(shape)));
+  if (!parameters_->names.insert(full).second)
+    throw ParameterError(fmt::format("there is a parameter '{}' already", full));
+  return full;
+}
+
 Var Scope::parameter(const std::string& name, const Shape& shape, const Initializer& init) const {
-  const std::string full = prefix_ + name;
-  for (const Parameter& p : parameters_->list) check(p.name != full, "[scope] a parameter '{}' exists already", full);
-  Tensor values = Tensor::empty(shape);
-  init(values, stream_key(seed_, full));
+  std::string full = new_name(name, shape);
+  Tensor values = outline ? Tensor::scalar(0).expand(shape) : Tensor::empty(shape);
+  if (!outline) init(values, stream_key(seed_, full));
   Var var(std::move(values), true);
-  parameters_->list.push_back({full, var});
+  parameters_->list.push_back({std::move(full), var});
   return var;
 }
 
 std::shared_ptr<Buffer> Scope::buffer(const std::string& name, const Shape& shape, double value) const {
-  const std::string full = prefix_ + name;
-  for (const auto& b : parameters_->buffers) check(b->name != full, "[scope] a buffer '{}' exists already", full);
-  auto buffer = std::make_shared<Buffer>(Buffer{full, Tensor::full(shape, value)});
+  std::string full = new_name(name, shape);
+  Tensor values = outline ? Tensor::scalar(value).expand(shape) : Tensor::full(shape, value);
+  auto buffer = std::make_shared<Buffer>(Buffer{std::move(full), std::move(values)});
   parameters_->buffers.push_back(buffer);
   return buffer;
 }

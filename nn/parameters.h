@@ -13,9 +13,11 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "autograd/var.h"
+#include "tensor/check.h"
 #include "tensor/state.h"
 
 namespace elinvar {
@@ -35,6 +37,7 @@ struct Buffer {
 struct Parameters {
   std::vector<Parameter> list;  // in order of creation: the order of every reduction
   std::vector<std::shared_ptr<Buffer>> buffers;
+  std::unordered_set<std::string> names;  // of both
 
   int64_t count() const;  // scalars
   // Views of the tensors by name; writing through them changes the network.
@@ -56,6 +59,26 @@ using Initializer = std::function<void(Tensor& values, uint64_t key)>;
 // Whether a full name matches a pattern, in which '*' stands for any run of characters.
 bool name_matches(std::string_view pattern, std::string_view name);
 
+// A parameter or buffer that cannot be: its name is taken, or it is larger than any memory. Where a configuration asks
+// for it, whoever reads that can say (models/layer.h).
+class ParameterError : public UsageError {
+ public:
+  using UsageError::UsageError;
+};
+
+// While one lives, what this thread creates through scopes has names and shapes, but no values and next to no memory:
+// a network can be looked at before there is room for it. Its tensors must not be computed with.
+class OutlineScope {
+ public:
+  OutlineScope();
+  ~OutlineScope();
+  OutlineScope(const OutlineScope&) = delete;
+  OutlineScope& operator=(const OutlineScope&) = delete;
+
+ private:
+  bool before_;
+};
+
 class Scope {
  public:
   Scope(Parameters& parameters, uint64_t seed, std::string prefix = "")
@@ -63,11 +86,12 @@ class Scope {
   Scope operator/(const std::string& name) const { return {*parameters_, seed_, prefix_ + name + "."}; }
   Scope operator/(int64_t index) const { return *this / std::to_string(index); }
 
-  // A name that was created before is a UsageError: two layers would share it by mistake.
+  // A name that was created before is a ParameterError: two layers would share it by mistake.
   Var parameter(const std::string& name, const Shape& shape, const Initializer& init) const;
   std::shared_ptr<Buffer> buffer(const std::string& name, const Shape& shape, double value) const;
 
  private:
+  std::string new_name(const std::string& name, const Shape& shape) const;
   Parameters* parameters_;
   uint64_t seed_;
   std::string prefix_;

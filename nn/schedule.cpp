@@ -63,6 +63,14 @@ constexpr std::array kKinds{Kind{"constant", constant_factor}, Kind{"cosine", co
                             Kind{"linear", linear_factor}, Kind{"step", step_factor},
                             Kind{"one_cycle", one_cycle_factor}};
 
+void check_milestones(const std::vector<int64_t>& steps) {
+  for (size_t i = 0; i < steps.size(); ++i) {
+    check_setting(steps[i] >= 0, "schedule.milestones", "must be steps, which count from 0, got {}", steps[i]);
+    check_setting(i == 0 || steps[i] > steps[i - 1], "schedule.milestones",
+                  "must be in ascending order, got {} after {}", steps[i], steps[i > 0 ? i - 1 : 0]);
+  }
+}
+
 const Kind& checked_kind(const ScheduleConfig& c) {
   const auto found = std::find_if(kKinds.begin(), kKinds.end(), [&](const Kind& kind) { return kind.name == c.kind; });
   check_setting(found != kKinds.end(), "schedule.kind", "does not know '{}'{}", c.kind,
@@ -70,6 +78,7 @@ const Kind& checked_kind(const ScheduleConfig& c) {
   check_setting(c.warmup_steps >= 0, "schedule.warmup_steps", "must be at least 0, got {}", c.warmup_steps);
   check_setting(c.min_ratio >= 0.0 && c.min_ratio <= 1.0, "schedule.min_ratio", "must be in [0, 1], got {}",
                 c.min_ratio);
+  check_milestones(c.milestones);
   check_setting(c.every >= 0, "schedule.every", "must be at least 0, got {}", c.every);
   check_setting(c.gamma > 0.0 && c.gamma <= 1.0, "schedule.gamma", "must be in (0, 1], got {}", c.gamma);
   check_setting(c.rise >= 0.0 && c.rise < 1.0, "schedule.rise", "must be in [0, 1), got {}", c.rise);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <mutex>
+#include <new>
 #include <vector>
 
 #include "tensor/check.h"
@@ -86,8 +87,11 @@ void HostAllocator::give_back(void* block, size_t size) noexcept {
   poison(block, size);
   std::lock_guard lock(impl_->mutex);
   impl_->stats.in_use -= static_cast<int64_t>(size);
-  if (size > kLargestSmall) impl_->heap.free(block, size);
-  else impl_->small[class_of(size)].push_back(block);
+  try {
+    if (size > kLargestSmall) impl_->heap.free(block, size);
+    else impl_->small[class_of(size)].push_back(block);
+  } catch (const std::bad_alloc&) {  // lost: there is no memory to remember it by
+  }
 }
 
 AllocatorStats HostAllocator::stats() const {

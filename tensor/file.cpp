@@ -38,8 +38,10 @@ const char* hint_for(int error) {
 }  // namespace
 
 File::File(fs::path path, int flags, unsigned mode) : path_(std::move(path)) {
-  do descriptor_ = ::open(path_.c_str(), flags | O_CLOEXEC, mode);
+  // Without waiting: a pipe would, for someone at its other end.
+  do descriptor_ = ::open(path_.c_str(), flags | O_CLOEXEC | O_NONBLOCK, mode);
   while (descriptor_ < 0 && errno == EINTR);
+  if (descriptor_ < 0 && errno == ENXIO) fail("cannot open {}: it is not a regular file", path_.string());
   if (descriptor_ < 0) fail_with(errno, (flags & O_CREAT) ? "create" : "open", path_);
   struct stat status;
   const bool known = ::fstat(descriptor_, &status) == 0;
@@ -60,12 +62,28 @@ File::~File() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
+File& File::operator=(File&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
 File::File(File&& other) noexcept : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
 
 int64_t File::size() const {
   struct stat status;
   if (::fstat(descriptor_, &status) != 0) fail_with(errno, "look at", path_);
   return status.st_size;
+}
+
+bool File::in_place() const {
+  struct stat here, there;
+  if (::fstat(descriptor_, &here) != 0) fail_with(errno, "look at", path_);
+  if (::stat(path_.c_str(), &there) != 0) {
+    if (errno == ENOENT || errno == ENOTDIR || errno == ESTALE) return false;
+    fail_with(errno, "look at", path_);
+  }
+  return here.st_dev == there.st_dev && here.st_ino == there.st_ino;
 }
 
 void File::read(int64_t offset, void* bytes, size_t count) const {
@@ -124,7 +142,12 @@ bool File::lock(int kind) {
 
 std::string read_file(const fs::path& path) {
   const File file = File::open(path);
-  std::string text(static_cast<size_t>(file.size()), '\0');
+  std::string text;
+  try {
+    text.resize(static_cast<size_t>(file.size()));
+  } catch (const std::exception&) {
+    fail("cannot read {}: there is no memory for its {} bytes", path.string(), file.size());
+  }
   file.read(0, text.data(), text.size());
   return text;
 }
@@ -144,6 +167,27 @@ void replace_file(const fs::path& path, std::string_view text) {
   sync_directory(path.parent_path());
 }
 
+bool create_file(const fs::path& path, std::string_view text) {
+  const fs::path aside = path.parent_path() / fmt::format(".writing-{}-{}", path.filename().string(), ::getpid());
+  remove_tree(aside);
+  int error = 0;
+  try {
+    File file = File::create(aside);
+    file.write(text);
+    file.sync();
+    // A link, unlike a rename, fails where the name exists.
+    if (::link(aside.c_str(), path.c_str()) != 0) error = errno;
+  } catch (...) {
+    ::unlink(aside.c_str());
+    throw;
+  }
+  ::unlink(aside.c_str());
+  if (error == EEXIST) return false;
+  if (error != 0) fail_with(error, "create", path);
+  sync_directory(path.parent_path());
+  return true;
+}
+
 void sync_directory(const fs::path& path) {
   const fs::path directory = path.empty() ? fs::path(".") : path;
   const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -161,6 +205,16 @@ void make_directories(const fs::path& path) {
   fs::create_directory(path, error);  // no error where another process was faster
   if (error) fail_with(error.value(), "create the directory", path);
   sync_directory(path.parent_path());
+}
+
+std::vector<fs::path> paths_in(const fs::path& directory) {
+  std::vector<fs::path> paths;
+  std::error_code error;
+  fs::directory_iterator entry(directory, error);
+  if (error == std::errc::no_such_file_or_directory) return paths;
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) paths.push_back(entry->path());
+  if (error) fail_with(error.value(), "read the directory", directory);
+  return paths;
 }
 
 void rename_file(const fs::path& from, const fs::path& to) {

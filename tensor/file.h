@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace elinvar {
 
@@ -21,10 +22,12 @@ class File {
   static File modify(const std::filesystem::path& path);          // to read and to overwrite; created if absent
   ~File();
   File(File&& other) noexcept;
-  File& operator=(File&&) = delete;
+  File& operator=(File&& other) noexcept;
 
   const std::filesystem::path& path() const { return path_; }
   int64_t size() const;
+  // Whether its path still leads to this file: false once that was deleted, moved or replaced.
+  bool in_place() const;
   // Exactly `count` bytes from `offset`; fewer in the file is a Failure.
   void read(int64_t offset, void* bytes, size_t count) const;
   void write(const void* bytes, size_t count);  // all of them
@@ -48,11 +51,17 @@ std::string read_file(const std::filesystem::path& path);
 // The file has either its old contents or all of `text`, whatever happens in between, and the new ones on return.
 void replace_file(const std::filesystem::path& path, std::string_view text);
 
+// Creates the file with all of `text`, or not at all; false, and nothing has changed, if the name exists. Of several
+// processes that try, one succeeds. On return it is durable.
+bool create_file(const std::filesystem::path& path, std::string_view text);
+
 // Makes created, renamed and removed names in a directory durable.
 void sync_directory(const std::filesystem::path& path);
 
 // Makes a directory and those above it that are missing; their names are durable on return.
 void make_directories(const std::filesystem::path& path);
+// The paths in a directory, in no order; none if there is no such directory.
+std::vector<std::filesystem::path> paths_in(const std::filesystem::path& directory);
 void rename_file(const std::filesystem::path& from, const std::filesystem::path& to);  // a directory too
 void remove_tree(const std::filesystem::path& path);
 

@@ -1,10 +1,12 @@
 #include "tensor/heap.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <iterator>
+#include <new>
 
 #include "tensor/check.h"
 
@@ -31,10 +33,13 @@ void unpoison(const void*, size_t) {}
 #endif
 
 Heap::Heap() {
-  // Twice the machine's memory leaves room for ranges too small to be used; half as much again and again where the
-  // process may not have so many addresses.
+  // Twice the machine's memory leaves room for ranges too small to be used. Of a process that may not have so many
+  // addresses half are left for threads, libraries and all else; and half as much again and again where that fails.
   const auto memory = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  for (reserved_bytes_ = round_up(2 * memory, kPage); reserved_bytes_ > 2 * kPage; reserved_bytes_ /= 2) {
+  size_t most = 2 * memory;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) most = std::min(most, limit.rlim_cur / 2);
+  for (reserved_bytes_ = round_up(most, kPage); reserved_bytes_ > 2 * kPage; reserved_bytes_ /= 2) {
     reserved_ = mmap(nullptr, reserved_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (reserved_ != MAP_FAILED) break;
   }
@@ -50,9 +55,15 @@ Heap::~Heap() {
   munmap(reserved_, reserved_bytes_);
 }
 
+// Where there is no memory to remember it by, the range is never used again.
 void Heap::insert(char* begin, size_t bytes) {
-  free_.emplace(begin, bytes);
-  by_size_.emplace(bytes, begin);
+  const auto at = free_.emplace(begin, bytes).first;
+  try {
+    by_size_.emplace(bytes, begin);
+  } catch (const std::bad_alloc&) {
+    free_.erase(at);
+    throw;
+  }
 }
 
 void Heap::erase(std::map<char*, size_t>::iterator range) {

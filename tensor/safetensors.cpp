@@ -8,6 +8,7 @@
 
 #include "tensor/check.h"
 #include "tensor/file.h"
+#include "tensor/json.h"
 
 namespace elinvar {
 namespace {
@@ -172,9 +173,7 @@ SafetensorsContents read_safetensors(const std::filesystem::path& path) {
   hasher.add(header.data(), header.size());
 
   const int64_t data_begin = 8 + static_cast<int64_t>(length), data_bytes = contents.bytes - data_begin;
-  // Nested arrays deeper than the format needs are refused before they can exhaust the stack.
-  const auto shallow = [](int depth, Json::parse_event_t, Json&) { return depth <= 8; };
-  const Json json = Json::parse(header, shallow, /*allow_exceptions=*/false);
+  const Json json = parse_json(header);
   if (!json.is_object()) fail("[safetensors] {}: the header is no JSON object", name);
 
   std::vector<Entry> entries;

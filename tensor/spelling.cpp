@@ -31,7 +31,9 @@ std::string nearest_spelling(std::string_view word, std::span<const std::string>
     }
     return folded;
   };
+  constexpr size_t kLongestWord = 200;  // a longer one is no slip, and comparing takes its time
   std::string nearest;
+  if (word.size() > kLongestWord) return nearest;
   int best = std::max(2, static_cast<int>(word.size()) / 3) + 1;
   for (const std::string& name : names) {
     const int distance = edit_distance(fold(word), fold(name));

@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <exception>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -142,14 +141,8 @@ struct CpuStream::Team {
 CpuStream::CpuStream(int threads) : team_(std::make_unique<Team>()) {
   check(threads >= 1 && threads <= 1024, "a CPU stream needs 1 to 1024 threads, got {}", threads);
   team_->claims = std::make_unique<Team::Claim[]>(static_cast<size_t>(threads));
-  try {
-    for (int i = 1; i < threads; ++i) {
-      team_->helpers.emplace_back([team = team_.get(), i] { team->helper(i); });
-      pthread_setname_np(team_->helpers.back().native_handle(), "team");
-    }
-  } catch (const std::system_error& e) {
-    fail("cannot start {} threads: {}", threads, e.what());
-  }
+  for (int i = 1; i < threads; ++i)
+    team_->helpers.push_back(start_thread("team", [team = team_.get(), i] { team->helper(i); }));
 }
 
 CpuStream::~CpuStream() = default;
@@ -189,14 +182,18 @@ void CpuStream::run(int64_t n, int64_t grain, Call call, void* body) {
 }
 
 namespace {
-std::unique_ptr<CpuStream>& process_stream() {
-  static auto stream = std::make_unique<CpuStream>(usable_threads());
+// `first`: the threads of the first one; 0: as many as may be used.
+std::unique_ptr<CpuStream>& process_stream(int first = 0) {
+  static auto stream = std::make_unique<CpuStream>(first > 0 ? first : usable_threads());
   return stream;
 }
 }  // namespace
 
 CpuStream& cpu_stream() { return scoped_stream ? *scoped_stream : *process_stream(); }
-void set_threads(int threads) { process_stream() = std::make_unique<CpuStream>(threads); }
+void set_threads(int threads) {
+  std::unique_ptr<CpuStream>& stream = process_stream(threads);
+  if (stream->threads() != threads) stream = std::make_unique<CpuStream>(threads);
+}
 
 StreamScope::StreamScope(CpuStream& stream) : previous_(scoped_stream) { scoped_stream = &stream; }
 StreamScope::~StreamScope() { scoped_stream = previous_; }

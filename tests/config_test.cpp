@@ -7,6 +7,7 @@
 #include "tensor/check.h"
 #include "tensor/file.h"
 #include "tests/places.h"
+#include "tests/temporary_folder.h"
 
 namespace elinvar {
 namespace {
@@ -59,7 +60,7 @@ TEST(Config, Overrides) {
 
 TEST(Config, WrittenOutItReadsBackTheSame) {
   Config c = parse_config(kSmall, "small.toml",
-                          {"run.name=\"quote \\\" \\\\ tab \\t\"", "optimizer.lr=0.1", "optimizer.eps=1e-8"});
+                          {"tensorboard.prompt=\"quote \\\" \\\\ tab \\t\"", "optimizer.lr=0.1", "optimizer.eps=1e-8"});
   c.optimizer.weight_decay = 0.1 + 0.2;
   const std::string text = to_toml(c);
   const Config again = parse_config(text, "other.toml");
@@ -100,7 +101,7 @@ TEST(Config, ErrorsNameTheLineTheKeyAndTheNearestSpelling) {
             "folder/small.toml:2: unknown key 'batchsize' in [run]; did you mean 'batch_size'?");
   EXPECT_EQ(error_of(with("seed = \"3\"")), "folder/small.toml:2: run.seed must be an integer, got text");
   EXPECT_EQ(error_of(with("seed = -3")), "folder/small.toml:2: run.seed must not be negative, got -3");
-  EXPECT_EQ(error_of(with("keep = 0")), "folder/small.toml:2: run.keep must be at least 1, got 0");
+  EXPECT_EQ(error_of(with("keep = 0")), "folder/small.toml:2: run.keep must lie between 1 and 1000000, got 0");
   EXPECT_EQ(error_of(with("virtual_ranks = 70000")),
             "folder/small.toml:2: run.virtual_ranks must lie between 1 and 65536, got 70000");
   EXPECT_EQ(error_of(with("virtual_ranks = 1.5")),
@@ -131,6 +132,69 @@ TEST(Config, ErrorsNameTheLineTheKeyAndTheNearestSpelling) {
             "folder/small.toml: a [model] table is missing: which network is to be trained?");
 }
 
+TEST(Config, DepthIsBounded) {
+  const auto repeated = [](int times, const std::string& part) {
+    std::string text;
+    for (int i = 0; i < times; ++i) text += part;
+    return text;
+  };
+  const std::string dots = repeated(50000, "a.") + "a";
+  for (const std::string& text :
+       {"[" + dots + "]\n", "[[" + dots + "]]\n", dots + " = 1\n", "a = {" + dots + " = 1}\n"})
+    EXPECT_EQ(error_of(text), "folder/small.toml:1: a name has more than 32 dots") << text.substr(0, 8);
+  EXPECT_EQ(error_of("#.[\n[run]\nb = \"\"\"\\\"\"\"\n.\"\"\"\n" + repeated(40, "\"a.b\" . ") + "a = 1\n"),
+            "folder/small.toml:5: a name has more than 32 dots");
+  for (const std::string& open : {std::string("["), std::string("{a = ")})
+    EXPECT_EQ(error_of("\na = " + repeated(50000, open)),
+              "folder/small.toml:2: arrays and tables are nested deeper than 64 levels");
+  EXPECT_EQ(error_of(kSmall, {"model.hidden=" + repeated(50000, "[")}),
+            "--set model.hidden:1: arrays and tables are nested deeper than 64 levels");
+  EXPECT_EQ(error_of(kSmall, {"run." + dots + "=1"}), "--set run." + dots + "=1: expected table.key=value");
+  // What is in strings and comments, and a depth that is meant, does not count.
+  const std::string prompt = kSmall + "[tensorboard]\nprompt = ";
+  EXPECT_EQ(error_of(prompt + "'''" + repeated(500, ".[\"\n") + "''' # " + repeated(500, ".{") + "\n"), "no error");
+  EXPECT_EQ(error_of(prompt + "\"\"\"" + repeated(500, ".[\\\"") + "\"\"\"\"\"\n"), "no error");
+  EXPECT_EQ(error_of("[run]\nsteps = 1\nbatch_size = 1\n[data]\nkind = 'text'\n[model]\nkind = 'layers'\nlayer = " +
+                     repeated(30, "[{layer = ") + "3" + repeated(30, "}]")),
+            "no error");
+  EXPECT_EQ(error_of(std::string((size_t{4} << 20) + 1, ' ')),
+            "folder/small.toml: a configuration of 4194305 bytes; the most is 4194304");
+}
+
+TEST(Config, OverridesAreOneValueInUtf8) {
+  EXPECT_EQ(error_of(kSmall, {"run.seed=2\nmore = 3"}), "--set run.seed: expected one value");
+  EXPECT_EQ(error_of(kSmall, {"data.path=\xFF"}), "--set data.path: expected UTF-8");
+  EXPECT_EQ(error_of(kSmall, {"data.path=\"a\\u0000b\""}),
+            "--set data.path: data.path must not have a character of the code 0");
+}
+
+TEST(Config, TheNameOfARunIsThatOfAFolder) {
+  for (const std::string& name : {std::string(""), std::string("."), std::string(".."), std::string("../x"),
+                                  std::string("a/b"), std::string("/tmp/x"), std::string("a\\u001bb"),
+                                  std::string("a\\nb"), std::string(201, 'x'), std::string(5000, 'x')})
+    EXPECT_EQ(
+        error_of(kSmall, {"run.name=\"" + name + "\""}),
+        "--set run.name: run.name must be the name of a folder: UTF-8 of at most 200 bytes, without '/', a leading "
+        "'.' and control characters")
+        << name;
+  const std::string said = test::message_of<UsageError>([] { parse_config(kSmall, "a/b\xFF.toml"); });
+  EXPECT_EQ(said.find("a/b\xFF.toml:1: run.name must be"), 0u) << said;
+  EXPECT_EQ(parse_config(kSmall, "a.toml", {"run.name=\"" + std::string(200, 'x') + "\""}).run.name.size(), 200u);
+}
+
+TEST(Config, CountsHaveBounds) {
+  for (const std::string setting : {"batch_size = 9223372036854775807", "epochs = 1e300", "keep = 2147483647"}) {
+    const std::string said = error_of("[run]\n" + setting + "\n"), key = setting.substr(0, setting.find(' '));
+    EXPECT_EQ(said.find("folder/small.toml:2: run." + key + " must lie between "), 0u) << said;
+  }
+  EXPECT_EQ(error_of(kSmall + "[schedule]\nmilestones = [5, 3]\n"),
+            "folder/small.toml:12: schedule.milestones must be in ascending order, got 3 after 5");
+  EXPECT_EQ(error_of(kSmall + "[schedule]\nmilestones = [-1]\n"),
+            "folder/small.toml:12: schedule.milestones must be steps, which count from 0, got -1");
+  EXPECT_EQ(error_of(kSmall + "[optimizer]\nlr = 1e39\n"),
+            "folder/small.toml:12: optimizer.lr must be at most 3.40282e+38, the largest float32, got 1e+39");
+}
+
 TEST(Config, ValuesOfTheOptimizerAndTheScheduleAreCheckedInPlace) {
   const auto with = [](const std::string& lines) { return error_of(kSmall + lines); };
   const auto expect_refused = [&](const std::string& table, const std::string& line, const std::string& complaint) {
@@ -145,6 +209,15 @@ TEST(Config, ValuesOfTheOptimizerAndTheScheduleAreCheckedInPlace) {
   expect_refused("optimizer", "weight_decay = -1", "must be at least 0, got -1");
   expect_refused("optimizer", "trust = 0", "must be positive, got 0");
   expect_refused("optimizer", "clip_norm = -2", "must be at least 0, got -2");
+  expect_refused("optimizer", "lr = 1e39", "must be a number that float32 holds, got 1e+39");
+  expect_refused("optimizer", "weight_decay = 1e300", "must be a number that float32 holds, got 1e+300");
+  for (const char* kind : {"adam", "adamw", "lamb"})
+    for (const char* eps : {"0", "1e-50"})
+      EXPECT_NE(with(fmt::format("[optimizer]\nkind = \"{}\"\neps = {}\n", kind, eps))
+                    .find("folder/small.toml:13: optimizer.eps must be above 0 in float32"),
+                std::string::npos)
+          << kind << eps;
+  EXPECT_EQ(with("[optimizer]\nkind = \"lars\"\neps = 0\n"), "no error");
   EXPECT_EQ(with("[optimizer]\nmomentum = 0\nnesterov = true\n"),
             "folder/small.toml:13: optimizer.nesterov needs a momentum above 0");
   expect_refused("schedule", "kind = \"cosin\"", "does not know 'cosin'; did you mean 'cosine'?");

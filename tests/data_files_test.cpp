@@ -4,6 +4,7 @@
 
 #include "data/tar.h"
 #include "tensor/philox.h"
+#include "tests/odd_files.h"
 #include "tests/tar_writer.h"
 #include "tests/temporary_folder.h"
 
@@ -47,6 +48,32 @@ TEST(Files, ExcludedFoldersAreLeftOut) {
   const Paths exclude = {"build*", "*.o"};
   EXPECT_EQ(paths_of(*open_files(folder / "set", exclude)), (Paths{"src/build/x.h", "src/y.h"}));
   EXPECT_EQ(paths_of(*open_files(folder.write("set.tar", tar.finish()), exclude)), (Paths{"src/build/x.h", "src/y.h"}));
+}
+
+TEST(Files, WhatIsNeitherFileNorFolderIsRefused) {
+  const TemporaryFolder folder;
+  folder.write("set/a.txt", "a");
+  const auto refusal = [&] { return message_of<Failure>([&] { open_files(folder / "set"); }); };
+  const auto expect = [&](const std::string& name, const std::string& what) {
+    const std::string path = folder / ("set/" + name);
+    EXPECT_EQ(refusal(),
+              "[data] '" + path + "' is neither a file nor a folder, but " + what + "; remove it from the folder");
+    EXPECT_EQ(paths_of(*open_files(folder / "set", {name})), (Paths{"a.txt"}));
+    std::filesystem::remove(path);
+  };
+  make_pipe(folder / "set/b");
+  expect("b", "a pipe");
+  make_socket(folder / "set/c");
+  expect("c", "a socket");
+  std::filesystem::create_symlink("/dev/null", folder / "set/d");
+  expect("d", "a device");
+  std::filesystem::create_symlink("nowhere", folder / "set/e");
+  expect("e", "a link to nothing");
+  std::filesystem::create_symlink("f", folder / "set/f");
+  expect("f", "a link that cannot be followed (Too many levels of symbolic links)");
+  std::filesystem::create_symlink("..", folder / "set/g");  // a folder, into which it does not go
+  std::filesystem::create_symlink("../set/a.txt", folder / "set/h.txt");
+  EXPECT_EQ(paths_of(*open_files(folder / "set")), (Paths{"a.txt", "h.txt"}));
 }
 
 TEST(Tar, UnderstandsLongNamesInEveryForm) {

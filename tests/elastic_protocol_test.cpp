@@ -102,6 +102,28 @@ TEST(ElasticProtocol, RandomSchedulesOfGpusGoThroughGroups) {
   EXPECT_GT(happened.aborted_groups, happened.schedules / 20);
 }
 
+// Then no worker is a member, and one takes over all the same.
+TEST(ElasticProtocol, RandomSchedulesWhoseCoordinatorDiesBeforeTheFirstGenerationGoOn) {
+  CpuStream alone(1);
+  const StreamScope scope(alone);
+  const int64_t only = from_environment("ELINVAR_SCHEDULE", -1);
+  const int64_t count = only >= 0 ? only + 1 : from_environment("ELINVAR_SCHEDULES", 2000);
+  int failures = 0;
+  for (int64_t seed = std::max<int64_t>(only, 0); seed < count && failures < 3; ++seed) {
+    Schedule schedule = schedule_of(static_cast<uint64_t>(seed));
+    schedule.min_workers = 1;  // who does not see the run directory cannot be found by who takes over
+    schedule.faults = 0;
+    schedule.orphaned = 1 + static_cast<int>(seed % 2);
+    const SimulationResult result = simulate(schedule);
+    if (result.violation.empty() && result.abandoned == 0 && only < 0) continue;
+    ++failures;
+    std::string log;
+    for (const std::string& line : result.log) log += line + "\n";
+    EXPECT_EQ(result.violation, "") << "schedule " << seed << "\n" << log;
+    EXPECT_EQ(result.abandoned, 0) << "schedule " << seed << "\n" << log;
+  }
+}
+
 TEST(ElasticProtocol, ASlowWorkerGetsFewerVirtualRanks) {
   CpuStream alone(1);
   const StreamScope scope(alone);
@@ -227,7 +249,6 @@ TEST(Watch, DecidesByWhatTheWorkerSees) {
   EXPECT_EQ(watch.decide(Watch::Sight{1, 4}, 0, 5.5).what, Do::nothing);
   EXPECT_EQ(watch.decide(Watch::Sight{1, 5}, 0, 9.5).what, Do::nothing);  // it lives, and may be heard again
   EXPECT_EQ(watch.decide(Watch::Sight{1, 5}, 0, 14).what, Do::nothing);
-  EXPECT_EQ(watch.decide(Watch::Sight{1, 5}, -1, 15).what, Do::nothing);  // a learner has nothing to take over with
   EXPECT_EQ(watch.decide(Watch::Sight{1, 5}, 1, 15).what, Do::nothing);
   const Watch::Decision decision = watch.decide(Watch::Sight{1, 5}, 0, 15);
   EXPECT_EQ(decision.what, Do::take_over);
@@ -247,6 +268,23 @@ TEST(Watch, DecidesByWhatTheWorkerSees) {
   EXPECT_EQ(watch.decide(Watch::Sight{2, 4}, 0, 26).what, Do::take_over);  // and perhaps not
   EXPECT_EQ(watch.decide(std::nullopt, 0, 80).what, Do::reconnect);
   EXPECT_EQ(watch.decide(std::nullopt, 0, 82).what, Do::leave);
+}
+
+// Behind the members of the newest generation, which may be none, those that are in none, as they came.
+TEST(Watch, WhoIsNoMemberTakesOverAfterAllThatAre) {
+  using Do = Watch::Do;
+  const auto waits = [](int members, int rank, int arrival) {
+    Watch watch({.silence = 3, .takeover = 5, .apart = 1, .hold = 60, .arrival = arrival}, 1, 0);
+    watch.lost();
+    double now = 1;
+    while (watch.decide(Watch::Sight{1, 4, members}, rank, now).what != Do::take_over && now < 50) now += 0.5;
+    return now - 1;
+  };
+  EXPECT_EQ(waits(0, -1, 0), 5);
+  EXPECT_EQ(waits(0, -1, 2), 7);
+  EXPECT_EQ(waits(3, 2, 0), 7);
+  EXPECT_EQ(waits(3, -1, 0), 8);
+  EXPECT_EQ(waits(3, -1, 4), 12);
 }
 
 // Decisions are asked for while a worker is out of touch alone, so a word must end that time by itself.

@@ -8,6 +8,16 @@ SimulationResult Simulation::run() {
     for (int i = 0; i < s_.faults; ++i)
       at(uniform(0.0, 1.0 + 0.12 * static_cast<double>(s_.steps)), [this] { fault(); });
     for (int i = 0; i < s_.flips; ++i) at(uniform(0.0, 0.12 * static_cast<double>(s_.steps)), [this] { arm(); });
+    if (s_.orphaned > 0) orphan();
+    if (s_.orphaned > 1)
+      at(uniform(2, 4), [this] {
+        for (const auto& [tenure, h] : heads_)
+          if (h->alive) die(*h, "kill");
+        for (const auto& [peer, p] : workers_)
+          if (p->alive) die(*p, "kill");
+        resume();
+        orphan();
+      });
     if (s_.hang_at >= 0) at(s_.hang_at, [this] { hang(*workers_.begin()->second); });
     at(kFaultsEnd, [this] { mend(); });
     at(1, [this] { look_after(); });

@@ -27,6 +27,9 @@ struct Schedule {
   int gpus = 0;
   std::vector<double> leaf_seconds = {};  // of the first workers; of others it is random
   double hang_at = -1;                    // one of them hangs then; -1: none
+  // The coordinator dies so early that there may be no generation yet, and nobody resumes; a worker may stop then. With
+  // 2 the same happens again after everybody was killed and the run goes on.
+  int orphaned = 0;
   bool kills = true, stalls = true, cuts = true, hangs = true, drains = true, joins = true, coordinator_dies = true,
        stops = true, drops = true;
 };
@@ -43,6 +46,7 @@ struct SimulationResult {
   int lost_open = 0;               // and messages of such leaves that were lost
   int flips = 0, caught = 0;       // bits that flipped, and workers that were put out for it
   int replays = 0, undecided = 0;  // of a checkpoint by a worker, and runs that ended since nobody could tell
+  int abandoned = 0;               // workers that left for lack of a coordinator, and saw the run directory
   int stopped = 0;                 // how often a person stopped the run,
   int refused = 0;                 // and what was saved of a state that members do not agree on
   double hang_lasted = 0;          // until it was put out

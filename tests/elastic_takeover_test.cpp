@@ -7,8 +7,10 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <thread>
 
+#include "tensor/check.h"
 #include "tensor/file.h"
 #include "tests/small_job.h"
 #include "tests/train_process.h"
@@ -53,12 +55,12 @@ class Unattended : public testing::Test, protected test::TrainRuns {
   std::string told() const { return read_file(folder_ / "run" / "events.jsonl"); }
   bool told(const std::string& what) const { return told().find(what) != std::string::npos; }
   // Of a run whose coordinator is no child of the test.
-  void expect_finished() const {
+  void expect_finished(int steps = 3000) const {
     const fs::path result = folder_ / "run" / "result.json";
     seconds_until([&] { return fs::exists(result) && read_file(result).find("\"finished\"") != std::string::npos; });
     EXPECT_EQ(ledger("run"), expected_);
     EXPECT_EQ(remaining_children(std::chrono::seconds(30)), "");
-    EXPECT_NE(read_file(folder_ / "run.out").find("final step=3000"), std::string::npos);
+    EXPECT_NE(read_file(folder_ / "run.out").find(fmt::format("final step={}", steps)), std::string::npos);
   }
   void expect_undisturbed() const {
     const test::Ended ended = wait(job_, "run");
@@ -78,6 +80,61 @@ TEST_F(Unattended, AWorkerTakesOverFromAKilledCoordinator) {
   kill(workers_[0], SIGKILL);
   expect_finished();
   EXPECT_TRUE(told("\"another coordinator\"")) << told();
+}
+
+// Parts of checkpoints that nobody commits any more, each a whole state, do not pile up.
+TEST_F(Unattended, DeadCoordinatorsLeaveNoPartsOfCheckpoints) {
+  begin({"run.checkpoint_every=2", "run.steps=1500"});
+  const auto aside = [&] {
+    int count = 0;
+    for (const fs::path& path : paths_in(folder_ / "run" / "checkpoints"))
+      count += path.filename().string().starts_with(".writing-");
+    return count;
+  };
+  const auto coordinator = [&] {
+    const auto record = nlohmann::json::parse(read_file(folder_ / "run" / "coordinator.json"), nullptr, false);
+    return record.is_object() ? record.value("pid", pid_t{0}) : 0;
+  };
+  for (pid_t gone = 0, kills = 0; kills < 2; ++kills) {
+    seconds_until([&] { return coordinator() != gone && aside() > 0; });
+    gone = coordinator();
+    kill(gone, SIGKILL);
+  }
+  seconds_until([&] { return fs::exists(folder_ / "run" / "coordinators" / "3.json"); });
+  EXPECT_LE(aside(), 4);
+  expect_finished(1500);
+  EXPECT_EQ(aside(), 0);
+}
+
+// Of a run that goes on, before its first generation: no worker is a member, and the first one is stopped, so that the
+// others are waiting for it.
+TEST_F(Unattended, AWorkerTakesOverBeforeTheFirstGeneration) {
+  folder_.write("job.toml", test::text_of({.steps = 300, .checkpoint_every = 100, .state_digest_every = 50}));
+  EXPECT_EQ(wait(start("whole", "1", {}), "whole").code, 0);
+  expected_ = ledger("whole");
+  const std::vector<std::string> run = {"run", folder_ / "job.toml", "--run-dir", folder_ / "run", "--threads", "1"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = run;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  };
+  EXPECT_EQ(wait(spawn(with({"--until", "20"}), "run"), "run").code, 0);
+  job_ = spawn(with({"--resume", "--workers", "3"}), "run");
+  const std::string children = fmt::format("/proc/{0}/task/{0}/children", job_);
+  pid_t stopped = 0;
+  seconds_until([&] { return static_cast<bool>(std::ifstream(children) >> stopped); });
+  kill(stopped, SIGSTOP);
+  const auto hellos = [&] {
+    const std::string all = told();
+    size_t count = 0;
+    for (size_t at = 0; (at = all.find("\"event\":\"hello\"", at)) != std::string::npos; ++at) ++count;
+    return count;
+  };
+  seconds_until([&] { return hellos() >= 3; });  // one was the worker's of the first part
+  kill(job_, SIGKILL);
+  seconds_until([&] { return fs::exists(folder_ / "run" / "coordinators" / "3.json"); });
+  kill(stopped, SIGCONT);
+  expect_finished(300);
 }
 
 // What a person asked of the first coordinator is asked of the next one, too.

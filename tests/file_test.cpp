@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/odd_files.h"
 #include "tests/temporary_folder.h"
 
 namespace elinvar::test {
@@ -20,7 +21,10 @@ TEST(File, ReadsExactlyWhatIsAskedFor) {
 
 TEST(File, IsARegularFile) {
   const TemporaryFolder folder;
-  for (const std::string& path : {folder.path(), std::string("/dev/null")})
+  const std::string pipe = folder / "pipe", socket = folder / "socket";
+  make_pipe(pipe);
+  make_socket(socket);
+  for (const std::string& path : {folder.path(), std::string("/dev/null"), pipe, socket})
     EXPECT_EQ(message_of<Failure>([&] { read_file(path); }), "cannot open " + path + ": it is not a regular file");
   const std::string absent = folder / "absent";
   EXPECT_EQ(message_of<Failure>([&] { read_file(absent); }), "cannot open " + absent + ": No such file or directory");

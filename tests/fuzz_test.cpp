@@ -2,9 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "tensor/file.h"
 #include "tensor/philox.h"
+#include "tensor/tensor.h"
+#include "tests/fuzz/limits.h"
 #include "tests/fuzz/target.h"
 #include "tests/places.h"
 
@@ -16,7 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMutations = 150;  // of the whole corpus of a target
+// Of the whole corpus of a target.
+size_t mutations() { return std::getenv("ELINVAR_FULL") ? 20000 : 150; }
 
 // Draws of a mutation: a function of its key.
 class Draws {
@@ -38,6 +42,10 @@ std::string mutated(std::string bytes, const std::string& other, uint64_t key) {
                                        "-1",
                                        "18446744073709551616",
                                        "1e999",
+                                       "9223372036854775807",
+                                       "-9223372036854775808",
+                                       "1e308",
+                                       "nan",
                                        "\"",
                                        "[[[[[[[[",
                                        "}",
@@ -83,9 +91,39 @@ TEST_P(Fuzz, ReadsItsCorpusAndMutationsOfIt) {
   ASSERT_FALSE(files.empty());
   std::vector<std::string> corpus;
   for (const fs::path& file : files) corpus.push_back(read_file(file));
-  for (const std::string& bytes : corpus) GetParam().run(bytes);
-  for (size_t i = 0; i < kMutations; ++i)
-    GetParam().run(mutated(corpus[i % corpus.size()], corpus[i * 7 % corpus.size()], key_of(GetParam().name()) + i));
+  const auto run = [](const std::string& bytes) {
+    const FuzzLimits limits(GetParam().name());
+    GetParam().run(bytes);
+  };
+  for (const std::string& bytes : corpus) run(bytes);
+  for (size_t i = 0; i < mutations(); ++i)
+    run(mutated(corpus[i % corpus.size()], corpus[i * 7 % corpus.size()], key_of(GetParam().name()) + i));
+}
+
+// The limits themselves: in a process of its own, which ends.
+TEST(FuzzLimitsDeathTest, EndAProcessThatTakesTooMuch) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their allocators end the process themselves
+  EXPECT_DEATH(
+      {
+        const FuzzLimits limits("hungry");
+        std::vector<std::string> kept;
+        while (true) kept.emplace_back(size_t{1} << 24, 'x');
+      },
+      "'hungry' takes more than 512 MiB");
+#endif
+  EXPECT_DEATH(
+      {
+        const FuzzLimits limits("large");
+        (void)Tensor::zeros({int64_t{1} << 28});
+      },
+      "'large' takes more than 512 MiB");
+  EXPECT_DEATH(
+      {
+        const FuzzLimits limits("slow", 1);
+        for (volatile int i = 0;; i = i + 1) continue;
+      },
+      "'slow' takes more than 1 s of processor time");
 }
 
 INSTANTIATE_TEST_SUITE_P(Readers, Fuzz, testing::ValuesIn(fuzz_targets()),

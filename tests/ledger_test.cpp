@@ -103,17 +103,27 @@ TEST(DigestFile, GoesOnWhereTheLedgerEnds) {
                       .state = {"t", "c"}};
   };
   EXPECT_EQ(DigestLine::parse(line(4).text()).text(), line(4).text());
+  Ledger ledger(folder.path());
+  ledger.begin({});
+  const auto reach = [&](int64_t steps) {
+    while (ledger.length() < steps) {
+      LedgerLine next = line_of(ledger.length() + 1);
+      next.state.reset();
+      ledger.record(next);
+    }
+  };
   {
-    DigestFile file(folder.path(), 0);
+    DigestFile file(folder.path(), ledger);
     file.begin(header);
     for (const int64_t step : {2, 4, 4, 6, 2}) file.record(step, line(step).text());
     file.write();
     EXPECT_EQ(file.last(), 6);
   }
   const std::string whole = read_file(folder / "digests.jsonl");
+  reach(5);
   for (size_t size = 0; size <= whole.size(); size += 7) {
     replace_file(folder / "digests.jsonl", whole.substr(0, size));
-    DigestFile file(folder.path(), 5);
+    DigestFile file(folder.path(), ledger);
     file.begin(header);
     for (const int64_t step : {2, 4, 6}) file.record(step, line(step).text());
     file.write();
@@ -122,7 +132,49 @@ TEST(DigestFile, GoesOnWhereTheLedgerEnds) {
   std::string damaged = whole;
   damaged[whole.size() - 20] ^= 1;
   replace_file(folder / "digests.jsonl", damaged);
-  EXPECT_NE(test::message_of<Failure>([&] { DigestFile(folder.path(), 9); }).find("line 4"), std::string::npos);
+  reach(9);
+  EXPECT_NE(test::message_of<Failure>([&] { DigestFile(folder.path(), ledger); }).find("line 4"), std::string::npos);
+}
+
+// Each line is whole, but they are not those that the run wrote.
+TEST(DigestFile, LinesThatAreDoubledSwappedOrMissingAreSeen) {
+  const test::TemporaryFolder folder;
+  const DigestHeader header{.tensors_every = 3, .gradient = {{"w", "float32", {3, 4}}}, .state = {{"s", "int64", {}}}};
+  Ledger ledger(folder.path());
+  ledger.begin({});
+  for (int64_t step = 1; step <= 14; ++step) {
+    LedgerLine line = line_of(step);
+    if (step % 4 != 0) line.state.reset();
+    else line.state = Digest{1, 1};
+    ledger.record(line);
+  }
+  std::vector<std::string> lines = {header.text()};
+  for (const int64_t step : {3, 4, 6, 8, 9, 12}) lines.push_back(DigestLine{.step = step, .batches = "b"}.text());
+  const auto fault = [&](const std::vector<std::string>& of, int64_t step = 12) {
+    replace_file(folder / "digests.jsonl", fmt::format("{}\n", fmt::join(of, "\n")));
+    return test::message_of<Failure>([&] { DigestFile(folder.path(), ledger).check_reaches(ledger, step); });
+  };
+  EXPECT_EQ(fault(lines), "");
+  for (size_t i = 0; i < lines.size(); ++i) {
+    std::vector<std::string> doubled = lines, swapped = lines, removed = lines;
+    doubled.insert(doubled.begin() + static_cast<std::ptrdiff_t>(i), lines[i]);
+    EXPECT_NE(fault(doubled), "") << i;
+    removed.erase(removed.begin() + static_cast<std::ptrdiff_t>(i));
+    if (i != 1) {
+      EXPECT_NE(fault(removed), "") << i;
+    }
+    if (i + 1 == lines.size()) continue;
+    std::swap(swapped[i], swapped[i + 1]);
+    EXPECT_NE(fault(swapped), "") << i;
+  }
+  // Who has moved the file away gets a new one, which begins later.
+  lines.erase(lines.begin() + 1);
+  EXPECT_EQ(fault(lines), "");
+  EXPECT_TRUE(DigestFile(folder.path(), ledger).begins_late(ledger, 12));
+  // What is behind the checkpoint that the run goes on from comes again.
+  lines.pop_back();
+  EXPECT_EQ(fault(lines, 11), "");
+  EXPECT_NE(fault(lines, 12).find("ends before the line of step 12"), std::string::npos);
 }
 
 TEST(Ledger, ALineOfAdaptiveScalingTellsTheBatch) {

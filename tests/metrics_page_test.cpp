@@ -5,9 +5,11 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <regex>
 #include <set>
 #include <stdexcept>
+#include <thread>
 
 #include "tensor/file.h"
 #include "tests/tiny_job.h"
@@ -129,10 +131,93 @@ TEST(WebServer, ServesPagesAndNothingElse) {
       403);
 }
 
+// Clients that are served last, if at all.
+class Crowd {
+ public:
+  explicit Crowd(const std::string& url) : port_(std::stoi(url.substr(std::string("http://127.0.0.1:").size()))) {}
+  ~Crowd() {
+    for (const int socket : sockets_) ::close(socket);
+  }
+  void come(int count, const std::string& says) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port_));
+    inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
+    for (int i = 0; i < count; ++i) {
+      sockets_.push_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      ASSERT_EQ(::connect(sockets_.back(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+      (void)!::send(sockets_.back(), says.data(), says.size(), MSG_NOSIGNAL);
+    }
+  }
+  void say(const std::string& more) {
+    for (const int socket : sockets_) (void)!::send(socket, more.data(), more.size(), MSG_NOSIGNAL);
+  }
+  // How many of them the server has let go.
+  int gone() {
+    int count = 0;
+    char byte = 0;
+    for (const int socket : sockets_)
+      if (const ssize_t n = ::recv(socket, &byte, 1, MSG_DONTWAIT); n == 0 || (n < 0 && errno != EAGAIN)) ++count;
+    return count;
+  }
+
+ private:
+  int port_;
+  std::vector<int> sockets_;
+};
+
+TEST(WebServer, NobodyWaitsForWhoSaysNothingOrGoesOnByteByByte) {
+  const std::string large(8 << 20, 'x');
+  const WebServer server("127.0.0.1", 0, [&](const WebRequest& request) {
+    return WebPage{"text/plain", request.path == "/large" ? large : "hello"};
+  });
+  const std::string host = server.url().substr(std::string("http://").size());
+  Crowd idle(server.url()), dripping(server.url()), deaf(server.url());
+  idle.come(50, "");
+  dripping.come(50, "GET /metrics HTTP/1.1\r\nX-Y: ");
+  deaf.come(20, "GET /large HTTP/1.1\r\nHost: " + host + "\r\n\r\n");
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  for (int i = 0; i < 5; ++i) {
+    dripping.say("y");
+    EXPECT_EQ(body_of(get(server.url(), "/metrics")), "hello");
+  }
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(2));
+  // The whole of a request has a time, whatever comes meanwhile.
+  while (dripping.gone() < 50 && Clock::now() - begin < std::chrono::seconds(30)) {
+    dripping.say("y");
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  EXPECT_EQ(dripping.gone(), 50);
+  EXPECT_EQ(idle.gone(), 50);
+}
+
+TEST(WebServer, WhoHasBeenThereForLongestMakesRoom) {
+  const WebServer server("127.0.0.1", 0, [](const WebRequest&) { return WebPage{"text/plain", "hello"}; });
+  Crowd crowd(server.url());
+  crowd.come(300, "");
+  EXPECT_EQ(body_of(get(server.url(), "/metrics")), "hello");
+  EXPECT_GE(crowd.gone(), 45);
+}
+
+TEST(WebServer, ARequestForManyPartsGetsThePageOnce) {
+  const std::string page(100000, 'x');
+  const WebServer server("127.0.0.1", 0, [&](const WebRequest&) { return WebPage{"text/plain", page}; });
+  const std::string host = server.url().substr(std::string("http://").size());
+  std::string parts = "0-";
+  for (int i = 0; i < 1000; ++i) parts += ",0-";
+  const std::string answer =
+      answer_to(server.url(), "GET /page HTTP/1.1\r\nHost: " + host + "\r\nRange: bytes=" + parts + "\r\n\r\n");
+  EXPECT_LT(answer.size(), page.size() + 1000);
+}
+
 TEST(WebServer, OutlivesWhatStrangersSend) {
   const WebServer server("127.0.0.1", 0, [](const WebRequest&) { return WebPage{"text/plain", "hello"}; });
   for (const std::string& request : {"GET /" + std::string(100000, 'a') + " HTTP/1.1\r\n\r\n",
                                      std::string("POST /page HTTP/1.1\r\nContent-Length: 100000000\r\n\r\nxyz"),
+                                     "GET /page HTTP/1.1\r\n" + std::string(100000, 'a') + ": b\r\n\r\n",
+                                     "GET /page HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n" +
+                                         std::string("\r\n0\r\n\r\nGET /page HTTP/1.1\r\n\r\n"),
                                      std::string("\x16\x03\x01\x02\r\n\r\n"), std::string("GET\r\n\r\n"),
                                      "GET /" + std::string(5, '\xff') + " HTTP/9.9\r\n\r\n"})
     EXPECT_NE(status_of(answer_to(server.url(), request, /*more=*/false)), 200) << request.substr(0, 60);

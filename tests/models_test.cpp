@@ -163,6 +163,12 @@ TEST(LayeredNetwork, ErrorsNameTheLayersLine) {
   ModelSpec deep = spec("residual", {}, {{"layer", {spec("conv2d", {{"out", at(8, int64_t{0})}})}}});
   EXPECT_EQ(error_of(network({deep}), kCifar),
             "m.toml:8: model.layer.layer.out must lie between 1 and 16777216, got 0");
+  // Else equal numbers would be normalised to 0 / 0.
+  for (const char* norm : {"batch_norm", "layer_norm", "rms_norm", "group_norm"})
+    EXPECT_NE(error_of(network({spec(norm, {{"eps", {0.0}}, {"groups", integer(1)}})}), kCifar)
+                  .find("model.layer.eps must lie between 1.17549"),
+              std::string::npos)
+        << norm;
 }
 
 struct Sample {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 
@@ -128,6 +129,51 @@ TEST(Optimizer, AdamAndAdamWAreTheTextbooks) {
   expect_textbook({.kind = "adamw", .beta2 = 0.95, .weight_decay = 0.1}, adam_reference);
 }
 TEST(Optimizer, LambIsThePapers) { expect_textbook({.kind = "lamb", .weight_decay = 0.1}, adam_reference); }
+
+bool all_finite(const Tensor& x) {
+  const std::vector<double> all = values(x);
+  return std::all_of(all.begin(), all.end(), [](double e) { return std::isfinite(e); });
+}
+
+// Gradients of zero, as where a rectifier is dead: the moments go down to what rounding keeps from reaching zero, and
+// the norm of LAMB's update becomes so small that |p| / |u| is no float32.
+TEST(Optimizer, ParametersStayFiniteThroughThousandsOfZeroGradients) {
+  for (const std::string& kind : optimizer_kinds()) {
+    Parameters parameters;
+    parameters.list.push_back({"weight", Var(random({8, 9}, 1, DType::f32), true), true});
+    const auto optimizer = make_optimizer({.kind = kind}, parameters);
+    for (int step = 0; step < 2000; ++step) {
+      std::vector<Tensor> gradient = {step == 0 ? random({8, 9}, 2, DType::f32) : Tensor::zeros({8, 9})};
+      gradient[0].data<float>()[5] = 0.0f;  // once infinity times this was no number
+      optimizer->step(parameters, gradient, 1e-3, step);
+      ASSERT_TRUE(all_finite(parameters.list[0].var.value())) << kind << " step " << step;
+    }
+  }
+}
+
+TEST(Optimizer, TrustRatiosOfSubnormalNormsAreFloats) {
+  const auto moved = [](const OptimizerConfig& config, float gradient) {
+    Parameters parameters;
+    const Tensor before = Tensor::full({64}, 0.5);
+    parameters.list.push_back({"weight", Var(Tensor::full({64}, 0.5), true), true});
+    std::vector<Tensor> gradients = {Tensor::full({64}, 0.0)};
+    for (int i = 1; i < 64; ++i) gradients[0].data<float>()[i] = gradient;
+    make_optimizer(config, parameters)->step(parameters, gradients, 0.01, 0);
+    EXPECT_TRUE(all_finite(parameters.list[0].var.value())) << config.kind << " " << gradient;
+    const std::vector<double> after = values(parameters.list[0].var.value());
+    double square = 0;
+    for (const double p : after) square += (p - 0.5) * (p - 0.5);
+    return std::sqrt(square) / (0.5 * 8);
+  };
+  for (const std::string& kind : optimizer_kinds())
+    for (const float gradient : {1e-30f, 1e-40f, 1e-44f, 1.4e-45f})
+      EXPECT_LT(moved({.kind = kind}, gradient), 0.011) << kind << " " << gradient;
+  // A small norm has its ratio as long as that is a float32, and 1 beyond.
+  EXPECT_NEAR(moved({.kind = "lamb"}, 1e-44f), 0.01, 1e-4);
+  EXPECT_EQ(moved({.kind = "lamb", .eps = 1.0}, 1e-44f), 0.0);
+  EXPECT_NEAR(moved({.kind = "lars", .momentum = 0.0, .eps = 0.0, .trust = 0.5}, 1e-37f), 0.005, 1e-4);
+  EXPECT_EQ(moved({.kind = "lars", .momentum = 0.0, .eps = 0.0, .trust = 0.5}, 1e-44f), 0.0);
+}
 
 // The parameters after all steps, on the CPU.
 std::vector<Tensor> trained(const OptimizerConfig& config, Device device = {}) {

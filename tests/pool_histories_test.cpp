@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <numeric>
 
 #include "tests/pool_scene.h"
 
@@ -19,7 +20,7 @@ using test::Scene;
 // quiet every job comes to its end: nobody starves.
 class History : protected Scene {
  public:
-  explicit History(uint64_t seed) : Scene(seed) { policy_ = policies()[seed % 4].plan; }
+  explicit History(uint64_t seed) : Scene(seed) { policy_ = policies()[seed % policies().size()].plan; }
 
   void run() {
     machines({machine("always", 1 + number(3))});
@@ -108,8 +109,12 @@ TEST(PoolHistories, KeepTheRules) {
   const char* const one = std::getenv("ELINVAR_SCHEDULE");
   const char* const many = std::getenv("ELINVAR_SCHEDULES");
   const uint64_t first = one != nullptr ? std::stoull(one) : 1;
-  const uint64_t count = one != nullptr ? 1 : many != nullptr ? std::stoull(many) : 20;
-  for (uint64_t seed = first; seed < first + count; ++seed) {
+  const uint64_t count = one != nullptr ? 1 : many != nullptr ? std::stoull(many) : 24;
+  std::vector<uint64_t> seeds(count);
+  std::iota(seeds.begin(), seeds.end(), first);
+  // A job that goes on to a third place before it has reached the second has no more workers for that.
+  if (one == nullptr) seeds.push_back(438);
+  for (const uint64_t seed : seeds) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     History history(seed);
     history.run();

@@ -3,12 +3,15 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <fstream>
+#include <sstream>
 #include <thread>
 
 #include "tensor/file.h"
 #include "tests/small_job.h"
 #include "tests/train_process.h"
+#include "tools/config/program_beside.h"
 #include "tools/pool/store.h"
 
 namespace elinvar {
@@ -41,6 +44,7 @@ class PoolJob : public testing::Test, protected test::TrainRuns {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return spawn_program("pool", arguments, name);
   }
+  int serve_again() { return wait(serve("again"), "again", std::chrono::seconds(20)).code; }
   Json view(const std::vector<std::string>& arguments) {
     std::vector<std::string> all = arguments;
     all.push_back("--json");
@@ -117,6 +121,88 @@ TEST_F(PoolJob, SlotsAreDividedAsTheJobBeforeWasFastest) {
   EXPECT_NE(read_file(folder_ / run_of(2).string() / "events.jsonl").find("\"--threads\",\"2\""), std::string::npos);
 }
 
+// A host that has three GPUs, by a program that says so and computes on the CPU instead. Each worker is told of another
+// one, also who comes for one that died, under the next daemon.
+TEST_F(PoolJob, EachWorkerOfAHostHasAGpuOfItsOwn) {
+  const std::string train = program_beside("train"), told = folder_ / "told";
+  folder_.write("told", "");
+  const fs::path with_gpus = folder_.write("train_with_gpus", R"(#!/bin/sh
+[ "$1" = devices ] && printf 'cpu x\ncuda:0 x\ncuda:1 x\ncuda:2 x\n' && exit
+for word; do
+  shift
+  case "$word" in cuda*) echo "$word" >> ')" + told + R"('; word=cpu ;; esac
+  set -- "$@" "$word"
+done
+exec ')" + train + R"(' "$@"
+)");
+  fs::permissions(with_gpus, fs::perms::owner_all);
+  folder_.write("pool/pool.toml", "[pool]\npage = -1\npolicy = \"equal\"\ntrain = \"" + with_gpus.string() +
+                                      "\"\n[gpus]\ndevice = \"cuda\"\nthreads = 1\n");
+  ASSERT_EQ(pool({"submit", folder_ / "job.toml", "--set", "run.steps=1000000"}).code, 0);
+  const auto devices = [&] {
+    std::istringstream lines(read_file(told));
+    std::vector<std::string> all;
+    for (std::string line; std::getline(lines, line);) all.push_back(line);
+    std::sort(all.begin(), all.end());
+    return all;
+  };
+  const pid_t first = serve("first");
+  for (int i = 0; i < 3000 && events(run_of(1), "hello") < 3; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(devices(), (std::vector<std::string>{"cuda:0", "cuda:1", "cuda:2"})) << story();
+  kill(first, SIGKILL);
+  EXPECT_EQ(wait(first, "first").code, 128 + SIGKILL);
+  pid_t dies = 0;
+  std::string its_own;
+  {
+    pool::Store store(folder_ / "pool");
+    for (const pool::ProcessRecord& p : store.processes()) {
+      if (p.coordinator) continue;
+      dies = static_cast<pid_t>(std::stol(p.handle));
+      for (const pool::SlotRecord& s : store.slots())
+        if (s.id == p.slots.at(0)) its_own = s.device;
+    }
+  }
+  ASSERT_GT(dies, 0);
+  kill(dies, SIGKILL);
+  folder_.write("told", "");
+  const pid_t second = serve("second", {"--until-done"});
+  for (int i = 0; i < 3000 && events(run_of(1), "hello") < 4; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(devices(), std::vector<std::string>{its_own}) << story();
+  EXPECT_EQ(pool({"cancel", "1"}).code, 0);
+  EXPECT_EQ(wait(second, "second").code, 0) << story();
+}
+
+TEST_F(PoolJob, WhatIsNoNumberOfWorkersIsRefusedByName) {
+  for (const std::string option : {"--min", "--max", "--size"})
+    for (const std::string wrong : {"-3", "0", "nan", "1e9", "99999999999999999999", ""}) {
+      const test::Ended ended = pool({"submit", folder_ / "job.toml", option + "=" + wrong});
+      EXPECT_EQ(ended.code, 2) << option << " " << wrong << ": " << ended.out;
+      EXPECT_NE(ended.err.find(option), std::string::npos) << ended.err;
+    }
+  EXPECT_FALSE(fs::exists(folder_ / "pool/pool.db"));
+}
+
+TEST_F(PoolJob, WhatIsNoNumberOfSecondsIsRefusedByName) {
+  const std::vector<std::vector<std::string>> commands = {
+      {"sim", "elastic", "--seeds", "1", "--until"},
+      {"sim", "elastic", "--seeds", "1", "--horizon"},
+      {"sim", "--check", folder_ / "job.toml", "--seconds"},
+      {"measure", folder_ / "job.toml", "--seconds"},
+  };
+  for (std::vector<std::string> command : commands)
+    for (const std::string wrong : {"nan", "inf", "0", "-1", "x"}) {
+      const std::string option = command.back();
+      command.back() = option + "=" + wrong;
+      const test::Ended ended = wait(spawn_program("pool", command, "command"), "command");
+      EXPECT_EQ(ended.code, 2) << option << " " << wrong << ": " << ended.out;
+      EXPECT_NE(ended.err.find(option), std::string::npos) << ended.err;
+      command.back() = option;
+    }
+  EXPECT_EQ(pool({"history", "7"}).code, 2);
+}
+
 TEST_F(PoolJob, CancelStopsARunningJob) {
   ASSERT_EQ(pool({"submit", folder_ / "job.toml", "--set", "run.steps=1000000"}).code, 0);
   const pid_t daemon = serve("daemon", {"--until-done"});
@@ -127,6 +213,28 @@ TEST_F(PoolJob, CancelStopsARunningJob) {
   EXPECT_EQ(pool({"cancel", "1"}).code, 1);
   EXPECT_EQ(pool({"cancel", "7"}).code, 2);
   EXPECT_EQ(remaining_children(std::chrono::seconds(10)), "");
+}
+
+// What was submitted counts, whatever becomes of files in the pool's directory.
+TEST_F(PoolJob, FilesThatAreDamagedOrRemovedLoseNoJob) {
+  for (const char* name : {"one", "two"})
+    ASSERT_EQ(pool({"submit", folder_ / "job.toml", "--set", "run.steps=1000000", "--name", name, "--max", "1"}).code,
+              0);
+  fs::create_directories(folder_ / "pool/jobs/1");
+  folder_.write("pool/jobs/1/config.toml", "garbage [[");
+  const pid_t daemon = serve("daemon", {"--until-done"});
+  reach(run_of(2), 50);
+  for (const char* name : {"pool.db", "pool.db-wal", "pool.db-shm", "lock"}) fs::remove(folder_ / "pool" / name);
+  for (int i = 0; i < 3000 && !fs::exists(folder_ / "pool/pool.db"); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(serve_again(), 2) << "the daemon has its lock again";
+  EXPECT_EQ(view({"submit", folder_ / "job.toml", "--set", "run.steps=20"}).at("job"), 3);
+  for (const char* job : {"1", "2"}) {
+    EXPECT_GT(view({"status", job}).at("step"), 0) << story();
+    EXPECT_EQ(pool({"cancel", job}).code, 0);
+  }
+  EXPECT_EQ(wait(daemon, "daemon").code, 0);
+  EXPECT_EQ(view({"status", "3"}).at("state"), "finished") << story();
 }
 
 TEST_F(PoolJob, WhatCannotBeTrainedIsTold) {

@@ -299,6 +299,66 @@ TEST_F(PoolKeeper, ASourceThatDoesNotAnswerTakesNothingAway) {
   EXPECT_EQ(count("leave"), 0u) << story();
 }
 
+TEST_F(PoolKeeper, EachWorkerHasAGpuOfItsOwn) {
+  machines({{.host = "a", .kind = "cuda", .device = "cuda", .slots = 3}, machine("b", 1)});
+  const Id first = submit(100000, 1, 2), second = submit(100000, 1, 2);
+  ticks(10);
+  const auto all = [&] {
+    std::vector<std::string> devices = world_.devices(first);
+    for (const std::string& device : world_.devices(second)) devices.push_back(device);
+    std::sort(devices.begin(), devices.end());
+    return devices;
+  };
+  const std::vector<std::string> wanted = {"cpu", "cuda:0", "cuda:1", "cuda:2"};
+  EXPECT_EQ(all(), wanted) << story();
+  serve();  // another daemon
+  for (int i = 0; i < 4; ++i) {
+    world_.kill_worker();
+    ticks(5);
+    EXPECT_EQ(all(), wanted) << story();
+  }
+  source_->there[0].slots = 2;
+  ticks(10);
+  EXPECT_EQ(all(), (std::vector<std::string>{"cpu", "cuda:0", "cuda:1"})) << story();
+}
+
+TEST_F(PoolKeeper, TheTroubleOfOneJobHoldsUpNoOther) {
+  machines({machine("a", 2)});
+  const Id first = submit(100000, 1, 1);
+  ticks(5);
+  world_.unreadable = first;
+  const Id second = submit(100, 1, 1);
+  ticks(80);
+  EXPECT_EQ(job(second).state, State::finished) << story();
+  EXPECT_EQ(count("trouble", first), 1u) << "it is told once\n" << story();
+  world_.unreadable = 0;
+  ticks(5);
+  EXPECT_GT(job(first).step, 100) << story();
+}
+
+TEST_F(PoolKeeper, AClockThatIsSetBackHoldsUpNobody) {
+  now_ = 1e9;
+  machines({machine("a", 2)});
+  const Id id = submit(100000);
+  ticks(10);
+  world_.kill_all_of(id);
+  ticks(2);
+  EXPECT_GT(job(id).retry_at, now_) << story();
+  now_ -= 1e6;
+  ticks(15);
+  EXPECT_EQ(world_.starts(id), 2) << story();
+  const Id second = submit(100);
+  ticks(30);
+  EXPECT_FALSE(world_.running(second).empty()) << "the first one's turn is over\n" << story();
+  // A worker that was told to leave before, and does not, is killed in time.
+  store_.ask_cancel(id);
+  now_ += 1e6;
+  tick();
+  now_ -= 1e6;
+  ticks(20);
+  EXPECT_EQ(job(id).state, State::cancelled) << story();
+}
+
 TEST_F(PoolKeeper, MachinesAreWantedAsLongAsJobsCouldUseThem) {
   machines({machine("a", 1)});
   ticks(2);

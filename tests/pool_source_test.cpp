@@ -74,6 +74,32 @@ TEST(PoolSource, ThisHostHasItsSlots) {
   EXPECT_EQ(joined(source->command(machines[0], {"train", "join"})), "/bin/train join ");
 }
 
+// A program that says what GPUs there are.
+std::string train_with(const TemporaryFolder& folder, const std::string& devices) {
+  const std::filesystem::path program =
+      folder.write("train", "#!/bin/sh\n[ \"$1\" = devices ] && printf '" + devices + "'\n");
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  return program;
+}
+
+TEST(PoolSource, ThisHostHasAsManySlotsAsGpus) {
+  const TemporaryFolder folder;
+  const std::string train = train_with(folder, "cpu      x\\ncuda:0   A100; x\\ncuda:1   A100\\ncuda:2   A100\\n");
+  const auto machine = [&](int slots) {
+    return make_source({.name = "gpus", .slots = slots, .device = "cuda"}, train)->machines(0, 0).at(0);
+  };
+  EXPECT_EQ(machine(0).slots, 3);
+  EXPECT_EQ(machine(0).kind, "cuda");
+  EXPECT_EQ(devices_of(machine(0)), (std::vector<std::string>{"cuda:0", "cuda:1", "cuda:2"}));
+  EXPECT_EQ(devices_of(machine(2)), (std::vector<std::string>{"cuda:0", "cuda:1"}));
+  EXPECT_EQ(message_of<UsageError>([&] { machine(4); }),
+            "[gpus] slots = 4, but this host has 3 GPUs, one for each slot");
+  train_with(folder, "cpu  x\\ncuda     none: no driver\\n");
+  EXPECT_NE(message_of<UsageError>([&] { machine(0); }).find("this host has no GPU"), std::string::npos);
+  const auto cpus = make_source({.name = "here", .slots = 2}, "no-such-program")->machines(0, 0).at(0);
+  EXPECT_EQ(devices_of(cpus), (std::vector<std::string>{"cpu", "cpu"}));
+}
+
 TEST(PoolSource, SshGetsOneQuotedLineOfHarmlessWords) {
   const auto source = make_source({.name = "lab", .source = "ssh", .hosts = {"u@a"}, .program = "/opt/train"}, "train");
   const Machine machine = source->machines(0, 0).at(0);
@@ -91,6 +117,10 @@ TEST(PoolSource, OptionsMustMakeSense) {
             std::string::npos);
   EXPECT_THROW(make_source({.name = "c", .source = "slurm", .partition = "-x"}, "train"), UsageError);
   EXPECT_THROW(make_source({.name = "c", .device = "tpu"}, "train"), UsageError);
+  EXPECT_NE(message_of<UsageError>([] {
+              make_source({.name = "lab", .source = "ssh", .hosts = {"a", "b", "a"}}, "train");
+            }).find("a twice"),
+            std::string::npos);
 }
 
 // Commands that say what files say, and note what they are told.
@@ -113,16 +143,21 @@ class FakeSlurm : public testing::Test {
     folder_.write("told", "");
     return text;
   }
-  SlurmSource source() {
-    return SlurmSource(
-        {.name = "c", .source = "slurm", .partition = "spare", .minutes = 30, .commands = folder_.path()},
-        "/bin/train");
+  SlurmSource source(const std::string& device = "cpu", int slots = 0) {
+    return SlurmSource({.name = "c",
+                        .source = "slurm",
+                        .slots = slots,
+                        .device = device,
+                        .partition = "spare",
+                        .minutes = 30,
+                        .commands = folder_.path()},
+                       "/bin/train");
   }
   TemporaryFolder folder_;
 };
 
 TEST_F(FakeSlurm, IdleNodesAreHarvestedAsFarAsTheyAreWanted) {
-  says("sinfo", "n1|idle|4\nn2|alloc|4\nn3|idle|4\nn4|down*|4\nn5|idle|4\n");
+  says("sinfo", "n1|idle|4|(null)\nn2|alloc|4|(null)\nn3|idle|4|(null)\nn4|down*|4|(null)\nn5|idle|4|(null)\n");
   SlurmSource slurm = source();
   EXPECT_TRUE(slurm.machines(100, 0).empty());
   EXPECT_EQ(told(), "");
@@ -135,7 +170,7 @@ TEST_F(FakeSlurm, IdleNodesAreHarvestedAsFarAsTheyAreWanted) {
 }
 
 TEST_F(FakeSlurm, AnAllocationIsAMachineUntilItsEnd) {
-  says("sinfo", "n1|alloc|4\n");
+  says("sinfo", "n1|alloc|4|(null)\n");
   says("squeue", "41|RUNNING|n1|2026-05-04T10:11:12\n42|COMPLETING|n2|2026-05-04T10:11:12\n");
   SlurmSource slurm = source();
   const std::vector<Machine> machines = slurm.machines(100, 5);
@@ -155,8 +190,40 @@ TEST_F(FakeSlurm, AnAllocationIsAMachineUntilItsEnd) {
   EXPECT_EQ(told(), "scancel 41\n");
 }
 
+// All GPUs of a node are asked for, and each worker is told which of these is its own.
+TEST_F(FakeSlurm, GpusAreAskedFor) {
+  says("sinfo", "n1|idle|8|gpu:a100:4(S:0-1),shard:8\nn2|idle|8|(null)\nn3|idle|8|gpu:2,gpu:v100:1(S:0)\n");
+  SlurmSource slurm = source("cuda");
+  slurm.machines(100, 6);
+  std::string lines = told();
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 2) << "n2 has none\n" << lines;
+  EXPECT_NE(lines.find("--nodelist n1"), std::string::npos) << lines;
+  EXPECT_NE(lines.find("--gres=gpu:4"), std::string::npos) << lines;
+  EXPECT_NE(lines.find("--gres=gpu:3"), std::string::npos) << lines;
+  says("squeue", "41|RUNNING|n1|2026-05-04T10:11:12\n");
+  const Machine machine = slurm.machines(102, 0).at(0);
+  EXPECT_EQ(devices_of(machine), (std::vector<std::string>{"cuda:0", "cuda:1", "cuda:2", "cuda:3"}));
+  EXPECT_EQ(machine.threads, 2);
+  EXPECT_NE(joined(slurm.command(machine, {"train", "join"})).find("--gres=gpu:4 /bin/train join"), std::string::npos);
+
+  SlurmSource two = source("cuda", 2), cpus = source();
+  says("squeue", "");
+  two.machines(100, 1);
+  EXPECT_NE(told().find("--gres=gpu:2"), std::string::npos);
+  cpus.machines(100, 1);
+  EXPECT_EQ(told().find("gres"), std::string::npos);
+}
+
+TEST_F(FakeSlurm, AClockThatIsSetBackIsNoReasonNotToAsk) {
+  says("sinfo", "n1|alloc|4|(null)\n");
+  SlurmSource slurm = source();
+  EXPECT_TRUE(slurm.machines(1000, 0).empty());
+  says("squeue", "41|RUNNING|n1|2026-05-04T10:11:12\n");
+  EXPECT_EQ(slurm.machines(100, 0).size(), 1u);
+}
+
 TEST_F(FakeSlurm, WhoWaitsForANodeThatSomebodyElseGotIsTakenBack) {
-  says("sinfo", "n1|alloc|4\n");
+  says("sinfo", "n1|alloc|4|(null)\n");
   says("squeue", "41|PENDING||N/A\n");
   SlurmSource slurm = source();
   slurm.machines(100, 1);
@@ -167,7 +234,7 @@ TEST_F(FakeSlurm, WhoWaitsForANodeThatSomebodyElseGotIsTakenBack) {
 }
 
 TEST_F(FakeSlurm, ASlurmThatDoesNotAnswerIsNoNews) {
-  says("sinfo", "n1|alloc|4\n");
+  says("sinfo", "n1|alloc|4|(null)\n");
   says("squeue", "41|RUNNING|n1|2026-05-04T10:11:12\n");
   SlurmSource slurm = source();
   EXPECT_EQ(slurm.machines(100, 0).size(), 1u);

@@ -124,7 +124,7 @@ TEST(PoolStore, WhatVersionTwoKnewOfCostsIsKept) {
     db.exec("PRAGMA user_version = 2");
   }
   {
-    const std::optional<File> daemon = daemon_lock(folder / "pool");
+    const std::optional<DaemonLock> daemon = DaemonLock::take(folder / "pool");
     EXPECT_NE(message_of<UsageError>([&] { Store::open_existing(folder / "pool"); }).find("older version"),
               std::string::npos);
   }
@@ -203,6 +203,64 @@ TEST(PoolStore, WhoeverIsKilledLeavesWholeTransactions) {
   }
 }
 
+TEST(PoolStore, OneThatIsRemovedIsPutBack) {
+  const TemporaryFolder folder;
+  Store store(folder / "pool");
+  const Id first = store.add(JobRecord{.name = "first", .config = {}, .overrides = {}, .kinds = {}});
+  EXPECT_TRUE(store.in_place());
+  for (const char* file : {"pool.db", "pool.db-wal"}) {  // whatever is left beside it
+    std::filesystem::remove(folder / "pool" / file);
+    std::filesystem::remove(folder / "pool" / "pool.db");
+    EXPECT_FALSE(store.in_place());
+    store.put_back();
+    EXPECT_TRUE(store.in_place());
+    ASSERT_TRUE(Store::open_existing(folder / "pool").job(first).has_value());
+  }
+  const Id second = Store(folder / "pool").add(JobRecord{.name = "next", .config = {}, .overrides = {}, .kinds = {}});
+  EXPECT_GT(second, first);
+  EXPECT_TRUE(store.job(second).has_value()) << "all have the same one";
+
+  std::filesystem::remove(folder / "pool" / "pool.db");
+  EXPECT_NE(message_of<Failure>([&] { Store another(folder / "pool"); }).find("was removed"), std::string::npos);
+  for (const char* left : {"pool.db-wal", "pool.db-shm"}) std::filesystem::remove(folder / "pool" / left);
+  const Store another(folder / "pool");
+  EXPECT_NE(message_of<Failure>([&] { store.put_back(); }).find("pool.db.copy holds what is known here"),
+            std::string::npos);
+  EXPECT_TRUE(another.in_place());
+  EXPECT_TRUE(another.jobs(true).empty());
+}
+
+TEST(PoolStore, ADamagedOneIsNamed) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "pool");
+  folder.write("pool/pool.db", std::string(5000, 'x'));
+  const std::string said = message_of<Failure>([&] { Store store(folder / "pool"); });
+  EXPECT_NE(said.find((folder / "pool" / "pool.db").string() + ": file is not a database"), std::string::npos) << said;
+}
+
+// Whose store was lost.
+TEST(PoolStore, ANewJobTakesUpNoOthersDirectory) {
+  const TemporaryFolder folder;
+  for (const char* job : {"7", "12", "x", "9999999999999999999999"})
+    std::filesystem::create_directories(folder / "pool" / "jobs" / job);
+  Store store(folder / "pool");
+  EXPECT_EQ(store.add(JobRecord{.name = "next", .config = {}, .overrides = {}, .kinds = {}}), 13);
+}
+
+TEST(PoolLock, IsTakenAgainWhereItsFileIsRemoved) {
+  const TemporaryFolder folder;
+  std::optional<DaemonLock> one = DaemonLock::take(folder.path());
+  ASSERT_TRUE(one.has_value());
+  EXPECT_TRUE(one->keep());
+  std::filesystem::remove(folder / "lock");
+  EXPECT_TRUE(one->keep());
+  EXPECT_FALSE(DaemonLock::take(folder.path()).has_value());
+  std::filesystem::remove(folder / "lock");
+  const std::optional<DaemonLock> other = DaemonLock::take(folder.path());
+  ASSERT_TRUE(other.has_value());
+  EXPECT_FALSE(one->keep()) << "that one serves now";
+}
+
 TEST(PoolStore, ThereMustBeAPoolToLookAt) {
   const TemporaryFolder folder;
   EXPECT_NE(message_of<UsageError>([&] { Store::open_existing(folder / "none"); }).find("holds no pool"),
@@ -250,8 +308,25 @@ TEST_F(PoolSubmission, RefusesWhatMakesNoSense) {
   s.max_workers = 2;
   EXPECT_NE(refusal(s).find("expected 1 <= min"), std::string::npos);
   s = submission();
-  s.name = "a b; rm -rf";
-  EXPECT_NE(refusal(s).find("is no name for a job"), std::string::npos);
+  for (const std::string& name : {std::string("a b; rm -rf"), std::string("a\0b", 3), std::string(101, 'a')}) {
+    s.name = name;
+    EXPECT_NE(refusal(s).find("is no name for a job"), std::string::npos) << name;
+  }
+  for (const auto& [option, workers] :
+       {std::pair("--min", &Submission::min_workers), std::pair("--max", &Submission::max_workers),
+        std::pair("--size", &Submission::fixed_workers)})
+    for (const int wrong : {-3, 1025}) {
+      s = submission();
+      s.*workers = wrong;
+      EXPECT_EQ(refusal(s), fmt::format("{} {}: a job has 1 to 1024 workers", option, wrong));
+    }
+  s = submission();
+  s.kinds = {"NVIDIA A100"};
+  EXPECT_EQ(refusal(s), "");
+  for (const std::string& kind : {std::string(), std::string("a\nb"), std::string("\xff"), std::string(101, 'a')}) {
+    s.kinds = {kind};
+    EXPECT_NE(refusal(s).find("--kind"), std::string::npos) << kind;
+  }
   overrides_ = {"run.stepz=3"};
   EXPECT_NE(refusal(submission()).find("stepz"), std::string::npos);
 }
@@ -266,6 +341,10 @@ TEST_F(PoolSubmission, RefusesPathsInThePool) {
   }
   overrides_ = {"data.path=" + folder_.path() + "/pools"};
   EXPECT_EQ(refusal(submission()), "");
+  overrides_ = {"data.path=/" + std::string(3000, 'a')};
+  EXPECT_EQ(refusal(submission()).find("data.path = \"/aaa"), 0u) << "no path of this system";
+  overrides_ = {"data.path=\"a\\u0000b\""};
+  EXPECT_EQ(refusal(submission()), "data.path = \"a\\u0000b\": no name has a byte of zero");
 }
 
 TEST(PoolDuration, HasAUnit) {
@@ -303,6 +382,12 @@ TEST(PoolSettings, ErrorsNameTheirPlace) {
   };
   EXPECT_NE(refusal("[pool]\npolicyy = \"equal\"\n").find("pool.toml:2"), std::string::npos);
   EXPECT_NE(refusal("[x]\nsource = \"cloud\"\n").find("cloud"), std::string::npos);
+  const std::string pool = "[pool]\nadvertise = \"head\"\n", gpus = "]\ndevice = \"cuda\"\n";
+  EXPECT_EQ(refusal((pool + "[a" + gpus + "[b" + gpus).c_str()),
+            "pool.toml: [a] and [b] both have the GPUs of this host; one table is for all of them");
+  const std::string lab = gpus + "source = \"ssh\"\nhosts = [\"x\"]\n";
+  EXPECT_NE(refusal((pool + "[a" + lab + "[b" + lab).c_str()).find("the GPUs of x"), std::string::npos);
+  EXPECT_EQ(refusal((pool + "[a" + gpus + "[b" + lab).c_str()), "");
   EXPECT_NE(refusal("[lab]\nsource = \"ssh\"\nhosts = [\"a\"]\n").find("advertise"), std::string::npos);
 }
 

@@ -158,6 +158,7 @@ void FakeWorld::advance(double seconds) {
 }
 
 const Sight& FakeWorld::sight(Id job, double) {
+  if (job == unreadable) throw Failure("it cannot be read");
   Run& run = runs_[job];
   run.sight.alive = run.coordinator;
   run.sight.members.clear();
@@ -202,6 +203,15 @@ std::vector<std::string> FakeWorld::running(Id job) const {
   for (const auto& [handle, p] : processes_)
     if (p.job == job && p.running && !p.coordinator) names.push_back(p.name);
   return names;
+}
+
+std::vector<std::string> FakeWorld::devices(Id job) const {
+  std::vector<std::string> devices;
+  for (const auto& [handle, p] : processes_)
+    if (p.job == job && p.running && !p.coordinator)
+      devices.push_back(*std::next(std::find(p.words.begin(), p.words.end(), "--device")));
+  std::sort(devices.begin(), devices.end());
+  return devices;
 }
 
 bool FakeWorld::coordinated(Id job) const { return runs_.contains(job) && runs_.at(job).coordinator; }

@@ -26,6 +26,7 @@ class FakeWorld final : public World {
   void kill_coordinator(Id job);
   void kill_all_of(Id job);
   std::vector<std::string> running(Id job) const;  // names of its workers
+  std::vector<std::string> devices(Id job) const;  // that they compute on, sorted
   bool coordinated(Id job) const;
   int starts(Id job) const;  // of coordinators
   void die_after(int calls) { calls_left_ = calls; }
@@ -35,6 +36,7 @@ class FakeWorld final : public World {
   std::string words_of_dead = {};    // what a log ends with
   std::optional<int> fails_at_once;  // every worker that is started ends with this code,
   Id fails_of = 0;                   // if this is not 0: those of this job
+  Id unreadable = 0;                 // a job that cannot be looked at
 
   // World
   void prepare(const JobRecord&) override { call(); }

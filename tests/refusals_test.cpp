@@ -113,7 +113,11 @@ TEST_F(Refusals, AWorkerOfAnotherContract) {
   EXPECT_EQ(refusal("data", std::string(32, '0')), "its data are others");
   EXPECT_EQ(refusal("numerics_version", 1000), "its numerics are of another version");
   EXPECT_EQ(refusal("protocol", 1000), "it speaks another version of the protocol");
-  for (const char* reason : {"configuration", "data are", "numerics", "protocol"}) EXPECT_TRUE(told(reason)) << reason;
+  Json environment = about.at("environment");
+  environment["build_id"] = "0123";
+  EXPECT_NE(refusal("environment", environment).find("it is another build of this program, 0123 ("), std::string::npos);
+  for (const char* reason : {"configuration", "data are", "numerics", "protocol", "another build"})
+    EXPECT_TRUE(told(reason)) << reason;
 
   const test::Ended stranger = wait(spawn({"join", endpoint("run"), "--set", "data.data_seed=1"}));
   EXPECT_EQ(stranger.code, 3);
@@ -229,7 +233,12 @@ TEST_F(Refusals, AFirstHelloThatMakesNoSense) {
   };
   for (const char* what : {"/numerics_version", "/protocol", "/steps", "/environment/device", "/environment/isa"})
     impostor.send({.kind = "hello", .body = without(Json::json_pointer(what))});
+  Json odd = whole;
+  odd["environment"]["build_id"] = 7;
+  impostor.send({.kind = "hello", .body = odd});
+  impostor.send({.kind = "hello", .body = whole});  // of no build that there is
   impostor.send({.kind = "failed", .body = {{"reason", "no reason"}}});
+  impostor.send({.kind = "failed", .body = {{"reason", 7}}});
   expect_undisturbed(job);
 }
 

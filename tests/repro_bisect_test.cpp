@@ -109,7 +109,7 @@ TEST_F(Bisect, OtherSettingsAndEqualRunsNeedNoOps) {
 TEST_F(Bisect, EachWorkersProgramIsTried) {
   train("a", {"--steps", "12"});
   const pid_t job = spawn({"run", path("job.toml"), "--run-dir", path("b"), "--threads", "1", "--steps", "12",
-                           "--workers", "1", "--min-workers", "2"},
+                           "--workers", "1", "--min-workers", "2", "--any-build"},
                           "job");
   for (int i = 0; i < 6000 && !fs::exists(path("b") + "/coordinator.json"); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));

@@ -37,7 +37,7 @@ class Record : public testing::Test {
   void SetUp() override {
     Ledger ledger(folder_.path());
     ledger.begin({.virtual_ranks = 2});
-    DigestFile digests(folder_.path(), 0);
+    DigestFile digests(folder_.path(), ledger);
     digests.begin({.tensors_every = 1, .gradient = {{"w", "float32", {3}}}});
     for (int64_t step = 1; step <= kSteps; ++step) {
       ledger.record(line_of(step));

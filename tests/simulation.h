@@ -111,6 +111,7 @@ class Simulation {
     explicit Head(Simulation& simulation) : sim(simulation) {}
     Simulation& sim;
     int64_t tenure = 0;
+    int asked = 0;  // workers, for the job
     std::unique_ptr<Coordinator> coordinator;
     double beat_at = 0;
     std::map<int64_t, std::string> waiting;
@@ -243,6 +244,7 @@ class Simulation {
   void fault();
   bool faulty() const { return now_ < kFaultsEnd; }
   void resume();
+  void orphan();
   void look_after();
   void mend();
 

@@ -124,6 +124,14 @@ void Simulation::resume() {
   for (int i = 0; i < s_.initial_workers; ++i) add_worker();
 }
 
+void Simulation::orphan() {
+  at(now_ + uniform(0, 0.6), [this] {
+    if (Head* h = head()) die(*h, "coordinator dies");
+    Node* worker = any_of(workers_);
+    if (worker && pick(2) == 0) stall(*worker, uniform(0.05, 20));
+  });
+}
+
 void Simulation::look_after() {
   const bool any = std::any_of(workers_.begin(), workers_.end(),
                                [](const auto& entry) { return entry.second->alive && entry.second->watch; });

@@ -45,7 +45,11 @@ void Simulation::join(PeerId peer) {
 }
 
 void Simulation::follow(Process& p, int64_t tenure) {
-  if (!p.watch) p.watch.emplace(kWatch, tenure, now_);
+  if (!p.watch) {
+    WatchOptions options = kWatch;
+    options.arrival = heads_.at(tenure)->asked++;
+    p.watch.emplace(options, tenure, now_);
+  }
   p.watch->follow(tenure, now_);
   introduce(p, tenure);
 }
@@ -84,8 +88,10 @@ void Simulation::heartbeat(PeerId peer) {
 void Simulation::seek(Process& p) {
   std::optional<Watch::Sight> sight;
   const int64_t newest = heads_.rbegin()->first;
-  if (sees_directory(p)) sight = Watch::Sight{newest, beats_[newest]};
+  const int members = records_.empty() ? 0 : static_cast<int>(records_.rbegin()->second.members.size());
+  if (sees_directory(p)) sight = Watch::Sight{newest, beats_[newest], members};
   const Watch::Decision decision = p.watch->decide(sight, p.member->index(), now_);
+  result_.abandoned += decision.what == Watch::Do::leave && sight;
   if (decision.what == Watch::Do::leave) return die(p, "without a coordinator leaves");
   if (decision.what == Watch::Do::reconnect) {
     introduce(p, p.watch->tenure());

@@ -23,6 +23,11 @@ TEST_F(TrainCommand, WrongUsageHasExitCode2) {
   expect_usage(train({"run"}), "config");
   expect_usage(train({"run", folder_ / "absent.toml"}), "there is no configuration");
   expect_usage(run("images.toml", "run", {"--threads", "0"}), "--threads");
+  for (const char* hold : {"nan", "inf", "-inf", "0", "-3", "1e7", "x"})
+    expect_usage(run("images.toml", "run", {"--hold", hold}),
+                 fmt::format("expected a number from 1 to 1e+06, got {}", hold));
+  for (const char* option : {"--workers", "--min-workers", "--steps", "--until", "--metrics-port"})
+    expect_usage(run("images.toml", "run", {option, "-1"}), option);
   expect_usage(run("images.toml", "run", {"--isa", "avx3"}), "avx3");
   expect_usage(run("images.toml", "run", {"--set", "run.sed=1"}), "did you mean 'seed'");
   expect_usage(run("images.toml", "run", {"--set", "run.steps=1.5"}), "must be an integer");

@@ -50,7 +50,8 @@ void adam(GpuStream<B>&, std::span<const AdamArgs>);
 
 // LAMB (You et al., arXiv:1904.00962). The moments, with m and v as in AdamW, and the square sums of p and u:
 //   u = fma(weight_decay, p, (m * correction1) / fma(sqrt(v), root_correction2, eps))
-// then, with u computed again from the moments, and ratio = |p| / |u| (1 where either is 0):
+// then, with u computed again from the moments, and ratio = |p| / |u| (1 where either is 0, or |u| so small that
+// lr * |p| / |u| is beyond float32, as that of moments that rounding keeps from reaching 0):
 //   p = fma(-step_size, u, p), with step_size = lr * ratio
 struct LambArgs {
   In g;

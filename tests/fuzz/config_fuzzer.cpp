@@ -1,11 +1,28 @@
-// Configurations, with overrides after them; and what else is said on the command line.
+// Configurations, with overrides after them, up to the network that they describe; and what else is said on the command
+// line.
 #include "comm/endpoint.h"
 #include "elastic/chaos.h"
+#include "models/build.h"
+#include "tensor/check.h"
 #include "tests/fuzz/target.h"
 #include "tools/config/config.h"
+#include "tools/config/model_spec.h"
 
 namespace elinvar::test {
 namespace {
+
+// The network's outline, which costs no memory; what is filled in describes the same.
+void outline(const ModelSpec& model, const InputInfo& input) {
+  const OutlineScope no_values;
+  ModelSpec whole, again;
+  try {
+    (void)build(model, input, 0, &whole);
+  } catch (const UsageError&) {
+    return;
+  }
+  (void)build(whole, input, 0, &again);
+  must(model_spec_to_toml(again) == model_spec_to_toml(whole), "a network with every default is itself");
+}
 
 const FuzzTarget kConfig("config", [](std::string_view bytes) {
   const std::string_view text = next_part(bytes);
@@ -14,6 +31,8 @@ const FuzzTarget kConfig("config", [](std::string_view bytes) {
   const Config config = parse_config(text, "fuzz.toml", overrides);
   const std::string written = to_toml(config);
   must(to_toml(parse_config(written, "fuzz.toml")) == written, "a configuration that is written reads back as it is");
+  outline(config.model, {.sample = {32, 32, 3}, .classes = 10});
+  outline(config.model, {.sample = {64}, .classes = 256, .dtype = DType::i32});
 });
 
 const FuzzTarget kChaos("chaos", [](std::string_view bytes) { (void)parse_chaos(std::string(bytes)); });

@@ -155,6 +155,52 @@ def messages():
     write("body", "facts", json.dumps({"loss_sum": 4611686018427387904, "count": 3, "correct": 1, "samples": 3, "batch": "0" * 32}))
 
 
+def hostile():
+    """What once broke a reader, or kept it busy."""
+    def job(layers="{kind = 'linear'}", **settings):
+        tables = {"run": {"steps": 3, "batch_size": 4}, "data": {"kind": "'synthetic'"}}
+        for name, value in settings.items():
+            table, key = name.split("__")
+            tables.setdefault(table, {})[key] = value
+        text = "".join(f"[{table}]\n" + "".join(f"{k} = {v}\n" for k, v in keys.items()) for table, keys in tables.items())
+        return f"{text}[model]\nlayer = [{layers}]\n"
+
+    write("config", "dotted-header", "[" + "a." * 20000 + "a]\n")
+    write("config", "dotted-key", "a = {" + "a." * 20000 + "a = 1}\n")
+    write("config", "nested-arrays", "a = " + "[" * 20000)
+    write("config", "nested-tables", "a = " + "{a = " * 8000)
+    write("config", "nested-override", job() + "\0model.a=" + "[" * 20000)
+    write("config", "repeats", job("{kind = 'repeat', times = 100000, layer = [{kind = 'repeat', times = 100000, layer = "
+                                   "[{kind = 'relu'}]}]}"))
+    repeats = "{kind = 'batch_norm'}"
+    for _ in range(12):
+        repeats = f"{{kind = 'repeat', times = 2, layer = [{repeats}]}}"
+    write("config", "repeats-that-fit", job(repeats + ", {kind = 'flatten'}, {kind = 'linear'}"))
+    write("config", "named-twice", job("{kind = 'relu', name = 'a'}, {kind = 'linear', name = 'a'}"))
+    write("config", "large-layers", job("{kind = 'adaptive_avg_pool', out = 16777216}, {kind = 'flatten'}, {kind = 'linear'}"))
+    write("config", "large-batch", job(run__batch_size=2**63 - 1))
+    write("config", "milestones", job(schedule__kind="'step'", schedule__milestones="[5, 3, -1]"))
+    write("config", "name", job(run__name="'../x'"))
+    for kind, setting in (("mlp", "hidden = [16777216, 16777216]"), ("gpt", "layers = 16777216"),
+                          ("resnet", "blocks = [16777216, 1]\nwidths = [1, 1]"), ("llama", "channels = 16777216")):
+        write("config", f"large-{kind}", job().split("[model]")[0] + f"[model]\nkind = '{kind}'\n{setting}\n")
+
+    deep, far = b"[" * 20000 + b"]" * 20000, b'{"a":' * 8000 + b"1" + b"}" * 8000
+    for name, text in (("arrays", deep), ("objects", far)):
+        write("body", f"nested-{name}", text)
+        write("tokenizer", f"nested-{name}.json", b'{"model":' + text + b"}")
+        write("merges", f"nested-{name}", b'{"a":' + text + b"}\0")
+        write("safetensors", f"nested-{name}", struct.pack("<Q", len(text)) + text)
+        write("published", f"nested-{name}", b'{"weight_map":' + text + b"}\0")
+        write("checkpoint", f"nested-{name}", b'{"parts":' + text + b"}\0")
+        write("record", f"nested-{name}", b"\0".join([b""] * 3 + [b'{"event":' + text + b"}\n", text, text]))
+        write("ledger", f"nested-{name}", b'{"step":' + text + b',"sum":"')
+        head = b"ELNV" + struct.pack("<IQQqqI", 1, 7, 9, 2, 41, 0)
+        write("message", f"nested-{name}", struct.pack("<H", len(head)) + head + struct.pack("<H", len(text)) + text)
+    write("tokenizer", "far.json", b'{"model":{"vocab":{"a":16777215}}}')
+    write("merges", "far", b'{"a":16777215}\0')
+
+
 def of_a_run(run):
     """Cut to a few lines each."""
     def head(name, lines):
@@ -188,4 +234,5 @@ if __name__ == "__main__":
     tensor_files()
     configurations()
     messages()
+    hostile()
     of_a_run(pathlib.Path(sys.argv[1]))

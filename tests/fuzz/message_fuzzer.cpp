@@ -7,6 +7,7 @@
 #include "elastic/generation.h"
 #include "elastic/step.h"
 #include "tensor/check.h"
+#include "tensor/json.h"
 #include "tests/fuzz/target.h"
 
 namespace elinvar::test {
@@ -37,7 +38,7 @@ const FuzzTarget kMessage("message", [](std::string_view bytes) {
 });
 
 const FuzzTarget kBody("body", [](std::string_view bytes) {
-  const Json json = Json::parse(bytes, nullptr, /*allow_exceptions=*/false);
+  const Json json = parse_json(bytes);
   const auto read = [&](const auto& reader) {
     try {
       reader();

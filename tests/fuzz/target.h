@@ -4,7 +4,8 @@
 // defect.
 //
 // A file NAME_fuzzer.cpp has a target, and corpus/NAME/ some inputs to begin with. tests/fuzz_test.cpp runs all of them
-// over these and mutations of them; tools/fuzz lets libFuzzer look for more (libfuzzer.cpp).
+// over these and mutations of them, each within limits (limits.h); tools/fuzz lets libFuzzer look for more
+// (libfuzzer.cpp).
 #include <filesystem>
 #include <string>
 #include <string_view>

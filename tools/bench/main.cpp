@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "tensor/check.h"
+#include "tensor/reason.h"
 #include "tensor/isa.h"
 #include "tensor/stream.h"
 #include "tensor/threads.h"
@@ -20,6 +21,7 @@
 #include "tools/bench/ops.h"
 #include "tools/bench/report.h"
 #include "tools/bench/transport.h"
+#include "tools/config/main_program.h"
 #include "tools/peak/peak.h"
 
 using namespace elinvar;
@@ -159,13 +161,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const UsageError& e) {
-    std::fprintf(stderr, "bench: %s\n", e.what());
-    return 2;
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "bench: %s\n", e.what());
-    return 3;
-  }
+  return main_program("bench", [&] { return run(argc, argv); });
 }

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "data/utf8.h"
 #include "tensor/check.h"
 #include "tensor/file.h"
 #include "tools/config/model_spec.h"
+#include "tools/config/toml_text.h"
 
 namespace elinvar {
 namespace {
@@ -16,22 +18,22 @@ void visit(V& v, RunConfig& c) {
   v("name", c.name);
   v("seed", c.seed);
   v("steps", c.steps, Between{0, kMostSteps});
-  v("epochs", c.epochs, AtLeast{0});
-  v("batch_size", c.batch_size, AtLeast{1});
+  v("epochs", c.epochs, Between{0, kMostSteps});
+  v("batch_size", c.batch_size, Between{1, kMostSamples});
   v("virtual_ranks", c.virtual_ranks, Between{1, 65536});
   v("numerics", c.numerics, OneOf{{"portable", "fast"}});
   v("precision", c.precision, OneOf{{"bf16", "tf32"}});
   v("scaling", c.scaling, OneOf{{"exact", "adaptive"}});
-  v("batch_max", c.batch_max, AtLeast{0});
+  v("batch_max", c.batch_max, Between{0, kMostSamples});
   v("ramp_steps", c.ramp_steps, Between{0, kMostSteps});
-  v("state_digest_every", c.state_digest_every, AtLeast{0});
-  v("checkpoint_every", c.checkpoint_every, AtLeast{0});
-  v("keep", c.keep, AtLeast{1});
+  v("state_digest_every", c.state_digest_every, Between{0, kMostSteps});
+  v("checkpoint_every", c.checkpoint_every, Between{0, kMostSteps});
+  v("keep", c.keep, Between{1, 1000000});
   v("recompute", c.recompute);
   v("cuda_graphs", c.cuda_graphs);
-  v("audit_every", c.audit_every, AtLeast{0});
-  v("eval_every", c.eval_every, AtLeast{0});
-  v("log_every", c.log_every, AtLeast{1});
+  v("audit_every", c.audit_every, Between{0, kMostSteps});
+  v("eval_every", c.eval_every, Between{0, kMostSteps});
+  v("log_every", c.log_every, Between{1, kMostSteps});
   v("data_plane", c.data_plane, OneOf{{"auto", "host", "nccl"}});
   v("group_timeout", c.group_timeout, Between{0.1, 86400});
 }
@@ -76,7 +78,7 @@ void visit(V& v, DataConfig& c) {
 template <class V>
 void visit(V& v, ReaderConfig& c) {
   v("shuffle", c.shuffle);
-  v("augment_epochs", c.augment_epochs, AtLeast{0});
+  v("augment_epochs", c.augment_epochs, Between{0, kMostSteps});
   v("mixup", c.mixing.mixup);
   v("cutmix", c.mixing.cutmix);
   v("threads", c.threads, Between{0, 1024});
@@ -120,16 +122,16 @@ void visit(V& v, ScheduleConfig& c) {
 template <class V>
 void visit(V& v, LedgerConfig& c) {
   v("leaves", c.leaves, OneOf{{"none", "sample", "all"}});
-  v("tensors_every", c.tensors_every, AtLeast{0});
+  v("tensors_every", c.tensors_every, Between{0, kMostSteps});
 }
 
 template <class V>
 void visit(V& v, TensorBoardConfig& c) {
   v("scalars", c.scalars);
-  v("histograms_every", c.histograms_every, AtLeast{0});
-  v("images_every", c.images_every, AtLeast{0});
+  v("histograms_every", c.histograms_every, Between{0, kMostSteps});
+  v("images_every", c.images_every, Between{0, kMostSteps});
   v("images", c.images, Between{1, 64});
-  v("text_every", c.text_every, AtLeast{0});
+  v("text_every", c.text_every, Between{0, kMostSteps});
   v("prompt", c.prompt);
   v("text_tokens", c.text_tokens, Between{1, 4096});
 }
@@ -198,6 +200,14 @@ std::vector<Section> sections_of(const Config& c) {
   return sections;
 }
 
+// In the folder in which it is asked for, and that can be shown.
+bool names_a_folder(const std::string& name) {
+  constexpr size_t kLongest = 200;
+  const auto control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
+  return !name.empty() && name.size() <= kLongest && name.front() != '.' && name.find('/') == std::string::npos &&
+         std::ranges::none_of(name, control) && is_utf8(name);
+}
+
 // All settings by key, without these.
 std::map<std::string, std::string> settings_without(const Config& config, const std::vector<std::string>& keys) {
   std::map<std::string, std::string> all;
@@ -229,9 +239,15 @@ Config parse_config(std::string_view text, const std::string& name, const std::v
   const TableReader run = read("run", c.run);
   if (c.run.batch_size == 0) run.refuse("batch_size", "is missing: the samples of one step, over all virtual ranks");
   if (c.run.steps > 0 && c.run.epochs > 0) run.refuse("epochs", "and run.steps exclude each other");
-  if (c.run.steps == 0 && c.run.epochs == 0) run.refuse("steps", "or run.epochs is missing");
-  if (c.run.name.empty() || c.run.name.front() == '.' || c.run.name.find('/') != std::string::npos)
-    run.refuse("name", "must be the name of a folder, without '/' and a leading '.'");
+  if (c.run.steps == 0 && c.run.epochs == 0) {
+    if (run.has("epochs") && !run.has("steps"))
+      run.refuse("epochs", "must be more than 0, where run.steps is not given");
+    run.refuse("steps", "or run.epochs is missing");
+  }
+  if (!names_a_folder(c.run.name))
+    run.refuse("name",
+               "must be the name of a folder: UTF-8 of at most 200 bytes, without '/', a leading '.' and control "
+               "characters");
   if (c.run.virtual_ranks > c.run.batch_size)
     run.refuse("virtual_ranks", fmt::format("= {} are more than the {} samples of run.batch_size", c.run.virtual_ranks,
                                             c.run.batch_size));
@@ -264,7 +280,13 @@ Config parse_config(std::string_view text, const std::string& name, const std::v
 }
 
 Config read_config(const std::filesystem::path& path, const std::vector<std::string>& overrides) {
-  check(std::filesystem::is_regular_file(path), "there is no configuration {}", path.string());
+  std::error_code error;
+  check(std::filesystem::exists(path, error), "there is no configuration {}", path.string());
+  check(std::filesystem::is_regular_file(path, error), "{} is no configuration: it is not a regular file",
+        path.string());
+  const auto bytes = std::filesystem::file_size(path, error);  // before it takes its memory
+  check(error || bytes <= kMostTomlBytes, "{}: a configuration of {} bytes; the most is {}", path.string(), bytes,
+        kMostTomlBytes);
   return parse_config(read_file(path), path.string(), overrides);
 }
 

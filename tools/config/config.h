@@ -21,6 +21,8 @@ namespace elinvar {
 
 // Steps are counted in 32 bits where random numbers are keyed (tensor/philox.h).
 inline constexpr double kMostSteps = 2147483648.0;
+// In a step: with so many steps, samples are counted in 64 bits.
+inline constexpr double kMostSamples = 2147483648.0;
 
 struct RunConfig {
   std::string name;  // default: the file's name without .toml

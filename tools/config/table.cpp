@@ -4,8 +4,10 @@
 #include <cmath>
 #include <limits>
 
+#include "data/utf8.h"
 #include "tensor/check.h"
 #include "tensor/spelling.h"
+#include "tools/config/toml_text.h"
 
 namespace elinvar {
 namespace {
@@ -49,12 +51,7 @@ std::string OneOf::complaint(const std::string& value) const {
 }
 
 TomlSource::TomlSource(std::string_view text, std::string name, const std::vector<std::string>& overrides)
-    : name_(std::move(name)) {
-  try {
-    root_ = toml::parse(text);
-  } catch (const toml::parse_error& error) {
-    check(false, "{}:{}: not valid TOML: {}", name_, error.source().begin.line, error.description());
-  }
+    : name_(std::move(name)), root_(parse_toml(text, name_)) {
   for (const std::string& assignment : overrides) override_with(assignment);
 }
 
@@ -69,12 +66,17 @@ void TomlSource::override_with(const std::string& assignment) {
   if (!root_.contains(table_name)) root_.insert(table_name, toml::table());
   toml::table* table = root_[table_name].as_table();
   check(table != nullptr, "--set {}: {} is no table in {}", assignment, table_name, name_);
+  const std::string text = "value = " + value;
+  check_depth(text, "--set " + table_name + "." + key);
+  check(is_utf8(value), "--set {}.{}: expected UTF-8", table_name, key);
+  toml::table parsed;
   try {
-    const toml::table parsed = toml::parse("value = " + value);
-    table->insert_or_assign(key, *parsed.get("value"));
+    parsed = toml::parse(text);
   } catch (const toml::parse_error&) {
-    table->insert_or_assign(key, value);
+    parsed.insert("value", value);
   }
+  check(parsed.size() == 1, "--set {}.{}: expected one value", table_name, key);
+  table->insert_or_assign(key, *parsed.get("value"));
   overridden_.insert(table_name + "." + key);
 }
 
@@ -173,6 +175,8 @@ void TableReader::convert(const char* key, const toml::node& node, double& value
 void TableReader::convert(const char* key, const toml::node& node, std::string& value) const {
   if (!node.is_string()) wrong_type(key, node, "text in quotes");
   value = **node.as_string();
+  // Names of files would end there.
+  if (value.find('\0') != std::string::npos) complain(key, node, "must not have a character of the code 0");
 }
 
 std::string TableWriter::text(bool value) { return value ? "true" : "false"; }

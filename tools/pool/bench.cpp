@@ -21,6 +21,7 @@ struct Options {
 };
 
 int run(const Options& o) {
+  for (const std::string& name : o.policies) policy_of(name);  // before the work begins
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   if (!o.json)
     fmt::print("{:14} {:>6} {:>6} {:>12} {:>12} {:>12}\n", "policy", "nodes", "jobs", "median ms", "worst ms",

@@ -163,9 +163,11 @@ void Keeper::carry_out() {
       const size_t now_has = workers_of(job.id).size();
       const size_t will_have = decision == decisions_.end() ? 0 : places_of(decision->second).size();
       if ((will_have < now_has) != giving) continue;
-      if (job.cancel && job.state == State::running) stop(job, "it was cancelled");
-      else if (job.stopping > 0) stop(job, "");
-      else if (decision != decisions_.end()) carry_out(job, decision->second);
+      apart(job.id, [&] {
+        if (job.cancel && job.state == State::running) stop(job, "it was cancelled");
+        else if (job.stopping > 0) stop(job, "");
+        else if (decision != decisions_.end()) carry_out(job, decision->second);
+      });
     }
 }
 
@@ -211,13 +213,14 @@ void Keeper::carry_out(JobRecord& job, const Decision& decision) {
       on_its_way = true;
     }
   bool waits = false;
+  int kept = 0;  // as many as it may have, also where it goes on to a third place before it has reached the second
   for (ProcessRecord* w : extra) {
     double until = kNever;
     for (const Id id : w->slots)
       if (const auto live = live_.find(id); live != live_.end()) until = std::min(until, live->second.until);
     const bool pressing = until - now_ < options_.grace / 2;
     // The job keeps its state in its workers: it would have to stop if all of them left before the next ones came.
-    if (w->leaving == 0 && w->met && !others && on_its_way && !pressing) continue;
+    if (w->leaving == 0 && w->met && !others && on_its_way && !pressing && kept++ < job.max_workers) continue;
     if (w->leaving == 0 && w->met && !others && !on_its_way && !pressing && stays(*w)) {
       waits = true;
       continue;

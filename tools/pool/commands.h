@@ -21,4 +21,7 @@ Command add_submit(CLI::App& pool);
 // --dir, which every command has that works with a pool.
 void add_directory(CLI::App& command, std::string& directory);
 
+// A check of an option: what is wrong with a text that is no finite number above 0 (nan, for one), else "".
+std::string positive(const std::string& text);
+
 }  // namespace elinvar::pool

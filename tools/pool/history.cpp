@@ -57,6 +57,7 @@ Command add_history(CLI::App& pool) {
               print_json(table_of(learned(store)));
               return 0;
             }
+            check(o->job == 0 || store.job(o->job).has_value(), "there is no job {}", o->job);
             const auto lines = log_view(store.history(o->job, o->lines));
             const std::vector<std::vector<Measurement>> of_job = {store.measurements(o->job)};
             const Foresight foresight = foresight_of(o->job == 0 ? store.measurements_of_all() : of_job);

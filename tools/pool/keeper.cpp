@@ -49,6 +49,7 @@ Keeper::Keeper(Store& store, World& world, std::vector<NamedSource> sources, Kee
 }
 
 void Keeper::tick(double now) {
+  if (now < now_) forget_times();
   now_ = now;
   if (began_ == 0) began_ = now;
   load();
@@ -58,6 +59,31 @@ void Keeper::tick(double now) {
   if (changed_ || now_ - planned_ >= options_.replan) plan();
   carry_out();
   give_back();
+}
+
+// The clock was set back: what was noted by it lies ahead for as long as that.
+void Keeper::forget_times() {
+  began_ = planned_ = 0;
+  changed_ = true;
+  for (std::map<Id, double>* times : {&asked_, &silent_since_, &measured_at_, &noted_at_}) times->clear();
+  rests_.clear();
+  for (auto& [id, live] : live_) live.idle_since = 0;
+}
+
+// The same of what is on file, whoever has noted it: nobody waits or stays for longer than he may.
+void Keeper::set_right(JobRecord& job) {
+  const JobRecord before = job;
+  job.since = std::min(job.since, now_);
+  job.stopping = std::min(job.stopping, now_);
+  if (job.retry_at > now_ + kLongestPause) job.retry_at = now_;
+  if (job.since != before.since || job.stopping != before.stopping || job.retry_at != before.retry_at) store_.save(job);
+}
+
+void Keeper::set_right(ProcessRecord& process) {
+  if (process.leaving <= now_ && (process.leaving == 0 || process.leave_by <= now_ + options_.grace)) return;
+  process.leaving = std::min(process.leaving, now_);
+  process.leave_by = std::min(process.leave_by, now_ + options_.grace);
+  store_.save(process);
 }
 
 void Keeper::end() {
@@ -72,6 +98,8 @@ void Keeper::load() {
   slots_ = store_.slots();
   const std::vector<ProcessRecord> processes = store_.processes();
   processes_.assign(processes.begin(), processes.end());
+  for (JobRecord& job : jobs_) set_right(job);
+  for (ProcessRecord& process : processes_) set_right(process);
   kills_before_ = kernel_kills_;
   kernel_kills_ = world_.kernel_kills();
   for (const JobRecord& job : jobs_)
@@ -82,79 +110,6 @@ void Keeper::load() {
       store_.save(job);
       changed_ = true;
     }
-}
-
-void Keeper::look_at_machines() {
-  for (const NamedSource& source : sources_) {
-    try {
-      machines_[source.name] = source.source->machines(now_, wanted_);
-      trouble_.erase(source.name);
-      answered_.insert(source.name);
-    } catch (const Failure& failure) {  // no news
-      if (trouble_.emplace(source.name, failure.what()).second) log(0, "trouble", failure.what(), source.name);
-      continue;
-    }
-    look_at_source(source);
-  }
-  lose_slots([&](const SlotRecord& s) { return source_of(s) == nullptr; });  // pool.toml names it no more
-}
-
-void Keeper::look_at_source(const NamedSource& source) {
-  std::set<Id> there;
-  std::vector<SlotRecord> come;
-  for (const Machine& m : machines_[source.name]) {
-    std::vector<Id> slots;
-    for (const SlotRecord& s : slots_)
-      if (s.source == source.name && s.host == m.host && s.lease == m.lease && s.kind == m.kind &&
-          s.device == m.device && s.threads == m.threads && std::ssize(slots) < m.slots)
-        slots.push_back(s.id);
-    there.insert(slots.begin(), slots.end());
-    notice(m, slots);
-    if (std::ssize(slots) == m.slots) continue;
-    come.insert(come.end(), static_cast<size_t>(m.slots) - slots.size(),
-                SlotRecord{.source = source.name,
-                           .host = m.host,
-                           .lease = m.lease,
-                           .kind = m.kind,
-                           .device = m.device,
-                           .threads = m.threads,
-                           .since = now_});
-    log(0, "machine", fmt::format("{} slot{} of {}", m.slots, m.slots == 1 ? "" : "s", m.kind), m.host);
-  }
-  lose_slots([&](const SlotRecord& s) { return s.source == source.name && !there.contains(s.id); });
-  if (come.empty()) return;
-  store_.transaction([&] {
-    for (SlotRecord& s : come) s.id = store_.add(s);
-  });
-  slots_.insert(slots_.end(), come.begin(), come.end());
-  for (const SlotRecord& s : come) live_[s.id].until = machine_of(s)->until;
-  changed_ = true;
-}
-
-// An end that comes nearer is a notice: somebody else is waiting for the machine.
-void Keeper::notice(const Machine& machine, const std::vector<Id>& slots) {
-  bool told = false;
-  for (const Id id : slots) {
-    Live& live = live_[id];
-    const bool nearer = live.until != kNever && machine.until < live.until - 1;
-    live.until = machine.until;
-    if (live.leaving || !(nearer || live.until - now_ < options_.grace)) continue;
-    live.leaving = changed_ = true;
-    if (!told) log(0, "notice", fmt::format("it has to be left within {:.0f} s", live.until - now_), machine.host);
-    told = true;
-  }
-}
-
-void Keeper::lose_slots(const std::function<bool(const SlotRecord&)>& gone) {
-  std::set<std::string> told;
-  for (const SlotRecord& s : slots_) {
-    if (!gone(s)) continue;
-    store_.lose_slot(s.id, now_);
-    live_.erase(s.id);
-    changed_ = true;
-    if (told.insert(s.host).second) log(0, "gone", "the machine is there no more", s.host);
-  }
-  std::erase_if(slots_, gone);
 }
 
 void Keeper::look_at_processes() {
@@ -228,7 +183,7 @@ bool Keeper::job_is_new(Id job) {
 }
 
 void Keeper::look_at_jobs() {
-  for (JobRecord& job : jobs_) look_at_job(job);
+  for (JobRecord& job : jobs_) apart(job.id, [&] { look_at_job(job); });
   std::erase_if(jobs_, [](const JobRecord& job) { return job.over(); });
 }
 
@@ -365,25 +320,6 @@ bool Keeper::stays(const ProcessRecord& p) const {
          });
 }
 
-const SlotRecord* Keeper::slot(Id id) const {
-  const auto found = std::find_if(slots_.begin(), slots_.end(), [&](const SlotRecord& s) { return s.id == id; });
-  return found == slots_.end() ? nullptr : &*found;
-}
-
-const Machine* Keeper::machine_of(const SlotRecord& s) const {
-  const auto source = machines_.find(s.source);
-  if (source == machines_.end()) return nullptr;
-  for (const Machine& m : source->second)
-    if (m.host == s.host && m.lease == s.lease) return &m;
-  return nullptr;
-}
-
-Source* Keeper::source_of(const SlotRecord& s) const {
-  for (const NamedSource& source : sources_)
-    if (source.name == s.source) return source.source.get();
-  return nullptr;
-}
-
 std::vector<ProcessRecord*> Keeper::workers_of(Id job) {
   std::vector<ProcessRecord*> workers;
   for (ProcessRecord& p : processes_)
@@ -395,6 +331,14 @@ ProcessRecord* Keeper::coordinator_of(Id job) {
   for (ProcessRecord& p : processes_)
     if (p.job == job && p.coordinator && p.ended == 0) return &p;
   return nullptr;
+}
+
+void Keeper::apart(Id job, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Failure& failure) {
+    if (std::exchange(trouble_of_[job], failure.what()) != failure.what()) log(job, "trouble", failure.what());
+  }
 }
 
 fs::path Keeper::log_of(const ProcessRecord& p) const {

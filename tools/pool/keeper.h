@@ -85,12 +85,17 @@ class Keeper {
     bool judged = false;     // for long enough
   };
 
-  // keeper.cpp: what is there
-  void load();
+  // machines.cpp: what is there
   void look_at_machines();
   void look_at_source(const NamedSource& source);
   void notice(const Machine& machine, const std::vector<Id>& slots);
   void lose_slots(const std::function<bool(const SlotRecord&)>& gone);
+
+  // keeper.cpp: what has become of it
+  void load();
+  void forget_times();
+  void set_right(JobRecord& job);
+  void set_right(ProcessRecord& process);
   void look_at_processes();
   void ended(ProcessRecord& process, int code);
   bool job_is_new(Id job);
@@ -132,6 +137,8 @@ class Keeper {
   ProcessRecord* coordinator_of(Id job);
   std::filesystem::path log_of(const ProcessRecord& process) const;
   void log(Id job, const std::string& what, const std::string& reason, const std::string& where = "");
+  // A failure is this job's trouble, and told once: the others go on.
+  void apart(Id job, const std::function<void()>& work);
 
   Store& store_;
   World& world_;
@@ -146,7 +153,8 @@ class Keeper {
   std::deque<ProcessRecord> processes_;  // what is pointed to stays where it is when others are added
   std::map<Id, Live> live_;
   std::map<std::string, std::vector<Machine>> machines_;  // by source
-  std::map<std::string, std::string> trouble_;            // of a source
+  std::map<std::string, std::string> trouble_;            // of a source,
+  std::map<Id, std::string> trouble_of_;                  // and of a job
   std::map<std::string, Rest> rests_;                     // of a host where workers do not live
   std::map<Id, Decision> decisions_;                      // by job
   std::set<Id> reforming_;                                // jobs that stop only to go on in another form

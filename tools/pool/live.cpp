@@ -22,7 +22,8 @@ void LiveWorld::prepare(const JobRecord& job) {
     fs::create_directories(path);
     if (::chmod(path.c_str(), 0700) != 0) fail("cannot make {} a private directory", path.string());
   }
-  if (!fs::exists(directory / "config.toml")) replace_file(directory / "config.toml", job.config);
+  const fs::path config = directory / "config.toml";  // what was submitted counts, whatever became of this copy
+  if (!fs::is_regular_file(config) || read_file(config) != job.config) replace_file(config, job.config);
   if (keys_ && !fs::exists(directory / "key" / "job.key")) JobKey::make().save(directory / "key");
   fs::remove(directory / "run" / "result.json");
 }
@@ -51,7 +52,10 @@ void LiveWorld::ask(Id job, const std::vector<std::string>& words) {
   std::vector<std::string> all = {train_, "ctl", directory / "run"};
   all.insert(all.end(), words.begin(), words.end());
   if (keys_) all.insert(all.end(), {"--key", directory / "key"});
-  asking_.push_back(start_process(all, directory / "ctl.log"));
+  try {
+    asking_.push_back(start_process(all, directory / "ctl.log"));
+  } catch (const Failure&) {  // as if nobody answered: its directory is gone, say
+  }
 }
 
 }  // namespace elinvar::pool

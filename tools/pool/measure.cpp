@@ -244,9 +244,7 @@ Command add_measure(CLI::App& pool) {
       ->capture_default_str()
       ->check(CLI::Range(2, 1024));
   app->add_option("--threads", o->measure.threads, "of each")->capture_default_str()->check(CLI::Range(1, 1024));
-  app->add_option("--seconds", o->measure.seconds, "at each size, at least")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+  app->add_option("--seconds", o->measure.seconds, "at each size, at least")->capture_default_str()->check(positive);
   app->add_option("--repeat", o->measure.repeat, "how often each change is made")
       ->capture_default_str()
       ->check(CLI::Range(1, 100));

@@ -5,10 +5,12 @@
 #include <condition_variable>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "tensor/check.h"
 #include "tensor/file.h"
 #include "tools/config/program_beside.h"
+#include "tools/config/standard_streams.h"
 #include "tools/pool/advisor.h"
 #include "tools/pool/commands.h"
 #include "tools/pool/division.h"
@@ -25,7 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr auto kTick = std::chrono::milliseconds(500);
-constexpr int kMostTroubles = 60;
+constexpr auto kTellAgain = std::chrono::minutes(1);  // of a trouble that lasts
 
 struct Options {
   std::string directory = "pool", policy;
@@ -33,15 +35,16 @@ struct Options {
 };
 
 int serve(const Options& o) {
+  outlive_readers();
   Store store(o.directory);
-  const fs::path& directory = store.directory();
-  const std::optional<File> lock = daemon_lock(directory);
+  const fs::path directory = store.directory();
+  std::optional<DaemonLock> lock = DaemonLock::take(directory);
   check(lock.has_value(), "another daemon serves {}", directory.string());
   const fs::path file = directory / "pool.toml";
   const Settings settings = parse_settings(fs::exists(file) ? read_file(file) : "", file.string());
   const PoolSettings& s = settings.pool;
   const std::string train = s.train.empty() ? program_beside("train").string() : s.train;
-  check(fs::exists(train), "there is no {}; [pool] train names the program", train);
+  check(fs::is_regular_file(train), "there is no program {}; [pool] train names it", train);
 
   std::vector<Keeper::NamedSource> sources;
   bool elsewhere = false;
@@ -72,14 +75,14 @@ int serve(const Options& o) {
                  .horizon = s.horizon});
   std::optional<Page> page;
   if (s.page >= 0) page.emplace(directory, s.page);
-  fmt::print("pool {}: policy {}{}\n", directory.string(), policy.name, page ? ", page " + page->url() : "");
-  std::fflush(stdout);
+  say(stdout, "pool {}: policy {}{}\n", directory.string(), policy.name, page ? ", page " + page->url() : "");
   store.log(wall_clock(), 0, "daemon", fmt::format("serves with policy {}", policy.name));
 
   std::mutex mutex;
   std::condition_variable woken;
   bool over = false;
-  int troubles = 0;  // in a row
+  std::string trouble;
+  auto told = std::chrono::steady_clock::now();
   const Interrupt interrupt([&] {
     const std::lock_guard lock_here(mutex);
     over = true;
@@ -87,19 +90,32 @@ int serve(const Options& o) {
   });
   for (std::unique_lock wait(mutex); !over;) {
     wait.unlock();
+    check(lock->keep(), "another daemon serves {}, since {} was removed", directory.string(),
+          (directory / "lock").string());
     try {
+      if (!store.in_place()) {
+        store.put_back();
+        store.log(wall_clock(), 0, "daemon", "pool.db was removed, and is there again");
+      }
       keeper.tick(wall_clock());
-      troubles = 0;
-    } catch (const std::exception& error) {  // a full disk, a locked database: nothing is half done
-      fmt::print(stderr, "pool: {}\n", error.what());
-      if (++troubles == kMostTroubles) throw;
+      trouble.clear();
+      if (o.until_done && store.jobs(/*over_too=*/false).empty() && store.processes().empty()) break;
+    } catch (const std::exception& error) {  // a full disk, a locked database: nothing is half done, and it may pass
+      const auto now = std::chrono::steady_clock::now();
+      if (std::exchange(trouble, error.what()) != error.what() || now - told > kTellAgain) {
+        say(stderr, "pool {}: {}\n", directory.string(), error.what());
+        told = now;
+      }
     }
-    if (o.until_done && store.jobs(/*over_too=*/false).empty() && store.processes().empty()) break;
     wait.lock();
     woken.wait_for(wait, kTick, [&] { return over; });
   }
   keeper.end();
-  store.log(wall_clock(), 0, "daemon", "ends; jobs go on");
+  try {
+    store.log(wall_clock(), 0, "daemon", "ends; jobs go on");
+  } catch (const std::exception& error) {  // what counts is on file
+    say(stderr, "pool {}: {}\n", directory.string(), error.what());
+  }
   return 0;
 }
 

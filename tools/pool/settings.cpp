@@ -1,5 +1,7 @@
 #include "tools/pool/settings.h"
 
+#include <map>
+
 #include "tensor/check.h"
 #include "tools/config/table.h"
 
@@ -57,6 +59,15 @@ Settings parse_settings(std::string_view text, const std::string& name) {
     check(options.source == "local" || !settings.pool.advertise.empty(),
           "{}: [{}] is not this host, so that [pool] needs advertise = \"HOST\": where others find this one",
           source.where(options.name, node), options.name);
+  }
+  std::map<std::string, std::string> owners;  // of a host's GPUs
+  for (const SourceOptions& options : settings.sources) {
+    if (options.device == "cpu" || options.source == "slurm") continue;  // with Slurm an allocation has its own
+    for (const std::string& host : options.source == "ssh" ? options.hosts : std::vector<std::string>{"this host"}) {
+      const auto [owner, first] = owners.emplace(host, options.name);
+      check(first, "{}: [{}] and [{}] both have the GPUs of {}; one table is for all of them", name, owner->second,
+            options.name, host);
+    }
   }
   if (settings.sources.empty()) settings.sources.push_back({.name = "here"});
   return settings;

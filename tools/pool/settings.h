@@ -11,6 +11,10 @@
 //   source = "local"          # or ssh, slurm: tools/pool/source.h
 //   slots = 2
 //   threads = 4
+//
+//   [gpus]
+//   source = "local"
+//   device = "cuda"           # each worker has a GPU of its own: as many slots as there are GPUs
 #include <filesystem>
 #include <string>
 #include <vector>

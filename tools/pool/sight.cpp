@@ -29,7 +29,10 @@ void each_object(const std::string& text, F visit) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (json.is_object()) visit(json);
+    try {
+      if (json.is_object()) visit(json);
+    } catch (const Json::exception&) {  // a damaged line, which says nothing
+    }
   }
 }
 
@@ -97,7 +100,7 @@ void RunWatch::look_at_tenure(double now) {
     const fs::path beat = path_ / "coordinators" / (std::to_string(tenure_) + ".beat");
     const auto age = fs::file_time_type::clock::now() - fs::last_write_time(beat);
     beaten_ = now - std::chrono::duration<double>(age).count();
-  } else if (counted) {
+  } else if (counted || now < beaten_) {  // or the clock was set back
     beaten_ = now;
   }
   sight_.alive = now - beaten_ <= kSilent;

@@ -42,7 +42,7 @@ double seconds_of(const std::string& text);
 class RunWatch {
  public:
   explicit RunWatch(std::filesystem::path run_directory) : path_(std::move(run_directory)) {}
-  // `now`: seconds of any clock that does not jump. Files that cannot be read or understood are no news.
+  // `now`: seconds of any clock, which may be set. Files that cannot be read or understood are no news.
   const Sight& look(double now);
 
  private:

@@ -240,8 +240,8 @@ Command add_sim(CLI::App& pool) {
   app->add_option("--knowledge", o->knowledge, "of speeds, with a recorded trace: exact, learned or linear")
       ->capture_default_str()
       ->check(CLI::IsMember({"exact", "learned", "linear"}));
-  app->add_option("--until", o->until, "seconds after which to stop")->check(CLI::PositiveNumber);
-  app->add_option("--horizon", o->horizon, "seconds within which a change must pay")->check(CLI::PositiveNumber);
+  app->add_option("--until", o->until, "seconds after which to stop")->check(positive);
+  app->add_option("--horizon", o->horizon, "seconds within which a change must pay")->check(positive);
   app->add_option("--csv", o->csv, "also a file with every metric of every seed");
   app->add_option("--html", o->html, "also a page with bars");
   app->add_option("--save-trace", o->trace_folder, "also jobs.csv and hosts.csv of the first seed, in this folder");
@@ -266,7 +266,7 @@ Command add_sim(CLI::App& pool) {
       ->group(check);
   app->add_option("--seconds", o->check.seconds, "that a job takes alone on one slot, on average")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber)
+      ->check(positive)
       ->group(check);
   app->add_option("--repeat", o->check.repeat, "how often they run; what was simulated is compared with the median")
       ->capture_default_str()

@@ -28,6 +28,18 @@ std::vector<std::vector<std::string>> fields_of(const std::string& text, size_t 
   return rows;
 }
 
+// "gpu:a100:4(S:0-1),gpu:v100:2,shard:8" are 6; "(null)" is none.
+int gpus_in(const std::string& gres) {
+  int gpus = 0;
+  std::istringstream parts(gres);
+  for (std::string part; std::getline(parts, part, ',');) {
+    if (!part.starts_with("gpu:")) continue;
+    part.resize(std::min(part.size(), part.find('(')));
+    gpus += std::clamp(std::atoi(part.c_str() + part.rfind(':') + 1), 0, 1024);
+  }
+  return gpus;
+}
+
 // "2026-05-04T10:11:12", in local time; "NOT_SET" and the like are never.
 double time_of(const std::string& text) {
   std::tm local{};
@@ -62,7 +74,8 @@ std::string SlurmSource::ask(const std::string& command, std::vector<std::string
 
 std::vector<SlurmSource::Node> SlurmSource::parse_nodes(const std::string& sinfo) {
   std::vector<Node> nodes;
-  for (const auto& row : fields_of(sinfo, 3)) nodes.push_back({row[0], row[1], std::max(1, std::atoi(row[2].c_str()))});
+  for (const auto& row : fields_of(sinfo, 4))
+    nodes.push_back({row[0], row[1], std::max(1, std::atoi(row[2].c_str())), gpus_in(row[3])});
   return nodes;
 }
 
@@ -73,6 +86,7 @@ std::vector<SlurmSource::Allocation> SlurmSource::parse_allocations(const std::s
 }
 
 std::vector<Machine> SlurmSource::machines(double now, int wanted) {
+  if (now < asked_at_) asked_at_ = quiet_until_ = 0;  // the clock was set back
   if (now - asked_at_ < kAskEvery) return last_;
   if (now < quiet_until_) fail("Slurm did not answer; it is asked again in a while");
   std::vector<Allocation> allocations;
@@ -80,47 +94,72 @@ std::vector<Machine> SlurmSource::machines(double now, int wanted) {
   try {
     allocations = parse_allocations(
         ask("squeue", {"--noheader", "--me", "--name", options_.job_name, "--format", "%i|%T|%N|%e"}));
-    nodes =
-        parse_nodes(ask("sinfo", {"--noheader", "--Node", "--partition", options_.partition, "--format", "%N|%t|%c"}));
+    nodes = parse_nodes(
+        ask("sinfo", {"--noheader", "--Node", "--partition", options_.partition, "--format", "%N|%t|%c|%G"}));
   } catch (const Failure&) {
     quiet_until_ = now + kRest;
     throw;
   }
-  for (const Node& node : nodes) cpus_[node.name] = node.cpus;
+  for (const Node& node : nodes) nodes_[node.name] = node;
   std::vector<Machine> machines;
-  std::map<std::string, double> pending;
+  std::map<std::string, Pending> pending;
+  int more = wanted;
   for (const Allocation& a : allocations) {
-    if (a.state == "RUNNING") machines.push_back(machine_of(a, cpus_.contains(a.node) ? cpus_[a.node] : 1));
+    if (a.state == "RUNNING") machines.push_back(machine_of(a, nodes_[a.node]));
     if (a.state != "PENDING") continue;
-    const double since = pending[a.id] = pending_.contains(a.id) ? pending_[a.id] : now;
-    if (now - since > kMostWait) ask("scancel", {a.id});
+    Pending& waits = pending[a.id] = pending_.contains(a.id) ? pending_[a.id] : Pending{.since = now};
+    waits.since = std::min(waits.since, now);
+    more -= waits.slots;
+    if (now - waits.since > kMostWait) ask("scancel", {a.id});
   }
   pending_ = pending;
-  int more = wanted - static_cast<int>(pending.size()) * std::max(1, options_.slots);
   int room = options_.most > 0 ? options_.most - static_cast<int>(machines.size() + pending.size()) : 1 << 20;
   for (const Node& node : nodes) {
     if (more <= 0 || room <= 0) break;
-    if (node.state != "idle") continue;
-    harvest(node.name, now);
-    more -= std::max(1, options_.slots);
+    if (node.state != "idle" || slots_of(node) == 0) continue;
+    harvest(node, now);
+    more -= slots_of(node);
     --room;
   }
   asked_at_ = now;
   return last_ = machines;
 }
 
-// An allocation in which nothing runs but what is started in it later.
-void SlurmSource::harvest(const std::string& node, double now) {
-  const std::string id =
-      ask("sbatch", {"--parsable", "--partition", options_.partition, "--nodes", "1", "--nodelist", node, "--exclusive",
-                     "--no-requeue", "--job-name", options_.job_name, "--time", std::to_string(options_.minutes),
-                     "--output", "/dev/null", "--chdir", "/", "--wrap", "exec sleep infinity"});
-  pending_[id.substr(0, id.find_first_of(";\n"))] = now;
+// None where it has too few GPUs.
+int SlurmSource::slots_of(const Node& node) const {
+  if (options_.device == "cpu") return std::max(1, options_.slots);
+  if (options_.slots == 0) return node.gpus;
+  return node.gpus >= options_.slots ? options_.slots : 0;
 }
 
-Machine SlurmSource::machine_of(const Allocation& allocation, int cpus) const {
-  const int slots = std::max(1, options_.slots);
-  const int threads = options_.threads > 0 ? options_.threads : std::max(1, cpus / slots);
+// An allocation in which nothing runs but what is started in it later.
+void SlurmSource::harvest(const Node& node, double now) {
+  std::vector<std::string> words = {"--parsable",
+                                    "--partition",
+                                    options_.partition,
+                                    "--nodes",
+                                    "1",
+                                    "--nodelist",
+                                    node.name,
+                                    "--exclusive",
+                                    "--no-requeue",
+                                    "--job-name",
+                                    options_.job_name,
+                                    "--time",
+                                    std::to_string(options_.minutes),
+                                    "--output",
+                                    "/dev/null",
+                                    "--chdir",
+                                    "/"};
+  if (options_.device != "cpu") words.push_back(fmt::format("--gres=gpu:{}", slots_of(node)));
+  words.insert(words.end(), {"--wrap", "exec sleep infinity"});
+  const std::string id = ask("sbatch", words);
+  pending_[id.substr(0, id.find_first_of(";\n"))] = {now, slots_of(node)};
+}
+
+Machine SlurmSource::machine_of(const Allocation& allocation, const Node& node) const {
+  const int slots = slots_of(node);
+  const int threads = options_.threads > 0 ? options_.threads : std::max(1, node.cpus / std::max(1, slots));
   return {.host = allocation.node,
           .lease = allocation.id,
           .kind = !options_.kind.empty()     ? options_.kind
@@ -148,12 +187,14 @@ std::vector<std::string> SlurmSource::command(const Machine& machine, std::vecto
                                   "--kill-on-bad-exit=0",
                                   "--chdir",
                                   "/"};
+  // All of the allocation's GPUs, for each of its workers: --device says which of these is its own.
+  if (machine.device != "cpu") all.push_back(fmt::format("--gres=gpu:{}", machine.slots));
   all.insert(all.end(), words.begin(), words.end());
   return all;
 }
 
 void SlurmSource::want_nothing() {
-  for (const auto& [id, since] : pending_) (void)ask_program({path_of("scancel"), id}, kAnswer);
+  for (const auto& [id, waits] : pending_) (void)ask_program({path_of("scancel"), id}, kAnswer);
 }
 
 bool SlurmSource::release(const Machine& machine) {

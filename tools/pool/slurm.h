@@ -19,7 +19,7 @@ class SlurmSource final : public Source {
 
   struct Node {
     std::string name, state;
-    int cpus = 1;
+    int cpus = 1, gpus = 0;
   };
   static std::vector<Node> parse_nodes(const std::string& sinfo);
   struct Allocation {
@@ -31,13 +31,18 @@ class SlurmSource final : public Source {
  private:
   std::string path_of(const std::string& command) const;
   std::string ask(const std::string& command, std::vector<std::string> words) const;
-  void harvest(const std::string& node, double now);
-  Machine machine_of(const Allocation& allocation, int cpus) const;
+  void harvest(const Node& node, double now);
+  int slots_of(const Node& node) const;
+  Machine machine_of(const Allocation& allocation, const Node& node) const;
 
   SourceOptions options_;
   std::string program_;
-  std::map<std::string, double> pending_;  // since when an allocation has waited
-  std::map<std::string, int> cpus_;        // of each node
+  struct Pending {
+    double since = 0;
+    int slots = 1;  // that it will be
+  };
+  std::map<std::string, Pending> pending_;  // allocations that wait
+  std::map<std::string, Node> nodes_;       // that there are, or were, by name
   double quiet_until_ = 0, asked_at_ = 0;
   std::vector<Machine> last_;
 };

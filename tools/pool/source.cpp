@@ -3,13 +3,28 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
+#include <sstream>
 
 #include "tensor/check.h"
 #include "tensor/threads.h"
+#include "tools/pool/process.h"
 #include "tools/pool/slurm.h"
 
 namespace elinvar::pool {
 namespace {
+
+constexpr double kAnswer = 60;  // seconds, for a driver that starts
+
+// Of this host, by the program that is to use them.
+int gpus_of(const std::string& name, const std::string& program) {
+  const Told told = ask_program({program, "devices"}, kAnswer);
+  if (told.code != 0) fail("[{}] {} devices does not say which GPUs there are: {}", name, program, told.err);
+  int gpus = 0;
+  std::istringstream lines(told.out);
+  for (std::string line; std::getline(lines, line);) gpus += line.starts_with("cuda:");
+  return gpus;
+}
 
 std::string kind_of(const SourceOptions& options, int threads) {
   if (!options.kind.empty()) return options.kind;
@@ -20,7 +35,15 @@ class LocalSource final : public Source {
  public:
   LocalSource(const SourceOptions& options, const std::string& program) : program_(program) {
     const int cpus = usable_threads();
-    const int slots = options.slots > 0 ? options.slots : std::max(1, cpus / std::max(1, options.threads));
+    int slots = options.slots > 0 ? options.slots : std::max(1, cpus / std::max(1, options.threads));
+    if (options.device != "cpu") {
+      const int gpus = gpus_of(options.name, program);
+      check(gpus > 0, "[{}] device = \"{}\", but this host has no GPU; `{} devices` says why", options.name,
+            options.device, program);
+      check(options.slots <= gpus, "[{}] slots = {}, but this host has {} GPU{}, one for each slot", options.name,
+            options.slots, gpus, gpus == 1 ? "" : "s");
+      slots = options.slots > 0 ? options.slots : gpus;
+    }
     const int threads = options.threads > 0 ? options.threads : std::max(1, cpus / slots);
     machine_ = {.host = "localhost",
                 .lease = {},
@@ -54,8 +77,10 @@ class SshSource final : public Source {
   SshSource(const SourceOptions& options, const std::string& program)
       : program_(options.program.empty() ? program : options.program), ssh_config_(options.ssh_config) {
     check(!options.hosts.empty(), "[{}] source = \"ssh\" needs hosts = [\"...\"]", options.name);
+    std::set<std::string> known;
     for (const std::string& host : options.hosts) {
       check(!host.empty() && host[0] != '-', "[{}] '{}' is no host", options.name, host);
+      check(known.insert(host).second, "[{}] hosts names {} twice", options.name, host);
       const int threads = std::max(1, options.threads);
       machines_.push_back({.host = host,
                            .lease = {},
@@ -85,6 +110,13 @@ class SshSource final : public Source {
 };
 
 }  // namespace
+
+std::vector<std::string> devices_of(const Machine& machine) {
+  std::vector<std::string> devices;
+  for (int i = 0; i < machine.slots; ++i)
+    devices.push_back(machine.device == "cpu" ? machine.device : fmt::format("{}:{}", machine.device, i));
+  return devices;
+}
 
 std::unique_ptr<Source> make_source(const SourceOptions& options, const std::string& program) {
   check(options.device == "cpu" || options.device == "cuda", "[{}] device must be cpu or cuda, got {}", options.name,

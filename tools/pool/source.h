@@ -23,14 +23,16 @@ struct SourceOptions {
   std::string source = "local";
   std::vector<std::string> hosts = {};  // ssh: as ssh takes them
   std::string ssh_config = {};          // ssh: a configuration of ssh (ports, users, keys); "": the user's own
-  int slots = 0;               // of each host; 0: one, with Slurm and ssh; local: as many as CPUs and threads allow
-  int threads = 0;             // of each slot; 0: local and Slurm: the host's CPUs over its slots; ssh: 1
-  std::string device = "cpu";  // or cuda
-  std::string kind = {};       // default: device and threads, as "cpu-4"
-  std::string program = {};    // train on those hosts; default: as here
-  std::string partition = {};  // slurm: where the allocations are made; required
-  int minutes = 60;            // slurm: for so long at most
-  int most = 0;                // slurm: so many nodes at once; 0: all
+  // Of each host. 0: ssh: one; with GPUs: as many as Slurm says that a node has, local: as `train devices` says that
+  // there are; else Slurm: one, local: as many as CPUs and threads allow.
+  int slots = 0;
+  int threads = 0;                        // of each slot; 0: local and Slurm: the host's CPUs over its slots; ssh: 1
+  std::string device = "cpu";             // or cuda: each slot is a GPU of its own
+  std::string kind = {};                  // default: device and threads, as "cpu-4"
+  std::string program = {};               // train on those hosts; default: as here
+  std::string partition = {};             // slurm: where the allocations are made; required
+  int minutes = 60;                       // slurm: for so long at most
+  int most = 0;                           // slurm: so many nodes at once; 0: all
   std::string job_name = "elinvar-pool";  // slurm: of the allocations. Two pools of one user need two names
   std::string commands = {};              // slurm: where sinfo and its kin are; "": in PATH
 };
@@ -42,6 +44,9 @@ struct Machine {
   int slots = 1, threads = 1;
   double until = kNever;  // gone by then
 };
+// What `train join --device` is told for each of its slots: "cpu", or the GPU that is this slot's alone, "cuda:0". With
+// Slurm these are counted among those of the allocation.
+std::vector<std::string> devices_of(const Machine& machine);
 
 class Source {
  public:

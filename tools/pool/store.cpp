@@ -1,10 +1,6 @@
 #include "tools/pool/store.h"
 
-#include <sqlite3.h>
-#include <sys/stat.h>
-
 #include <chrono>
-#include <thread>
 
 #include "tensor/check.h"
 
@@ -16,50 +12,7 @@ using SQLite::Statement;
 
 namespace {
 
-constexpr int kVersion = 3;  // of the tables
 constexpr double kProgressKept = 7 * 86400;
-constexpr int kPatience = 10000;  // milliseconds, for others that write
-
-constexpr const char* kTables = R"(
-CREATE TABLE jobs (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT, config TEXT, overrides TEXT, min_workers INTEGER,
-  max_workers INTEGER, fixed_workers INTEGER, priority INTEGER, kinds TEXT, submitted REAL, deadline REAL,
-  batch INTEGER, steps INTEGER, virtual_ranks INTEGER, state INTEGER, reason TEXT, cancel INTEGER DEFAULT 0,
-  since REAL, ended REAL, stopping REAL DEFAULT 0, step INTEGER, digest TEXT, width INTEGER, recompute INTEGER,
-  failures INTEGER, failed_at INTEGER, retry_at REAL);
-CREATE INDEX open_jobs ON jobs (state);
-CREATE TABLE slots (id INTEGER PRIMARY KEY AUTOINCREMENT, source TEXT, host TEXT, lease TEXT, kind TEXT, device TEXT,
-  threads INTEGER, since REAL, gone REAL);
-CREATE INDEX present_slots ON slots (gone);
-CREATE TABLE processes (id INTEGER PRIMARY KEY AUTOINCREMENT, job INTEGER REFERENCES jobs, coordinator INTEGER,
-  handle TEXT, started REAL, leaving REAL, ended REAL, leave_by REAL, met INTEGER, code INTEGER);
-CREATE INDEX present_processes ON processes (ended);
-CREATE TABLE places (process INTEGER REFERENCES processes, slot INTEGER REFERENCES slots, free INTEGER DEFAULT 0,
-  PRIMARY KEY (process, slot)) WITHOUT ROWID;
-CREATE UNIQUE INDEX one_worker_a_slot ON places (slot) WHERE free = 0;
-CREATE TABLE measurements (job INTEGER REFERENCES jobs, generation INTEGER, workers TEXT, width INTEGER,
-  recompute INTEGER, seconds REAL, rate REAL, predicted REAL, PRIMARY KEY (job, generation)) WITHOUT ROWID;
-CREATE TABLE progress (time REAL, job INTEGER REFERENCES jobs, step INTEGER);
-CREATE INDEX progress_by_time ON progress (time);
-CREATE TABLE log (id INTEGER PRIMARY KEY, time REAL, job INTEGER, what TEXT, host TEXT, reason TEXT);
-CREATE INDEX log_of_job ON log (job);
-)";
-
-// What each version has more than the one before it.
-constexpr const char* kSinceVersion1 = R"(
-ALTER TABLE jobs ADD COLUMN validate_every INTEGER DEFAULT 0;
-ALTER TABLE jobs ADD COLUMN validation REAL DEFAULT 0;
-ALTER TABLE jobs ADD COLUMN start_took REAL DEFAULT 0;
-ALTER TABLE jobs ADD COLUMN finish_took REAL DEFAULT 0;
-ALTER TABLE measurements ADD COLUMN doubt REAL DEFAULT 0;
-ALTER TABLE measurements ADD COLUMN trial INTEGER DEFAULT 0;
-)";
-constexpr const char* kSinceVersion2 = R"(
-ALTER TABLE jobs ADD COLUMN took TEXT DEFAULT '{}';
-UPDATE jobs SET took = json_object('start', start_took, 'finish', finish_took);
-ALTER TABLE jobs DROP COLUMN start_took;
-ALTER TABLE jobs DROP COLUMN finish_took;
-CREATE INDEX processes_of_job ON processes (job);
-)";
 
 template <class... Values>
 Statement bound(SQLite::Database& db, const char* sql, const Values&... values) {
@@ -87,30 +40,6 @@ RescaleCosts costs_from(const std::string& text) {
   return seen;
 }
 
-// The directory itself, with all above it; its owner's alone.
-fs::path made_private(const fs::path& directory) {
-  if (directory == ":memory:") return directory;
-  fs::create_directories(directory);
-  if (::chmod(directory.c_str(), 0700) != 0) fail("cannot make {} a private directory", directory.string());
-  return fs::canonical(directory);
-}
-
-std::string file_of(const fs::path& directory) {
-  return directory == ":memory:" ? directory.string() : (directory / "pool.db").string();
-}
-
-// For what SQLite does not wait for by itself: a file that several processes make at once.
-void with_patience(const std::function<void()>& change) {
-  for (int waited = 0;; waited += 10) {
-    try {
-      return change();
-    } catch (const SQLite::Exception& busy) {
-      if (busy.getErrorCode() != SQLITE_BUSY || waited >= kPatience) throw;
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-}
-
 }  // namespace
 
 double wall_clock() {
@@ -122,50 +51,12 @@ const char* name_of(JobRecord::State state) {
   return kNames[static_cast<int>(state)];
 }
 
-std::optional<File> daemon_lock(const fs::path& directory) {
-  File lock = File::append(directory / "lock");
-  for (int i = 0; i < 20; ++i) {
-    if (lock.try_lock()) return lock;
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-  return std::nullopt;
-}
-
-Store::Store(const fs::path& directory)
-    : Store(made_private(directory), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE) {}
-
-Store Store::open_existing(const fs::path& directory) {
-  check(fs::exists(directory / "pool.db"), "{} holds no pool; `pool serve --dir` or `pool submit --dir` makes one",
-        directory.string());
-  return Store(fs::canonical(directory), SQLite::OPEN_READWRITE);
-}
-
-Store::Store(const fs::path& directory, int flags) : directory_(directory), db_(file_of(directory), flags, kPatience) {
-  with_patience([&] { db_.exec("PRAGMA journal_mode = WAL"); });
-  db_.exec("PRAGMA synchronous = FULL");  // a worker that was recorded is recorded after a power cut, too
-  db_.exec("PRAGMA foreign_keys = ON");
-  // Of several processes that find it empty one makes the tables.
-  SQLite::Transaction first(db_, SQLite::TransactionBehavior::IMMEDIATE);
-  const int version = db_.execAndGet("PRAGMA user_version").getInt();
-  if (version == 0) db_.exec(kTables);
-  if (version < kVersion) {
-    if (version > 0 && directory_ != ":memory:")
-      check(daemon_lock(directory_).has_value(),
-            "a daemon of an older version serves {}; end it first, and start one of this version: jobs go on meanwhile",
-            directory_.string());
-    if (version < 2) db_.exec(kSinceVersion1);
-    db_.exec(kSinceVersion2);
-    db_.exec("PRAGMA user_version = " + std::to_string(kVersion));
-  }
-  first.commit();
-  check(version <= kVersion, "{} is of version {}, and this program knows version {}", file_of(directory), version,
-        kVersion);
-}
-
-void Store::transaction(const std::function<void()>& change) {
+void Store::transaction(const std::function<void()>& change) try {
   SQLite::Transaction all(db_, SQLite::TransactionBehavior::IMMEDIATE);
   change();
   all.commit();
+} catch (const SQLite::Exception& error) {
+  fail("{}: {}", (directory_ / "pool.db").string(), error.what());
 }
 
 Id Store::add(JobRecord j) {

@@ -16,6 +16,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -61,7 +62,8 @@ const char* name_of(JobRecord::State state);
 
 struct SlotRecord {
   Id id = 0;
-  std::string source = {}, host = {}, lease = {}, kind = {}, device = {};  // tools/pool/source.h
+  std::string source = {}, host = {}, lease = {}, kind = {};  // tools/pool/source.h
+  std::string device = {};                                    // for `train join`: "cpu", or its own GPU, "cuda:0"
   int threads = 1;
   double since = 0, gone = 0;  // 0: it is there
 };
@@ -87,20 +89,44 @@ struct LogLine {
   std::string reason;
 };
 
-// What a pool's daemon holds while it lives; nothing: there is one. A command that looks whether there is holds it for
-// a moment.
-std::optional<File> daemon_lock(const std::filesystem::path& directory);
+// Which file has this name, whatever is done to the name later; zeros: none.
+struct FileIdentity {
+  uint64_t device = 0, number = 0;
+  static FileIdentity of(const std::filesystem::path& path);
+  bool operator==(const FileIdentity&) const = default;
+};
+
+// What a pool's daemon holds while it lives. A command that looks whether there is one holds it for a moment.
+class DaemonLock {
+ public:
+  static std::optional<DaemonLock> take(const std::filesystem::path& directory);  // nothing: there is a daemon
+  // Takes it again where somebody has removed its file, so that no second daemon gets it. False: there is one by now.
+  bool keep();
+
+ private:
+  DaemonLock(const std::filesystem::path& directory, File file);
+  std::filesystem::path directory_;
+  std::unique_ptr<File> file_;
+  FileIdentity identity_;
+};
+bool daemon_runs(const std::filesystem::path& directory);  // somebody holds it
 
 class Store {
  public:
-  // Makes the directory, for its owner alone, and the database if there is none. ":memory:" is a store without files.
-  // One of an older version is brought up to date, unless a daemon is at work, which would not understand it.
+  // Makes the directory, for its owner alone, and the database if there is none; jobs get numbers after those whose
+  // directories are there nevertheless. ":memory:" is a store without files. One of an older version is brought up to
+  // date, unless a daemon is at work, which would not understand it. Failure if the file is damaged, or no database.
   explicit Store(const std::filesystem::path& directory);
   // Only to look: UsageError if there is no pool.
   static Store open_existing(const std::filesystem::path& directory);
 
   const std::filesystem::path& directory() const { return directory_; }
   std::filesystem::path job_directory(Id job) const { return directory_ / "jobs" / std::to_string(job); }
+
+  // Whether the file that this one writes to still has its name. Where somebody has removed it put_back() makes it
+  // again, with all that is in it; Failure if there is another of its name by now.
+  bool in_place() const;
+  void put_back();
 
   // All that `change` does is kept, or nothing of it where it throws. Not to be nested.
   void transaction(const std::function<void()>& change);
@@ -144,6 +170,7 @@ class Store {
   std::map<Id, std::vector<Measurement>> select_measurements(const std::string& where, Id job) const;
   std::filesystem::path directory_;
   mutable SQLite::Database db_;
+  FileIdentity identity_;
 };
 
 }  // namespace elinvar::pool

@@ -9,6 +9,7 @@
 namespace elinvar::pool {
 
 namespace fs = std::filesystem;
+using Json = nlohmann::json;
 
 namespace {
 
@@ -16,11 +17,31 @@ constexpr int64_t kMostText = 1 << 20;  // bytes of a configuration
 constexpr size_t kMostOverrides = 100;
 constexpr size_t kMostWord = 4096;  // characters
 constexpr size_t kMostName = 100;
-constexpr int kMostWorkers = 1024;
+constexpr size_t kMostKinds = 100;
 
 bool lies_in(const fs::path& path, const fs::path& folder) {
   const fs::path whole = fs::weakly_canonical(fs::absolute(path)), above = fs::weakly_canonical(fs::absolute(folder));
   return std::mismatch(above.begin(), above.end(), whole.begin(), whole.end()).first == above.end();
+}
+
+bool is_word(const std::string& text) {
+  return !text.empty() && text.size() <= kMostName && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isalnum(c) || std::string_view("-_.+").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+}
+
+// In quotes, without what a message cannot hold.
+std::string shown(const std::string& text) {
+  return Json(text.substr(0, kMostName)).dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
+}
+
+bool is_text(const std::string& bytes) {
+  try {
+    (void)Json(bytes).dump();  // throws where they are no UTF-8
+  } catch (const Json::exception&) {
+    return false;
+  }
+  return std::none_of(bytes.begin(), bytes.end(), [](unsigned char c) { return c < ' ' || c == 127; });
 }
 
 // A word is a path if it looks like one, or if there is something of its name.
@@ -36,9 +57,17 @@ void refuse_paths_in(const fs::path& folder, const std::string& key, const toml:
       refuse_paths_in(folder, key.empty() ? std::string(name.str()) : key + "." + std::string(name.str()), value);
   if (const toml::array* array = node.as_array())
     for (const toml::node& value : *array) refuse_paths_in(folder, key, value);
-  if (const auto* text = node.as_string())
-    check(!is_path(text->get()) || !lies_in(text->get(), folder),
-          "{} = \"{}\" lies in the pool's directory, where other jobs are", key, text->get());
+  const auto* text = node.as_string();
+  if (text == nullptr) return;
+  check(text->get().find('\0') == std::string::npos, "{} = {}: no name has a byte of zero", key, shown(text->get()));
+  if (!is_path(text->get())) return;
+  bool inside = false;
+  try {
+    inside = lies_in(text->get(), folder);
+  } catch (const fs::filesystem_error& error) {
+    check(false, "{} = {}: {}", key, shown(text->get()), error.code().message());
+  }
+  check(!inside, "{} = \"{}\" lies in the pool's directory, where other jobs are", key, text->get());
 }
 
 }  // namespace
@@ -56,13 +85,7 @@ JobRecord checked(const Submission& s, const fs::path& pool_directory, double no
   job.overrides = s.overrides;
   const Config config = parse_config(job.config, s.config.string(), s.overrides);
   job.name = s.name.empty() ? config.run.name : s.name;
-  check(!job.name.empty() && job.name.size() <= kMostName &&
-            std::all_of(job.name.begin(), job.name.end(),
-                        [](unsigned char c) {
-                          return std::isalnum(c) ||
-                                 std::string_view("-_.+").find(static_cast<char>(c)) != std::string_view::npos;
-                        }),
-        "'{}' is no name for a job: letters, digits and -_.+, {} at most", job.name, kMostName);
+  check(is_word(job.name), "{} is no name for a job: letters, digits and -_.+, {} at most", shown(job.name), kMostName);
   refuse_paths_in(pool_directory, "", TomlSource(job.config, s.config.string(), s.overrides).root());
   // Its processes run elsewhere.
   job.overrides.push_back("run.name=\"" + job.name + "\"");
@@ -72,6 +95,9 @@ JobRecord checked(const Submission& s, const fs::path& pool_directory, double no
       job.overrides.push_back(
           fmt::format("{}={}", key, TableWriter::text(fs::absolute(path).lexically_normal().string())));
 
+  for (const auto& [option, workers] :
+       {std::pair("--min", s.min_workers), std::pair("--max", s.max_workers), std::pair("--size", s.fixed_workers)})
+    check(0 <= workers && workers <= kMostWorkers, "{} {}: a job has 1 to {} workers", option, workers, kMostWorkers);
   job.min_workers = s.min_workers;
   job.max_workers = s.max_workers > 0 ? s.max_workers : std::max(s.min_workers, config.run.virtual_ranks);
   job.fixed_workers = s.fixed_workers > 0 ? s.fixed_workers : job.max_workers;
@@ -82,6 +108,10 @@ JobRecord checked(const Submission& s, const fs::path& pool_directory, double no
   check(job.max_workers <= config.run.virtual_ranks,
         "{} workers have nothing to do with {} virtual ranks; lower --max or raise run.virtual_ranks", job.max_workers,
         config.run.virtual_ranks);
+  check(s.kinds.size() <= kMostKinds, "{} kinds are given; {} may be", s.kinds.size(), kMostKinds);
+  for (const std::string& kind : s.kinds)
+    check(!kind.empty() && kind.size() <= kMostName && is_text(kind), "--kind: no kind of slot has the name {}",
+          shown(kind));
   job.priority = s.priority;
   job.kinds = s.kinds;
   job.submitted = now;

@@ -21,6 +21,8 @@ struct Submission {
   double deadline = kNever;  // seconds from now
 };
 
+constexpr int kMostWorkers = 1024;
+
 // What is put on file. Paths of data are taken from here, the submitter's folder, and made absolute. UsageError.
 JobRecord checked(const Submission& submission, const std::filesystem::path& pool_directory, double now);
 

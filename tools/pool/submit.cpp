@@ -2,6 +2,7 @@
 #include "tools/pool/submission.h"
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 
 #include "tensor/check.h"
 #include "tools/pool/commands.h"
@@ -10,7 +11,15 @@
 namespace elinvar::pool {
 
 void add_directory(CLI::App& command, std::string& directory) {
-  command.add_option("--dir", directory, "where the pool is kept")->capture_default_str();
+  command.add_option("--dir", directory, "where the pool is kept")
+      ->check([](const std::string& text) { return text.empty() ? "names no folder" : ""; })
+      ->capture_default_str();
+}
+
+std::string positive(const std::string& text) {
+  double number = 0;
+  const bool is_number = CLI::detail::lexical_cast(text, number);
+  return is_number && std::isfinite(number) && number > 0 ? "" : fmt::format("must be a number above 0, got {}", text);
 }
 
 Command add_submit(CLI::App& pool) {
@@ -23,10 +32,12 @@ Command add_submit(CLI::App& pool) {
   CLI::App* app = pool.add_subcommand("submit", "add a job, to be trained when there is room");
   app->add_option("config", o->config, "its configuration, a .toml file (tools/CONFIG.md)")->required();
   add_directory(*app, o->directory);
+  const CLI::Validator workers = CLI::Range(1, kMostWorkers).description("");
   app->add_option("--name", o->job.name, "what to call it (default: run.name)");
-  app->add_option("--min", o->job.min_workers, "workers below which it waits")->capture_default_str();
-  app->add_option("--max", o->job.max_workers, "workers that it can use (default: run.virtual_ranks)");
-  app->add_option("--size", o->job.fixed_workers, "workers under a policy of fixed sizes (default: --max)");
+  app->add_option("--min", o->job.min_workers, "workers below which it waits")->check(workers)->capture_default_str();
+  app->add_option("--max", o->job.max_workers, "workers that it can use (default: run.virtual_ranks)")->check(workers);
+  app->add_option("--size", o->job.fixed_workers, "workers under a policy of fixed sizes (default: --max)")
+      ->check(workers);
   app->add_option("--priority", o->job.priority, "higher goes first")
       ->check(CLI::Range(-1000, 1000).description(""))
       ->capture_default_str();

@@ -68,11 +68,6 @@ std::string cell(const std::string& text, size_t width) {
 
 }  // namespace
 
-bool daemon_runs(const std::filesystem::path& directory) {
-  if (!std::filesystem::exists(directory / "lock")) return false;
-  return !File::append(directory / "lock").try_lock_shared();
-}
-
 Json log_view(const std::vector<LogLine>& lines) {
   Json all = Json::array();
   for (const LogLine& line : lines)

@@ -22,6 +22,4 @@ nlohmann::ordered_json log_view(const std::vector<LogLine>& lines);
 
 std::string prometheus_text(const Store& store);
 
-bool daemon_runs(const std::filesystem::path& directory);  // somebody holds DIR/lock
-
 }  // namespace elinvar::pool

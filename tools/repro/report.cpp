@@ -4,6 +4,7 @@
 
 #include "tensor/check.h"
 #include "tensor/file.h"
+#include "tensor/json.h"
 #include "tools/repro/commands.h"
 #include "tools/repro/comparison.h"
 #include "tools/repro/output.h"
@@ -29,7 +30,7 @@ nlohmann::ordered_json verdict_of(const RunRecord& record, const Options& option
     return verdict;
   }
   if (options.verdict.empty()) return nullptr;
-  auto verdict = nlohmann::ordered_json::parse(read_file(options.verdict), nullptr, /*allow_exceptions=*/false);
+  auto verdict = parse_json<nlohmann::ordered_json>(read_file(options.verdict));
   check(verdict.is_object() && verdict.contains("verdict"), "{} is not what repro prints of a comparison with --json",
         options.verdict);
   return verdict;

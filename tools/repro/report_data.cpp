@@ -10,6 +10,7 @@
 #include "elastic/generation.h"
 #include "tensor/check.h"
 #include "tensor/file.h"
+#include "tensor/json.h"
 #include "tools/repro/report_curves.h"
 #include "tools/repro/report_timeline.h"
 
@@ -206,7 +207,7 @@ std::vector<Generation> generations_of(const fs::path& run) {
   for (const auto& entry : fs::directory_iterator(run / "generations", none)) {
     if (entry.path().extension() != ".json") continue;
     try {
-      generations.push_back(generation_from(Json::parse(read_file(entry.path()))));
+      generations.push_back(generation_from(read_json_object(entry.path())));
     } catch (const std::exception&) {
       continue;
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tensor/check.h"
+#include "tensor/json.h"
 #include "tensor/ops/copy.h"
 #include "tensor/safetensors.h"
 #include "tensor/spelling.h"
@@ -75,11 +76,11 @@ Reproducer read_reproducer(const std::filesystem::path& path) {
     if (!metadata.contains("reproducer")) fail("it is none: its metadata says nothing of an op");
     if (metadata.at("reproducer") != kVersion)
       fail("it is of version {}, this program reads {}", metadata.at("reproducer"), kVersion);
-    Reproducer r{.op = metadata.at("op"), .about = Json::parse(metadata.at("about"))};
-    r.arguments = values_from(Json::parse(metadata.at("arguments")), "argument.", file.tensors);
+    Reproducer r{.op = metadata.at("op"), .about = parse_json(metadata.at("about"))};
+    r.arguments = values_from(parse_json(metadata.at("arguments")), "argument.", file.tensors);
     for (const std::string side : kSides) {
       if (!metadata.contains(side)) continue;
-      const Json json = Json::parse(metadata.at(side));
+      const Json json = parse_json(metadata.at(side));
       r.sides.push_back({json.at("about"), values_from(json.at("results"), side + ".", file.tensors)});
     }
     return r;

@@ -42,35 +42,7 @@ StateDict Rerun::state() const {
 }
 
 LedgerLine Rerun::advance(const Told& told) {
-  Member& member = replay_.member();
-  if (member.next() != Member::Next::leaves || member.last()) fail("the run ends after step {}", step());
-  const int64_t step = member.step();
-  const Cursor cursor = training_.cursor(step, member.pace());
-  LedgerLine line;
-  line.step = step + 1;
-  for (const int vrank : member.todo()) {
-    const Batch batch = training_.loader.batch(cursor, vrank);
-    told.batch(vrank, batch);
-    told.at(fmt::format("leaf {}", vrank));
-    Leaf leaf = training_.leaf(batch, step, vrank);
-    told.at("");
-    if (!leaf.gradients.empty()) line.leaves[vrank] = digest_in_order(leaf.gradients, leaf.terms).digest;
-    told.at("reduction");
-    member.add(step, vrank, std::move(leaf), 0);
-  }
-  member.contribute({});
-  const bool complete = member.reduce() == Member::Progress::complete;
-  told.at("");
-  invariant(complete, "a member that is alone waits for nobody");
-  const Reduced reduced = member.take_reduced();
-  if (training_.adaptive()) line.batch_size = reduced.pace.batch;
-  line.batch = reduced.batch;
-  line.loss = reduced.loss;
-  line.gradient = digest_in_order(reduced.gradients, reduced.terms).digest;
-  told.at("update");
-  line.lr = training_.update(step, reduced).lr;
-  told.at("");
-  replay_.advance();
+  LedgerLine line = make_again(training_, replay_, told);
   line.state = digest(state());
   return line;
 }

@@ -3,12 +3,12 @@
 // reduction and updates are those of a job with one worker: what a worker's side of the protocol does
 // (elastic/member.h), without anybody to talk to.
 #include <filesystem>
-#include <functional>
 #include <string>
 
 #include "elastic/ledger.h"
 #include "elastic/replay.h"
 #include "elastic/run_record.h"
+#include "tools/train/remake.h"
 #include "tools/train/training.h"
 
 namespace elinvar {
@@ -24,12 +24,8 @@ class Rerun {
   const Training& training() const { return training_; }
   StateDict state() const;  // whole, as the ledger digests it: views
 
-  // Makes the next update and returns its facts: all that a line of the ledger can have. `at` is told what the ops that
-  // follow belong to: "leaf 3", "reduction", "update", and "" at the end; and `batch` of each batch.
-  struct Told {
-    std::function<void(const std::string& phase)> at = [](const std::string&) {};
-    std::function<void(int vrank, const Batch& batch)> batch = [](int, const Batch&) {};
-  };
+  // Makes the next update and returns its facts: all that a line of the ledger can have.
+  using Told = ToldOfRemaking;
   LedgerLine advance(const Told& told);
   LedgerLine advance() { return advance(Told{}); }
 

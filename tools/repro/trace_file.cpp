@@ -6,6 +6,7 @@
 #include "elastic/digest_file.h"
 #include "tensor/check.h"
 #include "tensor/file.h"
+#include "tensor/json.h"
 #include "tensor/state.h"
 
 namespace elinvar {
@@ -126,7 +127,7 @@ Trace read_trace(const std::filesystem::path& path) {
   size_t number = 0;
   try {
     for (std::string line; std::getline(lines, line); ++number) {
-      const Json json = Json::parse(line);
+      const Json json = parse_json(line);
       if (number == 0) {
         if (json.at("trace") != kTraceVersion)
           fail("it is of version {}, this program reads {}", json["trace"].dump(), kTraceVersion);

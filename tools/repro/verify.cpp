@@ -16,6 +16,7 @@
 #include "elastic/run_record.h"
 #include "tensor/check.h"
 #include "tensor/file.h"
+#include "tensor/json.h"
 #include "tensor/threads.h"
 #include "tools/config/config.h"
 #include "tools/config/program_beside.h"
@@ -57,7 +58,7 @@ std::string steps_text(int64_t first, int64_t last) {
 class HowFar {
  public:
   HowFar(const fs::path& ledger, int64_t from, int64_t to)
-      : teller_([=](const std::stop_token& over) {
+      : teller_(start_thread("teller", [=](const std::stop_token& over) {
           const auto began = std::chrono::steady_clock::now();
           std::ifstream file;
           int64_t step = -1;  // of the last line; the first is the header
@@ -73,7 +74,7 @@ class HowFar {
             std::condition_variable_any().wait_for(lock, over, std::chrono::milliseconds(500), [] { return false; });
           }
           fmt::print(stderr, "\r\033[K");
-        }) {}
+        })) {}
 
  private:
   std::jthread teller_;
@@ -108,7 +109,7 @@ int64_t default_start(const RunRecord& run, int64_t last) {
 // The line that came out instead of the one in the ledger, if the replay ended with that (elastic/ledger.h).
 std::optional<LedgerLine> contradiction_in(const fs::path& run) {
   if (!fs::exists(run / "result.json")) return std::nullopt;
-  const Json result = Json::parse(read_file(run / "result.json"), nullptr, /*allow_exceptions=*/false);
+  const Json result = parse_json(read_file(run / "result.json"));
   const std::string line = result.is_object() ? result.value("contradiction", "") : "";
   return line.empty() ? std::nullopt : std::optional(LedgerLine::parse(line));
 }

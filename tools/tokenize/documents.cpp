@@ -12,6 +12,7 @@
 #include "data/files.h"
 #include "tensor/check.h"
 #include "tensor/file.h"
+#include "tensor/json.h"
 
 namespace elinvar {
 namespace {
@@ -29,7 +30,7 @@ void each_line(std::istream& in, const std::string& where, const std::string& fi
   for (std::string line; std::getline(in, line);) {
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    Json json = parse_json(line);
     if (!json.is_object()) fail("{}:{}: expected a JSON object in each line", where, number);
     const auto found = json.find(field);
     if (found == json.end() || !found->is_string())
@@ -47,11 +48,13 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 void for_each_document(const Documents& documents, const std::function<void(std::string)>& f) {
   check(!documents.inputs.empty(), "expected a file or folder of text");
   for (const std::string& input : documents.inputs) {
-    if (fs::is_regular_file(input) && has_lines(input)) {
+    std::error_code unknown;
+    const bool file = fs::is_regular_file(input, unknown);
+    if (file && has_lines(input)) {
       std::ifstream in(input, std::ios::binary);
       if (!in) fail("cannot open {}", input);
       each_line(in, input, documents.field, f);
-    } else if (fs::is_regular_file(input) && !input.ends_with(".tar")) {
+    } else if (file && !input.ends_with(".tar")) {
       f(read_file(input));
     } else {
       const auto files = open_files(input, documents.exclude);

@@ -1,14 +1,15 @@
 // tokenize: text as tokens, and the vocabularies for it. Exit codes: 0 done, 2 wrong usage, 3 a failure at run time.
 #include <CLI/CLI.hpp>
-#include <cstdio>
-#include <exception>
 
-#include "tensor/check.h"
 #include "tensor/stream.h"
 #include "tensor/threads.h"
+#include "tools/config/main_program.h"
+#include "tools/config/number_from.h"
 #include "tools/tokenize/commands.h"
 
-int main(int argc, char** argv) {
+namespace {
+
+int tokenize_program(int argc, char** argv) {
   CLI::App app("Turns text into files of tokens for training, and learns vocabularies.", "tokenize");
   app.set_version_flag("--version", "tokenize " ELINVAR_VERSION);
   app.require_subcommand(1);
@@ -34,7 +35,7 @@ int main(int argc, char** argv) {
                      "the special token before each document (default: <|endoftext|> or <|end_of_text|>)");
   encode->add_option("--out", encode_options.out, "a folder for the tokens and the tokenizer")->required();
   encode->add_option("--validation", encode_options.validation, "the share of documents that is held out")
-      ->check(CLI::Range(0.0, 0.5))
+      ->check(elinvar::number_from(0, 0.5))
       ->capture_default_str();
   encode
       ->add_option("--shard-tokens", encode_options.shard_tokens,
@@ -61,23 +62,21 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  try {
-    elinvar::set_threads(threads);
-    if (encode->parsed()) {
-      encode_options.documents = documents;
-      return elinvar::encode(encode_options);
-    }
-    learn_options.documents = documents;
-    using elinvar::Pretokens;
-    learn_options.training.pretokens = pattern == "gpt2"     ? Pretokens::gpt2
-                                       : pattern == "llama3" ? Pretokens::llama3
-                                                             : Pretokens::qwen2;
-    return elinvar::learn(learn_options);
-  } catch (const elinvar::UsageError& error) {
-    fmt::print(stderr, "tokenize: {}\n", error.what());
-    return 2;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "tokenize: {}\n", error.what());
-    return 3;
+  elinvar::set_threads(threads);
+  if (encode->parsed()) {
+    encode_options.documents = documents;
+    return elinvar::encode(encode_options);
   }
+  learn_options.documents = documents;
+  using elinvar::Pretokens;
+  learn_options.training.pretokens = pattern == "gpt2"     ? Pretokens::gpt2
+                                     : pattern == "llama3" ? Pretokens::llama3
+                                                           : Pretokens::qwen2;
+  return elinvar::learn(learn_options);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return elinvar::main_program("tokenize", [&] { return tokenize_program(argc, argv); });
 }

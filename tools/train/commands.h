@@ -19,6 +19,7 @@ struct RunCommand {
   std::vector<std::string> command_line;                // for environment.json
   int workers = 1;                                      // that this process starts; 0: others join
   int min_workers = 1;                                  // with fewer the job holds
+  bool any_build = false;                               // workers of others need not show that they compute its bits
   double hold = 600;                                    // seconds, where everyone who has the state is silent
   std::string device = "auto";                          // of each of them,
   int threads = 1;                                      // its CPU threads

@@ -17,6 +17,7 @@ int coordinate(const CoordinateCommand& command) {
   go_on.text = gone->job.at("text").get<std::string>();
   go_on.overrides = gone->job.at("overrides").get<std::vector<std::string>>();
   go_on.min_workers = gone->job.at("min_workers").get<int>();
+  go_on.any_build = gone->job.value("any_build", false);
   go_on.hold = gone->job.value("hold", go_on.hold);
   if (const auto until = gone->job.find("until"); until != gone->job.end() && !until->is_null())
     go_on.until = until->get<int64_t>();

@@ -57,6 +57,7 @@ nlohmann::ordered_json describe_environment(const std::vector<std::string>& comm
   environment["build"] = ELINVAR_BUILD;
   environment["libraries"] = libraries();
   environment["binary"] = std::filesystem::read_symlink("/proc/self/exe").string();
+  environment["build_id"] = build_id();
   environment["program"] = digest_of_program("/proc/self/exe");
   environment["command"] = command_line;
   environment["host"] = system.nodename;
@@ -71,6 +72,12 @@ nlohmann::ordered_json describe_environment(const std::vector<std::string>& comm
   environment["threads"] = cpu_stream().threads();
   environment["isa"] = name_of(current_isa());
   return environment;
+}
+
+std::string build_of(const nlohmann::json& environment) { return environment.value("build_id", ""); }
+
+std::string name_of_build(const nlohmann::json& environment) {
+  return fmt::format("{} ({})", build_of(environment).substr(0, 16), environment.value("binary", "?"));
 }
 
 std::string kind_of_gpu(const nlohmann::json& environment) {

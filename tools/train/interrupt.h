@@ -1,6 +1,7 @@
 #pragma once
-// Ctrl-C and SIGTERM as a question to be asked, or as a call. While one of these lives the first signal is only
-// counted; a second Ctrl-C ends the process at once, as without it, unless it is counted, too.
+// Ctrl-C, SIGTERM and the hang-up of the terminal as a question to be asked, or as a call. While one of these lives the
+// first signal is only counted; a second Ctrl-C ends the process at once, as without it, unless it is counted, too. A
+// hang-up counts once, since the kernel and the shell both report it; a process that ignores it (nohup) still does.
 #include <functional>
 #include <thread>
 

@@ -1,5 +1,7 @@
 #include "tools/train/job.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "autograd/precision.h"
@@ -7,6 +9,7 @@
 #include "models/build.h"
 #include "nn/leaf.h"
 #include "tensor/check.h"
+#include "tools/config/standard_streams.h"
 
 namespace elinvar {
 namespace {
@@ -32,6 +35,22 @@ Tensor mirrored(const Tensor& images) {
   return result;
 }
 
+// A job keeps its parameters, perhaps their average, and what the optimiser has of each: refused before any of it is
+// there, if the machine has not the memory.
+void check_memory(const Config& config, const InputInfo& input) {
+  const OptimizerConfig& o = config.optimizer;
+  const int kept = o.kind == "sgd" || o.kind == "lars" ? (o.momentum > 0 ? 1 : 0) : 2,
+            average = o.ema_decay > 0 ? 1 : 0;
+  const OutlineScope no_values;
+  const double one = static_cast<double>(build(config.model, input, 0)->parameters.count()) * sizeof(float);
+  const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
+  check(
+      (1 + average + kept) * one <= memory,
+      "{}: model.kind = '{}' has parameters of {:.4g} GiB, and with the state of the optimiser takes {:.4g} GiB, more "
+      "than the {:.4g} GiB of this machine's memory; smaller layers, or fewer, need less",
+      config.model.place, config.model.kind, one * 0x1p-30, (1 + average + kept) * one * 0x1p-30, memory * 0x1p-30);
+}
+
 }  // namespace
 
 std::shared_ptr<const Dataset> open_split(const Config& config, Split split) {
@@ -39,7 +58,7 @@ std::shared_ptr<const Dataset> open_split(const Config& config, Split split) {
 }
 
 void tell_notices(const Dataset& data) {
-  for (const std::string& notice : data.take_notices()) fmt::print(stderr, "{}\n", notice);
+  for (const std::string& notice : data.take_notices()) say(stderr, "{}\n", notice);
 }
 
 Job::Job(const Config& given, Split split, Device place)
@@ -47,6 +66,7 @@ Job::Job(const Config& given, Split split, Device place)
   if (config.fast() && fast_products(device).missing.empty())
     precision = config.run.precision == "tf32" ? Precision::tf32 : Precision::bf16;
   const InputInfo input{.sample = data->input_shape(), .classes = data->classes(), .dtype = data->input_dtype()};
+  check_memory(config, input);
   network = build(given.model, input, given.run.seed, &config.model);
   with_places(config.places, [&] { exempt_from_decay(network->parameters, config.optimizer.exempt); });
   network->parameters.move_to(device);
@@ -76,7 +96,7 @@ int64_t Job::load_network(const std::filesystem::path& run_directory) {
   std::vector<CheckpointStore::Rejected> rejected;
   const auto any = [](const Checkpoint&) { return std::string(); };
   const auto found = CheckpointStore(run_directory / "checkpoints").newest_good(any, rejected);
-  for (const auto& [step, reason] : rejected) fmt::print(stderr, "{}\n", reason);
+  for (const auto& [step, reason] : rejected) say(stderr, "{}\n", reason);
   if (!found) fail("{} has no good checkpoint yet", run_directory.string());
   network->parameters.load(part_of(found->state, average ? kAverage : kModel));
   average = nullptr;

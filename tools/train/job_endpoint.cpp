@@ -6,8 +6,19 @@
 #include "comm/endpoint.h"
 #include "tensor/check.h"
 #include "tensor/file.h"
+#include "tensor/json.h"
 
 namespace elinvar {
+namespace {
+
+// Of whatever kind it is.
+std::string text_of(const nlohmann::json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end()) return "?";
+  return found->is_string() ? found->get<std::string>() : found->dump();
+}
+
+}  // namespace
 
 std::string job_endpoint(const std::string& job) {
   namespace fs = std::filesystem;
@@ -17,13 +28,14 @@ std::string job_endpoint(const std::string& job) {
   const fs::path said = directory / "coordinator.json", result = directory / "result.json";
   check(fs::exists(said), "{} is no run directory of a job: it has no coordinator.json", job);
   if (fs::exists(result)) {
-    const Json over = Json::parse(read_file(result), nullptr, /*allow_exceptions=*/false);
+    const Json over = parse_json(read_file(result));
     if (over.is_object())
-      fail("the run in {} is over: {} at step {} of {}", job, over.value("status", "ended"), over.value("step", 0),
-           over.value("steps", 0));
+      fail("the run in {} is over: {} at step {} of {}", job, text_of(over, "status"), text_of(over, "step"),
+           text_of(over, "steps"));
   }
-  const Json json = Json::parse(read_file(said), nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("endpoint")) fail("{} does not say where the job is", said.string());
+  const Json json = parse_json(read_file(said));
+  if (!json.is_object() || !json.contains("endpoint") || !json["endpoint"].is_string())
+    fail("{} does not say where the job is", said.string());
   return to_string(resolved(parse_endpoint(json["endpoint"].get<std::string>())));
 }
 

@@ -2,16 +2,19 @@
 #include <unistd.h>
 
 #include "tensor/check.h"
+#include "tools/config/standard_streams.h"
 #include "tools/train/control.h"
 #include "tools/train/environment.h"
 #include "tools/train/job_process.h"
 #include "tools/train/profile_report.h"
+#include "tools/train/program.h"
 
 namespace elinvar {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
+constexpr int64_t kRepeated = 2;      // updates, by a worker of another build
 constexpr int kMostTurnedAway = 100;  // that events.jsonl tells of: strangers shall not fill the disk
 
 namespace {
@@ -70,7 +73,13 @@ void JobProcess::turned_away(const std::string& reason) {
 
 // One that trains, or was started with the run, has met what the others would meet, too; anyone else is only not to be.
 void JobProcess::worker_failed(const Message& m) {
-  const std::string reason = m.body.value("reason", "a worker failed");
+  std::string reason = "a worker failed";
+  int exit_code = 3;
+  try {
+    reason = m.body.value("reason", reason);
+    exit_code = m.body.value("exit_code", exit_code);
+  } catch (const Json::exception&) {  // it failed all the same
+  }
   const bool beginning = !coordinator_ || coordinator_->phase() == Coordinator::Phase::starting;
   const auto pid = pids_.find(m.sender);
   const bool own = pid != pids_.end() && local_.started(pid->second);
@@ -80,8 +89,12 @@ void JobProcess::worker_failed(const Message& m) {
     coordinator_->lost(m.sender, "failed: " + reason, now());
     return flush();
   }
-  check(m.body.value("exit_code", 3) != 2, "{}", reason);
-  fail("{}", reason);
+  std::string whose;
+  if (const auto& g = coordinator_ ? coordinator_->generation() : std::nullopt; g && g->members.size() > 1)
+    if (const int index = g->index_of(m.sender); index >= 0)
+      whose = fmt::format("worker {}: ", g->members[static_cast<size_t>(index)].id);
+  check(exit_code != 2, "{}{}", whose, reason);
+  fail("{}{}", whose, reason);
 }
 
 // "", or why the run, as its ledger or its first worker have it, would not be reproducible with this worker.
@@ -102,6 +115,46 @@ std::string JobProcess::other_kind(const Json& about) const {
                      ours);
 }
 
+// What a worker of another build is to repeat: the first updates, the second of which tells of the update before it,
+// too.
+std::vector<LedgerLine> JobProcess::first_updates() const {
+  std::vector<LedgerLine> lines;
+  if (!directory_ || directory_->recorded() < kRepeated) return lines;
+  for (int64_t update = 1; update <= kRepeated; ++update) {
+    lines.push_back(directory_->line(update));
+    if (lines.back().batch_size != lines.front().batch_size) lines.pop_back();
+  }
+  return lines;
+}
+
+// Of the workers that this process starts, or of the first that has come.
+Json JobProcess::build() const {
+  if (command_.workers > 0) return {{"build_id", build_id()}, {"binary", fs::read_symlink("/proc/self/exe").string()}};
+  return about_.is_null() ? Json::object() : about_.at("environment");
+}
+
+// "", or why it is not known that this worker computes the bits of the run. One that has been here before has shown it.
+std::string JobProcess::other_build(const Json& about) const {
+  const Json &environment = about.at("environment"), ours = build();
+  if (command_.any_build || build_of(ours).empty() || build_of(environment) == build_of(ours)) return "";
+  if (about.value("active", false) || about.value("loaded", false) || about.value("warm", false)) return "";
+  const std::string other = fmt::format("it is another build of this program, {}, than the run's, {}",
+                                        name_of_build(environment), name_of_build(ours));
+  const Json repeated = about.value("repeated", Json::array());
+  const std::vector<LedgerLine> lines = first_updates();
+  if (lines.empty() || repeated.size() < lines.size())
+    return fmt::format(
+        "{}, and has not shown that it computes the same bits: it can, by repeating them, once the first {} "
+        "updates are made, where it sees the weights that the run begins with; or start the run with "
+        "--any-build",
+        other, kRepeated);
+  for (size_t i = 0; i < lines.size(); ++i)
+    if (repeated[i] != lines[i].gradient.hex())
+      return fmt::format("{}, and computes other bits: the gradient of update {} is {}, and {} in the ledger", other,
+                         i + 1, repeated[i].dump(), lines[i].gradient.hex());
+  return "";
+}
+
 // Of a run that goes on. Others may come, but nobody else starts what this process was to start.
 void JobProcess::refuse_first(const Message& hello, const std::string& reason) {
   const auto pid = pids_.find(hello.sender);
@@ -116,19 +169,24 @@ void JobProcess::refuse_first(const Message& hello, const std::string& reason) {
 // Whoever sends what makes no sense is out: it is of no use to the others, and no reason for them to stop.
 void JobProcess::receive(const Message& m) {
   if (m.kind != "ask" && m.kind != "ctl" && m.run != run_) return;
-  std::string malformed;
+  std::string malformed, other;
   if (m.kind == "failed") return worker_failed(m);
   const bool first = m.kind == "hello" && !coordinator_;
   try {
-    if (first) check_hello(m.body);
-    else take(m);
+    if (first) {
+      check_hello(m.body);
+      other = other_build(m.body);
+    } else {
+      take(m);
+    }
   } catch (const Json::exception& error) {
     malformed = error.what();
   } catch (const UsageError& error) {
     malformed = error.what();
   }
   if (malformed.empty() && first) {  // what goes wrong now is the run's own fault
-    if (const std::string reason = other_kind(m.body); !reason.empty()) return refuse_first(m, reason);
+    if (other.empty()) other = other_kind(m.body);
+    if (!other.empty()) return refuse_first(m, other);
     open(m.body);
     return take(m);
   }
@@ -152,6 +210,10 @@ void JobProcess::take(const Message& m) {
                              {"imported", imported()},
                              // What is to happen at a step, and not up to a second later.
                              {"facts_at_once", !command_.chaos.empty() || command_.until.has_value()},
+                             {"hold", command_.hold},
+                             {"build", build_of(build())},
+                             {"repeat", command_.any_build ? 0 : first_updates().size()},
+                             {"arrival", pids_.size() - 1},
                              {"tenure", directory_ ? directory_->tenure().number() : 1},
                              {"endpoint", transport_->endpoint()}}});
     return;
@@ -186,13 +248,14 @@ void JobProcess::open_directory() {
                                     {"overrides", command_.overrides},
                                     {"min_workers", command_.min_workers},
                                     {"hold", command_.hold},
+                                    {"any_build", command_.any_build},
                                     {"until", command_.until ? Json(*command_.until) : Json()},
                                     {"device", command_.device},
                                     {"threads", command_.threads},
                                     {"isa", command_.isa},
                                     {"metrics_port", command_.metrics_port.value_or(-1)},
                                     {"metrics_address", command_.metrics_address}}});
-  for (const std::string& notice : directory_->notices()) fmt::print(stderr, "{}\n", notice);
+  for (const std::string& notice : directory_->notices()) say(stderr, "{}\n", notice);
   report_.emplace(command_, config_, *directory_, began_);
   run_ = directory_->run();
   records_.newest = directory_->generations().newest();

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "comm/transport.h"
 #include "elastic/chaos.h"
@@ -43,6 +44,7 @@ class JobProcess final : public CoordinatorWorld {
   std::string refuse(const nlohmann::json& about) override;
 
  private:
+  using Standing = HeldTenure::Standing;
   struct Loss {
     Seconds time;
     PeerId peer;
@@ -61,6 +63,7 @@ class JobProcess final : public CoordinatorWorld {
   PeerId peer_of(pid_t local) const;
   void worker_lost(const Loss& loss);
   bool still_in_charge();
+  Standing standing_now();
   int step_down();
   void show_profile();
   void release(PeerId peer, const std::string& reason);
@@ -77,6 +80,9 @@ class JobProcess final : public CoordinatorWorld {
   void turned_away(const std::string& reason);
   void worker_failed(const Message& message);
   std::string other_kind(const nlohmann::json& about) const;
+  nlohmann::json build() const;
+  std::string other_build(const nlohmann::json& about) const;
+  std::vector<LedgerLine> first_updates() const;
   void refuse_first(const Message& hello, const std::string& reason);
   void receive(const Message& message);
   void take(const Message& message);

@@ -2,16 +2,18 @@
 // at run time.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdio>
-#include <exception>
 
-#include "tensor/check.h"
 #include "tensor/stream.h"
 #include "tensor/threads.h"
+#include "tools/config/main_program.h"
+#include "tools/config/number_from.h"
+#include "tools/config/standard_streams.h"
 #include "tools/train/commands.h"
 #include "tools/train/device_options.h"
 
-int main(int argc, char** argv) {
+namespace {
+
+int train_program(int argc, char** argv) {
   CLI::App app("Trains neural networks whose bits do not depend on the machine.", "train");
   app.set_version_flag("--version", "train " ELINVAR_VERSION);
   app.require_subcommand(1);
@@ -47,9 +49,12 @@ int main(int argc, char** argv) {
   run->add_option("--min-workers", run_options.min_workers, "with fewer the job holds until others join (default 1)")
       ->check(CLI::Range(1, 1024).description(""));
   run->add_option("--hold", run_options.hold,
-                  "where all workers are silent: seconds to wait for one of them before the run ends with exit code 3")
-      ->check(CLI::Range(1.0, 1e6).description(""))
+                  "where all workers are silent: seconds to wait for one of them before the run ends with exit code 3; "
+                  "and, but at least 15, that a worker waits for a coordinator")
+      ->check(elinvar::number_from(1, 1e6))
       ->capture_default_str();
+  run->add_flag("--any-build", run_options.any_build,
+                "take workers of another build of this program without their repeating the first updates of the run");
   run->add_option("--listen", run_options.listen, "where workers reach the job: tcp://ADDRESS:PORT or ipc://PATH")
       ->capture_default_str();
   run->add_option("--advertise", run_options.advertise, "the address under which other hosts find this one");
@@ -150,18 +155,18 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   elinvar::Sampling& sampling = sample_options.sampling;
   sample->add_option("--temperature", sampling.temperature, "0: always the likeliest token; 1: as the network says")
-      ->check(CLI::Range(0.0, 100.0).description(""))
+      ->check(elinvar::number_from(0, 100))
       ->capture_default_str();
   sample->add_option("--top-k", sampling.top_k, "only among so many likeliest tokens; 0: all")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   sample->add_option("--top-p", sampling.top_p, "only among the fewest likeliest that have this share of the whole")
-      ->check(CLI::Range(0.0, 1.0).description(""))
+      ->check(elinvar::number_from(0, 1))
       ->capture_default_str();
   sample
       ->add_option("--repetition-penalty", sampling.repetition_penalty,
                    "above 1: tokens that are seen become less likely")
-      ->check(CLI::Range(0.01, 100.0).description(""))
+      ->check(elinvar::number_from(0.01, 100))
       ->capture_default_str();
   sample->add_flag("!--no-cache", sample_options.cached,
                    "compute all tokens again for each one: the same text, slowly");
@@ -203,35 +208,34 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
 
-  try {
-    if (*devices) return elinvar::devices();
-    if (*keygen) return elinvar::keygen(key_folder);
-    if (*ctl) return elinvar::ctl(ctl_options);
-    if (*plot) return elinvar::plot(plot_options);
-    if (*coordinate) return elinvar::coordinate(coordinate_options);
-    if (*import_weights) return elinvar::import_weights(import_options);
-    if (*profile) return elinvar::show_profile(profile_options);
-    if (*export_weights) return elinvar::export_weights(export_options);
-    device.apply();
-    join_options.device = eval_options.device = sample_options.device = elinvar::parse_device(device.device);
-    if (*join) return elinvar::join(join_options);
-    if (*eval) return elinvar::eval(eval_options);
-    if (*sample) return elinvar::sample(sample_options);
-    if (!numerics.empty()) run_options.overrides.push_back("run.numerics=\"" + numerics + "\"");
-    if (steps > 0) {
-      run_options.overrides.push_back("run.epochs=0");
-      run_options.overrides.push_back("run.steps=" + std::to_string(steps));
-    }
-    run_options.device = device.device;
-    run_options.isa = device.isa;
-    run_options.threads =
-        device.threads > 0 ? device.threads : std::max(1, elinvar::usable_threads() / std::max(1, run_options.workers));
-    return elinvar::run(run_options);
-  } catch (const elinvar::UsageError& error) {
-    fmt::print(stderr, "train: {}\n", error.what());
-    return 2;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "train: {}\n", error.what());
-    return 3;
+  if (*devices) return elinvar::devices();
+  if (*keygen) return elinvar::keygen(key_folder);
+  if (*ctl) return elinvar::ctl(ctl_options);
+  if (*plot) return elinvar::plot(plot_options);
+  if (*import_weights) return elinvar::import_weights(import_options);
+  if (*profile) return elinvar::show_profile(profile_options);
+  if (*export_weights) return elinvar::export_weights(export_options);
+  if (*run || *join || *coordinate) elinvar::outlive_readers();
+  if (*coordinate) return elinvar::coordinate(coordinate_options);
+  device.apply();
+  join_options.device = eval_options.device = sample_options.device = elinvar::parse_device(device.device);
+  if (*join) return elinvar::join(join_options);
+  if (*eval) return elinvar::eval(eval_options);
+  if (*sample) return elinvar::sample(sample_options);
+  if (!numerics.empty()) run_options.overrides.push_back("run.numerics=\"" + numerics + "\"");
+  if (steps > 0) {
+    run_options.overrides.push_back("run.epochs=0");
+    run_options.overrides.push_back("run.steps=" + std::to_string(steps));
   }
+  run_options.device = device.device;
+  run_options.isa = device.isa;
+  run_options.threads =
+      device.threads > 0 ? device.threads : std::max(1, elinvar::usable_threads() / std::max(1, run_options.workers));
+  return elinvar::run(run_options);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return elinvar::main_program("train", [&] { return train_program(argc, argv); });
 }

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "elastic/events.h"
+#include "tensor/json.h"
 
 namespace elinvar {
 
@@ -11,7 +12,7 @@ using Json = nlohmann::ordered_json;
 Metrics::Metrics(const std::filesystem::path& directory, int64_t step) : file_(directory / "metrics.jsonl") {
   size_t kept = 0;
   for (const std::string& line : file_.lines()) {
-    const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const Json json = parse_json<Json>(line);
     if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) break;
     const int64_t at = json["step"].get<int64_t>();
     if (at > step) break;

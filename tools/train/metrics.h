@@ -36,7 +36,8 @@ class Metrics {
 
   void step(int64_t step, const StepMetrics& metrics);
   void validation(int64_t step, const Score& score);
-  void write() { file_.write(); }                               // what came since then is in the file
+  void write() { file_.write(); }  // what came since then is in the file
+  bool restore() { return file_.restore(); }
   int64_t last_validation() const { return last_validation_; }  // its step; 0 if there is none
 
  private:

@@ -10,6 +10,7 @@
 
 #include "tensor/check.h"
 #include "tensor/file.h"
+#include "tensor/json.h"
 
 namespace elinvar {
 namespace {
@@ -157,7 +158,7 @@ Json joined_profile(const fs::path& run_directory) {
   std::vector<Json> traces;
   int64_t began = INT64_MAX;
   for (const fs::path& path : files_in(run_directory)) {
-    Json trace = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+    Json trace = parse_json<Json>(read_file(path));
     try {
       began = std::min(began, trace.at("otherData").at("workers").at(0).at("began_unix_ns").get<int64_t>());
       if (!trace.at("traceEvents").is_array()) fail("its events are no list");

@@ -5,8 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
+
+#include "tools/config/standard_streams.h"
 
 namespace elinvar {
 
@@ -24,7 +25,7 @@ Progress::Progress(int64_t first_step, int64_t steps, int64_t log_every, std::st
       unit_(std::move(unit)),
       terminal_(isatty(STDERR_FILENO)),
       last_(std::chrono::duration<double>(Clock::now().time_since_epoch()).count()) {
-  if (terminal_ && first_step < steps) fmt::print(stderr, "\r\033[Kstep {}/{}", first_step, steps);
+  if (terminal_ && first_step < steps) say(stderr, "\r\033[Kstep {}/{}", first_step, steps);
 }
 
 Progress::~Progress() { clear(); }
@@ -43,8 +44,8 @@ void Progress::step(int64_t step, double loss, double lr, int64_t items, double 
     last_drawn_ = now;
     draw(step, loss, lr);
   } else if (step % log_every_ == 0 || step == steps_) {
-    fmt::print(stderr, "step {}/{} loss {:.4f} lr {:.3g} {:.4g} {}/s left {}\n", step, steps_, loss, lr,
-               items_per_second(), unit_, duration_text(seconds_left()));
+    say(stderr, "step {}/{} loss {:.4f} lr {:.3g} {:.4g} {}/s left {}\n", step, steps_, loss, lr, items_per_second(),
+        unit_, duration_text(seconds_left()));
   }
 }
 
@@ -54,8 +55,7 @@ double Progress::seconds_left() const { return step_seconds_ * static_cast<doubl
 
 void Progress::line(const std::string& text) {
   clear();
-  fmt::print("{}\n", text);
-  std::fflush(stdout);
+  say(stdout, "{}\n", text);
 }
 
 void Progress::draw(int64_t step, double loss, double lr) {
@@ -66,12 +66,11 @@ void Progress::draw(int64_t step, double loss, double lr) {
   const int width = std::clamp(columns - static_cast<int>(text.size()) - 3, 0, 40);
   const int filled = steps_ > 0 ? static_cast<int>(width * step / steps_) : 0;
   if (width >= 8) text = fmt::format("[{:#<{}}{:.<{}}]{}", "", filled, "", width - filled, text);
-  fmt::print(stderr, "\r\033[K{}", text.substr(0, static_cast<size_t>(std::max(1, columns - 1))));
-  std::fflush(stderr);
+  say(stderr, "\r\033[K{}", text.substr(0, static_cast<size_t>(std::max(1, columns - 1))));
 }
 
 void Progress::clear() {
-  if (terminal_) fmt::print(stderr, "\r\033[K");
+  if (terminal_) say(stderr, "\r\033[K");
 }
 
 }  // namespace elinvar

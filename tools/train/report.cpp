@@ -6,6 +6,9 @@
 
 #include "tensor/check.h"
 #include "tensor/file.h"
+#include "tensor/json.h"
+#include "tools/config/standard_streams.h"
+#include "tools/train/environment.h"
 
 namespace elinvar {
 
@@ -30,7 +33,7 @@ void check_same_run(const fs::path& directory, const Config& config, const std::
         "{} was started with another configuration; go on with the same, or choose another run directory:{}",
         directory.string(), changes);
   if (!fs::exists(directory / "environment.json")) return;
-  const auto environment = Json::parse(read_file(directory / "environment.json"), nullptr, /*allow_exceptions=*/false);
+  const auto environment = parse_json(read_file(directory / "environment.json"));
   if (environment.is_object() && environment.contains("data"))
     check(environment["data"] == data, "the data are not those that {} was started with; choose another --run-dir",
           directory.string());
@@ -48,6 +51,17 @@ void Report::begin(const Json& about, const std::string& endpoint) {
   nlohmann::ordered_json environment(about.at("environment"));
   environment["command"] = command_.command_line;
   environment["data"] = about.at("data");
+  const fs::path of_before = path / "environment.json";
+  if (command_.resume && !command_.takes_over && fs::exists(of_before)) {
+    const auto before = Json::parse(read_file(of_before), nullptr, /*allow_exceptions=*/false);
+    if (before.is_object() && build_of(before) != build_of(about.at("environment"))) {
+      const std::string change =
+          fmt::format("going on with another build of this program, {}, than the part before, {}",
+                      name_of_build(about.at("environment")), name_of_build(before));
+      fmt::print(stderr, "{}\n", change);
+      directory_.events().write("other_build", {{"reason", change}});
+    }
+  }
   write_json(path / "environment.json", environment);
   fs::remove(path / "result.json");  // of an earlier part of the run: from here on it would be wrong
 
@@ -57,14 +71,13 @@ void Report::begin(const Json& about, const std::string& endpoint) {
   if (config_.tensorboard.any()) tensorboard_.emplace(path, directory_.tenure().number(), reported_);
   shown_ = reported_;
   loss_ = directory_.loss(reported_).value_or(std::numeric_limits<double>::quiet_NaN());
-  fmt::print("run {} in {}: {} parameters, {} samples, {} steps of {} over {} virtual ranks\n", config_.run.name,
-             path.string(), about.at("parameters").get<int64_t>(), about.at("samples").get<int64_t>(), steps_,
-             config_.run.batch_size, config_.run.virtual_ranks);
-  fmt::print("numerics={} scaling={} device={} isa={} threads={} seed={} workers={} endpoint={}\n",
-             config_.run.numerics, config_.run.scaling, environment["device"].get<std::string>(),
-             environment["isa"].get<std::string>(), environment["threads"].get<int>(), config_.run.seed,
-             command_.workers, endpoint);
-  std::fflush(stdout);
+  say(stdout, "run {} in {}: {} parameters, {} samples, {} steps of {} over {} virtual ranks\n", config_.run.name,
+      path.string(), about.at("parameters").get<int64_t>(), about.at("samples").get<int64_t>(), steps_,
+      config_.run.batch_size, config_.run.virtual_ranks);
+  say(stdout, "numerics={} scaling={} device={} isa={} threads={} seed={} workers={} endpoint={}\n",
+      config_.run.numerics, config_.run.scaling, environment["device"].get<std::string>(),
+      environment["isa"].get<std::string>(), environment["threads"].get<int>(), config_.run.seed, command_.workers,
+      endpoint);
   progress_.emplace(first, steps_, config_.run.log_every, tokens_ ? "tokens" : "samples");
 }
 
@@ -136,8 +149,7 @@ void Report::shown(int64_t step, std::string_view summary) {
 
 void Report::tell(const std::string& text) {
   if (progress_) return progress_->line(text);
-  fmt::print("{}\n", text);
-  std::fflush(stdout);
+  say(stdout, "{}\n", text);
 }
 
 // A machine that computes wrongly is what a person has to know of.
@@ -197,6 +209,7 @@ void Report::end(bool finished, int64_t step, Seconds now) {
   const std::optional<Digest> state = directory_.state(step);
   nlohmann::ordered_json result = {
       {"status", finished ? "finished" : "interrupted"}, {"step", step}, {"steps", finished ? step : steps_}};
+  result["tenure"] = directory_.tenure().number();
   result["loss"] = loss_;
   result["digest"] = state ? state->hex() : "";
   result["goodput"] = goodput_.summary(now);
@@ -204,12 +217,15 @@ void Report::end(bool finished, int64_t step, Seconds now) {
         {{"step", step}, {"state", result["digest"]}, {"goodput", result["goodput"]}});
   write_json(directory_.path() / "result.json", result);
   if (finished) {
-    fmt::print("final step={} loss={:g} digest={}\n", step, loss_, result["digest"].get<std::string>());
+    say(stdout, "final step={} loss={:g} digest={}\n", step, loss_, result["digest"].get<std::string>());
     return;
   }
-  fmt::print(stderr,
-             "stopped after step {} of {}, with a checkpoint; go on with\n  train run {} --run-dir {} --resume\n", step,
-             steps_, command_.config, directory_.path().string());
+  say(stderr, "stopped after step {} of {}, with a checkpoint; go on with\n  train run {} --run-dir {} --resume\n",
+      step, steps_, command_.config, directory_.path().string());
+}
+
+void Report::restore() {
+  if (metrics_) metrics_->restore();
 }
 
 // The failure is what counts; that it also could not be written down (a full disk) adds nothing.
@@ -217,6 +233,7 @@ void Report::fail(const std::string& reason) {
   try {
     event("failed", {{"step", reported_}, {"reason", reason}});
     nlohmann::ordered_json result = {{"status", "failed"}, {"step", reported_}, {"steps", steps_}, {"reason", reason}};
+    result["tenure"] = directory_.tenure().number();
     if (!directory_.contradiction().empty()) result["contradiction"] = directory_.contradiction();
     write_json(directory_.path() / "result.json", result);
   } catch (const std::exception&) {

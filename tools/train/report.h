@@ -46,6 +46,7 @@ class Report {
   // Of the whole run, or of a part of it that ends here with a checkpoint.
   void end(bool finished, int64_t step, Seconds now);
   void fail(const std::string& reason);
+  void restore();  // writes metrics.jsonl again if somebody has deleted it
 
  private:
   void step(const StepFacts& of, Seconds now);

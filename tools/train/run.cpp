@@ -10,8 +10,10 @@
 #include "comm/endpoint.h"
 #include "comm/zmq_transport.h"
 #include "tensor/check.h"
+#include "tensor/reason.h"
 #include "tensor/file.h"
 #include "tensor/numerics.h"
+#include "tools/config/standard_streams.h"
 #include "tools/train/environment.h"
 #include "tools/train/interrupt.h"
 #include "tools/train/job_process.h"
@@ -110,10 +112,14 @@ int JobProcess::run() {
     }
   } catch (const std::exception& failure) {
     saboteur_.reset();
-    if (directory_ && !directory_->tenure().newest()) return step_down();
-    for (const auto& [peer, pid] : pids_) release(peer, failure.what());
+    const Standing standing = standing_now();
+    if (standing == Standing::superseded) return step_down();
+    for (const auto& [peer, pid] : pids_) release(peer, reason_of(failure));
     wait_for_workers();
-    if (coordinator_) report_->fail(failure.what());
+    if (coordinator_ && standing == Standing::held) {
+      report_->fail(reason_of(failure));
+      directory_->remove_unfinished();
+    }
     throw;
   }
 }
@@ -121,6 +127,15 @@ int JobProcess::run() {
 bool JobProcess::create(const Generation& generation) { return directory_->generations().create(generation); }
 
 bool JobProcess::superseded() { return !directory_->tenure().newest(); }
+
+// After a failure: storage that cannot even be looked at changes nothing about what has failed.
+HeldTenure::Standing JobProcess::standing_now() {
+  try {
+    return directory_ ? directory_->tenure().standing() : Standing::held;
+  } catch (const std::exception&) {
+    return Standing::held;
+  }
+}
 
 int64_t JobProcess::restart() {
   directory_->choose_checkpoint();
@@ -168,7 +183,7 @@ std::string JobProcess::refuse(const Json& about) {
   if (about.at("numerics_version") != kNumericsVersion) return "its numerics are of another version";
   if (const std::string reason = other_kind(about); !reason.empty()) return reason;
   if (about.at("protocol") != kProtocolVersion) return "it speaks another version of the protocol";
-  return "";
+  return other_build(about);
 }
 
 // Until when nothing need be looked at if nothing comes. With a message the rest is looked at, too.
@@ -221,7 +236,7 @@ void JobProcess::start_worker() {
 
 // Who was at work when this process looked, and should have gone on, has died since.
 void JobProcess::start_without_members() {
-  fmt::print(stderr, "they are gone; {}\n", directory_->notices().empty() ? "" : directory_->notices().back());
+  say(stderr, "they are gone; {}\n", directory_->notices().empty() ? "" : directory_->notices().back());
   start_workers(command_.workers);
 }
 
@@ -240,16 +255,19 @@ void JobProcess::worker_lost(const Loss& loss) {
 bool JobProcess::still_in_charge() {
   if (!directory_ || now() < beat_at_ - kEarly) return true;
   beat_at_ = now() + kBeat;
+  if (!directory_->tenure().newest()) return false;
   directory_->tenure().beat();
-  return directory_->tenure().newest();
+  if (directory_->restore()) report_->tell("files of the run were deleted; they are written again");
+  report_->restore();
+  return true;
 }
 
 // The workers belong to another coordinator now, and so do the files.
 int JobProcess::step_down() {
   if (report_) report_->stop_showing();
   const std::optional<Tenure> other = newest_tenure(path_);
-  fmt::print(stderr, "train: the coordinator at {} has taken over {}; this one steps down\n",
-             other ? other->endpoint : "?", path_.string());
+  say(stderr, "train: the coordinator at {} has taken over {}; this one steps down\n", other ? other->endpoint : "?",
+      path_.string());
   return 3;
 }
 
@@ -288,7 +306,9 @@ int JobProcess::finish() {
   report_->stop_showing();
   saboteur_.reset();
   wait_for_workers();
+  if (superseded()) return step_down();
   if (ending.what == "failed") fail("{}", ending.reason);
+  directory_->remove_unfinished();
   show_profile();
   const bool finished = ending.what == "finished";
   const std::optional<Generation>& last = coordinator_->generation();
@@ -308,11 +328,10 @@ void JobProcess::serve_metrics() {
                             });
   } catch (const Failure& failure) {
     if (!command_.takes_over) throw;
-    fmt::print(stderr, "train: {}; the run goes on without it\n", failure.what());
+    say(stderr, "train: {}; the run goes on without it\n", failure.what());
     return;
   }
-  fmt::print("metrics: {}/metrics\n", metrics_server_->url());
-  std::fflush(stdout);
+  say(stdout, "metrics: {}/metrics\n", metrics_server_->url());
 }
 
 void JobProcess::publish_metrics() {

@@ -8,7 +8,7 @@
 #include <csignal>
 #include <filesystem>
 
-#include "tensor/check.h"
+#include "tensor/threads.h"
 
 namespace elinvar {
 namespace {
@@ -37,7 +37,7 @@ std::shared_ptr<const int> open_process(pid_t pid) {
 
 Saboteur::Saboteur(const Chaos& chaos, World world, int64_t recorded) : chaos_(chaos), world_(std::move(world)) {
   std::erase_if(chaos_.faults, [&](const Fault& fault) { return fault.step - 1 <= recorded || by_worker(fault.what); });
-  shooter_ = std::jthread([this](const std::stop_token& stop) { wait_and_shoot(stop); });
+  shooter_ = start_thread("saboteur", [this](const std::stop_token& stop) { wait_and_shoot(stop); });
 }
 
 Saboteur::~Saboteur() {

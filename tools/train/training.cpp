@@ -14,6 +14,7 @@
 #include "tensor/activity.h"
 #include "tensor/check.h"
 #include "tensor/transfer.h"
+#include "tools/config/standard_streams.h"
 
 namespace elinvar {
 namespace {
@@ -121,7 +122,7 @@ int64_t steps_of(const Config& config, int64_t steps_per_epoch) {
 Training::Training(const Config& given, Device device)
     : job(given, Split::train, device),
       loader(job.data, loader_options(job.config, *job.data, device)),
-      graphs_([](const std::string& notice) { fmt::print(stderr, "{}\n", notice); }) {
+      graphs_([](const std::string& notice) { say(stderr, "{}\n", notice); }) {
   const Config& c = config();
   with_places(c.places, [&] {
     if (c.fast() && job.precision == Precision::portable)

@@ -14,14 +14,19 @@
 #include "elastic/session.h"
 #include "elastic/tenure.h"
 #include "tensor/check.h"
+#include "tensor/reason.h"
 #include "tensor/file.h"
+#include "tensor/json.h"
 #include "tensor/numerics.h"
+#include "tools/config/standard_streams.h"
 #include "tools/train/commands.h"
 #include "tools/train/environment.h"
 #include "tools/train/interrupt.h"
 #include "tools/train/job_endpoint.h"
 #include "tools/train/loop.h"
 #include "tools/train/profile_report.h"
+#include "tools/train/program.h"
+#include "tools/train/remake.h"
 #include "tools/train/spawn.h"
 
 namespace elinvar {
@@ -32,6 +37,8 @@ using Json = nlohmann::json;
 
 constexpr PeerId kDoor = 1;  // the coordinator, before it has told who it is
 constexpr int kMostReturns = 3;
+// Out of touch: so that one of those that see the run directory can take over before others leave.
+constexpr Seconds kLeastHold = 15;
 constexpr std::chrono::seconds kBeforeReturning{1};
 
 PeerId random_peer() {
@@ -60,17 +67,23 @@ std::optional<SessionOptions::Sighting> coordinator_of(const fs::path& directory
   if (directory.empty()) return std::nullopt;
   const std::optional<Tenure> tenure = newest_tenure(directory);
   if (!tenure) return std::nullopt;
-  return SessionOptions::Sighting{.sight = {.tenure = tenure->number, .beats = beats_of(directory, tenure->number)},
+  const std::optional<Generation> generation = GenerationStore(directory).newest();
+  return SessionOptions::Sighting{.sight = {.tenure = tenure->number,
+                                            .beats = beats_of(directory, tenure->number),
+                                            .members = generation ? static_cast<int>(generation->members.size()) : 0},
                                   .coordinator = tenure->peer,
                                   .endpoint = tenure->endpoint};
 }
 
-// A run that failed may go on with another coordinator.
+// A run that failed may go on with another coordinator. What an earlier one than the newest has written is of a part of
+// the run that is over; it is there until a worker has introduced itself.
 bool is_over(const fs::path& directory) {
   const fs::path path = directory / "result.json";
   if (directory.empty() || !fs::exists(path)) return false;
-  const Json result = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  return result.is_object() && result.value("status", "") != "failed";
+  const Json result = parse_json(read_file(path));
+  if (!result.is_object() || result.value("status", Json()) == "failed") return false;
+  const std::optional<Tenure> newest = newest_tenure(directory);
+  return !newest || result.value("tenure", Json(newest->number)) >= Json(newest->number);
 }
 
 // A coordinator that goes on in the place of the one of this tenure, where this worker listens, too.
@@ -99,6 +112,20 @@ FoundNccl nccl_for(const Config& config, Device device) {
 Json about(const FoundNccl& found) {
   if (!found.nccl) return {{"why_not", found.why_not}};
   return {{"version", found.nccl->version()}, {"place", found.nccl->place()}, {"shrinks", found.nccl->shrinks()}};
+}
+
+// What a worker of another build than the job's shows before it is let in, by a training of its own: the gradients of
+// the first updates, as far as the job has them and the weights that it begins with can be seen.
+Json repeated(const JoinCommand& command, const Json& about_job, const Config& config, const fs::path& directory) {
+  const int64_t count = about_job.value("repeat", int64_t{0});
+  const std::string build = about_job.value("build", "");
+  const bool imported = about_job.value("imported", false);
+  Json gradients = Json::array();
+  if (count == 0 || build.empty() || build == build_id() || (imported && directory.empty())) return gradients;
+  Training training(config, command.device);
+  if (imported) training.job.load(CheckpointStore(directory / "checkpoints").read(0).state);
+  for (const LedgerLine& line : make_first_updates(training, count)) gradients.push_back(line.gradient.hex());
+  return gradients;
 }
 
 // How taking part has ended.
@@ -166,6 +193,7 @@ Part work(const JoinCommand& command, Transport& transport, PeerId self, const M
                                          {"numerics_version", kNumericsVersion},
                                          {"protocol", kProtocolVersion},
                                          {"nccl", about(found)},
+                                         {"repeated", repeated(command, about_job, config, (*directory)())},
                                          {"environment", environment}},
                                .directory = [directory] { return (*directory)(); },
                                .look =
@@ -177,7 +205,9 @@ Part work(const JoinCommand& command, Transport& transport, PeerId self, const M
                                .faults = chaos.empty() ? std::vector<Fault>() : parse_chaos(chaos).faults,
                                .nccl = found.nccl,
                                .group_patience = std::chrono::duration<double>(config.run.group_timeout),
-                               .take_over = [&](int64_t tenure) { take_over(command, (*directory)(), tenure); }};
+                               .take_over = [&](int64_t tenure) { take_over(command, (*directory)(), tenure); },
+                               .watch = {.hold = std::max(about_job.value("hold", WatchOptions().hold), kLeastHold),
+                                         .arrival = about_job.value("arrival", 0)}};
   Session session(options, std::move(owned),
                   {.view = [&] { return job.state(); },
                    .restore = [&](int64_t step) -> std::optional<Pace> {
@@ -197,8 +227,8 @@ Part work(const JoinCommand& command, Transport& transport, PeerId self, const M
       if (!seen.empty()) return write_profile(profile_path(seen, worker), trace);
       const fs::path here = fmt::format("worker-{}.json", worker);
       write_profile(here, trace);
-      fmt::print(stderr, "the profile of this worker is {}; it belongs into the folder profile of the run directory\n",
-                 fs::absolute(here).string());
+      say(stderr, "the profile of this worker is {}; it belongs into the folder profile of the run directory\n",
+          fs::absolute(here).string());
     };
     profiler.emplace(within(parse_profile_window(command.profile, 0), training.steps), command.device, save);
   }
@@ -208,13 +238,13 @@ Part work(const JoinCommand& command, Transport& transport, PeerId self, const M
     train(training, validation, session, profiler ? &*profiler : nullptr);
     if (profiler) profiler->finish();
   } catch (const std::exception& failure) {
-    session.fail(failure.what(), dynamic_cast<const UsageError*>(&failure) ? 2 : 3);
+    session.fail(reason_of(failure), dynamic_cast<const UsageError*>(&failure) ? 2 : 3);
     throw;
   }
   const Member::Outcome& outcome = session.outcome();
   const bool good = outcome.what == "finished" || outcome.what == "stopped" || outcome.what == "left";
   if (!command.local || outcome.what == "alone")
-    fmt::print(stderr, "{}{}{}\n", outcome.what, outcome.reason.empty() ? "" : ": ", outcome.reason);
+    say(stderr, "{}{}{}\n", outcome.what, outcome.reason.empty() ? "" : ": ", outcome.reason);
   Part part{good ? 0 : 3};
   const fs::path path = (*directory)();
   if (!outcome.again || is_over(path)) return part;
@@ -241,7 +271,7 @@ Part take_part(const JoinCommand& command) {
       wire.send(told.sender, {.kind = "failed",
                               .run = told.run,
                               .sender = self,
-                              .body = {{"reason", failure.what()},
+                              .body = {{"reason", reason_of(failure)},
                                        {"exit_code", dynamic_cast<const UsageError*>(&failure) ? 2 : 3}}});
     }
     if (command.local) return {dynamic_cast<const UsageError*>(&failure) ? 2 : 3};  // the coordinator says it
@@ -261,8 +291,8 @@ int join(const JoinCommand& given) {
     const Part part = take_part(command);
     if (part.returns_to.empty() || returns == kMostReturns) return part.exit_code;
     command.endpoint = part.returns_to;
-    fmt::print(stderr, "coming back to {} as a new worker ({} of at most {} times)\n", command.endpoint, returns + 1,
-               kMostReturns);
+    say(stderr, "coming back to {} as a new worker ({} of at most {} times)\n", command.endpoint, returns + 1,
+        kMostReturns);
     std::this_thread::sleep_for(kBeforeReturning);
   }
 }

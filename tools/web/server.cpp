@@ -3,16 +3,52 @@
 #include <httplib.h>
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
+#include <utility>
 
 #include "tensor/check.h"
+#include "tools/web/connections.h"
 
 namespace elinvar {
 namespace {
 
-constexpr size_t kThreads = 2, kRequestsPerConnection = 100;
-constexpr time_t kSeconds = 5;
+// A request in memory, and what is answered to it.
+class Exchange final : public httplib::Stream {
+ public:
+  explicit Exchange(const std::string& request) : request_(request) {}
+  bool is_readable() const override { return at_ < request_.size(); }
+  bool is_writable() const override { return true; }
+  ssize_t read(char* to, size_t size) override {
+    const size_t count = request_.copy(to, size, at_);
+    at_ += count;
+    return static_cast<ssize_t>(count);
+  }
+  ssize_t write(const char* from, size_t size) override {
+    answer.append(from, size);
+    return static_cast<ssize_t>(size);
+  }
+  void get_remote_ip_and_port(std::string&, int&) const override {}
+  void get_local_ip_and_port(std::string&, int&) const override {}
+  socket_t socket() const override { return 0; }
+
+  std::string answer;
+
+ private:
+  const std::string& request_;
+  size_t at_ = 0;
+};
+
+// What reads requests and finds their pages; clients are waited for elsewhere.
+class Http final : public httplib::Server {
+ public:
+  std::string answer(const std::string& request) {
+    Exchange exchange(request);
+    bool closed = false;
+    // Many ranges of one page would be many times its size.
+    process_request(exchange, /*close_connection=*/true, closed, [](httplib::Request& r) { r.ranges.clear(); });
+    return std::move(exchange.answer);
+  }
+  int listener() { return svr_sock_.exchange(INVALID_SOCKET); }  // which is the caller's now
+};
 
 void refuse(httplib::Response& response, int status, const std::string& why) {
   response.status = status;
@@ -26,17 +62,13 @@ bool is_loopback(const std::string& address) {
 }  // namespace
 
 struct WebServer::Parts {
-  httplib::Server server;
-  std::jthread thread;
+  Http http;
+  std::optional<Connections> connections;  // that are answered by it
 };
 
 WebServer::WebServer(const std::string& address, int port, Pages pages) : parts_(std::make_unique<Parts>()) {
-  httplib::Server& server = parts_->server;
-  server.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
+  Http& server = parts_->http;
   server.set_payload_max_length(0);
-  server.set_read_timeout(kSeconds);
-  server.set_write_timeout(kSeconds);
-  server.set_keep_alive_max_count(kRequestsPerConnection);
   // The default would let two servers have one port.
   server.set_socket_options([](socket_t socket) {
     const int yes = 1;
@@ -73,13 +105,9 @@ WebServer::WebServer(const std::string& address, int port, Pages pages) : parts_
       refuse(response, 500, "an unknown error");
     }
   });
-  parts_->thread = std::jthread([&server] { server.listen_after_bind(); });
-  while (!server.is_running()) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // else it cannot be stopped
+  parts_->connections.emplace(server.listener(), [&server](const std::string& head) { return server.answer(head); });
 }
 
-WebServer::~WebServer() {
-  parts_->server.stop();
-  parts_->thread.join();
-}
+WebServer::~WebServer() = default;
 
 }  // namespace elinvar

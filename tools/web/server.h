@@ -1,8 +1,8 @@
 #pragma once
-// Pages over HTTP, for people and programs that look at a process without disturbing it: in threads of its own
-// (cpp-httplib), GET and HEAD alone, no bodies, 8 KiB for a line of a request, five seconds for a client to go on. Who
-// asks is not asked, and nothing is encrypted: what is served beyond this host is for all who can reach it. On a
-// loopback address a browser that was led here under another host's name is turned away.
+// Pages over HTTP, for people and programs that look at a process without disturbing it: in threads of its own, GET and
+// HEAD alone, one request a connection (connections.h), no bodies, 16 KiB for a request, of which 8 KiB for a line
+// (cpp-httplib). Who asks is not asked, and nothing is encrypted: what is served beyond this host is for all who can
+// reach it. On a loopback address a browser that was led here under another host's name is turned away.
 #include <functional>
 #include <map>
 #include <memory>

@@ -54,7 +54,7 @@ class Search {
       if (best->pair) take(best->other, best->smaller, "is downgraded to");
       take(best->job, best->cell, "goes to");
     }
-    return offer_.plan(fmt::format("{} moves{}", moves, moves == most ? ", and more there might be" : ""));
+    return settled(offer_, worth_, fmt::format("{} moves{}", moves, moves == most ? ", and more there might be" : ""));
   }
 
  private:
@@ -69,7 +69,9 @@ class Search {
     const Job& job = pool_.jobs[i];
     std::vector<Cell> cells;
     if (!worth_.can_run(i)) return cells;
-    if (offer_.allowed(i, {}, job.form)) cells.push_back({"", 0, hasty(i, worth_.option(i, {}, job.form))});
+    const bool in = !offer_.wish(i).mix.empty();
+    if (offer_.allowed(i, {}, job.form) && (!in || may_wait(offer_, i)))
+      cells.push_back({"", 0, hasty(i, worth_.option(i, {}, job.form))});
     for (const std::string& kind : offer_.kinds())
       for (int slots = job.min_workers; slots <= offer_.slots(kind); slots *= 2) {
         std::optional<Option> best;

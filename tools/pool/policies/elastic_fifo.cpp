@@ -27,7 +27,7 @@ Plan elastic_fifo(const Pool& pool) {
       offer.give(i, growth->option.mix, growth->option.form,
                  fmt::format("{} in the order of arrival", text_of(growth->option.mix)));
     }
-  return offer.plan();
+  return settled(offer, worth);
 }
 
 }  // namespace elinvar::pool

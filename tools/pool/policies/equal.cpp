@@ -50,7 +50,7 @@ Plan equal(const Pool& pool) {
       offer.give(*least, std::move(more), offer.wish(*least).form, fmt::format("an equal share is {} workers", n));
     }
   }
-  return offer.plan();
+  return settled(offer, Worth(offer));
 }
 
 }  // namespace elinvar::pool

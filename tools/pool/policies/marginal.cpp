@@ -51,7 +51,7 @@ Plan marginal(const Pool& pool) {
     }
   }
   grow(offer, worth, growing);
-  return offer.plan();
+  return settled(offer, worth);
 }
 
 }  // namespace elinvar::pool

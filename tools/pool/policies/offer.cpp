@@ -39,11 +39,7 @@ std::string text_of(const Mix& mix) {
 }
 
 Offer::Offer(const Pool& pool, Running running)
-    : pool_(pool),
-      running_(running),
-      wishes_(pool.jobs.size()),
-      present_(pool.jobs.size()),
-      must_(pool.jobs.size(), false) {
+    : pool_(pool), wishes_(pool.jobs.size()), present_(pool.jobs.size()), must_(pool.jobs.size(), false) {
   std::unordered_map<Id, const Slot*> usable;
   for (const Slot& slot : pool.slots)
     if (!slot.going(pool.now)) usable[slot.id] = &slot, ++total_[slot.kind];
@@ -148,7 +144,6 @@ std::optional<Wish> Offer::least(size_t i) const {
       if (form.width == 1 && fits(i, mix, form) && job.speed->rate(mix, form).samples > 0)
         return Wish{mix, form, "starts with its minimum"};
     }
-  if (running_ == Running::kStay) return {};
   for (const Form& form : job.forms) {
     Mix mix;
     int left = job.min_workers;

@@ -43,8 +43,7 @@ class Offer {
   // To all jobs at once.
   void give_all(std::vector<Wish> wishes);
 
-  // The first of its forms and kinds in which the job's minimum fits; if no kind has enough, of several (not with
-  // kStay).
+  // The first of its forms and kinds in which the job's minimum fits; if no kind has enough, of several.
   std::optional<Wish> least(size_t job) const;
 
   // Jobs by priority, then those whose deadline is at stake, then by submission.
@@ -60,7 +59,6 @@ class Offer {
   Mix slots_of(const Mix& mix, const Form& form) const;
 
   const Pool& pool_;
-  const Running running_;
   std::vector<std::string> kinds_;
   Mix total_, free_;
   std::vector<Wish> wishes_;

@@ -2,10 +2,11 @@
 // horizon, the costs of changing over taken off.
 //
 //   maximise    sum over jobs j, sizes s of  worth(j, s) x(j, s)          (worth.h)
-//   such that   sum over s of x(j, s) = 1 for each job j                  (one size is nothing, unless the job is in
-//   its
-//               sum over j, s of slots(j, s, k) x(j, s) <= slots(k)        turn or due)
+//   such that   sum over s of x(j, s) = 1 for each job j
+//               sum over j, s of slots(j, s, k) x(j, s) <= slots(k) for each kind k
 //               x(j, s) is 0 or 1
+//
+// One of the sizes is nothing, unless the job is in its turn, due, or let in before one of lower priority.
 //
 // Theirs has a variable for each job and node. Nodes of one kind are interchangeable and a job keeps those that it has
 // (offer.h), so numbers say it all: who goes from 5 to 3 of a kind drops two, and nothing is ever moved from one node
@@ -39,7 +40,8 @@ std::vector<Option> sizes(const Offer& offer, const Worth& worth, size_t i, cons
   const Job& job = offer.pool().jobs[i];
   std::vector<Option> options{worth.option(i, wish.mix, wish.form)};
   if (!worth.can_run(i)) return options;
-  if (offer.allowed(i, {}, job.form)) options.push_back(worth.option(i, {}, job.form));
+  if (offer.allowed(i, {}, job.form) && (wish.mix.empty() || may_wait(offer, i)))
+    options.push_back(worth.option(i, {}, job.form));
   const Mix& present = offer.present(i);
   if (!present.empty() && offer.allowed(i, present, job.form)) options.push_back(worth.option(i, present, job.form));
   for (const std::string& kind : offer.kinds()) {
@@ -94,11 +96,12 @@ Plan program(const Pool& pool) {
     wishes.push_back({option.mix, option.form, std::move(reason)});
   }
   offer.give_all(std::move(wishes));
-  if (!chosen) return offer.plan("the solver found nothing: the greedy plan", groups.empty() ? 0 : 1);
+  if (!chosen) return settled(offer, worth, "the solver found nothing: the greedy plan", groups.empty() ? 0 : 1);
   const double value = std::max(chosen->worth, of_start);
   const double gap = chosen->bound <= 0 ? 0 : std::clamp((chosen->bound - value) / chosen->bound, 0.0, 1.0);
-  return offer.plan(fmt::format("{} within {:.2f} % of the best", better ? "a program" : "the greedy plan,", 100 * gap),
-                    gap);
+  return settled(offer, worth,
+                 fmt::format("{} within {:.2f} % of the best", better ? "a program" : "the greedy plan,", 100 * gap),
+                 gap);
 }
 
 }  // namespace elinvar::pool

@@ -40,13 +40,19 @@ Option Worth::option(size_t i, const Mix& mix, const Form& form) const {
   Option option{mix, form, 0};
   if (!can_run(i)) return option;
   const Mix& present = offer_.present(i);
+  if (present.empty()) {
+    // Its start is to be paid whenever it starts, so that waiting saves nothing: it only leaves less of the horizon.
+    const double after = std::max(0.0, pool_.horizon - job.costs.start);
+    option.worth = weight_[i] * speed(i, mix, form) * std::min(window_[i], after);
+    return option;
+  }
   Mix kept;
   if (form == job.form)
     for (const auto& [kind, n] : mix)
       if (const int stay = std::min(n, count_of(present, kind)); stay > 0) kept[kind] = stay;
   double lost = change_of(job, present, kept, mix, form).samples / reference_[i];
   // Who is stopped must be started again.
-  if (mix.empty() && !present.empty()) lost += job.costs.start * speed(i, present, job.form);
+  if (mix.empty()) lost += job.costs.start * speed(i, present, job.form);
   option.worth = weight_[i] * (speed(i, mix, form) * window_[i] - lost);
   return option;
 }

@@ -4,7 +4,8 @@
 // Jobs count samples of different sizes, so speed is measured in *references*: one is the speed of one worker of the
 // job's minimum on the kind that suits it best. An allocation is worth what the job gets done with it within the
 // pool's horizon (or until it would end with what it has, if that is sooner), less what it loses by the change to it
-// (`change_of`); with a weight of 2 for each step of priority and 4 while a deadline is at stake.
+// (`change_of`); with a weight of 2 for each step of priority and 4 while a deadline is at stake. A job that waits
+// loses nothing by its start, which is to be paid whenever it starts: of the horizon only what is left after it counts.
 #include <vector>
 
 #include "tools/pool/policies/offer.h"
