@@ -176,6 +176,22 @@ TEST(Transport, SignalsAreHeardInAFloodOfMessages) {
 }
 
 // Neither ZeroMQ's threads nor ours wake up while nothing arrives.
+// ZeroMQ would abort the process.
+TEST(Transport, WithoutRoomForItsFilesThereIsNone) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int next_file = ::dup(STDERR_FILENO);
+  ::close(next_file);
+  for (const int more : {0, 1, 3, 5}) {
+    const rlimit few{static_cast<rlim_t>(next_file + more), before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+    const std::string message =
+        test::message_of<Failure>([] { (void)make_zmq_transport({.listen = "tcp://127.0.0.1:0"}); });
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    EXPECT_NE(message.find("Too many open files"), std::string::npos) << more << ": " << message;
+  }
+}
+
 TEST(Transport, WaitingCostsNothing) {
   const JobKey key = JobKey::make();
   std::vector<std::unique_ptr<Transport>> peers;

@@ -1,5 +1,6 @@
 #include "tools/config/main_program.h"
 
+#include <csignal>
 #include <exception>
 
 #include "tensor/check.h"
@@ -10,6 +11,7 @@ namespace elinvar {
 
 int main_program(const char* name, const std::function<int()>& work) {
   open_standard_streams();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow (ulimit -f) is an error of the write that would
   try {
     return finish_output(name, work());
   } catch (const UsageError& error) {

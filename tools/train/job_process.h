@@ -63,6 +63,7 @@ class JobProcess final : public CoordinatorWorld {
   PeerId peer_of(pid_t local) const;
   void worker_lost(const Loss& loss);
   bool still_in_charge();
+  void restore_files();
   Standing standing_now();
   int step_down();
   void show_profile();

@@ -257,9 +257,13 @@ bool JobProcess::still_in_charge() {
   beat_at_ = now() + kBeat;
   if (!directory_->tenure().newest()) return false;
   directory_->tenure().beat();
+  restore_files();
+  return true;
+}
+
+void JobProcess::restore_files() {
   if (directory_->restore()) report_->tell("files of the run were deleted; they are written again");
   report_->restore();
-  return true;
 }
 
 // The workers belong to another coordinator now, and so do the files.
@@ -309,6 +313,7 @@ int JobProcess::finish() {
   if (superseded()) return step_down();
   if (ending.what == "failed") fail("{}", ending.reason);
   directory_->remove_unfinished();
+  restore_files();
   show_profile();
   const bool finished = ending.what == "finished";
   const std::optional<Generation>& last = coordinator_->generation();

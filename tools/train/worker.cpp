@@ -1,5 +1,6 @@
 // `train join`: a worker's process. It learns from the coordinator what the job is, and trains (tools/train/loop.h).
 #include <pthread.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -95,6 +96,8 @@ void take_over(const JoinCommand& command, const fs::path& directory, int64_t te
                                         std::to_string(tenure), "--listen",         to_string(listen)};
   if (!command.advertise.empty()) arguments.insert(arguments.end(), {"--advertise", command.advertise});
   if (!command.key.empty()) arguments.insert(arguments.end(), {"--key", command.key});
+  while (::waitpid(-1, nullptr, WNOHANG) > 0) {  // those before it, if they have failed: a worker has no other children
+  }
   spawn_train(arguments, /*apart=*/true);
 }
 
