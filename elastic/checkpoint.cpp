@@ -143,7 +143,7 @@ PartFile CheckpointStore::create_part(int64_t step, const std::string& file) con
   const fs::path aside = aside_of(step);
   if (!fs::exists(directory_.parent_path())) fail("{} is gone", directory_.parent_path().string());
   make_directories(aside);
-  fs::remove(aside / file);  // of an attempt that a death cut short
+  remove_tree(aside / file);  // of an attempt that a death cut short
   return PartFile(aside / file);
 }
 
@@ -172,14 +172,10 @@ void CheckpointStore::discard_parts(int64_t step, int parts) const {
   fs::remove(aside, ignored);  // unless another attempt has files in it
 }
 
-void CheckpointStore::remove_aside_before(int64_t step) const {
-  for (const int64_t aside : steps_aside())
-    if (aside < step) remove_tree(aside_of(aside));
-}
-
 void CheckpointStore::trim_aside(size_t keep) const {
   const std::vector<int64_t> aside = steps_aside();
-  for (size_t i = 0; i + keep < aside.size(); ++i) remove_tree(aside_of(aside[i]));
+  std::error_code ignored;
+  for (size_t i = 0; i + keep < aside.size(); ++i) fs::remove_all(aside_of(aside[i]), ignored);
 }
 
 void CheckpointStore::commit(int64_t step, const std::vector<CheckpointPart>& parts, const Digest& digest) {
@@ -190,9 +186,9 @@ void CheckpointStore::commit(int64_t step, const std::vector<CheckpointPart>& pa
   if (!fs::exists(aside)) fail("the parts of checkpoint {} are gone", step);
   try {
     // Left from an attempt that a death cut short.
-    for (const auto& entry : fs::directory_iterator(aside))
-      if (std::none_of(parts.begin(), parts.end(), [&](const auto& p) { return p.file == entry.path().filename(); }))
-        fs::remove(entry.path());
+    for (const fs::path& path : paths_in(aside))
+      if (std::none_of(parts.begin(), parts.end(), [&](const auto& p) { return p.file == path.filename(); }))
+        remove_tree(path);
     for (const CheckpointPart& part : parts) {
       std::error_code missing;
       const uintmax_t found = fs::file_size(aside / part.file, missing);
@@ -209,12 +205,30 @@ void CheckpointStore::commit(int64_t step, const std::vector<CheckpointPart>& pa
     throw;
   }
   sync_directory(directory_);
-  remove_tree(replaced);
+}
 
-  // Later ones can only be left from before a resume that found them damaged; they neither count nor go.
-  std::vector<int64_t> present = steps();
-  std::erase_if(present, [&](int64_t other) { return other > step || other == 0; });
-  for (size_t i = 0; i + static_cast<size_t>(keep_) < present.size(); ++i) remove_tree(path_of(present[i]));
+std::string CheckpointStore::prune(int64_t step) const {
+  const auto sweep = [this] {
+    for (const fs::path& path : paths_in(directory_)) {
+      const std::string name = path.filename().string();
+      if (name.starts_with(kAside) && (name.ends_with("-removed") || name.ends_with("-replaced"))) remove_tree(path);
+    }
+  };
+  try {
+    sweep();
+    // Later ones can only be left from before a resume that found them damaged; they neither count nor go.
+    std::vector<int64_t> present = steps();
+    std::erase_if(present, [&](int64_t other) { return other > step || other == 0; });
+    // Under another name first: what is half removed is no candidate for a resume.
+    for (size_t i = 0; i + static_cast<size_t>(keep_) < present.size(); ++i)
+      rename_file(path_of(present[i]), directory_ / fmt::format("{}{}-removed", kAside, present[i]));
+    sweep();
+    for (const int64_t aside : steps_aside())
+      if (aside < step) remove_tree(aside_of(aside));
+  } catch (const Failure& failure) {
+    return failure.what();
+  }
+  return "";
 }
 
 void CheckpointStore::write(int64_t step, const StateDict& state, const Digest& digest) {
@@ -235,6 +249,7 @@ void CheckpointStore::write(int64_t step, const StateDict& state, const Digest& 
     throw;
   }
   commit(step, parts, digest);
+  (void)prune(step);
 }
 
 void CheckpointStore::copy_first(const CheckpointStore& other) {

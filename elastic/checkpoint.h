@@ -55,16 +55,17 @@ class CheckpointStore {
   // them a checkpoint. write_part() returns when the file is on the disk, which has the bytes of stream_safetensors().
   PartFile create_part(int64_t step, const std::string& file) const;
   CheckpointPart write_part(int64_t step, const std::string& file, const StateDict& tensors) const;
-  // Returns when the checkpoint would survive a power cut; then older ones beyond `keep` are removed. One that is
-  // already there with this digest stays; any other of this step is replaced. On Failure (no room, a read-only disk)
-  // nothing new is left behind.
+  // Returns when the checkpoint would survive a power cut. One that is already there with this digest stays; any other
+  // of this step is replaced. On Failure (no room, a read-only disk) nothing new is left behind.
   void commit(int64_t step, const std::vector<CheckpointPart>& parts, const Digest& digest);
   void write(int64_t step, const StateDict& state, const Digest& digest);  // all of it by one process
 
-  // What was written aside and becomes no checkpoint: parts of one attempt, of which one could not be written; all of
-  // earlier steps; all but of the `keep` latest steps.
+  // When there is a checkpoint of this step: removes older ones beyond `keep`, and parts of earlier steps, which become
+  // no checkpoint any more. The reason why something could not be removed, which the next call tries again; or "".
+  std::string prune(int64_t step) const;
+  // Removes parts that become no checkpoint, as far as they can be removed: those of one attempt, of which one could
+  // not be written; those of all steps but the `keep` latest.
   void discard_parts(int64_t step, int parts) const;
-  void remove_aside_before(int64_t step) const;
   void trim_aside(size_t keep) const;
 
   // The checkpoint of step 0 of another run, if it has one.

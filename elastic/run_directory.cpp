@@ -38,7 +38,7 @@ RunDirectory::Hold RunDirectory::take(const RunDirectoryOptions& options, Tenure
   if (options.takes_over) {
     for (const char* name : {"ledger.jsonl", "digests.jsonl", "metrics.jsonl", "events.jsonl"})
       LineFile::renew(options.path / name);
-    fs::remove(path);  // a stopped process may hold the old one for ever
+    remove_tree(path);  // a stopped process may hold the old one for ever
     lock.emplace(File::append(path));
     (void)lock->try_lock();
   }
@@ -83,6 +83,7 @@ bool RunDirectory::members_died() {
   if (!members_alive_ || !File::append(options_.path / "workers.lock").try_lock()) return false;
   members_alive_ = false;
   store_.prepare();
+  remove_what_dead_processes_were_writing();
   if (options_.resume) choose_checkpoint();
   return true;
 }
@@ -142,9 +143,14 @@ bool RunDirectory::restore() {
   return restored;
 }
 
+void RunDirectory::remove_what_dead_processes_were_writing() const {
+  for (const char* folder : {"", "coordinators", "generations"}) remove_unfinished_files(options_.path / folder);
+}
+
 void RunDirectory::remove_unfinished() const noexcept {
   try {
     store_.trim_aside(0);
+    remove_what_dead_processes_were_writing();
   } catch (const std::exception&) {  // the next one that prepares the folder tries again
   }
 }
@@ -328,7 +334,8 @@ std::vector<RunDirectory::Saved> RunDirectory::commit_saved() {
     if (fault->empty()) {
       // Each worker writes its parts in order: what is missing of earlier ones does not come any more.
       std::erase_if(saving_, [&](const auto& earlier) { return earlier.first.first < step; });
-      store_.remove_aside_before(step);
+      if (const std::string why = store_.prune(step); !why.empty())
+        events_.write("checkpoints_not_pruned", {{"step", step}, {"reason", why}});
       it = saving_.lower_bound({step, 0});
     }
   }

@@ -118,6 +118,7 @@ class RunDirectory {
   void take(const StepFacts& of);
   void record_waiting();
   void know_state(int64_t step, const Digest& state, const StateDigests& parts);
+  void remove_what_dead_processes_were_writing() const;
   void forget_saving(int64_t step, int parts);
   std::optional<std::string> fault_of(int64_t step, const Saving& saving);
   static Hold take(const RunDirectoryOptions& options, Tenure tenure);

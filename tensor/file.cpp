@@ -16,6 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char *kNew = ".new", *kCreating = ".writing-";  // of names of files that are not whole yet
+
 const char* hint_for(int error) {
   switch (error) {
     case ENOSPC:
@@ -153,7 +155,7 @@ std::string read_file(const fs::path& path) {
 }
 
 void replace_file(const fs::path& path, std::string_view text) {
-  const fs::path aside = path.string() + ".new";
+  const fs::path aside = path.string() + kNew;
   remove_tree(aside);
   try {
     File file = File::create(aside);
@@ -167,8 +169,16 @@ void replace_file(const fs::path& path, std::string_view text) {
   sync_directory(path.parent_path());
 }
 
+void remove_unfinished_files(const fs::path& directory) {
+  for (const fs::path& path : paths_in(directory)) {
+    const std::string name = path.filename().string();
+    std::error_code ignored;
+    if (name.ends_with(kNew) || name.starts_with(kCreating)) fs::remove(path, ignored);
+  }
+}
+
 bool create_file(const fs::path& path, std::string_view text) {
-  const fs::path aside = path.parent_path() / fmt::format(".writing-{}-{}", path.filename().string(), ::getpid());
+  const fs::path aside = path.parent_path() / fmt::format("{}{}-{}", kCreating, path.filename().string(), ::getpid());
   remove_tree(aside);
   int error = 0;
   try {

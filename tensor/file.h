@@ -55,6 +55,10 @@ void replace_file(const std::filesystem::path& path, std::string_view text);
 // processes that try, one succeeds. On return it is durable.
 bool create_file(const std::filesystem::path& path, std::string_view text);
 
+// Removes what processes that died within replace_file() and create_file() have left in a directory, as far as it can
+// be removed.
+void remove_unfinished_files(const std::filesystem::path& directory);
+
 // Makes created, renamed and removed names in a directory durable.
 void sync_directory(const std::filesystem::path& path);
 

@@ -144,6 +144,32 @@ TEST(Checkpoint, OneThatIsCommittedIsNotCommittedAgain) {
   EXPECT_THROW(store.commit(3, {}, digest(state_of(3))), Failure);
 }
 
+// It ends no run, and nobody takes what is half removed for a checkpoint.
+TEST(Checkpoint, AnOldOneThatCannotBeRemovedIsTriedAgain) {
+  const test::TemporaryFolder folder;
+  const fs::path path = folder / "checkpoints";
+  CheckpointStore all(path, 9);
+  for (const int64_t step : {1, 2}) all.write(step, state_of(step), digest(state_of(step)));
+  const CheckpointStore one(path, 1);
+  const auto read_only =
+      fs::perms::owner_read | fs::perms::owner_exec | fs::perms::others_read | fs::perms::others_exec;
+  fs::permissions(path / "step-1", read_only);
+  for (const fs::path& open : {fs::path(folder.path()), path}) fs::permissions(open, fs::perms::all);
+  const uid_t user = ::geteuid();
+  if (user == 0) {
+    ASSERT_EQ(::seteuid(65534), 0);  // root may remove everything
+  }
+  const std::string why = one.prune(2);
+  if (user == 0) {
+    ASSERT_EQ(::seteuid(user), 0);
+  }
+  EXPECT_NE(why.find("cannot remove"), std::string::npos) << why;
+  EXPECT_EQ(one.steps(), std::vector<int64_t>{2});
+  for (const fs::path& left : paths_in(path)) fs::permissions(left, fs::perms::owner_all);
+  EXPECT_EQ(one.prune(2), "");
+  EXPECT_EQ(entries(path), 1u);
+}
+
 TEST(Checkpoint, WhatACrashLeftAsideIsRemoved) {
   const test::TemporaryFolder folder;
   make_directories(folder / "c" / ".writing-7");

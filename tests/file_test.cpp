@@ -43,5 +43,19 @@ TEST(File, DirectoriesAreMadeWithThoseAbove) {
   EXPECT_NE(message_of<Failure>([&] { make_directories(file + "/below"); }), "");
 }
 
+TEST(File, IsCreatedWholeOrNotAtAll) {
+  const TemporaryFolder folder;
+  EXPECT_TRUE(create_file(folder / "a", "one"));
+  EXPECT_FALSE(create_file(folder / "a", "two"));
+  EXPECT_EQ(read_file(folder / "a"), "one");
+  EXPECT_EQ(paths_in(folder.path()).size(), 1u);
+  EXPECT_THROW(create_file(folder / "absent" / "a", "one"), Failure);
+  for (const char* name : {"a.new", ".writing-a-17", "b"}) folder.write(name, "torn");
+  remove_unfinished_files(folder.path());
+  EXPECT_EQ(paths_in(folder.path()).size(), 2u);
+  EXPECT_TRUE(paths_in(folder / "absent").empty());
+  EXPECT_NE(message_of<Failure>([&] { paths_in(folder / "a"); }).find("cannot read the directory"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace elinvar::test

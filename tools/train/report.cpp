@@ -63,7 +63,7 @@ void Report::begin(const Json& about, const std::string& endpoint) {
     }
   }
   write_json(path / "environment.json", environment);
-  fs::remove(path / "result.json");  // of an earlier part of the run: from here on it would be wrong
+  remove_tree(path / "result.json");  // of an earlier part of the run: from here on it would be wrong
 
   const int64_t first = directory_.first_step();
   reported_ = directory_.members_alive() ? directory_.recorded() : first;
