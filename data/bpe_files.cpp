@@ -9,6 +9,7 @@
 #include "tensor/check.h"
 #include "tensor/file.h"
 #include "tensor/json.h"
+#include "tensor/reason.h"
 
 namespace elinvar {
 namespace {
@@ -204,7 +205,7 @@ std::unique_ptr<Bpe> Bpe::load(const fs::path& given) {
     return std::make_unique<Bpe>(json.contains("model") && json["model"].is_object() ? read_tokenizer(json)
                                                                                      : read_pair(path, json));
   } catch (const std::exception& error) {
-    fail("{}: {}", path.string(), error.what());
+    fail("{}: {}", path.string(), reason_of(error));
   }
 }
 

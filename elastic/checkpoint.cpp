@@ -9,6 +9,7 @@
 #include "tensor/file.h"
 #include "tensor/json.h"
 #include "tensor/numerics.h"
+#include "tensor/reason.h"
 #include "tensor/safetensors.h"
 
 namespace elinvar {
@@ -273,7 +274,7 @@ Checkpoint CheckpointStore::read(int64_t step) const {
   try {
     return read_files(path_of(step), step);
   } catch (const std::exception& error) {  // a manifest that does not parse, a part that is gone, ...
-    fail("checkpoint {} cannot be used: {}", path_of(step).string(), error.what());
+    fail("checkpoint {} cannot be used: {}", path_of(step).string(), reason_of(error));
   }
 }
 

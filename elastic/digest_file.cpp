@@ -6,6 +6,7 @@
 #include "elastic/sealed_line.h"
 #include "tensor/check.h"
 #include "tensor/digest_tree.h"
+#include "tensor/reason.h"
 
 namespace elinvar {
 
@@ -21,7 +22,7 @@ T parsed(const std::string& text, const char* what, F read) {
   try {
     return read(unsealed(text));
   } catch (const std::exception& error) {
-    fail("[digests] malformed {} '{}': {}", what, text.substr(0, 200), error.what());
+    fail("[digests] malformed {} '{}': {}", what, text.substr(0, 200), reason_of(error));
   }
 }
 

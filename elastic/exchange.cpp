@@ -8,6 +8,7 @@
 
 #include "tensor/check.h"
 #include "tensor/ops/pointwise.h"
+#include "tensor/reason.h"
 #include "tensor/side_queue.h"
 #include "tensor/transfer.h"
 
@@ -191,7 +192,7 @@ std::string Exchange::receive(const Message& message, const Send& send) {
     if (message.kind == "trailer") return receive_trailer(message);
     return "unknown kind";
   } catch (const std::exception& error) {  // a body that is not what it should be
-    return error.what();
+    return reason_of(error);
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include "elastic/record.h"
 #include "tensor/check.h"
+#include "tensor/reason.h"
 
 namespace elinvar {
 namespace {
@@ -102,7 +103,7 @@ Generation generation_from(const Json& json) {
                            .first_share = intervals_from(m.at("first_share"))});
     return g;
   } catch (const Json::exception& error) {
-    fail("[generation] malformed record: {}", error.what());
+    fail("[generation] malformed record: {}", reason_of(error));
   }
 }
 

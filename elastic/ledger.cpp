@@ -10,6 +10,7 @@
 #include "tensor/file.h"
 #include "tensor/json.h"
 #include "tensor/philox.h"
+#include "tensor/reason.h"
 
 namespace elinvar {
 
@@ -98,7 +99,7 @@ LedgerHeader LedgerHeader::parse(const std::string& text) {
     header.options.leaves = leaves_from(json.at("leaves").get<std::string>());
     header.options.tensors_every = json.at("tensors_every").get<int64_t>();
   } catch (const std::exception& error) {
-    fail("[ledger] malformed header '{}': {}", text, error.what());
+    fail("[ledger] malformed header '{}': {}", text, reason_of(error));
   }
   return header;
 }
@@ -131,7 +132,7 @@ LedgerLine LedgerLine::parse(const std::string& text) {
     line.lr = number_in(json, "lr");
     if (json.contains("state")) line.state = Digest::parse(json["state"].get<std::string>());
   } catch (const std::exception& error) {
-    fail("malformed line '{}': {}", text.substr(0, 200), error.what());
+    fail("malformed line '{}': {}", text.substr(0, 200), reason_of(error));
   }
   return line;
 }

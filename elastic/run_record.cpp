@@ -8,6 +8,7 @@
 #include "tensor/check.h"
 #include "tensor/file.h"
 #include "tensor/json.h"
+#include "tensor/reason.h"
 
 namespace elinvar {
 
@@ -154,7 +155,7 @@ void RunRecord::read_workers() {
       try {
         for (const GenerationMember& m : generation_from(parsed(read_file(entry.path()))).members) ids[m.peer] = m.id;
       } catch (const std::exception& error) {
-        damage_.push_back({name, 0, error.what()});
+        damage_.push_back({name, 0, reason_of(error)});
       }
     }
   for (const Json& event : events_) {

@@ -6,6 +6,7 @@
 
 #include "tensor/check.h"
 #include "tensor/ops/copy.h"
+#include "tensor/reason.h"
 
 namespace elinvar {
 namespace {
@@ -150,7 +151,7 @@ void fill(const StateDict& state, const std::vector<Message>& messages) {
       }
     }
   } catch (const nlohmann::json::exception& error) {
-    fail("[state] malformed message: {}", error.what());
+    fail("[state] malformed message: {}", reason_of(error));
   }
   for (const auto& [name, tensor] : state) {
     if (filled[name] != tensor.bytes()) fail("[state] {} of {} bytes of '{}' came", filled[name], tensor.bytes(), name);

@@ -5,6 +5,7 @@
 
 #include "elastic/record.h"
 #include "tensor/check.h"
+#include "tensor/reason.h"
 
 namespace elinvar {
 
@@ -28,7 +29,7 @@ std::optional<Tenure> newest_tenure(const fs::path& run_directory) {
                   .endpoint = json.at("endpoint").get<std::string>(),
                   .job = json.at("job")};
   } catch (const nlohmann::json::exception& error) {
-    refuse_record(directory, number, fmt::format("is damaged: {}", error.what()));
+    refuse_record(directory, number, fmt::format("is damaged: {}", reason_of(error)));
   }
 }
 

@@ -276,13 +276,10 @@ void check_optimizer(const OptimizerConfig& c) {
                                    {"optimizer.eps", c.eps},
                                    {"optimizer.weight_decay", c.weight_decay},
                                    {"optimizer.trust", c.trust}})
-    check_range(std::isfinite(rounded(value)), key, "a number that float32 holds", value);
+    check_setting(std::isfinite(rounded(value)), key, "must be at most {:g}, the largest float32, got {:g}",
+                  std::numeric_limits<float>::max(), value);
   check_range(std::isfinite(c.clip_norm) && c.clip_norm >= 0.0, "optimizer.clip_norm", "at least 0", c.clip_norm);
   check_range(c.ema_decay >= 0.0 && c.ema_decay < 1.0, "optimizer.ema_decay", "in [0, 1)", c.ema_decay);
-  for (const auto& [key, value] :
-       {std::pair{"optimizer.lr", c.lr}, {"optimizer.eps", c.eps}, {"optimizer.weight_decay", c.weight_decay}})
-    check_setting(value <= std::numeric_limits<float>::max(), key,
-                  "must be at most {:g}, the largest float32, got {:g}", std::numeric_limits<float>::max(), value);
   check_setting(!c.nesterov || c.momentum > 0.0, "optimizer.nesterov", "needs a momentum above 0");
 }
 

@@ -344,7 +344,7 @@ TEST_F(PoolSubmission, RefusesPathsInThePool) {
   overrides_ = {"data.path=/" + std::string(3000, 'a')};
   EXPECT_EQ(refusal(submission()).find("data.path = \"/aaa"), 0u) << "no path of this system";
   overrides_ = {"data.path=\"a\\u0000b\""};
-  EXPECT_EQ(refusal(submission()), "data.path = \"a\\u0000b\": no name has a byte of zero");
+  EXPECT_EQ(refusal(submission()), "--set data.path: data.path must not have a character of the code 0");
 }
 
 TEST(PoolDuration, HasAUnit) {

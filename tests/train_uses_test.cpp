@@ -102,7 +102,8 @@ TEST_F(TrainCommand, AnAverageOfTheWeightsIsKeptAndUsed) {
   const std::string said = read_file(folder_ / "train.out"), score = train({"eval", folder_ / "average"}).out;
   EXPECT_NE(score, plain);
   EXPECT_NE(said.find(score.substr(0, score.find('\n') + 1)), std::string::npos) << said << score;
-  ASSERT_EQ(run("images.toml", "parts", with({"--until", "7"})).code, 0);
+  const Ended part = run("images.toml", "parts", with({"--until", "7"}));
+  ASSERT_EQ(part.code, 0) << part.err;
   ASSERT_EQ(run("images.toml", "parts", with({"--resume"})).code, 0);
   EXPECT_EQ(read_file(folder_ / "parts/ledger.jsonl"), read_file(folder_ / "average/ledger.jsonl"));
   EXPECT_EQ(train({"eval", folder_ / "parts"}).out, score);

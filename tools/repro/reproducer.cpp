@@ -5,6 +5,7 @@
 #include "tensor/check.h"
 #include "tensor/json.h"
 #include "tensor/ops/copy.h"
+#include "tensor/reason.h"
 #include "tensor/safetensors.h"
 #include "tensor/spelling.h"
 #include "tools/repro/trace_file.h"
@@ -85,7 +86,7 @@ Reproducer read_reproducer(const std::filesystem::path& path) {
     }
     return r;
   } catch (const std::exception& error) {
-    fail("reproducer {} cannot be read: {}", path.string(), error.what());
+    fail("reproducer {} cannot be read: {}", path.string(), reason_of(error));
   }
 }
 

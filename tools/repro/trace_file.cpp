@@ -7,6 +7,7 @@
 #include "tensor/check.h"
 #include "tensor/file.h"
 #include "tensor/json.h"
+#include "tensor/reason.h"
 #include "tensor/state.h"
 
 namespace elinvar {
@@ -142,7 +143,7 @@ Trace read_trace(const std::filesystem::path& path) {
       }
     }
   } catch (const std::exception& error) {
-    fail("{}, line {}: {}", path.string(), number + 1, error.what());
+    fail("{}, line {}: {}", path.string(), number + 1, reason_of(error));
   }
   return trace;
 }

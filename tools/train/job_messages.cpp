@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include "tensor/check.h"
+#include "tensor/reason.h"
 #include "tools/config/standard_streams.h"
 #include "tools/train/control.h"
 #include "tools/train/environment.h"
@@ -180,9 +181,9 @@ void JobProcess::receive(const Message& m) {
       take(m);
     }
   } catch (const Json::exception& error) {
-    malformed = error.what();
+    malformed = reason_of(error);
   } catch (const UsageError& error) {
-    malformed = error.what();
+    malformed = reason_of(error);
   }
   if (malformed.empty() && first) {  // what goes wrong now is the run's own fault
     if (other.empty()) other = other_kind(m.body);
