@@ -27,14 +27,14 @@ using Clock = Transport::Clock;
 
 constexpr int kMostSockets = 1 << 14;                    // of a context; a connection has three
 constexpr std::chrono::milliseconds kTimeToNotice{100};  // for ZeroMQ, that a connection was cut
-constexpr int kFilesBesides = 4;  // of a context and its first socket, beside two for each thread
-constexpr int kStreak = 16;       // messages in a row before monitors and signals are looked at again
+constexpr int kFilesBesides = 64;  // of a context, its sockets and a few connections, beside two for each thread
+constexpr int kStreak = 16;        // messages in a row before monitors and signals are looked at again
 
 // Names of inproc endpoints are the process's, so all transports that listen on one share a context.
 std::shared_ptr<zmq::context_t> context_for(const Endpoint& listen, int io_threads) {
   const auto make = [&] {
-    // With its first socket, and one that closes sockets; where they, or files for them, cannot be had ZeroMQ aborts
-    // the process.
+    // ZeroMQ aborts the process where it cannot have a thread (there is one more, which closes sockets), or a file. So
+    // it is not begun without room for a job of a few workers.
     check_threads_left(io_threads + 1, "ZeroMQ");
     std::deque<EventSignal> files;
     for (int i = 0; i < 2 * (io_threads + 1) + kFilesBesides; ++i) files.emplace_back();

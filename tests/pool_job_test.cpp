@@ -69,11 +69,12 @@ TEST_F(PoolJob, TheDaemonMayDieAndJobsEndAsIfNothingHadHappened) {
   ASSERT_EQ(whole.code, 0) << whole.err;
   ASSERT_EQ(view({"submit", folder_ / "job.toml", "--name", "one"}).at("job"), 1);
   const pid_t first = serve("first");
-  for (int i = 0; i < 3000 && events(run_of(1), "hello") < 2; ++i)
+  for (int i = 0; i < 3000 && events(run_of(1), "generation") < 2; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   ASSERT_EQ(view({"submit", folder_ / "job.toml", "--name", "two", "--max", "1"}).at("job"), 2);
   reach(run_of(2), 100);
-  EXPECT_EQ(events(run_of(1), "left"), 1) << "one gave a slot to the other\n" << story();
+  EXPECT_EQ(events(run_of(1), "left"), 1) << "one gave a slot to the other\n"
+                                          << story() << read_file(folder_ / run_of(1).string() / "events.jsonl");
   kill(first, SIGKILL);
   EXPECT_EQ(wait(first, "first").code, 128 + SIGKILL);
   reach(run_of(1), static_cast<int>(recorded(run_of(1))) + 100);  // it trains while nobody looks

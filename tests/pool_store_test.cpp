@@ -238,6 +238,31 @@ TEST(PoolStore, ADamagedOneIsNamed) {
   EXPECT_NE(said.find((folder / "pool" / "pool.db").string() + ": file is not a database"), std::string::npos) << said;
 }
 
+// Such as a daemon finds while it serves: it ends, and says so, for it could only try again for ever.
+TEST(PoolStore, DamageThatShowsLaterIsNamed) {
+  const TemporaryFolder folder;
+  {
+    Store store(folder / "pool");
+    store.transaction([&] {
+      for (int i = 0; i < 500; ++i) store.add(some_job("a job"));
+    });
+  }
+  {
+    std::fstream file(folder / "pool" / "pool.db", std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(10 * 4096);  // behind what is looked at when it is opened
+    file << std::string(std::filesystem::file_size(folder / "pool" / "pool.db") - 10 * 4096, 'x');
+  }
+  const auto look = [&] {
+    const Store store(folder / "pool");
+    try {
+      (void)store.jobs(/*over_too=*/true);
+    } catch (const std::exception& error) {
+      store.check_undamaged(error);
+    }
+  };
+  EXPECT_NE(message_of<StoreDamage>(look).find("put a copy back"), std::string::npos);
+}
+
 // Whose store was lost.
 TEST(PoolStore, ANewJobTakesUpNoOthersDirectory) {
   const TemporaryFolder folder;

@@ -88,7 +88,8 @@ void Torture::count_calls() {
     preload(launch);
     std::string rules;
     for (size_t i = at; i < std::min(calls.size(), at + kMostRules); ++i)
-      rules += fmt::format("{}call={},error=0,under={}", i > at ? ";" : "", calls[i].name, run("counted").string());
+      rules +=
+          fmt::format("{}call={},error=0,under={}", i > at ? ";" : "", calls[i].name, run("counted").string() + "/");
     launch.environment.push_back("ELINVAR_FAILING=" + rules);
     EXPECT_EQ(live("counted", launch, {}, {}), "");
     for (size_t i = at; i < std::min(calls.size(), at + kMostRules); ++i)
@@ -102,7 +103,7 @@ std::string Torture::rule_of(Dice& dice) {
   const Call call = dice.pick(storage_calls());
   const int error = dice.pick(call.errors);
   std::string rule = fmt::format("call={},{},under={}", call.name,
-                                 error == 0 ? "short=1" : fmt::format("error={}", error), run(name_).string());
+                                 error == 0 ? "short=1" : fmt::format("error={}", error), run(name_).string() + "/");
   int64_t most = calls_.at(call.name);
   if (dice.chance(0.3)) {
     const std::string part = dice.pick<std::string>({"checkpoints", "ledger", "digests", "events", "metrics",
@@ -167,8 +168,8 @@ void Torture::limits(Dice& dice, Phase& phase) {
   };
   const Limit limit = dice.pick<Limit>({{RLIMIT_AS, "AS", 60 << 20, 1500 << 20},
                                         {RLIMIT_DATA, "DATA", 4 << 20, 400 << 20},
-                                        {RLIMIT_NOFILE, "NOFILE", 3, 48},
-                                        {RLIMIT_NOFILE, "NOFILE", 3, 48},
+                                        {RLIMIT_NOFILE, "NOFILE", 3, 120},
+                                        {RLIMIT_NOFILE, "NOFILE", 3, 120},
                                         {RLIMIT_FSIZE, "FSIZE", 0, 60000},
                                         {RLIMIT_FSIZE, "FSIZE", 0, 60000},
                                         {RLIMIT_STACK, "STACK", 256 << 10, 2 << 20}});

@@ -74,10 +74,11 @@ class TortureJob : public TinyJob {
   void keep(const std::string& name, const std::string& where) const;  // copies them
   std::filesystem::path run(const std::string& name) const { return folder_ / name; }
   const std::string& end() const { return end_; }  // of what was started last: its exit code and its last words
-  int64_t struck() const { return struck_; }  // signals that were sent to processes that were there
+  int64_t struck() const { return struck_; }       // signals that were sent to processes that were there
 
  private:
   std::string watch(const std::string& name, pid_t child, int* code);
+  bool digests_are_right(const std::string& name, const std::string& err) const;
   std::string standing(const std::string& name, const Taken& taken);
   std::string left_processes() const;
   void read_lines();

@@ -336,6 +336,8 @@ ProcessRecord* Keeper::coordinator_of(Id job) {
 void Keeper::apart(Id job, const std::function<void()>& work) {
   try {
     work();
+  } catch (const StoreDamage&) {
+    throw;
   } catch (const Failure& failure) {
     if (std::exchange(trouble_of_[job], failure.what()) != failure.what()) log(job, "trouble", failure.what());
   }

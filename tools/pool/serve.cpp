@@ -100,7 +100,10 @@ int serve(const Options& o) {
       keeper.tick(wall_clock());
       trouble.clear();
       if (o.until_done && store.jobs(/*over_too=*/false).empty() && store.processes().empty()) break;
+    } catch (const StoreDamage&) {
+      throw;
     } catch (const std::exception& error) {  // a full disk, a locked database: nothing is half done, and it may pass
+      store.check_undamaged(error);
       const auto now = std::chrono::steady_clock::now();
       if (std::exchange(trouble, error.what()) != error.what() || now - told > kTellAgain) {
         say(stderr, "pool {}: {}\n", directory.string(), error.what());

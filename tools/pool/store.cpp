@@ -56,6 +56,7 @@ void Store::transaction(const std::function<void()>& change) try {
   change();
   all.commit();
 } catch (const SQLite::Exception& error) {
+  check_undamaged(error);
   fail("{}: {}", (directory_ / "pool.db").string(), error.what());
 }
 

@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "tensor/failure.h"
 #include "tensor/file.h"
 #include "tools/pool/state.h"
 
@@ -111,6 +112,11 @@ class DaemonLock {
 };
 bool daemon_runs(const std::filesystem::path& directory);  // somebody holds it
 
+// The database is damaged: nothing that needs it can go on, and waiting mends nothing.
+struct StoreDamage : Failure {
+  using Failure::Failure;
+};
+
 class Store {
  public:
   // Makes the directory, for its owner alone, and the database if there is none; jobs get numbers after those whose
@@ -127,6 +133,9 @@ class Store {
   // again, with all that is in it; Failure if there is another of its name by now.
   bool in_place() const;
   void put_back();
+
+  // StoreDamage, with the file and the way on, if this exception of a query comes of damage.
+  void check_undamaged(const std::exception& error) const;
 
   // All that `change` does is kept, or nothing of it where it throws. Not to be nested.
   void transaction(const std::function<void()>& change);

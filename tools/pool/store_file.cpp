@@ -112,12 +112,15 @@ Id last_job_in(const fs::path& directory) {
   return last;
 }
 
-[[noreturn]] void fail_to_open(const fs::path& directory, const SQLite::Exception& error) {
-  const bool damaged = error.getErrorCode() == SQLITE_NOTADB || error.getErrorCode() == SQLITE_CORRUPT;
-  fail("{}: {}{}", file_of(directory), error.what(),
-       damaged ? fmt::format("; put a copy back, or move it away for an empty pool: what jobs have made is in {}",
-                             (directory / "jobs").string())
-               : "");
+bool tells_of_damage(const SQLite::Exception& error) {
+  return error.getErrorCode() == SQLITE_NOTADB || error.getErrorCode() == SQLITE_CORRUPT;
+}
+
+[[noreturn]] void fail_to_use(const fs::path& directory, const SQLite::Exception& error) {
+  const std::string text = fmt::format("{}: {}", file_of(directory), error.what());
+  if (!tells_of_damage(error)) throw Failure(text);
+  throw StoreDamage(fmt::format("{}; put a copy back, or move it away for an empty pool: what jobs have made is in {}",
+                                text, (directory / "jobs").string()));
 }
 
 }  // namespace
@@ -190,7 +193,12 @@ Store::Store(const fs::path& directory, int flags) try
         kVersion);
   identity_ = FileIdentity::of(file_of(directory));
 } catch (const SQLite::Exception& error) {
-  fail_to_open(directory, error);
+  fail_to_use(directory, error);
+}
+
+void Store::check_undamaged(const std::exception& error) const {
+  const auto* of_database = dynamic_cast<const SQLite::Exception*>(&error);
+  if (of_database != nullptr && tells_of_damage(*of_database)) fail_to_use(directory_, *of_database);
 }
 
 bool Store::in_place() const { return directory_ == ":memory:" || FileIdentity::of(file_of(directory_)) == identity_; }
