@@ -87,7 +87,8 @@ class Coordinator {
   Seconds tick_by() const { return tick_by_; }  // at most a second after the last one
   void checkpoint_committed(int64_t step, Seconds now);
   void checkpoint_failed(int64_t step, const std::string& reason, Seconds now);
-  void superseded();  // there is a coordinator of a later tenure
+  void superseded();                     // there is a coordinator of a later tenure
+  void fail(const std::string& reason);  // the process cannot go on: all workers are told to end
 
   // False if what the message tells of a step or a state belongs to what was before the run went on from a checkpoint:
   // with adaptive scaling it may have become different since.

@@ -56,6 +56,14 @@ void Coordinator::end(const std::string& what, const std::string& reason) {
   for (const auto& [peer, w] : workers_) send(peer, {.kind = "release", .body = {{"what", what}, {"reason", reason}}});
 }
 
+// Nothing is said to the world, which may be what has failed.
+void Coordinator::fail(const std::string& reason) {
+  phase_ = Phase::ended;
+  ending_ = Ending{"failed", reason};
+  for (const auto& [peer, w] : workers_)
+    send(peer, {.kind = "release", .body = {{"what", "failed"}, {"reason", reason}}});
+}
+
 void Coordinator::superseded() {
   if (phase_ != Phase::ended) end("superseded", "another coordinator has taken over; this one steps down");
 }

@@ -130,6 +130,12 @@ void RunDirectory::begin(const LedgerHeader& ledger, const DigestHeader& digests
   if (digests_.last() < ledger_.length()) fill_to_ = ledger_.length();
 }
 
+std::optional<int64_t> RunDirectory::untold_step() const {
+  const int64_t next = ledger_.length() + 1;
+  if (waiting_.empty() || waiting_.begin()->first <= next) return std::nullopt;
+  return next;
+}
+
 bool RunDirectory::restore() {
   bool restored = false;
   const auto again = [&](const char* name, auto& file) {

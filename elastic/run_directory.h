@@ -90,6 +90,8 @@ class RunDirectory {
   std::optional<double> loss(int64_t update) const;  // the first is 1; if the ledger has it
   std::optional<Digest> state(int64_t step) const;   // that the members have agreed on, as far as it is known
   void sync();
+  // The step after the ledger's last, if workers have told of later ones, but not of it.
+  std::optional<int64_t> untold_step() const;
   // Writes those of its files again that somebody has deleted since they were opened; returns whether any was. Failure
   // if there is another file in the place of one.
   bool restore();

@@ -102,5 +102,17 @@ TEST_F(DisplacedRun, FilesThatAreDeletedAreWrittenAgain) {
   expect_the_rest("run");
 }
 
+// While no coordinator is there that could write it again.
+TEST_F(DisplacedRun, ALedgerThatIsLostWithItsCoordinatorEndsIt) {
+  const pid_t job = start("run", {"--workers", "2", "--chaos", "join:step=1000"});  // tells of each step at once
+  reach("run", 45);
+  kill(job, SIGKILL);
+  fs::remove(folder_ / "run" / "ledger.jsonl");
+  EXPECT_EQ(remaining_children(std::chrono::seconds(50)), "") << read_file(folder_ / "run" / "events.jsonl");
+  EXPECT_NE(read_file(folder_ / "run.err").find("ledger.jsonl ends before step 1, which an earlier coordinator"),
+            std::string::npos)
+      << read_file(folder_ / "run.err");
+}
+
 }  // namespace
 }  // namespace elinvar

@@ -62,6 +62,7 @@ class JobProcess final : public CoordinatorWorld {
   void start_without_members();
   PeerId peer_of(pid_t local) const;
   void worker_lost(const Loss& loss);
+  void check_ledger();
   bool still_in_charge();
   void restore_files();
   Standing standing_now();
@@ -116,6 +117,7 @@ class JobProcess final : public CoordinatorWorld {
   int starts_ = 0, started_ = 0, turned_away_ = 0;
   bool interrupted_ = false, until_ = false;
   Seconds beat_at_ = 0, began_ = now();
+  std::optional<Seconds> untold_since_;
   std::optional<Coordinator> coordinator_;
   std::optional<Saboteur> saboteur_;
   std::optional<PartWriter> part_writer_;

@@ -30,6 +30,7 @@ constexpr Seconds kFirstWords = 3;           // for workers that are said to be 
 constexpr Seconds kLastWords = 0.05;         // what a process sent before its end may still be on its way
 constexpr Seconds kFirstWorker = 30;         // to introduce itself, where others should be alive,
 constexpr Seconds kFirstToJoin = 600;        // and where others are to start it
+constexpr Seconds kUntold = 5;               // for all workers to tell of their steps, where another one takes over
 constexpr Seconds kFresh = 0.5;              // how old the numbers for Prometheus may be
 constexpr Seconds kBeat = 1.2 * kHeartbeat;  // between two counts that show others that this process lives;
 constexpr Seconds kEarly = 0.25;             // so much sooner if it is awake anyway, as heartbeats make it
@@ -105,6 +106,7 @@ int JobProcess::run() {
         if (part_writer_)
           for (const Message& part : part_writer_->finished()) settle(directory_->saved(part));
         coordinator_->tick(now());
+        check_ledger();
         flush();
         publish_metrics();
         if (coordinator_->ending()) return finish();
@@ -115,6 +117,10 @@ int JobProcess::run() {
     const Standing standing = standing_now();
     if (standing == Standing::superseded) return step_down();
     for (const auto& [peer, pid] : pids_) release(peer, reason_of(failure));
+    if (coordinator_) {  // it knows those, too, that another coordinator has let in
+      coordinator_->fail(reason_of(failure));
+      flush();
+    }
     wait_for_workers();
     if (coordinator_ && standing == Standing::held) {
       report_->fail(reason_of(failure));
@@ -249,6 +255,17 @@ PeerId JobProcess::peer_of(pid_t local) const {
 void JobProcess::worker_lost(const Loss& loss) {
   if (coordinator_) coordinator_->lost(loss.peer, loss.reason, now());
   else if (local_.alive().empty() && !others_join()) fail("no worker could start: {}", loss.reason);
+}
+
+// A coordinator that takes over is told of every step that none before it has confirmed. What nobody tells it was on
+// file, and is lost.
+void JobProcess::check_ledger() {
+  const std::optional<int64_t> untold = command_.takes_over ? directory_->untold_step() : std::nullopt;
+  if (!untold) untold_since_.reset();
+  else if (!untold_since_) untold_since_ = now();
+  else if (now() > *untold_since_ + kUntold)
+    fail("{} ends before step {}, which an earlier coordinator had recorded: it was removed or cut off",
+         (path_ / "ledger.jsonl").string(), *untold);
 }
 
 // Counts, so that nobody takes over; false if somebody has.
