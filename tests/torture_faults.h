@@ -60,6 +60,7 @@ class Torture : public TortureJob {
   pid_t serve(const Launch& launch, bool until_done);
   void happen_to_pool(Dice& dice, pid_t* daemon, int64_t jobs);
   std::string judge_pool(int64_t jobs);
+  bool refuse_clearly(int64_t jobs) const;
   void harm(const std::string& target, const std::string& how);
   void restore();
   static bool can_preload();

@@ -200,12 +200,13 @@ std::string TortureJob::watch(const std::string& name, pid_t child, int* code) {
       if (ended == child) *code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     if (ended < 0) return "";  // orphans of the job have become children of this process, and all of them have ended
     read_lines();
-    int64_t step = seen_;
+    int64_t step = looked_at_;
     if (now() > looked + (deeds_.empty() ? 0.05 : 0)) {
       looked = now();
       step = steps_in(text_of_file(folder_ / name / "ledger.jsonl"));
+      seen_ = std::max(seen_, std::min(step, looked_at_));  // twice: a write that fails is taken back
+      looked_at_ = step;
     }
-    seen_ = std::max(seen_, step);
     for (size_t i = 0; i < deeds_.size();) {
       if (deeds_[i].step > std::max(step, seen_)) {
         ++i;
@@ -242,7 +243,7 @@ bool TortureJob::digests_are_right(const std::string& name, const std::string& e
 
 std::string TortureJob::live(const std::string& name, const Launch& launched, std::vector<Deed> deeds,
                              const Taken& taken) {
-  if (seen_name_ != name) seen_ = 0;
+  if (seen_name_ != name) seen_ = looked_at_ = 0;
   seen_name_ = name;
   sent_.clear();
   timed_.clear();

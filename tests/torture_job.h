@@ -88,6 +88,7 @@ class TortureJob : public TinyJob {
   std::set<int> sent_;
   std::vector<int> pipes_, read_;  // ends of pipes that are here; the latter are read until a line has come
   std::string seen_name_, end_;
+  int64_t looked_at_ = 0;
   int64_t seen_ = 0;  // steps that the ledger of this run had at most
   int64_t struck_ = 0;
   int launches_ = 0;
