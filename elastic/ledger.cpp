@@ -59,6 +59,15 @@ void refuse_older_ledger(const std::string& first, const std::filesystem::path& 
         path.string(), kLedgerVersion);
 }
 
+// The header, or a Failure that names the file.
+static LedgerHeader check_header(const std::string& line, const std::filesystem::path& path) {
+  try {
+    return LedgerHeader::parse(line);
+  } catch (const Failure& failure) {
+    fail("{}: {}", path.string(), failure.what());
+  }
+}
+
 LedgerOptions::Leaves leaves_from(const std::string& word) {
   const auto found = std::find(std::begin(kLeaves), std::end(kLeaves), word);
   check(found != std::end(kLeaves), "[ledger] expected leaves to be \"none\", \"sample\" or \"all\", got \"{}\"", word);
@@ -164,7 +173,7 @@ Ledger::Ledger(const std::filesystem::path& directory) : file_(directory / "ledg
   if (lines_.empty()) return;
   refuse_older_ledger(lines_[0], file_.path());
   header_ = lines_[0];
-  (void)LedgerHeader::parse(header_);
+  check_header(header_, file_.path());
   lines_.erase(lines_.begin());
   for (int64_t step = 1; step <= length(); ++step) {
     try {
@@ -217,7 +226,7 @@ std::vector<std::string> ledger_steps(const std::filesystem::path& ledger) {
   std::vector<std::string> lines = whole_lines(read_file(ledger));
   if (lines.empty()) return lines;
   refuse_older_ledger(lines[0], ledger);
-  (void)LedgerHeader::parse(lines[0]);
+  check_header(lines[0], ledger);
   lines.erase(lines.begin());
   return lines;
 }
@@ -227,7 +236,7 @@ std::optional<LedgerHeader> ledger_header(const std::filesystem::path& ledger) {
   const std::vector<std::string> lines = whole_lines(read_file(ledger));
   if (lines.size() < 2) return std::nullopt;
   refuse_older_ledger(lines[0], ledger);
-  return LedgerHeader::parse(lines[0]);
+  return check_header(lines[0], ledger);
 }
 
 }  // namespace elinvar

@@ -65,6 +65,9 @@ void LineFile::keep(size_t lines) {
 }
 
 bool LineFile::restore() {
+  if (file_.size() < size_)
+    fail("{} was cut off while the run was writing to it: it has {} bytes, expected {}", path().string(), file_.size(),
+         size_);
   if (file_.in_place()) return false;
   if (!create_file(path(), contents(file_, size_)))
     fail("{} was replaced by another file while the run was writing to it", path().string());

@@ -26,7 +26,7 @@ class LineFile {
   void write();
   void keep(size_t lines);  // drops all lines after the first so many
   // Writes the file again, with all it had, if somebody has deleted or moved it; returns whether that was so. Failure
-  // if there is another file in its place.
+  // if there is another file in its place, or it was cut off.
   bool restore();
   void sync() { file_.sync(); }
 

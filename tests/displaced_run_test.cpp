@@ -102,6 +102,14 @@ TEST_F(DisplacedRun, FilesThatAreDeletedAreWrittenAgain) {
   expect_the_rest("run");
 }
 
+TEST_F(DisplacedRun, ALedgerThatIsCutOffEndsIt) {
+  const pid_t job = begin();
+  fs::resize_file(folder_ / "run" / "ledger.jsonl", 300);
+  const test::Ended ended = wait(job, "run", std::chrono::seconds(30));
+  EXPECT_EQ(ended.code, 3) << ended.out;
+  EXPECT_NE(ended.err.find("ledger.jsonl was cut off while the run was writing to it"), std::string::npos) << ended.err;
+}
+
 // While no coordinator is there that could write it again.
 TEST_F(DisplacedRun, ALedgerThatIsLostWithItsCoordinatorEndsIt) {
   const pid_t job = start("run", {"--workers", "2", "--chaos", "join:step=1000"});  // tells of each step at once
