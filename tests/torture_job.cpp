@@ -288,8 +288,8 @@ std::string TortureJob::live(const std::string& name, const Launch& launched, st
     return "it says that it is finished, but its ledger is another one or not there";
   if (claims && !digests_are_right(name, err))
     return "it says that it is finished, but its digests are others or not there";
-  const bool to_stop =
-      sent_.contains(SIGINT) || sent_.contains(SIGTERM) || std::ranges::count(launched.options, "--until") > 0;
+  const bool to_stop = sent_.contains(SIGINT) || sent_.contains(SIGTERM) || sent_.contains(SIGHUP) ||
+                       std::ranges::count(launched.options, "--until") > 0;
   if (code == 0 && !claims && !to_stop && launched.streams[1] == Stream::kept)
     return "exit code 0, but it is not finished, and nobody told it to stop: " + out + err;
   return standing(name, taken);
