@@ -33,7 +33,8 @@ constexpr Kind kKinds[] = {
     {"webdataset", images<open_webdataset>, true},
 };
 
-// What the library throws, of paths that the system refuses and of memory, says neither what it was for.
+// Exceptions of the standard library do not say which data set was being opened, so they are replaced by a Failure
+// that does.
 std::unique_ptr<Dataset> opened(const Kind& kind, const DataConfig& config, Split split) {
   try {
     return kind.open(config, split);

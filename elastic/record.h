@@ -15,7 +15,7 @@ bool create_record(const std::filesystem::path& directory, int64_t number, const
 int64_t newest_record(const std::filesystem::path& directory, std::string_view extension = ".json");
 nlohmann::json read_record(const std::filesystem::path& directory, int64_t number);  // throws Failure, as the next does
 
-// Of a record that is not what it should be: names it, and the way on without it.
+// Throws a Failure that names a damaged or missing record and says how to go on without it.
 [[noreturn]] void refuse_record(const std::filesystem::path& directory, int64_t number, const std::string& what_it_is);
 
 }  // namespace elinvar

@@ -48,8 +48,9 @@ class RunDirectory {
   uint64_t run() const { return hold_.run; }
   HeldTenure& tenure() { return hold_.tenure; }
   int64_t first_step() const { return first_step_; }     // updates made in the state that the run goes on with
-  int64_t recorded() const { return ledger_.length(); }  // updates in the ledger,
-  LedgerLine line(int64_t update) const { return LedgerLine::parse(ledger_.line(update)); }  // and one of these
+  int64_t recorded() const { return ledger_.length(); }  // number of updates in the ledger
+  // The ledger's line of an update in [1, recorded()].
+  LedgerLine line(int64_t update) const { return LedgerLine::parse(ledger_.line(update)); }
   bool members_alive() const { return members_alive_; }
   // Looks again whether members are alive, and chooses the checkpoint to go on from if none is any more: true.
   bool members_died();

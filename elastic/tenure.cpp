@@ -17,7 +17,7 @@ fs::path beat_file(const fs::path& directory, int64_t tenure) { return directory
 }  // namespace
 
 std::optional<Tenure> newest_tenure(const fs::path& run_directory) {
-  // Who counts has made the record before that: where there is none it is lost.
+  // A coordinator writes its record before it counts, so a count without a record means that the record was lost.
   const fs::path directory = directory_in(run_directory);
   const int64_t number = std::max(newest_record(directory), newest_record(directory, ".beat"));
   if (number == 0) return std::nullopt;

@@ -30,8 +30,8 @@ class Watch {
   // Whether a word from it is wanted, to know that it lives: nothing has come for a while.
   bool asks(Seconds now) const { return lost_ || now - heard_ > 0.6 * options_.silence; }
 
-  // What the run directory shows: the newest tenure, what its holder has counted, and how many members the newest
-  // generation has.
+  // State read from the run directory: the newest tenure, its holder's beat count, and the number of members of the
+  // newest generation.
   struct Sight {
     int64_t tenure = 0, beats = 0;
     int members = 0;

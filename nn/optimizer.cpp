@@ -271,7 +271,7 @@ void check_optimizer(const OptimizerConfig& c) {
               "above 0 in float32, or where a gradient is 0 the update would be 0 / 0", c.eps);
   check_range(c.weight_decay >= 0.0, "optimizer.weight_decay", "at least 0", c.weight_decay);
   check_range(c.trust > 0.0, "optimizer.trust", "positive", c.trust);
-  // What the kernels get.
+  // The kernels take these as float32.
   for (const auto& [key, value] : {std::pair{"optimizer.lr", c.lr},
                                    {"optimizer.eps", c.eps},
                                    {"optimizer.weight_decay", c.weight_decay},

@@ -26,8 +26,8 @@ uint64_t stream_key(uint64_t seed, std::string_view name) {
 
 }  // namespace
 
-// What an asterisk stands for grows only while nothing after it fits: later ones can make up for whatever an earlier
-// one has taken, so it never has to be reconsidered.
+// Greedy matching: on a mismatch only the last asterisk takes one more character. Earlier asterisks never need to be
+// revisited, so the time is at most pattern length times name length.
 bool name_matches(std::string_view pattern, std::string_view name) {
   size_t p = 0, n = 0, asterisk = std::string_view::npos, taken = 0;
   while (n < name.size()) {

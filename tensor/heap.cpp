@@ -58,7 +58,7 @@ Heap::~Heap() {
   munmap(reserved_, reserved_bytes_);
 }
 
-// Where there is no memory to remember it by, the range is never used again.
+// If there is no memory for the entries, the range is not recorded and never reused.
 void Heap::insert(char* begin, size_t bytes) {
   const auto at = free_.emplace(begin, bytes).first;
   try {

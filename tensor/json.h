@@ -1,6 +1,6 @@
 #pragma once
-// JSON that comes from outside: a file, a message. Trees of it are copied, compared, written and told of by recursion,
-// so the depth of a text is bounded before there is a tree.
+// Parsing of untrusted JSON, from files and messages. nlohmann::json copies, compares and prints its trees by recursion,
+// so the nesting of a text is limited before it is parsed.
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string_view>

@@ -4,8 +4,8 @@
 
 namespace elinvar {
 
-// What the exception says: without the number that nlohmann::json puts before it, and where it is the library's
-// std::bad_alloc, what that means. Allocates nothing; there as long as the exception is.
+// Returns the message of an exception, without the error number that nlohmann::json puts first; for std::bad_alloc, an
+// explanation. Does not allocate. The text lives as long as the exception.
 const char* reason_of(const std::exception& error);
 
 }  // namespace elinvar

@@ -26,7 +26,7 @@ int usable_threads() {
 
 namespace {
 
-// What may be in the way of one more, with the commands that show it.
+// Lists the limits that may prevent another thread, with the commands that show them.
 std::string limits() {
   std::string text;
   rlimit limit{};
