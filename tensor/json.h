@@ -1,6 +1,6 @@
 #pragma once
-// Parsing of untrusted JSON, from files and messages. nlohmann::json copies, compares and prints its trees by recursion,
-// so the nesting of a text is limited before it is parsed.
+// Parsing of untrusted JSON, from files and messages. nlohmann::json copies, compares and prints its trees by
+// recursion, so the nesting of a text is limited before it is parsed.
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string_view>
