@@ -1,5 +1,5 @@
 #pragma once
-// What the main() of every tool does around its work.
+// The part of main() that all tools share: standard streams, limits, exceptions and exit codes.
 #include <functional>
 
 namespace elinvar {

@@ -33,7 +33,7 @@ class Depth {
     check(dots_ <= kMostDots, "{}:{}: a name has more than {} dots", place_, line_, kMostDots);
   }
 
-  // Of one line, or between three quotation marks of any number of lines. Those in double ones have escapes.
+  // Skips a string of one line, or one between three quotation marks. Strings in double quotation marks have escapes.
   void pass_string(char quote) {
     const std::string three(3, quote);
     const bool lines = text_.substr(at_).starts_with(three);

@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kAnswer = 60;  // seconds, for a driver that starts
 
-// Of this host, by the program that is to use them.
+// The number of GPUs of this host, as the given `train` program reports them.
 int gpus_of(const std::string& name, const std::string& program) {
   const Told told = ask_program({program, "devices"}, kAnswer);
   if (told.code != 0) fail("[{}] {} devices does not say which GPUs there are: {}", name, program, told.err);

@@ -44,8 +44,8 @@ struct Machine {
   int slots = 1, threads = 1;
   double until = kNever;  // gone by then
 };
-// What `train join --device` is told for each of its slots: "cpu", or the GPU that is this slot's alone, "cuda:0". With
-// Slurm these are counted among those of the allocation.
+// The argument of `train join --device` for each slot: "cpu", or the slot's own GPU, "cuda:0". With Slurm, GPUs are
+// numbered within the allocation.
 std::vector<std::string> devices_of(const Machine& machine);
 
 class Source {

@@ -97,7 +97,7 @@ struct FileIdentity {
   bool operator==(const FileIdentity&) const = default;
 };
 
-// What a pool's daemon holds while it lives. A command that looks whether there is one holds it for a moment.
+// The lock that a pool's daemon holds while it lives. A command that checks for a daemon holds it for a moment.
 class DaemonLock {
  public:
   static std::optional<DaemonLock> take(const std::filesystem::path& directory);  // nothing: there is a daemon

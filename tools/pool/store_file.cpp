@@ -43,7 +43,7 @@ CREATE TABLE log (id INTEGER PRIMARY KEY, time REAL, job INTEGER, what TEXT, hos
 CREATE INDEX log_of_job ON log (job);
 )";
 
-// What each version has more than the one before it.
+// Schema changes of each version.
 constexpr const char* kSinceVersion1 = R"(
 ALTER TABLE jobs ADD COLUMN validate_every INTEGER DEFAULT 0;
 ALTER TABLE jobs ADD COLUMN validation REAL DEFAULT 0;
@@ -72,7 +72,7 @@ std::string file_of(const fs::path& directory) {
   return directory == ":memory:" ? directory.string() : (directory / "pool.db").string();
 }
 
-// For what SQLite does not wait for by itself: a file that several processes make at once.
+// Retries while the database is busy: SQLite itself does not wait when several processes create the file at once.
 void with_patience(const std::function<void()>& change) {
   for (int waited = 0;; waited += 10) {
     try {
@@ -171,7 +171,7 @@ Store::Store(const fs::path& directory, int flags) try
   with_patience([&] { db_.exec("PRAGMA journal_mode = WAL"); });
   db_.exec("PRAGMA synchronous = FULL");  // a worker that was recorded is recorded after a power cut, too
   db_.exec("PRAGMA foreign_keys = ON");
-  // Of several processes that find it empty one makes the tables.
+  // If several processes find the database empty, one of them creates the tables.
   SQLite::Transaction first(db_, SQLite::TransactionBehavior::IMMEDIATE);
   const int version = db_.execAndGet("PRAGMA user_version").getInt();
   if (version == 0) {

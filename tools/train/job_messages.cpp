@@ -116,8 +116,7 @@ std::string JobProcess::other_kind(const Json& about) const {
                      ours);
 }
 
-// What a worker of another build is to repeat: the first updates, the second of which tells of the update before it,
-// too.
+// The updates that a worker of another build must repeat. The second one also depends on the optimiser's first step.
 std::vector<LedgerLine> JobProcess::first_updates() const {
   std::vector<LedgerLine> lines;
   if (!directory_ || directory_->recorded() < kRepeated) return lines;
@@ -128,7 +127,7 @@ std::vector<LedgerLine> JobProcess::first_updates() const {
   return lines;
 }
 
-// Of the workers that this process starts, or of the first that has come.
+// The build that joining workers are compared with: this process's own if it starts workers, else the first worker's.
 Json JobProcess::build() const {
   if (command_.workers > 0) return {{"build_id", build_id()}, {"binary", fs::read_symlink("/proc/self/exe").string()}};
   return about_.is_null() ? Json::object() : about_.at("environment");

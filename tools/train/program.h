@@ -5,11 +5,11 @@
 
 namespace elinvar {
 
-// Of several that were built in the same place, one after another: of its file, 32 hexadecimal digits.
+// The digest of a program file, 32 hexadecimal digits; tells apart builds that replaced each other in one place.
 std::string digest_of_program(const std::filesystem::path& program);
 
-// Of this program, what the linker has made from all that it put into it (the GNU build-id, hexadecimal): the same in
-// every copy, stripped or installed. Without one the digest of its file.
+// The identity of this program: the GNU build-id in hexadecimal, which the linker computes from the contents and which
+// stripping and installing keep; or, if there is none, the digest of its file.
 std::string build_id();
 
 }  // namespace elinvar

@@ -85,7 +85,7 @@ void check_finite(int64_t step, double loss, double gradient_norm) {
   if (!std::isfinite(gradient_norm)) fail("step {}: the reduced gradient is not finite; {}", step + 1, kHint);
 }
 
-// Of what a virtual rank is given at once; what it computes takes more.
+// Checks only the input of one virtual rank; activations take more.
 void check_memory(const Config& config, const Dataset& data) {
   const int64_t batch = std::min(config.adaptive() ? config.run.batch_max : config.run.batch_size, data.size());
   const int64_t samples = (batch - 1) / config.run.virtual_ranks + 1;

@@ -117,8 +117,9 @@ Json about(const FoundNccl& found) {
   return {{"version", found.nccl->version()}, {"place", found.nccl->place()}, {"shrinks", found.nccl->shrinks()}};
 }
 
-// What a worker of another build than the job's shows before it is let in, by a training of its own: the gradients of
-// the first updates, as far as the job has them and the weights that it begins with can be seen.
+// The proof that a worker of another build sends before it is admitted: it repeats the run's first updates in a
+// training of its own and returns their gradients. Empty if the job has no updates yet or its first weights cannot be
+// read.
 Json repeated(const JoinCommand& command, const Json& about_job, const Config& config, const fs::path& directory) {
   const int64_t count = about_job.value("repeat", int64_t{0});
   const std::string build = about_job.value("build", "");

@@ -10,8 +10,8 @@ namespace elinvar {
 
 class Connections {
  public:
-  // What is answered to a request's head, which ends with its empty line; "": nothing, and the client is let go. Called
-  // from two threads of the server.
+  // Returns the response to a request's head, which ends with an empty line; "" closes the connection. Called from two
+  // threads of the server.
   using Answer = std::function<std::string(const std::string& head)>;
 
   // Clients of this socket, which listens; it is closed in the end.

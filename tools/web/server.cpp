@@ -37,7 +37,7 @@ class Exchange final : public httplib::Stream {
   size_t at_ = 0;
 };
 
-// What reads requests and finds their pages; clients are waited for elsewhere.
+// Parses requests and finds their pages. Connections (tools/web/connections.h) does the waiting.
 class Http final : public httplib::Server {
  public:
   std::string answer(const std::string& request) {
