@@ -92,7 +92,7 @@ void RunDirectory::choose_checkpoint() {
   const auto contradicted = [this](const Checkpoint& checkpoint) -> std::string {
     if (checkpoint.step == 0) return "";
     if (checkpoint.step > ledger_.length())
-      return fmt::format("checkpoint of step {} cannot be used: the ledger ends at step {}", checkpoint.step,
+      return fmt::format("checkpoint of step {} cannot be used: ledger.jsonl ends at step {}", checkpoint.step,
                          ledger_.length());
     const LedgerLine line = LedgerLine::parse(ledger_.line(checkpoint.step));
     if (line.state && *line.state != checkpoint.digest)

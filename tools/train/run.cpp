@@ -116,8 +116,9 @@ int JobProcess::run() {
     saboteur_.reset();
     const Standing standing = standing_now();
     if (standing == Standing::superseded) return step_down();
-    for (const auto& [peer, pid] : pids_) release(peer, reason_of(failure));
-    if (coordinator_) {  // it knows those, too, that another coordinator has let in
+    for (const auto& [peer, pid] : pids_)
+      if (!coordinator_ || !coordinator_->knows(peer)) release(peer, reason_of(failure));
+    if (coordinator_) {  // it also knows the workers that an earlier coordinator admitted
       coordinator_->fail(reason_of(failure));
       flush();
     }
