@@ -130,7 +130,7 @@ std::vector<Blob> encode(Message message, const MessageLimits& limits) {
   std::string first(kMagic);
   each_field(header, [&](const auto& field) { first.append(reinterpret_cast<const char*>(&field), sizeof field); });
   message.body["kind"] = std::move(message.kind);
-  // Names and reasons may quote files byte by byte: what is no UTF-8 in them is replaced.
+  // Names and reasons may quote bytes of files; invalid UTF-8 is replaced.
   std::string text = message.body.dump(-1, ' ', false, Json::error_handler_t::replace);
   require(text_error(text, limits));
 

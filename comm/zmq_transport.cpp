@@ -33,8 +33,8 @@ constexpr int kStreak = 16;        // messages in a row before monitors and sign
 // Names of inproc endpoints are the process's, so all transports that listen on one share a context.
 std::shared_ptr<zmq::context_t> context_for(const Endpoint& listen, int io_threads) {
   const auto make = [&] {
-    // ZeroMQ aborts the process where it cannot have a thread (there is one more, which closes sockets), or a file. So
-    // it is not begun without room for a job of a few workers.
+    // ZeroMQ aborts the process if it gets no thread (one more than io_threads closes sockets) or no file descriptor.
+    // So a context is created only if a job of a few workers would fit.
     check_threads_left(io_threads + 1, "ZeroMQ");
     std::deque<EventSignal> files;
     for (int i = 0; i < 2 * (io_threads + 1) + kFilesBesides; ++i) files.emplace_back();
@@ -147,7 +147,7 @@ class ZmqTransport : public Transport {
         if (::poll(&ended, 1, static_cast<int>(options_.linger.count())) == 0)
           for (const Line& line : lines) line.cut();
       });
-    } catch (const Failure&) {  // nobody could cut them later
+    } catch (const Failure&) {  // without a descriptor the connection could not be cut later
       for (const Line& line : lines) line.cut();
     }
     context_.reset();

@@ -35,7 +35,7 @@ class FileSet {
 };
 
 // A folder (recursively, without names that begin with a dot, without following links to folders), or a file that is a
-// tar archive. What else lies in a folder, a pipe or a link to nothing, is refused: it would be missed silently.
+// tar archive. Anything else in a folder, such as a pipe or a dangling link, is refused instead of skipped.
 // `exclude` are patterns of paths that are left out, folders with all that is in them (see matches_any).
 std::unique_ptr<FileSet> open_files(const std::string& path, const std::vector<std::string>& exclude = {});
 

@@ -55,7 +55,7 @@ struct Loader::Readers {
       plan.emplace(reading, std::max(l.options_.threads, std::min(usable_threads(), kMostReaders)));
   }
 
-  // Why it goes on with fewer readers than that, if one cannot be started: they are for speed alone. Else "".
+  // Goes on with fewer readers if one cannot be started, since readers affect speed only. Returns the reason, or "".
   std::string become(const Reading& other) {
     std::string why;
     try {

@@ -154,7 +154,7 @@ CheckpointPart CheckpointStore::write_part(int64_t step, const std::string& file
   return part.finish();
 }
 
-// The steps that have a folder aside, ascending.
+// The steps with an uncommitted folder, ascending.
 std::vector<int64_t> CheckpointStore::steps_aside() const {
   std::vector<int64_t> steps;
   for (const fs::path& path : paths_in(directory_)) {
@@ -213,7 +213,7 @@ std::string CheckpointStore::prune(int64_t step) const {
     // Later ones can only be left from before a resume that found them damaged; they neither count nor go.
     std::vector<int64_t> present = steps();
     std::erase_if(present, [&](int64_t other) { return other > step || other == 0; });
-    // Under another name first: what is half removed is no candidate for a resume.
+    // Renamed before removal, so that a resume never considers a half removed checkpoint.
     for (size_t i = 0; i + static_cast<size_t>(keep_) < present.size(); ++i)
       rename_file(path_of(present[i]), directory_ / fmt::format("{}{}-removed", kAside, present[i]));
     sweep();

@@ -60,11 +60,11 @@ class CheckpointStore {
   void commit(int64_t step, const std::vector<CheckpointPart>& parts, const Digest& digest);
   void write(int64_t step, const StateDict& state, const Digest& digest);  // all of it by one process
 
-  // When there is a checkpoint of this step: removes older ones beyond `keep`, and parts of earlier steps, which become
-  // no checkpoint any more. The reason why something could not be removed, which the next call tries again; or "".
+  // Call after the commit of `step`: removes older checkpoints beyond `keep`, and uncommitted parts of earlier steps.
+  // Returns "" or why something could not be removed; the next call tries again.
   std::string prune(int64_t step) const;
-  // Removes parts that become no checkpoint, as far as they can be removed: those of one attempt, of which one could
-  // not be written; those of all steps but the `keep` latest.
+  // Remove uncommitted parts and ignore errors: those of one attempt in which a part could not be written; those of all
+  // steps but the `keep` latest.
   void discard_parts(int64_t step, int parts) const;
   void trim_aside(size_t keep) const;
 

@@ -56,7 +56,7 @@ void Coordinator::end(const std::string& what, const std::string& reason) {
   for (const auto& [peer, w] : workers_) send(peer, {.kind = "release", .body = {{"what", what}, {"reason", reason}}});
 }
 
-// Nothing is said to the world, which may be what has failed.
+// Does not call world_, which may be what has failed.
 void Coordinator::fail(const std::string& reason) {
   phase_ = Phase::ended;
   ending_ = Ending{"failed", reason};

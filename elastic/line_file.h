@@ -25,8 +25,8 @@ class LineFile {
   // All that was appended, at once; if it fails (the disk is full), the file is as before and Failure is thrown.
   void write();
   void keep(size_t lines);  // drops all lines after the first so many
-  // Writes the file again, with all it had, if somebody has deleted or moved it; returns whether that was so. Failure
-  // if there is another file in its place, or it was cut off.
+  // If the file was deleted or moved, writes it again with all its lines and returns true. Failure if it was replaced
+  // or truncated.
   bool restore();
   void sync() { file_.sync(); }
 

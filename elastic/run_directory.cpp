@@ -13,8 +13,8 @@ namespace elinvar {
 
 namespace fs = std::filesystem;
 
-// Checkpoints whose parts workers may be writing at one time: two copies each (StateCopier), one of them may be ahead
-// by one.
+// The most checkpoints whose parts may be in work at once: each worker holds two copies (StateCopier), and one worker
+// may be one checkpoint ahead of another.
 constexpr size_t kMostInWork = 3;
 
 RunDirectory::Hold RunDirectory::take(const RunDirectoryOptions& options, Tenure tenure) {
@@ -83,7 +83,7 @@ bool RunDirectory::members_died() {
   if (!members_alive_ || !File::append(options_.path / "workers.lock").try_lock()) return false;
   members_alive_ = false;
   store_.prepare();
-  remove_what_dead_processes_were_writing();
+  remove_temporary_files();
   if (options_.resume) choose_checkpoint();
   return true;
 }
@@ -149,15 +149,15 @@ bool RunDirectory::restore() {
   return restored;
 }
 
-void RunDirectory::remove_what_dead_processes_were_writing() const {
+void RunDirectory::remove_temporary_files() const {
   for (const char* folder : {"", "coordinators", "generations"}) remove_unfinished_files(options_.path / folder);
 }
 
 void RunDirectory::remove_unfinished() const noexcept {
   try {
     store_.trim_aside(0);
-    remove_what_dead_processes_were_writing();
-  } catch (const std::exception&) {  // the next one that prepares the folder tries again
+    remove_temporary_files();
+  } catch (const std::exception&) {  // CheckpointStore::prepare() of the next run tries again
   }
 }
 
@@ -329,7 +329,7 @@ std::vector<RunDirectory::Saved> RunDirectory::commit_saved() {
       for (const auto& [number, part] : saving.parts) files.push_back(part);
       const Digest digest = state_sum(saving.digests).digest;
       store_.commit(step, files, digest);
-      hold_.tenure.newest();  // throws where nobody would find it
+      hold_.tenure.newest();  // throws if the directory was displaced: the checkpoint must not be announced then
       states_[step] = digest;
       events_.write("checkpoint", {{"step", step},
                                    {"state", digest.hex()},
@@ -338,7 +338,7 @@ std::vector<RunDirectory::Saved> RunDirectory::commit_saved() {
     }
     it = saving_.erase(it);
     if (fault->empty()) {
-      // Each worker writes its parts in order: what is missing of earlier ones does not come any more.
+      // Each worker writes its parts in order, so missing parts of earlier checkpoints will not come.
       std::erase_if(saving_, [&](const auto& earlier) { return earlier.first.first < step; });
       if (const std::string why = store_.prune(step); !why.empty())
         events_.write("checkpoints_not_pruned", {{"step", step}, {"reason", why}});
@@ -348,7 +348,7 @@ std::vector<RunDirectory::Saved> RunDirectory::commit_saved() {
   return settled;
 }
 
-// A part of it could not be written.
+// Called when a part could not be written.
 void RunDirectory::forget_saving(int64_t step, int parts) {
   saving_.erase({step, parts});
   store_.discard_parts(step, parts);

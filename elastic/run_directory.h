@@ -91,12 +91,12 @@ class RunDirectory {
   std::optional<double> loss(int64_t update) const;  // the first is 1; if the ledger has it
   std::optional<Digest> state(int64_t step) const;   // that the members have agreed on, as far as it is known
   void sync();
-  // The step after the ledger's last, if workers have told of later ones, but not of it.
+  // The ledger's next step, if facts of later steps have arrived but not its own.
   std::optional<int64_t> untold_step() const;
-  // Writes those of its files again that somebody has deleted since they were opened; returns whether any was. Failure
-  // if there is another file in the place of one.
+  // Writes files again that were deleted since they were opened, and returns whether any was. Failure if one was
+  // replaced or truncated.
   bool restore();
-  // When nobody writes parts of checkpoints any more: those that became none go. Never throws.
+  // Removes uncommitted parts of checkpoints. Call when no worker writes parts any more. Never throws.
   void remove_unfinished() const noexcept;
 
  private:
@@ -121,7 +121,7 @@ class RunDirectory {
   void take(const StepFacts& of);
   void record_waiting();
   void know_state(int64_t step, const Digest& state, const StateDigests& parts);
-  void remove_what_dead_processes_were_writing() const;
+  void remove_temporary_files() const;
   void forget_saving(int64_t step, int parts);
   std::optional<std::string> fault_of(int64_t step, const Saving& saving);
   static Hold take(const RunDirectoryOptions& options, Tenure tenure);

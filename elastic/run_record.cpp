@@ -44,7 +44,7 @@ RunRecord::RunRecord(const fs::path& directory)
 
 int64_t RunRecord::read_lines(const std::string& file, const EachLine& each, std::vector<Damage>& damage) const {
   if (!fs::exists(path_ / file)) return 0;
-  (void)File::open(path_ / file);  // a Failure of what is no file, for which a stream would wait
+  (void)File::open(path_ / file);  // Failure if it is no regular file; an ifstream would block on a pipe
   std::ifstream stream(path_ / file, std::ios::binary);
   if (!stream) fail("cannot read {}", (path_ / file).string());
   int64_t number = 0, offset = 0;

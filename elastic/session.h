@@ -71,7 +71,7 @@ struct SessionOptions {
 
 class Session {
  public:
-  // Failure where its threads cannot be started; then the transport is left to the caller, who can say so by it.
+  // Failure if its threads cannot be started. The caller then still owns the transport, and can report the failure.
   Session(SessionOptions options, std::unique_ptr<Transport>&& transport, StateAccess state);
   // Returns when what is to be saved is saved, and sent.
   ~Session();

@@ -60,7 +60,7 @@ struct Session::Impl {
   }
 
   SessionOptions options;
-  std::unique_ptr<Transport> owned;  // which is `transport`, once all else is there
+  std::unique_ptr<Transport> owned;  // of `transport`; set last, so that a failed construction leaves it to the caller
   Transport* transport;
   StateAccess state;
   std::mutex mutex;

@@ -48,7 +48,7 @@ Session::Impl::~Impl() {
   try {
     const Lock lock(mutex);
     flush();
-  } catch (const std::exception&) {  // who waits for its last words sees the end of the connection
+  } catch (const std::exception&) {  // peers that wait for the last messages see the connection end
   }
   listener.request_stop();
   transport->wake();

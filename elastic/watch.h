@@ -13,7 +13,7 @@ struct WatchOptions {
   Seconds takeover = 5;  // then, if its count in the run directory stood still for so long, a worker takes over:
   Seconds apart = 1;     // the first in line, and each next one so much later
   Seconds hold = 600;    // out of touch for so long, a worker leaves
-  int arrival = 0;       // how many have asked the first coordinator that it knew for the job before this worker
+  int arrival = 0;       // how many workers had asked this worker's first coordinator for the job before it did
 };
 
 class Watch {
@@ -42,9 +42,9 @@ class Watch {
     Do what = Do::nothing;
     std::string reason = {};
   };
-  // `sight`: if this worker sees the directory. `rank`: among the members of its generation; -1: it is none. Those
-  // stand in line behind all members, as they came: before the first generation, and where its members are gone, there
-  // is nobody else.
+  // `sight`: set if this worker sees the directory. `rank`: among the members of its generation, or -1 if it is not a
+  // member. Non-members queue behind all members in order of arrival: before the first generation, and when all members
+  // are gone, only they can take over.
   Decision decide(const std::optional<Sight>& sight, int rank, Seconds now);
 
  private:

@@ -34,7 +34,7 @@ std::unique_ptr<Network> build_once(const ModelSpec& spec, const InputInfo& inpu
   return nullptr;
 }
 
-// Its parameters must fit into memory.
+// Refuses a network whose parameters do not fit into memory.
 void check_size(const ModelSpec& spec, const Parameters& parameters) {
   const double memory = static_cast<double>(machine_memory());
   double elements = 0;
@@ -61,7 +61,7 @@ std::vector<std::string> model_kinds() {
 
 std::unique_ptr<Network> build(const ModelSpec& spec, const InputInfo& input, uint64_t seed, ModelSpec* resolved) {
   {
-    const OutlineScope no_values;  // whatever is wrong with it shows before it takes time and memory
+    const OutlineScope no_values;  // errors show before values take time and memory
     const std::unique_ptr<Network> outline = build_once(spec, input, seed, nullptr);
     check_size(spec, outline->parameters);
   }

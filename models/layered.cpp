@@ -38,8 +38,8 @@ Layer build_layer(Settings& s, const Scope& scope, Flow& flow) {
   return {};
 }
 
-// How many layers a list makes, those within layers and repeats of them too. Refuses the one that makes it too many, so
-// that nothing is built in vain.
+// Counts the layers that a list makes, nested and repeated ones included, without building them. Refuses the layer that
+// exceeds the limit.
 int64_t count_layers(const std::vector<ModelSpec>& list) {
   int64_t count = 0;
   for (const ModelSpec& layer : list) {

@@ -8,7 +8,7 @@ namespace elinvar {
 
 namespace {
 
-// Above 0 in float32: of numbers that are all equal the variance is 0, and 0 / 0 would be what they are normalised to.
+// Must be above 0 in float32: equal numbers have a variance of 0, and would be normalised to 0 / 0.
 double eps_of(Settings& s) { return s.real("eps", 1e-5, std::numeric_limits<float>::min(), 1.0); }
 
 Layer build_batch_norm(Settings& s, const Scope& scope, Flow& flow) {

@@ -39,7 +39,7 @@ class Settings {
 
   void finish() const;
 
-  // f(), what it creates being what this asks for: a ParameterError (nn/parameters.h) is told with its place.
+  // Calls f() and rethrows a ParameterError (nn/parameters.h) with the place of this setting.
   template <class F>
   auto create(F f) const {
     try {

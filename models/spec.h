@@ -37,7 +37,7 @@ struct ModelSpec {
   std::string place = {};  // of the kind, or of the whole table if it has none
 };
 
-// A network has no more layers, those in repeats counted each time, nor blocks.
+// The most layers of a network; repeated layers count each time.
 inline constexpr int64_t kMostLayers = 16384;
 
 // What the data decide about a network.

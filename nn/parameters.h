@@ -59,15 +59,15 @@ using Initializer = std::function<void(Tensor& values, uint64_t key)>;
 // Whether a full name matches a pattern, in which '*' stands for any run of characters.
 bool name_matches(std::string_view pattern, std::string_view name);
 
-// A parameter or buffer that cannot be: its name is taken, or it is larger than any memory. Where a configuration asks
-// for it, whoever reads that can say (models/layer.h).
+// A parameter or buffer whose name is taken or which is larger than any memory. Readers of configurations add the place
+// that asked for it (models/settings.h).
 class ParameterError : public UsageError {
  public:
   using UsageError::UsageError;
 };
 
-// While one lives, what this thread creates through scopes has names and shapes, but no values and next to no memory:
-// a network can be looked at before there is room for it. Its tensors must not be computed with.
+// While an object lives, parameters that this thread creates have names and shapes but no values and hardly any memory,
+// so that a network can be checked before it is allocated. Its tensors must not be used in computations.
 class OutlineScope {
  public:
   OutlineScope();

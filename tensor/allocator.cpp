@@ -90,7 +90,7 @@ void HostAllocator::give_back(void* block, size_t size) noexcept {
   try {
     if (size > kLargestSmall) impl_->heap.free(block, size);
     else impl_->small[class_of(size)].push_back(block);
-  } catch (const std::bad_alloc&) {  // lost: there is no memory to remember it by
+  } catch (const std::bad_alloc&) {  // the block is leaked: there is no memory to record it
   }
 }
 

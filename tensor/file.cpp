@@ -40,7 +40,7 @@ const char* hint_for(int error) {
 }  // namespace
 
 File::File(fs::path path, int flags, unsigned mode) : path_(std::move(path)) {
-  // Without waiting: a pipe would, for someone at its other end.
+  // O_NONBLOCK, since opening a pipe would wait for its other end.
   do descriptor_ = ::open(path_.c_str(), flags | O_CLOEXEC | O_NONBLOCK, mode);
   while (descriptor_ < 0 && errno == EINTR);
   if (descriptor_ < 0 && errno == ENXIO) fail("cannot open {}: it is not a regular file", path_.string());

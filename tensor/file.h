@@ -51,12 +51,12 @@ std::string read_file(const std::filesystem::path& path);
 // The file has either its old contents or all of `text`, whatever happens in between, and the new ones on return.
 void replace_file(const std::filesystem::path& path, std::string_view text);
 
-// Creates the file with all of `text`, or not at all; false, and nothing has changed, if the name exists. Of several
-// processes that try, one succeeds. On return it is durable.
+// Creates the file with all of `text`, durably, and returns true; returns false and changes nothing if the name exists.
+// Of several processes that try, one succeeds.
 bool create_file(const std::filesystem::path& path, std::string_view text);
 
-// Removes what processes that died within replace_file() and create_file() have left in a directory, as far as it can
-// be removed.
+// Removes temporary files that processes left in a directory when they died in replace_file() or create_file(). Ignores
+// errors.
 void remove_unfinished_files(const std::filesystem::path& directory);
 
 // Makes created, renamed and removed names in a directory durable.

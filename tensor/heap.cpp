@@ -37,8 +37,8 @@ size_t machine_memory() {
 }
 
 Heap::Heap() {
-  // Twice the machine's memory leaves room for ranges too small to be used. Of a process that may not have so many
-  // addresses half are left for threads, libraries and all else; and half as much again and again where that fails.
+  // Twice the machine's memory allows for fragmentation. Under an address limit half of it is left for threads and
+  // libraries. If the reservation fails, half as much is tried, and so on.
   size_t most = 2 * machine_memory();
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) most = std::min(most, limit.rlim_cur / 2);

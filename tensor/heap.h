@@ -16,7 +16,7 @@ namespace elinvar {
 void poison(const void* begin, size_t bytes);
 void unpoison(const void* begin, size_t bytes);
 
-size_t machine_memory();  // bytes: what lies beyond cannot be had, whatever the system promises
+size_t machine_memory();  // bytes of physical memory
 
 class Heap {
  public:

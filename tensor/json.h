@@ -9,11 +9,10 @@ namespace elinvar {
 
 inline constexpr int kMostNesting = 64;  // what any format here has is far below
 
-// Whether brackets outside of strings are nested deeper than `most`. Only exact for valid JSON, which is what a parser
-// then asks for.
+// Whether brackets outside strings are nested deeper than `most`. Exact for valid JSON only; a parser refuses the rest.
 bool nested_deeper(std::string_view text, int most);
 
-// The value; discarded, which is neither an object nor an array nor anything else, if the text is no JSON or nested
+// Returns the parsed value, or a discarded value (is_discarded(), of no type) if the text is not JSON or is nested
 // deeper than kMostNesting.
 template <class Json = nlohmann::json>
 Json parse_json(std::string_view text) {
@@ -21,7 +20,7 @@ Json parse_json(std::string_view text) {
   return Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
 }
 
-// The object that a file is. Failure, naming the file, if it cannot be read or is none.
+// Reads a file that holds a JSON object. Failure, with the file's name, if it cannot be read or holds anything else.
 nlohmann::json read_json_object(const std::filesystem::path& path);
 
 }  // namespace elinvar

@@ -17,10 +17,10 @@ void enter(const char* name);
 [[noreturn]] void end_process() noexcept;
 }  // namespace thread
 
-// A thread under this name, at most 15 characters, by which the system shows it. `body` may take a std::stop_token.
-// Failure where the process cannot have one more, with the limits that it is under; a body that waits must heed its
-// token, so that those started before end with the object that they belong to. An exception that leaves the body ends
-// the process with a line on stderr and exit code 3: what others are to know of it hands over itself.
+// Starts a thread with a name of at most 15 characters, which system tools show. `body` may take a std::stop_token, and
+// must heed it when it waits: if a later thread of an object cannot be started, its earlier threads are joined. Throws
+// Failure, with the limits of the process, if the thread cannot be started. An exception that leaves the body ends the
+// process with a line on stderr and exit code 3; errors that others should handle must be passed on by the body.
 template <class Body>
 std::jthread start_thread(const char* name, Body body) {
   try {
@@ -38,8 +38,8 @@ std::jthread start_thread(const char* name, Body body) {
   }
 }
 
-// Failure unless `count` more threads could be started now. For a library that aborts the process where it cannot have
-// those that it wants: `name` says whose they are.
+// Failure unless `count` more threads can be started now. For libraries that abort the process if they cannot start
+// their threads; `name` is the library's.
 void check_threads_left(int count, const char* name);
 
 }  // namespace elinvar

@@ -60,6 +60,7 @@ void Torture::harm(const std::string& target, const std::string& how) {
   if (!is_there(path)) return;
   ++faults_;
   std::error_code ignored;
+  if (has_finished(run(name_))) taken_.over = true;
   if (how == "emptied") {
     if (fs::is_regular_file(path)) write_over(path, "");
     else
@@ -70,9 +71,15 @@ void Torture::harm(const std::string& target, const std::string& how) {
     const fs::path aside = folder_ / fmt::format("{}-moved-{}", name_, moved_.size());
     fs::rename(path, aside, ignored);
     if (!ignored) moved_.emplace_back(aside, path);
+    if (target.empty() && has_finished(aside)) taken_.over = true;
     return;
   }
-  for (int i = 0; i < 5 && is_there(path); ++i) fs::remove_all(path, ignored);  // others may add to it meanwhile
+  // At once, so that it is known whether the job had finished before.
+  const fs::path removed = folder_ / (name_ + "-removed");
+  fs::rename(path, removed, ignored);
+  if (target.empty() && has_finished(removed)) taken_.over = true;
+  fs::remove_all(removed, ignored);
+  for (int i = 0; i < 5 && is_there(path); ++i) fs::remove_all(path, ignored);  // the job may have made it anew
   if (how == "file") write_over(path, "");
   else if (how == "folder") fs::create_directory(path, ignored);
   else if (how == "link") fs::create_symlink("/nowhere/at/all", path, ignored);
@@ -166,7 +173,6 @@ std::string Torture::damage(Dice& dice, const std::string& name) {
       taken_.checkpoints = true;
       taken_.names.insert(path.parent_path().filename().string());
     }
-    if (file == "ledger.jsonl") taken_.names.insert("the ledger ends at");
     taken_.ledger = taken_.ledger || file == "ledger.jsonl" || file == "digests.jsonl";
     taken_.checkpoints = taken_.checkpoints || file == "events.jsonl" || file == "ledger.jsonl";
     if (!fs::is_regular_file(path)) continue;

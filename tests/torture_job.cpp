@@ -73,6 +73,10 @@ std::string text_of_file(const fs::path& path) {  // "" for what cannot be read
   return text.str();
 }
 
+bool has_finished(const fs::path& run_directory) {
+  return text_of_file(run_directory / "result.json").find("\"finished\"") != std::string::npos;
+}
+
 std::vector<Process> TortureJob::processes() const {
   std::vector<pid_t> all;
   children_of(::getpid(), &all);
@@ -283,12 +287,12 @@ std::string TortureJob::live(const std::string& name, const Launch& launched, st
   const size_t said = err.rfind("train: ");
   if ((code == 2 || code == 3) && stderr_kept && (said == std::string::npos || err.size() < said + 20))
     return fmt::format("exit code {} without a word: {}", code, err);
-  const bool claims = code == 0 && out.find(fmt::format("final step={}", kSteps)) != std::string::npos;
+  const bool claims = code == 0 && !taken.over && out.find(fmt::format("final step={}", kSteps)) != std::string::npos;
   if (claims && text_of_file(folder_ / name / "ledger.jsonl") != undisturbed())
     return "it says that it is finished, but its ledger is another one or not there";
   if (claims && !digests_are_right(name, err))
     return "it says that it is finished, but its digests are others or not there";
-  const bool to_stop = sent_.contains(SIGINT) || sent_.contains(SIGTERM) || sent_.contains(SIGHUP) ||
+  const bool to_stop = taken.over || sent_.contains(SIGINT) || sent_.contains(SIGTERM) || sent_.contains(SIGHUP) ||
                        std::ranges::count(launched.options, "--until") > 0;
   if (code == 0 && !claims && !to_stop && launched.streams[1] == Stream::kept)
     return "exit code 0, but it is not finished, and nobody told it to stop: " + out + err;

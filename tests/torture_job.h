@@ -43,11 +43,13 @@ struct Deed {
 struct Taken {
   std::set<std::string> names = {};  // of files and folders; one of them is in each refusal. "": any refusal will do
   bool ledger = false, checkpoints = false;
+  bool over = false;  // the job had finished before
 };
 
 // What nobody is to read, in a text: words of an exception that was meant for programmers, or of a process that broke.
 std::string raw_words_in(const std::string& text);
 std::string text_of_file(const std::filesystem::path& path);  // "" for what cannot be read
+bool has_finished(const std::filesystem::path& run_directory);
 
 class TortureJob : public TinyJob {
  protected:

@@ -65,8 +65,7 @@ void Torture::happen_to_pool(Dice& dice, pid_t* daemon, int64_t jobs) {
     tell(fmt::format("'{}' of job {} is removed", part, job));
     std::error_code ignored;
     const fs::path path = run(name_) / "jobs" / std::to_string(job) / part;
-    const fs::path result = run(name_) / "jobs" / std::to_string(job) / "run" / "result.json";
-    if (text_of_file(result).find("\"finished\"") != std::string::npos)
+    if (has_finished(run(name_) / "jobs" / std::to_string(job) / "run"))
       taken_.names.insert(fmt::format("{} over", job));
     if (fs::exists(path)) taken_.names.insert(std::to_string(job)), ++faults_;
     for (int i = 0; i < 5 && fs::exists(path, ignored); ++i) fs::remove_all(path, ignored);
@@ -126,7 +125,7 @@ std::string Torture::judge_pool(int64_t jobs) {
 bool Torture::refuse_clearly(int64_t jobs) const {
   for (int64_t job = 1; job <= jobs; ++job) {
     const fs::path folder = run(name_) / "jobs" / std::to_string(job);
-    if (text_of_file(folder / "run" / "result.json").find("\"finished\"") != std::string::npos) continue;
+    if (has_finished(folder / "run")) continue;
     const std::string log = text_of_file(folder / "coordinator.log"), said = log.substr(log.rfind("train: ") + 1);
     const bool clear =
         said.find("cannot resume") != std::string::npos || said.find("ends before step") != std::string::npos;

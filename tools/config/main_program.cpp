@@ -26,7 +26,7 @@ void check_stack() {
 
 int main_program(const char* name, const std::function<int()>& work) {
   open_standard_streams();
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow (ulimit -f) is an error of the write that would
+  std::signal(SIGXFSZ, SIG_IGN);  // writes beyond `ulimit -f` then fail with EFBIG
   try {
     check_stack();
     return finish_output(name, work());

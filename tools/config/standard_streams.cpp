@@ -14,8 +14,8 @@
 namespace elinvar {
 namespace {
 
-// Everything that is written to the stream from now on is lost. dup2 leaves no moment in which another thread's file
-// could get the number.
+// Discards everything written to the stream from now on. dup2 replaces the descriptor atomically, so that no file of
+// another thread can get its number in between.
 void discard_output(std::FILE* stream) {
   const int null = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
   if (null < 0) return;
@@ -26,8 +26,8 @@ void discard_output(std::FILE* stream) {
 constexpr int kPatience = 1000;  // milliseconds for a reader to make room
 std::atomic<bool> outlives = false;
 
-// Not by O_NONBLOCK, which the programs that share the terminal or pipe would get as well. A pipe that poll() calls
-// writable has room for PIPE_BUF bytes.
+// Uses poll() instead of O_NONBLOCK, which programs that share the terminal or pipe would get as well. A pipe that
+// poll() reports as writable has room for PIPE_BUF bytes.
 void write_or_lose(std::FILE* stream, std::string_view text) noexcept {
   static std::atomic<bool> stuck[2];  // of standard output, and of standard error
   std::atomic<bool>& is_stuck = stuck[stream == stderr];

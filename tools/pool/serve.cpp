@@ -27,7 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr auto kTick = std::chrono::milliseconds(500);
-constexpr auto kTellAgain = std::chrono::minutes(1);  // of a trouble that lasts
+constexpr auto kTellAgain = std::chrono::minutes(1);  // between reports of an error that persists
 
 struct Options {
   std::string directory = "pool", policy;
@@ -102,7 +102,8 @@ int serve(const Options& o) {
       if (o.until_done && store.jobs(/*over_too=*/false).empty() && store.processes().empty()) break;
     } catch (const StoreDamage&) {
       throw;
-    } catch (const std::exception& error) {  // a full disk, a locked database: nothing is half done, and it may pass
+    } catch (const std::exception& error) {  // such as a full disk or a locked database: transactions leave nothing
+                                             // half done, and it may pass
       store.check_undamaged(error);
       const auto now = std::chrono::steady_clock::now();
       if (std::exchange(trouble, error.what()) != error.what() || now - told > kTellAgain) {

@@ -28,7 +28,7 @@ std::vector<std::vector<std::string>> fields_of(const std::string& text, size_t 
   return rows;
 }
 
-// "gpu:a100:4(S:0-1),gpu:v100:2,shard:8" are 6; "(null)" is none.
+// Counts the GPUs of a node: "gpu:a100:4(S:0-1),gpu:v100:2,shard:8" gives 6, "(null)" gives 0.
 int gpus_in(const std::string& gres) {
   int gpus = 0;
   std::istringstream parts(gres);
@@ -125,7 +125,7 @@ std::vector<Machine> SlurmSource::machines(double now, int wanted) {
   return last_ = machines;
 }
 
-// None where it has too few GPUs.
+// Returns none if the node has too few GPUs.
 int SlurmSource::slots_of(const Node& node) const {
   if (options_.device == "cpu") return std::max(1, options_.slots);
   if (options_.slots == 0) return node.gpus;
@@ -187,7 +187,7 @@ std::vector<std::string> SlurmSource::command(const Machine& machine, std::vecto
                                   "--kill-on-bad-exit=0",
                                   "--chdir",
                                   "/"};
-  // All of the allocation's GPUs, for each of its workers: --device says which of these is its own.
+  // Each worker sees all GPUs of the allocation; --device selects its own.
   if (machine.device != "cpu") all.push_back(fmt::format("--gres=gpu:{}", machine.slots));
   all.insert(all.end(), words.begin(), words.end());
   return all;

@@ -90,7 +90,7 @@ struct LogLine {
   std::string reason;
 };
 
-// Which file has this name, whatever is done to the name later; zeros: none.
+// The identity of the file that a name leads to now; zeros if there is none.
 struct FileIdentity {
   uint64_t device = 0, number = 0;
   static FileIdentity of(const std::filesystem::path& path);
@@ -101,7 +101,7 @@ struct FileIdentity {
 class DaemonLock {
  public:
   static std::optional<DaemonLock> take(const std::filesystem::path& directory);  // nothing: there is a daemon
-  // Takes it again where somebody has removed its file, so that no second daemon gets it. False: there is one by now.
+  // Takes the lock again if its file was removed, so that no second daemon gets it. False if another daemon has it.
   bool keep();
 
  private:
@@ -112,7 +112,7 @@ class DaemonLock {
 };
 bool daemon_runs(const std::filesystem::path& directory);  // somebody holds it
 
-// The database is damaged: nothing that needs it can go on, and waiting mends nothing.
+// The database is damaged. Trying again does not help.
 struct StoreDamage : Failure {
   using Failure::Failure;
 };
@@ -129,12 +129,12 @@ class Store {
   const std::filesystem::path& directory() const { return directory_; }
   std::filesystem::path job_directory(Id job) const { return directory_ / "jobs" / std::to_string(job); }
 
-  // Whether the file that this one writes to still has its name. Where somebody has removed it put_back() makes it
-  // again, with all that is in it; Failure if there is another of its name by now.
+  // in_place(): whether the path still leads to the file that this object writes to. put_back() writes the database
+  // again if its file was removed; Failure if there is another file in its place.
   bool in_place() const;
   void put_back();
 
-  // StoreDamage, with the file and the way on, if this exception of a query comes of damage.
+  // Throws StoreDamage, with the file and what to do, if a query failed with `error` because the database is damaged.
   void check_undamaged(const std::exception& error) const;
 
   // All that `change` does is kept, or nothing of it where it throws. Not to be nested.

@@ -84,8 +84,8 @@ void with_patience(const std::function<void()>& change) {
   }
 }
 
-// The same, where there is a database or never was one. Where one was removed a daemon that is at work puts it back in
-// a moment. What is left beside it would spoil a new one.
+// Returns the directory. If the database was removed, waits for a running daemon to put it back: journal files that are
+// left of it would damage a new one.
 fs::path not_removed(const fs::path& directory) {
   if (directory == ":memory:") return directory;
   const fs::path file = file_of(directory), rest = file.string() + "-wal";
@@ -99,7 +99,7 @@ fs::path not_removed(const fs::path& directory) {
   return directory;
 }
 
-// The greatest number of a job that has a directory; 0: none has.
+// The greatest number among the directories of jobs; 0 if there is none.
 Id last_job_in(const fs::path& directory) {
   Id last = 0;
   std::error_code none;
@@ -176,7 +176,7 @@ Store::Store(const fs::path& directory, int flags) try
   const int version = db_.execAndGet("PRAGMA user_version").getInt();
   if (version == 0) {
     db_.exec(kTables);
-    if (const Id last = last_job_in(directory_); last > 0)  // else a new job would take up one that it is not
+    if (const Id last = last_job_in(directory_); last > 0)  // a new job must not take an old job's directory
       db_.exec(fmt::format("INSERT INTO sqlite_sequence (name, seq) VALUES ('jobs', {})", last));
   }
   if (version < kVersion) {
@@ -215,7 +215,7 @@ void Store::put_back() {
   const bool another = FileIdentity::of(file) != FileIdentity{};
   if (!another) {
     for (const char* of_old : {"-wal", "-shm"}) fs::remove(file.string() + of_old);
-    fs::create_hard_link(copy, file, taken);  // which takes nobody's place
+    fs::create_hard_link(copy, file, taken);  // fails if the name exists
   }
   if (another || taken)
     fail(

@@ -30,7 +30,7 @@ bool is_word(const std::string& text) {
   });
 }
 
-// In quotes, without what a message cannot hold.
+// The text in quotes, with bytes replaced that are not valid in a message.
 std::string shown(const std::string& text) {
   return Json(text.substr(0, kMostName)).dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
 }

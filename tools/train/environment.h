@@ -13,7 +13,7 @@ std::string cpu_model();
 // `fast`: products are (tensor/precision.h), so that what computes them belongs to it.
 nlohmann::ordered_json describe_environment(const std::vector<std::string>& command_line, Device device, bool fast);
 
-// By the environment of a worker: its build (tools/train/program.h), and that for people.
+// The build (tools/train/program.h) in a worker's environment; and a name of it for people.
 std::string build_of(const nlohmann::json& environment);
 std::string name_of_build(const nlohmann::json& environment);
 

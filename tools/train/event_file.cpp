@@ -41,8 +41,8 @@ ProtoMessage event() {
   return event;
 }
 
-// The file of this number, or of the next one that is free: where the records of coordinators are lost, their tenures
-// are counted anew.
+// Creates the file of this number, or of the next free one: tenures are counted from 1 again if their records were
+// lost.
 File new_file(const std::filesystem::path& folder, int64_t number) {
   make_directories(folder);
   std::filesystem::path path;

@@ -1,7 +1,7 @@
 #pragma once
-// Ctrl-C, SIGTERM and the hang-up of the terminal as a question to be asked, or as a call. While one of these lives the
-// first signal is only counted; a second Ctrl-C ends the process at once, as without it, unless it is counted, too. A
-// hang-up counts once, since the kernel and the shell both report it; a process that ignores it (nohup) still does.
+// Turns SIGINT, SIGTERM and SIGHUP into a count that can be polled, and optionally into a call. While an object lives,
+// signals up to `count_to` are only counted; a further SIGINT or SIGTERM ends the process as usual. SIGHUP counts once,
+// since the kernel and the shell both send it, and stays ignored in a process that ignores it (nohup).
 #include <functional>
 #include <thread>
 

@@ -34,8 +34,7 @@ Tensor mirrored(const Tensor& images) {
   return result;
 }
 
-// A job keeps its parameters, perhaps their average, and what the optimiser has of each: refused before any of it is
-// there, if the machine has not the memory.
+// Refuses a job before allocation if parameters, their average and the optimiser's state exceed the machine's memory.
 void check_memory(const Config& config, const InputInfo& input) {
   const OptimizerConfig& o = config.optimizer;
   const int kept = o.kind == "sgd" || o.kind == "lars" ? (o.momentum > 0 ? 1 : 0) : 2,

@@ -133,7 +133,7 @@ Json JobProcess::build() const {
   return about_.is_null() ? Json::object() : about_.at("environment");
 }
 
-// "", or why it is not known that this worker computes the bits of the run. One that has been here before has shown it.
+// "", or why this worker has not shown that it computes the run's bits. A worker that returns has shown it before.
 std::string JobProcess::other_build(const Json& about) const {
   const Json &environment = about.at("environment"), ours = build();
   if (command_.any_build || build_of(ours).empty() || build_of(environment) == build_of(ours)) return "";

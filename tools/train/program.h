@@ -1,5 +1,5 @@
 #pragma once
-// Which of several programs one is.
+// The identity of a program, to tell builds apart.
 #include <filesystem>
 #include <string>
 

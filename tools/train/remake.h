@@ -1,7 +1,6 @@
 #pragma once
-// Updates that were made before, made again by this process alone: leaves, reduction and update are those of a job with
-// one worker. For whole runs (tools/repro/rerun.h), and for a worker of another build, which shows by the first updates
-// of a run that it computes its bits.
+// Repeats updates of a run in this process alone, as a job with one worker makes them. Used for whole runs
+// (tools/repro/rerun.h), and by a worker of another build to show that it computes the run's bits.
 #include <functional>
 #include <string>
 #include <vector>
@@ -21,7 +20,7 @@ struct ToldOfRemaking {
 // Makes the next update of the replay and returns its facts: those of a line of the ledger, but for the state.
 LedgerLine make_again(Training& training, Replay& replay, const ToldOfRemaking& told = {});
 
-// The first `count` updates of a run that begins with the state that the training has now, which changes.
+// Makes the first `count` updates of a run from the training's present state, which they change.
 std::vector<LedgerLine> make_first_updates(Training& training, int64_t count);
 
 }  // namespace elinvar

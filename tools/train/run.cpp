@@ -30,7 +30,7 @@ constexpr Seconds kFirstWords = 3;           // for workers that are said to be 
 constexpr Seconds kLastWords = 0.05;         // what a process sent before its end may still be on its way
 constexpr Seconds kFirstWorker = 30;         // to introduce itself, where others should be alive,
 constexpr Seconds kFirstToJoin = 600;        // and where others are to start it
-constexpr Seconds kUntold = 5;               // for all workers to tell of their steps, where another one takes over
+constexpr Seconds kUntold = 5;               // for workers to repeat unconfirmed facts after a takeover
 constexpr Seconds kFresh = 0.5;              // how old the numbers for Prometheus may be
 constexpr Seconds kBeat = 1.2 * kHeartbeat;  // between two counts that show others that this process lives;
 constexpr Seconds kEarly = 0.25;             // so much sooner if it is awake anyway, as heartbeats make it
@@ -135,7 +135,7 @@ bool JobProcess::create(const Generation& generation) { return directory_->gener
 
 bool JobProcess::superseded() { return !directory_->tenure().newest(); }
 
-// After a failure: storage that cannot even be looked at changes nothing about what has failed.
+// Called after a failure; if the directory cannot be read either, the first failure is the one to report.
 HeldTenure::Standing JobProcess::standing_now() {
   try {
     return directory_ ? directory_->tenure().standing() : Standing::held;
@@ -258,8 +258,8 @@ void JobProcess::worker_lost(const Loss& loss) {
   else if (local_.alive().empty() && !others_join()) fail("no worker could start: {}", loss.reason);
 }
 
-// A coordinator that takes over is told of every step that none before it has confirmed. What nobody tells it was on
-// file, and is lost.
+// Workers repeat to a new coordinator all facts that were not confirmed. Steps that none of them repeats had been
+// recorded, so if the ledger lacks them it was damaged.
 void JobProcess::check_ledger() {
   const std::optional<int64_t> untold = command_.takes_over ? directory_->untold_step() : std::nullopt;
   if (!untold) untold_since_.reset();

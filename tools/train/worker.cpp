@@ -38,7 +38,7 @@ using Json = nlohmann::json;
 
 constexpr PeerId kDoor = 1;  // the coordinator, before it has told who it is
 constexpr int kMostReturns = 3;
-// Out of touch: so that one of those that see the run directory can take over before others leave.
+// The least time out of touch before a worker leaves: long enough for a takeover.
 constexpr Seconds kLeastHold = 15;
 constexpr std::chrono::seconds kBeforeReturning{1};
 
@@ -76,8 +76,8 @@ std::optional<SessionOptions::Sighting> coordinator_of(const fs::path& directory
                                   .endpoint = tenure->endpoint};
 }
 
-// A run that failed may go on with another coordinator. What an earlier one than the newest has written is of a part of
-// the run that is over; it is there until a worker has introduced itself.
+// A failed run may go on with another coordinator. A result of an earlier tenure belongs to an earlier part of the run;
+// it stays until a worker of the new part has introduced itself.
 bool is_over(const fs::path& directory) {
   const fs::path path = directory / "result.json";
   if (directory.empty() || !fs::exists(path)) return false;
@@ -96,7 +96,8 @@ void take_over(const JoinCommand& command, const fs::path& directory, int64_t te
                                         std::to_string(tenure), "--listen",         to_string(listen)};
   if (!command.advertise.empty()) arguments.insert(arguments.end(), {"--advertise", command.advertise});
   if (!command.key.empty()) arguments.insert(arguments.end(), {"--key", command.key});
-  while (::waitpid(-1, nullptr, WNOHANG) > 0) {  // those before it, if they have failed: a worker has no other children
+  while (::waitpid(-1, nullptr, WNOHANG) >
+         0) {  // reaps earlier coordinators that failed; a worker has no other children
   }
   spawn_train(arguments, /*apart=*/true);
 }

@@ -29,8 +29,9 @@ constexpr size_t kThreads = 2;             // that answer
 constexpr size_t kMost = 256;              // clients
 constexpr size_t kLongestHead = 16 << 10;  // bytes
 constexpr auto kForHead = std::chrono::seconds(5), kForAnswer = std::chrono::seconds(30);
-constexpr auto kForFarewell = std::chrono::seconds(1);  // until it has closed its end, so that the answer is not lost
-constexpr auto kFull = std::chrono::milliseconds(100);  // before the next client, where no socket is left
+constexpr auto kForFarewell =
+    std::chrono::seconds(1);  // for the client to close its end, so that the response is not lost
+constexpr auto kFull = std::chrono::milliseconds(100);  // pause before the next accept() when no descriptor is left
 
 constexpr const char* kTooLong =
     "HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
@@ -53,7 +54,7 @@ class Connections::Loop {
     std::signal(SIGPIPE, SIG_IGN);
     ::fcntl(listener_, F_SETFL, ::fcntl(listener_, F_GETFL) | O_NONBLOCK);
     ::fcntl(listener_, F_SETFD, FD_CLOEXEC);
-    ::listen(listener_, SOMAXCONN);  // a whole crowd may come at once
+    ::listen(listener_, SOMAXCONN);  // many clients may connect at once
     woken_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (woken_ < 0) fail("cannot make an event of the kernel's");
     for (size_t i = 0; i < kThreads; ++i)
@@ -89,7 +90,7 @@ class Connections::Loop {
       lock.unlock();
       try {
         job.text = answer_(job.text);
-      } catch (const std::exception&) {  // it is let go
+      } catch (const std::exception&) {  // an empty response closes the connection
         job.text.clear();
       }
       lock.lock();
@@ -148,7 +149,7 @@ class Connections::Loop {
     }
   }
 
-  // False: it is to be let go.
+  // False if the client should be disconnected.
   bool go_on(Client& client) {
     if (client.socket < 0) return false;
     if (client.state == Client::State::reads) return write_to(client);

@@ -1,7 +1,6 @@
 #pragma once
-// The clients of a server, all waited for in one thread: one that says nothing, goes on byte by byte or does not read
-// its answer keeps nobody else waiting. A client makes one request, and has a few seconds for the whole of it; when
-// there are too many, whoever has been there for longest has to go.
+// The connections of a server, polled by one thread, so that a slow or silent client does not delay others. A client
+// makes one request and has a few seconds for all of it. When there are too many clients, the oldest is disconnected.
 #include <functional>
 #include <memory>
 #include <string>
@@ -14,7 +13,7 @@ class Connections {
   // threads of the server.
   using Answer = std::function<std::string(const std::string& head)>;
 
-  // Clients of this socket, which listens; it is closed in the end.
+  // `listener` is a listening socket; this object closes it.
   Connections(int listener, Answer answer);
   ~Connections();
   Connections(const Connections&) = delete;

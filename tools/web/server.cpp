@@ -11,7 +11,7 @@
 namespace elinvar {
 namespace {
 
-// A request in memory, and what is answered to it.
+// A request and its response in memory, as a stream of cpp-httplib.
 class Exchange final : public httplib::Stream {
  public:
   explicit Exchange(const std::string& request) : request_(request) {}
@@ -47,7 +47,7 @@ class Http final : public httplib::Server {
     process_request(exchange, /*close_connection=*/true, closed, [](httplib::Request& r) { r.ranges.clear(); });
     return std::move(exchange.answer);
   }
-  int listener() { return svr_sock_.exchange(INVALID_SOCKET); }  // which is the caller's now
+  int listener() { return svr_sock_.exchange(INVALID_SOCKET); }  // passes ownership to the caller
 };
 
 void refuse(httplib::Response& response, int status, const std::string& why) {

@@ -1,8 +1,8 @@
 #pragma once
-// Pages over HTTP, for people and programs that look at a process without disturbing it: in threads of its own, GET and
-// HEAD alone, one request a connection (connections.h), no bodies, 16 KiB for a request, of which 8 KiB for a line
-// (cpp-httplib). Who asks is not asked, and nothing is encrypted: what is served beyond this host is for all who can
-// reach it. On a loopback address a browser that was led here under another host's name is turned away.
+// A small HTTP server for people and programs that watch a process. It has threads of its own and serves GET and HEAD
+// only, one request a connection (connections.h), without bodies; a request has at most 16 KiB, a line 8 KiB
+// (cpp-httplib). There is no authentication and no encryption: pages served on a non-loopback address are public to all
+// who can reach it. On a loopback address requests for another host's name are refused (DNS rebinding).
 #include <functional>
 #include <map>
 #include <memory>

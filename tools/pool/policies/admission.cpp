@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kRounds = 4;  // in which wide workers are cut to what hosts have room for
 
-// The job's minimum, if it has nothing and that fits.
+// Gives the job its minimum if it has nothing and the minimum fits.
 bool let_in(Offer& offer, size_t i) {
   const Job& job = offer.pool().jobs[i];
   if (offer.wish(i).mix.empty() && job.running()) {
@@ -19,7 +19,7 @@ bool let_in(Offer& offer, size_t i) {
     for (const auto& [kind, n] : offer.present(i))
       if (const int stay = std::min({n, left, offer.free(kind) / job.form.width}); stay > 0)
         own[kind] = stay, left -= stay;
-    const bool runs = left == 0 && job.speed->rate(own, job.form).samples > 0;  // else it has run out of memory
+    const bool runs = left == 0 && job.speed->rate(own, job.form).samples > 0;  // false if it has run out of memory
     if (runs && offer.fits(i, own, job.form)) offer.give(i, own, job.form, "goes on with its minimum");
   }
   if (offer.wish(i).mix.empty())
@@ -27,7 +27,7 @@ bool let_in(Offer& offer, size_t i) {
   return !offer.wish(i).mix.empty();
 }
 
-// The same with what jobs of lower priority have, those that go first last. What was taken in vain they get back.
+// The same, taking slots from jobs of lower priority, the lowest first; they get back what did not help.
 bool let_in_before_others(Offer& offer, size_t i, const std::vector<size_t>& order) {
   const std::vector<Job>& jobs = offer.pool().jobs;
   std::vector<std::pair<size_t, Wish>> taken;

@@ -13,13 +13,14 @@ namespace elinvar::pool {
 // those that have something, in that order.
 std::vector<size_t> admit(Offer& offer);
 
-// Whether a policy that weighs jobs against each other may leave this one with nothing: not where the rules or its
-// priority stand against that. Which of several jobs of the lowest priority run is the policy's to say.
+// Whether an optimising policy may leave this job without slots. False if a rule or the job's priority forbids it.
+// Among jobs of the lowest priority the policy chooses which run.
 bool may_wait(const Offer& offer, size_t job);
 
-// The plan of a policy that lets jobs shrink. Whoever would still wait gets its minimum if that fits into what is free,
-// or into that and what jobs of lower priority have and need not have: so no slot is free that a job could use, and
-// nobody waits behind a job of lower priority. The same where hosts have no room for wide workers (dealing.h).
+// Completes the plan of a policy that shrinks jobs: a job that would still wait gets its minimum if that fits into free
+// slots, or into free slots and those that jobs of lower priority hold beyond their minimum. So no slot stays free that
+// a job could use, and no job waits behind one of lower priority. Also applies when no host has room for wide workers
+// (dealing.h).
 Plan settled(Offer& offer, const Worth& worth, std::string note = "", double gap = 0);
 
 }  // namespace elinvar::pool

@@ -43,8 +43,8 @@ class Offer {
   // To all jobs at once.
   void give_all(std::vector<Wish> wishes);
 
-  // The first of its forms and kinds in which the job's minimum fits; if no kind has enough, of several (with kStay: if
-  // no kind has enough in all).
+  // The first worker shape and kind in which the job's minimum fits; several kinds if no single one has enough free
+  // slots (with kStay: enough slots in all).
   std::optional<Wish> least(size_t job) const;
 
   // Jobs by priority, then those whose deadline is at stake, then by submission.

@@ -41,7 +41,7 @@ Option Worth::option(size_t i, const Mix& mix, const Form& form) const {
   if (!can_run(i)) return option;
   const Mix& present = offer_.present(i);
   if (present.empty()) {
-    // Its start is to be paid whenever it starts, so that waiting saves nothing: it only leaves less of the horizon.
+    // The start-up cost is due whenever the job starts, so waiting saves nothing; it only shortens the horizon.
     const double after = std::max(0.0, pool_.horizon - job.costs.start);
     option.worth = weight_[i] * speed(i, mix, form) * std::min(window_[i], after);
     return option;
