@@ -29,9 +29,11 @@ void check_same_run(const fs::path& directory, const Config& config, const std::
   std::string changes;
   for (const std::string& change : differences(read_config(directory / "config.toml"), config))
     changes += "\n  " + change;
-  check(changes.empty(),
-        "{} was started with another configuration; go on with the same, or choose another run directory:{}",
-        directory.string(), changes);
+  check(
+      changes.empty(),
+      "{} was started with another configuration, that of its config.toml; go on with the same, or choose another run "
+      "directory:{}",
+      directory.string(), changes);
   if (!fs::exists(directory / "environment.json")) return;
   const auto environment = parse_json(read_file(directory / "environment.json"));
   if (environment.is_object() && environment.contains("data"))
