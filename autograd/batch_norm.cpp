@@ -1,6 +1,6 @@
 #include "autograd/norm.h"
 #include "autograd/pointwise.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 namespace elinvar {
 namespace {

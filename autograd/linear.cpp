@@ -1,7 +1,7 @@
 #include "autograd/linear.h"
 
 #include "autograd/precision.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/ops/matmul.h"
 #include "tensor/ops/reduce.h"
 

@@ -3,7 +3,7 @@
 #include "autograd/pointwise.h"
 #include "autograd/precision.h"
 #include "autograd/reduce.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/graph.h"
 #include "tensor/ops/cross_entropy.h"
 #include "tensor/ops/index.h"

@@ -3,7 +3,7 @@
 #include "autograd/pointwise.h"
 #include "autograd/precision.h"
 #include "autograd/shape.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/ops/layer_norm.h"
 
 namespace elinvar {

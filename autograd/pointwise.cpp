@@ -1,7 +1,7 @@
 #include "autograd/pointwise.h"
 
 #include "autograd/precision.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/ops/compare.h"
 #include "tensor/ops/dropout.h"
 #include "tensor/ops/pointwise.h"

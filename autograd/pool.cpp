@@ -1,5 +1,5 @@
 #include "autograd/conv.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/ops/pool.h"
 
 namespace elinvar {

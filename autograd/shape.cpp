@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "autograd/precision.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/ops/concat.h"
 #include "tensor/ops/copy.h"
 #include "tensor/ops/embedding.h"

@@ -10,7 +10,7 @@
 
 #include "autograd/precision.h"
 #include "autograd/recompute.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/ops/pointwise.h"
 #include "tensor/trace.h"
 

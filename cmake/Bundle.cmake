@@ -4,7 +4,7 @@
 # bin/ has the programs, lib/ the shared libraries that they need, to which the programs' RPATH leads. Not in it are the C
 # library, which belongs to the system, and NVIDIA's: the CUDA runtime is linked in, and libcuda comes with the driver.
 set(bundled train repro pool bench tokenize)
-set(bundled_tests op_tests unit_tests)
+get_property(bundled_tests GLOBAL PROPERTY ELINVAR_GPU_TESTS)  # those that a GPU can be tested by
 
 if(ELINVAR_BUILD_TOOLS)
   install(PROGRAMS tools/gpu-check DESTINATION bin COMPONENT bundle EXCLUDE_FROM_ALL)

@@ -9,7 +9,7 @@
 #include <charconv>
 #include <memory>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 namespace elinvar {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 namespace elinvar {
 

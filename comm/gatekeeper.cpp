@@ -9,8 +9,8 @@
 #include <zmq.hpp>
 
 #include "comm/zmq_frames.h"
-#include "tensor/check.h"
-#include "tensor/threads.h"
+#include "tensor/base/check.h"
+#include "tensor/base/threads.h"
 
 namespace elinvar {
 namespace {

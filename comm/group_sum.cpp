@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/ops/copy.h"
 #include "tensor/ops/pointwise.h"
 #include "tensor/side_queue.h"

@@ -2,8 +2,8 @@
 
 #include <zmq.h>
 
-#include "tensor/check.h"
-#include "tensor/file.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
 
 namespace elinvar {
 namespace {

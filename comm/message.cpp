@@ -5,8 +5,8 @@
 #include <string_view>
 #include <utility>
 
-#include "tensor/check.h"
-#include "tensor/json.h"
+#include "tensor/base/check.h"
+#include "tensor/base/json.h"
 
 namespace elinvar {
 namespace {

@@ -1,6 +1,6 @@
 #include "comm/nccl.h"
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 namespace elinvar {
 

@@ -4,7 +4,7 @@
 #include <bit>
 #include <utility>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/ops/pointwise.h"
 
 namespace elinvar {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <zmq.hpp>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 // The thread sanitizer sees the calls that these libraries make, but not the atomics that order them. ZeroMQ writes
 // addresses to streams, whose calls come from the standard library; nothing of ours writes to streams.

@@ -17,8 +17,8 @@
 #include "comm/gatekeeper.h"
 #include "comm/line.h"
 #include "comm/zmq_frames.h"
-#include "tensor/check.h"
-#include "tensor/threads.h"
+#include "tensor/base/check.h"
+#include "tensor/base/threads.h"
 
 namespace elinvar {
 namespace {

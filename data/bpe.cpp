@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "data/nfc.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 namespace elinvar {
 

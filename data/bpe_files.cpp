@@ -6,10 +6,10 @@
 #include "data/bpe.h"
 #include "data/byte_characters.h"
 #include "data/utf8.h"
-#include "tensor/check.h"
-#include "tensor/file.h"
-#include "tensor/json.h"
-#include "tensor/reason.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
+#include "tensor/base/json.h"
+#include "tensor/base/reason.h"
 
 namespace elinvar {
 namespace {

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "data/byte_characters.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 namespace elinvar {
 namespace {

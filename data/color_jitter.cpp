@@ -4,7 +4,7 @@
 #include <array>
 #include <cmath>
 
-#include "tensor/setting.h"
+#include "tensor/base/setting.h"
 
 namespace elinvar {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "data/image_dataset.h"
 #include "data/text.h"
-#include "tensor/setting.h"
-#include "tensor/spelling.h"
+#include "tensor/base/setting.h"
+#include "tensor/base/spelling.h"
 
 namespace elinvar {
 namespace {

@@ -111,8 +111,8 @@ class Dataset {
   virtual void describe(Hasher& hasher) const = 0;
 };
 
-// Throws SettingError (tensor/setting.h, the keys are data.<member>) for a configuration without sense, UsageError for
-// a split that is not there, Failure for files that are missing or malformed.
+// Throws SettingError (tensor/base/setting.h, the keys are data.<member>) for a configuration without sense, UsageError
+// for a split that is not there, Failure for files that are missing or malformed.
 std::unique_ptr<Dataset> open_dataset(const DataConfig& config, Split split);
 
 // Equal digests: the same samples for every draw (files that are not held in memory: as far as describe() tells).

@@ -6,8 +6,8 @@
 #include <filesystem>
 
 #include "data/tar.h"
-#include "tensor/check.h"
-#include "tensor/file.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
 
 namespace elinvar {
 namespace {

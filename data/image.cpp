@@ -21,7 +21,7 @@
 #include <stb/stb_image.h>
 
 #include "data/exif.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 namespace elinvar {
 namespace {

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tensor/failure.h"
+#include "tensor/base/failure.h"
 
 namespace elinvar {
 

@@ -4,8 +4,8 @@
 
 #include <cstring>
 
-#include "tensor/check.h"
-#include "tensor/file.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
 
 namespace elinvar {
 namespace {

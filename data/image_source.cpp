@@ -5,7 +5,7 @@
 #include <exception>
 #include <mutex>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 namespace elinvar {
 namespace {

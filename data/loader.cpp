@@ -13,9 +13,9 @@
 
 #include "data/permutation.h"
 #include "data/reading.h"
-#include "tensor/activity.h"
-#include "tensor/check.h"
-#include "tensor/threads.h"
+#include "tensor/base/activity.h"
+#include "tensor/base/check.h"
+#include "tensor/base/threads.h"
 
 namespace elinvar {
 namespace {

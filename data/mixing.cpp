@@ -4,8 +4,8 @@
 #include <cmath>
 #include <vector>
 
+#include "tensor/base/setting.h"
 #include "tensor/philox.h"
-#include "tensor/setting.h"
 
 namespace elinvar {
 namespace {

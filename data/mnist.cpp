@@ -7,7 +7,7 @@
 
 #include "data/files.h"
 #include "data/image_source.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 namespace elinvar {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "data/utf8.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 namespace elinvar {
 namespace {

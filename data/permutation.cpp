@@ -3,7 +3,7 @@
 #include <bit>
 #include <utility>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/philox.h"
 
 namespace elinvar {

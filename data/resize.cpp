@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 // Note [Kernels per target] in tensor/README.md. Output i is the sum of `count` inputs by weight[i * count ..].
 HWY_BEFORE_NAMESPACE();

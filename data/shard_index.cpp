@@ -10,10 +10,10 @@
 #include <nlohmann/json.hpp>
 
 #include "data/tar.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
+#include "tensor/base/json.h"
 #include "tensor/digest.h"
-#include "tensor/file.h"
-#include "tensor/json.h"
 
 namespace elinvar {
 namespace {

@@ -9,8 +9,8 @@
 #include <set>
 
 #include "data/files.h"
-#include "tensor/check.h"
-#include "tensor/setting.h"
+#include "tensor/base/check.h"
+#include "tensor/base/setting.h"
 
 namespace elinvar {
 namespace {

@@ -6,9 +6,9 @@
 
 #include "data/image_source.h"
 #include "data/resize.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
+#include "tensor/base/setting.h"
 #include "tensor/philox.h"
-#include "tensor/setting.h"
 
 namespace elinvar {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <optional>
 
-#include "tensor/check.h"
-#include "tensor/file.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
 
 namespace elinvar {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "data/files.h"
-#include "tensor/file.h"
+#include "tensor/base/file.h"
 
 namespace elinvar {
 

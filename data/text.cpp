@@ -8,10 +8,10 @@
 #include "data/bpe.h"
 #include "data/files.h"
 #include "data/token_file.h"
-#include "tensor/check.h"
-#include "tensor/file.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
+#include "tensor/base/setting.h"
 #include "tensor/philox.h"
-#include "tensor/setting.h"
 
 namespace elinvar {
 namespace {

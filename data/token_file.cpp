@@ -4,7 +4,7 @@
 #include <cstring>
 #include <limits>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 namespace elinvar {
 namespace {

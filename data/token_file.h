@@ -12,7 +12,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "tensor/file.h"
+#include "tensor/base/file.h"
 
 namespace elinvar {
 

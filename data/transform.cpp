@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
+#include "tensor/base/setting.h"
 #include "tensor/philox.h"
-#include "tensor/setting.h"
 
 namespace elinvar {
 namespace {

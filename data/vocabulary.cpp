@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "data/utf8.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 namespace elinvar {
 namespace {

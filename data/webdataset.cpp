@@ -9,7 +9,7 @@
 #include "data/image_source.h"
 #include "data/shard_index.h"
 #include "data/shards.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 namespace elinvar {
 namespace {

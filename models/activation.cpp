@@ -1,8 +1,8 @@
 #include "models/activation.h"
 
 #include "autograd/pointwise.h"
-#include "tensor/check.h"
-#include "tensor/spelling.h"
+#include "tensor/base/check.h"
+#include "tensor/base/spelling.h"
 
 namespace elinvar {
 

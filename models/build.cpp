@@ -1,8 +1,8 @@
 #include "models/build.h"
 
 #include "models/kinds.h"
+#include "tensor/base/spelling.h"
 #include "tensor/heap.h"
-#include "tensor/spelling.h"
 
 namespace elinvar {
 

@@ -4,7 +4,7 @@
 
 #include "models/kinds.h"
 #include "models/layer.h"
-#include "tensor/spelling.h"
+#include "tensor/base/spelling.h"
 
 namespace elinvar {
 

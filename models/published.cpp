@@ -5,12 +5,12 @@
 #include <set>
 
 #include "nn/parameters.h"
-#include "tensor/check.h"
-#include "tensor/file.h"
-#include "tensor/json.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
+#include "tensor/base/json.h"
+#include "tensor/base/spelling.h"
 #include "tensor/ops/copy.h"
 #include "tensor/safetensors.h"
-#include "tensor/spelling.h"
 #include "tensor/state.h"
 
 namespace elinvar {

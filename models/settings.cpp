@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tensor/spelling.h"
+#include "tensor/base/spelling.h"
 
 namespace elinvar {
 

@@ -10,7 +10,7 @@
 
 #include "models/spec.h"
 #include "nn/parameters.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 namespace elinvar {
 

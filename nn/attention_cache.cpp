@@ -2,7 +2,7 @@
 
 #include "autograd/linear.h"
 #include "autograd/shape.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/ops/copy.h"
 
 namespace elinvar {

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/ops/global_norm.h"
 
 namespace elinvar {

@@ -4,7 +4,7 @@
 
 #include "autograd/conv.h"
 #include "nn/initializers.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 namespace elinvar {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/ops/pointwise.h"
 #include "tensor/philox.h"
 #include "tensor/stream.h"

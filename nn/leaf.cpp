@@ -1,7 +1,7 @@
 #include "nn/leaf.h"
 
 #include "nn/leaf_passes.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/ops/hits.h"
 #include "tensor/ops/pointwise.h"
 

@@ -5,7 +5,7 @@
 
 #include "autograd/precision.h"
 #include "nn/leaf_passes.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/graph.h"
 #include "tensor/ops/copies.h"
 #include "tensor/trace.h"

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "nn/running_statistics.h"
-#include "tensor/activity.h"
+#include "tensor/base/activity.h"
 #include "tensor/ops/hits.h"
 
 namespace elinvar {

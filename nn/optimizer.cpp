@@ -5,13 +5,13 @@
 #include <cmath>
 #include <limits>
 
+#include "tensor/base/check.h"
+#include "tensor/base/setting.h"
+#include "tensor/base/spelling.h"
 #include "tensor/numerics.h"
-#include "tensor/check.h"
 #include "tensor/ops/copy.h"
 #include "tensor/ops/global_norm.h"
 #include "tensor/ops/optimizer.h"
-#include "tensor/setting.h"
-#include "tensor/spelling.h"
 
 namespace elinvar {
 namespace {

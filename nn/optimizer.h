@@ -31,7 +31,7 @@ struct OptimizerConfig {
 
 std::vector<std::string> optimizer_kinds();
 
-// Throws SettingError (tensor/setting.h) on an unknown kind or a constant out of its range.
+// Throws SettingError (tensor/base/setting.h) on an unknown kind or a constant out of its range.
 void check_optimizer(const OptimizerConfig& config);
 
 class Optimizer {

@@ -3,11 +3,11 @@
 #include <string_view>
 #include <utility>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
+#include "tensor/base/setting.h"
+#include "tensor/base/spelling.h"
 #include "tensor/ops/copy.h"
 #include "tensor/philox.h"
-#include "tensor/setting.h"
-#include "tensor/spelling.h"
 
 namespace elinvar {
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "autograd/var.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/state.h"
 
 namespace elinvar {
@@ -49,7 +49,7 @@ struct Parameters {
 // Sets which parameters weight decay spares (and clears it on all others). An entry is
 //   "vectors"   every parameter with fewer than two dimensions: biases and the gains of norms
 //   a pattern   full names, '*' for any run of characters: "wpe.weight", "*.bias", "h.*.ln_*"
-// An entry that matches nothing is a SettingError of optimizer.exempt (tensor/setting.h).
+// An entry that matches nothing is a SettingError of optimizer.exempt (tensor/base/setting.h).
 void exempt_from_decay(Parameters& parameters, std::span<const std::string> entries);
 
 // How initial values are drawn: fills `values`, contiguous float32, from the Philox stream of `key`

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <string_view>
 
-#include "tensor/setting.h"
-#include "tensor/spelling.h"
+#include "tensor/base/setting.h"
+#include "tensor/base/spelling.h"
 
 namespace elinvar {
 namespace {

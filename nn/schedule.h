@@ -27,7 +27,7 @@ std::vector<std::string> schedule_kinds();
 //   linear     r + (1 - r) * (1 - t)
 //   step       max(r, gamma^k), k the milestones at or before the step (of the run), or step / every
 //   one_cycle  cosine from initial_ratio to 1 for t in [0, rise], then cosine from 1 to r
-// Throws SettingError (tensor/setting.h) on an unknown kind or a setting out of its range.
+// Throws SettingError (tensor/base/setting.h) on an unknown kind or a setting out of its range.
 double learning_rate(const ScheduleConfig& config, double lr, int64_t steps, int64_t step);
 
 // Throw what learning_rate would throw; without the number of steps, whatever can be known without it.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/ops/optimizer.h"
 
 namespace elinvar {

@@ -6,7 +6,7 @@
 #include <new>
 #include <vector>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/heap.h"
 
 namespace elinvar {

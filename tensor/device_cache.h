@@ -19,7 +19,7 @@
 #include <utility>
 
 #include "tensor/allocator.h"
-#include "tensor/failure.h"
+#include "tensor/base/failure.h"
 
 namespace elinvar {
 

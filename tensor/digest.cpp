@@ -7,7 +7,7 @@
 #include <charconv>
 #include <new>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 namespace elinvar {
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/ops/copy.h"
 #include "tensor/trace.h"
 

@@ -8,7 +8,7 @@
 #include <iterator>
 #include <new>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>

@@ -1,6 +1,6 @@
 // The canonical mathematics: exp, log, tanh, erf, sin and cos of float32 as fixed sequences of operations
 // (NUMERICS.md, rule 5), so that they have the same bits on every target. Each sequence below is the specification;
-// tests/math_test.cpp holds a hash of each function over all 2^32 inputs. The largest errors over all inputs, in
+// tests/tensor/math_test.cpp holds a hash of each function over all 2^32 inputs. The largest errors over all inputs, in
 // units in the last place of the exact result:
 //
 //   exp 0.98   log 0.89   tanh 1.34   erf 1.11   sin 1.67   cos 1.81

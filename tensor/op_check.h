@@ -1,6 +1,6 @@
 #pragma once
 // What every op checks before its kernel runs, and how it hands tensors to it.
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/precision.h"
 #include "tensor/tensor.h"
 #include "tensor/view.h"

@@ -79,7 +79,7 @@ class Product {
   }
 
  private:
-  static constexpr int64_t kBlockTiles = 16;  // a block's chunk of A stays in the second-level cache
+  static constexpr int64_t kBlockTiles = 16;            // a block's chunk of A stays in the second-level cache
   static constexpr int64_t kNearB = 16384 / sizeof(T);  // so much of B stays in the first-level cache
   static constexpr int64_t kLine = 64 / sizeof(T);
 

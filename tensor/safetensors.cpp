@@ -6,9 +6,9 @@
 #include <optional>
 #include <vector>
 
-#include "tensor/check.h"
-#include "tensor/file.h"
-#include "tensor/json.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
+#include "tensor/base/json.h"
 
 namespace elinvar {
 namespace {

@@ -17,10 +17,10 @@
 #include <immintrin.h>
 #endif
 
-#include "tensor/activity.h"
-#include "tensor/check.h"
+#include "tensor/base/activity.h"
+#include "tensor/base/check.h"
+#include "tensor/base/threads.h"
 #include "tensor/device_description.h"
-#include "tensor/threads.h"
 
 namespace elinvar {
 namespace {

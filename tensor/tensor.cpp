@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "tensor/allocator.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/ops/copy.h"
 
 namespace elinvar {

@@ -3,7 +3,7 @@
 #include <charconv>
 #include <map>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 namespace elinvar {
 namespace {

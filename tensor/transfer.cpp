@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/ops/copy.h"
 #include "tensor/trace.h"
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "comm/nccl.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 namespace elinvar {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <string>
 
-#include "tensor/failure.h"
+#include "tensor/base/failure.h"
 
 namespace elinvar {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/cuda/libraries.h"
 #include "tensor/fast_product.h"
 

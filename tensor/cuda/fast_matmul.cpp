@@ -5,7 +5,7 @@
 #include <map>
 #include <mutex>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/cuda/libraries.h"
 #include "tensor/fast_product.h"
 

@@ -7,8 +7,8 @@
 #include <map>
 #include <mutex>
 
+#include "tensor/base/failure.h"
 #include "tensor/cuda/event.h"
-#include "tensor/failure.h"
 
 namespace elinvar {
 

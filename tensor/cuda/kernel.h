@@ -50,8 +50,8 @@
 #include <tuple>
 #include <type_traits>
 
+#include "tensor/base/failure.h"
 #include "tensor/dtype.h"
-#include "tensor/failure.h"
 #include "tensor/gpu_stream.h"
 
 namespace elinvar {

@@ -5,7 +5,7 @@
 
 #include <cstdlib>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/device_description.h"
 #include "tensor/precision.h"
 

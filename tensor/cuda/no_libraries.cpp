@@ -1,5 +1,5 @@
 // Fast products where the build found no headers of cuBLASLt and cuDNN: none.
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/fast_product.h"
 
 namespace elinvar {

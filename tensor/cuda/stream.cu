@@ -8,9 +8,9 @@
 #include <mutex>
 #include <string>
 
+#include "tensor/base/failure.h"
 #include "tensor/cuda/error.h"
 #include "tensor/device_cache.h"
-#include "tensor/failure.h"
 #include "tensor/gpu_stream.h"
 
 namespace elinvar {

@@ -221,8 +221,7 @@ class FilterProduct {
     constexpr int64_t kLine = 64 / sizeof(T);
     const bool last = s + 1 == item.s1;
     const ColumnStrip& strip = strips_[last ? item.s0 : s + 1];
-    const int64_t k = item.group * kSpan + (last ? chunk.end : chunk.begin),
-                  lines = (strip.exist + kLine - 1) / kLine;
+    const int64_t k = item.group * kSpan + (last ? chunk.end : chunk.begin), lines = (strip.exist + kLine - 1) / kLine;
     tile.next = nullptr;
     if (t < lines) {
       tile.next = x_ + k * g_.c + strip.begin + t * kLine;

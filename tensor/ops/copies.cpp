@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/trace.h"
 
 namespace elinvar {

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/convert.h"
 #include "tensor/graph.h"
 #include "tensor/strided.h"

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/stream.h"
 
 thread_local elinvar::emulation::Index threadIdx, blockIdx, blockDim, gridDim;

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tests/emulation/cuda.h"
 
 namespace elinvar {

@@ -11,7 +11,7 @@
 #include <mutex>
 #include <vector>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/device_cache.h"
 #include "tests/emulation/side_queue.h"
 

@@ -23,7 +23,7 @@
 #include <thread>
 #include <vector>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tests/emulation/side_queue.h"
 
 namespace elinvar::emulation {

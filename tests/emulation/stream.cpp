@@ -5,7 +5,7 @@
 #include <string>
 
 #include "tensor/allocator.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/device_cache.h"
 #include "tensor/gpu_stream.h"
 #include "tests/emulation/graph.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tensor/allocator.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tests/emulation/graph.h"
 #include "tests/emulation/traffic.h"
 

@@ -1,9 +1,9 @@
 // Configurations, with overrides after them, up to the network that they describe; and what else is said on the command
 // line.
 #include "comm/endpoint.h"
-#include "elastic/chaos.h"
+#include "elastic/session/chaos.h"
 #include "models/build.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tests/fuzz/target.h"
 #include "tools/config/config.h"
 #include "tools/config/model_spec.h"

@@ -11,7 +11,7 @@
 #include <new>
 
 #include "tensor/allocator.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 namespace elinvar::test {
 namespace {

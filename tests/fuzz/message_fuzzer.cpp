@@ -3,11 +3,11 @@
 #include <memory>
 
 #include "comm/message.h"
-#include "elastic/digest_file.h"
-#include "elastic/generation.h"
-#include "elastic/step.h"
-#include "tensor/check.h"
-#include "tensor/json.h"
+#include "elastic/ledger/digest_file.h"
+#include "elastic/step/generation.h"
+#include "elastic/step/step.h"
+#include "tensor/base/check.h"
+#include "tensor/base/json.h"
 #include "tests/fuzz/target.h"
 
 namespace elinvar::test {

@@ -1,10 +1,10 @@
 // What a run leaves behind: lines of its ledger, its whole record, a checkpoint.
-#include "elastic/checkpoint.h"
-#include "elastic/digest_file.h"
-#include "elastic/ledger.h"
-#include "elastic/run_record.h"
-#include "elastic/sealed_line.h"
-#include "tensor/check.h"
+#include "elastic/checkpoint/checkpoint.h"
+#include "elastic/ledger/digest_file.h"
+#include "elastic/ledger/ledger.h"
+#include "elastic/ledger/sealed_line.h"
+#include "elastic/run/run_record.h"
+#include "tensor/base/check.h"
 #include "tests/fuzz/target.h"
 
 namespace elinvar::test {

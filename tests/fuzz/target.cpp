@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "tensor/check.h"
-#include "tests/temporary_folder.h"
+#include "tensor/base/check.h"
+#include "tests/support/temporary_folder.h"
 
 namespace elinvar::test {
 namespace {

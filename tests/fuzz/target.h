@@ -3,8 +3,8 @@
 // Failure. Whatever else happens, a crash, another exception, a hang, a leak, memory out of all proportion, is a
 // defect.
 //
-// A file NAME_fuzzer.cpp has a target, and corpus/NAME/ some inputs to begin with. tests/fuzz_test.cpp runs all of them
-// over these and mutations of them, each within limits (limits.h); tools/fuzz lets libFuzzer look for more
+// A file NAME_fuzzer.cpp has a target, and corpus/NAME/ some inputs to begin with. tests/fuzz/fuzz_test.cpp runs all of
+// them over these and mutations of them, each within limits (limits.h); tools/fuzz lets libFuzzer look for more
 // (libfuzzer.cpp).
 #include <filesystem>
 #include <string>

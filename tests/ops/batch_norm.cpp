@@ -2,7 +2,7 @@
 
 #include "autograd/norm.h"
 #include "tensor/ops/batch_norm.h"
-#include "tests/op_row.h"
+#include "tests/ops/op_row.h"
 
 namespace elinvar::test {
 namespace {

@@ -4,7 +4,7 @@
 #include "autograd/loss.h"
 #include "tensor/ops/cross_entropy.h"
 #include "tensor/ops/hits.h"
-#include "tests/op_row.h"
+#include "tests/ops/op_row.h"
 
 namespace elinvar::test {
 namespace {

@@ -4,7 +4,7 @@
 #include "autograd/pointwise.h"
 #include "tensor/ops/layer_norm.h"
 #include "tensor/ops/pointwise.h"
-#include "tests/op_row.h"
+#include "tests/ops/op_row.h"
 
 namespace elinvar::test {
 namespace {

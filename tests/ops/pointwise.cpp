@@ -7,7 +7,7 @@
 #include "tensor/ops/compare.h"
 #include "tensor/ops/dropout.h"
 #include "tensor/ops/pointwise.h"
-#include "tests/op_row.h"
+#include "tests/ops/op_row.h"
 
 namespace elinvar::test {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "autograd/conv.h"
 #include "tensor/ops/pool.h"
-#include "tests/op_row.h"
+#include "tests/ops/op_row.h"
 
 namespace elinvar::test {
 namespace {

@@ -6,7 +6,7 @@
 #include "tensor/ops/attention.h"
 #include "tensor/ops/concat.h"
 #include "tensor/ops/conv2d.h"
-#include "tests/op_row.h"
+#include "tests/ops/op_row.h"
 
 namespace elinvar::test {
 namespace {

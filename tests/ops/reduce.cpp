@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "autograd/reduce.h"
-#include "tests/op_row.h"
+#include "tests/ops/op_row.h"
 
 namespace elinvar::test {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "autograd/linear.h"
 #include "tensor/ops/rotary.h"
-#include "tests/op_row.h"
+#include "tests/ops/op_row.h"
 
 namespace elinvar::test {
 namespace {

@@ -1,6 +1,6 @@
 #include "autograd/pointwise.h"
 #include "autograd/shape.h"
-#include "tests/op_row.h"
+#include "tests/ops/op_row.h"
 
 namespace elinvar::test {
 namespace {

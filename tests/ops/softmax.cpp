@@ -7,8 +7,8 @@
 #include "autograd/reduce.h"
 #include "autograd/shape.h"
 #include "tensor/ops/softmax.h"
-#include "tests/bits.h"
-#include "tests/op_row.h"
+#include "tests/ops/op_row.h"
+#include "tests/support/bits.h"
 
 namespace elinvar::test {
 namespace {

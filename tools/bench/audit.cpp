@@ -4,12 +4,12 @@
 #include <cmath>
 #include <utility>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tools/bench/elastic_job.h"
 #include "tools/bench/job_files.h"
+#include "tools/bench/models.h"
 #include "tools/bench/timing.h"
 #include "tools/bench/trainer.h"
-#include "tools/bench/models.h"
 #include "tools/config/model_spec.h"
 
 namespace elinvar::bench {

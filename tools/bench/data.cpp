@@ -10,7 +10,7 @@
 #include "data/files.h"
 #include "data/loader.h"
 #include "data/transform.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tools/bench/models.h"
 #include "tools/bench/trainer.h"
 

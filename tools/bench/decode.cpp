@@ -2,7 +2,7 @@
 
 #include "models/build.h"
 #include "nn/decoder.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tools/bench/timing.h"
 #include "tools/bench/trainer.h"
 

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <memory>
 
-#include "tensor/check.h"
-#include "tensor/threads.h"
+#include "tensor/base/check.h"
+#include "tensor/base/threads.h"
 #include "tools/bench/elastic_job.h"
 #include "tools/bench/job_files.h"
 #include "tools/bench/timing.h"

@@ -18,8 +18,8 @@
 #include <fstream>
 #include <utility>
 
-#include "tensor/check.h"
-#include "tensor/file.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
 #include "tools/bench/timing.h"
 #include "tools/config/program_beside.h"
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/device_description.h"
 #include "tools/bench/timing.h"
 

@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "comm/reduction_tree.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tools/bench/memory.h"
 #include "tools/bench/models.h"
 #include "tools/bench/timing.h"

@@ -2,7 +2,7 @@
 // What jobs that are measured are made of: a place, and texts with many symbols.
 #include <string>
 
-#include "tensor/scratch_folder.h"
+#include "tensor/base/scratch_folder.h"
 
 namespace elinvar::bench {
 

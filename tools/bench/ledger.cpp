@@ -2,9 +2,9 @@
 
 #include <cmath>
 
-#include "elastic/digest_file.h"
-#include "elastic/ledger.h"
-#include "elastic/state_parts.h"
+#include "elastic/checkpoint/state_parts.h"
+#include "elastic/ledger/digest_file.h"
+#include "elastic/ledger/ledger.h"
 #include "tools/bench/models.h"
 #include "tools/bench/timing.h"
 #include "tools/config/config.h"

@@ -5,11 +5,11 @@
 #include <map>
 #include <memory>
 
-#include "tensor/check.h"
-#include "tensor/reason.h"
+#include "tensor/base/check.h"
+#include "tensor/base/reason.h"
+#include "tensor/base/threads.h"
 #include "tensor/isa.h"
 #include "tensor/stream.h"
-#include "tensor/threads.h"
 #include "tools/bench/audit.h"
 #include "tools/bench/data.h"
 #include "tools/bench/decode.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tools/bench/memory.h"
 #include "tools/bench/timing.h"
 

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <fstream>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 namespace elinvar::bench {
 

@@ -2,7 +2,7 @@
 
 #include "autograd/precision.h"
 #include "models/build.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/philox.h"
 
 namespace elinvar::bench {

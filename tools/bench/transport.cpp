@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "comm/zmq_transport.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tools/bench/timing.h"
 
 namespace elinvar::bench {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "data/utf8.h"
-#include "tensor/check.h"
-#include "tensor/file.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
 #include "tools/config/model_spec.h"
 #include "tools/config/toml_text.h"
 

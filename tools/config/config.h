@@ -8,13 +8,13 @@
 
 #include "data/dataset.h"
 #include "data/mixing.h"
-#include "elastic/ledger.h"
+#include "elastic/ledger/ledger.h"
 #include "models/spec.h"
 #include "nn/leaf.h"
 #include "nn/optimizer.h"
 #include "nn/schedule.h"
+#include "tensor/base/setting.h"
 #include "tensor/digest.h"
-#include "tensor/setting.h"
 #include "tools/config/table.h"
 
 namespace elinvar {
@@ -94,7 +94,7 @@ struct Config {
 Config parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides = {});
 Config read_config(const std::filesystem::path& path, const std::vector<std::string>& overrides = {});
 
-// f(). A SettingError (tensor/setting.h) becomes a UsageError that says first where the setting stands.
+// f(). A SettingError (tensor/base/setting.h) becomes a UsageError that says first where the setting stands.
 template <class F>
 auto with_places(const Places& places, F f) {
   try {

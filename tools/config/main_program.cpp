@@ -5,8 +5,8 @@
 #include <csignal>
 #include <exception>
 
-#include "tensor/check.h"
-#include "tensor/reason.h"
+#include "tensor/base/check.h"
+#include "tensor/base/reason.h"
 #include "tools/config/standard_streams.h"
 
 namespace elinvar {

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "data/utf8.h"
-#include "tensor/check.h"
-#include "tensor/spelling.h"
+#include "tensor/base/check.h"
+#include "tensor/base/spelling.h"
 #include "tools/config/toml_text.h"
 
 namespace elinvar {

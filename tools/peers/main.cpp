@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <thread>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/isa.h"
 #include "tensor/ops/matmul.h"
 #include "tensor/stream.h"

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tools/pool/commands.h"
 #include "tools/pool/policies/policies.h"
 #include "tools/pool/sim/random_pool.h"

@@ -1,7 +1,7 @@
 // The keeper: from what is there to a plan, and from the plan to what is done.
 #include <algorithm>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tools/pool/keeper.h"
 #include "tools/pool/speed.h"
 

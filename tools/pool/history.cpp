@@ -1,7 +1,7 @@
 // `pool cancel` and `pool history`.
 #include <CLI/CLI.hpp>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tools/pool/commands.h"
 #include "tools/pool/foresight.h"
 #include "tools/pool/measure.h"

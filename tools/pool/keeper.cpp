@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 namespace elinvar::pool {
 

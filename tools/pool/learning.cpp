@@ -3,7 +3,7 @@
 #include <cmath>
 #include <utility>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tools/pool/advisor.h"
 #include "tools/pool/keeper.h"
 #include "tools/pool/observe.h"

@@ -1,7 +1,7 @@
 // `pool list` and `pool status`: the jobs of a pool, or one of them.
 #include <CLI/CLI.hpp>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tools/pool/commands.h"
 #include "tools/pool/view.h"
 #include "tools/repro/output.h"

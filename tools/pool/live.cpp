@@ -3,8 +3,8 @@
 #include <sys/stat.h>
 
 #include "comm/job_key.h"
-#include "tensor/check.h"
-#include "tensor/file.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
 
 namespace elinvar::pool {
 

@@ -1,7 +1,7 @@
 // The keeper: machines that come and go, and their slots.
 #include <algorithm>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tools/pool/keeper.h"
 
 namespace elinvar::pool {

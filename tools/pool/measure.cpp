@@ -5,15 +5,15 @@
 #include <fstream>
 #include <numeric>
 
-#include "tensor/check.h"
-#include "tensor/file.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
 #include "tools/config/config.h"
 #include "tools/pool/commands.h"
 #include "tools/pool/knowledge.h"
+#include "tools/pool/observe.h"
 #include "tools/pool/policies/dealing.h"
 #include "tools/pool/process.h"
 #include "tools/pool/rehearsal.h"
-#include "tools/pool/observe.h"
 #include "tools/repro/output.h"
 
 namespace elinvar::pool {

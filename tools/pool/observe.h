@@ -14,7 +14,7 @@ namespace elinvar::pool {
 struct StepSeen {
   double time = 0;  // when it was done
   int workers = 0;
-  int64_t generation = 0;  // elastic/generation.h
+  int64_t generation = 0;  // elastic/step/generation.h
   bool validates = false;  // beside it the state before it was validated
 
   bool goes_on(const StepSeen& before) const { return generation == before.generation && workers == before.workers; }

@@ -13,8 +13,8 @@
 #include <sstream>
 #include <thread>
 
-#include "tensor/check.h"
-#include "tensor/file.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
 
 namespace elinvar::pool {
 

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <thread>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tools/config/program_beside.h"
 #include "tools/pool/process.h"
 #include "tools/pool/view.h"

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "tensor/scratch_folder.h"
+#include "tensor/base/scratch_folder.h"
 #include "tools/pool/live.h"
 #include "tools/pool/submission.h"
 #include "tools/train/interrupt.h"

@@ -7,8 +7,8 @@
 #include <optional>
 #include <utility>
 
-#include "tensor/check.h"
-#include "tensor/file.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
 #include "tools/config/program_beside.h"
 #include "tools/config/standard_streams.h"
 #include "tools/pool/advisor.h"

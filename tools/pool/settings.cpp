@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tools/config/table.h"
 
 namespace elinvar::pool {

@@ -6,10 +6,10 @@
 #include <sstream>
 #include <utility>
 
-#include "elastic/generation.h"
-#include "elastic/tenure.h"
-#include "tensor/check.h"
-#include "tensor/file.h"
+#include "elastic/run/generation_store.h"
+#include "elastic/run/tenure.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
 
 namespace elinvar::pool {
 
@@ -18,7 +18,7 @@ using Json = nlohmann::json;
 
 namespace {
 
-constexpr double kSilent = 5;            // seconds without a beat, as for workers (elastic/watch.h)
+constexpr double kSilent = 5;            // seconds without a beat, as for workers (elastic/session/watch.h)
 constexpr int64_t kEvents = 16 << 20;    // bytes that are read at first,
 constexpr int64_t kMetrics = 128 << 10;  // of each file
 constexpr int64_t kWarmUp = 2;           // steps of a generation that are not measured

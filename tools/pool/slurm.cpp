@@ -5,7 +5,7 @@
 #include <set>
 #include <sstream>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tools/pool/process.h"
 
 namespace elinvar::pool {

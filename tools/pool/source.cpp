@@ -6,8 +6,8 @@
 #include <set>
 #include <sstream>
 
-#include "tensor/check.h"
-#include "tensor/threads.h"
+#include "tensor/base/check.h"
+#include "tensor/base/threads.h"
 #include "tools/pool/process.h"
 #include "tools/pool/slurm.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tools/pool/mixing.h"
 
 namespace elinvar::pool {

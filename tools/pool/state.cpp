@@ -6,7 +6,7 @@
 #include <set>
 #include <unordered_map>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 namespace elinvar::pool {
 namespace {

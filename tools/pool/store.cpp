@@ -2,7 +2,7 @@
 
 #include <chrono>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 namespace elinvar::pool {
 

@@ -22,8 +22,8 @@
 #include <string>
 #include <vector>
 
-#include "tensor/failure.h"
-#include "tensor/file.h"
+#include "tensor/base/failure.h"
+#include "tensor/base/file.h"
 #include "tools/pool/state.h"
 
 namespace elinvar::pool {

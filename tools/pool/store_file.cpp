@@ -6,7 +6,7 @@
 #include <chrono>
 #include <thread>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tools/pool/store.h"
 
 namespace elinvar::pool {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "tensor/check.h"
-#include "tensor/file.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
 #include "tools/config/config.h"
 
 namespace elinvar::pool {

@@ -4,7 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <cmath>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tools/pool/commands.h"
 #include "tools/repro/output.h"
 

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <ctime>
 
-#include "tensor/check.h"
-#include "tensor/file.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
 #include "tools/pool/foresight.h"
 #include "tools/pool/observe.h"
 #include "tools/pool/policies/offer.h"

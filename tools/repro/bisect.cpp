@@ -5,7 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tools/repro/commands.h"
 #include "tools/repro/comparison.h"
 #include "tools/repro/output.h"

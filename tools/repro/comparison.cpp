@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/digest_tree.h"
 #include "tools/config/config.h"
 #include "tools/train/environment.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "elastic/run_record.h"
+#include "elastic/run/run_record.h"
 #include "tools/repro/elements.h"
 
 namespace elinvar {

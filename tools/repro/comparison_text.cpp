@@ -1,7 +1,7 @@
 // A comparison for people and for programs.
 #include <algorithm>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tools/repro/comparison.h"
 
 namespace elinvar {

@@ -2,7 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tools/repro/commands.h"
 #include "tools/repro/comparison.h"
 #include "tools/repro/output.h"

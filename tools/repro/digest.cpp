@@ -5,10 +5,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "elastic/checkpoint.h"
-#include "tensor/check.h"
+#include "elastic/checkpoint/checkpoint.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
 #include "tensor/digest_tree.h"
-#include "tensor/file.h"
 #include "tensor/safetensors.h"
 #include "tools/repro/commands.h"
 #include "tools/repro/output.h"

@@ -7,7 +7,7 @@
 #include <set>
 #include <type_traits>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 namespace elinvar {
 namespace {

@@ -3,7 +3,7 @@
 #include <map>
 #include <set>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tools/repro/comparison.h"
 
 namespace elinvar {

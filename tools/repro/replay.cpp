@@ -3,12 +3,12 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tools/repro/commands.h"
 #include "tools/repro/output.h"
-#include "tools/repro/reproducer.h"
 #include "tools/repro/results.h"
-#include "tools/repro/trace_file.h"
+#include "tools/trace/reproducer.h"
+#include "tools/trace/trace_file.h"
 #include "tools/train/device_options.h"
 
 namespace elinvar {

@@ -2,9 +2,9 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
-#include "tensor/check.h"
-#include "tensor/file.h"
-#include "tensor/json.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
+#include "tensor/base/json.h"
 #include "tools/repro/commands.h"
 #include "tools/repro/comparison.h"
 #include "tools/repro/output.h"

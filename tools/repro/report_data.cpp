@@ -6,11 +6,11 @@
 #include <map>
 #include <set>
 
-#include "elastic/events.h"
-#include "elastic/generation.h"
-#include "tensor/check.h"
-#include "tensor/file.h"
-#include "tensor/json.h"
+#include "elastic/ledger/events.h"
+#include "elastic/step/generation.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
+#include "tensor/base/json.h"
 #include "tools/repro/report_curves.h"
 #include "tools/repro/report_timeline.h"
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "elastic/run_record.h"
+#include "elastic/run/run_record.h"
 
 namespace elinvar {
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "elastic/generation.h"
+#include "elastic/step/generation.h"
 
 namespace elinvar {
 

@@ -1,7 +1,7 @@
 #include "tools/repro/rerun.h"
 
-#include "elastic/whole_state.h"
-#include "tensor/check.h"
+#include "elastic/checkpoint/whole_state.h"
+#include "tensor/base/check.h"
 
 namespace elinvar {
 namespace {

@@ -1,13 +1,13 @@
 #pragma once
 // A run done again in this process alone, step by step, from one of its checkpoints or from its beginning. Leaves,
 // reduction and updates are those of a job with one worker: what a worker's side of the protocol does
-// (elastic/member.h), without anybody to talk to.
+// (elastic/protocol/member.h), without anybody to talk to.
 #include <filesystem>
 #include <string>
 
-#include "elastic/ledger.h"
-#include "elastic/replay.h"
-#include "elastic/run_record.h"
+#include "elastic/ledger/ledger.h"
+#include "elastic/run/run_record.h"
+#include "elastic/session/replay.h"
 #include "tools/train/remake.h"
 #include "tools/train/training.h"
 

@@ -1,6 +1,6 @@
 #include "tools/repro/results.h"
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 namespace elinvar {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
 #include "tensor/device_description.h"
-#include "tensor/file.h"
 #include "tensor/isa.h"
 #include "tools/train/program.h"
 

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "elastic/run_record.h"
-#include "tools/repro/reproducer.h"
-#include "tools/repro/trace_file.h"
+#include "elastic/run/run_record.h"
 #include "tools/repro/workplace.h"
+#include "tools/trace/reproducer.h"
+#include "tools/trace/trace_file.h"
 
 namespace elinvar {
 

@@ -3,11 +3,11 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tools/repro/commands.h"
 #include "tools/repro/output.h"
 #include "tools/repro/rerun.h"
-#include "tools/repro/tracer.h"
+#include "tools/trace/tracer.h"
 #include "tools/train/device_options.h"
 
 namespace elinvar {
@@ -101,7 +101,7 @@ Command add_trace(CLI::App& repro) {
   app->add_option("--from", o->from,
                   "go on from the newest checkpoint of at most so many updates; 0: from the beginning")
       ->check(CLI::NonNegativeNumber);
-  app->add_option("--out", o->out, "the file to write (tools/repro/trace_file.h)")->required();
+  app->add_option("--out", o->out, "the file to write (tools/trace/trace_file.h)")->required();
   app->add_option("--tensors", o->tensors, "the number of an op whose tensors are to be saved,");
   app->add_option("--save", o->save, "and the file for them, for repro replay");
   o->device.add_to(*app);

@@ -13,11 +13,11 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "elastic/run_record.h"
-#include "tensor/check.h"
-#include "tensor/file.h"
-#include "tensor/json.h"
-#include "tensor/threads.h"
+#include "elastic/run/run_record.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
+#include "tensor/base/json.h"
+#include "tensor/base/threads.h"
 #include "tools/config/config.h"
 #include "tools/config/program_beside.h"
 #include "tools/repro/commands.h"
@@ -106,7 +106,7 @@ int64_t default_start(const RunRecord& run, int64_t last) {
   return start;
 }
 
-// The line that came out instead of the one in the ledger, if the replay ended with that (elastic/ledger.h).
+// The line that came out instead of the one in the ledger, if the replay ended with that (elastic/ledger/ledger.h).
 std::optional<LedgerLine> contradiction_in(const fs::path& run) {
   if (!fs::exists(run / "result.json")) return std::nullopt;
   const Json result = parse_json(read_file(run / "result.json"));

@@ -12,8 +12,8 @@
 #include <fstream>
 #include <set>
 
-#include "tensor/check.h"
-#include "tensor/file.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
 
 namespace elinvar {
 

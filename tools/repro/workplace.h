@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "tensor/scratch_folder.h"
+#include "tensor/base/scratch_folder.h"
 #include "tools/train/interrupt.h"
 
 namespace elinvar {

@@ -10,9 +10,9 @@
 #include <sstream>
 
 #include "data/files.h"
-#include "tensor/check.h"
-#include "tensor/file.h"
-#include "tensor/json.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
+#include "tensor/base/json.h"
 
 namespace elinvar {
 namespace {

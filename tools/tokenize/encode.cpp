@@ -4,7 +4,7 @@
 
 #include "data/bpe.h"
 #include "data/token_file.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/philox.h"
 #include "tensor/stream.h"
 #include "tools/tokenize/commands.h"

@@ -1,8 +1,8 @@
 // `tokenize learn`: a vocabulary for the texts at hand.
 #include <filesystem>
 
-#include "tensor/check.h"
-#include "tensor/file.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
 #include "tools/tokenize/commands.h"
 
 namespace elinvar {

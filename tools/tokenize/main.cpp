@@ -1,8 +1,8 @@
 // tokenize: text as tokens, and the vocabularies for it. Exit codes: 0 done, 2 wrong usage, 3 a failure at run time.
 #include <CLI/CLI.hpp>
 
+#include "tensor/base/threads.h"
 #include "tensor/stream.h"
-#include "tensor/threads.h"
 #include "tools/config/main_program.h"
 #include "tools/config/number_from.h"
 #include "tools/tokenize/commands.h"

@@ -14,7 +14,7 @@ struct RunCommand {
   std::string config;
   std::string run_dir;  // empty: runs/<run.name>
   bool resume = false;
-  std::string replay;  // the directory of a run that is done again (elastic/run_directory.h); empty: none
+  std::string replay;  // the directory of a run that is done again (elastic/run/run_directory.h); empty: none
   std::vector<std::string> overrides;
   std::vector<std::string> command_line;                // for environment.json
   int workers = 1;                                      // that this process starts; 0: others join
@@ -26,13 +26,13 @@ struct RunCommand {
   std::string isa = "auto";                             // and instruction set
   std::string listen = "tcp://127.0.0.1:0", advertise;  // comm/zmq_transport.h
   std::string key;                                      // the folder of the job's key; empty: none
-  std::string chaos;                                    // faults on purpose (elastic/chaos.h)
+  std::string chaos;                                    // faults on purpose (elastic/session/chaos.h)
   std::string text;                                     // of the configuration; empty: it is read from its file
   std::optional<int64_t> until;                         // the step to stop after, for now
   std::optional<int> metrics_port;                      // where Prometheus finds numbers; 0: any
   std::string metrics_address = "127.0.0.1";
   std::string profile;                // the steps to profile (tools/train/profiler.h); empty: none
-  std::optional<int64_t> takes_over;  // elastic/run_directory.h
+  std::optional<int64_t> takes_over;  // elastic/run/run_directory.h
 };
 int run(const RunCommand& command);
 

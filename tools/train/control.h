@@ -3,7 +3,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "elastic/coordinator.h"
+#include "elastic/protocol/coordinator.h"
 
 namespace elinvar {
 

@@ -1,6 +1,6 @@
 // `train coordinate`: goes on with a run in the place of its coordinator that is gone.
-#include "elastic/tenure.h"
-#include "tensor/check.h"
+#include "elastic/run/tenure.h"
+#include "tensor/base/check.h"
 #include "tools/train/commands.h"
 
 namespace elinvar {

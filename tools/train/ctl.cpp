@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "comm/zmq_transport.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tools/train/commands.h"
 #include "tools/train/job_endpoint.h"
 #include "tools/train/progress.h"

@@ -3,9 +3,9 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
+#include "tensor/base/threads.h"
 #include "tensor/isa.h"
 #include "tensor/stream.h"
-#include "tensor/threads.h"
 
 namespace elinvar {
 

@@ -1,9 +1,9 @@
 // `train devices`: what this machine computes with, a line each.
 #include <fmt/format.h>
 
+#include "tensor/base/threads.h"
 #include "tensor/device_description.h"
 #include "tensor/isa.h"
-#include "tensor/threads.h"
 #include "tools/train/commands.h"
 #include "tools/train/environment.h"
 #include "tools/train/gpu_deal.h"

@@ -3,8 +3,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "tensor/check.h"
-#include "tensor/file.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
 #include "tools/train/commands.h"
 #include "tools/train/job.h"
 #include "tools/train/ranking.h"

@@ -14,7 +14,7 @@
 #include <string>
 #include <string_view>
 
-#include "tensor/file.h"
+#include "tensor/base/file.h"
 #include "tools/train/summary.h"
 
 namespace elinvar {

@@ -1,11 +1,11 @@
 // `train import` and `train export`: weights from elsewhere, and back (models/published.h).
 #include <filesystem>
 
-#include "elastic/checkpoint.h"
-#include "elastic/whole_state.h"
+#include "elastic/checkpoint/checkpoint.h"
+#include "elastic/checkpoint/whole_state.h"
 #include "models/published.h"
-#include "tensor/check.h"
-#include "tensor/file.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
 #include "tensor/safetensors.h"
 #include "tools/train/commands.h"
 #include "tools/train/job.h"

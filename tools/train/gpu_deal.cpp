@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/gpu_stream.h"
 
 namespace elinvar {

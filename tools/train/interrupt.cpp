@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <csignal>
 
-#include "tensor/check.h"
-#include "tensor/threads.h"
+#include "tensor/base/check.h"
+#include "tensor/base/threads.h"
 
 namespace elinvar {
 namespace {

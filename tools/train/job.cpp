@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "autograd/precision.h"
-#include "elastic/checkpoint.h"
+#include "elastic/checkpoint/checkpoint.h"
 #include "models/build.h"
 #include "nn/leaf.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/heap.h"
 #include "tools/config/standard_streams.h"
 

@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "comm/endpoint.h"
-#include "tensor/check.h"
-#include "tensor/file.h"
-#include "tensor/json.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
+#include "tensor/base/json.h"
 
 namespace elinvar {
 namespace {

@@ -1,8 +1,8 @@
 // The process of the coordinator: what it is told, and what it says.
 #include <unistd.h>
 
-#include "tensor/check.h"
-#include "tensor/reason.h"
+#include "tensor/base/check.h"
+#include "tensor/base/reason.h"
 #include "tools/config/standard_streams.h"
 #include "tools/train/control.h"
 #include "tools/train/environment.h"

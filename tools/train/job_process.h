@@ -1,6 +1,7 @@
 #pragma once
 // The process of a job's coordinator: it holds the run directory, starts workers on this machine, and is the world in
-// which the coordinator's decisions (elastic/coordinator.h) are carried out. `train run` and `train coordinate` are it.
+// which the coordinator's decisions (elastic/protocol/coordinator.h) are carried out. `train run` and `train
+// coordinate` are it.
 #include <deque>
 #include <filesystem>
 #include <map>
@@ -12,16 +13,16 @@
 #include <vector>
 
 #include "comm/transport.h"
-#include "elastic/chaos.h"
-#include "elastic/coordinator.h"
-#include "elastic/part_writer.h"
-#include "elastic/run_directory.h"
+#include "elastic/checkpoint/part_writer.h"
+#include "elastic/protocol/coordinator.h"
+#include "elastic/run/run_directory.h"
+#include "elastic/session/chaos.h"
 #include "tools/config/config.h"
 #include "tools/train/commands.h"
 #include "tools/train/gpu_deal.h"
 #include "tools/train/local_workers.h"
-#include "tools/train/prometheus.h"
 #include "tools/train/profiler.h"
+#include "tools/train/prometheus.h"
 #include "tools/train/report.h"
 #include "tools/train/saboteur.h"
 #include "tools/web/server.h"

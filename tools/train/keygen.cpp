@@ -1,5 +1,5 @@
 #include "comm/job_key.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tools/train/commands.h"
 
 namespace elinvar {

@@ -3,7 +3,7 @@
 #include <bit>
 #include <nlohmann/json.hpp>
 
-#include "tensor/activity.h"
+#include "tensor/base/activity.h"
 #include "tensor/device_cache.h"
 #include "tools/train/observer.h"
 

@@ -2,7 +2,7 @@
 // The training loop, whole: what a worker does between its first step and its last.
 #include <memory>
 
-#include "elastic/session.h"
+#include "elastic/session/session.h"
 #include "tools/train/profiler.h"
 #include "tools/train/training.h"
 

@@ -3,8 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "tensor/base/threads.h"
 #include "tensor/stream.h"
-#include "tensor/threads.h"
 #include "tools/config/main_program.h"
 #include "tools/config/number_from.h"
 #include "tools/config/standard_streams.h"
@@ -60,7 +60,7 @@ int train_program(int argc, char** argv) {
   run->add_option("--advertise", run_options.advertise, "the address under which other hosts find this one");
   run->add_option("--key", run_options.key, "folder of the job's key (train keygen); needed beyond this host");
   run->add_option("--chaos", run_options.chaos,
-                  "faults for a drill, as kill:worker=1,step=17;random:seed=7,rate=0.05 (elastic/chaos.h)");
+                  "faults for a drill, as kill:worker=1,step=17;random:seed=7,rate=0.05 (elastic/session/chaos.h)");
   run->add_flag("--profile{auto}", run_options.profile,
                 "trace some steps, and print where their time goes: the tenth to the fourteenth, or --profile=100-104");
   device.add_to(*run);

@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "elastic/events.h"
-#include "tensor/json.h"
+#include "elastic/ledger/events.h"
+#include "tensor/base/json.h"
 
 namespace elinvar {
 

@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "elastic/line_file.h"
+#include "elastic/ledger/line_file.h"
 #include "tools/train/job.h"
 #include "tools/train/summary.h"
 
@@ -21,7 +21,7 @@ struct StepMetrics {
   double reduce_seconds = 0;  // from the first worker's last leaf to the sum, and so also of waiting for the others'
   std::vector<double> leaf_seconds = {};  // that one leaf took each member of the generation; 0: it had none
   int64_t generation = 1;
-  double goodput = 1;  // so far: elastic/goodput.h
+  double goodput = 1;  // so far: elastic/ledger/goodput.h
   double ago = 0;      // seconds since the step was done
 };
 

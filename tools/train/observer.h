@@ -2,7 +2,7 @@
 // What the first worker of a job shows of its tensors, as [tensorboard] of the configuration says: histograms of
 // parameters and gradients, images of inputs, text that the network goes on with. It only looks: no state, no random
 // numbers and no batch of the run are touched.
-#include "elastic/step.h"
+#include "elastic/step/step.h"
 #include "tools/train/summary.h"
 #include "tools/train/training.h"
 

@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <map>
 
-#include "elastic/run_record.h"
-#include "tensor/check.h"
+#include "elastic/run/run_record.h"
+#include "tensor/base/check.h"
 #include "tools/train/chart.h"
 #include "tools/train/commands.h"
 #include "tools/train/curves.h"

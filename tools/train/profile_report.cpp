@@ -8,9 +8,9 @@
 #include <set>
 #include <vector>
 
-#include "tensor/check.h"
-#include "tensor/file.h"
-#include "tensor/json.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
+#include "tensor/base/json.h"
 
 namespace elinvar {
 namespace {

@@ -7,7 +7,7 @@
 #include <charconv>
 #include <cstring>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tensor/isa.h"
 #include "tools/peak/peak.h"
 

@@ -1,6 +1,6 @@
 #pragma once
 // `train run --profile`: what a worker is at in a few of its steps. Each op (tensor/trace.h) and each activity
-// (tensor/activity.h) becomes an event of a trace in Chrome's format, which https://ui.perfetto.dev and
+// (tensor/base/activity.h) becomes an event of a trace in Chrome's format, which https://ui.perfetto.dev and
 // chrome://tracing open; tools/train/profile_report.h makes a table of it.
 //
 // Nothing is watched outside the steps of the window, and no bit depends on it. On a GPU each op is waited for, so that
@@ -17,7 +17,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "tensor/activity.h"
+#include "tensor/base/activity.h"
 #include "tensor/trace.h"
 #include "tools/train/op_work.h"
 

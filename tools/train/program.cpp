@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <link.h>
 
+#include "tensor/base/file.h"
 #include "tensor/digest.h"
-#include "tensor/file.h"
 
 namespace elinvar {
 namespace {

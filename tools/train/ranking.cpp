@@ -1,6 +1,6 @@
 #include "tools/train/ranking.h"
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 namespace elinvar {
 namespace {

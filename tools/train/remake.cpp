@@ -1,7 +1,7 @@
 #include "tools/train/remake.h"
 
-#include "elastic/state_parts.h"
-#include "tensor/check.h"
+#include "elastic/checkpoint/state_parts.h"
+#include "tensor/base/check.h"
 
 namespace elinvar {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "elastic/ledger.h"
-#include "elastic/replay.h"
+#include "elastic/ledger/ledger.h"
+#include "elastic/session/replay.h"
 #include "tools/train/training.h"
 
 namespace elinvar {

@@ -4,9 +4,9 @@
 #include <bit>
 #include <limits>
 
-#include "tensor/check.h"
-#include "tensor/file.h"
-#include "tensor/json.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
+#include "tensor/base/json.h"
 #include "tools/config/standard_streams.h"
 #include "tools/train/environment.h"
 

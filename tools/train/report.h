@@ -10,9 +10,9 @@
 #include <set>
 #include <string>
 
-#include "elastic/goodput.h"
-#include "elastic/roster.h"
-#include "elastic/run_directory.h"
+#include "elastic/ledger/goodput.h"
+#include "elastic/protocol/roster.h"
+#include "elastic/run/run_directory.h"
 #include "tools/config/config.h"
 #include "tools/train/commands.h"
 #include "tools/train/event_file.h"
@@ -34,8 +34,8 @@ class Report {
 
   // Before anything else but events: the job as its first worker sees it (its hello), and where others find it.
   void begin(const nlohmann::json& about, const std::string& endpoint);
-  // The ledger knows of steps (elastic/step_facts.h), of which some worker tells a little later; a repetition tells
-  // nothing new.
+  // The ledger knows of steps (elastic/ledger/step_facts.h), of which some worker tells a little later; a repetition
+  // tells nothing new.
   void steps(const std::vector<StepFacts>& steps, Seconds now);
   // A worker's look at the tensors of a step, as TensorBoard takes it (tools/train/observer.h).
   void shown(int64_t step, std::string_view summary);

@@ -9,9 +9,9 @@
 
 #include "comm/endpoint.h"
 #include "comm/zmq_transport.h"
-#include "tensor/check.h"
-#include "tensor/reason.h"
-#include "tensor/file.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
+#include "tensor/base/reason.h"
 #include "tensor/numerics.h"
 #include "tools/config/standard_streams.h"
 #include "tools/train/environment.h"

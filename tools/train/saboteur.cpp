@@ -8,7 +8,7 @@
 #include <csignal>
 #include <filesystem>
 
-#include "tensor/threads.h"
+#include "tensor/base/threads.h"
 
 namespace elinvar {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
-// Carries faults out (elastic/chaos.h) that a run was asked to have: signals to workers on this machine, at moments
-// that the coordinator's process notes, and after delays that a thread of its own waits for. Each is told as an event
-// with the cause "chaos".
+// Carries faults out (elastic/session/chaos.h) that a run was asked to have: signals to workers on this machine, at
+// moments that the coordinator's process notes, and after delays that a thread of its own waits for. Each is told as an
+// event with the cause "chaos".
 #include <sys/types.h>
 
 #include <chrono>
@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "elastic/chaos.h"
+#include "elastic/session/chaos.h"
 
 namespace elinvar {
 

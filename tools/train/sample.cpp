@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/utf8.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tools/train/commands.h"
 #include "tools/train/generation.h"
 

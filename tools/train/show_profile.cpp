@@ -1,5 +1,5 @@
 // `train profile`: what the workers of a run have left of `train run --profile`, joined and as a table.
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tools/train/commands.h"
 #include "tools/train/profile_report.h"
 

@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 namespace elinvar {
 

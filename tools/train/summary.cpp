@@ -12,7 +12,7 @@
 #include <stb/stb_image_write.h>
 
 #include "data/utf8.h"
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 namespace elinvar {
 namespace {

@@ -6,13 +6,13 @@
 #include <utility>
 
 #include "autograd/precision.h"
-#include "elastic/state_parts.h"
+#include "elastic/checkpoint/state_parts.h"
 #include "nn/clip.h"
 #include "nn/leaf.h"
 #include "nn/running_statistics.h"
 #include "nn/weight_average.h"
-#include "tensor/activity.h"
-#include "tensor/check.h"
+#include "tensor/base/activity.h"
+#include "tensor/base/check.h"
 #include "tensor/heap.h"
 #include "tensor/transfer.h"
 #include "tools/config/standard_streams.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "data/loader.h"
-#include "elastic/session.h"
+#include "elastic/session/session.h"
 #include "nn/leaf_graphs.h"
 #include "nn/network.h"
 #include "tools/train/job.h"

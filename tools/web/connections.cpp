@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
-#include "tensor/check.h"
-#include "tensor/threads.h"
+#include "tensor/base/check.h"
+#include "tensor/base/threads.h"
 
 namespace elinvar {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tools/web/connections.h"
 
 namespace elinvar {

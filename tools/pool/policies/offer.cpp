@@ -7,8 +7,8 @@
 #include <set>
 #include <unordered_map>
 
-#include "tensor/check.h"
-#include "tensor/failure.h"
+#include "tensor/base/check.h"
+#include "tensor/base/failure.h"
 #include "tools/pool/policies/dealing.h"
 
 namespace elinvar::pool {

@@ -1,6 +1,6 @@
 #include "tools/pool/policies/policies.h"
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 namespace elinvar::pool {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tensor/check.h"
-#include "tensor/file.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
 #include "tools/config/config.h"
 #include "tools/pool/rehearsal.h"
 #include "tools/pool/sim/dice.h"

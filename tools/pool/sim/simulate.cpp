@@ -6,7 +6,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tools/pool/advisor.h"
 #include "tools/pool/division.h"
 #include "tools/pool/sim/dice.h"

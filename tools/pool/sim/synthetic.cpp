@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 namespace elinvar::pool {
 

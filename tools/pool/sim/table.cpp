@@ -5,7 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 #include "tools/pool/mixing.h"
 
 namespace elinvar::pool {

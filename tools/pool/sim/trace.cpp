@@ -5,7 +5,7 @@
 #include <charconv>
 #include <fstream>
 
-#include "tensor/check.h"
+#include "tensor/base/check.h"
 
 namespace elinvar::pool {
 namespace {

@@ -1,0 +1,265 @@
+#include "elastic/audit/audit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "tensor/philox.h"
+#include "tensor/state.h"
+
+namespace elinvar {
+namespace {
+
+using Json = nlohmann::json;
+
+enum class Draw : uint32_t { vrank, bucket, auditor, checker };
+
+uint64_t draw(const AuditOptions& options, int64_t step, Draw what, int which = 0) {
+  const Random4 r =
+      philox(options.seed ^ key_of("audit"), static_cast<uint32_t>(step), static_cast<uint32_t>(step >> 32),
+             static_cast<uint32_t>(what), static_cast<uint32_t>(which));
+  return static_cast<uint64_t>(r.v[0]) << 32 | r.v[1];
+}
+
+int below(uint64_t drawn, int n) { return static_cast<int>(drawn % static_cast<uint64_t>(n)); }
+
+// By lots that belong to a worker, not to its place: so a death changes it for nobody else. `other` is out of the
+// question; idle members come first if they are wanted.
+int choose(const AuditOptions& options, const Generation& g, int64_t step, Draw what, int other, bool idle_first) {
+  int chosen = -1;
+  std::pair<bool, uint64_t> best{};
+  for (int m = 0; m < static_cast<int>(g.members.size()); ++m) {
+    if (m == other) continue;
+    const bool idle = idle_first && g.share(m, step).empty();
+    const std::pair lot{idle, draw(options, step, what, g.members[static_cast<size_t>(m)].id)};
+    if (chosen < 0 || lot > best) {
+      chosen = m;
+      best = lot;
+    }
+  }
+  return chosen;
+}
+
+Json to_json(const std::vector<Digest>& digests) {
+  Json json = Json::array();
+  for (const Digest& d : digests) json.push_back(d.hex());
+  return json;
+}
+
+std::vector<Digest> digests_from(const Json& json) {
+  std::vector<Digest> digests;
+  for (const Json& d : json) digests.push_back(Digest::parse(d.get<std::string>()));
+  return digests;
+}
+
+std::string brief(const Digest& digest) { return digest.hex().substr(0, 8); }
+
+// A question that every witness may have answered.
+struct Question {
+  std::string what;
+  std::vector<std::pair<int, Digest>> answers;
+
+  // "leaf 3 of update 9: worker 2 has 1a2b3c4d, workers 1 and 3 have 5e6f7081"
+  std::string text() const {
+    std::map<std::string, std::vector<int>> positions;
+    for (const auto& [worker, answer] : answers) positions[brief(answer)].push_back(worker);
+    std::vector<std::string> texts;
+    for (const auto& [answer, workers] : positions)
+      texts.push_back(fmt::format("{} {} {}", workers.size() > 1 ? "workers" : "worker", fmt::join(workers, " and "),
+                                  (workers.size() > 1 ? "have " : "has ") + answer));
+    return fmt::format("{}: {}", what, fmt::join(texts, ", "));
+  }
+  bool agreed() const {
+    return std::all_of(answers.begin(), answers.end(), [&](const auto& a) { return a.second == answers[0].second; });
+  }
+  // Those that have another answer than more than half have; none if no answer has so many.
+  std::vector<int> minority() const {
+    for (const auto& [worker, answer] : answers) {
+      std::vector<int> others;
+      for (const auto& [w, a] : answers)
+        if (a != answer) others.push_back(w);
+      if (others.size() * 2 < answers.size()) return others;
+    }
+    return {};
+  }
+};
+
+struct Questions {
+  Question states, leaves, inputs, sums;
+};
+
+Questions questions_of(const Evidence& e) {
+  const auto question = [&](const std::string& what) {
+    return Question{fmt::format("{} update {}", what, e.step + 1), {}};
+  };
+  Questions q{question("the state before"), question(fmt::format("leaf {} of", e.vrank)),
+              question(fmt::format("what is added up in bucket {} of", e.bucket)),
+              question(fmt::format("the sum of bucket {} of", e.bucket))};
+  for (const auto& [worker, claims] : e.witnesses) {
+    if (!claims.states.empty()) q.states.answers.emplace_back(worker, claims.states.back());
+    if (!claims.leaves.empty()) q.leaves.answers.emplace_back(worker, claims.leaves.back());
+    if (claims.sums.empty()) continue;
+    q.inputs.answers.emplace_back(worker, claims.sums.back().inputs);
+    q.sums.answers.emplace_back(worker, claims.sums.back().sum);
+  }
+  return q;
+}
+
+// The first claim of a worker that another one of its own contradicts; "": none does.
+std::string contradiction_in(const AuditClaims& claims, const Evidence& e) {
+  const auto text = [](const std::string& what, const Digest& a, const Digest& b) {
+    return fmt::format("{} was {}, and then {}", what, brief(a), brief(b));
+  };
+  for (const Digest& d : claims.states)
+    if (d != claims.states[0]) return text(fmt::format("the state before update {}", e.step + 1), claims.states[0], d);
+  for (const Digest& d : claims.leaves)
+    if (d != claims.leaves[0])
+      return text(fmt::format("leaf {} of update {}", e.vrank, e.step + 1), claims.leaves[0], d);
+  for (const SumClaim& a : claims.sums)
+    for (const SumClaim& b : claims.sums)
+      if (a.inputs == b.inputs && a.sum != b.sum)
+        return text(fmt::format("the same sum of bucket {} of update {}", e.bucket, e.step + 1), a.sum, b.sum);
+  return "";
+}
+
+// Whether replays agree with each other, and with no state that anybody had: wrong leaves went into all of them.
+bool damaged_before(const Evidence& e) {
+  if (e.stage != Evidence::Stage::replay) return false;
+  for (const auto& [worker, claims] : e.witnesses) {
+    if (claims.states.empty() || claims.states.front() == claims.states.back()) return false;
+    if (claims.states.back() != e.witnesses[0].claims.states.back()) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool audited(const AuditOptions& options, int64_t step) { return due(step + 1, options.every); }
+
+int audited_vrank(const AuditOptions& options, int64_t step, int vranks) {
+  return below(draw(options, step, Draw::vrank), vranks);
+}
+
+int audited_bucket(const AuditOptions& options, int64_t step, int buckets) {
+  return below(draw(options, step, Draw::bucket), buckets);
+}
+
+AuditRoles audit_roles(const AuditOptions& options, const Generation& g, int64_t step, int vranks, int buckets) {
+  const int members = static_cast<int>(g.members.size());
+  AuditRoles roles{.vrank = audited_vrank(options, step, vranks)};
+  for (int m = 0; m < members; ++m)
+    for (const Interval& i : g.share(m, step))
+      if (i.begin <= roles.vrank && roles.vrank < i.end) roles.owner = m;
+  if (members < 2) {
+    roles.auditor = roles.owner;
+    return roles;
+  }
+  roles.auditor = choose(options, g, step, Draw::auditor, roles.owner, /*idle_first=*/true);
+  if (buckets == 0) return roles;
+  roles.bucket = audited_bucket(options, step, buckets);
+  roles.adder = roles.bucket % members;
+  roles.checker = choose(options, g, step, Draw::checker, roles.adder, /*idle_first=*/false);
+  return roles;
+}
+
+Digest digest_of(const Leaf& leaf) {
+  Hasher hasher;
+  const LeafFacts& f = leaf.facts;
+  hasher.add_integer(std::bit_cast<int64_t>(f.loss_sum));
+  for (const int64_t number : {f.count, f.correct, f.samples}) hasher.add_integer(number);
+  hasher.add(f.batch);
+  hasher.add(f.gradient ? *f.gradient : digest_in_order(leaf.gradients, leaf.terms).digest);
+  return hasher.digest();
+}
+
+Json to_json(const AuditClaims& claims) {
+  Json json = {{"states", to_json(claims.states)}, {"leaves", to_json(claims.leaves)}, {"sums", Json::array()}};
+  for (const auto& [inputs, sum] : claims.sums) json["sums"].push_back({inputs.hex(), sum.hex()});
+  return json;
+}
+
+AuditClaims audit_claims_from(const Json& json) {
+  AuditClaims claims{.states = digests_from(json.at("states")), .leaves = digests_from(json.at("leaves")), .sums = {}};
+  for (const Json& sum : json.at("sums"))
+    claims.sums.push_back({Digest::parse(sum.at(0).get<std::string>()), Digest::parse(sum.at(1).get<std::string>())});
+  return claims;
+}
+
+Json to_json(const Evidence& e) {
+  Json json = {{"stage", static_cast<int>(e.stage)},
+               {"step", e.step},
+               {"vrank", e.vrank},
+               {"bucket", e.bucket},
+               {"witnesses", Json::array()}};
+  for (const auto& [worker, claims] : e.witnesses) json["witnesses"].push_back({worker, to_json(claims)});
+  if (e.received) json["received"] = e.received->hex();
+  return json;
+}
+
+Evidence evidence_from(const Json& json) {
+  Evidence e{.stage = static_cast<Evidence::Stage>(std::clamp(json.at("stage").get<int>(), 0, 2)),
+             .step = json.at("step").get<int64_t>(),
+             .vrank = json.at("vrank").get<int>(),
+             .bucket = json.at("bucket").get<int>(),
+             .witnesses = {},
+             .received = {}};
+  for (const Json& witness : json.at("witnesses"))
+    e.witnesses.push_back({witness.at(0).get<int>(), audit_claims_from(witness.at(1))});
+  if (json.contains("received")) e.received = Digest::parse(json["received"].get<std::string>());
+  return e;
+}
+
+Verdict judge(const Evidence& e) {
+  Verdict verdict;
+  if (damaged_before(e)) {
+    verdict.what = Verdict::What::undecided;
+    for (const Witness& witness : e.witnesses) verdict.workers.push_back(witness.worker);
+    verdict.reason = fmt::format(
+        "from the checkpoint everybody comes to another state before update {} than it had: "
+        "something was damaged before, and is in the updates since",
+        e.step + 1);
+    return verdict;
+  }
+  std::vector<std::string> proofs;
+  for (const auto& [worker, claims] : e.witnesses) {
+    const std::string contradiction = contradiction_in(claims, e);
+    if (contradiction.empty()) continue;
+    verdict.workers.push_back(worker);
+    proofs.push_back(fmt::format("worker {} contradicts itself: {}", worker, contradiction));
+  }
+  if (!proofs.empty()) {
+    verdict.what = Verdict::What::guilty;
+    verdict.reason = fmt::format("{}", fmt::join(proofs, "; "));
+    return verdict;
+  }
+  const Questions q = questions_of(e);
+  const Question* const all[] = {&q.states, &q.leaves, &q.inputs, &q.sums};
+  const auto* const differs =
+      std::find_if(std::begin(all), std::end(all), [](const Question* question) { return !question->agreed(); });
+  const bool received_otherwise = e.stage == Evidence::Stage::audit && e.received && !q.sums.answers.empty() &&
+                                  q.sums.answers[0].second != *e.received;
+  if (differs != std::end(all)) verdict.reason = (*differs)->text();
+  else if (received_otherwise) verdict.reason = fmt::format("{}; received was {}", q.sums.text(), brief(*e.received));
+  else return verdict;
+  verdict.what = Verdict::What::try_all;
+  // Who has damaged what others add up cannot be seen here: leaves are asked for again, and sent again.
+  if (e.stage == Evidence::Stage::audit || *differs == &q.inputs) return verdict;
+  verdict.workers = (*differs)->minority();
+  if (!verdict.workers.empty()) {
+    verdict.what = Verdict::What::guilty;
+    return verdict;
+  }
+  verdict.what = e.stage == Evidence::Stage::trial ? Verdict::What::replay : Verdict::What::undecided;
+  for (const auto& [worker, answer] : (*differs)->answers) verdict.workers.push_back(worker);
+  return verdict;
+}
+
+const char* name_of(Verdict::What what) {
+  constexpr const char* kNames[] = {"agreed", "all compute it again", "guilty", "replay", "undecided"};
+  return kNames[static_cast<int>(what)];
+}
+
+}  // namespace elinvar

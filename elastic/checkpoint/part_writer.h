@@ -1,0 +1,38 @@
+#pragma once
+// Writes the parts that workers stream to their coordinator (part_stream.h), in a thread of its own: the coordinator
+// answers heartbeats while the disk works.
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "elastic/checkpoint/part_stream.h"
+
+namespace elinvar {
+
+class PartWriter {
+ public:
+  // Called from the thread: `answer` for each piece, `news` when finished() has something.
+  PartWriter(CheckpointStore store, std::function<void(PeerId worker, Message)> answer, std::function<void()> news);
+  ~PartWriter();  // what has not been written by then is dropped
+
+  static bool takes(const Message& message);  // a piece, or the "saved" of a streamed part
+  void add(Message message);
+  std::vector<Message> finished();  // "saved", of parts that are on the disk or, with an "error", are not
+
+ private:
+  void write(const std::stop_token& stop);
+
+  PartReceiver receiver_;
+  std::function<void(PeerId, Message)> answer_;
+  std::function<void()> news_;
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::deque<Message> waiting_;
+  std::vector<Message> finished_;
+  std::jthread thread_;
+};
+
+}  // namespace elinvar

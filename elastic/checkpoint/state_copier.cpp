@@ -1,0 +1,246 @@
+#include "elastic/checkpoint/state_copier.h"
+
+#include <algorithm>
+
+#include "elastic/checkpoint/part_stream.h"
+#include "elastic/checkpoint/state_parts.h"
+#include "tensor/base/activity.h"
+#include "tensor/base/check.h"
+#include "tensor/base/reason.h"
+#include "tensor/base/threads.h"
+#include "tensor/stream.h"
+
+namespace elinvar {
+
+using Lock = std::unique_lock<std::mutex>;
+
+constexpr int kMostWriting = 2;  // copies for checkpoints that are not on the disk yet
+constexpr std::chrono::seconds kStreamPatience{60}, kFinishPatience{60};
+constexpr int64_t kSlices = 4;  // few, since results of steps wait for a learner that has not got its state
+
+StateCopier::StateCopier(World world, PeerId coordinator, Clock::duration rest)
+    : world_(std::move(world)), rest_(rest), coordinator_(coordinator) {
+  // Under this name their time on a processor can be told apart (bench elastic).
+  const auto start = [this](auto body) {
+    return start_thread("copier", [this, body](const std::stop_token& stop) { guarded([&] { body(stop); }); });
+  };
+  copier_ = start([this](const std::stop_token& stop) { copy(stop); });
+  sender_ = start([this](const std::stop_token& stop) { pass_on(stop, to_send_); });
+  writer_ = start([this](const std::stop_token& stop) { pass_on(stop, to_write_); });
+}
+
+StateCopier::~StateCopier() { finish(); }
+
+void StateCopier::guarded(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (...) {
+    give_up();
+    world_.failed(std::current_exception());
+  }
+}
+
+void StateCopier::give_up() {
+  const Lock lock(mutex_);
+  given_up_ = true;
+  changed_.notify_all();
+}
+
+void StateCopier::finish() {
+  {
+    Lock lock(mutex_);
+    finishing_ = true;
+    changed_.notify_all();
+    changed_.wait_for(lock, kFinishPatience, [&] { return (parts_.empty() && saving_ == 0) || given_up_; });
+  }
+  for (std::jthread* thread : {&copier_, &sender_, &writer_}) thread->request_stop();
+  for (std::jthread* thread : {&copier_, &sender_, &writer_})
+    if (thread->joinable()) thread->join();
+}
+
+void StateCopier::add(StatePart part) {
+  const Lock lock(mutex_);
+  parts_.push_back(std::move(part));
+  ++uncopied_;
+  changed_.notify_all();
+}
+
+void StateCopier::prepare(int64_t bytes) {
+  const Lock lock(mutex_);
+  wanted_ = bytes;
+  changed_.notify_all();
+}
+
+void StateCopier::updated() {
+  const Lock lock(mutex_);
+  ++updates_;
+  if (saving_ > 0) changed_.notify_all();
+}
+
+bool StateCopier::copied() const {
+  const Lock lock(mutex_);
+  return uncopied_ == 0 || given_up_;
+}
+
+void StateCopier::wait(std::optional<Clock::time_point> since) {
+  Lock lock(mutex_);
+  waits_since_ = since;
+  changed_.wait(lock, [&] { return uncopied_ == 0 || given_up_; });
+  waits_since_.reset();
+}
+
+void StateCopier::follow(PeerId coordinator) {
+  const Lock lock(mutex_);
+  coordinator_ = coordinator;
+  changed_.notify_all();
+}
+
+void StateCopier::taken(const Message& m) {
+  const Lock lock(mutex_);
+  if (m.step != streaming_.step || m.body.at("part") != streaming_.part || m.body.at("parts") != streaming_.parts)
+    return;
+  if (m.body.contains("error")) streaming_.error = m.body["error"].get<std::string>();
+  else streaming_.taken = m.body.at("offset").get<int64_t>();
+  changed_.notify_all();
+}
+
+void StateCopier::copy(const std::stop_token& stop) {
+  CpuStream alone(1);
+  const StreamScope scope(alone);
+  while (true) {
+    StatePart part;
+    {
+      Lock lock(mutex_);
+      changed_.wait(lock, stop, [&] { return !parts_.empty() || prepared_ < wanted_; });
+      if (parts_.empty() && stop.stop_requested()) return;
+      if (parts_.empty()) {
+        const int64_t bytes = prepared_ = wanted_;
+        lock.unlock();
+        memory_.prepare(bytes);
+        continue;
+      }
+      part = std::move(parts_.front());
+      parts_.pop_front();
+      ++saving_;
+      // A disk that needs longer than from one checkpoint to the next is waited for, or memory would run out.
+      if (part.to == 0) changed_.wait(lock, stop, [&] { return writing_ < kMostWriting || given_up_; });
+      if (part.to == 0) ++writing_;
+    }
+    const Activity activity("copying the state");
+    const Clock::time_point began = Clock::now();
+    const StateDict whole = world_.state(part);
+    StateDict tensors = memory_.copy(part_of(whole, part.part, part.parts));
+    const std::optional<Digest> sworn = part.sworn ? std::optional(digest(whole)) : std::nullopt;
+    const Lock lock(mutex_);
+    --uncopied_;
+    const Clock::time_point now = Clock::now();
+    const std::chrono::duration<double> copying = now - began,
+                                        waiting = waits_since_ ? now - std::max(began, *waits_since_) : copying * 0;
+    nlohmann::json about = {{"copy_seconds", copying.count()}, {"wait_seconds", waiting.count()}};
+    if (sworn) about["state"] = sworn->hex();
+    (part.to == 0 ? to_write_ : to_send_).push_back({std::move(part), std::move(tensors), std::move(about), updates_});
+    changed_.notify_all();
+  }
+}
+
+// Sends or saves what is copied.
+void StateCopier::pass_on(const std::stop_token& stop, std::deque<Copied>& queue) {
+  CpuStream alone(1);
+  const StreamScope scope(alone);
+  while (true) {
+    Copied copied;
+    {
+      Lock lock(mutex_);
+      changed_.wait(lock, stop, [&] { return !queue.empty(); });
+      if (queue.empty()) return;
+      copied = std::move(queue.front());
+      queue.pop_front();
+    }
+    const Activity activity("saving the state");
+    const StatePart& part = copied.part;
+    const bool checkpoint = part.to == 0;
+    if (checkpoint) {
+      save(part, copied.tensors, std::move(copied.about));
+    } else {
+      give(copied);
+      copied.about.update({{"peer", part.to}, {"part", part.part}, {"parts", part.parts}});
+      world_.send(0, {.kind = "fed", .step = part.step, .body = std::move(copied.about)});
+    }
+    copied = {};
+    const Lock lock(mutex_);
+    --saving_;
+    if (checkpoint) --writing_;
+    changed_.notify_all();
+  }
+}
+
+void StateCopier::give(const Copied& copied) {
+  const StatePart& part = copied.part;
+  int64_t whole = 0;
+  for (const auto& [name, tensor] : copied.tensors) whole += tensor.bytes();
+  int64_t updates = copied.updates, slice = whole;  // the step in which it was copied has had its share
+  send_state(copied.tensors, part, [&](Message message) {
+    if (part.gently && slice > whole / kSlices) {
+      updates = rest(part, updates);
+      slice = 0;
+    }
+    for (const Blob& blob : message.blobs) slice += static_cast<int64_t>(blob.bytes);
+    world_.send(part.to, std::move(message));
+  });
+}
+
+// Until the step after so many updates, but not for long, as steps may be long, and not if somebody waits for what
+// comes after.
+int64_t StateCopier::rest(const StatePart& part, int64_t updates) {
+  Lock lock(mutex_);
+  const auto hurry = [&] {
+    return finishing_ || given_up_ || std::any_of(to_send_.begin(), to_send_.end(), [&](const Copied& next) {
+             return !next.part.gently || next.part.to == part.to;
+           });
+  };
+  changed_.wait_for(lock, rest_, [&] { return updates_ != updates || hurry(); });
+  return updates_;
+}
+
+void StateCopier::save(const StatePart& part, const StateDict& copied, nlohmann::json about) {
+  Message saved{.kind = "saved", .step = part.step, .body = std::move(about)};
+  saved.body.update({{"part", part.part}, {"parts", part.parts}});
+  saved.body["digests"] = to_json(digests_of(copied));
+  const std::filesystem::path directory = world_.directory();
+  if (directory.empty()) saved.body["streamed"] = true;
+  try {
+    const CheckpointPart written = directory.empty()
+                                       ? stream(part, copied)
+                                       : CheckpointStore(directory / "checkpoints")
+                                             .write_part(part.step, part_file(part.part, part.parts), copied);
+    saved.body["file"] = written.file;
+    saved.body["bytes"] = written.bytes;
+    saved.body["digest"] = written.digest.hex();
+  } catch (const std::exception& failure) {
+    saved.body["error"] = reason_of(failure);
+  }
+  world_.send(0, std::move(saved));
+}
+
+// To a coordinator that writes it for this worker (elastic/checkpoint/part_stream.h).
+CheckpointPart StateCopier::stream(const StatePart& part, const StateDict& copied) {
+  PeerId coordinator;
+  {
+    const Lock lock(mutex_);
+    coordinator = coordinator_;
+    streaming_ = {.step = part.step, .part = part.part, .parts = part.parts};
+  }
+  return send_part(part.step, part.part, part.parts, copied, [&](Message piece, int64_t end) {
+    {
+      Lock lock(mutex_);
+      const bool free = changed_.wait_for(lock, kStreamPatience, [&] {
+        return end - streaming_.taken <= kPartWindow || !streaming_.error.empty() || coordinator_ != coordinator;
+      });
+      if (!streaming_.error.empty()) fail("{}", streaming_.error);
+      if (!free || coordinator_ != coordinator) fail("the coordinator takes no more of part {}", part.part);
+    }
+    world_.send(coordinator, std::move(piece));
+  });
+}
+
+}  // namespace elinvar

@@ -1,0 +1,12 @@
+#pragma once
+// The whole state of a run: what is saved, sent and digested.
+#include <optional>
+
+#include "elastic/step/pace.h"
+
+namespace elinvar {
+
+// That of its network and optimiser after `step` updates, with the step and, with adaptive scaling, the pace.
+StateDict whole_state(StateDict state, int64_t step, const std::optional<Pace>& pace);
+
+}  // namespace elinvar

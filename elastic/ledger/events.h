@@ -1,0 +1,28 @@
+#pragma once
+// DIR/events.jsonl: what happened to a run, in the order of time, for people and tools: starts, resumes, checkpoints,
+// stops, and later changes of membership. Lines differ between equal runs (they hold times); nothing reads them back.
+//
+//   {"time":"2026-05-04T10:11:12.345Z","event":"checkpoint","step":400,"seconds":0.12}
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "elastic/ledger/line_file.h"
+
+namespace elinvar {
+
+std::string utc_now(double ago = 0);  // as events have it; so many seconds before
+
+class EventLog {
+ public:
+  explicit EventLog(const std::filesystem::path& directory) : file_(directory / "events.jsonl") {}
+  // `fields` is a JSON object. Returns what is written.
+  nlohmann::ordered_json write(std::string_view event, const nlohmann::ordered_json& fields);
+  bool restore() { return file_.restore(); }
+
+ private:
+  LineFile file_;
+};
+
+}  // namespace elinvar

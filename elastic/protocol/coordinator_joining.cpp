@@ -1,0 +1,164 @@
+// The coordinator: newcomers, from their hello until they have caught up.
+#include "elastic/protocol/coordinator.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace elinvar {
+
+using Json = nlohmann::json;
+using State = Worker::State;
+
+void Coordinator::hello(const Message& m, Seconds now) {
+  const Json& about = m.body;
+  actions_.push_back({Action::What::connect, m.sender, about.at("endpoint").get<std::string>(), {}});
+  const bool active = about.at("active").get<bool>();
+  std::string reason = gone_.contains(m.sender) ? "it was put out before" : world_.refuse(about);
+  // Those of the newest record, or of the one before if it is not known yet whether the planned change took place.
+  const bool of_this = current_ && (current_->index_of(m.sender) >= 0 ||
+                                    (phase_ == Phase::gathering && m.generation == current_->follows));
+  bool again = gone_.contains(m.sender) && !unwanted_.contains(m.sender);
+  if (active && reason.empty() && !of_this) {
+    reason = "it belongs to a generation that is over";
+    again = true;
+  }
+  if (!reason.empty()) {
+    world_.event("refused", {{"peer", m.sender}, {"reason", reason}});
+    send(m.sender, {.kind = "refused", .body = {{"reason", reason}, {"again", again}}});
+    return;
+  }
+  Worker& worker = workers_[m.sender];
+  const bool known = worker.peer != 0;
+  worker.peer = m.sender;
+  worker.endpoint = about.at("endpoint").get<std::string>();
+  worker.about = about;
+  for (const char* long_one : {"gradient", "state"}) worker.about.erase(long_one);  // whoever opens the run reads them
+  worker.seen = now;
+  worker.completed = m.step;
+  worker.generation = m.generation;
+  worker.blind = worker.welcomed = false;
+  worker.warm = about.value("warm", false);
+  number_ = std::max({number_, about.at("promised").get<int64_t>(), m.generation});
+  worker.draining = worker.draining || about.value("draining", false);
+  if (active) {
+    for (const Json& learner : about.value("learners", Json::array()))
+      if (const PeerId peer = learner.at("peer").get<PeerId>(); !workers_.contains(peer) && !gone_.contains(peer))
+        call(peer, learner.at("endpoint").get<std::string>());
+    worker.state = State::member;
+    worker.id = about.at("id").get<int>();
+    next_id_ = std::max(next_id_, worker.id + 1);
+    if (fence_targets_.contains(m.sender) && phase_ == Phase::fencing)
+      return send(m.sender, {.kind = "fence", .generation = number_});
+    if (phase_ == Phase::fencing || phase_ == Phase::holding) return fence("a member has come back", now);
+    if (proposal_ && phase_ == Phase::running && m.generation == proposal_->number) switched(now);
+    return tick(now);
+  }
+  if (known && phase_ != Phase::starting && worker.state != State::joining) {
+    const bool caught_up = about.value("ready", false) && about.value("attempt", int64_t{0}) == worker.attempt;
+    if (worker.state == State::fed && caught_up) ready(worker, now);
+    return;
+  }
+  if (known && worker.state == State::member) return;
+  worker.state = State::joining;
+  world_.event("hello", {{"peer", worker.peer},
+                         {"endpoint", worker.endpoint},
+                         {"environment", about.value("environment", Json::object())}});
+  if (phase_ == Phase::starting) {
+    // With adaptive scaling others may have come to another state after as many steps.
+    if (about.at("loaded").get<bool>() && m.step == first_step_ && !adaptive()) {
+      worker.state = State::ready;
+      return begin_generation_of_starters(now);
+    }
+    send(worker.peer, {.kind = "welcome", .body = {{"restore", first_step_}}});
+    return;
+  }
+  feed_joiners();
+}
+
+void Coordinator::ready(Worker& worker, Seconds now) {
+  worker.state = State::ready;
+  world_.event("ready", {{"peer", worker.peer}, {"step", worker.completed}});
+  if (phase_ == Phase::starting) begin_generation_of_starters(now);
+  else if (phase_ == Phase::holding) fence("a worker has come", now);
+  else maybe_propose(now);
+}
+
+// After a death a learner's feeder may be the one that is gone.
+void Coordinator::restart_learners() {
+  for (auto& [peer, w] : workers_)
+    if (w.state == State::fed) w.state = State::joining;
+  feed_joiners();
+}
+
+void Coordinator::feed_joiners() {
+  if ((phase_ != Phase::running && phase_ != Phase::holding) || (final_ && phase_ == Phase::running)) return;
+  std::vector<PeerId> leaving;
+  for (auto& [peer, w] : workers_) {
+    if (w.state == State::joining && w.draining) leaving.push_back(peer);
+    else if (w.state == State::joining) welcome(w);
+  }
+  for (const PeerId peer : leaving) dismiss(peer);
+}
+
+// It is fed when it is warm, so that others have no work with it, and results do not wait for it, while it touches all
+// of its memory first; but at once where nobody can go on without it.
+void Coordinator::welcome(Worker& worker) {
+  if (!std::exchange(worker.welcomed, true)) send(worker.peer, {.kind = "welcome"});
+  if (worker.warm || phase_ == Phase::holding) feed(worker);
+}
+
+// Whether it can leave at once: it is no member, nor about to be, and the others do not need the state that it has.
+bool Coordinator::dismissible(const Worker& worker) const {
+  if (phase_ == Phase::holding) return worker.state == State::joining || worker.state == State::fed;
+  return phase_ == Phase::running && !concerned(worker);
+}
+
+void Coordinator::dismiss(PeerId peer) {
+  const auto worker = workers_.find(peer);
+  send(peer, {.kind = "release", .body = {{"what", "left"}, {"reason", "it was asked to leave"}}});
+  world_.event("left", {{"worker", worker->second.id}, {"peer", peer}});
+  gone_.emplace(peer, worker->second.endpoint);
+  unwanted_.insert(peer);
+  fence_targets_.erase(peer);
+  const bool learner = worker->second.state != State::leaving;
+  workers_.erase(worker);
+  if (learner) unfeed(peer);
+}
+
+void Coordinator::feed(Worker& worker) {
+  std::vector<PeerId> feeders;
+  const int64_t now = completed();
+  if (phase_ == Phase::running && now > options_.steps) return;  // there is no boundary to come
+  for (const auto& [peer, w] : workers_)
+    if (phase_ == Phase::holding ? w.state != State::joining && fence_targets_.contains(peer) && w.completed == now
+                                 : w.state == State::member)
+      feeders.push_back(peer);
+  if (feeders.empty()) return;
+  std::stable_partition(feeders.begin(), feeders.end(), [&](PeerId peer) { return !workers_.at(peer).draining; });
+  worker.copier = feeders[0];
+  unfeed(worker.peer);
+  worker.state = State::fed;
+  // A boundary that none of them has passed when it hears of it; each time that was too soon it is put off further.
+  const int64_t boundary =
+      phase_ == Phase::holding ? now : std::min(options_.steps, now + (int64_t{2} << std::min(worker.feeds, 16)));
+  ++worker.feeds;
+  worker.boundary = boundary;
+  worker.work = {};
+  worker.attempt = (number_ << 20) + worker.feeds;  // grows also from one coordinator to the next, which fences first
+  for (size_t i = 0; i < feeders.size(); ++i)
+    send(feeders[i], {.kind = "feed",
+                      .step = boundary,
+                      .body = {{"peer", worker.peer},
+                               {"endpoint", worker.endpoint},
+                               {"part", i},
+                               {"parts", feeders.size()},
+                               {"attempt", worker.attempt},
+                               {"copies", i == 0}}});
+}
+
+void Coordinator::unfeed(PeerId peer) {
+  for (const auto& [to, w] : workers_)
+    if (w.state == State::member) send(to, {.kind = "unfeed", .body = {{"peer", peer}}});
+}
+
+}  // namespace elinvar

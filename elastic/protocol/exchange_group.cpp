@@ -1,0 +1,84 @@
+// An exchange whose tensors a group of GPUs adds up.
+#include <algorithm>
+#include <utility>
+
+#include "elastic/protocol/exchange.h"
+
+namespace elinvar {
+
+using Json = nlohmann::json;
+
+namespace {
+
+Json to_json(const std::vector<GroupRoot>& roots) {
+  Json json = Json::array();
+  for (const GroupRoot& root : roots) json.push_back({root.begin, root.end, root.present});
+  return json;
+}
+
+}  // namespace
+
+void Exchange::use(std::shared_ptr<GpuGroup> group, const Buckets* whole) {
+  group_ = std::move(group);
+  buckets_ = whole;
+  state_.resize(static_cast<size_t>(bucket_count()));
+}
+
+// Of a leaf that is still on its way it is known that it will be there.
+void Exchange::tell_roots(const std::vector<const Subtree*>& roots, int64_t count, const Send& send) {
+  if (group_roots_.contains(me_)) return;
+  std::vector<GroupRoot> told;
+  for (const Subtree* root : roots) told.push_back({root->begin, root->end, !root->values.empty()});
+  for (int other = 0; other < members_; ++other)
+    if (other != me_)
+      send(other, {.kind = "roots", .body = {{"member", me_}, {"count", count}, {"roots", to_json(told)}}});
+  group_roots_[me_] = std::move(told);
+  group_count_ += count;
+}
+
+std::string Exchange::receive_roots(const Message& message) {
+  const int member = message.body.at("member").get<int>();
+  if (!group_ || member < 0 || member >= members_ || group_roots_.contains(member))
+    return "roots that are not expected";
+  std::vector<GroupRoot> roots;
+  for (const Json& root : message.body.at("roots")) {
+    roots.push_back({root.at(0).get<int>(), root.at(1).get<int>(), root.at(2).get<bool>()});
+    if (!is_node(roots.back().begin, roots.back().end, vranks_)) return "a root is no node of the tree";
+  }
+  group_count_ += message.body.at("count").get<int64_t>();
+  group_roots_[member] = std::move(roots);
+  return "";
+}
+
+// A failure is the group's, or the device's while the group uses it: the host can do without both.
+bool Exchange::work_in_group() {
+  const bool done = std::all_of(state_.begin(), state_.end(), [](const Bucket& b) { return b.done; });
+  if (done || !trouble_.empty() || static_cast<int>(group_roots_.size()) < members_) return false;
+  try {
+    if (!sum_) {
+      std::vector<std::vector<GroupRoot>> roots;
+      for (const auto& [member, told] : group_roots_) roots.push_back(told);
+      GroupSum::Options options{.leaves = vranks_, .buckets = *buckets_, .scaled = static_cast<size_t>(gradients_)};
+      if (group_count_ > 0) options.factor = 1.0 / static_cast<double>(group_count_);
+      options.spoil = spoil_;
+      sum_ = std::make_unique<GroupSum>(group_, std::move(options), std::move(roots));
+    }
+    for (int b = 0; b < bucket_count(); ++b) {
+      Bucket& bucket = state_[static_cast<size_t>(b)];
+      if (bucket.contributed && !std::exchange(bucket.given, true)) sum_->put(b, std::move(bucket.roots));
+    }
+    const GroupSum::State state = sum_->poll(trouble_);
+    if (state == GroupSum::State::failed) sum_.reset();
+    if (state != GroupSum::State::done) return false;
+    values_ = sum_->values();
+  } catch (const std::exception& failure) {
+    trouble_ = failure.what();
+    sum_.reset();
+    return false;
+  }
+  for (Bucket& bucket : state_) bucket.done = true;
+  sum_.reset();
+  return true;
+}
+
+}  // namespace elinvar

@@ -1,0 +1,308 @@
+#include "elastic/protocol/member.h"
+
+#include <algorithm>
+
+#include "tensor/base/check.h"
+#include "tensor/ops/copies.h"
+#include "tensor/side_queue.h"
+
+namespace elinvar {
+
+using Json = nlohmann::json;
+
+Member::Member(const MemberOptions& options)
+    : options_(options), steps_(options.scaling.batch > 0 ? kUnknown : options.steps) {}
+
+int Member::id() const { return active() ? generation_->members[static_cast<size_t>(me_)].id : 0; }
+
+// --- The loop.
+
+Member::Next Member::next() {
+  if (outcome_) return Next::done;
+  if (!loaded_ && (restore_step_ || state_whole_)) return Next::load;
+  if (!active() && learns_ && !knows_layout()) return Next::layout;
+  if (!loaded_ || waiting_for_release_ || (!active() && restore_step_)) return Next::wait;
+  const bool finished = completed_ > steps_;
+  if (!active() && !finished) listen();
+  if (!active() && (finished || knows_layout())) tell_ready();
+  if (finished) return Next::wait;
+  if (!active()) return Next::copy;
+  if (fenced()) return Next::wait;
+  if (completed_ < generation_->first_step) {
+    listen();
+    return Next::copy;
+  }
+  if (generation_->stop) return Next::wait;
+  if (on_trial() && generation_->trial->replay && replayed_ != generation_->number) return Next::replay;
+  return Next::leaves;
+}
+
+std::vector<int> Member::todo() const {
+  std::vector<int> todo;
+  if (!active() || completed_ > steps_ || completed_ < generation_->first_step) return todo;
+  for (const Interval& interval : generation_->share(me_, completed_))
+    for (int v = interval.begin; v < interval.end; ++v)
+      if (!facts_.contains(v)) todo.push_back(v);
+  if (const auto audit = leaf_to_audit(); audit && todo.empty()) todo.push_back(*audit);
+  return todo;
+}
+
+bool Member::owns(int vrank) const { return active() && contains(generation_->share(me_, completed_), vrank); }
+
+bool Member::digest_due() const {
+  if (on_trial() && step_ == completed_) return true;
+  return step_ > 0 &&
+         (step_ == steps_ || due(step_, options_.state_digest_every) || due(step_, options_.checkpoint_every));
+}
+
+void Member::learn_layout(const Leaf& leaf) {
+  if (buckets_ || leaf.gradients.empty()) return;
+  std::vector<Shape> shapes;
+  for (const Tensor& t : leaf.gradients) shapes.push_back(t.shape());
+  for (const Tensor& t : leaf.terms) shapes.push_back(t.shape());
+  gradients_ = static_cast<int>(leaf.gradients.size());
+  whole_buckets_.emplace(shapes, options_.bucket_elements, /*whole=*/true);
+  buckets_.emplace(std::move(shapes), options_.bucket_elements);
+  if (learns_ && !active()) report({.kind = "warm"});
+}
+
+const Buckets* Member::buckets_now() const { return last() ? nullptr : &*buckets_; }
+
+void Member::add(int64_t step, int vrank, Leaf leaf, double seconds) {
+  if (step != completed_) return;
+  testify(vrank, leaf);
+  if (facts_.contains(vrank) || !owns(vrank)) return;
+  facts_.emplace(vrank, std::move(leaf.facts));
+  if (seconds > 0) {
+    leaf_seconds_ += seconds;
+    ++leaf_count_;
+  }
+  if (opened_) {  // it is folded already
+    invariant(opened_->vrank == vrank, "one leaf at a time is open");
+    for (TreeFold& fold : folds_) fold.close();
+    return opened_.reset();
+  }
+  std::vector<Tensor> values;
+  if (!leaf.gradients.empty()) {
+    learn_layout(leaf);
+    values = std::move(leaf.gradients);
+    std::move(leaf.terms.begin(), leaf.terms.end(), std::back_inserter(values));
+  }
+  fold_of(vrank).add(vrank, std::move(values));
+}
+
+// The one that ends where this leaf begins, or a new one.
+TreeFold& Member::fold_of(int vrank) {
+  for (TreeFold& fold : folds_)
+    if (fold.subtrees().back().end == vrank) return fold;
+  return folds_.emplace_back(options_.vranks);
+}
+
+std::vector<const Subtree*> Member::roots() const {
+  std::vector<const Subtree*> roots;
+  for (const TreeFold& fold : folds_)
+    for (const Subtree& root : fold.subtrees()) roots.push_back(&root);
+  std::sort(roots.begin(), roots.end(), [](const Subtree* a, const Subtree* b) { return a->begin < b->begin; });
+  return roots;
+}
+
+void Member::drop_leaves() {
+  if (opened_)
+    SideQueue::join(opened_->device, SideQueue::Of::gradients);  // it may still be adding to what is let go of
+  facts_.clear();
+  folds_.clear();
+  opened_.reset();
+  claims_ = {};
+}
+
+bool Member::opens(int vrank) const {
+  if (!active() || fenced() || generation_->stop || members() == 1 || last() || !knows_layout()) return false;
+  const std::vector<int> left = todo();
+  return left.size() == 1 && left[0] == vrank && owns(vrank) && !facts_.contains(vrank);
+}
+
+void Member::open(int64_t step, int vrank, int64_t count, const std::vector<Tensor>& terms) {
+  if (step != completed_ || !opens(vrank)) return;
+  for (const auto& [other, facts] : facts_) count += facts.count;
+  fold_of(vrank).open(vrank, buckets_->shapes().size());
+  begin_exchange();
+  opened_ = {vrank, count, &exchange_->buckets(), {}};
+  for (int b = 0; b < opened_->buckets->count(); ++b)
+    opened_->missing.push_back(static_cast<int>(opened_->buckets->slices(b).size()));
+  for (size_t i = 0; i < terms.size(); ++i) put(gradients_ + static_cast<int>(i), terms[i]);
+}
+
+void Member::begin_exchange() {
+  exchange_.emplace(options_.vranks, members(), me_, buckets_now(), gradients_);
+  if (options_.spoil)
+    exchange_->spoil([this](int bucket, std::vector<Tensor>& sums) { options_.spoil(completed_, bucket, sums); });
+  audit_exchange();
+  if (reduces_in_group()) exchange_->use(groups_.at(generation()), &*whole_buckets_);
+  deliver_early();
+}
+
+// After a fence there is no exchange: the leaf is folded, and goes out with the others in the next generation.
+void Member::put(int gradient, Tensor value, bool passes) {
+  if (!opened_) return;
+  opened_->device = value.device();
+  TreeFold& fold = fold_of(opened_->vrank + 1);  // the one that it ended
+  if (passes && fold.keeps() && value.numel() > 0)
+    opened_->passing.emplace_back(static_cast<size_t>(gradient), std::move(value));
+  else fold.put(static_cast<size_t>(gradient), std::move(value));
+  const auto [first, last] = opened_->buckets->of(gradient);
+  for (int b = first; b < last; ++b) {
+    if (--opened_->missing[static_cast<size_t>(b)] > 0) continue;
+    keep_passing(fold);
+    if (exchange_) exchange_->contribute(b, roots(), opened_->count, sender());
+  }
+}
+
+void Member::keep_passing(TreeFold& fold) {
+  std::vector<Tensor> kept;
+  for (const auto& [gradient, value] : opened_->passing) kept.push_back(value);
+  kept = copies(kept);
+  for (size_t i = 0; i < kept.size(); ++i) fold.put(opened_->passing[i].first, std::move(kept[i]));
+  opened_->passing.clear();
+}
+
+bool Member::work() {
+  if (!exchange_ || !exchange_->work(sender())) return false;
+  if (exchange_->audit()) claims_.sums = exchange_->audit()->said();
+  return true;
+}
+
+void Member::contribute(const std::optional<Digest>& state, const StateDigests& parts) {
+  if (!active() || fenced() || completed_ < generation_->first_step || generation_->stop || !todo().empty()) return;
+  if (!exchange_) begin_exchange();
+  if (audits() && state) claims_.states.push_back(*state);
+  std::vector<Subtree> roots;
+  for (const Subtree* root : this->roots()) roots.push_back(*root);
+  if (members() == 1 && !audits()) folds_.clear();
+  const TrailerPart part{.held = proposed_.empty() ? generation_->number : proposed_.rbegin()->first,
+                         .seconds = leaf_count_ > 0 ? leaf_seconds_ / leaf_count_ : 0,
+                         .facts = facts_,
+                         .state = state,
+                         .pace = pace_,
+                         .audit = claims_to_tell(),
+                         .state_digests = parts,
+                         .group = groups_.contains(generation()) ? group_name(generation()) : 0};
+  exchange_->contribute(std::move(roots), part, sender());
+}
+
+Member::Progress Member::reduce() {
+  if (!exchange_ || exchange_->owes() || outcome_) return Progress::abandoned;
+  while (work()) {
+  }
+  if (!exchange_->trouble().empty()) group_stalled(exchange_->trouble());
+  if (!exchange_->complete() || !passes_audit()) return Progress::waiting;
+  finish_reduction();
+  return Progress::complete;
+}
+
+void Member::finish_reduction() {
+  std::vector<Tensor> values = exchange_->values();
+  Trailer trailer = exchange_->trailer();
+  if (me_ == 0 && exchange_->in_group() && group_told_ != generation()) {
+    group_told_ = generation();
+    report({.kind = "group_used", .body = {{"made", group_made_}}});
+  }
+  exchange_.reset();
+
+  reduced_ = {};
+  reduced_.generation = generation();
+  Hasher batches;
+  double loss_sum = 0;
+  for (const LeafFacts& facts : trailer.facts) {
+    batches.add(facts.batch);
+    loss_sum += facts.loss_sum;
+    reduced_.count += facts.count;
+    reduced_.correct += facts.correct;
+    reduced_.samples += facts.samples;
+    reduced_.leaves += facts.samples > 0;
+  }
+  reduced_.batch = batches.digest();
+  reduced_.loss = loss_sum / static_cast<double>(reduced_.count);
+  reduced_.facts = trailer.facts;
+  reduced_.state = trailer.state;
+  reduced_.state_digests = trailer.state_digests;
+  reduced_.seconds = trailer.seconds;
+  reduced_.gradients = values;
+  if (!values.empty()) {
+    reduced_.terms.assign(values.begin() + gradients_, values.end());
+    reduced_.gradients.resize(static_cast<size_t>(gradients_));
+  }
+  contradiction_ = trailer.contradiction;
+
+  const int64_t step = completed_++;
+  if (trailer.pace) {
+    reduced_.pace = *trailer.pace;
+    pace_.reset();
+    if (step < steps_) {  // the last reduction is no part of the state
+      Pace made = *trailer.pace;
+      made.samples += reduced_.samples;
+      set_made(made);
+    }
+  }
+  drop_leaves();
+  leaf_seconds_ = 0;
+  leaf_count_ = 0;
+  std::erase_if(early_, [&](const Message& m) { return m.step < completed_; });
+
+  // Somebody may turn out to lack it after a death; nobody can who is not there. What is given to others is of the
+  // host's memory; beside leaves that come a device alone has no room for it.
+  const bool kept = !active() || members() > 1 || !feeds_.empty() || !proposed_.empty();
+  if (kept && (members() == 1 || !feeds_.empty())) values = on_host(values);
+  const Buckets* buckets = step == steps_ ? nullptr : &*buckets_;
+  for (const auto& [peer, feed] : feeds_)
+    if (feed.copies && feed.step <= step)
+      give(buckets, values, trailer, [&, to = peer, attempt = feed.attempt](Message m) {
+        m.generation = kCopy;
+        m.step = step;
+        m.body["attempt"] = attempt;
+        actions_.push_back({Action::What::send, to, {}, std::move(m)});
+      });
+  agreed_ = std::max(agreed_, trailer.agreed);
+  group_agreed_ = trailer.group;
+  last_values_.clear();
+  last_trailer_.reset();
+  if (kept) {
+    last_values_ = std::move(values);
+    last_trailer_ = std::move(trailer);
+  }
+  enter_agreed();
+  settle_pace();
+}
+
+Reduced Member::take_reduced() { return std::exchange(reduced_, {}); }
+
+void Member::advance(const Json& facts, const std::string& digests) {
+  invariant(step_ < completed_, "an update follows a reduction");
+  const int64_t made = step_++;
+  unacknowledged_.push_back(told_facts(made, facts, digests));
+  // A checkpoint may wait for the digest of a state, or for this step; the end of the run for the last facts.
+  const bool waited_for = facts.contains("state") || asked_to_save() || made >= steps_;
+  if (waited_for || made >= told_ + options_.untold) tell_facts();
+  if (asked_to_save() || scheduled()) save();
+  for (const auto& [peer, feed] : feeds_)
+    if (feed.step == step_) give_part(peer, feed);
+}
+
+// Whether the state now belongs into a checkpoint.
+bool Member::scheduled() const { return step_ <= steps_ && (due(step_, options_.checkpoint_every) || step_ == steps_); }
+
+bool Member::asked_to_save() const {
+  return generation_ && generation_->checkpoint && step_ == generation_->first_step;
+}
+
+// The last reduction is of the trailer alone and changes no state: after it the boundary is still that of `steps`.
+void Member::save() {
+  if (!active()) return;
+  parts_.push_back({.step = std::min(step_, steps_),
+                    .part = me_,
+                    .parts = static_cast<int>(generation_->members.size()),
+                    .to = 0,
+                    .pace = made_,
+                    .sworn = asked_to_save()});
+}
+
+}  // namespace elinvar

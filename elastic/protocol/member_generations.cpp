@@ -1,0 +1,141 @@
+// A member: fences, and how it goes from one generation to the next.
+#include "elastic/protocol/member.h"
+
+#include <algorithm>
+
+namespace elinvar {
+
+using Json = nlohmann::json;
+
+namespace {
+
+Json to_json(const std::vector<Interval>& intervals) {
+  Json json = Json::array();
+  for (const Interval& i : intervals) json.push_back({i.begin, i.end});
+  return json;
+}
+
+}  // namespace
+
+void Member::connect_members(const Generation& generation) {
+  for (const GenerationMember& m : generation.members)
+    if (m.peer != options_.self) actions_.push_back({Action::What::connect, m.peer, m.endpoint, {}});
+}
+
+void Member::fenced_by(const Message& m) {
+  if (m.generation > promised_) {
+    promised_ = m.generation;
+    proposed_.clear();
+    feeds_.clear();
+    evidence_.reset();
+    group_trouble_.reset();
+    if (active()) exchange_.reset();
+    drop_groups();
+    std::erase_if(early_, [&](const Message& e) { return e.generation != kCopy && e.generation < promised_; });
+  }
+  Json body = {{"promised", promised_},
+               {"active", active()},
+               {"loaded", loaded_},
+               {"keeps", last_trailer_.has_value()},
+               {"share", Json::array()}};
+  if (active() && completed_ >= generation_->first_step && completed_ <= steps_)
+    body["share"] = to_json(generation_->share(me_, completed_));
+  if (const int64_t spare = spare_group(); spare > 0) body["group"] = spare;
+  if (adaptive() && loaded_) body.update({{"pace", to_json(pace())}, {"certain", pace_.has_value()}});
+  if (adaptive() && steps()) body["end"] = steps_;
+  report_facts();
+  report({.kind = "fenced", .body = std::move(body)});
+}
+
+// After the reductions before completed_, this is the pace of the state.
+void Member::set_made(const Pace& pace) {
+  made_ = pace;
+  if (steps_ == kUnknown && made_.samples >= options_.scaling.goal) steps_ = completed_;
+}
+
+// Of the next step, unless it is certain already: a generation that begins later says nothing of it.
+void Member::settle_pace() {
+  if (!adaptive() || pace_ || !active() || completed_ < generation_->first_step || !generation_->scaling) return;
+  const GenerationScaling& scaling = *generation_->scaling;
+  Pace pace = made_;
+  if (completed_ == generation_->first_step) {
+    if (scaling.pace) pace = *scaling.pace;
+    else if (scaling.batch > 0) pace = rescaled(pace, completed_, scaling.batch, options_.scaling);
+  }
+  for (const auto& [step, batch] : scaling.recorded)
+    if (step == completed_) pace = rescaled(pace, step, batch, options_.scaling);
+  pace_ = pace;
+}
+
+void Member::start(const Json& body) {
+  Generation generation = generation_from(body.at("record"));
+  if (generation.number < promised_ || generation.number <= this->generation()) return;
+  if (generation.index_of(options_.self) < 0) {
+    if (active())
+      outcome_ = {"expelled", "generation " + std::to_string(generation.number) + ": " + generation.reason, !draining_};
+    return;
+  }
+  const int64_t first = generation.first_step;
+  if (!loaded_ || completed_ < first - 1 || completed_ > first) {
+    outcome_ = {"expelled", "has another step than the others", !draining_};
+    return;
+  }
+  // Nobody who counts has begun the step with what this member holds of it.
+  const bool other_pace = generation.scaling && generation.scaling->pace && *generation.scaling->pace != pace_;
+  if (completed_ == first && pace_ && other_pace) {
+    drop_leaves();
+    pace_.reset();
+  }
+  exchange_.reset();
+  agreed_ = std::max(agreed_, generation.number);
+  if (completed_ < first) {
+    drop_leaves();
+    for (const auto& [peer, completed] : body.at("completed").items())
+      if (completed.get<int64_t>() == first) ahead_ = std::stoull(peer);
+  }
+  enter(std::move(generation), first);
+}
+
+void Member::propose(Generation generation) {
+  if (generation.number <= std::max(promised_, this->generation())) return;
+  connect_members(generation);
+  // One without it concerns it only if it is named in one before, which may have begun without its knowledge.
+  if (!active() && proposed_.empty() && generation.index_of(options_.self) < 0) return;
+  const bool was_active = active();
+  ask_for_group(generation);
+  proposed_[generation.number] = std::move(generation);
+  enter_agreed();
+  // A learner may have made the update before it hears that it was a member by then, and owes its part.
+  if (!was_active && active() && step_ == completed_ && scheduled()) save();
+}
+
+void Member::enter_agreed() {
+  const auto found = proposed_.find(agreed_);
+  if (found != proposed_.end()) enter(Generation(found->second), completed_);
+}
+
+void Member::enter(Generation generation, int64_t first_step) {
+  generation.first_step = first_step;
+  exchange_.reset();  // of a learner that was listening
+  group_trouble_.reset();
+  const bool planned = !fenced();
+  const Generation before = std::exchange(generation_, std::move(generation)).value_or(Generation{});
+  proposed_.erase(proposed_.begin(), proposed_.upper_bound(generation_->number));
+  promised_ = std::max(promised_, generation_->number);
+  me_ = generation_->index_of(options_.self);
+  inherit_group(before, planned);
+  drop_groups();
+  ask_for_group(*generation_);
+  settle_pace();
+  waiting_for_release_ = me_ < 0;
+  connect_members(*generation_);
+  for (const GenerationMember& m : generation_->members) feeds_.erase(m.peer);
+  std::erase_if(early_, [&](const Message& m) { return m.generation != kCopy && m.generation < promised_; });
+  if (asked_to_save() && step_ == completed_) save();
+  Message entered{.kind = "entered"};
+  if (adaptive() && steps()) entered.body["end"] = steps_;
+  report(std::move(entered));
+  if (me_ == 0) report_facts();
+}
+
+}  // namespace elinvar

@@ -1,0 +1,64 @@
+#pragma once
+// What the coordinator knows of each worker that has introduced itself, and the two questions that every decision asks
+// about several of them.
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "elastic/step/generation.h"
+
+namespace elinvar {
+
+using Seconds = double;  // on any clock that does not jump
+
+// How often a worker says that it lives. Times of silence are judged by it: after three a worker is silent, after
+// four a coordinator, and who was heard within one and a half is there.
+inline constexpr Seconds kHeartbeat = 1;
+
+// What a worker's loop is at, as its heartbeats tell.
+struct Work {
+  std::string what = {};    // "": it waits
+  Seconds lasts = 0;        // already,
+  Seconds usual = 0;        // and did at most before; 0: it has never been finished twice
+  Seconds idle = 0;         // it waits, and nothing came for so long,
+  std::string misses = {};  // which it misses of a reduction; "": nothing
+};
+
+struct Worker {
+  enum class State {
+    joining,  // has no state that anybody could go on with, and nobody is asked yet to give it one, as it warms up,
+    fed,      // or somebody is
+    ready,    // has caught up; not a member yet
+    member,
+    leaving,  // is in no generation any more, and stays until nobody lacks what it has
+  };
+  PeerId peer = 0;
+  int id = 0;  // 0: none yet
+  std::string endpoint = {};
+  nlohmann::json about = {};
+  State state = State::joining;
+  Seconds seen = 0;
+  int64_t generation = 0, completed = 0;
+  Work work = {};
+  double speed = 0;  // virtual ranks a second; 0: not measured yet
+  bool draining = false;
+  bool blind = false;                         // does not see the checkpoint that the run is to begin with
+  bool welcomed = false;                      // was told that others will give it the state,
+  bool warm = false;                          // and has computed a leaf
+  int feeds = 0;                              // attempts to give it the state,
+  int64_t attempt = 0;                        // and the number of the last
+  int64_t boundary = 0;                       // after which step the state is that it is given
+  PeerId copier = 0;                          // who passes the results on to it
+  std::optional<nlohmann::json> fenced = {};  // what it answered to the fence
+};
+const char* name_of(Worker::State state);
+
+using Roster = std::map<PeerId, Worker>;
+
+// The measured speeds of members; who has none yet counts as the mean of the others, or as 1.
+std::vector<double> speeds_of(std::span<const GenerationMember> members, const Roster& roster);
+
+}  // namespace elinvar

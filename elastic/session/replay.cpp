@@ -1,0 +1,53 @@
+#include "elastic/session/replay.h"
+
+#include "tensor/base/check.h"
+
+namespace elinvar {
+namespace {
+
+constexpr PeerId kSelf = 2, kNobody = 1;
+
+// One that tells and saves nothing.
+MemberOptions alone(MemberOptions options) {
+  options.self = kSelf;
+  options.checkpoint_every = options.state_digest_every = 0;
+  options.audit = {};
+  options.groups = false;
+  options.spoil = {};
+  return options;
+}
+
+}  // namespace
+
+// What a coordinator says to its first worker.
+Replay::Replay(MemberOptions options, int64_t first, const Pace& pace, std::vector<GenerationScaling::Change> changes)
+    : member_(alone(options)) {
+  member_.introduce(kNobody, nlohmann::json::object());
+  member_.receive({.kind = "welcome", .sender = kNobody, .body = {{"restore", first}}});
+  invariant(member_.next() == Member::Next::load, "a member restores what it is told to");
+  Member::Load load = member_.take_load();
+  load.pace = pace;
+  member_.loaded(load);
+
+  const std::vector<Interval> all = {{0, options.vranks}};
+  Generation generation{.number = 1,
+                        .first_step = first,
+                        .members = {{.id = 1, .peer = kSelf, .endpoint = {}, .share = all, .first_share = all}},
+                        .reason = "a replay"};
+  if (options.scaling.batch > 0)
+    generation.scaling = GenerationScaling{.base_workers = 1, .history = 1, .recorded = std::move(changes)};
+  member_.receive({.kind = "start",
+                   .sender = kNobody,
+                   .generation = 1,
+                   .body = {{"record", to_json(generation)}, {"completed", nlohmann::json::object()}}});
+}
+
+void Replay::advance() {
+  const int64_t step = member_.step();
+  member_.advance(nlohmann::json::object());
+  member_.receive({.kind = "ack", .sender = kNobody, .step = step});  // it need remember nothing
+  (void)member_.take_actions();
+  (void)member_.take_parts();
+}
+
+}  // namespace elinvar

@@ -1,0 +1,54 @@
+#include "elastic/session/self_sabotage.h"
+
+#include <algorithm>
+
+namespace elinvar {
+
+SelfSabotage::SelfSabotage(const std::vector<Fault>& faults) {
+  for (const Fault& fault : faults)
+    if (by_worker(fault.what)) faults_.push_back(fault);
+}
+
+std::optional<Fault> SelfSabotage::take(Fault::What what, Fault::Flips flips, int id, bool leads, int64_t step) {
+  const auto found = std::find_if(faults_.begin(), faults_.end(), [&](const Fault& fault) {
+    return fault.what == what && fault.flips == flips && fault.step == step + 1 &&
+           (fault.worker == 0 ? leads : fault.worker == id);
+  });
+  if (found == faults_.end()) return std::nullopt;
+  const Fault fault = *found;
+  faults_.erase(found);
+  return fault;
+}
+
+bool SelfSabotage::drops(int id, bool leads, int64_t step, const std::string& kind) {
+  constexpr std::string_view kKinds[] = {"contribution", "result", "roots", "part", "trailer"};
+  if (faults_.empty() || std::find(std::begin(kKinds), std::end(kKinds), kind) == std::end(kKinds)) return false;
+  return take(Fault::What::drop, {}, id, leads, step).has_value();
+}
+
+void SelfSabotage::interrupted(int64_t step) {
+  std::erase_if(faults_, [&](const Fault& f) { return f.what == Fault::What::drop && f.step == step + 1; });
+}
+
+bool SelfSabotage::flips_later() const {
+  return std::any_of(faults_.begin(), faults_.end(), [](const Fault& f) { return f.what == Fault::What::flip; });
+}
+
+std::optional<int64_t> SelfSabotage::flips(Fault::Flips what, int id, bool leads, int64_t step,
+                                           std::span<Tensor> tensors) {
+  int64_t bits = 0;
+  for (const Tensor& tensor : tensors) bits += 8 * tensor.bytes();
+  if (faults_.empty() || bits == 0) return std::nullopt;
+  const std::optional<Fault> fault = take(Fault::What::flip, what, id, leads, step);
+  if (!fault) return std::nullopt;
+  const int64_t bit = fault->bit % bits;
+  int64_t at = bit;
+  auto tensor = tensors.begin();
+  for (; at >= 8 * tensor->bytes(); ++tensor) at -= 8 * tensor->bytes();
+  Tensor damaged = tensor->to(Device{}).clone();
+  static_cast<unsigned char*>(damaged.raw())[at / 8] ^= static_cast<unsigned char>(1u << at % 8);
+  *tensor = damaged.to(tensor->device());
+  return bit;
+}
+
+}  // namespace elinvar

@@ -1,0 +1,97 @@
+#pragma once
+// The inside of a session (session.h): what the training loop and the thread that listens to the network share, under
+// one lock. The loop's side is in session.cpp, and where it gives leaves in session_leaves.cpp; the listener's in
+// session_listener.cpp.
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <span>
+#include <thread>
+
+#include "elastic/checkpoint/state_copier.h"
+#include "elastic/session/group_former.h"
+#include "elastic/session/replay.h"
+#include "elastic/session/self_sabotage.h"
+#include "elastic/session/session.h"
+#include "elastic/session/work_clock.h"
+
+namespace elinvar {
+
+using Lock = std::unique_lock<std::mutex>;
+
+struct Session::Impl {
+  using Clock = std::chrono::steady_clock;
+  Impl(SessionOptions given, Transport& with, StateAccess access);
+  ~Impl();
+
+  static Seconds now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
+  bool adaptive() const { return options.member.scaling.batch > 0; }
+  StateDict whole_state(int64_t step, const Pace& pace) const;
+  void failed(std::exception_ptr failure);  // from any thread: the loop throws it
+
+  // --- session_listener.cpp. With the lock held, but for listen() and send().
+  MemberOptions options_of_member();
+  GroupFormer::Tells about_groups();
+  void flush();  // carries out what the member wants done
+  void listen(const std::stop_token& stop);
+  void heartbeat();
+  void receive(const Message& message);
+  void seek(const std::optional<SessionOptions::Sighting>& sighting);
+  void follow(int64_t tenure, PeerId coordinator, const std::string& endpoint);
+  void send(PeerId peer, Message message);  // peer 0: the coordinator
+
+  // --- session_leaves.cpp. With the lock held; whether it happened.
+  bool flip(Fault::Flips what, int64_t step, std::span<Tensor> tensors, nlohmann::json about);
+  void tell_sabotage(const char* what, int64_t step, nlohmann::json fields);
+
+  // --- session.cpp. The loop's.
+  Member& at_work() { return replay ? replay->member() : member; }  // what the loop is about: the job, or a replay
+  void wait(Lock& lock);                                            // until there is news
+  void wait_for_group(Lock& lock);                                  // a little
+  void wait_for_copies(Lock& lock, std::optional<Clock::time_point> since = {});
+  void begin_replay(Lock& lock);
+  void load(Lock& lock);  // what the member is told to
+  void want_memory(int part, int parts);
+  void touch_memory();
+  void flip_state(Fault::Flips what, const std::string& prefix);
+  void rethrow() const {
+    if (error) std::rethrow_exception(error);
+  }
+
+  SessionOptions options;
+  std::unique_ptr<Transport> owned;  // of `transport`; set last, so that a failed construction leaves it to the caller
+  Transport* transport;
+  StateAccess state;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool pristine = !options.imported;  // the state is that which the run begins with
+  SelfSabotage sabotage;
+  Member member;
+  std::deque<Message> saved;  // what the coordinator was told of the last checkpoints
+  Watch watch;
+  std::string coordinator_endpoint;
+  WorkClock work;          // of the loop
+  int64_t wanted_for = 0;  // the generation whose parts of the state there is memory for
+  int64_t leaf_bytes = 0;  // of what a leaf gives
+  std::exception_ptr error;
+  int64_t leaves = 0;
+  int64_t work_step = 0;  // of the leaves that are being computed
+  bool listening = false;
+  bool last = false;
+  Clock::time_point leaf_began;
+  int open_vrank = 0;                        // whose leaf is given gradient by gradient,
+  std::vector<Tensor> opened, opened_terms;  // and those that were given,
+  bool opened_passes = false;                // which are there until the next leaf alone
+  Reduced reduced;
+  TensorsDigest gradient;  // of that
+  double reduce_seconds = 0;
+  std::optional<Clock::time_point> group_since;  // it adds up this step, and has come no further, since then
+  int64_t group_progress = 0;                    // how far that was
+  std::optional<Replay> replay;
+  StateCopier copier;
+  std::optional<GroupFormer> former;
+  std::jthread listener;
+};
+
+}  // namespace elinvar

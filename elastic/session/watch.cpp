@@ -1,0 +1,41 @@
+#include "elastic/session/watch.h"
+
+#include <fmt/format.h>
+
+namespace elinvar {
+
+void Watch::follow(int64_t tenure, Seconds now) {
+  tenure_ = tenure;
+  heard_ = now;
+  lost_ = false;
+}
+
+// A word ends the time out of touch: nobody asks for a decision while all is well.
+void Watch::heard(Seconds now) {
+  heard_ = now;
+  if (lost_) return;
+  out_since_.reset();
+  seen_.reset();
+}
+
+Watch::Decision Watch::decide(const std::optional<Sight>& sight, int rank, Seconds now) {
+  if (!out_of_touch(now)) return {};
+  if (!out_since_) out_since_ = now;
+  if (now - *out_since_ > options_.hold)
+    return {Do::leave, fmt::format("out of touch with any coordinator for {:g} s", options_.hold)};
+  // Nothing is lost by trying where it was; if it lives it will say whether this worker may still take part.
+  const Decision again = lost_ ? Decision{Do::reconnect, "the connection broke"} : Decision{};
+  if (!sight) return again;
+  if (sight->tenure > tenure_) return {Do::follow, "there is a new coordinator"};
+  if (seen_ != sight) {
+    seen_ = sight;
+    still_since_ = now;
+  }
+  const int place = rank >= 0 ? rank : sight->members + options_.arrival;
+  const Seconds patience = options_.takeover + place * options_.apart;
+  if (now - still_since_ < patience) return again;
+  still_since_ = now;  // if that fails, then after as long again
+  return {Do::take_over, fmt::format("the coordinator has not counted on for {:g} s", patience)};
+}
+
+}  // namespace elinvar

@@ -1,0 +1,108 @@
+#include "elastic/step/generation.h"
+
+#include <algorithm>
+
+#include "tensor/base/check.h"
+#include "tensor/base/reason.h"
+
+namespace elinvar {
+namespace {
+
+using Json = nlohmann::json;
+
+Json to_json(const std::vector<Interval>& intervals) {
+  Json json = Json::array();
+  for (const Interval& i : intervals) json.push_back({i.begin, i.end});
+  return json;
+}
+
+std::vector<Interval> intervals_from(const Json& json) {
+  std::vector<Interval> intervals;
+  for (const Json& i : json) {
+    intervals.push_back({i.at(0).get<int>(), i.at(1).get<int>()});
+    const Interval& now = intervals.back();
+    const int low = intervals.size() > 1 ? intervals[intervals.size() - 2].end : 0;
+    if (now.begin < low || now.end <= now.begin) fail("[generation] intervals out of order: {}", json.dump());
+  }
+  return intervals;
+}
+
+Json to_json(const GenerationScaling& scaling) {
+  Json json = {{"batch", scaling.batch},
+               {"base_workers", scaling.base_workers},
+               {"history", scaling.history},
+               {"recorded", Json::array()}};
+  if (scaling.pace) json["pace"] = to_json(*scaling.pace);
+  for (const auto& [step, batch] : scaling.recorded) json["recorded"].push_back({step, batch});
+  return json;
+}
+
+GenerationScaling scaling_from(const Json& json) {
+  GenerationScaling scaling{.batch = json.at("batch").get<int64_t>(),
+                            .base_workers = json.at("base_workers").get<int>(),
+                            .history = json.at("history").get<int64_t>()};
+  if (json.contains("pace")) scaling.pace = pace_from(json["pace"]);
+  for (const Json& change : json.at("recorded"))
+    scaling.recorded.push_back({change.at(0).get<int64_t>(), change.at(1).get<int64_t>()});
+  return scaling;
+}
+
+}  // namespace
+
+int Generation::index_of(PeerId peer) const {
+  for (size_t i = 0; i < members.size(); ++i)
+    if (members[i].peer == peer) return static_cast<int>(i);
+  return -1;
+}
+
+const std::vector<Interval>& Generation::share(int member, int64_t step) const {
+  const GenerationMember& m = members[static_cast<size_t>(member)];
+  return step == first_step ? m.first_share : m.share;
+}
+
+Json to_json(const Generation& g) {
+  Json json = {{"number", g.number},   {"run", g.run},         {"first_step", g.first_step},
+               {"follows", g.follows}, {"next_id", g.next_id}, {"checkpoint", g.checkpoint},
+               {"stop", g.stop},       {"reason", g.reason},   {"members", Json::array()}};
+  if (g.scaling) json["scaling"] = to_json(*g.scaling);
+  if (g.trial) json["trial"] = g.trial->replay ? Json{{"replay", *g.trial->replay}} : Json::object();
+  if (g.group) json["group"] = true;
+  if (g.group_from) json["group_from"] = *g.group_from;
+  for (const GenerationMember& m : g.members)
+    json["members"].push_back({{"id", m.id},
+                               {"peer", m.peer},
+                               {"endpoint", m.endpoint},
+                               {"share", to_json(m.share)},
+                               {"first_share", to_json(m.first_share)}});
+  return json;
+}
+
+Generation generation_from(const Json& json) {
+  try {
+    Generation g{.number = json.at("number").get<int64_t>(),
+                 .run = json.at("run").get<uint64_t>(),
+                 .first_step = json.at("first_step").get<int64_t>(),
+                 .follows = json.at("follows").get<int64_t>(),
+                 .members = {},
+                 .next_id = json.at("next_id").get<int>(),
+                 .checkpoint = json.at("checkpoint").get<bool>(),
+                 .stop = json.at("stop").get<bool>(),
+                 .reason = json.at("reason").get<std::string>()};
+    if (json.contains("scaling")) g.scaling = scaling_from(json["scaling"]);
+    if (json.contains("trial")) g.trial = Trial{};
+    if (g.trial && json["trial"].contains("replay")) g.trial->replay = json["trial"]["replay"].get<int64_t>();
+    g.group = json.value("group", false);
+    if (json.contains("group_from")) g.group_from = json["group_from"].get<int64_t>();
+    for (const Json& m : json.at("members"))
+      g.members.push_back({.id = m.at("id").get<int>(),
+                           .peer = m.at("peer").get<uint64_t>(),
+                           .endpoint = m.at("endpoint").get<std::string>(),
+                           .share = intervals_from(m.at("share")),
+                           .first_share = intervals_from(m.at("first_share"))});
+    return g;
+  } catch (const Json::exception& error) {
+    fail("[generation] malformed record: {}", reason_of(error));
+  }
+}
+
+}  // namespace elinvar

@@ -1,0 +1,240 @@
+#include "tensor/base/file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "tensor/base/check.h"
+
+namespace elinvar {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char *kNew = ".new", *kCreating = ".writing-";  // of names of files that are not whole yet
+
+const char* hint_for(int error) {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+      return "; make room on that disk or choose another directory";
+    case EROFS:
+    case EACCES:
+    case EPERM:
+      return "; choose a directory that can be written to";
+    default:
+      return "";
+  }
+}
+
+[[noreturn]] void fail_with(int error, const char* what, const fs::path& path) {
+  fail("cannot {} {}: {}{}", what, path.string(), std::strerror(error), hint_for(error));
+}
+
+}  // namespace
+
+File::File(fs::path path, int flags, unsigned mode) : path_(std::move(path)) {
+  // O_NONBLOCK, since opening a pipe would wait for its other end.
+  do descriptor_ = ::open(path_.c_str(), flags | O_CLOEXEC | O_NONBLOCK, mode);
+  while (descriptor_ < 0 && errno == EINTR);
+  if (descriptor_ < 0 && errno == ENXIO) fail("cannot open {}: it is not a regular file", path_.string());
+  if (descriptor_ < 0) fail_with(errno, (flags & O_CREAT) ? "create" : "open", path_);
+  struct stat status;
+  const bool known = ::fstat(descriptor_, &status) == 0;
+  if (known && S_ISREG(status.st_mode)) return;
+  const int error = errno;
+  ::close(descriptor_);
+  if (!known) fail_with(error, "look at", path_);
+  fail("cannot open {}: it is not a regular file", path_.string());
+}
+
+File File::open(const fs::path& path) { return {path, O_RDONLY}; }
+File File::create(const fs::path& path) { return {path, O_WRONLY | O_CREAT | O_EXCL}; }
+File File::create_private(const fs::path& path) { return {path, O_WRONLY | O_CREAT | O_EXCL, 0600}; }
+File File::append(const fs::path& path) { return {path, O_RDWR | O_CREAT | O_APPEND}; }
+File File::modify(const fs::path& path) { return {path, O_RDWR | O_CREAT}; }
+
+File::~File() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+File& File::operator=(File&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+File::File(File&& other) noexcept : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+int64_t File::size() const {
+  struct stat status;
+  if (::fstat(descriptor_, &status) != 0) fail_with(errno, "look at", path_);
+  return status.st_size;
+}
+
+bool File::in_place() const {
+  struct stat here, there;
+  if (::fstat(descriptor_, &here) != 0) fail_with(errno, "look at", path_);
+  if (::stat(path_.c_str(), &there) != 0) {
+    if (errno == ENOENT || errno == ENOTDIR || errno == ESTALE) return false;
+    fail_with(errno, "look at", path_);
+  }
+  return here.st_dev == there.st_dev && here.st_ino == there.st_ino;
+}
+
+void File::read(int64_t offset, void* bytes, size_t count) const {
+  char* to = static_cast<char*>(bytes);
+  while (count > 0) {
+    const ssize_t got = ::pread(descriptor_, to, count, offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail_with(errno, "read", path_);
+    if (got == 0)
+      fail("cannot read {}: it ends at byte {}, expected {} more; is it truncated?", path_.string(), offset, count);
+    to += got;
+    offset += got;
+    count -= static_cast<size_t>(got);
+  }
+}
+
+void File::write(const void* bytes, size_t count) {
+  const char* from = static_cast<const char*>(bytes);
+  while (count > 0) {
+    const ssize_t put = ::write(descriptor_, from, count);
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) fail_with(put < 0 ? errno : ENOSPC, "write", path_);
+    from += put;
+    count -= static_cast<size_t>(put);
+  }
+}
+
+void File::overwrite(int64_t offset, const void* bytes, size_t count) {
+  const char* from = static_cast<const char*>(bytes);
+  while (count > 0) {
+    const ssize_t put = ::pwrite(descriptor_, from, count, offset);
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) fail_with(put < 0 ? errno : ENOSPC, "write", path_);
+    from += put;
+    offset += put;
+    count -= static_cast<size_t>(put);
+  }
+}
+
+void File::truncate(int64_t size) {
+  if (::ftruncate(descriptor_, size) != 0) fail_with(errno, "shorten", path_);
+}
+
+void File::sync() {
+  if (::fsync(descriptor_) != 0) fail_with(errno, "write", path_);
+}
+
+bool File::try_lock() { return lock(LOCK_EX); }
+bool File::try_lock_shared() { return lock(LOCK_SH); }
+
+bool File::lock(int kind) {
+  if (::flock(descriptor_, kind | LOCK_NB) == 0) return true;
+  if (errno != EWOULDBLOCK) fail_with(errno, "lock", path_);
+  return false;
+}
+
+std::string read_file(const fs::path& path) {
+  const File file = File::open(path);
+  std::string text;
+  try {
+    text.resize(static_cast<size_t>(file.size()));
+  } catch (const std::exception&) {
+    fail("cannot read {}: there is no memory for its {} bytes", path.string(), file.size());
+  }
+  file.read(0, text.data(), text.size());
+  return text;
+}
+
+void replace_file(const fs::path& path, std::string_view text) {
+  const fs::path aside = path.string() + kNew;
+  remove_tree(aside);
+  try {
+    File file = File::create(aside);
+    file.write(text);
+    file.sync();
+    rename_file(aside, path);
+  } catch (...) {
+    ::unlink(aside.c_str());
+    throw;
+  }
+  sync_directory(path.parent_path());
+}
+
+void remove_unfinished_files(const fs::path& directory) {
+  for (const fs::path& path : paths_in(directory)) {
+    const std::string name = path.filename().string();
+    std::error_code ignored;
+    if (name.ends_with(kNew) || name.starts_with(kCreating)) fs::remove(path, ignored);
+  }
+}
+
+bool create_file(const fs::path& path, std::string_view text) {
+  const fs::path aside = path.parent_path() / fmt::format("{}{}-{}", kCreating, path.filename().string(), ::getpid());
+  remove_tree(aside);
+  int error = 0;
+  try {
+    File file = File::create(aside);
+    file.write(text);
+    file.sync();
+    // A link, unlike a rename, fails where the name exists.
+    if (::link(aside.c_str(), path.c_str()) != 0) error = errno;
+  } catch (...) {
+    ::unlink(aside.c_str());
+    throw;
+  }
+  ::unlink(aside.c_str());
+  if (error == EEXIST) return false;
+  if (error != 0) fail_with(error, "create", path);
+  sync_directory(path.parent_path());
+  return true;
+}
+
+void sync_directory(const fs::path& path) {
+  const fs::path directory = path.empty() ? fs::path(".") : path;
+  const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) fail_with(errno, "open", directory);
+  const int result = ::fsync(descriptor), error = errno;
+  ::close(descriptor);
+  // Some file systems have no fsync of directories; then there is nothing to wait for.
+  if (result != 0 && error != EINVAL) fail_with(error, "write", directory);
+}
+
+void make_directories(const fs::path& path) {
+  std::error_code error;
+  if (path.empty() || fs::is_directory(path, error)) return;
+  make_directories(path.parent_path());
+  fs::create_directory(path, error);  // no error where another process was faster
+  if (error) fail_with(error.value(), "create the directory", path);
+  sync_directory(path.parent_path());
+}
+
+std::vector<fs::path> paths_in(const fs::path& directory) {
+  std::vector<fs::path> paths;
+  std::error_code error;
+  fs::directory_iterator entry(directory, error);
+  if (error == std::errc::no_such_file_or_directory) return paths;
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) paths.push_back(entry->path());
+  if (error) fail_with(error.value(), "read the directory", directory);
+  return paths;
+}
+
+void rename_file(const fs::path& from, const fs::path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) fail_with(errno, "create", to);
+}
+
+void remove_tree(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) fail_with(error.value(), "remove", path);
+}
+
+}  // namespace elinvar

@@ -1,0 +1,91 @@
+// What the coordinator does about a difference that an audit has found.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "elastic/protocol/coordinator.h"
+
+namespace elinvar {
+namespace {
+
+using Json = nlohmann::json;
+
+// A coordinator of two workers, at step 0; what it creates and tells.
+struct Job : CoordinatorWorld {
+  Job() : coordinator({.endpoint = "e", .steps = 10, .initial_workers = 2}, *this, 0, {}, 0) {
+    for (const PeerId peer : {PeerId{1}, PeerId{2}}) {
+      const Json hello = {{"endpoint", "e"}, {"active", false}, {"loaded", false}, {"promised", 0}};
+      coordinator.receive({.kind = "hello", .sender = peer, .body = hello}, 0);
+    }
+    for (const PeerId peer : {PeerId{1}, PeerId{2}})
+      coordinator.receive({.kind = "ready", .sender = peer, .body = {{"attempt", 0}}}, 0);
+  }
+  bool create(const Generation& generation) override {
+    created.push_back(generation);
+    return true;
+  }
+  bool superseded() override { return false; }
+  std::optional<int64_t> facts(const std::vector<StepFacts>& steps) override { return steps.back().step; }
+  int64_t restart() override { return 0; }
+  int64_t newest_checkpoint(int64_t most) override { return most; }
+  void event(const std::string& name, const Json& fields) override {
+    if (name == "audit") verdicts.push_back(fields);
+  }
+  void put_out(PeerId) override {}
+  std::string refuse(const Json&) override { return ""; }
+
+  // A member reports what all say of bucket 0 of step 0, and both answer the fence that follows.
+  void report(Evidence::Stage stage, const SumClaim& first, const SumClaim& second) {
+    Evidence evidence{.stage = stage, .step = 0, .vrank = 0, .bucket = 0, .witnesses = {}, .received = {}};
+    for (const auto& [worker, claim] : {std::pair{1, first}, std::pair{2, second}})
+      evidence.witnesses.push_back({worker, {.states = {}, .leaves = {}, .sums = {claim}}});
+    coordinator.receive({.kind = "audit", .sender = 1, .generation = created.back().number, .body = to_json(evidence)},
+                        0);
+    const int64_t fence = coordinator.phase() == Coordinator::Phase::fencing ? created.back().number + 1 : 0;
+    for (const PeerId peer : {PeerId{1}, PeerId{2}})
+      if (fence > 0)
+        coordinator.receive(
+            {.kind = "fenced",
+             .sender = peer,
+             .body =
+                 {{"promised", fence}, {"active", true}, {"loaded", true}, {"keeps", false}, {"share", Json::array()}}},
+            0);
+  }
+
+  std::vector<Generation> created;
+  std::vector<Json> verdicts;
+  Coordinator coordinator;
+};
+
+const SumClaim kSum{{1, 1}, {2, 2}}, kOther{{3, 3}, {4, 4}};
+
+// Else a state in doubt would be saved as the one that the run goes on with.
+TEST(CoordinatorAudit, AStopComesAfterTheTrial) {
+  Job job;
+  ASSERT_EQ(job.created.size(), 1u);
+  job.report(Evidence::Stage::audit, kSum, kOther);
+  ASSERT_TRUE(job.created.back().trial);
+  job.coordinator.ask_stop("stopped by train ctl", 0);
+  job.report(Evidence::Stage::trial, kSum, kOther);  // again
+  ASSERT_TRUE(job.created.back().trial);
+  EXPECT_FALSE(job.created.back().stop);
+  job.report(Evidence::Stage::trial, kSum, kSum);
+  EXPECT_FALSE(job.created.back().trial);
+  EXPECT_TRUE(job.created.back().stop);
+}
+
+TEST(CoordinatorAudit, ADifferenceThatRemainsEndsTheRunAndNamesWhoDiffers) {
+  Job job;
+  for (int i = 0; i < 20 && !job.coordinator.ending(); ++i)
+    job.report(i == 0 ? Evidence::Stage::audit : Evidence::Stage::trial, kSum, kOther);
+  ASSERT_TRUE(job.coordinator.ending());
+  EXPECT_EQ(job.verdicts.size(), 11u);
+  EXPECT_EQ(job.coordinator.ending()->what, "failed");
+  EXPECT_NE(job.coordinator.ending()->reason.find("without workers 1 and 2"), std::string::npos)
+      << job.coordinator.ending()->reason;
+  EXPECT_EQ(job.verdicts.back().at("verdict"), "undecided");
+  EXPECT_EQ(job.verdicts.back().at("workers"), Json({1, 2}));
+}
+
+}  // namespace
+}  // namespace elinvar

@@ -1,0 +1,266 @@
+// What the coordinator says to workers, and when it has to look at the clock.
+#include "elastic/protocol/coordinator.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+namespace elinvar {
+namespace {
+
+using Json = nlohmann::json;
+
+// A job of so many workers, 1, 2, ..., at step 0 of a thousand, and what it is told.
+struct Job : CoordinatorWorld {
+  explicit Job(int workers, const ScalingOptions& scaling = {})
+      : coordinator(
+            {.endpoint = "e", .steps = 1000, .initial_workers = workers, .plan = {.vranks = 8}, .scaling = scaling},
+            *this, 0, {}, 0) {
+    for (int i = 1; i <= workers; ++i) hello(static_cast<PeerId>(i), 0);
+    for (int i = 1; i <= workers; ++i) tell(static_cast<PeerId>(i), "ready", {{"attempt", 0}}, 0);
+    (void)coordinator.take_actions();
+  }
+  bool create(const Generation& generation) override {
+    created.push_back(generation);
+    return true;
+  }
+  bool superseded() override { return false; }
+  std::optional<int64_t> facts(const std::vector<StepFacts>& steps) override {
+    for (const StepFacts& of : steps) on_file = std::max(on_file, of.step);
+    return on_file;
+  }
+  int64_t restart() override { return 0; }
+  void event(const std::string& name, const Json& fields) override { events.emplace_back(name, fields); }
+  void put_out(PeerId) override {}
+  std::string refuse(const Json&) override { return ""; }
+
+  void hello(PeerId peer, Seconds now) {
+    coordinator.receive(
+        {.kind = "hello",
+         .sender = peer,
+         .body = {{"endpoint", "e"}, {"active", false}, {"loaded", false}, {"ready", false}, {"promised", 0}}},
+        now);
+  }
+  // As a worker of the first generation says it.
+  void tell(PeerId peer, const std::string& kind, const Json& body, Seconds now, int64_t step = 0) {
+    coordinator.receive({.kind = kind, .sender = peer, .generation = 1, .step = step, .body = body}, now);
+  }
+  void tell_facts(PeerId peer, int64_t step, Seconds now, const Json& facts = Json::object()) {
+    coordinator.receive(facts_message(peer, step, facts), now);
+  }
+  static Message facts_message(PeerId peer, int64_t step, const Json& facts) {
+    Message message{.kind = "facts", .sender = peer, .generation = 1, .step = step + 1};
+    add_facts(message, {step, blob_of(facts.dump())});
+    return message;
+  }
+  // What was sent to a peer since this was asked last.
+  std::vector<std::string> sent(PeerId peer) {
+    std::vector<std::string> kinds;
+    for (const Action& action : coordinator.take_actions())
+      if (action.what == Action::What::send && action.peer == peer) kinds.push_back(action.message.kind);
+    return kinds;
+  }
+  bool has(const std::string& event) const {
+    return std::any_of(events.begin(), events.end(), [&](const auto& e) { return e.first == event; });
+  }
+
+  std::vector<Generation> created;
+  std::vector<std::pair<std::string, Json>> events;
+  int64_t on_file = -1;
+  Coordinator coordinator;
+};
+
+using Kinds = std::vector<std::string>;
+
+TEST(Coordinator, LetsALearnerThatIsToLeaveGoAtOnce) {
+  for (const bool ready : {false, true}) {
+    Job job(1);
+    job.hello(7, 1);
+    EXPECT_EQ(job.sent(7), Kinds{"welcome"});
+    job.tell(7, "warm", Json::object(), 1);
+    // Ready while a proposal is on its way, so that it is for the next one.
+    job.coordinator.ask_checkpoint(1);
+    if (ready) job.tell(7, "ready", {{"attempt", (1 << 20) + 1}}, 1, 2);
+    (void)job.coordinator.take_actions();
+    job.tell(7, "drain", Json::object(), 1);
+    EXPECT_EQ(job.sent(7), Kinds{"release"});
+    EXPECT_EQ(job.events.back().first, "left");
+    EXPECT_EQ(job.events.back().second.at("peer"), 7);
+    EXPECT_FALSE(job.coordinator.knows(7));
+    EXPECT_EQ(job.coordinator.phase(), Coordinator::Phase::running);
+    job.hello(7, 2);
+    EXPECT_EQ(job.sent(7), Kinds{"refused"});
+  }
+}
+
+// The result of the step before comes to it last, so it begins its first step late.
+TEST(Coordinator, GivesANewcomerLessOfItsFirstStep) {
+  Job job(1);
+  job.hello(7, 1);
+  job.tell(7, "warm", Json::object(), 1);
+  job.tell(7, "ready", {{"attempt", (1 << 20) + 1}}, 1, 2);
+  ASSERT_EQ(job.created.size(), 2u);
+  const Generation& with = job.created.back();
+  ASSERT_EQ(with.members.size(), 2u);
+  EXPECT_EQ(total(with.members[0].share), total(with.members[1].share));
+  EXPECT_GT(total(with.members[0].first_share), total(with.members[0].share));
+  EXPECT_EQ(total(with.members[0].first_share) + total(with.members[1].first_share), 2 * total(with.members[0].share));
+}
+
+// Others have work with a newcomer once it is warm; where nobody can go on without it, at once.
+TEST(Coordinator, FeedsANewcomerThatIsWarm) {
+  Job job(1);
+  job.hello(7, 1);
+  job.coordinator.tick(1.5);
+  EXPECT_EQ(job.sent(1), Kinds{});
+  job.tell(7, "warm", Json::object(), 2);
+  EXPECT_EQ(job.sent(1), (Kinds{"unfeed", "feed"}));
+}
+
+TEST(Coordinator, KeepsAMemberThatIsToLeaveUntilTheOthersNeedItNoMore) {
+  Job job(2);
+  job.tell(2, "drain", Json::object(), 1);
+  ASSERT_EQ(job.created.size(), 2u);
+  EXPECT_EQ(job.sent(2), Kinds{"propose"});
+  // Both complete step 0 in generation 1, and go on in generation 2; its facts may come later.
+  job.coordinator.receive({.kind = "entered", .sender = 2, .generation = 2, .step = 1, .body = Json::object()}, 1.1);
+  EXPECT_EQ(job.sent(2), Kinds{});
+  job.coordinator.receive({.kind = "entered", .sender = 1, .generation = 2, .step = 1, .body = Json::object()}, 1.1);
+  EXPECT_EQ(job.sent(2), Kinds{"release"});
+  EXPECT_TRUE(job.has("left"));
+}
+
+// With adaptive scaling who enters tells whether that was the last step: the facts, which tell it too, may come later.
+TEST(Coordinator, KeepsAMemberThatLeavesAfterTheLastStepToTheEnd) {
+  for (const bool last : {false, true}) {
+    Job job(2, {.batch = 8, .batch_max = 8});
+    job.tell(2, "drain", Json::object(), 1);
+    EXPECT_EQ(job.sent(2), Kinds{"propose"});
+    const Json end = last ? Json{{"end", 3}} : Json::object();
+    for (const PeerId peer : {PeerId{1}, PeerId{2}})
+      job.coordinator.receive({.kind = "entered", .sender = peer, .generation = 2, .step = 4, .body = end}, 1.1);
+    EXPECT_EQ(job.sent(2), last ? Kinds{} : Kinds{"release"});
+  }
+}
+
+TEST(Coordinator, AnswersHeartbeatsThatAskForIt) {
+  Job job(1);
+  job.tell(1, "alive", {{"answer", false}}, 1);
+  EXPECT_EQ(job.sent(1), Kinds{});
+  job.tell(1, "alive", {{"answer", true}}, 2);
+  EXPECT_EQ(job.sent(1), Kinds{"alive"});
+}
+
+// Nobody waits for it; but what was not confirmed is kept, and comes again after a death.
+TEST(Coordinator, ConfirmsSeveralFactsAtOnce) {
+  Job job(1);
+  int acks = 0;
+  for (int64_t step = 0; step < 33; ++step) {
+    job.tell_facts(1, step, 2 + 0.01 * static_cast<double>(step));
+    for (const std::string& kind : job.sent(1)) acks += kind == "ack";
+  }
+  EXPECT_EQ(acks, 2);
+  job.tell_facts(1, 33, 5);
+  EXPECT_EQ(job.sent(1), Kinds{"ack"});
+}
+
+// What its predecessor did not confirm comes again; that it is on file already makes no difference. What nobody has
+// told yet is not confirmed, although a run that is resumed has it on file: whoever gathers it would not tell it any
+// more.
+TEST(Coordinator, ConfirmsWhatComesAgainAfterATakeover) {
+  Job before(1);
+  before.on_file = 7;
+  Coordinator next({.tenure = 2, .endpoint = "e", .steps = 10}, before, 7,
+                   {.newest = before.created.back(), .before = {}, .members_alive = true}, 100);
+  next.receive(
+      {.kind = "hello",
+       .sender = 1,
+       .generation = 1,
+       .step = 8,
+       .body = {{"endpoint", "e"}, {"active", true}, {"loaded", true}, {"ready", true}, {"promised", 1}, {"id", 1}}},
+      100.1);
+  EXPECT_EQ(next.phase(), Coordinator::Phase::fencing);
+  (void)next.take_actions();
+  next.receive(Job::facts_message(1, 5, Json::object()), 100.2);
+  const std::vector<Action> actions = next.take_actions();
+  ASSERT_EQ(actions.size(), 1u);
+  EXPECT_EQ(actions[0].message.kind, "ack");
+  EXPECT_EQ(actions[0].message.step, 5);
+  next.receive(Job::facts_message(1, 6, Json::object()), 102.2);
+  EXPECT_EQ(next.take_actions().at(0).message.step, 6);
+}
+
+// Of a job that runs nothing but silence comes with time.
+TEST(Coordinator, IsDueWhenAWorkerWouldBeSilent) {
+  Job job(2);
+  job.coordinator.tick(0.5);
+  EXPECT_EQ(job.coordinator.tick_by(), 1.5);
+  job.tell(2, "alive", Json::object(), 0.6);
+  for (const Seconds now : {1.5, 2.4}) job.coordinator.tick(now);
+  job.tell(1, "alive", Json::object(), 2.9);
+  job.coordinator.tick(2.9);
+  EXPECT_EQ(job.coordinator.tick_by(), 0.6 + 3);
+  job.coordinator.tick(3.601);
+  EXPECT_TRUE(job.has("lost"));
+  EXPECT_EQ(job.coordinator.phase(), Coordinator::Phase::fencing);
+  EXPECT_LT(job.coordinator.tick_by(), 3.7);
+}
+
+// Whoever was not heard while the coordinator itself was stopped may have spoken all the same.
+TEST(Coordinator, DoesNotCountTheTimeForWhichItWasStopped) {
+  Job job(2);
+  job.coordinator.tick(0.5);
+  for (const PeerId peer : {PeerId{1}, PeerId{2}}) job.tell(peer, "alive", Json::object(), 1);
+  job.coordinator.tick(1);
+  job.tell(1, "alive", Json::object(), 9);
+  job.coordinator.tick(9);
+  EXPECT_FALSE(job.has("lost"));
+  for (Seconds now = 9.1; now < 13; now += 0.1) {
+    job.tell(1, "alive", Json::object(), now);
+    job.coordinator.tick(now);
+  }
+  EXPECT_TRUE(job.has("lost"));
+}
+
+// Nor the time for which it was at work: the third worker's words wait until it is done with those of the others.
+TEST(Coordinator, DoesNotCountTheTimeThatMessagesTake) {
+  Job job(3);
+  job.coordinator.tick(1);
+  for (const auto& [peer, from, to] : {std::tuple{PeerId{1}, 1.0, 2.2}, std::tuple{PeerId{2}, 2.2, 3.2}}) {
+    job.coordinator.woke(from);
+    job.tell_facts(peer, 0, from);
+    job.coordinator.tick(to);
+  }
+  EXPECT_FALSE(job.has("lost"));
+  job.tell(3, "alive", Json::object(), 3.2);
+  // Afterwards it hears as well as ever.
+  for (Seconds now = 3.2; now < 7; now += 0.2) {
+    job.coordinator.woke(now);
+    for (const PeerId peer : {PeerId{1}, PeerId{2}}) job.tell(peer, "alive", Json::object(), now);
+    job.coordinator.tick(now);
+  }
+  EXPECT_TRUE(job.has("lost"));
+}
+
+// One is dead, and the other's word comes half a second late: that is no reason to hold, nor to put out who lives.
+TEST(Coordinator, WaitsForALateWordBeforeItHoldsTheJob) {
+  for (const bool late : {true, false}) {
+    Job job(2);
+    for (const Seconds now : {0.9, 1.4}) {
+      job.tell(2, "alive", Json::object(), now);
+      job.coordinator.tick(now);
+    }
+    for (Seconds now = 1.5; now < 3.05; now += 0.1) job.coordinator.tick(now);
+    EXPECT_FALSE(job.has("hold"));
+    EXPECT_FALSE(job.has("lost"));
+    if (late) job.tell(2, "alive", Json::object(), 3.1);
+    for (Seconds now = 3.1; now < 4.5; now += 0.1) job.coordinator.tick(now);
+    EXPECT_EQ(job.has("lost"), late);
+    EXPECT_EQ(job.has("hold"), !late);
+  }
+}
+
+}  // namespace
+}  // namespace elinvar

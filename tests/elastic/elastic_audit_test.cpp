@@ -1,0 +1,244 @@
+// Audits: the decisions by themselves, and in the simulator, where bits flip in what is audited while workers come, go
+// and die.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "elastic/audit/audit.h"
+#include "tensor/stream.h"
+#include "tests/elastic/simulator/elastic_simulator.h"
+
+namespace elinvar {
+namespace {
+
+using What = Verdict::What;
+using Stage = Evidence::Stage;
+
+Digest d(uint64_t n) { return {n, ~n}; }
+
+Evidence about(Stage stage, const std::vector<AuditClaims>& claims) {
+  Evidence e{.stage = stage, .step = 8, .vrank = 3, .bucket = 2, .witnesses = {}, .received = {}};
+  for (size_t i = 0; i < claims.size(); ++i) e.witnesses.push_back({static_cast<int>(i) + 1, claims[i]});
+  return e;
+}
+
+AuditClaims leaves(std::vector<Digest> digests) { return {.states = {d(0)}, .leaves = std::move(digests), .sums = {}}; }
+
+Verdict judged(Stage stage, const std::vector<AuditClaims>& claims) {
+  const Evidence e = about(stage, claims);
+  const Verdict verdict = judge(evidence_from(to_json(e)));
+  EXPECT_EQ(verdict.what, judge(e).what);
+  return verdict;
+}
+
+TEST(Audit, WhoContradictsItselfIsGuilty) {
+  for (const Stage stage : {Stage::audit, Stage::trial}) {
+    const Verdict verdict = judged(stage, {leaves({d(1), d(1)}), leaves({d(2), d(1)}), leaves({d(1)})});
+    EXPECT_EQ(verdict.what, What::guilty);
+    EXPECT_EQ(verdict.workers, std::vector<int>{2});
+    EXPECT_EQ(verdict.reason, "worker 2 contradicts itself: leaf 3 of update 9 was 00000000, and then 00000000");
+  }
+  EXPECT_EQ(judged(Stage::trial, {leaves({d(1), d(2)}), leaves({d(2), d(1)})}).workers, (std::vector<int>{1, 2}));
+}
+
+TEST(Audit, OneAgainstMoreThanHalfIsGuilty) {
+  const uint64_t a = uint64_t{0x1a2b3c4d} << 32, b = uint64_t{0x5e6f7081} << 32;
+  const std::vector<AuditClaims> claims = {leaves({d(b)}), leaves({d(a), d(a)}), leaves({d(b), d(b)})};
+  EXPECT_EQ(judged(Stage::audit, claims).what, What::try_all);
+  const Verdict verdict = judged(Stage::trial, claims);
+  EXPECT_EQ(verdict.what, What::guilty);
+  EXPECT_EQ(verdict.workers, std::vector<int>{2});
+  EXPECT_EQ(verdict.reason, "leaf 3 of update 9: worker 2 has 1a2b3c4d, workers 1 and 3 have 5e6f7081");
+}
+
+TEST(Audit, OneAgainstOneIsReplayedAndThenUndecided) {
+  const std::vector<AuditClaims> firm = {leaves({d(1), d(1)}), leaves({d(2), d(2)})};
+  EXPECT_EQ(judged(Stage::trial, firm).what, What::replay);
+  const Verdict verdict = judged(Stage::replay, firm);
+  EXPECT_EQ(verdict.what, What::undecided);
+  EXPECT_EQ(verdict.workers, (std::vector<int>{1, 2}));
+  EXPECT_EQ(judged(Stage::trial, {leaves({d(1)}), leaves({d(1)}), leaves({d(2)}), leaves({d(2)})}).what, What::replay);
+}
+
+// A leaf that is computed with a damaged state differs for that reason.
+TEST(Audit, StatesAreComparedBeforeLeaves) {
+  AuditClaims sound{.states = {d(1)}, .leaves = {d(5)}, .sums = {}},
+      damaged{.states = {d(2)}, .leaves = {d(6)}, .sums = {}};
+  EXPECT_EQ(judged(Stage::trial, {damaged, sound, sound}).workers, std::vector<int>{1});
+  EXPECT_EQ(judged(Stage::trial, {damaged, sound}).what, What::replay);
+  AuditClaims again = damaged;
+  again.states.push_back(d(1));
+  const Verdict verdict = judged(Stage::replay, {again, sound});
+  EXPECT_EQ(verdict.what, What::guilty);
+  EXPECT_EQ(verdict.workers, std::vector<int>{1});
+  // What went wrong long ago is nobody's fault that could be told.
+  AuditClaims other = sound;
+  other.states.push_back(d(3));
+  again.states.back() = d(3);
+  EXPECT_EQ(judged(Stage::replay, {again, other}).what, What::undecided);
+}
+
+TEST(Audit, ASumIsJudgedByWhatWasAddedUp) {
+  const auto sums = [](std::vector<SumClaim> claims) {
+    return AuditClaims{.states = {}, .leaves = {d(1)}, .sums = std::move(claims)};
+  };
+  const SumClaim right{d(1), d(2)}, wrong{d(1), d(3)}, other{d(4), d(5)};
+  EXPECT_EQ(judged(Stage::trial, {sums({wrong, right}), sums({right})}).workers, std::vector<int>{1});
+  EXPECT_EQ(judged(Stage::trial, {sums({other, right}), sums({right})}).what, What::agreed);
+  EXPECT_EQ(judged(Stage::trial, {sums({right}), sums({wrong}), sums({right})}).workers, std::vector<int>{2});
+  EXPECT_EQ(judged(Stage::trial, {sums({right}), sums({other}), sums({right})}).what, What::try_all);
+  Evidence e = about(Stage::audit, {sums({right}), sums({})});
+  EXPECT_EQ(judge(e).what, What::agreed);
+  e.received = right.sum;
+  EXPECT_EQ(judge(e).what, What::agreed);
+  e.received = wrong.sum;
+  EXPECT_EQ(judge(evidence_from(to_json(e))).what, What::try_all);
+}
+
+Generation generation_of(int members, int vranks) {
+  Generation g{.number = 1, .members = {}, .reason = ""};
+  const auto shares = deal(vranks, std::vector<double>(static_cast<size_t>(members), 1.0));
+  for (int m = 0; m < members; ++m)
+    g.members.push_back({.id = m + 1,
+                         .peer = static_cast<PeerId>(m + 1),
+                         .endpoint = "",
+                         .share = shares[static_cast<size_t>(m)],
+                         .first_share = shares[static_cast<size_t>(m)]});
+  return g;
+}
+
+TEST(Audit, EveryLeafSumAndWorkerHasItsTurn) {
+  const AuditOptions options{.every = 3, .seed = 7};
+  EXPECT_FALSE(audited({}, 2));
+  const Generation g = generation_of(4, 6);
+  std::set<int> vranks, buckets, owners, auditors, checkers;
+  for (int64_t step = 0; step < 300; ++step) {
+    ASSERT_EQ(audited(options, step), step % 3 == 2);
+    const AuditRoles roles = audit_roles(options, g, step, 6, 5);
+    EXPECT_EQ(roles.vrank, audited_vrank(options, step, 6));
+    EXPECT_TRUE(contains(g.share(roles.owner, step), roles.vrank));
+    EXPECT_NE(roles.auditor, roles.owner);
+    EXPECT_EQ(roles.adder, roles.bucket % 4);
+    EXPECT_NE(roles.checker, roles.adder);
+    vranks.insert(roles.vrank);
+    buckets.insert(roles.bucket);
+    owners.insert(roles.owner);
+    auditors.insert(roles.auditor);
+    checkers.insert(roles.checker);
+    // Who is not concerned by a death stays what it was.
+    Generation fewer = g;
+    for (int m = 3; m >= 0; --m)
+      if (m != roles.owner && m != roles.auditor) {
+        fewer.members.erase(fewer.members.begin() + m);
+        break;
+      }
+    const int auditor = audit_roles(options, fewer, step, 6, 5).auditor;
+    EXPECT_EQ(fewer.members[static_cast<size_t>(auditor)].id, g.members[static_cast<size_t>(roles.auditor)].id);
+  }
+  EXPECT_EQ(vranks.size(), 6u);
+  EXPECT_EQ(buckets.size(), 5u);
+  for (const std::set<int>& members : {owners, auditors, checkers}) EXPECT_EQ(members.size(), 4u);
+
+  const AuditRoles spare = audit_roles(options, generation_of(4, 3), 5, 3, 1);
+  EXPECT_TRUE(generation_of(4, 3).members[static_cast<size_t>(spare.auditor)].share.empty());
+  const AuditRoles alone = audit_roles(options, generation_of(1, 3), 5, 3, 1);
+  EXPECT_EQ(alone.auditor, alone.owner);
+  EXPECT_EQ(alone.bucket, -1);
+}
+
+TEST(Audit, ADigestCoversAllOfALeafThatCounts) {
+  Leaf leaf{.gradients = {Tensor::from(std::vector<float>{1, 2}, {2})},
+            .terms = {Tensor::from(std::vector<float>{3}, {1})},
+            .facts = {.loss_sum = 1, .count = 2, .correct = 1, .samples = 2, .batch = d(1)}};
+  std::set<std::string> digests = {digest_of(leaf).hex()};
+  Leaf scored = leaf;
+  scored.facts.attached = "a score";
+  EXPECT_TRUE(digests.contains(digest_of(scored).hex()));
+  const auto differs = [&](auto&& change) {
+    Leaf other = leaf;
+    change(other);
+    EXPECT_TRUE(digests.insert(digest_of(other).hex()).second);
+  };
+  differs([](Leaf& l) { l.gradients[0] = Tensor::from(std::vector<float>{1, 2.5}, {2}); });
+  differs([](Leaf& l) { l.terms[0] = Tensor::from(std::vector<float>{4}, {1}); });
+  differs([](Leaf& l) { l.terms.clear(); });
+  differs([](Leaf& l) { l.facts.loss_sum = 1.5; });
+  differs([](Leaf& l) { l.facts.count = 3; });
+  differs([](Leaf& l) { l.facts.correct = 2; });
+  differs([](Leaf& l) { l.facts.samples = 3; });
+  differs([](Leaf& l) { l.facts.batch = d(2); });
+}
+
+// --- In the simulator, which checks that every flip is caught before an update uses it, and that who is blamed had
+// one.
+
+int64_t from_environment(const char* name, int64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text ? std::atoll(text) : otherwise;
+}
+
+struct Happened {
+  int64_t flips = 0, caught = 0, replays = 0, undecided = 0, refused = 0;
+};
+
+// ELINVAR_SCHEDULES: how many, ELINVAR_SCHEDULE: only this one, with its log.
+Happened expect_audits_hold(const Schedule& like) {
+  CpuStream alone(1);
+  const StreamScope scope(alone);
+  const int64_t only = from_environment("ELINVAR_SCHEDULE", -1);
+  const int64_t count = only >= 0 ? only + 1 : from_environment("ELINVAR_SCHEDULES", 500);
+  Happened happened;
+  int failures = 0;
+  for (int64_t seed = std::max<int64_t>(only, 0); seed < count && failures < 3; ++seed) {
+    Schedule schedule = like;
+    schedule.seed = static_cast<uint64_t>(seed);
+    schedule.vranks = 1 + static_cast<int>(seed % 9);
+    schedule.steps = 4 + seed / 9 % 8;
+    schedule.initial_workers = 2 + static_cast<int>(seed / 5 % 4);
+    schedule.min_workers = 1 + static_cast<int>(seed / 7 % 2);
+    schedule.audit_every = 1 + seed / 11 % 3;
+    if (like.faults > 0) schedule.faults = static_cast<int>(seed / 3 % 7);
+    const SimulationResult result = simulate(schedule);
+    happened.flips += result.flips;
+    happened.caught += result.caught;
+    happened.replays += result.replays;
+    happened.undecided += result.undecided;
+    happened.refused += result.refused;
+    if (result.violation.empty() && only < 0) continue;
+    failures += !result.violation.empty();
+    std::string log;
+    for (const std::string& line : result.log) log += line + "\n";
+    EXPECT_EQ(result.violation, "") << "schedule " << seed << "\n" << (only >= 0 || failures == 1 ? log : "");
+  }
+  return happened;
+}
+
+TEST(ElasticAudit, EachFlipIsCaughtWhereNothingElseHappens) {
+  const Happened happened = expect_audits_hold({.faults = 0, .flips = 1});
+  EXPECT_GT(happened.flips, 300);
+  EXPECT_EQ(happened.caught, happened.flips);
+  EXPECT_EQ(happened.undecided, 0);
+}
+
+TEST(ElasticAudit, FlipsAreCaughtInRandomSchedules) {
+  const Happened happened = expect_audits_hold({.faults = 1, .flips = 3});
+  EXPECT_GT(happened.caught, 300);
+}
+
+TEST(ElasticAudit, LastingFaultsAreFoundOrTheRunEnds) {
+  const Happened happened = expect_audits_hold({.faults = 1, .flips = 3, .lasting_faults = true});
+  EXPECT_GT(happened.caught, 300);
+  EXPECT_GT(happened.replays, 50);
+  EXPECT_GT(happened.undecided, 0);
+  EXPECT_GT(happened.refused, 0) << "parts of damaged states were saved";
+}
+
+TEST(ElasticAudit, FlipsAreCaughtWithAdaptiveScaling) {
+  const Happened happened = expect_audits_hold({.faults = 1, .adaptive = true, .flips = 2, .lasting_faults = true});
+  EXPECT_GT(happened.caught, 300);
+}
+
+}  // namespace
+}  // namespace elinvar

@@ -1,0 +1,331 @@
+// Members about groups of GPUs (PROTOCOL.md, "Groups of GPUs"): who does what, message by message.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "elastic/protocol/member.h"
+#include "tensor/side_queue.h"
+#ifdef ELINVAR_EMULATION
+#include "tests/elastic/member_pair.h"
+#include "tests/emulation/nccl.h"
+#endif
+
+namespace elinvar {
+namespace {
+
+using Json = nlohmann::json;
+
+#ifdef ELINVAR_EMULATION
+
+using test::Pair;
+
+constexpr Device kGpu = Pair::kGpu;
+
+TEST(MemberGroups, AddUpOnceATrailerShowsThatAllAreInThem) {
+  Pair pair;
+  EXPECT_EQ(pair.step(), Device{}) << "there is no group yet";
+  EXPECT_GT(pair.count("contribution"), 0);
+  pair.form_groups(1);
+  EXPECT_EQ(pair.step(), Device{}) << "nobody knew at its beginning that all have it";
+  EXPECT_GT(pair.count("result"), 0);
+  EXPECT_EQ(pair.step(), kGpu);
+  EXPECT_EQ(pair.count("roots"), 2);
+  EXPECT_EQ(pair.count("contribution") + pair.count("result"), 0);
+  EXPECT_EQ(pair.told("group_used"), 1);
+  EXPECT_EQ(pair.step(), kGpu);
+  EXPECT_EQ(pair.told("group_used"), 0) << "it is told once";
+}
+
+// The last leaf of each is open, and of its gradients the second is there: the bucket that this one and the term make
+// is added up.
+void add_up_the_first_bucket(Pair& pair) {
+  for (auto& [peer, m] : pair.members) {
+    const int first = 2 * (static_cast<int>(peer) - 1), second = first + 1;
+    auto others = std::make_unique<Leaf>(Pair::leaf(first));  // somebody else has it as well, for a while
+    m->add(m->step(), first, *others, 1);
+    ASSERT_TRUE(m->opens(second));
+    const Leaf& leaf = pair.opened[peer] = Pair::leaf(second);
+    const SideQueue side(kGpu, SideQueue::Of::gradients);
+    side.follow();
+    m->open(m->step(), second, leaf.facts.count, leaf.terms);
+    m->put(1, leaf.gradients[1]);
+    others.reset();
+    for (const int64_t n : {3, 2, 1}) pair.spoiled.push_back(Tensor::empty({n}, DType::f32, kGpu));  // in its place
+    EXPECT_FALSE(m->work()) << "not all have said that they have it";
+    EXPECT_FALSE(m->transferring());
+  }
+  pair.deliver();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto added_up = [&] {
+    return std::ranges::all_of(pair.members, [](const auto& m) { return m.second->group_progress() == 2; });
+  };
+  while (!added_up() && std::chrono::steady_clock::now() < deadline)
+    for (auto& [peer, m] : pair.members) EXPECT_FALSE(m->work());
+  EXPECT_TRUE(added_up());
+}
+void end_the_leaf(Pair& pair) {
+  for (auto& [peer, m] : pair.members) {
+    const int second = 2 * (static_cast<int>(peer) - 1) + 1;
+    {
+      const SideQueue side(kGpu, SideQueue::Of::gradients);
+      side.follow();
+      m->put(0, pair.opened[peer].gradients[0]);
+    }
+    SideQueue::join(kGpu, SideQueue::Of::gradients);
+    m->add(m->step(), second, std::exchange(pair.opened[peer], {}), 1);
+  }
+}
+
+TEST(MemberGroups, ABucketIsAddedUpBeforeTheLastLeafIsWhole) {
+  Pair pair;
+  pair.form_groups(1);
+  pair.step();
+  for (int step = 0; step < 2; ++step) {
+    pair.sent.clear();
+    add_up_the_first_bucket(pair);
+    EXPECT_EQ(pair.count("roots"), 2);
+    EXPECT_FALSE(pair.groups.at(1)->whole());
+    end_the_leaf(pair);
+    pair.contribute();
+    EXPECT_EQ(pair.finish(), kGpu);
+    EXPECT_EQ(pair.count("roots"), 2);
+    EXPECT_EQ(pair.count("contribution") + pair.count("result"), 0);
+    EXPECT_TRUE(pair.groups.at(1)->whole());
+  }
+}
+
+// The transfer is given up, leaves are kept, also the one that was on its way.
+TEST(MemberGroups, ADeathBetweenTwoBucketsCostsNoLeaf) {
+  Pair three(3);
+  three.form_groups(1);
+  three.step();
+  three.sent.clear();
+  add_up_the_first_bucket(three);
+  three.members.erase(3);
+  for (auto& [peer, m] : three.members) m->receive({.kind = "fence", .sender = Pair::kCoordinator, .generation = 2});
+  three.deliver();
+  EXPECT_EQ(three.whole.at(1), 0) << "it is in the middle of a step";
+  end_the_leaf(three);
+  three.start(2, 1);
+  EXPECT_TRUE(three.members.at(1)->todo().empty());
+  EXPECT_EQ(three.members.at(2)->todo(), (std::vector<int>{4, 5}));
+  EXPECT_EQ(three.step(), Device{});
+  three.form_groups(2);
+  three.step();
+  EXPECT_EQ(three.step(), kGpu);
+}
+
+// After a fence leaves that lie on the GPU go through the host, until the group of the new generation is there.
+TEST(MemberGroups, AFenceEndsThemInTheMiddleOfAStep) {
+  Pair pair;
+  pair.form_groups(1);
+  pair.step();
+  pair.add_leaves();
+  pair.contribute();
+  EXPECT_EQ(pair.members.at(1)->reduce(), Member::Progress::waiting);
+  EXPECT_TRUE(pair.members.at(1)->transferring());
+  EXPECT_EQ(pair.members.at(1)->missing(), "") << "whoever waits for the group misses no message";
+  for (auto& [peer, m] : pair.members) {
+    m->receive({.kind = "fence", .sender = Pair::kCoordinator, .generation = 2});
+    EXPECT_FALSE(m->transferring());
+    EXPECT_EQ(m->oldest_group(), 2);
+  }
+  pair.sent.clear();
+  pair.start(2, 1);
+  pair.contribute();
+  EXPECT_EQ(pair.finish(), Device{});
+  EXPECT_GT(pair.count("contribution"), 0);
+  pair.form_groups(2);
+  pair.step();
+  EXPECT_EQ(pair.step(), kGpu);
+}
+
+TEST(MemberGroups, LeavesFromBeforeAndAfterAFenceAreAddedUp) {
+  Pair pair;
+  pair.form_groups(1);
+  pair.step();
+  for (auto& [peer, m] : pair.members) {
+    const int first = 2 * (static_cast<int>(peer) - 1);
+    EXPECT_TRUE(m->reduces_in_group());
+    EXPECT_TRUE(m->keeps_leaves());
+    m->add(m->step(), first, Pair::leaf(first), 1);
+    m->receive({.kind = "fence", .sender = Pair::kCoordinator, .generation = 2});
+  }
+  pair.start(2, 1);
+  for (auto& [peer, m] : pair.members) {
+    const int second = 2 * (static_cast<int>(peer) - 1) + 1;
+    EXPECT_FALSE(m->reduces_in_group());
+    EXPECT_FALSE(m->keeps_leaves());
+    m->add(m->step(), second, Pair::leaf(second, Device{}), 1);
+  }
+  pair.contribute();
+  EXPECT_EQ(pair.finish(), Device{});
+}
+
+TEST(MemberGroups, OneThatStallsIsReportedUntilAFence) {
+  Pair pair;
+  pair.form_groups(1);
+  pair.step();
+  pair.add_leaves();
+  pair.contribute();
+  Member& m = *pair.members.at(1);
+  (void)m.reduce();
+  pair.reports.clear();
+  m.group_stalled("it hangs");
+  m.group_stalled("it hangs");
+  pair.deliver();
+  EXPECT_EQ(pair.told("group_failed"), 1);
+  m.heartbeat(Json::object());
+  pair.deliver();
+  EXPECT_EQ(pair.told("group_failed"), 2) << "whoever coordinates now may not have it";
+  m.receive({.kind = "fence", .sender = Pair::kCoordinator, .generation = 2});
+  m.heartbeat(Json::object());
+  pair.deliver();
+  EXPECT_EQ(pair.told("group_failed"), 2);
+}
+
+// One leaves as planned: the others make their group from what they had.
+TEST(MemberGroups, AreMadeFromTheOneBeforeWhenAMemberLeaves) {
+  Pair three(3);
+  three.form_groups(1);
+  three.step();
+  EXPECT_EQ(three.step(), kGpu);
+  EXPECT_EQ(three.made, "new");
+  std::unique_ptr<Member> leaver = std::move(three.members.at(2));
+  three.members.erase(2);
+  const Generation next = three.generation(2, -1, 1);
+  three.members[2] = std::move(leaver);
+  for (auto& [peer, m] : three.members) {
+    m->receive({.kind = "propose", .sender = Pair::kCoordinator, .generation = 2, .body = to_json(next)});
+    EXPECT_TRUE(m->take_group_requests().empty()) << "the group is still in use";
+  }
+  EXPECT_EQ(three.step(), kGpu) << "the last one of all three";
+  EXPECT_FALSE(three.members.at(2)->active());
+  leaver = std::move(three.members.at(2));
+  three.members.erase(2);
+  EXPECT_EQ(three.step(), Device{}) << "nobody waits for the group";
+  three.shrink_groups(2, {1});
+  EXPECT_EQ(three.step(), Device{});
+  EXPECT_EQ(three.step(), kGpu);
+  EXPECT_EQ(three.made, "shrunk");
+  EXPECT_EQ(three.count("group"), 0);
+}
+
+// With the same members no step goes another way.
+TEST(MemberGroups, GoOnWithTheSameMembers) {
+  Pair pair;
+  pair.form_groups(1);
+  pair.step();
+  const Generation next = pair.generation(2, -1, 1);
+  for (auto& [peer, m] : pair.members)
+    m->receive({.kind = "propose", .sender = Pair::kCoordinator, .generation = 2, .body = to_json(next)});
+  EXPECT_EQ(pair.step(), kGpu);
+  for (auto& [peer, m] : pair.members) {
+    EXPECT_EQ(m->generation(), 2);
+    const std::vector<GroupRequest> asked = m->take_group_requests();
+    ASSERT_EQ(asked.size(), 1u);
+    EXPECT_EQ(asked[0].from, 1);
+    EXPECT_TRUE(asked[0].gone.empty());
+  }
+  EXPECT_EQ(pair.step(), kGpu);
+  EXPECT_EQ(pair.made, "kept");
+}
+
+// A death between two transfers leaves it whole, one in the middle of a transfer does not.
+TEST(MemberGroups, AreMadeFromTheOneBeforeAfterADeath) {
+  for (const bool in_transfer : {false, true}) {
+    Pair three(3);
+    three.form_groups(1);
+    three.step();
+    three.step();
+    three.add_leaves();
+    if (in_transfer) {
+      three.contribute();
+      (void)three.members.at(1)->reduce();
+      EXPECT_TRUE(three.members.at(1)->transferring());
+    }
+    three.members.erase(3);
+    for (auto& [peer, m] : three.members) m->receive({.kind = "fence", .sender = Pair::kCoordinator, .generation = 2});
+    three.deliver();
+    EXPECT_EQ(three.whole.at(1), in_transfer ? 0 : 1);
+    EXPECT_EQ(three.members.at(1)->spare_group(), in_transfer ? 0 : 1);
+    if (in_transfer) continue;
+    three.start(2, 2, 1);
+    EXPECT_EQ(three.members.at(1)->spare_group(), 0);
+    three.shrink_groups(2, {2});
+    EXPECT_EQ(three.step(), Device{}) << "a trailer has to say first that all have it";
+    EXPECT_EQ(three.step(), kGpu);
+    EXPECT_EQ(three.made, "shrunk");
+  }
+}
+
+// What a member said of the group that it had counts no more once it is called to another one.
+TEST(MemberGroups, AreNotMixedUp) {
+  Pair three(3);
+  three.form_groups(1);
+  three.step();
+  three.members.erase(3);
+  for (auto& [peer, m] : three.members) m->receive({.kind = "fence", .sender = Pair::kCoordinator, .generation = 2});
+  three.start(2, 1, 1);
+  for (auto& [peer, m] : three.members) (void)m->take_group_requests();
+  three.members.at(2)->group_formed(2, three.groups.at(2));
+  three.add_leaves();
+  three.members.at(2)->contribute(std::nullopt);  // it is in the first one
+  three.deliver();
+  three.members.at(1)->group_not_shrunk(2);
+  const auto request = three.members.at(1)->take_group_requests();
+  ASSERT_EQ(request.size(), 1u);
+  three.members.at(1)->group_named(2, emulation::nccl({})->make_id());
+  three.deliver();
+  three.members.at(1)->group_formed(2, three.groups.at(1));  // and this one in the second
+  three.members.at(1)->contribute(std::nullopt);
+  three.deliver();
+  EXPECT_EQ(three.finish(), Device{});
+  for (auto& [peer, m] : three.members) EXPECT_FALSE(m->reduces_in_group()) << peer;
+}
+
+// Whoever cannot tells the first member, which asks all for a new one; nobody uses what it has of the other.
+TEST(MemberGroups, AreMadeAnewWhereTheyCannotBeMadeFromTheOneBefore) {
+  for (const PeerId unable : {PeerId{1}, PeerId{2}}) {
+    Pair three(3);
+    three.form_groups(1);
+    three.step();
+    three.members.erase(3);
+    for (auto& [peer, m] : three.members) m->receive({.kind = "fence", .sender = Pair::kCoordinator, .generation = 2});
+    three.start(2, 1, 1);
+    for (auto& [peer, m] : three.members) EXPECT_EQ(m->take_group_requests().size(), 1u);
+    const PeerId other = 3 - unable;
+    three.members.at(other)->group_formed(2, three.groups.at(other));  // it could
+    three.members.at(unable)->group_not_shrunk(2);
+    three.deliver();
+    three.members.at(unable)->group_not_shrunk(2);  // a second word changes nothing
+    three.deliver();
+    EXPECT_EQ(three.count("group_again"), unable == 1 ? 0 : 2);
+    EXPECT_EQ(three.step(), Device{});
+    three.form_groups(2);
+    three.step();
+    EXPECT_EQ(three.step(), kGpu);
+    EXPECT_EQ(three.made, "new");
+  }
+}
+
+TEST(MemberGroups, AreCalledByTheFirstMemberAlone) {
+  Pair pair;
+  const std::string id = emulation::nccl({})->make_id().hex();
+  pair.members.at(2)->receive({.kind = "group", .sender = 7, .generation = 1, .body = {{"id", id}}});
+  EXPECT_TRUE(pair.members.at(2)->take_group_requests().empty());
+  pair.members.at(2)->receive({.kind = "group", .sender = 1, .generation = 1, .body = {{"id", "no id"}}});
+  pair.reports.clear();
+  pair.deliver();
+  EXPECT_EQ(pair.told("suspect"), 1);
+  EXPECT_TRUE(pair.members.at(2)->take_group_requests().empty());
+}
+
+#endif
+
+}  // namespace
+}  // namespace elinvar

@@ -1,0 +1,443 @@
+#include "elastic/protocol/member.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
+
+#include "elastic/protocol/coordinator.h"
+#include "elastic/step/deal.h"
+#include "tensor/base/check.h"
+
+namespace elinvar {
+namespace {
+
+// A heartbeat that crosses the coordinator's answer on the way is answered as a stranger's.
+TEST(Member, TheFirstWordOnItsEndStands) {
+  constexpr PeerId kCoordinator = 2;
+  const Message expelled{
+      .kind = "release", .sender = kCoordinator, .body = {{"what", "expelled"}, {"reason", "a stranger"}}};
+  const Message first[] = {{.kind = "refused", .sender = kCoordinator, .body = {{"reason", "its data are others"}}},
+                           {.kind = "release", .sender = kCoordinator, .body = {{"what", "left"}, {"reason", ""}}}};
+  const char* const expected[] = {"refused", "left"};
+  for (int i = 0; i < 2; ++i) {
+    Member member(MemberOptions{.self = 4, .steps = 10});
+    member.introduce(kCoordinator, nlohmann::json::object());
+    member.receive(first[i]);
+    member.receive(expelled);
+    ASSERT_TRUE(member.outcome().has_value());
+    EXPECT_EQ(member.outcome()->what, expected[i]);
+  }
+}
+
+TEST(Member, IsToldWhetherItMayComeBack) {
+  const auto again = [](const std::string& kind, nlohmann::json body) {
+    Member member(MemberOptions{.self = 4, .steps = 10});
+    member.introduce(2, nlohmann::json::object());
+    member.receive({.kind = kind, .sender = 2, .body = std::move(body)});
+    return member.outcome()->again;
+  };
+  EXPECT_TRUE(again("release", {{"what", "expelled"}, {"reason", "silent"}, {"again", true}}));
+  EXPECT_FALSE(again("release", {{"what", "expelled"}, {"reason", "the audit"}, {"again", false}}));
+  EXPECT_FALSE(again("release", {{"what", "left"}, {"reason", ""}}));
+  EXPECT_TRUE(again("refused", {{"reason", "it was put out before"}, {"again", true}}));
+  EXPECT_FALSE(again("refused", {{"reason", "its data are others"}}));
+}
+
+// No record names a learner: after a takeover only those that feed it can tell of it.
+TEST(Member, TellsACoordinatorOfTheLearnersThatItFeeds) {
+  Member member(MemberOptions{.self = 4, .steps = 10});
+  member.introduce(2, nlohmann::json::object());
+  member.receive({.kind = "welcome", .sender = 2, .body = {{"restore", 0}}});
+  const Member::Load load = member.take_load();
+  member.loaded(load);
+  (void)member.take_actions();
+  const nlohmann::json feed = {
+      {"peer", 7}, {"endpoint", "tcp://127.0.0.1:7"}, {"part", 0}, {"parts", 1}, {"attempt", 1}, {"copies", true}};
+  member.receive({.kind = "feed", .sender = 2, .step = 3, .body = feed});
+  member.introduce(3, nlohmann::json::object());
+  const std::vector<Action> actions = member.take_actions();
+  ASSERT_FALSE(actions.empty());
+  EXPECT_EQ(actions.back().message.kind, "hello");
+  const nlohmann::json expected = {{{"peer", 7}, {"endpoint", "tcp://127.0.0.1:7"}}};
+  EXPECT_EQ(actions.back().message.body.at("learners"), nlohmann::json::array({expected[0]}));
+}
+
+// So that the others have no work with it while it does what takes long the first time.
+TEST(Member, ComputesALeafBeforeItIsFed) {
+  Member member(MemberOptions{.self = 4, .vranks = 4, .steps = 10});
+  member.introduce(2, nlohmann::json::object());
+  EXPECT_EQ(member.take_actions().back().message.body.at("warm"), false);
+  EXPECT_EQ(member.next(), Member::Next::wait);
+  member.receive({.kind = "welcome", .sender = 2});
+  EXPECT_EQ(member.next(), Member::Next::layout);
+  member.learn_layout({.gradients = {Tensor::full({3}, 1)}, .facts = {.count = 1, .samples = 1}});
+  EXPECT_EQ(member.take_actions().back().message.kind, "warm");
+  EXPECT_EQ(member.next(), Member::Next::wait);
+  member.introduce(3, nlohmann::json::object());  // a coordinator that knows nothing of it
+  EXPECT_EQ(member.take_actions().back().message.body.at("warm"), true);
+}
+
+// Two members of the first generation, both with two of four virtual ranks, and a network that brings everything at
+// once.
+struct Pair {
+  static constexpr PeerId kCoordinator = 9;
+  // The virtual ranks are dealt as evenly as may be.
+  static Generation generation(int64_t number, const std::vector<PeerId>& peers) {
+    Generation g{.number = number, .first_step = number == 1 ? 0 : -1, .members = {}, .next_id = 4, .reason = ""};
+    const auto shares = deal(4, std::vector<double>(peers.size(), 1));
+    for (size_t i = 0; i < peers.size(); ++i)
+      g.members.push_back({.id = static_cast<int>(peers[i]),
+                           .peer = peers[i],
+                           .endpoint = "e",
+                           .share = shares[i],
+                           .first_share = shares[i]});
+    return g;
+  }
+  static std::unique_ptr<Member> introduced(PeerId self) {
+    auto m = std::make_unique<Member>(MemberOptions{.self = self, .vranks = 4, .steps = 200, .bucket_elements = 3});
+    m->introduce(kCoordinator, nlohmann::json::object());
+    return m;
+  }
+  Pair() {
+    for (const PeerId peer : {PeerId{1}, PeerId{2}}) {
+      Member& m = *members.emplace(peer, introduced(peer)).first->second;
+      m.receive({.kind = "welcome", .sender = kCoordinator, .body = {{"restore", 0}}});
+      m.loaded(m.take_load());
+      m.learn_layout(leaf(0));
+    }
+    for (auto& [peer, m] : members)
+      m->receive({.kind = "start",
+                  .sender = kCoordinator,
+                  .generation = 1,
+                  .body = {{"record", to_json(generation(1, {1, 2}))}, {"completed", nlohmann::json::object()}}});
+    deliver();
+  }
+
+  void propose(const Generation& next) {
+    for (auto& [peer, m] : members)
+      m->receive({.kind = "propose", .sender = kCoordinator, .generation = next.number, .body = to_json(next)});
+  }
+
+  static Leaf leaf(int vrank) {
+    const auto tensor = [&](int64_t n, double x) { return Tensor::full({n}, x + vrank); };
+    return {.gradients = {tensor(3, 0.5), tensor(2, 0.25)},
+            .terms = {tensor(1, 0.125)},
+            .facts = {.count = 1, .samples = 1}};
+  }
+
+  // Which messages were sent.
+  std::vector<std::string> deliver() {
+    std::vector<std::string> kinds;
+    for (auto& [peer, m] : members)
+      for (Action& action : m->take_actions()) {
+        if (action.what == Action::What::send && tells_facts(action.message))
+          for (const StepFacts& of : steps_in(action.message)) told.push_back(of.step);
+        if (action.what != Action::What::send) continue;
+        action.message.sender = peer;
+        if (action.peer == 3 && !members.contains(3)) on_their_way.push_back(action.message);
+        if (!members.contains(action.peer)) continue;
+        kinds.push_back(action.message.kind);
+        members.at(action.peer)->receive(action.message);
+      }
+    return kinds;
+  }
+
+  // Both make the next step, and have such facts of it.
+  void step(const nlohmann::json& facts) {
+    const int64_t step = members.at(1)->step();
+    for (auto& [peer, m] : members) {
+      for (const int v : m->todo()) m->add(step, v, leaf(v), 1);
+      m->contribute({});
+    }
+    std::set<PeerId> complete;
+    while (complete.size() < members.size()) {
+      deliver();
+      for (auto& [peer, m] : members)
+        if (!complete.contains(peer) && m->reduce() == Member::Progress::complete) complete.insert(peer);
+    }
+    for (auto& [peer, m] : members) {
+      const Reduced reduced = m->take_reduced();
+      if (m->index() == 0) made_by.push_back(reduced.generation);
+      m->advance(facts);
+    }
+    deliver();
+  }
+
+  std::map<PeerId, std::unique_ptr<Member>> members;
+  std::vector<int64_t> told;          // the steps whose facts the coordinator has
+  std::vector<int64_t> made_by;       // the generation of each step
+  std::vector<Message> on_their_way;  // to the third, which learns
+};
+
+using Kinds = std::vector<std::string>;
+using Steps = std::vector<int64_t>;
+
+// Its members go on in a generation, and are proposed the next, before a newcomer knows that it is one of them: it has
+// to hold the next, too, or that never begins.
+TEST(Member, ANewcomerHoldsAGenerationWithoutItWhereOneWithItMayHaveBegun) {
+  Pair pair;
+  std::unique_ptr<Member> third = Pair::introduced(3);
+  third->receive({.kind = "welcome", .sender = Pair::kCoordinator});
+  pair.members.at(1)->receive(
+      {.kind = "feed",
+       .sender = Pair::kCoordinator,
+       .body = {{"peer", 3}, {"endpoint", "e"}, {"part", 0}, {"parts", 1}, {"attempt", 1}, {"copies", true}}});
+  third->receive({.kind = "state", .sender = 1, .body = {{"part", 0}, {"parts", 1}, {"attempt", 1}, {"last", true}}});
+  ASSERT_EQ(third->next(), Member::Next::load);
+  third->loaded(third->take_load());
+  ASSERT_EQ(third->next(), Member::Next::layout);
+  third->learn_layout(Pair::leaf(0));
+  ASSERT_EQ(third->next(), Member::Next::copy);
+
+  const auto propose = [&](int64_t number, const std::vector<PeerId>& peers) {
+    const Message m{.kind = "propose",
+                    .sender = Pair::kCoordinator,
+                    .generation = number,
+                    .body = to_json(Pair::generation(number, peers))};
+    for (auto& [peer, member] : pair.members) member->receive(m);
+    if (third) third->receive(m);
+  };
+  propose(2, {1, 2, 3});
+  pair.step({{"text", "facts"}});
+  EXPECT_EQ(pair.members.at(1)->generation(), 2);
+  EXPECT_FALSE(third->active());
+  propose(3, {1, 2});
+  for (const Message& m : pair.on_their_way) third->receive(m);
+  while (third->reduce() != Member::Progress::complete) ASSERT_TRUE(third->missing().empty()) << third->missing();
+  EXPECT_EQ(third->generation(), 2);
+  (void)third->take_reduced();
+  third->advance({{"text", "facts"}});
+  pair.members.emplace(3, std::move(third));
+  pair.step({{"text", "facts"}});
+  EXPECT_EQ(pair.members.at(1)->generation(), 3);
+}
+
+// Each message wakes threads here and there: several steps share one, unless something waits for what they say.
+TEST(Member, TheLeaderTellsOfSeveralStepsAtOnce) {
+  Pair pair;
+  Member& leader = *pair.members.at(1);
+  for (int i = 0; i < 3; ++i) pair.step({{"text", "facts"}});
+  EXPECT_EQ(pair.told, Steps{});
+  for (auto& [peer, m] : pair.members) m->heartbeat(nlohmann::json::object());
+  pair.deliver();
+  EXPECT_EQ(pair.told, (Steps{0, 1, 2}));
+  leader.heartbeat(nlohmann::json::object());
+  pair.deliver();
+  EXPECT_EQ(pair.told, (Steps{0, 1, 2})) << "each once";
+  pair.told.clear();
+  pair.step({{"text", "facts"}});
+  pair.step({{"text", "facts"}, {"state", "a digest, for which a checkpoint may wait"}});
+  EXPECT_EQ(pair.told, (Steps{3, 4}));
+}
+
+TEST(Member, NobodyGathersMoreFactsThanItMay) {
+  Pair pair;
+  const int untold = MemberOptions().untold;
+  for (int i = 0; i + 1 < untold; ++i) pair.step({{"text", "facts"}});
+  EXPECT_EQ(pair.told, Steps{});
+  pair.step({{"text", "facts"}});
+  Steps all(static_cast<size_t>(untold));
+  std::iota(all.begin(), all.end(), 0);
+  EXPECT_EQ(pair.told, all);
+  pair.told.clear();
+  // After a death, and to another coordinator, all that nobody has confirmed is told again.
+  pair.step({{"text", "facts"}});
+  pair.members.at(1)->receive({.kind = "ack", .sender = Pair::kCoordinator, .step = untold - 3});
+  pair.members.at(1)->introduce(Pair::kCoordinator, nlohmann::json::object());
+  pair.deliver();
+  EXPECT_EQ(pair.told, (Steps{untold - 2, untold - 1, untold}));
+}
+
+// Of a coordinator that was away for long.
+TEST(Member, ManyFactsAreSeveralMessages) {
+  Pair pair;
+  for (int i = 0; i < 150; ++i) pair.step({{"text", std::string(20000, 'x')}});
+  pair.members.at(1)->introduce(Pair::kCoordinator, nlohmann::json::object());
+  std::vector<size_t> steps;
+  for (Action& action : pair.members.at(1)->take_actions())
+    if (action.message.kind == "facts") {
+      steps.push_back(steps_in(action.message).size());
+      EXPECT_NO_THROW(encode(std::move(action.message)));
+    }
+  EXPECT_EQ(steps, (std::vector<size_t>{64, 64, 22}));
+}
+
+TEST(Member, FactsThatMakeNoSenseAreRefused) {
+  Message message{.kind = "facts"};
+  add_facts(message, {3, blob_of(std::string(R"({"at":1.5})"))});
+  add_facts(message, told_facts(4, nlohmann::json::object(), "a line of digests.jsonl"));
+  message.body["now"] = 2.0;
+  const std::vector<StepFacts> steps = steps_in(message);
+  ASSERT_EQ(steps.size(), 2u);
+  EXPECT_EQ(steps[0].step, 3);
+  EXPECT_EQ(steps[0].age, 0.5);
+  EXPECT_EQ(steps[1].step, 4);
+  EXPECT_EQ(steps[1].age, 0);
+  EXPECT_EQ(steps[0].digests, "");
+  EXPECT_EQ(steps[1].digests, "a line of digests.jsonl");
+  const auto malformed = [&](const std::string& text) {
+    Message m{.kind = "facts"};
+    add_facts(m, {0, blob_of(text)});
+    EXPECT_THROW(steps_in(m), UsageError) << text;
+  };
+  for (const std::string text : {"", "{", "[]", "7", "\n", "{\n}"}) malformed(text);
+  malformed("{\"a\":" + std::string(40, '[') + std::string(40, ']') + "}");
+  message.blobs.pop_back();
+  EXPECT_THROW(steps_in(message), UsageError);
+  EXPECT_THROW(steps_in({.kind = "facts"}), UsageError);
+  message.body["facts"] = {"one"};
+  EXPECT_THROW(steps_in(message), nlohmann::json::exception);
+}
+
+TEST(Member, WhatACheckpointThatWasAskedForMayWaitForIsToldAtOnce) {
+  Pair pair;
+  pair.step({{"text", "facts"}});
+  Generation saves = Pair::generation(2, {1, 2});
+  saves.checkpoint = true;
+  pair.propose(saves);
+  pair.step({{"text", "facts"}});
+  EXPECT_EQ(pair.told, (Steps{0, 1})) << "as it enters the generation, and as it saves";
+  pair.step({{"text", "facts"}});
+  EXPECT_EQ(pair.told, (Steps{0, 1}));
+}
+
+TEST(Member, AStepIsOfTheGenerationThatMadeIt) {
+  Pair pair;
+  pair.step({{"text", "facts"}});
+  pair.propose(Pair::generation(2, {1, 2}));
+  for (int i = 0; i < 2; ++i) pair.step({{"text", "facts"}});
+  EXPECT_EQ(pair.members.at(1)->generation(), 2);
+  EXPECT_EQ(pair.made_by, (Steps{1, 1, 2}));
+}
+
+// Nobody tells of them later: the run ends.
+TEST(Member, WhoFailsTellsOfTheStepsBefore) {
+  for (const PeerId peer : {PeerId{1}, PeerId{2}}) {
+    Pair pair;
+    for (int i = 0; i < 3; ++i) pair.step({{"text", "facts"}});
+    pair.members.at(peer)->failed({{"reason", "no more memory"}});
+    std::vector<std::string> kinds;
+    for (const Action& action : pair.members.at(peer)->take_actions()) kinds.push_back(action.message.kind);
+    EXPECT_EQ(kinds, (Kinds{"facts", "failed"}));
+  }
+}
+
+TEST(Member, ABucketLeavesBeforeTheLastLeafIsWhole) {
+  Pair pair;
+  Member &a = *pair.members.at(1), &b = *pair.members.at(2);
+  const Leaf leaves[] = {Pair::leaf(0), Pair::leaf(1), Pair::leaf(2), Pair::leaf(3)};
+  EXPECT_FALSE(a.opens(0)) << "another leaf is to come";
+  a.add(0, 0, leaves[0], 1);
+  b.add(0, 2, leaves[2], 1);
+  for (const int v : {1, 3}) {
+    Member& m = v == 1 ? a : b;
+    ASSERT_TRUE(m.opens(v));
+    m.open(0, v, 1, leaves[v].terms);
+    EXPECT_TRUE(pair.deliver().empty());
+    m.put(1, leaves[v].gradients[1]);
+    EXPECT_EQ(pair.deliver(), v == 1 ? Kinds{"contribution"} : Kinds{}) << "bucket 1 is b's";
+  }
+  EXPECT_FALSE(a.work());
+  EXPECT_TRUE(b.work());
+  EXPECT_EQ(pair.deliver(), Kinds{"result"});
+  for (const int v : {1, 3}) {
+    Member& m = v == 1 ? a : b;
+    m.put(0, leaves[v].gradients[0]);
+    m.add(0, v, leaves[v], 1);
+    m.contribute({});
+  }
+  EXPECT_EQ(pair.deliver(), (Kinds{"contribution", "part"}));
+  EXPECT_EQ(a.reduce(), Member::Progress::complete);
+  EXPECT_EQ(pair.deliver(), (Kinds{"trailer", "result"}));
+  EXPECT_EQ(b.reduce(), Member::Progress::complete);
+  const Reduced reduced = b.take_reduced();
+  for (const float x : reduced.gradients[0].span<float>()) EXPECT_EQ(x, (4 * 0.5f + 6) / 4);
+  for (const float x : reduced.gradients[1].span<float>()) EXPECT_EQ(x, (4 * 0.25f + 6) / 4);
+  EXPECT_EQ(reduced.terms[0].item(), 4 * 0.125 + 6);
+}
+
+// It goes on to be computed and folded, and all of it goes out anew in the next generation.
+TEST(Member, AFenceLeavesAnOpenLeafWhole) {
+  Pair pair;
+  Member& b = *pair.members.at(2);
+  const Leaf leaf = Pair::leaf(3);
+  b.add(0, 2, Pair::leaf(2), 1);
+  b.open(0, 3, 1, leaf.terms);
+  b.receive({.kind = "fence", .sender = Pair::kCoordinator, .generation = 2});
+  b.put(1, leaf.gradients[1]);
+  EXPECT_TRUE(pair.deliver().empty());
+  Generation alone{.number = 2, .first_step = 0, .members = {}, .next_id = 3, .reason = ""};
+  alone.members = {{.id = 2, .peer = 2, .endpoint = "e", .share = {{0, 4}}, .first_share = {{0, 4}}}};
+  b.receive({.kind = "start",
+             .sender = Pair::kCoordinator,
+             .generation = 2,
+             .body = {{"record", to_json(alone)}, {"completed", nlohmann::json::object()}}});
+  b.put(0, leaf.gradients[0]);
+  b.add(0, 3, leaf, 1);
+  EXPECT_EQ(b.todo(), (std::vector<int>{0, 1}));
+  for (const int v : {0, 1}) b.add(0, v, Pair::leaf(v), 1);
+  b.contribute({});
+  EXPECT_EQ(b.reduce(), Member::Progress::complete);
+  const Reduced reduced = b.take_reduced();
+  for (const float x : reduced.gradients[0].span<float>()) EXPECT_EQ(x, (4 * 0.5f + 6) / 4);
+}
+
+// A world where nothing happens.
+struct World : CoordinatorWorld {
+  bool create(const Generation&) override { return true; }
+  bool superseded() override { return false; }
+  std::optional<int64_t> facts(const std::vector<StepFacts>& steps) override { return steps.back().step; }
+  int64_t restart() override { return 0; }
+  void event(const std::string&, const nlohmann::json&) override {}
+  void put_out(PeerId) override {}
+  std::string refuse(const nlohmann::json&) override { return ""; }
+};
+
+TEST(Coordinator, CallsMembersAndTheLearnersTheyTellOf) {
+  World world;
+  Generation newest;
+  newest.number = 3;
+  newest.next_id = 2;
+  newest.members = {{.id = 1, .peer = 4, .endpoint = "tcp://127.0.0.1:4", .share = {}, .first_share = {}}};
+  Coordinator coordinator({.tenure = 2, .endpoint = "tcp://127.0.0.1:2", .steps = 10}, world, 0,
+                          {.newest = newest, .before = {}, .members_alive = true}, 0);
+  const auto called = [&] {
+    std::vector<PeerId> peers;
+    for (const Action& a : coordinator.take_actions())
+      if (a.what == Action::What::send && a.message.kind == "coordinator") peers.push_back(a.peer);
+    return peers;
+  };
+  EXPECT_EQ(called(), std::vector<PeerId>{4});
+  const nlohmann::json hello = {{"endpoint", "tcp://127.0.0.1:4"},
+                                {"active", true},
+                                {"promised", 3},
+                                {"id", 1},
+                                {"learners", {{{"peer", 7}, {"endpoint", "tcp://127.0.0.1:7"}}}}};
+  coordinator.receive({.kind = "hello", .sender = 4, .generation = 3, .step = 5, .body = hello}, 0.1);
+  EXPECT_EQ(called(), std::vector<PeerId>{7});
+}
+
+TEST(Coordinator, TellsThatAllAreSilentAndCanBeStoppedThen) {
+  World world;
+  Coordinator coordinator({.tenure = 1, .endpoint = "tcp://127.0.0.1:2", .steps = 10, .hold = 100}, world, 0, {}, 0);
+  const nlohmann::json hello = {
+      {"endpoint", "tcp://127.0.0.1:4"}, {"active", false}, {"loaded", false}, {"promised", 0}};
+  coordinator.receive({.kind = "hello", .sender = 4, .body = hello}, 0);
+  coordinator.receive({.kind = "ready", .sender = 4, .body = {{"attempt", 0}}}, 0);
+  ASSERT_EQ(coordinator.phase(), Coordinator::Phase::running);
+  EXPECT_FALSE(coordinator.status(0).contains("holding"));
+  for (double now = 0; now < 5; now += 0.1) coordinator.tick(now);
+  EXPECT_EQ(coordinator.status(5).at("phase"), "holding");
+  EXPECT_EQ(coordinator.status(5).at("holding").at("limit"), 100);
+  EXPECT_FALSE(coordinator.ending());
+  coordinator.ask_stop("stopped by train ctl", 6);
+  ASSERT_TRUE(coordinator.ending());
+  EXPECT_EQ(coordinator.ending()->what, "failed");
+}
+
+}  // namespace
+}  // namespace elinvar

@@ -1,0 +1,138 @@
+// Adaptive scaling: the rule for the batch, and the ramp of the learning rate.
+#include "elastic/step/scaling.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "elastic/run/generation_store.h"
+#include "tests/support/temporary_folder.h"
+
+namespace elinvar {
+namespace {
+
+constexpr ScalingOptions kOptions{.batch = 64, .batch_max = 100000, .ramp_steps = 100};
+constexpr int kVranks = 16;
+
+int64_t batch_for(int workers, const Profile& profile, int base_workers = 1) {
+  return scale(kOptions, kVranks, base_workers, workers, profile).batch;
+}
+
+// 64 samples: a leaf takes 4 ms. Turns of 16 virtual ranks: 16 8 6 4 4 3 3 2 .. 2 1.
+TEST(Scaling, TheBestNumberOfWorkersIsThatOfTheShortestStep) {
+  EXPECT_EQ(best_workers(64, kVranks, {}), kVranks);
+  EXPECT_EQ(best_workers(64, kVranks, {.sample_seconds = 0.001}), kVranks);
+  EXPECT_EQ(best_workers(64, kVranks, {.sample_seconds = 0.001, .exchange_seconds = 0.1}), 1);
+  EXPECT_EQ(best_workers(64, kVranks, {.sample_seconds = 0.001, .exchange_seconds = 0.010}), 2);  // 42 ms, 3: 44
+  EXPECT_EQ(best_workers(64, kVranks, {.sample_seconds = 0.001, .exchange_seconds = 0.005}), 4);  // 31 ms, 6: 37
+  EXPECT_EQ(best_workers(128, kVranks, {.sample_seconds = 0.001, .exchange_seconds = 0.010}), 4);
+  EXPECT_EQ(best_workers(64, 1, {.sample_seconds = 0.001, .exchange_seconds = 0.001}), 1);
+}
+
+TEST(Scaling, TheBatchGrowsNoMoreThanTheWorkersNeed) {
+  EXPECT_EQ(batch_for(8, {}), 64);  // nothing says that they need more
+  const Profile profile{.sample_seconds = 0.001, .exchange_seconds = 0.005};
+  EXPECT_EQ(batch_for(1, profile), 64);
+  EXPECT_EQ(batch_for(4, profile), 64);  // strong scaling: they are the best number for it
+  EXPECT_EQ(best_workers(128, kVranks, profile), 4);
+  EXPECT_EQ(best_workers(256, kVranks, profile), 8);
+  EXPECT_EQ(batch_for(5, profile), 256);
+  EXPECT_EQ(batch_for(8, profile), 256);
+  EXPECT_EQ(batch_for(9, profile), 9 * 64);  // 512 too is best computed by 8
+  const Profile slow{.sample_seconds = 0.001, .exchange_seconds = 10};
+  EXPECT_EQ(batch_for(2, slow), 128);  // weak scaling
+  EXPECT_EQ(batch_for(3, slow), 192);
+  EXPECT_EQ(batch_for(3, slow, 2), 96);
+  EXPECT_EQ(batch_for(2, slow, 3), 64);     // never less than the configured one
+  EXPECT_EQ(batch_for(99, slow), 16 * 64);  // spares compute nothing
+}
+
+TEST(Scaling, TheBatchHasAMaximum) {
+  const Profile slow{.sample_seconds = 0.001, .exchange_seconds = 10};
+  const ScalingOptions narrow{.batch = 64, .batch_max = 150};
+  EXPECT_EQ(scale(narrow, kVranks, 1, 8, slow).batch, 150);
+  EXPECT_EQ(scale(narrow, kVranks, 1, 8, slow).reason, "a batch of 150, 18 for each of 8 workers");
+  EXPECT_EQ(scale(narrow, kVranks, 1, 1, slow).reason, "1 workers share a batch of 64");
+}
+
+// More workers never get a smaller batch, and never more than they are more; whatever is measured.
+TEST(Scaling, TheBatchIsMonotonous) {
+  for (const double exchange : {0.0, 0.0001, 0.001, 0.003, 0.01, 0.1, 1.0}) {
+    const Profile profile{.sample_seconds = 0.001, .exchange_seconds = exchange};
+    for (int workers = 1; workers <= kVranks; ++workers) {
+      EXPECT_LE(batch_for(workers, profile), 64 * workers);
+      EXPECT_GE(batch_for(workers, profile), 64);
+      if (batch_for(workers, profile) < 64 * workers && best_workers(64, kVranks, profile) < workers) {
+        EXPECT_GE(best_workers(batch_for(workers, profile), kVranks, profile), workers);
+      }
+    }
+  }
+}
+
+TEST(Scaling, WaitingForSlowerMembersIsNoExchange) {
+  MeasuredStep step{.batch = 64, .vranks = 16, .reduce_seconds = 0.5, .leaves = {16}, .leaf_seconds = {0.008}};
+  Profile profile = measured({}, step);
+  EXPECT_DOUBLE_EQ(profile.sample_seconds, 0.002);
+  EXPECT_EQ(profile.exchange_seconds, 0);  // alone there is none
+  // The second member has 8 leaves of 20 ms, the leader 8 of 10 ms: it waits for 80 ms of the 100.
+  step = {.batch = 64, .vranks = 16, .reduce_seconds = 0.1, .leaves = {8, 8}, .leaf_seconds = {0.01, 0.02}};
+  profile = measured({}, step);
+  EXPECT_DOUBLE_EQ(profile.sample_seconds, 0.015 * 16 / 64);
+  EXPECT_NEAR(profile.exchange_seconds, 0.02, 1e-12);
+  step.reduce_seconds = 0.2;
+  EXPECT_NEAR(measured(profile, step).exchange_seconds, 0.7 * 0.02 + 0.3 * 0.12, 1e-12);
+  step.leaf_seconds = {0, 0};  // a step without leaves, as the first of a newcomer may be
+  EXPECT_EQ(measured(profile, step).sample_seconds, profile.sample_seconds);
+}
+
+TEST(Pace, TheRateGoesToItsNewValueOnAStraightLine) {
+  Pace pace{.batch = 64};
+  for (const int64_t step : {0, 1, 100, 1000}) EXPECT_EQ(lr_factor(pace, step, kOptions), 1.0);
+  pace = rescaled(pace, 1000, 256, kOptions);
+  EXPECT_EQ(pace, (Pace{.batch = 256, .since = 1000, .from = 1}));
+  EXPECT_EQ(lr_factor(pace, 1000, kOptions), 1.0);
+  EXPECT_EQ(lr_factor(pace, 1025, kOptions), 1.75);
+  EXPECT_EQ(lr_factor(pace, 1050, kOptions), 2.5);
+  EXPECT_EQ(lr_factor(pace, 1100, kOptions), 4.0);
+  EXPECT_EQ(lr_factor(pace, 100000, kOptions), 4.0);
+  EXPECT_EQ(rescaled(pace, 1010, 256, kOptions), pace);
+}
+
+// From where it is, up or down, without a jump.
+TEST(Pace, AChangeWithinARampBeginsWhereItIs) {
+  const Pace grown = rescaled({.batch = 64}, 0, 256, kOptions), back = rescaled(grown, 50, 64, kOptions);
+  EXPECT_EQ(back, (Pace{.batch = 64, .since = 50, .from = 2.5}));
+  EXPECT_EQ(lr_factor(back, 50, kOptions), 2.5);
+  EXPECT_EQ(lr_factor(back, 100, kOptions), 1.75);
+  EXPECT_EQ(lr_factor(back, 150, kOptions), 1.0);
+  const ScalingOptions at_once{.batch = 64, .batch_max = 256, .ramp_steps = 0};
+  EXPECT_EQ(lr_factor(rescaled({.batch = 64}, 7, 128, at_once), 7, at_once), 2.0);
+}
+
+TEST(Pace, IsWrittenAndReadBitByBit) {
+  const Pace pace{.samples = 12345, .batch = 96, .since = 77, .from = 1.0 / 3};
+  EXPECT_EQ(pace_from(nlohmann::json::parse(to_json(pace).dump())), pace);
+  EXPECT_EQ(pace_of({{kPace, to_tensor(pace)}}), pace);
+  EXPECT_EQ(pace_of({}), Pace());
+
+  const test::TemporaryFolder folder;
+  GenerationStore store(folder.path());
+  Generation generation;
+  generation.number = 1;
+  ASSERT_TRUE(store.create(generation));
+  EXPECT_FALSE(store.read(1)->scaling);
+  generation.number = 2;
+  generation.scaling = {.batch = 96, .pace = pace, .base_workers = 3, .history = 2, .recorded = {{80, 128}, {90, 64}}};
+  ASSERT_TRUE(store.create(generation));
+  const GenerationScaling read = *store.newest()->scaling;
+  EXPECT_EQ(read.batch, 96);
+  EXPECT_EQ(read.pace, pace);
+  EXPECT_EQ(read.base_workers, 3);
+  EXPECT_EQ(read.history, 2);
+  ASSERT_EQ(read.recorded.size(), 2u);
+  EXPECT_EQ(read.recorded[1].step, 90);
+  EXPECT_EQ(read.recorded[1].batch, 64);
+}
+
+}  // namespace
+}  // namespace elinvar

@@ -1,0 +1,286 @@
+#pragma once
+// The inside of the simulator (tests/elastic/simulator/elastic_simulator.h): one simulated job, whose parts are in
+// files of their own.
+#include <fmt/format.h>
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <queue>
+#include <random>
+#include <set>
+#include <stdexcept>
+
+#include "elastic/protocol/coordinator.h"
+#include "elastic/protocol/member.h"
+#include "elastic/session/watch.h"
+#include "tests/elastic/simulator/elastic_reference.h"
+#include "tests/elastic/simulator/elastic_simulator.h"
+
+namespace elinvar {
+
+class Simulation {
+ public:
+  explicit Simulation(const Schedule& schedule);
+
+  SimulationResult run();
+
+ private:
+  static constexpr double kFaultsEnd = 8, kDeadline = 200;
+  static constexpr double kHeartbeat = 0.6, kTick = 0.05, kBeat = 0.4;
+  static constexpr WatchOptions kWatch{.silence = 1.2, .takeover = 1, .apart = 0.3, .hold = 8};
+
+  static constexpr int64_t kBucketElements = 2, kCheckpointEvery = 3, kDigestEvery = 2;
+
+  // What is going to be damaged, once: a leaf, a sum, or the state; or each audited leaf.
+  enum class Flip { none, leaf, sum, state, always };
+
+  struct Event {
+    double time;
+    int64_t order;
+    std::function<void()> what;
+    bool operator<(const Event& other) const { return std::tie(other.time, other.order) < std::tie(time, order); }
+  };
+
+  struct Node {
+    PeerId peer = 0;
+    bool alive = true;
+    bool far = false;          // on the other side of a network that is cut in two
+    double stalled_until = 0;  // a stopped process: it does nothing until then
+    double cut_until = 0;      // what it sends and is sent arrives only then
+    virtual ~Node() = default;
+  };
+
+  // Those that make up one communicator of GPUs, and what they are at in it (simulation_groups.cpp).
+  class Communicator;
+  struct Piece {
+    GpuPiece piece;
+    Communicator* of;
+  };
+  struct Room {
+    std::string name;
+    std::vector<PeerId> members;  // 0: has not come
+    std::set<PeerId> formed;
+    std::map<std::pair<int, int>, std::deque<Piece>> sends, receives;  // from one to another
+  };
+  // A worker's thread that forms groups (elastic/session/group_former.h).
+  struct Former {
+    struct Formed {
+      std::shared_ptr<GpuGroup> group;
+      std::shared_ptr<Room> room;
+    };
+    std::map<int64_t, Formed> formed;  // by generation
+    int64_t oldest = 0, forming = 0;
+    int64_t attempt = 0;  // whatever belongs to an earlier one has been given up
+  };
+
+  struct Process : Node {
+    std::unique_ptr<Member> member;
+    nlohmann::json nccl;  // what it says of that; null: it is no GPU
+    Former former;
+    bool polls = false;  // its group,
+    double group_since = -1;
+    int64_t group_progress = 0;  // and where that has been since then
+    std::optional<Watch> watch;  // once there was a coordinator to introduce itself to
+    bool sees_directory = true;
+    uint64_t state = 1;
+    std::optional<Message> saved;  // what it told of the last checkpoint
+    size_t history = 0;            // of references_
+    bool left = false;
+    bool busy = false;  // computing, so that the loop goes on by itself
+    bool hung = false;  // or never will, though heartbeats go on
+    double busy_since = 0, idle_since = 0;
+    bool open = false;        // its leaf is on its way gradient by gradient
+    bool loses = false;       // the next message to another worker,
+    bool loses_open = false;  // or the next of an open leaf
+    Flip flip = Flip::none;
+    bool damaged = false;  // something has flipped,
+    bool corrupt = false;  // its state, and is still wrong
+    bool replays = false;  // its state is on the way to what it should be
+    double leaf_seconds = 0.05;
+  };
+
+  struct Checkpoint {
+    int parts = 0;
+    std::map<int, uint64_t> states;  // of each part,
+    bool sworn = false;              // and of the whole, in the words of each worker
+  };
+
+  // A coordinator's process; what it has not written down dies with it.
+  struct Head final : Node, CoordinatorWorld {
+    explicit Head(Simulation& simulation) : sim(simulation) {}
+    Simulation& sim;
+    int64_t tenure = 0;
+    int asked = 0;  // workers, for the job
+    std::unique_ptr<Coordinator> coordinator;
+    double beat_at = 0;
+    std::map<int64_t, std::string> waiting;
+    std::map<int64_t, uint64_t> states;  // that members agree on
+    std::map<std::pair<int64_t, int64_t>, Checkpoint> saving;
+
+    bool create(const Generation& g) override { return sim.create(g); }
+    bool superseded() override { return sim.heads_.rbegin()->first > tenure; }
+    std::optional<int64_t> facts(const std::vector<StepFacts>& steps) override { return sim.facts(*this, steps); }
+    int64_t restart() override { return sim.saved_step_; }
+    int64_t newest_checkpoint(int64_t most) override {
+      if (sim.saved_step_ <= most) return sim.saved_step_;
+      if (!superseded()) sim.violate("a checkpoint of step {} at step {}", sim.saved_step_, most);
+      return 0;
+    }
+    Recorded begin_history() override {
+      waiting.clear();
+      saving.clear();
+      states = sim.states_;
+      return sim.recorded();
+    }
+    void put_out(PeerId out) override { sim.put_out(out); }
+    void event(const std::string& name, const nlohmann::json& fields) override {
+      sim.log(name + " " + fields.dump());
+      if (name == "audit") sim.judged(fields);
+      if (name == "data_plane" && fields.contains("group")) sim.used_group(fields["group"]);
+    }
+    std::string refuse(const nlohmann::json&) override { return ""; }
+  };
+
+  template <class... Args>
+  [[noreturn]] void violate(fmt::format_string<Args...> text, Args&&... args) {
+    throw std::runtime_error(fmt::format(text, std::forward<Args>(args)...));
+  }
+  void log(const std::string& text) {
+    if (result_.log.size() < 5000) result_.log.push_back(fmt::format("{:8.3f} {}", now_, text));
+  }
+  double uniform(double low, double high) { return std::uniform_real_distribution<double>(low, high)(random_); }
+  int pick(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
+  void at(double time, std::function<void()> what) { events_.push({std::max(time, now_), order_++, std::move(what)}); }
+  std::string where();
+
+  // The network (simulation_network.cpp): in order between two processes, with a delay of its own for each message.
+  Node* node(PeerId peer);
+  void send(PeerId from, PeerId to, Message message);
+  void deliver(PeerId to, const Message& message, double sent);
+  void act(PeerId self, std::vector<Action> actions);
+  void die(Node& dead, const std::string& how);
+  void lose(PeerId watcher, PeerId peer);
+
+  // Coordinators and the run directory (simulation_coordinators.cpp).
+  Head* head();
+  void start_coordinator();
+  void tick(Head& h);
+  void beat(Head& h);
+  void receive(Head& h, const Message& message);
+  void flush(Head& h);
+  bool create(const Generation& g);
+  std::optional<int64_t> facts(Head& h, const std::vector<StepFacts>& steps);
+  void take_facts(Head& h, int64_t step, const nlohmann::json& facts);
+  void put_out(PeerId peer);
+  void checkpoint_part(Head& h, const Message& m);
+  std::optional<bool> is_good(const Head& h, int64_t step, const Checkpoint& c) const;
+  void settle(Head& h);
+
+  // Adaptive scaling (simulation_scaling.cpp). What comes after the end of the ledger may come about in another way
+  // when the run goes on without those that had been at work; who has not heard of that is still in the history before.
+  const Reference& reference(const Process& p) const { return *references_[p.history]; }
+  uint64_t state_after(const Process& p, int64_t step) const;
+  void begin_history(const Generation& generation);
+  CoordinatorWorld::Recorded recorded() const;
+  void agree(const Process& p, int64_t step, const Pace& pace);
+  Leaf any_leaf(uint64_t state, int number) const;
+
+  // The workers' processes, and their main thread: the training loop (simulation_workers.cpp).
+  void add_worker();
+  void join(PeerId peer);
+  void follow(Process& p, int64_t tenure);
+  void introduce(Process& p, int64_t tenure);
+  bool sees_directory(const Process& p) const;
+  void heartbeat(PeerId peer);
+  void seek(Process& p);
+  void flush(Process& p);
+  void deliver_part(PeerId peer, PeerId to, double delay, const Message& m);
+  void later(Process& p, double delay, std::function<void(Process&)> what);
+  void advance(Process& p);
+  void put(Process& p, int64_t step, int vrank, const Leaf& leaf, size_t left);
+  void update(Process& p);
+  void load(Process& p);
+
+  // Groups of GPUs (simulation_groups.cpp).
+  void equip(Process& p);
+  void serve_groups(Process& p);
+  void form(Process& p, const GroupRequest& request);
+  void come(Process& p, int64_t attempt, const GroupRequest& request, const std::string& name);
+  void formed(Process& p, const GroupRequest& request, const std::shared_ptr<Room>& room);
+  void not_formed(Process& p, const GroupRequest& request, const std::string& reason);
+  void let_go(Former::Formed&& over);
+  void beside(PeerId peer, int64_t attempt, double delay, std::function<void(Process&)> what);
+  void wait_for_group(Process& p);
+  void goes(Process& p);
+  void transfers(const Process& p, const Room& room);
+  void used_group(const std::string& made);
+
+  // Flips and audits (simulation_flips.cpp).
+  void arm();
+  void damaged(Process& p, const char* what, int64_t step);
+  bool may_last(const Process& p) const;
+  bool is_the_last_right(const Process& p) const;
+  uint32_t next_damage() const;
+  Leaf compute(Process& p, int64_t step, int vrank, const Pace& pace);
+  void flip_state(Process& p, int64_t step);
+  void spoil(Process& p, int64_t step, int bucket, std::vector<Tensor>& sums);
+  void end_what_lasts(Process& p);
+  void judged(const nlohmann::json& found);
+  void replay(Process& p);
+
+  // Fate (simulation_fate.cpp).
+  template <class Nodes>
+  Node* any_of(const Nodes& nodes) {
+    std::vector<Node*> alive;
+    for (const auto& [key, n] : nodes)
+      if (n->alive) alive.push_back(n.get());
+    return alive.empty() ? nullptr : alive[static_cast<size_t>(pick(static_cast<int>(alive.size())))];
+  }
+  void stall(Node& n, double seconds);
+  void hang(Process& p);
+  void partition(double seconds);
+  void kill_beside(Process& p);
+  void fault();
+  bool faulty() const { return now_ < kFaultsEnd; }
+  void resume();
+  void orphan();
+  void look_after();
+  void mend();
+
+  Schedule s_;
+  std::mt19937_64 random_;
+  ScalingOptions scaling_;
+  AuditOptions audit_;
+  std::vector<std::unique_ptr<Reference>> references_;  // the last one is what the ledger tells
+  std::map<int64_t, size_t> histories_;                 // by the number that records have for them
+  SimulationResult result_;
+  double now_ = 0;
+  int64_t order_ = 0;
+  bool done_ = false;
+  std::priority_queue<Event> events_;
+
+  PeerId next_peer_ = 1;
+  std::map<PeerId, std::unique_ptr<Process>> workers_;
+  std::set<std::pair<PeerId, PeerId>> connected_;
+  std::map<std::pair<PeerId, PeerId>, double> last_arrival_, broken_;
+  double whole_from_ = 0;  // until then the network is cut in two,
+  int directory_cut_ = 0;  // and the directory can be seen by 0: both sides, 1: the near one, 2: the far one
+  bool kills_beside_open_ = false;
+  std::map<std::string, std::shared_ptr<Room>> rooms_;
+  std::map<std::pair<int64_t, int64_t>, bool> planes_;                 // of a generation's step: is it its group's?
+  std::map<std::pair<int64_t, int64_t>, const Room*> transferred_by_;  // and by which,
+  int64_t named_ = 0;                                                  // of so many that had a name
+  std::string wrong_in_group_;
+
+  // The run directory.
+  std::map<int64_t, std::unique_ptr<Head>> heads_;  // by tenure
+  std::map<int64_t, int64_t> beats_;
+  std::map<int64_t, Generation> records_;
+  std::vector<std::string> ledger_;
+  std::map<int64_t, uint64_t> states_;  // in the ledger
+  int64_t saved_step_ = 0;
+};
+
+}  // namespace elinvar

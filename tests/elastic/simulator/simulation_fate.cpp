@@ -1,0 +1,161 @@
+// The simulator: what happens to its processes.
+#include "tests/elastic/simulator/simulation.h"
+
+#include <algorithm>
+
+namespace elinvar {
+
+void Simulation::stall(Node& n, double seconds) {
+  n.stalled_until = std::max(n.stalled_until, now_ + seconds);
+  log(fmt::format("stall {} until {:.3f}", n.peer, n.stalled_until));
+  if (workers_.contains(n.peer)) at(n.stalled_until + 1e-4, [this, peer = n.peer] { advance(*workers_.at(peer)); });
+}
+
+void Simulation::hang(Process& p) {
+  p.hung = p.busy = true;
+  p.busy_since = now_;
+  log(fmt::format("hang {}", p.peer));
+}
+
+// Another member dies while this one's leaf is open, and the leaf lasts until the fence has come: that a fence falls
+// into one is then no matter of chance.
+void Simulation::kill_beside(Process& p) {
+  for (const auto& [peer, other] : workers_) {
+    if (peer == p.peer || !other->alive || !other->member->active()) continue;
+    if (other->member->generation() != p.member->generation()) continue;
+    kills_beside_open_ = false;
+    ++result_.killed_beside;
+    die(*other, "kill");
+    return stall(p, uniform(0.1, 0.5));
+  }
+}
+
+// Nothing passes between the two sides. The run directory is on both, or on one of them only: then who is on the
+// other sees nothing of it, and a coordinator there waits for it.
+void Simulation::partition(double seconds) {
+  whole_from_ = now_ + seconds;
+  directory_cut_ = pick(3);
+  log(fmt::format("cut in two until {:.3f}, directory {}", whole_from_, directory_cut_));
+  for (const auto& [tenure, h] : heads_)
+    if (h->alive && directory_cut_ > 0 && (directory_cut_ == 1) == h->far) stall(*h, seconds);
+  if (pick(2) == 0) return;
+  // It lasts so long that connections end.
+  const double when = now_ + uniform(0.2, 1) * seconds;
+  for (const auto& [from, to] : connected_)
+    if (node(from)->far != node(to)->far) at(when + uniform(0, 0.2), [this, from = from, to = to] { lose(from, to); });
+}
+
+void Simulation::fault() {
+  Node* worker = any_of(workers_);
+  Node* coordinator = any_of(heads_);
+  switch (pick(15)) {
+    case 0:
+      if (s_.kills && worker) die(*worker, "kill");
+      break;
+    case 1:
+      kills_beside_open_ = s_.kills;
+      break;
+    case 2:
+      if (s_.joins) add_worker();
+      break;
+    case 3:
+      if (s_.joins) add_worker();
+      if (s_.joins) add_worker();
+      break;
+    case 4:
+      if (s_.drains && worker) {
+        log(fmt::format("drain {}", worker->peer));
+        Process& p = *workers_.at(worker->peer);
+        p.member->drain();
+        flush(p);
+      }
+      break;
+    case 5:
+      if (s_.stalls && worker) stall(*worker, uniform(0.05, 5));
+      break;
+    case 6:  // and somebody resumes at once,
+    case 7:  // or nobody: a worker takes over
+      if (!s_.coordinator_dies || !coordinator) break;
+      die(*coordinator, "coordinator dies");
+      if (pick(2) == 0)
+        at(now_ + uniform(0.1, 1.5), [this] {
+          if (!head()) start_coordinator();
+        });
+      break;
+    case 8:
+      if (s_.stalls && coordinator) stall(*coordinator, uniform(0.05, 8));
+      break;
+    case 9:
+      if (s_.cuts && worker) {
+        worker->cut_until = now_ + uniform(0.05, 5);
+        log(fmt::format("cut {} until {:.3f}", worker->peer, worker->cut_until));
+      }
+      break;
+    case 10:
+      if (s_.cuts && now_ >= whole_from_) partition(uniform(0.05, 6));
+      break;
+    case 13:
+      if (!s_.drops || !worker) break;
+      (pick(2) == 0 ? workers_.at(worker->peer)->loses : workers_.at(worker->peer)->loses_open) = true;
+      break;
+    case 12:  // the connection alone breaks, in one of its directions
+      if (s_.cuts && worker && coordinator) {
+        log(fmt::format("the connection between {} and {} breaks", worker->peer, coordinator->peer));
+        if (pick(2) == 0) lose(worker->peer, coordinator->peer);
+        else lose(coordinator->peer, worker->peer);
+      }
+      break;
+    case 11:
+      if (s_.hangs && worker) hang(*workers_.at(worker->peer));
+      break;
+    case 14:  // a person wants a checkpoint, or an end for now
+      if (!s_.stops || !head() || now_ < head()->stalled_until) break;
+      log("a person asks");
+      if (pick(2) == 0) head()->coordinator->ask_checkpoint(now_);
+      else head()->coordinator->ask_stop("a person asks", now_);
+      flush(*head());
+      break;
+  }
+}
+
+// A person starts the job, or goes on with it after everyone is gone.
+void Simulation::resume() {
+  start_coordinator();
+  for (int i = 0; i < s_.initial_workers; ++i) add_worker();
+}
+
+void Simulation::orphan() {
+  at(now_ + uniform(0, 0.6), [this] {
+    if (Head* h = head()) die(*h, "coordinator dies");
+    Node* worker = any_of(workers_);
+    if (worker && pick(2) == 0) stall(*worker, uniform(0.05, 20));
+  });
+}
+
+void Simulation::look_after() {
+  const bool any = std::any_of(workers_.begin(), workers_.end(),
+                               [](const auto& entry) { return entry.second->alive && entry.second->watch; });
+  if (!head() && !any) {
+    log("all gone, resumed from step " + std::to_string(saved_step_));
+    resume();
+  }
+  at(now_ + 0.5, [this] { look_after(); });
+}
+
+// No more faults: from here on the job must come to its end.
+void Simulation::mend() {
+  kills_beside_open_ = false;
+  if (!head()) return at(now_ + 1, [this] { mend(); });
+  // One that hung alone, a person kills.
+  for (const auto& [peer, p] : workers_)
+    if (p->alive && p->hung) die(*p, "kill");
+  for (int i = 0; i < s_.min_workers; ++i) add_worker();
+  at(now_ + 20, [this] {
+    int alive = 0;
+    for (const auto& [peer, p] : workers_) alive += p->alive;
+    if (!done_ && alive < s_.min_workers)
+      for (int i = alive; i < s_.min_workers; ++i) add_worker();
+  });
+}
+
+}  // namespace elinvar

@@ -1,0 +1,144 @@
+// The simulator: bits that flip in what is audited, and who is blamed for that.
+#include <algorithm>
+#include <bit>
+
+#include "comm/buckets.h"
+#include "tests/elastic/simulator/simulation.h"
+
+namespace elinvar {
+
+using Json = nlohmann::json;
+
+namespace {
+
+// No damage is like another: two that are would be no difference.
+void flip_bits(std::vector<Tensor>& tensors, uint32_t bits, uint64_t which) {
+  Tensor damaged = tensors[which % tensors.size()].clone();
+  float& element = damaged.data<float>()[which / 8 % static_cast<uint64_t>(damaged.numel())];
+  element = std::bit_cast<float>(std::bit_cast<uint32_t>(element) ^ bits);
+  tensors[which % tensors.size()] = damaged;
+}
+
+}  // namespace
+
+// Something will flip in a worker: the next time that it is at what an audit looks at.
+void Simulation::arm() {
+  Node* worker = any_of(workers_);
+  if (!worker) return;
+  Process& p = *workers_.at(worker->peer);
+  const int kinds = s_.lasting_faults ? 4 : 2;
+  p.flip = static_cast<Flip>(1 + pick(kinds));
+}
+
+void Simulation::damaged(Process& p, const char* what, int64_t step) {
+  p.damaged = true;
+  if (p.flip != Flip::always) p.flip = Flip::none;
+  ++result_.flips;
+  log(fmt::format("a bit of {} flips in {} at update {}", what, p.peer, step + 1));
+}
+
+uint32_t Simulation::next_damage() const { return static_cast<uint32_t>(result_.flips) + 1; }
+
+// Nobody could tell if there is only one worker, or if others get their state from this one.
+bool Simulation::may_last(const Process& p) const {
+  return p.member->members() > 1 && std::all_of(workers_.begin(), workers_.end(), [](const auto& entry) {
+           return !entry.second->alive || entry.second->member->active();
+         });
+}
+
+// Whether all others at work are wrong for good. If it were wrong, too, nobody could tell (PROTOCOL.md, "Audit").
+bool Simulation::is_the_last_right(const Process& p) const {
+  bool others = false;
+  for (const auto& [peer, q] : workers_) {
+    if (q.get() == &p || !q->alive || !q->member->active()) continue;
+    if (!q->corrupt && !(q->flip == Flip::always && q->damaged)) return false;
+    others = true;
+  }
+  return others;
+}
+
+Leaf Simulation::compute(Process& p, int64_t step, int vrank, const Pace& pace) {
+  Leaf leaf = make_leaf(p.state, step, vrank, s_.vranks, pace);
+  const Member& m = *p.member;
+  const bool now = m.active() && m.step() == step && m.completed() == step;
+  if (!now || leaf.gradients.empty() || !audited(audit_, step) || vrank != audited_vrank(audit_, step, s_.vranks))
+    return leaf;
+  if (is_the_last_right(p)) return leaf;
+  if (p.flip == Flip::state && may_last(p)) {
+    do {
+      p.state = mix(p.state ^ p.peer);
+      leaf = make_leaf(p.state, step, vrank, s_.vranks, pace);
+    } while (leaf.gradients.empty());  // two of which would be the same
+    p.corrupt = true;
+    damaged(p, "the state", step);
+    return leaf;
+  }
+  const bool always = p.flip == Flip::always && may_last(p);
+  if (p.flip == Flip::leaf || always) {
+    if (always) flip_bits(leaf.gradients, 1u << 22 | static_cast<uint32_t>(p.peer), 0);
+    else flip_bits(leaf.gradients, next_damage(), random_());
+    damaged(p, "a leaf", step);
+  }
+  return leaf;
+}
+
+// The state that an update has just made, and so what is saved of it. Only where it is digested is it sure to be found.
+void Simulation::flip_state(Process& p, int64_t step) {
+  const bool seen = audited(audit_, step) && (due(step, kCheckpointEvery) || due(step, kDigestEvery));
+  if (p.flip != Flip::state || !seen || p.member->steps() == step || !p.member->active() || !may_last(p)) return;
+  if (is_the_last_right(p)) return;
+  p.state = mix(p.state ^ p.peer);
+  p.corrupt = true;
+  damaged(p, "the state", step);
+}
+
+void Simulation::spoil(Process& p, int64_t step, int bucket, std::vector<Tensor>& sums) {
+  static const int buckets = Buckets({{3}, {2}, {1}}, kBucketElements).count();
+  if (p.flip != Flip::sum || p.member->members() < 2 || !audited(audit_, step)) return;
+  if (bucket != audited_bucket(audit_, step, buckets) || is_the_last_right(p)) return;
+  flip_bits(sums, next_damage(), random_());
+  damaged(p, "a sum", step);
+}
+
+// What lasts is not found where nobody is left to compare with, nor would a state that others get.
+void Simulation::end_what_lasts(Process& p) {
+  if (p.alive && (p.corrupt || p.flip == Flip::always)) die(p, "a fault that nobody could find ends");
+}
+
+// What coordinators say of audits.
+void Simulation::judged(const Json& found) {
+  if (!found.contains("workers")) return;
+  bool any = false;
+  const bool guilty = found.at("verdict") == "guilty";
+  for (const Json& id : found["workers"]) {
+    const Process* blamed = nullptr;
+    for (const auto& [number, record] : records_)
+      for (const GenerationMember& m : record.members)
+        if (m.id == id) blamed = workers_.at(m.peer).get();
+    if (!blamed) violate("an audit names worker {}, whom no record knows", id.dump());
+    any = any || blamed->damaged;
+    if (guilty && !blamed->damaged) violate("an honest worker is blamed: {}", found.dump());
+    result_.caught += guilty;
+  }
+  if (!any) violate("an audit finds a fault without one: {}", found.dump());
+  result_.undecided += found.at("verdict") == "undecided";
+}
+
+// From the newest checkpoint to the state again; a machine that is at fault comes to another one.
+void Simulation::replay(Process& p) {
+  const Member::Replay replay = p.member->begin_replay();
+  if (replay.from > 0 && !sees_directory(p)) return later(p, 0.01, [](Process&) {});
+  p.replays = true;
+  p.state = mix(p.state);
+  later(p, uniform(0.05, 0.3), [this, replay](Process& q) {
+    ++result_.replays;
+    q.replays = false;
+    q.state = state_after(q, replay.step);
+    q.corrupt = q.flip == Flip::always && replay.from < replay.step;
+    if (!q.corrupt) return;
+    damaged(q, "a replay", replay.step);
+    q.state = mix(q.state ^ q.peer);
+  });
+}
+
+}  // namespace elinvar

@@ -1,0 +1,279 @@
+// The simulator: groups of GPUs. Their communicators, which carry tensors between workers in simulated time, and fail
+// and hang; the thread of each worker that forms them; and that all go the same way (PROTOCOL.md, "What always holds",
+// 9).
+#include <algorithm>
+#include <cstring>
+
+#include "tensor/base/check.h"
+#include "tests/elastic/simulator/simulation.h"
+
+namespace elinvar {
+
+namespace {
+
+constexpr double kFormed = 1.5, kShrunk = 0.7, kTransferred = 2.5;  // how long that may take, in seconds
+constexpr double kPoll = 0.01;
+
+}  // namespace
+
+// A piece meets its other half when both ends have begun, if the network is whole between them. Who is dead, or has let
+// go of the group, is met no more; some of the others are told so, some are left waiting.
+class Simulation::Communicator final : public NcclCommunicator {
+ public:
+  Communicator(Simulation& sim, PeerId self, int me, std::shared_ptr<Room> room)
+      : sim_(sim), self_(self), me_(me), room_(std::move(room)) {}
+  ~Communicator() override { drop(); }
+
+  State state(std::string& why) override {
+    if (under_way_ && !failed_) meet();
+    if (under_way_ && !failed_ && missing_ > 0 && is_told_ && anybody_gone()) failed_ = true;
+    if (failed_) {
+      why = "a simulated transfer failed";
+      return State::failed;
+    }
+    return !under_way_ || (missing_ == 0 && sim_.now_ >= done_at_) ? State::done : State::pending;
+  }
+
+  void transfer(std::span<const GpuPiece> sends, std::span<const GpuPiece> receives) override {
+    std::string why;
+    invariant(state(why) == State::done, "a transfer begins when what was begun before is done");
+    sim_.transfers(*sim_.workers_.at(self_), *room_);
+    under_way_ = true;
+    looked_ = false;
+    is_told_ = sim_.pick(2) == 0;
+    done_at_ = sim_.now_ + sim_.uniform(0.001, 0.02);
+    const int fate = sim_.faulty() ? sim_.pick(400) : -1;
+    breaks_ = fate == 0;
+    failed_ = fate == 1;
+    missing_ = static_cast<int>(sends.size() + receives.size());
+    if (fate == 2) missing_ = INT32_MAX;  // it hangs
+    if (failed_ || fate == 2) return;
+    for (const GpuPiece& p : sends) room_->sends[{me_, p.peer}].push_back({p, this});
+    for (const GpuPiece& p : receives) room_->receives[{p.peer, me_}].push_back({p, this});
+  }
+
+  bool carried() override {
+    if (breaks_) fail("[simulation] the device failed");
+    return std::exchange(looked_, true);
+  }
+  void finish() override {}
+  std::unique_ptr<NcclCommunicator> shrink(std::span<const int>) override {
+    fail("[simulation] communicators are shrunk by the simulated former");
+  }
+  void abort() override {
+    failed_ = true;
+    drop();
+  }
+
+ private:
+  bool reaches(int other) const {
+    const PeerId peer = room_->members[static_cast<size_t>(other)];
+    const Node& there = *sim_.workers_.at(peer);
+    return there.alive && (there.far == sim_.workers_.at(self_)->far || sim_.now_ >= sim_.whole_from_);
+  }
+  bool anybody_gone() const {
+    return std::ranges::any_of(room_->members, [&](PeerId peer) { return !sim_.workers_.at(peer)->alive; });
+  }
+  void meet() {
+    for (int other = 0; other < static_cast<int>(room_->members.size()); ++other)
+      if (other != me_ && reaches(other)) {
+        meet({me_, other});
+        meet({other, me_});
+      }
+  }
+  void meet(const std::pair<int, int>& way) {
+    auto &out = room_->sends[way], &in = room_->receives[way];
+    while (!out.empty() && !in.empty()) {
+      const Piece from = out.front(), to = in.front();
+      invariant(from.piece.count == to.piece.count, "as many elements are expected as are sent");
+      std::memcpy(to.piece.elements, from.piece.elements, static_cast<size_t>(from.piece.count) * sizeof(float));
+      --from.of->missing_;
+      --to.of->missing_;
+      out.pop_front();
+      in.pop_front();
+    }
+  }
+  void drop() {
+    for (auto* pieces : {&room_->sends, &room_->receives})
+      for (auto& [way, queue] : *pieces) std::erase_if(queue, [this](const Piece& p) { return p.of == this; });
+  }
+
+  Simulation& sim_;
+  PeerId self_;
+  int me_;
+  std::shared_ptr<Room> room_;
+  bool under_way_ = false, failed_ = false, breaks_ = false, looked_ = false, is_told_ = false;
+  int missing_ = 0;  // pieces
+  double done_at_ = 0;
+};
+
+// --- Workers.
+
+void Simulation::equip(Process& p) {
+  if (s_.gpus == 0 || pick(100) >= s_.gpus) return;
+  const bool shares = pick(30) == 0;
+  p.nccl = {{"version", pick(30) == 0 ? "an older one" : "one"},
+            {"place", fmt::format("GPU {}", shares ? 1 : p.peer)},
+            {"shrinks", pick(10) > 0}};
+}
+
+void Simulation::serve_groups(Process& p) {
+  for (const GroupRequest& request : p.member->take_group_requests()) form(p, request);
+  Former& f = p.former;
+  f.oldest = std::max(f.oldest, p.member->oldest_group());
+  if (f.forming != 0 && f.forming < f.oldest) {
+    f.forming = 0;
+    ++f.attempt;
+  }
+  for (auto it = f.formed.begin(); it != f.formed.end() && it->first < f.oldest;) {
+    const bool whole = it->second.group->whole();
+    if (it->first == p.member->spare_group() && whole) {
+      ++it;
+      continue;
+    }
+    result_.aborted_groups += !whole;
+    let_go(std::move(it->second));
+    it = f.formed.erase(it);
+  }
+}
+
+// By a thread, a little later.
+void Simulation::let_go(Former::Formed&& over) {
+  if (over.group) at(now_ + uniform(0, 0.05), [group = std::move(over.group)] {});
+}
+
+// By that thread: a stopped process does nothing, one whose loop hangs does.
+void Simulation::beside(PeerId peer, int64_t attempt, double delay, std::function<void(Process&)> what) {
+  at(now_ + delay, [=, this] {
+    Process& p = *workers_.at(peer);
+    if (!p.alive || p.former.attempt != attempt) return;
+    if (now_ < p.stalled_until) return beside(peer, attempt, p.stalled_until - now_ + 1e-4, what);
+    what(p);
+    flush(p);
+  });
+}
+
+void Simulation::form(Process& p, const GroupRequest& request) {
+  Former& f = p.former;
+  if (request.generation < f.oldest || f.forming > request.generation) return;
+  ++f.attempt;
+  f.forming = request.generation;
+  if (auto stale = f.formed.extract(request.generation)) let_go(std::move(stale.mapped()));
+  std::string name;
+  bool fails = faulty() && pick(20) == 0;
+  if (request.from) {
+    auto parent = f.formed.extract(*request.from);
+    if (parent && request.gone.empty()) {
+      f.formed[request.generation] = std::move(parent.mapped());
+      f.forming = 0;
+      return;
+    }
+    fails = fails || !parent || !parent.mapped().group->whole();
+    if (parent) name = parent.mapped().room->name;
+    for (const int gone : request.gone) name += fmt::format(" without {}", gone);
+    if (parent) let_go(std::move(parent.mapped()));
+  }
+  beside(p.peer, f.attempt, uniform(0.005, 0.1), [=, this, attempt = f.attempt](Process& q) {
+    if (fails) return not_formed(q, request, "a simulated library fails");
+    if (request.from) return come(q, attempt, request, name);
+    if (request.id) return come(q, attempt, request, request.id->hex());
+    NcclId id;
+    ++named_;
+    std::memcpy(id.bytes.data(), &named_, sizeof named_);
+    q.member->group_named(request.generation, id);
+    come(q, attempt, request, id.hex());
+  });
+}
+
+// All wait until the last has come, unless somebody has given it up meanwhile: then until they do.
+void Simulation::come(Process& p, int64_t attempt, const GroupRequest& request, const std::string& name) {
+  std::shared_ptr<Room>& room = rooms_[name];
+  if (!room) room = std::make_shared<Room>();
+  room->name = name;
+  room->members.resize(static_cast<size_t>(request.members));
+  room->members.at(static_cast<size_t>(request.me)) = p.peer;
+  const double patience = request.from ? kShrunk : kFormed;
+  beside(p.peer, attempt, patience, [=, this](Process& q) {
+    if (q.former.forming == request.generation) not_formed(q, request, "others have not come");
+  });
+  const int64_t generation = request.generation;
+  for (const PeerId peer : room->members)
+    if (peer == 0 || workers_.at(peer)->former.forming != generation || !workers_.at(peer)->alive) return;
+  for (const PeerId peer : room->members)
+    beside(peer, workers_.at(peer)->former.attempt, uniform(0.001, 0.2),
+           [=, this, here = room](Process& q) { formed(q, request, here); });
+}
+
+// At some of them, and not at others.
+void Simulation::formed(Process& p, const GroupRequest& request, const std::shared_ptr<Room>& room) {
+  Former& f = p.former;
+  const int64_t generation = request.generation;
+  if (f.forming != generation) return;  // it was too late
+  if (faulty() && pick(15) == 0) return not_formed(p, request, "its end of the group fails");
+  const auto me = static_cast<int>(std::ranges::find(room->members, p.peer) - room->members.begin());
+  auto group = GpuGroup::of(std::make_unique<Communicator>(*this, p.peer, me, room),
+                            static_cast<int>(room->members.size()), me, Device{});
+  f.forming = 0;
+  f.formed[generation] = {group, room};
+  room->formed.insert(p.peer);
+  p.member->group_formed(generation, std::move(group));
+}
+
+void Simulation::not_formed(Process& p, const GroupRequest& request, const std::string& reason) {
+  ++result_.not_formed;
+  ++p.former.attempt;
+  p.former.forming = 0;
+  if (request.from) p.member->group_not_shrunk(request.generation);
+  else p.member->group_not_formed(request.generation, reason);
+}
+
+// --- The loop, while it waits for a reduction.
+
+void Simulation::wait_for_group(Process& p) {
+  Member& m = *p.member;
+  if (!p.alive || !m.transferring()) return;
+  if (p.group_since < 0 || m.group_progress() != p.group_progress) p.group_since = now_;
+  p.group_progress = m.group_progress();
+  if (now_ > p.group_since + kTransferred) m.group_stalled("the sums have not come");
+  flush(p);
+  if (std::exchange(p.polls, true)) return;
+  at(now_ + kPoll, [this, peer = p.peer] {
+    Process& q = *workers_.at(peer);
+    q.polls = false;
+    advance(q);
+  });
+}
+
+void Simulation::used_group(const std::string& made) {
+  ++(made == "new" ? result_.new_groups : made == "shrunk" ? result_.shrunk_groups : result_.kept_groups);
+}
+
+// --- What must hold: of a step in a generation.
+
+void Simulation::goes(Process& p) {
+  p.group_since = -1;
+  const Member& m = *p.member;
+  if (!m.active() || m.fenced()) return;
+  const auto [first, mine] = planes_.try_emplace({m.generation(), m.completed()}, m.reduces_in_group());
+  if (first->second != m.reduces_in_group())
+    violate("of generation {} some make step {} in a group, but worker {} {}", m.generation(), m.completed(), p.peer,
+            first->second ? "through its host" : "does, too, and others through their hosts");
+}
+
+// What is wrong is said later: who calls this takes whatever is thrown for a fault of the group.
+void Simulation::transfers(const Process& p, const Room& room) {
+  const int64_t generation = p.member->generation(), step = p.member->completed();
+  const Room* const by = transferred_by_.try_emplace({generation, step}, &room).first->second;
+  std::vector<PeerId> members;
+  for (const GenerationMember& m : records_.at(generation).members) members.push_back(m.peer);
+  const bool all = std::ranges::all_of(members, [&](PeerId peer) { return room.formed.contains(peer); });
+  if (!planes_[{generation, step}]) wrong_in_group_ = "it is the hosts' step";
+  if (by != &room) wrong_in_group_ = "others are in " + by->name;
+  if (members != room.members) wrong_in_group_ = "others are members of the generation";
+  if (!all) wrong_in_group_ = "not all are in the group";
+  if (!wrong_in_group_.empty())
+    wrong_in_group_ = fmt::format("worker {} transfers in generation {}, step {}, group {}: {}", p.peer, generation,
+                                  step, room.name, wrong_in_group_);
+}
+
+}  // namespace elinvar

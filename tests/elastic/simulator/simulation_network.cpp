@@ -1,0 +1,109 @@
+// The simulator: messages and connections between its processes.
+#include "tests/elastic/simulator/simulation.h"
+
+#include <algorithm>
+
+namespace elinvar {
+
+Simulation::Node* Simulation::node(PeerId peer) {
+  for (const auto& [tenure, head] : heads_)
+    if (head->peer == peer) return head.get();
+  const auto found = workers_.find(peer);
+  return found == workers_.end() ? nullptr : found->second.get();
+}
+
+void Simulation::send(PeerId from, PeerId to, Message message) {
+  message.sender = from;
+  ++result_.messages;
+  const Node *a = node(from), *b = node(to);
+  const auto worker = workers_.find(from);
+  if (worker != workers_.end() && workers_.contains(to)) {
+    Process& p = *worker->second;
+    const bool of_open = p.loses_open && p.open && message.kind == "contribution";
+    if (p.loses || of_open) {
+      (of_open ? p.loses_open : p.loses) = false;
+      result_.lost_open += of_open;
+      log(fmt::format("{} from {} to {} is lost", message.kind, from, to));
+      return;
+    }
+  }
+  if (!a || !b || !b->alive || !connected_.contains({from, to})) return;
+  double arrival = now_ + uniform(0.0002, 0.004);
+  if (uniform(0, 1) < 0.02) arrival += 0.05;
+  if (a->far != b->far) arrival = std::max(arrival, whole_from_);
+  arrival = std::max({arrival, a->cut_until, b->cut_until, last_arrival_[{from, to}] + 1e-6});
+  last_arrival_[{from, to}] = arrival;
+  at(arrival, [this, to, sent = now_, m = std::move(message)] { deliver(to, m, sent); });
+}
+
+void Simulation::deliver(PeerId to, const Message& message, double sent) {
+  Node* target = node(to);
+  if (!target || !target->alive) return;
+  const auto broken = broken_.find({message.sender, to});
+  if (broken != broken_.end() && sent <= broken->second) return;
+  // A process that was cut off or died while this was on its way takes it along, as a broken connection does.
+  if (now_ < std::max(target->stalled_until, target->cut_until)) {
+    at(std::max(target->stalled_until, target->cut_until) + 1e-5,
+       [this, to, message, sent] { deliver(to, message, sent); });
+    return;
+  }
+  if (auto* head = dynamic_cast<Head*>(target)) return receive(*head, message);
+  Process& p = *workers_.at(to);
+  if (message.kind != "alive") p.idle_since = now_;
+  if (message.sender == p.member->coordinator()) {
+    if (message.kind == "alive") p.watch->answered();
+    p.watch->heard(now_);
+  }
+  if (message.kind == "coordinator") {
+    const int64_t tenure = message.body.at("tenure").get<int64_t>();
+    if (!p.watch || tenure > p.watch->tenure()) follow(p, tenure);
+  } else {
+    p.member->receive(message);
+    if (s_.adaptive && message.kind == "start") {
+      const Generation started = generation_from(message.body.at("record"));
+      // One of a coordinator that is no more is not obeyed.
+      if (p.member->generation() == started.number) p.history = histories_.at(started.scaling->history);
+    }
+  }
+  flush(p);
+  advance(p);
+}
+
+void Simulation::act(PeerId self, std::vector<Action> actions) {
+  for (Action& a : actions) {
+    if (a.what == Action::What::connect) connected_.insert({self, a.peer});
+    if (a.what == Action::What::disconnect) connected_.erase({self, a.peer});
+    if (a.what == Action::What::send) send(self, a.peer, std::move(a.message));
+  }
+}
+
+void Simulation::die(Node& dead, const std::string& how) {
+  dead.alive = false;
+  log(fmt::format("{} {}", how, dead.peer));
+  // What a killed process said last may be lost with it.
+  const bool silently = (how == "kill" || how == "coordinator dies") && pick(2) == 0;
+  for (const auto& [from, to] : connected_)
+    if (from == dead.peer && silently) broken_[{from, to}] = now_;
+  for (const auto& [from, to] : connected_)
+    if (to == dead.peer) at(now_ + uniform(0.001, 0.03), [this, from = from, to = to] { lose(from, to); });
+}
+
+// The connection from one to the other ends, and with it what is on its way.
+void Simulation::lose(PeerId watcher, PeerId peer) {
+  Node* n = node(watcher);
+  if (!n || !n->alive || !connected_.contains({watcher, peer})) return;
+  if (now_ < n->stalled_until) return at(n->stalled_until + 1e-4, [this, watcher, peer] { lose(watcher, peer); });
+  connected_.erase({watcher, peer});
+  broken_[{watcher, peer}] = now_;
+  if (auto* head = dynamic_cast<Head*>(n)) {
+    head->coordinator->lost(peer, "connection closed", now_);
+    return flush(*head);
+  }
+  Process& p = *workers_.at(watcher);
+  if (p.watch && peer == p.member->coordinator()) p.watch->lost();
+  p.member->lost(peer, "connection closed");
+  flush(p);
+  advance(p);
+}
+
+}  // namespace elinvar

@@ -1,0 +1,74 @@
+// The simulator: what must hold of batches where they may change.
+#include <algorithm>
+
+#include "tests/elastic/simulator/simulation.h"
+
+namespace elinvar {
+
+Simulation::Simulation(const Schedule& schedule) : s_(schedule), random_(schedule.seed) {
+  audit_ = {.every = s_.audit_every, .seed = s_.seed};
+  if (s_.adaptive) {
+    const int64_t batch = s_.vranks + 1;
+    scaling_ = {.batch = batch, .batch_max = 5 * batch, .ramp_steps = 3, .goal = s_.steps * batch};
+    references_.push_back(std::make_unique<Reference>(s_.vranks, scaling_));
+  } else {
+    references_.push_back(std::make_unique<Reference>(s_.vranks, s_.steps));
+  }
+}
+
+uint64_t Simulation::state_after(const Process& p, int64_t step) const {
+  const std::vector<uint64_t>& states = reference(p).state;
+  return states[std::min(static_cast<size_t>(step), states.size() - 1)];
+}
+
+void Simulation::begin_history(const Generation& g) {
+  const int64_t number = g.scaling->history;
+  if (histories_.contains(number)) return;
+  const auto known = static_cast<int64_t>(ledger_.size());
+  if (saved_step_ > known) violate("a checkpoint of step {} with {} in the ledger", saved_step_, known);
+  // Beyond the last step there is one that changes nothing.
+  const int64_t shared = std::min(std::max(known, g.first_step), references_.back()->steps());
+  if (!records_.empty()) references_.push_back(std::make_unique<Reference>(*references_.back(), shared));
+  histories_[number] = references_.size() - 1;
+}
+
+CoordinatorWorld::Recorded Simulation::recorded() const {
+  CoordinatorWorld::Recorded recorded{.pace = references_.back()->made(saved_step_),
+                                      .steps = static_cast<int64_t>(ledger_.size())};
+  int64_t batch = scaling_.batch;
+  for (int64_t step = 0; step < recorded.steps; ++step) {
+    const Pace& pace = references_.back()->paces[static_cast<size_t>(step)];
+    if (pace.batch != batch) recorded.changes.push_back({step, batch = pace.batch});
+  }
+  return recorded;
+}
+
+// Whoever completes a step completes it at the pace of the first who did, and that one had a reason.
+void Simulation::agree(const Process& p, int64_t step, const Pace& pace) {
+  Reference& reference = *references_[p.history];
+  if (step < reference.steps()) {
+    if (reference.paces[static_cast<size_t>(step)] != pace)
+      violate("worker {} made step {} at another pace", p.peer, step);
+    return;
+  }
+  const Pace before = reference.made(step);
+  if (pace.samples != before.samples) violate("step {} begins at sample {}", step, pace.samples);
+  if (pace.batch == before.batch) {
+    if (pace != before) violate("step {} has another ramp", step);
+  } else {
+    ++result_.batch_changes;
+    const bool planned = std::any_of(records_.begin(), records_.end(), [&](const auto& record) {
+      return record.second.first_step < 0 && record.second.scaling->batch == pace.batch;
+    });
+    if (!planned || pace != rescaled(before, step, pace.batch, scaling_))
+      violate("the batch of step {} became {} without a plan", step, pace.batch);
+  }
+  reference.follow(pace);
+}
+
+Leaf Simulation::any_leaf(uint64_t state, int number) const {
+  if (!s_.adaptive) return make_leaf(state, 0, number);
+  return make_leaf(state, 0, number % s_.vranks, s_.vranks, {.batch = scaling_.batch});
+}
+
+}  // namespace elinvar

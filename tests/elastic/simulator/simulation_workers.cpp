@@ -1,0 +1,285 @@
+// The simulator: workers' processes.
+#include "tests/elastic/simulator/simulation.h"
+
+#include <algorithm>
+
+namespace elinvar {
+
+using Json = nlohmann::json;
+
+void Simulation::add_worker() {
+  const PeerId peer = next_peer_++;
+  auto p = std::make_unique<Process>();
+  p->peer = peer;
+  p->far = pick(2) == 1;
+  p->sees_directory = uniform(0, 1) < 0.7;
+  equip(*p);
+  p->leaf_seconds = workers_.size() < s_.leaf_seconds.size() ? s_.leaf_seconds[workers_.size()] : uniform(0.01, 0.1);
+  p->member = std::make_unique<Member>(MemberOptions{
+      .self = peer,
+      .endpoint = "sim",
+      .vranks = s_.vranks,
+      .steps = s_.steps,
+      .bucket_elements = kBucketElements,
+      .checkpoint_every = kCheckpointEvery,
+      .state_digest_every = kDigestEvery,
+      .scaling = scaling_,
+      .audit = audit_,
+      .groups = !p->nccl.is_null(),
+      .untold = peer % 2 == 0 ? 1 : 8,
+      .spoil = [this, peer](int64_t step, int bucket, auto& sums) { spoil(*workers_.at(peer), step, bucket, sums); }});
+  log(fmt::format("worker {} starts{}", peer, p->sees_directory ? "" : ", without the directory"));
+  workers_[peer] = std::move(p);
+  join(peer);
+  heartbeat(peer);
+}
+
+// It asks at the newest coordinator; a person tries again until one is there.
+void Simulation::join(PeerId peer) {
+  at(now_ + uniform(0.01, 0.1), [this, peer] {
+    Process& p = *workers_.at(peer);
+    if (!p.alive || p.watch) return;
+    if (head()) follow(p, head()->tenure);
+    else join(peer);
+  });
+}
+
+void Simulation::follow(Process& p, int64_t tenure) {
+  if (!p.watch) {
+    WatchOptions options = kWatch;
+    options.arrival = heads_.at(tenure)->asked++;
+    p.watch.emplace(options, tenure, now_);
+  }
+  p.watch->follow(tenure, now_);
+  introduce(p, tenure);
+}
+
+void Simulation::introduce(Process& p, int64_t tenure) {
+  const PeerId coordinator = heads_.at(tenure)->peer;
+  connected_.insert({p.peer, coordinator});
+  // Nobody listens there any more.
+  if (!heads_.at(tenure)->alive) at(now_ + 0.01, [this, peer = p.peer, coordinator] { lose(peer, coordinator); });
+  Json about = {{"endpoint", "sim"}};
+  if (!p.nccl.is_null()) about["nccl"] = p.nccl;
+  p.member->introduce(coordinator, std::move(about));
+  flush(p);
+}
+
+bool Simulation::sees_directory(const Process& p) const {
+  return p.sees_directory && (now_ >= whole_from_ || directory_cut_ == 0 || (directory_cut_ == 2) == p.far);
+}
+
+void Simulation::heartbeat(PeerId peer) {
+  at(now_ + kHeartbeat, [this, peer] {
+    Process& p = *workers_.at(peer);
+    if (!p.alive) return;
+    if (now_ >= p.stalled_until) {
+      Json about = !p.busy ? Json{{"idle", now_ - p.idle_since}, {"misses", p.member->missing()}}
+                           : Json{{"at", "work"}, {"lasts", now_ - p.busy_since}, {"usual", 0.05}};
+      about["answer"] = !p.watch || p.watch->asks(now_);
+      p.member->heartbeat(about);
+      flush(p);
+      if (p.alive && p.watch && p.watch->out_of_touch(now_)) seek(p);
+    }
+    heartbeat(peer);
+  });
+}
+
+void Simulation::seek(Process& p) {
+  std::optional<Watch::Sight> sight;
+  const int64_t newest = heads_.rbegin()->first;
+  const int members = records_.empty() ? 0 : static_cast<int>(records_.rbegin()->second.members.size());
+  if (sees_directory(p)) sight = Watch::Sight{newest, beats_[newest], members};
+  const Watch::Decision decision = p.watch->decide(sight, p.member->index(), now_);
+  result_.abandoned += decision.what == Watch::Do::leave && sight;
+  if (decision.what == Watch::Do::leave) return die(p, "without a coordinator leaves");
+  if (decision.what == Watch::Do::reconnect) {
+    introduce(p, p.watch->tenure());
+    if (p.alive && p.saved) send(p.peer, p.member->coordinator(), *p.saved);
+    return;
+  }
+  if (decision.what == Watch::Do::follow) return follow(p, newest);
+  if (decision.what != Watch::Do::take_over) return;
+  log(fmt::format("worker {} takes over from tenure {}: {}", p.peer, newest, decision.reason));
+  at(now_ + uniform(0.05, 0.5), [this, newest] {
+    if (heads_.rbegin()->first == newest) start_coordinator();
+  });
+}
+
+void Simulation::flush(Process& p) {
+  act(p.peer, p.member->take_actions());
+  serve_groups(p);
+  const std::vector<StatePart> parts = p.replays ? std::vector<StatePart>() : p.member->take_parts();
+  for (const StatePart& part : parts) {
+    if (p.corrupt && part.to != 0) return end_what_lasts(p);
+    if (!p.corrupt && p.state != state_after(p, part.step))
+      violate("worker {} copies another state than that of step {}", p.peer, part.step);
+    if (s_.adaptive && part.pace != reference(p).made(std::min(part.step, reference(p).steps())))
+      violate("worker {} copies another pace than that of step {}", p.peer, part.step);
+    Message m{.kind = part.to == 0 ? "saved" : "state", .generation = p.member->generation(), .step = part.step};
+    m.body = {{"part", part.part},         {"parts", part.parts},     {"last", true},
+              {"state", p.state},          {"attempt", part.attempt}, {"history", p.history},
+              {"pace", to_json(part.pace)}};
+    for (const ToldFacts& facts : part.facts) add_facts(m, facts);
+    if (s_.adaptive && part.end) m.body["end"] = *part.end;
+    if (part.to == 0) m.body["sworn"] = part.sworn;
+    deliver_part(p.peer, part.to, uniform(0.001, 0.1), m);
+  }
+  if (p.member->outcome() && p.alive) {
+    if (p.member->outcome()->what == "refused" || p.member->outcome()->what == "expelled")
+      log(fmt::format("{}: {}", p.peer, p.member->outcome()->reason));
+    p.left = p.member->outcome()->what == "left";
+    if (p.member->outcome()->again && !p.hung && s_.joins) at(now_ + uniform(0.5, 1.5), [this] { add_worker(); });
+    die(p, p.member->outcome()->what);
+  }
+}
+
+// A part is written, or on its way, for a while.
+void Simulation::deliver_part(PeerId peer, PeerId to, double delay, const Message& m) {
+  at(now_ + delay, [this, peer, to, m] {
+    Process& from = *workers_.at(peer);
+    if (!from.alive && !from.left) return;  // who leaves finishes what it writes
+    if (now_ < from.stalled_until) return deliver_part(peer, to, from.stalled_until - now_ + 1e-4, m);
+    if (to == 0 && (!from.saved || from.saved->step <= m.step)) from.saved = m;
+    send(peer, to == 0 ? from.member->coordinator() : to, m);
+  });
+}
+
+// --- The main thread: the training loop.
+
+// Runs something after a while, unless the worker is gone by then; while it is stopped, later.
+void Simulation::later(Process& p, double delay, std::function<void(Process&)> what) {
+  if (!p.busy) p.busy_since = now_;
+  p.busy = true;
+  at(now_ + delay, [this, peer = p.peer, what = std::move(what)] {
+    Process& q = *workers_.at(peer);
+    if (!q.alive || q.hung) return;
+    if (now_ < q.stalled_until) return later(q, q.stalled_until - now_ + 1e-4, what);
+    q.busy = false;
+    q.idle_since = now_;
+    what(q);
+    flush(q);
+    if (q.alive) advance(q);
+  });
+}
+
+// The training loop, as far as it can go now.
+void Simulation::advance(Process& p) {
+  if (!p.alive || p.busy || now_ < p.stalled_until) return;
+  Member& m = *p.member;
+  if (m.active() && !p.corrupt && p.state != state_after(p, m.step()))
+    violate("worker {} has another state after step {}", p.peer, m.step());
+  switch (m.reduce()) {
+    case Member::Progress::complete:
+      flush(p);
+      return later(p, uniform(0.001, 0.02), [this](Process& q) { update(q); });
+    case Member::Progress::waiting:
+      flush(p);
+      return wait_for_group(p);
+    case Member::Progress::abandoned:
+      break;
+  }
+  const Member::Next next = m.next();
+  flush(p);
+  if (!p.alive) return;
+  if (next == Member::Next::load) return load(p);
+  if (next == Member::Next::replay) return replay(p);
+  if (next == Member::Next::layout) {
+    return later(p, 0.05, [this](Process& q) {
+      for (int v = 0; !q.member->knows_layout(); ++v) {
+        const Leaf leaf = any_leaf(q.state, v);
+        if (!leaf.gradients.empty()) q.member->learn_layout(leaf);
+      }
+    });
+  }
+  if (next == Member::Next::copy) {
+    if (m.reduce() == Member::Progress::complete) later(p, uniform(0.001, 0.02), [this](Process& q) { update(q); });
+    return;
+  }
+  if (next != Member::Next::leaves) return;
+  const std::vector<int> todo = m.todo();
+  if (!todo.empty()) {
+    const int64_t step = m.step();
+    const bool last = m.last();
+    const Pace pace = m.pace();
+    const bool opens = m.opens(todo[0]) && pick(4) > 0;
+    return later(p, p.leaf_seconds * uniform(0.8, 1.2), [=, this, v = todo[0]](Process& q) {
+      const Leaf leaf = last ? Leaf{} : compute(q, step, v, pace);
+      if (!opens || leaf.gradients.empty()) return q.member->add(step, v, leaf, q.leaf_seconds);
+      if (q.member->opens(v)) goes(q);
+      q.member->open(step, v, leaf.facts.count, leaf.terms);
+      q.open = true;
+      ++result_.opened;
+      if (kills_beside_open_) kill_beside(q);
+      put(q, step, v, leaf, leaf.gradients.size());
+    });
+  }
+  if (!m.knows_layout())
+    for (int v = 0; !m.knows_layout(); ++v) {
+      const Leaf leaf = any_leaf(p.state, v);
+      if (!leaf.gradients.empty()) m.learn_layout(leaf);
+    }
+  std::optional<Digest> state;
+  if (m.digest_due()) state = Digest{p.state, mix(static_cast<uint64_t>(m.made().samples * 1000 + m.made().batch))};
+  goes(p);
+  m.contribute(state);
+  flush(p);
+  later(p, 0, [](Process&) {});
+}
+
+// The other gradients of a leaf, `left` of them, one after another.
+void Simulation::put(Process& p, int64_t step, int vrank, const Leaf& leaf, size_t left) {
+  if (p.member->fenced()) ++result_.interrupted;
+  if (left == 0) {
+    p.open = false;
+    return p.member->add(step, vrank, leaf, p.leaf_seconds);
+  }
+  later(p, p.leaf_seconds * uniform(0.2, 0.4), [=, this](Process& q) {
+    q.member->put(static_cast<int>(left) - 1, leaf.gradients[left - 1]);
+    while (pick(2) > 0 && q.member->work()) {
+    }
+    flush(q);
+    put(q, step, vrank, leaf, left - 1);
+  });
+}
+
+void Simulation::update(Process& p) {
+  const Reduced r = p.member->take_reduced();
+  if (p.corrupt) violate("worker {} updates a state that was damaged", p.peer);
+  if (!p.member->contradiction().empty()) violate("states differ: {}", p.member->contradiction());
+  const auto plane = planes_.find({r.generation, p.member->step()});
+  result_.in_group += plane != planes_.end() && plane->second;
+  Json facts = {{"text", ""}, {"seconds", r.seconds}};
+  if (r.state) facts["state"] = r.state->high;
+  const int64_t step = p.member->step();
+  const std::optional<int64_t> steps = p.member->steps();
+  if (s_.adaptive && steps) facts["end"] = *steps;
+  if (!steps || step < *steps) {
+    facts["text"] = facts_text(r);
+    if (s_.adaptive) {
+      agree(p, step, r.pace);
+      facts.update({{"batch_size", r.pace.batch}, {"samples", r.samples}, {"reduce_seconds", uniform(0, 0.2)}});
+    }
+    p.state = updated(p.state, r, s_.adaptive ? lr_factor(r.pace, step, scaling_) : 1);
+    flip_state(p, step + 1);
+  }
+  p.member->advance(facts);
+}
+
+void Simulation::load(Process& p) {
+  Member::Load load = p.member->take_load();
+  if (load.restore && *load.restore > 0 && !sees_directory(p))
+    return later(p, 0.01, [load](Process& q) { q.member->cannot_load(load); });
+  if (load.restore) {
+    p.history = references_.size() - 1;
+    p.state = reference(p).state.at(static_cast<size_t>(*load.restore));
+    load.pace = reference(p).made(*load.restore);
+  } else {
+    const Json& body = load.messages.at(0).body;
+    p.history = body.at("history").get<size_t>();
+    p.state = body.at("state").get<uint64_t>();
+  }
+  later(p, uniform(0.01, 0.2), [load](Process& q) { q.member->loaded(load); });
+}
+
+}  // namespace elinvar

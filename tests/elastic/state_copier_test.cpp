@@ -1,0 +1,106 @@
+#include "elastic/checkpoint/state_copier.h"
+
+#include <gtest/gtest.h>
+
+#include "elastic/checkpoint/state_parts.h"
+#include "tensor/base/check.h"
+
+namespace elinvar {
+namespace {
+
+constexpr PeerId kLearner = 7;
+constexpr int64_t kMegabyte = int64_t{1} << 20;
+constexpr std::chrono::hours kForEver{1};
+
+void await(const std::function<bool()>& condition) {
+  while (!condition()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+// What a copier sends of a state of 96 MB, which is a few messages.
+struct Sent {
+  Sent() {
+    for (int i = 0; i < 12; ++i) state.emplace(fmt::format("t{:02}", i), Tensor::full({2 * kMegabyte}, i));
+  }
+  StateCopier::World world() {
+    return {.state = [this](const StatePart&) { return state; },
+            .directory = [] { return std::filesystem::path(); },
+            .send =
+                [this](PeerId peer, Message message) {
+                  const std::lock_guard lock(mutex);
+                  if (peer == 0) fed = true;
+                  else messages.push_back(std::move(message));
+                },
+            .failed = [](std::exception_ptr failure) { std::rethrow_exception(failure); }};
+  }
+  int64_t megabytes() {
+    const std::lock_guard lock(mutex);
+    int64_t bytes = 0;
+    for (const Message& m : messages)
+      for (const Blob& blob : m.blobs) bytes += static_cast<int64_t>(blob.bytes);
+    return bytes / kMegabyte;
+  }
+  bool whole() {
+    const std::lock_guard lock(mutex);
+    return fed;
+  }
+
+  StateDict state;
+  std::mutex mutex;
+  std::vector<Message> messages;
+  bool fed = false;
+};
+
+TEST(StateCopier, WhatALearnerGetsIsTheState) {
+  Sent sent;
+  {
+    StateCopier copier(sent.world(), 1);
+    copier.add({.step = 3, .to = kLearner, .attempt = 2});
+  }
+  StateDict there;
+  for (const auto& [name, tensor] : sent.state) there.emplace(name, Tensor::full({2 * kMegabyte}, -1));
+  fill(there, sent.messages);
+  EXPECT_EQ(digest(there), digest(sent.state));
+  for (size_t i = 0; i < sent.messages.size(); ++i)
+    EXPECT_EQ(sent.messages[i].body.at("last").get<bool>(), i + 1 == sent.messages.size());
+}
+
+TEST(StateCopier, SendsALearnerASliceAStep) {
+  Sent sent;
+  StateCopier copier(sent.world(), 1, kForEver);
+  copier.add({.to = kLearner, .gently = true});
+  await([&] { return copier.copied(); });
+  for (const int64_t megabytes : {0, 32, 64}) {  // nothing beside the copy
+    await([&] { return sent.megabytes() >= megabytes; });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_EQ(sent.megabytes(), megabytes);
+    copier.updated();
+  }
+  await([&] { return sent.whole(); });
+  EXPECT_EQ(sent.megabytes(), 96);
+}
+
+TEST(StateCopier, DoesNotRestWhereSomebodyWaits) {
+  {
+    Sent sent;
+    StateCopier copier(sent.world(), 1, kForEver);
+    copier.add({.to = kLearner, .gently = true});
+    copier.add({.to = kLearner, .attempt = 1});  // the same learner, anew
+    await([&] { return sent.megabytes() == 2 * 96; });
+  }
+  Sent sent;
+  StateCopier copier(sent.world(), 1, kForEver);
+  copier.add({.to = kLearner, .gently = true});
+  copier.finish();
+  EXPECT_TRUE(sent.whole());
+  EXPECT_EQ(sent.megabytes(), 96);
+}
+
+TEST(StateCopier, DoesNotRestForEverWhereStepsAreLong) {
+  Sent sent;
+  StateCopier copier(sent.world(), 1, std::chrono::milliseconds(1));
+  copier.add({.to = kLearner, .gently = true});
+  await([&] { return sent.whole(); });
+}
+
+}  // namespace
+}  // namespace elinvar

@@ -1,0 +1,126 @@
+// Files of a run that somebody deletes, moves or replaces while it trains: it ends with a clear error, or mends them.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <thread>
+
+#include "elastic/run/tenure.h"
+#include "tensor/base/file.h"
+#include "tests/jobs/tiny_job.h"
+
+namespace elinvar {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+TEST(HeldTenure, TellsWhetherItsDirectoryIsStillThere) {
+  using Standing = HeldTenure::Standing;
+  const test::TemporaryFolder folder;
+  const fs::path run = folder / "run", elsewhere = folder / "elsewhere";
+  fs::create_directory(run);
+  HeldTenure held(run, {.number = 1, .run = 1, .endpoint = "e"});
+  EXPECT_EQ(held.standing(), Standing::held);
+  fs::rename(run, elsewhere);
+  EXPECT_EQ(held.standing(), Standing::displaced);
+  EXPECT_NE(test::message_of<Failure>([&] { (void)held.newest(); }).find(run.string() + " was deleted, moved"),
+            std::string::npos);
+  fs::rename(elsewhere, run);
+  EXPECT_TRUE(held.newest());
+  const HeldTenure next(run, {.number = 2, .run = 1, .endpoint = "f"});
+  EXPECT_EQ(held.standing(), Standing::superseded);
+  fs::remove_all(run);
+  EXPECT_EQ(next.standing(), Standing::displaced);
+  fs::create_directory(run);
+  const HeldTenure another(run, {.number = 2, .run = 1, .endpoint = "g"});
+  EXPECT_EQ(next.standing(), Standing::displaced) << "the directory is another one";
+}
+
+class DisplacedRun : public test::TinyJob {
+ protected:
+  // Two workers whose steps are slowed down, so that the job is at work while files go.
+  pid_t begin() {
+    const pid_t job = start("run", {"--workers", "2", "--chaos", "stall:worker=1,step=60,seconds=2"});
+    reach("run", 45);
+    return job;
+  }
+  void expect_told_of_the_loss(pid_t job) {
+    const test::Ended ended = wait(job, "run", std::chrono::seconds(30));
+    EXPECT_EQ(ended.code, 3) << ended.out;
+    EXPECT_NE(ended.err.find((folder_ / "run").string() + " was deleted, moved or replaced"), std::string::npos)
+        << ended.err;
+    EXPECT_EQ(ended.out.find("final"), std::string::npos) << ended.out;
+    EXPECT_EQ(remaining_children(std::chrono::seconds(30)), "");
+  }
+  void expect_the_rest(const std::string& name) {
+    const test::Ended ended = wait(start(name, {"--resume"}), name);
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    EXPECT_EQ(ledger(name), undisturbed());
+    EXPECT_EQ(digests(name), digests("whole"));
+  }
+};
+
+TEST_F(DisplacedRun, ADirectoryThatIsDeletedEndsIt) {
+  const pid_t job = begin();
+  fs::remove_all(folder_ / "run");
+  expect_told_of_the_loss(job);
+  EXPECT_FALSE(fs::exists(folder_ / "run")) << "nothing is made anew that nobody could go on with";
+}
+
+TEST_F(DisplacedRun, ADirectoryThatIsMovedEndsItAndItGoesOnThere) {
+  const pid_t job = begin();
+  fs::rename(folder_ / "run", folder_ / "moved");
+  expect_told_of_the_loss(job);
+  EXPECT_FALSE(fs::exists(folder_ / "run"));
+  expect_the_rest("moved");
+}
+
+TEST_F(DisplacedRun, ADirectoryThatIsReplacedIsLeftAlone) {
+  const pid_t job = begin();
+  fs::rename(folder_ / "run", folder_ / "moved");
+  fs::copy(folder_ / "moved", folder_ / "run", fs::copy_options::recursive);
+  const std::string copied = ledger("run");
+  expect_told_of_the_loss(job);
+  EXPECT_EQ(ledger("run"), copied);
+  expect_the_rest("run");
+  expect_the_rest("moved");
+}
+
+TEST_F(DisplacedRun, FilesThatAreDeletedAreWrittenAgain) {
+  const pid_t job = begin();
+  for (const char* name : {"ledger.jsonl", "digests.jsonl", "events.jsonl", "metrics.jsonl"})
+    fs::remove(folder_ / "run" / name);
+  fs::remove_all(folder_ / "run" / "checkpoints");
+  const test::Ended ended = wait(job, "run");
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(ledger("run"), undisturbed());
+  EXPECT_EQ(digests("run"), digests("whole"));
+  EXPECT_EQ(events("run", "file").size(), 3u);
+  EXPECT_EQ(test::lines_of(read_file(folder_ / "run" / "metrics.jsonl")).size(),
+            test::lines_of(read_file(folder_ / "whole" / "metrics.jsonl")).size());
+  expect_the_rest("run");
+}
+
+TEST_F(DisplacedRun, ALedgerThatIsCutOffEndsIt) {
+  const pid_t job = begin();
+  fs::resize_file(folder_ / "run" / "ledger.jsonl", 300);
+  const test::Ended ended = wait(job, "run", std::chrono::seconds(30));
+  EXPECT_EQ(ended.code, 3) << ended.out;
+  EXPECT_NE(ended.err.find("ledger.jsonl was cut off while the run was writing to it"), std::string::npos) << ended.err;
+}
+
+// While no coordinator is there that could write it again.
+TEST_F(DisplacedRun, ALedgerThatIsLostWithItsCoordinatorEndsIt) {
+  const pid_t job = start("run", {"--workers", "2", "--chaos", "join:step=1000"});  // tells of each step at once
+  reach("run", 45);
+  kill(job, SIGKILL);
+  fs::remove(folder_ / "run" / "ledger.jsonl");
+  EXPECT_EQ(remaining_children(std::chrono::seconds(50)), "") << read_file(folder_ / "run" / "events.jsonl");
+  EXPECT_NE(read_file(folder_ / "run.err").find("ledger.jsonl ends before step 1, which an earlier coordinator"),
+            std::string::npos)
+      << read_file(folder_ / "run.err");
+}
+
+}  // namespace
+}  // namespace elinvar

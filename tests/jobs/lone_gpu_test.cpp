@@ -1,0 +1,158 @@
+// A worker that is alone with a GPU: leaves, sums and digests stay there, with the bits that they have on the host.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "elastic/ledger/step_facts.h"
+#include "elastic/session/replay.h"
+#include "tests/jobs/train_process.h"
+#include "tools/config/config.h"
+#include "tools/train/training.h"
+#ifdef ELINVAR_EMULATION
+#include "tests/emulation/traffic.h"
+#endif
+
+namespace elinvar {
+namespace {
+
+#ifdef ELINVAR_EMULATION
+
+const Device kGpu{DeviceKind::emulated};
+constexpr int64_t kSteps = 4;
+
+// Five virtual ranks, the last of which has no samples in the last batch of an epoch; most of what a step holds are
+// gradients.
+std::string config(const std::string& more = "") {
+  return fmt::format(R"([run]
+steps = {}
+batch_size = 5
+virtual_ranks = 5
+seed = 5
+checkpoint_every = 2
+log_every = 100
+{}
+[data]
+kind = "synthetic"
+size = 9
+classes = 3
+image_size = 4
+threads = 0
+[optimizer]
+lr = 0.05
+momentum = 0.9
+clip_norm = 1.0
+[ledger]
+leaves = "all"
+tensors_every = 2
+[[model.layer]]
+kind = "conv2d"
+out = 24
+[[model.layer]]
+kind = "batch_norm"
+[[model.layer]]
+kind = "flatten"
+[[model.layer]]
+kind = "linear"
+out = 96
+[[model.layer]]
+kind = "relu"
+[[model.layer]]
+kind = "linear"
+)",
+                     kSteps, more);
+}
+
+struct Steps {
+  std::vector<std::string> facts;          // of each
+  std::vector<int64_t> bytes_to_host;      // in each
+  int64_t most_memory = 0, gradients = 0;  // bytes
+};
+
+// As the loop of a worker does it that is alone.
+Steps steps_on(Device device, bool keeps, bool crowded = false) {
+  const int64_t others = emulation::in_use;
+  Training training(parse_config(config(), "lone.toml", {}), device);
+  const Config& c = training.config();
+  Replay replay(training.member(), 0);
+  Member& member = replay.member();
+  Steps result;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    const Cursor at = training.cursor(step, {});
+    const int64_t before = emulation::bytes_to_host;
+    emulation::peak_in_use = emulation::in_use.load();
+    int64_t leaves = 0;
+    for (const int vrank : member.todo()) {
+      if (crowded && step == 1 && leaves == 3) {
+        EXPECT_TRUE(member.let_leaves_go());
+      }
+      EXPECT_EQ(member.keeps_leaves(), !crowded || step == 0 || (step == 1 && leaves < 3));
+      const bool stays = keeps && member.keeps_leaves();
+      Leaf leaf = training.leaf(training.loader.batch(at, vrank), step, vrank, nullptr, stays);
+      for (const Tensor& gradient : leaf.gradients) {
+        EXPECT_EQ(gradient.device(), stays ? device : Device{});
+        if (leaves == 0 && step == 0) result.gradients += gradient.bytes();
+      }
+      if (!leaf.gradients.empty()) digest_leaf(leaf, step, c.ledger_options(), c.run.virtual_ranks);
+      member.add(step, vrank, std::move(leaf), 0);
+      ++leaves;
+    }
+    member.contribute(std::nullopt);
+    EXPECT_EQ(member.reduce(), Member::Progress::complete);
+    const Reduced reduced = member.take_reduced();
+    TensorsDigest gradient = digest_in_order(reduced.gradients, reduced.terms);
+    const Update update = training.update(step, reduced);
+    const UpdateFacts facts =
+        update_facts(reduced, std::move(gradient), step, update.lr, c.ledger_options(), c.run.virtual_ranks);
+    result.facts.push_back(fmt::format("{} {} {} {}", facts.facts.dump(), facts.digests, update.gradient_norm,
+                                       digest(training.job.state()).hex()));
+    result.bytes_to_host.push_back(emulation::bytes_to_host - before);
+    result.most_memory = std::max(result.most_memory, emulation::peak_in_use - others);
+    replay.advance();
+  }
+  EXPECT_FALSE(member.let_leaves_go() && crowded) << "they are gone already";
+  return result;
+}
+
+TEST(LoneGpu, ItsStepsAreThoseOfTheHostAndSendItSmallNumbersAlone) {
+  const Steps host = steps_on(Device{}, false), sent = steps_on(kGpu, false), kept = steps_on(kGpu, true),
+              made_way = steps_on(kGpu, true, true);
+  EXPECT_EQ(sent.facts, host.facts);
+  EXPECT_EQ(kept.facts, host.facts);
+  EXPECT_EQ(made_way.facts, host.facts);
+  EXPECT_GT(host.gradients, 100000);
+  for (int64_t step = 0; step < kSteps; ++step) {
+    const auto s = static_cast<size_t>(step);
+    EXPECT_GT(sent.bytes_to_host[s], 4 * sent.gradients) << "of each leaf, once";
+    EXPECT_LT(kept.bytes_to_host[s], kept.gradients / 50) << "losses, norms and digests";
+  }
+  EXPECT_GT(made_way.bytes_to_host[3], 4 * sent.gradients);
+  EXPECT_GT(kept.most_memory, sent.most_memory + sent.gradients) << "the leaves of the tree lie there";
+}
+
+class LoneGpuJob : public testing::Test, protected test::TrainRuns {};
+
+// With less than what steps hold whose leaves stay on the device.
+TEST_F(LoneGpuJob, WhereLeavesHaveNoRoomTheyGoToTheHost) {
+  folder_.write("job.toml", config());
+  const auto run = [&](const std::string& name, const std::string& device, const std::vector<std::string>& before) {
+    const std::vector<std::string> arguments = {"run",  folder_ / "job.toml", "--run-dir", folder_ / name, "--device",
+                                                device, "--threads",          "1"};
+    return wait(spawn(arguments, name, before), name);
+  };
+  const auto with_memory = [](int64_t bytes) {
+    return std::vector<std::string>{"env", fmt::format("ELINVAR_EMULATED_MEMORY={}", bytes)};
+  };
+  EXPECT_EQ(run("host", "cpu", {}).code, 0);
+  const Steps kept = steps_on(kGpu, true);
+  const test::Ended tight = run("tight", "emulated", with_memory(kept.most_memory - kept.gradients / 2));
+  EXPECT_EQ(tight.code, 0) << tight.err;
+  EXPECT_EQ(ledger("tight"), ledger("host"));
+  EXPECT_EQ(digests("tight"), digests("host"));
+  const test::Ended none = run("none", "emulated", with_memory(kept.gradients));
+  EXPECT_EQ(none.code, 3);
+  EXPECT_NE(none.err.find("emulated"), std::string::npos) << none.err;
+}
+
+#endif
+
+}  // namespace
+}  // namespace elinvar

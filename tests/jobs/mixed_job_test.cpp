@@ -1,0 +1,102 @@
+// One job whose workers differ in all that must not matter: instruction sets, threads, transport, number.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <set>
+#include <thread>
+
+#include "tensor/isa.h"
+#include "tests/jobs/tiny_job.h"
+#include "tests/support/other_devices.h"
+
+namespace elinvar {
+namespace {
+
+using MixedJob = test::TinyJob;
+
+TEST_F(MixedJob, AnyWorkersOfAnyKindGiveTheSameLedger) {
+  const std::vector<Isa> isas = available_isas();
+  for (const std::string scheme : {"tcp", "ipc"}) {
+    for (const int workers : {1, 2, 3, 4, 5, 7, 8}) {
+      const std::string name = scheme + std::to_string(workers);
+      const auto kind = [&](int i) -> std::vector<std::string> {
+        const std::string listen =
+            scheme == "tcp" ? "tcp://127.0.0.1:0" : "ipc://" + (folder_ / (name + std::to_string(i))).string();
+        const Isa isa = isas[static_cast<size_t>(i + workers) % isas.size()];
+        return {"--isa", name_of(isa), "--threads", std::to_string(1 + i % 3), "--listen", listen};
+      };
+      std::vector<std::string> options = {"--workers", "1", "--min-workers", std::to_string(workers)};
+      const std::vector<std::string> first = kind(0);
+      options.insert(options.end(), first.begin(), first.end());
+      const pid_t job = start(name, options);
+      for (int i = 0; i < 1000 && !std::filesystem::exists(folder_ / name / "coordinator.json"); ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      std::vector<pid_t> joined;
+      for (int i = 1; i < workers; ++i) {
+        std::vector<std::string> arguments = kind(i);
+        arguments.insert(arguments.begin(), {"join", endpoint(name)});
+        joined.push_back(spawn(arguments, name + std::to_string(i)));
+      }
+      const test::Ended ended = wait(job, name);
+      EXPECT_EQ(ended.code, 0) << ended.err;
+      EXPECT_EQ(ledger(name), undisturbed()) << name;
+      for (int i = 1; i < workers; ++i) {
+        const std::string which = name + std::to_string(i);
+        const test::Ended worker = wait(joined[static_cast<size_t>(i - 1)], which);
+        EXPECT_EQ(worker.code, 0) << worker.err;
+      }
+      const auto generations = events(name, "members");
+      ASSERT_FALSE(generations.empty());
+      EXPECT_EQ(generations[0].at("members").size(), static_cast<size_t>(workers)) << "all were there from the start";
+    }
+  }
+}
+
+// The kernels for GPUs, run by the CPU or a GPU, in whole jobs.
+class JobOfGpus : public MixedJob, public ::testing::WithParamInterface<Device> {
+ protected:
+  void SetUp() override {
+    if (!test::is_here(GetParam())) GTEST_SKIP() << "this machine has no GPU";
+    MixedJob::SetUp();
+  }
+  const std::string device_ = GetParam().kind == DeviceKind::cuda ? "cuda:0" : name_of(GetParam().kind);
+};
+INSTANTIATE_TEST_SUITE_P(, JobOfGpus, ::testing::ValuesIn(test::devices_of_the_build()),
+                         [](const auto& param) { return std::string(name_of(param.param.kind)); });
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(JobOfGpus);
+
+TEST_P(JobOfGpus, AloneItGivesTheSameLedger) {
+  const test::Ended ended = wait(start("gpu", {"--device", device_}), "gpu");
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(ledger("gpu"), undisturbed());
+}
+
+TEST_P(JobOfGpus, WithGraphsItGivesTheSameLedger) {
+  const test::Ended ended = wait(start("graphs", {"--device", device_, "--set", "run.cuda_graphs=true"}), "graphs");
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(ended.err.find("without a graph"), std::string::npos) << ended.err;
+  EXPECT_EQ(ledger("graphs"), undisturbed());
+}
+
+// Two are needed, so whoever is left holds the state for a GPU that learns it, whenever that comes.
+TEST_P(JobOfGpus, TheyJoinCpuWorkersAndGoOnWithoutThem) {
+  const pid_t job = start("both", {"--device", "cpu", "--workers", "2", "--min-workers", "2", "--chaos",
+                                   "kill:worker=2,step=20;kill:worker=1,step=100"});
+  reach("both", 5);
+  std::vector<pid_t> gpus;
+  for (const char* name : {"gpu1", "gpu2"})
+    gpus.push_back(spawn({"join", endpoint("both"), "--device", device_}, name));
+  const test::Ended ended = wait(job, "both");
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  for (const size_t i : {0, 1}) EXPECT_EQ(wait(gpus[i], i == 0 ? "gpu1" : "gpu2").code, 0);
+  EXPECT_EQ(ledger("both"), undisturbed());
+  std::set<std::vector<int>> seen;
+  for (const nlohmann::json& generation : events("both", "members"))
+    seen.insert(generation.at("members").get<std::vector<int>>());
+  EXPECT_TRUE(seen.contains({1, 2}) && seen.contains({3, 4}));
+  EXPECT_TRUE(seen.contains({1, 3}) || seen.contains({1, 3, 4})) << "they have trained together";
+}
+
+}  // namespace
+}  // namespace elinvar

@@ -1,0 +1,246 @@
+// Who and what a running job turns away, clearly, and without being disturbed.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <functional>
+#include <optional>
+#include <random>
+#include <zmq.hpp>
+
+#include "comm/zmq_transport.h"
+#include "tensor/base/file.h"
+#include "tests/jobs/tiny_job.h"
+
+namespace elinvar {
+namespace {
+
+using Json = nlohmann::json;
+
+// Speaks the protocol as a worker does, but says what it is told to.
+class Impostor {
+ public:
+  // A door that is not open yet is knocked at again.
+  explicit Impostor(const std::string& endpoint) : transport_(make_zmq_transport()) {
+    const auto deadline = Transport::Clock::now() + std::chrono::seconds(20);
+    while (Transport::Clock::now() < deadline) {
+      transport_->connect(kDoor, endpoint);
+      send({.kind = "ask", .body = {{"endpoint", transport_->endpoint()}, {"pid", 1}}});
+      if (std::optional<Message> job = heard("job", deadline)) {
+        job_ = std::move(*job);
+        return;
+      }
+      transport_->disconnect(kDoor);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    ADD_FAILURE() << "no 'job' comes from " << endpoint;
+  }
+  const Message& job() const { return job_; }
+  void send(Message message) {
+    message.sender = self_;
+    if (message.run == 0) message.run = job_.run;
+    transport_->send(kDoor, std::move(message));
+  }
+  // The next message of this kind; others are passed over.
+  Message next(const std::string& kind) {
+    if (std::optional<Message> message = heard(kind, Transport::Clock::now() + std::chrono::seconds(20)))
+      return std::move(*message);
+    ADD_FAILURE() << "no '" << kind << "' comes";
+    return {};
+  }
+  // What is answered to a newcomer that says this of itself.
+  std::string refusal(Json about) {
+    about["endpoint"] = transport_->endpoint();
+    about["active"] = about["loaded"] = about["ready"] = false;
+    about["promised"] = 0;
+    send({.kind = "hello", .body = about});
+    return next("refused").body.value("reason", "");
+  }
+
+ private:
+  std::optional<Message> heard(const std::string& kind, Transport::Clock::time_point deadline) {
+    while (true) {
+      Arrival arrival = transport_->wait(deadline);
+      if (arrival.what == Arrival::What::message && arrival.message.kind == kind) return std::move(arrival.message);
+      if (arrival.what == Arrival::What::timeout || arrival.what == Arrival::What::lost) return std::nullopt;
+    }
+  }
+
+  static constexpr PeerId kDoor = 1;
+  std::unique_ptr<Transport> transport_;
+  PeerId self_ = std::random_device()() | 2u;
+  Message job_;
+};
+
+class Refusals : public test::TinyJob {
+ protected:
+  static constexpr const char* kLong = "1000000";  // steps: it is stopped at the end
+  pid_t start_long(const std::vector<std::string>& more) const {
+    std::vector<std::string> options = {"--steps", kLong};
+    options.insert(options.end(), more.begin(), more.end());
+    return start("run", options);
+  }
+  // The job goes on as if nothing had been.
+  void expect_undisturbed(pid_t job, const std::vector<std::string>& key = {}) {
+    const int64_t at = recorded("run");
+    reach("run", static_cast<int>(at) + 20);
+    std::vector<std::string> stop = {"ctl", folder_ / "run", "stop"};
+    stop.insert(stop.end(), key.begin(), key.end());
+    EXPECT_EQ(wait(spawn(stop, "ctl"), "ctl").code, 0);
+    const test::Ended ended = wait(job, "run");
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    const std::vector<std::string> lines = test::lines_of(ledger("run")), whole = test::lines_of(undisturbed());
+    for (size_t i = 0; i + 1 < std::min(lines.size(), whole.size()); ++i) EXPECT_EQ(lines[i], whole[i]);
+  }
+  bool told(const std::string& reason) const {
+    for (const Json& event : events("run", "reason"))
+      if (event["reason"].get<std::string>().find(reason) != std::string::npos) return true;
+    return false;
+  }
+};
+
+TEST_F(Refusals, AWorkerOfAnotherContract) {
+  const pid_t job = start_long({"--workers", "1"});
+  reach("run", 10);
+  const Json workers = status("run").value("workers", Json::array());
+  ASSERT_EQ(workers.size(), 1u);
+  const Json about = workers[0].at("about");
+  const auto refusal = [&](const std::string& key, const Json& value) {
+    Json other = about;
+    other[key] = value;
+    return Impostor(endpoint("run")).refusal(other);
+  };
+  EXPECT_EQ(refusal("config", "[run]\nseed = 6\n"), "its configuration is another one");
+  EXPECT_EQ(refusal("data", std::string(32, '0')), "its data are others");
+  EXPECT_EQ(refusal("numerics_version", 1000), "its numerics are of another version");
+  EXPECT_EQ(refusal("protocol", 1000), "it speaks another version of the protocol");
+  Json environment = about.at("environment");
+  environment["build_id"] = "0123";
+  EXPECT_NE(refusal("environment", environment).find("it is another build of this program, 0123 ("), std::string::npos);
+  for (const char* reason : {"configuration", "data are", "numerics", "protocol", "another build"})
+    EXPECT_TRUE(told(reason)) << reason;
+
+  const test::Ended stranger = wait(spawn({"join", endpoint("run"), "--set", "data.data_seed=1"}));
+  EXPECT_EQ(stranger.code, 3);
+  EXPECT_NE(stranger.err.find("refused"), std::string::npos) << stranger.err;
+  expect_undisturbed(job);
+}
+
+#ifdef ELINVAR_EMULATION
+TEST_F(Refusals, AGpuOfAnotherKindWhereBitsAreFast) {
+  const pid_t job = start("run", {"--steps", kLong, "--numerics", "fast", "--device", "emulated", "--workers", "1"});
+  reach("run", 2);
+  const Json workers = status("run").value("workers", Json::array());
+  ASSERT_EQ(workers.size(), 1u);
+  Json about = workers[0].at("about");
+  EXPECT_EQ(about["environment"]["gpu"]["products"], "stand-ins");
+  about["environment"]["gpu"]["products"] = "cuDNN 9";
+  EXPECT_EQ(
+      Impostor(endpoint("run")).refusal(about),
+      "it computes on emulated with cuDNN 9, the run on emulated with stand-ins; with run.numerics = \"fast\" bits "
+      "are those of one kind");
+  about["environment"].erase("gpu");
+  EXPECT_EQ(Impostor(endpoint("run")).refusal(about).find("it computes on cpu, the run on emulated"), 0u);
+  EXPECT_EQ(wait(spawn({"ctl", folder_ / "run", "stop"}, "ctl"), "ctl").code, 0);
+  EXPECT_EQ(wait(job, "run").code, 0);
+}
+#endif
+
+TEST_F(Refusals, WhoHasNotTheKey) {
+  ASSERT_EQ(wait(spawn({"keygen", folder_ / "key"})).code, 0);
+  ASSERT_EQ(wait(spawn({"keygen", folder_ / "other"})).code, 0);
+  const std::vector<std::string> key = {"--key", folder_ / "key"};
+  const pid_t job = start_long({"--workers", "2", "--key", key[1]});
+  reach("run", 10);
+  const test::Ended other = wait(spawn({"join", endpoint("run"), "--key", folder_ / "other"}));
+  EXPECT_EQ(other.code, 3);
+  EXPECT_NE(other.err.find("key"), std::string::npos) << other.err;
+  const test::Ended plain = wait(spawn({"join", endpoint("run")}));
+  EXPECT_EQ(plain.code, 3);
+  EXPECT_NE(plain.err.find("key"), std::string::npos) << plain.err;
+  const test::Ended control = wait(spawn({"ctl", endpoint("run"), "stop"}));
+  EXPECT_EQ(control.code, 3);
+  EXPECT_NE(control.err.find("key"), std::string::npos) << control.err;
+  EXPECT_TRUE(told("key"));
+  expect_undisturbed(job, key);
+}
+
+// Frames that are no message, that are too many or too long, and messages that make no sense, to coordinator and
+// worker.
+TEST_F(Refusals, WhatMakesNoSense) {
+  const pid_t job = start_long({"--workers", "2"});
+  reach("run", 10);
+  const std::string worker = status("run").at("workers").at(0).at("about").at("endpoint");
+  zmq::context_t context;
+  for (const std::string& inbox : {endpoint("run"), worker}) {
+    const auto send = [&](const std::vector<std::string>& frames) {
+      zmq::socket_t push(context, zmq::socket_type::push);
+      push.set(zmq::sockopt::linger, 2000);
+      push.connect(inbox);
+      for (size_t i = 0; i < frames.size(); ++i)
+        push.send(zmq::buffer(frames[i]), i + 1 < frames.size() ? zmq::send_flags::sndmore : zmq::send_flags::none);
+    };
+    const std::string header = std::string("ELNV\1\0\0\0", 8) + std::string(36, '\0');
+    send({"GET / HTTP/1.1"});
+    send({header, std::string(size_t{2} << 20, ' ')});
+    send({header, "{\"kind\":"});
+    send(std::vector<std::string>(5000, header));
+    send({header, std::string(size_t{65} << 20, 'x')});
+  }
+  const int64_t before = recorded("run");
+  {
+    Impostor impostor(endpoint("run"));
+    for (const char* kind : {"ask", "ctl", "hello", "facts", "saved", "alive", "ready", "nonsense"}) {
+      impostor.send({.kind = kind});
+      impostor.send({.kind = kind, .step = -5, .body = {{"endpoint", 7}, {"attempt", "x"}, {"part", -1}}});
+      impostor.send({.kind = kind, .step = INT64_MAX, .body = {{"endpoint", "tcp://"}, {"state", "zz"}}});
+    }
+    Impostor again(endpoint("run"));
+    Json about = status("run").at("workers").at(0).at("about");
+    about["promised"] = "many";
+    about["endpoint"] = "tcp://127.0.0.1:1";
+    again.send({.kind = "hello", .body = about});
+  }
+  reach("run", static_cast<int>(before) + 20);
+  EXPECT_TRUE(told("at least 2 expected"));
+  EXPECT_TRUE(told("body of 2097152 bytes"));
+  EXPECT_TRUE(told("malformed 'hello'"));
+  EXPECT_TRUE(told("malformed 'ask'"));
+  EXPECT_TRUE(told("malformed 'facts'"));
+  EXPECT_EQ(status("run").at("generation"), 1) << "nobody was put out for it";
+  expect_undisturbed(job);
+}
+
+// Before any worker has come, too.
+TEST_F(Refusals, AFirstHelloThatMakesNoSense) {
+  const std::string socket = folder_ / "socket";
+  const pid_t job = start_long({"--workers", "1", "--listen", "ipc://" + socket});
+  Impostor impostor("ipc://" + socket);
+  for (const char* config : {"", "[run]\nsteps = -1\n", "[model]"})
+    impostor.send({.kind = "hello", .body = {{"config", config}, {"endpoint", "tcp://127.0.0.1:1"}}});
+  impostor.send({.kind = "hello"});
+  impostor.send({.kind = "hello", .body = {{"config", 3}}});
+  Json whole = {{"config", read_file(folder_ / "job.toml")},
+                {"endpoint", "tcp://127.0.0.1:1"},
+                {"data", std::string(32, '0')},
+                {"environment", {{"isa", "scalar"}, {"device", "cpu"}, {"threads", 1}}},
+                {"gradient", Json::array()},
+                {"state", Json::array()}};
+  for (const char* number : {"parameters", "samples", "pid", "promised", "numerics_version", "protocol", "steps"})
+    whole[number] = 1;
+  for (const char* yes : {"tokens", "active", "loaded", "ready"}) whole[yes] = false;
+  const auto without = [&](const Json::json_pointer& what) {
+    return whole.patch({{{"op", "remove"}, {"path", what.to_string()}}});
+  };
+  for (const char* what : {"/numerics_version", "/protocol", "/steps", "/environment/device", "/environment/isa"})
+    impostor.send({.kind = "hello", .body = without(Json::json_pointer(what))});
+  Json odd = whole;
+  odd["environment"]["build_id"] = 7;
+  impostor.send({.kind = "hello", .body = odd});
+  impostor.send({.kind = "hello", .body = whole});  // of no build that there is
+  impostor.send({.kind = "failed", .body = {{"reason", "no reason"}}});
+  impostor.send({.kind = "failed", .body = {{"reason", 7}}});
+  expect_undisturbed(job);
+}
+
+}  // namespace
+}  // namespace elinvar

@@ -1,0 +1,193 @@
+// Whole networks on other devices than the CPU: the same losses and the same state, bit for bit. (Single ops:
+// op_row.h; whole jobs: mixed_job_test.cpp.)
+#include <gtest/gtest.h>
+
+#include <bit>
+
+#include "models/build.h"
+#include "nn/clip.h"
+#include "nn/leaf.h"
+#include "nn/optimizer.h"
+#include "nn/running_statistics.h"
+#include "tensor/ops/attention.h"
+#include "tensor/ops/batch_norm.h"
+#include "tensor/ops/conv2d.h"
+#include "tensor/ops/cross_entropy.h"
+#include "tensor/ops/layer_norm.h"
+#include "tensor/ops/matmul.h"
+#include "tensor/ops/optimizer.h"
+#include "tensor/ops/pointwise.h"
+#include "tensor/ops/pool.h"
+#include "tensor/ops/reduce.h"
+#include "tensor/ops/rotary.h"
+#include "tensor/ops/softmax.h"
+#include "tests/ops/op_inputs.h"
+#include "tests/support/other_devices.h"
+#include "tests/support/temporary_folder.h"
+
+namespace elinvar::test {
+namespace {
+
+using List = std::vector<int64_t>;
+
+ModelSpec spec(const std::string& kind, std::map<std::string, Value> settings) {
+  ModelSpec s{.kind = kind};
+  for (auto& [name, value] : settings) s.settings[name] = {std::move(value)};
+  return s;
+}
+
+struct Trained {
+  std::vector<uint64_t> losses;  // bits
+  Digest state;
+};
+
+Trained train(Device device, const ModelSpec& model, const InputInfo& info, const Tensor& input, const Tensor& target,
+              const OptimizerConfig& options) {
+  const auto network = build(model, info, 1);
+  Parameters& parameters = network->parameters;
+  parameters.move_to(device);
+  const auto optimizer = make_optimizer(options, parameters);
+  Trained result;
+  for (int64_t step = 0; step < 3; ++step) {
+    LeafResult found =
+        leaf(*network, input.to(device), target, {}, Rng{.seed = 1, .step = static_cast<uint32_t>(step)});
+    result.losses.push_back(std::bit_cast<uint64_t>(found.loss_sum));
+    const Clipping clipping = clip_by_global_norm(found.gradients, 1.0);
+    optimizer->step(parameters, found.gradients, options.lr, step, clipping.scale);
+    update_running_statistics(found.statistics, running_terms(found.statistics), 1);
+  }
+  StateDict state = parameters.state();
+  for (const auto& [name, tensor] : state) EXPECT_TRUE(tensor.device() == device) << name;
+  for (const auto& [name, tensor] : optimizer->state()) state.emplace("optimizer." + name, tensor);
+  result.state = digest(state);
+  return result;
+}
+
+void expect_same_everywhere(const ModelSpec& model, const InputInfo& info, const Tensor& input, const Tensor& target,
+                            const OptimizerConfig& options) {
+  const Trained here = train({}, model, info, input, target, options);
+  for (const Device device : other_devices()) {
+    const Trained there = train(device, model, info, input, target, options);
+    EXPECT_EQ(there.losses, here.losses) << to_string(device);
+    EXPECT_EQ(there.state.hex(), here.state.hex()) << to_string(device);
+  }
+}
+
+Tensor labels(const Shape& shape, int64_t classes) {
+  return make_inputs({{shape, Input::Kind::index, classes}}, "labels")[0];
+}
+
+const InputInfo kTokens{.sample = {12}, .classes = 40, .dtype = DType::i32};
+
+TEST(Device, AResNetHasTheSameBits) {
+  expect_same_everywhere(spec("resnet", {{"blocks", List{1, 1}}, {"widths", List{8, 16}}}),
+                         {.sample = {16, 16, 3}, .classes = 10}, normal({4, 16, 16, 3}, "images"), labels({4}, 10),
+                         {.kind = "sgd", .lr = 0.05, .momentum = 0.9, .nesterov = true, .weight_decay = 1e-3});
+}
+
+TEST(Device, AGptWithDropoutHasTheSameBits) {
+  expect_same_everywhere(
+      spec("gpt", {{"layers", int64_t{2}}, {"heads", int64_t{2}}, {"channels", int64_t{32}}, {"dropout", 0.1}}),
+      kTokens, labels({2, 12}, 40).to(DType::i32), labels({2, 12}, 40),
+      {.kind = "adamw", .lr = 3e-3, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1});
+}
+
+TEST(Device, ALlamaHasTheSameBits) {
+  expect_same_everywhere(spec("llama", {{"layers", int64_t{2}},
+                                        {"heads", int64_t{4}},
+                                        {"kv_heads", int64_t{2}},
+                                        {"channels", int64_t{32}},
+                                        {"hidden", int64_t{48}}}),
+                         kTokens, labels({2, 12}, 40).to(DType::i32), labels({2, 12}, 40),
+                         {.kind = "lamb", .lr = 3e-3, .weight_decay = 0.1});
+}
+
+TEST(Device, OperandsOfTwoDevicesAreRefused) {
+  for (const Device device : other_devices()) {
+    const Tensor a = Tensor::zeros({2}), b = a.to(device);
+    EXPECT_NE(message_of<UsageError>([&] { add(a, b); }).find("operands must be on one device"), std::string::npos);
+    EXPECT_NE(message_of<UsageError>([&] { b.data<float>(); }).find("bring them here with to(Device{})"),
+              std::string::npos);
+    EXPECT_EQ(sum(b).item(), 0.0);
+  }
+}
+
+SgdArgs constants(int64_t n) {
+  SgdArgs a;
+  a.n = n;
+  return a;
+}
+
+TEST(Device, WhatLiesElsewhereThanTheFirstOperandIsRefused) {
+  for (const Device device : other_devices()) {
+    const auto refuses = [](const char* what, auto call) {
+      const std::string message = message_of<UsageError>(call);
+      EXPECT_NE(message.find("must be on one device"), std::string::npos) << what << ": " << message;
+    };
+    const Tensor x = Tensor::zeros({2, 3}, DType::f32, device), here = Tensor::zeros({3}), there = here.to(device);
+    refuses("bias of matmul", [&] { matmul(x, Tensor::zeros({3, 3}, DType::f32, device), here); });
+    const Tensor image = Tensor::zeros({1, 2, 2, 1}, DType::f32, device);
+    refuses("bias of conv2d", [&] { conv2d(image, image, Tensor::zeros({1}), {}); });
+    refuses("gamma of batch_norm", [&] { batch_norm_factors(there, there, here, there, 1e-5); });
+    const BatchNormFactors factors{there, there, there, here};
+    refuses("factors of batch_norm", [&] { batch_norm_apply(x, factors, {}, false); });
+    refuses("factors of its gradient", [&] { batch_norm_sums(x, x, {}, factors, ReluMask::none, false); });
+    refuses("r of row_norm_backward", [&] {
+      row_norm_backward(RowNorm::rms, x, x, {}, {{}, {}, Tensor::zeros({2})}, true, false);
+    });
+    refuses("angles of rotary", [&] {
+      rotary(Tensor::zeros({1, 2, 1, 2}, DType::f32, device), rotary_angles(2, 1, {10.0}, 0, DType::f32), false);
+    });
+    const Tensor q = Tensor::zeros({1, 2, 1, 4}, DType::f32, device);
+    const AttentionResult result = attention(q, q, q, true, 0.0);
+    refuses("m of attention", [&] {
+      attention_backward(q, q, q, q, {result.o, result.m.to(Device{}), result.r}, true, 0.0);
+    });
+    const CrossEntropyResult saved = cross_entropy(x, Tensor::zeros({2}, DType::i32), 0.0, -1);
+    refuses("m of cross_entropy", [&] {
+      cross_entropy_backward(Tensor::zeros({}, DType::f32, device), x,
+                             {saved.loss, saved.targets, saved.m.to(Device{}), saved.r}, 0.0, -1);
+    });
+    refuses("the second parameter", [&] {
+      const std::vector<Tensor> g = {there, here};
+      std::vector<Tensor> p = {there.clone(), here.clone()}, v;
+      sgd(g, p, v, {constants(3), constants(3)});
+    });
+  }
+}
+
+TEST(Device, GpusComputeInFloat32) {
+  for (const Device device : other_devices()) {
+    const Tensor x = Tensor::zeros({2, 4}, DType::f64, device), image = x.reshape({1, 2, 2, 2});
+    const auto refuses = [](const char* what, auto call) {
+      const std::string message = message_of<UsageError>(call);
+      EXPECT_NE(message.find("GPUs compute in float32, got float64"), std::string::npos) << what << ": " << message;
+    };
+    refuses("softmax", [&] { softmax(x); });
+    refuses("log_softmax", [&] { log_softmax(x); });
+    refuses("softmax_backward", [&] { softmax_backward(x, x); });
+    refuses("exp", [&] { exp(x); });
+    refuses("add", [&] { add(x, x); });
+    refuses("sum", [&] { sum(x); });
+    refuses("matmul", [&] { matmul(x, x.transpose(0, 1)); });
+    refuses("layer_norm", [&] { layer_norm(x, {}, {}, 1e-5); });
+    const PoolAxis axis = pool_axis("max_pool2d", 2, 2, 1, 0);
+    refuses("max_pool", [&] { max_pool(image, axis, axis, nullptr); });
+    refuses("avg_pool_backward", [&] { avg_pool_backward(image.slice(1, 0, 1).slice(2, 0, 1), axis, axis, true); });
+    refuses("sgd", [&] {
+      std::vector<Tensor> p = {x}, v;
+      sgd({x}, p, v, {constants(8)});
+    });
+  }
+}
+
+TEST(Device, WordsForDevices) {
+  EXPECT_TRUE(parse_device("cpu") == Device{});
+  EXPECT_NE(message_of<UsageError>([] { parse_device("tpu"); }).find("auto, cpu, cuda or cuda:NUMBER expected"),
+            std::string::npos);
+  EXPECT_NE(message_of<UsageError>([] { parse_device("cuda:x"); }).find("expected, got 'cuda:x'"), std::string::npos);
+  EXPECT_NE(message_of<UsageError>([] { parse_device("cuda:99"); }), "");
+}
+
+}  // namespace
+}  // namespace elinvar::test

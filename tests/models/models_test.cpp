@@ -1,0 +1,322 @@
+// Every kind of network builds, has the parameters that it should have, and its leaf gradient is a pure function.
+#include <gtest/gtest.h>
+
+#include "models/build.h"
+#include "nn/leaf.h"
+#include "tensor/base/check.h"
+#include "tensor/ops/pointwise.h"
+
+namespace elinvar {
+namespace {
+
+const InputInfo kImage{.sample = {224, 224, 3}, .classes = 1000};
+const InputInfo kCifar{.sample = {32, 32, 3}, .classes = 10};
+const InputInfo kTokens{.sample = {16}, .classes = 50, .dtype = DType::i32};
+
+ModelSpec spec(const std::string& kind, std::map<std::string, Setting> settings = {},
+               std::map<std::string, std::vector<ModelSpec>> lists = {}) {
+  return {kind, std::move(settings), std::move(lists), "m.toml:1"};
+}
+Setting at(int line, Value value) { return {std::move(value), "m.toml:" + std::to_string(line)}; }
+Setting list(std::vector<int64_t> v) { return {std::move(v)}; }
+Setting integer(int64_t v) { return {v}; }
+
+int64_t parameter_count(const ModelSpec& s, const InputInfo& input) { return build(s, input, 1)->parameters.count(); }
+
+std::string error_of(const ModelSpec& s, const InputInfo& input) {
+  try {
+    build(s, input, 1);
+  } catch (const UsageError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+// Counts as published, or as torchvision and Hugging Face give them.
+TEST(Models, HaveTheKnownNumbersOfParameters) {
+  EXPECT_EQ(parameter_count(spec("resnet18"), kImage), 11689512);
+  EXPECT_EQ(parameter_count(spec("resnet50"), kImage), 25557032);
+  EXPECT_EQ(parameter_count(spec("resnet18"), kCifar), 11173962);
+  EXPECT_EQ(parameter_count(spec("resnet20", {{"shortcut", at(0, std::string("pad"))}}), kCifar), 269722);
+  EXPECT_EQ(parameter_count(spec("resnet20"), kCifar), 272474);
+  EXPECT_EQ(parameter_count(spec("resnet110", {{"shortcut", at(0, std::string("pad"))}}), kCifar), 1727962);
+  EXPECT_EQ(parameter_count(spec("vgg19"), kCifar), 20035018);
+  const InputInfo gpt2{.sample = {1024}, .classes = 50257, .dtype = DType::i32};
+  EXPECT_EQ(parameter_count(spec("gpt2", {{"layers", integer(1)}}), gpt2), 124439808 - 11 * 7087872);
+  EXPECT_EQ(parameter_count(spec("mlp", {{"hidden", list({128, 64})}}), {.sample = {28, 28, 1}, .classes = 10}),
+            109386);
+}
+
+TEST(Models, NameTheirParametersAsTheirOriginals) {
+  const auto names = [](const ModelSpec& s, const InputInfo& input) { return build(s, input, 1)->parameters.state(); };
+  const StateDict resnet = names(spec("resnet50"), kCifar), gpt = names(spec("gpt"), kTokens),
+                  llama = names(spec("llama"), kTokens), vgg = names(spec("vgg11"), kCifar);
+  for (const char* name : {"conv1.weight", "bn1.running_var", "layer1.0.downsample.0.weight", "layer3.5.conv3.weight",
+                           "layer4.2.bn3.bias", "fc.bias"})
+    EXPECT_EQ(resnet.count(name), 1u) << name;
+  for (const char* name : {"wte.weight", "wpe.weight", "h.3.attn.c_attn.bias", "h.0.mlp.c_proj.weight", "ln_f.bias"})
+    EXPECT_EQ(gpt.count(name), 1u) << name;
+  for (const char* name : {"model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight",
+                           "model.layers.3.post_attention_layernorm.weight", "model.norm.weight", "lm_head.weight"})
+    EXPECT_EQ(llama.count(name), 1u) << name;
+  for (const char* name : {"features.0.weight", "features.1.running_mean", "features.4.weight", "classifier.0.bias"})
+    EXPECT_EQ(vgg.count(name), 1u) << name;
+}
+
+TEST(Models, ResolvedSpecHasEveryDefaultAndBuildsTheSame) {
+  ModelSpec resolved, again;
+  const auto network = build(spec("llama", {{"layers", integer(2)}}), kTokens, 3, &resolved);
+  EXPECT_EQ(std::get<int64_t>(resolved.settings.at("layers").value), 2);
+  EXPECT_EQ(std::get<int64_t>(resolved.settings.at("hidden").value), 384);
+  EXPECT_EQ(std::get<double>(resolved.settings.at("rope_base").value), 10000.0);
+  EXPECT_FALSE(resolved.settings.contains("rope_factor")) << "runs that are on file would be others";
+  const auto twin = build(resolved, kTokens, 3, &again);
+  EXPECT_EQ(digest(network->parameters.state()), digest(twin->parameters.state()));
+  EXPECT_EQ(again.settings.size(), resolved.settings.size());
+}
+
+TEST(Models, ErrorsNamePlaceKeyAndNearestSpelling) {
+  EXPECT_EQ(error_of(spec("gpt", {{"dropuot", at(12, 0.1)}}), kTokens),
+            "m.toml:12: model.dropuot is no setting of 'gpt'; did you mean 'dropout'?");
+  EXPECT_EQ(error_of(spec("resnet51"), kCifar),
+            "m.toml:1: model.kind does not know 'resnet51'; did you mean 'resnet50'?");
+  EXPECT_EQ(error_of(spec("gpt", {{"layers", at(4, std::string("six"))}}), kTokens),
+            "m.toml:4: model.layers must be an integer, got a string");
+  EXPECT_EQ(error_of(spec("gpt", {{"heads", at(5, int64_t{3})}}), kTokens),
+            "m.toml:5: model.heads = 3 must divide channels = 128");
+  EXPECT_EQ(error_of(spec("resnet18", {{"stem", at(2, std::string("cifra"))}}), kCifar),
+            "m.toml:2: model.stem does not know 'cifra'; did you mean 'cifar'?");
+  EXPECT_EQ(error_of(spec("resnet18"), kTokens).find("m.toml:1: model.kind = 'resnet18' takes images"), 0u);
+  EXPECT_EQ(error_of(spec("gpt"), kCifar).find("m.toml:1: model.kind = 'gpt' takes sequences of tokens"), 0u);
+  EXPECT_EQ(error_of(spec("gpt2", {{"context", at(3, int64_t{8})}}), kTokens),
+            "m.toml:3: model.context = 8 is less than the data's 16 tokens");
+  EXPECT_EQ(error_of(spec("vgg11"), {.sample = {31, 40, 3}, .classes = 10}),
+            "m.toml:1: model.kind = 'vgg11' takes images of at least 32 x 32 pixels, got 31 x 40");
+  EXPECT_EQ(error_of(spec("llama", {{"kv_heads", at(6, int64_t{3})}}), kTokens),
+            "m.toml:6: model.kv_heads = 3 must divide heads = 4");
+  ModelSpec nowhere = spec("resnet51");
+  nowhere.place.clear();
+  EXPECT_EQ(error_of(nowhere, kCifar), "model.kind does not know 'resnet51'; did you mean 'resnet50'?");
+}
+
+// A small ResNet declared by layers: stem, a plain residual, one that halves the image, and a head.
+ModelSpec declared_resnet() {
+  const auto conv = [](int64_t out, int64_t stride) {
+    return spec("conv2d",
+                {{"out", integer(out)}, {"stride", integer(stride)}, {"padding", integer(1)}, {"bias", at(0, false)}});
+  };
+  const ModelSpec norm = spec("batch_norm"), relu = spec("relu");
+  const ModelSpec plain = spec("residual", {{"activation", at(0, std::string("relu"))}},
+                               {{"layer", {conv(8, 1), norm, relu, conv(8, 1), norm}}});
+  const ModelSpec halving = spec(
+      "residual", {{"activation", at(0, std::string("relu"))}},
+      {{"layer", {conv(16, 2), norm, relu, conv(16, 1), norm}},
+       {"shortcut", {spec("conv2d", {{"out", integer(16)}, {"kernel", integer(1)}, {"stride", integer(2)}}), norm}}});
+  return spec("layers", {},
+              {{"layer", {conv(8, 1), norm, relu, plain, halving, spec("global_avg_pool"), spec("linear")}}});
+}
+
+ModelSpec declared_transformer() {
+  const ModelSpec attention =
+      spec("attention", {{"heads", integer(4)}, {"kv_heads", integer(2)}, {"rotary", at(0, true)}});
+  const ModelSpec attend = spec("residual", {}, {{"layer", {spec("rms_norm"), attention}}});
+  const ModelSpec gate = spec("parallel", {{"join", at(0, std::string("mul"))}},
+                              {{"branch",
+                                {spec("", {}, {{"layer", {spec("linear", {{"out", integer(48)}}), spec("silu")}}}),
+                                 spec("", {}, {{"layer", {spec("linear", {{"out", integer(48)}})}}})}}});
+  const ModelSpec perceptron = spec(
+      "residual", {}, {{"layer", {spec("rms_norm"), gate, spec("linear", {{"out", integer(32)}}), spec("dropout")}}});
+  return spec("layers", {},
+              {{"layer",
+                {spec("embedding", {{"channels", integer(32)}}), spec("position"),
+                 spec("repeat", {{"times", integer(2)}}, {{"layer", {attend, perceptron}}}), spec("layer_norm"),
+                 spec("linear", {{"name", at(0, std::string("head"))}, {"bias", at(0, false)}})}}});
+}
+
+TEST(LayeredNetwork, BuildsWithNamesByPlace) {
+  const auto network = build(declared_resnet(), kCifar, 1);
+  const StateDict state = network->parameters.state();
+  EXPECT_EQ(state.at("3.layer.0.weight").shape(), Shape({8, 3, 3, 8}));
+  EXPECT_EQ(state.at("4.shortcut.0.weight").shape(), Shape({16, 1, 1, 8}));
+  EXPECT_EQ(state.at("6.weight").shape(), Shape({10, 16}));
+  const StateDict transformer = build(declared_transformer(), kTokens, 1)->parameters.state();
+  EXPECT_EQ(transformer.at("2.1.0.layer.1.k.weight").shape(), Shape({16, 32}));
+  EXPECT_EQ(transformer.at("head.weight").shape(), Shape({50, 32}));
+}
+
+TEST(LayeredNetwork, ErrorsNameTheLayersLine) {
+  const auto network = [](std::vector<ModelSpec> layers) { return spec("layers", {}, {{"layer", std::move(layers)}}); };
+  ModelSpec pool = spec("max_pool", {{"kernle", at(9, int64_t{2})}});
+  EXPECT_EQ(error_of(network({pool}), kCifar),
+            "m.toml:9: model.layer.kernle is no setting of 'max_pool'; did you mean 'kernel'?");
+  ModelSpec unknown = spec("covn2d");
+  unknown.place = "m.toml:7";
+  EXPECT_EQ(error_of(network({unknown}), kCifar),
+            "m.toml:7: model.layer.kind does not know 'covn2d'; did you mean 'conv2d'?");
+  EXPECT_NE(error_of(network({spec("flatten")}), kCifar).find("ends with (3072,) a sample where (10,) is expected"),
+            std::string::npos);
+  EXPECT_NE(error_of(network({spec("linear")}), kTokens).find("put an \"embedding\" first"), std::string::npos);
+  EXPECT_NE(error_of(network({spec("conv2d")}), kCifar).find("model.layer.out is missing"), std::string::npos);
+  EXPECT_NE(error_of(spec("layers"), kCifar).find("[[model.layer]]"), std::string::npos);
+  const ModelSpec wide = spec("residual", {}, {{"layer", {spec("conv2d", {{"out", integer(8)}})}}});
+  EXPECT_NE(error_of(network({wide}), kCifar).find("must agree in shape"), std::string::npos);
+  ModelSpec deep = spec("residual", {}, {{"layer", {spec("conv2d", {{"out", at(8, int64_t{0})}})}}});
+  EXPECT_EQ(error_of(network({deep}), kCifar),
+            "m.toml:8: model.layer.layer.out must lie between 1 and 16777216, got 0");
+  // Else equal numbers would be normalised to 0 / 0.
+  for (const char* norm : {"batch_norm", "layer_norm", "rms_norm", "group_norm"})
+    EXPECT_NE(error_of(network({spec(norm, {{"eps", {0.0}}, {"groups", integer(1)}})}), kCifar)
+                  .find("model.layer.eps must lie between 1.17549"),
+              std::string::npos)
+        << norm;
+}
+
+struct Sample {
+  Tensor input, target;
+};
+
+Sample images(int64_t n, const InputInfo& info) {
+  Sample s{Tensor::empty({n, info.sample[0], info.sample[1], info.sample[2]}), Tensor::zeros({n}, DType::i64)};
+  int64_t i = 0;
+  for (float& x : s.input.span<float>()) x = static_cast<float>((i += 7919) % 1009) / 504.5f - 1.0f;
+  for (int64_t k = 0; k < n; ++k) s.target.data<int64_t>()[k] = k % info.classes;
+  return s;
+}
+
+Sample tokens(int64_t n, const InputInfo& info) {
+  Sample s{Tensor::empty({n, info.sample[0]}, DType::i32), Tensor::empty({n, info.sample[0]}, DType::i64)};
+  int64_t i = 0;
+  for (int32_t& x : s.input.span<int32_t>()) x = static_cast<int32_t>((i += 7919) % 1009 % info.classes);
+  for (int64_t& x : s.target.span<int64_t>()) x = (i += 7919) % 1009 % info.classes;
+  return s;
+}
+
+Digest digest_of(const LeafResult& r) {
+  StateDict all;
+  for (size_t i = 0; i < r.gradients.size(); ++i) all[fmt::format("g{}", i)] = r.gradients[i];
+  for (size_t i = 0; i < r.statistics.size(); ++i) {
+    all[fmt::format("m{}", i)] = r.statistics[i].batch.mean;
+    all[fmt::format("v{}", i)] = r.statistics[i].batch.var;
+  }
+  all["loss"] = Tensor::scalar(r.loss_sum, DType::f64);
+  return digest(all);
+}
+
+struct LeafCase {
+  ModelSpec model;
+  InputInfo input;
+};
+
+std::vector<LeafCase> leaf_cases() {
+  const InputInfo small{.sample = {16, 16, 3}, .classes = 10};
+  return {
+      {spec("mlp", {{"dropout", at(0, 0.2)}}), small},
+      {spec("resnet", {{"blocks", list({1, 1})}, {"widths", list({8, 16})}}), small},
+      {spec("resnet", {{"blocks", list({1, 1})}, {"widths", list({8, 16})}, {"shortcut", at(0, std::string("pad"))}}),
+       small},
+      {spec("resnet", {{"blocks", list({1, 1})}, {"widths", list({4, 8})}, {"bottleneck", at(0, true)}}), small},
+      {spec("vgg11"), {.sample = {32, 32, 3}, .classes = 10}},
+      {spec("gpt", {{"layers", integer(2)}, {"channels", integer(32)}, {"dropout", at(0, 0.1)}}), kTokens},
+      {spec("llama", {{"layers", integer(2)}, {"channels", integer(32)}, {"kv_heads", integer(2)}}), kTokens},
+      {declared_resnet(), small},
+      {declared_transformer(), kTokens}};
+}
+
+TEST(Leaf, IsAPureFunctionForAnyThreads) {
+  for (const LeafCase& c : leaf_cases()) {
+    SCOPED_TRACE(c.model.kind);
+    const auto network = build(c.model, c.input, 5);
+    const Sample s = c.input.dtype == DType::i32 ? tokens(4, c.input) : images(4, c.input);
+    const Digest before = digest(network->parameters.state());
+    const Rng rng{.seed = 5, .step = 3, .vrank = 1};
+    const LeafResult first = leaf(*network, s.input, s.target, {}, rng);
+    ASSERT_EQ(first.gradients.size(), network->parameters.list.size());
+    EXPECT_EQ(first.count, s.target.numel());
+    for (size_t i = 0; i < first.gradients.size(); ++i)
+      EXPECT_EQ(first.gradients[i].shape(), network->parameters.list[i].var.shape());
+    EXPECT_EQ(digest(network->parameters.state()), before) << "a leaf changed the network";
+    for (const int threads : {1, 2, 3}) {
+      CpuStream stream(threads);
+      const StreamScope scope(stream);
+      EXPECT_EQ(digest_of(leaf(*network, s.input, s.target, {}, rng)), digest_of(first)) << threads << " threads";
+    }
+  }
+}
+
+TEST(Leaf, HandsItsGradientsOverWhileItIsComputed) {
+  for (const bool recompute : {false, true})
+    for (const LeafCase& c : leaf_cases()) {
+      SCOPED_TRACE(c.model.kind);
+      const auto network = build(c.model, c.input, 5);
+      const Sample s = c.input.dtype == DType::i32 ? tokens(4, c.input) : images(4, c.input);
+      const Rng rng{.seed = 5, .step = 3, .vrank = 1};
+      LeafResult whole = leaf(*network, s.input, s.target, {}, rng, recompute);
+      const Digest expected = digest_of(whole);
+      LeafResult told;
+      std::vector<Tensor> gradients(network->parameters.list.size());
+      std::vector<size_t> order;
+      LeafProgress progress;
+      progress.forward = [&](const LeafResult& result) { told = result; };
+      progress.gradient = [&](size_t i, Tensor gradient, const Mark&) {
+        EXPECT_FALSE(gradients[i].defined());
+        EXPECT_TRUE(gradient.unique());
+        gradients[i] = std::move(gradient);
+        order.push_back(i);
+      };
+      const LeafResult result = leaf(*network, s.input, s.target, {}, rng, recompute, progress);
+      EXPECT_TRUE(result.gradients.empty());
+      EXPECT_EQ(result.count, whole.count);
+      EXPECT_EQ(told.count, whole.count);
+      EXPECT_EQ(told.statistics.size(), result.statistics.size());
+      LeafResult all = result;
+      all.gradients = gradients;
+      EXPECT_EQ(digest_of(all), expected);
+      ASSERT_EQ(order.size(), gradients.size());
+      EXPECT_LT(order.back(), order.size() / 2) << "the first parameters' gradients come last";
+    }
+}
+
+TEST(Leaf, HandsUntouchedParametersOverInTheirOrder) {
+  const auto network = build(spec("gpt", {{"layers", integer(1)}, {"channels", integer(16)}}), kTokens, 5);
+  std::vector<Parameter>& list = network->parameters.list;
+  const size_t used = list.size();
+  for (int i = 0; i < 20; ++i)
+    list.push_back({.name = fmt::format("unused.{}", i), .var = Var(Tensor::zeros({3}), true)});
+  const Sample s = tokens(2, kTokens);
+  std::vector<size_t> order;
+  LeafProgress progress;
+  progress.gradient = [&](size_t i, const Tensor&, const Mark&) { order.push_back(i); };
+  leaf(*network, s.input, s.target, {}, {}, false, progress);
+  ASSERT_EQ(order.size(), list.size());
+  for (size_t i = used; i < list.size(); ++i) EXPECT_EQ(order[i], i);
+}
+
+TEST(Leaf, CountsOnlyTargetsThatAreNotIgnored) {
+  const auto network = build(spec("gpt", {{"layers", integer(1)}, {"channels", integer(16)}}), kTokens, 5);
+  const Sample s = tokens(2, kTokens);
+  Tensor target = s.target.clone();
+  for (int64_t i = 0; i < 10; ++i) target.data<int64_t>()[i] = -100;
+  const LeafResult all = evaluate(*network, s.input, s.target), some = evaluate(*network, s.input, target);
+  EXPECT_EQ(all.count, 32);
+  EXPECT_EQ(some.count, 22);
+  EXPECT_LT(some.loss_sum, all.loss_sum);
+  EXPECT_LE(some.correct, all.correct);
+  EXPECT_TRUE(all.gradients.empty());
+}
+
+TEST(Leaf, SeveralViewsCountByTheMeanOfTheirLogits) {
+  const auto network = build(spec("gpt", {{"layers", integer(1)}, {"channels", integer(16)}}), kTokens, 5);
+  const Sample s = tokens(2, kTokens), other = tokens(3, kTokens);
+  const Tensor different = other.input.slice(0, 0, 2).to_contiguous();
+  const auto loss = [&](const std::vector<Tensor>& views) { return evaluate(*network, views, s.target).loss_sum; };
+  EXPECT_EQ(loss({s.input}), evaluate(*network, s.input, s.target).loss_sum);
+  EXPECT_EQ(loss({s.input, s.input}), loss({s.input}));  // twice and half of it are exact
+  const NoGrad constant;
+  Context context;
+  const Tensor sum = add(network->forward(s.input, context).value(), network->forward(different, context).value());
+  EXPECT_EQ(loss({s.input, different}), cross_entropy(Var(div(sum, 2.0)), s.target).value().item());
+  EXPECT_THROW(loss({}), UsageError);
+}
+
+}  // namespace
+}  // namespace elinvar

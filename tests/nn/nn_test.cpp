@@ -1,0 +1,141 @@
+// Parameters, initialisers and decay exemption.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "nn/conv.h"
+#include "nn/initializers.h"
+#include "nn/linear.h"
+#include "nn/norm.h"
+#include "tensor/base/check.h"
+#include "tensor/isa.h"
+
+namespace elinvar {
+namespace {
+
+Tensor drawn(const Initializer& init, const Shape& shape, uint64_t key) {
+  Tensor t = Tensor::empty(shape);
+  init(t, key);
+  return t;
+}
+
+struct Moments {
+  double mean = 0, deviation = 0, largest = 0;
+};
+
+Moments moments(const Tensor& t) {
+  Moments m;
+  const auto n = static_cast<double>(t.numel());
+  for (float x : t.span<float>()) m.mean += x / n;
+  for (float x : t.span<float>()) {
+    m.deviation += (x - m.mean) * (x - m.mean) / n;
+    m.largest = std::max(m.largest, std::abs(double{x}));
+  }
+  m.deviation = std::sqrt(m.deviation);
+  return m;
+}
+
+TEST(Initializers, NormalHasItsMoments) {
+  const Moments m = moments(drawn(init::normal(0.02, 0.5), {300, 333}, 7));
+  EXPECT_NEAR(m.mean, 0.5, 3e-4);
+  EXPECT_NEAR(m.deviation, 0.02, 2e-4);
+}
+
+TEST(Initializers, UniformStaysInItsBound) {
+  const Moments m = moments(drawn(init::fan_in_uniform(), {64, 3, 3, 16}, 7));
+  EXPECT_LE(m.largest, 1.0 / 12);
+  EXPECT_GT(m.largest, 0.99 / 12);
+  EXPECT_NEAR(m.deviation, 1.0 / 12 / std::sqrt(3.0), 1e-3);
+}
+
+TEST(Initializers, KaimingNormalUsesFanOut) {
+  EXPECT_NEAR(moments(drawn(init::kaiming_normal(), {64, 3, 3, 16}, 7)).deviation, std::sqrt(2.0 / (64 * 9)), 1e-3);
+}
+
+TEST(Initializers, AnElementDependsOnItsIndexAlone) {
+  for (const Initializer& init : {init::normal(1.0), init::uniform(1.0)}) {
+    const Tensor all = drawn(init, {100001}, 3);
+    for (const int threads : {1, 2, 3}) {
+      CpuStream stream(threads);
+      const StreamScope scope(stream);
+      for (const int64_t n : {1, 2, 3, 5, 50000}) {
+        const Tensor part = drawn(init, {n}, 3);
+        for (int64_t i = 0; i < n; ++i) ASSERT_EQ(part.data<float>()[i], all.data<float>()[i]) << i;
+      }
+    }
+  }
+}
+
+// Frozen: another digest here means that every run starts elsewhere.
+TEST(Initializers, ValuesAreFrozenForEveryInstructionSet) {
+  const Isa before = current_isa();
+  for (const Isa isa : available_isas()) {
+    SCOPED_TRACE(name_of(isa));
+    set_isa(isa);
+    EXPECT_EQ(digest(drawn(init::normal(1.0), {100, 123}, 7)).hex(), "3836fdee9ab45d5a32d5eb37ea313936");
+    EXPECT_EQ(digest(drawn(init::uniform(1.0), {100, 123}, 7)).hex(), "5dac75b60052162f15bea474784b5449");
+  }
+  set_isa(before);
+}
+
+TEST(Scope, NamesAndKeysValuesByName) {
+  Parameters p, q;
+  const Linear a(Scope(p, 1) / "a", 8, 4), b(Scope(p, 1) / "b", 8, 4), b_alone(Scope(q, 1) / "b", 8, 4);
+  ASSERT_EQ(p.list.size(), 4u);
+  EXPECT_EQ(p.list[3].name, "b.bias");
+  EXPECT_EQ(p.count(), 2 * (8 * 4 + 4));
+  EXPECT_NE(a.weight.value().data<float>()[0], b.weight.value().data<float>()[0]);
+  EXPECT_EQ(digest(b.weight.value()), digest(b_alone.weight.value()));
+  Parameters other_seed;
+  const Linear c(Scope(other_seed, 2) / "b", 8, 4);
+  EXPECT_NE(digest(b.weight.value()), digest(c.weight.value()));
+  EXPECT_THROW(Linear(Scope(p, 1) / "a", 8, 4), UsageError);
+}
+
+TEST(Parameters, StateIsViewsAndLoadCopies) {
+  Parameters p, q;
+  const BatchNorm2d norm(Scope(p, 1) / "bn", 3), twin(Scope(q, 2) / "bn", 3);
+  StateDict state = p.state();
+  EXPECT_EQ(state.size(), 4u);
+  state.at("bn.running_mean").data<float>()[1] = 5.0f;
+  EXPECT_EQ(norm.running_mean->value.data<float>()[1], 5.0f);
+  q.load(state);
+  EXPECT_EQ(twin.running_mean->value.data<float>()[1], 5.0f);
+  EXPECT_FALSE(twin.running_mean->value.shares_storage(norm.running_mean->value));
+  state.erase("bn.weight");
+  EXPECT_THROW(q.load(state), UsageError);
+  state["bn.weight"] = Tensor::zeros({4});
+  EXPECT_THROW(q.load(state), UsageError);
+  state["bn.weight"] = Tensor::zeros({3});
+  state["bn.wieght"] = Tensor::zeros({3});
+  EXPECT_THROW(q.load(state), UsageError);
+}
+
+TEST(Parameters, ExemptFromDecay) {
+  Parameters p;
+  const Linear a(Scope(p, 1) / "h" / 0, 8, 4), b(Scope(p, 1) / "h" / 1, 8, 4);
+  const auto decays = [&] {
+    std::string s;
+    for (const Parameter& x : p.list) s += x.decay ? '1' : '0';
+    return s;
+  };
+  const auto exempt = [&](std::vector<std::string> entries) { exempt_from_decay(p, entries); };
+  EXPECT_EQ(decays(), "1111");
+  exempt({"vectors"});
+  EXPECT_EQ(decays(), "1010");
+  exempt({"h.0.*"});
+  EXPECT_EQ(decays(), "0011");
+  exempt({"*.bias", "h.1.weight"});
+  EXPECT_EQ(decays(), "1000");
+  exempt({});
+  EXPECT_EQ(decays(), "1111");
+  EXPECT_THROW(exempt({"vector"}), UsageError);
+  try {
+    exempt({"h.0.wieght"});
+  } catch (const UsageError& e) {
+    EXPECT_NE(std::string(e.what()).find("did you mean 'h.0.weight'"), std::string::npos) << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace elinvar

@@ -1,0 +1,236 @@
+// Products on tensor cores (tensor/precision.h): on the emulated GPU, whose stand-in for the libraries has bits that
+// are known and whose attention is the kernel's own text; and on a card, where they agree with portable ones as well as
+// their factors' rounding allows, and have the same bits each time.
+#include "tensor/base/check.h"
+#include "tensor/ops/attention.h"
+#include "tensor/ops/conv2d.h"
+#include "tensor/ops/matmul.h"
+#include "tensor/ops/pointwise.h"
+#include "tests/ops/op_inputs.h"
+#include "tests/support/bits.h"
+#include "tests/support/on_tensor_cores.h"
+#include "tests/support/temporary_folder.h"
+#ifdef ELINVAR_EMULATION
+#include "tests/emulation/cuda.h"  // last: its macros are not for other headers
+#endif
+
+namespace elinvar::test {
+namespace {
+
+class FastProducts : public OnTensorCores {};
+INSTANTIATE_TEST_SUITE_P(, FastProducts, testing::ValuesIn(devices_of_the_build()),
+                         [](const auto& param) { return std::string(name_of(param.param.kind)); });
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FastProducts);
+
+Tensor rounded(const Tensor& t) { return t.to(DType::bf16).to(DType::f32); }
+
+// What a factor of that precision keeps of x; of tf32 not to the last bit, as libraries may truncate.
+Tensor as_seen(const Tensor& x, Precision precision) { return precision == Precision::bf16 ? rounded(x) : x; }
+double tolerance_of(Precision precision) { return precision == Precision::bf16 ? 2e-6 : 2e-3; }
+
+TEST_P(FastProducts, MatricesOfEveryLayout) {
+  const Tensor a = normal({3, 50, 40}, "a"), b = normal({3, 40, 24}, "b"), bias = normal({24}, "bias");
+  for (const Precision precision : kFast) {
+    const double tolerance = tolerance_of(precision);
+    const Tensor x = as_seen(a, precision), y = as_seen(b, precision), expected = matmul(x, y, bias);
+    const Tensor ta = there(a), tb = there(b), tbias = there(bias);
+    const auto transposed = [](const Tensor& t) { return t.transpose(-2, -1).to_contiguous().transpose(-2, -1); };
+    expect_close("plain", matmul(ta, tb, tbias, precision), expected, tolerance);
+    expect_close("a by columns", matmul(transposed(ta), tb, tbias, precision), expected, tolerance);
+    expect_close("b by columns", matmul(ta, transposed(tb), tbias, precision), expected, tolerance);
+    expect_close("both", matmul(transposed(ta), transposed(tb), {}, precision), matmul(x, y), tolerance);
+    expect_close("one b for all", matmul(ta, tb.select(0, 1), {}, precision), matmul(x, y.select(0, 1)), tolerance);
+    expect_close("one a for all", matmul(ta.select(0, 1), tb, {}, precision), matmul(x.select(0, 1), y), tolerance);
+    expect_close("a row", matmul(ta.slice(1, 0, 1), tb, {}, precision), matmul(x.slice(1, 0, 1), y), tolerance);
+    expect_close("a column", matmul(ta, tb.slice(2, 3, 4), {}, precision), matmul(x, y.slice(2, 3, 4)), tolerance);
+    expect_close("a row and a bias", matmul(ta.slice(1, 0, 1), tb, tbias, precision), matmul(x.slice(1, 0, 1), y, bias),
+                 tolerance);
+    expect_close("a column and a bias", matmul(ta, tb.slice(2, 3, 4), tbias.slice(0, 3, 4), precision),
+                 matmul(x, y.slice(2, 3, 4), bias.slice(0, 3, 4)), tolerance);
+    expect_close("one row for all of a", matmul(ta.slice(1, 0, 1).expand({3, 50, 40}), tb, {}, precision),
+                 matmul(x.slice(1, 0, 1).expand({3, 50, 40}), y), tolerance);
+    expect_close("one column for all of b", matmul(ta, tb.slice(2, 0, 1).expand({3, 40, 24}), {}, precision),
+                 matmul(x, y.slice(2, 0, 1).expand({3, 40, 24})), tolerance);
+    expect_close("one term", matmul(ta.slice(2, 5, 6), tb.slice(1, 5, 6), {}, precision),
+                 matmul(x.slice(2, 5, 6), y.slice(1, 5, 6)), tolerance);
+    expect_close("odd places", matmul(ta.slice(2, 1, 38), tb.slice(1, 1, 38), tbias, precision),
+                 matmul(x.slice(2, 1, 38), y.slice(1, 1, 38), bias), tolerance);
+    EXPECT_TRUE(same_bits(matmul(ta.slice(2, 0, 0), tb.slice(1, 0, 0), tbias, precision).to(Device{}),
+                          matmul(a.slice(2, 0, 0), b.slice(1, 0, 0), bias)));
+    const Tensor got = matmul(ta, tb, tbias, precision).to(Device{});
+    EXPECT_TRUE(same_bits(matmul(ta, tb, tbias, precision).to(Device{}), got));
+    EXPECT_FALSE(same_bits(got, matmul(a, b, bias))) << "nothing was rounded";
+    if (emulated() && precision == Precision::bf16) {
+      EXPECT_TRUE(same_bits(got, expected));
+    }
+  }
+  // As bfloat16 a result is rounded once, and a bias before.
+  const Tensor x = rounded(a), y = rounded(b);
+  const auto narrow = [&](const char* what, const Tensor& ta, const Tensor& tb, const Tensor& tbias,
+                          const Tensor& expected) {
+    const Tensor got = matmul(ta, tb, tbias, Precision::bf16, DType::bf16);
+    expect_close(what, got, expected, 4.1e-3, DType::bf16);  // a rounding is up to 2^-8
+    if (!emulated()) return;
+    EXPECT_TRUE(same_bits(got.to(Device{}), expected.to(DType::bf16))) << what;
+  };
+  const Tensor ta = there(a), tb = there(b), tbias = there(bias), seen = rounded(bias);
+  narrow("narrow", ta, tb, {}, matmul(x, y));
+  narrow("narrow with a bias", ta, tb, tbias, matmul(x, y, seen));
+  narrow("narrow of one matrix", ta.select(0, 1), tb.select(0, 1), tbias, matmul(x.select(0, 1), y.select(0, 1), seen));
+  narrow("a narrow row", ta.slice(1, 0, 1), tb, tbias, matmul(x.slice(1, 0, 1), y, seen));
+  narrow("a narrow column", ta, tb.slice(2, 3, 4), tbias.slice(0, 3, 4),
+         matmul(x, y.slice(2, 3, 4), seen.slice(0, 3, 4)));
+  narrow("narrow without terms", ta.slice(2, 0, 0), tb.slice(1, 0, 0), tbias,
+         matmul(x.slice(2, 0, 0), y.slice(1, 0, 0), seen));
+  EXPECT_THROW(matmul(ta, tb, {}, Precision::bf16, DType::f64), UsageError);
+  // Who rounds a factor before gets the same.
+  EXPECT_TRUE(same_bits(matmul(there(a).to(DType::bf16), there(b), {}, Precision::bf16).to(Device{}),
+                        matmul(there(a), there(b), {}, Precision::bf16).to(Device{})));
+}
+
+TEST_P(FastProducts, Convolutions) {
+  struct Case {
+    Shape x, w;
+    ConvOptions options;
+  };
+  for (const Case& c : {Case{{2, 9, 8, 8}, {16, 3, 3, 8}, {.pad_h = 1, .pad_w = 1}},
+                        Case{{2, 9, 9, 3}, {8, 3, 3, 3}, {.stride_h = 2, .stride_w = 2, .pad_h = 1, .pad_w = 1}},
+                        Case{{3, 6, 7, 16}, {8, 1, 1, 16}, {}},
+                        Case{{2, 9, 9, 8}, {8, 3, 3, 8}, {.pad_h = 2, .pad_w = 2, .dilation_h = 2, .dilation_w = 2}},
+                        Case{{1, 8, 8, 16}, {16, 3, 3, 8}, {.pad_h = 1, .pad_w = 1, .groups = 2}}}) {
+    const Tensor x = normal(c.x, "x"), w = normal(c.w, "w"), bias = normal({c.w[0]}, "bias");
+    const ConvGeometry g = conv_geometry(c.x, c.w, c.options);
+    const Tensor dy = normal({g.n, g.oh, g.ow, g.o}, "dy");
+    for (const Precision precision : kFast) {
+      // Results are rounded to the type of the factors.
+      const double tolerance = precision == Precision::bf16 ? 4.1e-3 : 2e-3;
+      const DType type = precision == Precision::bf16 ? DType::bf16 : DType::f32;
+      const Tensor sx = as_seen(x, precision), sw = as_seen(w, precision), sdy = as_seen(dy, precision);
+      const Tensor y = conv2d(there(x), there(w), there(bias), c.options, precision);
+      const Tensor dx = conv2d_grad_input(there(dy), there(w), c.x, c.options, precision);
+      const Tensor dw = conv2d_grad_filter(there(dy), there(x), c.w, c.options, precision);
+      expect_close("forward", y, conv2d(sx, sw, bias, c.options), tolerance, type);
+      expect_close("input", dx, conv2d_grad_input(sdy, sw, c.x, c.options), tolerance, type);
+      expect_close("filter", dw, conv2d_grad_filter(sdy, sx, c.w, c.options), tolerance);
+      EXPECT_TRUE(
+          same_bits(conv2d_grad_filter(there(dy), there(x), c.w, c.options, precision).to(Device{}), dw.to(Device{})));
+      if (!emulated() || precision == Precision::tf32) continue;
+      EXPECT_TRUE(same_bits(conv2d(there(x), there(w), {}, c.options, precision).to(Device{}),
+                            conv2d(sx, sw, {}, c.options).to(type)));
+      EXPECT_TRUE(same_bits(y.to(Device{}), add(rounded(conv2d(sx, sw, {}, c.options)), bias).to(type)));
+      EXPECT_TRUE(same_bits(dx.to(Device{}), conv2d_grad_input(sdy, sw, c.x, c.options).to(type)));
+      EXPECT_TRUE(same_bits(dw.to(Device{}), rounded(conv2d_grad_filter(sdy, sx, c.w, c.options))));
+    }
+  }
+}
+
+TEST_P(FastProducts, Attention) {
+  struct Case {
+    int64_t batch, tq, tk, heads, kv_heads, size;
+    bool causal;
+    double scale;
+  };
+  for (const Case& c : {Case{1, 70, 70, 2, 2, 16, true, 0.0}, Case{2, 5, 9, 4, 2, 24, true, 0.3},
+                        Case{1, 66, 130, 2, 1, 33, false, 0.0}, Case{1, 40, 40, 1, 1, 64, true, 0.0},
+                        Case{1, 35, 67, 1, 1, 72, true, 0.0}, Case{1, 70, 100, 1, 1, 32, true, -0.2},
+                        Case{1, 140, 150, 2, 1, 64, true, 0.0}, Case{1, 70, 130, 1, 1, 128, false, -0.2},
+                        Case{1, 135, 140, 1, 1, 128, true, 0.0}}) {
+    SCOPED_TRACE(fmt::format("{} queries, {} keys of {} elements", c.tq, c.tk, c.size));
+    const Tensor q = normal({c.batch, c.tq, c.heads, c.size}, "q"),
+                 k = normal({c.batch, c.tk, c.kv_heads, c.size}, "k"),
+                 v = normal({c.batch, c.tk, c.kv_heads, c.size}, "v"), d_o = normal(q.shape(), "do");
+    const auto fast = [&] { return attention(there(q), there(k), there(v), c.causal, c.scale, Precision::bf16); };
+    const auto gradients = [&](const AttentionResult& of) {
+      return attention_backward(there(d_o), there(q), there(k), there(v), of, c.causal, c.scale, Precision::bf16);
+    };
+    const AttentionResult got = fast(), expected = attention(rounded(q), rounded(k), rounded(v), c.causal, c.scale);
+    // Weights are rounded to bfloat16 as well.
+    expect_close("o", got.o, expected.o, 4e-3, DType::bf16);
+    expect_close("r", got.r, expected.r, 1e-5);
+    const AttentionGradients g = gradients(got), e = attention_backward(rounded(d_o), rounded(q), rounded(k),
+                                                                        rounded(v), expected, c.causal, c.scale);
+    expect_close("dq", g.dq, e.dq, 6e-3, DType::bf16);
+    expect_close("dk", g.dk, e.dk, 6e-3, DType::bf16);
+    expect_close("dv", g.dv, e.dv, 6e-3, DType::bf16);
+    const AttentionResult again = fast();
+    const AttentionGradients g2 = gradients(again);
+    EXPECT_TRUE(same_bits(again.o.to(Device{}), got.o.to(Device{})));
+    EXPECT_TRUE(same_bits(g2.dq.to(Device{}), g.dq.to(Device{})));
+    EXPECT_TRUE(same_bits(g2.dk.to(Device{}), g.dk.to(Device{})));
+    EXPECT_TRUE(same_bits(g2.dv.to(Device{}), g.dv.to(Device{})));
+  }
+}
+
+#ifdef ELINVAR_EMULATION
+TEST_P(FastProducts, AttentionReadsSharedMemoryWithoutBankConflicts) {
+  if (!emulated()) GTEST_SKIP() << "the emulated GPU counts them";
+  const emulation::MatrixLoads before = emulation::matrix_loads();
+  for (const int64_t size : {32, 64, 128}) {
+    const Tensor qkv = there(normal({1, 130, 3, 1, size}, "qkv")), d_o = there(normal({1, 130, 1, size}, "do"));
+    const AttentionResult result = self_attention(qkv, true, 0.0, Precision::bf16);
+    self_attention_backward(d_o, qkv, result, true, 0.0, Precision::bf16);
+  }
+  const emulation::MatrixLoads after = emulation::matrix_loads();
+  EXPECT_GT(after.accesses, before.accesses);
+  EXPECT_EQ(after.conflicts, before.conflicts);
+}
+#endif
+
+TEST_P(FastProducts, AttentionOfPartsOfOneTensor) {
+  const Tensor qkv = normal({2, 33, 3, 2, 20}, "qkv"), d_o = normal({2, 33, 2, 20}, "do");
+  const AttentionResult got = self_attention(there(qkv), true, 0.0, Precision::bf16),
+                        expected = self_attention(rounded(qkv), true, 0.0);
+  expect_close("o", got.o, expected.o, 4e-3, DType::bf16);
+  expect_close("d_qkv", self_attention_backward(there(d_o), there(qkv), got, true, 0.0, Precision::bf16),
+               self_attention_backward(rounded(d_o), rounded(qkv), expected, true, 0.0), 6e-3, DType::bf16);
+}
+
+// Large scores, whose weights are one key's alone, and what is not finite.
+TEST_P(FastProducts, AttentionToOneKeyAndToNaN) {
+  const Tensor q = Tensor::full({1, 40, 1, 16}, 30.0), v = normal({1, 40, 1, 16}, "v");
+  Tensor k = Tensor::zeros({1, 40, 1, 16});
+  for (int64_t d = 0; d < 16; ++d) k.data<float>()[7 * 16 + d] = 30.0f;
+  const auto o_of = [&](bool causal) {
+    return attention(there(q), there(k), there(v), causal, 1.0, Precision::bf16).o.to(Device{}).to(DType::f32);
+  };
+  const Tensor o = o_of(false);
+  for (int64_t i = 0; i < 40; ++i)
+    for (int64_t d = 0; d < 16; ++d)
+      EXPECT_EQ(o.data<float>()[i * 16 + d], static_cast<float>(bf16(v.data<float>()[7 * 16 + d])));
+  k.data<float>()[16 * 39] = NAN;
+  const Tensor broken = o_of(true);
+  EXPECT_FALSE(std::isnan(broken.data<float>()[38 * 16])) << "it does not see the key";
+  EXPECT_TRUE(std::isnan(broken.data<float>()[39 * 16]));
+}
+
+TEST(FastProductsOnTheCpu, AreRefused) {
+  const Tensor a = Tensor::zeros({2, 2}), image = Tensor::zeros({1, 2, 2, 1});
+  const auto words = [](auto call) { return message_of<UsageError>(call); };
+  EXPECT_EQ(words([&] { matmul(a, a, {}, Precision::bf16); }),
+            "[matmul] bf16 products need a GPU; move the operands there, or ask for portable ones");
+  EXPECT_NE(words([&] { conv2d(image, image, {}, {}, Precision::tf32); }).find("tf32 products need a GPU"),
+            std::string::npos);
+  EXPECT_EQ(fast_products(Device{}).missing, "a CPU has no tensor cores");
+  EXPECT_NE(
+      words([&] { matmul(a.to(DType::bf16), a.to(DType::bf16)); }).find("float32 or float64 expected, got bfloat16"),
+      std::string::npos);
+}
+
+TEST_P(FastProducts, TypesThatTheyDoNotHave) {
+  const Tensor a = there(Tensor::zeros({2, 2})), q = there(Tensor::zeros({1, 2, 1, 200}));
+  const auto words = [](auto call) { return message_of<UsageError>(call); };
+  EXPECT_NE(words([&] {
+              matmul(a.to(DType::bf16), a, {}, Precision::tf32);
+            }).find("factors of tf32 products are float32, got bfloat16"),
+            std::string::npos);
+  EXPECT_NE(words([&] { matmul(a, a, there(Tensor::zeros({2})).to(DType::bf16), Precision::bf16); }).find("the bias"),
+            std::string::npos);
+  EXPECT_NE(words([&] { attention(q, q, q, true, 0.0, Precision::bf16); }).find("heads of 200 elements"),
+            std::string::npos);
+  EXPECT_EQ(attention_precision(Precision::bf16, 200), Precision::portable);
+  EXPECT_EQ(attention_precision(Precision::tf32, 64), Precision::portable);
+  EXPECT_EQ(attention_precision(Precision::bf16, 128), Precision::bf16);
+}
+
+}  // namespace
+}  // namespace elinvar::test

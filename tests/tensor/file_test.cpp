@@ -1,0 +1,61 @@
+#include "tensor/base/file.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/odd_files.h"
+#include "tests/support/temporary_folder.h"
+
+namespace elinvar::test {
+namespace {
+
+TEST(File, ReadsExactlyWhatIsAskedFor) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("a", "0123456789");
+  const File file = File::open(path);
+  std::string middle(4, ' ');
+  file.read(3, middle.data(), middle.size());
+  EXPECT_EQ(middle, "3456");
+  EXPECT_EQ(message_of<Failure>([&] { file.read(8, middle.data(), 4); }),
+            "cannot read " + path + ": it ends at byte 10, expected 2 more; is it truncated?");
+}
+
+TEST(File, IsARegularFile) {
+  const TemporaryFolder folder;
+  const std::string pipe = folder / "pipe", socket = folder / "socket";
+  make_pipe(pipe);
+  make_socket(socket);
+  for (const std::string& path : {folder.path(), std::string("/dev/null"), pipe, socket})
+    EXPECT_EQ(message_of<Failure>([&] { read_file(path); }), "cannot open " + path + ": it is not a regular file");
+  const std::string absent = folder / "absent";
+  EXPECT_EQ(message_of<Failure>([&] { read_file(absent); }), "cannot open " + absent + ": No such file or directory");
+}
+
+TEST(File, DirectoriesAreMadeWithThoseAbove) {
+  const TemporaryFolder folder;
+  for (const char* name : {"a/b/c", "a/b/c", "a/d/", "a"}) {
+    make_directories(folder / name);
+    EXPECT_TRUE(std::filesystem::is_directory(folder / name)) << name;
+  }
+  make_directories("");
+  const std::string file = folder.write("file", "");
+  EXPECT_EQ(message_of<Failure>([&] { make_directories(file); }),
+            "cannot create the directory " + file + ": File exists");
+  EXPECT_NE(message_of<Failure>([&] { make_directories(file + "/below"); }), "");
+}
+
+TEST(File, IsCreatedWholeOrNotAtAll) {
+  const TemporaryFolder folder;
+  EXPECT_TRUE(create_file(folder / "a", "one"));
+  EXPECT_FALSE(create_file(folder / "a", "two"));
+  EXPECT_EQ(read_file(folder / "a"), "one");
+  EXPECT_EQ(paths_in(folder.path()).size(), 1u);
+  EXPECT_THROW(create_file(folder / "absent" / "a", "one"), Failure);
+  for (const char* name : {"a.new", ".writing-a-17", "b"}) folder.write(name, "torn");
+  remove_unfinished_files(folder.path());
+  EXPECT_EQ(paths_in(folder.path()).size(), 2u);
+  EXPECT_TRUE(paths_in(folder / "absent").empty());
+  EXPECT_NE(message_of<Failure>([&] { paths_in(folder / "a"); }).find("cannot read the directory"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace elinvar::test

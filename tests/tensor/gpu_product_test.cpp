@@ -1,0 +1,173 @@
+// Products, convolutions and attention on GPUs, run by the CPU or a GPU: every tile and every way to cut k gives the
+// bits of the CPU, and the plan chooses what it is meant to.
+#include <gtest/gtest.h>
+
+#include "tensor/cuda/product_plan.h"
+#include "tensor/ops/attention.h"
+#include "tensor/ops/conv2d.h"
+#include "tensor/ops/matmul.h"
+#include "tensor/philox.h"
+#include "tests/support/bits.h"
+#include "tests/support/other_devices.h"
+
+namespace elinvar {
+namespace {
+
+using test::same_bits;
+
+constexpr GpuExtent kH200{.multiprocessors = 132, .scratch = 256 << 20};
+constexpr GpuExtent kSmall{.multiprocessors = 4, .scratch = 64 << 10};  // the emulated one
+
+TEST(ProductPlan, LargeProductsTakeTheLargestTileAndAllOfK) {
+  const ProductPlan plan = plan_product(4096, 4096, 4096, 1, kH200);
+  EXPECT_EQ(plan.tile, 0);
+  EXPECT_EQ(plan.slices, 1);
+}
+
+TEST(ProductPlan, FewTilesAreCutAlongK) {
+  const ProductPlan plan = plan_product(512, 784, 4608, 1, kH200);  // the last stage of a ResNet-50, batch 16
+  EXPECT_EQ(plan.slice, kChunk);
+  EXPECT_EQ(plan.slices, 9);
+  EXPECT_EQ(plan.slices_once, 9);
+}
+
+TEST(ProductPlan, KBeyondAGroupIsAlwaysCut) {
+  for (const int64_t k : {8193, 100000, 803000})
+    for (const int64_t m : {1, 64, 768, 50257}) {
+      const ProductPlan plan = plan_product(m, 768, k, 1, kH200);
+      EXPECT_LE(plan.slice, kChunk * kGroup);
+      EXPECT_GE(plan.slices * plan.slice, k);
+      EXPECT_LT((plan.slices - 1) * plan.slice, k);
+      EXPECT_TRUE(plan.slices_once == 1 || plan.slices_once * m * 768 * 4 <= kH200.scratch) << m << " by " << k;
+      EXPECT_TRUE(plan.slices_once == plan.slices || plan.slice == kChunk * kGroup);
+    }
+}
+
+TEST(ProductPlan, NoTermsAreOneSlice) {
+  const ProductPlan plan = plan_product(3, 4, 0, 2, kH200);
+  EXPECT_EQ(plan.slices, 1);
+  EXPECT_GT(plan.slice, 0);
+}
+
+class GpuProducts : public ::testing::TestWithParam<Device> {
+ protected:
+  void SetUp() override {
+    if (!test::is_here(device_)) GTEST_SKIP() << "this machine has no GPU";
+  }
+  const Device device_ = GetParam();
+};
+INSTANTIATE_TEST_SUITE_P(, GpuProducts, ::testing::ValuesIn(test::devices_of_the_build()),
+                         [](const auto& param) { return std::string(name_of(param.param.kind)); });
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(GpuProducts);
+
+Tensor random(const Shape& shape, uint64_t key) {
+  Tensor x = Tensor::empty(shape);
+  for (int64_t i = 0; i < x.numel(); ++i)
+    x.data<float>()[i] = uniform01(philox(key, static_cast<uint32_t>(i), 0, 0, 0).v[0]) * 3.0f - 1.0f;
+  return x;
+}
+
+struct Cut {
+  int64_t m, n, k;
+  int tile;
+  int64_t slices, slices_once;
+};
+
+TEST_P(GpuProducts, OfEveryPlan) {
+  for (const Cut& cut :
+       {Cut{250, 252, 24, 0, 1, 1}, Cut{256, 260, 24, 2, 1, 1}, Cut{130, 68, 24, 1, 1, 1}, Cut{61, 64, 1100, 1, 3, 3},
+        Cut{8, 64, 9000, 2, 18, 18}, Cut{64, 128, 24584, 1, 4, 2}, Cut{3, 5, 0, 1, 1, 1}}) {
+    const std::string name = std::to_string(cut.m) + " by " + std::to_string(cut.n) + " by " + std::to_string(cut.k);
+    const ProductPlan plan = plan_product(cut.m, cut.n, cut.k, 1, kSmall);
+    EXPECT_EQ(plan.tile, cut.tile) << name;
+    EXPECT_EQ(plan.slices, cut.slices) << name;
+    EXPECT_EQ(plan.slices_once, cut.slices_once) << name;
+    const Tensor a = random({cut.m, cut.k}, 1), b = random({cut.k, cut.n}, 2), bias = random({cut.n}, 3);
+    EXPECT_TRUE(same_bits(matmul(a.to(device_), b.to(device_), bias.to(device_)).to(Device{}), matmul(a, b, bias)))
+        << name;
+  }
+}
+
+TEST_P(GpuProducts, OfEveryLayoutInFoursAndNot) {
+  for (const int64_t odd : {0, 1})
+    for (const bool a_turned : {false, true})
+      for (const bool b_turned : {false, true}) {
+        const int64_t m = 132 - odd, k = 36 + odd, n = 68 - 3 * odd;
+        const Tensor a = a_turned ? random({2, k, m}, 1) : random({2, m, k}, 1),
+                     b = b_turned ? random({2, n, k}, 2) : random({2, k, n}, 2);
+        const auto product = [&](const Tensor& left, const Tensor& right) {
+          return matmul(a_turned ? left.transpose(1, 2) : left, b_turned ? right.transpose(1, 2) : right);
+        };
+        EXPECT_TRUE(same_bits(product(a.to(device_), b.to(device_)).to(Device{}), product(a, b)))
+            << odd << a_turned << b_turned;
+      }
+}
+
+// Operands that begin in the middle of 16 bytes.
+TEST_P(GpuProducts, OfOperandsThatAreNotAligned) {
+  const Tensor a = random({33, 40}, 1), b = random({41, 36}, 2);
+  const auto product = [](const Tensor& left, const Tensor& right) {
+    return matmul(left.slice(1, 1, 37), right.slice(0, 5, 41));
+  };
+  EXPECT_TRUE(same_bits(product(a.to(device_), b.to(device_)).to(Device{}), product(a, b)));
+}
+
+struct Convolution {
+  Shape x, w;
+  ConvOptions options;
+};
+
+TEST_P(GpuProducts, OfImages) {
+  const ConvOptions same{.pad_h = 1, .pad_w = 1};
+  for (const Convolution& c : {
+           Convolution{{2, 9, 10, 16}, {24, 3, 3, 16}, same},
+           Convolution{{3, 12, 11, 8}, {16, 3, 3, 8}, {.stride_h = 2, .stride_w = 2, .pad_h = 1, .pad_w = 1}},
+           Convolution{{2, 9, 9, 8}, {12, 1, 1, 8}, {.stride_h = 2, .stride_w = 2}},
+           Convolution{{1, 20, 21, 4}, {4, 9, 9, 4}, {.stride_h = 2, .stride_w = 3, .pad_h = 4, .pad_w = 4}},
+           Convolution{{1, 11, 13, 12}, {12, 3, 2, 4}, {.stride_h = 3, .dilation_w = 2, .groups = 3}},
+           Convolution{{2, 17, 3, 3}, {5, 5, 1, 3}, {.stride_h = 3, .pad_h = 2, .dilation_h = 2}},
+           Convolution{{1, 2, 3, 520}, {8, 1, 1, 520}, {}},
+           Convolution{{2, 4, 4, 6}, {6, 3, 3, 1}, {.stride_h = 2, .pad_h = 1, .pad_w = 1, .groups = 6}},
+       }) {
+    const std::string name = to_string(c.x) + " by " + to_string(c.w);
+    const Tensor x = random(c.x, 1), w = random(c.w, 2), y = conv2d(x, w, {}, c.options), dy = random(y.shape(), 3);
+    const Tensor x_there = x.to(device_), w_there = w.to(device_), dy_there = dy.to(device_);
+    EXPECT_TRUE(same_bits(conv2d(x_there, w_there, {}, c.options).to(Device{}), y)) << name;
+    EXPECT_TRUE(same_bits(conv2d_grad_input(dy_there, w_there, c.x, c.options).to(Device{}),
+                          conv2d_grad_input(dy, w, c.x, c.options)))
+        << name << ", gradient of the input";
+    EXPECT_TRUE(same_bits(conv2d_grad_filter(dy_there, x_there, c.w, c.options).to(Device{}),
+                          conv2d_grad_filter(dy, x, c.w, c.options)))
+        << name << ", gradient of the filter";
+  }
+}
+
+struct Heads {
+  Shape q, k;
+  bool causal;
+};
+
+TEST_P(GpuProducts, OfScores) {
+  for (const Heads& c : {Heads{{1, 70, 2, 80}, {1, 90, 1, 80}, true},     // two panels of columns
+                         Heads{{2, 130, 1, 66}, {2, 65, 1, 66}, false},   // not in fours
+                         Heads{{1, 3, 1, 8}, {1, 9000, 1, 8}, true},      // several segments and groups of keys
+                         Heads{{1, 8300, 2, 4}, {1, 3, 1, 4}, false}}) {  // groups of queries, two heads to a key's
+    const std::string name = to_string(c.q) + " by " + to_string(c.k);
+    const Tensor q = random(c.q, 1), k = random(c.k, 2), v = random(c.k, 3), d_o = random(c.q, 4);
+    const Tensor q_there = q.to(device_), k_there = k.to(device_), v_there = v.to(device_);
+    const AttentionResult expected = attention(q, k, v, c.causal, 0.0),
+                          got = attention(q_there, k_there, v_there, c.causal, 0.0);
+    EXPECT_TRUE(same_bits(got.o.to(Device{}), expected.o)) << name;
+    EXPECT_TRUE(same_bits(got.m.to(Device{}), expected.m)) << name;
+    EXPECT_TRUE(same_bits(got.r.to(Device{}), expected.r)) << name;
+    const AttentionGradients of = attention_backward(d_o, q, k, v, expected, c.causal, 0.0);
+    const AttentionGradients of_got =
+        attention_backward(d_o.to(device_), q_there, k_there, v_there, got, c.causal, 0.0);
+    EXPECT_TRUE(same_bits(of_got.dq.to(Device{}), of.dq)) << name;
+    EXPECT_TRUE(same_bits(of_got.dk.to(Device{}), of.dk)) << name;
+    EXPECT_TRUE(same_bits(of_got.dv.to(Device{}), of.dv)) << name;
+  }
+}
+
+}  // namespace
+}  // namespace elinvar

@@ -1,0 +1,123 @@
+// The layer diagram of README.md, as includes and as link edges.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "tests/places.h"
+#include "tests/support/source_tree.h"
+
+namespace elinvar::test {
+namespace {
+
+using Edges = std::map<std::string, std::set<std::string>>;
+
+// README.md line by line.
+std::vector<std::string> readme() {
+  std::ifstream in(std::string(ELINVAR_SOURCE_DIR) + "/README.md");
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+// The arrows of the diagram: chains "a ──► b ──► c", and branches "├──► d" of the first folder above them.
+const Edges& arrows() {
+  static const Edges edges = [] {
+    Edges read;
+    std::string trunk;
+    const std::regex name("[a-z]+|►");
+    for (const std::string& line : readme()) {
+      if (line.rfind("    ", 0) != 0 || line.find("►") == std::string::npos) continue;
+      std::string from;
+      for (auto at = std::sregex_iterator(line.begin(), line.end(), name); at != std::sregex_iterator(); ++at) {
+        std::string to = at->str();
+        if (to == "►") {
+          if (from.empty()) from = trunk;
+          continue;
+        }
+        if (to == "everything") to = trunk;  // from there the arrows reach every other folder
+        if (from.empty() && trunk.empty()) trunk = to;
+        if (!from.empty()) read[from].insert(to);
+        read[to];
+        from = to;
+      }
+    }
+    return read;
+  }();
+  return edges;
+}
+
+// What a folder may use: itself and whatever the arrows reach.
+std::set<std::string> reachable(const std::string& folder) {
+  std::set<std::string> seen{folder};
+  for (const std::string& next : arrows().at(folder)) seen.merge(reachable(next));
+  return seen;
+}
+
+// Folders that each folder includes.
+Edges includes() {
+  Edges edges;
+  for (const SourceFile& file : source_tree())
+    for (const std::string& line : file.lines) {
+      const std::string path = included(line), folder = path.substr(0, path.find('/'));
+      if (path.find('/') != std::string::npos && arrows().count(folder)) edges[file.folder].insert(folder);
+    }
+  return edges;
+}
+
+// Folders that each library is linked with: written at configure time from the targets themselves.
+Edges links() {
+  Edges edges;
+  std::ifstream in(ELINVAR_LINKS_FILE);
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream words(line);
+    std::string folder, used;
+    words >> folder;
+    edges[folder];
+    while (words >> used) edges[folder].insert(used);
+  }
+  return edges;
+}
+
+TEST(IncludeRules, IncludesFollowTheArrows) {
+  for (const auto& [folder, used] : includes())
+    for (const std::string& other : used)
+      EXPECT_TRUE(reachable(folder).count(other)) << folder << " must not include " << other;
+}
+
+TEST(IncludeRules, LinksFollowTheArrows) {
+  const Edges edges = links();
+  for (const char* folder : {"tensor", "autograd", "nn", "data", "comm", "elastic", "models"})
+    EXPECT_TRUE(edges.count(folder)) << "no library for " << folder;
+  for (const auto& [folder, used] : edges)
+    for (const std::string& other : used)
+      EXPECT_TRUE(reachable(folder).count(other)) << folder << " must not be linked with " << other;
+}
+
+TEST(IncludeRules, WhatIsIncludedIsLinked) {
+  const Edges linked = links();
+  for (const auto& [folder, used] : includes()) {
+    if (!linked.count(folder)) continue;  // tools and tests are programs
+    for (const std::string& other : used)
+      EXPECT_TRUE(other == folder || linked.at(folder).count(other))
+          << folder << " includes " << other << " but does not link it";
+  }
+}
+
+TEST(IncludeRules, EveryFolderIsInTheDiagramAndInTheTable) {
+  std::set<std::string> drawn, listed, present;
+  for (const auto& [folder, used] : arrows()) drawn.insert(folder);
+  for (const SourceFile& file : source_tree()) present.insert(file.folder);
+  std::smatch match;
+  for (const std::string& line : readme())
+    if (std::regex_search(line, match, std::regex("^\\| `([a-z]+)/`"))) listed.insert(match[1]);
+  EXPECT_EQ(drawn, present);
+  EXPECT_EQ(listed, present);
+  EXPECT_EQ(reachable("tests"), present);
+}
+
+}  // namespace
+}  // namespace elinvar::test
