@@ -1,6 +1,6 @@
 #pragma once
 // Faults on purpose, for drills and tests (`train run --chaos SPEC`): which ones there are, and pure functions that
-// decide when one happens. Whoever carries them out is another (tools/train/saboteur.h).
+// decide when one happens. Whoever carries them out is another (tools/training/saboteur.h).
 //
 //   kill:worker=ID,step=N               SIGKILL to a worker while update N is made (the first is 1)
 //   kill:coordinator,step=N             to the coordinator

@@ -1,5 +1,6 @@
 #pragma once
-// What threads are at, for whoever watches them (tools/train/profiler.h): named intervals of time, nested in a thread.
+// What threads are at, for whoever watches them (tools/training/profiler.h): named intervals of time, nested in a
+// thread.
 //
 //   const Activity activity("forward");   // until the end of the scope
 //

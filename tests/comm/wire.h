@@ -17,7 +17,7 @@
 
 #include "comm/endpoint.h"
 #include "comm/transport.h"
-#include "tools/config/program_beside.h"
+#include "tools/cli/program_beside.h"
 
 namespace elinvar::test {
 

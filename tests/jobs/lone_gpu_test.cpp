@@ -6,7 +6,7 @@
 #include "elastic/session/replay.h"
 #include "tests/jobs/train_process.h"
 #include "tools/config/config.h"
-#include "tools/train/training.h"
+#include "tools/training/training.h"
 #ifdef ELINVAR_EMULATION
 #include "tests/emulation/traffic.h"
 #endif

@@ -8,7 +8,7 @@
 
 #include "tensor/base/file.h"
 #include "tests/jobs/tiny_job.h"
-#include "tools/config/program_beside.h"
+#include "tools/cli/program_beside.h"
 
 namespace elinvar::test {
 namespace {

@@ -8,8 +8,8 @@
 #include "data/image.h"
 #include "tests/jobs/event_reader.h"
 #include "tests/jobs/tiny_job.h"
-#include "tools/train/event_file.h"
-#include "tools/train/observer.h"
+#include "tools/training/event_file.h"
+#include "tools/training/observer.h"
 
 namespace elinvar::test {
 namespace {

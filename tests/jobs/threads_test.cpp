@@ -11,7 +11,7 @@
 #include "tests/jobs/small_job.h"
 #include "tests/jobs/train_process.h"
 #include "tests/places.h"
-#include "tools/config/program_beside.h"
+#include "tools/cli/program_beside.h"
 
 namespace elinvar {
 namespace {

@@ -11,7 +11,7 @@
 #include "tensor/base/file.h"
 #include "tests/jobs/small_job.h"
 #include "tests/jobs/train_process.h"
-#include "tools/config/program_beside.h"
+#include "tools/cli/program_beside.h"
 #include "tools/pool/store.h"
 
 namespace elinvar {

@@ -9,7 +9,7 @@
 #include "tensor/base/check.h"
 #include "tests/jobs/train_command.h"
 #include "tools/config/model_spec.h"
-#include "tools/train/training.h"
+#include "tools/training/training.h"
 
 namespace elinvar::test {
 namespace {

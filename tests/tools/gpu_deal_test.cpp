@@ -1,5 +1,5 @@
 // GPUs of a machine and the workers that `train run` starts there.
-#include "tools/train/gpu_deal.h"
+#include "tools/training/gpu_deal.h"
 
 #include <gtest/gtest.h>
 

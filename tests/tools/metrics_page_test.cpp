@@ -13,7 +13,7 @@
 
 #include "tensor/base/file.h"
 #include "tests/jobs/tiny_job.h"
-#include "tools/train/prometheus.h"
+#include "tools/training/prometheus.h"
 #include "tools/web/server.h"
 
 namespace elinvar::test {

@@ -1,6 +1,6 @@
 // train run --profile: the trace is one that Perfetto and chrome://tracing open, the table adds up, and no bit of the
 // run depends on it.
-#include "tools/train/profiler.h"
+#include "tools/training/profiler.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 #include "tensor/ops/conv2d.h"
 #include "tensor/ops/matmul.h"
 #include "tests/jobs/train_process.h"
-#include "tools/train/profile_report.h"
+#include "tools/training/profile_report.h"
 
 namespace elinvar {
 namespace {

@@ -15,7 +15,7 @@
 #include "elastic/checkpoint/checkpoint.h"
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
-#include "tools/config/program_beside.h"
+#include "tools/cli/program_beside.h"
 
 namespace elinvar::test {
 

@@ -21,7 +21,7 @@
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
 #include "tools/bench/timing.h"
-#include "tools/config/program_beside.h"
+#include "tools/cli/program_beside.h"
 
 namespace elinvar::bench {
 namespace {

@@ -21,7 +21,7 @@
 #include "tools/bench/ops.h"
 #include "tools/bench/report.h"
 #include "tools/bench/transport.h"
-#include "tools/config/main_program.h"
+#include "tools/cli/main_program.h"
 #include "tools/peak/peak.h"
 
 using namespace elinvar;

@@ -61,7 +61,7 @@ struct LedgerConfig {
   int64_t tensors_every = 1;  // 0: never, but of the state
 };
 
-// What TensorBoard is shown of a run (tools/train/event_file.h). 0: never.
+// What TensorBoard is shown of a run (tools/training/event_file.h). 0: never.
 struct TensorBoardConfig {
   bool scalars = true;
   int64_t histograms_every = 0, images_every = 0, text_every = 0;

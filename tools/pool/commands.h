@@ -2,7 +2,7 @@
 // The subcommands of `pool`.
 #include <string>
 
-#include "tools/config/subcommands.h"
+#include "tools/cli/subcommands.h"
 
 namespace elinvar::pool {
 

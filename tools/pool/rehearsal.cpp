@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "tensor/base/check.h"
-#include "tools/config/program_beside.h"
+#include "tools/cli/program_beside.h"
 #include "tools/pool/process.h"
 #include "tools/pool/view.h"
 

@@ -11,7 +11,7 @@
 #include "tensor/base/scratch_folder.h"
 #include "tools/pool/live.h"
 #include "tools/pool/submission.h"
-#include "tools/train/interrupt.h"
+#include "tools/training/interrupt.h"
 
 namespace elinvar::pool {
 

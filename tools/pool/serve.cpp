@@ -9,8 +9,8 @@
 
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
-#include "tools/config/program_beside.h"
-#include "tools/config/standard_streams.h"
+#include "tools/cli/program_beside.h"
+#include "tools/cli/standard_streams.h"
 #include "tools/pool/advisor.h"
 #include "tools/pool/commands.h"
 #include "tools/pool/division.h"
@@ -19,7 +19,7 @@
 #include "tools/pool/page.h"
 #include "tools/pool/policies/policies.h"
 #include "tools/pool/settings.h"
-#include "tools/train/interrupt.h"
+#include "tools/training/interrupt.h"
 
 namespace elinvar::pool {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 // What a job's run directory shows of it, whether or not anybody answers: the files of elastic/run/tenure.h,
-// elastic/ledger/events.h, tools/train/metrics.h and result.json, of which only what is new is read.
+// elastic/ledger/events.h, tools/training/metrics.h and result.json, of which only what is new is read.
 #include <cstdint>
 #include <filesystem>
 #include <map>

@@ -9,7 +9,7 @@
 #include "tools/pool/foresight.h"
 #include "tools/pool/observe.h"
 #include "tools/pool/policies/offer.h"
-#include "tools/train/progress.h"
+#include "tools/training/progress.h"
 
 namespace elinvar::pool {
 

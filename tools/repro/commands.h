@@ -1,6 +1,6 @@
 #pragma once
 // The subcommands of `repro`.
-#include "tools/config/subcommands.h"
+#include "tools/cli/subcommands.h"
 
 namespace elinvar {
 

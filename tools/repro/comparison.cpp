@@ -6,7 +6,7 @@
 #include "tensor/base/check.h"
 #include "tensor/digest_tree.h"
 #include "tools/config/config.h"
-#include "tools/train/environment.h"
+#include "tools/training/environment.h"
 
 namespace elinvar {
 namespace {

@@ -4,12 +4,12 @@
 #include <memory>
 
 #include "tensor/base/check.h"
+#include "tools/cli/device_options.h"
 #include "tools/repro/commands.h"
 #include "tools/repro/output.h"
 #include "tools/repro/results.h"
 #include "tools/trace/reproducer.h"
 #include "tools/trace/trace_file.h"
-#include "tools/train/device_options.h"
 
 namespace elinvar {
 namespace {

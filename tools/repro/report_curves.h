@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "tools/train/curves.h"
+#include "tools/training/curves.h"
 
 namespace elinvar {
 

@@ -8,8 +8,8 @@
 #include "elastic/ledger/ledger.h"
 #include "elastic/run/run_record.h"
 #include "elastic/session/replay.h"
-#include "tools/train/remake.h"
-#include "tools/train/training.h"
+#include "tools/training/remake.h"
+#include "tools/training/training.h"
 
 namespace elinvar {
 

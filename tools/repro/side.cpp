@@ -6,7 +6,7 @@
 #include "tensor/base/file.h"
 #include "tensor/device_description.h"
 #include "tensor/isa.h"
-#include "tools/train/program.h"
+#include "tools/training/program.h"
 
 namespace elinvar {
 

@@ -4,11 +4,11 @@
 #include <memory>
 
 #include "tensor/base/check.h"
+#include "tools/cli/device_options.h"
 #include "tools/repro/commands.h"
 #include "tools/repro/output.h"
 #include "tools/repro/rerun.h"
 #include "tools/trace/tracer.h"
-#include "tools/train/device_options.h"
 
 namespace elinvar {
 namespace {

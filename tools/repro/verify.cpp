@@ -18,15 +18,15 @@
 #include "tensor/base/file.h"
 #include "tensor/base/json.h"
 #include "tensor/base/threads.h"
+#include "tools/cli/device_options.h"
+#include "tools/cli/program_beside.h"
 #include "tools/config/config.h"
-#include "tools/config/program_beside.h"
 #include "tools/repro/commands.h"
 #include "tools/repro/comparison.h"
 #include "tools/repro/output.h"
 #include "tools/repro/workplace.h"
-#include "tools/train/device_options.h"
-#include "tools/train/job.h"
-#include "tools/train/progress.h"
+#include "tools/training/job.h"
+#include "tools/training/progress.h"
 
 namespace elinvar {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "tensor/base/scratch_folder.h"
-#include "tools/train/interrupt.h"
+#include "tools/training/interrupt.h"
 
 namespace elinvar {
 

@@ -3,8 +3,8 @@
 
 #include "tensor/base/threads.h"
 #include "tensor/stream.h"
-#include "tools/config/main_program.h"
-#include "tools/config/number_from.h"
+#include "tools/cli/main_program.h"
+#include "tools/cli/number_from.h"
 #include "tools/tokenize/commands.h"
 
 namespace {

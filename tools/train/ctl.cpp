@@ -9,8 +9,8 @@
 #include "comm/zmq_transport.h"
 #include "tensor/base/check.h"
 #include "tools/train/commands.h"
-#include "tools/train/job_endpoint.h"
-#include "tools/train/progress.h"
+#include "tools/training/job_endpoint.h"
+#include "tools/training/progress.h"
 
 namespace elinvar {
 namespace {

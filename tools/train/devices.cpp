@@ -5,8 +5,8 @@
 #include "tensor/device_description.h"
 #include "tensor/isa.h"
 #include "tools/train/commands.h"
-#include "tools/train/environment.h"
-#include "tools/train/gpu_deal.h"
+#include "tools/training/environment.h"
+#include "tools/training/gpu_deal.h"
 
 namespace elinvar {
 

@@ -6,8 +6,8 @@
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
 #include "tools/train/commands.h"
-#include "tools/train/job.h"
-#include "tools/train/ranking.h"
+#include "tools/training/job.h"
+#include "tools/training/ranking.h"
 
 namespace elinvar {
 

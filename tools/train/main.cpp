@@ -5,11 +5,11 @@
 
 #include "tensor/base/threads.h"
 #include "tensor/stream.h"
-#include "tools/config/main_program.h"
-#include "tools/config/number_from.h"
-#include "tools/config/standard_streams.h"
+#include "tools/cli/device_options.h"
+#include "tools/cli/main_program.h"
+#include "tools/cli/number_from.h"
+#include "tools/cli/standard_streams.h"
 #include "tools/train/commands.h"
-#include "tools/train/device_options.h"
 
 namespace {
 

@@ -12,7 +12,7 @@
 #include "tensor/base/check.h"
 #include "tools/train/chart.h"
 #include "tools/train/commands.h"
-#include "tools/train/curves.h"
+#include "tools/training/curves.h"
 
 namespace elinvar {
 namespace {

@@ -10,7 +10,7 @@
 #include "data/utf8.h"
 #include "tensor/base/check.h"
 #include "tools/train/commands.h"
-#include "tools/train/generation.h"
+#include "tools/training/text_generation.h"
 
 namespace elinvar {
 namespace {

@@ -1,7 +1,7 @@
 // `train profile`: what the workers of a run have left of `train run --profile`, joined and as a table.
 #include "tensor/base/check.h"
 #include "tools/train/commands.h"
-#include "tools/train/profile_report.h"
+#include "tools/training/profile_report.h"
 
 namespace elinvar {
 

@@ -1,0 +1,50 @@
+#include "tools/training/control.h"
+
+#include <algorithm>
+
+namespace elinvar {
+namespace {
+
+using Json = nlohmann::json;
+
+// So many workers, started here or drained, the newest first.
+Json scale(int wanted, Coordinator& coordinator, const std::function<void()>& start_worker, Seconds now) {
+  if (wanted < 1) return {{"error", "at least one worker"}};
+  std::vector<int> ids;
+  if (coordinator.generation())
+    for (const GenerationMember& m : coordinator.generation()->members) ids.push_back(m.id);
+  for (int n = static_cast<int>(coordinator.workers()); n < wanted; ++n) start_worker();
+  std::sort(ids.begin(), ids.end());
+  for (size_t n = ids.size(); n > static_cast<size_t>(wanted); --n) coordinator.drain(ids[n - 1], now);
+  return Json::object();
+}
+
+// The number of the worker that was started with `--name`; 0 if there is none.
+int worker_called(const std::string& name, const Coordinator& coordinator, Seconds now) {
+  const Json status = coordinator.status(now);
+  for (const Json& worker : status.at("workers"))
+    if (worker.at("about").value("name", "") == name) return worker.at("id").get<int>();
+  return 0;
+}
+
+}  // namespace
+
+Json control(const Json& asked, Coordinator& coordinator, const std::function<void()>& start_worker,
+             const std::function<Json()>& status, Seconds now) {
+  const std::string what = asked.value("command", "");
+  if (what == "status") return status();
+  if (what == "scale") return scale(asked.value("workers", 0), coordinator, start_worker, now);
+  if (what == "drain") {
+    const std::string name = asked.value("name", "");
+    const int worker = name.empty() ? asked.value("worker", 0) : worker_called(name, coordinator, now);
+    if (worker == 0 && !name.empty()) return {{"error", "no member is called '" + name + "'"}};
+    const std::string error = coordinator.drain(worker, now);
+    return error.empty() ? Json::object() : Json{{"error", error}};
+  }
+  if (what == "checkpoint") coordinator.ask_checkpoint(now);
+  else if (what == "stop") coordinator.ask_stop("stopped by train ctl", now);
+  else return {{"error", "unknown command"}};
+  return Json::object();
+}
+
+}  // namespace elinvar

@@ -1,0 +1,155 @@
+#include "tools/training/job.h"
+
+#include <algorithm>
+
+#include "autograd/precision.h"
+#include "elastic/checkpoint/checkpoint.h"
+#include "models/build.h"
+#include "nn/leaf.h"
+#include "tensor/base/check.h"
+#include "tensor/heap.h"
+#include "tools/cli/standard_streams.h"
+
+namespace elinvar {
+namespace {
+
+constexpr std::string_view kModel = "model.", kAverage = "average.", kOptimizer = "optimizer.";
+
+// The entries whose name begins with `prefix`, without it.
+StateDict part_of(const StateDict& state, std::string_view prefix) {
+  StateDict part;
+  for (const auto& [name, tensor] : state)
+    if (name.starts_with(prefix)) part.emplace(name.substr(prefix.size()), tensor);
+  return part;
+}
+
+// Images (N, H, W, C), left and right exchanged.
+Tensor mirrored(const Tensor& images) {
+  Tensor result = Tensor::empty(images.shape());
+  const int64_t width = images.dim(2), channels = images.dim(3), rows = images.dim(0) * images.dim(1);
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t x = 0; x < width; ++x)
+      std::copy_n(images.data<float>() + (row * width + width - 1 - x) * channels, channels,
+                  result.data<float>() + (row * width + x) * channels);
+  return result;
+}
+
+// Refuses a job before allocation if parameters, their average and the optimiser's state exceed the machine's memory.
+void check_memory(const Config& config, const InputInfo& input) {
+  const OptimizerConfig& o = config.optimizer;
+  const int kept = o.kind == "sgd" || o.kind == "lars" ? (o.momentum > 0 ? 1 : 0) : 2,
+            average = o.ema_decay > 0 ? 1 : 0;
+  const OutlineScope no_values;
+  const double one = static_cast<double>(build(config.model, input, 0)->parameters.count()) * sizeof(float);
+  const double memory = static_cast<double>(machine_memory());
+  check(
+      (1 + average + kept) * one <= memory,
+      "{}: model.kind = '{}' has parameters of {:.4g} GiB, and with the state of the optimiser takes {:.4g} GiB, more "
+      "than the {:.4g} GiB of this machine's memory; smaller layers, or fewer, need less",
+      config.model.place, config.model.kind, one * 0x1p-30, (1 + average + kept) * one * 0x1p-30, memory * 0x1p-30);
+}
+
+}  // namespace
+
+std::shared_ptr<const Dataset> open_split(const Config& config, Split split) {
+  return with_places(config.places, [&] { return open_dataset(config.data, split); });
+}
+
+void tell_notices(const Dataset& data) {
+  for (const std::string& notice : data.take_notices()) say(stderr, "{}\n", notice);
+}
+
+Job::Job(const Config& given, Split split, Device place)
+    : config(given), device(place), data(open_split(given, split)) {
+  if (config.fast() && fast_products(device).missing.empty())
+    precision = config.run.precision == "tf32" ? Precision::tf32 : Precision::bf16;
+  const InputInfo input{.sample = data->input_shape(), .classes = data->classes(), .dtype = data->input_dtype()};
+  check_memory(config, input);
+  network = build(given.model, input, given.run.seed, &config.model);
+  with_places(config.places, [&] { exempt_from_decay(network->parameters, config.optimizer.exempt); });
+  network->parameters.move_to(device);
+  if (config.optimizer.ema_decay > 0) {
+    average = build(given.model, input, given.run.seed);
+    average->parameters.move_to(device);
+  }
+  optimizer = make_optimizer(config.optimizer, network->parameters);
+}
+
+StateDict Job::state() const {
+  StateDict all;
+  for (const auto& [name, tensor] : network->parameters.state()) all.emplace(std::string(kModel) + name, tensor);
+  if (average)
+    for (const auto& [name, tensor] : average->parameters.state()) all.emplace(std::string(kAverage) + name, tensor);
+  for (const auto& [name, tensor] : optimizer->state()) all.emplace(std::string(kOptimizer) + name, tensor);
+  return all;
+}
+
+void Job::load(const StateDict& state) {
+  network->parameters.load(part_of(state, kModel));
+  if (average) average->parameters.load(part_of(state, kAverage));
+  optimizer->load(part_of(state, kOptimizer));
+}
+
+int64_t Job::load_network(const std::filesystem::path& run_directory) {
+  std::vector<CheckpointStore::Rejected> rejected;
+  const auto any = [](const Checkpoint&) { return std::string(); };
+  const auto found = CheckpointStore(run_directory / "checkpoints").newest_good(any, rejected);
+  for (const auto& [step, reason] : rejected) say(stderr, "{}\n", reason);
+  if (!found) fail("{} has no good checkpoint yet", run_directory.string());
+  network->parameters.load(part_of(found->state, average ? kAverage : kModel));
+  average = nullptr;
+  return found->step;
+}
+
+int64_t Job::leaf_samples() const {
+  return (config.run.batch_size + config.run.virtual_ranks - 1) / config.run.virtual_ranks;
+}
+
+Config read_run_config(const std::filesystem::path& run_directory) {
+  check(std::filesystem::exists(run_directory / "config.toml"), "{} is no run directory: it has no config.toml",
+        run_directory.string());
+  return read_config(run_directory / "config.toml");
+}
+
+std::vector<BatchScore> score(const Job& job, std::shared_ptr<const Dataset> split, int share, int shares, bool mirror,
+                              const EachBatch& each) {
+  Loader loader(std::move(split), {.seed = job.config.run.seed,
+                                   .global_batch = job.leaf_samples(),
+                                   .shuffle = false,
+                                   .augment = false,
+                                   .threads = job.config.reader.threads,
+                                   .prefetch = job.config.reader.prefetch,
+                                   .device = job.device});
+  std::vector<BatchScore> scores;
+  const int64_t batches = loader.steps_per_epoch();
+  for (int64_t i = batches * share / shares; i < batches * (share + 1) / shares; ++i) {
+    const Batch batch = loader.batch(i, 0);
+    std::vector<Tensor> views = {batch.input_on(job.device)};
+    if (mirror) views.push_back(mirrored(batch.input).to(job.device));
+    const Tensor logits = [&] {
+      const PrecisionScope products(job.precision);
+      return predict(job.best(), views).to(DType::f32);
+    }();
+    const LeafResult result = evaluate(logits, batch.target, job.config.loss);
+    if (each) each(logits, batch.target);
+    scores.push_back({result.loss_sum, result.count, result.correct, batch.samples});
+  }
+  return scores;
+}
+
+Score sum(const std::vector<BatchScore>& batches) {
+  Score total;
+  int64_t count = 0, correct = 0;
+  for (const BatchScore& batch : batches) {
+    total.loss += batch.loss_sum;
+    count += batch.count;
+    correct += batch.correct;
+    total.samples += batch.samples;
+  }
+  if (count == 0) fail("no target of the split counts");
+  total.loss /= static_cast<double>(count);
+  total.accuracy = static_cast<double>(correct) / static_cast<double>(count);
+  return total;
+}
+
+}  // namespace elinvar

@@ -1,0 +1,132 @@
+#pragma once
+// The process of a job's coordinator: it holds the run directory, starts workers on this machine, and is the world in
+// which the coordinator's decisions (elastic/protocol/coordinator.h) are carried out. `train run` and `train
+// coordinate` are it.
+#include <deque>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/transport.h"
+#include "elastic/checkpoint/part_writer.h"
+#include "elastic/protocol/coordinator.h"
+#include "elastic/run/run_directory.h"
+#include "elastic/session/chaos.h"
+#include "tools/config/config.h"
+#include "tools/training/commands.h"
+#include "tools/training/gpu_deal.h"
+#include "tools/training/local_workers.h"
+#include "tools/training/profiler.h"
+#include "tools/training/prometheus.h"
+#include "tools/training/report.h"
+#include "tools/training/saboteur.h"
+#include "tools/web/server.h"
+
+namespace elinvar {
+
+class JobProcess final : public CoordinatorWorld {
+ public:
+  explicit JobProcess(const RunCommand& command);
+  int run();  // until the job is over; the exit code, or an exception
+
+  bool create(const Generation& generation) override;
+  bool superseded() override;
+  int64_t restart() override;
+  int64_t newest_checkpoint(int64_t most) override;
+  Recorded begin_history() override;
+  std::optional<int64_t> facts(const std::vector<StepFacts>& steps) override;
+  void event(const std::string& name, const nlohmann::json& fields) override;
+  void put_out(PeerId peer) override;
+  std::string refuse(const nlohmann::json& about) override;
+
+ private:
+  using Standing = HeldTenure::Standing;
+  struct Loss {
+    Seconds time;
+    PeerId peer;
+    std::string reason;
+  };
+
+  // run.cpp
+  static uint64_t random_id();
+  static Seconds now();
+  Transport::Clock::time_point rest_until() const;
+  int missing_workers() const;
+  void start_workers(int count);
+  bool others_join() const { return command_.workers == 0 && !command_.takes_over; }
+  void start_worker();
+  void start_without_members();
+  PeerId peer_of(pid_t local) const;
+  void worker_lost(const Loss& loss);
+  void check_ledger();
+  bool still_in_charge();
+  void restore_files();
+  Standing standing_now();
+  int step_down();
+  void show_profile();
+  void release(PeerId peer, const std::string& reason);
+  void wait_for_workers();
+  int finish();
+  void serve_metrics();
+  void publish_metrics();
+
+  // job_messages.cpp
+  void send(PeerId peer, Message message);
+  void flush();
+  void note(const Moment& moment);
+  bool imported() const;
+  void turned_away(const std::string& reason);
+  void worker_failed(const Message& message);
+  std::string other_kind(const nlohmann::json& about) const;
+  nlohmann::json build() const;
+  std::string other_build(const nlohmann::json& about) const;
+  std::vector<LedgerLine> first_updates() const;
+  void refuse_first(const Message& hello, const std::string& reason);
+  void receive(const Message& message);
+  void take(const Message& message);
+  void open_directory();
+  void open(const nlohmann::json& about);
+  void settle(const std::vector<RunDirectory::Saved>& checkpoints);
+  PartWriter& part_writer();
+  void fed(const Message& message);
+  void shown(const Message& message);
+  void control(const Message& message);
+  nlohmann::json status() const;
+
+  RunCommand command_;
+  Config config_;
+  std::string text_;  // of its file: so that errors that workers find name its lines
+  Chaos chaos_;
+  std::filesystem::path path_;
+  std::optional<RunDirectory> directory_;  // from the first worker's hello on: what cannot start leaves nothing
+  std::optional<Report> report_;           // with the directory
+  Coordinator::Records records_;
+  uint64_t run_ = random_id();
+  PeerId self_ = random_id();
+  std::unique_ptr<Transport> transport_;
+  LocalWorkers local_;
+  GpuDeal gpus_;
+  std::deque<Loss> losses_;
+  std::map<PeerId, pid_t> pids_;
+  nlohmann::json about_;
+  int64_t newcomers_ = 0;
+  int starts_ = 0, started_ = 0, turned_away_ = 0;
+  bool interrupted_ = false, until_ = false;
+  Seconds beat_at_ = 0, began_ = now();
+  std::optional<Seconds> untold_since_;
+  std::optional<Coordinator> coordinator_;
+  std::optional<Saboteur> saboteur_;
+  std::optional<PartWriter> part_writer_;
+  std::mutex metrics_mutex_;
+  std::string metrics_ = prometheus_text(nlohmann::json::object());  // as the server may take it at any time
+  Seconds published_ = 0;
+  std::optional<WebServer> metrics_server_;
+  std::optional<ProfileWindow> profile_;  // that is yet to be shown
+};
+
+}  // namespace elinvar

@@ -1,0 +1,68 @@
+#include "tools/training/metrics.h"
+
+#include <nlohmann/json.hpp>
+
+#include "elastic/ledger/events.h"
+#include "tensor/base/json.h"
+
+namespace elinvar {
+
+using Json = nlohmann::ordered_json;
+
+Metrics::Metrics(const std::filesystem::path& directory, int64_t step) : file_(directory / "metrics.jsonl") {
+  size_t kept = 0;
+  for (const std::string& line : file_.lines()) {
+    const Json json = parse_json<Json>(line);
+    if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) break;
+    const int64_t at = json["step"].get<int64_t>();
+    if (at > step) break;
+    if (json.contains("validation_loss")) last_validation_ = at;
+    ++kept;
+  }
+  file_.keep(kept);
+}
+
+void Metrics::step(int64_t step, const StepMetrics& m) {
+  Json line;  // key by key: a list of pairs would be copied twice, and this is the coordinator's most frequent work
+  line["step"] = step;
+  line["loss"] = m.loss;
+  line["accuracy"] = m.accuracy;
+  line["lr"] = m.lr;
+  line["gradient_norm"] = m.gradient_norm;
+  line[m.tokens ? "tokens_per_second" : "samples_per_second"] = m.items_per_second;
+  line["reduce_seconds"] = m.reduce_seconds;
+  line["leaf_seconds"] = m.leaf_seconds;
+  line["workers"] = m.leaf_seconds.size();
+  line["generation"] = m.generation;
+  line["goodput"] = m.goodput;
+  line["time"] = utc_now(m.ago);
+  file_.append(line.dump());
+}
+
+void Metrics::validation(int64_t step, const Score& score) {
+  last_validation_ = step;
+  file_.append(Json{{"step", step}, {"validation_loss", score.loss}, {"validation_accuracy", score.accuracy}}.dump());
+}
+
+Summary summary_of(const StepMetrics& m) {
+  Summary summary;
+  summary.scalar("train/loss", m.loss);
+  summary.scalar("train/accuracy", m.accuracy);
+  summary.scalar("train/learning_rate", m.lr);
+  summary.scalar("train/gradient_norm", m.gradient_norm);
+  summary.scalar(m.tokens ? "speed/tokens_per_second" : "speed/samples_per_second", m.items_per_second);
+  summary.scalar("speed/reduce_seconds", m.reduce_seconds);
+  summary.scalar("job/workers", static_cast<double>(m.leaf_seconds.size()));
+  summary.scalar("job/generation", static_cast<double>(m.generation));
+  summary.scalar("job/goodput", m.goodput);
+  return summary;
+}
+
+Summary summary_of(const Score& validation) {
+  Summary summary;
+  summary.scalar("validation/loss", validation.loss);
+  summary.scalar("validation/accuracy", validation.accuracy);
+  return summary;
+}
+
+}  // namespace elinvar

@@ -1,0 +1,101 @@
+#pragma once
+// `train run --profile`: what a worker is at in a few of its steps. Each op (tensor/trace.h) and each activity
+// (tensor/base/activity.h) becomes an event of a trace in Chrome's format, which https://ui.perfetto.dev and
+// chrome://tracing open; tools/training/profile_report.h makes a table of it.
+//
+// Nothing is watched outside the steps of the window, and no bit depends on it. On a GPU each op is waited for, so that
+// the time between its begin and its end is its own; ranges for NVIDIA's tools (NVTX) are made where CUDA is built in.
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <unordered_set>
+#include <vector>
+
+#include "tensor/base/activity.h"
+#include "tensor/trace.h"
+#include "tools/training/op_work.h"
+
+namespace elinvar {
+
+// Steps first to last, counted from 1 as in the ledger.
+struct ProfileWindow {
+  int64_t first = 0, last = 0;
+  bool operator==(const ProfileWindow&) const = default;
+  std::string text() const;  // "10-14", which parse_profile_window reads
+};
+// "10-14", "7", or "auto": the tenth to the fourteenth after the `made` ones that there are. UsageError for others.
+ProfileWindow parse_profile_window(std::string_view text, int64_t made);
+// A window that ends after the last step is moved so that it ends with it.
+ProfileWindow within(ProfileWindow window, int64_t steps);
+
+class Profiler final : public Recorder, public ActivityWatcher {
+ public:
+  using Json = nlohmann::ordered_json;
+  // `save` gets the trace when the window is over, which is before a step for which the half of kMostEvents may not be
+  // enough. What is too much for a single step is counted alone.
+  Profiler(ProfileWindow window, Device device, std::function<void(const Json& trace, int worker)> save);
+  ~Profiler() override;
+
+  // The thread that computes begins a step, of which `made` are made before, as this worker of the job.
+  void step(int64_t made, int worker);
+  // Whether this step ends the window: then step() takes as long as measuring the peak, and a file, need.
+  bool closes(int64_t made) const;
+  void finish();  // there will be no further step
+
+  void begins(const AnyOp& op, const TraceValues& arguments) override;
+  void ends(const TraceValues& results) override;
+  void begins(const char* what) override;
+  void ends(const char* what, Time began) override;
+
+  static constexpr size_t kMostEvents = size_t{1} << 18;
+
+ private:
+  struct Event {
+    const char* name;
+    const char* category;
+    int thread;
+    Time began, ended;
+    OpWork work = {};
+    const std::string* shapes = nullptr;
+    int64_t step = 0;
+  };
+  struct Thread {
+    int row;
+    std::string name;
+  };
+
+  void begin_watching();
+  void stop_watching();
+  void end_step();
+  void add(Event event);
+  int row_of_this_thread();  // with the lock held
+  Json trace() const;
+
+  ProfileWindow window_;
+  Device device_;
+  std::function<void(const Json& trace, int worker)> save_;
+  int worker_ = 0;
+  std::optional<RecordScope> recording_;  // in the thread that computes, while the window is open
+  int64_t step_ = 0;                      // at hand, counted from 1
+  Time step_began_, op_began_;
+  const AnyOp* op_ = nullptr;
+  OpWork op_work_;
+  const std::string* op_shapes_ = nullptr;
+  int64_t began_unix_ns_ = 0;  // the clock on the wall when the first step began,
+  Time began_;                 // and this process's
+
+  mutable std::mutex mutex_;  // of what follows
+  bool open_ = false;
+  std::vector<Event> events_;
+  size_t lost_ = 0;
+  std::map<std::thread::id, Thread> threads_;
+  std::unordered_set<std::string> texts_;
+};
+
+}  // namespace elinvar

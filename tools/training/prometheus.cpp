@@ -1,0 +1,109 @@
+#include "tools/training/prometheus.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <map>
+
+namespace elinvar {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string quoted(const std::string& text) {
+  std::string escaped = "\"";
+  for (const char c : text) {
+    if (c == '\\' || c == '"') escaped += '\\';
+    if (c == '\n') escaped += "\\n";
+    else escaped += c;
+  }
+  return escaped + "\"";
+}
+
+std::string number(const Json& value) {
+  if (value.is_number_integer()) return value.dump();
+  const double real = value.is_number() ? value.get<double>() : std::nan("");
+  if (std::isnan(real)) return "NaN";
+  return std::isinf(real) ? (real > 0 ? "+Inf" : "-Inf") : fmt::format("{}", real);
+}
+
+class Exposition {
+ public:
+  explicit Exposition(const std::string& run) : run_("run=" + quoted(run)) {}
+  // A metric's lines follow each other, after what it is.
+  void metric(const std::string& name, const char* type, const char* help) {
+    name_ = "elinvar_" + name;
+    text_ += fmt::format("# HELP {} {}\n# TYPE {} {}\n", name_, help, name_, type);
+  }
+  void value(const Json& value, const std::string& label = "", const std::string& of = "") {
+    const std::string more = label.empty() ? "" : fmt::format(",{}={}", label, quoted(of));
+    text_ += fmt::format("{}{{{}{}}} {}\n", name_, run_, more, number(value));
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string run_, name_, text_;
+};
+
+void add_training(Exposition& page, const Json& status) {
+  struct Row {
+    const char *name, *type, *key, *help;
+  };
+  static constexpr Row kRows[] = {
+      {"step", "gauge", "step", "Updates in the ledger."},
+      {"planned_steps", "gauge", "steps", "Updates of the whole run."},
+      {"generation", "gauge", "generation", "Number of the generation of workers."},
+      {"loss", "gauge", "loss", "Mean loss of the last step's batch."},
+      {"accuracy", "gauge", "accuracy", "Share of the last step's targets that were the likeliest."},
+      {"learning_rate", "gauge", "lr", "Learning rate of the last step."},
+      {"gradient_norm", "gauge", "gradient_norm", "Norm of the last step's gradient before clipping."},
+      {"reduce_seconds", "gauge", "reduce_seconds", "Time of the last reduction, waiting for leaves included."},
+      {"validation_loss", "gauge", "validation_loss", "Mean loss on the validation split, when it was last computed."},
+      {"validation_accuracy", "gauge", "validation_accuracy", "Accuracy on the validation split, then."},
+      {"remaining_seconds", "gauge", "seconds_left", "What the rest will take at the present rate."},
+      {"steps_total", "counter", "steps_made", "Updates that this coordinator has recorded."},
+      {"samples_total", "counter", "samples", "Samples of these updates."},
+      {"targets_total", "counter", "targets", "Targets of these updates: labels, or tokens of text."}};
+  for (const Row& row : kRows) {
+    if (!status.contains(row.key) || status[row.key].is_null()) continue;
+    page.metric(row.name, row.type, row.help);
+    page.value(status[row.key]);
+  }
+}
+
+void add_workers(Exposition& page, const Json& workers) {
+  std::map<std::string, int64_t> states = {{"member", 0}};
+  for (const Json& worker : workers) ++states[worker.at("state").get<std::string>()];
+  page.metric("workers", "gauge", "Workers by what they are.");
+  for (const auto& [state, count] : states) page.value(count, "state", state);
+}
+
+void add_goodput(Exposition& page, const Json& goodput) {
+  page.metric("goodput_ratio", "gauge", "Share of the time that went to training.");
+  page.value(goodput.at("goodput"));
+  page.metric("run_seconds_total", "counter", "Time since this coordinator began.");
+  page.value(goodput.at("seconds"));
+  page.metric("training_seconds", "gauge", "What of it went to training.");
+  page.value(goodput.at("training"));
+  page.metric("lost_seconds_total", "counter", "What of it was lost, by cause.");
+  for (const auto& [cause, lost] : goodput.at("lost").items()) page.value(lost.at("seconds"), "cause", cause);
+  page.metric("interruptions_total", "counter", "How often time was lost, by cause.");
+  for (const auto& [cause, lost] : goodput.at("lost").items()) page.value(lost.at("times"), "cause", cause);
+}
+
+}  // namespace
+
+std::string prometheus_text(const Json& status) {
+  Exposition page(status.value("run", ""));
+  page.metric("up", "gauge", "1 once the job has begun, 0 before.");
+  page.value(status.contains("step") ? 1 : 0);
+  if (!status.contains("step")) return page.text();
+  add_training(page, status);
+  add_workers(page, status.at("workers"));
+  add_goodput(page, status.at("goodput"));
+  page.metric("events_total", "counter", "Lines that this coordinator added to events.jsonl, by kind.");
+  for (const auto& [event, count] : status.at("event_counts").items()) page.value(count, "event", event);
+  return page.text();
+}
+
+}  // namespace elinvar

@@ -1,0 +1,61 @@
+#include "tools/training/ranking.h"
+
+#include "tensor/base/check.h"
+
+namespace elinvar {
+namespace {
+
+// As RFC 4180 has it.
+std::string quoted(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string result = "\"";
+  for (const char c : text) result += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return result + '"';
+}
+
+}  // namespace
+
+Ranking::Ranking(int64_t classes, int64_t ignored, bool pairs) : classes_(classes), ignored_(ignored) {
+  if (pairs) pairs_.resize(static_cast<size_t>(classes * classes));
+}
+
+void Ranking::add(const Tensor& logits, const Tensor& target) {
+  const Tensor all = logits.to(Device{}).to_contiguous(), right = target.to_contiguous();
+  for (int64_t row = 0; row < right.numel(); ++row) {
+    const int64_t label = right.data<int64_t>()[row];
+    if (label == ignored_) continue;
+    const float* z = all.data<float>() + row * classes_;
+    int64_t above = z[label] == z[label] ? 0 : classes_, best = 0;
+    for (int64_t c = 0; c < classes_; ++c) {
+      above += z[c] > z[label] || (z[c] == z[label] && c < label);
+      if (z[c] > z[best] || z[best] != z[best]) best = c;
+    }
+    ++counted_;
+    if (above < kMost) ++ranked_[above];
+    if (!pairs_.empty()) ++pairs_[static_cast<size_t>(label * classes_ + best)];
+  }
+}
+
+double Ranking::top(int n) const {
+  invariant(n >= 1 && n <= kMost, "so many ranks are counted");
+  int64_t among = 0;
+  for (int rank = 0; rank < n; ++rank) among += ranked_[rank];
+  return counted_ == 0 ? 0.0 : static_cast<double>(among) / static_cast<double>(counted_);
+}
+
+std::string Ranking::csv(const std::vector<std::string>& names) const {
+  const auto name = [&](int64_t c) {
+    const auto i = static_cast<size_t>(c);
+    return i < names.size() ? quoted(names[i]) : std::to_string(c);
+  };
+  std::string text = "class";
+  for (int64_t c = 0; c < classes_; ++c) text += "," + name(c);
+  for (int64_t right = 0; right < classes_; ++right) {
+    text += "\n" + name(right);
+    for (int64_t c = 0; c < classes_; ++c)
+      text += fmt::format(",{}", pairs_[static_cast<size_t>(right * classes_ + c)]);
+  }
+  return text + "\n";
+}
+
+}  // namespace elinvar

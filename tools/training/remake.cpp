@@ -1,0 +1,48 @@
+#include "tools/training/remake.h"
+
+#include "elastic/checkpoint/state_parts.h"
+#include "tensor/base/check.h"
+
+namespace elinvar {
+
+LedgerLine make_again(Training& training, Replay& replay, const ToldOfRemaking& told) {
+  Member& member = replay.member();
+  if (member.next() != Member::Next::leaves || member.last()) fail("the run ends after step {}", member.step());
+  const int64_t step = member.step();
+  const Cursor cursor = training.cursor(step, member.pace());
+  LedgerLine line;
+  line.step = step + 1;
+  for (const int vrank : member.todo()) {
+    const Batch batch = training.loader.batch(cursor, vrank);
+    told.batch(vrank, batch);
+    told.at(fmt::format("leaf {}", vrank));
+    Leaf leaf = training.leaf(batch, step, vrank);
+    told.at("");
+    if (!leaf.gradients.empty()) line.leaves[vrank] = digest_in_order(leaf.gradients, leaf.terms).digest;
+    told.at("reduction");
+    member.add(step, vrank, std::move(leaf), 0);
+  }
+  member.contribute({});
+  const bool complete = member.reduce() == Member::Progress::complete;
+  told.at("");
+  invariant(complete, "a member that is alone waits for nobody");
+  const Reduced reduced = member.take_reduced();
+  if (training.adaptive()) line.batch_size = reduced.pace.batch;
+  line.batch = reduced.batch;
+  line.loss = reduced.loss;
+  line.gradient = digest_in_order(reduced.gradients, reduced.terms).digest;
+  told.at("update");
+  line.lr = training.update(step, reduced).lr;
+  told.at("");
+  replay.advance();
+  return line;
+}
+
+std::vector<LedgerLine> make_first_updates(Training& training, int64_t count) {
+  Replay replay(training.member(), 0, Pace{.batch = training.scaling.batch});
+  std::vector<LedgerLine> lines;
+  while (static_cast<int64_t>(lines.size()) < count) lines.push_back(make_again(training, replay));
+  return lines;
+}
+
+}  // namespace elinvar

@@ -1,0 +1,245 @@
+#include "tools/training/report.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
+#include "tensor/base/json.h"
+#include "tools/cli/standard_streams.h"
+#include "tools/training/environment.h"
+
+namespace elinvar {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr size_t kEventsShown = 8;  // by `train ctl status`
+constexpr int64_t kMostAhead = 100;
+constexpr size_t kMostShown = size_t{16} << 20;
+constexpr Seconds kOldest = 2 * kHeartbeat;  // that facts are when they come; what was repeated later says nothing
+
+void write_json(const fs::path& path, const nlohmann::ordered_json& json) {
+  replace_file(path, json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+}
+
+void check_same_run(const fs::path& directory, const Config& config, const std::string& data) {
+  if (!fs::exists(directory / "config.toml")) return;
+  std::string changes;
+  for (const std::string& change : differences(read_config(directory / "config.toml"), config))
+    changes += "\n  " + change;
+  check(
+      changes.empty(),
+      "{} was started with another configuration, that of its config.toml; go on with the same, or choose another run "
+      "directory:{}",
+      directory.string(), changes);
+  if (!fs::exists(directory / "environment.json")) return;
+  const auto environment = parse_json(read_file(directory / "environment.json"));
+  if (environment.is_object() && environment.contains("data"))
+    check(environment["data"] == data, "the data are not those that {} was started with; choose another --run-dir",
+          directory.string());
+}
+
+Report::Report(const RunCommand& command, const Config& config, RunDirectory& directory, Seconds began)
+    : command_(command), config_(config), directory_(directory), goodput_(began) {}
+
+void Report::begin(const Json& about, const std::string& endpoint) {
+  const fs::path& path = directory_.path();
+  steps_ = about.at("steps").get<int64_t>();
+  tokens_ = about.at("tokens").get<bool>();
+  const Config resolved = parse_config(about.at("config").get<std::string>(), "config.toml");
+  replace_file(path / "config.toml", to_toml(resolved));
+  nlohmann::ordered_json environment(about.at("environment"));
+  environment["command"] = command_.command_line;
+  environment["data"] = about.at("data");
+  const fs::path of_before = path / "environment.json";
+  if (command_.resume && !command_.takes_over && fs::exists(of_before)) {
+    const auto before = Json::parse(read_file(of_before), nullptr, /*allow_exceptions=*/false);
+    if (before.is_object() && build_of(before) != build_of(about.at("environment"))) {
+      const std::string change =
+          fmt::format("going on with another build of this program, {}, than the part before, {}",
+                      name_of_build(about.at("environment")), name_of_build(before));
+      fmt::print(stderr, "{}\n", change);
+      directory_.events().write("other_build", {{"reason", change}});
+    }
+  }
+  write_json(path / "environment.json", environment);
+  remove_tree(path / "result.json");  // of an earlier part of the run: from here on it would be wrong
+
+  const int64_t first = directory_.first_step();
+  reported_ = directory_.members_alive() ? directory_.recorded() : first;
+  metrics_.emplace(path, reported_);
+  if (config_.tensorboard.any()) tensorboard_.emplace(path, directory_.tenure().number(), reported_);
+  shown_ = reported_;
+  loss_ = directory_.loss(reported_).value_or(std::numeric_limits<double>::quiet_NaN());
+  say(stdout, "run {} in {}: {} parameters, {} samples, {} steps of {} over {} virtual ranks\n", config_.run.name,
+      path.string(), about.at("parameters").get<int64_t>(), about.at("samples").get<int64_t>(), steps_,
+      config_.run.batch_size, config_.run.virtual_ranks);
+  say(stdout, "numerics={} scaling={} device={} isa={} threads={} seed={} workers={} endpoint={}\n",
+      config_.run.numerics, config_.run.scaling, environment["device"].get<std::string>(),
+      environment["isa"].get<std::string>(), environment["threads"].get<int>(), config_.run.seed, command_.workers,
+      endpoint);
+  progress_.emplace(first, steps_, config_.run.log_every, tokens_ ? "tokens" : "samples");
+}
+
+void Report::steps(const std::vector<StepFacts>& steps, Seconds now) {
+  for (const StepFacts& of : steps) step(of, now);
+  metrics_->write();
+  if (tensorboard_) tensorboard_->write();
+}
+
+void Report::step(const StepFacts& of, Seconds now) {
+  const int64_t step = of.step;
+  const Json& facts = of.facts;
+  const Json& extra = facts.at("extra");
+  if (extra.contains("validation") && metrics_->last_validation() < step) {
+    const Json& v = extra["validation"];
+    const Score score{std::bit_cast<double>(v.at("loss").get<uint64_t>()), v.at("accuracy").get<double>(),
+                      v.at("samples").get<int64_t>()};
+    metrics_->validation(step, score);
+    last_["validation_loss"] = score.loss;
+    last_["validation_accuracy"] = score.accuracy;
+    if (config_.tensorboard.scalars) tensorboard_->add(step, summary_of(score).bytes());
+    progress_->line(fmt::format("validation step={} loss={:.6g} accuracy={:.4f} samples={}", step, score.loss,
+                                score.accuracy, score.samples));
+  }
+  if (!facts.contains("loss") || step != reported_) return;
+  ++reported_;
+  if (extra.contains("readers")) event("readers", {{"step", step + 1}, {"reason", extra["readers"]}});
+  if (extra.contains("validation")) goodput_.note(Goodput::Cause::evaluating);
+  if (looks_.erase(step + 1) > 0) goodput_.note(Goodput::Cause::evaluating);
+  if (due(step, config_.run.checkpoint_every)) goodput_.note(Goodput::Cause::checkpointing);
+  generation_ = std::max(generation_, facts.value("generation", int64_t{0}));
+  made_ = std::max(made_, now - std::clamp(of.age, 0.0, kOldest));
+  goodput_.step(made_, generation_);
+  loss_ = std::bit_cast<double>(facts.at("loss").get<uint64_t>());
+  const int64_t count = facts.at("count").get<int64_t>(), samples = facts.at("samples").get<int64_t>();
+  const double lr = extra.at("lr").get<double>();
+  progress_->step(extra.value("position", step + 1), loss_, lr, tokens_ ? count : samples, made_);
+  const StepMetrics metrics{
+      .loss = loss_,
+      .accuracy = static_cast<double>(facts.at("correct").get<int64_t>()) / static_cast<double>(count),
+      .lr = lr,
+      .gradient_norm = extra.at("gradient_norm").get<double>(),
+      .items_per_second = progress_->items_per_second(),
+      .tokens = tokens_,
+      .reduce_seconds = facts.at("reduce_seconds").get<double>(),
+      .leaf_seconds = facts.at("seconds").get<std::vector<double>>(),
+      .generation = generation_,
+      .goodput = goodput_.share(now),
+      .ago = now - made_};
+  metrics_->step(step + 1, metrics);
+  last_.update({{"accuracy", metrics.accuracy},
+                {"lr", lr},
+                {"gradient_norm", metrics.gradient_norm},
+                {"reduce_seconds", metrics.reduce_seconds}});
+  ++steps_made_;
+  samples_ += samples;
+  targets_ += count;
+  if (config_.tensorboard.scalars) tensorboard_->add(step + 1, summary_of(metrics).bytes());
+}
+
+// It comes some steps before the facts of its step, or again after steps are done again.
+void Report::shown(int64_t step, std::string_view summary) {
+  if (!tensorboard_ || step <= shown_ || step > reported_ + kMostAhead || summary.size() > kMostShown) return;
+  shown_ = step;
+  if (step > reported_) looks_.insert(step);
+  tensorboard_->add(step, summary);
+  tensorboard_->write();
+}
+
+void Report::tell(const std::string& text) {
+  if (progress_) return progress_->line(text);
+  say(stdout, "{}\n", text);
+}
+
+// A machine that computes wrongly is what a person has to know of.
+void Report::tell_of_audit(const Json& found) {
+  std::string line =
+      fmt::format("audit of update {}: {}", found.at("step").get<int64_t>(), found.at("reason").get<std::string>());
+  const std::string verdict = found.at("verdict").get<std::string>();
+  if (verdict == "guilty")
+    for (const int worker : found.at("workers").get<std::vector<int>>())
+      line += fmt::format("\naudit: worker {} is put out; its machine should be looked at", worker);
+  else if (verdict != "agreed") line += "; " + verdict;
+  progress_->line(line);
+}
+
+// Nothing goes on until something happens elsewhere.
+void Report::tell_of_hold(const Json& hold) {
+  const auto seconds = [&] { return duration_text(hold.at("seconds").get<double>()); };
+  if (hold.contains("min_workers"))
+    progress_->line(fmt::format("holding: {} workers are left, {} are needed; train join brings another",
+                                hold.at("workers").get<int>(), hold.at("min_workers").get<int>()));
+  else if (hold.contains("seconds"))
+    progress_->line(fmt::format("holding: {}; without a word from them the run ends in {} (--hold)",
+                                hold.at("reason").get<std::string>(), seconds()));
+}
+
+void Report::event(const std::string& name, const Json& fields, Seconds now) {
+  if (name == "audit") tell_of_audit(fields);
+  if (name == "hold") tell_of_hold(fields);
+  if (name == "fence") goodput_.note(Goodput::Cause::recovering, now);
+  if (name == "hold") goodput_.note(Goodput::Cause::holding, now);
+  if (name == "hello" || name == "ready" || name == "switched") goodput_.note(Goodput::Cause::changing, now);
+  ++event_counts_[name];
+  events_.push_back(directory_.events().write(name, nlohmann::ordered_json(fields)));
+  if (events_.size() > kEventsShown) events_.pop_front();
+}
+
+Json Report::status(Seconds now) const {
+  Json status = {{"run", config_.run.name},
+                 {"directory", fs::absolute(directory_.path()).string()},
+                 {"loss", loss_},
+                 {"rate", progress_->items_per_second()},
+                 {"unit", progress_->unit()},
+                 {"seconds_left", progress_->seconds_left()},
+                 {"goodput", goodput_.summary(now)},
+                 {"events", events_},
+                 {"event_counts", event_counts_},
+                 {"steps_made", steps_made_},
+                 {"samples", samples_},
+                 {"targets", targets_}};
+  status.update(last_);
+  return status;
+}
+
+void Report::end(bool finished, int64_t step, Seconds now) {
+  goodput_.finish(now);
+  directory_.sync();
+  const std::optional<Digest> state = directory_.state(step);
+  nlohmann::ordered_json result = {
+      {"status", finished ? "finished" : "interrupted"}, {"step", step}, {"steps", finished ? step : steps_}};
+  result["tenure"] = directory_.tenure().number();
+  result["loss"] = loss_;
+  result["digest"] = state ? state->hex() : "";
+  result["goodput"] = goodput_.summary(now);
+  event(finished ? "finished" : "interrupted",
+        {{"step", step}, {"state", result["digest"]}, {"goodput", result["goodput"]}});
+  write_json(directory_.path() / "result.json", result);
+  if (finished) {
+    say(stdout, "final step={} loss={:g} digest={}\n", step, loss_, result["digest"].get<std::string>());
+    return;
+  }
+  say(stderr, "stopped after step {} of {}, with a checkpoint; go on with\n  train run {} --run-dir {} --resume\n",
+      step, steps_, command_.config, directory_.path().string());
+}
+
+void Report::restore() {
+  if (metrics_) metrics_->restore();
+}
+
+// The failure is what counts; that it also could not be written down (a full disk) adds nothing.
+void Report::fail(const std::string& reason) {
+  try {
+    event("failed", {{"step", reported_}, {"reason", reason}});
+    nlohmann::ordered_json result = {{"status", "failed"}, {"step", reported_}, {"steps", steps_}, {"reason", reason}};
+    result["tenure"] = directory_.tenure().number();
+    if (!directory_.contradiction().empty()) result["contradiction"] = directory_.contradiction();
+    write_json(directory_.path() / "result.json", result);
+  } catch (const std::exception&) {
+  }
+}
+
+}  // namespace elinvar

@@ -1,0 +1,370 @@
+// `train run`: the process of the coordinator. It never trains: it starts workers, keeps the run directory, and shows
+// a person how the run goes (elastic/PROTOCOL.md). Its loop, and what it does for the coordinator's decisions.
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <random>
+
+#include "comm/endpoint.h"
+#include "comm/zmq_transport.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
+#include "tensor/base/reason.h"
+#include "tensor/numerics.h"
+#include "tools/cli/standard_streams.h"
+#include "tools/training/environment.h"
+#include "tools/training/interrupt.h"
+#include "tools/training/job_process.h"
+#include "tools/training/profile_report.h"
+
+namespace elinvar {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using Clock = Transport::Clock;
+
+constexpr int kMostStarts = 10;
+constexpr Seconds kFirstWords = 3;           // for workers that are said to be alive, to introduce themselves
+constexpr Seconds kLastWords = 0.05;         // what a process sent before its end may still be on its way
+constexpr Seconds kFirstWorker = 30;         // to introduce itself, where others should be alive,
+constexpr Seconds kFirstToJoin = 600;        // and where others are to start it
+constexpr Seconds kUntold = 5;               // for workers to repeat unconfirmed facts after a takeover
+constexpr Seconds kFresh = 0.5;              // how old the numbers for Prometheus may be
+constexpr Seconds kBeat = 1.2 * kHeartbeat;  // between two counts that show others that this process lives;
+constexpr Seconds kEarly = 0.25;             // so much sooner if it is awake anyway, as heartbeats make it
+
+uint64_t JobProcess::random_id() {
+  std::random_device device;
+  return (static_cast<uint64_t>(device()) << 32 | device()) | 2;
+}
+
+Seconds JobProcess::now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
+
+JobProcess::JobProcess(const RunCommand& command)
+    : command_(command),
+      config_(command.text.empty() ? read_config(command.config, command.overrides)
+                                   : parse_config(command.text, command.config, command.overrides)),
+      text_(command.text.empty() ? read_file(command.config) : command.text),
+      chaos_(command.chaos.empty() ? Chaos() : parse_chaos(command.chaos)),
+      path_(command.run_dir.empty() ? fs::path("runs") / config_.run.name : fs::path(command.run_dir)),
+      gpus_(command.device, command.workers, gpus_here) {
+  if (!command.profile.empty()) profile_ = parse_profile_window(command.profile, 0);
+  std::optional<JobKey> key;
+  if (!command.key.empty()) key = JobKey::load(command.key);
+  transport_ = make_zmq_transport({.listen = command.listen, .advertise = command.advertise, .key = key});
+  if (!command.replay.empty()) (void)replayed_ledger(command.replay);
+  // Whoever is to join finds there where the job is.
+  const bool found_by_others = command.workers == 0;
+  if (found_by_others || fs::exists(path_ / "ledger.jsonl") || fs::exists(path_ / "coordinators")) open_directory();
+  if (profile_ && directory_) profile_ = parse_profile_window(command.profile, directory_->first_step());
+  if (profile_ && command.until) profile_ = within(*profile_, *command.until);
+}
+
+int JobProcess::run() {
+  pthread_setname_np(pthread_self(), "train-coord");
+  const Interrupt interrupt([this] { transport_->wake(); }, /*count_to=*/2);
+  const EndOfChild child([this] { transport_->wake(); });
+  serve_metrics();
+  if (!directory_ || !directory_->members_alive()) start_workers(command_.workers);
+  try {
+    while (true) {
+      const Arrival arrival = transport_->wait(rest_until());
+      if (coordinator_) coordinator_->woke(now());
+      if (!still_in_charge()) return step_down();
+      if (arrival.what == Arrival::What::message) receive(arrival.message);
+      if (arrival.what == Arrival::What::refused) turned_away(arrival.reason);
+      if (arrival.what == Arrival::What::lost) losses_.push_back({now(), arrival.peer, arrival.reason});
+      for (const LocalWorkers::Ended& ended : local_.ended())
+        losses_.push_back({now(), peer_of(ended.pid), ended.text()});
+      // What it still said comes first.
+      while (!losses_.empty() && now() > losses_.front().time + kLastWords) {
+        worker_lost(losses_.front());
+        losses_.pop_front();
+      }
+      // Without their coordinator the workers would find another, and train on: whoever insists means them, too.
+      if (interrupt.requested() > 1) {
+        local_.kill_all();
+        fail("interrupted twice: it ends without a checkpoint; --resume goes on from the newest");
+      }
+      if (interrupt.requested() && !interrupted_) {
+        interrupted_ = true;
+        if (!coordinator_) fail("interrupted before the first step");
+        coordinator_->ask_stop("interrupted", now());
+      }
+      if (coordinator_ && command_.until && !until_ && directory_->recorded() >= *command_.until) {
+        until_ = true;
+        coordinator_->ask_stop(fmt::format("step {} is made", *command_.until), now());
+      }
+      if (!coordinator_ && directory_ && directory_->members_died()) start_without_members();
+      const Seconds first_worker = others_join() ? kFirstToJoin : kFirstWorker;
+      if (!coordinator_ && local_.alive().empty() && now() > began_ + first_worker)
+        fail("no worker has introduced itself within {:g} s", first_worker);
+      if (const int missing = missing_workers(); missing > 0) start_workers(missing);
+      if (coordinator_) {
+        if (part_writer_)
+          for (const Message& part : part_writer_->finished()) settle(directory_->saved(part));
+        coordinator_->tick(now());
+        check_ledger();
+        flush();
+        publish_metrics();
+        if (coordinator_->ending()) return finish();
+      }
+    }
+  } catch (const std::exception& failure) {
+    saboteur_.reset();
+    const Standing standing = standing_now();
+    if (standing == Standing::superseded) return step_down();
+    for (const auto& [peer, pid] : pids_)
+      if (!coordinator_ || !coordinator_->knows(peer)) release(peer, reason_of(failure));
+    if (coordinator_) {  // it also knows the workers that an earlier coordinator admitted
+      coordinator_->fail(reason_of(failure));
+      flush();
+    }
+    wait_for_workers();
+    if (coordinator_ && standing == Standing::held) {
+      report_->fail(reason_of(failure));
+      directory_->remove_unfinished();
+    }
+    throw;
+  }
+}
+
+bool JobProcess::create(const Generation& generation) { return directory_->generations().create(generation); }
+
+bool JobProcess::superseded() { return !directory_->tenure().newest(); }
+
+// Called after a failure; if the directory cannot be read either, the first failure is the one to report.
+HeldTenure::Standing JobProcess::standing_now() {
+  try {
+    return directory_ ? directory_->tenure().standing() : Standing::held;
+  } catch (const std::exception&) {
+    return Standing::held;
+  }
+}
+
+int64_t JobProcess::restart() {
+  directory_->choose_checkpoint();
+  return directory_->first_step();
+}
+
+int64_t JobProcess::newest_checkpoint(int64_t most) { return directory_->newest_checkpoint(most); }
+
+CoordinatorWorld::Recorded JobProcess::begin_history() {
+  directory_->forget_what_is_ahead();
+  return {.pace = directory_->pace(), .changes = directory_->batch_changes(), .steps = directory_->known_steps()};
+}
+
+std::optional<int64_t> JobProcess::facts(const std::vector<StepFacts>& steps) {
+  if (superseded()) return std::nullopt;
+  const int64_t before = directory_->recorded(), on_file = directory_->facts(steps);
+  if (superseded()) return std::nullopt;
+  for (int64_t made = before + 1; made <= directory_->recorded(); ++made) {
+    note({Moment::What::step, made});
+    if (due(made, config_.run.checkpoint_every)) note({Moment::What::checkpoint, made});
+  }
+  settle(directory_->commit_saved());
+  report_->steps(steps, now());
+  // Whoever has a share in a step has left its profile of those before it.
+  if (profile_ && directory_->recorded() > profile_->last) show_profile();
+  return on_file;
+}
+
+void JobProcess::event(const std::string& name, const Json& fields) {
+  report_->event(name, fields, now());
+  if (name == "hello") note({Moment::What::newcomer, ++newcomers_});
+  if (name == "fence" || name == "generation") note({Moment::What::generation, fields.at("number").get<int64_t>()});
+  if (name == "generation") note({Moment::What::step, directory_->recorded()});
+}
+
+// A stopped or hung process of this machine would keep its memory.
+void JobProcess::put_out(PeerId peer) {
+  const auto pid = pids_.find(peer);
+  if (pid != pids_.end() && local_.alive().contains(pid->second)) ::kill(pid->second, SIGKILL);
+}
+
+std::string JobProcess::refuse(const Json& about) {
+  if (about.at("config") != about_.at("config")) return "its configuration is another one";
+  if (about.at("data") != about_.at("data")) return "its data are others";
+  if (about.at("numerics_version") != kNumericsVersion) return "its numerics are of another version";
+  if (const std::string reason = other_kind(about); !reason.empty()) return reason;
+  if (about.at("protocol") != kProtocolVersion) return "it speaks another version of the protocol";
+  return other_build(about);
+}
+
+// Until when nothing need be looked at if nothing comes. With a message the rest is looked at, too.
+Clock::time_point JobProcess::rest_until() const {
+  Seconds until = coordinator_ ? coordinator_->tick_by() : now() + kFresh;
+  if (directory_) until = std::min(until, beat_at_);
+  if (!losses_.empty() || saboteur_) until = std::min(until, now() + kLastWords / 2);
+  if (metrics_server_) until = std::min(until, now() + kFresh);
+  return Clock::time_point(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(until)));
+}
+
+// How many the first generation waits for in vain: those that were said to be alive have left, or some died before it.
+int JobProcess::missing_workers() const {
+  if (command_.workers == 0) return 0;
+  if (!coordinator_)
+    return local_.alive().empty() && starts_ == 0 && now() > began_ + kFirstWords ? command_.workers : 0;
+  if (coordinator_->phase() != Coordinator::Phase::starting) return 0;
+  auto there = static_cast<int>(coordinator_->workers());
+  for (const pid_t pid : local_.alive()) there += !coordinator_->knows(peer_of(pid));  // on their way
+  return std::max(0, command_.workers - there);
+}
+
+void JobProcess::start_workers(int count) {
+  if (++starts_ > kMostStarts) fail("no worker lives long enough to begin");
+  for (int i = 0; i < count; ++i) start_worker();
+}
+
+void JobProcess::start_worker() {
+  // It listens as the job does, but in a place of its own.
+  ++started_;
+  Endpoint listen = parse_endpoint(command_.listen);
+  if (listen.scheme == "tcp") listen.port = 0;
+  else listen.place += fmt::format(".{}.{}", getpid(), started_);
+  std::vector<std::string> arguments = {"join",
+                                        transport_->endpoint(),
+                                        "--local",
+                                        "--device",
+                                        gpus_.next(local_.alive()),
+                                        "--isa",
+                                        command_.isa,
+                                        "--threads",
+                                        std::to_string(command_.threads),
+                                        "--listen",
+                                        to_string(listen)};
+  if (!command_.advertise.empty()) arguments.insert(arguments.end(), {"--advertise", command_.advertise});
+  if (!command_.key.empty()) arguments.insert(arguments.end(), {"--key", command_.key});
+  if (profile_) arguments.push_back("--profile=" + profile_->text());
+  gpus_.given_to(local_.start(arguments));
+}
+
+// Who was at work when this process looked, and should have gone on, has died since.
+void JobProcess::start_without_members() {
+  say(stderr, "they are gone; {}\n", directory_->notices().empty() ? "" : directory_->notices().back());
+  start_workers(command_.workers);
+}
+
+PeerId JobProcess::peer_of(pid_t local) const {
+  for (const auto& [peer, pid] : pids_)
+    if (pid == local) return peer;
+  return 0;
+}
+
+void JobProcess::worker_lost(const Loss& loss) {
+  if (coordinator_) coordinator_->lost(loss.peer, loss.reason, now());
+  else if (local_.alive().empty() && !others_join()) fail("no worker could start: {}", loss.reason);
+}
+
+// Workers repeat to a new coordinator all facts that were not confirmed. Steps that none of them repeats had been
+// recorded, so if the ledger lacks them it was damaged.
+void JobProcess::check_ledger() {
+  const std::optional<int64_t> untold = command_.takes_over ? directory_->untold_step() : std::nullopt;
+  if (!untold) untold_since_.reset();
+  else if (!untold_since_) untold_since_ = now();
+  else if (now() > *untold_since_ + kUntold)
+    fail("{} ends before step {}, which an earlier coordinator had recorded: it was removed or cut off",
+         (path_ / "ledger.jsonl").string(), *untold);
+}
+
+// Counts, so that nobody takes over; false if somebody has.
+bool JobProcess::still_in_charge() {
+  if (!directory_ || now() < beat_at_ - kEarly) return true;
+  beat_at_ = now() + kBeat;
+  if (!directory_->tenure().newest()) return false;
+  directory_->tenure().beat();
+  restore_files();
+  return true;
+}
+
+void JobProcess::restore_files() {
+  if (directory_->restore()) report_->tell("files of the run were deleted; they are written again");
+  report_->restore();
+}
+
+// The workers belong to another coordinator now, and so do the files.
+int JobProcess::step_down() {
+  if (report_) report_->stop_showing();
+  const std::optional<Tenure> other = newest_tenure(path_);
+  say(stderr, "train: the coordinator at {} has taken over {}; this one steps down\n", other ? other->endpoint : "?",
+      path_.string());
+  return 3;
+}
+
+void JobProcess::release(PeerId peer, const std::string& reason) {
+  send(peer, {.kind = "release", .body = {{"what", "failed"}, {"reason", reason}}});
+}
+
+// When all workers must have left theirs, or at the end.
+void JobProcess::show_profile() {
+  if (!std::exchange(profile_, std::nullopt)) return;
+  const nlohmann::ordered_json trace = joined_profile(path_);
+  if (trace.is_null()) return report_->tell("no step was profiled: the run has ended before them");
+  write_profile(path_ / "profile.json", trace);
+  report_->tell(fmt::format("\n{}\n{}", profile_table(trace), where_to_open(path_ / "profile.json")));
+}
+
+// Those that come only now are told that there is nothing left to do.
+void JobProcess::wait_for_workers() {
+  const auto deadline = Clock::now() + std::chrono::seconds(20);
+  while (!local_.alive().empty() && Clock::now() < deadline) {
+    const Arrival arrival = transport_->wait(Clock::now() + std::chrono::milliseconds(5));
+    const Message& m = arrival.message;
+    const bool newcomer = arrival.what == Arrival::What::message && (m.kind == "ask" || m.kind == "hello");
+    if (newcomer && m.body.contains("endpoint") && m.body["endpoint"].is_string()) {
+      transport_->connect(m.sender, m.body["endpoint"].get<std::string>());
+      send(m.sender, {.kind = "refused", .body = {{"reason", "the run has ended"}}});
+    }
+    (void)local_.ended();
+  }
+  local_.kill_all();
+}
+
+int JobProcess::finish() {
+  const Coordinator::Ending ending = *coordinator_->ending();
+  if (ending.what == "superseded") return step_down();
+  report_->stop_showing();
+  saboteur_.reset();
+  wait_for_workers();
+  if (superseded()) return step_down();
+  if (ending.what == "failed") fail("{}", ending.reason);
+  directory_->remove_unfinished();
+  restore_files();
+  show_profile();
+  const bool finished = ending.what == "finished";
+  const std::optional<Generation>& last = coordinator_->generation();
+  report_->end(finished, finished ? directory_->steps() : last ? last->first_step : directory_->first_step(), now());
+  return 0;
+}
+
+// A run does not end because its numbers cannot be served: where another coordinator is gone its port may not be.
+void JobProcess::serve_metrics() {
+  if (!command_.metrics_port) return;
+  try {
+    metrics_server_.emplace(command_.metrics_address, *command_.metrics_port,
+                            [this](const WebRequest& request) -> std::optional<WebPage> {
+                              if (request.path != "/metrics") return std::nullopt;
+                              const std::lock_guard lock(metrics_mutex_);
+                              return WebPage{"text/plain; version=0.0.4; charset=utf-8", metrics_};
+                            });
+  } catch (const Failure& failure) {
+    if (!command_.takes_over) throw;
+    say(stderr, "train: {}; the run goes on without it\n", failure.what());
+    return;
+  }
+  say(stdout, "metrics: {}/metrics\n", metrics_server_->url());
+}
+
+void JobProcess::publish_metrics() {
+  if (!metrics_server_ || now() < published_ + kFresh) return;
+  published_ = now();
+  std::string text = prometheus_text(status());
+  const std::lock_guard lock(metrics_mutex_);
+  metrics_ = std::move(text);
+}
+
+int run(const RunCommand& command) { return JobProcess(command).run(); }
+
+}  // namespace elinvar

@@ -1,0 +1,232 @@
+#include "tools/training/training.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <utility>
+
+#include "autograd/precision.h"
+#include "elastic/checkpoint/state_parts.h"
+#include "nn/clip.h"
+#include "nn/leaf.h"
+#include "nn/running_statistics.h"
+#include "nn/weight_average.h"
+#include "tensor/base/activity.h"
+#include "tensor/base/check.h"
+#include "tensor/heap.h"
+#include "tensor/transfer.h"
+#include "tools/cli/standard_streams.h"
+
+namespace elinvar {
+namespace {
+
+// All of them are on their way before the first is asked for. A group of GPUs has added them up where they are needed.
+std::vector<Tensor> all_sent(const std::vector<Tensor>& tensors, Device device) {
+  if (!tensors.empty() && tensors[0].device() == device) return tensors;
+  std::vector<Upload> sent;
+  for (const Tensor& t : tensors) sent.emplace_back(t, device);
+  std::vector<Tensor> there;
+  for (const Upload& upload : sent) there.push_back(upload.take());
+  return there;
+}
+
+// A leaf's tensors on their way to the CPU, where leaves meet wherever they were computed unless a group of GPUs adds
+// them up. They are passed on in the order in which they became ready: those of the CPU at once, those of a GPU, whose
+// backward pass runs on meanwhile, as they arrive.
+class Arrivals {
+ public:
+  Arrivals(Session* opened, int vrank) : opened_(opened), vrank_(vrank) {}
+
+  void forward(const LeafResult& result) {
+    count_ = result.count;
+    for (const Tensor& term : result.terms) terms_.emplace_back(term, result.terms_since);
+    if (std::ranges::all_of(terms_, [](Download& term) { return term.ready(); })) open();
+  }
+  void gradient(size_t parameter, Tensor gradient, const Mark& since) {
+    gradients_.emplace_back(parameter, Download(std::move(gradient), since));
+    while (!gradients_.empty() && gradients_.front().second.ready()) pass_on();
+  }
+  void finish() {
+    open();
+    while (!gradients_.empty()) pass_on();
+  }
+
+  std::vector<Tensor> terms, gradients;  // the latter unless they went to a session
+
+ private:
+  void open() {
+    if (std::exchange(open_, true)) return;
+    for (Download& term : terms_) terms.push_back(term.wait());
+    if (opened_ != nullptr) opened_->open(vrank_, count_, terms);
+  }
+  void pass_on() {
+    open();
+    auto [parameter, download] = std::move(gradients_.front());
+    gradients_.pop_front();
+    Tensor gradient = download.wait();
+    if (opened_ != nullptr) return opened_->put(parameter, std::move(gradient));
+    gradients.resize(std::max(gradients.size(), parameter + 1));
+    gradients[parameter] = std::move(gradient);
+  }
+
+  Session* opened_;
+  int vrank_;
+  int64_t count_ = 0;
+  bool open_ = false;
+  std::vector<Download> terms_;
+  std::deque<std::pair<size_t, Download>> gradients_;
+};
+
+// The norm is finite if and only if every element is: squares of floats cannot overflow a double.
+void check_finite(int64_t step, double loss, double gradient_norm) {
+  constexpr const char* kHint = "a lower learning rate, a longer warm-up or clipping (optimizer.clip_norm) may help";
+  if (!std::isfinite(loss))
+    fail("step {}: the loss is {}; {}", step + 1, std::isnan(loss) ? "not a number" : "infinite", kHint);
+  if (!std::isfinite(gradient_norm)) fail("step {}: the reduced gradient is not finite; {}", step + 1, kHint);
+}
+
+// Checks only the input of one virtual rank; activations take more.
+void check_memory(const Config& config, const Dataset& data) {
+  const int64_t batch = std::min(config.adaptive() ? config.run.batch_max : config.run.batch_size, data.size());
+  const int64_t samples = (batch - 1) / config.run.virtual_ranks + 1;
+  const double bytes = static_cast<double>(samples) * static_cast<double>(data.input_shape().numel()) *
+                       static_cast<double>(size_of(data.input_dtype()));
+  const auto memory = static_cast<double>(machine_memory());
+  check_setting(
+      bytes <= memory, config.adaptive() ? "run.batch_max" : "run.batch_size",
+      "= {} makes {} samples of shape {} a virtual rank, {:.4g} GiB, more than the {:.4g} GiB of this machine's "
+      "memory; more run.virtual_ranks need less",
+      config.adaptive() ? config.run.batch_max : config.run.batch_size, samples, to_string(data.input_shape()),
+      bytes * 0x1p-30, memory * 0x1p-30);
+}
+
+LoaderOptions loader_options(const Config& config, const Dataset& data, Device device) {
+  with_places(config.places, [&] {
+    check_mixing(config.reader.mixing, data);
+    check_memory(config, data);
+  });
+  return {.seed = config.run.seed,
+          .global_batch = config.run.batch_size,
+          .virtual_ranks = config.run.virtual_ranks,
+          .shuffle = config.reader.shuffle,
+          .augment = true,
+          .augment_epochs = config.reader.augment_epochs,
+          .mixing = config.reader.mixing,
+          .threads = config.reader.threads,
+          .prefetch = config.reader.prefetch,
+          .tuned = true,
+          .device = device};
+}
+
+StateDict tensors_of(const Batch& batch) {
+  StateDict tensors = {{"input", batch.input}, {"target", batch.target}};
+  if (batch.mixed.other.defined()) {
+    tensors.emplace("other_target", batch.mixed.other);
+    tensors.emplace("share", batch.mixed.share);
+  }
+  return tensors;
+}
+
+int64_t steps_of(const Config& config, int64_t steps_per_epoch) {
+  const double epoch_steps = std::ceil(config.run.epochs * static_cast<double>(steps_per_epoch));
+  check_setting(epoch_steps <= kMostSteps, "run.epochs", "= {} are {:g} steps; at most {:g} are possible",
+                config.run.epochs, epoch_steps, kMostSteps);
+  const int64_t steps = config.run.steps > 0 ? config.run.steps : static_cast<int64_t>(epoch_steps);
+  check_schedule(config.schedule, steps);
+  return steps;
+}
+
+}  // namespace
+
+Training::Training(const Config& given, Device device)
+    : job(given, Split::train, device),
+      loader(job.data, loader_options(job.config, *job.data, device)),
+      graphs_([](const std::string& notice) { say(stderr, "{}\n", notice); }) {
+  const Config& c = config();
+  with_places(c.places, [&] {
+    if (c.fast() && job.precision == Precision::portable)
+      check_setting(false, "run.numerics",
+                    "= \"fast\" needs a GPU with tensor cores, which {} is not: {}; give workers "
+                    "--device cuda, or compute with \"portable\"",
+                    to_string(device), fast_products(device).missing);
+    steps = steps_of(c, loader.steps_per_epoch());
+    if (!c.adaptive()) return;
+    check_setting(c.run.batch_max <= job.data->size(), "run.batch_max", "= {} are more than the {} training samples",
+                  c.run.batch_max, job.data->size());
+    scaling = {.batch = c.run.batch_size,
+               .batch_max = c.run.batch_max,
+               .ramp_steps = c.run.ramp_steps,
+               .goal = loader.cursor(steps).samples};
+  });
+}
+
+MemberOptions Training::member() const {
+  MemberOptions member;
+  member.vranks = config().run.virtual_ranks;
+  member.steps = steps;
+  member.checkpoint_every = config().run.checkpoint_every;
+  member.state_digest_every = config().run.state_digest_every;
+  member.scaling = scaling;
+  member.audit = {.every = config().run.audit_every, .seed = config().run.seed};
+  return member;
+}
+
+Cursor Training::cursor(int64_t step, const Pace& pace) const {
+  return adaptive() ? Cursor{pace.samples, pace.batch} : loader.cursor(step);
+}
+
+Leaf Training::leaf(const Batch& batch, int64_t step, int vrank, Session* opened, bool stays) {
+  if (batch.samples == 0) return {};
+  const Rng rng{.seed = config().run.seed, .step = static_cast<uint32_t>(step), .vrank = static_cast<uint32_t>(vrank)};
+  Arrivals arrivals(opened, vrank);
+  LeafProgress progress;
+  if (stays && opened != nullptr) {
+    progress.forward = [&](const LeafResult& result) {
+      opened->open(vrank, result.count, result.terms, result.terms_since);
+    };
+    progress.gradient = [&](size_t i, Tensor gradient, const Mark& since) {
+      opened->put(i, std::move(gradient), since);
+    };
+  } else if (!stays) {
+    progress.forward = [&](const LeafResult& result) { arrivals.forward(result); };
+    progress.gradient = [&](size_t i, Tensor gradient, const Mark& since) {
+      arrivals.gradient(i, std::move(gradient), since);
+    };
+  }
+  const PrecisionScope products(job.precision);
+  const Targets targets(batch.target, batch.mixed.other, batch.mixed.share);
+  const Tensor input = batch.input_on(job.device);
+  const bool recompute = config().run.recompute;
+  LeafResult result = config().run.cuda_graphs
+                          ? graphs_.leaf(*job.network, input, targets, config().loss, rng, recompute, progress)
+                          : elinvar::leaf(*job.network, input, targets, config().loss, rng, recompute, progress);
+  if (!stays) arrivals.finish();
+  Leaf leaf{.gradients = stays ? std::move(result.gradients) : std::move(arrivals.gradients),
+            .terms = stays ? std::move(result.terms) : std::move(arrivals.terms)};
+  statistics_ = std::move(result.statistics);
+  StateSum sum = state_sum(digests_of(tensors_of(batch)));
+  leaf.facts = {.loss_sum = result.loss_sum,
+                .count = result.count,
+                .correct = result.correct,
+                .samples = batch.samples,
+                .batch = sum.digest,
+                .batch_tensors = std::move(sum.parts.tensors)};
+  return leaf;
+}
+
+Update Training::update(int64_t step, const Reduced& reduced) {
+  const Activity activity("update");
+  const std::vector<Tensor> gradients = all_sent(reduced.gradients, job.device);
+  const Clipping clipping = clip_by_global_norm(gradients, config().optimizer.clip_norm);
+  check_finite(step, reduced.loss, clipping.norm);
+  // Where the batch changes the schedule goes by what has been seen.
+  const int64_t scheduled = adaptive() ? loader.step_at(reduced.pace.samples) : step;
+  double lr = learning_rate(config().schedule, config().optimizer.lr, steps, scheduled);
+  if (adaptive()) lr *= lr_factor(reduced.pace, step, scaling);
+  job.optimizer->step(job.network->parameters, gradients, lr, step, clipping.scale);
+  update_running_statistics(statistics_, reduced.terms, reduced.leaves);
+  if (job.average) follow(job.average->parameters, job.network->parameters, config().optimizer.ema_decay, step);
+  return {lr, clipping.norm};
+}
+
+}  // namespace elinvar

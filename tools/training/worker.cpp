@@ -1,0 +1,305 @@
+// `train join`: a worker's process. It learns from the coordinator what the job is, and trains (tools/training/loop.h).
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
+
+#include "comm/endpoint.h"
+#include "comm/zmq_transport.h"
+#include "elastic/run/run_directory.h"
+#include "elastic/run/tenure.h"
+#include "elastic/session/session.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
+#include "tensor/base/json.h"
+#include "tensor/base/reason.h"
+#include "tensor/numerics.h"
+#include "tools/cli/standard_streams.h"
+#include "tools/training/commands.h"
+#include "tools/training/environment.h"
+#include "tools/training/interrupt.h"
+#include "tools/training/job_endpoint.h"
+#include "tools/training/loop.h"
+#include "tools/training/profile_report.h"
+#include "tools/training/program.h"
+#include "tools/training/remake.h"
+#include "tools/training/spawn.h"
+
+namespace elinvar {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr PeerId kDoor = 1;  // the coordinator, before it has told who it is
+constexpr int kMostReturns = 3;
+// The least time out of touch before a worker leaves: long enough for a takeover.
+constexpr Seconds kLeastHold = 15;
+constexpr std::chrono::seconds kBeforeReturning{1};
+
+PeerId random_peer() {
+  std::random_device device;
+  return (static_cast<PeerId>(device()) << 32 | device()) | 2;
+}
+
+// What the coordinator answers to `ask`.
+Message ask(Transport& transport, PeerId self, const std::string& endpoint) {
+  transport.connect(kDoor, job_endpoint(endpoint));
+  transport.send(kDoor,
+                 {.kind = "ask", .sender = self, .body = {{"endpoint", transport.endpoint()}, {"pid", getpid()}}});
+  const auto deadline = Transport::Clock::now() + std::chrono::seconds(30);
+  while (true) {
+    const Arrival arrival = transport.wait(deadline);
+    if (arrival.what == Arrival::What::message && arrival.message.kind == "job") return arrival.message;
+    if (arrival.what == Arrival::What::message && arrival.message.kind == "refused")
+      fail("{} refuses this worker: {}", endpoint, arrival.message.body.value("reason", ""));
+    if (arrival.what == Arrival::What::lost) fail("cannot reach a job at {}: {}", endpoint, arrival.reason);
+    if (arrival.what == Arrival::What::timeout) fail("no job answers at {} within 30 s", endpoint);
+  }
+}
+
+// Who coordinates the run now, as its directory shows it.
+std::optional<SessionOptions::Sighting> coordinator_of(const fs::path& directory) {
+  if (directory.empty()) return std::nullopt;
+  const std::optional<Tenure> tenure = newest_tenure(directory);
+  if (!tenure) return std::nullopt;
+  const std::optional<Generation> generation = GenerationStore(directory).newest();
+  return SessionOptions::Sighting{.sight = {.tenure = tenure->number,
+                                            .beats = beats_of(directory, tenure->number),
+                                            .members = generation ? static_cast<int>(generation->members.size()) : 0},
+                                  .coordinator = tenure->peer,
+                                  .endpoint = tenure->endpoint};
+}
+
+// A failed run may go on with another coordinator. A result of an earlier tenure belongs to an earlier part of the run;
+// it stays until a worker of the new part has introduced itself.
+bool is_over(const fs::path& directory) {
+  const fs::path path = directory / "result.json";
+  if (directory.empty() || !fs::exists(path)) return false;
+  const Json result = parse_json(read_file(path));
+  if (!result.is_object() || result.value("status", Json()) == "failed") return false;
+  const std::optional<Tenure> newest = newest_tenure(directory);
+  return !newest || result.value("tenure", Json(newest->number)) >= Json(newest->number);
+}
+
+// A coordinator that goes on in the place of the one of this tenure, where this worker listens, too.
+void take_over(const JoinCommand& command, const fs::path& directory, int64_t tenure) {
+  Endpoint listen = parse_endpoint(command.listen);
+  if (listen.scheme == "tcp") listen.port = 0;
+  else listen.place += fmt::format(".coordinator-{}", tenure + 1);
+  std::vector<std::string> arguments = {"coordinate",           directory.string(), "--tenure",
+                                        std::to_string(tenure), "--listen",         to_string(listen)};
+  if (!command.advertise.empty()) arguments.insert(arguments.end(), {"--advertise", command.advertise});
+  if (!command.key.empty()) arguments.insert(arguments.end(), {"--key", command.key});
+  while (::waitpid(-1, nullptr, WNOHANG) >
+         0) {  // reaps earlier coordinators that failed; a worker has no other children
+  }
+  spawn_train(arguments, /*apart=*/true);
+}
+
+// With what this worker can be in a group of GPUs, as far as it may.
+FoundNccl nccl_for(const Config& config, Device device) {
+  if (config.run.data_plane == "host") return {.why_not = "run.data_plane is \"host\""};
+  FoundNccl found = find_nccl(device);
+  with_places(config.places, [&] {
+    check_setting(found.nccl || config.run.data_plane == "auto", "run.data_plane",
+                  "= \"nccl\", but this worker cannot: {}; \"auto\" would go through the hosts", found.why_not);
+  });
+  return found;
+}
+
+Json about(const FoundNccl& found) {
+  if (!found.nccl) return {{"why_not", found.why_not}};
+  return {{"version", found.nccl->version()}, {"place", found.nccl->place()}, {"shrinks", found.nccl->shrinks()}};
+}
+
+// The proof that a worker of another build sends before it is admitted: it repeats the run's first updates in a
+// training of its own and returns their gradients. Empty if the job has no updates yet or its first weights cannot be
+// read.
+Json repeated(const JoinCommand& command, const Json& about_job, const Config& config, const fs::path& directory) {
+  const int64_t count = about_job.value("repeat", int64_t{0});
+  const std::string build = about_job.value("build", "");
+  const bool imported = about_job.value("imported", false);
+  Json gradients = Json::array();
+  if (count == 0 || build.empty() || build == build_id() || (imported && directory.empty())) return gradients;
+  Training training(config, command.device);
+  if (imported) training.job.load(CheckpointStore(directory / "checkpoints").read(0).state);
+  for (const LedgerLine& line : make_first_updates(training, count)) gradients.push_back(line.gradient.hex());
+  return gradients;
+}
+
+// How taking part has ended.
+struct Part {
+  int exit_code = 0;
+  std::string returns_to = {};  // where the job is, if this worker was put out and may come back; else ""
+};
+
+Part work(const JoinCommand& command, Transport& transport, PeerId self, const Message& told,
+          std::unique_ptr<Transport>& owned) {
+  const Json& about_job = told.body;
+  const bool imported = about_job.value("imported", false);
+  std::vector<std::string> overrides = about_job.at("overrides").get<std::vector<std::string>>();
+  overrides.insert(overrides.end(), command.overrides.begin(), command.overrides.end());
+  std::optional<Profiler> profiler;  // outlives all threads that it may watch
+  Training training(
+      parse_config(about_job.at("text").get<std::string>(), about_job.at("file").get<std::string>(), overrides),
+      command.device);
+  Job& job = training.job;
+  const Config& config = training.config();
+  const std::shared_ptr<const Dataset> validation = open_split(config, Split::validation);
+
+  // The run directory, if it is the same one here; whoever looks into it is known to be alive from then on.
+  auto see = [path = fs::path(command.run_dir.empty() ? about_job.at("directory").get<std::string>() : command.run_dir),
+              run = told.run, alive = std::optional<File>(),
+              mutex = std::make_unique<std::mutex>()]() mutable -> fs::path {
+    const std::lock_guard lock(*mutex);
+    if (!alive) {
+      const std::optional<Tenure> there = newest_tenure(path);
+      if (!there || there->run != run) return {};
+      alive.emplace(worker_lock(path));
+    }
+    return path;
+  };
+  const auto directory = std::make_shared<decltype(see)>(std::move(see));
+
+  const FoundNccl found = nccl_for(config, job.device);
+  nlohmann::ordered_json environment = describe_environment(command.command_line, command.device, config.fast());
+  if (found.nccl) environment["nccl"] = found.nccl->version();
+
+  MemberOptions member = training.member();
+  member.self = self;
+  member.endpoint = transport.endpoint();
+  if (about_job.value("facts_at_once", false)) member.untold = 1;
+  std::vector<TensorLayout> gradient;
+  for (const Parameter& p : job.network->parameters.list) gradient.push_back(layout_of(p.name, p.var.value()));
+  const std::string chaos = about_job.value("chaos", "");
+  const SessionOptions options{.member = member,
+                               .ledger = config.ledger_options(),
+                               .run = told.run,
+                               .coordinator = told.sender,
+                               .coordinator_endpoint = about_job.at("endpoint").get<std::string>(),
+                               .tenure = about_job.at("tenure").get<int64_t>(),
+                               .imported = imported,
+                               .about = {{"endpoint", transport.endpoint()},
+                                         {"pid", getpid()},
+                                         {"name", command.name},
+                                         {"config", to_toml(config)},
+                                         {"data", digest(*job.data).hex()},
+                                         {"steps", training.steps},
+                                         {"parameters", job.network->parameters.count()},
+                                         {"gradient", to_json(gradient)},
+                                         {"samples", job.data->size()},
+                                         {"tokens", job.data->vocabulary() != nullptr},
+                                         {"numerics_version", kNumericsVersion},
+                                         {"protocol", kProtocolVersion},
+                                         {"nccl", about(found)},
+                                         {"repeated", repeated(command, about_job, config, (*directory)())},
+                                         {"environment", environment}},
+                               .directory = [directory] { return (*directory)(); },
+                               .look =
+                                   [directory] {
+                                     const fs::path path = (*directory)();
+                                     if (is_over(path)) fail("the run is over");
+                                     return coordinator_of(path);
+                                   },
+                               .faults = chaos.empty() ? std::vector<Fault>() : parse_chaos(chaos).faults,
+                               .nccl = found.nccl,
+                               .group_patience = std::chrono::duration<double>(config.run.group_timeout),
+                               .take_over = [&](int64_t tenure) { take_over(command, (*directory)(), tenure); },
+                               .watch = {.hold = std::max(about_job.value("hold", WatchOptions().hold), kLeastHold),
+                                         .arrival = about_job.value("arrival", 0)}};
+  Session session(options, std::move(owned),
+                  {.view = [&] { return job.state(); },
+                   .restore = [&](int64_t step) -> std::optional<Pace> {
+                     const fs::path path = (*directory)();
+                     if (step == 0 && !imported) {
+                       job.load(Job(job.config).state());
+                       return Pace{};
+                     }
+                     if (path.empty()) return std::nullopt;
+                     const Checkpoint checkpoint = CheckpointStore(path / "checkpoints").read(step);
+                     job.load(checkpoint.state);
+                     return pace_of(checkpoint.state);
+                   }});
+  if (!command.profile.empty()) {
+    const auto save = [&](const Profiler::Json& trace, int worker) {
+      const fs::path seen = (*directory)();
+      if (!seen.empty()) return write_profile(profile_path(seen, worker), trace);
+      const fs::path here = fmt::format("worker-{}.json", worker);
+      write_profile(here, trace);
+      say(stderr, "the profile of this worker is {}; it belongs into the folder profile of the run directory\n",
+          fs::absolute(here).string());
+    };
+    profiler.emplace(within(parse_profile_window(command.profile, 0), training.steps), command.device, save);
+  }
+  try {
+    // Signals ask to leave at the next boundary; the loop notices by itself when it has.
+    const Interrupt leave([&] { session.drain(); });
+    train(training, validation, session, profiler ? &*profiler : nullptr);
+    if (profiler) profiler->finish();
+  } catch (const std::exception& failure) {
+    session.fail(reason_of(failure), dynamic_cast<const UsageError*>(&failure) ? 2 : 3);
+    throw;
+  }
+  const Member::Outcome& outcome = session.outcome();
+  const bool good = outcome.what == "finished" || outcome.what == "stopped" || outcome.what == "left";
+  if (!command.local || outcome.what == "alone")
+    say(stderr, "{}{}{}\n", outcome.what, outcome.reason.empty() ? "" : ": ", outcome.reason);
+  Part part{good ? 0 : 3};
+  const fs::path path = (*directory)();
+  if (!outcome.again || is_over(path)) return part;
+  const std::optional<SessionOptions::Sighting> there = coordinator_of(path);
+  part.returns_to = there ? there->endpoint : command.endpoint;
+  return part;
+}
+
+Part take_part(const JoinCommand& command) {
+  const PeerId self = random_peer();
+  std::optional<JobKey> key;
+  if (!command.key.empty()) key = JobKey::load(command.key);
+  std::unique_ptr<Transport> transport =
+      make_zmq_transport({.listen = command.listen, .advertise = command.advertise, .key = key});
+  Transport& wire = *transport;
+  Message told;
+  try {
+    told = ask(wire, self, command.endpoint);
+    wire.connect(told.sender, told.body.at("endpoint").get<std::string>());
+    wire.disconnect(kDoor);
+    return work(command, wire, self, told, transport);
+  } catch (const std::exception& failure) {
+    if (transport && told.sender != 0) {  // before there was a session
+      wire.send(told.sender, {.kind = "failed",
+                              .run = told.run,
+                              .sender = self,
+                              .body = {{"reason", reason_of(failure)},
+                                       {"exit_code", dynamic_cast<const UsageError*>(&failure) ? 2 : 3}}});
+    }
+    if (command.local) return {dynamic_cast<const UsageError*>(&failure) ? 2 : 3};  // the coordinator says it
+    throw;
+  }
+}
+
+}  // namespace
+
+int join(const JoinCommand& given) {
+  pthread_setname_np(pthread_self(), "train-worker");  // others show it by the name of what it was started from
+  JoinCommand command = given;
+  // Who listens everywhere is found where packets to the job leave this host.
+  if (command.advertise.empty() && is_wildcard(parse_endpoint(command.listen)))
+    command.advertise = address_towards(parse_endpoint(job_endpoint(command.endpoint)));
+  for (int returns = 0;; ++returns) {
+    const Part part = take_part(command);
+    if (part.returns_to.empty() || returns == kMostReturns) return part.exit_code;
+    command.endpoint = part.returns_to;
+    say(stderr, "coming back to {} as a new worker ({} of at most {} times)\n", command.endpoint, returns + 1,
+        kMostReturns);
+    std::this_thread::sleep_for(kBeforeReturning);
+  }
+}
+
+}  // namespace elinvar
