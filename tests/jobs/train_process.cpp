@@ -69,8 +69,12 @@ pid_t TrainRuns::spawn_program(const std::string& program, std::vector<std::stri
                                const std::vector<std::string>& before) const {
   arguments.insert(arguments.begin(), program_beside(program));
   arguments.insert(arguments.begin(), before.begin(), before.end());
+  return spawn_words(std::move(arguments), name);
+}
+
+pid_t TrainRuns::spawn_words(std::vector<std::string> words, const std::string& name) const {
   std::vector<char*> argv;
-  for (std::string& argument : arguments) argv.push_back(argument.data());
+  for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   const std::string out = folder_ / (name + ".out"), err = folder_ / (name + ".err");
   const pid_t child = ::fork();

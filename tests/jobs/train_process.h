@@ -32,6 +32,8 @@ class TrainRuns {
   // The same with another program of the project.
   pid_t spawn_program(const std::string& program, std::vector<std::string> arguments, const std::string& name,
                       const std::vector<std::string>& before = {}) const;
+  // Any other program, by its name or path.
+  pid_t spawn_words(std::vector<std::string> words, const std::string& name) const;
   // Beyond the limit it is killed, and its code is -1.
   Ended wait(pid_t child, const std::string& name = "train",
              std::chrono::seconds limit = std::chrono::seconds(500)) const;

@@ -2,20 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
+#include <functional>
 #include <map>
 #include <regex>
 #include <set>
 
-#include "tensor/numerics.h"
-#include "tests/places.h"
 #include "tests/support/source_tree.h"
 
 namespace elinvar::test {
 namespace {
-
-namespace fs = std::filesystem;
 
 bool ends_with(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
@@ -129,50 +124,6 @@ TEST(Lint, LinesFitIn120Columns) {
 TEST(Lint, FilesAreNamedAfterAnIdea) {
   const std::regex vague(R"((^|[/_])(utils?|common|misc|helpers?|manager)([_.]|$))");
   for (const SourceFile& file : source_tree()) EXPECT_FALSE(std::regex_search(file.path, vague)) << file.path;
-}
-
-std::string text_of(const fs::path& path) {
-  std::ifstream in(path);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-std::vector<fs::path> documents() {
-  std::vector<fs::path> found{fs::path(ELINVAR_SOURCE_DIR) / "README.md"};
-  for (const char* folder : {"tensor", "autograd", "nn", "data", "comm", "elastic", "models", "tools", "tests"})
-    for (const auto& entry : fs::recursive_directory_iterator(fs::path(ELINVAR_SOURCE_DIR) / folder))
-      if (entry.path().extension() == ".md") found.push_back(entry.path());
-  return found;
-}
-
-TEST(Documents, LinksLeadSomewhere) {
-  const std::regex link(R"(\]\(([^)#:]+)(#[^)]*)?\))");
-  for (const fs::path& document : documents()) {
-    const std::string text = text_of(document);
-    for (auto at = std::sregex_iterator(text.begin(), text.end(), link); at != std::sregex_iterator(); ++at)
-      EXPECT_TRUE(fs::exists(document.parent_path() / (*at)[1].str())) << document << " links to " << (*at)[1];
-  }
-}
-
-TEST(Documents, TheTableOfTensorNamesEveryHeader) {
-  const std::string text = text_of(fs::path(ELINVAR_SOURCE_DIR) / "tensor/README.md");
-  for (const SourceFile& file : source_tree()) {
-    const std::string name = fs::path(file.path).filename();
-    if (file.path != "tensor/" + name || !ends_with(name, ".h")) continue;
-    EXPECT_NE(text.find("`" + name + "`"), std::string::npos) << "tensor/README.md lacks " << name;
-  }
-}
-
-TEST(Documents, NumericsGivesTheConstantsOfTheCode) {
-  const std::string text = text_of(fs::path(ELINVAR_SOURCE_DIR) / "tensor/NUMERICS.md");
-  const std::map<std::string, int64_t> constants = {{"kChunk", kChunk},
-                                                    {"kGroup", kGroup},
-                                                    {"kRowLanes", kRowLanes},
-                                                    {"kRowSegment", kRowSegment},
-                                                    {"kColumnLeaf", kColumnLeaf}};
-  for (const auto& [name, value] : constants)
-    EXPECT_NE(text.find("`" + name + "` (" + std::to_string(value) + ")"), std::string::npos)
-        << name << " is " << value;
-  EXPECT_EQ(text.rfind("# Canonical numerics, version " + std::to_string(kNumericsVersion) + "\n", 0), 0u);
 }
 
 }  // namespace
