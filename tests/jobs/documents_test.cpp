@@ -62,8 +62,8 @@ class DocumentCommands : public testing::TestWithParam<std::string>, protected T
  protected:
   // The root of the project as commands see it.
   void SetUp() override {
-    for (const char* folder : {"tensor", "autograd", "nn", "data", "comm", "elastic", "models", "tools", "tests",
-                               "examples", "README.md"})
+    for (const char* folder :
+         {"tensor", "autograd", "nn", "data", "comm", "elastic", "models", "tools", "tests", "examples", "README.md"})
       if (fs::exists(fs::path(ELINVAR_SOURCE_DIR) / folder))
         fs::create_symlink(fs::path(ELINVAR_SOURCE_DIR) / folder, here_(folder));
     fs::create_directory(here_("build"));
@@ -90,8 +90,8 @@ TEST_P(DocumentCommands, Run) {
     if (block.language == "sh")
       for (const std::string& line : block.lines) session.script += runnable(line) + "\n";
   }
-  const std::string script = folder_.write("session.sh", "set -euo pipefail\ncd '" + here_("").string() +
-                                                             "'\nexec 2>&1\nset -x\n" + session.script);
+  const std::string script = folder_.write(
+      "session.sh", "set -euo pipefail\ncd '" + here_("").string() + "'\nexec 2>&1\nset -x\n" + session.script);
   const Ended ended = wait(spawn_words({"bash", script}, "session"), "session", std::chrono::seconds(400));
   ASSERT_EQ(ended.code, 0) << "the commands of " << GetParam() << ":\n" << ended.out << ended.err;
   for (const std::string& line : session.printed)
