@@ -92,7 +92,7 @@ TEST_P(DocumentCommands, Run) {
   }
   const std::string script = folder_.write(
       "session.sh", "set -euo pipefail\ncd '" + here_("").string() + "'\nexec 2>&1\nset -x\n" + session.script);
-  const Ended ended = wait(spawn_words({"bash", script}, "session"), "session", std::chrono::seconds(400));
+  const Ended ended = wait(spawn_words({"bash", script}, "session"), "session", std::chrono::seconds(550));
   ASSERT_EQ(ended.code, 0) << "the commands of " << GetParam() << ":\n" << ended.out << ended.err;
   for (const std::string& line : session.printed)
     EXPECT_NE(("\n" + ended.out).find("\n" + line + "\n"), std::string::npos)

@@ -44,11 +44,12 @@ std::set<std::string> anchors(const std::string& path) {
   return names;
 }
 
+const std::regex kLink(R"(\]\(([^)#:]*)(#([^)]*))?\))");  // (path#anchor) of this tree
+
 TEST(Documents, LinksLeadSomewhere) {
-  const std::regex link(R"(\]\(([^)#:]*)(#([^)]*))?\))");
   for (const Document& from : documents())
     for (const std::string& line : from.prose)
-      for (auto at = std::sregex_iterator(line.begin(), line.end(), link); at != std::sregex_iterator(); ++at) {
+      for (auto at = std::sregex_iterator(line.begin(), line.end(), kLink); at != std::sregex_iterator(); ++at) {
         const std::string file = (*at)[1], anchor = (*at)[3];
         const fs::path target = file.empty() ? kRoot / from.path : kRoot / from.folder / file;
         EXPECT_TRUE(fs::exists(target)) << from.path << " links to " << file;
@@ -56,6 +57,16 @@ TEST(Documents, LinksLeadSomewhere) {
           EXPECT_TRUE(anchors(fs::relative(fs::canonical(target), fs::canonical(kRoot)).generic_string()).count(anchor))
               << from.path << " links to " << file << "#" << anchor;
       }
+}
+
+TEST(Documents, EachIsLinkedFromAnother) {
+  std::set<std::string> linked{"README.md"};
+  for (const Document& from : documents())
+    for (const std::string& line : from.prose)
+      for (auto at = std::sregex_iterator(line.begin(), line.end(), kLink); at != std::sregex_iterator(); ++at)
+        if (const fs::path target = (fs::path(from.folder) / (*at)[1].str()).lexically_normal(); target != from.path)
+          linked.insert(target.generic_string());
+  for (const Document& each : documents()) EXPECT_TRUE(linked.count(each.path)) << "nothing links to " << each.path;
 }
 
 // Paths of the tree, in backticks or not: those that begin with a folder of the project, or in backticks with one
