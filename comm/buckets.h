@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/message.h"
+#include "comm/packet.h"
 
 namespace elinvar {
 

@@ -8,14 +8,14 @@
 #include <optional>
 #include <string>
 
-#include "comm/message.h"
+#include "comm/packet.h"
 
 namespace elinvar {
 
 struct Arrival {
   enum class What { message, lost, refused, woken, timeout };
   What what = What::timeout;
-  Message message = {};     // message
+  Packet packet = {};       // message
   PeerId peer = 0;          // lost: the outgoing connection to this peer is closed
   std::string reason = {};  // lost, and refused: a message or a connection was turned away; for the log
 };
@@ -31,7 +31,7 @@ class Transport {
   // host's name, whose lookup could take long: resolved() of comm/endpoint.h makes it an address. Sending to a peer
   // that was never connected or is lost drops the message; a message that no peer would accept is a UsageError.
   virtual void connect(PeerId peer, const std::string& endpoint) = 0;  // nothing if connected there already
-  virtual void send(PeerId peer, Message message) = 0;
+  virtual void send(PeerId peer, Packet packet) = 0;
   virtual void disconnect(PeerId peer) = 0;  // after what was queued is sent; no `lost` is reported
   // Makes wait() return `woken`, once for any number of calls before it; a signal handler may call it too.
   virtual void wake() = 0;

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/message.h"
+#include "comm/packet.h"
 
 namespace zmq {
 class context_t;

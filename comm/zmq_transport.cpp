@@ -173,7 +173,7 @@ class ZmqTransport : public Transport {
     signal_.set();
   }
 
-  void send(PeerId peer, Message message) override {
+  void send(PeerId peer, Packet message) override {
     std::vector<Blob> frames = encode(std::move(message), options_.limits);
     const std::lock_guard lock(mutex_);
     const auto at = peers_.find(peer);
@@ -285,8 +285,8 @@ std::optional<Arrival> ZmqTransport::receive() {
   std::vector<Blob> frames = receive_frames(inbox_, options_.limits.blobs + 3);
   if (frames.empty()) return std::nullopt;
   Decoded decoded = decode(std::move(frames), options_.limits);
-  if (!decoded.message) return refusal(std::move(decoded.error));
-  return Arrival{.what = Arrival::What::message, .message = std::move(*decoded.message)};
+  if (!decoded.packet) return refusal(std::move(decoded.error));
+  return Arrival{.what = Arrival::What::message, .packet = std::move(*decoded.packet)};
 }
 
 // Note [Waiting]: the system waits for the descriptors of ZeroMQ's sockets, each of which was found empty before: then

@@ -21,7 +21,7 @@ struct ZmqOptions {
   std::string listen = "tcp://127.0.0.1:0";
   std::string advertise = {};      // tcp: the host where peers find this one; needed for tcp://*:PORT
   std::optional<JobKey> key = {};  // needed to listen on anything but loopback; then both sides must hold it
-  MessageLimits limits = {};
+  PacketLimits limits = {};
   std::chrono::milliseconds connect_timeout{5000};  // from connect() to the end of the handshake
   std::chrono::milliseconds linger{1000};           // at most this long is tried to send what a closed connection holds
   int io_threads = 1;                               // a core moves some GB/s, encrypted much less (`bench transport`)

@@ -5,15 +5,12 @@
 #include <algorithm>
 #include <bit>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "tensor/philox.h"
 #include "tensor/state.h"
 
 namespace elinvar {
 namespace {
-
-using Json = nlohmann::json;
 
 enum class Draw : uint32_t { vrank, bucket, auditor, checker };
 
@@ -41,18 +38,6 @@ int choose(const AuditOptions& options, const Generation& g, int64_t step, Draw 
     }
   }
   return chosen;
-}
-
-Json to_json(const std::vector<Digest>& digests) {
-  Json json = Json::array();
-  for (const Digest& d : digests) json.push_back(d.hex());
-  return json;
-}
-
-std::vector<Digest> digests_from(const Json& json) {
-  std::vector<Digest> digests;
-  for (const Json& d : json) digests.push_back(Digest::parse(d.get<std::string>()));
-  return digests;
 }
 
 std::string brief(const Digest& digest) { return digest.hex().substr(0, 8); }
@@ -173,43 +158,6 @@ Digest digest_of(const Leaf& leaf) {
   hasher.add(f.batch);
   hasher.add(f.gradient ? *f.gradient : digest_in_order(leaf.gradients, leaf.terms).digest);
   return hasher.digest();
-}
-
-Json to_json(const AuditClaims& claims) {
-  Json json = {{"states", to_json(claims.states)}, {"leaves", to_json(claims.leaves)}, {"sums", Json::array()}};
-  for (const auto& [inputs, sum] : claims.sums) json["sums"].push_back({inputs.hex(), sum.hex()});
-  return json;
-}
-
-AuditClaims audit_claims_from(const Json& json) {
-  AuditClaims claims{.states = digests_from(json.at("states")), .leaves = digests_from(json.at("leaves")), .sums = {}};
-  for (const Json& sum : json.at("sums"))
-    claims.sums.push_back({Digest::parse(sum.at(0).get<std::string>()), Digest::parse(sum.at(1).get<std::string>())});
-  return claims;
-}
-
-Json to_json(const Evidence& e) {
-  Json json = {{"stage", static_cast<int>(e.stage)},
-               {"step", e.step},
-               {"vrank", e.vrank},
-               {"bucket", e.bucket},
-               {"witnesses", Json::array()}};
-  for (const auto& [worker, claims] : e.witnesses) json["witnesses"].push_back({worker, to_json(claims)});
-  if (e.received) json["received"] = e.received->hex();
-  return json;
-}
-
-Evidence evidence_from(const Json& json) {
-  Evidence e{.stage = static_cast<Evidence::Stage>(std::clamp(json.at("stage").get<int>(), 0, 2)),
-             .step = json.at("step").get<int64_t>(),
-             .vrank = json.at("vrank").get<int>(),
-             .bucket = json.at("bucket").get<int>(),
-             .witnesses = {},
-             .received = {}};
-  for (const Json& witness : json.at("witnesses"))
-    e.witnesses.push_back({witness.at(0).get<int>(), audit_claims_from(witness.at(1))});
-  if (json.contains("received")) e.received = Digest::parse(json["received"].get<std::string>());
-  return e;
 }
 
 Verdict judge(const Evidence& e) {

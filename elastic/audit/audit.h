@@ -6,7 +6,6 @@
 // what was added up, so two claims on the same thing that differ are proof that one of them is wrong; if they are by
 // one worker, it is that worker's.
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -47,6 +46,10 @@ Digest digest_of(const Leaf& leaf);
 struct SumClaim {
   Digest inputs, sum;
   bool operator==(const SumClaim&) const = default;
+  static void fields(auto& self, auto&& field) {
+    field("inputs", self.inputs);
+    field("sum", self.sum);
+  }
 };
 
 // Everything that one worker has said of a step, the oldest first.
@@ -54,13 +57,22 @@ struct AuditClaims {
   std::vector<Digest> states;  // before the step
   std::vector<Digest> leaves;  // of the audited virtual rank
   std::vector<SumClaim> sums;  // of the audited bucket
+
+  static void fields(auto& self, auto&& field) {
+    field("states", self.states);
+    field("leaves", self.leaves);
+    field("sums", self.sums);
+  }
 };
-nlohmann::json to_json(const AuditClaims& claims);
-AuditClaims audit_claims_from(const nlohmann::json& json);  // throws nlohmann::json::exception or UsageError
 
 struct Witness {
   int worker = 0;  // its id
   AuditClaims claims;
+
+  static void fields(auto& self, auto&& field) {
+    field("worker", self.worker);
+    field("claims", self.claims);
+  }
 };
 
 struct Evidence {
@@ -76,9 +88,16 @@ struct Evidence {
   // The audited sum as it was received by the worker that puts this together: as good as a claim of whoever added it
   // up, as long as nobody is blamed for it.
   std::optional<Digest> received;
+
+  static void fields(auto& self, auto&& field) {
+    field("stage", self.stage);
+    field("step", self.step);
+    field("vrank", self.vrank);
+    field("bucket", self.bucket);
+    field("witnesses", self.witnesses);
+    field("received", self.received);
+  }
 };
-nlohmann::json to_json(const Evidence& evidence);
-Evidence evidence_from(const nlohmann::json& json);  // throws nlohmann::json::exception or UsageError
 
 struct Verdict {
   enum class What {

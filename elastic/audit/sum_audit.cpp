@@ -3,14 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "tensor/state.h"
 
 namespace elinvar {
 namespace {
-
-using Json = nlohmann::json;
 
 bool has(const std::vector<int>& members, int member) {
   return std::find(members.begin(), members.end(), member) != members.end();
@@ -36,21 +33,14 @@ SumAudit::SumAudit(Roles roles, int me, std::vector<SumClaim> said)
 bool SumAudit::checks() const { return has(roles_.checkers, me_); }
 bool SumAudit::speaks() const { return has(roles_.speakers, me_); }
 
-Message SumAudit::add(const SumClaim& claim) {
+void SumAudit::add(const SumClaim& claim) {
   added_ = true;
   said_.push_back(claim);
-  Message word{.kind = "word", .body = {{"member", me_}, {"claims", Json::array()}}};
-  for (const auto& [inputs, sum] : said_) word.body["claims"].push_back({inputs.hex(), sum.hex()});
   if (speaks()) heard_[me_] = said_;
-  return word;
 }
 
-std::string SumAudit::hear(const Message& word) {
-  const int member = word.body.at("member").get<int>();
+std::string SumAudit::hear(int member, std::vector<SumClaim> claims) {
   if (!has(roles_.speakers, member)) return "a word that is not expected";
-  std::vector<SumClaim> claims;
-  for (const Json& claim : word.body.at("claims"))
-    claims.push_back({Digest::parse(claim.at(0).get<std::string>()), Digest::parse(claim.at(1).get<std::string>())});
   if (claims.empty()) return "a word that says nothing";
   heard_[member] = std::move(claims);
   return "";

@@ -1,15 +1,11 @@
 #pragma once
 // The audit of one bucket's sum in one reduction (elastic/audit/audit.h): checkers get what its owner gets and add it
-// up as well, and nobody goes on before it has heard what they came to:
-//
-//   kind    body                              blobs
-//   check   as of a contribution (exchange.h)
-//   word    member, claims [[inputs, sum]..]   -
+// up as well, and nobody goes on before it has heard what they came to (the messages Check and Word of
+// elastic/protocol/reduction_messages.h).
 #include <map>
 #include <string>
 #include <vector>
 
-#include "comm/message.h"
 #include "comm/reduction_tree.h"
 #include "elastic/audit/audit.h"
 
@@ -31,11 +27,12 @@ class SumAudit {
 
   const Roles& roles() const { return roles_; }
   bool checks() const;                   // this member does
-  bool added() const { return added_; }  // it has added the sum up,
-  Message add(const SumClaim& claim);    // and came to this, which is to be sent to all if it speaks()
+  bool added() const { return added_; }  // this member has added the sum up
+  void add(const SumClaim& claim);       // what it came to; said() is to be sent to all if it speaks()
   bool speaks() const;
-  std::string hear(const Message& word);  // "" or what is wrong with it
-  std::string missing() const;            // for people; "": all have spoken
+  // What a member has said; "" or what is wrong with that.
+  std::string hear(int member, std::vector<SumClaim> claims);
+  std::string missing() const;  // for people; "": all have spoken
   const std::vector<SumClaim>& said() const { return said_; }
   // What the speakers have said, by member.
   const std::map<int, std::vector<SumClaim>>& heard() const { return heard_; }

@@ -15,7 +15,7 @@ constexpr size_t kMostBlobs = 1024;
 }  // namespace
 
 CheckpointPart send_part(int64_t step, int part, int parts, const StateDict& tensors,
-                         const std::function<void(Message, int64_t end)>& send) {
+                         const std::function<void(messages::FilePiece, int64_t end)>& send) {
   Hasher hasher;
   std::vector<Blob> blobs;
   size_t held = 0;
@@ -23,11 +23,7 @@ CheckpointPart send_part(int64_t step, int part, int parts, const StateDict& ten
   const auto flush = [&] {
     if (blobs.empty()) return;
     const int64_t end = sent + static_cast<int64_t>(held);
-    send({.kind = "piece",
-          .step = step,
-          .body = {{"part", part}, {"parts", parts}, {"offset", sent}},
-          .blobs = std::exchange(blobs, {})},
-         end);
+    send({.part = part, .parts = parts, .offset = sent, .bytes = std::exchange(blobs, {})}, end);
     sent = end;
     held = 0;
   };
@@ -47,45 +43,41 @@ CheckpointPart send_part(int64_t step, int part, int parts, const StateDict& ten
   return {part_file(part, parts), sent, hasher.digest()};
 }
 
-Message PartReceiver::take(const Message& piece) {
-  const int part = piece.body.at("part").get<int>(), parts = piece.body.at("parts").get<int>();
-  const int64_t offset = piece.body.at("offset").get<int64_t>();
-  Message answer{.kind = "taken", .step = piece.step, .body = {{"part", part}, {"parts", parts}}};
+messages::Taken PartReceiver::take(PeerId worker, int64_t step, const messages::FilePiece& piece) {
+  const int part = piece.part, parts = piece.parts;
+  messages::Taken answer{.part = part, .parts = parts};
   try {
     if (part < 0 || part >= parts) fail("there is no part {} of {}", part, parts);
-    if (offset == 0) {
-      parts_.erase(piece.sender);
-      parts_.emplace(piece.sender,
-                     Part{piece.step, part, parts, store_.create_part(piece.step, part_file(part, parts))});
+    if (piece.offset == 0) {
+      parts_.erase(worker);
+      parts_.emplace(worker, Part{step, part, parts, store_.create_part(step, part_file(part, parts))});
     }
-    const auto at = parts_.find(piece.sender);
+    const auto at = parts_.find(worker);
     if (at == parts_.end()) fail("part {} of {} was given up", part, parts);
     Part& open = at->second;
-    if (open.step != piece.step || open.part != part || open.parts != parts || open.file.bytes() != offset)
+    if (open.step != step || open.part != part || open.parts != parts || open.file.bytes() != piece.offset)
       fail("a piece of part {} of {} is missing", part, parts);
-    for (const Blob& blob : piece.blobs) open.file.write(blob.data, blob.bytes);
-    answer.body["offset"] = open.file.bytes();
+    for (const Blob& blob : piece.bytes) open.file.write(blob.data, blob.bytes);
+    answer.offset = open.file.bytes();
   } catch (const std::exception& failure) {  // of the disk, or of what it cannot be
-    parts_.erase(piece.sender);
-    answer.body["error"] = failure.what();
+    parts_.erase(worker);
+    answer.error = failure.what();
   }
   return answer;
 }
 
-Message PartReceiver::finish(Message saved) {
-  auto open = parts_.extract(saved.sender);
-  if (saved.body.contains("error")) return saved;
+messages::Saved PartReceiver::finish(PeerId worker, int64_t step, messages::Saved saved) {
+  auto open = parts_.extract(worker);
+  if (!saved.error.empty()) return saved;
   try {
-    const int part = saved.body.at("part").get<int>(), parts = saved.body.at("parts").get<int>();
-    if (!open || open.mapped().step != saved.step || open.mapped().part != part || open.mapped().parts != parts)
-      fail("part {} of {} did not come", part, parts);
+    if (!open || open.mapped().step != step || open.mapped().part != saved.part || open.mapped().parts != saved.parts)
+      fail("part {} of {} did not come", saved.part, saved.parts);
     const CheckpointPart written = open.mapped().file.finish();
-    if (written.bytes != saved.body.at("bytes").get<int64_t>() ||
-        written.digest.hex() != saved.body.at("digest").get<std::string>())
+    if (written.bytes != saved.bytes || written.digest != saved.digest)
       fail("what came of {} is not what was sent", written.file);
-    saved.body["file"] = written.file;
+    saved.file = written.file;
   } catch (const std::exception& failure) {  // of the disk, or of what it cannot be
-    saved.body["error"] = failure.what();
+    saved.error = failure.what();
   }
   return saved;
 }

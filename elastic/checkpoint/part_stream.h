@@ -2,10 +2,8 @@
 // Parts of a checkpoint from workers that do not see the run directory: the bytes of the very file that such a worker
 // would have written go to the coordinator, which writes it.
 //
-//   worker -> coordinator   piece    step; part, parts, offset; blobs: the next bytes of the file
-//   coordinator -> worker   taken    step; part, parts, offset of what it expects next, error?: it gave up, and why
-//   worker -> coordinator   saved    as for a part that the worker wrote itself, with "streamed": true; the coordinator
-//                                    compares size and digest with what it has on the disk
+// The worker sends FilePiece messages, each answered by Taken, and then Saved with `streamed`; the coordinator compares
+// size and digest with what it has on the disk (elastic/protocol/reporting_messages.h).
 //
 // A worker sends at most kPartWindow bytes beyond what was taken: so much memory a worker is what the coordinator
 // needs.
@@ -14,8 +12,8 @@
 #include <memory>
 #include <string>
 
-#include "comm/message.h"
 #include "elastic/checkpoint/checkpoint.h"
+#include "elastic/protocol/message.h"
 
 namespace elinvar {
 
@@ -26,18 +24,19 @@ std::string part_file(int part, int parts);
 // Cuts the file of `tensors` into pieces and hands each to `send`, which may wait. Nothing is copied: what is sent
 // keeps the tensors alive. Returns what was sent.
 CheckpointPart send_part(int64_t step, int part, int parts, const StateDict& tensors,
-                         const std::function<void(Message, int64_t end)>& send);
+                         const std::function<void(messages::FilePiece, int64_t end)>& send);
 
 // The coordinator's side. Not thread-safe: for the thread that may wait for the disk.
 class PartReceiver {
  public:
   explicit PartReceiver(CheckpointStore store) : store_(std::move(store)) {}
 
-  // Takes a piece and returns the answer to its sender. One that does not follow what came before ends the part.
-  Message take(const Message& piece);
-  // What to make of a streamed "saved": the same, or with an "error" where the file is not what was announced. The file
-  // is on the disk then.
-  Message finish(Message saved);
+  // Takes a piece of the checkpoint of `step` and returns the answer. One that does not follow what came before ends
+  // the part.
+  messages::Taken take(PeerId worker, int64_t step, const messages::FilePiece& piece);
+  // What to make of a streamed Saved: the same, or with an error where the file is not what was announced. The file is
+  // on the disk then.
+  messages::Saved finish(PeerId worker, int64_t step, messages::Saved saved);
 
  private:
   struct Part {

@@ -6,7 +6,7 @@
 
 namespace elinvar {
 
-PartWriter::PartWriter(CheckpointStore store, std::function<void(PeerId, Message)> answer, std::function<void()> news)
+PartWriter::PartWriter(CheckpointStore store, Answer answer, std::function<void()> news)
     : receiver_(std::move(store)),
       answer_(std::move(answer)),
       news_(std::move(news)),
@@ -15,7 +15,8 @@ PartWriter::PartWriter(CheckpointStore store, std::function<void(PeerId, Message
 PartWriter::~PartWriter() = default;
 
 bool PartWriter::takes(const Message& message) {
-  return message.kind == "piece" || (message.kind == "saved" && message.body.value("streamed", false));
+  const auto* saved = message.as<messages::Saved>();
+  return message.as<messages::FilePiece>() || (saved && saved->streamed);
 }
 
 void PartWriter::add(Message message) {
@@ -24,7 +25,7 @@ void PartWriter::add(Message message) {
   changed_.notify_all();
 }
 
-std::vector<Message> PartWriter::finished() {
+std::vector<PartWriter::Finished> PartWriter::finished() {
   const std::lock_guard lock(mutex_);
   return std::exchange(finished_, {});
 }
@@ -38,15 +39,15 @@ void PartWriter::write(const std::stop_token& stop) {
       message = std::move(waiting_.front());
       waiting_.pop_front();
     }
-    const PeerId worker = message.sender;
-    if (message.kind == "piece") {
-      answer_(worker, receiver_.take(message));
+    if (const auto* piece = message.as<messages::FilePiece>()) {
+      answer_(message.sender, message.step, receiver_.take(message.sender, message.step, *piece));
       continue;
     }
-    Message saved = receiver_.finish(std::move(message));
+    Finished part{message.step,
+                  receiver_.finish(message.sender, message.step, std::get<messages::Saved>(message.payload))};
     {
       const std::lock_guard lock(mutex_);
-      finished_.push_back(std::move(saved));
+      finished_.push_back(std::move(part));
     }
     news_();
   }

@@ -14,24 +14,30 @@ namespace elinvar {
 
 class PartWriter {
  public:
+  // A part that is on the disk or, with an error, is not.
+  struct Finished {
+    int64_t step = 0;
+    messages::Saved saved;
+  };
+  using Answer = std::function<void(PeerId worker, int64_t step, messages::Taken)>;
   // Called from the thread: `answer` for each piece, `news` when finished() has something.
-  PartWriter(CheckpointStore store, std::function<void(PeerId worker, Message)> answer, std::function<void()> news);
+  PartWriter(CheckpointStore store, Answer answer, std::function<void()> news);
   ~PartWriter();  // what has not been written by then is dropped
 
-  static bool takes(const Message& message);  // a piece, or the "saved" of a streamed part
+  static bool takes(const Message& message);  // a piece, or the Saved of a streamed part
   void add(Message message);
-  std::vector<Message> finished();  // "saved", of parts that are on the disk or, with an "error", are not
+  std::vector<Finished> finished();
 
  private:
   void write(const std::stop_token& stop);
 
   PartReceiver receiver_;
-  std::function<void(PeerId, Message)> answer_;
+  Answer answer_;
   std::function<void()> news_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::deque<Message> waiting_;
-  std::vector<Message> finished_;
+  std::vector<Finished> finished_;
   std::jthread thread_;
 };
 

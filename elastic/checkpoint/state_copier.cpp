@@ -95,12 +95,11 @@ void StateCopier::follow(PeerId coordinator) {
   changed_.notify_all();
 }
 
-void StateCopier::taken(const Message& m) {
+void StateCopier::taken(int64_t step, const messages::Taken& taken) {
   const Lock lock(mutex_);
-  if (m.step != streaming_.step || m.body.at("part") != streaming_.part || m.body.at("parts") != streaming_.parts)
-    return;
-  if (m.body.contains("error")) streaming_.error = m.body["error"].get<std::string>();
-  else streaming_.taken = m.body.at("offset").get<int64_t>();
+  if (step != streaming_.step || taken.part != streaming_.part || taken.parts != streaming_.parts) return;
+  streaming_.error = taken.error;
+  if (taken.error.empty()) streaming_.taken = taken.offset;
   changed_.notify_all();
 }
 
@@ -136,9 +135,13 @@ void StateCopier::copy(const std::stop_token& stop) {
     const Clock::time_point now = Clock::now();
     const std::chrono::duration<double> copying = now - began,
                                         waiting = waits_since_ ? now - std::max(began, *waits_since_) : copying * 0;
-    nlohmann::json about = {{"copy_seconds", copying.count()}, {"wait_seconds", waiting.count()}};
-    if (sworn) about["state"] = sworn->hex();
-    (part.to == 0 ? to_write_ : to_send_).push_back({std::move(part), std::move(tensors), std::move(about), updates_});
+    std::deque<Copied>& queue = part.to == 0 ? to_write_ : to_send_;
+    queue.push_back({.part = std::move(part),
+                     .tensors = std::move(tensors),
+                     .state = sworn,
+                     .copy_seconds = copying.count(),
+                     .wait_seconds = waiting.count(),
+                     .updates = updates_});
     changed_.notify_all();
   }
 }
@@ -157,15 +160,9 @@ void StateCopier::pass_on(const std::stop_token& stop, std::deque<Copied>& queue
       queue.pop_front();
     }
     const Activity activity("saving the state");
-    const StatePart& part = copied.part;
-    const bool checkpoint = part.to == 0;
-    if (checkpoint) {
-      save(part, copied.tensors, std::move(copied.about));
-    } else {
-      give(copied);
-      copied.about.update({{"peer", part.to}, {"part", part.part}, {"parts", part.parts}});
-      world_.send(0, {.kind = "fed", .step = part.step, .body = std::move(copied.about)});
-    }
+    const bool checkpoint = copied.part.to == 0;
+    if (checkpoint) save(copied);
+    else give(copied);
     copied = {};
     const Lock lock(mutex_);
     --saving_;
@@ -179,14 +176,20 @@ void StateCopier::give(const Copied& copied) {
   int64_t whole = 0;
   for (const auto& [name, tensor] : copied.tensors) whole += tensor.bytes();
   int64_t updates = copied.updates, slice = whole;  // the step in which it was copied has had its share
-  send_state(copied.tensors, part, [&](Message message) {
+  send_state(copied.tensors, part, [&](messages::StatePieces pieces) {
     if (part.gently && slice > whole / kSlices) {
       updates = rest(part, updates);
       slice = 0;
     }
-    for (const Blob& blob : message.blobs) slice += static_cast<int64_t>(blob.bytes);
-    world_.send(part.to, std::move(message));
+    for (const Blob& blob : pieces.bytes) slice += static_cast<int64_t>(blob.bytes);
+    world_.send(part.to, part.step, std::move(pieces));
   });
+  world_.send(0, part.step,
+              messages::Fed{.peer = part.to,
+                            .part = part.part,
+                            .parts = part.parts,
+                            .copy_seconds = copied.copy_seconds,
+                            .wait_seconds = copied.wait_seconds});
 }
 
 // Until the step after so many updates, but not for long, as steps may be long, and not if somebody waits for what
@@ -202,24 +205,28 @@ int64_t StateCopier::rest(const StatePart& part, int64_t updates) {
   return updates_;
 }
 
-void StateCopier::save(const StatePart& part, const StateDict& copied, nlohmann::json about) {
-  Message saved{.kind = "saved", .step = part.step, .body = std::move(about)};
-  saved.body.update({{"part", part.part}, {"parts", part.parts}});
-  saved.body["digests"] = to_json(digests_of(copied));
+void StateCopier::save(const Copied& copied) {
+  const StatePart& part = copied.part;
   const std::filesystem::path directory = world_.directory();
-  if (directory.empty()) saved.body["streamed"] = true;
+  messages::Saved saved{.part = part.part,
+                        .parts = part.parts,
+                        .digests = to_text(digests_of(copied.tensors)),
+                        .state = copied.state,
+                        .streamed = directory.empty(),
+                        .copy_seconds = copied.copy_seconds,
+                        .wait_seconds = copied.wait_seconds};
   try {
     const CheckpointPart written = directory.empty()
-                                       ? stream(part, copied)
+                                       ? stream(part, copied.tensors)
                                        : CheckpointStore(directory / "checkpoints")
-                                             .write_part(part.step, part_file(part.part, part.parts), copied);
-    saved.body["file"] = written.file;
-    saved.body["bytes"] = written.bytes;
-    saved.body["digest"] = written.digest.hex();
+                                             .write_part(part.step, part_file(part.part, part.parts), copied.tensors);
+    saved.file = written.file;
+    saved.bytes = written.bytes;
+    saved.digest = written.digest;
   } catch (const std::exception& failure) {
-    saved.body["error"] = reason_of(failure);
+    saved.error = reason_of(failure);
   }
-  world_.send(0, std::move(saved));
+  world_.send(0, part.step, std::move(saved));
 }
 
 // To a coordinator that writes it for this worker (elastic/checkpoint/part_stream.h).
@@ -230,7 +237,7 @@ CheckpointPart StateCopier::stream(const StatePart& part, const StateDict& copie
     coordinator = coordinator_;
     streaming_ = {.step = part.step, .part = part.part, .parts = part.parts};
   }
-  return send_part(part.step, part.part, part.parts, copied, [&](Message piece, int64_t end) {
+  return send_part(part.step, part.part, part.parts, copied, [&](messages::FilePiece piece, int64_t end) {
     {
       Lock lock(mutex_);
       const bool free = changed_.wait_for(lock, kStreamPatience, [&] {
@@ -239,7 +246,7 @@ CheckpointPart StateCopier::stream(const StatePart& part, const StateDict& copie
       if (!streaming_.error.empty()) fail("{}", streaming_.error);
       if (!free || coordinator_ != coordinator) fail("the coordinator takes no more of part {}", part.part);
     }
-    world_.send(coordinator, std::move(piece));
+    world_.send(coordinator, part.step, std::move(piece));
   });
 }
 

@@ -26,9 +26,10 @@ class StateCopier {
   using Clock = std::chrono::steady_clock;
   // Called from the threads of the copier, which hold no lock then.
   struct World {
-    std::function<StateDict(const StatePart& part)> state;   // whole, as it is at its step: views
-    std::function<std::filesystem::path()> directory;        // of the run; "": parts are streamed to the coordinator
-    std::function<void(PeerId peer, Message message)> send;  // peer 0: the coordinator
+    std::function<StateDict(const StatePart& part)> state;  // whole, as it is at its step: views
+    std::function<std::filesystem::path()> directory;       // of the run; "": parts are streamed to the coordinator
+    // Something about the state after `step` updates; peer 0: to the coordinator.
+    std::function<void(PeerId peer, int64_t step, Payload payload)> send;
     std::function<void(std::exception_ptr)> failed;
   };
   // `rest`: the longest time between two slices.
@@ -42,7 +43,7 @@ class StateCopier {
   void updated();                                          // the loop has made a step
   bool copied() const;                                     // nothing needs the state as it is any more
   void wait(std::optional<Clock::time_point> since = {});  // until then; the loop stands still for it since this time
-  void taken(const Message& message);                      // the coordinator's word on what was streamed
+  void taken(int64_t step, const messages::Taken& taken);  // the coordinator's word on what was streamed
   void follow(PeerId coordinator);                         // another one: what was streamed so far is of no use to it
   void give_up();                                          // nobody waits any more
   void finish();  // returns when all is saved and sent, or nobody waits; nothing is copied after it
@@ -51,8 +52,9 @@ class StateCopier {
   struct Copied {
     StatePart part;
     StateDict tensors;
-    nlohmann::json about;  // what the coordinator is told
-    int64_t updates = 0;   // of the loop, when it was copied
+    std::optional<Digest> state = {};           // of the whole, if no step need follow
+    double copy_seconds = 0, wait_seconds = 0;  // for the copy; for which the loop stood still
+    int64_t updates = 0;                        // of the loop, when it was copied
   };
   struct Streaming {
     int64_t step = -1;
@@ -66,7 +68,7 @@ class StateCopier {
   void pass_on(const std::stop_token& stop, std::deque<Copied>& queue);
   void give(const Copied& copied);
   int64_t rest(const StatePart& part, int64_t updates);
-  void save(const StatePart& part, const StateDict& copied, nlohmann::json about);
+  void save(const Copied& copied);
   CheckpointPart stream(const StatePart& part, const StateDict& copied);
 
   World world_;

@@ -68,10 +68,10 @@ class StateSummer {
 
 }  // namespace
 
-nlohmann::json to_json(const TensorDigests& digests) {
-  nlohmann::json json = nlohmann::json::object();
-  for (const auto& [name, tensor] : digests) json[name] = tensor.digest.hex() + chunks_of(tensor);
-  return json;
+std::map<std::string, std::string> to_text(const TensorDigests& digests) {
+  std::map<std::string, std::string> text;
+  for (const auto& [name, tensor] : digests) text[name] = tensor.digest.hex() + chunks_of(tensor);
+  return text;
 }
 
 StateSum state_sum(const std::map<std::string, std::string>& digests) {
@@ -88,74 +88,63 @@ StateSum state_sum(const TensorDigests& digests) {
   return summer.sum();
 }
 
-void send_state(const StateDict& tensors, const StatePart& part, const std::function<void(Message)>& send) {
-  Message message;
+void send_state(const StateDict& tensors, const StatePart& part,
+                const std::function<void(messages::StatePieces)>& send) {
+  messages::StatePieces next;
   size_t bytes = 0;
   const auto begin = [&] {
-    message = {.kind = "state",
-               .step = part.step,
-               .body = {{"part", part.part},
-                        {"parts", part.parts},
-                        {"attempt", part.attempt},
-                        {"last", false},
-                        {"digests", nlohmann::json::object()},
-                        {"pieces", nlohmann::json::array()}}};
+    next = {.part = part.part, .parts = part.parts, .attempt = part.attempt};
     bytes = 0;
   };
-  bool first = true;
-  const auto flush = [&] {
-    if (std::exchange(first, false))
-      for (const ToldFacts& facts : part.facts) add_facts(message, facts);
-    send(std::move(message));
-    begin();
-  };
   begin();
-  if (part.pace.batch > 0) message.body["pace"] = to_json(part.pace);
-  if (part.pace.batch > 0 && part.end) message.body["end"] = *part.end;
+  next.facts = part.facts;
+  if (part.pace.batch > 0) {
+    next.pace = part.pace;
+    next.end = part.end;
+  }
   for (const auto& [name, tensor] : tensors) {
     const Tensor dense = tensor.to(Device{}).to_contiguous();
     const Blob whole = blob_of(dense);
-    message.body["digests"][name] = digest(dense).hex();
+    next.digests[name] = digest(dense);
     for (int64_t at = 0; at < dense.bytes(); at += kPieceBytes) {
-      if (bytes >= kMessageBytes || message.blobs.size() >= kMostPieces) flush();
+      if (bytes >= kMessageBytes || next.bytes.size() >= kMostPieces) {
+        send(std::move(next));
+        begin();
+      }
       const size_t count = static_cast<size_t>(std::min(kPieceBytes, dense.bytes() - at));
-      message.body["pieces"].push_back({name, at});
-      message.blobs.push_back({whole.owner, whole.data + at, count});
+      next.pieces.push_back({name, at});
+      next.bytes.push_back({whole.owner, whole.data + at, count});
       bytes += count;
     }
   }
-  message.body["last"] = true;
-  flush();
+  next.last = true;
+  send(std::move(next));
 }
 
-void fill(const StateDict& state, const std::vector<Message>& messages) {
-  std::map<std::string, std::string> expected;
+void fill(const StateDict& state, const std::vector<messages::StatePieces>& messages) {
+  std::map<std::string, Digest> expected;
   std::map<std::string, int64_t> filled;
   StateDict here;  // where pieces are put together: the tensors themselves, or stand-ins for those on another device
-  try {
-    for (const Message& m : messages) {
-      if (m.body.contains("digests")) expected.merge(m.body["digests"].get<std::map<std::string, std::string>>());
-      const nlohmann::json& pieces = m.body.at("pieces");
-      const size_t came = m.blobs.size() - facts_in(m).size();
-      if (pieces.size() != came) fail("[state] {} pieces announced, {} came", pieces.size(), came);
-      for (size_t i = 0; i < pieces.size(); ++i) {
-        const std::string name = pieces[i].at(0).get<std::string>();
-        const int64_t at = pieces[i].at(1).get<int64_t>(), count = static_cast<int64_t>(m.blobs[i].bytes);
-        const auto tensor = state.find(name);
-        if (tensor == state.end()) fail("[state] this worker has no tensor '{}'", name);
-        if (at < 0 || count > tensor->second.bytes() - at) fail("[state] '{}' has other sizes here", name);
-        const bool on_cpu = tensor->second.device() == Device{};
-        Tensor& target = here.try_emplace(name, on_cpu ? tensor->second : tensor->second.to(Device{})).first->second;
-        std::memcpy(static_cast<std::byte*>(target.raw()) + at, m.blobs[i].data, m.blobs[i].bytes);
-        filled[name] += count;
-      }
+  for (const messages::StatePieces& m : messages) {
+    expected.insert(m.digests.begin(), m.digests.end());
+    if (m.pieces.size() != m.bytes.size())
+      fail("[state] {} pieces announced, {} came", m.pieces.size(), m.bytes.size());
+    for (size_t i = 0; i < m.pieces.size(); ++i) {
+      const auto& [name, at] = m.pieces[i];
+      const int64_t count = static_cast<int64_t>(m.bytes[i].bytes);
+      const auto tensor = state.find(name);
+      if (tensor == state.end()) fail("[state] this worker has no tensor '{}'", name);
+      if (at < 0 || count > tensor->second.bytes() - at) fail("[state] '{}' has other sizes here", name);
+      const bool on_cpu = tensor->second.device() == Device{};
+      Tensor& target = here.try_emplace(name, on_cpu ? tensor->second : tensor->second.to(Device{})).first->second;
+      std::memcpy(static_cast<std::byte*>(target.raw()) + at, m.bytes[i].data, m.bytes[i].bytes);
+      filled[name] += count;
     }
-  } catch (const nlohmann::json::exception& error) {
-    fail("[state] malformed message: {}", reason_of(error));
   }
   for (const auto& [name, tensor] : state) {
     if (filled[name] != tensor.bytes()) fail("[state] {} of {} bytes of '{}' came", filled[name], tensor.bytes(), name);
-    if (digest(here.at(name)).hex() != expected[name]) fail("[state] the digest of '{}' is wrong", name);
+    if (!expected.contains(name) || digest(here.contains(name) ? here.at(name) : tensor) != expected.at(name))
+      fail("[state] the digest of '{}' is wrong", name);
   }
   for (auto& [name, tensor] : here)
     if (Tensor target = state.at(name); target.device() != tensor.device()) copy(tensor, target);

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "comm/message.h"
 #include "elastic/protocol/member.h"
 #include "tensor/digest_tree.h"
 #include "tensor/state.h"
@@ -18,9 +17,9 @@ StateDict part_of(const StateDict& state, int part, int parts);
 
 using TensorDigests = std::map<std::string, TensorDigest>;
 TensorDigests digests_of(const StateDict& part);
-// As a message has them: {name: hex of the tensor's, and after it, if there are several, the short ones of its chunks}.
-nlohmann::json to_json(const TensorDigests& digests);
-// What such a message says of a whole state, its parts put together.
+// By name, the hex digits of a tensor's, and after them, if there are several, the short ones of its chunks.
+std::map<std::string, std::string> to_text(const TensorDigests& digests);
+// What these say of a whole state, its parts put together.
 struct StateSum {
   Digest digest;
   StateDigests parts;
@@ -28,14 +27,13 @@ struct StateSum {
 StateSum state_sum(const std::map<std::string, std::string>& digests);  // throws UsageError
 StateSum state_sum(const TensorDigests& digests);                       // the same of what is here
 
-// Gives `send` a part as messages of kind "state" of bounded size, at least one, made as they are sent.
-//   body: part, parts, attempt, last: there are no more, digests {name: hex} of tensors that begin here,
-//   pieces [[name, first element's byte offset]..]; in the first one pace and end, with adaptive scaling;
-//   blobs: pieces; in the first one, after them, facts (elastic/protocol/told_facts.h)
-void send_state(const StateDict& tensors, const StatePart& part, const std::function<void(Message)>& send);
+// Gives `send` a part as messages of bounded size, at least one, made as they are sent. The first one has the facts
+// and, with adaptive scaling, pace and end.
+void send_state(const StateDict& tensors, const StatePart& part,
+                const std::function<void(messages::StatePieces)>& send);
 
 // Copies what the messages hold into the tensors of `state`, which must be those of the sender's by name and size, and
 // compares the digests of the result. Throws Failure.
-void fill(const StateDict& state, const std::vector<Message>& messages);
+void fill(const StateDict& state, const std::vector<messages::StatePieces>& messages);
 
 }  // namespace elinvar

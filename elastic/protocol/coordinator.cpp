@@ -49,7 +49,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options, CoordinatorWorld& wo
 // Tells a worker where its coordinator is now.
 void Coordinator::call(PeerId peer, const std::string& endpoint) {
   actions_.push_back({Action::What::connect, peer, endpoint, {}});
-  send(peer, {.kind = "coordinator", .body = {{"tenure", options_.tenure}, {"endpoint", options_.endpoint}}});
+  send(peer, messages::NewCoordinator{.tenure = options_.tenure, .endpoint = options_.endpoint});
 }
 
 const char* Coordinator::name_of(Phase phase) {
@@ -65,120 +65,116 @@ int64_t Coordinator::completed() const {
   return most;
 }
 
-void Coordinator::send(PeerId peer, Message message) {
-  actions_.push_back({Action::What::send, peer, {}, std::move(message)});
+void Coordinator::send(PeerId peer, Payload payload, int64_t generation, int64_t step) {
+  actions_.push_back(
+      {Action::What::send, peer, {}, {.generation = generation, .step = step, .payload = std::move(payload)}});
 }
 
 std::vector<Action> Coordinator::take_actions() { return std::exchange(actions_, {}); }
 
 void Coordinator::receive(const Message& m, Seconds now) {
   if (phase_ == Phase::ended) return;
-  if (m.kind == "hello") return hello(m, now);
+  if (const auto* introduction = m.as<messages::Hello>()) return hello(m, *introduction, now);
   const auto found = workers_.find(m.sender);
-  if (found == workers_.end()) {
-    if (tells_facts(m) && of_this_history(m)) (void)write_facts(steps_in(m));  // late, but true
-    // It was put out, or speaks to a coordinator that it has not introduced itself to.
-    const auto gone = gone_.find(m.sender);
-    if (m.kind == "alive" && gone != gone_.end())  // whose connection may be closed
-      actions_.push_back({Action::What::connect, m.sender, gone->second, {}});
-    if (m.kind == "alive")
-      send(m.sender, {.kind = "release",
-                      .body = {{"what", "expelled"},
-                               {"reason", "the others went on without this worker"},
-                               {"again", !unwanted_.contains(m.sender)}}});
-    return;
-  }
+  if (found == workers_.end()) return from_stranger(m);
   Worker& worker = found->second;
   worker.seen = now;
-  if (m.kind == "alive") {
-    if (m.body.value("answer", true)) send(m.sender, {.kind = "alive"});
-    worker.work = {.what = m.body.value("at", ""),
-                   .lasts = m.body.value("lasts", 0.0),
-                   .usual = m.body.value("usual", 0.0),
-                   .idle = m.body.value("idle", 0.0),
-                   .misses = m.body.value("misses", "")};
+  if (const auto* told = m.as<messages::Facts>()) return facts(m, told->told, now);
+  if (const auto* alive = m.as<messages::Alive>()) {
+    heartbeat(worker, *alive);
+    if (!alive->told.steps.empty()) return facts(m, alive->told, now);
   }
-  if (tells_facts(m)) return facts(m, now);
   progress(worker, m, now);
   if (phase_ == Phase::ended || !workers_.contains(m.sender)) return;
-  if (m.kind == "ready") {
-    // One that restored the first state is ready only for the first generation; later it has to learn.
-    const int64_t attempt = m.body.at("attempt").get<int64_t>();
-    worker.completed = m.step;  // less than before, where it was told to restore an earlier state
-    if (phase_ == Phase::starting ? attempt == 0 : worker.state == State::fed && attempt == worker.attempt)
-      ready(worker, now);
-  } else if (m.kind == "blind") {
-    worker.blind = true;
-    if (phase_ == Phase::starting) begin_generation_of_starters(now);
-  } else if (m.kind == "warm") {
-    worker.warm = true;
-    feed_joiners();
-  } else if (m.kind == "missed") {
-    const auto joiner = workers_.find(m.body.at("peer").get<PeerId>());
-    if (joiner != workers_.end() && joiner->second.state == State::fed) joiner->second.state = State::joining;
-    feed_joiners();
-  } else if (m.kind == "audit") {
-    audit(m, now);
-  } else if (m.kind == "group_used" || m.kind == "group_missing" || m.kind == "group_failed") {
-    group(worker, m, now);
-  } else if (m.kind == "fenced") {
-    fenced(worker, m, now);
-  } else if (m.kind == "suspect") {
-    const PeerId peer = m.body.at("peer").get<PeerId>();
-    if (workers_.contains(peer)) gone(peer, m.body.at("reason").get<std::string>(), now);
-  } else if (m.kind == "drain") {
-    drain(worker, now);
-  } else if (m.kind == "failed") {
-    end("failed", fmt::format("worker {}: {}", worker.id, m.body.at("reason").get<std::string>()));
-  }
+  std::visit(Overloaded{[&](const messages::Ready& told) { ready(worker, m, told, now); },
+                        [&](const messages::Blind&) {
+                          worker.blind = true;
+                          if (phase_ == Phase::starting) begin_generation_of_starters(now);
+                        },
+                        [&](const messages::Warm&) {
+                          worker.warm = true;
+                          feed_joiners();
+                        },
+                        [&](const messages::Missed& told) { missed(told); },
+                        [&](const messages::Audit& told) { audit(m, told.evidence, now); },
+                        [&](const messages::GroupUsed& told) { group_used(m, told); },
+                        [&](const messages::GroupMissing& told) { group_missing(worker, told); },
+                        [&](const messages::GroupFailed& told) { group_failed(worker, m, told, now); },
+                        [&](const messages::Fenced& answer) { fenced(worker, m, answer, now); },
+                        [&](const messages::Suspect& told) {
+                          if (workers_.contains(told.peer)) gone(told.peer, told.reason, now);
+                        },
+                        [&](const messages::Drain&) { drain(worker, now); },
+                        [&](const messages::Failed& told) {
+                          end("failed", fmt::format("worker {}: {}", worker.id, told.reason));
+                        },
+                        [](const auto&) {}},  // nothing that a worker tells its coordinator
+             m.payload);
+}
+
+// One that was put out, or speaks to a coordinator that it has not introduced itself to.
+void Coordinator::from_stranger(const Message& m) {
+  const auto* alive = m.as<messages::Alive>();
+  const auto* told = m.as<messages::Facts>();
+  const TellsFacts* late = told ? &told->told : alive && !alive->told.steps.empty() ? &alive->told : nullptr;
+  if (late && of_this_history(m)) (void)write_facts(steps_in(*late));  // but true
+  if (!alive) return;
+  if (const auto gone = gone_.find(m.sender); gone != gone_.end())  // whose connection may be closed
+    actions_.push_back({Action::What::connect, m.sender, gone->second, {}});
+  send(m.sender, messages::Release{.what = "expelled",
+                                   .reason = "the others went on without this worker",
+                                   .again = !unwanted_.contains(m.sender)});
+}
+
+void Coordinator::heartbeat(Worker& worker, const messages::Alive& alive) {
+  if (alive.answer) send(worker.peer, messages::Heard{});
+  worker.work = alive.work;
 }
 
 void Coordinator::progress(Worker& worker, const Message& m, Seconds now) {
   worker.generation = std::max(worker.generation, m.generation);
   worker.completed = std::max(worker.completed, m.step);
-  if (m.kind == "entered" && m.body.contains("end") && of_this_history(m))
-    options_.steps = m.body["end"].get<int64_t>();
+  if (const auto* entered = m.as<messages::Entered>(); entered && entered->end && of_this_history(m))
+    options_.steps = *entered->end;
   if (proposal_ && phase_ == Phase::running && m.generation == proposal_->number) switched(now);
   release_leavers();
 }
 
-void Coordinator::facts(const Message& m, Seconds now) {
-  const std::vector<StepFacts> steps = steps_in(m);
-  for (const StepFacts& of : steps)
-    if (of.facts.contains("end") && of_this_history(m)) options_.steps = of.facts["end"].get<int64_t>();
+void Coordinator::facts(const Message& m, const TellsFacts& told, Seconds now) {
+  const std::vector<StepFacts> steps = steps_in(told);
+  for (const StepFacts& facts : steps)
+    if (facts.end && of_this_history(m)) options_.steps = *facts.end;
   progress(workers_.at(m.sender), m, now);
   if (!of_this_history(m) || !write_facts(steps)) return;
-  for (const StepFacts& of : steps) {
-    const Json& facts = of.facts;
-    heard_ = std::max(heard_, of.step);
-    if (of.step >= options_.steps) final_ = true;
-    if (facts.contains("state")) agreed_state_ = std::max(agreed_state_, of.step);
+  for (const StepFacts& facts : steps) {
+    heard_ = std::max(heard_, facts.step);
+    if (facts.step >= options_.steps) final_ = true;
+    if (facts.state) agreed_state_ = std::max(agreed_state_, facts.step);
     // A later generation than that which made the step may tell of it.
-    if (facts.contains("seconds") && current_ && facts.value("generation", m.generation) == current_->number)
-      learn_speeds(of);
+    if (facts.update && current_ && facts.update->generation == current_->number) learn_speeds(facts);
   }
   const int64_t confirmed = std::min(on_file_, heard_);  // what nobody has told of yet is to be kept
   if (confirmed > told_ && (confirmed >= told_ + kMostUntold || now >= told_at_ + kTellEvery)) {
     told_ = confirmed;
     told_at_ = now;
     for (const auto& [peer, w] : workers_)
-      if (w.state == State::member || w.state == State::leaving) send(peer, {.kind = "ack", .step = confirmed});
+      if (w.state == State::member || w.state == State::leaving)
+        send(peer, messages::Ack{}, /*generation=*/0, confirmed);
   }
   release_leavers();
   if (whole()) end("finished", "");
   else maybe_propose(now);
 }
 
-void Coordinator::learn_speeds(const StepFacts& told) {
-  const Json& seconds = told.facts["seconds"];
+void Coordinator::learn_speeds(const StepFacts& facts) {
+  const std::vector<double>& seconds = facts.update->seconds;
   for (size_t i = 0; i < seconds.size() && i < current_->members.size(); ++i) {
     const auto member = workers_.find(current_->members[i].peer);
-    const double s = seconds[i].get<double>();
-    if (member == workers_.end() || s <= 0) continue;
+    if (member == workers_.end() || !(seconds[i] > 0)) continue;
     double& speed = member->second.speed;
-    speed = speed == 0 ? 1 / s : 0.7 * speed + 0.3 / s;
+    speed = speed == 0 ? 1 / seconds[i] : 0.7 * speed + 0.3 / seconds[i];
   }
-  measure(told);
+  measure(facts);
 }
 
 void Coordinator::begin_history(int64_t number) {
@@ -282,7 +278,7 @@ Json Coordinator::status(Seconds now) const {
                    {"state", w.draining ? "draining" : elinvar::name_of(w.state)},
                    {"step", w.completed},
                    {"silent_seconds", now - w.seen},
-                   {"about", w.about}};
+                   {"about", description_of(w.about)}};
     const int index = current_ ? current_->index_of(peer) : -1;
     worker["virtual_ranks"] = index < 0 ? 0 : total(current_->members[static_cast<size_t>(index)].share);
     json["workers"].push_back(worker);

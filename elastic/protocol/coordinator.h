@@ -65,7 +65,7 @@ class CoordinatorWorld {
   // The worker is of the job no more, but may not be able to find that out by itself.
   virtual void put_out(PeerId peer) = 0;
   // Why a worker that introduces itself so cannot take part; "": it can.
-  virtual std::string refuse(const nlohmann::json& about) = 0;
+  virtual std::string refuse(const messages::Hello& hello) = 0;
 };
 
 class Coordinator {
@@ -116,19 +116,26 @@ class Coordinator {
   bool trains(PeerId peer) const;  // in a generation, or in the next
 
  private:
-  void hello(const Message& message, Seconds now);
+  void hello(const Message& message, const messages::Hello& hello, Seconds now);
+  void from_stranger(const Message& message);
+  void heartbeat(Worker& worker, const messages::Alive& alive);
   void ready(Worker& worker, Seconds now);
-  void facts(const Message& message, Seconds now);
+  void ready(Worker& worker, const Message& message, const messages::Ready& ready, Seconds now);
+  void facts(const Message& message, const TellsFacts& told, Seconds now);
   void progress(Worker& worker, const Message& message, Seconds now);
+  void missed(const messages::Missed& missed);
   void drain(Worker& worker, Seconds now);
   void gone(PeerId peer, const std::string& reason, Seconds now);
   void begin_generation_of_starters(Seconds now);
   void fence(const std::string& reason, Seconds now);
-  void fenced(Worker& worker, const Message& message, Seconds now);
+  void fenced(Worker& worker, const Message& message, const messages::Fenced& answer, Seconds now);
   void conclude_fence(Seconds now);
   void put_out(PeerId peer, const std::string& reason, Seconds now, bool guilty = false);
-  void audit(const Message& message, Seconds now);
-  void group(const Worker& worker, const Message& message, Seconds now);
+  void audit(const Message& message, const Evidence& evidence, Seconds now);
+  void group_used(const Message& message, const messages::GroupUsed& used);
+  void group_missing(const Worker& worker, const messages::GroupMissing& missing);
+  void group_failed(const Worker& worker, const Message& message, const messages::GroupFailed& failed, Seconds now);
+  void no_group(const Worker& worker, int64_t of, const std::string& reason);
   std::string why_no_group(const std::vector<PeerId>& peers) const;
   std::optional<int64_t> group_to_keep(const Generation& next) const;
   std::optional<int64_t> group_to_recover(const Generation& next) const;
@@ -138,8 +145,8 @@ class Coordinator {
   void gather(Seconds now);
   void call(PeerId peer, const std::string& endpoint);
   bool write_facts(const std::vector<StepFacts>& steps);
-  void learn_speeds(const StepFacts& told);
-  void measure(const StepFacts& told);
+  void learn_speeds(const StepFacts& facts);
+  void measure(const StepFacts& facts);
   std::optional<Scaled> other_batch(size_t workers, bool larger) const;
   bool adaptive() const { return options_.scaling.batch > 0; }
   void begin_history(int64_t number);
@@ -154,7 +161,7 @@ class Coordinator {
   void switched(Seconds now);
   void release_leavers();
   void end(const std::string& what, const std::string& reason);
-  void send(PeerId peer, Message message);
+  void send(PeerId peer, Payload payload, int64_t generation = 0, int64_t step = 0);
   Generation next_generation(const std::vector<PeerId>& peers, const std::string& reason,
                              const std::vector<PeerId>& joining = {});
   bool create(const Generation& generation, Seconds now);

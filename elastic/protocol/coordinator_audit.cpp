@@ -11,9 +11,8 @@ using Json = nlohmann::json;
 
 constexpr int kMostTries = 10;  // of one step, that lead to no verdict
 
-void Coordinator::audit(const Message& m, Seconds now) {
+void Coordinator::audit(const Message& m, const Evidence& evidence, Seconds now) {
   if (phase_ != Phase::running || m.generation != current_->number) return;  // the members do it again, or have
-  const Evidence evidence = evidence_from(m.body);
   Verdict verdict = judge(evidence);
   if (evidence.step != tried_step_) tries_ = 0;
   tried_step_ = evidence.step;
@@ -29,8 +28,8 @@ void Coordinator::audit(const Message& m, Seconds now) {
     for (const Witness& witness : evidence.witnesses) verdict.workers.push_back(witness.worker);
   const bool nobody_left = guilty && verdict.workers.size() == current_->members.size();
 
+  if (verdict.what == Verdict::What::agreed) verdict.reason = "the difference did not come again";
   Json found = {{"step", evidence.step + 1}, {"verdict", elinvar::name_of(verdict.what)}, {"reason", verdict.reason}};
-  if (verdict.what == Verdict::What::agreed) found["reason"] = "the difference did not come again";
   if (!verdict.workers.empty()) found["workers"] = verdict.workers;
   for (const int id : verdict.workers) found["machines"].push_back(machine_of(id));
   // From then on leaves of a worker whose state is damaged may have been wrong.
@@ -50,13 +49,12 @@ void Coordinator::audit(const Message& m, Seconds now) {
   doubt_.reset();
   if (verdict.what != Verdict::What::agreed) doubt_ = {evidence.step, {}};
   if (verdict.what == Verdict::What::replay) doubt_->trial.replay = world_.newest_checkpoint(evidence.step);
-  fence("the audit: " + found.at("reason").get<std::string>(), now);
+  fence("the audit: " + verdict.reason, now);
 }
 
 Json Coordinator::machine_of(int id) const {
   for (const auto& [peer, w] : workers_)
-    if (w.id == id)
-      return {{"worker", id}, {"peer", peer}, {"environment", w.about.value("environment", Json::object())}};
+    if (w.id == id) return {{"worker", id}, {"peer", peer}, {"environment", w.about.environment}};
   return {{"worker", id}};
 }
 

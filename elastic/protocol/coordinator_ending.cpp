@@ -53,15 +53,14 @@ void Coordinator::end(const std::string& what, const std::string& reason) {
   ending_ = Ending{what, reason};
   world_.event("end", {{"what", what}, {"reason", reason}});
   if (what == "superseded") return;
-  for (const auto& [peer, w] : workers_) send(peer, {.kind = "release", .body = {{"what", what}, {"reason", reason}}});
+  for (const auto& [peer, w] : workers_) send(peer, messages::Release{.what = what, .reason = reason});
 }
 
 // Does not call world_, which may be what has failed.
 void Coordinator::fail(const std::string& reason) {
   phase_ = Phase::ended;
   ending_ = Ending{"failed", reason};
-  for (const auto& [peer, w] : workers_)
-    send(peer, {.kind = "release", .body = {{"what", "failed"}, {"reason", reason}}});
+  for (const auto& [peer, w] : workers_) send(peer, messages::Release{.what = "failed", .reason = reason});
 }
 
 void Coordinator::superseded() {

@@ -43,18 +43,17 @@ Generation Coordinator::next_generation(const std::vector<PeerId>& peers, const 
 }
 
 // What steps of the generation take, for adaptive scaling.
-void Coordinator::measure(const StepFacts& told) {
-  const Json& facts = told.facts;
-  if (!adaptive() || !facts.contains("batch_size")) return;
-  batch_ = facts["batch_size"].get<int64_t>();
-  const Json& seconds = facts["seconds"];
-  if (facts.at("samples") != batch_ || seconds.size() != current_->members.size()) return;
-  MeasuredStep step{
-      .batch = batch_, .vranks = options_.plan.vranks, .reduce_seconds = facts.at("reduce_seconds").get<double>()};
-  for (size_t i = 0; i < seconds.size(); ++i) {
-    step.leaves.push_back(total(current_->share(static_cast<int>(i), told.step)));
-    step.leaf_seconds.push_back(seconds[i].get<double>());
-  }
+void Coordinator::measure(const StepFacts& facts) {
+  const UpdateFacts& update = *facts.update;
+  if (!adaptive() || update.batch_size == 0) return;
+  batch_ = update.batch_size;
+  if (update.samples != batch_ || update.seconds.size() != current_->members.size()) return;
+  MeasuredStep step{.batch = batch_,
+                    .vranks = options_.plan.vranks,
+                    .reduce_seconds = update.reduce_seconds,
+                    .leaf_seconds = update.seconds};
+  for (size_t i = 0; i < update.seconds.size(); ++i)
+    step.leaves.push_back(total(current_->share(static_cast<int>(i), facts.step)));
   profile_ = measured(profile_, step);
 }
 
@@ -110,8 +109,7 @@ void Coordinator::begin_generation_of_starters(Seconds now) {
   changed_ = now;
   for (const PeerId peer : ready) {
     workers_.at(peer).state = State::member;
-    send(peer,
-         {.kind = "start", .generation = g.number, .body = {{"record", to_json(g)}, {"completed", Json::object()}}});
+    send(peer, messages::Start{.record = g}, g.number);
   }
 }
 
@@ -144,9 +142,8 @@ void Coordinator::maybe_propose(Seconds now) {
   wishes_.checkpoint = false;
   changed_ = now;
   proposal_ = g;
-  const Message message{.kind = "propose", .generation = g.number, .body = to_json(g)};
-  for (const PeerId peer : plan->joining) send(peer, message);
-  for (const GenerationMember& m : current_->members) send(m.peer, message);
+  for (const PeerId peer : plan->joining) send(peer, messages::Propose{g}, g.number);
+  for (const GenerationMember& m : current_->members) send(m.peer, messages::Propose{g}, g.number);
 }
 
 // A trailer showed that everyone held the proposal, and somebody has told.

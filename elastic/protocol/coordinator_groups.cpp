@@ -21,10 +21,9 @@ std::string Coordinator::why_no_group(const std::vector<PeerId>& peers) const {
   std::map<std::string, int> places;
   for (const PeerId peer : peers) {
     const Worker& worker = workers_.at(peer);
-    const Json about = worker.about.value("nccl", Json{{"why_not", "it says nothing of NCCL"}});
-    if (about.contains("why_not"))
-      return fmt::format("worker {} has no NCCL: {}", worker.id, about["why_not"].get<std::string>());
-    const std::string has = about.value("version", ""), place = about.value("place", "");
+    const NcclSupport& nccl = worker.about.nccl;
+    if (!nccl.why_not.empty()) return fmt::format("worker {} has no NCCL: {}", worker.id, nccl.why_not);
+    const std::string &has = nccl.version, &place = nccl.place;
     if (version.empty()) version = has;
     if (has != version) return fmt::format("worker {} has {}, others have {}", worker.id, has, version);
     const auto [other, alone] = places.emplace(place, worker.id);
@@ -38,10 +37,8 @@ namespace {
 // Whether a group may go on as that of `next`: with all of its members, or without those that are not in it.
 bool goes_on(const Generation& next, size_t members, const Roster& workers) {
   if (next.members.size() == members) return true;
-  return std::all_of(next.members.begin(), next.members.end(), [&](const GenerationMember& m) {
-    const Worker& worker = workers.at(m.peer);
-    return worker.about.contains("nccl") && worker.about["nccl"].value("shrinks", false);
-  });
+  return std::all_of(next.members.begin(), next.members.end(),
+                     [&](const GenerationMember& m) { return workers.at(m.peer).about.nccl.shrinks; });
 }
 
 }  // namespace
@@ -59,8 +56,7 @@ std::optional<int64_t> Coordinator::group_to_recover(const Generation& next) con
   if (!next.group) return std::nullopt;
   std::optional<int64_t> from;
   for (const GenerationMember& m : next.members) {
-    const Json& answer = *workers_.at(m.peer).fenced;
-    const int64_t group = answer.value("group", int64_t{0});
+    const int64_t group = workers_.at(m.peer).fenced->group;
     if (group == 0 || (from && *from != group)) return std::nullopt;
     from = group;
   }
@@ -68,29 +64,33 @@ std::optional<int64_t> Coordinator::group_to_recover(const Generation& next) con
   return goes_on(next, known ? current_->members.size() : SIZE_MAX, workers_) ? from : std::nullopt;
 }
 
-void Coordinator::group(const Worker& worker, const Message& m, Seconds now) {
-  if (m.kind == "group_used") {
-    if (m.generation <= group_used_) return;
-    group_used_ = m.generation;
-    world_.event("data_plane",
-                 {{"generation", m.generation}, {"plane", "nccl"}, {"group", m.body.value("made", "new")}});
-    return;
-  }
-  const std::string reason = m.body.at("reason").get<std::string>();
-  const int64_t of = m.kind == "group_missing" ? m.body.at("of").get<int64_t>() : m.generation;
+void Coordinator::group_used(const Message& m, const messages::GroupUsed& used) {
+  if (m.generation <= group_used_) return;
+  group_used_ = m.generation;
+  world_.event("data_plane", {{"generation", m.generation}, {"plane", "nccl"}, {"group", used.made}});
+}
+
+// Its generation does without.
+void Coordinator::group_missing(const Worker& worker, const messages::GroupMissing& missing) {
+  const bool present = missing.of == current_->number || (proposal_ && missing.of == proposal_->number);
+  if (phase_ == Phase::running && present) no_group(worker, missing.of, missing.reason);
+}
+
+void Coordinator::group_failed(const Worker& worker, const Message& m, const messages::GroupFailed& failed,
+                               Seconds now) {
   if (phase_ != Phase::running) return;  // it has been given up already
-  if (m.kind == "group_failed") {
-    // The others may have made the step, and gone on: to an end in which they would not miss this one.
-    const bool behind = of == current_->follows && worker.generation == of && current_->index_of(worker.peer) >= 0;
-    if (of != current_->number && !behind) return;
-  } else if (of != current_->number && !(proposal_ && of == proposal_->number)) {
-    return;
-  }
-  group_trouble_ = fmt::format("worker {}: {}", worker.id, reason);
-  world_.event("data_plane", {{"generation", of}, {"plane", "host"}, {"worker", worker.id}, {"reason", reason}});
-  if (m.kind == "group_missing") return;  // its generation does without
+  // The others may have made the step, and gone on: to an end in which they would not miss this one.
+  const bool behind =
+      m.generation == current_->follows && worker.generation == m.generation && current_->index_of(worker.peer) >= 0;
+  if (m.generation != current_->number && !behind) return;
+  no_group(worker, m.generation, failed.reason);
   group_failed_ = true;
   fence("the group of GPUs failed: " + group_trouble_, now);
+}
+
+void Coordinator::no_group(const Worker& worker, int64_t of, const std::string& reason) {
+  group_trouble_ = fmt::format("worker {}: {}", worker.id, reason);
+  world_.event("data_plane", {{"generation", of}, {"plane", "host"}, {"worker", worker.id}, {"reason", reason}});
 }
 
 // What the tensors of the present generation travel by, and why not by NCCL.

@@ -6,72 +6,79 @@
 
 namespace elinvar {
 
-using Json = nlohmann::json;
 using State = Worker::State;
 
-void Coordinator::hello(const Message& m, Seconds now) {
-  const Json& about = m.body;
-  actions_.push_back({Action::What::connect, m.sender, about.at("endpoint").get<std::string>(), {}});
-  const bool active = about.at("active").get<bool>();
-  std::string reason = gone_.contains(m.sender) ? "it was put out before" : world_.refuse(about);
+void Coordinator::hello(const Message& m, const messages::Hello& hello, Seconds now) {
+  actions_.push_back({Action::What::connect, m.sender, hello.about.endpoint, {}});
+  std::string reason = gone_.contains(m.sender) ? "it was put out before" : world_.refuse(hello);
   // Those of the newest record, or of the one before if it is not known yet whether the planned change took place.
   const bool of_this = current_ && (current_->index_of(m.sender) >= 0 ||
                                     (phase_ == Phase::gathering && m.generation == current_->follows));
   bool again = gone_.contains(m.sender) && !unwanted_.contains(m.sender);
-  if (active && reason.empty() && !of_this) {
+  if (hello.active && reason.empty() && !of_this) {
     reason = "it belongs to a generation that is over";
     again = true;
   }
   if (!reason.empty()) {
     world_.event("refused", {{"peer", m.sender}, {"reason", reason}});
-    send(m.sender, {.kind = "refused", .body = {{"reason", reason}, {"again", again}}});
-    return;
+    return send(m.sender, messages::Refused{.reason = reason, .again = again});
   }
   Worker& worker = workers_[m.sender];
   const bool known = worker.peer != 0;
   worker.peer = m.sender;
-  worker.endpoint = about.at("endpoint").get<std::string>();
-  worker.about = about;
-  for (const char* long_one : {"gradient", "state"}) worker.about.erase(long_one);  // whoever opens the run reads them
+  worker.endpoint = hello.about.endpoint;
+  worker.about = hello.about;
+  worker.about.gradient = worker.about.state = {};  // long; whoever opens the run reads them
   worker.seen = now;
   worker.completed = m.step;
   worker.generation = m.generation;
   worker.blind = worker.welcomed = false;
-  worker.warm = about.value("warm", false);
-  number_ = std::max({number_, about.at("promised").get<int64_t>(), m.generation});
-  worker.draining = worker.draining || about.value("draining", false);
-  if (active) {
-    for (const Json& learner : about.value("learners", Json::array()))
-      if (const PeerId peer = learner.at("peer").get<PeerId>(); !workers_.contains(peer) && !gone_.contains(peer))
-        call(peer, learner.at("endpoint").get<std::string>());
+  worker.warm = hello.warm;
+  number_ = std::max({number_, hello.promised, m.generation});
+  worker.draining = worker.draining || hello.draining;
+  if (hello.active) {
+    for (const messages::Learner& learner : hello.learners)
+      if (!workers_.contains(learner.peer) && !gone_.contains(learner.peer)) call(learner.peer, learner.endpoint);
     worker.state = State::member;
-    worker.id = about.at("id").get<int>();
+    worker.id = hello.id;
     next_id_ = std::max(next_id_, worker.id + 1);
     if (fence_targets_.contains(m.sender) && phase_ == Phase::fencing)
-      return send(m.sender, {.kind = "fence", .generation = number_});
+      return send(m.sender, messages::Fence{}, number_);
     if (phase_ == Phase::fencing || phase_ == Phase::holding) return fence("a member has come back", now);
     if (proposal_ && phase_ == Phase::running && m.generation == proposal_->number) switched(now);
     return tick(now);
   }
   if (known && phase_ != Phase::starting && worker.state != State::joining) {
-    const bool caught_up = about.value("ready", false) && about.value("attempt", int64_t{0}) == worker.attempt;
+    const bool caught_up = hello.ready && hello.attempt == worker.attempt;
     if (worker.state == State::fed && caught_up) ready(worker, now);
     return;
   }
   if (known && worker.state == State::member) return;
   worker.state = State::joining;
-  world_.event("hello", {{"peer", worker.peer},
-                         {"endpoint", worker.endpoint},
-                         {"environment", about.value("environment", Json::object())}});
+  world_.event("hello",
+               {{"peer", worker.peer}, {"endpoint", worker.endpoint}, {"environment", hello.about.environment}});
   if (phase_ == Phase::starting) {
     // With adaptive scaling others may have come to another state after as many steps.
-    if (about.at("loaded").get<bool>() && m.step == first_step_ && !adaptive()) {
+    if (hello.loaded && m.step == first_step_ && !adaptive()) {
       worker.state = State::ready;
       return begin_generation_of_starters(now);
     }
-    send(worker.peer, {.kind = "welcome", .body = {{"restore", first_step_}}});
-    return;
+    return send(worker.peer, messages::Welcome{.restore = first_step_});
   }
+  feed_joiners();
+}
+
+// One that restored the first state is ready only for the first generation; later it has to learn.
+void Coordinator::ready(Worker& worker, const Message& m, const messages::Ready& told, Seconds now) {
+  worker.completed = m.step;  // less than before, where it was told to restore an earlier state
+  if (phase_ == Phase::starting ? told.attempt == 0 : worker.state == State::fed && told.attempt == worker.attempt)
+    ready(worker, now);
+}
+
+// The step that a member was to give a learner its state at has passed there.
+void Coordinator::missed(const messages::Missed& missed) {
+  const auto learner = workers_.find(missed.peer);
+  if (learner != workers_.end() && learner->second.state == State::fed) learner->second.state = State::joining;
   feed_joiners();
 }
 
@@ -103,7 +110,7 @@ void Coordinator::feed_joiners() {
 // It is fed when it is warm, so that others have no work with it, and results do not wait for it, while it touches all
 // of its memory first; but at once where nobody can go on without it.
 void Coordinator::welcome(Worker& worker) {
-  if (!std::exchange(worker.welcomed, true)) send(worker.peer, {.kind = "welcome"});
+  if (!std::exchange(worker.welcomed, true)) send(worker.peer, messages::Welcome{});
   if (worker.warm || phase_ == Phase::holding) feed(worker);
 }
 
@@ -115,7 +122,7 @@ bool Coordinator::dismissible(const Worker& worker) const {
 
 void Coordinator::dismiss(PeerId peer) {
   const auto worker = workers_.find(peer);
-  send(peer, {.kind = "release", .body = {{"what", "left"}, {"reason", "it was asked to leave"}}});
+  send(peer, messages::Release{.what = "left", .reason = "it was asked to leave"});
   world_.event("left", {{"worker", worker->second.id}, {"peer", peer}});
   gone_.emplace(peer, worker->second.endpoint);
   unwanted_.insert(peer);
@@ -146,19 +153,19 @@ void Coordinator::feed(Worker& worker) {
   worker.work = {};
   worker.attempt = (number_ << 20) + worker.feeds;  // grows also from one coordinator to the next, which fences first
   for (size_t i = 0; i < feeders.size(); ++i)
-    send(feeders[i], {.kind = "feed",
-                      .step = boundary,
-                      .body = {{"peer", worker.peer},
-                               {"endpoint", worker.endpoint},
-                               {"part", i},
-                               {"parts", feeders.size()},
-                               {"attempt", worker.attempt},
-                               {"copies", i == 0}}});
+    send(feeders[i],
+         messages::Feed{.peer = worker.peer,
+                        .endpoint = worker.endpoint,
+                        .part = static_cast<int>(i),
+                        .parts = static_cast<int>(feeders.size()),
+                        .attempt = worker.attempt,
+                        .copies = i == 0},
+         /*generation=*/0, boundary);
 }
 
 void Coordinator::unfeed(PeerId peer) {
   for (const auto& [to, w] : workers_)
-    if (w.state == State::member) send(to, {.kind = "unfeed", .body = {{"peer", peer}}});
+    if (w.state == State::member) send(to, messages::Unfeed{peer});
 }
 
 }  // namespace elinvar

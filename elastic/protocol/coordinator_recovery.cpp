@@ -7,7 +7,6 @@
 
 namespace elinvar {
 
-using Json = nlohmann::json;
 using State = Worker::State;
 
 // Whether the worker may be computing in a generation that counts, so that its death must be answered by a fence.
@@ -48,7 +47,7 @@ void Coordinator::put_out(PeerId peer, const std::string& reason, Seconds now, b
   if (phase_ == Phase::ended || !workers_.contains(peer)) return;
   if (guilty) unwanted_.insert(peer);
   const bool again = !guilty && !workers_.at(peer).draining;
-  send(peer, {.kind = "release", .body = {{"what", "expelled"}, {"reason", reason}, {"again", again}}});
+  send(peer, messages::Release{.what = "expelled", .reason = reason, .again = again});
   world_.put_out(peer);
   gone(peer, reason, now);
 }
@@ -94,7 +93,7 @@ void Coordinator::fence(const std::string& reason, Seconds now) {
     if (!concerned(w) && w.state != State::ready) continue;
     w.fenced.reset();
     fence_targets_.insert(peer);
-    send(peer, {.kind = "fence", .generation = number_});
+    send(peer, messages::Fence{}, number_);
   }
   proposal_.reset();
   world_.event("fence", {{"number", number_}, {"reason", reason}});
@@ -106,7 +105,7 @@ void Coordinator::find_what_is_lost(Seconds now) {
   if (phase_ == Phase::fencing && now > fence_said_ + options_.repeat) {
     fence_said_ = now;
     for (const PeerId peer : fence_targets_)
-      if (!workers_.at(peer).fenced) send(peer, {.kind = "fence", .generation = number_});
+      if (!workers_.at(peer).fenced) send(peer, messages::Fence{}, number_);
   }
   if (phase_ != Phase::running && phase_ != Phase::holding) return;
   const int64_t newest = completed();
@@ -130,15 +129,13 @@ void Coordinator::find_what_is_lost(Seconds now) {
   fence(fmt::format("worker {} misses {}", id, stuck->reason), now);
 }
 
-void Coordinator::fenced(Worker& worker, const Message& m, Seconds now) {
-  if (phase_ != Phase::fencing || !fence_targets_.contains(worker.peer)) return;
-  const int64_t promised = m.body.at("promised").get<int64_t>();
-  if (promised < number_) return;
-  if (promised > number_) {  // another coordinator was here
-    number_ = promised;
+void Coordinator::fenced(Worker& worker, const Message& m, const messages::Fenced& answer, Seconds now) {
+  if (phase_ != Phase::fencing || !fence_targets_.contains(worker.peer) || answer.promised < number_) return;
+  if (answer.promised > number_) {  // another coordinator was here
+    number_ = answer.promised;
     return fence(fence_reason_, now);
   }
-  worker.fenced = m.body;
+  worker.fenced = answer;
   worker.completed = m.step;
   conclude_fence(now);
 }
@@ -159,7 +156,7 @@ void Coordinator::conclude_fence(Seconds now) {
   prepare_trial(recovery);
   // Without any of them that were at work the others may have gone on together, out of reach.
   const bool any_at_work = std::any_of(fence_targets_.begin(), fence_targets_.end(),
-                                       [&](PeerId peer) { return workers_.at(peer).fenced->at("active").get<bool>(); });
+                                       [&](PeerId peer) { return workers_.at(peer).fenced->active; });
   if (adaptive() && !any_at_work) begin_history(number_);
   if (recovery.end) options_.steps = *recovery.end;
   Generation g = next_generation(recovery.members, fence_reason_);
@@ -185,12 +182,10 @@ void Coordinator::conclude_fence(Seconds now) {
     if (g.index_of(peer) >= 0) w.state = State::member;
     else if (w.state == State::ready) w.state = State::joining;  // it fell behind: it learns again
   }
-  Json completed = Json::object();
+  messages::Start start{.record = g};
   for (const auto& [peer, steps] : recovery.completed)  // who can give its last result to those who lack it
-    if (workers_.at(peer).fenced->at("keeps").get<bool>()) completed[std::to_string(peer)] = steps;
-  const Message message{
-      .kind = "start", .generation = g.number, .body = {{"record", to_json(g)}, {"completed", completed}}};
-  for (const GenerationMember& m : g.members) send(m.peer, message);
+    if (workers_.at(peer).fenced->keeps) start.completed[peer] = steps;
+  for (const GenerationMember& m : g.members) send(m.peer, start, g.number);
   restart_learners();
 }
 
@@ -211,7 +206,7 @@ void Coordinator::gather(Seconds now) {
   final_checkpoint_ = first_step_ > 0 ? first_step_ : -1;
   for (auto& [peer, w] : workers_) {
     w.blind = w.welcomed = false;
-    send(peer, {.kind = "welcome", .body = {{"restore", first_step_}}});
+    send(peer, messages::Welcome{.restore = first_step_});
   }
 }
 

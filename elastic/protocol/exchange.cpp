@@ -15,86 +15,32 @@
 namespace elinvar {
 namespace {
 
-using Json = nlohmann::json;
-
 Tensor scaled(Tensor x, double factor) {
   if (!x.unique() || !x.contiguous()) return mul(x, Tensor::scalar(factor, x.dtype(), x.device()));
   scale_into(x, factor);
   return x;
 }
 
-Message result_message(const Buckets& buckets, int bucket, const std::vector<Tensor>& values) {
-  Message message{.kind = "result", .body = {{"bucket", bucket}, {"present", !values.empty()}}};
-  if (!values.empty())
-    for (const Tensor& slice : buckets.cut(bucket, values)) message.blobs.push_back(blob_of(slice));
-  return message;
-}
-
-Json to_json(const TrailerPart& part, int member) {
-  Json json = {{"member", member},
-               {"held", part.held},
-               {"seconds", std::bit_cast<uint64_t>(part.seconds)},
-               {"facts", Json::object()}};
-  for (const auto& [vrank, facts] : part.facts) json["facts"][std::to_string(vrank)] = to_json(facts);
-  if (part.state) json["state"] = part.state->hex();
-  if (part.pace) json["pace"] = to_json(*part.pace);
-  if (part.audit) json["audit"] = to_json(*part.audit);
-  if (part.group != 0) json["group"] = part.group;
-  return json;
-}
-
-TrailerPart part_from(const Json& json) {
-  TrailerPart part{.held = json.at("held").get<int64_t>(),
-                   .seconds = std::bit_cast<double>(json.at("seconds").get<uint64_t>()),
-                   .facts = {},
-                   .state = {}};
-  for (const auto& [vrank, facts] : json.at("facts").items())
-    part.facts.emplace(std::stoi(vrank), leaf_facts_from(facts));
-  if (json.contains("state")) part.state = Digest::parse(json["state"].get<std::string>());
-  if (json.contains("pace")) part.pace = pace_from(json["pace"]);
-  if (json.contains("audit")) part.audit = audit_claims_from(json["audit"]);
-  part.group = json.value("group", int64_t{0});
-  return part;
+std::vector<Tensor> tensors_of(std::span<const Blob> blobs) {
+  std::vector<Tensor> tensors;
+  for (const Blob& blob : blobs) tensors.push_back(tensor_of(blob));
+  return tensors;
 }
 
 }  // namespace
+
+messages::BucketResult result_of(const Buckets& buckets, int bucket, const std::vector<Tensor>& values) {
+  messages::BucketResult result{.bucket = bucket};
+  if (!values.empty())
+    for (const Tensor& slice : buckets.cut(bucket, values)) result.slices.push_back(blob_of(slice));
+  return result;
+}
 
 std::vector<Tensor> on_host(const std::vector<Tensor>& tensors) {
   std::vector<Download> sent(tensors.begin(), tensors.end());
   std::vector<Tensor> here;
   for (Download& tensor : sent) here.push_back(tensor.wait());
   return here;
-}
-
-Json to_json(const Trailer& t) {
-  Json json = {{"agreed", t.agreed}, {"facts", Json::array()}, {"seconds", Json::array()}};
-  for (const LeafFacts& facts : t.facts) json["facts"].push_back(to_json(facts));
-  for (const double s : t.seconds) json["seconds"].push_back(std::bit_cast<uint64_t>(s));
-  if (t.state) json["state"] = t.state->hex();
-  if (t.state) json["state_digests"] = {t.state_digests.tensors, t.state_digests.chunks};
-  if (t.pace) json["pace"] = to_json(*t.pace);
-  if (!t.contradiction.empty()) json["contradiction"] = t.contradiction;
-  if (t.group != 0) json["group"] = t.group;
-  for (const AuditClaims& claims : t.audit) json["audit"].push_back(to_json(claims));
-  return json;
-}
-
-Trailer trailer_from(const Json& json) {
-  Trailer t;
-  t.agreed = json.at("agreed").get<int64_t>();
-  for (const Json& facts : json.at("facts")) t.facts.push_back(leaf_facts_from(facts));
-  for (const Json& s : json.at("seconds")) t.seconds.push_back(std::bit_cast<double>(s.get<uint64_t>()));
-  if (json.contains("state")) {
-    t.state = Digest::parse(json["state"].get<std::string>());
-    const Json& parts = json.at("state_digests");
-    t.state_digests = {parts.at(0).get<std::string>(), parts.at(1).get<std::string>()};
-  }
-  if (json.contains("pace")) t.pace = pace_from(json["pace"]);
-  t.contradiction = json.value("contradiction", "");
-  t.group = json.value("group", int64_t{0});
-  if (json.contains("audit"))
-    for (const Json& claims : json["audit"]) t.audit.push_back(audit_claims_from(claims));
-  return t;
 }
 
 Exchange::Exchange(int vranks, int members, int me, const Buckets* buckets, int gradients)
@@ -105,7 +51,8 @@ Exchange::Exchange(int vranks, int members, int me, const Buckets* buckets, int 
       gradients_(gradients),
       state_(static_cast<size_t>(bucket_count())) {}
 
-void Exchange::contribute(std::vector<Subtree> roots, const TrailerPart& part, const Send& send) {
+void Exchange::contribute(std::vector<Subtree> roots, const messages::TrailerPart& part, const StateDigests& digests,
+                          const Send& send) {
   int64_t count = 0;
   for (const auto& [vrank, facts] : part.facts) count += facts.count;
   if (members_ == 1 && buckets_) {  // alone: whole tensors, in place, without buckets
@@ -125,8 +72,9 @@ void Exchange::contribute(std::vector<Subtree> roots, const TrailerPart& part, c
   for (int b = 0; b < bucket_count() && (group_ || !all.empty()); ++b)
     if (left(state_[static_cast<size_t>(b)])) contribute(b, all, count, send);
   told_ = true;
-  if (me_ == 0) add_part(0, part, send);
-  else send(0, {.kind = "part", .body = to_json(part, me_)});
+  digests_ = digests;
+  if (me_ == 0) add_part(part, send);
+  else send(0, part);
 }
 
 void Exchange::contribute(int b, const std::vector<const Subtree*>& roots, int64_t count, const Send& send) {
@@ -143,22 +91,21 @@ void Exchange::contribute(int b, const std::vector<const Subtree*>& roots, int64
   }
   const bool checked = audit_ && audit_->roles().bucket == b;
   std::vector<Subtree> own;
-  Message message{.kind = "contribution", .body = {{"bucket", b}, {"count", count}, {"roots", Json::array()}}};
+  messages::BucketRoots told{.bucket = b, .count = count};
   for (const Subtree* root : roots) {
     std::vector<Tensor> slices;
     if (!root->values.empty()) slices = on_host(buckets_->cut(b, root->values));
     if (!owned(b) || checked) {
-      message.body["roots"].push_back({root->begin, root->end, !slices.empty()});
-      for (const Tensor& slice : slices) message.blobs.push_back(blob_of(slice));
+      told.roots.push_back({root->begin, root->end, !slices.empty()});
+      for (const Tensor& slice : slices) told.slices.push_back(blob_of(slice));
     }
     if (owned(b) || checked) own.push_back({root->begin, root->end, std::move(slices)});
   }
   if (owned(b)) take(bucket, own, count);
-  else send(b % members_, message);
+  else send(b % members_, messages::Contribution{told});
   if (!checked) return;
-  message.kind = "check";
   for (const int checker : audit_->roles().checkers)
-    if (checker != me_) send(checker, message);
+    if (checker != me_) send(checker, messages::Check{told});
   if (audit_->checks()) take(checked_, std::move(own), count);
 }
 
@@ -168,90 +115,99 @@ void Exchange::take(Bucket& bucket, std::vector<Subtree> roots, int64_t count) {
   std::move(roots.begin(), roots.end(), std::back_inserter(bucket.roots));
 }
 
-bool Exchange::takes(const std::string& kind) {
-  constexpr const char* kKinds[] = {"contribution", "result", "part", "trailer", "check", "word", "roots"};
-  return std::find(std::begin(kKinds), std::end(kKinds), kind) != std::end(kKinds);
+bool Exchange::takes(const Message& message) {
+  return std::visit(
+      Overloaded{[](const messages::Contribution&) { return true; }, [](const messages::Check&) { return true; },
+                 [](const messages::BucketResult&) { return true; }, [](const messages::TrailerPart&) { return true; },
+                 [](const messages::Trailer&) { return true; }, [](const messages::GroupRoots&) { return true; },
+                 [](const messages::Word&) { return true; }, [](const auto&) { return false; }},
+      message.payload);
+}
+
+int64_t Exchange::attempt_of(const Message& message) {
+  return std::visit(Overloaded{[](const messages::BucketResult& result) { return result.attempt.value_or(0); },
+                               [](const messages::Trailer& trailer) { return trailer.attempt.value_or(0); },
+                               [](const auto&) { return int64_t{0}; }},
+                    message.payload);
 }
 
 std::string Exchange::receive(const Message& message, const Send& send) {
-  try {
-    if (message.kind == "contribution") {
-      const int b = message.body.at("bucket").get<int>();
-      if (b < 0 || b >= bucket_count() || !owned(b)) return fmt::format("bucket {} is not mine", b);
-      return receive_contribution(message, state_[static_cast<size_t>(b)]);
-    }
-    if (message.kind == "check") {
-      if (!audit_ || !audit_->checks() || message.body.at("bucket") != audit_->roles().bucket)
-        return "a check that is not expected";
-      return receive_contribution(message, checked_);
-    }
-    if (message.kind == "word") return audit_ ? audit_->hear(message) : "a word that is not expected";
-    if (message.kind == "roots") return receive_roots(message);
-    if (message.kind == "result") return receive_result(message);
-    if (message.kind == "part") return receive_part(message, send);
-    if (message.kind == "trailer") return receive_trailer(message);
-    return "unknown kind";
-  } catch (const std::exception& error) {  // a body that is not what it should be
-    return reason_of(error);
-  }
+  return std::visit(Overloaded{[&](const messages::Contribution& contribution) { return receive(contribution); },
+                               [&](const messages::Check& check) { return receive(check); },
+                               [&](const messages::BucketResult& result) { return receive(result); },
+                               [&](const messages::TrailerPart& part) { return receive(part, send); },
+                               [&](const messages::Trailer& trailer) { return receive(trailer); },
+                               [&](const messages::GroupRoots& roots) { return receive(roots); },
+                               [&](const messages::Word& word) {
+                                 return audit_ ? audit_->hear(word.member, word.claims)
+                                               : std::string("a word that is not expected");
+                               },
+                               [](const auto&) { return std::string("no message of a reduction"); }},
+                    message.payload);
 }
 
-std::string Exchange::receive_contribution(const Message& message, Bucket& bucket) {
-  const int b = message.body.at("bucket").get<int>();
-  const size_t slices = buckets_->slices(b).size();
+std::string Exchange::receive(const messages::Contribution& contribution) {
+  const int b = contribution.bucket;
+  if (b < 0 || b >= bucket_count() || !owned(b)) return fmt::format("bucket {} is not mine", b);
+  return receive_roots(contribution, state_[static_cast<size_t>(b)]);
+}
+
+std::string Exchange::receive(const messages::Check& check) {
+  if (!audit_ || !audit_->checks() || check.bucket != audit_->roles().bucket) return "a check that is not expected";
+  return receive_roots(check, checked_);
+}
+
+std::string Exchange::receive_roots(const messages::BucketRoots& told, Bucket& bucket) {
+  const size_t slices = buckets_->slices(told.bucket).size();
   std::vector<Subtree> roots;
   size_t at = 0;
-  for (const Json& root : message.body.at("roots")) {
-    Subtree subtree{root.at(0).get<int>(), root.at(1).get<int>(), {}};
+  for (const messages::Root& root : told.roots) {
+    Subtree subtree{root.begin, root.end, {}};
     if (!is_node(subtree.begin, subtree.end, vranks_)) return "a root is no node of the tree";
     for (const Subtree& other : bucket.roots)
       if (subtree.begin < other.end && other.begin < subtree.end) return "a leaf came twice";
-    if (root.at(2).get<bool>()) {
-      if (at + slices > message.blobs.size()) return "blobs are missing";
-      const std::span<const Blob> blobs(message.blobs.data() + at, slices);
-      if (!buckets_->fits(b, blobs)) return "a blob has another size";
-      for (const Blob& blob : blobs) subtree.values.push_back(tensor_of(blob));
+    if (root.present) {
+      if (at + slices > told.slices.size()) return "blobs are missing";
+      const std::span<const Blob> blobs(told.slices.data() + at, slices);
+      if (!buckets_->fits(told.bucket, blobs)) return "a blob has another size";
+      subtree.values = tensors_of(blobs);
       at += slices;
     }
     roots.push_back(std::move(subtree));
   }
-  take(bucket, std::move(roots), message.body.at("count").get<int64_t>());
+  take(bucket, std::move(roots), told.count);
   return "";
 }
 
-std::string Exchange::receive_result(const Message& message) {
-  const int b = message.body.at("bucket").get<int>();
+std::string Exchange::receive(const messages::BucketResult& result) {
+  const int b = result.bucket;
   if (b < 0 || b >= bucket_count() || owned(b)) return fmt::format("bucket {} is not expected", b);
   Bucket& bucket = state_[static_cast<size_t>(b)];
   if (bucket.done) return "";
-  if (message.body.at("present").get<bool>()) {
-    if (!buckets_->fits(b, message.blobs)) return "a blob has another size";
-    std::vector<Tensor> slices;
-    for (const Blob& blob : message.blobs) slices.push_back(tensor_of(blob));
-    place(b, std::move(slices));
+  if (!result.slices.empty()) {
+    if (!buckets_->fits(b, result.slices)) return "a blob has another size";
+    place(b, tensors_of(result.slices));
   }
   bucket.done = true;
   return "";
 }
 
-std::string Exchange::receive_part(const Message& message, const Send& send) {
-  const int member = message.body.at("member").get<int>();
-  if (me_ != 0 || member <= 0 || member >= members_) return "a part that is not expected";
-  add_part(member, part_from(message.body), send);
+std::string Exchange::receive(const messages::TrailerPart& part, const Send& send) {
+  if (me_ != 0 || part.member <= 0 || part.member >= members_) return "a part that is not expected";
+  add_part(part, send);
   return "";
 }
 
-std::string Exchange::receive_trailer(const Message& message) {
-  Trailer trailer = trailer_from(message.body);
+std::string Exchange::receive(const messages::Trailer& trailer) {
   if (trailer.facts.size() != static_cast<size_t>(vranks_)) return "the trailer has another number of virtual ranks";
-  if (!trailer_) trailer_ = std::move(trailer);
+  if (!trailer_) trailer_ = trailer;
   return "";
 }
 
-void Exchange::add_part(int member, TrailerPart part, const Send& send) {
-  parts_[member] = std::move(part);
+void Exchange::add_part(messages::TrailerPart part, const Send& send) {
+  parts_[part.member] = std::move(part);
   if (static_cast<int>(parts_.size()) < members_ || trailer_) return;
-  Trailer t;
+  messages::Trailer t;
   t.agreed = INT64_MAX;
   t.facts.resize(static_cast<size_t>(vranks_));
   std::string states;
@@ -260,7 +216,6 @@ void Exchange::add_part(int member, TrailerPart part, const Send& send) {
     t.agreed = std::min(t.agreed, p.held);
     t.seconds.push_back(p.seconds);
     if (p.audit) t.audit.push_back(*p.audit);
-    if (from == 0) t.state_digests = std::move(p.state_digests);
     for (auto& [vrank, facts] : p.facts)
       if (vrank >= 0 && vrank < vranks_) t.facts[static_cast<size_t>(vrank)] = std::move(facts);
     t.group = from == 0 || p.group == t.group ? p.group : 0;
@@ -271,10 +226,11 @@ void Exchange::add_part(int member, TrailerPart part, const Send& send) {
     differ = differ || *t.state != *p.state;
     states += fmt::format("{}member {} has {}", states.empty() ? "" : ", ", from, p.state->hex());
   }
+  if (t.state) t.state_digests = digests_;
   if (differ) t.contradiction = states;
   parts_.clear();
+  for (int other = 1; other < members_; ++other) send(other, t);
   trailer_ = std::move(t);
-  for (int other = 1; other < members_; ++other) send(other, {.kind = "trailer", .body = to_json(*trailer_)});
 }
 
 bool Exchange::work(const Send& send) {
@@ -294,9 +250,9 @@ bool Exchange::work(const Send& send) {
     if (present) place(b, std::move(sum));
     bucket.done = true;
     if (members_ > 1) {
-      const Message message = result_message(*buckets_, b, present ? values_ : std::vector<Tensor>());
+      const messages::BucketResult result = result_of(*buckets_, b, present ? values_ : std::vector<Tensor>());
       for (int other = 0; other < members_; ++other)
-        if (other != me_) send(other, message);
+        if (other != me_) send(other, result);
     }
     return true;
   }
@@ -335,9 +291,9 @@ bool Exchange::audit_sum(const Send& send) {
 }
 
 void Exchange::claim(const SumClaim& claim, const Send& send) {
-  const Message word = audit_->add(claim);
+  audit_->add(claim);
   for (int other = 0; other < members_ && audit_->speaks(); ++other)
-    if (other != me_) send(other, word);
+    if (other != me_) send(other, messages::Word{.member = me_, .claims = audit_->said()});
 }
 
 // A slice that is a whole tensor is taken as it is; others are copied to where they belong.
@@ -382,12 +338,6 @@ std::string Exchange::missing() const {
 bool Exchange::complete() const {
   if (audit_ && (!received_ || !audit_->missing().empty())) return false;
   return trailer_ && std::all_of(state_.begin(), state_.end(), [](const Bucket& b) { return b.done; });
-}
-
-void give(const Buckets* buckets, const std::vector<Tensor>& values, const Trailer& trailer,
-          const std::function<void(Message)>& send) {
-  for (int b = 0; buckets && b < buckets->count(); ++b) send(result_message(*buckets, b, values));
-  send({.kind = "trailer", .body = to_json(trailer)});
 }
 
 }  // namespace elinvar

@@ -7,17 +7,11 @@
 // *contribution*); the owner completes the tree, scales, and sends the *result* to all. The trailer works alike, owned
 // by member 0, but has a *part* from every member, also from one without leaves:
 //
-//   kind            body                                                          blobs
-//   contribution    bucket, count (targets in all its leaves), roots [[b, e, present]..]   of each present root: slices
-//   result          bucket, present                                               slices
-//   part            member, held, seconds, facts {vrank: ..}, state?, pace?, audit?       -
-//   trailer         agreed, facts [..], state?, state_digests?, pace?, contradiction?, seconds [..], audit [..]? -
-//
 // Members that are a group of GPUs may let it add up the tensors (comm/group_sum.h), in buckets that have whole
 // tensors. Then there are neither contributions nor results; each says to all which roots it has as soon as it
-// contributes to a bucket, and when it knows those of all it begins with those buckets that it has contributed to:
+// contributes to a bucket, and when it knows those of all it begins with those buckets that it has contributed to.
 //
-//   roots           member, count, roots [[b, e, present]..]                      -
+// The messages are those of elastic/protocol/reduction_messages.h.
 //
 // One bucket may be audited (elastic/audit/sum_audit.h).
 // Leaves that a member sent stay as they are: the same roots can be sent again in the next generation. A member may
@@ -32,43 +26,19 @@
 #include "comm/group_sum.h"
 #include "comm/reduction_tree.h"
 #include "elastic/audit/sum_audit.h"
-#include "elastic/step/step.h"
+#include "elastic/protocol/message.h"
 
 namespace elinvar {
 
 // Messages are of the host's memory, wherever tensors are: all of them are on their way before the first is waited for.
 std::vector<Tensor> on_host(const std::vector<Tensor>& tensors);
 
-// What one member adds to the trailer.
-struct TrailerPart {
-  int64_t held = 0;                // the newest generation that it knows of
-  double seconds = 0;              // a leaf takes; 0: it computed none
-  std::map<int, LeafFacts> facts;  // of its virtual ranks
-  std::optional<Digest> state;
-  std::optional<Pace> pace = {};          // of the step
-  std::optional<AuditClaims> audit = {};  // if it is audited; sums are told apart
-  StateDigests state_digests = {};        // those of member 0 count: they stay with it
-  int64_t group = 0;                      // the group of GPUs that this member is in (Member::group_name)
-};
-
-struct Trailer {
-  int64_t agreed = 0;  // what every member holds: the least of the parts
-  std::vector<LeafFacts> facts;
-  std::optional<Digest> state;
-  StateDigests state_digests;
-  std::optional<Pace> pace;
-  std::string contradiction;            // the digests of the state, or the paces, differ: who has which
-  std::vector<double> seconds;          // of each member
-  std::vector<AuditClaims> audit = {};  // of each member, if the step is audited
-  int64_t group = 0;                    // the group of GPUs, if all members are in one
-};
-
-nlohmann::json to_json(const Trailer& trailer);
-Trailer trailer_from(const nlohmann::json& json);
+// The sum of a bucket as a message, from tensors of all buckets, or none.
+messages::BucketResult result_of(const Buckets& buckets, int bucket, const std::vector<Tensor>& values);
 
 class Exchange {
  public:
-  using Send = std::function<void(int member, Message)>;  // kind, body and blobs are set
+  using Send = std::function<void(int member, Payload)>;
 
   // Member `me` of `members`; -1: one that only listens to results and trailer (of a peer that has them already).
   // Without `buckets` there is only the trailer.
@@ -92,10 +62,13 @@ class Exchange {
   // number of targets in all its leaves. For a group they are made on the side queue for gradients
   // (tensor/side_queue.h), or that follows what makes them.
   void contribute(int bucket, const std::vector<const Subtree*>& roots, int64_t count, const Send& send);
-  // To the other buckets, and to the trailer. Roots may be sent again later unless this member is alone: then they are
-  // consumed.
-  void contribute(std::vector<Subtree> roots, const TrailerPart& part, const Send& send);
-  static bool takes(const std::string& kind);
+  // To the other buckets, and to the trailer; `digests` of the state count if they are the first member's. Roots may be
+  // sent again later unless this member is alone: then they are consumed.
+  void contribute(std::vector<Subtree> roots, const messages::TrailerPart& part, const StateDigests& digests,
+                  const Send& send);
+  static bool takes(const Message& message);
+  // To give a learner its state (Member), of a result or trailer; else 0.
+  static int64_t attempt_of(const Message& message);
   // A message of this exchange; what it cannot be is answered with a text that says why.
   std::string receive(const Message& message, const Send& send);
   // Adds up one bucket that can be, on the CPU stream of the caller; false if there is none.
@@ -108,7 +81,7 @@ class Exchange {
 
   // Of a complete one: tensors, and the trailer.
   std::vector<Tensor> values() const { return values_; }
-  const Trailer& trailer() const { return *trailer_; }
+  const messages::Trailer& trailer() const { return *trailer_; }
 
  private:
   struct Bucket {
@@ -121,18 +94,20 @@ class Exchange {
   };
   bool owned(int bucket) const { return me_ >= 0 && bucket % members_ == me_; }
   int bucket_count() const { return buckets_ ? buckets_->count() : 0; }
-  std::string receive_contribution(const Message& message, Bucket& bucket);
-  std::string receive_roots(const Message& message);
+  std::string receive_roots(const messages::BucketRoots& told, Bucket& bucket);
+  std::string receive(const messages::Contribution& contribution);
+  std::string receive(const messages::Check& check);
+  std::string receive(const messages::BucketResult& result);
+  std::string receive(const messages::TrailerPart& part, const Send& send);
+  std::string receive(const messages::Trailer& trailer);
+  std::string receive(const messages::GroupRoots& roots);
   void tell_roots(const std::vector<const Subtree*>& roots, int64_t count, const Send& send);
   bool work_in_group();
   static void take(Bucket& bucket, std::vector<Subtree> roots, int64_t count);
   std::vector<Tensor> add_up(int b, Bucket& bucket);
   bool audit_sum(const Send& send);
   void claim(const SumClaim& claim, const Send& send);
-  std::string receive_result(const Message& message);
-  std::string receive_part(const Message& message, const Send& send);
-  std::string receive_trailer(const Message& message);
-  void add_part(int member, TrailerPart part, const Send& send);
+  void add_part(messages::TrailerPart part, const Send& send);
   void place(int bucket, std::vector<Tensor> slices);
 
   int vranks_, members_, me_;
@@ -141,8 +116,9 @@ class Exchange {
   bool told_ = false;
   std::vector<Bucket> state_;
   std::vector<Tensor> values_;
-  std::map<int, TrailerPart> parts_;
-  std::optional<Trailer> trailer_;
+  std::map<int, messages::TrailerPart> parts_;
+  StateDigests digests_;  // of the state, here
+  std::optional<messages::Trailer> trailer_;
   std::optional<SumAudit> audit_;
   Bucket checked_;  // of the audited bucket: what this member adds up besides its owner
   std::optional<Digest> received_;
@@ -153,9 +129,5 @@ class Exchange {
   std::unique_ptr<GroupSum> sum_;
   std::string trouble_;
 };
-
-// The messages by which one that has a result gives it to another: buckets, then the trailer.
-void give(const Buckets* buckets, const std::vector<Tensor>& values, const Trailer& trailer,
-          const std::function<void(Message)>& send);
 
 }  // namespace elinvar

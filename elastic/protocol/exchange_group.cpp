@@ -6,18 +6,6 @@
 
 namespace elinvar {
 
-using Json = nlohmann::json;
-
-namespace {
-
-Json to_json(const std::vector<GroupRoot>& roots) {
-  Json json = Json::array();
-  for (const GroupRoot& root : roots) json.push_back({root.begin, root.end, root.present});
-  return json;
-}
-
-}  // namespace
-
 void Exchange::use(std::shared_ptr<GpuGroup> group, const Buckets* whole) {
   group_ = std::move(group);
   buckets_ = whole;
@@ -27,26 +15,28 @@ void Exchange::use(std::shared_ptr<GpuGroup> group, const Buckets* whole) {
 // Of a leaf that is still on its way it is known that it will be there.
 void Exchange::tell_roots(const std::vector<const Subtree*>& roots, int64_t count, const Send& send) {
   if (group_roots_.contains(me_)) return;
-  std::vector<GroupRoot> told;
-  for (const Subtree* root : roots) told.push_back({root->begin, root->end, !root->values.empty()});
+  messages::GroupRoots told{.member = me_, .count = count};
+  std::vector<GroupRoot> own;
+  for (const Subtree* root : roots) {
+    told.roots.push_back({root->begin, root->end, !root->values.empty()});
+    own.push_back({root->begin, root->end, !root->values.empty()});
+  }
   for (int other = 0; other < members_; ++other)
-    if (other != me_)
-      send(other, {.kind = "roots", .body = {{"member", me_}, {"count", count}, {"roots", to_json(told)}}});
-  group_roots_[me_] = std::move(told);
+    if (other != me_) send(other, told);
+  group_roots_[me_] = std::move(own);
   group_count_ += count;
 }
 
-std::string Exchange::receive_roots(const Message& message) {
-  const int member = message.body.at("member").get<int>();
-  if (!group_ || member < 0 || member >= members_ || group_roots_.contains(member))
+std::string Exchange::receive(const messages::GroupRoots& told) {
+  if (!group_ || told.member < 0 || told.member >= members_ || group_roots_.contains(told.member))
     return "roots that are not expected";
   std::vector<GroupRoot> roots;
-  for (const Json& root : message.body.at("roots")) {
-    roots.push_back({root.at(0).get<int>(), root.at(1).get<int>(), root.at(2).get<bool>()});
-    if (!is_node(roots.back().begin, roots.back().end, vranks_)) return "a root is no node of the tree";
+  for (const messages::Root& root : told.roots) {
+    if (!is_node(root.begin, root.end, vranks_)) return "a root is no node of the tree";
+    roots.push_back({root.begin, root.end, root.present});
   }
-  group_count_ += message.body.at("count").get<int64_t>();
-  group_roots_[member] = std::move(roots);
+  group_count_ += told.count;
+  group_roots_[told.member] = std::move(roots);
   return "";
 }
 

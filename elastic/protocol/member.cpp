@@ -8,8 +8,6 @@
 
 namespace elinvar {
 
-using Json = nlohmann::json;
-
 Member::Member(const MemberOptions& options)
     : options_(options), steps_(options.scaling.batch > 0 ? kUnknown : options.steps) {}
 
@@ -63,7 +61,7 @@ void Member::learn_layout(const Leaf& leaf) {
   gradients_ = static_cast<int>(leaf.gradients.size());
   whole_buckets_.emplace(shapes, options_.bucket_elements, /*whole=*/true);
   buckets_.emplace(std::move(shapes), options_.bucket_elements);
-  if (learns_ && !active()) report({.kind = "warm"});
+  if (learns_ && !active()) report(messages::Warm{});
 }
 
 const Buckets* Member::buckets_now() const { return last() ? nullptr : &*buckets_; }
@@ -178,15 +176,15 @@ void Member::contribute(const std::optional<Digest>& state, const StateDigests& 
   std::vector<Subtree> roots;
   for (const Subtree* root : this->roots()) roots.push_back(*root);
   if (members() == 1 && !audits()) folds_.clear();
-  const TrailerPart part{.held = proposed_.empty() ? generation_->number : proposed_.rbegin()->first,
-                         .seconds = leaf_count_ > 0 ? leaf_seconds_ / leaf_count_ : 0,
-                         .facts = facts_,
-                         .state = state,
-                         .pace = pace_,
-                         .audit = claims_to_tell(),
-                         .state_digests = parts,
-                         .group = groups_.contains(generation()) ? group_name(generation()) : 0};
-  exchange_->contribute(std::move(roots), part, sender());
+  const messages::TrailerPart part{.member = me_,
+                                   .held = proposed_.empty() ? generation_->number : proposed_.rbegin()->first,
+                                   .seconds = leaf_count_ > 0 ? leaf_seconds_ / leaf_count_ : 0,
+                                   .facts = facts_,
+                                   .state = state,
+                                   .pace = pace_,
+                                   .audit = claims_to_tell(),
+                                   .group = groups_.contains(generation()) ? group_name(generation()) : 0};
+  exchange_->contribute(std::move(roots), part, parts, sender());
 }
 
 Member::Progress Member::reduce() {
@@ -201,10 +199,10 @@ Member::Progress Member::reduce() {
 
 void Member::finish_reduction() {
   std::vector<Tensor> values = exchange_->values();
-  Trailer trailer = exchange_->trailer();
+  messages::Trailer trailer = exchange_->trailer();
   if (me_ == 0 && exchange_->in_group() && group_told_ != generation()) {
     group_told_ = generation();
-    report({.kind = "group_used", .body = {{"made", group_made_}}});
+    report(messages::GroupUsed{group_made_});
   }
   exchange_.reset();
 
@@ -252,15 +250,8 @@ void Member::finish_reduction() {
   // host's memory; beside leaves that come a device alone has no room for it.
   const bool kept = !active() || members() > 1 || !feeds_.empty() || !proposed_.empty();
   if (kept && (members() == 1 || !feeds_.empty())) values = on_host(values);
-  const Buckets* buckets = step == steps_ ? nullptr : &*buckets_;
-  for (const auto& [peer, feed] : feeds_)
-    if (feed.copies && feed.step <= step)
-      give(buckets, values, trailer, [&, to = peer, attempt = feed.attempt](Message m) {
-        m.generation = kCopy;
-        m.step = step;
-        m.body["attempt"] = attempt;
-        actions_.push_back({Action::What::send, to, {}, std::move(m)});
-      });
+  for (const auto& [peer, feeding] : feeds_)
+    if (feeding.feed.copies && feeding.step <= step) give_copy(peer, step, feeding.feed.attempt, values, trailer);
   agreed_ = std::max(agreed_, trailer.agreed);
   group_agreed_ = trailer.group;
   last_values_.clear();
@@ -275,16 +266,16 @@ void Member::finish_reduction() {
 
 Reduced Member::take_reduced() { return std::exchange(reduced_, {}); }
 
-void Member::advance(const Json& facts, const std::string& digests) {
+void Member::advance(StepFacts facts) {
   invariant(step_ < completed_, "an update follows a reduction");
-  const int64_t made = step_++;
-  unacknowledged_.push_back(told_facts(made, facts, digests));
+  const int64_t made = facts.step = step_++;
+  unacknowledged_.push_back(told_facts(facts));
   // A checkpoint may wait for the digest of a state, or for this step; the end of the run for the last facts.
-  const bool waited_for = facts.contains("state") || asked_to_save() || made >= steps_;
+  const bool waited_for = facts.state || asked_to_save() || made >= steps_;
   if (waited_for || made >= told_ + options_.untold) tell_facts();
   if (asked_to_save() || scheduled()) save();
-  for (const auto& [peer, feed] : feeds_)
-    if (feed.step == step_) give_part(peer, feed);
+  for (const auto& [peer, feeding] : feeds_)
+    if (feeding.step == step_) give_part(feeding);
 }
 
 // Whether the state now belongs into a checkpoint.

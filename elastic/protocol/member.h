@@ -16,7 +16,7 @@
 #include "comm/reduction_tree.h"
 #include "elastic/audit/audit.h"
 #include "elastic/protocol/exchange.h"
-#include "elastic/protocol/told_facts.h"
+#include "elastic/protocol/message.h"
 #include "elastic/step/generation.h"
 
 namespace elinvar {
@@ -113,14 +113,14 @@ class Member {
     int64_t from = 0, step = 0;
   };
   Replay begin_replay();
-  // The update is made. Facts are for the coordinator, and so is the step's line of digests.jsonl, if it has one.
-  void advance(const nlohmann::json& facts, const std::string& digests = "");
+  // The update is made. The facts are for the coordinator; their step is this one.
+  void advance(StepFacts facts);
 
   // --- The state of a newcomer: that of checkpoint `restore` (0: as a new network is), or what the messages hold.
   struct Load {
     std::optional<int64_t> restore;
     int64_t step = 0, attempt = 0;
-    std::vector<Message> messages;
+    std::vector<messages::StatePieces> pieces;
     Pace pace = {};  // in that state; of a checkpoint's whoever reads it says it
     std::optional<int64_t> end = {};
   };
@@ -131,12 +131,13 @@ class Member {
   // --- The outside.
   void receive(const Message& message);
   void lost(PeerId peer, const std::string& reason);
-  void introduce(PeerId coordinator, nlohmann::json about);  // says hello, also to a later coordinator
-  void heartbeat(const nlohmann::json& about);
-  void drain();                             // asks to leave
-  void failed(nlohmann::json body);         // and ends; what is known of the steps before goes to the coordinator first
+  void introduce(PeerId coordinator, const WorkerInfo& about);  // says hello, also to a later coordinator
+  void heartbeat(messages::Alive alive);
+  void drain();  // asks to leave
+  // The run ends with this worker; what is known of the steps before goes to the coordinator first.
+  void failed(const std::string& reason, int exit_code);
   void give_up(const std::string& reason);  // there is no coordinator any more
-  void report(Message message);             // to the coordinator
+  void suspect(PeerId peer, const std::string& reason);
 
   // --- Groups of GPUs (PROTOCOL.md, "Groups of GPUs"). Requests are to be carried out beside all else, and answered by
   // one of the three; groups of generations before oldest_group() are over.
@@ -182,37 +183,40 @@ class Member {
   size_t early() const { return early_.size(); }
 
  private:
-  struct Feed {
-    int64_t step;
-    int part, parts;
-    int64_t attempt;
-    bool copies;
-    std::string endpoint;  // of the learner
+  struct Feeding {
+    int64_t step;  // of the state that the learner gets
+    messages::Feed feed;
   };
   static constexpr int64_t kCopy = 0;  // the generation of results that go to somebody who only listens
   static constexpr int64_t kUnknown = int64_t{1} << 60;
 
-  void send(PeerId peer, Message message);
+  void send(PeerId peer, Payload payload);
+  void report(Payload payload);  // to the coordinator
   Exchange::Send sender();
   void connect_members(const Generation& generation);
-  void start(const nlohmann::json& body);
+  void welcome(const messages::Welcome& welcome);
+  void start(const messages::Start& start);
   void propose(Generation generation);
   void enter(Generation generation, int64_t first_step);
   void enter_agreed();
-  void feed(PeerId peer, const Feed& feed);
+  void feed(int64_t step, const messages::Feed& feed);
+  void obey(const Message& message);
   void receive_data(const Message& message);
   void deliver_early();
   void listen();
-  void give_last(const Message& fetch);
-  void report_facts(int64_t after = -1, Message message = {.kind = "facts"});
+  void give_last(const Message& message, const messages::Fetch& fetch);
+  void give_copy(PeerId learner, int64_t step, int64_t attempt, const std::vector<Tensor>& values,
+                 const messages::Trailer& trailer);
+  void report_facts(int64_t after = -1);
+  TellsFacts told_after(int64_t step);
   void tell_facts();
   bool scheduled() const;
   bool asked_to_save() const;
   void save();
-  void give_part(PeerId peer, const Feed& feed);
-  void receive_state(const Message& message);
+  void give_part(const Feeding& feeding);
+  void receive_state(int64_t step, const messages::StatePieces& pieces);
   void tell_ready();
-  void fenced_by(const Message& message);
+  void fenced_by(int64_t fence);
   void finish_reduction();
   bool adaptive() const { return options_.scaling.batch > 0; }
   void set_made(const Pace& pace);
@@ -236,7 +240,7 @@ class Member {
   void form_anew(int64_t generation);
   void called_anew();
   int64_t group_name(int64_t generation) const { return 2 * generation + (anew_ == generation); }
-  void group_called(const Message& message);
+  void group_called(const Message& message, const messages::GroupName& name);
   void drop_groups();
 
   MemberOptions options_;
@@ -278,24 +282,24 @@ class Member {
   AuditClaims claims_;                // of step completed_, in whatever generations,
   int64_t testified_ = 0;             // the last of which this was: of a leaf,
   int64_t replayed_ = 0;              // and with a replay
-  std::optional<Message> evidence_;   // the audit of this exchange has found something: it is repeated until a fence
+  std::optional<Evidence> evidence_;  // the audit of this exchange has found something: it is repeated until a fence
   std::map<int64_t, std::shared_ptr<GpuGroup>> groups_;     // that have formed, by generation,
   std::map<int64_t, std::pair<PeerId, NcclId>> group_ids_;  // what they are called, and who says so,
   std::set<int64_t> asked_groups_;                          // and those that were asked for;
-  int64_t anew_ = 0;                      // the generation whose group could not be made from another,
-  std::string group_made_ = "new";        // and how that of this generation was
-  bool crowded_ = false;                  // its device has no room for leaves
-  int64_t group_agreed_ = 0;              // the name of the one that all are in
-  int64_t group_told_ = 0;                // the coordinator knows that this one is used
-  std::optional<Message> group_trouble_;  // repeated until another generation
+  int64_t anew_ = 0;                          // the generation whose group could not be made from another,
+  std::string group_made_ = "new";            // and how that of this generation was
+  bool crowded_ = false;                      // its device has no room for leaves
+  int64_t group_agreed_ = 0;                  // the name of the one that all are in
+  int64_t group_told_ = 0;                    // the coordinator knows that this one is used
+  std::optional<std::string> group_trouble_;  // repeated until another generation
   std::vector<GroupRequest> group_requests_;
   Reduced reduced_;
   std::vector<Message> early_;       // for an exchange that is not there yet
   std::vector<Tensor> last_values_;  // of step completed_ - 1, for those who lack it
-  std::optional<Trailer> last_trailer_;
+  std::optional<messages::Trailer> last_trailer_;
   std::string contradiction_;
-  std::map<PeerId, Feed> feeds_;
-  std::vector<Message> state_messages_;
+  std::map<PeerId, Feeding> feeds_;
+  std::vector<messages::StatePieces> state_pieces_;
   std::set<int> state_seen_;  // parts that are whole
   int64_t state_step_ = -1;
   Pace state_pace_;

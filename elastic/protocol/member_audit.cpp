@@ -68,9 +68,9 @@ bool Member::passes_audit() {
     for (const auto& [m, sums] : exchange_->audit()->heard())
       evidence.witnesses[static_cast<size_t>(m)].claims.sums = sums;
   if (!on_trial() && judge(evidence).what == Verdict::What::agreed) return true;
-  evidence_ = Message{.kind = "audit", .body = to_json(evidence)};
+  evidence_ = std::move(evidence);
   tell_facts();  // of the steps before: the run may end with it
-  report(*evidence_);
+  report(messages::Audit{*evidence_});
   return false;
 }
 

@@ -5,26 +5,14 @@
 
 namespace elinvar {
 
-using Json = nlohmann::json;
-
-namespace {
-
-Json to_json(const std::vector<Interval>& intervals) {
-  Json json = Json::array();
-  for (const Interval& i : intervals) json.push_back({i.begin, i.end});
-  return json;
-}
-
-}  // namespace
-
 void Member::connect_members(const Generation& generation) {
   for (const GenerationMember& m : generation.members)
     if (m.peer != options_.self) actions_.push_back({Action::What::connect, m.peer, m.endpoint, {}});
 }
 
-void Member::fenced_by(const Message& m) {
-  if (m.generation > promised_) {
-    promised_ = m.generation;
+void Member::fenced_by(int64_t fence) {
+  if (fence > promised_) {
+    promised_ = fence;
     proposed_.clear();
     feeds_.clear();
     evidence_.reset();
@@ -33,18 +21,18 @@ void Member::fenced_by(const Message& m) {
     drop_groups();
     std::erase_if(early_, [&](const Message& e) { return e.generation != kCopy && e.generation < promised_; });
   }
-  Json body = {{"promised", promised_},
-               {"active", active()},
-               {"loaded", loaded_},
-               {"keeps", last_trailer_.has_value()},
-               {"share", Json::array()}};
+  messages::Fenced answer{.promised = promised_,
+                          .active = active(),
+                          .loaded = loaded_,
+                          .keeps = last_trailer_.has_value(),
+                          .group = spare_group()};
   if (active() && completed_ >= generation_->first_step && completed_ <= steps_)
-    body["share"] = to_json(generation_->share(me_, completed_));
-  if (const int64_t spare = spare_group(); spare > 0) body["group"] = spare;
-  if (adaptive() && loaded_) body.update({{"pace", to_json(pace())}, {"certain", pace_.has_value()}});
-  if (adaptive() && steps()) body["end"] = steps_;
+    answer.share = generation_->share(me_, completed_);
+  if (adaptive() && loaded_) answer.pace = pace();
+  answer.certain = adaptive() && pace_.has_value();
+  if (adaptive()) answer.end = steps();
   report_facts();
-  report({.kind = "fenced", .body = std::move(body)});
+  report(std::move(answer));
 }
 
 // After the reductions before completed_, this is the pace of the state.
@@ -67,8 +55,8 @@ void Member::settle_pace() {
   pace_ = pace;
 }
 
-void Member::start(const Json& body) {
-  Generation generation = generation_from(body.at("record"));
+void Member::start(const messages::Start& start) {
+  const Generation& generation = start.record;
   if (generation.number < promised_ || generation.number <= this->generation()) return;
   if (generation.index_of(options_.self) < 0) {
     if (active())
@@ -90,10 +78,10 @@ void Member::start(const Json& body) {
   agreed_ = std::max(agreed_, generation.number);
   if (completed_ < first) {
     drop_leaves();
-    for (const auto& [peer, completed] : body.at("completed").items())
-      if (completed.get<int64_t>() == first) ahead_ = std::stoull(peer);
+    for (const auto& [peer, completed] : start.completed)
+      if (completed == first) ahead_ = peer;
   }
-  enter(std::move(generation), first);
+  enter(Generation(generation), first);
 }
 
 void Member::propose(Generation generation) {
@@ -132,9 +120,7 @@ void Member::enter(Generation generation, int64_t first_step) {
   for (const GenerationMember& m : generation_->members) feeds_.erase(m.peer);
   std::erase_if(early_, [&](const Message& m) { return m.generation != kCopy && m.generation < promised_; });
   if (asked_to_save() && step_ == completed_) save();
-  Message entered{.kind = "entered"};
-  if (adaptive() && steps()) entered.body["end"] = steps_;
-  report(std::move(entered));
+  report(messages::Entered{.end = adaptive() ? steps() : std::nullopt});
   if (me_ == 0) report_facts();
 }
 

@@ -4,8 +4,6 @@
 
 namespace elinvar {
 
-using Json = nlohmann::json;
-
 // As soon as it knows of the generation and what the group is called; the first member says that.
 void Member::ask_for_group(const Generation& generation) {
   const int me = generation.index_of(options_.self), members = static_cast<int>(generation.members.size());
@@ -49,7 +47,7 @@ void Member::inherit_group(const Generation& before, bool planned) {
 void Member::group_not_shrunk(int64_t generation) {
   if (generation != this->generation() || !active()) return;
   if (me_ == 0) form_anew(generation);
-  else send(generation_->members[0].peer, {.kind = "group_again"});
+  else send(generation_->members[0].peer, messages::GroupAgain{});
 }
 
 // By the first member, once: nobody can have used what not all have.
@@ -68,13 +66,9 @@ void Member::called_anew() {
 }
 
 // By the first member of that generation, which may not be known here yet.
-void Member::group_called(const Message& m) {
+void Member::group_called(const Message& m, const messages::GroupName& name) {
   if (!options_.groups || m.generation < promised_) return;
-  try {
-    group_ids_[m.generation] = {m.sender, NcclId::parse(m.body.at("id").get<std::string>())};
-  } catch (const UsageError& wrong) {
-    return report({.kind = "suspect", .body = {{"peer", m.sender}, {"reason", wrong.what()}}});
-  }
+  group_ids_[m.generation] = {m.sender, name.id};
   if (generation_ && generation_->number == m.generation) {
     if (generation_->group_from) called_anew();
     ask_for_group(*generation_);
@@ -93,7 +87,7 @@ void Member::group_named(int64_t generation, const NcclId& id) {
       actions_.push_back({Action::What::send,
                           m.peer,
                           {},
-                          {.kind = "group", .generation = generation, .step = completed_, .body = {{"id", id.hex()}}}});
+                          {.generation = generation, .step = completed_, .payload = messages::GroupName{id}}});
 }
 
 void Member::group_formed(int64_t generation, std::shared_ptr<GpuGroup> group) {
@@ -101,7 +95,7 @@ void Member::group_formed(int64_t generation, std::shared_ptr<GpuGroup> group) {
 }
 
 void Member::group_not_formed(int64_t generation, const std::string& reason) {
-  report({.kind = "group_missing", .body = {{"of", generation}, {"reason", reason}}});
+  report(messages::GroupMissing{.of = generation, .reason = reason});
 }
 
 // All members decide alike: the trailer of the step before tells all of them who is in it. What is audited is added up
@@ -124,8 +118,8 @@ bool Member::let_leaves_go() {
 
 void Member::group_stalled(const std::string& reason) {
   if (group_trouble_ || !exchange_) return;
-  group_trouble_ = Message{.kind = "group_failed", .body = {{"reason", reason}}};
-  report(*group_trouble_);
+  group_trouble_ = reason;
+  report(messages::GroupFailed{reason});
 }
 
 int64_t Member::spare_group() const {

@@ -5,13 +5,11 @@
 
 namespace elinvar {
 
-using Json = nlohmann::json;
-
 Member::Load Member::take_load() {
   Load load{.restore = restore_step_,
             .step = restore_step_ ? *restore_step_ : state_step_,
             .attempt = attempt_,
-            .messages = std::exchange(state_messages_, {}),
+            .pieces = std::exchange(state_pieces_, {}),
             .pace = state_pace_,
             .end = restore_step_ ? std::nullopt : state_end_};
   state_whole_ = false;
@@ -34,7 +32,7 @@ void Member::loaded(const Load& load) {
   std::erase_if(early_, [&](const Message& m) { return m.step < completed_; });
   if (load.restore) {
     ready_told_ = true;
-    report({.kind = "ready", .body = {{"attempt", 0}}});
+    report(messages::Ready{.attempt = 0});
   }
 }
 
@@ -42,28 +40,27 @@ void Member::cannot_load(const Load& load) {
   if (active() || load.restore != restore_step_) return;
   restore_step_.reset();
   learns_ = true;
-  report({.kind = "blind"});
+  report(messages::Blind{});
 }
 
-void Member::receive_state(const Message& m) {
-  const int64_t attempt = m.body.at("attempt").get<int64_t>();
-  if (active() || attempt < attempt_) return;
-  if (attempt > attempt_) {
-    attempt_ = attempt;
-    state_step_ = m.step;
-    state_pace_ = m.body.contains("pace") ? pace_from(m.body["pace"]) : Pace{};
-    state_end_ = m.body.contains("end") ? std::optional(m.body["end"].get<int64_t>()) : std::nullopt;
-    state_messages_.clear();
+void Member::receive_state(int64_t step, const messages::StatePieces& pieces) {
+  if (active() || pieces.attempt < attempt_) return;
+  if (pieces.attempt > attempt_) {
+    attempt_ = pieces.attempt;
+    state_step_ = step;
+    state_pace_ = pieces.pace.value_or(Pace{});
+    state_end_ = pieces.end;
+    state_pieces_.clear();
     state_seen_.clear();
     loaded_ = ready_told_ = false;
     restore_step_.reset();
     exchange_.reset();
   }
   // What the feeder could not get rid of may be on nobody's file: now two know it.
-  if (const std::vector<ToldFacts> facts = facts_in(m); !facts.empty()) unacknowledged_ = {facts.begin(), facts.end()};
-  state_messages_.push_back(m);
-  if (m.body.at("last").get<bool>()) state_seen_.insert(m.body.at("part").get<int>());
-  state_whole_ = static_cast<int>(state_seen_.size()) == m.body.at("parts").get<int>();
+  if (!pieces.facts.empty()) unacknowledged_ = {pieces.facts.begin(), pieces.facts.end()};
+  if (pieces.last) state_seen_.insert(pieces.part);
+  state_whole_ = static_cast<int>(state_seen_.size()) == pieces.parts;
+  state_pieces_.push_back(pieces);
 }
 
 // The exchange of one who waits for a result that others have.
@@ -74,7 +71,7 @@ void Member::listen() {
     deliver_early();
   }
   if (active() && ahead_ != 0) {
-    send(ahead_, {.kind = "fetch", .body = {{"endpoint", options_.endpoint}}});
+    send(ahead_, messages::Fetch{options_.endpoint});
     ahead_ = 0;
   }
 }
@@ -82,43 +79,55 @@ void Member::listen() {
 void Member::tell_ready() {
   if (ready_told_ || !early_.empty()) return;
   ready_told_ = true;
-  report({.kind = "ready", .body = {{"attempt", attempt_}}});
+  report(messages::Ready{attempt_});
 }
 
 // To one that lacks the last result. It may be of a generation that this member does not know of yet.
-void Member::give_last(const Message& m) {
+void Member::give_last(const Message& m, const messages::Fetch& fetch) {
   if (!last_trailer_ || m.step != completed_ - 1) return;
-  actions_.push_back({Action::What::connect, m.sender, m.body.at("endpoint").get<std::string>(), {}});
-  give(m.step == steps_ ? nullptr : &*buckets_, last_values_, *last_trailer_, [&](Message copy) {
-    copy.generation = kCopy;
-    copy.step = m.step;
-    actions_.push_back({Action::What::send, m.sender, {}, std::move(copy)});
-  });
+  actions_.push_back({Action::What::connect, m.sender, fetch.endpoint, {}});
+  give_copy(m.sender, m.step, /*attempt=*/0, last_values_, *last_trailer_);
 }
 
-void Member::feed(PeerId peer, const Feed& feed) {
-  // Of a boundary that has passed there is no copy to be had any more.
-  if (!loaded_ || completed_ > feed.step) {
-    report({.kind = "missed", .body = {{"peer", peer}}});
-    return;
+// The result of a step that this member has. An attempt counts for a learner alone.
+void Member::give_copy(PeerId to, int64_t step, int64_t attempt, const std::vector<Tensor>& values,
+                       const messages::Trailer& trailer) {
+  const auto copy = [&](Payload payload) {
+    actions_.push_back(
+        {Action::What::send, to, {}, {.generation = kCopy, .step = step, .payload = std::move(payload)}});
+  };
+  const Buckets* buckets = step == steps_ ? nullptr : &*buckets_;
+  for (int b = 0; buckets && b < buckets->count(); ++b) {
+    messages::BucketResult result = result_of(*buckets, b, values);
+    result.attempt = attempt;
+    copy(std::move(result));
   }
-  actions_.push_back({Action::What::connect, peer, feed.endpoint, {}});
-  feeds_[peer] = feed;
-  if (step_ == feed.step) give_part(peer, feed);
+  messages::Trailer last = trailer;
+  last.attempt = attempt;
+  copy(std::move(last));
 }
 
-void Member::give_part(PeerId peer, const Feed& feed) {
-  StatePart part{.step = feed.step,
+void Member::feed(int64_t step, const messages::Feed& feed) {
+  // Of a boundary that has passed there is no copy to be had any more.
+  if (!loaded_ || completed_ > step) return report(messages::Missed{feed.peer});
+  actions_.push_back({Action::What::connect, feed.peer, feed.endpoint, {}});
+  const Feeding& feeding = feeds_[feed.peer] = {step, feed};
+  if (step_ == step) give_part(feeding);
+}
+
+void Member::give_part(const Feeding& feeding) {
+  const messages::Feed& feed = feeding.feed;
+  StatePart part{.step = feeding.step,
                  .part = feed.part,
                  .parts = feed.parts,
-                 .to = peer,
+                 .to = feed.peer,
                  .attempt = feed.attempt,
                  .pace = made_,
                  .end = steps(),
                  .gently = !fenced()};
   if (feed.copies)
     for (const ToldFacts& facts : unacknowledged_)
-      if (facts.step < feed.step) part.facts.push_back(facts);
+      if (facts.step < feeding.step) part.facts.push_back(facts);
   parts_.push_back(std::move(part));
 }
 

@@ -2,13 +2,12 @@
 // What the coordinator knows of each worker that has introduced itself, and the two questions that every decision asks
 // about several of them.
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "elastic/step/generation.h"
+#include "elastic/protocol/message.h"
 
 namespace elinvar {
 
@@ -17,15 +16,6 @@ using Seconds = double;  // on any clock that does not jump
 // How often a worker says that it lives. Times of silence are judged by it: after three a worker is silent, after
 // four a coordinator, and who was heard within one and a half is there.
 inline constexpr Seconds kHeartbeat = 1;
-
-// What a worker's loop is at, as its heartbeats tell.
-struct Work {
-  std::string what = {};    // "": it waits
-  Seconds lasts = 0;        // already,
-  Seconds usual = 0;        // and did at most before; 0: it has never been finished twice
-  Seconds idle = 0;         // it waits, and nothing came for so long,
-  std::string misses = {};  // which it misses of a reduction; "": nothing
-};
 
 struct Worker {
   enum class State {
@@ -38,21 +28,21 @@ struct Worker {
   PeerId peer = 0;
   int id = 0;  // 0: none yet
   std::string endpoint = {};
-  nlohmann::json about = {};
+  WorkerInfo about = {};
   State state = State::joining;
   Seconds seen = 0;
   int64_t generation = 0, completed = 0;
   Work work = {};
   double speed = 0;  // virtual ranks a second; 0: not measured yet
   bool draining = false;
-  bool blind = false;                         // does not see the checkpoint that the run is to begin with
-  bool welcomed = false;                      // was told that others will give it the state,
-  bool warm = false;                          // and has computed a leaf
-  int feeds = 0;                              // attempts to give it the state,
-  int64_t attempt = 0;                        // and the number of the last
-  int64_t boundary = 0;                       // after which step the state is that it is given
-  PeerId copier = 0;                          // who passes the results on to it
-  std::optional<nlohmann::json> fenced = {};  // what it answered to the fence
+  bool blind = false;                           // does not see the checkpoint that the run is to begin with
+  bool welcomed = false;                        // was told that others will give it the state,
+  bool warm = false;                            // and has computed a leaf
+  int feeds = 0;                                // attempts to give it the state,
+  int64_t attempt = 0;                          // and the number of the last
+  int64_t boundary = 0;                         // after which step the state is that it is given
+  PeerId copier = 0;                            // who passes the results on to it
+  std::optional<messages::Fenced> fenced = {};  // what it answered to the fence
 };
 const char* name_of(Worker::State state);
 

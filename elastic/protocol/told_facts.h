@@ -1,36 +1,37 @@
 #pragma once
-// The facts of steps as messages carry them: the body's "facts" names the steps, in order, and the last blobs are their
-// texts, one each. So they are written once, whoever passes them on, and many of them are no long body.
-//
-// A text is a JSON object (elastic/session/session.h) and, on a second line, where there is one, the line that the step
-// has in digests.jsonl, which is the longest part by far and nobody on the way has to read.
-#include <nlohmann/json.hpp>
+// The facts of steps as messages carry them: each is written once, by the worker that makes the step, and passed on as
+// the same bytes by whoever tells of it. They are a JSON object and, on a second line where there is one, the line that
+// the step has in digests.jsonl, which is the longest part by far and nobody on the way has to read.
 #include <string>
 #include <vector>
 
-#include "comm/message.h"
+#include "comm/fields.h"
+#include "elastic/ledger/step_facts.h"
 
 namespace elinvar {
 
 struct ToldFacts {
   int64_t step = 0;
-  Blob text;
+  Blob text = {};
+
+  static void fields(auto& self, auto&& field) {
+    field("step", self.step);
+    field("text", self.text);
+  }
 };
 
-ToldFacts told_facts(int64_t step, const nlohmann::json& facts, const std::string& digests = "");
+ToldFacts told_facts(const StepFacts& facts);
 
-void add_facts(Message& message, const ToldFacts& facts);
-// Whether these are for a coordinator's files: those that a learner is given go with the state.
-bool tells_facts(const Message& message);
-std::vector<ToldFacts> facts_in(const Message& message);  // throws UsageError or nlohmann::json::exception
+struct TellsFacts {
+  double at = 0;  // when it was sent, on the sender's clock
+  std::vector<ToldFacts> steps = {};
 
-// What they say.
-struct StepFacts {
-  int64_t step = 0;
-  nlohmann::json facts;
-  double age = 0;            // seconds since the step was made, when they were sent
-  std::string digests = {};  // its line in digests.jsonl; "": none
+  static void fields(auto& self, auto&& field) {
+    field("at", self.at);
+    field("steps", self.steps);
+  }
 };
-std::vector<StepFacts> steps_in(const Message& message);  // throws the same
+// What they say; `age` is how long before `told.at` a step was made. Throws UsageError.
+std::vector<StepFacts> steps_in(const TellsFacts& told);
 
 }  // namespace elinvar

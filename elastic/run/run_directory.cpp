@@ -192,50 +192,47 @@ std::vector<GenerationScaling::Change> RunDirectory::batch_changes() const {
 }
 
 int64_t RunDirectory::facts(const std::vector<StepFacts>& steps) {
-  for (const StepFacts& of : steps) take(of);
+  for (const StepFacts& facts : steps) take(facts);
   record_waiting();
   return ledger_.length() - 1;
 }
 
-void RunDirectory::take(const StepFacts& of) {
-  const int64_t step = of.step;
-  const nlohmann::json& facts = of.facts;
-  if (facts.contains("end")) steps_ = facts["end"].get<int64_t>();
+void RunDirectory::take(const StepFacts& facts) {
+  const int64_t step = facts.step;
+  if (facts.end) steps_ = *facts.end;
   check(step >= 0 && step <= steps_, "[facts] expected a step from 0 to {}, got {}", steps_, step);
-  const std::string fault = of.digests.empty() ? "" : DigestLine::fault(step + 1, of.digests);
+  const std::string fault = facts.digests.empty() ? "" : DigestLine::fault(step + 1, facts.digests);
   check(fault.empty(), "[facts] of step {}: its line for digests.jsonl: {}", step, fault);
-  if (facts.contains("state")) {
-    const Digest state = Digest::parse(facts["state"].get<std::string>());
-    states_[step] = state;
+  if (facts.state) {
+    states_[step] = *facts.state;
     if (states_.size() > 64) states_.erase(states_.begin());
     if (step >= 1 && step <= ledger_.length()) {
       LedgerLine line = LedgerLine::parse(ledger_.line(step));
       if (line.state) {
-        line.state = state;
+        line.state = facts.state;
         ledger_.record(line);
       }
     }
-    const nlohmann::json& parts = facts.at("state_digests");
-    know_state(step, state, {parts.at(0).get<std::string>(), parts.at(1).get<std::string>()});
+    know_state(step, *facts.state, facts.state_digests);
   }
-  if (step < steps_) {
-    LedgerLine line{.step = step + 1,
-                    .batch = Digest::parse(facts.at("batch").get<std::string>()),
-                    .loss = std::bit_cast<double>(facts.at("loss").get<uint64_t>()),
-                    .gradient = Digest::parse(facts.at("gradient").get<std::string>()),
-                    .lr = std::bit_cast<double>(facts.at("lr").get<uint64_t>()),
-                    .state = {}};
-    if (facts.contains("batch_size")) line.batch_size = facts["batch_size"].get<int64_t>();
-    for (const auto& [vrank, leaf] : facts.at("leaves").items())
-      line.leaves.emplace(std::stoi(vrank), Digest::parse(leaf.get<std::string>()));
-    if (line.step <= ledger_.length()) {
-      LedgerLine again = line;
-      again.state = LedgerLine::parse(ledger_.line(line.step)).state;
-      ledger_.record(again);
-    }
-    if (line.step > ledger_.length() || (line.step > digests_.last() && line.step <= fill_to_))
-      waiting_.emplace(line.step, Waiting{line, of.digests});
+  if (step >= steps_) return;
+  check(facts.update.has_value(), "[facts] of step {}: expected those of update {}, got none", step, step + 1);
+  const UpdateFacts& update = *facts.update;
+  LedgerLine line{.step = step + 1,
+                  .batch = update.batch,
+                  .loss = update.loss,
+                  .leaves = update.leaves,
+                  .gradient = update.gradient,
+                  .lr = facts.report.lr,
+                  .state = {}};
+  if (update.batch_size > 0) line.batch_size = update.batch_size;
+  if (line.step <= ledger_.length()) {
+    LedgerLine again = line;
+    again.state = LedgerLine::parse(ledger_.line(line.step)).state;
+    ledger_.record(again);
   }
+  if (line.step > ledger_.length() || (line.step > digests_.last() && line.step <= fill_to_))
+    waiting_.emplace(line.step, Waiting{line, facts.digests});
 }
 
 void RunDirectory::record_waiting() {
@@ -268,24 +265,19 @@ void RunDirectory::know_state(int64_t step, const Digest& state, const StateDige
   digests = line.text();
 }
 
-std::vector<RunDirectory::Saved> RunDirectory::saved(const Message& message) {
-  const nlohmann::json& body = message.body;
-  if (body.contains("error")) {
-    const std::string reason = body["error"].get<std::string>();
-    events_.write("checkpoint_failed", {{"step", message.step}, {"part", body["part"]}, {"reason", reason}});
-    if (body.contains("parts")) forget_saving(message.step, body["parts"].get<int>());
-    return {{message.step, reason}};
+std::vector<RunDirectory::Saved> RunDirectory::saved(int64_t step, const messages::Saved& part) {
+  if (!part.error.empty()) {
+    events_.write("checkpoint_failed", {{"step", step}, {"part", part.part}, {"reason", part.error}});
+    forget_saving(step, part.parts);
+    return {{step, part.error}};
   }
-  const int expected = body.at("parts").get<int>(), part = body.at("part").get<int>();
-  Saving& saving = saving_[{message.step, expected}];
-  saving.expected = expected;
-  saving.parts[part] = {.file = body.at("file").get<std::string>(),
-                        .bytes = body.at("bytes").get<int64_t>(),
-                        .digest = Digest::parse(body.at("digest").get<std::string>())};
-  for (const auto& [name, digest] : body.at("digests").items()) saving.digests[name] = digest.get<std::string>();
-  if (body.contains("state")) saving.sworn[part] = Digest::parse(body["state"].get<std::string>());
-  saving.copy_seconds = std::max(saving.copy_seconds, body.value("copy_seconds", 0.0));
-  saving.wait_seconds = std::max(saving.wait_seconds, body.value("wait_seconds", 0.0));
+  Saving& saving = saving_[{step, part.parts}];
+  saving.expected = part.parts;
+  saving.parts[part.part] = {.file = part.file, .bytes = part.bytes, .digest = part.digest};
+  for (const auto& [name, digest] : part.digests) saving.digests[name] = digest;
+  if (part.state) saving.sworn[part.part] = *part.state;
+  saving.copy_seconds = std::max(saving.copy_seconds, part.copy_seconds);
+  saving.wait_seconds = std::max(saving.wait_seconds, part.wait_seconds);
   return commit_saved();
 }
 

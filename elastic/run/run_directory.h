@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/message.h"
+#include "comm/packet.h"
 #include "elastic/checkpoint/checkpoint.h"
 #include "elastic/checkpoint/state_parts.h"
 #include "elastic/ledger/digest_file.h"
@@ -84,7 +84,7 @@ class RunDirectory {
     std::string failure = {};  // "": the checkpoint is whole
     bool operator==(const Saved&) const = default;
   };
-  std::vector<Saved> saved(const Message& message);
+  std::vector<Saved> saved(int64_t step, const messages::Saved& part);
   std::vector<Saved> commit_saved();  // those that waited for facts
   // The newest checkpoint of at most `most` updates that is, as its manifest says, of that state; 0: none.
   int64_t newest_checkpoint(int64_t most) const;
@@ -119,7 +119,7 @@ class RunDirectory {
     std::string digests;  // the line of digests.jsonl; "": none
   };
   bool digest_due(int64_t step) const;
-  void take(const StepFacts& of);
+  void take(const StepFacts& facts);
   void record_waiting();
   void know_state(int64_t step, const Digest& state, const StateDigests& parts);
   void remove_temporary_files() const;

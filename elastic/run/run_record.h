@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/message.h"
+#include "comm/packet.h"
 #include "elastic/checkpoint/checkpoint.h"
 #include "elastic/ledger/digest_file.h"
 #include "elastic/ledger/ledger.h"

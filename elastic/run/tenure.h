@@ -12,7 +12,7 @@
 #include <optional>
 #include <string>
 
-#include "comm/message.h"
+#include "comm/packet.h"
 #include "tensor/base/file.h"
 
 namespace elinvar {

@@ -22,8 +22,8 @@ MemberOptions alone(MemberOptions options) {
 // What a coordinator says to its first worker.
 Replay::Replay(MemberOptions options, int64_t first, const Pace& pace, std::vector<GenerationScaling::Change> changes)
     : member_(alone(options)) {
-  member_.introduce(kNobody, nlohmann::json::object());
-  member_.receive({.kind = "welcome", .sender = kNobody, .body = {{"restore", first}}});
+  member_.introduce(kNobody, {});
+  member_.receive({.sender = kNobody, .payload = messages::Welcome{.restore = first}});
   invariant(member_.next() == Member::Next::load, "a member restores what it is told to");
   Member::Load load = member_.take_load();
   load.pace = pace;
@@ -36,16 +36,13 @@ Replay::Replay(MemberOptions options, int64_t first, const Pace& pace, std::vect
                         .reason = "a replay"};
   if (options.scaling.batch > 0)
     generation.scaling = GenerationScaling{.base_workers = 1, .history = 1, .recorded = std::move(changes)};
-  member_.receive({.kind = "start",
-                   .sender = kNobody,
-                   .generation = 1,
-                   .body = {{"record", to_json(generation)}, {"completed", nlohmann::json::object()}}});
+  member_.receive({.sender = kNobody, .generation = 1, .payload = messages::Start{.record = generation}});
 }
 
 void Replay::advance() {
   const int64_t step = member_.step();
-  member_.advance(nlohmann::json::object());
-  member_.receive({.kind = "ack", .sender = kNobody, .step = step});  // it need remember nothing
+  member_.advance({});
+  member_.receive({.sender = kNobody, .step = step, .payload = messages::Ack{}});  // it need remember nothing
   (void)member_.take_actions();
   (void)member_.take_parts();
 }

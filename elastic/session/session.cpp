@@ -106,11 +106,11 @@ void Session::Impl::load(Lock& lock) {
     if (done) load.pace = pristine ? Pace{.batch = options.member.scaling.batch} : *pace;
   } else {
     pristine = false;
-    fill(whole_state(load.step, load.pace), load.messages);
+    fill(whole_state(load.step, load.pace), load.pieces);
     // A newcomer is the last member, beside those who gave it the state.
-    const int members = load.messages.front().body.at("parts").get<int>() + 1;
+    const int members = load.pieces.front().parts + 1;
     want_memory(members - 1, members);
-    load.messages.clear();
+    load.pieces.clear();
     touch_memory();
   }
   lock.lock();
@@ -269,18 +269,13 @@ bool Session::leads() const {
 
 void Session::show(std::string bytes) {
   Impl& s = *impl_;
-  const auto owner = std::make_shared<const std::string>(std::move(bytes));
-  const Blob blob{owner, reinterpret_cast<const std::byte*>(owner->data()), owner->size()};
   const Lock lock(s.mutex);
-  s.transport->send(s.member.coordinator(), {.kind = "shown",
-                                             .run = s.options.run,
-                                             .sender = s.options.member.self,
-                                             .generation = s.member.generation(),
-                                             .step = s.work_step + 1,
-                                             .blobs = {blob}});
+  s.transmit(s.member.coordinator(), {.generation = s.member.generation(),
+                                      .step = s.work_step + 1,
+                                      .payload = messages::Shown{blob_of(std::move(bytes))}});
 }
 
-void Session::advance(const nlohmann::json& extra) {
+void Session::advance(const StepReport& report) {
   Impl& s = *impl_;
   s.pristine = false;
   if (s.replay) {
@@ -291,24 +286,15 @@ void Session::advance(const nlohmann::json& extra) {
     s.flip_state(Fault::Flips::parameter, "model.");
     s.flip_state(Fault::Flips::optimizer, "optimizer.");
   }
-  const Reduced& r = s.reduced;
-  nlohmann::json facts = state_facts(r);
-  facts["extra"] = extra;
-  std::string digests;
-  if (!s.last) {
-    UpdateFacts update = update_facts(r, std::move(s.gradient), s.work_step, extra.at("lr").get<double>(),
-                                      s.options.ledger, s.options.member.vranks);
-    facts.update(update.facts);
-    digests = std::move(update.digests);
-    facts["reduce_seconds"] = s.reduce_seconds;
-    facts["generation"] = r.generation;
-    if (s.adaptive()) facts["batch_size"] = r.pace.batch;
-  }
+  StepFacts facts = facts_of(s.reduced, s.last ? std::nullopt : std::optional(std::move(s.gradient)), s.work_step,
+                             s.options.ledger, s.options.member.vranks);
+  if (facts.update) facts.update->reduce_seconds = s.reduce_seconds;
+  facts.report = report;
   const Lock lock(s.mutex);
-  if (s.adaptive() && s.member.steps()) facts["end"] = *s.member.steps();
-  facts["at"] = s.now();
+  if (s.adaptive()) facts.end = s.member.steps();
+  facts.at = s.now();
   s.work.at("", s.now());
-  s.member.advance(facts, digests);
+  s.member.advance(std::move(facts));
   s.copier.updated();
   s.flush();
 }
@@ -328,7 +314,7 @@ void Session::drain() {
 
 void Session::fail(const std::string& reason, int exit_code) {
   const Lock lock(impl_->mutex);
-  impl_->member.failed({{"reason", reason}, {"exit_code", exit_code}});
+  impl_->member.failed(reason, exit_code);
   impl_->flush();
 }
 

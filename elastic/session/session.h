@@ -47,7 +47,7 @@ struct SessionOptions {
   std::string coordinator_endpoint = {};
   int64_t tenure = 0;     // the coordinator's
   bool imported = false;  // the run begins with checkpoint 0, not with a new network
-  nlohmann::json about;   // what the coordinator is told of this worker
+  WorkerInfo about = {};  // `state` is filled in here
   // The run directory, if this process sees it; else "". Asked once there is something to be saved.
   std::function<std::filesystem::path()> directory;
   // Who coordinates now, as the run directory shows it. Asked a few times a second while this worker is out of touch.
@@ -111,8 +111,8 @@ class Session {
   // Something about the step after its update, for the coordinator to keep. Unlike facts it is lost if either of the
   // two is.
   void show(std::string bytes);
-  // The update is made. `extra` goes to the coordinator with the facts of the step; "lr" in it is one of them.
-  void advance(const nlohmann::json& extra);
+  // The update is made.
+  void advance(const StepReport& report);
 
   int worker() const;  // its number in the job; 0: none yet
   const Member::Outcome& outcome() const;

@@ -36,10 +36,11 @@ struct Session::Impl {
   void flush();  // carries out what the member wants done
   void listen(const std::stop_token& stop);
   void heartbeat();
-  void receive(const Message& message);
+  void receive(const Packet& packet);
   void seek(const std::optional<SessionOptions::Sighting>& sighting);
   void follow(int64_t tenure, PeerId coordinator, const std::string& endpoint);
-  void send(PeerId peer, Message message);  // peer 0: the coordinator
+  void send(PeerId peer, int64_t step, Payload payload);  // peer 0: to the coordinator
+  void transmit(PeerId peer, Message message);
 
   // --- session_leaves.cpp. With the lock held; whether it happened.
   bool flip(Fault::Flips what, int64_t step, std::span<Tensor> tensors, nlohmann::json about);

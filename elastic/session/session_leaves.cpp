@@ -22,10 +22,7 @@ bool Session::Impl::flip(Fault::Flips what, int64_t step, std::span<Tensor> tens
 
 void Session::Impl::tell_sabotage(const char* what, int64_t step, nlohmann::json fields) {
   fields.update({{"cause", "chaos"}, {"worker", member.id()}, {"step", step + 1}});
-  transport->send(member.coordinator(), {.kind = "sabotaged",
-                                         .run = options.run,
-                                         .sender = options.member.self,
-                                         .body = {{"event", what}, {"fields", std::move(fields)}}});
+  transmit(member.coordinator(), {.payload = messages::Sabotaged{.event = what, .about = std::move(fields)}});
 }
 
 std::optional<int> Session::next() {

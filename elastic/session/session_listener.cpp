@@ -20,13 +20,13 @@ Session::Impl::Impl(SessionOptions given, Transport& with, StateAccess access)
       coordinator_endpoint(options.coordinator_endpoint),
       copier({.state = [this](const StatePart& part) { return whole_state(part.step, part.pace); },
               .directory = options.directory,
-              .send = [this](PeerId peer, Message message) { send(peer, std::move(message)); },
+              .send = [this](PeerId peer, int64_t step, Payload payload) { send(peer, step, std::move(payload)); },
               .failed = [this](std::exception_ptr failure) { failed(std::move(failure)); }},
              options.coordinator) {
   if (options.nccl) former.emplace(options.nccl, about_groups(), options.group_patience);
   std::vector<TensorLayout> layout;
   for (const auto& [name, tensor] : whole_state(0, {})) layout.push_back(layout_of(name, tensor));
-  options.about["state"] = to_json(layout);
+  options.about.state = std::move(layout);
   {
     const Lock lock(mutex);
     member.introduce(options.coordinator, options.about);
@@ -111,16 +111,17 @@ void Session::Impl::flush() {
       case Action::What::disconnect:
         transport->disconnect(action.peer);
         break;
-      case Action::What::send:
-        if (sabotage.drops(member.id(), member.index() == 0, action.message.step, action.message.kind)) {
-          tell_sabotage("drop", action.message.step, {{"message", action.message.kind}});
+      case Action::What::send: {
+        const std::string kind = kind_of(action.message.payload).name;
+        if (sabotage.drops(member.id(), member.index() == 0, action.message.step, kind)) {
+          tell_sabotage("drop", action.message.step, {{"message", kind}});
           break;
         }
-        if (tells_facts(action.message)) action.message.body["now"] = now();
-        action.message.run = options.run;
-        action.message.sender = options.member.self;
-        transport->send(action.peer, std::move(action.message));
+        if (auto* facts = std::get_if<messages::Facts>(&action.message.payload)) facts->told.at = now();
+        if (auto* alive = std::get_if<messages::Alive>(&action.message.payload)) alive->told.at = now();
+        transmit(action.peer, std::move(action.message));
         break;
+      }
     }
   }
   if (!replay)
@@ -142,7 +143,7 @@ void Session::Impl::listen(const std::stop_token& stop) {
     Arrival arrival = transport->wait(beat);
     const Activity activity("messages");
     Lock lock(mutex);
-    if (arrival.what == Arrival::What::message && arrival.message.run == options.run) receive(arrival.message);
+    if (arrival.what == Arrival::What::message && arrival.packet.run == options.run) receive(arrival.packet);
     if (arrival.what == Arrival::What::lost) {
       if (arrival.peer == member.coordinator()) {
         watch.lost();
@@ -166,35 +167,35 @@ void Session::Impl::listen(const std::stop_token& stop) {
 }
 
 void Session::Impl::heartbeat() {
-  nlohmann::json about = {{"leaves", leaves}, {"answer", watch.asks(now())}};
-  about.update(work.heartbeat(now()));
-  if (about.contains("idle")) about["misses"] = member.missing();
-  member.heartbeat(about);
+  messages::Alive alive{.work = work.heartbeat(now()), .leaves = leaves, .answer = watch.asks(now())};
+  if (alive.work.what.empty()) alive.work.misses = member.missing();
+  member.heartbeat(std::move(alive));
 }
 
-void Session::Impl::receive(const Message& message) {
-  if (message.kind != "alive") work.heard(now());
-  if (message.sender == member.coordinator()) {
-    if (message.kind == "alive") watch.answered();
-    watch.heard(now());
-  }
+void Session::Impl::receive(const Packet& packet) {
+  Message message;
   try {
-    if (message.kind == "taken") {
-      copier.taken(message);
-    } else if (message.kind == "coordinator") {
-      const int64_t tenure = message.body.at("tenure").get<int64_t>();
-      if (tenure > watch.tenure()) follow(tenure, message.sender, message.body.at("endpoint").get<std::string>());
-    } else {
-      // With the answers to a fence: the step that was interrupted is made again.
-      if (message.kind == "start" && !message.body.at("completed").empty())
-        sabotage.interrupted(message.body.at("record").at("first_step").get<int64_t>());
-      member.receive(message);
-    }
-  } catch (const nlohmann::json::exception& malformed) {
-    member.report(
-        {.kind = "suspect",
-         .body = {{"peer", message.sender}, {"reason", std::string("sent a malformed message: ") + malformed.what()}}});
+    message = message_of(packet);
+  } catch (const UsageError& malformed) {
+    return member.suspect(packet.sender, fmt::format("sent a malformed '{}': {}", packet.kind, malformed.what()));
   }
+  const bool of_coordinator = message.sender == member.coordinator();
+  const bool answer = message.as<messages::Heard>() != nullptr;
+  if (!answer) work.heard(now());
+  if (of_coordinator && answer) watch.answered();
+  if (of_coordinator) watch.heard(now());
+  std::visit(Overloaded{[&](const messages::Heard&) {},
+                        [&](const messages::Taken& taken) { copier.taken(message.step, taken); },
+                        [&](const messages::NewCoordinator& other) {
+                          if (other.tenure > watch.tenure()) follow(other.tenure, message.sender, other.endpoint);
+                        },
+                        [&](const messages::Start& start) {
+                          // With the answers to a fence: the step that was interrupted is made again.
+                          if (!start.completed.empty()) sabotage.interrupted(start.record.first_step);
+                          member.receive(message);
+                        },
+                        [&](const auto&) { member.receive(message); }},
+             message.payload);
 }
 
 void Session::Impl::seek(const std::optional<SessionOptions::Sighting>& sighting) {
@@ -205,7 +206,7 @@ void Session::Impl::seek(const std::optional<SessionOptions::Sighting>& sighting
     transport->connect(member.coordinator(), coordinator_endpoint);
     member.introduce(member.coordinator(), options.about);
     flush();
-    for (const Message& message : saved) transport->send(member.coordinator(), message);
+    for (const Message& message : saved) transmit(member.coordinator(), message);
   }
   if (decision.what == Watch::Do::follow) follow(sighting->sight.tenure, sighting->coordinator, sighting->endpoint);
   if (decision.what == Watch::Do::take_over) options.take_over(sighting->sight.tenure);
@@ -220,14 +221,17 @@ void Session::Impl::follow(int64_t tenure, PeerId coordinator, const std::string
   member.introduce(coordinator, options.about);
 }
 
-void Session::Impl::send(PeerId peer, Message message) {
+void Session::Impl::send(PeerId peer, int64_t step, Payload payload) {
   const Lock lock(mutex);
-  message.run = options.run;
-  message.sender = options.member.self;
-  message.generation = member.generation();
-  if (message.kind == "saved") saved.push_back(message);
+  Message message{.generation = member.generation(), .step = step, .payload = std::move(payload)};
+  if (message.as<messages::Saved>()) saved.push_back(message);
   if (saved.size() > kMostSaved) saved.pop_front();
-  transport->send(peer != 0 ? peer : member.coordinator(), std::move(message));
+  transmit(peer != 0 ? peer : member.coordinator(), std::move(message));
+}
+
+void Session::Impl::transmit(PeerId peer, Message message) {
+  message.sender = options.member.self;
+  transport->send(peer, packet_of(std::move(message), options.run));
 }
 
 }  // namespace elinvar

@@ -20,15 +20,15 @@ void WorkClock::news(Seconds now) {
   if (!woken_) woken_ = now;
 }
 
-nlohmann::json WorkClock::heartbeat(Seconds now) const {
+Work WorkClock::heartbeat(Seconds now) const {
   if (!work_.empty()) {
     const auto done = done_.find(work_);
     const bool known = done != done_.end() && work_ != kCopying;
-    return {{"at", work_}, {"lasts", now - began_}, {"usual", known ? done->second.longest : 0.0}};
+    return {.what = work_, .lasts = now - began_, .usual = known ? done->second.longest : 0.0};
   }
   // It should have looked by now.
-  if (woken_) return {{"at", "waiting although there is news"}, {"lasts", now - *woken_}, {"usual", kToWake}};
-  return {{"idle", now - std::max(began_, heard_)}};
+  if (woken_) return {.what = "waiting although there is news", .lasts = now - *woken_, .usual = kToWake};
+  return {.idle = now - std::max(began_, heard_)};
 }
 
 }  // namespace elinvar

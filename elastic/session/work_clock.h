@@ -2,7 +2,6 @@
 // What a worker's loop is at and how long that takes, as its heartbeats tell: a hang is found from it
 // (elastic/protocol/hang.h). On whatever clock the caller has; not thread-safe.
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -19,10 +18,10 @@ class WorkClock {
   void looked() { woken_.reset(); }               // it has seen all that there was, and waits for more
   void news(Seconds now);                         // there is something to see
   void heard(Seconds now) { heard_ = now; }       // something came that it may have waited for
-  // at, lasts, usual; or, if the loop waits and has nothing to see, idle: since it waits and nothing came. What one
-  // kind of work took is told apart from the others; its first time, in which memory and code are touched first, tells
+  // What it is at; or, if the loop waits and has nothing to see, `idle`: since it waits and nothing came. What one kind
+  // of work took is told apart from the others; its first time, in which memory and code are touched first, tells
   // nothing of the next.
-  nlohmann::json heartbeat(Seconds now) const;
+  Work heartbeat(Seconds now) const;
 
  private:
   struct Done {

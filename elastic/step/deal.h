@@ -10,6 +10,10 @@ struct Interval {
   int begin = 0, end = 0;
   int size() const { return end - begin; }
   bool operator==(const Interval&) const = default;
+  static void fields(auto& self, auto&& field) {
+    field("begin", self.begin);
+    field("end", self.end);
+  }
 };
 
 int total(std::span<const Interval> intervals);

@@ -6,14 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "comm/message.h"
+#include "comm/packet.h"
 #include "comm/nccl.h"
 #include "elastic/step/deal.h"
 #include "elastic/step/pace.h"
 
 namespace elinvar {
-
-inline constexpr int kProtocolVersion = 9;  // of PROTOCOL.md: all processes of a job have the same
 
 struct GenerationMember {
   int id = 0;  // counts up over the whole run; never given twice

@@ -29,6 +29,18 @@ struct LeafFacts {
   std::optional<Digest> gradient = {};
   std::string tensors = {};
   nlohmann::json attached = {};  // whatever else the loop wants every member to know of it
+
+  static void fields(auto& self, auto&& field) {
+    field("loss_sum", self.loss_sum);
+    field("count", self.count);
+    field("correct", self.correct);
+    field("samples", self.samples);
+    field("batch", self.batch);
+    field("batch_tensors", self.batch_tensors);
+    field("gradient", self.gradient);
+    field("tensors", self.tensors);
+    field("attached", self.attached);
+  }
 };
 
 // Without samples (a short batch) a leaf has no tensors. All tensors are contiguous float32, on the CPU, or on the
@@ -52,6 +64,10 @@ TensorsDigest digest_in_order(std::span<const Tensor> tensors, std::span<const T
 struct StateDigests {
   std::string tensors = {}, chunks = {};
   bool operator==(const StateDigests&) const = default;
+  static void fields(auto& self, auto&& field) {
+    field("tensors", self.tensors);
+    field("chunks", self.chunks);
+  }
 };
 
 struct Reduced {
@@ -68,8 +84,5 @@ struct Reduced {
   Pace pace;                     // at which the step was made, with adaptive scaling,
   int64_t generation = 0;        // and by the members of which it was made; 0: before this member was one
 };
-
-nlohmann::json to_json(const LeafFacts& facts);
-LeafFacts leaf_facts_from(const nlohmann::json& json);  // throws nlohmann::json::exception or UsageError
 
 }  // namespace elinvar

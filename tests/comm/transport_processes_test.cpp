@@ -35,10 +35,10 @@ TEST(Transport, AKilledProcessIsLostAtOnce) {
     for (int i = 0; i < 5; ++i) {
       Answerer b({inbox("b")});
       a->connect(2, b.endpoint());
-      Message hello{.kind = "hello", .sender = 1};
+      Packet hello{.kind = "hello", .sender = 1};
       hello.body["endpoint"] = a->endpoint();
       a->send(2, std::move(hello));
-      ASSERT_EQ(next(*a).message.kind, "answer");
+      ASSERT_EQ(next(*a).packet.kind, "answer");
       const auto start = Clock::now();
       b.die();
       const Arrival arrival = next(*a);
@@ -67,7 +67,7 @@ TEST(Transport, ProgramsThatAreStartedInheritNothing) {
   const auto a = make_zmq_transport({.key = key}), b = make_zmq_transport({.key = key});
   a->connect(2, b->endpoint());
   a->send(2, {.kind = "hello"});
-  EXPECT_EQ(next(*b).message.kind, "hello");
+  EXPECT_EQ(next(*b).packet.kind, "hello");
   EXPECT_EQ(inherited(), before);
 }
 
@@ -92,10 +92,10 @@ TEST(Transport, AHungPeerIsGivenUp) {
     auto a = make_zmq_transport({.linger = 200ms});
     Answerer b({"tcp://127.0.0.1:0"});
     a->connect(2, b.endpoint());
-    Message hello{.kind = "hello", .sender = 1};
+    Packet hello{.kind = "hello", .sender = 1};
     hello.body["endpoint"] = a->endpoint();
     a->send(2, std::move(hello));
-    ASSERT_EQ(next(*a).message.kind, "answer");
+    ASSERT_EQ(next(*a).packet.kind, "answer");
     b.stop();
     for (int i = 0; i < 50; ++i) a->send(2, {.kind = "take", .sender = 1, .blobs = {blob, blob}});
     const auto start = Clock::now();

@@ -63,7 +63,7 @@ TEST(Transport, StrangersAreTurnedAway) {
   const auto friendly = make_zmq_transport();
   friendly->connect(1, inbox->endpoint());
   friendly->send(1, {.kind = "hello"});
-  EXPECT_EQ(next(*inbox).message.kind, "hello");
+  EXPECT_EQ(next(*inbox).packet.kind, "hello");
 }
 
 TEST(Transport, OnlyWhoHoldsTheKeyIsHeard) {
@@ -79,7 +79,7 @@ TEST(Transport, OnlyWhoHoldsTheKeyIsHeard) {
     a->send(2, {.kind = "hello", .blobs = {bytes_of(1 << 20, 5)}});
     const Arrival arrival = next(*b);
     ASSERT_EQ(arrival.what, What::message) << arrival.reason;
-    EXPECT_TRUE(equal(arrival.message.blobs[0], bytes_of(1 << 20, 5)));
+    EXPECT_TRUE(equal(arrival.packet.blobs[0], bytes_of(1 << 20, 5)));
 
     // A key of another job; none; the public key without the secret one.
     const JobKey stolen{.public_key = key.public_key, .secret_key = other.secret_key};
@@ -92,7 +92,7 @@ TEST(Transport, OnlyWhoHoldsTheKeyIsHeard) {
       EXPECT_EQ(lost.what, What::lost);
       EXPECT_LT(seconds_since(start), 4) << "told by the handshake, not by its timeout: " << lost.reason;
       const Arrival refused = next(*b);
-      EXPECT_EQ(refused.what, What::refused) << refused.message.kind;
+      EXPECT_EQ(refused.what, What::refused) << refused.packet.kind;
       EXPECT_NE((lost.reason + refused.reason).find("key"), std::string::npos) << lost.reason << refused.reason;
     }
 

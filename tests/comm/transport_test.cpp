@@ -49,7 +49,7 @@ TEST_P(Schemes, MessagesArriveWholeAndInOrder) {
   const auto a = make_zmq_transport({.listen = listen("a")}), b = make_zmq_transport({.listen = listen("b")});
   a->connect(2, b->endpoint());
   for (int i = 0; i < 1000; ++i) {
-    Message message{.kind = "count", .run = 5, .sender = 1, .generation = 3, .step = i};
+    Packet message{.kind = "count", .run = 5, .sender = 1, .generation = 3, .step = i};
     message.body["i"] = i;
     // Small ones are copied on their way, large ones are not.
     for (int k = 0; k < i % 4; ++k) message.blobs.push_back(bytes_of(static_cast<size_t>(i * 37 % 20000), 7u));
@@ -58,7 +58,7 @@ TEST_P(Schemes, MessagesArriveWholeAndInOrder) {
   for (int i = 0; i < 1000; ++i) {
     const Arrival arrival = next(*b);
     ASSERT_EQ(arrival.what, What::message) << arrival.reason;
-    const Message& message = arrival.message;
+    const Packet& message = arrival.packet;
     EXPECT_EQ(message.kind, "count");
     EXPECT_EQ(message.run, 5u);
     EXPECT_EQ(message.sender, 1u);
@@ -89,7 +89,7 @@ TEST_P(Schemes, ManyPeersTalkToAll) {
     for (size_t n = 0; n < kPeers * kMessages; ++n) {
       const Arrival arrival = next(*to);
       ASSERT_EQ(arrival.what, What::message) << arrival.reason;
-      EXPECT_EQ(arrival.message.step, expected[arrival.message.sender]++);
+      EXPECT_EQ(arrival.packet.step, expected[arrival.packet.sender]++);
     }
   }
 }
@@ -103,9 +103,9 @@ TEST_P(Schemes, LargeMessagesShareTheirBytes) {
   for (int i = 0; i < 25; ++i) {
     const Arrival arrival = next(*b);
     ASSERT_EQ(arrival.what, What::message) << arrival.reason;
-    EXPECT_EQ(arrival.message.step, i);
-    ASSERT_EQ(arrival.message.blobs.size(), 1u);
-    EXPECT_TRUE(equal(arrival.message.blobs[0], blob));
+    EXPECT_EQ(arrival.packet.step, i);
+    ASSERT_EQ(arrival.packet.blobs.size(), 1u);
+    EXPECT_TRUE(equal(arrival.packet.blobs[0], blob));
   }
   // ZeroMQ lets go of the last one when it has looked at the socket again.
   for (int i = 0; i < 1000 && owner.use_count() > 1; ++i) std::this_thread::sleep_for(10ms);
@@ -123,7 +123,7 @@ TEST_P(Schemes, WhatIsQueuedIsSentBeforeTheEnd) {
     a->connect(2, b->endpoint());
     a->send(2, {.kind = "second", .blobs = {bytes_of(1000, 2)}});
   }
-  std::vector<std::string> kinds{next(*b).message.kind, next(*b).message.kind};
+  std::vector<std::string> kinds{next(*b).packet.kind, next(*b).packet.kind};
   std::sort(kinds.begin(), kinds.end());
   EXPECT_EQ(kinds, (std::vector<std::string>{"first", "second"}));
   EXPECT_EQ(next(*b, 20ms).what, What::timeout);
@@ -159,8 +159,8 @@ TEST_P(Schemes, AnyThreadSends) {
   for (int i = 0; i < kThreads * kMessages; ++i) {
     const Arrival arrival = next(*b);
     ASSERT_EQ(arrival.what, What::message) << arrival.reason;
-    EXPECT_EQ(arrival.message.step, expected[arrival.message.sender]++);
-    ASSERT_EQ(arrival.message.blobs.size(), 1u) << "frames of two senders must not mix";
+    EXPECT_EQ(arrival.packet.step, expected[arrival.packet.sender]++);
+    ASSERT_EQ(arrival.packet.blobs.size(), 1u) << "frames of two senders must not mix";
   }
 }
 
@@ -326,7 +326,7 @@ TEST(Transport, ConnectionsThatFailLeaveOthersAlone) {
     break;
   }
   a->send(2, {.kind = "hello"});
-  EXPECT_EQ(next(*b).message.kind, "hello");
+  EXPECT_EQ(next(*b).packet.kind, "hello");
   shutdown(door, SHUT_RDWR);
   porter.join();
   close(door);
@@ -338,11 +338,11 @@ TEST(Transport, ALostPeerMayComeBackElsewhere) {
   a->connect(2, b->endpoint());
   a->connect(2, b->endpoint());
   a->send(2, {.kind = "one"});
-  EXPECT_EQ(next(*b).message.kind, "one");
+  EXPECT_EQ(next(*b).packet.kind, "one");
   const auto c = make_zmq_transport();
   a->connect(2, c->endpoint());
   a->send(2, {.kind = "two"});
-  EXPECT_EQ(next(*c).message.kind, "two");
+  EXPECT_EQ(next(*c).packet.kind, "two");
   b.reset();
   EXPECT_EQ(next(*a, 50ms).what, What::timeout) << "the first connection was closed by its owner";
 }

@@ -13,12 +13,10 @@ using Json = nlohmann::json;
 // A coordinator of two workers, at step 0; what it creates and tells.
 struct Job : CoordinatorWorld {
   Job() : coordinator({.endpoint = "e", .steps = 10, .initial_workers = 2}, *this, 0, {}, 0) {
-    for (const PeerId peer : {PeerId{1}, PeerId{2}}) {
-      const Json hello = {{"endpoint", "e"}, {"active", false}, {"loaded", false}, {"promised", 0}};
-      coordinator.receive({.kind = "hello", .sender = peer, .body = hello}, 0);
-    }
     for (const PeerId peer : {PeerId{1}, PeerId{2}})
-      coordinator.receive({.kind = "ready", .sender = peer, .body = {{"attempt", 0}}}, 0);
+      coordinator.receive({.sender = peer, .payload = messages::Hello{.about = {.endpoint = "e"}}}, 0);
+    for (const PeerId peer : {PeerId{1}, PeerId{2}})
+      coordinator.receive({.sender = peer, .payload = messages::Ready{.attempt = 0}}, 0);
   }
   bool create(const Generation& generation) override {
     created.push_back(generation);
@@ -32,24 +30,20 @@ struct Job : CoordinatorWorld {
     if (name == "audit") verdicts.push_back(fields);
   }
   void put_out(PeerId) override {}
-  std::string refuse(const Json&) override { return ""; }
+  std::string refuse(const messages::Hello&) override { return ""; }
 
   // A member reports what all say of bucket 0 of step 0, and both answer the fence that follows.
   void report(Evidence::Stage stage, const SumClaim& first, const SumClaim& second) {
     Evidence evidence{.stage = stage, .step = 0, .vrank = 0, .bucket = 0, .witnesses = {}, .received = {}};
     for (const auto& [worker, claim] : {std::pair{1, first}, std::pair{2, second}})
       evidence.witnesses.push_back({worker, {.states = {}, .leaves = {}, .sums = {claim}}});
-    coordinator.receive({.kind = "audit", .sender = 1, .generation = created.back().number, .body = to_json(evidence)},
-                        0);
+    coordinator.receive(
+        {.sender = 1, .generation = created.back().number, .payload = messages::Audit{std::move(evidence)}}, 0);
     const int64_t fence = coordinator.phase() == Coordinator::Phase::fencing ? created.back().number + 1 : 0;
     for (const PeerId peer : {PeerId{1}, PeerId{2}})
       if (fence > 0)
         coordinator.receive(
-            {.kind = "fenced",
-             .sender = peer,
-             .body =
-                 {{"promised", fence}, {"active", true}, {"loaded", true}, {"keeps", false}, {"share", Json::array()}}},
-            0);
+            {.sender = peer, .payload = messages::Fenced{.promised = fence, .active = true, .loaded = true}}, 0);
   }
 
   std::vector<Generation> created;

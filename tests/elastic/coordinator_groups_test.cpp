@@ -27,34 +27,31 @@ struct World final : CoordinatorWorld {
   int64_t restart() override { return 0; }
   void event(const std::string& name, const Json& fields) override { events.emplace_back(name, fields); }
   void put_out(PeerId) override {}
-  std::string refuse(const Json&) override { return ""; }
+  std::string refuse(const messages::Hello&) override { return ""; }
 };
 
 struct Job {
-  explicit Job(const std::vector<Json>& nccl)
+  explicit Job(const std::vector<NcclSupport>& nccl)
       : coordinator({.steps = 100, .initial_workers = static_cast<int>(nccl.size())}, world, 0, {}, 0) {
     for (size_t i = 0; i < nccl.size(); ++i) {
       const PeerId peer = 10 + i;
-      Json about = {{"endpoint", "e"}, {"active", false}, {"loaded", false}, {"promised", 0}};
-      if (!nccl[i].is_null()) about["nccl"] = nccl[i];
-      tell(peer, "hello", 0, about);
-      tell(peer, "ready", 0, {{"attempt", 0}});
+      tell(peer, 0, messages::Hello{.about = {.endpoint = "e", .nccl = nccl[i]}});
+      tell(peer, 0, messages::Ready{.attempt = 0});
     }
   }
-  void tell(PeerId peer, const std::string& kind, int64_t generation, const Json& body) {
-    coordinator.receive({.kind = kind, .sender = peer, .generation = generation, .body = body}, 0);
+  void tell(PeerId peer, int64_t generation, Payload payload) {
+    coordinator.receive({.sender = peer, .generation = generation, .payload = std::move(payload)}, 0);
   }
   // `groups`: in which each is with nothing under way; 0: in none.
   void answer_fences(const std::map<PeerId, int64_t>& groups = {}) {
     for (const Action& action : coordinator.take_actions())
-      if (action.message.kind == "fence")
-        tell(action.peer, "fenced", 1,
-             {{"promised", action.message.generation},
-              {"active", true},
-              {"loaded", true},
-              {"keeps", true},
-              {"share", Json::array()},
-              {"group", groups.contains(action.peer) ? groups.at(action.peer) : 0}});
+      if (action.message.as<messages::Fence>())
+        tell(action.peer, 1,
+             messages::Fenced{.promised = action.message.generation,
+                              .active = true,
+                              .loaded = true,
+                              .keeps = true,
+                              .group = groups.contains(action.peer) ? groups.at(action.peer) : 0});
   }
   std::string reason() const { return coordinator.status(0).at("data_plane").value("reason", ""); }
 
@@ -62,12 +59,12 @@ struct Job {
   Coordinator coordinator;
 };
 
-Json gpu(const std::string& place, const std::string& version = "NCCL 2.28.9") {
-  return {{"place", place}, {"version", version}};
+NcclSupport gpu(const std::string& place, const std::string& version = "NCCL 2.28.9") {
+  return {.why_not = "", .version = version, .place = place};
 }
 
 TEST(CoordinatorGroups, AreOfGpusThatAllHaveOneOfTheirOwn) {
-  const auto reason = [](const std::vector<Json>& nccl) {
+  const auto reason = [](const std::vector<NcclSupport>& nccl) {
     const Job job(nccl);
     EXPECT_EQ(job.world.records.size(), 1u);
     const bool group = job.world.records.at(0).group;
@@ -77,21 +74,21 @@ TEST(CoordinatorGroups, AreOfGpusThatAllHaveOneOfTheirOwn) {
   };
   EXPECT_EQ(reason({gpu("a"), gpu("b")}), "a group: the group is being formed");
   EXPECT_EQ(reason({gpu("a")}), "none: a worker alone sends nothing");
-  EXPECT_EQ(reason({gpu("a"), {{"why_not", "it computes on the CPU"}}}),
+  EXPECT_EQ(reason({gpu("a"), {.why_not = "it computes on the CPU"}}),
             "none: worker 2 has no NCCL: it computes on the CPU");
-  EXPECT_EQ(reason({gpu("a"), nullptr}), "none: worker 2 has no NCCL: it says nothing of NCCL");
+  EXPECT_EQ(reason({gpu("a"), {}}), "none: worker 2 has no NCCL: it says nothing of NCCL");
   EXPECT_EQ(reason({gpu("a"), gpu("b"), gpu("a")}), "none: workers 1 and 3 share a");
   EXPECT_EQ(reason({gpu("a"), gpu("b", "NCCL 2.27.3")}), "none: worker 2 has NCCL 2.27.3, others have NCCL 2.28.9");
 }
 
 TEST(CoordinatorGroups, OneThatFailsIsMadeAnewAFewTimes) {
   Job job({gpu("a"), gpu("b")});
-  job.tell(10, "group_missing", 1, {{"of", 1}, {"reason", "no network"}});
+  job.tell(10, 1, messages::GroupMissing{.of = 1, .reason = "no network"});
   EXPECT_EQ(job.reason(), "worker 1: no network");
   EXPECT_EQ(job.world.records.size(), 1u) << "the hosts stand in";
-  job.tell(10, "group_used", 1, Json::object());
+  job.tell(10, 1, messages::GroupUsed{"new"});
   EXPECT_EQ(job.coordinator.status(0).at("data_plane"), Json({{"kind", "nccl"}}));
-  job.tell(11, "group_used", 1, Json::object());
+  job.tell(11, 1, messages::GroupUsed{"new"});
   const auto told = [&](const std::string& name) {
     return std::count_if(job.world.events.begin(), job.world.events.end(),
                          [&](const auto& e) { return e.first == name; });
@@ -100,11 +97,11 @@ TEST(CoordinatorGroups, OneThatFailsIsMadeAnewAFewTimes) {
   for (int failures = 1; failures <= 3; ++failures) {
     const int64_t number = job.world.records.back().number;
     EXPECT_TRUE(job.world.records.back().group);
-    job.tell(11, "group_failed", number - 1, {{"reason", "of a generation that is over"}});
+    job.tell(11, number - 1, messages::GroupFailed{"of a generation that is over"});
     (void)job.coordinator.take_actions();
-    job.tell(11, "group_failed", number, {{"reason", "a link is down"}});
+    job.tell(11, number, messages::GroupFailed{"a link is down"});
     EXPECT_EQ(told("fence"), failures);
-    job.tell(10, "group_failed", number, {{"reason", "the same, found by another"}});
+    job.tell(10, number, messages::GroupFailed{"the same, found by another"});
     job.answer_fences();
     ASSERT_EQ(job.world.records.size(), static_cast<size_t>(failures) + 1);
   }
@@ -117,7 +114,7 @@ TEST(CoordinatorGroups, WhatADeathBreaksIsNoFailure) {
   for (PeerId dead = 15; dead > 11; --dead) {
     const int64_t number = job.world.records.back().number;
     (void)job.coordinator.take_actions();
-    job.tell(10, "group_failed", number, {{"reason", "a peer is gone"}});
+    job.tell(10, number, messages::GroupFailed{"a peer is gone"});
     job.coordinator.lost(dead, "killed", 0);
     job.answer_fences();
     ASSERT_GT(job.world.records.back().number, number);
@@ -125,17 +122,17 @@ TEST(CoordinatorGroups, WhatADeathBreaksIsNoFailure) {
   }
 }
 
-Json shrinking_gpu(const std::string& place) {
-  Json about = gpu(place);
-  about["shrinks"] = true;
-  return about;
+NcclSupport shrinking_gpu(const std::string& place) {
+  NcclSupport support = gpu(place);
+  support.shrinks = true;
+  return support;
 }
 
 // A new generation is made from the group of the one before where all who go on are in that, and can.
 TEST(CoordinatorGroups, AreMadeFromTheOneBeforeWhereThatIsWhole) {
-  const auto after_leave = [](const std::vector<Json>& nccl, bool used) {
+  const auto after_leave = [](const std::vector<NcclSupport>& nccl, bool used) {
     Job job(nccl);
-    if (used) job.tell(10, "group_used", 1, {{"made", "new"}});
+    if (used) job.tell(10, 1, messages::GroupUsed{"new"});
     EXPECT_EQ(job.coordinator.drain(3, 0), "");
     job.coordinator.tick(0);
     EXPECT_EQ(job.world.records.size(), 2u);
@@ -164,7 +161,7 @@ TEST(CoordinatorGroups, AreMadeFromTheOneBeforeWhereThatIsWhole) {
 
 TEST(CoordinatorGroups, OfTheSameMembersGoOnWhateverTheLibrary) {
   Job job({gpu("a"), gpu("b")});
-  job.tell(10, "group_used", 1, {{"made", "new"}});
+  job.tell(10, 1, messages::GroupUsed{"new"});
   job.coordinator.ask_checkpoint(0);
   job.coordinator.tick(0);
   ASSERT_EQ(job.world.records.size(), 2u);

@@ -19,7 +19,7 @@ struct Job : CoordinatorWorld {
             {.endpoint = "e", .steps = 1000, .initial_workers = workers, .plan = {.vranks = 8}, .scaling = scaling},
             *this, 0, {}, 0) {
     for (int i = 1; i <= workers; ++i) hello(static_cast<PeerId>(i), 0);
-    for (int i = 1; i <= workers; ++i) tell(static_cast<PeerId>(i), "ready", {{"attempt", 0}}, 0);
+    for (int i = 1; i <= workers; ++i) tell(static_cast<PeerId>(i), messages::Ready{0}, 0);
     (void)coordinator.take_actions();
   }
   bool create(const Generation& generation) override {
@@ -34,32 +34,26 @@ struct Job : CoordinatorWorld {
   int64_t restart() override { return 0; }
   void event(const std::string& name, const Json& fields) override { events.emplace_back(name, fields); }
   void put_out(PeerId) override {}
-  std::string refuse(const Json&) override { return ""; }
+  std::string refuse(const messages::Hello&) override { return ""; }
 
   void hello(PeerId peer, Seconds now) {
-    coordinator.receive(
-        {.kind = "hello",
-         .sender = peer,
-         .body = {{"endpoint", "e"}, {"active", false}, {"loaded", false}, {"ready", false}, {"promised", 0}}},
-        now);
+    coordinator.receive({.sender = peer, .payload = messages::Hello{.about = {.endpoint = "e"}}}, now);
   }
   // As a worker of the first generation says it.
-  void tell(PeerId peer, const std::string& kind, const Json& body, Seconds now, int64_t step = 0) {
-    coordinator.receive({.kind = kind, .sender = peer, .generation = 1, .step = step, .body = body}, now);
+  void tell(PeerId peer, Payload payload, Seconds now, int64_t step = 0) {
+    coordinator.receive({.sender = peer, .generation = 1, .step = step, .payload = std::move(payload)}, now);
   }
-  void tell_facts(PeerId peer, int64_t step, Seconds now, const Json& facts = Json::object()) {
-    coordinator.receive(facts_message(peer, step, facts), now);
-  }
-  static Message facts_message(PeerId peer, int64_t step, const Json& facts) {
-    Message message{.kind = "facts", .sender = peer, .generation = 1, .step = step + 1};
-    add_facts(message, {step, blob_of(facts.dump())});
-    return message;
+  void tell_facts(PeerId peer, int64_t step, Seconds now) { coordinator.receive(facts_message(peer, step), now); }
+  static Message facts_message(PeerId peer, int64_t step) {
+    const TellsFacts told{.steps = {told_facts({.step = step})}};
+    return {.sender = peer, .generation = 1, .step = step + 1, .payload = messages::Facts{told}};
   }
   // What was sent to a peer since this was asked last.
   std::vector<std::string> sent(PeerId peer) {
     std::vector<std::string> kinds;
     for (const Action& action : coordinator.take_actions())
-      if (action.what == Action::What::send && action.peer == peer) kinds.push_back(action.message.kind);
+      if (action.what == Action::What::send && action.peer == peer)
+        kinds.push_back(kind_of(action.message.payload).name);
     return kinds;
   }
   bool has(const std::string& event) const {
@@ -79,12 +73,12 @@ TEST(Coordinator, LetsALearnerThatIsToLeaveGoAtOnce) {
     Job job(1);
     job.hello(7, 1);
     EXPECT_EQ(job.sent(7), Kinds{"welcome"});
-    job.tell(7, "warm", Json::object(), 1);
+    job.tell(7, messages::Warm{}, 1);
     // Ready while a proposal is on its way, so that it is for the next one.
     job.coordinator.ask_checkpoint(1);
-    if (ready) job.tell(7, "ready", {{"attempt", (1 << 20) + 1}}, 1, 2);
+    if (ready) job.tell(7, messages::Ready{(1 << 20) + 1}, 1, 2);
     (void)job.coordinator.take_actions();
-    job.tell(7, "drain", Json::object(), 1);
+    job.tell(7, messages::Drain{}, 1);
     EXPECT_EQ(job.sent(7), Kinds{"release"});
     EXPECT_EQ(job.events.back().first, "left");
     EXPECT_EQ(job.events.back().second.at("peer"), 7);
@@ -99,8 +93,8 @@ TEST(Coordinator, LetsALearnerThatIsToLeaveGoAtOnce) {
 TEST(Coordinator, GivesANewcomerLessOfItsFirstStep) {
   Job job(1);
   job.hello(7, 1);
-  job.tell(7, "warm", Json::object(), 1);
-  job.tell(7, "ready", {{"attempt", (1 << 20) + 1}}, 1, 2);
+  job.tell(7, messages::Warm{}, 1);
+  job.tell(7, messages::Ready{(1 << 20) + 1}, 1, 2);
   ASSERT_EQ(job.created.size(), 2u);
   const Generation& with = job.created.back();
   ASSERT_EQ(with.members.size(), 2u);
@@ -115,19 +109,19 @@ TEST(Coordinator, FeedsANewcomerThatIsWarm) {
   job.hello(7, 1);
   job.coordinator.tick(1.5);
   EXPECT_EQ(job.sent(1), Kinds{});
-  job.tell(7, "warm", Json::object(), 2);
+  job.tell(7, messages::Warm{}, 2);
   EXPECT_EQ(job.sent(1), (Kinds{"unfeed", "feed"}));
 }
 
 TEST(Coordinator, KeepsAMemberThatIsToLeaveUntilTheOthersNeedItNoMore) {
   Job job(2);
-  job.tell(2, "drain", Json::object(), 1);
+  job.tell(2, messages::Drain{}, 1);
   ASSERT_EQ(job.created.size(), 2u);
   EXPECT_EQ(job.sent(2), Kinds{"propose"});
   // Both complete step 0 in generation 1, and go on in generation 2; its facts may come later.
-  job.coordinator.receive({.kind = "entered", .sender = 2, .generation = 2, .step = 1, .body = Json::object()}, 1.1);
+  job.coordinator.receive({.sender = 2, .generation = 2, .step = 1, .payload = messages::Entered{}}, 1.1);
   EXPECT_EQ(job.sent(2), Kinds{});
-  job.coordinator.receive({.kind = "entered", .sender = 1, .generation = 2, .step = 1, .body = Json::object()}, 1.1);
+  job.coordinator.receive({.sender = 1, .generation = 2, .step = 1, .payload = messages::Entered{}}, 1.1);
   EXPECT_EQ(job.sent(2), Kinds{"release"});
   EXPECT_TRUE(job.has("left"));
 }
@@ -136,21 +130,21 @@ TEST(Coordinator, KeepsAMemberThatIsToLeaveUntilTheOthersNeedItNoMore) {
 TEST(Coordinator, KeepsAMemberThatLeavesAfterTheLastStepToTheEnd) {
   for (const bool last : {false, true}) {
     Job job(2, {.batch = 8, .batch_max = 8});
-    job.tell(2, "drain", Json::object(), 1);
+    job.tell(2, messages::Drain{}, 1);
     EXPECT_EQ(job.sent(2), Kinds{"propose"});
-    const Json end = last ? Json{{"end", 3}} : Json::object();
+    const messages::Entered entered{.end = last ? std::optional<int64_t>(3) : std::nullopt};
     for (const PeerId peer : {PeerId{1}, PeerId{2}})
-      job.coordinator.receive({.kind = "entered", .sender = peer, .generation = 2, .step = 4, .body = end}, 1.1);
+      job.coordinator.receive({.sender = peer, .generation = 2, .step = 4, .payload = entered}, 1.1);
     EXPECT_EQ(job.sent(2), last ? Kinds{} : Kinds{"release"});
   }
 }
 
 TEST(Coordinator, AnswersHeartbeatsThatAskForIt) {
   Job job(1);
-  job.tell(1, "alive", {{"answer", false}}, 1);
+  job.tell(1, messages::Alive{.answer = false}, 1);
   EXPECT_EQ(job.sent(1), Kinds{});
-  job.tell(1, "alive", {{"answer", true}}, 2);
-  EXPECT_EQ(job.sent(1), Kinds{"alive"});
+  job.tell(1, messages::Alive{.answer = true}, 2);
+  EXPECT_EQ(job.sent(1), Kinds{"heard"});
 }
 
 // Nobody waits for it; but what was not confirmed is kept, and comes again after a death.
@@ -174,21 +168,17 @@ TEST(Coordinator, ConfirmsWhatComesAgainAfterATakeover) {
   before.on_file = 7;
   Coordinator next({.tenure = 2, .endpoint = "e", .steps = 10}, before, 7,
                    {.newest = before.created.back(), .before = {}, .members_alive = true}, 100);
-  next.receive(
-      {.kind = "hello",
-       .sender = 1,
-       .generation = 1,
-       .step = 8,
-       .body = {{"endpoint", "e"}, {"active", true}, {"loaded", true}, {"ready", true}, {"promised", 1}, {"id", 1}}},
-      100.1);
+  const messages::Hello hello{
+      .about = {.endpoint = "e"}, .active = true, .loaded = true, .ready = true, .promised = 1, .id = 1};
+  next.receive({.sender = 1, .generation = 1, .step = 8, .payload = hello}, 100.1);
   EXPECT_EQ(next.phase(), Coordinator::Phase::fencing);
   (void)next.take_actions();
-  next.receive(Job::facts_message(1, 5, Json::object()), 100.2);
+  next.receive(Job::facts_message(1, 5), 100.2);
   const std::vector<Action> actions = next.take_actions();
   ASSERT_EQ(actions.size(), 1u);
-  EXPECT_EQ(actions[0].message.kind, "ack");
+  EXPECT_TRUE(actions[0].message.as<messages::Ack>());
   EXPECT_EQ(actions[0].message.step, 5);
-  next.receive(Job::facts_message(1, 6, Json::object()), 102.2);
+  next.receive(Job::facts_message(1, 6), 102.2);
   EXPECT_EQ(next.take_actions().at(0).message.step, 6);
 }
 
@@ -197,9 +187,9 @@ TEST(Coordinator, IsDueWhenAWorkerWouldBeSilent) {
   Job job(2);
   job.coordinator.tick(0.5);
   EXPECT_EQ(job.coordinator.tick_by(), 1.5);
-  job.tell(2, "alive", Json::object(), 0.6);
+  job.tell(2, messages::Alive{}, 0.6);
   for (const Seconds now : {1.5, 2.4}) job.coordinator.tick(now);
-  job.tell(1, "alive", Json::object(), 2.9);
+  job.tell(1, messages::Alive{}, 2.9);
   job.coordinator.tick(2.9);
   EXPECT_EQ(job.coordinator.tick_by(), 0.6 + 3);
   job.coordinator.tick(3.601);
@@ -212,13 +202,13 @@ TEST(Coordinator, IsDueWhenAWorkerWouldBeSilent) {
 TEST(Coordinator, DoesNotCountTheTimeForWhichItWasStopped) {
   Job job(2);
   job.coordinator.tick(0.5);
-  for (const PeerId peer : {PeerId{1}, PeerId{2}}) job.tell(peer, "alive", Json::object(), 1);
+  for (const PeerId peer : {PeerId{1}, PeerId{2}}) job.tell(peer, messages::Alive{}, 1);
   job.coordinator.tick(1);
-  job.tell(1, "alive", Json::object(), 9);
+  job.tell(1, messages::Alive{}, 9);
   job.coordinator.tick(9);
   EXPECT_FALSE(job.has("lost"));
   for (Seconds now = 9.1; now < 13; now += 0.1) {
-    job.tell(1, "alive", Json::object(), now);
+    job.tell(1, messages::Alive{}, now);
     job.coordinator.tick(now);
   }
   EXPECT_TRUE(job.has("lost"));
@@ -234,11 +224,11 @@ TEST(Coordinator, DoesNotCountTheTimeThatMessagesTake) {
     job.coordinator.tick(to);
   }
   EXPECT_FALSE(job.has("lost"));
-  job.tell(3, "alive", Json::object(), 3.2);
+  job.tell(3, messages::Alive{}, 3.2);
   // Afterwards it hears as well as ever.
   for (Seconds now = 3.2; now < 7; now += 0.2) {
     job.coordinator.woke(now);
-    for (const PeerId peer : {PeerId{1}, PeerId{2}}) job.tell(peer, "alive", Json::object(), now);
+    for (const PeerId peer : {PeerId{1}, PeerId{2}}) job.tell(peer, messages::Alive{}, now);
     job.coordinator.tick(now);
   }
   EXPECT_TRUE(job.has("lost"));
@@ -249,13 +239,13 @@ TEST(Coordinator, WaitsForALateWordBeforeItHoldsTheJob) {
   for (const bool late : {true, false}) {
     Job job(2);
     for (const Seconds now : {0.9, 1.4}) {
-      job.tell(2, "alive", Json::object(), now);
+      job.tell(2, messages::Alive{}, now);
       job.coordinator.tick(now);
     }
     for (Seconds now = 1.5; now < 3.05; now += 0.1) job.coordinator.tick(now);
     EXPECT_FALSE(job.has("hold"));
     EXPECT_FALSE(job.has("lost"));
-    if (late) job.tell(2, "alive", Json::object(), 3.1);
+    if (late) job.tell(2, messages::Alive{}, 3.1);
     for (Seconds now = 3.1; now < 4.5; now += 0.1) job.coordinator.tick(now);
     EXPECT_EQ(job.has("lost"), late);
     EXPECT_EQ(job.has("hold"), !late);

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "elastic/audit/audit.h"
+#include "elastic/protocol/message.h"
 #include "tensor/stream.h"
 #include "tests/elastic/simulator/elastic_simulator.h"
 
@@ -27,9 +28,10 @@ Evidence about(Stage stage, const std::vector<AuditClaims>& claims) {
 AuditClaims leaves(std::vector<Digest> digests) { return {.states = {d(0)}, .leaves = std::move(digests), .sums = {}}; }
 
 Verdict judged(Stage stage, const std::vector<AuditClaims>& claims) {
-  const Evidence e = about(stage, claims);
-  const Verdict verdict = judge(evidence_from(to_json(e)));
-  EXPECT_EQ(verdict.what, judge(e).what);
+  const Evidence evidence = about(stage, claims);
+  const Message received = message_of(packet_of({.payload = messages::Audit{evidence}}, 1));
+  const Verdict verdict = judge(received.as<messages::Audit>()->evidence);
+  EXPECT_EQ(verdict.what, judge(evidence).what);
   return verdict;
 }
 
@@ -94,7 +96,7 @@ TEST(Audit, ASumIsJudgedByWhatWasAddedUp) {
   e.received = right.sum;
   EXPECT_EQ(judge(e).what, What::agreed);
   e.received = wrong.sum;
-  EXPECT_EQ(judge(evidence_from(to_json(e))).what, What::try_all);
+  EXPECT_EQ(judge(e).what, What::try_all);
 }
 
 Generation generation_of(int members, int vranks) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "comm/fields.h"
 #include "elastic/ledger/digest_file.h"
 #include "elastic/ledger/sealed_line.h"
 #include "elastic/step/step.h"
@@ -345,10 +346,13 @@ TEST(Ledger, ASampleIsOfOneVirtualRankAStep) {
 
 TEST(Ledger, ALeafsDigestTravelsWithItsFacts) {
   LeafFacts facts{.loss_sum = 0.1, .count = 2, .batch = {1, 2}};
-  EXPECT_FALSE(leaf_facts_from(to_json(facts)).gradient);
+  const auto travelled = [](const LeafFacts& f) {
+    return read_fields<LeafFacts>(nlohmann::json::parse(write_fields(f).dump()));
+  };
+  EXPECT_FALSE(travelled(facts).gradient);
   facts.gradient = Digest{3, 4};
   facts.tensors = "0123456789abcdef";
-  const LeafFacts back = leaf_facts_from(nlohmann::json::parse(to_json(facts).dump()));
+  const LeafFacts back = travelled(facts);
   EXPECT_EQ(back.gradient, facts.gradient);
   EXPECT_EQ(back.tensors, facts.tensors);
   const std::vector<Tensor> tensors = {Tensor::full({2}, 1), Tensor::zeros({3})};

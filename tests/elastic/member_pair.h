@@ -7,7 +7,6 @@
 #include <chrono>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <thread>
@@ -17,8 +16,6 @@
 #include "tests/emulation/nccl.h"
 
 namespace elinvar::test {
-
-using Json = nlohmann::json;
 
 // Members 1, 2, .. of a generation that is to be a group, each with two virtual ranks to begin with, and a network that
 // brings everything at once.
@@ -32,8 +29,8 @@ struct Pair {
                .emplace(peer, std::make_unique<Member>(MemberOptions{
                                   .self = peer, .vranks = vranks, .steps = 10, .bucket_elements = 3, .groups = true}))
                .first->second;
-      m.introduce(kCoordinator, Json::object());
-      m.receive({.kind = "welcome", .sender = kCoordinator, .body = {{"restore", 0}}});
+      m.introduce(kCoordinator, {});
+      m.receive({.sender = kCoordinator, .payload = messages::Welcome{.restore = 0}});
       m.loaded(m.take_load());
       m.learn_layout(leaf(0));
     }
@@ -57,10 +54,7 @@ struct Pair {
   void start(int64_t number, int64_t first_step, std::optional<int64_t> from = {}) {
     const Generation generation = this->generation(number, first_step, from);
     for (auto& [peer, m] : members)
-      m->receive({.kind = "start",
-                  .sender = kCoordinator,
-                  .generation = number,
-                  .body = {{"record", to_json(generation)}, {"completed", Json::object()}}});
+      m->receive({.sender = kCoordinator, .generation = number, .payload = messages::Start{.record = generation}});
     deliver();
   }
 
@@ -79,9 +73,9 @@ struct Pair {
         for (Action& action : m->take_actions()) {
           if (action.what != Action::What::send) continue;
           action.message.sender = peer;
-          (action.peer == kCoordinator ? reports : sent).push_back(action.message.kind);
-          if (action.message.kind == "group_used") made = action.message.body.at("made").get<std::string>();
-          if (action.message.kind == "fenced") whole[peer] = action.message.body.value("group", int64_t{0});
+          (action.peer == kCoordinator ? reports : sent).push_back(kind_of(action.message.payload).name);
+          if (const auto* used = action.message.as<messages::GroupUsed>()) made = used->made;
+          if (const auto* answer = action.message.as<messages::Fenced>()) whole[peer] = answer->group;
           if (!members.contains(action.peer)) continue;
           members.at(action.peer)->receive(action.message);
           any = true;
@@ -168,7 +162,7 @@ struct Pair {
       for (const float x : reduced.gradients[1].to(Device{}).span<float>())
         EXPECT_EQ(x, (n * 0.25f + sum) * static_cast<float>(1.0 / vranks));
       EXPECT_EQ(reduced.terms[0].to(Device{}).item(), n * 0.125f + sum);
-      m->advance(Json::object());
+      m->advance({});
     }
     deliver();
     return device;

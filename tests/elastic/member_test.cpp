@@ -18,14 +18,14 @@ namespace {
 // A heartbeat that crosses the coordinator's answer on the way is answered as a stranger's.
 TEST(Member, TheFirstWordOnItsEndStands) {
   constexpr PeerId kCoordinator = 2;
-  const Message expelled{
-      .kind = "release", .sender = kCoordinator, .body = {{"what", "expelled"}, {"reason", "a stranger"}}};
-  const Message first[] = {{.kind = "refused", .sender = kCoordinator, .body = {{"reason", "its data are others"}}},
-                           {.kind = "release", .sender = kCoordinator, .body = {{"what", "left"}, {"reason", ""}}}};
+  const Message expelled{.sender = kCoordinator,
+                         .payload = messages::Release{.what = "expelled", .reason = "a stranger"}};
+  const Message first[] = {{.sender = kCoordinator, .payload = messages::Refused{.reason = "its data are others"}},
+                           {.sender = kCoordinator, .payload = messages::Release{.what = "left", .reason = ""}}};
   const char* const expected[] = {"refused", "left"};
   for (int i = 0; i < 2; ++i) {
     Member member(MemberOptions{.self = 4, .steps = 10});
-    member.introduce(kCoordinator, nlohmann::json::object());
+    member.introduce(kCoordinator, {});
     member.receive(first[i]);
     member.receive(expelled);
     ASSERT_TRUE(member.outcome().has_value());
@@ -34,51 +34,54 @@ TEST(Member, TheFirstWordOnItsEndStands) {
 }
 
 TEST(Member, IsToldWhetherItMayComeBack) {
-  const auto again = [](const std::string& kind, nlohmann::json body) {
+  const auto again = [](Payload payload) {
     Member member(MemberOptions{.self = 4, .steps = 10});
-    member.introduce(2, nlohmann::json::object());
-    member.receive({.kind = kind, .sender = 2, .body = std::move(body)});
+    member.introduce(2, {});
+    member.receive({.sender = 2, .payload = std::move(payload)});
     return member.outcome()->again;
   };
-  EXPECT_TRUE(again("release", {{"what", "expelled"}, {"reason", "silent"}, {"again", true}}));
-  EXPECT_FALSE(again("release", {{"what", "expelled"}, {"reason", "the audit"}, {"again", false}}));
-  EXPECT_FALSE(again("release", {{"what", "left"}, {"reason", ""}}));
-  EXPECT_TRUE(again("refused", {{"reason", "it was put out before"}, {"again", true}}));
-  EXPECT_FALSE(again("refused", {{"reason", "its data are others"}}));
+  using messages::Refused, messages::Release;
+  EXPECT_TRUE(again(Release{.what = "expelled", .reason = "silent", .again = true}));
+  EXPECT_FALSE(again(Release{.what = "expelled", .reason = "the audit", .again = false}));
+  EXPECT_FALSE(again(Release{.what = "left", .reason = ""}));
+  EXPECT_TRUE(again(Refused{.reason = "it was put out before", .again = true}));
+  EXPECT_FALSE(again(Refused{.reason = "its data are others"}));
 }
 
 // No record names a learner: after a takeover only those that feed it can tell of it.
 TEST(Member, TellsACoordinatorOfTheLearnersThatItFeeds) {
   Member member(MemberOptions{.self = 4, .steps = 10});
-  member.introduce(2, nlohmann::json::object());
-  member.receive({.kind = "welcome", .sender = 2, .body = {{"restore", 0}}});
+  member.introduce(2, {});
+  member.receive({.sender = 2, .payload = messages::Welcome{.restore = 0}});
   const Member::Load load = member.take_load();
   member.loaded(load);
   (void)member.take_actions();
-  const nlohmann::json feed = {
-      {"peer", 7}, {"endpoint", "tcp://127.0.0.1:7"}, {"part", 0}, {"parts", 1}, {"attempt", 1}, {"copies", true}};
-  member.receive({.kind = "feed", .sender = 2, .step = 3, .body = feed});
-  member.introduce(3, nlohmann::json::object());
+  const messages::Feed feed{
+      .peer = 7, .endpoint = "tcp://127.0.0.1:7", .part = 0, .parts = 1, .attempt = 1, .copies = true};
+  member.receive({.sender = 2, .step = 3, .payload = feed});
+  member.introduce(3, {});
   const std::vector<Action> actions = member.take_actions();
   ASSERT_FALSE(actions.empty());
-  EXPECT_EQ(actions.back().message.kind, "hello");
-  const nlohmann::json expected = {{{"peer", 7}, {"endpoint", "tcp://127.0.0.1:7"}}};
-  EXPECT_EQ(actions.back().message.body.at("learners"), nlohmann::json::array({expected[0]}));
+  const auto* hello = actions.back().message.as<messages::Hello>();
+  ASSERT_TRUE(hello);
+  ASSERT_EQ(hello->learners.size(), 1u);
+  EXPECT_EQ(hello->learners[0].peer, 7u);
+  EXPECT_EQ(hello->learners[0].endpoint, "tcp://127.0.0.1:7");
 }
 
 // So that the others have no work with it while it does what takes long the first time.
 TEST(Member, ComputesALeafBeforeItIsFed) {
   Member member(MemberOptions{.self = 4, .vranks = 4, .steps = 10});
-  member.introduce(2, nlohmann::json::object());
-  EXPECT_EQ(member.take_actions().back().message.body.at("warm"), false);
+  member.introduce(2, {});
+  EXPECT_FALSE(member.take_actions().back().message.as<messages::Hello>()->warm);
   EXPECT_EQ(member.next(), Member::Next::wait);
-  member.receive({.kind = "welcome", .sender = 2});
+  member.receive({.sender = 2, .payload = messages::Welcome{}});
   EXPECT_EQ(member.next(), Member::Next::layout);
   member.learn_layout({.gradients = {Tensor::full({3}, 1)}, .facts = {.count = 1, .samples = 1}});
-  EXPECT_EQ(member.take_actions().back().message.kind, "warm");
+  EXPECT_TRUE(member.take_actions().back().message.as<messages::Warm>());
   EXPECT_EQ(member.next(), Member::Next::wait);
-  member.introduce(3, nlohmann::json::object());  // a coordinator that knows nothing of it
-  EXPECT_EQ(member.take_actions().back().message.body.at("warm"), true);
+  member.introduce(3, {});  // a coordinator that knows nothing of it
+  EXPECT_TRUE(member.take_actions().back().message.as<messages::Hello>()->warm);
 }
 
 // Two members of the first generation, both with two of four virtual ranks, and a network that brings everything at
@@ -99,27 +102,25 @@ struct Pair {
   }
   static std::unique_ptr<Member> introduced(PeerId self) {
     auto m = std::make_unique<Member>(MemberOptions{.self = self, .vranks = 4, .steps = 200, .bucket_elements = 3});
-    m->introduce(kCoordinator, nlohmann::json::object());
+    m->introduce(kCoordinator, {});
     return m;
   }
   Pair() {
     for (const PeerId peer : {PeerId{1}, PeerId{2}}) {
       Member& m = *members.emplace(peer, introduced(peer)).first->second;
-      m.receive({.kind = "welcome", .sender = kCoordinator, .body = {{"restore", 0}}});
+      m.receive({.sender = kCoordinator, .payload = messages::Welcome{.restore = 0}});
       m.loaded(m.take_load());
       m.learn_layout(leaf(0));
     }
     for (auto& [peer, m] : members)
-      m->receive({.kind = "start",
-                  .sender = kCoordinator,
-                  .generation = 1,
-                  .body = {{"record", to_json(generation(1, {1, 2}))}, {"completed", nlohmann::json::object()}}});
+      m->receive(
+          {.sender = kCoordinator, .generation = 1, .payload = messages::Start{.record = generation(1, {1, 2})}});
     deliver();
   }
 
   void propose(const Generation& next) {
     for (auto& [peer, m] : members)
-      m->receive({.kind = "propose", .sender = kCoordinator, .generation = next.number, .body = to_json(next)});
+      m->receive({.sender = kCoordinator, .generation = next.number, .payload = messages::Propose{next}});
   }
 
   static Leaf leaf(int vrank) {
@@ -134,20 +135,22 @@ struct Pair {
     std::vector<std::string> kinds;
     for (auto& [peer, m] : members)
       for (Action& action : m->take_actions()) {
-        if (action.what == Action::What::send && tells_facts(action.message))
-          for (const StepFacts& of : steps_in(action.message)) told.push_back(of.step);
         if (action.what != Action::What::send) continue;
+        const auto* facts = action.message.as<messages::Facts>();
+        const auto* alive = action.message.as<messages::Alive>();
+        for (const ToldFacts& of : (facts ? facts->told : alive ? alive->told : TellsFacts{}).steps)
+          told.push_back(of.step);
         action.message.sender = peer;
         if (action.peer == 3 && !members.contains(3)) on_their_way.push_back(action.message);
         if (!members.contains(action.peer)) continue;
-        kinds.push_back(action.message.kind);
+        kinds.push_back(kind_of(action.message.payload).name);
         members.at(action.peer)->receive(action.message);
       }
     return kinds;
   }
 
   // Both make the next step, and have such facts of it.
-  void step(const nlohmann::json& facts) {
+  void step(const StepFacts& facts = {}) {
     const int64_t step = members.at(1)->step();
     for (auto& [peer, m] : members) {
       for (const int v : m->todo()) m->add(step, v, leaf(v), 1);
@@ -181,12 +184,10 @@ using Steps = std::vector<int64_t>;
 TEST(Member, ANewcomerHoldsAGenerationWithoutItWhereOneWithItMayHaveBegun) {
   Pair pair;
   std::unique_ptr<Member> third = Pair::introduced(3);
-  third->receive({.kind = "welcome", .sender = Pair::kCoordinator});
-  pair.members.at(1)->receive(
-      {.kind = "feed",
-       .sender = Pair::kCoordinator,
-       .body = {{"peer", 3}, {"endpoint", "e"}, {"part", 0}, {"parts", 1}, {"attempt", 1}, {"copies", true}}});
-  third->receive({.kind = "state", .sender = 1, .body = {{"part", 0}, {"parts", 1}, {"attempt", 1}, {"last", true}}});
+  third->receive({.sender = Pair::kCoordinator, .payload = messages::Welcome{}});
+  pair.members.at(1)->receive({.sender = Pair::kCoordinator,
+                               .payload = messages::Feed{.peer = 3, .endpoint = "e", .attempt = 1, .copies = true}});
+  third->receive({.sender = 1, .payload = messages::StatePieces{.attempt = 1, .last = true}});
   ASSERT_EQ(third->next(), Member::Next::load);
   third->loaded(third->take_load());
   ASSERT_EQ(third->next(), Member::Next::layout);
@@ -194,15 +195,14 @@ TEST(Member, ANewcomerHoldsAGenerationWithoutItWhereOneWithItMayHaveBegun) {
   ASSERT_EQ(third->next(), Member::Next::copy);
 
   const auto propose = [&](int64_t number, const std::vector<PeerId>& peers) {
-    const Message m{.kind = "propose",
-                    .sender = Pair::kCoordinator,
+    const Message m{.sender = Pair::kCoordinator,
                     .generation = number,
-                    .body = to_json(Pair::generation(number, peers))};
+                    .payload = messages::Propose{Pair::generation(number, peers)}};
     for (auto& [peer, member] : pair.members) member->receive(m);
     if (third) third->receive(m);
   };
   propose(2, {1, 2, 3});
-  pair.step({{"text", "facts"}});
+  pair.step();
   EXPECT_EQ(pair.members.at(1)->generation(), 2);
   EXPECT_FALSE(third->active());
   propose(3, {1, 2});
@@ -210,9 +210,9 @@ TEST(Member, ANewcomerHoldsAGenerationWithoutItWhereOneWithItMayHaveBegun) {
   while (third->reduce() != Member::Progress::complete) ASSERT_TRUE(third->missing().empty()) << third->missing();
   EXPECT_EQ(third->generation(), 2);
   (void)third->take_reduced();
-  third->advance({{"text", "facts"}});
+  third->advance({});
   pair.members.emplace(3, std::move(third));
-  pair.step({{"text", "facts"}});
+  pair.step();
   EXPECT_EQ(pair.members.at(1)->generation(), 3);
 }
 
@@ -220,34 +220,34 @@ TEST(Member, ANewcomerHoldsAGenerationWithoutItWhereOneWithItMayHaveBegun) {
 TEST(Member, TheLeaderTellsOfSeveralStepsAtOnce) {
   Pair pair;
   Member& leader = *pair.members.at(1);
-  for (int i = 0; i < 3; ++i) pair.step({{"text", "facts"}});
+  for (int i = 0; i < 3; ++i) pair.step();
   EXPECT_EQ(pair.told, Steps{});
-  for (auto& [peer, m] : pair.members) m->heartbeat(nlohmann::json::object());
+  for (auto& [peer, m] : pair.members) m->heartbeat({});
   pair.deliver();
   EXPECT_EQ(pair.told, (Steps{0, 1, 2}));
-  leader.heartbeat(nlohmann::json::object());
+  leader.heartbeat({});
   pair.deliver();
   EXPECT_EQ(pair.told, (Steps{0, 1, 2})) << "each once";
   pair.told.clear();
-  pair.step({{"text", "facts"}});
-  pair.step({{"text", "facts"}, {"state", "a digest, for which a checkpoint may wait"}});
+  pair.step();
+  pair.step({.state = Digest{1, 2}});  // for which a checkpoint may wait
   EXPECT_EQ(pair.told, (Steps{3, 4}));
 }
 
 TEST(Member, NobodyGathersMoreFactsThanItMay) {
   Pair pair;
   const int untold = MemberOptions().untold;
-  for (int i = 0; i + 1 < untold; ++i) pair.step({{"text", "facts"}});
+  for (int i = 0; i + 1 < untold; ++i) pair.step();
   EXPECT_EQ(pair.told, Steps{});
-  pair.step({{"text", "facts"}});
+  pair.step();
   Steps all(static_cast<size_t>(untold));
   std::iota(all.begin(), all.end(), 0);
   EXPECT_EQ(pair.told, all);
   pair.told.clear();
   // After a death, and to another coordinator, all that nobody has confirmed is told again.
-  pair.step({{"text", "facts"}});
-  pair.members.at(1)->receive({.kind = "ack", .sender = Pair::kCoordinator, .step = untold - 3});
-  pair.members.at(1)->introduce(Pair::kCoordinator, nlohmann::json::object());
+  pair.step();
+  pair.members.at(1)->receive({.sender = Pair::kCoordinator, .step = untold - 3, .payload = messages::Ack{}});
+  pair.members.at(1)->introduce(Pair::kCoordinator, {});
   pair.deliver();
   EXPECT_EQ(pair.told, (Steps{untold - 2, untold - 1, untold}));
 }
@@ -255,23 +255,22 @@ TEST(Member, NobodyGathersMoreFactsThanItMay) {
 // Of a coordinator that was away for long.
 TEST(Member, ManyFactsAreSeveralMessages) {
   Pair pair;
-  for (int i = 0; i < 150; ++i) pair.step({{"text", std::string(20000, 'x')}});
-  pair.members.at(1)->introduce(Pair::kCoordinator, nlohmann::json::object());
+  for (int i = 0; i < 150; ++i) pair.step({.digests = std::string(20000, 'x')});
+  pair.members.at(1)->introduce(Pair::kCoordinator, {});
   std::vector<size_t> steps;
   for (Action& action : pair.members.at(1)->take_actions())
-    if (action.message.kind == "facts") {
-      steps.push_back(steps_in(action.message).size());
-      EXPECT_NO_THROW(encode(std::move(action.message)));
+    if (const auto* facts = action.message.as<messages::Facts>()) {
+      steps.push_back(facts->told.steps.size());
+      EXPECT_NO_THROW(encode(packet_of(action.message, 1)));
     }
   EXPECT_EQ(steps, (std::vector<size_t>{64, 64, 22}));
 }
 
 TEST(Member, FactsThatMakeNoSenseAreRefused) {
-  Message message{.kind = "facts"};
-  add_facts(message, {3, blob_of(std::string(R"({"at":1.5})"))});
-  add_facts(message, told_facts(4, nlohmann::json::object(), "a line of digests.jsonl"));
-  message.body["now"] = 2.0;
-  const std::vector<StepFacts> steps = steps_in(message);
+  TellsFacts told{.at = 2.0};
+  told.steps.push_back(told_facts({.step = 3, .at = 1.5}));
+  told.steps.push_back(told_facts({.step = 4, .at = 2.0, .digests = "a line of digests.jsonl"}));
+  const std::vector<StepFacts> steps = steps_in(told);
   ASSERT_EQ(steps.size(), 2u);
   EXPECT_EQ(steps[0].step, 3);
   EXPECT_EQ(steps[0].age, 0.5);
@@ -280,36 +279,32 @@ TEST(Member, FactsThatMakeNoSenseAreRefused) {
   EXPECT_EQ(steps[0].digests, "");
   EXPECT_EQ(steps[1].digests, "a line of digests.jsonl");
   const auto malformed = [&](const std::string& text) {
-    Message m{.kind = "facts"};
-    add_facts(m, {0, blob_of(text)});
-    EXPECT_THROW(steps_in(m), UsageError) << text;
+    EXPECT_THROW(steps_in({.steps = {{0, blob_of(text)}}}), UsageError) << text;
   };
-  for (const std::string text : {"", "{", "[]", "7", "\n", "{\n}"}) malformed(text);
+  for (const std::string text : {"", "{", "[]", "7", "\n", "{\n}", "{}", R"({"at":1.5})"}) malformed(text);
   malformed("{\"a\":" + std::string(40, '[') + std::string(40, ']') + "}");
-  message.blobs.pop_back();
-  EXPECT_THROW(steps_in(message), UsageError);
-  EXPECT_THROW(steps_in({.kind = "facts"}), UsageError);
-  message.body["facts"] = {"one"};
-  EXPECT_THROW(steps_in(message), nlohmann::json::exception);
+  Packet packet = packet_of({.payload = messages::Facts{told}}, 1);
+  packet.blobs.pop_back();
+  EXPECT_THROW(message_of(packet), UsageError) << "a step's text is missing";
 }
 
 TEST(Member, WhatACheckpointThatWasAskedForMayWaitForIsToldAtOnce) {
   Pair pair;
-  pair.step({{"text", "facts"}});
+  pair.step();
   Generation saves = Pair::generation(2, {1, 2});
   saves.checkpoint = true;
   pair.propose(saves);
-  pair.step({{"text", "facts"}});
+  pair.step();
   EXPECT_EQ(pair.told, (Steps{0, 1})) << "as it enters the generation, and as it saves";
-  pair.step({{"text", "facts"}});
+  pair.step();
   EXPECT_EQ(pair.told, (Steps{0, 1}));
 }
 
 TEST(Member, AStepIsOfTheGenerationThatMadeIt) {
   Pair pair;
-  pair.step({{"text", "facts"}});
+  pair.step();
   pair.propose(Pair::generation(2, {1, 2}));
-  for (int i = 0; i < 2; ++i) pair.step({{"text", "facts"}});
+  for (int i = 0; i < 2; ++i) pair.step();
   EXPECT_EQ(pair.members.at(1)->generation(), 2);
   EXPECT_EQ(pair.made_by, (Steps{1, 1, 2}));
 }
@@ -318,10 +313,11 @@ TEST(Member, AStepIsOfTheGenerationThatMadeIt) {
 TEST(Member, WhoFailsTellsOfTheStepsBefore) {
   for (const PeerId peer : {PeerId{1}, PeerId{2}}) {
     Pair pair;
-    for (int i = 0; i < 3; ++i) pair.step({{"text", "facts"}});
-    pair.members.at(peer)->failed({{"reason", "no more memory"}});
+    for (int i = 0; i < 3; ++i) pair.step();
+    pair.members.at(peer)->failed("no more memory", 3);
     std::vector<std::string> kinds;
-    for (const Action& action : pair.members.at(peer)->take_actions()) kinds.push_back(action.message.kind);
+    for (const Action& action : pair.members.at(peer)->take_actions())
+      kinds.push_back(kind_of(action.message.payload).name);
     EXPECT_EQ(kinds, (Kinds{"facts", "failed"}));
   }
 }
@@ -367,15 +363,12 @@ TEST(Member, AFenceLeavesAnOpenLeafWhole) {
   const Leaf leaf = Pair::leaf(3);
   b.add(0, 2, Pair::leaf(2), 1);
   b.open(0, 3, 1, leaf.terms);
-  b.receive({.kind = "fence", .sender = Pair::kCoordinator, .generation = 2});
+  b.receive({.sender = Pair::kCoordinator, .generation = 2, .payload = messages::Fence{}});
   b.put(1, leaf.gradients[1]);
   EXPECT_TRUE(pair.deliver().empty());
   Generation alone{.number = 2, .first_step = 0, .members = {}, .next_id = 3, .reason = ""};
   alone.members = {{.id = 2, .peer = 2, .endpoint = "e", .share = {{0, 4}}, .first_share = {{0, 4}}}};
-  b.receive({.kind = "start",
-             .sender = Pair::kCoordinator,
-             .generation = 2,
-             .body = {{"record", to_json(alone)}, {"completed", nlohmann::json::object()}}});
+  b.receive({.sender = Pair::kCoordinator, .generation = 2, .payload = messages::Start{.record = alone}});
   b.put(0, leaf.gradients[0]);
   b.add(0, 3, leaf, 1);
   EXPECT_EQ(b.todo(), (std::vector<int>{0, 1}));
@@ -394,7 +387,7 @@ struct World : CoordinatorWorld {
   int64_t restart() override { return 0; }
   void event(const std::string&, const nlohmann::json&) override {}
   void put_out(PeerId) override {}
-  std::string refuse(const nlohmann::json&) override { return ""; }
+  std::string refuse(const messages::Hello&) override { return ""; }
 };
 
 TEST(Coordinator, CallsMembersAndTheLearnersTheyTellOf) {
@@ -408,26 +401,24 @@ TEST(Coordinator, CallsMembersAndTheLearnersTheyTellOf) {
   const auto called = [&] {
     std::vector<PeerId> peers;
     for (const Action& a : coordinator.take_actions())
-      if (a.what == Action::What::send && a.message.kind == "coordinator") peers.push_back(a.peer);
+      if (a.what == Action::What::send && a.message.as<messages::NewCoordinator>()) peers.push_back(a.peer);
     return peers;
   };
   EXPECT_EQ(called(), std::vector<PeerId>{4});
-  const nlohmann::json hello = {{"endpoint", "tcp://127.0.0.1:4"},
-                                {"active", true},
-                                {"promised", 3},
-                                {"id", 1},
-                                {"learners", {{{"peer", 7}, {"endpoint", "tcp://127.0.0.1:7"}}}}};
-  coordinator.receive({.kind = "hello", .sender = 4, .generation = 3, .step = 5, .body = hello}, 0.1);
+  const messages::Hello hello{.about = {.endpoint = "tcp://127.0.0.1:4"},
+                              .active = true,
+                              .promised = 3,
+                              .id = 1,
+                              .learners = {{7, "tcp://127.0.0.1:7"}}};
+  coordinator.receive({.sender = 4, .generation = 3, .step = 5, .payload = hello}, 0.1);
   EXPECT_EQ(called(), std::vector<PeerId>{7});
 }
 
 TEST(Coordinator, TellsThatAllAreSilentAndCanBeStoppedThen) {
   World world;
   Coordinator coordinator({.tenure = 1, .endpoint = "tcp://127.0.0.1:2", .steps = 10, .hold = 100}, world, 0, {}, 0);
-  const nlohmann::json hello = {
-      {"endpoint", "tcp://127.0.0.1:4"}, {"active", false}, {"loaded", false}, {"promised", 0}};
-  coordinator.receive({.kind = "hello", .sender = 4, .body = hello}, 0);
-  coordinator.receive({.kind = "ready", .sender = 4, .body = {{"attempt", 0}}}, 0);
+  coordinator.receive({.sender = 4, .payload = messages::Hello{.about = {.endpoint = "tcp://127.0.0.1:4"}}}, 0);
+  coordinator.receive({.sender = 4, .payload = messages::Ready{.attempt = 0}}, 0);
   ASSERT_EQ(coordinator.phase(), Coordinator::Phase::running);
   EXPECT_FALSE(coordinator.status(0).contains("holding"));
   for (double now = 0; now < 5; now += 0.1) coordinator.tick(now);

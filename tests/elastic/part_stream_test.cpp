@@ -29,22 +29,21 @@ StateDict large_state() {
 }
 
 // Sends a part as a worker does that does not see the directory; `spoil` may change what is sent.
-Message stream(PartReceiver& receiver, int64_t step, const StateDict& state,
-               const std::function<bool(Message&)>& keep) {
-  std::string error;
-  Message saved{.kind = "saved", .sender = 7, .step = step, .body = {{"part", 0}, {"parts", 1}, {"streamed", true}}};
-  const CheckpointPart sent = send_part(step, 0, 1, state, [&](Message piece, int64_t end) {
-    piece.sender = 7;
+constexpr PeerId kWorker = 7;
+
+messages::Saved stream(PartReceiver& receiver, int64_t step, const StateDict& state,
+                       const std::function<bool(messages::FilePiece&)>& keep) {
+  messages::Saved saved{.streamed = true};
+  const CheckpointPart sent = send_part(step, 0, 1, state, [&](messages::FilePiece piece, int64_t end) {
     if (!keep(piece)) return;
-    const Message answer = receiver.take(piece);
-    if (answer.body.contains("error")) error = answer.body["error"].get<std::string>();
-    else EXPECT_EQ(answer.body.at("offset").get<int64_t>(), end);
+    const messages::Taken answer = receiver.take(kWorker, step, piece);
+    if (!answer.error.empty()) saved.error = answer.error;
+    else EXPECT_EQ(answer.offset, end);
   });
   EXPECT_EQ(sent.file, "part-0-of-1.safetensors");
-  if (!error.empty()) saved.body["error"] = error;
-  saved.body["bytes"] = sent.bytes;
-  saved.body["digest"] = sent.digest.hex();
-  return receiver.finish(saved);
+  saved.bytes = sent.bytes;
+  saved.digest = sent.digest;
+  return receiver.finish(kWorker, step, saved);
 }
 
 TEST(PartStream, TheCoordinatorWritesTheVeryFileThatTheWorkerWould) {
@@ -54,16 +53,16 @@ TEST(PartStream, TheCoordinatorWritesTheVeryFileThatTheWorkerWould) {
   const CheckpointPart written = here.write_part(4, part_file(0, 1), state);
   PartReceiver receiver(there);
   int pieces = 0;
-  const Message saved = stream(receiver, 4, state, [&](Message& piece) {
+  const messages::Saved saved = stream(receiver, 4, state, [&](messages::FilePiece& piece) {
     size_t bytes = 0;
-    for (const Blob& blob : piece.blobs) bytes += blob.bytes;
+    for (const Blob& blob : piece.bytes) bytes += blob.bytes;
     EXPECT_LE(bytes, size_t{8} << 20);
     return ++pieces > 0;
   });
   EXPECT_GE(pieces, 3);
-  EXPECT_FALSE(saved.body.contains("error")) << saved.body;
-  EXPECT_EQ(saved.body["file"], written.file);
-  EXPECT_EQ(saved.body["digest"], written.digest.hex());
+  EXPECT_EQ(saved.error, "");
+  EXPECT_EQ(saved.file, written.file);
+  EXPECT_EQ(saved.digest, written.digest);
   EXPECT_EQ(read_file(folder / "there" / ".writing-4" / written.file),
             read_file(folder / "here" / ".writing-4" / written.file));
 }
@@ -73,26 +72,26 @@ TEST(PartStream, ALostPieceAFlippedBitAndAFullDiskAreSeen) {
   PartReceiver receiver{CheckpointStore(folder / "c")};
   const StateDict state = large_state();
   int pieces = 0;
-  Message saved = stream(receiver, 1, state, [&](Message&) { return ++pieces != 2; });
-  EXPECT_TRUE(saved.body.contains("error"));
-  saved = stream(receiver, 1, state, [&](Message& piece) {
-    Blob& blob = piece.blobs.back();
+  messages::Saved saved = stream(receiver, 1, state, [&](messages::FilePiece&) { return ++pieces != 2; });
+  EXPECT_NE(saved.error, "");
+  saved = stream(receiver, 1, state, [&](messages::FilePiece& piece) {
+    Blob& blob = piece.bytes.back();
     const auto bytes = std::make_shared<std::vector<std::byte>>(blob.data, blob.data + blob.bytes);
     bytes->back() ^= std::byte{1};
     blob = {bytes, bytes->data(), bytes->size()};
     return true;
   });
-  EXPECT_NE(saved.body.value("error", "").find("not what was sent"), std::string::npos) << saved.body;
+  EXPECT_NE(saved.error.find("not what was sent"), std::string::npos) << saved.error;
   {
     const FullDisk full(4096);
-    saved = stream(receiver, 1, state, [](Message&) { return true; });
+    saved = stream(receiver, 1, state, [](messages::FilePiece&) { return true; });
   }
-  EXPECT_TRUE(saved.body.contains("error"));
-  saved.body.erase("error");
-  EXPECT_TRUE(receiver.finish(saved).body.contains("error"));  // nothing of it is there
+  EXPECT_NE(saved.error, "");
+  saved.error.clear();
+  EXPECT_NE(receiver.finish(kWorker, 1, saved).error, "");  // nothing of it is there
   EXPECT_EQ(entries(folder / "c" / ".writing-1"), 0u);
-  saved = stream(receiver, 1, state, [](Message&) { return true; });
-  EXPECT_FALSE(saved.body.contains("error")) << saved.body;
+  saved = stream(receiver, 1, state, [](messages::FilePiece&) { return true; });
+  EXPECT_EQ(saved.error, "");
 }
 
 TEST(PartStream, AThreadWritesWhatComesAndTells) {
@@ -107,10 +106,11 @@ TEST(PartStream, AThreadWritesWhatComesAndTells) {
   };
   PartWriter writer(
       CheckpointStore(folder / "c"),
-      [&](PeerId worker, const Message& answer) {
-        EXPECT_EQ(worker, 7u);
+      [&](PeerId worker, int64_t step, const messages::Taken& answer) {
+        EXPECT_EQ(worker, kWorker);
+        EXPECT_EQ(step, 3);
         const std::lock_guard lock(mutex);
-        taken = answer.body.at("offset").get<int64_t>();
+        taken = answer.offset;
         changed.notify_all();
       },
       [&] {
@@ -119,21 +119,23 @@ TEST(PartStream, AThreadWritesWhatComesAndTells) {
         changed.notify_all();
       });
   int64_t sent = 0;
-  const CheckpointPart part = send_part(3, 1, 2, large_state(), [&](Message piece, int64_t end) {
-    piece.sender = 7;
-    EXPECT_TRUE(PartWriter::takes(piece));
-    writer.add(std::move(piece));
+  const auto from_worker = [](Payload payload) {
+    const Message message{.sender = kWorker, .step = 3, .payload = std::move(payload)};
+    EXPECT_TRUE(PartWriter::takes(message));
+    return message;
+  };
+  const CheckpointPart part = send_part(3, 1, 2, large_state(), [&](messages::FilePiece piece, int64_t end) {
+    writer.add(from_worker(std::move(piece)));
     sent = end;
   });
   wait([&] { return taken == sent; });
-  Message saved{.kind = "saved", .sender = 7, .step = 3, .body = {{"part", 1}, {"parts", 2}, {"streamed", true}}};
-  saved.body.update({{"bytes", part.bytes}, {"digest", part.digest.hex()}});
-  EXPECT_TRUE(PartWriter::takes(saved));
-  writer.add(saved);
+  writer.add(from_worker(
+      messages::Saved{.part = 1, .parts = 2, .bytes = part.bytes, .digest = part.digest, .streamed = true}));
   wait([&] { return news; });
-  const std::vector<Message> finished = writer.finished();
+  const std::vector<PartWriter::Finished> finished = writer.finished();
   ASSERT_EQ(finished.size(), 1u);
-  EXPECT_FALSE(finished[0].body.contains("error")) << finished[0].body;
+  EXPECT_EQ(finished[0].step, 3);
+  EXPECT_EQ(finished[0].saved.error, "");
   EXPECT_EQ(fs::file_size(folder / "c" / ".writing-3" / part.file), static_cast<size_t>(part.bytes));
 }
 

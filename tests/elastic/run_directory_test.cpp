@@ -24,24 +24,22 @@ struct Toy {
             {"step", Tensor::from(std::vector<int64_t>{step}, {})}};
   }
   static bool due(int64_t step) { return step > 0 && (step == 10 || step % 2 == 0 || step % 3 == 0); }
-  static nlohmann::json facts(int64_t step) {
-    nlohmann::json facts = {{"batch", Digest{1, static_cast<uint64_t>(step)}.hex()},
-                            {"loss", std::bit_cast<uint64_t>(1.0 / static_cast<double>(step + 1))},
-                            {"gradient", Digest{2, static_cast<uint64_t>(step)}.hex()},
-                            {"leaves", {{"0", Digest{3, static_cast<uint64_t>(step)}.hex()}}},
-                            {"lr", std::bit_cast<uint64_t>(0.5)}};
-    if (step == 10) facts = nlohmann::json::object();
+  static StepFacts told(int64_t step) {
+    StepFacts facts{.step = step, .report = {.lr = 0.5}};
+    if (step < 10)
+      facts.update = UpdateFacts{.batch = {1, static_cast<uint64_t>(step)},
+                                 .loss = 1.0 / static_cast<double>(step + 1),
+                                 .leaves = {{0, {3, static_cast<uint64_t>(step)}}},
+                                 .gradient = {2, static_cast<uint64_t>(step)}};
     if (due(step)) {
       const StateSum sum = state_sum(digests_of(state(step)));
       EXPECT_EQ(sum.digest, digest(state(step)));
-      facts["state"] = sum.digest.hex();
-      facts["state_digests"] = {sum.parts.tensors, sum.parts.chunks};
+      facts.state = sum.digest;
+      facts.state_digests = sum.parts;
     }
-    return facts;
-  }
-  static StepFacts told(int64_t step) {
     const DigestLine line{.step = step + 1, .batches = "b", .losses = "l", .gradient = "g", .leaves = {{0, "f"}}};
-    return {.step = step, .facts = facts(step), .digests = step % 2 != 0 ? line.text() : ""};
+    if (step % 2 != 0) facts.digests = line.text();
+    return facts;
   }
   static RunDirectory open(const fs::path& path, bool resume = false) {
     RunDirectory directory({.path = path, .state_digest_every = 2, .checkpoint_every = 3, .keep = 2, .resume = resume},
@@ -59,11 +57,14 @@ struct Toy {
       const StateDict whole = state(part == 1 ? other.value_or(step) : step), mine = part_of(whole, part, 2);
       const CheckpointPart written = CheckpointStore(directory.path() / "checkpoints")
                                          .write_part(step, "part-" + std::to_string(part) + "-of-2.safetensors", mine);
-      Message message{.kind = "saved", .step = step, .body = {{"part", part}, {"parts", 2}}};
-      message.body.update({{"file", written.file}, {"bytes", written.bytes}, {"digest", written.digest.hex()}});
-      message.body["digests"] = to_json(digests_of(mine));
-      if (stops) message.body["state"] = digest(whole).hex();
-      const std::vector<RunDirectory::Saved> now = directory.saved(message);
+      messages::Saved saved{.part = part,
+                            .parts = 2,
+                            .file = written.file,
+                            .bytes = written.bytes,
+                            .digest = written.digest,
+                            .digests = to_text(digests_of(mine))};
+      if (stops) saved.state = digest(whole);
+      const std::vector<RunDirectory::Saved> now = directory.saved(step, saved);
       settled.insert(settled.end(), now.begin(), now.end());
     }
     return settled;
@@ -153,7 +154,7 @@ TEST(RunDirectory, WhatIsBeforeAContradictionIsWritten) {
   again.set_steps(10);
   std::vector<StepFacts> steps;
   for (int64_t step = 0; step < 4; ++step) steps.push_back(Toy::told(step));
-  steps[2].facts["loss"] = std::bit_cast<uint64_t>(7.0);
+  steps[2].update->loss = 7.0;
   EXPECT_THROW(again.facts(steps), Failure);
   EXPECT_EQ(ledger_steps(folder / "again" / "ledger.jsonl").size(), 2u);
 }
@@ -184,12 +185,12 @@ TEST(RunDirectory, FactsMayComeTwiceAndOutOfOrderButNotContradict) {
   EXPECT_EQ(directory.facts({Toy::told(0)}), 0);   // line 2 waits for the digest of its state
   EXPECT_EQ(directory.facts({Toy::told(0)}), 0);
   EXPECT_EQ(directory.facts({Toy::told(2)}), 1);
-  nlohmann::json other = Toy::facts(0);
-  other["loss"] = std::bit_cast<uint64_t>(3.0);
-  EXPECT_THROW(directory.facts({StepFacts{0, other}}), Failure);
-  nlohmann::json state = Toy::facts(2);
-  state["state"] = Digest{7, 7}.hex();
-  EXPECT_THROW(directory.facts({StepFacts{2, state}}), Failure);
+  StepFacts other = Toy::told(0);
+  other.update->loss = 3.0;
+  EXPECT_THROW(directory.facts({other}), Failure);
+  StepFacts state = Toy::told(2);
+  state.state = Digest{7, 7};
+  EXPECT_THROW(directory.facts({state}), Failure);
 }
 
 using Settled = std::vector<RunDirectory::Saved>;
@@ -205,8 +206,8 @@ TEST(RunDirectory, ACheckpointWaitsForAllPartsAndUntilTheMembersAgree) {
   directory.facts({Toy::told(3)});
   EXPECT_EQ(directory.commit_saved(), (Settled{{3, ""}}));
   EXPECT_EQ(store.read(3).digest, digest(Toy::state(3)));
-  Message failed{.kind = "saved", .step = 6, .body = {{"part", 0}, {"parts", 2}, {"error", "the disk is full"}}};
-  EXPECT_EQ(directory.saved(failed), (Settled{{6, "the disk is full"}}));
+  EXPECT_EQ(directory.saved(6, {.part = 0, .parts = 2, .error = "the disk is full"}),
+            (Settled{{6, "the disk is full"}}));
   // Where the run stops no step follows that would tell.
   for (int64_t step = 4; step < 6; ++step) directory.facts({Toy::told(step)});
   EXPECT_EQ(directory.recorded(), 5);

@@ -23,7 +23,7 @@ struct Network {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<Arrival> arrivals;
-  std::vector<Message> sent;  // over connections that there are
+  std::vector<Packet> sent;  // over connections that there are
   std::map<PeerId, std::string> connections;
 
   void arrive(Arrival arrival) {
@@ -33,9 +33,9 @@ struct Network {
     changed.notify_all();
   }
   // The next message of this kind, within 10 s; else one without a kind.
-  Message next(const std::string& kind) {
+  Packet next(const std::string& kind) {
     std::unique_lock lock(mutex);
-    Message found;
+    Packet found;
     changed.wait_for(lock, 10s, [&] {
       for (auto m = sent.begin(); m != sent.end(); ++m)
         if (m->kind == kind) {
@@ -57,10 +57,10 @@ class PlayedTransport : public Transport {
     const std::lock_guard lock(network_.mutex);
     network_.connections[peer] = endpoint;
   }
-  void send(PeerId peer, Message message) override {
+  void send(PeerId peer, Packet packet) override {
     const std::lock_guard lock(network_.mutex);
     if (!network_.connections.contains(peer)) return;
-    network_.sent.push_back(std::move(message));
+    network_.sent.push_back(std::move(packet));
     network_.changed.notify_all();
   }
   void disconnect(PeerId peer) override {
@@ -88,7 +88,7 @@ SessionOptions options_of_a_worker() {
   options.coordinator = kCoordinator;
   options.coordinator_endpoint = "tcp://127.0.0.1:2";
   options.tenure = 1;
-  options.about = {{"endpoint", "tcp://127.0.0.1:4"}};
+  options.about = {.endpoint = "tcp://127.0.0.1:4"};
   options.directory = [] { return std::filesystem::path(); };
   options.heartbeat = 20ms;
   return options;
@@ -106,7 +106,8 @@ TEST(Session, ALostConnectionToTheCoordinatorIsMadeAnew) {
     EXPECT_EQ(network.next("hello").kind, "hello");
     EXPECT_EQ(network.connections[kCoordinator], "tcp://127.0.0.1:2");
   }
-  network.arrive({.what = Arrival::What::message, .message = {.kind = "alive", .run = 1, .sender = kCoordinator}});
+  network.arrive({.what = Arrival::What::message,
+                  .packet = packet_of({.sender = kCoordinator, .payload = messages::Heard{}}, /*run=*/1)});
   // Once it is answered it has nothing more to introduce.
   for (int i = 0; i < 3; ++i) EXPECT_EQ(network.next("alive").kind, "alive");
   {
@@ -115,7 +116,7 @@ TEST(Session, ALostConnectionToTheCoordinatorIsMadeAnew) {
   }
   for (int i = 0; i < 3; ++i) EXPECT_EQ(network.next("alive").kind, "alive");
   const std::lock_guard lock(network.mutex);
-  for (const Message& m : network.sent) EXPECT_NE(m.kind, "hello");
+  for (const Packet& m : network.sent) EXPECT_NE(m.kind, "hello");
 }
 
 // It has been to step 1, and comes there from step 0 again when a learner is to be given the state after step 1: a part
@@ -136,30 +137,27 @@ TEST(Session, AReplayIsOverBeforeALearnerGetsTheState) {
                          return Pace();
                        }});
   const auto tell = [&](Message message) {
-    message.run = 1;
     message.sender = kCoordinator;
-    network.arrive({.what = Arrival::What::message, .message = std::move(message)});
+    network.arrive({.what = Arrival::What::message, .packet = packet_of(std::move(message), /*run=*/1)});
   };
   const std::jthread coordinator([&] {
-    tell({.kind = "welcome", .body = {{"restore", 1}}});
+    tell({.payload = messages::Welcome{.restore = 1}});
     EXPECT_EQ(network.next("ready").kind, "ready");
     Generation trial{.number = 1, .first_step = 1, .members = {}, .reason = "a trial", .trial = Trial{.replay = 0}};
     trial.members = {{.id = 1, .peer = kSelf, .endpoint = "e", .share = {{0, 1}}, .first_share = {{0, 1}}},
                      {.id = 2, .peer = 6, .endpoint = "e", .share = {}, .first_share = {}}};
-    tell({.kind = "start",
-          .generation = 1,
-          .body = {{"record", to_json(trial)}, {"completed", nlohmann::json::object()}}});
+    tell({.generation = 1, .payload = messages::Start{.record = trial}});
   });
   ASSERT_TRUE(session.begin());
   EXPECT_TRUE(session.replays());
   EXPECT_EQ(session.step(), 0);
   EXPECT_EQ(weight.item(), 0);
-  const nlohmann::json feed = {{"peer", 7},  {"endpoint", "e"}, {"part", 0},
-                               {"parts", 1}, {"attempt", 1},    {"copies", true}};
-  tell({.kind = "feed", .generation = 1, .step = 1, .body = feed});
+  tell({.generation = 1,
+        .step = 1,
+        .payload = messages::Feed{.peer = 7, .endpoint = "e", .attempt = 1, .copies = true}});
   const auto sent = [&](const char* kind) {
     const std::lock_guard lock(network.mutex);
-    return std::count_if(network.sent.begin(), network.sent.end(), [&](const Message& m) { return m.kind == kind; });
+    return std::count_if(network.sent.begin(), network.sent.end(), [&](const Packet& m) { return m.kind == kind; });
   };
   const auto connected = [&] {
     const std::lock_guard lock(network.mutex);
@@ -174,13 +172,17 @@ TEST(Session, AReplayIsOverBeforeALearnerGetsTheState) {
   ASSERT_TRUE(session.reduce());
   EXPECT_FALSE(session.last());
   weight.data<float>()[0] = static_cast<float>(session.reduced().gradients[0].item()) + 3;
-  session.advance(nlohmann::json::object());
+  session.advance({});
   ASSERT_TRUE(session.begin());
   EXPECT_FALSE(session.replays());
   EXPECT_EQ(session.step(), 1);
-  const Message state = network.next("state");
-  ASSERT_EQ(state.body.at("pieces"), nlohmann::json::array({{"model.weight", 0}, {"step", 0}}));
-  EXPECT_EQ(*reinterpret_cast<const float*>(state.blobs[0].data), 5);
+  const Message message = message_of(network.next("state"));
+  const auto* state = message.as<messages::StatePieces>();
+  ASSERT_TRUE(state);
+  ASSERT_EQ(state->pieces.size(), 2u);
+  EXPECT_EQ(state->pieces[0].tensor, "model.weight");
+  EXPECT_EQ(state->pieces[1].tensor, "step");
+  EXPECT_EQ(*reinterpret_cast<const float*>(state->bytes[0].data), 5);
 }
 
 // A replay that cannot be has shown nothing: the member goes on with the state that it has.
@@ -200,20 +202,17 @@ TEST(Session, AReplayWithoutItsCheckpointLeavesTheState) {
                      return Pace();
                    }});
   const auto tell = [&](Message message) {
-    message.run = 1;
     message.sender = kCoordinator;
-    network.arrive({.what = Arrival::What::message, .message = std::move(message)});
+    network.arrive({.what = Arrival::What::message, .packet = packet_of(std::move(message), /*run=*/1)});
   };
   const std::jthread coordinator([&] {
-    tell({.kind = "welcome", .body = {{"restore", 5}}});
+    tell({.payload = messages::Welcome{.restore = 5}});
     EXPECT_EQ(network.next("ready").kind, "ready");
     damaged = true;
     Generation trial{.number = 1, .first_step = 5, .members = {}, .reason = "a trial", .trial = Trial{.replay = 3}};
     trial.members = {{.id = 1, .peer = kSelf, .endpoint = "e", .share = {{0, 1}}, .first_share = {{0, 1}}},
                      {.id = 2, .peer = 6, .endpoint = "e", .share = {}, .first_share = {}}};
-    tell({.kind = "start",
-          .generation = 1,
-          .body = {{"record", to_json(trial)}, {"completed", nlohmann::json::object()}}});
+    tell({.generation = 1, .payload = messages::Start{.record = trial}});
   });
   ASSERT_TRUE(session.begin());
   EXPECT_FALSE(session.replays());

@@ -25,18 +25,18 @@ struct Sent {
     return {.state = [this](const StatePart&) { return state; },
             .directory = [] { return std::filesystem::path(); },
             .send =
-                [this](PeerId peer, Message message) {
+                [this](PeerId peer, int64_t, Payload payload) {
                   const std::lock_guard lock(mutex);
                   if (peer == 0) fed = true;
-                  else messages.push_back(std::move(message));
+                  else pieces.push_back(std::get<messages::StatePieces>(std::move(payload)));
                 },
             .failed = [](std::exception_ptr failure) { std::rethrow_exception(failure); }};
   }
   int64_t megabytes() {
     const std::lock_guard lock(mutex);
     int64_t bytes = 0;
-    for (const Message& m : messages)
-      for (const Blob& blob : m.blobs) bytes += static_cast<int64_t>(blob.bytes);
+    for (const messages::StatePieces& m : pieces)
+      for (const Blob& blob : m.bytes) bytes += static_cast<int64_t>(blob.bytes);
     return bytes / kMegabyte;
   }
   bool whole() {
@@ -46,7 +46,7 @@ struct Sent {
 
   StateDict state;
   std::mutex mutex;
-  std::vector<Message> messages;
+  std::vector<messages::StatePieces> pieces;
   bool fed = false;
 };
 
@@ -58,10 +58,9 @@ TEST(StateCopier, WhatALearnerGetsIsTheState) {
   }
   StateDict there;
   for (const auto& [name, tensor] : sent.state) there.emplace(name, Tensor::full({2 * kMegabyte}, -1));
-  fill(there, sent.messages);
+  fill(there, sent.pieces);
   EXPECT_EQ(digest(there), digest(sent.state));
-  for (size_t i = 0; i < sent.messages.size(); ++i)
-    EXPECT_EQ(sent.messages[i].body.at("last").get<bool>(), i + 1 == sent.messages.size());
+  for (size_t i = 0; i < sent.pieces.size(); ++i) EXPECT_EQ(sent.pieces[i].last, i + 1 == sent.pieces.size());
 }
 
 TEST(StateCopier, SendsALearnerASliceAStep) {

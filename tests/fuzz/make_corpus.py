@@ -152,7 +152,21 @@ def messages():
     write("message", "blob", frames(head, json.dumps({"kind": "state", "part": 0, "name": ["a", 1.5, None]}).encode(), bytes(16)))
     write("message", "small", frames(b"ELNV" + struct.pack("<IQQqqI", 1, 7, 9, 2, 41, 0), b'{"kind":"facts"}'))
     write("body", "layout", json.dumps([["fc.weight", "float32", [3, 4]], ["fc.bias", "float32", [3]]]))
-    write("body", "facts", json.dumps({"loss_sum": 4611686018427387904, "count": 3, "correct": 1, "samples": 3, "batch": "0" * 32}))
+    def protocol(kind, body, blob=""):
+        write("protocol", kind, f"{kind}\n{json.dumps(body)}" + (f"\n{blob}" if blob else ""))
+
+    zeros = "0" * 32
+    protocol("warm", {})
+    protocol("feed", {"peer": 7, "endpoint": "tcp://127.0.0.1:7", "part": 0, "parts": 2, "attempt": 1, "copies": True})
+    protocol("fenced", {"promised": 2, "active": True, "loaded": True, "keeps": True, "share": [{"begin": 0, "end": 3}],
+                        "group": 0, "pace": [8, 8, 0, 4607182418800017408], "certain": True, "end": 9})
+    protocol("result", {"bucket": 1, "slices": 1, "attempt": 0}, "\0\0\0\0")
+    protocol("part", {"member": 1, "held": 1, "seconds": 0, "group": 0, "state": zeros,
+                      "facts": {"3": {"loss_sum": 4611686018427387904, "count": 3, "correct": 1, "samples": 3,
+                                      "batch": zeros, "batch_tensors": "", "tensors": "", "attached": None}}})
+    report = {"lr": 0, "gradient_norm": 0, "readers": ""}
+    protocol("facts", {"told": {"at": 0, "steps": [{"step": 4, "text": True}]}},
+             json.dumps({"state_digests": {"tensors": "", "chunks": ""}, "report": report, "at": 0}))
 
 
 def hostile():

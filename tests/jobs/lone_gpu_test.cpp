@@ -100,9 +100,8 @@ Steps steps_on(Device device, bool keeps, bool crowded = false) {
     const Reduced reduced = member.take_reduced();
     TensorsDigest gradient = digest_in_order(reduced.gradients, reduced.terms);
     const Update update = training.update(step, reduced);
-    const UpdateFacts facts =
-        update_facts(reduced, std::move(gradient), step, update.lr, c.ledger_options(), c.run.virtual_ranks);
-    result.facts.push_back(fmt::format("{} {} {} {}", facts.facts.dump(), facts.digests, update.gradient_norm,
+    const StepFacts facts = facts_of(reduced, std::move(gradient), step, c.ledger_options(), c.run.virtual_ranks);
+    result.facts.push_back(fmt::format("{} {} {} {}", write_fields(facts).dump(), facts.digests, update.gradient_norm,
                                        digest(training.job.state()).hex()));
     result.bytes_to_host.push_back(emulation::bytes_to_host - before);
     result.most_memory = std::max(result.most_memory, emulation::peak_in_use - others);

@@ -8,6 +8,7 @@
 #include <zmq.hpp>
 
 #include "comm/zmq_transport.h"
+#include "elastic/protocol/message.h"
 #include "tensor/base/file.h"
 #include "tests/jobs/tiny_job.h"
 
@@ -24,8 +25,9 @@ class Impostor {
     const auto deadline = Transport::Clock::now() + std::chrono::seconds(20);
     while (Transport::Clock::now() < deadline) {
       transport_->connect(kDoor, endpoint);
-      send({.kind = "ask", .body = {{"endpoint", transport_->endpoint()}, {"pid", 1}}});
-      if (std::optional<Message> job = heard("job", deadline)) {
+      send(packet_of(
+          {.payload = messages::Ask{.endpoint = transport_->endpoint(), .pid = 1, .protocol = kProtocolVersion}}, 0));
+      if (std::optional<Packet> job = heard("job", deadline)) {
         job_ = std::move(*job);
         return;
       }
@@ -34,33 +36,38 @@ class Impostor {
     }
     ADD_FAILURE() << "no 'job' comes from " << endpoint;
   }
-  const Message& job() const { return job_; }
-  void send(Message message) {
+  const Packet& job() const { return job_; }
+  void send(Packet message) {
     message.sender = self_;
     if (message.run == 0) message.run = job_.run;
     transport_->send(kDoor, std::move(message));
   }
   // The next message of this kind; others are passed over.
-  Message next(const std::string& kind) {
-    if (std::optional<Message> message = heard(kind, Transport::Clock::now() + std::chrono::seconds(20)))
+  Packet next(const std::string& kind) {
+    if (std::optional<Packet> message = heard(kind, Transport::Clock::now() + std::chrono::seconds(20)))
       return std::move(*message);
     ADD_FAILURE() << "no '" << kind << "' comes";
     return {};
   }
   // What is answered to a newcomer that says this of itself.
-  std::string refusal(Json about) {
-    about["endpoint"] = transport_->endpoint();
-    about["active"] = about["loaded"] = about["ready"] = false;
-    about["promised"] = 0;
-    send({.kind = "hello", .body = about});
+  std::string refusal(const Json& about) {
+    Packet hello = packet_of({.payload = messages::Hello{}}, 0);
+    hello.body["about"].update(about);
+    hello.body["about"]["endpoint"] = transport_->endpoint();
+    send(std::move(hello));
+    return next("refused").body.value("reason", "");
+  }
+  // What is answered to a worker whose program speaks this version of the protocol.
+  std::string refusal_of_version(std::optional<int> version) {
+    send(packet_of({.payload = messages::Ask{.endpoint = transport_->endpoint(), .pid = 1, .protocol = version}}, 0));
     return next("refused").body.value("reason", "");
   }
 
  private:
-  std::optional<Message> heard(const std::string& kind, Transport::Clock::time_point deadline) {
+  std::optional<Packet> heard(const std::string& kind, Transport::Clock::time_point deadline) {
     while (true) {
       Arrival arrival = transport_->wait(deadline);
-      if (arrival.what == Arrival::What::message && arrival.message.kind == kind) return std::move(arrival.message);
+      if (arrival.what == Arrival::What::message && arrival.packet.kind == kind) return std::move(arrival.packet);
       if (arrival.what == Arrival::What::timeout || arrival.what == Arrival::What::lost) return std::nullopt;
     }
   }
@@ -68,7 +75,7 @@ class Impostor {
   static constexpr PeerId kDoor = 1;
   std::unique_ptr<Transport> transport_;
   PeerId self_ = std::random_device()() | 2u;
-  Message job_;
+  Packet job_;
 };
 
 class Refusals : public test::TinyJob {
@@ -116,6 +123,11 @@ TEST_F(Refusals, AWorkerOfAnotherContract) {
   Json environment = about.at("environment");
   environment["build_id"] = "0123";
   EXPECT_NE(refusal("environment", environment).find("it is another build of this program, 0123 ("), std::string::npos);
+  const std::string has = fmt::format("; the job has version {}: take the program of the job", kProtocolVersion);
+  EXPECT_EQ(Impostor(endpoint("run")).refusal_of_version(1000),
+            "it speaks another version of the protocol, 1000" + has);
+  EXPECT_EQ(Impostor(endpoint("run")).refusal_of_version(std::nullopt),
+            "it speaks another version of the protocol" + has);
   for (const char* reason : {"configuration", "data are", "numerics", "protocol", "another build"})
     EXPECT_TRUE(told(reason)) << reason;
 
@@ -195,15 +207,18 @@ TEST_F(Refusals, WhatMakesNoSense) {
       impostor.send({.kind = kind, .step = INT64_MAX, .body = {{"endpoint", "tcp://"}, {"state", "zz"}}});
     }
     Impostor again(endpoint("run"));
-    Json about = status("run").at("workers").at(0).at("about");
-    about["promised"] = "many";
-    about["endpoint"] = "tcp://127.0.0.1:1";
-    again.send({.kind = "hello", .body = about});
+    Packet hello = packet_of({.payload = messages::Hello{.about = {.endpoint = "tcp://127.0.0.1:1"}}}, 0);
+    hello.body["promised"] = "many";
+    again.send(hello);
+    hello = packet_of({.payload = messages::Hello{.about = {.endpoint = "tcp://127.0.0.1:1"}}}, 0);
+    hello.body["about"]["environment"] = {{"isa", "scalar"}, {"device", "cpu"}, {"threads", "two"}};
+    again.send(hello);
   }
   reach("run", static_cast<int>(before) + 20);
   EXPECT_TRUE(told("at least 2 expected"));
   EXPECT_TRUE(told("body of 2097152 bytes"));
-  EXPECT_TRUE(told("malformed 'hello'"));
+  EXPECT_TRUE(told("malformed 'hello': field 'promised': expected an integer"));
+  EXPECT_TRUE(told("malformed 'hello': environment.threads: expected a number"));
   EXPECT_TRUE(told("malformed 'ask'"));
   EXPECT_TRUE(told("malformed 'facts'"));
   EXPECT_EQ(status("run").at("generation"), 1) << "nobody was put out for it";
@@ -215,29 +230,33 @@ TEST_F(Refusals, AFirstHelloThatMakesNoSense) {
   const std::string socket = folder_ / "socket";
   const pid_t job = start_long({"--workers", "1", "--listen", "ipc://" + socket});
   Impostor impostor("ipc://" + socket);
+  const Json environment = {{"isa", "scalar"}, {"device", "cpu"}, {"threads", 1}};
+  const Packet whole = packet_of({.payload = messages::Hello{.about = {.endpoint = "tcp://127.0.0.1:1",
+                                                                       .config = read_file(folder_ / "job.toml"),
+                                                                       .steps = 1,
+                                                                       .parameters = 1,
+                                                                       .samples = 1,
+                                                                       .numerics_version = 1,
+                                                                       .protocol = 1,
+                                                                       .environment = environment}}},
+                                 0);
+  const auto spoiled = [&](const std::function<void(Json&)>& spoil) {
+    Packet hello = whole;
+    spoil(hello.body["about"]);
+    return hello;
+  };
   for (const char* config : {"", "[run]\nsteps = -1\n", "[model]"})
-    impostor.send({.kind = "hello", .body = {{"config", config}, {"endpoint", "tcp://127.0.0.1:1"}}});
+    impostor.send(spoiled([&](Json& about) { about["config"] = config; }));
   impostor.send({.kind = "hello"});
   impostor.send({.kind = "hello", .body = {{"config", 3}}});
-  Json whole = {{"config", read_file(folder_ / "job.toml")},
-                {"endpoint", "tcp://127.0.0.1:1"},
-                {"data", std::string(32, '0')},
-                {"environment", {{"isa", "scalar"}, {"device", "cpu"}, {"threads", 1}}},
-                {"gradient", Json::array()},
-                {"state", Json::array()}};
-  for (const char* number : {"parameters", "samples", "pid", "promised", "numerics_version", "protocol", "steps"})
-    whole[number] = 1;
-  for (const char* yes : {"tokens", "active", "loaded", "ready"}) whole[yes] = false;
-  const auto without = [&](const Json::json_pointer& what) {
-    return whole.patch({{{"op", "remove"}, {"path", what.to_string()}}});
-  };
-  for (const char* what : {"/numerics_version", "/protocol", "/steps", "/environment/device", "/environment/isa"})
-    impostor.send({.kind = "hello", .body = without(Json::json_pointer(what))});
-  Json odd = whole;
-  odd["environment"]["build_id"] = 7;
-  impostor.send({.kind = "hello", .body = odd});
-  impostor.send({.kind = "hello", .body = whole});  // of no build that there is
-  impostor.send({.kind = "failed", .body = {{"reason", "no reason"}}});
+  for (const char* field : {"numerics_version", "protocol", "steps", "data"})
+    impostor.send(spoiled([&](Json& about) { about.erase(field); }));
+  for (const char* field : {"device", "isa"})
+    impostor.send(spoiled([&](Json& about) { about["environment"].erase(field); }));
+  impostor.send(spoiled([](Json& about) { about["environment"]["build_id"] = 7; }));
+  impostor.send(spoiled([](Json& about) { about["steps"] = 0; }));
+  impostor.send(whole);  // of no build that there is
+  impostor.send(packet_of({.payload = messages::Failed{.reason = "no reason"}}, 0));
   impostor.send({.kind = "failed", .body = {{"reason", 7}}});
   expect_undisturbed(job);
 }

@@ -69,7 +69,7 @@ void expect_answer(Transport& transport) {
 
 void greet(Transport& transport, PeerId peer, const Answerer& answerer) {
   transport.connect(peer, answerer.endpoint());
-  Message hello{.kind = "hello", .sender = kAsks};
+  Packet hello{.kind = "hello", .sender = kAsks};
   hello.body["endpoint"] = transport.endpoint();
   transport.send(peer, std::move(hello));
   expect_answer(transport);
@@ -136,7 +136,7 @@ int answer_transport(const std::string& listen, const std::string& key) {
     const Arrival arrival = transport->wait(Transport::Clock::now() + 60s);
     if (arrival.what == Arrival::What::lost) return 0;
     if (arrival.what != Arrival::What::message) fail("nobody asks: {}", arrival.reason);
-    const Message& message = arrival.message;
+    const Packet& message = arrival.packet;
     if (message.kind == "hello") transport->connect(message.sender, message.body.at("endpoint").get<std::string>());
     if (message.kind != "take") transport->send(message.sender, {.kind = "answer", .sender = kAnswers});
   }

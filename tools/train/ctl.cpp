@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "comm/zmq_transport.h"
+#include "elastic/protocol/message.h"
 #include "tensor/base/check.h"
 #include "tools/train/commands.h"
 #include "tools/training/job_endpoint.h"
@@ -73,12 +74,12 @@ class Job {
 
   // Its answer; none if there is no job any more, for the reason given.
   std::optional<Json> ask(const CtlCommand& command, std::string& reason) {
-    Json body = {{"endpoint", transport_->endpoint()}, {"command", command.what}};
+    messages::Ctl asked{.endpoint = transport_->endpoint(), .command = command.what};
     int number = 0;
     const char* const end = command.which.data() + command.which.size();
-    if (std::from_chars(command.which.data(), end, number).ptr == end) body["worker"] = body["workers"] = number;
-    else body["name"] = command.which;
-    transport_->send(kJob, {.kind = "ctl", .sender = self_, .body = body});
+    if (std::from_chars(command.which.data(), end, number).ptr == end) asked.number = number;
+    else asked.name = command.which;
+    transport_->send(kJob, packet_of({.sender = self_, .payload = std::move(asked)}, /*run=*/0));
     const auto deadline = Transport::Clock::now() + std::chrono::seconds(10);
     while (true) {
       const Arrival arrival = transport_->wait(deadline);
@@ -87,10 +88,12 @@ class Job {
         reason = arrival.reason;
         return std::nullopt;
       }
-      if (arrival.what != Arrival::What::message || arrival.message.kind != "answer") continue;
-      const Json& answer = arrival.message.body;
-      if (answer.contains("error")) fail("{}", answer["error"].get<std::string>());
-      return answer;
+      if (arrival.what != Arrival::What::message) continue;
+      const Message message = message_of(arrival.packet);
+      const auto* answer = message.as<messages::Answer>();
+      if (!answer) continue;
+      if (!answer->error.empty()) fail("{}", answer->error);
+      return answer->status;
     }
   }
   const std::string& endpoint() const { return endpoint_; }

@@ -6,17 +6,18 @@ namespace elinvar {
 namespace {
 
 using Json = nlohmann::json;
+using messages::Answer;
 
 // So many workers, started here or drained, the newest first.
-Json scale(int wanted, Coordinator& coordinator, const std::function<void()>& start_worker, Seconds now) {
-  if (wanted < 1) return {{"error", "at least one worker"}};
+Answer scale(int wanted, Coordinator& coordinator, const std::function<void()>& start_worker, Seconds now) {
+  if (wanted < 1) return {.error = "at least one worker"};
   std::vector<int> ids;
   if (coordinator.generation())
     for (const GenerationMember& m : coordinator.generation()->members) ids.push_back(m.id);
   for (int n = static_cast<int>(coordinator.workers()); n < wanted; ++n) start_worker();
   std::sort(ids.begin(), ids.end());
   for (size_t n = ids.size(); n > static_cast<size_t>(wanted); --n) coordinator.drain(ids[n - 1], now);
-  return Json::object();
+  return {};
 }
 
 // The number of the worker that was started with `--name`; 0 if there is none.
@@ -29,22 +30,20 @@ int worker_called(const std::string& name, const Coordinator& coordinator, Secon
 
 }  // namespace
 
-Json control(const Json& asked, Coordinator& coordinator, const std::function<void()>& start_worker,
-             const std::function<Json()>& status, Seconds now) {
-  const std::string what = asked.value("command", "");
-  if (what == "status") return status();
-  if (what == "scale") return scale(asked.value("workers", 0), coordinator, start_worker, now);
+Answer control(const messages::Ctl& asked, Coordinator& coordinator, const std::function<void()>& start_worker,
+               const std::function<Json()>& status, Seconds now) {
+  const std::string& what = asked.command;
+  if (what == "status") return {.status = status()};
+  if (what == "scale") return scale(asked.number.value_or(0), coordinator, start_worker, now);
   if (what == "drain") {
-    const std::string name = asked.value("name", "");
-    const int worker = name.empty() ? asked.value("worker", 0) : worker_called(name, coordinator, now);
-    if (worker == 0 && !name.empty()) return {{"error", "no member is called '" + name + "'"}};
-    const std::string error = coordinator.drain(worker, now);
-    return error.empty() ? Json::object() : Json{{"error", error}};
+    const int worker = asked.name ? worker_called(*asked.name, coordinator, now) : asked.number.value_or(0);
+    if (worker == 0 && asked.name) return {.error = "no member is called '" + *asked.name + "'"};
+    return {.error = coordinator.drain(worker, now)};
   }
   if (what == "checkpoint") coordinator.ask_checkpoint(now);
   else if (what == "stop") coordinator.ask_stop("stopped by train ctl", now);
-  else return {{"error", "unknown command"}};
-  return Json::object();
+  else return {.error = "unknown command"};
+  return {};
 }
 
 }  // namespace elinvar

@@ -7,8 +7,9 @@
 
 namespace elinvar {
 
-// Does what the body of a "ctl" message asks for; the body of its answer, with an "error" where that cannot be.
-nlohmann::json control(const nlohmann::json& asked, Coordinator& coordinator, const std::function<void()>& start_worker,
-                       const std::function<nlohmann::json()>& status, Seconds now);
+// Does what is asked, and returns the answer, with an error where it cannot be done.
+messages::Answer control(const messages::Ctl& asked, Coordinator& coordinator,
+                         const std::function<void()>& start_worker, const std::function<nlohmann::json()>& status,
+                         Seconds now);
 
 }  // namespace elinvar

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <thread>
 
+#include "tensor/base/check.h"
 #include "tensor/device_description.h"
 #include "tensor/isa.h"
 #include "tensor/numerics.h"
@@ -72,6 +73,20 @@ nlohmann::ordered_json describe_environment(const std::vector<std::string>& comm
   environment["threads"] = cpu_stream().threads();
   environment["isa"] = name_of(current_isa());
   return environment;
+}
+
+void check_environment(const nlohmann::json& environment) {
+  check(environment.is_object(), "expected an environment as an object, got {}", environment.type_name());
+  const auto expect = [&](const char* name, bool required, bool (nlohmann::json::*is)() const, const char* what) {
+    const auto found = environment.find(name);
+    if (found == environment.end()) check(!required, "environment.{} is missing", name);
+    else check(((*found).*is)(), "environment.{}: expected {}, got {}", name, what, found->dump());
+  };
+  using nlohmann::json;
+  for (const char* name : {"isa", "device"}) expect(name, true, &json::is_string, "a text");
+  expect("threads", true, &json::is_number_integer, "a number");
+  for (const char* name : {"build_id", "binary", "host"}) expect(name, false, &json::is_string, "a text");
+  expect("gpu", false, &json::is_object, "an object");
 }
 
 std::string build_of(const nlohmann::json& environment) { return environment.value("build_id", ""); }

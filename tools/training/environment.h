@@ -13,6 +13,9 @@ std::string cpu_model();
 // `fast`: products are (tensor/precision.h), so that what computes them belongs to it.
 nlohmann::ordered_json describe_environment(const std::vector<std::string>& command_line, Device device, bool fast);
 
+// Checks what a stranger says of its environment, as far as a job reads it. Throws UsageError.
+void check_environment(const nlohmann::json& environment);
+
 // The build (tools/training/program.h) in a worker's environment; and a name of it for people.
 std::string build_of(const nlohmann::json& environment);
 std::string name_of_build(const nlohmann::json& environment);

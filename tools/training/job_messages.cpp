@@ -20,33 +20,24 @@ constexpr int kMostTurnedAway = 100;  // that events.jsonl tells of: strangers s
 
 namespace {
 
-// A run begins with what its first worker says of itself: all of that must be there.
-void check_hello(const Json& about) {
-  (void)parse_config(about.at("config").get<std::string>(), "config.toml");
-  for (const char* text : {"endpoint", "data"}) (void)about.at(text).get<std::string>();
-  for (const char* number : {"parameters", "samples", "pid", "promised", "numerics_version", "protocol"})
-    (void)about.at(number).get<int64_t>();
-  for (const char* yes : {"tokens", "active", "loaded", "ready"}) (void)about.at(yes).get<bool>();
-  const int64_t steps = about.at("steps").get<int64_t>();
-  check(steps > 0, "expected at least one step, got {}", steps);
-  for (const char* tensors : {"gradient", "state"}) (void)layout_from(about.at(tensors));
-  for (const char* text : {"isa", "device"}) (void)about.at("environment").at(text).get<std::string>();
-  (void)about.at("environment").at("threads").get<int>();
+// A run begins with what its first worker says of it.
+void check_first(const WorkerInfo& about) {
+  (void)parse_config(about.config, "config.toml");
+  check(about.steps > 0, "expected at least one step, got {}", about.steps);
 }
 
 // Of one message of a reduction.
-int64_t most_bytes(const Json& about) {
-  return std::min(about.at("parameters").get<int64_t>(), MemberOptions().bucket_elements) * int64_t{sizeof(float)};
+int64_t most_bytes(const WorkerInfo& about) {
+  return std::min(about.parameters, MemberOptions().bucket_elements) * int64_t{sizeof(float)};
 }
 
 }  // namespace
 
 void JobProcess::send(PeerId peer, Message message) {
-  message.run = run_;
   message.sender = self_;
   if (message.generation == 0 && coordinator_ && coordinator_->generation())
     message.generation = coordinator_->generation()->number;
-  transport_->send(peer, std::move(message));
+  transport_->send(peer, packet_of(std::move(message), run_));
 }
 
 // Whether the run begins with a checkpoint, not with a new network.
@@ -73,14 +64,8 @@ void JobProcess::turned_away(const std::string& reason) {
 }
 
 // One that trains, or was started with the run, has met what the others would meet, too; anyone else is only not to be.
-void JobProcess::worker_failed(const Message& m) {
-  std::string reason = "a worker failed";
-  int exit_code = 3;
-  try {
-    reason = m.body.value("reason", reason);
-    exit_code = m.body.value("exit_code", exit_code);
-  } catch (const Json::exception&) {  // it failed all the same
-  }
+void JobProcess::worker_failed(const Message& m, const messages::Failed& failed) {
+  const std::string& reason = failed.reason;
   const bool beginning = !coordinator_ || coordinator_->phase() == Coordinator::Phase::starting;
   const auto pid = pids_.find(m.sender);
   const bool own = pid != pids_.end() && local_.started(pid->second);
@@ -94,16 +79,16 @@ void JobProcess::worker_failed(const Message& m) {
   if (const auto& g = coordinator_ ? coordinator_->generation() : std::nullopt; g && g->members.size() > 1)
     if (const int index = g->index_of(m.sender); index >= 0)
       whose = fmt::format("worker {}: ", g->members[static_cast<size_t>(index)].id);
-  check(exit_code != 2, "{}{}", whose, reason);
+  check(failed.exit_code != 2, "{}{}", whose, reason);
   fail("{}{}", whose, reason);
 }
 
 // "", or why the run, as its ledger or its first worker have it, would not be reproducible with this worker.
-std::string JobProcess::other_kind(const Json& about) const {
+std::string JobProcess::other_kind(const WorkerInfo& about) const {
   if (!config_.fast()) return "";
-  const std::string kind = kind_of_gpu(about.at("environment"));
+  const std::string kind = kind_of_gpu(about.environment);
   std::string ours = kind;
-  if (!about_.is_null()) ours = kind_of_gpu(about_.at("environment"));
+  if (about_) ours = kind_of_gpu(about_->environment);
   else if (const auto header = ledger_header(path_ / "ledger.jsonl")) {
     check(!header->kind.empty(),
           "{} does not name the kind of GPU that it is of, and fast products have had other bits since: finish the run "
@@ -130,17 +115,17 @@ std::vector<LedgerLine> JobProcess::first_updates() const {
 // The build that joining workers are compared with: this process's own if it starts workers, else the first worker's.
 Json JobProcess::build() const {
   if (command_.workers > 0) return {{"build_id", build_id()}, {"binary", fs::read_symlink("/proc/self/exe").string()}};
-  return about_.is_null() ? Json::object() : about_.at("environment");
+  return about_ ? about_->environment : Json::object();
 }
 
 // "", or why this worker has not shown that it computes the run's bits. A worker that returns has shown it before.
-std::string JobProcess::other_build(const Json& about) const {
-  const Json &environment = about.at("environment"), ours = build();
+std::string JobProcess::other_build(const messages::Hello& hello) const {
+  const Json &environment = hello.about.environment, ours = build();
   if (command_.any_build || build_of(ours).empty() || build_of(environment) == build_of(ours)) return "";
-  if (about.value("active", false) || about.value("loaded", false) || about.value("warm", false)) return "";
+  if (hello.active || hello.loaded || hello.warm) return "";
   const std::string other = fmt::format("it is another build of this program, {}, than the run's, {}",
                                         name_of_build(environment), name_of_build(ours));
-  const Json repeated = about.value("repeated", Json::array());
+  const std::vector<Digest>& repeated = hello.about.repeated;
   const std::vector<LedgerLine> lines = first_updates();
   if (lines.empty() || repeated.size() < lines.size())
     return fmt::format(
@@ -149,84 +134,94 @@ std::string JobProcess::other_build(const Json& about) const {
         "--any-build",
         other, kRepeated);
   for (size_t i = 0; i < lines.size(); ++i)
-    if (repeated[i] != lines[i].gradient.hex())
+    if (repeated[i] != lines[i].gradient)
       return fmt::format("{}, and computes other bits: the gradient of update {} is {}, and {} in the ledger", other,
-                         i + 1, repeated[i].dump(), lines[i].gradient.hex());
+                         i + 1, repeated[i].hex(), lines[i].gradient.hex());
   return "";
 }
 
 // Of a run that goes on. Others may come, but nobody else starts what this process was to start.
-void JobProcess::refuse_first(const Message& hello, const std::string& reason) {
-  const auto pid = pids_.find(hello.sender);
+void JobProcess::refuse_first(PeerId worker, const std::string& reason) {
+  const auto pid = pids_.find(worker);
   check(pid == pids_.end() || !local_.started(pid->second),
         "{} cannot go on with this worker: {}; choose another run "
         "directory, or a machine of that kind",
         path_.string(), reason);
   turned_away(reason);
-  send(hello.sender, {.kind = "refused", .body = {{"reason", reason}, {"again", false}}});
+  send(worker, {.payload = messages::Refused{.reason = reason}});
 }
 
 // Whoever sends what makes no sense is out: it is of no use to the others, and no reason for them to stop.
-void JobProcess::receive(const Message& m) {
-  if (m.kind != "ask" && m.kind != "ctl" && m.run != run_) return;
-  std::string malformed, other;
-  if (m.kind == "failed") return worker_failed(m);
-  const bool first = m.kind == "hello" && !coordinator_;
+void JobProcess::receive(const Packet& packet) {
+  const bool stranger = packet.kind == messages::Ask::kKind.name || packet.kind == messages::Ctl::kKind.name;
+  if (!stranger && packet.run != run_) return;
+  std::string malformed;
+  Message message;
   try {
-    if (first) {
-      check_hello(m.body);
-      other = other_build(m.body);
-    } else {
-      take(m);
-    }
-  } catch (const Json::exception& error) {
-    malformed = reason_of(error);
+    message = message_of(packet);
+    const auto* hello = message.as<messages::Hello>();
+    if (hello) check_environment(hello->about.environment);
+    if (hello && !coordinator_) check_first(hello->about);
+    else if (!message.as<messages::Failed>()) return take(message);
   } catch (const UsageError& error) {
     malformed = reason_of(error);
   }
-  if (malformed.empty() && first) {  // what goes wrong now is the run's own fault
-    if (other.empty()) other = other_kind(m.body);
-    if (!other.empty()) return refuse_first(m, other);
-    open(m.body);
-    return take(m);
+  if (malformed.empty()) {  // what goes wrong now is the run's own fault
+    if (const auto* failed = message.as<messages::Failed>()) return worker_failed(message, *failed);
+    return receive_first(message, *message.as<messages::Hello>());
   }
-  if (malformed.empty()) return;
-  turned_away(fmt::format("a malformed '{}': {}", m.kind, malformed));
+  turned_away(fmt::format("a malformed '{}': {}", packet.kind, malformed));
   if (!coordinator_) return;
-  coordinator_->lost(m.sender, fmt::format("sent a malformed '{}'", m.kind), now());
+  coordinator_->lost(packet.sender, fmt::format("sent a malformed '{}'", packet.kind), now());
   flush();
 }
 
-void JobProcess::take(const Message& m) {
-  if (m.kind == "ask") {
-    transport_->connect(m.sender, m.body.at("endpoint").get<std::string>());
-    pids_[m.sender] = m.body.at("pid").get<pid_t>();
-    send(m.sender, {.kind = "job",
-                    .body = {{"text", text_},
-                             {"file", command_.config},
-                             {"overrides", command_.overrides},
-                             {"directory", fs::absolute(path_).string()},
-                             {"chaos", command_.chaos},
-                             {"imported", imported()},
-                             // What is to happen at a step, and not up to a second later.
-                             {"facts_at_once", !command_.chaos.empty() || command_.until.has_value()},
-                             {"hold", command_.hold},
-                             {"build", build_of(build())},
-                             {"repeat", command_.any_build ? 0 : first_updates().size()},
-                             {"arrival", pids_.size() - 1},
-                             {"tenure", directory_ ? directory_->tenure().number() : 1},
-                             {"endpoint", transport_->endpoint()}}});
-    return;
+void JobProcess::receive_first(const Message& message, const messages::Hello& hello) {
+  std::string other = other_build(hello);
+  if (other.empty()) other = other_kind(hello.about);
+  if (!other.empty()) return refuse_first(message.sender, other);
+  open(hello.about);
+  take(message);
+}
+
+void JobProcess::asked(const Message& m, const messages::Ask& ask) {
+  transport_->connect(m.sender, ask.endpoint);
+  pids_[m.sender] = static_cast<pid_t>(ask.pid);
+  if (ask.protocol != kProtocolVersion) {
+    const std::string reason =
+        fmt::format("it speaks another version of the protocol{}; the job has version {}: take the program of the job",
+                    ask.protocol ? fmt::format(", {}", *ask.protocol) : "", kProtocolVersion);
+    turned_away(reason);
+    return send(m.sender, {.payload = messages::Refused{.reason = reason}});
   }
-  if (m.kind == "ctl") return control(m);
+  send(m.sender, {.payload = messages::JobDescription{
+                      .text = text_,
+                      .file = command_.config,
+                      .overrides = command_.overrides,
+                      .directory = fs::absolute(path_).string(),
+                      .chaos = command_.chaos,
+                      .imported = imported(),
+                      .facts_at_once = !command_.chaos.empty() || command_.until.has_value(),
+                      .hold = command_.hold,
+                      .build = build_of(build()),
+                      .repeat = command_.any_build ? 0 : static_cast<int64_t>(first_updates().size()),
+                      .arrival = static_cast<int64_t>(pids_.size()) - 1,
+                      .tenure = directory_ ? directory_->tenure().number() : 1,
+                      .endpoint = transport_->endpoint()}});
+}
+
+void JobProcess::take(const Message& m) {
+  if (const auto* ask = m.as<messages::Ask>()) return asked(m, *ask);
+  if (const auto* ctl = m.as<messages::Ctl>()) return control(m, *ctl);
   if (!coordinator_) return;
-  const bool of_state = PartWriter::takes(m) || m.kind == "saved";
+  const auto* saved = m.as<messages::Saved>();
+  const bool of_state = PartWriter::takes(m) || saved;
   if (of_state && !coordinator_->of_this_history(m)) return;
   if (PartWriter::takes(m)) part_writer().add(m);
-  else if (m.kind == "saved") settle(directory_->saved(m));
-  else if (m.kind == "fed") fed(m);
-  else if (m.kind == "shown") shown(m);
-  else if (m.kind == "sabotaged") event(m.body.at("event").get<std::string>(), m.body.at("fields"));
+  else if (saved) settle(directory_->saved(m.step, *saved));
+  else if (const auto* told = m.as<messages::Fed>()) fed(m, *told);
+  else if (const auto* look = m.as<messages::Shown>()) shown(m, *look);
+  else if (const auto* fault = m.as<messages::Sabotaged>()) event(fault->event, fault->about);
   else coordinator_->receive(m, now());
   flush();
 }
@@ -266,34 +261,31 @@ void JobProcess::open_directory() {
 }
 
 // The first worker has built the network and knows how many steps there are.
-void JobProcess::open(const Json& about) {
-  const Config resolved = parse_config(about.at("config").get<std::string>(), "config.toml");
-  if (!command_.replay.empty()) check_same_run(command_.replay, resolved, about.at("data").get<std::string>());
+void JobProcess::open(const WorkerInfo& about) {
+  const Config resolved = parse_config(about.config, "config.toml");
+  if (!command_.replay.empty()) check_same_run(command_.replay, resolved, about.data);
   if (!directory_) open_directory();
-  if (command_.resume) check_same_run(path_, resolved, about.at("data").get<std::string>());
+  if (command_.resume) check_same_run(path_, resolved, about.data);
   about_ = about;
-  const auto steps = about.at("steps").get<int64_t>();
   const ScalingOptions scaling = {.batch = config_.adaptive() ? config_.run.batch_size : 0,
                                   .batch_max = config_.run.batch_max};
   const LedgerOptions ledger = resolved.ledger_options();
   directory_->begin({.numerics = resolved.run.numerics,
                      .scaling = resolved.run.scaling,
-                     .kind = resolved.fast() ? kind_of_gpu(about.at("environment")) : "",
+                     .kind = resolved.fast() ? kind_of_gpu(about.environment) : "",
                      .virtual_ranks = resolved.run.virtual_ranks,
                      .config = digest(resolved),
-                     .data = Digest::parse(about.at("data").get<std::string>()),
+                     .data = about.data,
                      .options = ledger},
-                    {.tensors_every = ledger.tensors_every,
-                     .gradient = layout_from(about.at("gradient")),
-                     .state = layout_from(about.at("state"))});
-  directory_->set_steps(config_.adaptive() ? INT64_MAX >> 2 : steps);
+                    {.tensors_every = ledger.tensors_every, .gradient = about.gradient, .state = about.state});
+  directory_->set_steps(config_.adaptive() ? INT64_MAX >> 2 : about.steps);
   if (profile_) forget_profiles(path_);
   report_->begin(about, transport_->endpoint());
   const int64_t first = directory_->first_step();
   coordinator_.emplace(CoordinatorOptions{.run = run_,
                                           .tenure = directory_->tenure().number(),
                                           .endpoint = transport_->endpoint(),
-                                          .steps = steps,
+                                          .steps = about.steps,
                                           .initial_workers = command_.workers,
                                           .min_workers = command_.min_workers,
                                           .plan = {.vranks = config_.run.virtual_ranks},
@@ -309,10 +301,10 @@ void JobProcess::open(const Json& about) {
                         .event = [this](const std::string& n, const Json& f) { event(n, f); }},
         records_.newest ? directory_->recorded() : -1);
   event("start", {{"step", first},
-                  {"steps", steps},
-                  {"device", about.at("environment").at("device")},
-                  {"isa", about.at("environment").at("isa")},
-                  {"threads", about.at("environment").at("threads")},
+                  {"steps", about.steps},
+                  {"device", about.environment["device"]},
+                  {"isa", about.environment["isa"]},
+                  {"threads", about.environment["threads"]},
                   {"workers", command_.workers}});
 }
 
@@ -327,36 +319,37 @@ PartWriter& JobProcess::part_writer() {
   if (!part_writer_)
     part_writer_.emplace(
         CheckpointStore(path_ / "checkpoints"),
-        [this](PeerId worker, Message answer) {
-          answer.run = run_;
-          answer.sender = self_;
-          transport_->send(worker, std::move(answer));
+        [this](PeerId worker, int64_t step, messages::Taken taken) {
+          transport_->send(worker, packet_of({.sender = self_, .step = step, .payload = std::move(taken)}, run_));
         },
         [this] { transport_->wake(); });
   return *part_writer_;
 }
 
 // A member has sent a learner its part of the state.
-void JobProcess::fed(const Message& m) {
-  Json fields = m.body;
-  fields["step"] = m.step;
-  fields["from"] = m.sender;
-  event("fed", fields);
+void JobProcess::fed(const Message& m, const messages::Fed& told) {
+  event("fed", {{"step", m.step},
+                {"from", m.sender},
+                {"peer", told.peer},
+                {"part", told.part},
+                {"parts", told.parts},
+                {"copy_seconds", told.copy_seconds},
+                {"wait_seconds", told.wait_seconds}});
 }
 
 // What people are shown of tensors counts for nothing: whoever may not, or says too much, is not listened to.
-void JobProcess::shown(const Message& m) {
-  if (!coordinator_->trains(m.sender) || m.blobs.size() != 1) return;
-  report_->shown(m.step, {reinterpret_cast<const char*>(m.blobs[0].data), m.blobs[0].bytes});
+void JobProcess::shown(const Message& m, const messages::Shown& look) {
+  if (coordinator_->trains(m.sender))
+    report_->shown(m.step, {reinterpret_cast<const char*>(look.summary.data), look.summary.bytes});
 }
 
-void JobProcess::control(const Message& m) {
-  transport_->connect(m.sender, m.body.at("endpoint").get<std::string>());
-  Json answer = {{"error", "the job is still starting"}};
+void JobProcess::control(const Message& m, const messages::Ctl& asked) {
+  transport_->connect(m.sender, asked.endpoint);
+  messages::Answer answer{.error = "the job is still starting"};
   if (coordinator_)
     answer = elinvar::control(
-        m.body, *coordinator_, [this] { start_worker(); }, [this] { return status(); }, now());
-  send(m.sender, {.kind = "answer", .body = answer});
+        asked, *coordinator_, [this] { start_worker(); }, [this] { return status(); }, now());
+  send(m.sender, {.payload = std::move(answer)});
   if (coordinator_) flush();
 }
 

@@ -42,7 +42,7 @@ class JobProcess final : public CoordinatorWorld {
   std::optional<int64_t> facts(const std::vector<StepFacts>& steps) override;
   void event(const std::string& name, const nlohmann::json& fields) override;
   void put_out(PeerId peer) override;
-  std::string refuse(const nlohmann::json& about) override;
+  std::string refuse(const messages::Hello& hello) override;
 
  private:
   using Standing = HeldTenure::Standing;
@@ -71,6 +71,7 @@ class JobProcess final : public CoordinatorWorld {
   void show_profile();
   void release(PeerId peer, const std::string& reason);
   void wait_for_workers();
+  void turn_away(const Packet& newcomer);
   int finish();
   void serve_metrics();
   void publish_metrics();
@@ -81,21 +82,23 @@ class JobProcess final : public CoordinatorWorld {
   void note(const Moment& moment);
   bool imported() const;
   void turned_away(const std::string& reason);
-  void worker_failed(const Message& message);
-  std::string other_kind(const nlohmann::json& about) const;
+  void worker_failed(const Message& message, const messages::Failed& failed);
+  std::string other_kind(const WorkerInfo& about) const;
   nlohmann::json build() const;
-  std::string other_build(const nlohmann::json& about) const;
+  std::string other_build(const messages::Hello& hello) const;
   std::vector<LedgerLine> first_updates() const;
-  void refuse_first(const Message& hello, const std::string& reason);
-  void receive(const Message& message);
+  void refuse_first(PeerId worker, const std::string& reason);
+  void receive(const Packet& packet);
+  void receive_first(const Message& message, const messages::Hello& hello);
+  void asked(const Message& message, const messages::Ask& ask);
   void take(const Message& message);
   void open_directory();
-  void open(const nlohmann::json& about);
+  void open(const WorkerInfo& about);
   void settle(const std::vector<RunDirectory::Saved>& checkpoints);
   PartWriter& part_writer();
-  void fed(const Message& message);
-  void shown(const Message& message);
-  void control(const Message& message);
+  void fed(const Message& message, const messages::Fed& told);
+  void shown(const Message& message, const messages::Shown& look);
+  void control(const Message& message, const messages::Ctl& asked);
   nlohmann::json status() const;
 
   RunCommand command_;
@@ -113,7 +116,7 @@ class JobProcess final : public CoordinatorWorld {
   GpuDeal gpus_;
   std::deque<Loss> losses_;
   std::map<PeerId, pid_t> pids_;
-  nlohmann::json about_;
+  std::optional<WorkerInfo> about_;  // the first worker
   int64_t newcomers_ = 0;
   int starts_ = 0, started_ = 0, turned_away_ = 0;
   bool interrupted_ = false, until_ = false;

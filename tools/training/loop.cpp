@@ -85,27 +85,24 @@ void train(Training& training, const std::shared_ptr<const Dataset>& validation,
     if (!session.reduce()) continue;
 
     const Reduced& reduced = session.reduced();
-    Json extra;
+    StepReport report;
     if (score_due(step)) {
       const Score total = sum(scores_from(reduced.facts));
-      extra["validation"] = {{"loss", std::bit_cast<uint64_t>(total.loss)},  // which may be no number
-                             {"accuracy", total.accuracy},
-                             {"samples", total.samples}};
+      report.validation = Validation{.loss = total.loss, .accuracy = total.accuracy, .samples = total.samples};
     }
     if (!session.last()) {
       const Update update = training.update(step, reduced);
-      extra["lr"] = update.lr;
-      if (training.adaptive()) extra["position"] = loader.step_at(reduced.pace.samples + reduced.samples);
-      extra["gradient_norm"] = update.gradient_norm;
+      report.lr = update.lr;
+      if (training.adaptive()) report.position = loader.step_at(reduced.pace.samples + reduced.samples);
+      report.gradient_norm = update.gradient_norm;
       if (session.leads() && observer.due(step + 1)) {
         const Activity activity("a look at tensors");
         session.works_on("a look at tensors");
         session.show(observer.look(step + 1, training.cursor(step, reduced.pace), reduced));
       }
     }
-    if (session.leads())
-      if (const std::string news = loader.news(); !news.empty()) extra["readers"] = news;
-    session.advance(extra);
+    if (session.leads()) report.readers = loader.news();
+    session.advance(report);
   }
   tell_notices(*training.job.data);
   tell_notices(*validation);

@@ -24,7 +24,7 @@ void write_json(const fs::path& path, const nlohmann::ordered_json& json) {
   replace_file(path, json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
-void check_same_run(const fs::path& directory, const Config& config, const std::string& data) {
+void check_same_run(const fs::path& directory, const Config& config, const Digest& data) {
   if (!fs::exists(directory / "config.toml")) return;
   std::string changes;
   for (const std::string& change : differences(read_config(directory / "config.toml"), config))
@@ -37,29 +37,29 @@ void check_same_run(const fs::path& directory, const Config& config, const std::
   if (!fs::exists(directory / "environment.json")) return;
   const auto environment = parse_json(read_file(directory / "environment.json"));
   if (environment.is_object() && environment.contains("data"))
-    check(environment["data"] == data, "the data are not those that {} was started with; choose another --run-dir",
-          directory.string());
+    check(environment["data"] == data.hex(),
+          "the data are not those that {} was started with; choose another --run-dir", directory.string());
 }
 
 Report::Report(const RunCommand& command, const Config& config, RunDirectory& directory, Seconds began)
     : command_(command), config_(config), directory_(directory), goodput_(began) {}
 
-void Report::begin(const Json& about, const std::string& endpoint) {
+void Report::begin(const WorkerInfo& about, const std::string& endpoint) {
   const fs::path& path = directory_.path();
-  steps_ = about.at("steps").get<int64_t>();
-  tokens_ = about.at("tokens").get<bool>();
-  const Config resolved = parse_config(about.at("config").get<std::string>(), "config.toml");
+  steps_ = about.steps;
+  tokens_ = about.tokens;
+  const Config resolved = parse_config(about.config, "config.toml");
   replace_file(path / "config.toml", to_toml(resolved));
-  nlohmann::ordered_json environment(about.at("environment"));
+  nlohmann::ordered_json environment(about.environment);
   environment["command"] = command_.command_line;
-  environment["data"] = about.at("data");
+  environment["data"] = about.data.hex();
   const fs::path of_before = path / "environment.json";
   if (command_.resume && !command_.takes_over && fs::exists(of_before)) {
     const auto before = Json::parse(read_file(of_before), nullptr, /*allow_exceptions=*/false);
-    if (before.is_object() && build_of(before) != build_of(about.at("environment"))) {
+    if (before.is_object() && build_of(before) != build_of(about.environment)) {
       const std::string change =
           fmt::format("going on with another build of this program, {}, than the part before, {}",
-                      name_of_build(about.at("environment")), name_of_build(before));
+                      name_of_build(about.environment), name_of_build(before));
       fmt::print(stderr, "{}\n", change);
       directory_.events().write("other_build", {{"reason", change}});
     }
@@ -74,8 +74,7 @@ void Report::begin(const Json& about, const std::string& endpoint) {
   shown_ = reported_;
   loss_ = directory_.loss(reported_).value_or(std::numeric_limits<double>::quiet_NaN());
   say(stdout, "run {} in {}: {} parameters, {} samples, {} steps of {} over {} virtual ranks\n", config_.run.name,
-      path.string(), about.at("parameters").get<int64_t>(), about.at("samples").get<int64_t>(), steps_,
-      config_.run.batch_size, config_.run.virtual_ranks);
+      path.string(), about.parameters, about.samples, steps_, config_.run.batch_size, config_.run.virtual_ranks);
   say(stdout, "numerics={} scaling={} device={} isa={} threads={} seed={} workers={} endpoint={}\n",
       config_.run.numerics, config_.run.scaling, environment["device"].get<std::string>(),
       environment["isa"].get<std::string>(), environment["threads"].get<int>(), config_.run.seed, command_.workers,
@@ -84,19 +83,16 @@ void Report::begin(const Json& about, const std::string& endpoint) {
 }
 
 void Report::steps(const std::vector<StepFacts>& steps, Seconds now) {
-  for (const StepFacts& of : steps) step(of, now);
+  for (const StepFacts& facts : steps) step(facts, now);
   metrics_->write();
   if (tensorboard_) tensorboard_->write();
 }
 
-void Report::step(const StepFacts& of, Seconds now) {
-  const int64_t step = of.step;
-  const Json& facts = of.facts;
-  const Json& extra = facts.at("extra");
-  if (extra.contains("validation") && metrics_->last_validation() < step) {
-    const Json& v = extra["validation"];
-    const Score score{std::bit_cast<double>(v.at("loss").get<uint64_t>()), v.at("accuracy").get<double>(),
-                      v.at("samples").get<int64_t>()};
+void Report::step(const StepFacts& facts, Seconds now) {
+  const int64_t step = facts.step;
+  const StepReport& report = facts.report;
+  if (report.validation && metrics_->last_validation() < step) {
+    const Score score{report.validation->loss, report.validation->accuracy, report.validation->samples};
     metrics_->validation(step, score);
     last_["validation_loss"] = score.loss;
     last_["validation_accuracy"] = score.accuracy;
@@ -104,39 +100,37 @@ void Report::step(const StepFacts& of, Seconds now) {
     progress_->line(fmt::format("validation step={} loss={:.6g} accuracy={:.4f} samples={}", step, score.loss,
                                 score.accuracy, score.samples));
   }
-  if (!facts.contains("loss") || step != reported_) return;
+  if (!facts.update || step != reported_) return;
+  const UpdateFacts& update = *facts.update;
   ++reported_;
-  if (extra.contains("readers")) event("readers", {{"step", step + 1}, {"reason", extra["readers"]}});
-  if (extra.contains("validation")) goodput_.note(Goodput::Cause::evaluating);
+  if (!report.readers.empty()) event("readers", {{"step", step + 1}, {"reason", report.readers}});
+  if (report.validation) goodput_.note(Goodput::Cause::evaluating);
   if (looks_.erase(step + 1) > 0) goodput_.note(Goodput::Cause::evaluating);
   if (due(step, config_.run.checkpoint_every)) goodput_.note(Goodput::Cause::checkpointing);
-  generation_ = std::max(generation_, facts.value("generation", int64_t{0}));
-  made_ = std::max(made_, now - std::clamp(of.age, 0.0, kOldest));
+  generation_ = std::max(generation_, update.generation);
+  made_ = std::max(made_, now - std::clamp(facts.age, 0.0, kOldest));
   goodput_.step(made_, generation_);
-  loss_ = std::bit_cast<double>(facts.at("loss").get<uint64_t>());
-  const int64_t count = facts.at("count").get<int64_t>(), samples = facts.at("samples").get<int64_t>();
-  const double lr = extra.at("lr").get<double>();
-  progress_->step(extra.value("position", step + 1), loss_, lr, tokens_ ? count : samples, made_);
-  const StepMetrics metrics{
-      .loss = loss_,
-      .accuracy = static_cast<double>(facts.at("correct").get<int64_t>()) / static_cast<double>(count),
-      .lr = lr,
-      .gradient_norm = extra.at("gradient_norm").get<double>(),
-      .items_per_second = progress_->items_per_second(),
-      .tokens = tokens_,
-      .reduce_seconds = facts.at("reduce_seconds").get<double>(),
-      .leaf_seconds = facts.at("seconds").get<std::vector<double>>(),
-      .generation = generation_,
-      .goodput = goodput_.share(now),
-      .ago = now - made_};
+  loss_ = update.loss;
+  progress_->step(report.position.value_or(step + 1), loss_, report.lr, tokens_ ? update.count : update.samples, made_);
+  const StepMetrics metrics{.loss = loss_,
+                            .accuracy = static_cast<double>(update.correct) / static_cast<double>(update.count),
+                            .lr = report.lr,
+                            .gradient_norm = report.gradient_norm,
+                            .items_per_second = progress_->items_per_second(),
+                            .tokens = tokens_,
+                            .reduce_seconds = update.reduce_seconds,
+                            .leaf_seconds = update.seconds,
+                            .generation = generation_,
+                            .goodput = goodput_.share(now),
+                            .ago = now - made_};
   metrics_->step(step + 1, metrics);
   last_.update({{"accuracy", metrics.accuracy},
-                {"lr", lr},
+                {"lr", report.lr},
                 {"gradient_norm", metrics.gradient_norm},
                 {"reduce_seconds", metrics.reduce_seconds}});
   ++steps_made_;
-  samples_ += samples;
-  targets_ += count;
+  samples_ += update.samples;
+  targets_ += update.count;
   if (config_.tensorboard.scalars) tensorboard_->add(step + 1, summary_of(metrics).bytes());
 }
 

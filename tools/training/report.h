@@ -25,15 +25,15 @@ namespace elinvar {
 void write_json(const std::filesystem::path& path, const nlohmann::ordered_json& json);
 
 // A resumed run must be the one that was started, on the same data; else UsageError that names what differs.
-void check_same_run(const std::filesystem::path& directory, const Config& config, const std::string& data);
+void check_same_run(const std::filesystem::path& directory, const Config& config, const Digest& data);
 
 class Report {
  public:
   // `began`: when the time that is reported on began. All times are of one clock that does not jump.
   Report(const RunCommand& command, const Config& config, RunDirectory& directory, Seconds began);
 
-  // Before anything else but events: the job as its first worker sees it (its hello), and where others find it.
-  void begin(const nlohmann::json& about, const std::string& endpoint);
+  // Before anything else but events: the job as its first worker sees it, and where others find it.
+  void begin(const WorkerInfo& about, const std::string& endpoint);
   // The ledger knows of steps (elastic/ledger/step_facts.h), of which some worker tells a little later; a repetition
   // tells nothing new.
   void steps(const std::vector<StepFacts>& steps, Seconds now);
@@ -49,7 +49,7 @@ class Report {
   void restore();  // writes metrics.jsonl again if somebody has deleted it
 
  private:
-  void step(const StepFacts& of, Seconds now);
+  void step(const StepFacts& facts, Seconds now);
   void tell_of_audit(const nlohmann::json& found);
   void tell_of_hold(const nlohmann::json& hold);
 

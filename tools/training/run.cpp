@@ -73,7 +73,7 @@ int JobProcess::run() {
       const Arrival arrival = transport_->wait(rest_until());
       if (coordinator_) coordinator_->woke(now());
       if (!still_in_charge()) return step_down();
-      if (arrival.what == Arrival::What::message) receive(arrival.message);
+      if (arrival.what == Arrival::What::message) receive(arrival.packet);
       if (arrival.what == Arrival::What::refused) turned_away(arrival.reason);
       if (arrival.what == Arrival::What::lost) losses_.push_back({now(), arrival.peer, arrival.reason});
       for (const LocalWorkers::Ended& ended : local_.ended())
@@ -104,7 +104,7 @@ int JobProcess::run() {
       if (const int missing = missing_workers(); missing > 0) start_workers(missing);
       if (coordinator_) {
         if (part_writer_)
-          for (const Message& part : part_writer_->finished()) settle(directory_->saved(part));
+          for (const auto& [step, part] : part_writer_->finished()) settle(directory_->saved(step, part));
         coordinator_->tick(now());
         check_ledger();
         flush();
@@ -184,13 +184,14 @@ void JobProcess::put_out(PeerId peer) {
   if (pid != pids_.end() && local_.alive().contains(pid->second)) ::kill(pid->second, SIGKILL);
 }
 
-std::string JobProcess::refuse(const Json& about) {
-  if (about.at("config") != about_.at("config")) return "its configuration is another one";
-  if (about.at("data") != about_.at("data")) return "its data are others";
-  if (about.at("numerics_version") != kNumericsVersion) return "its numerics are of another version";
+std::string JobProcess::refuse(const messages::Hello& hello) {
+  const WorkerInfo& about = hello.about;
+  if (about.config != about_->config) return "its configuration is another one";
+  if (about.data != about_->data) return "its data are others";
+  if (about.numerics_version != kNumericsVersion) return "its numerics are of another version";
   if (const std::string reason = other_kind(about); !reason.empty()) return reason;
-  if (about.at("protocol") != kProtocolVersion) return "it speaks another version of the protocol";
-  return other_build(about);
+  if (about.protocol != kProtocolVersion) return "it speaks another version of the protocol";
+  return other_build(hello);
 }
 
 // Until when nothing need be looked at if nothing comes. With a message the rest is looked at, too.
@@ -294,7 +295,7 @@ int JobProcess::step_down() {
 }
 
 void JobProcess::release(PeerId peer, const std::string& reason) {
-  send(peer, {.kind = "release", .body = {{"what", "failed"}, {"reason", reason}}});
+  send(peer, {.payload = messages::Release{.what = "failed", .reason = reason}});
 }
 
 // When all workers must have left theirs, or at the end.
@@ -311,15 +312,23 @@ void JobProcess::wait_for_workers() {
   const auto deadline = Clock::now() + std::chrono::seconds(20);
   while (!local_.alive().empty() && Clock::now() < deadline) {
     const Arrival arrival = transport_->wait(Clock::now() + std::chrono::milliseconds(5));
-    const Message& m = arrival.message;
-    const bool newcomer = arrival.what == Arrival::What::message && (m.kind == "ask" || m.kind == "hello");
-    if (newcomer && m.body.contains("endpoint") && m.body["endpoint"].is_string()) {
-      transport_->connect(m.sender, m.body["endpoint"].get<std::string>());
-      send(m.sender, {.kind = "refused", .body = {{"reason", "the run has ended"}}});
-    }
+    if (arrival.what == Arrival::What::message) turn_away(arrival.packet);
     (void)local_.ended();
   }
   local_.kill_all();
+}
+
+void JobProcess::turn_away(const Packet& newcomer) {
+  std::string endpoint;
+  try {
+    const Message message = message_of(newcomer);
+    if (const auto* ask = message.as<messages::Ask>()) endpoint = ask->endpoint;
+    if (const auto* hello = message.as<messages::Hello>()) endpoint = hello->about.endpoint;
+  } catch (const UsageError&) {  // of no process of this job
+  }
+  if (endpoint.empty()) return;
+  transport_->connect(newcomer.sender, endpoint);
+  send(newcomer.sender, {.payload = messages::Refused{.reason = "the run has ended"}});
 }
 
 int JobProcess::finish() {

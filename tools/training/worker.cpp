@@ -47,19 +47,32 @@ PeerId random_peer() {
   return (static_cast<PeerId>(device()) << 32 | device()) | 2;
 }
 
-// What the coordinator answers to `ask`.
-Message ask(Transport& transport, PeerId self, const std::string& endpoint) {
+// The job, as its coordinator describes it.
+struct Told {
+  uint64_t run = 0;
+  PeerId coordinator = 0;
+  messages::JobDescription job = {};
+};
+
+Told ask(Transport& transport, PeerId self, const std::string& endpoint) {
   transport.connect(kDoor, job_endpoint(endpoint));
-  transport.send(kDoor,
-                 {.kind = "ask", .sender = self, .body = {{"endpoint", transport.endpoint()}, {"pid", getpid()}}});
+  const messages::Ask question{.endpoint = transport.endpoint(), .pid = getpid(), .protocol = kProtocolVersion};
+  transport.send(kDoor, packet_of({.sender = self, .payload = question}, /*run=*/0));
   const auto deadline = Transport::Clock::now() + std::chrono::seconds(30);
   while (true) {
     const Arrival arrival = transport.wait(deadline);
-    if (arrival.what == Arrival::What::message && arrival.message.kind == "job") return arrival.message;
-    if (arrival.what == Arrival::What::message && arrival.message.kind == "refused")
-      fail("{} refuses this worker: {}", endpoint, arrival.message.body.value("reason", ""));
     if (arrival.what == Arrival::What::lost) fail("cannot reach a job at {}: {}", endpoint, arrival.reason);
     if (arrival.what == Arrival::What::timeout) fail("no job answers at {} within 30 s", endpoint);
+    if (arrival.what != Arrival::What::message) continue;
+    const Packet& packet = arrival.packet;
+    // A job of another version of the protocol may answer in fields that this one does not know.
+    check(packet.kind != messages::JobDescription::kKind.name || packet.body.contains("arrival"),
+          "the job at {} speaks an older version of the protocol than this program ({}): take the program of the job",
+          endpoint, kProtocolVersion);
+    const Message message = message_of(packet);
+    if (const auto* job = message.as<messages::JobDescription>()) return {packet.run, packet.sender, *job};
+    if (const auto* refused = message.as<messages::Refused>())
+      fail("{} refuses this worker: {}", endpoint, refused->reason);
   }
 }
 
@@ -113,23 +126,23 @@ FoundNccl nccl_for(const Config& config, Device device) {
   return found;
 }
 
-Json about(const FoundNccl& found) {
-  if (!found.nccl) return {{"why_not", found.why_not}};
-  return {{"version", found.nccl->version()}, {"place", found.nccl->place()}, {"shrinks", found.nccl->shrinks()}};
+NcclSupport support_of(const FoundNccl& found) {
+  if (!found.nccl) return {.why_not = found.why_not};
+  return {
+      .why_not = "", .version = found.nccl->version(), .place = found.nccl->place(), .shrinks = found.nccl->shrinks()};
 }
 
 // The proof that a worker of another build sends before it is admitted: it repeats the run's first updates in a
 // training of its own and returns their gradients. Empty if the job has no updates yet or its first weights cannot be
 // read.
-Json repeated(const JoinCommand& command, const Json& about_job, const Config& config, const fs::path& directory) {
-  const int64_t count = about_job.value("repeat", int64_t{0});
-  const std::string build = about_job.value("build", "");
-  const bool imported = about_job.value("imported", false);
-  Json gradients = Json::array();
-  if (count == 0 || build.empty() || build == build_id() || (imported && directory.empty())) return gradients;
+std::vector<Digest> repeated(const JoinCommand& command, const messages::JobDescription& job, const Config& config,
+                             const fs::path& directory) {
+  std::vector<Digest> gradients;
+  const bool other = !job.build.empty() && job.build != build_id();
+  if (job.repeat == 0 || !other || (job.imported && directory.empty())) return gradients;
   Training training(config, command.device);
-  if (imported) training.job.load(CheckpointStore(directory / "checkpoints").read(0).state);
-  for (const LedgerLine& line : make_first_updates(training, count)) gradients.push_back(line.gradient.hex());
+  if (job.imported) training.job.load(CheckpointStore(directory / "checkpoints").read(0).state);
+  for (const LedgerLine& line : make_first_updates(training, job.repeat)) gradients.push_back(line.gradient);
   return gradients;
 }
 
@@ -139,24 +152,21 @@ struct Part {
   std::string returns_to = {};  // where the job is, if this worker was put out and may come back; else ""
 };
 
-Part work(const JoinCommand& command, Transport& transport, PeerId self, const Message& told,
+Part work(const JoinCommand& command, Transport& transport, PeerId self, const Told& told,
           std::unique_ptr<Transport>& owned) {
-  const Json& about_job = told.body;
-  const bool imported = about_job.value("imported", false);
-  std::vector<std::string> overrides = about_job.at("overrides").get<std::vector<std::string>>();
+  const messages::JobDescription& about_job = told.job;
+  const bool imported = about_job.imported;
+  std::vector<std::string> overrides = about_job.overrides;
   overrides.insert(overrides.end(), command.overrides.begin(), command.overrides.end());
   std::optional<Profiler> profiler;  // outlives all threads that it may watch
-  Training training(
-      parse_config(about_job.at("text").get<std::string>(), about_job.at("file").get<std::string>(), overrides),
-      command.device);
+  Training training(parse_config(about_job.text, about_job.file, overrides), command.device);
   Job& job = training.job;
   const Config& config = training.config();
   const std::shared_ptr<const Dataset> validation = open_split(config, Split::validation);
 
   // The run directory, if it is the same one here; whoever looks into it is known to be alive from then on.
-  auto see = [path = fs::path(command.run_dir.empty() ? about_job.at("directory").get<std::string>() : command.run_dir),
-              run = told.run, alive = std::optional<File>(),
-              mutex = std::make_unique<std::mutex>()]() mutable -> fs::path {
+  auto see = [path = fs::path(command.run_dir.empty() ? about_job.directory : command.run_dir), run = told.run,
+              alive = std::optional<File>(), mutex = std::make_unique<std::mutex>()]() mutable -> fs::path {
     const std::lock_guard lock(*mutex);
     if (!alive) {
       const std::optional<Tenure> there = newest_tenure(path);
@@ -174,45 +184,44 @@ Part work(const JoinCommand& command, Transport& transport, PeerId self, const M
   MemberOptions member = training.member();
   member.self = self;
   member.endpoint = transport.endpoint();
-  if (about_job.value("facts_at_once", false)) member.untold = 1;
+  if (about_job.facts_at_once) member.untold = 1;
   std::vector<TensorLayout> gradient;
   for (const Parameter& p : job.network->parameters.list) gradient.push_back(layout_of(p.name, p.var.value()));
-  const std::string chaos = about_job.value("chaos", "");
-  const SessionOptions options{.member = member,
-                               .ledger = config.ledger_options(),
-                               .run = told.run,
-                               .coordinator = told.sender,
-                               .coordinator_endpoint = about_job.at("endpoint").get<std::string>(),
-                               .tenure = about_job.at("tenure").get<int64_t>(),
-                               .imported = imported,
-                               .about = {{"endpoint", transport.endpoint()},
-                                         {"pid", getpid()},
-                                         {"name", command.name},
-                                         {"config", to_toml(config)},
-                                         {"data", digest(*job.data).hex()},
-                                         {"steps", training.steps},
-                                         {"parameters", job.network->parameters.count()},
-                                         {"gradient", to_json(gradient)},
-                                         {"samples", job.data->size()},
-                                         {"tokens", job.data->vocabulary() != nullptr},
-                                         {"numerics_version", kNumericsVersion},
-                                         {"protocol", kProtocolVersion},
-                                         {"nccl", about(found)},
-                                         {"repeated", repeated(command, about_job, config, (*directory)())},
-                                         {"environment", environment}},
-                               .directory = [directory] { return (*directory)(); },
-                               .look =
-                                   [directory] {
-                                     const fs::path path = (*directory)();
-                                     if (is_over(path)) fail("the run is over");
-                                     return coordinator_of(path);
-                                   },
-                               .faults = chaos.empty() ? std::vector<Fault>() : parse_chaos(chaos).faults,
-                               .nccl = found.nccl,
-                               .group_patience = std::chrono::duration<double>(config.run.group_timeout),
-                               .take_over = [&](int64_t tenure) { take_over(command, (*directory)(), tenure); },
-                               .watch = {.hold = std::max(about_job.value("hold", WatchOptions().hold), kLeastHold),
-                                         .arrival = about_job.value("arrival", 0)}};
+  const SessionOptions options{
+      .member = member,
+      .ledger = config.ledger_options(),
+      .run = told.run,
+      .coordinator = told.coordinator,
+      .coordinator_endpoint = about_job.endpoint,
+      .tenure = about_job.tenure,
+      .imported = imported,
+      .about = {.endpoint = transport.endpoint(),
+                .pid = getpid(),
+                .name = command.name,
+                .config = to_toml(config),
+                .data = digest(*job.data),
+                .steps = training.steps,
+                .parameters = job.network->parameters.count(),
+                .samples = job.data->size(),
+                .gradient = std::move(gradient),
+                .tokens = job.data->vocabulary() != nullptr,
+                .numerics_version = kNumericsVersion,
+                .protocol = kProtocolVersion,
+                .nccl = support_of(found),
+                .repeated = repeated(command, about_job, config, (*directory)()),
+                .environment = nlohmann::json(environment)},
+      .directory = [directory] { return (*directory)(); },
+      .look =
+          [directory] {
+            const fs::path path = (*directory)();
+            if (is_over(path)) fail("the run is over");
+            return coordinator_of(path);
+          },
+      .faults = about_job.chaos.empty() ? std::vector<Fault>() : parse_chaos(about_job.chaos).faults,
+      .nccl = found.nccl,
+      .group_patience = std::chrono::duration<double>(config.run.group_timeout),
+      .take_over = [&](int64_t tenure) { take_over(command, (*directory)(), tenure); },
+      .watch = {.hold = std::max(about_job.hold, kLeastHold), .arrival = static_cast<int>(about_job.arrival)}};
   Session session(options, std::move(owned),
                   {.view = [&] { return job.state(); },
                    .restore = [&](int64_t step) -> std::optional<Pace> {
@@ -265,19 +274,17 @@ Part take_part(const JoinCommand& command) {
   std::unique_ptr<Transport> transport =
       make_zmq_transport({.listen = command.listen, .advertise = command.advertise, .key = key});
   Transport& wire = *transport;
-  Message told;
+  Told told;
   try {
     told = ask(wire, self, command.endpoint);
-    wire.connect(told.sender, told.body.at("endpoint").get<std::string>());
+    wire.connect(told.coordinator, told.job.endpoint);
     wire.disconnect(kDoor);
     return work(command, wire, self, told, transport);
   } catch (const std::exception& failure) {
-    if (transport && told.sender != 0) {  // before there was a session
-      wire.send(told.sender, {.kind = "failed",
-                              .run = told.run,
-                              .sender = self,
-                              .body = {{"reason", reason_of(failure)},
-                                       {"exit_code", dynamic_cast<const UsageError*>(&failure) ? 2 : 3}}});
+    if (transport && told.coordinator != 0) {  // before there was a session
+      const messages::Failed failed{.reason = reason_of(failure),
+                                    .exit_code = dynamic_cast<const UsageError*>(&failure) ? 2 : 3};
+      wire.send(told.coordinator, packet_of({.sender = self, .payload = failed}, told.run));
     }
     if (command.local) return {dynamic_cast<const UsageError*>(&failure) ? 2 : 3};  // the coordinator says it
     throw;

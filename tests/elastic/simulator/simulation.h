@@ -77,7 +77,7 @@ class Simulation {
 
   struct Process : Node {
     std::unique_ptr<Member> member;
-    nlohmann::json nccl;  // what it says of that; null: it is no GPU
+    std::optional<NcclSupport> nccl;  // what it says of that; none: it is no GPU
     Former former;
     bool polls = false;  // its group,
     double group_since = -1;
@@ -140,7 +140,7 @@ class Simulation {
       if (name == "audit") sim.judged(fields);
       if (name == "data_plane" && fields.contains("group")) sim.used_group(fields["group"]);
     }
-    std::string refuse(const nlohmann::json&) override { return ""; }
+    std::string refuse(const messages::Hello&) override { return ""; }
   };
 
   template <class... Args>
@@ -172,9 +172,9 @@ class Simulation {
   void flush(Head& h);
   bool create(const Generation& g);
   std::optional<int64_t> facts(Head& h, const std::vector<StepFacts>& steps);
-  void take_facts(Head& h, int64_t step, const nlohmann::json& facts);
+  void take_facts(Head& h, const StepFacts& facts);
   void put_out(PeerId peer);
-  void checkpoint_part(Head& h, const Message& m);
+  void checkpoint_part(Head& h, const Message& m, const messages::Saved& saved);
   std::optional<bool> is_good(const Head& h, int64_t step, const Checkpoint& c) const;
   void settle(Head& h);
 

@@ -5,8 +5,6 @@
 
 namespace elinvar {
 
-using Json = nlohmann::json;
-
 Simulation::Head* Simulation::head() {  // the newest that lives
   for (auto it = heads_.rbegin(); it != heads_.rend(); ++it)
     if (it->second->alive) return it->second.get();
@@ -69,7 +67,7 @@ void Simulation::beat(Head& h) {
 
 void Simulation::receive(Head& h, const Message& message) {
   beat(h);
-  if (message.kind == "saved") checkpoint_part(h, message);
+  if (const auto* saved = message.as<messages::Saved>()) checkpoint_part(h, message, *saved);
   else h.coordinator->receive(message, now_);
   h.coordinator->tick(now_);
   flush(h);
@@ -124,26 +122,26 @@ bool Simulation::create(const Generation& g) {
 
 std::optional<int64_t> Simulation::facts(Head& h, const std::vector<StepFacts>& steps) {
   if (h.superseded()) return std::nullopt;
-  for (const StepFacts& of : steps) take_facts(h, of.step, of.facts);
+  for (const StepFacts& facts : steps) take_facts(h, facts);
   for (const auto& [after, state] : h.states)
     if (after <= static_cast<int64_t>(ledger_.size())) states_[after] = state;
   settle(h);
   return static_cast<int64_t>(ledger_.size()) - 1;
 }
 
-void Simulation::take_facts(Head& h, int64_t step, const Json& facts) {
-  const std::string text = facts.at("text").get<std::string>();
-  if (!text.empty()) {
-    if (text != references_.back()->facts.at(static_cast<size_t>(step)))
-      violate("step {} has other facts: {}", step, text);
-    h.waiting[step] = text;
+void Simulation::take_facts(Head& h, const StepFacts& facts) {
+  const int64_t step = facts.step;
+  if (!facts.digests.empty()) {
+    if (facts.digests != references_.back()->facts.at(static_cast<size_t>(step)))
+      violate("step {} has other facts: {}", step, facts.digests);
+    h.waiting[step] = facts.digests;
   }
   for (auto next = h.waiting.begin(); next != h.waiting.end(); next = h.waiting.erase(next)) {
     if (next->first > static_cast<int64_t>(ledger_.size())) break;
     if (next->first == static_cast<int64_t>(ledger_.size())) ledger_.push_back(next->second);
   }
-  if (!facts.contains("state")) return;
-  const uint64_t state = h.states[step] = facts["state"].get<uint64_t>();
+  if (!facts.state) return;
+  const uint64_t state = h.states[step] = facts.state->high;
   if (state != references_.back()->state.at(static_cast<size_t>(step)))
     violate("the members agree on another state after step {}", step);
 }
@@ -153,13 +151,13 @@ void Simulation::put_out(PeerId peer) {
   if (p.hung) result_.hang_lasted = now_ - p.busy_since;
 }
 
-void Simulation::checkpoint_part(Head& h, const Message& m) {
+void Simulation::checkpoint_part(Head& h, const Message& m, const messages::Saved& saved) {
   if (h.superseded() || !h.coordinator->of_this_history(m)) return;
   const int64_t step = m.step;
   Checkpoint& c = h.saving[{m.generation, step}];
-  c.parts = m.body.at("parts").get<int>();
-  c.states[m.body.at("part").get<int>()] = m.body.at("state").get<uint64_t>();
-  c.sworn = m.body.at("sworn").get<bool>();
+  c.parts = saved.parts;
+  c.states[saved.part] = saved.digest.high;
+  c.sworn = saved.state.has_value();
   settle(h);
 }
 

@@ -112,9 +112,10 @@ class Simulation::Communicator final : public NcclCommunicator {
 void Simulation::equip(Process& p) {
   if (s_.gpus == 0 || pick(100) >= s_.gpus) return;
   const bool shares = pick(30) == 0;
-  p.nccl = {{"version", pick(30) == 0 ? "an older one" : "one"},
-            {"place", fmt::format("GPU {}", shares ? 1 : p.peer)},
-            {"shrinks", pick(10) > 0}};
+  p.nccl = NcclSupport{.why_not = "",
+                       .version = pick(30) == 0 ? "an older one" : "one",
+                       .place = fmt::format("GPU {}", shares ? 1 : p.peer),
+                       .shrinks = pick(10) > 0};
 }
 
 void Simulation::serve_groups(Process& p) {

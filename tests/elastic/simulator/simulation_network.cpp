@@ -5,6 +5,8 @@
 
 namespace elinvar {
 
+constexpr int64_t kReadAgain = 8;  // each of so many messages goes through the form that the transport carries
+
 Simulation::Node* Simulation::node(PeerId peer) {
   for (const auto& [tenure, head] : heads_)
     if (head->peer == peer) return head.get();
@@ -14,16 +16,16 @@ Simulation::Node* Simulation::node(PeerId peer) {
 
 void Simulation::send(PeerId from, PeerId to, Message message) {
   message.sender = from;
-  ++result_.messages;
+  if (++result_.messages % kReadAgain == 0) message = message_of(packet_of(message, /*run=*/0));
   const Node *a = node(from), *b = node(to);
   const auto worker = workers_.find(from);
   if (worker != workers_.end() && workers_.contains(to)) {
     Process& p = *worker->second;
-    const bool of_open = p.loses_open && p.open && message.kind == "contribution";
+    const bool of_open = p.loses_open && p.open && message.as<messages::Contribution>();
     if (p.loses || of_open) {
       (of_open ? p.loses_open : p.loses) = false;
       result_.lost_open += of_open;
-      log(fmt::format("{} from {} to {} is lost", message.kind, from, to));
+      log(fmt::format("{} from {} to {} is lost", kind_of(message.payload).name, from, to));
       return;
     }
   }
@@ -49,21 +51,20 @@ void Simulation::deliver(PeerId to, const Message& message, double sent) {
   }
   if (auto* head = dynamic_cast<Head*>(target)) return receive(*head, message);
   Process& p = *workers_.at(to);
-  if (message.kind != "alive") p.idle_since = now_;
+  const bool answer = message.as<messages::Heard>() != nullptr;
+  if (!answer) p.idle_since = now_;
   if (message.sender == p.member->coordinator()) {
-    if (message.kind == "alive") p.watch->answered();
+    if (answer) p.watch->answered();
     p.watch->heard(now_);
   }
-  if (message.kind == "coordinator") {
-    const int64_t tenure = message.body.at("tenure").get<int64_t>();
-    if (!p.watch || tenure > p.watch->tenure()) follow(p, tenure);
+  if (const auto* other = message.as<messages::NewCoordinator>()) {
+    if (!p.watch || other->tenure > p.watch->tenure()) follow(p, other->tenure);
   } else {
     p.member->receive(message);
-    if (s_.adaptive && message.kind == "start") {
-      const Generation started = generation_from(message.body.at("record"));
-      // One of a coordinator that is no more is not obeyed.
-      if (p.member->generation() == started.number) p.history = histories_.at(started.scaling->history);
-    }
+    const auto* start = message.as<messages::Start>();
+    // One of a coordinator that is no more is not obeyed.
+    if (s_.adaptive && start && p.member->generation() == start->record.number)
+      p.history = histories_.at(start->record.scaling->history);
   }
   flush(p);
   advance(p);

@@ -5,8 +5,6 @@
 
 namespace elinvar {
 
-using Json = nlohmann::json;
-
 void Simulation::add_worker() {
   const PeerId peer = next_peer_++;
   auto p = std::make_unique<Process>();
@@ -25,7 +23,7 @@ void Simulation::add_worker() {
       .state_digest_every = kDigestEvery,
       .scaling = scaling_,
       .audit = audit_,
-      .groups = !p->nccl.is_null(),
+      .groups = p->nccl.has_value(),
       .untold = peer % 2 == 0 ? 1 : 8,
       .spoil = [this, peer](int64_t step, int bucket, auto& sums) { spoil(*workers_.at(peer), step, bucket, sums); }});
   log(fmt::format("worker {} starts{}", peer, p->sees_directory ? "" : ", without the directory"));
@@ -59,9 +57,7 @@ void Simulation::introduce(Process& p, int64_t tenure) {
   connected_.insert({p.peer, coordinator});
   // Nobody listens there any more.
   if (!heads_.at(tenure)->alive) at(now_ + 0.01, [this, peer = p.peer, coordinator] { lose(peer, coordinator); });
-  Json about = {{"endpoint", "sim"}};
-  if (!p.nccl.is_null()) about["nccl"] = p.nccl;
-  p.member->introduce(coordinator, std::move(about));
+  p.member->introduce(coordinator, {.endpoint = "sim", .nccl = p.nccl.value_or(NcclSupport{})});
   flush(p);
 }
 
@@ -74,10 +70,9 @@ void Simulation::heartbeat(PeerId peer) {
     Process& p = *workers_.at(peer);
     if (!p.alive) return;
     if (now_ >= p.stalled_until) {
-      Json about = !p.busy ? Json{{"idle", now_ - p.idle_since}, {"misses", p.member->missing()}}
-                           : Json{{"at", "work"}, {"lasts", now_ - p.busy_since}, {"usual", 0.05}};
-      about["answer"] = !p.watch || p.watch->asks(now_);
-      p.member->heartbeat(about);
+      const Work work = p.busy ? Work{.what = "work", .lasts = now_ - p.busy_since, .usual = 0.05}
+                               : Work{.idle = now_ - p.idle_since, .misses = p.member->missing()};
+      p.member->heartbeat({.work = work, .answer = !p.watch || p.watch->asks(now_)});
       flush(p);
       if (p.alive && p.watch && p.watch->out_of_touch(now_)) seek(p);
     }
@@ -116,13 +111,23 @@ void Simulation::flush(Process& p) {
       violate("worker {} copies another state than that of step {}", p.peer, part.step);
     if (s_.adaptive && part.pace != reference(p).made(std::min(part.step, reference(p).steps())))
       violate("worker {} copies another pace than that of step {}", p.peer, part.step);
-    Message m{.kind = part.to == 0 ? "saved" : "state", .generation = p.member->generation(), .step = part.step};
-    m.body = {{"part", part.part},         {"parts", part.parts},     {"last", true},
-              {"state", p.state},          {"attempt", part.attempt}, {"history", p.history},
-              {"pace", to_json(part.pace)}};
-    for (const ToldFacts& facts : part.facts) add_facts(m, facts);
-    if (s_.adaptive && part.end) m.body["end"] = *part.end;
-    if (part.to == 0) m.body["sworn"] = part.sworn;
+    Message m{.generation = p.member->generation(), .step = part.step, .payload = messages::Saved{}};
+    if (part.to == 0) {
+      const Digest state{p.state, 0};
+      m.payload = messages::Saved{.part = part.part,
+                                  .parts = part.parts,
+                                  .digest = state,
+                                  .state = part.sworn ? std::optional(state) : std::nullopt};
+    } else {
+      m.payload = messages::StatePieces{.part = part.part,
+                                        .parts = part.parts,
+                                        .attempt = part.attempt,
+                                        .last = true,
+                                        .digests = {{"state and history", {p.state, p.history}}},
+                                        .pace = part.pace,
+                                        .end = s_.adaptive ? part.end : std::nullopt,
+                                        .facts = part.facts};
+    }
     deliver_part(p.peer, part.to, uniform(0.001, 0.1), m);
   }
   if (p.member->outcome() && p.alive) {
@@ -249,21 +254,22 @@ void Simulation::update(Process& p) {
   if (!p.member->contradiction().empty()) violate("states differ: {}", p.member->contradiction());
   const auto plane = planes_.find({r.generation, p.member->step()});
   result_.in_group += plane != planes_.end() && plane->second;
-  Json facts = {{"text", ""}, {"seconds", r.seconds}};
-  if (r.state) facts["state"] = r.state->high;
+  StepFacts facts{.state = r.state ? std::optional(Digest{r.state->high, 0}) : std::nullopt};
   const int64_t step = p.member->step();
   const std::optional<int64_t> steps = p.member->steps();
-  if (s_.adaptive && steps) facts["end"] = *steps;
+  if (s_.adaptive) facts.end = steps;
   if (!steps || step < *steps) {
-    facts["text"] = facts_text(r);
+    facts.digests = facts_text(r);
+    facts.update = {.samples = r.samples, .seconds = r.seconds, .generation = r.generation};
     if (s_.adaptive) {
       agree(p, step, r.pace);
-      facts.update({{"batch_size", r.pace.batch}, {"samples", r.samples}, {"reduce_seconds", uniform(0, 0.2)}});
+      facts.update->batch_size = r.pace.batch;
+      facts.update->reduce_seconds = uniform(0, 0.2);
     }
     p.state = updated(p.state, r, s_.adaptive ? lr_factor(r.pace, step, scaling_) : 1);
     flip_state(p, step + 1);
   }
-  p.member->advance(facts);
+  p.member->advance(std::move(facts));
 }
 
 void Simulation::load(Process& p) {
@@ -275,9 +281,9 @@ void Simulation::load(Process& p) {
     p.state = reference(p).state.at(static_cast<size_t>(*load.restore));
     load.pace = reference(p).made(*load.restore);
   } else {
-    const Json& body = load.messages.at(0).body;
-    p.history = body.at("history").get<size_t>();
-    p.state = body.at("state").get<uint64_t>();
+    const Digest& given = load.pieces.at(0).digests.at("state and history");
+    p.state = given.high;
+    p.history = given.low;
   }
   later(p, uniform(0.01, 0.2), [load](Process& q) { q.member->loaded(load); });
 }

@@ -33,7 +33,7 @@ Blob blob_of(std::string text);
 // A process of a job, from its start to its end: random, never reused, so a process that comes back is another peer.
 using PeerId = uint64_t;
 
-struct Message {
+struct Packet {
   std::string kind;
   uint64_t run = 0;  // random, chosen when the run was started: messages of other runs are dropped
   PeerId sender = 0;
@@ -43,7 +43,7 @@ struct Message {
 };
 
 // The most that is accepted, and so the most that is sent.
-struct MessageLimits {
+struct PacketLimits {
   size_t body_bytes = 1 << 20;  // of frame 1
   int body_depth = 32;          // arrays and objects within each other
   size_t kind_bytes = 64;
@@ -52,16 +52,16 @@ struct MessageLimits {
 };
 
 // What a body is, and a text in a blob may be. UsageError if it is no JSON object, too long or nested too deeply.
-nlohmann::json object_from(const Blob& text, const MessageLimits& limits = {});
+nlohmann::json object_from(const Blob& text, const PacketLimits& limits = {});
 
 // The frames of a message. UsageError if decode() with these limits would not take them.
-std::vector<Blob> encode(Message message, const MessageLimits& limits = {});
+std::vector<Blob> encode(Packet message, const PacketLimits& limits = {});
 
 struct Decoded {
-  std::optional<Message> message;
+  std::optional<Packet> packet;
   std::string error;  // without a message: why, in one line that quotes no more than a few bytes of it
 };
 // Never throws for what the frames contain; their blobs become the message's.
-Decoded decode(std::vector<Blob> frames, const MessageLimits& limits = {});
+Decoded decode(std::vector<Blob> frames, const PacketLimits& limits = {});
 
 }  // namespace elinvar

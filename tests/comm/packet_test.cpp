@@ -6,7 +6,7 @@
 #include <limits>
 #include <random>
 
-#include "comm/message.h"
+#include "comm/packet.h"
 #include "tensor/base/check.h"
 #include "tests/support/temporary_folder.h"
 
@@ -22,16 +22,16 @@ Blob blob(std::string text) {
 
 std::string text(const Blob& of) { return {reinterpret_cast<const char*>(of.data), of.bytes}; }
 
-Message sample() {
-  Message message{.kind = "leaf", .run = 0xfedcba9876543210, .sender = 7, .generation = -1, .step = int64_t{1} << 40};
+Packet sample() {
+  Packet message{.kind = "leaf", .run = 0xfedcba9876543210, .sender = 7, .generation = -1, .step = int64_t{1} << 40};
   message.body = {{"vrank", 3}, {"names", {"a", "b"}}, {"scale", 0.1}, {"text", "ünïcode \" \\ ["}};
   message.blobs = {blob("first"), blob(""), blob(std::string(100000, 'x'))};
   return message;
 }
 
-std::string error_of(std::vector<Blob> frames, const MessageLimits& limits = {}) {
+std::string error_of(std::vector<Blob> frames, const PacketLimits& limits = {}) {
   const Decoded decoded = decode(std::move(frames), limits);
-  EXPECT_EQ(decoded.message.has_value(), decoded.error.empty());
+  EXPECT_EQ(decoded.packet.has_value(), decoded.error.empty());
   return decoded.error;
 }
 
@@ -48,11 +48,11 @@ std::vector<Blob> with_body(std::string body) {
   return changed(1, [&](std::string& bytes) { bytes = std::move(body); });
 }
 
-TEST(Message, IsReadAsItWasWritten) {
-  const Message sent = sample();
+TEST(Packet, IsReadAsItWasWritten) {
+  const Packet sent = sample();
   const Decoded decoded = decode(encode(sent));
-  ASSERT_TRUE(decoded.message) << decoded.error;
-  const Message& got = *decoded.message;
+  ASSERT_TRUE(decoded.packet) << decoded.error;
+  const Packet& got = *decoded.packet;
   EXPECT_EQ(got.kind, sent.kind);
   EXPECT_EQ(got.run, sent.run);
   EXPECT_EQ(got.sender, sent.sender);
@@ -66,7 +66,7 @@ TEST(Message, IsReadAsItWasWritten) {
   }
 }
 
-TEST(Message, HeaderLiesAsDocumented) {
+TEST(Packet, HeaderLiesAsDocumented) {
   const std::string header = text(encode(sample())[0]);
   const unsigned char expected[44] = {'E',  'L',  'N',  'V',  1,    0,    0,    0,                  // version
                                       0x10, 0x32, 0x54, 0x76, 0x98, 0xba, 0xdc, 0xfe,               // run
@@ -77,38 +77,38 @@ TEST(Message, HeaderLiesAsDocumented) {
   EXPECT_EQ(std::memcmp(header.data(), expected, sizeof expected), 0);
 }
 
-TEST(Message, WhatNobodyWouldTakeIsNotSent) {
-  const auto refused = [](const std::function<void(Message&)>& change, const MessageLimits& limits = {}) {
-    Message message = sample();
+TEST(Packet, WhatNobodyWouldTakeIsNotSent) {
+  const auto refused = [](const std::function<void(Packet&)>& change, const PacketLimits& limits = {}) {
+    Packet message = sample();
     change(message);
     return message_of<UsageError>([&] { encode(message, limits); });
   };
-  EXPECT_NE(refused([](Message& m) { m.kind = ""; }), "");
-  EXPECT_NE(refused([](Message& m) { m.kind = std::string(65, 'k'); }), "");
-  EXPECT_NE(refused([](Message& m) { m.body = {1, 2}; }), "");
-  EXPECT_NE(refused([](Message& m) { m.body["kind"] = "other"; }), "");
-  EXPECT_NE(refused([](Message& m) { m.body["text"] = std::string(1 << 20, 'x'); }), "");
-  EXPECT_NE(refused([](Message& m) {
+  EXPECT_NE(refused([](Packet& m) { m.kind = ""; }), "");
+  EXPECT_NE(refused([](Packet& m) { m.kind = std::string(65, 'k'); }), "");
+  EXPECT_NE(refused([](Packet& m) { m.body = {1, 2}; }), "");
+  EXPECT_NE(refused([](Packet& m) { m.body["kind"] = "other"; }), "");
+  EXPECT_NE(refused([](Packet& m) { m.body["text"] = std::string(1 << 20, 'x'); }), "");
+  EXPECT_NE(refused([](Packet& m) {
               nlohmann::json deep = 1;
               for (int i = 0; i < 40; ++i) deep = nlohmann::json::array({deep});
               m.body["deep"] = deep;
             }),
             "");
-  EXPECT_NE(refused([](Message&) {}, {.blobs = 2}), "");
-  EXPECT_NE(refused([](Message&) {}, {.blob_bytes = 99999}), "");
-  EXPECT_EQ(refused([](Message&) {}, {.blobs = 3, .blob_bytes = 100000}), "");
+  EXPECT_NE(refused([](Packet&) {}, {.blobs = 2}), "");
+  EXPECT_NE(refused([](Packet&) {}, {.blob_bytes = 99999}), "");
+  EXPECT_EQ(refused([](Packet&) {}, {.blobs = 3, .blob_bytes = 100000}), "");
 }
 
 // As the name of a file may have it, which is quoted in a reason.
-TEST(Message, WhatIsNoUtf8IsReplaced) {
-  Message message = sample();
+TEST(Packet, WhatIsNoUtf8IsReplaced) {
+  Packet message = sample();
   message.body["reason"] = "a\xFFz";
   const Decoded decoded = decode(encode(message));
-  ASSERT_TRUE(decoded.message) << decoded.error;
-  EXPECT_EQ(decoded.message->body.at("reason"), "a\xEF\xBF\xBDz");
+  ASSERT_TRUE(decoded.packet) << decoded.error;
+  EXPECT_EQ(decoded.packet->body.at("reason"), "a\xEF\xBF\xBDz");
 }
 
-TEST(Message, DamagedFramesAreRefusedWithTheReason) {
+TEST(Packet, DamagedFramesAreRefusedWithTheReason) {
   EXPECT_EQ(error_of({}), "0 frames, at least 2 expected");
   EXPECT_EQ(error_of({Blob{}, Blob{}}), "not a message of this protocol");
   EXPECT_EQ(error_of(changed(0, [](std::string& h) { h[0] = 'X'; })), "not a message of this protocol");
@@ -141,7 +141,7 @@ TEST(Message, DamagedFramesAreRefusedWithTheReason) {
 
 // Random bytes, and real messages with random damage: whatever comes, decode() answers, and what it takes can be sent
 // on.
-TEST(Message, NoiseIsAnswered) {
+TEST(Packet, NoiseIsAnswered) {
   std::mt19937 random(7);
   const auto below = [&](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(random); };
   const std::string fragments[] = {"{", "}", "[",     "]", "\"",   "\\",   "kind",
@@ -174,15 +174,15 @@ TEST(Message, NoiseIsAnswered) {
       frame = blob(std::move(bytes));
     }
     const Decoded decoded = decode(std::move(frames));
-    ASSERT_EQ(decoded.message.has_value(), decoded.error.empty());
-    if (!decoded.message) {
+    ASSERT_EQ(decoded.packet.has_value(), decoded.error.empty());
+    if (!decoded.packet) {
       ++turned_away;
       continue;
     }
     ++taken;
-    const Decoded again = decode(encode(*decoded.message));
-    ASSERT_TRUE(again.message) << again.error;
-    ASSERT_EQ(again.message->body, decoded.message->body);
+    const Decoded again = decode(encode(*decoded.packet));
+    ASSERT_TRUE(again.packet) << again.error;
+    ASSERT_EQ(again.packet->body, decoded.packet->body);
   }
   EXPECT_GT(taken, 1000);
   EXPECT_GT(turned_away, 1000);

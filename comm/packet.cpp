@@ -1,4 +1,4 @@
-#include "comm/message.h"
+#include "comm/packet.h"
 
 #include <bit>
 #include <cstring>
@@ -37,7 +37,7 @@ void each_field(H& header, Visit&& visit) {
   visit(header.blobs);
 }
 
-std::string text_error(std::string_view text, const MessageLimits& limits) {
+std::string text_error(std::string_view text, const PacketLimits& limits) {
   if (text.size() > limits.body_bytes)
     return fmt::format("a body of {} bytes, at most {} expected", text.size(), limits.body_bytes);
   if (nested_deeper(text, limits.body_depth))
@@ -46,7 +46,7 @@ std::string text_error(std::string_view text, const MessageLimits& limits) {
 }
 
 // What is wrong with the text; nothing leaves `object` whole.
-std::string read_object(const Blob& blob, const MessageLimits& limits, Json& object) {
+std::string read_object(const Blob& blob, const PacketLimits& limits, Json& object) {
   const std::string_view text(reinterpret_cast<const char*>(blob.data), blob.bytes);
   if (std::string error = text_error(text, limits); !error.empty()) return error;
   object = Json::parse(text.begin(), text.end(), nullptr, false);
@@ -55,18 +55,18 @@ std::string read_object(const Blob& blob, const MessageLimits& limits, Json& obj
   return "";
 }
 
-std::string kind_error(const std::string& kind, const MessageLimits& limits) {
+std::string kind_error(const std::string& kind, const PacketLimits& limits) {
   if (!kind.empty() && kind.size() <= limits.kind_bytes) return "";
   return fmt::format("a kind of {} bytes, 1 to {} expected", kind.size(), limits.kind_bytes);
 }
 
-std::string blob_error(size_t index, size_t bytes, const MessageLimits& limits) {
+std::string blob_error(size_t index, size_t bytes, const PacketLimits& limits) {
   if (bytes <= limits.blob_bytes) return "";
   return fmt::format("blob {} has {} bytes, at most {} expected", index, bytes, limits.blob_bytes);
 }
 
 // What is wrong with the frames; nothing leaves `message` whole.
-std::string read(std::vector<Blob>& frames, const MessageLimits& limits, Message& message) {
+std::string read(std::vector<Blob>& frames, const PacketLimits& limits, Packet& message) {
   if (frames.size() < 2) return fmt::format("{} frames, at least 2 expected", frames.size());
   const Blob& first = frames[0];
   if (first.bytes < kMagic.size() || std::memcmp(first.data, kMagic.data(), kMagic.size()) != 0)
@@ -109,14 +109,14 @@ Blob blob_of(std::string text) {
   return {std::move(owner), data, bytes};
 }
 
-Json object_from(const Blob& text, const MessageLimits& limits) {
+Json object_from(const Blob& text, const PacketLimits& limits) {
   Json object;
   const std::string error = read_object(text, limits, object);
   check(error.empty(), "[message] malformed: {}", error);
   return object;
 }
 
-std::vector<Blob> encode(Message message, const MessageLimits& limits) {
+std::vector<Blob> encode(Packet message, const PacketLimits& limits) {
   const auto require = [](const std::string& error) { check(error.empty(), "[message] cannot be sent: {}", error); };
   check(message.body.is_object(), "[message] expected an object as the body, got {}", message.body.type_name());
   check(!message.body.contains("kind"), "[message] the body has a key 'kind', which is the message's own");
@@ -142,8 +142,8 @@ std::vector<Blob> encode(Message message, const MessageLimits& limits) {
   return frames;
 }
 
-Decoded decode(std::vector<Blob> frames, const MessageLimits& limits) {
-  Message message;
+Decoded decode(std::vector<Blob> frames, const PacketLimits& limits) {
+  Packet message;
   std::string error = read(frames, limits, message);
   if (!error.empty()) return {std::nullopt, std::move(error)};
   return {std::move(message), ""};

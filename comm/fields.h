@@ -1,0 +1,264 @@
+#pragma once
+// Structs as JSON objects and blobs, from one list of their fields:
+//
+//   struct Feed {
+//     PeerId peer = 0;
+//     std::optional<int64_t> end = {};
+//     static void fields(auto& self, auto&& field) {
+//       field("peer", self.peer);
+//       field("end", self.end);
+//     }
+//   };
+//
+// write_fields(feed, blobs) returns {"peer": 7}; read_fields<Feed>(json, blobs) returns the struct again, or throws a
+// UsageError that names the field, what was expected and what was found. Every field is required but the std::optional
+// ones, which are absent where they have no value. A double travels as its bits, so that it arrives exactly, NaN
+// included. Elements of type Blob are appended to the blobs in the order of the fields.
+//
+// A type that is neither a number, a text, a container nor a struct with fields() specializes FieldForm.
+#include <fmt/format.h>
+
+#include <bit>
+#include <charconv>
+#include <concepts>
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "comm/packet.h"
+#include "tensor/base/check.h"
+#include "tensor/digest.h"
+
+namespace elinvar {
+
+// Reads one struct, and knows where in it the value lies that is being read.
+class FieldReader {
+ public:
+  explicit FieldReader(std::span<const Blob> blobs) : blobs_(blobs) {}
+
+  [[noreturn]] void refuse(const std::string& expected, const nlohmann::json& found) const {
+    std::string text = found.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    constexpr size_t kMostQuoted = 40;
+    if (text.size() > kMostQuoted) text = text.substr(0, kMostQuoted) + "..";
+    refuse(fmt::format("expected {}, got {}", expected, text));
+  }
+  [[noreturn]] void refuse(const std::string& what) const { throw UsageError(fmt::format("{}: {}", path(), what)); }
+
+  Blob take_blob() {
+    if (taken_ == blobs_.size()) refuse(fmt::format("blob {} is missing", taken_));
+    return blobs_[taken_++];
+  }
+  size_t untaken_blobs() const { return blobs_.size() - taken_; }
+
+  // Calls `read` for what lies under this name.
+  template <class Read>
+  auto under(std::string_view name, Read&& read) {
+    path_.push_back(name);
+    auto value = read();
+    path_.pop_back();
+    return value;
+  }
+
+ private:
+  std::string path() const { return fmt::format("field '{}'", fmt::join(path_, ".")); }
+
+  std::span<const Blob> blobs_;
+  size_t taken_ = 0;
+  std::vector<std::string_view> path_;
+};
+
+template <class T>
+concept HasFields = requires(T& value) {
+  T::fields(value, [](const char*, auto&) {});
+};
+
+template <class T>
+struct FieldForm;
+
+template <>
+struct FieldForm<bool> {
+  static nlohmann::json write(bool value, std::vector<Blob>&) { return value; }
+  static bool read(const nlohmann::json& json, FieldReader& reader) {
+    if (!json.is_boolean()) reader.refuse("true or false", json);
+    return json.get<bool>();
+  }
+};
+
+template <std::integral T>
+struct FieldForm<T> {
+  static nlohmann::json write(T value, std::vector<Blob>&) { return value; }
+  static T read(const nlohmann::json& json, FieldReader& reader) {
+    if (json.is_number_unsigned()) {
+      if (const auto value = json.get<uint64_t>(); std::in_range<T>(value)) return static_cast<T>(value);
+    } else if (json.is_number_integer()) {
+      if (const auto value = json.get<int64_t>(); std::in_range<T>(value)) return static_cast<T>(value);
+    }
+    reader.refuse(fmt::format("an integer of {} bits", 8 * sizeof(T)), json);
+  }
+};
+
+template <>
+struct FieldForm<double> {
+  static nlohmann::json write(double value, std::vector<Blob>&) { return std::bit_cast<uint64_t>(value); }
+  static double read(const nlohmann::json& json, FieldReader& reader) {
+    if (!json.is_number_unsigned()) reader.refuse("the bits of a number", json);
+    return std::bit_cast<double>(json.get<uint64_t>());
+  }
+};
+
+template <>
+struct FieldForm<std::string> {
+  static nlohmann::json write(const std::string& value, std::vector<Blob>&) { return value; }
+  static std::string read(const nlohmann::json& json, FieldReader& reader) {
+    if (!json.is_string()) reader.refuse("a text", json);
+    return json.get<std::string>();
+  }
+};
+
+// An object that is passed on as it is.
+template <>
+struct FieldForm<nlohmann::json> {
+  static nlohmann::json write(const nlohmann::json& value, std::vector<Blob>&) { return value; }
+  static nlohmann::json read(const nlohmann::json& json, FieldReader&) { return json; }
+};
+
+template <>
+struct FieldForm<Digest> {
+  static nlohmann::json write(const Digest& value, std::vector<Blob>&) { return value.hex(); }
+  static Digest read(const nlohmann::json& json, FieldReader& reader) {
+    if (!json.is_string()) reader.refuse("a digest", json);
+    return Digest::parse(json.get_ref<const std::string&>());
+  }
+};
+
+// Blobs are not in the JSON; a list of them is there as their number.
+template <>
+struct FieldForm<std::vector<Blob>> {
+  static nlohmann::json write(const std::vector<Blob>& value, std::vector<Blob>& blobs) {
+    blobs.insert(blobs.end(), value.begin(), value.end());
+    return value.size();
+  }
+  static std::vector<Blob> read(const nlohmann::json& json, FieldReader& reader) {
+    std::vector<Blob> value;
+    for (auto count = FieldForm<uint32_t>::read(json, reader); count > 0; --count) value.push_back(reader.take_blob());
+    return value;
+  }
+};
+template <>
+struct FieldForm<Blob> {
+  static nlohmann::json write(const Blob& value, std::vector<Blob>& blobs) {
+    blobs.push_back(value);
+    return true;
+  }
+  static Blob read(const nlohmann::json&, FieldReader& reader) { return reader.take_blob(); }
+};
+
+template <class T>
+struct FieldForm<std::vector<T>> {
+  static nlohmann::json write(const std::vector<T>& value, std::vector<Blob>& blobs) {
+    nlohmann::json json = nlohmann::json::array();
+    for (const T& element : value) json.push_back(FieldForm<T>::write(element, blobs));
+    return json;
+  }
+  static std::vector<T> read(const nlohmann::json& json, FieldReader& reader) {
+    if (!json.is_array()) reader.refuse("a list", json);
+    std::vector<T> value;
+    value.reserve(json.size());
+    for (const nlohmann::json& element : json) value.push_back(FieldForm<T>::read(element, reader));
+    return value;
+  }
+};
+
+// Keys are texts or integers.
+template <class Key, class T>
+struct FieldForm<std::map<Key, T>> {
+  static nlohmann::json write(const std::map<Key, T>& value, std::vector<Blob>& blobs) {
+    nlohmann::json json = nlohmann::json::object();
+    for (const auto& [key, element] : value) {
+      if constexpr (std::integral<Key>) json[std::to_string(key)] = FieldForm<T>::write(element, blobs);
+      else json[key] = FieldForm<T>::write(element, blobs);
+    }
+    return json;
+  }
+  static std::map<Key, T> read(const nlohmann::json& json, FieldReader& reader) {
+    if (!json.is_object()) reader.refuse("an object", json);
+    std::map<Key, T> value;
+    for (const auto& [key, element] : json.items())
+      value.emplace(key_from(key, reader), FieldForm<T>::read(element, reader));
+    return value;
+  }
+
+ private:
+  static Key key_from(const std::string& text, FieldReader& reader) {
+    if constexpr (std::integral<Key>) {
+      Key key{};
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), key);
+      if (error != std::errc() || end != text.data() + text.size()) reader.refuse("an integer as the key", text);
+      return key;
+    } else {
+      return text;
+    }
+  }
+};
+
+template <HasFields T>
+struct FieldForm<T> {
+  static nlohmann::json write(const T& value, std::vector<Blob>& blobs) {
+    nlohmann::json json = nlohmann::json::object();
+    T::fields(value, [&]<class Field>(const char* name, const Field& field) {
+      if constexpr (requires { field.has_value(); }) {
+        if (field) json[name] = FieldForm<typename Field::value_type>::write(*field, blobs);
+      } else {
+        json[name] = FieldForm<Field>::write(field, blobs);
+      }
+    });
+    return json;
+  }
+  static T read(const nlohmann::json& json, FieldReader& reader) {
+    if (!json.is_object()) reader.refuse("an object", json);
+    T value;
+    T::fields(value, [&]<class Field>(const char* name, Field& field) {
+      field = reader.under(name, [&]() -> Field {
+        const auto found = json.find(name);
+        if constexpr (requires { field.has_value(); }) {
+          if (found == json.end()) return {};
+          return FieldForm<typename Field::value_type>::read(*found, reader);
+        } else {
+          if (found == json.end()) reader.refuse("it is missing");
+          return FieldForm<Field>::read(*found, reader);
+        }
+      });
+    });
+    return value;
+  }
+};
+
+template <HasFields T>
+nlohmann::json write_fields(const T& value, std::vector<Blob>& blobs) {
+  return FieldForm<T>::write(value, blobs);
+}
+
+// The same of a struct without blobs.
+template <HasFields T>
+nlohmann::json write_fields(const T& value) {
+  std::vector<Blob> blobs;
+  nlohmann::json json = FieldForm<T>::write(value, blobs);
+  invariant(blobs.empty(), "a struct without blobs");
+  return json;
+}
+
+template <HasFields T>
+T read_fields(const nlohmann::json& json, std::span<const Blob> blobs = {}) {
+  FieldReader reader(blobs);
+  T value = FieldForm<T>::read(json, reader);
+  check(reader.untaken_blobs() == 0, "{} blobs more than the fields announce", reader.untaken_blobs());
+  return value;
+}
+
+}  // namespace elinvar

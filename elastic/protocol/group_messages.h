@@ -1,0 +1,47 @@
+#pragma once
+// Groups of GPUs: their names, and what becomes of them (PROTOCOL.md, "Groups of GPUs").
+#include <string>
+
+#include "comm/nccl.h"
+#include "elastic/protocol/message_kind.h"
+
+namespace elinvar::messages {
+
+struct GroupName {
+  static constexpr Kind kKind{"group", kToMember, "the first member names the group of a generation"};
+  NcclId id = {};
+
+  static void fields(auto& self, auto&& field) { field("id", self.id); }
+};
+
+struct GroupAgain {
+  static constexpr Kind kKind{"group_again", kToMember, "it cannot make its group from the one before"};
+  static void fields(auto&, auto&&) {}
+};
+
+struct GroupUsed {
+  static constexpr Kind kKind{"group_used", kToCoordinator, "the group of this generation has added up a step"};
+  std::string made = {};  // "new", "kept", "shrunk"
+
+  static void fields(auto& self, auto&& field) { field("made", self.made); }
+};
+
+struct GroupMissing {
+  static constexpr Kind kKind{"group_missing", kToCoordinator, "the group of generation `of` has not formed here"};
+  int64_t of = 0;
+  std::string reason = {};
+
+  static void fields(auto& self, auto&& field) {
+    field("of", self.of);
+    field("reason", self.reason);
+  }
+};
+
+struct GroupFailed {
+  static constexpr Kind kKind{"group_failed", kToCoordinator, "the group failed in the middle of a step"};
+  std::string reason = {};
+
+  static void fields(auto& self, auto&& field) { field("reason", self.reason); }
+};
+
+}  // namespace elinvar::messages

@@ -1,0 +1,123 @@
+#pragma once
+// Who is a member: generations, fences and ends (PROTOCOL.md, "Planned changes", "Death", "The coordinator's own
+// death").
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "elastic/protocol/message_kind.h"
+#include "elastic/step/generation.h"
+
+namespace elinvar::messages {
+
+struct Propose {
+  static constexpr Kind kKind{"propose", kToWorker, "the next generation, which begins once all members hold it"};
+  Generation record = {};
+
+  static void fields(auto& self, auto&& field) { field("record", self.record); }
+};
+
+struct Start {
+  static constexpr Kind kKind{"start", kToWorker, "a generation begins, at the beginning or after a fence"};
+  Generation record = {};
+  std::map<PeerId, int64_t> completed = {};  // those that can give their last result, and how many they have
+
+  static void fields(auto& self, auto&& field) {
+    field("record", self.record);
+    field("completed", self.completed);
+  }
+};
+
+struct Entered {
+  static constexpr Kind kKind{"entered", kToCoordinator, "it goes on in this generation"};
+  std::optional<int64_t> end = {};  // with adaptive scaling: the last step, once it is known
+
+  static void fields(auto& self, auto&& field) { field("end", self.end); }
+};
+
+struct Fence {
+  static constexpr Kind kKind{"fence", kToWorker, "no message of an older generation counts any more"};
+  static void fields(auto&, auto&&) {}
+};
+
+struct Fenced {
+  static constexpr Kind kKind{"fenced", kToCoordinator, "the answer to a fence: where it stands"};
+  int64_t promised = 0;              // the newest fence that it has promised
+  bool active = false;               // it is a member of a generation
+  bool loaded = false;               // it has a state
+  bool keeps = false;                // and the last result, for those that lack it
+  std::vector<Interval> share = {};  // its virtual ranks of the interrupted step
+  int64_t group = 0;                 // the generation whose group of GPUs it is in, with nothing under way; 0: in none
+  // With adaptive scaling: the pace of the interrupted step, or, if that is not `certain`, of the state; and the last
+  // step, once it is known.
+  std::optional<Pace> pace = {};
+  bool certain = false;
+  std::optional<int64_t> end = {};
+
+  static void fields(auto& self, auto&& field) {
+    field("promised", self.promised);
+    field("active", self.active);
+    field("loaded", self.loaded);
+    field("keeps", self.keeps);
+    field("share", self.share);
+    field("group", self.group);
+    field("pace", self.pace);
+    field("certain", self.certain);
+    field("end", self.end);
+  }
+};
+
+struct Release {
+  static constexpr Kind kKind{"release", kToWorker,
+                              "it is of the job no more; `again`: it may come back as a new worker"};
+  std::string what = {};  // "finished", "stopped", "left", "expelled", "failed"
+  std::string reason = {};
+  bool again = false;
+
+  static void fields(auto& self, auto&& field) {
+    field("what", self.what);
+    field("reason", self.reason);
+    field("again", self.again);
+  }
+};
+
+struct NewCoordinator {
+  static constexpr Kind kKind{"coordinator", kToWorker, "a coordinator that has taken over says where it is"};
+  int64_t tenure = 0;
+  std::string endpoint = {};
+
+  static void fields(auto& self, auto&& field) {
+    field("tenure", self.tenure);
+    field("endpoint", self.endpoint);
+  }
+};
+
+struct Suspect {
+  static constexpr Kind kKind{"suspect", kToCoordinator, "a peer is gone, or sends what makes no sense"};
+  PeerId peer = 0;
+  std::string reason = {};
+
+  static void fields(auto& self, auto&& field) {
+    field("peer", self.peer);
+    field("reason", self.reason);
+  }
+};
+
+struct Drain {
+  static constexpr Kind kKind{"drain", kToCoordinator, "it asks to leave"};
+  static void fields(auto&, auto&&) {}
+};
+
+struct Failed {
+  static constexpr Kind kKind{"failed", kToCoordinator, "it cannot go on, and so the run ends"};
+  std::string reason = {};
+  int exit_code = 3;
+
+  static void fields(auto& self, auto&& field) {
+    field("reason", self.reason);
+    field("exit_code", self.exit_code);
+  }
+};
+
+}  // namespace elinvar::messages

@@ -1,0 +1,64 @@
+#pragma once
+// Everything that the processes of a job say to each other: one struct a kind, listed with its fields in the headers
+// below. A message is read and checked once, where it comes out of the transport (comm/packet.h); members, coordinators
+// and exchanges see these types alone. The table in PROTOCOL.md is made from them.
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "comm/packet.h"
+#include "elastic/protocol/group_messages.h"
+#include "elastic/protocol/joining_messages.h"
+#include "elastic/protocol/membership_messages.h"
+#include "elastic/protocol/reduction_messages.h"
+#include "elastic/protocol/reporting_messages.h"
+
+namespace elinvar {
+
+inline constexpr int kProtocolVersion = 10;  // of PROTOCOL.md: all processes of a job have the same
+
+// The contents of a message, in the order of the table.
+using Payload =
+    std::variant<messages::Ask, messages::JobDescription, messages::Hello, messages::Refused, messages::Welcome,
+                 messages::Warm, messages::Blind, messages::Feed, messages::Missed, messages::Unfeed,
+                 messages::StatePieces, messages::Fed, messages::Ready, messages::Propose, messages::Start,
+                 messages::Entered, messages::Fence, messages::Fenced, messages::Release, messages::NewCoordinator,
+                 messages::Suspect, messages::Drain, messages::Failed, messages::Contribution, messages::BucketResult,
+                 messages::TrailerPart, messages::Trailer, messages::Check, messages::Word, messages::Audit,
+                 messages::Fetch, messages::GroupRoots, messages::GroupName, messages::GroupAgain, messages::GroupUsed,
+                 messages::GroupMissing, messages::GroupFailed, messages::Alive, messages::Heard, messages::Facts,
+                 messages::Ack, messages::Shown, messages::Sabotaged, messages::Saved, messages::FilePiece,
+                 messages::Taken, messages::Ctl, messages::Answer>;
+
+struct Message {
+  PeerId sender = 0;
+  int64_t generation = 0, step = 0;  // the sender's: updates that are complete, unless the kind says otherwise
+  Payload payload;
+
+  template <class T>
+  const T* as() const {
+    return std::get_if<T>(&payload);
+  }
+};
+
+const messages::Kind& kind_of(const Payload& payload);
+// As the transport carries it.
+Packet packet_of(Message message, uint64_t run);
+// Throws UsageError that names the kind, the field, what was expected and what was found.
+Message message_of(const Packet& packet);
+
+// A worker as people and programs are told of it (train ctl status --json).
+nlohmann::json description_of(const WorkerInfo& worker);
+
+// Visits a payload by the overloads of several lambdas.
+template <class... Handlers>
+struct Overloaded : Handlers... {
+  using Handlers::operator()...;
+};
+template <class... Handlers>
+Overloaded(Handlers...) -> Overloaded<Handlers...>;
+
+// One row for each kind of message: its name, route, fields and meaning (PROTOCOL.md, "Messages").
+std::string message_table();
+
+}  // namespace elinvar

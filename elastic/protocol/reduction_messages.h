@@ -1,0 +1,151 @@
+#pragma once
+// The reduction of a step between the members of a generation (elastic/protocol/exchange.h).
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "elastic/audit/audit.h"
+#include "elastic/protocol/message_kind.h"
+#include "elastic/step/step.h"
+
+namespace elinvar::messages {
+
+// A subtree of the reduction that a member holds; without values if none of its virtual ranks had samples.
+struct Root {
+  int begin = 0, end = 0;
+  bool present = false;
+
+  static void fields(auto& self, auto&& field) {
+    field("begin", self.begin);
+    field("end", self.end);
+    field("present", self.present);
+  }
+};
+
+// The subtree roots of one member in one bucket.
+struct BucketRoots {
+  int bucket = 0;
+  int64_t count = 0;  // targets in all leaves of the sender
+  std::vector<Root> roots = {};
+  std::vector<Blob> slices = {};  // of the present ones, one after another
+
+  static void fields(auto& self, auto&& field) {
+    field("bucket", self.bucket);
+    field("count", self.count);
+    field("roots", self.roots);
+    field("slices", self.slices);
+  }
+};
+
+struct Contribution : BucketRoots {
+  static constexpr Kind kKind{"contribution", kToMember, "a member's subtree roots of a bucket, to the bucket's owner"};
+};
+
+struct Check : BucketRoots {
+  static constexpr Kind kKind{"check", kToMember, "the same of the audited bucket, to its checker"};
+};
+
+struct BucketResult {
+  static constexpr Kind kKind{"result", kToMember, "the sum of a bucket, from its owner to all, or to a learner"};
+  int bucket = 0;
+  std::vector<Blob> slices = {};        // none: no virtual rank had samples
+  std::optional<int64_t> attempt = {};  // to a learner: to give it the state
+
+  static void fields(auto& self, auto&& field) {
+    field("bucket", self.bucket);
+    field("slices", self.slices);
+    field("attempt", self.attempt);
+  }
+};
+
+struct TrailerPart {
+  static constexpr Kind kKind{"part", kToMember, "a member's part of the trailer, to the first member"};
+  int member = 0;
+  int64_t held = 0;                     // the newest generation that it knows of
+  double seconds = 0;                   // a leaf takes; 0: it computed none
+  std::map<int, LeafFacts> facts = {};  // of its virtual ranks
+  std::optional<Digest> state = {};
+  std::optional<Pace> pace = {};          // of the step
+  std::optional<AuditClaims> audit = {};  // if it is audited; sums are told apart
+  int64_t group = 0;                      // the group of GPUs that this member is in (Member::group_name)
+
+  static void fields(auto& self, auto&& field) {
+    field("member", self.member);
+    field("held", self.held);
+    field("seconds", self.seconds);
+    field("facts", self.facts);
+    field("state", self.state);
+    field("pace", self.pace);
+    field("audit", self.audit);
+    field("group", self.group);
+  }
+};
+
+struct Trailer {
+  static constexpr Kind kKind{"trailer", kToMember,
+                              "what all parts say, from the first member to all, or to a learner"};
+  int64_t agreed = 0;                 // the newest generation that every member holds
+  std::vector<LeafFacts> facts = {};  // of each virtual rank
+  std::optional<Digest> state = {};
+  StateDigests state_digests = {};  // those of the first member
+  std::optional<Pace> pace = {};
+  std::string contradiction = {};       // the digests of the state, or the paces, differ: who has which
+  std::vector<double> seconds = {};     // of each member
+  std::vector<AuditClaims> audit = {};  // of each member, if the step is audited
+  int64_t group = 0;                    // the group of GPUs, if all members are in one
+  std::optional<int64_t> attempt = {};  // to a learner: to give it the state
+
+  static void fields(auto& self, auto&& field) {
+    field("agreed", self.agreed);
+    field("facts", self.facts);
+    field("state", self.state);
+    field("state_digests", self.state_digests);
+    field("pace", self.pace);
+    field("contradiction", self.contradiction);
+    field("seconds", self.seconds);
+    field("audit", self.audit);
+    field("group", self.group);
+    field("attempt", self.attempt);
+  }
+};
+
+struct GroupRoots {
+  static constexpr Kind kKind{"roots", kToMember, "the subtree roots that a member gives to the group of GPUs"};
+  int member = 0;
+  int64_t count = 0;  // targets in all leaves of the sender
+  std::vector<Root> roots = {};
+
+  static void fields(auto& self, auto&& field) {
+    field("member", self.member);
+    field("count", self.count);
+    field("roots", self.roots);
+  }
+};
+
+struct Word {
+  static constexpr Kind kKind{"word", kToMember, "what a checker came to in the audited bucket"};
+  int member = 0;
+  std::vector<SumClaim> claims = {};  // in this step, the oldest first
+
+  static void fields(auto& self, auto&& field) {
+    field("member", self.member);
+    field("claims", self.claims);
+  }
+};
+
+struct Fetch {
+  static constexpr Kind kKind{"fetch", kToMember, "it lacks the result of `step`, which the other has"};
+  std::string endpoint = {};
+
+  static void fields(auto& self, auto&& field) { field("endpoint", self.endpoint); }
+};
+
+struct Audit {
+  static constexpr Kind kKind{"audit", kToCoordinator, "claims on the audited step that differ"};
+  Evidence evidence = {};
+
+  static void fields(auto& self, auto&& field) { field("evidence", self.evidence); }
+};
+
+}  // namespace elinvar::messages
