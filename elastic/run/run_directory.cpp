@@ -305,28 +305,16 @@ std::vector<RunDirectory::Saved> RunDirectory::commit_saved() {
     const int64_t step = it->first.first;
     const Saving& saving = it->second;
     const bool whole = static_cast<int>(saving.parts.size()) == saving.expected;
-    const std::optional<std::string> fault = whole ? fault_of(step, saving) : std::nullopt;
+    std::optional<std::string> fault = whole ? fault_of(step, saving) : std::nullopt;
     if (!fault) {
       ++it;
       continue;
     }
-    const int parts = it->first.second;
+    if (fault->empty()) fault = commit(step, saving);
     settled.push_back({step, *fault});
     if (!fault->empty()) {
-      store_.discard_parts(step, parts);
+      store_.discard_parts(step, it->first.second);
       events_.write("checkpoint_failed", {{"step", step}, {"reason", *fault}});
-    } else {
-      sync();
-      std::vector<CheckpointPart> files;
-      for (const auto& [number, part] : saving.parts) files.push_back(part);
-      const Digest digest = state_sum(saving.digests).digest;
-      store_.commit(step, files, digest);
-      hold_.tenure.newest();  // throws if the directory was displaced: the checkpoint must not be announced then
-      states_[step] = digest;
-      events_.write("checkpoint", {{"step", step},
-                                   {"state", digest.hex()},
-                                   {"copy_seconds", saving.copy_seconds},
-                                   {"wait_seconds", saving.wait_seconds}});
     }
     it = saving_.erase(it);
     if (fault->empty()) {
@@ -338,6 +326,27 @@ std::vector<RunDirectory::Saved> RunDirectory::commit_saved() {
     }
   }
   return settled;
+}
+
+// "", or why the parts, all of which were written, do not become a checkpoint: somebody removed them, or the disk is full.
+std::string RunDirectory::commit(int64_t step, const Saving& saving) {
+  std::vector<CheckpointPart> files;
+  for (const auto& [number, part] : saving.parts) files.push_back(part);
+  const Digest digest = state_sum(saving.digests).digest;
+  sync();
+  try {
+    store_.commit(step, files, digest);
+  } catch (const Failure& failure) {
+    hold_.tenure.newest();  // as below
+    return failure.what();
+  }
+  hold_.tenure.newest();  // throws if the directory was displaced: the checkpoint must not be announced then
+  states_[step] = digest;
+  events_.write("checkpoint", {{"step", step},
+                               {"state", digest.hex()},
+                               {"copy_seconds", saving.copy_seconds},
+                               {"wait_seconds", saving.wait_seconds}});
+  return "";
 }
 
 // Called when a part could not be written.

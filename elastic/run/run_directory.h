@@ -124,6 +124,7 @@ class RunDirectory {
   void know_state(int64_t step, const Digest& state, const StateDigests& parts);
   void remove_temporary_files() const;
   void forget_saving(int64_t step, int parts);
+  std::string commit(int64_t step, const Saving& saving);
   std::optional<std::string> fault_of(int64_t step, const Saving& saving);
   static Hold take(const RunDirectoryOptions& options, Tenure tenure);
 
