@@ -3,13 +3,11 @@
 #include <algorithm>
 
 #include "tensor/base/check.h"
-#include "tensor/ops/copies.h"
-#include "tensor/side_queue.h"
 
 namespace elinvar {
 
 Member::Member(const MemberOptions& options)
-    : options_(options), steps_(options.scaling.batch > 0 ? kUnknown : options.steps) {}
+    : options_(options), steps_(options.scaling.batch > 0 ? kUnknown : options.steps), leaves_(options.vranks) {}
 
 int Member::id() const { return active() ? generation_->members[static_cast<size_t>(me_)].id : 0; }
 
@@ -17,9 +15,9 @@ int Member::id() const { return active() ? generation_->members[static_cast<size
 
 Member::Next Member::next() {
   if (outcome_) return Next::done;
-  if (!loaded_ && (restore_step_ || state_whole_)) return Next::load;
-  if (!active() && learns_ && !knows_layout()) return Next::layout;
-  if (!loaded_ || waiting_for_release_ || (!active() && restore_step_)) return Next::wait;
+  if (!loaded_ && catching_up_.can_load()) return Next::load;
+  if (!active() && catching_up_.learns() && !knows_layout()) return Next::layout;
+  if (!loaded_ || waiting_for_release_ || (!active() && catching_up_.restores())) return Next::wait;
   const bool finished = completed_ > steps_;
   if (!active() && !finished) listen();
   if (!active() && (finished || knows_layout())) tell_ready();
@@ -40,7 +38,7 @@ std::vector<int> Member::todo() const {
   if (!active() || completed_ > steps_ || completed_ < generation_->first_step) return todo;
   for (const Interval& interval : generation_->share(me_, completed_))
     for (int v = interval.begin; v < interval.end; ++v)
-      if (!facts_.contains(v)) todo.push_back(v);
+      if (!leaves_.has(v)) todo.push_back(v);
   if (const auto audit = leaf_to_audit(); audit && todo.empty()) todo.push_back(*audit);
   return todo;
 }
@@ -61,7 +59,7 @@ void Member::learn_layout(const Leaf& leaf) {
   gradients_ = static_cast<int>(leaf.gradients.size());
   whole_buckets_.emplace(shapes, options_.bucket_elements, /*whole=*/true);
   buckets_.emplace(std::move(shapes), options_.bucket_elements);
-  if (learns_ && !active()) report(messages::Warm{});
+  if (catching_up_.learns() && !active()) report(messages::Warm{});
 }
 
 const Buckets* Member::buckets_now() const { return last() ? nullptr : &*buckets_; }
@@ -69,64 +67,26 @@ const Buckets* Member::buckets_now() const { return last() ? nullptr : &*buckets
 void Member::add(int64_t step, int vrank, Leaf leaf, double seconds) {
   if (step != completed_) return;
   testify(vrank, leaf);
-  if (facts_.contains(vrank) || !owns(vrank)) return;
-  facts_.emplace(vrank, std::move(leaf.facts));
-  if (seconds > 0) {
-    leaf_seconds_ += seconds;
-    ++leaf_count_;
-  }
-  if (opened_) {  // it is folded already
-    invariant(opened_->vrank == vrank, "one leaf at a time is open");
-    for (TreeFold& fold : folds_) fold.close();
-    return opened_.reset();
-  }
-  std::vector<Tensor> values;
-  if (!leaf.gradients.empty()) {
-    learn_layout(leaf);
-    values = std::move(leaf.gradients);
-    std::move(leaf.terms.begin(), leaf.terms.end(), std::back_inserter(values));
-  }
-  fold_of(vrank).add(vrank, std::move(values));
-}
-
-// The one that ends where this leaf begins, or a new one.
-TreeFold& Member::fold_of(int vrank) {
-  for (TreeFold& fold : folds_)
-    if (fold.subtrees().back().end == vrank) return fold;
-  return folds_.emplace_back(options_.vranks);
-}
-
-std::vector<const Subtree*> Member::roots() const {
-  std::vector<const Subtree*> roots;
-  for (const TreeFold& fold : folds_)
-    for (const Subtree& root : fold.subtrees()) roots.push_back(&root);
-  std::sort(roots.begin(), roots.end(), [](const Subtree* a, const Subtree* b) { return a->begin < b->begin; });
-  return roots;
+  if (leaves_.has(vrank) || !owns(vrank)) return;
+  if (!leaves_.is_open()) learn_layout(leaf);
+  leaves_.add(vrank, std::move(leaf), seconds);
 }
 
 void Member::drop_leaves() {
-  if (opened_)
-    SideQueue::join(opened_->device, SideQueue::Of::gradients);  // it may still be adding to what is let go of
-  facts_.clear();
-  folds_.clear();
-  opened_.reset();
+  leaves_.clear();
   claims_ = {};
 }
 
 bool Member::opens(int vrank) const {
   if (!active() || fenced() || generation_->stop || members() == 1 || last() || !knows_layout()) return false;
   const std::vector<int> left = todo();
-  return left.size() == 1 && left[0] == vrank && owns(vrank) && !facts_.contains(vrank);
+  return left.size() == 1 && left[0] == vrank && owns(vrank) && !leaves_.has(vrank);
 }
 
 void Member::open(int64_t step, int vrank, int64_t count, const std::vector<Tensor>& terms) {
   if (step != completed_ || !opens(vrank)) return;
-  for (const auto& [other, facts] : facts_) count += facts.count;
-  fold_of(vrank).open(vrank, buckets_->shapes().size());
   begin_exchange();
-  opened_ = {vrank, count, &exchange_->buckets(), {}};
-  for (int b = 0; b < opened_->buckets->count(); ++b)
-    opened_->missing.push_back(static_cast<int>(opened_->buckets->slices(b).size()));
+  leaves_.open(vrank, count, exchange_->buckets());
   for (size_t i = 0; i < terms.size(); ++i) put(gradients_ + static_cast<int>(i), terms[i]);
 }
 
@@ -141,26 +101,9 @@ void Member::begin_exchange() {
 
 // After a fence there is no exchange: the leaf is folded, and goes out with the others in the next generation.
 void Member::put(int gradient, Tensor value, bool passes) {
-  if (!opened_) return;
-  opened_->device = value.device();
-  TreeFold& fold = fold_of(opened_->vrank + 1);  // the one that it ended
-  if (passes && fold.keeps() && value.numel() > 0)
-    opened_->passing.emplace_back(static_cast<size_t>(gradient), std::move(value));
-  else fold.put(static_cast<size_t>(gradient), std::move(value));
-  const auto [first, last] = opened_->buckets->of(gradient);
-  for (int b = first; b < last; ++b) {
-    if (--opened_->missing[static_cast<size_t>(b)] > 0) continue;
-    keep_passing(fold);
-    if (exchange_) exchange_->contribute(b, roots(), opened_->count, sender());
-  }
-}
-
-void Member::keep_passing(TreeFold& fold) {
-  std::vector<Tensor> kept;
-  for (const auto& [gradient, value] : opened_->passing) kept.push_back(value);
-  kept = copies(kept);
-  for (size_t i = 0; i < kept.size(); ++i) fold.put(opened_->passing[i].first, std::move(kept[i]));
-  opened_->passing.clear();
+  if (!leaves_.is_open()) return;
+  for (const int bucket : leaves_.put(gradient, std::move(value), passes))
+    if (exchange_) exchange_->contribute(bucket, leaves_.roots(), leaves_.count(), sender());
 }
 
 bool Member::work() {
@@ -174,12 +117,12 @@ void Member::contribute(const std::optional<Digest>& state, const StateDigests& 
   if (!exchange_) begin_exchange();
   if (audits() && state) claims_.states.push_back(*state);
   std::vector<Subtree> roots;
-  for (const Subtree* root : this->roots()) roots.push_back(*root);
-  if (members() == 1 && !audits()) folds_.clear();
+  for (const Subtree* root : leaves_.roots()) roots.push_back(*root);
+  if (members() == 1 && !audits()) leaves_.drop_sums();
   const messages::TrailerPart part{.member = me_,
                                    .held = proposed_.empty() ? generation_->number : proposed_.rbegin()->first,
-                                   .seconds = leaf_count_ > 0 ? leaf_seconds_ / leaf_count_ : 0,
-                                   .facts = facts_,
+                                   .seconds = leaves_.seconds(),
+                                   .facts = leaves_.facts(),
                                    .state = state,
                                    .pace = pace_,
                                    .audit = claims_to_tell(),
@@ -242,8 +185,6 @@ void Member::finish_reduction() {
     }
   }
   drop_leaves();
-  leaf_seconds_ = 0;
-  leaf_count_ = 0;
   std::erase_if(early_, [&](const Message& m) { return m.step < completed_; });
 
   // Somebody may turn out to lack it after a death; nobody can who is not there. What is given to others is of the
@@ -269,10 +210,10 @@ Reduced Member::take_reduced() { return std::exchange(reduced_, {}); }
 void Member::advance(StepFacts facts) {
   invariant(step_ < completed_, "an update follows a reduction");
   const int64_t made = facts.step = step_++;
-  unacknowledged_.push_back(told_facts(facts));
+  facts_.add(facts);
   // A checkpoint may wait for the digest of a state, or for this step; the end of the run for the last facts.
   const bool waited_for = facts.state || asked_to_save() || made >= steps_;
-  if (waited_for || made >= told_ + options_.untold) tell_facts();
+  if (waited_for || facts_.gathered(made, options_.untold)) tell_facts();
   if (asked_to_save() || scheduled()) save();
   for (const auto& [peer, feeding] : feeds_)
     if (feeding.step == step_) give_part(feeding);

@@ -13,10 +13,12 @@
 #include <string>
 #include <vector>
 
-#include "comm/reduction_tree.h"
 #include "elastic/audit/audit.h"
+#include "elastic/protocol/catching_up.h"
 #include "elastic/protocol/exchange.h"
+#include "elastic/protocol/facts_outbox.h"
 #include "elastic/protocol/message.h"
+#include "elastic/protocol/step_leaves.h"
 #include "elastic/step/generation.h"
 
 namespace elinvar {
@@ -99,7 +101,7 @@ class Member {
   // the last whole bucket by one call. has_open(): whether a leaf is folded as it comes (after a fence it may not be).
   bool opens(int vrank) const;
   void open(int64_t step, int vrank, int64_t count, const std::vector<Tensor>& terms);
-  bool has_open() const { return opened_.has_value(); }
+  bool has_open() const { return leaves_.is_open(); }
   void put(int gradient, Tensor value, bool passes = false);
   bool work();
   void contribute(const std::optional<Digest>& state, const StateDigests& parts = {});
@@ -116,17 +118,10 @@ class Member {
   // The update is made. The facts are for the coordinator; their step is this one.
   void advance(StepFacts facts);
 
-  // --- The state of a newcomer: that of checkpoint `restore` (0: as a new network is), or what the messages hold.
-  struct Load {
-    std::optional<int64_t> restore;
-    int64_t step = 0, attempt = 0;
-    std::vector<messages::StatePieces> pieces;
-    Pace pace = {};  // in that state; of a checkpoint's whoever reads it says it
-    std::optional<int64_t> end = {};
-  };
-  Load take_load();
-  void loaded(const Load& load);       // it is in the network now; ignored if another one has begun to come
-  void cannot_load(const Load& load);  // a checkpoint that cannot be seen from here: others will send their state
+  // --- The state of a newcomer.
+  StateLoad take_load();
+  void loaded(const StateLoad& load);       // it is in the network now; ignored if another one has begun to come
+  void cannot_load(const StateLoad& load);  // a checkpoint that cannot be seen from here: others will send their state
 
   // --- The outside.
   void receive(const Message& message);
@@ -207,9 +202,9 @@ class Member {
   void give_last(const Message& message, const messages::Fetch& fetch);
   void give_copy(PeerId learner, int64_t step, int64_t attempt, const std::vector<Tensor>& values,
                  const messages::Trailer& trailer);
-  void report_facts(int64_t after = -1);
-  TellsFacts told_after(int64_t step);
-  void tell_facts();
+  void report(std::vector<TellsFacts> facts);
+  void report_facts();  // all that are not confirmed
+  void tell_facts();    // those that were not told yet, if this member leads
   bool scheduled() const;
   bool asked_to_save() const;
   void save();
@@ -222,8 +217,6 @@ class Member {
   void set_made(const Pace& pace);
   void settle_pace();
   const Buckets* buckets_now() const;
-  TreeFold& fold_of(int vrank);
-  std::vector<const Subtree*> roots() const;  // ascending
   void drop_leaves();
   bool audits() const;
   AuditRoles audit_roles() const;
@@ -234,7 +227,6 @@ class Member {
   void audit_exchange();
   bool passes_audit();
   void begin_exchange();
-  void keep_passing(TreeFold& fold);
   void ask_for_group(const Generation& generation);
   void inherit_group(const Generation& before, bool planned);
   void form_anew(int64_t generation);
@@ -249,9 +241,8 @@ class Member {
   std::optional<Generation> generation_;
   std::map<int64_t, Generation> proposed_;  // later ones: a second may come before this member knows of the first
   int me_ = -1;
-  std::optional<int64_t> restore_step_;
+  CatchingUp catching_up_;
   bool loaded_ = false, ready_told_ = false, waiting_for_release_ = false, draining_ = false;
-  bool learns_ = false;    // the state is to come from others
   int64_t promised_ = 0;   // no message of a generation below counts any more
   int64_t agreed_ = 0;     // the newest generation that a trailer showed everyone to hold
   int64_t completed_ = 0;  // reductions that are complete,
@@ -264,19 +255,7 @@ class Member {
   std::optional<Buckets> buckets_;
   std::optional<Buckets> whole_buckets_;  // for groups of GPUs: no tensor is cut
   int gradients_ = 0;
-  std::map<int, LeafFacts> facts_;  // of my leaves of step completed_,
-  std::vector<TreeFold> folds_;
-  double leaf_seconds_ = 0;
-  int leaf_count_ = 0;
-  struct Opened {
-    int vrank;
-    int64_t count;                                        // of targets, in all leaves of this member
-    const Buckets* buckets;                               // of the exchange that it was opened for,
-    std::vector<int> missing;                             // and of each of them: tensors
-    std::vector<std::pair<size_t, Tensor>> passing = {};  // that have come, and are to be copied
-    Device device = {};                                   // where the tensors are that have come
-  };
-  std::optional<Opened> opened_;  // a leaf that comes gradient by gradient, on its way into one of the folds
+  StepLeaves leaves_;  // of step completed_
 
   std::optional<Exchange> exchange_;  // of (generation_, completed_), from open() or contribute() on
   AuditClaims claims_;                // of step completed_, in whatever generations,
@@ -299,15 +278,7 @@ class Member {
   std::optional<messages::Trailer> last_trailer_;
   std::string contradiction_;
   std::map<PeerId, Feeding> feeds_;
-  std::vector<messages::StatePieces> state_pieces_;
-  std::set<int> state_seen_;  // parts that are whole
-  int64_t state_step_ = -1;
-  Pace state_pace_;
-  std::optional<int64_t> state_end_;
-  int64_t attempt_ = 0;
-  bool state_whole_ = false;
-  std::deque<ToldFacts> unacknowledged_;
-  int64_t told_ = -1;  // the last step whose facts this member has told of, as the leader of its generation
+  FactsOutbox facts_;
 
   std::optional<Outcome> outcome_;
   std::vector<Action> actions_;

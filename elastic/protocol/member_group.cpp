@@ -112,7 +112,7 @@ bool Member::keeps_leaves() const {
 
 bool Member::let_leaves_go() {
   if (!keeps_leaves() || reduces_in_group()) return false;
-  for (TreeFold& fold : folds_) fold.move_to(Device{});
+  leaves_.move_to(Device{});
   return crowded_ = true;
 }
 

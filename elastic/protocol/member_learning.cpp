@@ -5,26 +5,17 @@
 
 namespace elinvar {
 
-Member::Load Member::take_load() {
-  Load load{.restore = restore_step_,
-            .step = restore_step_ ? *restore_step_ : state_step_,
-            .attempt = attempt_,
-            .pieces = std::exchange(state_pieces_, {}),
-            .pace = state_pace_,
-            .end = restore_step_ ? std::nullopt : state_end_};
-  state_whole_ = false;
-  return load;
-}
+StateLoad Member::take_load() { return catching_up_.load(); }
 
-void Member::loaded(const Load& load) {
-  if (active() || load.attempt != attempt_ || load.restore != restore_step_) return;
+void Member::loaded(const StateLoad& load) {
+  if (active() || !catching_up_.is_current(load)) return;
   completed_ = step_ = load.step;
   pace_.reset();
   if (adaptive()) {
     steps_ = kUnknown;
     set_made(load.pace);
     if (load.end) steps_ = *load.end;
-    if (load.restore) unacknowledged_.clear();  // what is not on file is to be done again, and may become different
+    if (load.restore) facts_.forget();  // what is not on file is to be done again, and may become different
   }
   last_values_.clear();
   last_trailer_.reset();
@@ -36,31 +27,22 @@ void Member::loaded(const Load& load) {
   }
 }
 
-void Member::cannot_load(const Load& load) {
-  if (active() || load.restore != restore_step_) return;
-  restore_step_.reset();
-  learns_ = true;
+void Member::cannot_load(const StateLoad& load) {
+  if (active() || !catching_up_.is_current(load)) return;
+  catching_up_.cannot_restore();
   report(messages::Blind{});
 }
 
 void Member::receive_state(int64_t step, const messages::StatePieces& pieces) {
-  if (active() || pieces.attempt < attempt_) return;
-  if (pieces.attempt > attempt_) {
-    attempt_ = pieces.attempt;
-    state_step_ = step;
-    state_pace_ = pieces.pace.value_or(Pace{});
-    state_end_ = pieces.end;
-    state_pieces_.clear();
-    state_seen_.clear();
+  if (active()) return;
+  const CatchingUp::Took took = catching_up_.take(step, pieces);
+  if (took == CatchingUp::Took::dropped) return;
+  if (took == CatchingUp::Took::first_piece) {
     loaded_ = ready_told_ = false;
-    restore_step_.reset();
     exchange_.reset();
   }
   // What the feeder could not get rid of may be on nobody's file: now two know it.
-  if (!pieces.facts.empty()) unacknowledged_ = {pieces.facts.begin(), pieces.facts.end()};
-  if (pieces.last) state_seen_.insert(pieces.part);
-  state_whole_ = static_cast<int>(state_seen_.size()) == pieces.parts;
-  state_pieces_.push_back(pieces);
+  if (!pieces.facts.empty()) facts_.adopt(pieces.facts);
 }
 
 // The exchange of one who waits for a result that others have.
@@ -79,7 +61,7 @@ void Member::listen() {
 void Member::tell_ready() {
   if (ready_told_ || !early_.empty()) return;
   ready_told_ = true;
-  report(messages::Ready{attempt_});
+  report(messages::Ready{catching_up_.attempt()});
 }
 
 // To one that lacks the last result. It may be of a generation that this member does not know of yet.
@@ -125,9 +107,7 @@ void Member::give_part(const Feeding& feeding) {
                  .pace = made_,
                  .end = steps(),
                  .gently = !fenced()};
-  if (feed.copies)
-    for (const ToldFacts& facts : unacknowledged_)
-      if (facts.step < feeding.step) part.facts.push_back(facts);
+  if (feed.copies) part.facts = facts_.before(feeding.step);
   parts_.push_back(std::move(part));
 }
 

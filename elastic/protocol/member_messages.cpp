@@ -5,7 +5,6 @@ namespace elinvar {
 namespace {
 
 constexpr size_t kMostEarly = 1 << 16;  // messages for an exchange that is not there yet
-constexpr size_t kMostTold = 64;        // steps whose facts one message has
 
 }  // namespace
 
@@ -33,7 +32,7 @@ void Member::introduce(PeerId coordinator, const WorkerInfo& about) {
                         .loaded = loaded_,
                         .warm = knows_layout(),
                         .ready = ready_told_,
-                        .attempt = attempt_,
+                        .attempt = catching_up_.attempt(),
                         .promised = promised_,
                         .draining = draining_,
                         .id = id()};
@@ -42,30 +41,26 @@ void Member::introduce(PeerId coordinator, const WorkerInfo& about) {
   if (me_ == 0) report_facts();
 }
 
-// What the coordinator has not confirmed of the steps after `step`, since the leader that told of them may be gone: as
-// much as one message holds, which ends with the newest. What is before that goes in messages of its own.
-TellsFacts Member::told_after(int64_t step) {
-  TellsFacts told;
-  for (const ToldFacts& facts : unacknowledged_) {
-    if (facts.step <= step) continue;
-    if (told.steps.size() == kMostTold) report(messages::Facts{std::exchange(told, {})});
-    told.steps.push_back(facts);
-  }
-  told_ = step_ - 1;
-  return told;
+void Member::report(std::vector<TellsFacts> facts) {
+  for (TellsFacts& told : facts) report(messages::Facts{std::move(told)});
 }
 
-void Member::report_facts(int64_t after) {
-  if (TellsFacts told = told_after(after); !told.steps.empty()) report(messages::Facts{std::move(told)});
-}
+void Member::report_facts() { report(facts_.all(step_)); }
 
 // Of several steps at once, as each message wakes six threads: what it costs is by the second, not by the step.
 void Member::tell_facts() {
-  if (me_ == 0) report_facts(told_);
+  if (me_ == 0) report(facts_.untold(step_));
 }
 
 void Member::heartbeat(messages::Alive alive) {
-  if (me_ == 0) alive.told = told_after(told_);
+  if (me_ == 0) {
+    std::vector<TellsFacts> facts = facts_.untold(step_);
+    if (!facts.empty()) {
+      alive.told = std::move(facts.back());
+      facts.pop_back();
+    }
+    report(std::move(facts));
+  }
   report(std::move(alive));
   if (evidence_) report(messages::Audit{*evidence_});  // whoever coordinates now may not have it
   if (group_trouble_) report(messages::GroupFailed{*group_trouble_});
@@ -117,10 +112,7 @@ void Member::obey(const Message& m) {
                           // The first word on it stands: who is refused gets no second answer.
                           if (!outcome_) outcome_ = {told.what, told.reason, told.again};
                         },
-                        [&](const messages::Ack&) {
-                          while (!unacknowledged_.empty() && unacknowledged_.front().step <= m.step)
-                            unacknowledged_.pop_front();
-                        },
+                        [&](const messages::Ack&) { facts_.confirm(m.step); },
                         [&](const messages::Feed& told) { feed(m.step, told); },
                         [&](const messages::Unfeed& told) { feeds_.erase(told.peer); },
                         [](const auto&) {}},  // nothing that a coordinator tells a member
@@ -129,11 +121,9 @@ void Member::obey(const Message& m) {
 
 void Member::welcome(const messages::Welcome& told) {
   if (active()) return;
-  learns_ = !told.restore;
-  if (learns_) return;
-  if (restore_step_ != *told.restore) {  // whatever it has learnt, nobody goes on with
-    restore_step_ = *told.restore;
-    loaded_ = state_whole_ = ready_told_ = false;
+  if (!told.restore) return catching_up_.learn();
+  if (catching_up_.restore(*told.restore)) {  // whatever it has learnt, nobody goes on with
+    loaded_ = ready_told_ = false;
     exchange_.reset();
     early_.clear();
   } else if (loaded_) {  // as it told a coordinator that is no more
@@ -146,9 +136,10 @@ void Member::receive_data(const Message& m) {
   const int64_t expected = to_active ? generation_->number : kCopy;
   // Copies for a learner belong to one attempt to feed it: those of an earlier one could lead past what its new feeder
   // knows, and past the trailer that makes it active.
-  const int64_t attempt = m.generation == kCopy && !active() ? Exchange::attempt_of(m) : attempt_;
-  if (attempt < attempt_) return;
-  if (exchange_ && m.step == completed_ && m.generation == expected && attempt == attempt_) {
+  const int64_t current = catching_up_.attempt();
+  const int64_t attempt = m.generation == kCopy && !active() ? Exchange::attempt_of(m) : current;
+  if (attempt < current) return;
+  if (exchange_ && m.step == completed_ && m.generation == expected && attempt == current) {
     const std::string wrong = exchange_->receive(m, sender());
     if (!wrong.empty()) suspect(m.sender, fmt::format("sent a malformed {}: {}", kind_of(m.payload).name, wrong));
     return;

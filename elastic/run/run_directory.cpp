@@ -328,7 +328,8 @@ std::vector<RunDirectory::Saved> RunDirectory::commit_saved() {
   return settled;
 }
 
-// "", or why the parts, all of which were written, do not become a checkpoint: somebody removed them, or the disk is full.
+// "", or why the parts, all of which were written, do not become a checkpoint: somebody removed them, or the disk is
+// full.
 std::string RunDirectory::commit(int64_t step, const Saving& saving) {
   std::vector<CheckpointPart> files;
   for (const auto& [number, part] : saving.parts) files.push_back(part);

@@ -25,7 +25,7 @@ Replay::Replay(MemberOptions options, int64_t first, const Pace& pace, std::vect
   member_.introduce(kNobody, {});
   member_.receive({.sender = kNobody, .payload = messages::Welcome{.restore = first}});
   invariant(member_.next() == Member::Next::load, "a member restores what it is told to");
-  Member::Load load = member_.take_load();
+  StateLoad load = member_.take_load();
   load.pace = pace;
   member_.loaded(load);
 

@@ -93,7 +93,7 @@ void Session::Impl::begin_replay(Lock& lock) {
 
 // Of a newcomer. With the lock held, which is not while it is loaded.
 void Session::Impl::load(Lock& lock) {
-  Member::Load load = member.take_load();
+  StateLoad load = member.take_load();
   wait_for_copies(lock);
   work.at("loading the state", now());
   lock.unlock();

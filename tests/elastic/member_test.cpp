@@ -53,7 +53,7 @@ TEST(Member, TellsACoordinatorOfTheLearnersThatItFeeds) {
   Member member(MemberOptions{.self = 4, .steps = 10});
   member.introduce(2, {});
   member.receive({.sender = 2, .payload = messages::Welcome{.restore = 0}});
-  const Member::Load load = member.take_load();
+  const StateLoad load = member.take_load();
   member.loaded(load);
   (void)member.take_actions();
   const messages::Feed feed{

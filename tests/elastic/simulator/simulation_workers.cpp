@@ -273,7 +273,7 @@ void Simulation::update(Process& p) {
 }
 
 void Simulation::load(Process& p) {
-  Member::Load load = p.member->take_load();
+  StateLoad load = p.member->take_load();
   if (load.restore && *load.restore > 0 && !sees_directory(p))
     return later(p, 0.01, [load](Process& q) { q.member->cannot_load(load); });
   if (load.restore) {
