@@ -388,11 +388,11 @@ Tensor self_attention_backward_of(const Tensor& d_o, const Tensor& qkv_in, const
   return d_qkv;
 }
 
-const Op kAttention("attention(q, k, v, causal, scale, precision) -> o, m, r", attention_of);
-const Op kAttentionBackward("attention_backward(d_o, q, k, v, result{o, m, r}, causal, scale, precision) -> dq, dk, dv",
+const Op kAttention("attention(q, k, v, causal, scale, precision)", attention_of);
+const Op kAttentionBackward("attention_backward(d_o, q, k, v, result, causal, scale, precision)",
                             attention_backward_of);
-const Op kSelfAttention("self_attention(qkv, causal, scale, precision) -> o, m, r", self_attention_of);
-const Op kSelfAttentionBackward("self_attention_backward(d_o, qkv, result{o, m, r}, causal, scale, precision) -> d_qkv",
+const Op kSelfAttention("self_attention(qkv, causal, scale, precision)", self_attention_of);
+const Op kSelfAttentionBackward("self_attention_backward(d_o, qkv, result, causal, scale, precision) -> d_qkv",
                                 self_attention_backward_of);
 
 }  // namespace

@@ -199,17 +199,9 @@ Tensor conv2d_grad_filter_of(const Tensor& dy_in, const Tensor& x_in, const Shap
   return dw;
 }
 
-const Op kConv2d(
-    "conv2d(x, w, bias, options{stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups}, precision) -> y",
-    conv2d_of);
-const Op kGradInput(
-    "conv2d_grad_input(dy, w, x_shape, "
-    "options{stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups}, precision) -> dx",
-    conv2d_grad_input_of);
-const Op kGradFilter(
-    "conv2d_grad_filter(dy, x, w_shape, "
-    "options{stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups}, precision) -> dw",
-    conv2d_grad_filter_of);
+const Op kConv2d("conv2d(x, w, bias, options, precision) -> y", conv2d_of);
+const Op kGradInput("conv2d_grad_input(dy, w, x_shape, options, precision) -> dx", conv2d_grad_input_of);
+const Op kGradFilter("conv2d_grad_filter(dy, x, w_shape, options, precision) -> dw", conv2d_grad_filter_of);
 
 }  // namespace
 
