@@ -94,6 +94,13 @@ void check_range(uint64_t x, uint64_t first, uint64_t last) {
   check(x >= first && x <= last, "[trace] a number from {} to {} expected, got {}", first, last, x);
 }
 
+double bytes_of(const TraceValues& values) {
+  double bytes = 0;
+  for (const TraceValue& v : values)
+    if (v.kind == TraceValue::Kind::tensor && v.tensor.defined()) bytes += static_cast<double>(v.tensor.bytes());
+  return bytes;
+}
+
 void Reader::end() const { check(at_ == values_.size(), "[trace] {} arguments too many", values_.size() - at_); }
 
 }  // namespace trace

@@ -7,9 +7,9 @@
 //   Tensor dropout(Tensor x, double p, const Rng& rng) { return kDropout(std::move(x), p, rng); }
 //
 // To call the object is to call the function. If the calling thread has a Recorder, that is told of the arguments
-// before and of the results after; what the function calls in turn is part of the op and not told of. Without one this
-// costs the test of a pointer. An op is known by its name (find_op) once it is constructed, to be called with values
-// from a file.
+// before, and of the results and the work after; what the function calls in turn is part of the op and not told of.
+// Without one this costs the test of a pointer. An op is known by its name (find_op) once it is constructed, to be
+// called with values from a file.
 //
 // Parameters and results are, and are told of as:
 //   numbers, enumerations, Shape     their value, as text that reads back as the same bits
@@ -74,6 +74,13 @@ class AnyOp {
   std::vector<std::string> parameters_;
 };
 
+// What a call did. Bytes are those of all tensors that it was given or that it made or changed. A multiply-add counts
+// as two floating-point operations, and only products are counted.
+struct OpWork {
+  double flop = 0;
+  double bytes = 0;
+};
+
 const AnyOp* find_op(std::string_view name);  // null: there is none in this program
 std::vector<std::string> op_names();
 
@@ -82,7 +89,7 @@ class Recorder {
   virtual ~Recorder() = default;
   // No handle may be kept: an op writes its result over what it holds the only handle on.
   virtual void begins(const AnyOp& op, const TraceValues& arguments) = 0;
-  virtual void ends(const TraceValues& results) = 0;
+  virtual void ends(const TraceValues& results, const OpWork& work) = 0;
 };
 
 namespace trace {
@@ -204,6 +211,8 @@ class Reader {
 // The last enumerator; that of another enumeration is declared beside it.
 constexpr DType last_of(DType) { return DType::u8; }
 
+double bytes_of(const TraceValues& values);
+
 // UsageError for a number that a narrower type does not have.
 void check_range(int64_t x, int64_t first, int64_t last);
 void check_range(uint64_t x, uint64_t first, uint64_t last);
@@ -272,7 +281,10 @@ template <class R, class... A>
 class Op<R(A...)> final : public AnyOp {
  public:
   using Body = R (*)(A...);
-  Op(std::string_view signature, Body body) : AnyOp(signature, !std::is_void_v<R> && !HasFields<R>), body_(body) {}
+  // Floating-point operations of a product, told after the body has checked the arguments; none of them is moved in.
+  using Flop = double (*)(A...);
+  Op(std::string_view signature, Body body, Flop flop = nullptr)
+      : AnyOp(signature, !std::is_void_v<R> && !HasFields<R>), body_(body), flop_(flop) {}
 
   R operator()(A... arguments) const {
     if (trace::recorder == nullptr) [[likely]]
@@ -293,22 +305,29 @@ class Op<R(A...)> final : public AnyOp {
  private:
   R recorded(A... arguments) const {
     const trace::Pause pause;
+    OpWork work;
     {
       TraceValues values;
       size_t i = 0;
       (trace::write(arguments, parameter(i++), values), ...);
+      work.bytes = trace::bytes_of(values);
       pause.recorder_told().begins(*this, values);
     }
     TraceValues results;
+    const auto end = [&] {
+      if (flop_) work.flop = flop_(arguments...);
+      work.bytes += trace::bytes_of(results);
+      pause.recorder_told().ends(results, work);
+    };
     if constexpr (std::is_void_v<R>) {
       body_(std::forward<A>(arguments)...);
       write_changed<A...>(results, arguments...);
-      pause.recorder_told().ends(results);
+      end();
     } else {
       R result = body_(std::forward<A>(arguments)...);
       write_changed<A...>(results, arguments...);
       trace::write(result, result_, results);
-      pause.recorder_told().ends(results);
+      end();
       return result;
     }
   }
@@ -338,9 +357,12 @@ class Op<R(A...)> final : public AnyOp {
   }
 
   mutable Body body_;
+  Flop flop_;
 };
 
 template <class R, class... A>
 Op(std::string_view, R (*)(A...)) -> Op<R(A...)>;
+template <class R, class... A>
+Op(std::string_view, R (*)(A...), double (*)(A...)) -> Op<R(A...)>;
 
 }  // namespace elinvar

@@ -35,7 +35,7 @@ struct Notes : Recorder {
     parts.push_back(trace_part());
     told.push_back(text_of(arguments));
   }
-  void ends(const TraceValues& results) override { told.back() += "-> " + text_of(results); }
+  void ends(const TraceValues& results, const OpWork&) override { told.back() += "-> " + text_of(results); }
 
   static std::string text_of(const TraceValues& values) {
     std::string text;
