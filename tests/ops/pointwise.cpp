@@ -77,6 +77,18 @@ const UnaryCase kUnary[] = {
      [](double x) {
        return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
      }},
+    {"softplus",
+     softplus,
+     [](double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); },
+     Kind::normal,
+     2.5,
+     {{-kInf, 0, 0},
+      {-200, 0, 0},
+      {0, 0.6931472f, 0.5f},
+      {100, 100, 1},
+      {1e38f, 1e38f, 1},
+      {kInf, kInf, 1},
+      {kNan, kNan, kNan}}},
 };
 static_assert(std::size(kUnary) == pointwise::UnaryFunctions::kSize, "one row an op");
 
