@@ -89,6 +89,18 @@ const UnaryCase kUnary[] = {
       {1e38f, 1e38f, 1},
       {kInf, kInf, 1},
       {kNan, kNan, kNan}}},
+    {"mish",
+     mish,
+     [](double x) { return x * std::tanh(std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x)))); },
+     Kind::normal,
+     4,
+     {{-kInf, kNan, kNan},
+      {-1e30f, 0, 0},
+      {0, 0, 0.6f},
+      {30, 30, 1},
+      {1e38f, 1e38f, 1},
+      {kInf, kInf, 1},
+      {kNan, kNan, kNan}}},
 };
 static_assert(std::size(kUnary) == pointwise::UnaryFunctions::kSize, "one row an op");
 
