@@ -101,6 +101,19 @@ const UnaryCase kUnary[] = {
       {1e38f, 1e38f, 1},
       {kInf, kInf, 1},
       {kNan, kNan, kNan}}},
+    {"hardswish",
+     hardswish,
+     [](double x) { return x * (std::clamp(x + 3, 0.0, 6.0) / 6); },
+     Kind::normal,
+     2,
+     {{-kInf, kNan, 0},
+      {-4, 0, 0},
+      {-3, 0, 0},
+      {0, 0, 0.5f},
+      {3, 3, 1},
+      {1e38f, 1e38f, 1},
+      {kInf, kInf, 1},
+      {kNan, kNan, 1}}},
 };
 static_assert(std::size(kUnary) == pointwise::UnaryFunctions::kSize, "one row an op");
 
