@@ -114,6 +114,12 @@ const UnaryCase kUnary[] = {
       {1e38f, 1e38f, 1},
       {kInf, kInf, 1},
       {kNan, kNan, 1}}},
+    {"leaky_relu",
+     [](const Var& x) { return leaky_relu(x, 0.25); },
+     [](double x) { return x > 0 ? x : 0.25 * x; },
+     Kind::normal,
+     0.5,
+     {{-kInf, -kInf, 0.25f}, {-4, -1, 0.25f}, {0, 0, 0.25f}, {8, 8, 1}, {kInf, kInf, 1}, {kNan, kNan, 0.25f}}},
 };
 static_assert(std::size(kUnary) == pointwise::UnaryFunctions::kSize, "one row an op");
 
