@@ -120,6 +120,12 @@ const UnaryCase kUnary[] = {
      Kind::normal,
      0.5,
      {{-kInf, -kInf, 0.25f}, {-4, -1, 0.25f}, {0, 0, 0.25f}, {8, 8, 1}, {kInf, kInf, 1}, {kNan, kNan, 0.25f}}},
+    {"elu",
+     [](const Var& x) { return elu(x, 2); },
+     [](double x) { return x > 0 ? x : 2 * std::expm1(x); },
+     Kind::normal,
+     1.5,
+     {{-kInf, -2, 0}, {-1e-10f, -2e-10f, 2}, {0, 0, 2}, {3, 3, 1}, {kInf, kInf, 1}, {kNan, kNan, 1}}},
 };
 static_assert(std::size(kUnary) == pointwise::UnaryFunctions::kSize, "one row an op");
 
