@@ -126,6 +126,12 @@ const UnaryCase kUnary[] = {
      Kind::normal,
      1.5,
      {{-kInf, -2, 0}, {-1e-10f, -2e-10f, 2}, {0, 0, 2}, {3, 3, 1}, {kInf, kInf, 1}, {kNan, kNan, 1}}},
+    {"relu6",
+     relu6,
+     [](double x) { return std::clamp(x, 0.0, 6.0); },
+     Kind::normal,
+     0.5,
+     {{-kInf, 0, 0}, {-1, 0, 0}, {0, 0, 0}, {3, 3, 1}, {6, 6, 0}, {7, 6, 0}, {kInf, 6, 0}, {kNan, kNan, 1}}},
 };
 static_assert(std::size(kUnary) == pointwise::UnaryFunctions::kSize, "one row an op");
 
