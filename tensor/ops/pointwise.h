@@ -126,7 +126,8 @@ Tensor binary(const Tensor& a, double b) {
 template <class Function>
 void binary_into(Tensor& y, const Tensor& b);
 
-#define ELINVAR_OF_ELEMENTS(name, Function) \
+#define ELINVAR_OF_ELEMENTS(name, Function)                                                                         \
+  static_assert(!pointwise::HasParameter<pointwise::Function>, #name " has a parameter: it is listed as P, not F"); \
   inline Tensor name(const Tensor& x) { return unary<pointwise::Function>(x); }
 #define ELINVAR_WITH_PARAMETER(name, Function)                                                   \
   inline Tensor name(const Tensor& x, double parameter = pointwise::Function::parameter.value) { \
