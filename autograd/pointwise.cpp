@@ -4,7 +4,6 @@
 #include "tensor/base/check.h"
 #include "tensor/ops/compare.h"
 #include "tensor/ops/dropout.h"
-#include "tensor/ops/pointwise.h"
 #include "tensor/ops/reduce.h"
 
 namespace elinvar {
@@ -13,15 +12,15 @@ namespace {
 using Gradients = std::vector<Tensor>;
 using pointwise::Saves;
 
-template <class Op>
-Var differentiable(const Var& x) {
-  Tensor y = unary<Op>(x.value());
+template <class Function>
+Var differentiable(const Var& x, double parameter = 0) {
+  Tensor y = unary<Function>(x.value(), parameter);
   Tensor saved;
-  if constexpr (Op::saves == Saves::input) saved = x.value();
-  if constexpr (Op::saves == Saves::output) saved = y;
-  return record(std::move(y), {x}, [saved](Tensor dy) {
-    const Tensor s = Op::saves == Saves::nothing ? dy : saved;
-    return Gradients{unary_backward<Op>(std::move(dy), s)};
+  if constexpr (Function::saves == Saves::input) saved = x.value();
+  if constexpr (Function::saves == Saves::output) saved = y;
+  return record(std::move(y), {x}, [saved, parameter](Tensor dy) {
+    const Tensor s = Function::saves == Saves::nothing ? dy : saved;
+    return Gradients{unary_backward<Function>(std::move(dy), s, parameter)};
   });
 }
 
@@ -112,23 +111,13 @@ Var mul(const Var& a, double b) {
   return record(mul(a.value(), b), {a}, [b](const Tensor& dy) { return Gradients{mul(dy, b)}; });
 }
 
-Var neg(const Var& x) { return differentiable<pointwise::Neg>(x); }
-Var abs(const Var& x) { return differentiable<pointwise::Abs>(x); }
-Var exp(const Var& x) { return differentiable<pointwise::Exp>(x); }
-Var log(const Var& x) { return differentiable<pointwise::Log>(x); }
-Var sqrt(const Var& x) { return differentiable<pointwise::Sqrt>(x); }
-Var rsqrt(const Var& x) { return differentiable<pointwise::Rsqrt>(x); }
-Var square(const Var& x) { return differentiable<pointwise::Square>(x); }
-Var reciprocal(const Var& x) { return differentiable<pointwise::Reciprocal>(x); }
-Var tanh(const Var& x) { return differentiable<pointwise::Tanh>(x); }
-Var erf(const Var& x) { return differentiable<pointwise::Erf>(x); }
-Var sin(const Var& x) { return differentiable<pointwise::Sin>(x); }
-Var cos(const Var& x) { return differentiable<pointwise::Cos>(x); }
-Var sigmoid(const Var& x) { return differentiable<pointwise::Sigmoid>(x); }
-Var relu(const Var& x) { return differentiable<pointwise::Relu>(x); }
-Var silu(const Var& x) { return differentiable<pointwise::Silu>(x); }
-Var gelu(const Var& x) { return differentiable<pointwise::Gelu>(x); }
-Var gelu_tanh(const Var& x) { return differentiable<pointwise::GeluTanh>(x); }
+#define ELINVAR_OF_ELEMENTS(name, Function) \
+  Var name(const Var& x) { return differentiable<pointwise::Function>(x); }
+#define ELINVAR_WITH_PARAMETER(name, Function) \
+  Var name(const Var& x, double parameter) { return differentiable<pointwise::Function>(x, parameter); }
+ELINVAR_UNARY_FUNCTIONS(ELINVAR_OF_ELEMENTS, ELINVAR_WITH_PARAMETER)
+#undef ELINVAR_OF_ELEMENTS
+#undef ELINVAR_WITH_PARAMETER
 
 Var dropout(const Var& x, double p, const Rng& rng) {
   return record(dropout(x.value(), p, rng), {x},

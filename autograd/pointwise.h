@@ -1,7 +1,9 @@
 #pragma once
 // Element by element, with broadcasting. Gradients of broadcast operands are summed back to their shapes
-// (tensor/ops/reduce.h, sum_to). The formulas of values and gradients are in tensor/ops/pointwise.h.
+// (tensor/ops/reduce.h, sum_to). The formulas of values and gradients are in
+// tensor/ops/pointwise_functions.inc.
 #include "autograd/var.h"
+#include "tensor/ops/pointwise.h"
 #include "tensor/philox.h"
 
 namespace elinvar {
@@ -22,25 +24,16 @@ Var mul(const Var& a, double b);
 inline Var operator+(const Var& a, double b) { return add(a, b); }
 inline Var operator-(const Var& a, double b) { return add(a, -b); }
 inline Var operator*(const Var& a, double b) { return mul(a, b); }
-Var neg(const Var& x);
-inline Var operator-(const Var& x) { return neg(x); }
 
-Var abs(const Var& x);
-Var exp(const Var& x);
-Var log(const Var& x);
-Var sqrt(const Var& x);
-Var rsqrt(const Var& x);
-Var square(const Var& x);
-Var reciprocal(const Var& x);
-Var tanh(const Var& x);
-Var erf(const Var& x);
-Var sin(const Var& x);
-Var cos(const Var& x);
-Var sigmoid(const Var& x);
-Var relu(const Var& x);
-Var silu(const Var& x);
-Var gelu(const Var& x);       // x/2 (1 + erf(x / sqrt 2))
-Var gelu_tanh(const Var& x);  // the tanh form, as in GPT-2
+// Var exp(const Var& x) and its like for every unary function, and Var elu(const Var& x, double parameter) for one that
+// has a parameter.
+#define ELINVAR_OF_ELEMENTS(name, Function) Var name(const Var& x);
+#define ELINVAR_WITH_PARAMETER(name, Function) \
+  Var name(const Var& x, double parameter = pointwise::Function::parameter.value);
+ELINVAR_UNARY_FUNCTIONS(ELINVAR_OF_ELEMENTS, ELINVAR_WITH_PARAMETER)
+#undef ELINVAR_OF_ELEMENTS
+#undef ELINVAR_WITH_PARAMETER
+inline Var operator-(const Var& x) { return neg(x); }
 
 // condition (uint8, broadcasts) ? a : b
 Var where(const Tensor& condition, const Var& a, const Var& b);

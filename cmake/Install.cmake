@@ -13,5 +13,5 @@ write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/elinvarConfigVersio
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/elinvarConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/elinvarConfigVersion.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/elinvar)
 foreach(folder tensor autograd nn data comm elastic models)
-  install(DIRECTORY ${folder} DESTINATION include/elinvar FILES_MATCHING PATTERN "*.h")
+  install(DIRECTORY ${folder} DESTINATION include/elinvar FILES_MATCHING PATTERN "*.h" PATTERN "*.inc")
 endforeach()

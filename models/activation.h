@@ -1,23 +1,25 @@
 #pragma once
-// Activation functions by the names that configurations use.
+// Activations by the names that configurations use: the functions that tensor/ops/pointwise_functions.inc marks as
+// such.
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "autograd/var.h"
+#include "autograd/pointwise.h"
 
 namespace elinvar {
 
-using Activation = Var (*)(const Var&);
+struct Activation {
+  const char* name;
+  Var (*function)(const Var& x, double parameter);
+  std::optional<pointwise::Parameter> parameter = {};  // empty for a function without one
 
-struct NamedActivation {
-  std::string name;
-  Activation function;
+  Var operator()(const Var& x) const { return function(x, parameter ? parameter->value : 0.0); }
 };
 
-// relu, gelu, gelu_tanh, silu, sigmoid, tanh
-std::span<const NamedActivation> activations();
+std::span<const Activation> activations();  // each with the default of its parameter
 std::vector<std::string> activation_names();
-Activation activation(const std::string& name);  // one of the names
+Activation activation(const std::string& name);  // throws UsageError for another name
 
 }  // namespace elinvar

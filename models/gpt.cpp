@@ -1,6 +1,9 @@
-#include "models/gpt.h"
-
+// GPT-2 (Radford et al., "Language models are unsupervised multitask learners"): learnt positions, layer norm before
+// attention and before the perceptron, tanh-form GELU, and a head that shares the embedding's weights.
+// Parameters are named as in Hugging Face's GPT2Model: wte, wpe, h.<i>.ln_1, h.<i>.attn.c_attn, h.<i>.attn.c_proj,
+// h.<i>.ln_2, h.<i>.mlp.c_fc, h.<i>.mlp.c_proj, ln_f; weights are (out, in), where theirs are (in, out).
 #include <cmath>
+#include <memory>
 
 #include "autograd/pointwise.h"
 #include "models/kinds.h"
@@ -9,12 +12,21 @@
 #include "nn/dropout.h"
 #include "nn/embedding.h"
 #include "nn/linear.h"
+#include "nn/network.h"
 #include "nn/norm.h"
 #include "nn/recompute.h"
 
 namespace elinvar {
 
 namespace {
+
+struct GptOptions {
+  int64_t layers = 12, heads = 12, channels = 768;
+  int64_t context = 0;    // the longest sequence; 0: that of the data
+  double dropout = 0.0;   // after the embeddings and at the end of each residual branch
+  bool tied_head = true;  // otherwise a parameter lm_head.weight
+  bool bias = true;       // of linear layers and layer norms
+};
 
 constexpr double kDeviation = 0.02;
 
@@ -50,6 +62,8 @@ struct Block {
   }
 };
 
+// Weights start from N(0, 0.02^2), those that end a residual branch from that divided by sqrt(2 * layers); biases
+// are zero.
 class Gpt : public Network {
  public:
   Gpt(const GptOptions& o, const InputInfo& input, uint64_t seed) : dropout_{o.dropout} {
@@ -85,10 +99,6 @@ class Gpt : public Network {
 
 }  // namespace
 
-std::unique_ptr<Network> gpt(const GptOptions& options, const InputInfo& input, uint64_t seed) {
-  return std::make_unique<Gpt>(options, input, seed);
-}
-
 std::vector<ModelKind> gpt_kinds() {
   std::vector<ModelKind> kinds;
   // Sizes are settings too, so that one may start from a known network and change it.
@@ -107,7 +117,7 @@ std::vector<ModelKind> gpt_kinds() {
                                  options.heads, options.channels);
                        s.require(options.context >= length, "context", "= {} is less than the data's {} tokens",
                                  options.context, length);
-                       return gpt(options, input, seed);
+                       return std::make_unique<Gpt>(options, input, seed);
                      }});
   };
   add("gpt", 4, 4, 128, 0);

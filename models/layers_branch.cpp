@@ -25,10 +25,11 @@ Layer build_residual(Settings& s, const Scope& scope, Flow& flow) {
       const Var y = body(x, context);
       return add_relu(y, shortcut(x, context));
     };
-  const Activation f = name == "none" ? nullptr : activation(name);
+  std::optional<Activation> f;
+  if (name != "none") f = activation(name);
   return [=](const Var& x, Context& context) {
     const Var left = body(x, context), y = left + shortcut(x, context);
-    return f ? f(y) : y;
+    return f ? (*f)(y) : y;
   };
 }
 

@@ -6,11 +6,21 @@
 
 namespace elinvar {
 
+namespace {
+
+constexpr double kMostParameter = 1e6;  // of an activation, in magnitude
+
+}  // namespace
+
 std::vector<LayerKind> pointwise_layers() {
   std::vector<LayerKind> kinds;
-  for (const NamedActivation& a : activations()) {
-    kinds.push_back({a.name, [f = a.function](Settings& s, const Scope&, Flow& flow) -> Layer {
+  for (const Activation& a : activations()) {
+    kinds.push_back({a.name, [a](Settings& s, const Scope&, Flow& flow) -> Layer {
                        require_flow(s, flow, 0, "numbers");
+                       Activation f = a;
+                       if (f.parameter)
+                         f.parameter->value =
+                             s.real(f.parameter->name, f.parameter->value, -kMostParameter, kMostParameter);
                        return [f](const Var& x, Context&) { return f(x); };
                      }});
   }

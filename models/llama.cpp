@@ -1,7 +1,10 @@
-#include "models/llama.h"
-
+// A LLaMA-style transformer (Touvron et al., "LLaMA: open and efficient foundation language models"): RMS norm before
+// attention and perceptron, rotary positions (also as slow as LLaMA 3.1's), SwiGLU, grouped-query attention, no biases.
+// Parameters are named as in Hugging Face's LlamaForCausalLM: model.embed_tokens, model.layers.<i>.{input_layernorm,
+// self_attn.{q,k,v,o}_proj, post_attention_layernorm, mlp.{gate,up,down}_proj}, model.norm, lm_head.
 #include <cmath>
 #include <limits>
+#include <memory>
 
 #include "autograd/pointwise.h"
 #include "models/kinds.h"
@@ -10,12 +13,24 @@
 #include "nn/dropout.h"
 #include "nn/embedding.h"
 #include "nn/linear.h"
+#include "nn/network.h"
 #include "nn/norm.h"
 #include "nn/recompute.h"
+#include "tensor/ops/rotary.h"
 
 namespace elinvar {
 
 namespace {
+
+struct LlamaOptions {
+  int64_t layers = 4, heads = 4, channels = 128;
+  int64_t kv_heads = 0;  // heads of keys and values, a divisor of heads; 0: as many as heads
+  int64_t hidden = 0;    // of the perceptron; 0: 8/3 of the channels, rounded up to a multiple of 64
+  RotaryFrequencies rope = {};
+  double norm_eps = 1e-5;
+  double dropout = 0.0;  // at the end of each residual branch
+  bool tied_head = false;
+};
 
 constexpr double kDeviation = 0.02;
 
@@ -65,6 +80,7 @@ struct Block {
   }
 };
 
+// Weights start from N(0, 0.02^2), those that end a residual branch from that divided by sqrt(2 * layers).
 class Llama : public Network {
  public:
   Llama(const LlamaOptions& given, const InputInfo& input, uint64_t seed) {
@@ -98,10 +114,6 @@ class Llama : public Network {
 
 }  // namespace
 
-std::unique_ptr<Network> llama(const LlamaOptions& options, const InputInfo& input, uint64_t seed) {
-  return std::make_unique<Llama>(options, input, seed);
-}
-
 std::vector<ModelKind> llama_kinds() {
   return {{"llama", [](Settings& s, const InputInfo& input, uint64_t seed) {
              require_tokens(s, input);
@@ -128,7 +140,7 @@ std::vector<ModelKind> llama_kinds() {
              s.require(o.heads % o.kv_heads == 0, "kv_heads", "= {} must divide heads = {}", o.kv_heads, o.heads);
              s.require(o.rope.low < o.rope.high, "rope_low_freq_factor",
                        "= {} must be less than rope_high_freq_factor = {}", o.rope.low, o.rope.high);
-             return llama(o, input, seed);
+             return std::make_unique<Llama>(o, input, seed);
            }}};
 }
 

@@ -1,14 +1,25 @@
-#include "models/mlp.h"
+// A multilayer perceptron on flattened samples: linear layers, an activation (and dropout) after each but the last.
+// Parameters: layers.<i>.weight, layers.<i>.bias.
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "autograd/shape.h"
 #include "models/activation.h"
 #include "models/kinds.h"
 #include "nn/dropout.h"
 #include "nn/linear.h"
+#include "nn/network.h"
 
 namespace elinvar {
 
 namespace {
+
+struct MlpOptions {
+  std::vector<int64_t> hidden = {256};
+  std::string activation = "relu";
+  double dropout = 0.0;
+};
 
 class Mlp : public Network {
  public:
@@ -38,17 +49,13 @@ class Mlp : public Network {
 
 }  // namespace
 
-std::unique_ptr<Network> mlp(const MlpOptions& options, const InputInfo& input, uint64_t seed) {
-  return std::make_unique<Mlp>(options, input, seed);
-}
-
 std::vector<ModelKind> mlp_kinds() {
   return {{"mlp", [](Settings& s, const InputInfo& input, uint64_t seed) {
              s.require(input.dtype != DType::i32, "kind", "= 'mlp' takes images or features, not tokens");
-             return mlp({.hidden = s.integers("hidden", {256}),
-                         .activation = s.choice("activation", "relu", activation_names()),
-                         .dropout = s.real("dropout", 0.0, 0.0, 0.99)},
-                        input, seed);
+             const MlpOptions options{.hidden = s.integers("hidden", {256}),
+                                      .activation = s.choice("activation", "relu", activation_names()),
+                                      .dropout = s.real("dropout", 0.0, 0.0, 0.99)};
+             return std::make_unique<Mlp>(options, input, seed);
            }}};
 }
 

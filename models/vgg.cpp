@@ -1,6 +1,8 @@
-#include "models/vgg.h"
-
+// VGG with batch norm (Simonyan and Zisserman, "Very deep convolutional networks"). Parameters are named as in
+// torchvision: features.<i> counts convolutions, batch norms, ReLUs and poolings; classifier.<i> counts linear layers,
+// ReLUs and dropouts. Images being (H, W, C), the first linear layer reads features in the order (h, w, c).
 #include <algorithm>
+#include <memory>
 
 #include "autograd/pointwise.h"
 #include "autograd/shape.h"
@@ -8,12 +10,21 @@
 #include "nn/conv.h"
 #include "nn/dropout.h"
 #include "nn/linear.h"
+#include "nn/network.h"
 #include "nn/norm.h"
 #include "nn/recompute.h"
 
 namespace elinvar {
 
 namespace {
+
+struct VggOptions {
+  int depth = 16;          // 11, 13, 16 or 19
+  bool conv_bias = false;  // torchvision's have one, which batch norm makes useless
+  // imagenet: average over 7x7 cells, then 4096, 4096 and the classes; cifar: one linear layer.
+  enum class Head { imagenet, cifar } head = Head::imagenet;
+  double dropout = 0.5;  // of the imagenet head
+};
 
 // Convolutions in each of the five stages, between which the image is halved.
 std::vector<int64_t> stages(int depth) {
@@ -31,6 +42,7 @@ std::vector<int64_t> stages(int depth) {
   }
 }
 
+// Convolutions start from init::kaiming_normal, linear layers from N(0, 0.01^2) with zero bias.
 class Vgg : public Network {
  public:
   Vgg(const VggOptions& options, const InputInfo& input, uint64_t seed)
@@ -94,10 +106,6 @@ class Vgg : public Network {
 
 }  // namespace
 
-std::unique_ptr<Network> vgg(const VggOptions& options, const InputInfo& input, uint64_t seed) {
-  return std::make_unique<Vgg>(options, input, seed);
-}
-
 std::vector<ModelKind> vgg_kinds() {
   std::vector<ModelKind> kinds;
   for (const int depth : {11, 13, 16, 19}) {
@@ -111,7 +119,7 @@ std::vector<ModelKind> vgg_kinds() {
                        if (s.choice("head", small ? "cifar" : "imagenet", {"imagenet", "cifar"}) == "cifar")
                          options.head = VggOptions::Head::cifar;
                        else options.dropout = s.real("dropout", 0.5, 0.0, 0.99);
-                       return vgg(options, input, seed);
+                       return std::make_unique<Vgg>(options, input, seed);
                      }});
   }
   return kinds;

@@ -24,9 +24,9 @@ void fill_uniform(Tensor& values, uint64_t key, float bound) {
   });
 }
 
-template <class Op>
+template <class Function>
 void apply(const float* x, float* y, int64_t n) {
-  unary(cpu_stream(), UnaryArgs{{x, DType::f32}, {y, DType::f32}, n, pointwise::UnaryOps::index_of<Op>()});
+  unary(cpu_stream(), UnaryArgs{{x, DType::f32}, {y, DType::f32}, n, pointwise::UnaryFunctions::index_of<Function>()});
 }
 
 void fill_normal(Tensor& values, uint64_t key, float mean, float deviation) {

@@ -1,13 +1,13 @@
-// The canonical mathematics: exp, log, tanh, erf, sin and cos of float32 as fixed sequences of operations
+// The canonical mathematics: exp, expm1, log, log1p, tanh, erf, sin and cos of float32 as fixed sequences of operations
 // (NUMERICS.md, rule 5), so that they have the same bits on every target. Each sequence below is the specification;
 // tests/tensor/math_test.cpp holds a hash of each function over all 2^32 inputs. The largest errors over all inputs, in
 // units in the last place of the exact result:
 //
-//   exp 0.98   log 0.89   tanh 1.34   erf 1.11   sin 1.67   cos 1.81
+//   exp 0.98   expm1 1.44   log 0.89   log1p 1.44   tanh 1.34   erf 1.11   sin 1.67   cos 1.81
 //
-// Special values follow IEEE 754: exp(-inf) = +0, log(+-0) = -inf, log of a negative number and sin, cos of an
-// infinity are NaN, odd functions keep the sign of zero, subnormals are neither read nor written as zero, and NaN
-// gives NaN.
+// Special values follow IEEE 754: exp(-inf) = +0, expm1(-inf) = -1, log(+-0) = log1p(-1) = -inf, log of a negative
+// number and sin, cos of an infinity are NaN, odd functions, expm1 and log1p keep the sign of zero, subnormals are
+// neither read nor written as zero, and NaN gives NaN.
 //
 // Polynomials are minimax (Remez exchange, weighted for relative error of the result) with coefficients rounded to
 // float32 one after the other, lowest degree first, the rest being fitted again each time; log's last bits were then
@@ -29,7 +29,9 @@ HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
 HWY_INLINE Vec<double> exp(Vec<double> x) { return {std::exp(x.v)}; }
+HWY_INLINE Vec<double> expm1(Vec<double> x) { return {std::expm1(x.v)}; }
 HWY_INLINE Vec<double> log(Vec<double> x) { return {std::log(x.v)}; }
+HWY_INLINE Vec<double> log1p(Vec<double> x) { return {std::log1p(x.v)}; }
 HWY_INLINE Vec<double> tanh(Vec<double> x) { return {std::tanh(x.v)}; }
 HWY_INLINE Vec<double> erf(Vec<double> x) { return {std::erf(x.v)}; }
 HWY_INLINE Vec<double> sin(Vec<double> x) { return {std::sin(x.v)}; }
@@ -81,6 +83,18 @@ HWY_INLINE Vec<float> exp(Vec<float> x) {
   return ((V::set(1.0f) + e.minus_one) * power_of_two(half)) * power_of_two(e.n - half);
 }
 
+// exp(x) - 1 = 2^n (exp(r) - 1) + (2^n - 1), all of it halved, so that no factor overflows, and doubled at the end.
+HWY_INLINE Vec<float> expm1(Vec<float> x) {
+  using namespace float_math;
+  const V low = V::set(-20.0f), high = V::set(89.0f);  // beyond them the result is -1 or infinite
+  V a = select(x < low, low, x);
+  a = select(high < a, high, a);
+  const ReducedExp e = reduced_exp(a);
+  const V half = power_of_two(e.n - I::set(1));
+  const V y = fma(half, e.minus_one, half - V::set(0.5f));
+  return select(abs(x) < V::set(0x1p-25f), x, y + y);
+}
+
 // x = 2^e (1 + f), sqrt(1/2) <= 1 + f < sqrt(2). With f + e ln 2 kept as a pair (s, d) the sum is rounded once:
 // log x = s + (f^2 q(f) + (d + e ln2_low)).
 HWY_INLINE Vec<float> log(Vec<float> x) {
@@ -100,6 +114,15 @@ HWY_INLINE Vec<float> log(Vec<float> x) {
   const V finite =
       select(x < zero, V::set(std::numeric_limits<float>::quiet_NaN()), select(x == zero, V::set(-kInfinity), y));
   return select(x < V::set(kInfinity), finite, x);
+}
+
+// With w = 1 + x as it is rounded: log(w) + (x - (w - 1)) / w, whose second term makes up for the rounding.
+HWY_INLINE Vec<float> log1p(Vec<float> x) {
+  const Vec<float> one = Vec<float>::set(1.0f), zero = Vec<float>::set(0.0f), w = one + x;
+  const Vec<float> lost = x - (w - one);
+  const Vec<float> y = log(w) + select(lost == zero, zero, lost / w);
+  const auto finite = x < Vec<float>::set(std::numeric_limits<float>::infinity());
+  return select(mask_and(finite, mask_not(w == one)), y, x);
 }
 
 // |x| < 5/8: x + x (x^2 p(x^2)); above: 1 - 2 / (exp(2 |x|) + 1).

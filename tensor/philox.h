@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "tensor/fields.h"
+
 #ifdef __CUDACC__
 #define ELINVAR_HD __host__ __device__
 #else
@@ -43,6 +45,7 @@ struct Rng {
   uint32_t step = 0;
   uint32_t vrank = 0;
   uint32_t op = 0;
+  ELINVAR_FIELDS(seed, step, vrank, op)
 
   ELINVAR_HD Random4 block(uint32_t index) const { return philox(seed, step, vrank, op, index); }
   Rng next() { return {seed, step, vrank, op++}; }

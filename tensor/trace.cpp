@@ -13,25 +13,6 @@ std::map<std::string, const AnyOp*, std::less<>>& ops() {
   return all;
 }
 
-// "a, b{c, d}" up to the end or a closing bracket, which it stops at.
-std::vector<TraceName> names_in(std::string_view& text) {
-  std::vector<TraceName> names;
-  while (true) {
-    const size_t end = std::min(text.find_first_of(",{})"), text.size());
-    std::string_view word = text.substr(0, end);
-    while (word.starts_with(' ')) word.remove_prefix(1);
-    text.remove_prefix(end);
-    if (!word.empty()) names.push_back({.word = std::string(word), .parts = {}});
-    if (text.starts_with('{')) {
-      text.remove_prefix(1);
-      names.back().parts = names_in(text);
-      text.remove_prefix(1);
-    }
-    if (!text.starts_with(',')) return names;
-    text.remove_prefix(1);
-  }
-}
-
 template <class T>
 void parse_number(const std::string& text, T& x) {
   const char* end = text.data() + text.size();
@@ -41,19 +22,24 @@ void parse_number(const std::string& text, T& x) {
 
 }  // namespace
 
-AnyOp::AnyOp(std::string_view signature) {
-  const size_t open = signature.find('(');
+AnyOp::AnyOp(std::string_view signature, bool named_result) {
+  const size_t open = signature.find('('), close = signature.find(')');
   name_ = signature.substr(0, open);
-  std::string_view rest = signature.substr(open + 1);
-  parameters_.parts = names_in(rest);
-  rest.remove_prefix(1);
-  constexpr std::string_view kArrow = " -> ";
-  if (rest.starts_with(kArrow)) {
-    rest.remove_prefix(kArrow.size());
-    results_.parts = names_in(rest);
+  for (size_t at = open + 1; at < close;) {
+    const size_t end = std::min(signature.find(", ", at), close);
+    parameters_.emplace_back(signature.substr(at, end - at));
+    at = end + 2;
   }
+  constexpr std::string_view kArrow = ") -> ";
+  if (signature.substr(close).starts_with(kArrow)) result_ = signature.substr(close + kArrow.size());
+  invariant(named_result == !result_.empty(), "the signature of an op names its result, unless that is a struct");
   const bool fresh = ops().emplace(name_, this).second;
   invariant(fresh, "names of ops are different");
+}
+
+const std::string& AnyOp::parameter(size_t i) const {
+  invariant(i < parameters_.size(), "the signature of an op names all parameters");
+  return parameters_[i];
 }
 
 const AnyOp* find_op(std::string_view name) {
@@ -94,11 +80,6 @@ void parse(const std::string& text, Shape& shape) {
   }
 }
 
-const TraceName& name_in(const TraceName& whole, size_t i) {
-  invariant(i < whole.parts.size(), "the signature of an op names all parameters, fields and results");
-  return whole.parts[i];
-}
-
 TraceValue& Reader::next(TraceValue::Kind kind) {
   check(at_ < values_.size(), "[trace] an argument is missing after {}", at_);
   TraceValue& value = values_[at_++];
@@ -111,6 +92,13 @@ void check_range(int64_t x, int64_t first, int64_t last) {
 }
 void check_range(uint64_t x, uint64_t first, uint64_t last) {
   check(x >= first && x <= last, "[trace] a number from {} to {} expected, got {}", first, last, x);
+}
+
+double bytes_of(const TraceValues& values) {
+  double bytes = 0;
+  for (const TraceValue& v : values)
+    if (v.kind == TraceValue::Kind::tensor && v.tensor.defined()) bytes += static_cast<double>(v.tensor.bytes());
+  return bytes;
 }
 
 void Reader::end() const { check(at_ == values_.size(), "[trace] {} arguments too many", values_.size() - at_); }

@@ -3,13 +3,13 @@
 // (tools/repro).
 //
 //   Tensor dropout_of(Tensor x, double p, const Rng& rng) { ... }
-//   const Op kDropout("dropout(x, p, rng{seed, step, vrank, op}) -> y", dropout_of);
+//   const Op kDropout("dropout(x, p, rng) -> y", dropout_of);
 //   Tensor dropout(Tensor x, double p, const Rng& rng) { return kDropout(std::move(x), p, rng); }
 //
 // To call the object is to call the function. If the calling thread has a Recorder, that is told of the arguments
-// before and of the results after; what the function calls in turn is part of the op and not told of. Without one this
-// costs the test of a pointer. An op is known by its name (find_op) once it is constructed, to be called with values
-// from a file.
+// before, and of the results and the work after; what the function calls in turn is part of the op and not told of.
+// Without one this costs the test of a pointer. An op is known by its name (find_op) once it is constructed, to be
+// called with values from a file.
 //
 // Parameters and results are, and are told of as:
 //   numbers, enumerations, Shape     their value, as text that reads back as the same bits
@@ -18,8 +18,10 @@
 //   Written                          written whole: of what was there before, the shape and the layout alone
 //   std::vector, std::span           how many, then each
 //   const T*                         whether it is given, then what it points to
-//   aggregates                       field by field; fields of type In and Out, which an op fills in itself, left out
-// The signature names them all: "rng{seed, step}" has fields; those of a result stand without braces.
+//   structs                          field by field (tensor/fields.h); fields of type In and Out, which an op fills in
+//                                    itself, are left out
+// The signature names the parameters, and the result unless it is a struct: "rng.seed" is a field of a parameter,
+// "mean" one of a result.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -33,6 +35,7 @@
 #include <utility>
 #include <vector>
 
+#include "tensor/fields.h"
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 
@@ -51,12 +54,6 @@ struct TraceValue {
 };
 using TraceValues = std::vector<TraceValue>;
 
-// The words of a signature: "rng{seed, step}" is rng with two parts.
-struct TraceName {
-  std::string word;
-  std::vector<TraceName> parts;
-};
-
 class AnyOp {
  public:
   AnyOp(const AnyOp&) = delete;
@@ -68,11 +65,20 @@ class AnyOp {
   virtual TraceValues call(TraceValues arguments) const = 0;
 
  protected:
-  explicit AnyOp(std::string_view signature);
+  AnyOp(std::string_view signature, bool named_result);
   ~AnyOp() = default;
 
-  std::string name_;
-  TraceName parameters_, results_;
+  const std::string& parameter(size_t i) const;  // its name; aborts where the signature has too few
+
+  std::string name_, result_;
+  std::vector<std::string> parameters_;
+};
+
+// What a call did. Bytes are those of all tensors that it was given or that it made or changed. A multiply-add counts
+// as two floating-point operations, and only products are counted.
+struct OpWork {
+  double flop = 0;
+  double bytes = 0;
 };
 
 const AnyOp* find_op(std::string_view name);  // null: there is none in this program
@@ -83,7 +89,7 @@ class Recorder {
   virtual ~Recorder() = default;
   // No handle may be kept: an op writes its result over what it holds the only handle on.
   virtual void begins(const AnyOp& op, const TraceValues& arguments) = 0;
-  virtual void ends(const TraceValues& results) = 0;
+  virtual void ends(const TraceValues& results, const OpWork& work) = 0;
 };
 
 namespace trace {
@@ -145,50 +151,6 @@ inline const char* trace_part() { return trace::part; }
 
 namespace trace {
 
-// The number of fields of an aggregate: the most initialisers that it takes.
-struct AnyField {
-  template <class T>
-  operator T() const;
-};
-template <class T, class... Fields>
-consteval size_t field_count() {
-  if constexpr (requires { T{Fields{}..., AnyField{}}; }) return field_count<T, Fields..., AnyField>();
-  else return sizeof...(Fields);
-}
-
-// f of each field, in order.
-template <class T, class F>
-void each_field(T& s, F f) {
-  const auto all = [&](auto&... fields) { (f(fields), ...); };
-  constexpr size_t kFields = field_count<std::remove_const_t<T>>();
-  if constexpr (kFields == 2) {
-    auto& [a, b] = s;
-    all(a, b);
-  } else if constexpr (kFields == 3) {
-    auto& [a, b, c] = s;
-    all(a, b, c);
-  } else if constexpr (kFields == 4) {
-    auto& [a, b, c, d] = s;
-    all(a, b, c, d);
-  } else if constexpr (kFields == 5) {
-    auto& [a, b, c, d, e] = s;
-    all(a, b, c, d, e);
-  } else if constexpr (kFields == 7) {
-    auto& [a, b, c, d, e, g, h] = s;
-    all(a, b, c, d, e, g, h);
-  } else if constexpr (kFields == 10) {
-    auto& [a, b, c, d, e, g, h, i, j, k] = s;
-    all(a, b, c, d, e, g, h, i, j, k);
-  } else if constexpr (kFields == 15) {
-    auto& [a, b, c, d, e, g, h, i, j, k, l, m, n, o, p] = s;
-    all(a, b, c, d, e, g, h, i, j, k, l, m, n, o, p);
-  } else {
-    static_assert(kFields == 16, "an aggregate of another size: add it here");
-    auto& [a, b, c, d, e, g, h, i, j, k, l, m, n, o, p, q] = s;
-    all(a, b, c, d, e, g, h, i, j, k, l, m, n, o, p, q);
-  }
-}
-
 template <class T>
 inline constexpr bool kNumber = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, Shape>;
 template <class T>
@@ -212,30 +174,25 @@ auto widened(const T& x) {
   else return static_cast<uint64_t>(x);
 }
 
-const TraceName& name_in(const TraceName& whole, size_t i);  // aborts where a signature has too few names
-
 template <class T>
-void write(const T& value, const TraceName& name, const std::string& path, TraceValues& to) {
+void write(const T& value, const std::string& name, TraceValues& to) {
   if constexpr (std::is_same_v<T, Tensor>) {
-    to.push_back({.name = path, .kind = TraceValue::Kind::tensor, .tensor = value});
+    to.push_back({.name = name, .kind = TraceValue::Kind::tensor, .tensor = value});
   } else if constexpr (std::is_same_v<T, Written>) {
-    to.push_back({.name = path, .kind = TraceValue::Kind::place, .tensor = value.tensor});
+    to.push_back({.name = name, .kind = TraceValue::Kind::place, .tensor = value.tensor});
   } else if constexpr (kNumber<T>) {
-    to.push_back({.name = path, .number = text_of(widened(value))});
+    to.push_back({.name = name, .number = text_of(widened(value))});
   } else if constexpr (kList<T>) {
-    to.push_back({.name = path + ".size", .number = text_of(uint64_t{value.size()})});
+    to.push_back({.name = name + ".size", .number = text_of(uint64_t{value.size()})});
     size_t i = 0;
-    for (const auto& element : value) write(element, name, path + "." + std::to_string(i++), to);
+    for (const auto& element : value) write(element, name + "." + std::to_string(i++), to);
   } else if constexpr (std::is_pointer_v<T>) {
-    to.push_back({.name = path + ".given", .number = text_of(int64_t{value != nullptr})});
-    if (value) write(*value, name, path, to);
+    to.push_back({.name = name + ".given", .number = text_of(int64_t{value != nullptr})});
+    if (value) write(*value, name, to);
   } else {
-    size_t i = 0;
-    each_field(value, [&](const auto& field) {
-      if constexpr (!kAddress<std::remove_cvref_t<decltype(field)>>) {
-        const TraceName& its = name_in(name, i++);
-        write(field, its, path.empty() ? its.word : path + "." + its.word, to);
-      }
+    each_field(value, [&](std::string_view field_name, const auto& field) {
+      if constexpr (!kAddress<std::remove_cvref_t<decltype(field)>>)
+        write(field, name.empty() ? std::string(field_name) : name + "." + std::string(field_name), to);
     });
   }
 }
@@ -253,6 +210,8 @@ class Reader {
 
 // The last enumerator; that of another enumeration is declared beside it.
 constexpr DType last_of(DType) { return DType::u8; }
+
+double bytes_of(const TraceValues& values);
 
 // UsageError for a number that a narrower type does not have.
 void check_range(int64_t x, int64_t first, int64_t last);
@@ -274,7 +233,7 @@ void read(Reader& from, T& value) {
     read(from, size);
     for (value.clear(); value.size() < size;) read(from, value.emplace_back());
   } else if constexpr (!kAddress<T>) {
-    each_field(value, [&](auto& field) { read(from, field); });
+    each_field(value, [&](std::string_view, auto& field) { read(from, field); });
   }
 }
 
@@ -322,7 +281,10 @@ template <class R, class... A>
 class Op<R(A...)> final : public AnyOp {
  public:
   using Body = R (*)(A...);
-  Op(std::string_view signature, Body body) : AnyOp(signature), body_(body) {}
+  // Floating-point operations of a product, told after the body has checked the arguments; none of them is moved in.
+  using Flop = double (*)(A...);
+  Op(std::string_view signature, Body body, Flop flop = nullptr)
+      : AnyOp(signature, !std::is_void_v<R> && !HasFields<R>), body_(body), flop_(flop) {}
 
   R operator()(A... arguments) const {
     if (trace::recorder == nullptr) [[likely]]
@@ -343,22 +305,29 @@ class Op<R(A...)> final : public AnyOp {
  private:
   R recorded(A... arguments) const {
     const trace::Pause pause;
+    OpWork work;
     {
       TraceValues values;
       size_t i = 0;
-      (write_argument(arguments, i++, values), ...);
+      (trace::write(arguments, parameter(i++), values), ...);
+      work.bytes = trace::bytes_of(values);
       pause.recorder_told().begins(*this, values);
     }
     TraceValues results;
+    const auto end = [&] {
+      if (flop_) work.flop = flop_(arguments...);
+      work.bytes += trace::bytes_of(results);
+      pause.recorder_told().ends(results, work);
+    };
     if constexpr (std::is_void_v<R>) {
       body_(std::forward<A>(arguments)...);
       write_changed<A...>(results, arguments...);
-      pause.recorder_told().ends(results);
+      end();
     } else {
       R result = body_(std::forward<A>(arguments)...);
       write_changed<A...>(results, arguments...);
-      write_result(result, results);
-      pause.recorder_told().ends(results);
+      trace::write(result, result_, results);
+      end();
       return result;
     }
   }
@@ -371,42 +340,29 @@ class Op<R(A...)> final : public AnyOp {
     } else {
       const R result = body_(std::forward<A>(arguments)...);
       write_changed<A...>(results, arguments...);
-      write_result(result, results);
+      trace::write(result, result_, results);
     }
     return results;
-  }
-
-  template <class T>
-  void write_argument(const T& value, size_t i, TraceValues& to) const {
-    const TraceName& its = trace::name_in(parameters_, i);
-    trace::write(value, its, its.word, to);
   }
 
   template <class... Arguments, class... T>
   void write_changed(TraceValues& to, const T&... values) const {
     size_t i = 0;
     const auto one = [&]<class Argument>(const auto& value) {
-      const TraceName& its = trace::name_in(parameters_, i++);
-      if constexpr (std::is_same_v<Argument, Written>) trace::write(value.tensor, its, its.word, to);
-      else if constexpr (trace::kChanged<Argument>) trace::write(value, its, its.word, to);
+      const std::string& name = parameter(i++);
+      if constexpr (std::is_same_v<Argument, Written>) trace::write(value.tensor, name, to);
+      else if constexpr (trace::kChanged<Argument>) trace::write(value, name, to);
     };
     (one.template operator()<Arguments>(values), ...);
   }
 
-  template <class T>
-  void write_result(const T& result, TraceValues& to) const {
-    if constexpr (std::is_aggregate_v<T>) {
-      trace::write(result, results_, "", to);
-    } else {
-      const TraceName& its = trace::name_in(results_, 0);
-      trace::write(result, its, its.word, to);
-    }
-  }
-
   mutable Body body_;
+  Flop flop_;
 };
 
 template <class R, class... A>
 Op(std::string_view, R (*)(A...)) -> Op<R(A...)>;
+template <class R, class... A>
+Op(std::string_view, R (*)(A...), double (*)(A...)) -> Op<R(A...)>;
 
 }  // namespace elinvar

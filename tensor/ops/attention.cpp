@@ -388,12 +388,33 @@ Tensor self_attention_backward_of(const Tensor& d_o, const Tensor& qkv_in, const
   return d_qkv;
 }
 
-const Op kAttention("attention(q, k, v, causal, scale, precision) -> o, m, r", attention_of);
-const Op kAttentionBackward("attention_backward(d_o, q, k, v, result{o, m, r}, causal, scale, precision) -> dq, dk, dv",
-                            attention_backward_of);
-const Op kSelfAttention("self_attention(qkv, causal, scale, precision) -> o, m, r", self_attention_of);
-const Op kSelfAttentionBackward("self_attention_backward(d_o, qkv, result{o, m, r}, causal, scale, precision) -> d_qkv",
-                                self_attention_backward_of);
+// A product of queries (B, Tq, H, D) and keys; with a causal mask, of the keys that each query sees.
+double product_flop(const Shape& q, int64_t keys, bool causal) {
+  const int64_t tq = q[1], pairs = causal ? tq * (keys - tq) + tq * (tq + 1) / 2 : tq * keys;
+  return 2.0 * static_cast<double>(q[0] * q[2] * q[3]) * static_cast<double>(pairs);
+}
+double self_product_flop(const Shape& qkv, bool causal) {
+  return product_flop({qkv[0], qkv[1], qkv[3], qkv[4]}, qkv[1], causal);
+}
+
+// Two products forward, and five backward, where the scores are computed again.
+const Op kAttention(
+    "attention(q, k, v, causal, scale, precision)", attention_of,
+    +[](const Tensor& q, const Tensor& k, const Tensor&, bool causal, double, Precision) {
+      return 2.0 * product_flop(q.shape(), k.dim(1), causal);
+    });
+const Op kAttentionBackward(
+    "attention_backward(d_o, q, k, v, result, causal, scale, precision)", attention_backward_of,
+    +[](const Tensor&, const Tensor& q, const Tensor& k, const Tensor&, const AttentionResult&, bool causal, double,
+        Precision) { return 5.0 * product_flop(q.shape(), k.dim(1), causal); });
+const Op kSelfAttention(
+    "self_attention(qkv, causal, scale, precision)", self_attention_of,
+    +[](const Tensor& qkv, bool causal, double, Precision) { return 2.0 * self_product_flop(qkv.shape(), causal); });
+const Op kSelfAttentionBackward(
+    "self_attention_backward(d_o, qkv, result, causal, scale, precision) -> d_qkv", self_attention_backward_of,
+    +[](const Tensor&, const Tensor& qkv, const AttentionResult&, bool causal, double, Precision) {
+      return 5.0 * self_product_flop(qkv.shape(), causal);
+    });
 
 }  // namespace
 

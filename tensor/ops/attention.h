@@ -10,6 +10,7 @@
 // With precision bf16, q, k, v and do may be bfloat16, or are rounded to it, and so are the weights e, p and ds. Sums,
 // m and r are float32; o and the gradients are bfloat16, and it is o as rounded of which D is computed
 // (fast_product.h).
+#include "tensor/fields.h"
 #include "tensor/precision.h"
 #include "tensor/tensor.h"
 #include "tensor/view.h"
@@ -65,9 +66,11 @@ Precision attention_precision(Precision of_products, int64_t head);
 // q (B, Tq, H, D), k and v (B, Tk, G, D) -> o like q; scale 0 stands for 1 / sqrt(D).
 struct AttentionResult {
   Tensor o, m, r;
+  ELINVAR_FIELDS(o, m, r)
 };
 struct AttentionGradients {
   Tensor dq, dk, dv;
+  ELINVAR_FIELDS(dq, dk, dv)
 };
 AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, double scale,
                           Precision precision = Precision::portable);

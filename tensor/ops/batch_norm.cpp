@@ -270,10 +270,9 @@ Tensor gradient_of(Tensor dy, const Tensor& input, const Tensor& result, const B
   return dx;
 }
 
-const Op kFactors("batch_norm_factors(mean, var, gamma, beta, eps) -> mean, inv, a, b", factors_of);
-const Op kApply("batch_norm_apply(x, factors{mean, inv, a, b}, residual, relu) -> y", apply_of);
-const Op kGradient("batch_norm_gradient(dy, x, y, factors{mean, inv, a, b}, sums{sum_g, sum_gx, g}, mask) -> dx",
-                   gradient_of);
+const Op kFactors("batch_norm_factors(mean, var, gamma, beta, eps)", factors_of);
+const Op kApply("batch_norm_apply(x, factors, residual, relu) -> y", apply_of);
+const Op kGradient("batch_norm_gradient(dy, x, y, factors, sums, mask) -> dx", gradient_of);
 
 }  // namespace
 

@@ -17,6 +17,7 @@
 // The mask of a relu without a residual is computed again from x, so only a residual needs y to be kept.
 #include <vector>
 
+#include "tensor/fields.h"
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 
@@ -28,10 +29,12 @@ namespace elinvar {
 struct BatchStatistics {
   Tensor mean, var;   // (C)
   int64_t count = 0;  // rows: elements a channel
+  ELINVAR_FIELDS(mean, var, count)
 };
 
 struct BatchNormFactors {
   Tensor mean, inv, a, b;  // (C)
+  ELINVAR_FIELDS(mean, inv, a, b)
 };
 
 enum class ReluMask : uint8_t { none, from_x, from_y };
@@ -105,6 +108,7 @@ Tensor batch_norm_apply(const Tensor& x, const BatchNormFactors& factors, const 
 struct BatchNormSums {
   Tensor sum_g, sum_gx;  // (C)
   Tensor g;              // x's shape, if asked for
+  ELINVAR_FIELDS(sum_g, sum_gx, g)
 };
 // y is read for ReluMask::from_y only. A dy that is moved in is written over, by g or dx, if it is the only handle on
 // its elements.

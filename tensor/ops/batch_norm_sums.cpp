@@ -246,8 +246,8 @@ BatchNormSums sums_of(Tensor dy, const Tensor& input, const Tensor& result, cons
   return sums;
 }
 
-const Op kStatistics("batch_statistics(x) -> mean, var, count", statistics_of);
-const Op kSums("batch_norm_sums(dy, x, y, factors{mean, inv, a, b}, mask, want_g) -> sum_g, sum_gx, g", sums_of);
+const Op kStatistics("batch_statistics(x)", statistics_of);
+const Op kSums("batch_norm_sums(dy, x, y, factors, mask, want_g)", sums_of);
 
 }  // namespace
 

@@ -199,17 +199,27 @@ Tensor conv2d_grad_filter_of(const Tensor& dy_in, const Tensor& x_in, const Shap
   return dw;
 }
 
+// Each element of the output is a sum over a filter; taps in the padding count as well.
+double flop_of(const Shape& x, const Shape& w, const ConvOptions& options) {
+  const ConvGeometry g = conv_geometry(x, w, options);
+  return 2.0 * static_cast<double>(g.n * g.oh * g.ow * g.o) * static_cast<double>(g.kh * g.kw * (g.c / g.groups));
+}
+
 const Op kConv2d(
-    "conv2d(x, w, bias, options{stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups}, precision) -> y",
-    conv2d_of);
+    "conv2d(x, w, bias, options, precision) -> y", conv2d_of,
+    +[](const Tensor& x, const Tensor& w, const Tensor&, const ConvOptions& options, Precision) {
+      return flop_of(x.shape(), w.shape(), options);
+    });
 const Op kGradInput(
-    "conv2d_grad_input(dy, w, x_shape, "
-    "options{stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups}, precision) -> dx",
-    conv2d_grad_input_of);
+    "conv2d_grad_input(dy, w, x_shape, options, precision) -> dx", conv2d_grad_input_of,
+    +[](const Tensor&, const Tensor& w, const Shape& x, const ConvOptions& options, Precision) {
+      return flop_of(x, w.shape(), options);
+    });
 const Op kGradFilter(
-    "conv2d_grad_filter(dy, x, w_shape, "
-    "options{stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups}, precision) -> dw",
-    conv2d_grad_filter_of);
+    "conv2d_grad_filter(dy, x, w_shape, options, precision) -> dw", conv2d_grad_filter_of,
+    +[](const Tensor&, const Tensor& x, const Shape& w, const ConvOptions& options, Precision) {
+      return flop_of(x.shape(), w, options);
+    });
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 // matrix products (NUMERICS.md, rules 8 and 10). Nominal k is (kh, kw, c), (kh, kw, o) and (n, oh, ow); taps that
 // fall into the padding or between strides are zero terms, skipped or multiplied (rule 7). Other precisions than the
 // portable one run on a GPU's tensor cores.
+#include "tensor/fields.h"
 #include "tensor/precision.h"
 #include "tensor/tensor.h"
 #include "tensor/view.h"
@@ -46,6 +47,7 @@ void conv2d_grad_filter(GpuStream<B>&, const ConvGradFilterArgs&);
 
 struct ConvOptions {
   int64_t stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0, dilation_h = 1, dilation_w = 1, groups = 1;
+  ELINVAR_FIELDS(stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups)
 };
 
 // Checks shapes and works out the output's extents; throws UsageError naming both shapes.

@@ -154,10 +154,9 @@ Tensor cross_entropy_backward_of(const Tensor& dy, Tensor logits, const CrossEnt
   return dx;
 }
 
-const Op kCrossEntropy("cross_entropy(logits, targets, smoothing, ignored) -> loss, targets, m, r", cross_entropy_of);
-const Op kCrossEntropyBackward(
-    "cross_entropy_backward(dy, logits, saved{loss, targets, m, r}, smoothing, ignored) -> dlogits",
-    cross_entropy_backward_of);
+const Op kCrossEntropy("cross_entropy(logits, targets, smoothing, ignored)", cross_entropy_of);
+const Op kCrossEntropyBackward("cross_entropy_backward(dy, logits, saved, smoothing, ignored) -> dlogits",
+                               cross_entropy_backward_of);
 
 }  // namespace
 

@@ -10,6 +10,7 @@
 //
 // The forward pass reads the logits once and writes nothing but three numbers a row; the gradient reads them once
 // more, so a vocabulary of 50,000 costs two passes of reading and one of writing.
+#include "tensor/fields.h"
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 
@@ -38,6 +39,7 @@ void cross_entropy_backward(GpuStream<B>&, const CrossEntropyBackwardArgs&);
 struct CrossEntropyResult {
   Tensor loss;           // (rows)
   Tensor targets, m, r;  // for the gradient: one of each row, targets as int64
+  ELINVAR_FIELDS(loss, targets, m, r)
 };
 // logits (.., classes) float32 or float64; targets (..) int32 or int64, each `ignored` or in [0, classes).
 CrossEntropyResult cross_entropy(const Tensor& logits, const Tensor& targets, double smoothing, int64_t ignored);

@@ -100,7 +100,7 @@ Tensor dropout_of(Tensor x, double p, const Rng& rng) {
   return y;
 }
 
-const Op kDropout("dropout(x, p, rng{seed, step, vrank, op}) -> y", dropout_of);
+const Op kDropout("dropout(x, p, rng) -> y", dropout_of);
 
 }  // namespace
 

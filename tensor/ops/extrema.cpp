@@ -63,10 +63,10 @@ void extrema(CpuStream& stream, const ExtremaArgs& a) {
 namespace {
 
 const Op kMax(
-    "max(x, dim, keepdim) -> value, index",
+    "max(x, dim, keepdim)",
     +[](const Tensor& x, int dim, bool keepdim) { return launch("max", x, dim, keepdim, true); });
 const Op kMin(
-    "min(x, dim, keepdim) -> value, index",
+    "min(x, dim, keepdim)",
     +[](const Tensor& x, int dim, bool keepdim) { return launch("min", x, dim, keepdim, false); });
 
 }  // namespace

@@ -1,6 +1,7 @@
 #pragma once
 // The largest or smallest element along a dimension, and where it is. Exact (NUMERICS.md, rule 13): the first NaN if
 // there is one, else the extreme value; of equal ones, -0 and +0 among them, the one with the lowest index.
+#include "tensor/fields.h"
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 
@@ -18,6 +19,7 @@ void extrema(GpuStream<B>&, const ExtremaArgs&);
 
 struct Extremum {
   Tensor value, index;
+  ELINVAR_FIELDS(value, index)
 };
 // Of float32 or float64; `dim` needs at least one element and is dropped, or kept with extent 1.
 Extremum max(const Tensor& x, int dim, bool keepdim = false);

@@ -252,22 +252,19 @@ RowNormGradients backward_of(RowNorm kind, Tensor dy, const Tensor& input, const
 }
 
 const Op kLayerNorm(
-    "layer_norm(x, gamma, beta, eps, result) -> y, mean, r",
+    "layer_norm(x, gamma, beta, eps, result)",
     +[](const Tensor& x, const Tensor& gamma, const Tensor& beta, double eps, DType result) {
       return forward("layer_norm", RowNorm::layer, x, nullptr, gamma, beta, eps, result).norm;
     });
 const Op kRmsNorm(
-    "rms_norm(x, gamma, eps, result) -> y, mean, r",
-    +[](const Tensor& x, const Tensor& gamma, double eps, DType result) {
+    "rms_norm(x, gamma, eps, result)", +[](const Tensor& x, const Tensor& gamma, double eps, DType result) {
       return forward("rms_norm", RowNorm::rms, x, nullptr, gamma, {}, eps, result).norm;
     });
 const Op kAddNorm(
-    "add_norm(kind, x, addend, gamma, beta, eps, result) -> sum, norm{y, mean, r}",
+    "add_norm(kind, x, addend, gamma, beta, eps, result)",
     +[](RowNorm kind, const Tensor& x, const Tensor& addend, const Tensor& gamma, const Tensor& beta, double eps,
         DType result) { return forward("add_norm", kind, x, &addend, gamma, beta, eps, result); });
-const Op kRowNormBackward(
-    "row_norm_backward(kind, dy, x, gamma, saved{y, mean, r}, want_dx, want_parameters, sum) -> dx, dgamma, dbeta",
-    backward_of);
+const Op kRowNormBackward("row_norm_backward(kind, dy, x, gamma, saved, want_dx, want_parameters, sum)", backward_of);
 
 }  // namespace
 

@@ -16,6 +16,7 @@
 //
 // A row is read once and stays in the first cache for its passes; the gradients of gamma and beta are chains of 64
 // rows that grow as these rows are visited.
+#include "tensor/fields.h"
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 
@@ -51,6 +52,7 @@ void row_norm_backward(GpuStream<B>&, const RowNormBackwardArgs&);
 
 struct RowNormResult {
   Tensor y, mean, r;  // the last two are what the gradient needs
+  ELINVAR_FIELDS(y, mean, r)
 };
 // x float32 or float64 (.., C), C > 0; gamma and beta (C) or undefined. y is of type `result`: x's, or bfloat16 where x
 // is float32 on a GPU. x may be bfloat16 there, too; its mean and r are float32.
@@ -66,6 +68,7 @@ inline RowNormResult rms_norm(const Tensor& x, const Tensor& gamma, double eps) 
 struct AddNormResult {
   Tensor sum;
   RowNormResult norm;
+  ELINVAR_FIELDS(sum, norm)
 };
 // x + addend and its norm, as of layer_norm or rms_norm, which has no beta, in one pass over memory. addend is like x,
 // or bfloat16 beside float32; the sum has x's type.
@@ -74,6 +77,7 @@ AddNormResult add_norm(RowNorm kind, const Tensor& x, const Tensor& addend, cons
 
 struct RowNormGradients {
   Tensor dx, dgamma, dbeta;  // undefined where not wanted
+  ELINVAR_FIELDS(dx, dgamma, dbeta)
 };
 // `saved` as the forward pass returned it; its y is not read and may be undefined. dx is of x's type; with `sum`, like
 // x (the gradient of a residual, say), it is sum + dx, as an addition of its own gives it. A sum, else a dy, of x's

@@ -151,6 +151,13 @@ void matmul(CpuStream& stream, const MatmulArgs& args) {
 
 namespace {
 
+// The extents before the last two, broadcast.
+Shape leading(const Tensor& a, const Tensor& b) {
+  Shape a_lead = a.shape(), b_lead = b.shape();
+  for (int i = 0; i < 2; ++i) a_lead.erase(a_lead.ndim() - 1), b_lead.erase(b_lead.ndim() - 1);
+  return broadcast(a_lead, b_lead, "matmul");
+}
+
 Tensor matmul_of(const Tensor& a_given, const Tensor& b_given, const Tensor& bias, Precision precision, DType result) {
   const Tensor a_in = factor("matmul", a_given, precision), b_in = factor("matmul", b_given, precision);
   check_same_dtype("matmul", a_in, b_in);
@@ -161,9 +168,7 @@ Tensor matmul_of(const Tensor& a_given, const Tensor& b_given, const Tensor& bia
         to_string(a_in.shape()), to_string(b_in.shape()));
   Tensor a = readable(a_in, precision), b = readable(b_in, precision);
   const int64_t n = b.dim(-1), k = a.dim(-1);
-  Shape a_lead = a.shape(), b_lead = b.shape();
-  for (int i = 0; i < 2; ++i) a_lead.erase(a_lead.ndim() - 1), b_lead.erase(b_lead.ndim() - 1);
-  const Shape lead = broadcast(a_lead, b_lead, "matmul");
+  const Shape lead = leading(a, b);
   Shape shape = lead;
   shape.push_back(a.dim(-2));
   shape.push_back(n);
@@ -212,7 +217,11 @@ Tensor matmul_of(const Tensor& a_given, const Tensor& b_given, const Tensor& bia
   return c;
 }
 
-const Op kMatmul("matmul(a, b, bias, precision, result) -> c", matmul_of);
+double flop_of(const Tensor& a, const Tensor& b, const Tensor&, Precision, DType) {
+  return 2.0 * static_cast<double>(leading(a, b).numel() * a.dim(-2) * b.dim(-1)) * static_cast<double>(a.dim(-1));
+}
+
+const Op kMatmul("matmul(a, b, bias, precision, result) -> c", matmul_of, flop_of);
 
 }  // namespace
 

@@ -246,19 +246,10 @@ void lamb_apply_of(std::vector<Tensor>& p, const std::vector<Tensor>& m_in, cons
   });
 }
 
-const Op kSgd("sgd(g, p, v, constants{n, scale, lr, momentum, weight_decay, ratio, nesterov})", sgd_of);
-const Op kAdam(
-    "adam(g, p, m, v, constants{n, scale, beta1, one_minus_beta1, beta2, one_minus_beta2, eps, weight_decay, decay, "
-    "step_size, root_correction2})",
-    adam_of);
-const Op kLambMoments(
-    "lamb_moments(g, p, m, v, constants{n, scale, beta1, one_minus_beta1, beta2, one_minus_beta2, eps, weight_decay, "
-    "correction1, root_correction2, step_size}) -> square_sums",
-    lamb_moments_of);
-const Op kLambApply(
-    "lamb_apply(p, m, v, constants{n, scale, beta1, one_minus_beta1, beta2, one_minus_beta2, eps, weight_decay, "
-    "correction1, root_correction2, step_size})",
-    lamb_apply_of);
+const Op kSgd("sgd(g, p, v, constants)", sgd_of);
+const Op kAdam("adam(g, p, m, v, constants)", adam_of);
+const Op kLambMoments("lamb_moments(g, p, m, v, constants) -> square_sums", lamb_moments_of);
+const Op kLambApply("lamb_apply(p, m, v, constants)", lamb_apply_of);
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "tensor/fields.h"
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 
@@ -23,6 +24,7 @@ struct SgdArgs {
   int64_t n;
   float scale = 1, lr = 0, momentum = 0, weight_decay = 0, ratio = 1;
   bool nesterov = false;
+  ELINVAR_FIELDS(g, p, v, n, scale, lr, momentum, weight_decay, ratio, nesterov)
 };
 // All parameters of a step at once; threads share their elements.
 void sgd(CpuStream&, std::span<const SgdArgs>);
@@ -43,6 +45,8 @@ struct AdamArgs {
   int64_t n;
   float scale = 1, beta1 = 0, one_minus_beta1 = 1, beta2 = 0, one_minus_beta2 = 1, eps = 0;
   float weight_decay = 0, decay = 1, step_size = 0, root_correction2 = 1;
+  ELINVAR_FIELDS(g, p, m, v, n, scale, beta1, one_minus_beta1, beta2, one_minus_beta2, eps, weight_decay, decay,
+                 step_size, root_correction2)
 };
 void adam(CpuStream&, std::span<const AdamArgs>);
 template <class B>
@@ -60,6 +64,8 @@ struct LambArgs {
   int64_t n;
   float scale = 1, beta1 = 0, one_minus_beta1 = 1, beta2 = 0, one_minus_beta2 = 1, eps = 0;
   float weight_decay = 0, correction1 = 1, root_correction2 = 1, step_size = 0;
+  ELINVAR_FIELDS(g, p, m, v, square_sums, n, scale, beta1, one_minus_beta1, beta2, one_minus_beta2, eps, weight_decay,
+                 correction1, root_correction2, step_size)
 };
 void lamb_moments(CpuStream&, const LambArgs&);
 template <class B>

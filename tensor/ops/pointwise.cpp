@@ -5,7 +5,6 @@
 #include <hwy/foreach_target.h>
 
 #include <algorithm>
-#include <array>
 #include <string>
 
 #include "tensor/op_check.h"
@@ -16,40 +15,42 @@
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
-// Calls f<Op> for the op at place `index` of a list.
-template <class... Ops, class F>
-void with_op(pointwise::OpList<Ops...>, int index, F f) {
+// Calls f with the function at place `index` of a list.
+template <class... Functions, class F>
+void with_function(pointwise::List<Functions...>, int index, F f) {
   int i = 0;
-  static_cast<void>(((i++ == index ? (f(Body<Ops>{}), true) : false) || ...));
+  static_cast<void>(((i++ == index ? (f(Functions{}), true) : false) || ...));
 }
 
-template <class Op, class T>
-void unary_elements(Op, const T* x, T* y, int64_t n) {
+template <class Function, class T>
+void unary_elements(Function, const T* x, T* y, int64_t n, T parameter) {
   using V = Vec<T>;
-  for (int64_t i = 0; i < n; i += V::kLanes) Op::f(V::load(x + i, n - i)).store(y + i, n - i);
+  const V p = V::set(parameter);
+  for (int64_t i = 0; i < n; i += V::kLanes) value_of<Function>(V::load(x + i, n - i), p).store(y + i, n - i);
 }
 
-template <class Op, class T>
-void gradient_elements(Op, const T* dy, const T* s, T* dx, int64_t n) {
+template <class Function, class T>
+void gradient_elements(Function, const T* dy, const T* s, T* dx, int64_t n, T parameter) {
   using V = Vec<T>;
+  const V p = V::set(parameter);
   for (int64_t i = 0; i < n; i += V::kLanes)
-    Op::gradient(V::load(dy + i, n - i), V::load(s + i, n - i)).store(dx + i, n - i);
+    gradient_of<Function>(V::load(dy + i, n - i), V::load(s + i, n - i), p).store(dx + i, n - i);
 }
 
-template <class Op, class T>
-HWY_INLINE void binary_elements(Op, const T* a, const T* b, T* y, int64_t n) {
+template <class Function, class T>
+HWY_INLINE void binary_elements(Function, const T* a, const T* b, T* y, int64_t n) {
   using V = Vec<T>;
   int64_t i = 0;
-  for (; i + V::kLanes <= n; i += V::kLanes) Op::f(V::load(a + i), V::load(b + i)).store(y + i);
-  if (i < n) Op::f(V::load(a + i, n - i), V::load(b + i, n - i)).store(y + i, n - i);
+  for (; i + V::kLanes <= n; i += V::kLanes) Function::f(V::load(a + i), V::load(b + i)).store(y + i);
+  if (i < n) Function::f(V::load(a + i, n - i), V::load(b + i, n - i)).store(y + i, n - i);
 }
 
 constexpr int64_t kBlock = 256;
 
 // A row in blocks. An operand whose elements are not adjacent is gathered into a buffer first, so that one loop
 // serves every layout; a repeated element (stride 0) is spread once a row.
-template <class Op, class T>
-void binary_row(Op op, const T* a, int64_t sa, const T* b, int64_t sb, T* y, int64_t sy, int64_t n) {
+template <class Function, class T>
+void binary_row(Function function, const T* a, int64_t sa, const T* b, int64_t sb, T* y, int64_t sy, int64_t n) {
   T a_buffer[kBlock], b_buffer[kBlock], y_buffer[kBlock];
   const auto block = [](const T* row, int64_t stride, int64_t i, int64_t count, T* buffer) HWY_ATTR -> const T* {
     if (stride == 1) return row + i;
@@ -57,11 +58,11 @@ void binary_row(Op op, const T* a, int64_t sa, const T* b, int64_t sb, T* y, int
       for (int64_t j = 0; j < count; ++j) buffer[j] = row[(i + j) * stride];
     return buffer;
   };
-  if (sa == 1 && sb == 1 && sy == 1) return binary_elements(op, a, b, y, n);
+  if (sa == 1 && sb == 1 && sy == 1) return binary_elements(function, a, b, y, n);
   for (int64_t i = 0; i < n; i += kBlock) {
     const int64_t count = std::min(kBlock, n - i);
     T* to = sy == 1 ? y + i : y_buffer;
-    binary_elements(op, block(a, sa, i, count, a_buffer), block(b, sb, i, count, b_buffer), to, count);
+    binary_elements(function, block(a, sa, i, count, a_buffer), block(b, sb, i, count, b_buffer), to, count);
     if (sy != 1)
       for (int64_t j = 0; j < count; ++j) y[(i + j) * sy] = to[j];
   }
@@ -70,16 +71,18 @@ void binary_row(Op op, const T* a, int64_t sa, const T* b, int64_t sb, T* y, int
 void unary_range(const UnaryArgs& a, int64_t begin, int64_t end) {
   visit_float(a.x.dtype, [&](auto zero) HWY_ATTR {
     using T = decltype(zero);
-    with_op(pointwise::UnaryOps{}, a.op,
-            [&](auto op) HWY_ATTR { unary_elements(op, a.x.as<T>() + begin, a.y.as<T>() + begin, end - begin); });
+    with_function(formulas::UnaryFunctions{}, a.op, [&](auto function) HWY_ATTR {
+      unary_elements(function, a.x.as<T>() + begin, a.y.as<T>() + begin, end - begin, static_cast<T>(a.parameter));
+    });
   });
 }
 
 void unary_backward_range(const UnaryBackwardArgs& a, int64_t begin, int64_t end) {
   visit_float(a.dy.dtype, [&](auto zero) HWY_ATTR {
     using T = decltype(zero);
-    with_op(pointwise::UnaryOps{}, a.op, [&](auto op) HWY_ATTR {
-      gradient_elements(op, a.dy.as<T>() + begin, a.saved.as<T>() + begin, a.dx.as<T>() + begin, end - begin);
+    with_function(formulas::UnaryFunctions{}, a.op, [&](auto function) HWY_ATTR {
+      gradient_elements(function, a.dy.as<T>() + begin, a.saved.as<T>() + begin, a.dx.as<T>() + begin, end - begin,
+                        static_cast<T>(a.parameter));
     });
   });
 }
@@ -89,11 +92,11 @@ void binary_range(const BinaryArgs& a, const StridedRows<3>& rows, int64_t begin
   visit_dtype(a.y.dtype, [&](auto zero) HWY_ATTR {
     using T = decltype(zero);
     if constexpr (!std::is_same_v<T, bf16> && !std::is_same_v<T, uint8_t>) {
-      with_op(pointwise::BinaryOps{}, a.op, [&](auto op) HWY_ATTR {
+      with_function(formulas::BinaryFunctions{}, a.op, [&](auto function) HWY_ATTR {
         for (int64_t i = begin; i < end;) {
           const int64_t row = i / n, first = i % n, count = std::min(n - first, end - i);
           const auto at = rows.offsets(row);
-          binary_row(op, a.a.as<T>() + at[0] + first * sa, sa, a.b.as<T>() + at[1] + first * sb, sb,
+          binary_row(function, a.a.as<T>() + at[0] + first * sa, sa, a.b.as<T>() + at[1] + first * sb, sb,
                      a.y.as<T>() + at[2] + first * sy, sy, count);
           i += count;
         }
@@ -162,15 +165,16 @@ void binary(CpuStream& stream, const BinaryArgs& a) {
 
 namespace {
 
-Tensor unary_of(int op, const char* name, const Tensor& input) {
-  check_activation(name, input);
+Tensor unary_of(int op, const Tensor& input, double parameter) {
+  check_activation(pointwise::kUnaryNames[op], input);
   const Tensor x = input.to_contiguous();
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
-  on(x.device(), [&](auto& stream) { unary(stream, UnaryArgs{in(x), out(y), x.numel(), op}); });
+  on(x.device(), [&](auto& stream) { unary(stream, UnaryArgs{in(x), out(y), x.numel(), op, parameter}); });
   return y;
 }
 
-Tensor unary_backward_of(int op, const char* name, Tensor dy, const Tensor& saved) {
+Tensor unary_backward_of(int op, Tensor dy, const Tensor& saved, double parameter) {
+  const char* name = pointwise::kUnaryNames[op];
   check_activation(name, dy);
   check_same_dtype(name, dy, saved);
   check_same_shape(name, dy, saved);
@@ -178,11 +182,14 @@ Tensor unary_backward_of(int op, const char* name, Tensor dy, const Tensor& save
   dy = dy.to_contiguous();
   const In g = in(dy);
   Tensor dx = onto(std::move(dy));
-  on(dx.device(), [&](auto& stream) { unary_backward(stream, UnaryBackwardArgs{g, in(s), out(dx), dx.numel(), op}); });
+  on(dx.device(), [&](auto& stream) {
+    unary_backward(stream, UnaryBackwardArgs{g, in(s), out(dx), dx.numel(), op, parameter});
+  });
   return dx;
 }
 
-Tensor binary_of(int op, const char* name, const Tensor& a, const Tensor& b) {
+Tensor binary_of(int op, const Tensor& a, const Tensor& b) {
+  const char* name = pointwise::kBinaryNames[op];
   check_types(name, a, b);
   const Shape shape = a.shape() == b.shape() ? a.shape() : broadcast(a.shape(), b.shape(), name);
   Tensor y = Tensor::empty(shape, type_of(a, b), a.device());
@@ -193,7 +200,8 @@ Tensor binary_of(int op, const char* name, const Tensor& a, const Tensor& b) {
   return y;
 }
 
-void write_binary(int op, const char* name, Tensor& y, const Tensor& b) {
+void write_binary(int op, Tensor& y, const Tensor& b) {
+  const char* name = pointwise::kBinaryNames[op];
   check_types(name, y, b);
   if (b.shape() != y.shape() && broadcast(y.shape(), b.shape(), name) != y.shape())
     check(false, "[{}] an operand of shape {} does not fit into shape {}", name, to_string(b.shape()),
@@ -213,56 +221,78 @@ Tensor sum_of(Tensor sum, const Tensor& term) {
   return sum;
 }
 
-// The objects of a list's ops, in its order.
-template <class... Tags>
-auto unary_ops(pointwise::OpList<Tags...> all) {
-  using Object = Op<Tensor(const Tensor&)>;
-  return std::array<Object, all.kSize>{Object(std::string(Tags::name) + "(x) -> y", [](const Tensor& x) {
-    return unary_of(pointwise::OpList<Tags...>::template index_of<Tags>(), Tags::name, x);
-  })...};
-}
+// The objects of a function and its gradient. Parameter is double for a function that has one, else absent.
+template <class Function, class... Parameter>
+struct UnaryObjects {
+  static constexpr int kOp = pointwise::UnaryFunctions::index_of<Function>();
+  static double number(double parameter = 0) { return parameter; }
+  static std::string signature(const std::string& before, const std::string& after) {
+    std::string text = pointwise::kUnaryNames[kOp] + before;
+    if constexpr (pointwise::HasParameter<Function>) text += std::string(", ") + Function::parameter.name;
+    return text + after;
+  }
 
-template <class... Tags>
-auto unary_backward_ops(pointwise::OpList<Tags...> all) {
-  using Object = Op<Tensor(Tensor, const Tensor&)>;
-  return std::array<Object, all.kSize>{
-      Object(std::string(Tags::name) + "_backward(dy, saved) -> dx", [](Tensor dy, const Tensor& saved) {
-        constexpr int kOp = pointwise::OpList<Tags...>::template index_of<Tags>();
-        return unary_backward_of(kOp, Tags::name, std::move(dy), saved);
-      })...};
-}
+  Op<Tensor(const Tensor&, Parameter...)> value{signature("(x", ") -> y"), [](const Tensor& x, Parameter... parameter) {
+                                                  return unary_of(kOp, x, number(parameter...));
+                                                }};
+  Op<Tensor(Tensor, const Tensor&, Parameter...)> gradient{
+      signature("_backward(dy, saved", ") -> dx"), [](Tensor dy, const Tensor& saved, Parameter... parameter) {
+        return unary_backward_of(kOp, std::move(dy), saved, number(parameter...));
+      }};
+};
 
-template <class... Tags>
-auto binary_ops(pointwise::OpList<Tags...> all) {
-  using Object = Op<Tensor(const Tensor&, const Tensor&)>;
-  return std::array<Object, all.kSize>{
-      Object(std::string(Tags::name) + "(a, b) -> y", [](const Tensor& a, const Tensor& b) {
-        return binary_of(pointwise::OpList<Tags...>::template index_of<Tags>(), Tags::name, a, b);
-      })...};
-}
+template <class Function>
+struct BinaryObjects {
+  static constexpr int kOp = pointwise::BinaryFunctions::index_of<Function>();
+  Op<Tensor(const Tensor&, const Tensor&)> value{pointwise::kBinaryNames[kOp] + std::string("(a, b) -> y"),
+                                                 [](const Tensor& a, const Tensor& b) { return binary_of(kOp, a, b); }};
+  Op<void(Tensor&, const Tensor&)> into{pointwise::kBinaryNames[kOp] + std::string("_into(y, b)"),
+                                        [](Tensor& y, const Tensor& b) { write_binary(kOp, y, b); }};
+};
 
-template <class... Tags>
-auto binary_into_ops(pointwise::OpList<Tags...> all) {
-  using Object = Op<void(Tensor&, const Tensor&)>;
-  return std::array<Object, all.kSize>{Object(std::string(Tags::name) + "_into(y, b)", [](Tensor& y, const Tensor& b) {
-    write_binary(pointwise::OpList<Tags...>::template index_of<Tags>(), Tags::name, y, b);
-  })...};
-}
-
-const auto kUnary = unary_ops(pointwise::UnaryOps{});
-const auto kUnaryBackward = unary_backward_ops(pointwise::UnaryOps{});
-const auto kBinary = binary_ops(pointwise::BinaryOps{});
-const auto kBinaryInto = binary_into_ops(pointwise::BinaryOps{});
+template <class Function>
+const UnaryObjects<Function> kUnary{};
+template <pointwise::HasParameter Function>
+const UnaryObjects<Function, double> kUnary<Function>{};
+template <class Function>
+const BinaryObjects<Function> kBinary{};
 const Op kAddTo("add_to(sum, term) -> sum", sum_of);
 
 }  // namespace
 
-Tensor unary(int op, const Tensor& x) { return kUnary[static_cast<size_t>(op)](x); }
-Tensor unary_backward(int op, Tensor dy, const Tensor& saved) {
-  return kUnaryBackward[static_cast<size_t>(op)](std::move(dy), saved);
+template <class Function>
+Tensor unary(const Tensor& x, double parameter) {
+  if constexpr (pointwise::HasParameter<Function>) return kUnary<Function>.value(x, parameter);
+  else return kUnary<Function>.value(x);
 }
-Tensor binary(int op, const Tensor& a, const Tensor& b) { return kBinary[static_cast<size_t>(op)](a, b); }
-void binary_into(int op, Tensor& y, const Tensor& b) { kBinaryInto[static_cast<size_t>(op)](y, b); }
+
+template <class Function>
+Tensor unary_backward(Tensor dy, const Tensor& saved, double parameter) {
+  if constexpr (pointwise::HasParameter<Function>) return kUnary<Function>.gradient(std::move(dy), saved, parameter);
+  else return kUnary<Function>.gradient(std::move(dy), saved);
+}
+
+template <class Function>
+Tensor binary(const Tensor& a, const Tensor& b) {
+  return kBinary<Function>.value(a, b);
+}
+
+template <class Function>
+void binary_into(Tensor& y, const Tensor& b) {
+  kBinary<Function>.into(y, b);
+}
+
+#define ELINVAR_UNARY(name, Function)                                \
+  template Tensor unary<pointwise::Function>(const Tensor&, double); \
+  template Tensor unary_backward<pointwise::Function>(Tensor, const Tensor&, double);
+#define ELINVAR_BINARY(name, Function)                                       \
+  template Tensor binary<pointwise::Function>(const Tensor&, const Tensor&); \
+  template void binary_into<pointwise::Function>(Tensor&, const Tensor&);
+ELINVAR_UNARY_FUNCTIONS(ELINVAR_UNARY, ELINVAR_UNARY)
+ELINVAR_BINARY_FUNCTIONS(ELINVAR_BINARY)
+#undef ELINVAR_UNARY
+#undef ELINVAR_BINARY
+
 Tensor add_to(Tensor sum, const Tensor& term) { return kAddTo(std::move(sum), term); }
 
 }  // namespace elinvar

@@ -11,53 +11,55 @@ namespace {
 using V = Vec<float>;
 
 // The bodies compute in T, or in float where the elements are bfloat16.
-template <class Op, class T>
-__global__ void unary_elements(const T* x, T* y, int64_t n, bool aligned) {
+template <class Function, class T>
+__global__ void unary_elements(const T* x, T* y, int64_t n, bool aligned, float parameter) {
   map_elements(
-      n, aligned, [](float of_x) { return Body<Op>::f(V{of_x}).v; }, y, x);
+      n, aligned, [=](float of_x) { return value_of<Function>(V{of_x}, V{parameter}).v; }, y, x);
 }
 
-template <class Op, class T>
-__global__ void gradient_elements(const T* dy, const T* s, T* dx, int64_t n, bool aligned) {
+template <class Function, class T>
+__global__ void gradient_elements(const T* dy, const T* s, T* dx, int64_t n, bool aligned, float parameter) {
   map_elements(
-      n, aligned, [](float of_dy, float of_s) { return Body<Op>::gradient(V{of_dy}, V{of_s}).v; }, dx, dy, s);
+      n, aligned, [=](float of_dy, float of_s) { return gradient_of<Function>(V{of_dy}, V{of_s}, V{parameter}).v; }, dx,
+      dy, s);
 }
 
-template <class Op, class A, class B, class Y>
+template <class Function, class A, class B, class Y>
 __global__ void binary_contiguous(const A* a, const B* b, Y* y, int64_t n, bool aligned) {
   map_elements(
-      n, aligned, [](auto x, auto z) { return Body<Op>::f(Vec<decltype(x)>{x}, Vec<decltype(x)>{z}).v; }, y, a, b);
+      n, aligned, [](auto x, auto z) { return Function::f(Vec<decltype(x)>{x}, Vec<decltype(x)>{z}).v; }, y, a, b);
 }
 
-template <class Op, class T>
+template <class Function, class T>
 __global__ void binary_strided(const T* a, const T* b, T* y, StridedElements<3> places, int64_t n) {
   for (int64_t i = thread_of_grid(); i < n; i += grid_stride()) {
     int64_t at[3];
     places.offsets(i, at);
-    y[at[2]] = Body<Op>::f(Vec<T>{a[at[0]]}, Vec<T>{b[at[1]]}).v;
+    y[at[2]] = Function::f(Vec<T>{a[at[0]]}, Vec<T>{b[at[1]]}).v;
   }
 }
 
-template <class Op>
+template <class Function>
 __global__ void binary_mixed(AnyReads a, AnyReads b, AnyWrites y, StridedElements<3> places, int64_t n) {
   for (int64_t i = thread_of_grid(); i < n; i += grid_stride()) {
     int64_t at[3];
     places.offsets(i, at);
-    y.store(at[2], Body<Op>::f(V{a[at[0]]}, V{b[at[1]]}).v);
+    y.store(at[2], Function::f(V{a[at[0]]}, V{b[at[1]]}).v);
   }
 }
 
-// Calls f with the tag of the op at place `index` of a list.
-template <class... Ops, class F>
-void with_op(pointwise::OpList<Ops...>, int index, F f) {
+// Calls f with the function at place `index` of a list.
+template <class... Functions, class F>
+void with_function(pointwise::List<Functions...>, int index, F f) {
   int i = 0;
-  static_cast<void>(((i++ == index ? (f(Ops{}), true) : false) || ...));
+  static_cast<void>(((i++ == index ? (f(Functions{}), true) : false) || ...));
 }
 
-template <class Op, class A, class B, class Y>
+template <class Function, class A, class B, class Y>
 void launch_contiguous(Gpu& stream, const BinaryArgs& a, int64_t n) {
-  launch(stream, Op::name, {.blocks = blocks_for_elements<A, B, Y>(n)}, binary_contiguous<Op, A, B, Y>, a.a.as<A>(),
-         a.b.as<B>(), a.y.as<Y>(), n, start_at_16(a.a.as<A>(), a.b.as<B>(), a.y.as<Y>()));
+  launch(stream, pointwise::kBinaryNames[a.op], {.blocks = blocks_for_elements<A, B, Y>(n)},
+         binary_contiguous<Function, A, B, Y>, a.a.as<A>(), a.b.as<B>(), a.y.as<Y>(), n,
+         start_at_16(a.a.as<A>(), a.b.as<B>(), a.y.as<Y>()));
 }
 
 bool contiguous(const StridedRows<3>& rows) {
@@ -68,12 +70,12 @@ bool contiguous(const StridedRows<3>& rows) {
 template <class T>
 void binary_of(Gpu& stream, const BinaryArgs& a, const StridedRows<3>& rows) {
   const int64_t n = a.shape.numel();
-  with_op(pointwise::BinaryOps{}, a.op, [&](auto op) {
-    using Op = decltype(op);
-    if (contiguous(rows)) launch_contiguous<Op, T, T, T>(stream, a, n);
+  with_function(formulas::BinaryFunctions{}, a.op, [&](auto function) {
+    using Function = decltype(function);
+    if (contiguous(rows)) launch_contiguous<Function, T, T, T>(stream, a, n);
     else
-      launch(stream, Op::name, {.blocks = blocks_for(n)}, binary_strided<Op, T>, a.a.as<T>(), a.b.as<T>(), a.y.as<T>(),
-             StridedElements<3>(rows), n);
+      launch(stream, pointwise::kBinaryNames[a.op], {.blocks = blocks_for(n)}, binary_strided<Function, T>, a.a.as<T>(),
+             a.b.as<T>(), a.y.as<T>(), StridedElements<3>(rows), n);
   });
 }
 
@@ -81,15 +83,15 @@ void binary_of(Gpu& stream, const BinaryArgs& a, const StridedRows<3>& rows) {
 void binary_of_mixed(Gpu& stream, const BinaryArgs& a, const StridedRows<3>& rows) {
   const int64_t n = a.shape.numel();
   const bool dense = contiguous(rows), b = a.b.dtype == DType::bf16;
-  with_op(pointwise::BinaryOps{}, a.op, [&](auto op) {
-    using Op = decltype(op);
+  with_function(formulas::BinaryFunctions{}, a.op, [&](auto function) {
+    using Function = decltype(function);
     if (dense && b && a.a.dtype == DType::bf16 && a.y.dtype == DType::bf16)
-      launch_contiguous<Op, bf16, bf16, bf16>(stream, a, n);
+      launch_contiguous<Function, bf16, bf16, bf16>(stream, a, n);
     else if (dense && b && a.a.dtype == DType::f32 && a.y.dtype == DType::f32)
-      launch_contiguous<Op, float, bf16, float>(stream, a, n);
+      launch_contiguous<Function, float, bf16, float>(stream, a, n);
     else
-      launch(stream, Op::name, {.blocks = blocks_for(n)}, binary_mixed<Op>, AnyReads(a.a), AnyReads(a.b),
-             AnyWrites(a.y), StridedElements<3>(rows), n);
+      launch(stream, pointwise::kBinaryNames[a.op], {.blocks = blocks_for(n)}, binary_mixed<Function>, AnyReads(a.a),
+             AnyReads(a.b), AnyWrites(a.y), StridedElements<3>(rows), n);
   });
 }
 
@@ -102,10 +104,11 @@ template <>
 void unary(Gpu& stream, const UnaryArgs& a) {
   visit_activation(a.x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    HWY_NAMESPACE::with_op(pointwise::UnaryOps{}, a.op, [&](auto op) {
-      using Op = decltype(op);
-      launch(stream, Op::name, {.blocks = blocks_for_elements<T>(a.n)}, HWY_NAMESPACE::unary_elements<Op, T>,
-             a.x.as<T>(), a.y.as<T>(), a.n, start_at_16(a.x.as<T>(), a.y.as<T>()));
+    HWY_NAMESPACE::with_function(HWY_NAMESPACE::formulas::UnaryFunctions{}, a.op, [&](auto function) {
+      using Function = decltype(function);
+      launch(stream, pointwise::kUnaryNames[a.op], {.blocks = blocks_for_elements<T>(a.n)},
+             HWY_NAMESPACE::unary_elements<Function, T>, a.x.as<T>(), a.y.as<T>(), a.n,
+             start_at_16(a.x.as<T>(), a.y.as<T>()), static_cast<float>(a.parameter));
     });
   });
 }
@@ -114,11 +117,11 @@ template <>
 void unary_backward(Gpu& stream, const UnaryBackwardArgs& a) {
   visit_activation(a.dy.dtype, [&](auto zero) {
     using T = decltype(zero);
-    HWY_NAMESPACE::with_op(pointwise::UnaryOps{}, a.op, [&](auto op) {
-      using Op = decltype(op);
-      launch(stream, Op::name, {.blocks = blocks_for_elements<T>(a.n)}, HWY_NAMESPACE::gradient_elements<Op, T>,
-             a.dy.as<T>(), a.saved.as<T>(), a.dx.as<T>(), a.n,
-             start_at_16(a.dy.as<T>(), a.saved.as<T>(), a.dx.as<T>()));
+    HWY_NAMESPACE::with_function(HWY_NAMESPACE::formulas::UnaryFunctions{}, a.op, [&](auto function) {
+      using Function = decltype(function);
+      launch(stream, pointwise::kUnaryNames[a.op], {.blocks = blocks_for_elements<T>(a.n)},
+             HWY_NAMESPACE::gradient_elements<Function, T>, a.dy.as<T>(), a.saved.as<T>(), a.dx.as<T>(), a.n,
+             start_at_16(a.dy.as<T>(), a.saved.as<T>(), a.dx.as<T>()), static_cast<float>(a.parameter));
     });
   });
 }

@@ -1,14 +1,14 @@
 #pragma once
-// Functions of one and two tensors, element by element. Every op is a tag below with its formula (the
-// specification of its bits: each sign is one rounding, fma(a, b, c) one for both), a body for all targets in
-// pointwise-inl.h, and a place in a list; kernels, checks, gradients and tests follow from the lists.
+// Functions of one and two tensors, element by element. pointwise_functions.inc defines each of them, formula and
+// gradient; this header declares them and what they have in common.
 //
 //   Tensor y = tanh(x);                    // or unary<pointwise::Tanh>(x)
 //   Tensor z = add(y, row);                // NumPy's broadcasting, any strides
+//   Tensor d = unary_backward<pointwise::Tanh>(dy, y);
 //
-// Unary ops take float32 and float64, and on GPUs bfloat16 (precision.h). Binary ops also take int32 and int64: sums
-// and products wrap, quotients truncate, and a division by zero gives 0. Other types, and operands of different types,
-// throw UsageError.
+// Unary functions take float32 and float64, and on GPUs bfloat16 (precision.h). Binary ones also take int32 and int64:
+// sums and products wrap, quotients truncate, and a division by zero gives 0. Other types, and operands of different
+// types, throw UsageError.
 #include <type_traits>
 
 #include "tensor/precision.h"
@@ -18,126 +18,68 @@
 namespace elinvar {
 namespace pointwise {
 
-template <class... Ops>
-struct OpList {
-  static constexpr int kSize = sizeof...(Ops);
-  template <class Op>
+// What the gradient of a unary function is computed from, besides dy.
+enum class Saves { nothing, input, output };
+
+template <Saves kSaves>
+struct Unary {
+  static constexpr Saves saves = kSaves;
+  static constexpr bool activation = false;  // whether configurations may name it
+};
+template <Saves kSaves>
+struct Activation : Unary<kSaves> {
+  static constexpr bool activation = true;
+};
+
+// A number that a function depends on, and its default.
+struct Parameter {
+  const char* name;
+  double value;
+};
+template <class Function>
+concept HasParameter = requires {
+  Function::parameter;
+};
+template <class Function>
+constexpr double default_parameter() {
+  if constexpr (HasParameter<Function>) return Function::parameter.value;
+  else return 0;
+}
+
+template <class... Functions>
+struct List {
+  static constexpr int kSize = sizeof...(Functions);
+  template <class Function>
   static constexpr int index_of() {
-    constexpr bool same[] = {std::is_same_v<Op, Ops>...};
+    constexpr bool same[] = {std::is_same_v<Function, Functions>...};
     int i = 0;
     while (!same[i]) ++i;
     return i;
   }
 };
+template <class, class... Functions>
+using ListAfter = List<Functions...>;
 
-enum class Saves { nothing, input, output };  // what the gradient is computed from, s below
+#define FORMULA      \
+  template <class V> \
+  static V
+#include "tensor/ops/pointwise_functions.inc"
+#undef FORMULA
 
-// dx(dy, s): the gradient formula. c1 = sqrt(1/2), c2 = 1/sqrt(2 pi), c3 = sqrt(2/pi), each rounded once.
-struct Neg {  // -x                                    dx = -dy
-  static constexpr auto name = "neg";
-  static constexpr Saves saves = Saves::nothing;
-};
-struct Abs {  // the sign bit cleared                  dx = s < 0 ? -dy : 0 < s ? dy : 0
-  static constexpr auto name = "abs";
-  static constexpr Saves saves = Saves::input;
-};
-struct Exp {  //                                       dx = dy * s
-  static constexpr auto name = "exp";
-  static constexpr Saves saves = Saves::output;
-};
-struct Log {  //                                       dx = dy / s
-  static constexpr auto name = "log";
-  static constexpr Saves saves = Saves::input;
-};
-struct Sqrt {  //                                       dx = (dy * 0.5) / s
-  static constexpr auto name = "sqrt";
-  static constexpr Saves saves = Saves::output;
-};
-struct Rsqrt {  // 1 / sqrt(x)                           dx = (dy * -0.5) * (s * (s * s))
-  static constexpr auto name = "rsqrt";
-  static constexpr Saves saves = Saves::output;
-};
-struct Square {  // x * x                                 dx = dy * (s + s)
-  static constexpr auto name = "square";
-  static constexpr Saves saves = Saves::input;
-};
-struct Reciprocal {  // 1 / x                                 dx = -(dy * (s * s))
-  static constexpr auto name = "reciprocal";
-  static constexpr Saves saves = Saves::output;
-};
-struct Tanh {  //                                       dx = dy * fma(-s, s, 1)
-  static constexpr auto name = "tanh";
-  static constexpr Saves saves = Saves::output;
-};
-struct Erf {  //                                       dx = dy * (2/sqrt(pi) * exp(-(s * s)))
-  static constexpr auto name = "erf";
-  static constexpr Saves saves = Saves::input;
-};
-struct Sin {  //                                       dx = dy * cos(s)
-  static constexpr auto name = "sin";
-  static constexpr Saves saves = Saves::input;
-};
-struct Cos {  //                                       dx = -(dy * sin(s))
-  static constexpr auto name = "cos";
-  static constexpr Saves saves = Saves::input;
-};
-struct Sigmoid {  // 1 / (1 + exp(-x))                     dx = dy * (s * (1 - s))
-  static constexpr auto name = "sigmoid";
-  static constexpr Saves saves = Saves::output;
-};
-struct Relu {  // x <= 0 ? +0 : x, so NaN stays         dx = s <= 0 ? +0 : dy
-  static constexpr auto name = "relu";
-  static constexpr Saves saves = Saves::output;
-};
-struct Silu {  // x / (1 + exp(-x))                     g = 1 / (1 + exp(-s)); dx = dy * (g * fma(s, 1 - g, 1))
-  static constexpr auto name = "silu";
-  static constexpr Saves saves = Saves::input;
-};
-struct Gelu {  // (x * 0.5) * (1 + erf(x * c1))
-               // dx = dy * fma(s, c2 * exp((s * s) * -0.5), 0.5 * (1 + erf(s * c1)))
-  static constexpr auto name = "gelu";
-  static constexpr Saves saves = Saves::input;
-};
-struct GeluTanh {  // q = x * x; t = tanh((x * c3) * fma(0.044715, q, 1)); y = (x * 0.5) * (1 + t)
-                   // dx, with q and t of s in place of x:
-                   //   dy * fma((s * 0.5) * fma(-t, t, 1), c3 * fma(3 * 0.044715, q, 1), 0.5 * (1 + t))
-  static constexpr auto name = "gelu_tanh";
-  static constexpr Saves saves = Saves::input;
-};
-using UnaryOps = OpList<Neg, Abs, Exp, Log, Sqrt, Rsqrt, Square, Reciprocal, Tanh, Erf, Sin, Cos, Sigmoid, Relu, Silu,
-                        Gelu, GeluTanh>;
-
-struct Add {
-  static constexpr auto name = "add";
-};  // a + b
-struct Sub {
-  static constexpr auto name = "sub";
-};  // a - b
-struct Mul {
-  static constexpr auto name = "mul";
-};  // a * b
-struct Div {
-  static constexpr auto name = "div";
-};  // a / b
-struct Maximum {
-  static constexpr auto name = "maximum";
-};  // b < a ? a : b (NUMERICS.md, rule 13)
-struct Minimum {
-  static constexpr auto name = "minimum";
-};  // a < b ? a : b
-struct AddRelu {
-  static constexpr auto name = "add_relu";
-};  // relu(a + b)
-using BinaryOps = OpList<Add, Sub, Mul, Div, Maximum, Minimum, AddRelu>;
+#define ELINVAR_NAME(name, Function) #name,
+inline constexpr const char* kUnaryNames[] = {ELINVAR_UNARY_FUNCTIONS(ELINVAR_NAME, ELINVAR_NAME)};
+inline constexpr const char* kBinaryNames[] = {ELINVAR_BINARY_FUNCTIONS(ELINVAR_NAME)};
+#undef ELINVAR_NAME
 
 }  // namespace pointwise
 
-// Contiguous operands of n elements; `op` is a place in UnaryOps.
+// Contiguous operands of n elements; `op` is a place in UnaryFunctions.
 struct UnaryArgs {
   In x;
   Out y;
   int64_t n;
   int op;
+  double parameter = 0;  // rounded to the type that is computed in
 };
 void unary(CpuStream&, const UnaryArgs&);
 template <class B>
@@ -148,12 +90,13 @@ struct UnaryBackwardArgs {
   Out dx;
   int64_t n;
   int op;
+  double parameter = 0;
 };
 void unary_backward(CpuStream&, const UnaryBackwardArgs&);
 template <class B>
 void unary_backward(GpuStream<B>&, const UnaryBackwardArgs&);
 
-// Any strides, of each operand over the result's shape; `op` is a place in BinaryOps. y may be a itself.
+// Any strides, of each operand over the result's shape; `op` is a place in BinaryFunctions. y may be a itself.
 struct BinaryArgs {
   In a, b;
   Out y;
@@ -164,63 +107,40 @@ void binary(CpuStream&, const BinaryArgs&);
 template <class B>
 void binary(GpuStream<B>&, const BinaryArgs&);
 
-Tensor unary(int op, const Tensor& x);
-Tensor unary_backward(int op, Tensor dy, const Tensor& saved);
+template <class Function>
+Tensor unary(const Tensor& x, double parameter = pointwise::default_parameter<Function>());
+// dx from dy and what Function::saves names: x or y (anything of the right shape where that is nothing). A dy that is
+// moved in is written over if it is the only handle on its elements.
+template <class Function>
+Tensor unary_backward(Tensor dy, const Tensor& saved, double parameter = pointwise::default_parameter<Function>());
 // The result has the type of the operands. Beside bfloat16, on a GPU, the other may be float32, and so is the result
 // then, unless the float32 is a single number (of no dimension), which leaves the other's type.
-Tensor binary(int op, const Tensor& a, const Tensor& b);
-void binary_into(int op, Tensor& y, const Tensor& b);
-
-template <class Op>
-Tensor unary(const Tensor& x) {
-  return unary(pointwise::UnaryOps::index_of<Op>(), x);
-}
-// dx from dy and what Op::saves names: x or y (of a Saves::nothing op anything of the right shape). A dy that is moved
-// in is written over if it is the only handle on its elements.
-template <class Op>
-Tensor unary_backward(Tensor dy, const Tensor& saved) {
-  return unary_backward(pointwise::UnaryOps::index_of<Op>(), std::move(dy), saved);
-}
-template <class Op>
-Tensor binary(const Tensor& a, const Tensor& b) {
-  return binary(pointwise::BinaryOps::index_of<Op>(), a, b);
-}
+template <class Function>
+Tensor binary(const Tensor& a, const Tensor& b);
 // b converted once to the type that a is computed in.
-template <class Op>
+template <class Function>
 Tensor binary(const Tensor& a, double b) {
-  return binary<Op>(a, Tensor::scalar(b, computed_in(a.dtype()), a.device()));
+  return binary<Function>(a, Tensor::scalar(b, computed_in(a.dtype()), a.device()));
 }
-// y = Op(y, b), where b broadcasts to y's shape and no two elements of y are one (as in an expanded view).
-template <class Op>
-void binary_into(Tensor& y, const Tensor& b) {
-  binary_into(pointwise::BinaryOps::index_of<Op>(), y, b);
-}
+// y = f(y, b), where b broadcasts to y's shape and no two elements of y are one (as in an expanded view).
+template <class Function>
+void binary_into(Tensor& y, const Tensor& b);
 
-inline Tensor neg(const Tensor& x) { return unary<pointwise::Neg>(x); }
-inline Tensor abs(const Tensor& x) { return unary<pointwise::Abs>(x); }
-inline Tensor exp(const Tensor& x) { return unary<pointwise::Exp>(x); }
-inline Tensor log(const Tensor& x) { return unary<pointwise::Log>(x); }
-inline Tensor sqrt(const Tensor& x) { return unary<pointwise::Sqrt>(x); }
-inline Tensor rsqrt(const Tensor& x) { return unary<pointwise::Rsqrt>(x); }
-inline Tensor square(const Tensor& x) { return unary<pointwise::Square>(x); }
-inline Tensor reciprocal(const Tensor& x) { return unary<pointwise::Reciprocal>(x); }
-inline Tensor tanh(const Tensor& x) { return unary<pointwise::Tanh>(x); }
-inline Tensor erf(const Tensor& x) { return unary<pointwise::Erf>(x); }
-inline Tensor sin(const Tensor& x) { return unary<pointwise::Sin>(x); }
-inline Tensor cos(const Tensor& x) { return unary<pointwise::Cos>(x); }
-inline Tensor sigmoid(const Tensor& x) { return unary<pointwise::Sigmoid>(x); }
-inline Tensor relu(const Tensor& x) { return unary<pointwise::Relu>(x); }
-inline Tensor silu(const Tensor& x) { return unary<pointwise::Silu>(x); }
-inline Tensor gelu(const Tensor& x) { return unary<pointwise::Gelu>(x); }
-inline Tensor gelu_tanh(const Tensor& x) { return unary<pointwise::GeluTanh>(x); }
+#define ELINVAR_OF_ELEMENTS(name, Function)                                                                         \
+  static_assert(!pointwise::HasParameter<pointwise::Function>, #name " has a parameter: it is listed as P, not F"); \
+  inline Tensor name(const Tensor& x) { return unary<pointwise::Function>(x); }
+#define ELINVAR_WITH_PARAMETER(name, Function)                                                   \
+  inline Tensor name(const Tensor& x, double parameter = pointwise::Function::parameter.value) { \
+    return unary<pointwise::Function>(x, parameter);                                             \
+  }
+#define ELINVAR_OF_TWO(name, Function) \
+  inline Tensor name(const Tensor& a, const Tensor& b) { return binary<pointwise::Function>(a, b); }
+ELINVAR_UNARY_FUNCTIONS(ELINVAR_OF_ELEMENTS, ELINVAR_WITH_PARAMETER)
+ELINVAR_BINARY_FUNCTIONS(ELINVAR_OF_TWO)
+#undef ELINVAR_OF_ELEMENTS
+#undef ELINVAR_WITH_PARAMETER
+#undef ELINVAR_OF_TWO
 
-inline Tensor add(const Tensor& a, const Tensor& b) { return binary<pointwise::Add>(a, b); }
-inline Tensor sub(const Tensor& a, const Tensor& b) { return binary<pointwise::Sub>(a, b); }
-inline Tensor mul(const Tensor& a, const Tensor& b) { return binary<pointwise::Mul>(a, b); }
-inline Tensor div(const Tensor& a, const Tensor& b) { return binary<pointwise::Div>(a, b); }
-inline Tensor maximum(const Tensor& a, const Tensor& b) { return binary<pointwise::Maximum>(a, b); }
-inline Tensor minimum(const Tensor& a, const Tensor& b) { return binary<pointwise::Minimum>(a, b); }
-inline Tensor add_relu(const Tensor& a, const Tensor& b) { return binary<pointwise::AddRelu>(a, b); }
 inline Tensor add(const Tensor& a, double b) { return binary<pointwise::Add>(a, b); }
 inline Tensor sub(const Tensor& a, double b) { return binary<pointwise::Sub>(a, b); }
 inline Tensor mul(const Tensor& a, double b) { return binary<pointwise::Mul>(a, b); }

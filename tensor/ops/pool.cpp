@@ -223,6 +223,7 @@ namespace {
 
 struct Pooled {
   Tensor y, winner;
+  ELINVAR_FIELDS(y, winner)
 };
 
 Pooled max_pool_of(const Tensor& input, const PoolAxis& h, const PoolAxis& w, bool want_winner) {
@@ -266,19 +267,10 @@ Tensor avg_pool_backward_of(const Tensor& gradient, const PoolAxis& h, const Poo
   return dx;
 }
 
-const Op kMaxPool(
-    "max_pool(x, h{in, out, kernel, stride, padding}, w{in, out, kernel, stride, padding}, want_winner) -> y, winner",
-    max_pool_of);
-const Op kMaxPoolBackward(
-    "max_pool_backward(dy, winner, h{in, out, kernel, stride, padding}, w{in, out, kernel, stride, padding}) -> dx",
-    max_pool_backward_of);
-const Op kAvgPool(
-    "avg_pool(x, h{in, out, kernel, stride, padding}, w{in, out, kernel, stride, padding}, present_only) -> y",
-    avg_pool_of);
-const Op kAvgPoolBackward(
-    "avg_pool_backward(dy, h{in, out, kernel, stride, padding}, w{in, out, kernel, stride, padding}, present_only) "
-    "-> dx",
-    avg_pool_backward_of);
+const Op kMaxPool("max_pool(x, h, w, want_winner)", max_pool_of);
+const Op kMaxPoolBackward("max_pool_backward(dy, winner, h, w) -> dx", max_pool_backward_of);
+const Op kAvgPool("avg_pool(x, h, w, present_only) -> y", avg_pool_of);
+const Op kAvgPoolBackward("avg_pool_backward(dy, h, w, present_only) -> dx", avg_pool_backward_of);
 
 }  // namespace
 

@@ -12,6 +12,7 @@
 //
 // Gradients are gathers (rule 16): at an input position, the terms of the windows that contain it are added
 // from +0 in the order (oh, ow). A term is dy where the position won; dy / divisor for an average.
+#include "tensor/fields.h"
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 
@@ -21,6 +22,7 @@ namespace elinvar {
 // 0): floor(o * in / out) .. ceil((o + 1) * in / out).
 struct PoolAxis {
   int64_t in = 1, out = 1, kernel = 0, stride = 1, padding = 0;
+  ELINVAR_FIELDS(in, out, kernel, stride, padding)
   bool operator==(const PoolAxis&) const = default;
 
   constexpr int64_t begin(int64_t o) const { return kernel > 0 ? o * stride - padding : o * in / out; }

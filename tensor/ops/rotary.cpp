@@ -217,9 +217,8 @@ RotaryAngles on_device(const RotaryAngles& angles, Device device) {
   return last.to;
 }
 
-const Op kAngles("rotary_angles(time, half, frequencies{base, factor, low, high, context}, first, dtype) -> cos, sin",
-                 angles_of);
-const Op kRotary("rotary(x, angles{cos, sin}, inverse) -> y", rotary_of);
+const Op kAngles("rotary_angles(time, half, frequencies, first, dtype)", angles_of);
+const Op kRotary("rotary(x, angles, inverse) -> y", rotary_of);
 
 }  // namespace
 

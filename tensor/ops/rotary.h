@@ -16,6 +16,7 @@
 //   sin, cos of u, |u| <= pi/4 and a little, by their Taylor polynomials to u^19 and u^20, Horner by fma;
 //            k mod 4 says which of them, with which sign, are those of a
 // The error is below 1e-15 plus that of a, a few ulp.
+#include "tensor/fields.h"
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 
@@ -40,11 +41,13 @@ struct RotaryFrequencies {
   double factor = 1.0;           // 1: all as they are
   double low = 1.0, high = 4.0;  // low_freq_factor, high_freq_factor
   int64_t context = 8192;        // original_max_position_embeddings
+  ELINVAR_FIELDS(base, factor, low, high, context)
   bool operator==(const RotaryFrequencies&) const = default;
 };
 
 struct RotaryAngles {
   Tensor cos, sin;  // (T, D/2)
+  ELINVAR_FIELDS(cos, sin)
 };
 // The last table is kept, also on another device: the layers of a network ask for the same one. Thread-safe.
 RotaryAngles rotary_angles(int64_t time, int64_t half, const RotaryFrequencies& frequencies, int64_t first, DType dtype,

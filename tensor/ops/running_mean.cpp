@@ -58,7 +58,7 @@ void running_mean_of(std::vector<Tensor>& running, const std::vector<Tensor>& su
   if (!all.empty()) fold_until(all.size());
 }
 
-const Op kRunningMean("running_mean(running, sums, constants{n, momentum, count})", running_mean_of);
+const Op kRunningMean("running_mean(running, sums, constants)", running_mean_of);
 
 }  // namespace
 

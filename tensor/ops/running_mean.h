@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "tensor/fields.h"
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 
@@ -15,6 +16,7 @@ struct RunningMeanArgs {
   Out running;
   int64_t n;  // elements
   double momentum = 0, count = 1;
+  ELINVAR_FIELDS(sum, running, n, momentum, count)
 };
 void running_mean(CpuStream&, std::span<const RunningMeanArgs>);
 template <class B>

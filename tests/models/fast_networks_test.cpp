@@ -35,7 +35,7 @@ class Precisions : public Recorder {
     for (const TraceValue& v : arguments)
       if (v.name == "precision") seen_.insert(op.name() + " " + v.number);
   }
-  void ends(const TraceValues&) override {}
+  void ends(const TraceValues&, const OpWork&) override {}
   const std::set<std::string>& seen() const { return seen_; }
 
  private:
@@ -152,7 +152,7 @@ TEST_P(FastProductsInNetworks, NetworksTrainOnMasterWeights) {
 class Traffic : public Recorder {
  public:
   void begins(const AnyOp&, const TraceValues& arguments) override { add(arguments); }
-  void ends(const TraceValues& results) override { add(results); }
+  void ends(const TraceValues& results, const OpWork&) override { add(results); }
   int64_t bytes() const { return bytes_; }
 
  private:

@@ -261,7 +261,7 @@ TEST(EmulatedLeafGraphs, ASteadyLeafIsOneLaunchAndTakesNoMoreMemory) {
 class Counting final : public Recorder {
  public:
   void begins(const AnyOp&, const TraceValues&) override { ++calls; }
-  void ends(const TraceValues&) override {}
+  void ends(const TraceValues&, const OpWork&) override {}
   int64_t calls = 0;
 };
 

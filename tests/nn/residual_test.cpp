@@ -59,7 +59,7 @@ TEST(Residual, OneOpHasTheBitsOfTwo) {
 class Calls : public Recorder {
  public:
   void begins(const AnyOp& op, const TraceValues&) override { ++counts_[op.name()]; }
-  void ends(const TraceValues&) override {}
+  void ends(const TraceValues&, const OpWork&) override {}
   int operator[](const std::string& name) { return counts_[name]; }
 
  private:

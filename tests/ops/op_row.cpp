@@ -199,7 +199,7 @@ class Replays : public Recorder {
   void begins(const AnyOp& op, const TraceValues& arguments) override {
     again_ = Reproducer{.op = op.name(), .arguments = copied(arguments)};
   }
-  void ends(const TraceValues& results) override {
+  void ends(const TraceValues& results, const OpWork&) override {
     ++ops;
     SCOPED_TRACE(again_.op);
     const TraceValues now = call(again_, Device{});

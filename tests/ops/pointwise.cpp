@@ -1,9 +1,15 @@
 #include "autograd/pointwise.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
+#include "autograd/reduce.h"
+#include "tensor/isa.h"
 #include "tensor/ops/compare.h"
 #include "tensor/ops/dropout.h"
 #include "tensor/ops/pointwise.h"
@@ -27,18 +33,29 @@ Tensor each(F f, const Shape& shape, const T&... inputs) {
   return y;
 }
 
+// What a function is exactly: a kink, an infinity, NaN, where another formula would overflow.
+struct Point {
+  float x, value, gradient;
+};
+
 struct UnaryCase {
   const char* name;
   Var (*op)(const Var&);
   double (*oracle)(double);
   Kind kind = Kind::normal;
+  double ulps = 0;  // the largest error over all float32, in units in the last place; 0: not compared
+  std::vector<Point> points = {};
 };
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
 
 const UnaryCase kUnary[] = {
     {"neg", neg, [](double x) { return -x; }},
     {"abs", abs, [](double x) { return std::fabs(x); }},
     {"exp", exp, [](double x) { return std::exp(x); }},
+    {"expm1", expm1, [](double x) { return std::expm1(x); }},
     {"log", log, [](double x) { return std::log(x); }, Kind::positive},
+    {"log1p", log1p, [](double x) { return std::log1p(x); }, Kind::positive},
     {"sqrt", sqrt, [](double x) { return std::sqrt(x); }, Kind::positive},
     {"rsqrt", rsqrt, [](double x) { return 1.0 / std::sqrt(x); }, Kind::positive},
     {"square", square, [](double x) { return x * x; }},
@@ -48,15 +65,75 @@ const UnaryCase kUnary[] = {
     {"sin", sin, [](double x) { return std::sin(x); }},
     {"cos", cos, [](double x) { return std::cos(x); }},
     {"sigmoid", sigmoid, [](double x) { return 1.0 / (1.0 + std::exp(-x)); }},
-    {"relu", relu, [](double x) { return std::max(x, 0.0); }},
+    {"relu",
+     relu,
+     [](double x) { return std::max(x, 0.0); },
+     Kind::normal,
+     0.5,
+     {{-kInf, 0, 0}, {-1, 0, 0}, {0, 0, 0}, {kInf, kInf, 1}, {kNan, kNan, 1}}},
     {"silu", silu, [](double x) { return x / (1.0 + std::exp(-x)); }},
     {"gelu", gelu, [](double x) { return 0.5 * x * (1.0 + std::erf(x / std::numbers::sqrt2)); }},
     {"gelu_tanh", gelu_tanh,
      [](double x) {
        return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
      }},
+    {"softplus",
+     softplus,
+     [](double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); },
+     Kind::normal,
+     2.5,
+     {{-kInf, 0, 0},
+      {-200, 0, 0},
+      {0, 0.6931472f, 0.5f},
+      {100, 100, 1},
+      {1e38f, 1e38f, 1},
+      {kInf, kInf, 1},
+      {kNan, kNan, kNan}}},
+    {"mish",
+     mish,
+     [](double x) { return x * std::tanh(std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x)))); },
+     Kind::normal,
+     4,
+     {{-kInf, kNan, kNan},
+      {-1e30f, 0, 0},
+      {0, 0, 0.6f},
+      {30, 30, 1},
+      {1e38f, 1e38f, 1},
+      {kInf, kInf, 1},
+      {kNan, kNan, kNan}}},
+    {"hardswish",
+     hardswish,
+     [](double x) { return x * (std::clamp(x + 3, 0.0, 6.0) / 6); },
+     Kind::normal,
+     2,
+     {{-kInf, kNan, 0},
+      {-4, 0, 0},
+      {-3, 0, 0},
+      {0, 0, 0.5f},
+      {3, 3, 1},
+      {1e38f, 1e38f, 1},
+      {kInf, kInf, 1},
+      {kNan, kNan, 1}}},
+    {"leaky_relu",
+     [](const Var& x) { return leaky_relu(x, 0.25); },
+     [](double x) { return x > 0 ? x : 0.25 * x; },
+     Kind::normal,
+     0.5,
+     {{-kInf, -kInf, 0.25f}, {-4, -1, 0.25f}, {0, 0, 0.25f}, {8, 8, 1}, {kInf, kInf, 1}, {kNan, kNan, 0.25f}}},
+    {"elu",
+     [](const Var& x) { return elu(x, 2); },
+     [](double x) { return x > 0 ? x : 2 * std::expm1(x); },
+     Kind::normal,
+     1.5,
+     {{-kInf, -2, 0}, {-1e-10f, -2e-10f, 2}, {0, 0, 2}, {3, 3, 1}, {kInf, kInf, 1}, {kNan, kNan, 1}}},
+    {"relu6",
+     relu6,
+     [](double x) { return std::clamp(x, 0.0, 6.0); },
+     Kind::normal,
+     0.5,
+     {{-kInf, 0, 0}, {-1, 0, 0}, {0, 0, 0}, {3, 3, 1}, {6, 6, 0}, {7, 6, 0}, {kInf, 6, 0}, {kNan, kNan, 1}}},
 };
-static_assert(std::size(kUnary) == pointwise::UnaryOps::kSize, "one row an op");
+static_assert(std::size(kUnary) == pointwise::UnaryFunctions::kSize, "one row an op");
 
 struct BinaryCase {
   const char* name;
@@ -74,7 +151,7 @@ const BinaryCase kBinary[] = {
     {"minimum", minimum, [](double a, double b) { return std::min(a, b); }},
     {"add_relu", add_relu, [](double a, double b) { return std::max(a + b, 0.0); }},
 };
-static_assert(std::size(kBinary) == pointwise::BinaryOps::kSize, "one row an op");
+static_assert(std::size(kBinary) == pointwise::BinaryFunctions::kSize, "one row an op");
 
 // Comparisons have no gradient; half of the elements of these inputs are equal.
 struct CompareCase {
@@ -210,6 +287,55 @@ std::vector<OpRow> other_rows() {
        .errors = {{[] { dropout(Var(ones({2})), 1.0, kRng); }, "[dropout] a probability in [0, 1) expected, got 1"},
                   {[] { dropout(Var(ones({2}, DType::i64)), 0.5, kRng); }, "[dropout] float32 or float64 expected"}}},
   };
+}
+
+// That of results which are nearly too small for float32 counts as that of 2^-119.
+float ulp_of(float x) {
+  const float magnitude = std::max(std::fabs(x), 0x1p-119f);
+  return std::nextafter(magnitude, kInf) - magnitude;
+}
+
+// Every 65537th float32.
+Tensor floats() {
+  Tensor x = Tensor::empty({(int64_t{1} << 32) / 65537 + 1});
+  for (int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] = std::bit_cast<float>(static_cast<uint32_t>(i * 65537));
+  return x;
+}
+
+TEST(PointwiseFunctions, AreAccurateAtEveryMagnitude) {
+  const Tensor x = floats();
+  for (const UnaryCase& c : kUnary) {
+    if (c.ulps == 0) continue;
+    const Tensor y = c.op(Var(x)).value();
+    double largest = 0;
+    for (int64_t i = 0; i < x.numel(); ++i) {
+      const double in = x.data<float>()[i], out = y.data<float>()[i], exact = c.oracle(in);
+      if (std::isinf(in) || std::isnan(in)) continue;
+      if (std::fabs(exact) > std::numeric_limits<float>::max()) EXPECT_EQ(out, static_cast<float>(exact)) << c.name;
+      else largest = std::max(largest, std::fabs(out - exact) / ulp_of(static_cast<float>(exact)));
+      ASSERT_FALSE(std::isnan(out)) << c.name << "(" << in << ")";
+    }
+    RecordProperty(c.name, std::to_string(largest));
+    EXPECT_LE(largest, c.ulps) << c.name;
+  }
+}
+
+TEST(PointwiseFunctions, AreExactWhereTheyHaveToBe) {
+  const auto same = [](float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); };
+  for (const Isa isa : available_isas()) {
+    set_isa(isa);
+    for (const UnaryCase& c : kUnary)
+      for (const Point& p : c.points) {
+        const Var x(Tensor::full({3}, p.x), true);
+        const Var y = c.op(x);
+        backward(sum(y));
+        EXPECT_TRUE(same(y.value().data<float>()[1], p.value))
+            << c.name << "(" << p.x << ") = " << y.value().data<float>()[1];
+        EXPECT_TRUE(same(x.grad().data<float>()[1], p.gradient))
+            << "the gradient of " << c.name << " at " << p.x << " is " << x.grad().data<float>()[1];
+      }
+  }
+  set_isa(available_isas().back());
 }
 
 const OpRows unary(unary_rows());

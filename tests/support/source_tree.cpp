@@ -16,7 +16,7 @@ const std::vector<SourceFile>& source_tree() {
     for (const char* folder : {"tensor", "autograd", "nn", "data", "comm", "elastic", "models", "tools", "tests"}) {
       for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
         const std::string extension = entry.path().extension().string();
-        if (extension != ".h" && extension != ".cpp" && extension != ".cu") continue;
+        if (extension != ".h" && extension != ".inc" && extension != ".cpp" && extension != ".cu") continue;
         SourceFile file{fs::relative(entry.path(), root).generic_string(), folder, {}};
         std::ifstream in(entry.path());
         for (std::string line; std::getline(in, line);) file.lines.push_back(line);

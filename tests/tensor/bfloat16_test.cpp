@@ -62,15 +62,20 @@ constexpr DType kNarrow = DType::bf16, kWide = DType::f32;
 // The type of results that are bfloat16 on the GPU, where the op is asked for one.
 DType narrow_on_gpus(const Tensor& x) { return x.device() == Device{} ? kWide : kNarrow; }
 
+template <class... Functions, class F>
+void each_function(pointwise::List<Functions...>, F f) {
+  (f.template operator()<Functions>(), ...);
+}
+
 TEST_P(Bfloat16, FunctionsOfOneTensor) {
   const Tensor x = normal({7, 39}, "x"), dy = normal({7, 39}, "dy");
-  for (int op = 0; op < pointwise::UnaryOps::kSize; ++op) {
-    const std::string name = "op " + std::to_string(op);
-    expect_rounded(name, {x}, {0}, {kNarrow}, [&](const Tensors& t) { return Tensors{unary(op, t[0])}; });
+  each_function(pointwise::UnaryFunctions{}, [&]<class Function>() {
+    const std::string name = pointwise::kUnaryNames[pointwise::UnaryFunctions::index_of<Function>()];
+    expect_rounded(name, {x}, {0}, {kNarrow}, [&](const Tensors& t) { return Tensors{unary<Function>(t[0])}; });
     expect_rounded(name + " backward", {dy, x}, {0, 1}, {kNarrow, kNarrow}, [&](const Tensors& t) {
-      return Tensors{unary_backward(op, t[0], t[1]), unary_backward(op, t[0].clone(), t[1])};
+      return Tensors{unary_backward<Function>(t[0], t[1]), unary_backward<Function>(t[0].clone(), t[1])};
     });
-  }
+  });
   // From an odd place on, where accesses of 16 bytes do not begin.
   expect_rounded("odd place", {x.reshape({273})}, {0}, {kNarrow},
                  [](const Tensors& t) { return Tensors{gelu_tanh(t[0].slice(0, 1, 272))}; });
@@ -79,12 +84,12 @@ TEST_P(Bfloat16, FunctionsOfOneTensor) {
 TEST_P(Bfloat16, FunctionsOfTwoTensors) {
   const Tensor a = normal({5, 6, 17}, "a"), b = normal({5, 6, 17}, "b"), row = normal({17}, "row"),
                number = Tensor::scalar(0.3);
-  for (int op = 0; op < pointwise::BinaryOps::kSize; ++op) {
-    const std::string name = "op " + std::to_string(op);
-    const auto plain = [&](const Tensors& t) { return Tensors{binary(op, t[0], t[1])}; };
+  each_function(pointwise::BinaryFunctions{}, [&]<class Function>() {
+    const std::string name = pointwise::kBinaryNames[pointwise::BinaryFunctions::index_of<Function>()];
+    const auto plain = [&](const Tensors& t) { return Tensors{binary<Function>(t[0], t[1])}; };
     const auto into = [&](const Tensors& t) {
       Tensor y = t[0].clone();
-      binary_into(op, y, t[1]);
+      binary_into<Function>(y, t[1]);
       return Tensors{y};
     };
     expect_rounded(name, {a, b}, {0, 1}, {kNarrow}, plain);
@@ -97,9 +102,10 @@ TEST_P(Bfloat16, FunctionsOfTwoTensors) {
     expect_rounded(name + ", in place", {a, b}, {0, 1}, {kNarrow}, into);
     expect_rounded(name + ", float32 into it", {a, row}, {0}, {kNarrow}, into);
     expect_rounded(name + ", into float32", {a, b}, {1}, {kWide}, into);
-    expect_rounded(name + ", strided", {a, b}, {0, 1}, {kNarrow},
-                   [&](const Tensors& t) { return Tensors{binary(op, t[0].transpose(0, 2), t[1].transpose(0, 2))}; });
-  }
+    expect_rounded(name + ", strided", {a, b}, {0, 1}, {kNarrow}, [&](const Tensors& t) {
+      return Tensors{binary<Function>(t[0].transpose(0, 2), t[1].transpose(0, 2))};
+    });
+  });
   expect_rounded("a constant", {a}, {0}, {kNarrow, kNarrow}, [](const Tensors& t) {
     Tensor scaled = t[0].clone();
     scale_into(scaled, 0.3);

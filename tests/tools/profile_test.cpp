@@ -7,10 +7,7 @@
 #include <cmath>
 #include <set>
 
-#include "autograd/linear.h"
-#include "autograd/reduce.h"
 #include "tensor/base/file.h"
-#include "tensor/ops/conv2d.h"
 #include "tensor/ops/matmul.h"
 #include "tests/jobs/train_process.h"
 #include "tools/training/profile_report.h"
@@ -82,46 +79,6 @@ TEST(ProfileWindow, IsReadAndMoved) {
   EXPECT_EQ(within({10, 14}, 100), (ProfileWindow{10, 14}));
   EXPECT_EQ(within({10, 14}, 12), (ProfileWindow{8, 12}));
   EXPECT_EQ(within({10, 14}, 3), (ProfileWindow{1, 3}));
-}
-
-// What an op is told to have done.
-struct Works final : Recorder {
-  void begins(const AnyOp& op, const TraceValues& arguments) override { work = work_of(op, arguments); }
-  void ends(const TraceValues& results) override { add_results(work, results); }
-  OpWork work;
-};
-
-TEST(OpWork, CountsProductsAndBytes) {
-  Works told;
-  const RecordScope recording(told);
-  const auto zeros = [](const Shape& shape) { return Tensor::zeros(shape); };
-  (void)matmul(zeros({5, 7}), zeros({7, 3}));
-  EXPECT_EQ(told.work.flop, 2 * 5 * 7 * 3);
-  EXPECT_EQ(told.work.bytes, 4 * (5 * 7 + 7 * 3 + 5 * 3));
-  (void)matmul(zeros({4, 1, 5, 7}), zeros({2, 7, 3}));
-  EXPECT_EQ(told.work.flop, 4 * 2 * 2 * 5 * 7 * 3);
-  const ConvOptions options{.stride_h = 2, .pad_h = 1, .pad_w = 1, .groups = 2};
-  const double conv = 2.0 * (2 * 4 * 9 * 6) * (3 * 3 * 2);  // output (2, 4, 9, 6), filters of 3 x 3 x 4/2
-  (void)conv2d(zeros({2, 8, 9, 4}), zeros({6, 3, 3, 2}), {}, options);
-  EXPECT_EQ(told.work.flop, conv);
-  (void)conv2d_grad_input(zeros({2, 4, 9, 6}), zeros({6, 3, 3, 2}), {2, 8, 9, 4}, options);
-  EXPECT_EQ(told.work.flop, conv);
-  (void)conv2d_grad_filter(zeros({2, 4, 9, 6}), zeros({2, 8, 9, 4}), {6, 3, 3, 2}, options);
-  EXPECT_EQ(told.work.flop, conv);
-  const NoGrad constant;
-  (void)attention(zeros({2, 3, 4, 8}), zeros({2, 5, 2, 8}), zeros({2, 5, 2, 8}));  // queries see 3, 4 and 5 keys
-  EXPECT_EQ(told.work.flop, 2 * 2 * (2 * 4 * 8) * (3 + 4 + 5));
-  (void)attention(zeros({2, 3, 4, 8}), zeros({2, 5, 2, 8}), zeros({2, 5, 2, 8}), {.causal = false});
-  EXPECT_EQ(told.work.flop, 2 * 2 * (2 * 4 * 8) * (3 * 5));
-  (void)self_attention(zeros({2, 3, 3, 4, 8}));
-  EXPECT_EQ(told.work.flop, 2 * 2 * (2 * 4 * 8) * (1 + 2 + 3));
-}
-
-// Every op that is counted as a product exists.
-TEST(OpWork, KnowsOpsByTheirNames) {
-  for (const char* name : {"matmul", "conv2d", "conv2d_grad_input", "conv2d_grad_filter", "attention",
-                           "attention_backward", "self_attention", "self_attention_backward"})
-    EXPECT_NE(find_op(name), nullptr) << name;
 }
 
 TEST(Profiler, WatchesTheStepsOfItsWindow) {

@@ -17,6 +17,7 @@
 #include "tensor/ops/dropout.h"
 #include "tensor/ops/matmul.h"
 #include "tensor/ops/pointwise.h"
+#include "tests/places.h"
 #include "tests/support/bits.h"
 #include "tests/support/temporary_folder.h"
 #include "tools/trace/reproducer.h"
@@ -35,7 +36,7 @@ struct Notes : Recorder {
     parts.push_back(trace_part());
     told.push_back(text_of(arguments));
   }
-  void ends(const TraceValues& results) override { told.back() += "-> " + text_of(results); }
+  void ends(const TraceValues& results, const OpWork&) override { told.back() += "-> " + text_of(results); }
 
   static std::string text_of(const TraceValues& values) {
     std::string text;
@@ -258,6 +259,23 @@ TEST(Reproducer, AFileHoldsTheCallAndBothResults) {
   unknown.op = "atention";
   EXPECT_NE(test::message_of<UsageError>([&] { (void)call(unknown, Device{}); }).find("'attention'"),
             std::string::npos);
+}
+
+// Files that version 0.1.0 wrote: structs as arguments and results, and a list of them.
+TEST(Reproducer, EarlierFilesAreReadAndDoneAgain) {
+  for (const char* op : {"row_norm_backward", "running_mean"}) {
+    SCOPED_TRACE(op);
+    const Reproducer r =
+        read_reproducer(std::string(ELINVAR_SOURCE_DIR "/tests/golden/reproducer_") + op + ".safetensors");
+    EXPECT_EQ(r.op, op);
+    const TraceValues now = call(r, Device{}), &then = r.sides.at(0).results;
+    ASSERT_EQ(now.size(), then.size());
+    for (size_t i = 0; i < now.size(); ++i) {
+      EXPECT_EQ(now[i].name, then[i].name);
+      if (now[i].tensor.defined()) EXPECT_TRUE(same_bits(now[i].tensor, then[i].tensor)) << now[i].name;
+      else EXPECT_EQ(now[i].number, then[i].number) << now[i].name;
+    }
+  }
 }
 
 TEST(TraceFile, TellsWhereTwoTracesPart) {

@@ -100,8 +100,9 @@ class Cases {
     const std::string size = fmt::format("{}M", rows >> 10), shape = fmt::format("{}Kx1K", rows >> 10);
     time("add " + size, 0.0, giga(x, 3), [&] { add(x, y); });
     time("add row " + shape, 0.0, giga(x, 2), [&] { add(table, row); });
-    time("exp " + size, 0.0, giga(x, 2), [&] { exp(x); });
-    time("tanh " + size, 0.0, giga(x, 2), [&] { tanh(x); });
+#define ELINVAR_TIME(name, Function) time(#name " " + size, 0.0, giga(x, 2), [&] { name(x); });
+    ELINVAR_UNARY_FUNCTIONS(ELINVAR_TIME, ELINVAR_TIME)
+#undef ELINVAR_TIME
     time("softmax " + shape, 0.0, giga(x, 2), [&] { softmax(table); });
     time("sum of columns " + shape, 0.0, giga(x, 1), [&] { sum(table, {0}, false); });
     time("sum of rows " + shape, 0.0, giga(x, 1), [&] { sum(table, {1}, false); });

@@ -14,7 +14,7 @@ void Tracer::begins(const AnyOp& op, const TraceValues& arguments) {
   ops_.push_back({.phase = phase, .name = op.name(), .arguments = described(arguments), .results = {}});
 }
 
-void Tracer::ends(const TraceValues& results) {
+void Tracer::ends(const TraceValues& results, const OpWork&) {
   ops_.back().results = described(results);
   if (kept_ && kept_->sides.empty()) kept_->sides.push_back({.about = {}, .results = copied(results)});
 }

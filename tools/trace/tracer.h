@@ -17,7 +17,7 @@ class Tracer final : public Recorder {
   void at(std::string phase) { phase_ = std::move(phase); }
 
   void begins(const AnyOp& op, const TraceValues& arguments) override;
-  void ends(const TraceValues& results) override;
+  void ends(const TraceValues& results, const OpWork& work) override;
 
   std::vector<TracedOp> take_ops() { return std::move(ops_); }
   // The op that was to be kept, as the only side of a reproducer.

@@ -152,24 +152,22 @@ void Profiler::begins(const AnyOp& op, const TraceValues& arguments) {
     op_shapes_ = &*texts_.insert(shapes).first;
   }
   op_ = &op;
-  op_work_ = work_of(op, arguments);
   activity::task = op.name().c_str();
   push_range(op.name().c_str());
   op_began_ = Clock::now();
 }
 
-void Profiler::ends(const TraceValues& results) {
+void Profiler::ends(const TraceValues&, const OpWork& work) {
   wait_for(device_);
   const Time now = Clock::now();
   pop_range();
   activity::task = "task";
-  add_results(op_work_, results);
   add({.name = op_->name().c_str(),
        .category = "op",
        .thread = kLoop,
        .began = op_began_,
        .ended = now,
-       .work = op_work_,
+       .work = work,
        .shapes = op_shapes_});
 }
 

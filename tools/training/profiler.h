@@ -19,7 +19,6 @@
 
 #include "tensor/base/activity.h"
 #include "tensor/trace.h"
-#include "tools/training/op_work.h"
 
 namespace elinvar {
 
@@ -49,7 +48,7 @@ class Profiler final : public Recorder, public ActivityWatcher {
   void finish();  // there will be no further step
 
   void begins(const AnyOp& op, const TraceValues& arguments) override;
-  void ends(const TraceValues& results) override;
+  void ends(const TraceValues& results, const OpWork& work) override;
   void begins(const char* what) override;
   void ends(const char* what, Time began) override;
 
@@ -85,7 +84,6 @@ class Profiler final : public Recorder, public ActivityWatcher {
   int64_t step_ = 0;                      // at hand, counted from 1
   Time step_began_, op_began_;
   const AnyOp* op_ = nullptr;
-  OpWork op_work_;
   const std::string* op_shapes_ = nullptr;
   int64_t began_unix_ns_ = 0;  // the clock on the wall when the first step began,
   Time began_;                 // and this process's
