@@ -5,7 +5,7 @@
 // h.<i>.ln_2, h.<i>.mlp.c_fc, h.<i>.mlp.c_proj, ln_f; weights are (out, in), where theirs are (in, out).
 #include <memory>
 
-#include "models/spec.h"
+#include "models/input_info.h"
 #include "nn/network.h"
 
 namespace elinvar {

@@ -5,7 +5,7 @@
 // self_attn.{q,k,v,o}_proj, post_attention_layernorm, mlp.{gate,up,down}_proj}, model.norm, lm_head.
 #include <memory>
 
-#include "models/spec.h"
+#include "models/input_info.h"
 #include "nn/network.h"
 #include "tensor/ops/rotary.h"
 

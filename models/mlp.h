@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "models/spec.h"
+#include "models/input_info.h"
 #include "nn/network.h"
 
 namespace elinvar {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "models/spec.h"
+#include "models/input_info.h"
 #include "nn/network.h"
 
 namespace elinvar {

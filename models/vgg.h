@@ -4,7 +4,7 @@
 // ReLUs and dropouts. Images being (H, W, C), the first linear layer reads features in the order (h, w, c).
 #include <memory>
 
-#include "models/spec.h"
+#include "models/input_info.h"
 #include "nn/network.h"
 
 namespace elinvar {
