@@ -42,7 +42,7 @@ Json control(const Json& asked, Coordinator& coordinator, const std::function<vo
     return error.empty() ? Json::object() : Json{{"error", error}};
   }
   if (what == "checkpoint") coordinator.ask_checkpoint(now);
-  else if (what == "stop") coordinator.ask_stop("stopped by train ctl", now);
+  else if (what == "stop") coordinator.ask_stop("stopped by ctl", now);
   else return {{"error", "unknown command"}};
   return Json::object();
 }

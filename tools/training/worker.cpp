@@ -1,4 +1,4 @@
-// `train join`: a worker's process. It learns from the coordinator what the job is, and trains (tools/training/loop.h).
+// A worker's process. It learns from the coordinator what the job is, and trains (tools/training/loop.h).
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,9 +18,11 @@
 #include "tensor/base/file.h"
 #include "tensor/base/json.h"
 #include "tensor/base/reason.h"
+#include "tensor/base/threads.h"
+#include "tensor/isa.h"
 #include "tensor/numerics.h"
 #include "tools/cli/standard_streams.h"
-#include "tools/training/commands.h"
+#include "tools/training/elastic_job.h"
 #include "tools/training/environment.h"
 #include "tools/training/interrupt.h"
 #include "tools/training/job_endpoint.h"
@@ -28,7 +30,6 @@
 #include "tools/training/profile_report.h"
 #include "tools/training/program.h"
 #include "tools/training/remake.h"
-#include "tools/training/spawn.h"
 
 namespace elinvar {
 namespace {
@@ -88,18 +89,19 @@ bool is_over(const fs::path& directory) {
 }
 
 // A coordinator that goes on in the place of the one of this tenure, where this worker listens, too.
-void take_over(const JoinCommand& command, const fs::path& directory, int64_t tenure) {
+void start_coordinator(const WorkerOptions& command, const fs::path& directory, int64_t tenure) {
+  if (!command.start_coordinator) return;
   Endpoint listen = parse_endpoint(command.listen);
   if (listen.scheme == "tcp") listen.port = 0;
   else listen.place += fmt::format(".coordinator-{}", tenure + 1);
-  std::vector<std::string> arguments = {"coordinate",           directory.string(), "--tenure",
-                                        std::to_string(tenure), "--listen",         to_string(listen)};
-  if (!command.advertise.empty()) arguments.insert(arguments.end(), {"--advertise", command.advertise});
-  if (!command.key.empty()) arguments.insert(arguments.end(), {"--key", command.key});
   while (::waitpid(-1, nullptr, WNOHANG) >
          0) {  // reaps earlier coordinators that failed; a worker has no other children
   }
-  spawn_train(arguments, /*apart=*/true);
+  command.start_coordinator({.run_dir = directory.string(),
+                             .tenure = tenure,
+                             .listen = to_string(listen),
+                             .advertise = command.advertise,
+                             .key = command.key});
 }
 
 // With what this worker can be in a group of GPUs, as far as it may.
@@ -121,13 +123,13 @@ Json about(const FoundNccl& found) {
 // The proof that a worker of another build sends before it is admitted: it repeats the run's first updates in a
 // training of its own and returns their gradients. Empty if the job has no updates yet or its first weights cannot be
 // read.
-Json repeated(const JoinCommand& command, const Json& about_job, const Config& config, const fs::path& directory) {
+Json repeated(const WorkerOptions& command, const Json& about_job, const Config& config, const fs::path& directory) {
   const int64_t count = about_job.value("repeat", int64_t{0});
   const std::string build = about_job.value("build", "");
   const bool imported = about_job.value("imported", false);
   Json gradients = Json::array();
   if (count == 0 || build.empty() || build == build_id() || (imported && directory.empty())) return gradients;
-  Training training(config, command.device);
+  Training training(config, parse_device(command.device));
   if (imported) training.job.load(CheckpointStore(directory / "checkpoints").read(0).state);
   for (const LedgerLine& line : make_first_updates(training, count)) gradients.push_back(line.gradient.hex());
   return gradients;
@@ -139,7 +141,7 @@ struct Part {
   std::string returns_to = {};  // where the job is, if this worker was put out and may come back; else ""
 };
 
-Part work(const JoinCommand& command, Transport& transport, PeerId self, const Message& told,
+Part work(const WorkerOptions& command, Transport& transport, PeerId self, const Message& told,
           std::unique_ptr<Transport>& owned) {
   const Json& about_job = told.body;
   const bool imported = about_job.value("imported", false);
@@ -148,7 +150,7 @@ Part work(const JoinCommand& command, Transport& transport, PeerId self, const M
   std::optional<Profiler> profiler;  // outlives all threads that it may watch
   Training training(
       parse_config(about_job.at("text").get<std::string>(), about_job.at("file").get<std::string>(), overrides),
-      command.device);
+      parse_device(command.device));
   Job& job = training.job;
   const Config& config = training.config();
   const std::shared_ptr<const Dataset> validation = open_split(config, Split::validation);
@@ -168,7 +170,7 @@ Part work(const JoinCommand& command, Transport& transport, PeerId self, const M
   const auto directory = std::make_shared<decltype(see)>(std::move(see));
 
   const FoundNccl found = nccl_for(config, job.device);
-  nlohmann::ordered_json environment = describe_environment(command.command_line, command.device, config.fast());
+  nlohmann::ordered_json environment = describe_environment(command.command_line, job.device, config.fast());
   if (found.nccl) environment["nccl"] = found.nccl->version();
 
   MemberOptions member = training.member();
@@ -210,7 +212,7 @@ Part work(const JoinCommand& command, Transport& transport, PeerId self, const M
                                .faults = chaos.empty() ? std::vector<Fault>() : parse_chaos(chaos).faults,
                                .nccl = found.nccl,
                                .group_patience = std::chrono::duration<double>(config.run.group_timeout),
-                               .take_over = [&](int64_t tenure) { take_over(command, (*directory)(), tenure); },
+                               .take_over = [&](int64_t tenure) { start_coordinator(command, (*directory)(), tenure); },
                                .watch = {.hold = std::max(about_job.value("hold", WatchOptions().hold), kLeastHold),
                                          .arrival = about_job.value("arrival", 0)}};
   Session session(options, std::move(owned),
@@ -235,7 +237,7 @@ Part work(const JoinCommand& command, Transport& transport, PeerId self, const M
       say(stderr, "the profile of this worker is {}; it belongs into the folder profile of the run directory\n",
           fs::absolute(here).string());
     };
-    profiler.emplace(within(parse_profile_window(command.profile, 0), training.steps), command.device, save);
+    profiler.emplace(within(parse_profile_window(command.profile, 0), training.steps), job.device, save);
   }
   try {
     // Signals ask to leave at the next boundary; the loop notices by itself when it has.
@@ -258,7 +260,7 @@ Part work(const JoinCommand& command, Transport& transport, PeerId self, const M
   return part;
 }
 
-Part take_part(const JoinCommand& command) {
+Part take_part(const WorkerOptions& command) {
   const PeerId self = random_peer();
   std::optional<JobKey> key;
   if (!command.key.empty()) key = JobKey::load(command.key);
@@ -286,9 +288,12 @@ Part take_part(const JoinCommand& command) {
 
 }  // namespace
 
-int join(const JoinCommand& given) {
-  pthread_setname_np(pthread_self(), "train-worker");  // others show it by the name of what it was started from
-  JoinCommand command = given;
+int join(const WorkerOptions& given) {
+  pthread_setname_np(pthread_self(), "elinvar-worker");  // others show it by the name of what it was started from
+  WorkerOptions command = given;
+  set_isa(parse_isa(command.isa));
+  set_threads(command.threads > 0 ? command.threads : usable_threads());
+  (void)parse_device(command.device);
   // Who listens everywhere is found where packets to the job leave this host.
   if (command.advertise.empty() && is_wildcard(parse_endpoint(command.listen)))
     command.advertise = address_towards(parse_endpoint(job_endpoint(command.endpoint)));
