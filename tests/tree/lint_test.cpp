@@ -29,7 +29,9 @@ void forbid(const char* pattern, const std::function<bool(const SourceFile&)>& w
 }
 
 bool is_kernel(const SourceFile& file) { return file.folder == "tensor"; }
-bool is_library(const SourceFile& file) { return file.folder != "tests" && file.folder != "tools"; }
+bool is_library(const SourceFile& file) {
+  return file.folder != "tests" && file.folder != "tools" && file.folder != "examples";
+}
 bool is_ours(const SourceFile& file) { return file.path != "tests/tree/lint_test.cpp"; }
 
 TEST(Lint, FmaIsSpelledInOnePlace) {
@@ -138,7 +140,8 @@ std::string text_of(const fs::path& path) {
 
 std::vector<fs::path> documents() {
   std::vector<fs::path> found{fs::path(ELINVAR_SOURCE_DIR) / "README.md"};
-  for (const char* folder : {"tensor", "autograd", "nn", "data", "comm", "elastic", "models", "tools", "tests"})
+  for (const char* folder :
+       {"tensor", "autograd", "nn", "data", "comm", "elastic", "models", "tools", "examples", "tests"})
     for (const auto& entry : fs::recursive_directory_iterator(fs::path(ELINVAR_SOURCE_DIR) / folder))
       if (entry.path().extension() == ".md") found.push_back(entry.path());
   return found;
