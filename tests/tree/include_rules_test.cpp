@@ -109,6 +109,18 @@ TEST(IncludeRules, WhatIsIncludedIsLinked) {
   }
 }
 
+// What other programs train with is free of command lines and of the commands that use it.
+TEST(IncludeRules, TheTrainingLibraryKnowsNoCommands) {
+  const std::regex command(
+      "^(CLI/.*|tools/(launch|train|repro|pool|bench|tokenize)/.*|tools/cli/"
+      "(device_options|number_from|subcommands)\\.h)$");
+  for (const SourceFile& file : source_tree()) {
+    if (!file.path.starts_with("tools/training/") && !file.path.starts_with("tools/config/")) continue;
+    for (const std::string& line : file.lines)
+      EXPECT_FALSE(std::regex_match(included(line), command)) << file.path << " includes " << included(line);
+  }
+}
+
 TEST(IncludeRules, EveryFolderIsInTheDiagramAndInTheTable) {
   std::set<std::string> drawn, listed, present;
   for (const auto& [folder, used] : arrows()) drawn.insert(folder);

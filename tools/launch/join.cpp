@@ -43,7 +43,7 @@ Command add_join(CLI::App& program) {
   app->add_option("--set", worker.overrides, "table.key=value: what is different here, as data.path")
       ->take_all()
       ->allow_extra_args(false);
-  app->add_flag("--profile{auto}", worker.profile, "as of train run: the tenth to the fourteenth step, or others");
+  app->add_flag("--profile{auto}", worker.profile, "as of run: the tenth to the fourteenth step, or others");
   app->add_flag("--local", worker.local)->group("");
   options->device.add_to(*app);
   return {app, [options] { return join_job(*options); }};

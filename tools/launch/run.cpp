@@ -54,7 +54,7 @@ Command add_run(CLI::App& program) {
       ->allow_extra_args(false);
   app->add_option("--replay", job.replay,
                   "a run directory: do that run again, with its batches; each line of the ledger must be equal");
-  app->add_option("--until", job.until, "stop soon after this step, with a checkpoint, as train ctl stop does")
+  app->add_option("--until", job.until, "stop soon after this step, with a checkpoint, as ctl stop does")
       ->check(CLI::PositiveNumber.description(""));
   app->add_option("--metrics-port", job.metrics_port,
                   "serve numbers for Prometheus at http://127.0.0.1:PORT/metrics; 0: any port, which is printed")

@@ -16,7 +16,7 @@ namespace elinvar {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr size_t kEventsShown = 8;  // by `train ctl status`
+constexpr size_t kEventsShown = 8;  // by `ctl status`
 constexpr int64_t kMostAhead = 100;
 constexpr size_t kMostShown = size_t{16} << 20;
 constexpr Seconds kOldest = 2 * kHeartbeat;  // that facts are when they come; what was repeated later says nothing

@@ -1,5 +1,5 @@
 #pragma once
-// What a run tells of itself: to a person on stdout and stderr, to `train ctl status`, and in those files of its
+// What a run tells of itself: to a person on stdout and stderr, to `ctl status`, and in those files of its
 // directory that no process of the job reads again: environment.json, metrics.jsonl, events.jsonl, result.json; and
 // config.toml, which a resumed run is compared with.
 #include <deque>
