@@ -61,6 +61,11 @@ TEST_F(Examples, AnElasticJobDoesNotDependOnItsWorkers) {
   train("three", {"--workers", "3", "--chaos", "kill:worker=1,step=100"});
   EXPECT_NE(events("three").find("\"event\":\"lost\""), std::string::npos) << events("three");
   EXPECT_EQ(recorded("one"), 300);
+  const auto environment = nlohmann::json::parse(read_file(folder_ / "one" / "environment.json"));
+  EXPECT_EQ(environment.at("command").at(1), "run") << environment;
+  EXPECT_NE(events("three").find("\"join\",\"tcp://"), std::string::npos) << events("three");
+  const Ended score = program("elastic_job", {"eval", folder_ / "three"});
+  EXPECT_EQ(score.out.find("validation step=300 loss=0.17"), 0u) << score.out << score.err;
   EXPECT_EQ(ledger("three"), ledger("one"));
   const Ended same = program("compare_ledgers", {folder_ / "one", folder_ / "three"});
   EXPECT_EQ(same.code, 0) << same.err;
@@ -88,12 +93,12 @@ TEST_F(Examples, AnElasticJobOutlivesItsCoordinator) {
 }
 
 TEST_F(Examples, AnElasticJobStopsAndResumes) {
-  train("whole");
-  train("parts", {"--until", "100"});
-  EXPECT_LT(recorded("parts"), 300);
-  train("parts", {"--resume", "--workers", "2"});
+  train("whole", {"--steps", "5000"});
+  train("parts", {"--steps", "5000", "--until", "100"});
+  EXPECT_LT(recorded("parts"), 5000);
+  train("parts", {"--steps", "5000", "--resume", "--workers", "2"});
   EXPECT_EQ(ledger("parts"), ledger("whole"));
-  const Ended other = wait(start("parts", {"--resume", "--set", "data.fields=5"}), "parts");
+  const Ended other = wait(start("parts", {"--steps", "5000", "--resume", "--set", "data.fields=5"}), "parts");
   EXPECT_EQ(other.code, 2);
   EXPECT_NE(other.err.find("data.fields: 4 became 5"), std::string::npos) << other.err;
 }
@@ -142,7 +147,7 @@ TEST_F(Examples, WrongCallsSayWhatThereIs) {
   const Ended walk = program("elastic_job", {"walk"});
   EXPECT_EQ(walk.code, 2);
   EXPECT_EQ(walk.err,
-            "elastic_job: there is no command 'walk'; there are run, join, ctl. elastic_job --help tells what "
+            "elastic_job: there is no command 'walk'; there are run, join, ctl, eval. elastic_job --help tells what "
             "they do\n");
 }
 

@@ -8,6 +8,7 @@
 #include "nn/optimizer.h"
 #include "tests/support/temporary_folder.h"
 #include "tools/config/config.h"
+#include "tools/training/elastic_job.h"
 #include "tools/training/training.h"
 
 namespace elinvar {
@@ -166,6 +167,14 @@ TEST_F(RegisteredKinds, NamesAreTakenOnce) {
               register_optimizer({"sgd", {}});
             }),
             "[optimizer] there is a kind 'sgd' already; choose another name");
+}
+
+// Who calls the library says how workers are started.
+TEST_F(RegisteredKinds, AJobMustKnowHowToStartWorkers) {
+  const test::TemporaryFolder folder;
+  const JobOptions options{.config = folder.write("own.toml", text_), .run_dir = folder / "run"};
+  EXPECT_EQ(test::message_of<UsageError>([&] { run(options); }),
+            "this process cannot start workers: JobOptions::start_worker is empty");
 }
 
 TEST_F(RegisteredKinds, WhatAKindDoesNotMakeIsTold) {

@@ -12,6 +12,7 @@
 //   program run CONFIG.toml --workers 3     a coordinator, which starts the program three times as `program join`
 //   program join RUN_DIR                    one more worker, while it trains
 //   program ctl RUN_DIR status              what the job is at; drain, scale, checkpoint, stop
+//   program eval RUN_DIR                    loss and accuracy of its newest checkpoint
 //
 // The configuration names the kinds as it names built-in ones: [model] kind = "my_network". Each process of a job must
 // be this program: another build is let in after it has computed the run's first updates with the same bits, and one

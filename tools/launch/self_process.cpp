@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <fstream>
 
 #include "tensor/base/check.h"
-#include "tensor/base/file.h"
 #include "tools/cli/program_beside.h"
 
 namespace elinvar {
@@ -62,12 +62,8 @@ void start_coordinator(const TakeoverOptions& options) {
 
 std::vector<std::string> own_command_line() {
   std::vector<std::string> words;
-  const std::string text = read_file("/proc/self/cmdline");  // each word ends with a character of the code 0
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\0', begin), text.size());
-    words.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);  // each word ends with a character of the code 0
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
   return words;
 }
 

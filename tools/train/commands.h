@@ -5,7 +5,6 @@
 namespace elinvar {
 
 Command add_plot(CLI::App& train);
-Command add_eval(CLI::App& train);
 Command add_profile(CLI::App& train);
 Command add_sample(CLI::App& train);
 Command add_import(CLI::App& train);  // a run directory whose run begins with the weights of a file

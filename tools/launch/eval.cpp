@@ -1,4 +1,4 @@
-// `train eval`: the score of a run's newest checkpoint on a split.
+// `eval`: the score of a run's newest checkpoint on a split.
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <filesystem>
@@ -8,7 +8,7 @@
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
 #include "tools/cli/device_options.h"
-#include "tools/train/commands.h"
+#include "tools/launch/commands.h"
 #include "tools/training/job.h"
 #include "tools/training/ranking.h"
 
