@@ -1,8 +1,7 @@
 #pragma once
 // A job's status in the text format of Prometheus (prometheus.io/docs/instrumenting/exposition_formats, 0.0.4). Names
 // follow its conventions: a prefix, base units, `_total` for what only grows; counters begin with the coordinator's
-// process. The page is /metrics
-// of the port that `run --metrics-port` names.
+// process. The page is /metrics of the port that `run --metrics-port` names.
 #include <nlohmann/json.hpp>
 #include <string>
 
