@@ -1,17 +1,19 @@
 # `cmake --install` puts headers, libraries, the tools and a CMake package where another project finds them:
 #   find_package(elinvar REQUIRED)
-#   target_link_libraries(app PRIVATE elinvar::models)
+#   target_link_libraries(app PRIVATE elinvar::models)    # or elinvar::launch, for a program that trains elastically
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 get_property(layers GLOBAL PROPERTY ELINVAR_LAYERS)
-install(TARGETS ${layers} EXPORT elinvar ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+get_property(libraries GLOBAL PROPERTY ELINVAR_TOOLS_LIBRARIES)
+list(TRANSFORM libraries PREPEND elinvar_)
+install(TARGETS ${layers} ${libraries} EXPORT elinvar ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT elinvar NAMESPACE elinvar:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/elinvar FILE elinvarTargets.cmake)
 configure_package_config_file(cmake/elinvarConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/elinvarConfig.cmake
                               INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/elinvar)
 write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/elinvarConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/elinvarConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/elinvarConfigVersion.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/elinvar)
-foreach(folder tensor autograd nn data comm elastic models)
-  install(DIRECTORY ${folder} DESTINATION include/elinvar FILES_MATCHING PATTERN "*.h" PATTERN "*.inc")
-endforeach()
+if(ELINVAR_BUILD_TOOLS)  # which they use
+  install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DATADIR}/elinvar)
+endif()

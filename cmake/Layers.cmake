@@ -33,8 +33,9 @@ function(elinvar_layer folder)
   endif()
   add_library(elinvar::${folder} ALIAS ${target})
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${folder} FOLDER ${folder})
-  target_include_directories(${target} ${scope} $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
-                                                $<INSTALL_INTERFACE:include/elinvar>)
+  target_include_directories(${target} ${scope} $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include>)
+  # What another project computes with its own networks and data keeps the bits, too.
+  target_compile_options(${target} INTERFACE $<INSTALL_INTERFACE:${ELINVAR_NUMERICS_FLAGS}>)
   if(layer_SOURCES)
     target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:elinvar_flags>)
     target_compile_features(${target} PUBLIC cxx_std_20)

@@ -25,12 +25,14 @@
 // changes, text and tokens from their end. `test` is the set's own second part; text, and much of what is in one file,
 // has none.
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "data/vocabulary.h"
+#include "tensor/base/spec.h"
 #include "tensor/digest.h"
 #include "tensor/tensor.h"
 
@@ -76,6 +78,9 @@ struct DataConfig {
   int64_t channels = 3;
   double noise = 0.25;    // share of the pixel range
   int64_t data_seed = 0;  // another number, another set
+
+  // Of a kind that a program has registered: its settings, in place of all of the above but `kind`.
+  Spec own = {};
 };
 
 enum class Split { train, validation, test };
@@ -112,8 +117,19 @@ class Dataset {
 };
 
 // Throws SettingError (tensor/base/setting.h, the keys are data.<member>) for a configuration without sense, UsageError
-// for a split that is not there, Failure for files that are missing or malformed.
-std::unique_ptr<Dataset> open_dataset(const DataConfig& config, Split split);
+// for a split that is not there, Failure for files that are missing or malformed. `resolved`, if given, is set to
+// `config` with the defaults of a registered kind filled in.
+std::unique_ptr<Dataset> open_dataset(const DataConfig& config, Split split, DataConfig* resolved = nullptr);
+
+// A kind of data set that a program adds to those above. `open` reads its settings (the caller finishes them) and opens
+// a split; every process of a job must get the same samples from the same settings, by digest().
+struct DatasetKind {
+  std::string name;
+  std::function<std::unique_ptr<Dataset>(Settings&, Split)> open;
+};
+// Call it at the start of main(). UsageError if the name is taken.
+void register_dataset(DatasetKind kind);
+bool is_built_in_dataset(std::string_view kind);
 
 // Equal digests: the same samples for every draw (files that are not held in memory: as far as describe() tells).
 Digest digest(const Dataset& dataset);

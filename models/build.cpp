@@ -1,6 +1,7 @@
 #include "models/build.h"
 
 #include "models/kinds.h"
+#include "tensor/base/registry.h"
 #include "tensor/base/spelling.h"
 #include "tensor/heap.h"
 
@@ -9,33 +10,33 @@ namespace elinvar {
 namespace {
 
 // Every model there is. A new one adds its list here and its declaration to kinds.h.
-std::vector<ModelKind> all_kinds() {
-  std::vector<ModelKind> all;
-  for (const auto& kinds : {mlp_kinds(), resnet_kinds(), vgg_kinds(), gpt_kinds(), llama_kinds(), layered_kinds()})
-    all.insert(all.end(), kinds.begin(), kinds.end());
+Registry<ModelKind>& registry() {
+  static Registry<ModelKind> all = [] {
+    std::vector<ModelKind> built_in;
+    for (const auto& kinds : {mlp_kinds(), resnet_kinds(), vgg_kinds(), gpt_kinds(), llama_kinds(), layered_kinds()})
+      built_in.insert(built_in.end(), kinds.begin(), kinds.end());
+    return Registry<ModelKind>(std::move(built_in));
+  }();
   return all;
 }
 
-std::unique_ptr<Network> build_once(const ModelSpec& spec, const InputInfo& input, uint64_t seed, ModelSpec* resolved) {
-  ModelSpec complete;  // `resolved` may be `spec` itself
-  Settings settings(spec, &complete);
-  for (const ModelKind& kind : all_kinds()) {
-    if (kind.name != spec.kind) continue;
-    settings.require(input.classes > 0, "kind",
-                     "= '{}' must predict something, but the data have no classes (or vocabulary)", settings.kind());
-    auto network = settings.create([&] { return kind.build(settings, input, seed); });
-    settings.finish();
-    if (resolved) *resolved = std::move(complete);
-    return network;
-  }
-  const std::vector<std::string> names = model_kinds();
-  settings.require(!spec.kind.empty(), "kind", "is missing{}", spelling_hint("", names));
-  settings.require(false, "kind", "does not know '{}'{}", spec.kind, spelling_hint(spec.kind, names));
-  return nullptr;
+std::unique_ptr<Network> build_once(const Spec& spec, const InputInfo& input, uint64_t seed, Spec* resolved) {
+  Spec complete;  // `resolved` may be `spec` itself
+  Settings settings(spec, "model", &complete);
+  const ModelKind* kind = registry().find(spec.kind);
+  settings.require(kind != nullptr || !spec.kind.empty(), "kind", "is missing{}", spelling_hint("", model_kinds()));
+  settings.require(kind != nullptr, "kind", "does not know '{}'{}", spec.kind, spelling_hint(spec.kind, model_kinds()));
+  settings.require(input.classes > 0, "kind",
+                   "= '{}' must predict something, but the data have no classes (or vocabulary)", settings.kind());
+  auto network = with_place_of(settings, [&] { return kind->build(settings, input, seed); });
+  settings.finish();
+  check(network != nullptr, "[model] kind '{}' built no network", spec.kind);
+  if (resolved) *resolved = std::move(complete);
+  return network;
 }
 
 // Refuses a network whose parameters do not fit into memory.
-void check_size(const ModelSpec& spec, const Parameters& parameters) {
+void check_size(const Spec& spec, const Parameters& parameters) {
   const double memory = static_cast<double>(machine_memory());
   double elements = 0;
   const Parameter* largest = nullptr;
@@ -43,23 +44,21 @@ void check_size(const ModelSpec& spec, const Parameters& parameters) {
     elements += static_cast<double>(p.var.value().numel());
     if (!largest || p.var.value().numel() > largest->var.value().numel()) largest = &p;
   }
-  Settings(spec).require(
-      elements * sizeof(float) <= memory, "kind",
-      "= '{}' has {:.4g} parameters, {:.4g} GiB, more than the {:.4g} GiB of this machine's memory; the "
-      "largest is '{}' of shape {}",
-      spec.kind, elements, elements * sizeof(float) * 0x1p-30, memory * 0x1p-30, largest ? largest->name : "",
-      largest ? to_string(largest->var.shape()) : "");
+  Settings(spec, "model")
+      .require(elements * sizeof(float) <= memory, "kind",
+               "= '{}' has {:.4g} parameters, {:.4g} GiB, more than the {:.4g} GiB of this machine's memory; the "
+               "largest is '{}' of shape {}",
+               spec.kind, elements, elements * sizeof(float) * 0x1p-30, memory * 0x1p-30, largest ? largest->name : "",
+               largest ? to_string(largest->var.shape()) : "");
 }
 
 }  // namespace
 
-std::vector<std::string> model_kinds() {
-  std::vector<std::string> names;
-  for (const ModelKind& kind : all_kinds()) names.push_back(kind.name);
-  return names;
-}
+void register_model(ModelKind kind) { registry().add(std::move(kind), "model"); }
 
-std::unique_ptr<Network> build(const ModelSpec& spec, const InputInfo& input, uint64_t seed, ModelSpec* resolved) {
+std::vector<std::string> model_kinds() { return registry().names(); }
+
+std::unique_ptr<Network> build(const Spec& spec, const InputInfo& input, uint64_t seed, Spec* resolved) {
   {
     const OutlineScope no_values;  // errors show before values take time and memory
     const std::unique_ptr<Network> outline = build_once(spec, input, seed, nullptr);

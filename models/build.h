@@ -4,17 +4,17 @@
 #include <string>
 #include <vector>
 
-#include "models/spec.h"
+#include "models/input_info.h"
 #include "nn/network.h"
+#include "tensor/base/spec.h"
 
 namespace elinvar {
 
 // The network that `spec` describes, with initial values that are a function of `seed` and the parameters' names.
 // Throws UsageError naming the place, the key and the nearest valid spelling if a kind or a setting is unknown, of
 // the wrong type, or does not fit the input. `resolved`, if given, is set to `spec` with every default filled in.
-std::unique_ptr<Network> build(const ModelSpec& spec, const InputInfo& input, uint64_t seed,
-                               ModelSpec* resolved = nullptr);
+std::unique_ptr<Network> build(const Spec& spec, const InputInfo& input, uint64_t seed, Spec* resolved = nullptr);
 
-std::vector<std::string> model_kinds();
+std::vector<std::string> model_kinds();  // built in and registered (models/kinds.h)
 
 }  // namespace elinvar

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "models/settings.h"
 #include "nn/network.h"
+#include "tensor/base/spec.h"
 
 namespace elinvar {
 

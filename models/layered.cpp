@@ -40,9 +40,9 @@ Layer build_layer(Settings& s, const Scope& scope, Flow& flow) {
 
 // Counts the layers that a list makes, nested and repeated ones included, without building them. Refuses the layer that
 // exceeds the limit.
-int64_t count_layers(const std::vector<ModelSpec>& list) {
+int64_t count_layers(const std::vector<Spec>& list) {
   int64_t count = 0;
-  for (const ModelSpec& layer : list) {
+  for (const Spec& layer : list) {
     int64_t within = 1;
     for (const auto& [name, inner] : layer.lists) within += count_layers(inner);
     const auto times = layer.settings.find("times");
@@ -89,7 +89,7 @@ Layer sequence(Settings& settings, const std::string& name, const Scope& scope, 
     const std::string called = s.text("name", std::to_string(layers.size()));
     s.require(is_name(called), "name", "must be a name without control characters, and not empty");
     s.require(names.insert(called).second, "name", "= '{}' is what a layer before it is called", called);
-    layers.push_back(s.create([&] { return build_layer(s, scope / called, flow); }));
+    layers.push_back(with_place_of(s, [&] { return build_layer(s, scope / called, flow); }));
     s.finish();
     double numbers = 1;
     for (const int64_t extent : flow.shape) numbers *= static_cast<double>(extent);

@@ -22,16 +22,16 @@ using Json = nlohmann::json;
 constexpr int64_t kVggChannels = 512;
 constexpr size_t kMostNamed = 5;  // in a message
 
-bool is_product_of_gpt(const ModelSpec& model, std::string_view name) {
+bool is_product_of_gpt(const Spec& model, std::string_view name) {
   return model.kind.starts_with("gpt") &&
          (name.ends_with("c_attn.weight") || name.ends_with("c_proj.weight") || name.ends_with("c_fc.weight"));
 }
-bool reads_image_of_vgg(const ModelSpec& model, std::string_view name) {
+bool reads_image_of_vgg(const Spec& model, std::string_view name) {
   return model.kind.starts_with("vgg") && name == "classifier.0.weight";
 }
 
 // Views in the layout of the other side; of VGG's classifier, whose columns are moved, a copy.
-Tensor to_published(const ModelSpec& model, std::string_view name, const Tensor& own) {
+Tensor to_published(const Spec& model, std::string_view name, const Tensor& own) {
   if (own.ndim() == 4) return own.permute({0, 3, 1, 2});
   if (is_product_of_gpt(model, name)) return own.transpose(0, 1);
   if (reads_image_of_vgg(model, name)) {
@@ -41,7 +41,7 @@ Tensor to_published(const ModelSpec& model, std::string_view name, const Tensor&
   return own;
 }
 
-Tensor from_published(const ModelSpec& model, std::string_view name, const Tensor& theirs) {
+Tensor from_published(const Spec& model, std::string_view name, const Tensor& theirs) {
   if (theirs.ndim() == 4) return theirs.permute({0, 2, 3, 1});
   if (is_product_of_gpt(model, name)) return theirs.transpose(0, 1);
   if (reads_image_of_vgg(model, name)) {
@@ -107,7 +107,7 @@ fs::path file_of(const fs::path& path) {
 // What a config.json tells of a network, under the names of its settings here.
 using ToldSettings = std::vector<std::pair<std::string, double>>;
 
-ToldSettings told_settings(const ModelSpec& model, const Json& json, const std::string& place) {
+ToldSettings told_settings(const Spec& model, const Json& json, const std::string& place) {
   ToldSettings told;
   const auto take = [&](const char* setting, const Json& from, const char* key) {
     const auto found = from.find(key);
@@ -151,7 +151,7 @@ double as_number(const Value& value) {
 
 }  // namespace
 
-void check_published_settings(const ModelSpec& model, const fs::path& weights) {
+void check_published_settings(const Spec& model, const fs::path& weights) {
   if (model.kind != "llama" && !model.kind.starts_with("gpt")) return;  // of others it tells nothing
   const fs::path path = (fs::is_directory(weights) ? weights : weights.parent_path()) / "config.json";
   if (!fs::exists(path)) return;
@@ -177,13 +177,13 @@ StateDict read_published(const fs::path& given) {
   return weights;
 }
 
-StateDict published(const ModelSpec& model, const StateDict& network) {
+StateDict published(const Spec& model, const StateDict& network) {
   StateDict result;
   for (const auto& [name, tensor] : network) result.emplace(name, to_published(model, name, tensor));
   return result;
 }
 
-void load_published(const ModelSpec& model, Network& network, const StateDict& weights,
+void load_published(const Spec& model, Network& network, const StateDict& weights,
                     std::span<const std::string> except) {
   const StateDict own = network.parameters.state();
   std::vector<std::string> missing, misshapen, left_over;

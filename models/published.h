@@ -20,8 +20,8 @@
 #include <span>
 #include <string>
 
-#include "models/spec.h"
 #include "nn/network.h"
+#include "tensor/base/spec.h"
 
 namespace elinvar {
 
@@ -32,15 +32,15 @@ StateDict read_published(const std::filesystem::path& path);
 // UsageError, with the settings that it should have, where the config.json beside such weights tells of another network
 // than `model`, whose defaults are filled in; Failure where what it tells of is not in this engine. Without that file,
 // nothing.
-void check_published_settings(const ModelSpec& model, const std::filesystem::path& weights);
+void check_published_settings(const Spec& model, const std::filesystem::path& weights);
 
 // Of a network of this kind: its parameters and buffers as others write them.
-StateDict published(const ModelSpec& model, const StateDict& network);
+StateDict published(const Spec& model, const StateDict& network);
 
 // Copies weights into a network of this kind. Those that `except` matches (patterns as in exempt_from_decay) keep their
 // initial values, whatever the file has for them; throws UsageError for one that matches none. Throws Failure that
 // lists what is missing, left over, or of another shape.
-void load_published(const ModelSpec& model, Network& network, const StateDict& weights,
+void load_published(const Spec& model, Network& network, const StateDict& weights,
                     std::span<const std::string> except = {});
 
 }  // namespace elinvar

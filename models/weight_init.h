@@ -1,7 +1,7 @@
 #pragma once
 // How a layer's setting `init` chooses the initial values of its weight.
-#include "models/settings.h"
 #include "nn/initializers.h"
+#include "tensor/base/spec.h"
 
 namespace elinvar {
 

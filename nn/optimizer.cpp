@@ -1,11 +1,10 @@
 #include "nn/optimizer.h"
 
-#include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 
 #include "tensor/base/check.h"
+#include "tensor/base/registry.h"
 #include "tensor/base/setting.h"
 #include "tensor/base/spelling.h"
 #include "tensor/numerics.h"
@@ -220,43 +219,31 @@ class Lamb final : public Moments {
   }
 };
 
+using Make = std::unique_ptr<Optimizer>(const OptimizerConfig&, const Parameters&, OptimizerConfig* resolved);
+
 struct Kind {
-  std::string_view name;
-  std::unique_ptr<Optimizer> (*make)(const OptimizerConfig&, const Parameters&);
+  std::string name;
+  std::function<Make> make;
 };
 
-constexpr std::array kKinds{
-    Kind{"sgd",
-         [](const OptimizerConfig& c, const Parameters& p) -> std::unique_ptr<Optimizer> {
-           return std::make_unique<Sgd>(c, p, false);
-         }},
-    Kind{"lars",
-         [](const OptimizerConfig& c, const Parameters& p) -> std::unique_ptr<Optimizer> {
-           return std::make_unique<Sgd>(c, p, true);
-         }},
-    Kind{"adam",
-         [](const OptimizerConfig& c, const Parameters& p) -> std::unique_ptr<Optimizer> {
-           return std::make_unique<Adam>(c, p, false);
-         }},
-    Kind{"adamw",
-         [](const OptimizerConfig& c, const Parameters& p) -> std::unique_ptr<Optimizer> {
-           return std::make_unique<Adam>(c, p, true);
-         }},
-    Kind{"lamb",
-         [](const OptimizerConfig& c, const Parameters& p) -> std::unique_ptr<Optimizer> {
-           return std::make_unique<Lamb>(c, p);
-         }},
-};
+template <class T, class... Variant>
+Kind built_in(const char* name, Variant... variant) {
+  return {name, [=](const OptimizerConfig& config, const Parameters& parameters, OptimizerConfig*) {
+            return std::make_unique<T>(config, parameters, variant...);
+          }};
+}
 
-const Kind* find_kind(const std::string& name) {
-  const auto found = std::find_if(kKinds.begin(), kKinds.end(), [&](const Kind& kind) { return kind.name == name; });
-  return found == kKinds.end() ? nullptr : &*found;
+Registry<Kind>& registry() {
+  static Registry<Kind> all({built_in<Sgd>("sgd", /*layerwise=*/false), built_in<Sgd>("lars", /*layerwise=*/true),
+                             built_in<Adam>("adam", /*decoupled=*/false), built_in<Adam>("adamw", /*decoupled=*/true),
+                             built_in<Lamb>("lamb")});
+  return all;
 }
 
 }  // namespace
 
 void check_optimizer(const OptimizerConfig& c) {
-  check_setting(find_kind(c.kind) != nullptr, "optimizer.kind", "does not know '{}'{}", c.kind,
+  check_setting(registry().find(c.kind) != nullptr, "optimizer.kind", "does not know '{}'{}", c.kind,
                 spelling_hint(c.kind, optimizer_kinds()));
   const auto check_range = [](bool ok, const char* key, const char* range, double value) {
     check_setting(ok, key, "must be {}, got {}", range, value);
@@ -283,10 +270,20 @@ void check_optimizer(const OptimizerConfig& c) {
   check_setting(!c.nesterov || c.momentum > 0.0, "optimizer.nesterov", "needs a momentum above 0");
 }
 
-std::vector<std::string> optimizer_kinds() {
-  std::vector<std::string> names;
-  for (const Kind& kind : kKinds) names.emplace_back(kind.name);
-  return names;
+std::vector<std::string> optimizer_kinds() { return registry().names(); }
+
+bool is_built_in_optimizer(std::string_view kind) { return registry().built_in(kind); }
+
+void register_optimizer(OptimizerKind kind) {
+  const auto make = [make = std::move(kind.make)](const OptimizerConfig& config, const Parameters& parameters,
+                                                  OptimizerConfig* resolved) {
+    Settings settings(config.own, "optimizer", &resolved->own);
+    std::unique_ptr<Optimizer> optimizer = make(settings, parameters);
+    settings.finish();
+    check(optimizer != nullptr, "[optimizer] kind '{}' made no optimizer", config.kind);
+    return optimizer;
+  };
+  registry().add({std::move(kind.name), make}, "optimizer");
 }
 
 void Optimizer::load(const StateDict& from) {
@@ -304,9 +301,13 @@ void Optimizer::load(const StateDict& from) {
   for (auto& [name, tensor] : to) copy(from.at(name), tensor);
 }
 
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const Parameters& parameters) {
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const Parameters& parameters,
+                                          OptimizerConfig* resolved) {
   check_optimizer(config);
-  return find_kind(config.kind)->make(config, parameters);
+  OptimizerConfig complete = config;
+  std::unique_ptr<Optimizer> optimizer = registry().find(config.kind)->make(config, parameters, &complete);
+  if (resolved != nullptr) *resolved = std::move(complete);
+  return optimizer;
 }
 
 }  // namespace elinvar

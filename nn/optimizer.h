@@ -4,12 +4,14 @@
 //   auto optimizer = make_optimizer(config, network.parameters);
 //   optimizer->step(network.parameters, gradients, lr, step, clip_by_global_norm(gradients, 1.0).scale);
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "nn/parameters.h"
+#include "tensor/base/spec.h"
 #include "tensor/state.h"
 
 namespace elinvar {
@@ -27,9 +29,12 @@ struct OptimizerConfig {
   double trust = 0.001;    // lars: the trust coefficient
   double clip_norm = 0.0;  // the largest global gradient norm; 0: no clipping
   double ema_decay = 0.0;  // of an average of the weights that is kept beside them (nn/weight_average.h); 0: none
+  // Of a kind that a program has registered: its settings, besides kind, lr, exempt, clip_norm and ema_decay.
+  Spec own = {};
 };
 
-std::vector<std::string> optimizer_kinds();
+std::vector<std::string> optimizer_kinds();  // built in and registered
+bool is_built_in_optimizer(std::string_view kind);
 
 // Throws SettingError (tensor/base/setting.h) on an unknown kind or a constant out of its range.
 void check_optimizer(const OptimizerConfig& config);
@@ -49,7 +54,18 @@ class Optimizer {
   void load(const StateDict& state);
 };
 
-// State starts at zero. Throws what check_optimizer throws.
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const Parameters& parameters);
+// State starts at zero. Throws what check_optimizer throws. `resolved`, if given, is set to `config` with the defaults
+// of a registered kind filled in.
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const Parameters& parameters,
+                                          OptimizerConfig* resolved = nullptr);
+
+// A kind of optimiser that a program adds to the built-in ones. `make` reads its settings (the caller finishes them).
+// Its updates must be functions of the arguments of step() and of state() alone: workers that join get nothing else.
+struct OptimizerKind {
+  std::string name;
+  std::function<std::unique_ptr<Optimizer>(Settings&, const Parameters&)> make;
+};
+// Call it at the start of main(). UsageError if the name is taken.
+void register_optimizer(OptimizerKind kind);
 
 }  // namespace elinvar

@@ -60,7 +60,7 @@ using Initializer = std::function<void(Tensor& values, uint64_t key)>;
 bool name_matches(std::string_view pattern, std::string_view name);
 
 // A parameter or buffer whose name is taken or which is larger than any memory. Readers of configurations add the place
-// that asked for it (models/settings.h).
+// that asked for it (models/kinds.h).
 class ParameterError : public UsageError {
  public:
   using UsageError::UsageError;

@@ -12,7 +12,7 @@
 namespace elinvar {
 
 // A score of the validation split.
-struct Validation {
+struct ValidationScore {
   double loss = 0, accuracy = 0;
   int64_t samples = 0;
 
@@ -27,7 +27,7 @@ struct Validation {
 struct StepReport {
   double lr = 0, gradient_norm = 0;
   std::optional<int64_t> position = {};       // with adaptive scaling: as many steps of the configured batch
-  std::optional<Validation> validation = {};  // of the state before the update
+  std::optional<ValidationScore> validation = {};  // of the state before the update
   std::string readers = {};                   // why the threads that read data are other ones now; "": they are not
 
   static void fields(auto& self, auto&& field) {

@@ -6,15 +6,15 @@
 #include "tensor/base/check.h"
 #include "tests/fuzz/target.h"
 #include "tools/config/config.h"
-#include "tools/config/model_spec.h"
+#include "tools/config/spec_toml.h"
 
 namespace elinvar::test {
 namespace {
 
 // The network's outline, which costs no memory; what is filled in describes the same.
-void outline(const ModelSpec& model, const InputInfo& input) {
+void outline(const Spec& model, const InputInfo& input) {
   const OutlineScope no_values;
-  ModelSpec whole, again;
+  Spec whole, again;
   try {
     (void)build(model, input, 0, &whole);
   } catch (const UsageError&) {

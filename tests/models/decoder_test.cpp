@@ -21,7 +21,7 @@ using test::same_bits;
 constexpr int64_t kVocabulary = 131;
 
 std::unique_ptr<Network> network_of(const std::string& kind, std::map<std::string, Value> settings, int64_t context) {
-  ModelSpec spec{.kind = kind};
+  Spec spec{.kind = kind};
   for (auto& [name, value] : settings) spec.settings[name] = {std::move(value)};
   return build(spec, {.sample = {context}, .classes = kVocabulary, .dtype = DType::i32}, 5);
 }
@@ -105,7 +105,7 @@ TEST_P(Decoding, SeveralTextsAtOnceHaveTheBitsOfEach) {
 INSTANTIATE_TEST_SUITE_P(Networks, Decoding, testing::Values(gpt, llama));
 
 TEST(Decoder, ANetworkWithoutACacheIsComputedWhole) {
-  ModelSpec spec{.kind = "layers"};
+  Spec spec{.kind = "layers"};
   spec.lists["layer"] = {{.kind = "embedding", .settings = {{"channels", {int64_t{16}}}}},
                          {.kind = "attention", .settings = {{"heads", {int64_t{2}}}}},
                          {.kind = "linear"}};

@@ -30,8 +30,8 @@ namespace {
 
 using List = std::vector<int64_t>;
 
-ModelSpec spec(const std::string& kind, std::map<std::string, Value> settings) {
-  ModelSpec s{.kind = kind};
+Spec spec(const std::string& kind, std::map<std::string, Value> settings) {
+  Spec s{.kind = kind};
   for (auto& [name, value] : settings) s.settings[name] = {std::move(value)};
   return s;
 }
@@ -41,7 +41,7 @@ struct Trained {
   Digest state;
 };
 
-Trained train(Device device, const ModelSpec& model, const InputInfo& info, const Tensor& input, const Tensor& target,
+Trained train(Device device, const Spec& model, const InputInfo& info, const Tensor& input, const Tensor& target,
               const OptimizerConfig& options) {
   const auto network = build(model, info, 1);
   Parameters& parameters = network->parameters;
@@ -63,7 +63,7 @@ Trained train(Device device, const ModelSpec& model, const InputInfo& info, cons
   return result;
 }
 
-void expect_same_everywhere(const ModelSpec& model, const InputInfo& info, const Tensor& input, const Tensor& target,
+void expect_same_everywhere(const Spec& model, const InputInfo& info, const Tensor& input, const Tensor& target,
                             const OptimizerConfig& options) {
   const Trained here = train({}, model, info, input, target, options);
   for (const Device device : other_devices()) {

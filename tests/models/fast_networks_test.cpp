@@ -54,7 +54,7 @@ struct Net {
   double apart_in_bf16 = 1e-3, apart_in_tf32 = 2e-4;
 
   std::unique_ptr<Network> built() const {
-    ModelSpec spec{.kind = kind};
+    Spec spec{.kind = kind};
     for (const auto& [name, value] : settings) spec.settings[name] = {value};
     return build(spec, input, 1);
   }

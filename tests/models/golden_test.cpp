@@ -62,7 +62,7 @@ double difference(const Tensor& got, const Tensor& expected) {
 
 struct Golden {
   const char* name;
-  ModelSpec model;
+  Spec model;
   InputInfo info;
   Tensor input, target;
   OptimizerConfig optimizer;
@@ -110,8 +110,8 @@ void compare(const Golden& c) {
   EXPECT_LE(difference(forward(*network, c.input, false), golden.at("eval_logits")), 5 * kTolerance);
 }
 
-ModelSpec spec(const std::string& kind, std::map<std::string, Value> settings) {
-  ModelSpec s{.kind = kind};
+Spec spec(const std::string& kind, std::map<std::string, Value> settings) {
+  Spec s{.kind = kind};
   for (auto& [name, value] : settings) s.settings[name] = {std::move(value)};
   return s;
 }

@@ -152,8 +152,8 @@ class Trial {
   const std::vector<std::string>& seen() const { return seen_; }
 
  private:
-  ModelSpec spec() const {
-    ModelSpec s{.kind = case_.kind};
+  Spec spec() const {
+    Spec s{.kind = case_.kind};
     for (const auto& [name, value] : case_.settings) s.settings[name] = {value};
     return s;
   }

@@ -13,17 +13,17 @@ const InputInfo kImage{.sample = {224, 224, 3}, .classes = 1000};
 const InputInfo kCifar{.sample = {32, 32, 3}, .classes = 10};
 const InputInfo kTokens{.sample = {16}, .classes = 50, .dtype = DType::i32};
 
-ModelSpec spec(const std::string& kind, std::map<std::string, Setting> settings = {},
-               std::map<std::string, std::vector<ModelSpec>> lists = {}) {
+Spec spec(const std::string& kind, std::map<std::string, Setting> settings = {},
+          std::map<std::string, std::vector<Spec>> lists = {}) {
   return {kind, std::move(settings), std::move(lists), "m.toml:1"};
 }
 Setting at(int line, Value value) { return {std::move(value), "m.toml:" + std::to_string(line)}; }
 Setting list(std::vector<int64_t> v) { return {std::move(v)}; }
 Setting integer(int64_t v) { return {v}; }
 
-int64_t parameter_count(const ModelSpec& s, const InputInfo& input) { return build(s, input, 1)->parameters.count(); }
+int64_t parameter_count(const Spec& s, const InputInfo& input) { return build(s, input, 1)->parameters.count(); }
 
-std::string error_of(const ModelSpec& s, const InputInfo& input) {
+std::string error_of(const Spec& s, const InputInfo& input) {
   try {
     build(s, input, 1);
   } catch (const UsageError& e) {
@@ -48,7 +48,7 @@ TEST(Models, HaveTheKnownNumbersOfParameters) {
 }
 
 TEST(Models, NameTheirParametersAsTheirOriginals) {
-  const auto names = [](const ModelSpec& s, const InputInfo& input) { return build(s, input, 1)->parameters.state(); };
+  const auto names = [](const Spec& s, const InputInfo& input) { return build(s, input, 1)->parameters.state(); };
   const StateDict resnet = names(spec("resnet50"), kCifar), gpt = names(spec("gpt"), kTokens),
                   llama = names(spec("llama"), kTokens), vgg = names(spec("vgg11"), kCifar);
   for (const char* name : {"conv1.weight", "bn1.running_var", "layer1.0.downsample.0.weight", "layer3.5.conv3.weight",
@@ -64,7 +64,7 @@ TEST(Models, NameTheirParametersAsTheirOriginals) {
 }
 
 TEST(Models, ResolvedSpecHasEveryDefaultAndBuildsTheSame) {
-  ModelSpec resolved, again;
+  Spec resolved, again;
   const auto network = build(spec("llama", {{"layers", integer(2)}}), kTokens, 3, &resolved);
   EXPECT_EQ(std::get<int64_t>(resolved.settings.at("layers").value), 2);
   EXPECT_EQ(std::get<int64_t>(resolved.settings.at("hidden").value), 384);
@@ -94,21 +94,21 @@ TEST(Models, ErrorsNamePlaceKeyAndNearestSpelling) {
             "m.toml:1: model.kind = 'vgg11' takes images of at least 32 x 32 pixels, got 31 x 40");
   EXPECT_EQ(error_of(spec("llama", {{"kv_heads", at(6, int64_t{3})}}), kTokens),
             "m.toml:6: model.kv_heads = 3 must divide heads = 4");
-  ModelSpec nowhere = spec("resnet51");
+  Spec nowhere = spec("resnet51");
   nowhere.place.clear();
   EXPECT_EQ(error_of(nowhere, kCifar), "model.kind does not know 'resnet51'; did you mean 'resnet50'?");
 }
 
 // A small ResNet declared by layers: stem, a plain residual, one that halves the image, and a head.
-ModelSpec declared_resnet() {
+Spec declared_resnet() {
   const auto conv = [](int64_t out, int64_t stride) {
     return spec("conv2d",
                 {{"out", integer(out)}, {"stride", integer(stride)}, {"padding", integer(1)}, {"bias", at(0, false)}});
   };
-  const ModelSpec norm = spec("batch_norm"), relu = spec("relu");
-  const ModelSpec plain = spec("residual", {{"activation", at(0, std::string("relu"))}},
-                               {{"layer", {conv(8, 1), norm, relu, conv(8, 1), norm}}});
-  const ModelSpec halving = spec(
+  const Spec norm = spec("batch_norm"), relu = spec("relu");
+  const Spec plain = spec("residual", {{"activation", at(0, std::string("relu"))}},
+                          {{"layer", {conv(8, 1), norm, relu, conv(8, 1), norm}}});
+  const Spec halving = spec(
       "residual", {{"activation", at(0, std::string("relu"))}},
       {{"layer", {conv(16, 2), norm, relu, conv(16, 1), norm}},
        {"shortcut", {spec("conv2d", {{"out", integer(16)}, {"kernel", integer(1)}, {"stride", integer(2)}}), norm}}});
@@ -116,15 +116,14 @@ ModelSpec declared_resnet() {
               {{"layer", {conv(8, 1), norm, relu, plain, halving, spec("global_avg_pool"), spec("linear")}}});
 }
 
-ModelSpec declared_transformer() {
-  const ModelSpec attention =
-      spec("attention", {{"heads", integer(4)}, {"kv_heads", integer(2)}, {"rotary", at(0, true)}});
-  const ModelSpec attend = spec("residual", {}, {{"layer", {spec("rms_norm"), attention}}});
-  const ModelSpec gate = spec("parallel", {{"join", at(0, std::string("mul"))}},
-                              {{"branch",
-                                {spec("", {}, {{"layer", {spec("linear", {{"out", integer(48)}}), spec("silu")}}}),
-                                 spec("", {}, {{"layer", {spec("linear", {{"out", integer(48)}})}}})}}});
-  const ModelSpec perceptron = spec(
+Spec declared_transformer() {
+  const Spec attention = spec("attention", {{"heads", integer(4)}, {"kv_heads", integer(2)}, {"rotary", at(0, true)}});
+  const Spec attend = spec("residual", {}, {{"layer", {spec("rms_norm"), attention}}});
+  const Spec gate = spec("parallel", {{"join", at(0, std::string("mul"))}},
+                         {{"branch",
+                           {spec("", {}, {{"layer", {spec("linear", {{"out", integer(48)}}), spec("silu")}}}),
+                            spec("", {}, {{"layer", {spec("linear", {{"out", integer(48)}})}}})}}});
+  const Spec perceptron = spec(
       "residual", {}, {{"layer", {spec("rms_norm"), gate, spec("linear", {{"out", integer(32)}}), spec("dropout")}}});
   return spec("layers", {},
               {{"layer",
@@ -145,11 +144,11 @@ TEST(LayeredNetwork, BuildsWithNamesByPlace) {
 }
 
 TEST(LayeredNetwork, ErrorsNameTheLayersLine) {
-  const auto network = [](std::vector<ModelSpec> layers) { return spec("layers", {}, {{"layer", std::move(layers)}}); };
-  ModelSpec pool = spec("max_pool", {{"kernle", at(9, int64_t{2})}});
+  const auto network = [](std::vector<Spec> layers) { return spec("layers", {}, {{"layer", std::move(layers)}}); };
+  Spec pool = spec("max_pool", {{"kernle", at(9, int64_t{2})}});
   EXPECT_EQ(error_of(network({pool}), kCifar),
             "m.toml:9: model.layer.kernle is no setting of 'max_pool'; did you mean 'kernel'?");
-  ModelSpec unknown = spec("covn2d");
+  Spec unknown = spec("covn2d");
   unknown.place = "m.toml:7";
   EXPECT_EQ(error_of(network({unknown}), kCifar),
             "m.toml:7: model.layer.kind does not know 'covn2d'; did you mean 'conv2d'?");
@@ -158,9 +157,9 @@ TEST(LayeredNetwork, ErrorsNameTheLayersLine) {
   EXPECT_NE(error_of(network({spec("linear")}), kTokens).find("put an \"embedding\" first"), std::string::npos);
   EXPECT_NE(error_of(network({spec("conv2d")}), kCifar).find("model.layer.out is missing"), std::string::npos);
   EXPECT_NE(error_of(spec("layers"), kCifar).find("[[model.layer]]"), std::string::npos);
-  const ModelSpec wide = spec("residual", {}, {{"layer", {spec("conv2d", {{"out", integer(8)}})}}});
+  const Spec wide = spec("residual", {}, {{"layer", {spec("conv2d", {{"out", integer(8)}})}}});
   EXPECT_NE(error_of(network({wide}), kCifar).find("must agree in shape"), std::string::npos);
-  ModelSpec deep = spec("residual", {}, {{"layer", {spec("conv2d", {{"out", at(8, int64_t{0})}})}}});
+  Spec deep = spec("residual", {}, {{"layer", {spec("conv2d", {{"out", at(8, int64_t{0})}})}}});
   EXPECT_EQ(error_of(network({deep}), kCifar),
             "m.toml:8: model.layer.layer.out must lie between 1 and 16777216, got 0");
   // Else equal numbers would be normalised to 0 / 0.
@@ -203,7 +202,7 @@ Digest digest_of(const LeafResult& r) {
 }
 
 struct LeafCase {
-  ModelSpec model;
+  Spec model;
   InputInfo input;
 };
 

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 struct Case {
   const char* file;
-  ModelSpec model;
+  Spec model;
   InputInfo input;
 };
 
@@ -122,7 +122,7 @@ TEST(Published, WeightsOfWholeNetworksOfPyTorchGiveItsLogits) {
 }
 
 TEST(Published, VggReadsImagesChannelByChannel) {
-  const ModelSpec model{.kind = "vgg11"};
+  const Spec model{.kind = "vgg11"};
   const auto network = build(model, images(64, 3), 1);  // 7 x 7 pixels of 512 channels before the classifier
   const StateDict theirs = published(model, network->parameters.state());
   const Tensor own = network->parameters.state().at("classifier.0.weight");
@@ -202,7 +202,7 @@ TEST(Published, SettingsAreComparedWithThoseOfTheWeights) {
   const TemporaryFolder folder;
   const auto complaint = [&](const Case& c, const std::string& json) -> std::string {
     folder.write("config.json", json);
-    ModelSpec resolved;
+    Spec resolved;
     build(c.model, c.input, 1, &resolved);
     for (const fs::path& weights : {fs::path(folder.path()), folder / "model.safetensors"}) {
       try {

@@ -1,5 +1,6 @@
 # cmake -DBUILD=<build tree> -DGENERATOR=<name> -DFLAGS=<compiler flags> -P run.cmake
-# Installs the build tree to a prefix of its own, then configures, builds and runs the example against it.
+# Installs the build tree to a prefix of its own, then configures and builds the installed examples against it as another
+# project, and runs them.
 set(work ${BUILD}/tests/package)
 file(REMOVE_RECURSE ${work})
 function(step)
@@ -10,7 +11,24 @@ function(step)
   endif()
 endfunction()
 step(${CMAKE_COMMAND} --install ${BUILD} --prefix ${work}/prefix)
-step(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR} -B ${work}/build -G ${GENERATOR} -DCMAKE_BUILD_TYPE=Release
+
+# No installed header includes another one as the sources do.
+file(GLOB_RECURSE headers ${work}/prefix/include/elinvar/*.h)
+foreach(header ${headers})
+  file(STRINGS ${header} wrong REGEX "#include \"(tensor|autograd|nn|data|comm|elastic|models|tools)/")
+  if(wrong)
+    message(FATAL_ERROR "${header} has ${wrong}")
+  endif()
+endforeach()
+
+set(examples ${work}/prefix/share/elinvar/examples)
+step(${CMAKE_COMMAND} -S ${examples} -B ${work}/build -G ${GENERATOR} -DCMAKE_BUILD_TYPE=Release
      -DCMAKE_PREFIX_PATH=${work}/prefix -DCMAKE_CXX_FLAGS=${FLAGS})
 step(${CMAKE_COMMAND} --build ${work}/build)
-execute_process(COMMAND ${work}/build/example COMMAND_ERROR_IS_FATAL ANY)
+step(${work}/build/tape)
+step(${work}/build/own_network)
+foreach(workers 1 2)
+  step(${work}/build/elastic_job run ${examples}/elastic_job.toml --run-dir ${work}/run-${workers} --workers ${workers}
+       --threads 1)
+endforeach()
+step(${work}/build/compare_ledgers ${work}/run-1 ${work}/run-2)

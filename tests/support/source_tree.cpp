@@ -13,7 +13,8 @@ const std::vector<SourceFile>& source_tree() {
   static const std::vector<SourceFile> files = [] {
     std::vector<SourceFile> found;
     const fs::path root = ELINVAR_SOURCE_DIR;
-    for (const char* folder : {"tensor", "autograd", "nn", "data", "comm", "elastic", "models", "tools", "tests"}) {
+    for (const char* folder :
+         {"tensor", "autograd", "nn", "data", "comm", "elastic", "models", "tools", "examples", "tests"}) {
       for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
         const std::string extension = entry.path().extension().string();
         if (extension != ".h" && extension != ".inc" && extension != ".cpp" && extension != ".cu") continue;

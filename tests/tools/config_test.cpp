@@ -112,8 +112,8 @@ TEST(Config, ErrorsNameTheLineTheKeyAndTheNearestSpelling) {
   EXPECT_EQ(error_of(with("mean = 0.5", "data")), "folder/small.toml:10: data.mean must be an array, got a number");
   EXPECT_EQ(error_of(with("mean = [\"x\"]", "data")), "folder/small.toml:10: data.mean must be a number, got text");
   EXPECT_EQ(error_of(with("size = {a = 1}", "model")),
-            "folder/small.toml:6: model.size must be a number, text, true or false, an array of integers, or an array "
-            "of tables");
+            "folder/small.toml:6: model.size must be a number, text, true or false, an array of numbers or of texts, "
+            "or an array of tables");
   EXPECT_EQ(error_of(kSmall + "[optimiser]\nlr = 1\n"),
             "folder/small.toml:11: unknown table 'optimiser'; did you mean 'optimizer'?");
   EXPECT_EQ(error_of(kSmall + "[optimizer]\nlr = nan\n"), "folder/small.toml:12: optimizer.lr must be finite");

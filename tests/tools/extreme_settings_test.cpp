@@ -8,7 +8,7 @@
 #include "models/build.h"
 #include "tensor/base/check.h"
 #include "tests/jobs/train_command.h"
-#include "tools/config/model_spec.h"
+#include "tools/config/spec_toml.h"
 #include "tools/training/training.h"
 
 namespace elinvar::test {
@@ -133,20 +133,19 @@ const std::vector<Value> kExtremeValues = {Value{true},
 const InputInfo kImages{.sample = {64, 64, 3}, .classes = 10};
 const InputInfo kTokens{.sample = {16}, .classes = 256, .dtype = DType::i32};
 
-ModelSpec outlined(const ModelSpec& spec, const InputInfo& input) {
+Spec outlined(const Spec& spec, const InputInfo& input) {
   const OutlineScope no_values;
-  ModelSpec whole;
+  Spec whole;
   (void)build(spec, input, 0, &whole);
   return whole;
 }
 
 // Of the spec at `place` within a network.
-void try_settings(const ModelSpec& network, const InputInfo& input,
-                  const std::function<ModelSpec&(ModelSpec&)>& place) {
-  ModelSpec whole = outlined(network, input);
+void try_settings(const Spec& network, const InputInfo& input, const std::function<Spec&(Spec&)>& place) {
+  Spec whole = outlined(network, input);
   for (const auto& [key, setting] : place(whole).settings)
     for (const Value& value : kExtremeValues) {
-      ModelSpec changed = network;
+      Spec changed = network;
       place(changed).settings[key] = {value, "extreme.toml:7"};
       try {
         (void)outlined(changed, input);
@@ -162,7 +161,7 @@ TEST(ExtremeSettings, OfNetworks) {
     if (kind == "layers") continue;
     const bool tokens = kind.starts_with("gpt") || kind == "llama";
     try_settings({.kind = kind, .place = "extreme.toml:5"}, tokens ? kTokens : kImages,
-                 [](ModelSpec& spec) -> ModelSpec& { return spec; });
+                 [](Spec& spec) -> Spec& { return spec; });
   }
 }
 
@@ -170,7 +169,7 @@ TEST(ExtremeSettings, OfLayers) {
   const auto layer = [](const std::string& text) {
     return read_model_spec(TomlSource("[model]\nlayer = [" + text + "]\n", "extreme.toml"));
   };
-  const auto first = [](ModelSpec& spec) -> ModelSpec& { return spec.lists.at("layer").front(); };
+  const auto first = [](Spec& spec) -> Spec& { return spec.lists.at("layer").front(); };
   const std::string end = ", {kind = 'flatten'}, {kind = 'linear'}";
   for (const char* kind : {"conv2d", "max_pool", "avg_pool", "adaptive_avg_pool", "batch_norm", "layer_norm",
                            "rms_norm", "group_norm", "linear", "dropout", "relu", "residual", "parallel", "repeat"}) {
@@ -183,7 +182,7 @@ TEST(ExtremeSettings, OfLayers) {
                                                   : "";
     try_settings(layer("{kind = '" + name + "'" + needed + "}" + end), kImages, first);
   }
-  const auto second = [](ModelSpec& spec) -> ModelSpec& { return spec.lists.at("layer")[1]; };
+  const auto second = [](Spec& spec) -> Spec& { return spec.lists.at("layer")[1]; };
   for (const char* more : {"{kind = 'attention', heads = 2, rotary = true}", "{kind = 'position'}"})
     try_settings(layer(std::string("{kind = 'embedding', channels = 8}, ") + more + ", {kind = 'linear'}"), kTokens,
                  second);

@@ -24,7 +24,9 @@ void forbid(const char* pattern, const std::function<bool(const SourceFile&)>& w
 }
 
 bool is_kernel(const SourceFile& file) { return file.folder == "tensor"; }
-bool is_library(const SourceFile& file) { return file.folder != "tests" && file.folder != "tools"; }
+bool is_library(const SourceFile& file) {
+  return file.folder != "tests" && file.folder != "tools" && file.folder != "examples";
+}
 bool is_ours(const SourceFile& file) { return file.path != "tests/tree/lint_test.cpp"; }
 
 TEST(Lint, FmaIsSpelledInOnePlace) {

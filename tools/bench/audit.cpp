@@ -10,7 +10,7 @@
 #include "tools/bench/models.h"
 #include "tools/bench/timing.h"
 #include "tools/bench/trainer.h"
-#include "tools/config/model_spec.h"
+#include "tools/config/spec_toml.h"
 
 namespace elinvar::bench {
 namespace {

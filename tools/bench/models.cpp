@@ -9,7 +9,7 @@
 namespace elinvar::bench {
 namespace {
 
-ModelCase image_case(const std::string& name, ModelSpec spec, int64_t side, int64_t classes, int64_t batch,
+ModelCase image_case(const std::string& name, Spec spec, int64_t side, int64_t classes, int64_t batch,
                      double forward_gflop) {
   return {.name = name,
           .spec = std::move(spec),

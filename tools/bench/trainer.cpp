@@ -34,7 +34,7 @@ std::unique_ptr<Network> on_device(std::unique_ptr<Network> network, Device devi
 
 }  // namespace
 
-ModelSpec spec_of(const std::string& kind, std::map<std::string, Setting> settings) {
+Spec spec_of(const std::string& kind, std::map<std::string, Setting> settings) {
   return {.kind = kind, .settings = std::move(settings)};
 }
 

@@ -4,16 +4,16 @@
 #include <string>
 #include <vector>
 
-#include "models/spec.h"
 #include "nn/leaf_graphs.h"
 #include "nn/optimizer.h"
+#include "tensor/base/spec.h"
 #include "tensor/precision.h"
 
 namespace elinvar::bench {
 
 struct ModelCase {
   std::string name;
-  ModelSpec spec;
+  Spec spec;
   Shape sample;
   int64_t classes, batch;
   double forward_gflop = 0;  // a sample; multiply-adds count two; 0: from the transformer's sizes below
@@ -22,7 +22,7 @@ struct ModelCase {
   bool is_text() const { return layers > 0; }
 };
 
-ModelSpec spec_of(const std::string& kind, std::map<std::string, Setting> settings = {});
+Spec spec_of(const std::string& kind, std::map<std::string, Setting> settings = {});
 // A GPT for sequences of `length` tokens.
 ModelCase gpt_case(const std::string& name, int64_t layers, int64_t heads, int64_t channels, int64_t length,
                    int64_t classes, int64_t batch);

@@ -19,7 +19,8 @@ int run_subcommand(CLI::App& program, std::span<const AddCommand> commands, int 
     } catch (const CLI::ParseError& error) {
       const std::string first = argc > 1 ? argv[1] : "-";
       std::vector<std::string> names;
-      for (const Command& command : added) names.push_back(command.app->get_name());
+      for (const Command& command : added)
+        if (!command.app->get_group().empty()) names.push_back(command.app->get_name());
       if (first.starts_with('-') || std::find(names.begin(), names.end(), first) != names.end())
         return program.exit(error) == 0 ? 0 : 2;
       say(stderr, "{0}: there is no command '{1}'; there are {2}. {0} --help tells what they do\n", program.get_name(),

@@ -1,11 +1,13 @@
 #include "tools/config/config.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "data/utf8.h"
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
-#include "tools/config/model_spec.h"
+#include "tools/config/spec_toml.h"
+#include "tools/config/table.h"
 #include "tools/config/toml_text.h"
 
 namespace elinvar {
@@ -41,6 +43,7 @@ void visit(V& v, RunConfig& c) {
 template <class V>
 void visit(V& v, DataConfig& c) {
   v("kind", c.kind);
+  if (!is_built_in_dataset(c.kind)) return;  // c.own has the others
   v("path", c.path);
   v("validation_fraction", c.validation_fraction);
   v("image_size", c.image_size);
@@ -95,14 +98,17 @@ template <class V>
 void visit(V& v, OptimizerConfig& c) {
   v("kind", c.kind);
   v("lr", c.lr);
-  v("momentum", c.momentum);
-  v("nesterov", c.nesterov);
-  v("beta1", c.beta1);
-  v("beta2", c.beta2);
-  v("eps", c.eps);
-  v("weight_decay", c.weight_decay);
+  const bool built_in = is_built_in_optimizer(c.kind);  // else c.own has the others
+  if (built_in) {
+    v("momentum", c.momentum);
+    v("nesterov", c.nesterov);
+    v("beta1", c.beta1);
+    v("beta2", c.beta2);
+    v("eps", c.eps);
+    v("weight_decay", c.weight_decay);
+  }
   v("exempt", c.exempt);
-  v("trust", c.trust);
+  if (built_in) v("trust", c.trust);
   v("clip_norm", c.clip_norm);
   v("ema_decay", c.ema_decay);
 }
@@ -170,7 +176,7 @@ const std::vector<std::pair<std::string, std::string>> kLater = {{"data.augment_
                                                                  {"optimizer.ema_decay", "0.0"}};
 
 template <class... Parts>
-std::vector<std::pair<std::string, std::string>> entries_of(Parts... parts) {
+std::vector<std::pair<std::string, std::string>> keys_of(Parts... parts) {
   TableWriter writer;
   (visit(writer, parts), ...);
   return writer.entries();
@@ -183,13 +189,15 @@ struct Section {
 
 // All tables but [model].
 std::vector<Section> sections_of(const Config& c) {
-  std::vector<Section> sections = {{"run", entries_of(c.run)},
-                                   {"data", entries_of(c.data, c.reader)},
-                                   {"loss", entries_of(c.loss)},
-                                   {"optimizer", entries_of(c.optimizer)},
-                                   {"schedule", entries_of(c.schedule)},
-                                   {"ledger", entries_of(c.ledger)},
-                                   {"tensorboard", entries_of(c.tensorboard)}};
+  std::vector<Section> sections = {{"run", keys_of(c.run)},
+                                   {"data", keys_of(c.data, c.reader)},
+                                   {"loss", keys_of(c.loss)},
+                                   {"optimizer", keys_of(c.optimizer)},
+                                   {"schedule", keys_of(c.schedule)},
+                                   {"ledger", keys_of(c.ledger)},
+                                   {"tensorboard", keys_of(c.tensorboard)}};
+  std::ranges::move(entries_of(c.data.own), std::back_inserter(sections[1].entries));
+  std::ranges::move(entries_of(c.optimizer.own), std::back_inserter(sections[3].entries));
   // Of steps and epochs only the one that was given.
   std::erase_if(sections[0].entries,
                 [&](const auto& entry) { return entry.first == (c.run.steps > 0 ? "epochs" : "steps"); });
@@ -230,11 +238,20 @@ Config parse_config(std::string_view text, const std::string& name, const std::v
   Config c;
   c.run.name = std::filesystem::path(name).stem().string();
 
-  const auto read = [&](const char* table, auto&... parts) {
+  const auto read_known = [&](const char* table, auto&... parts) {
     TableReader reader(source, table);
     (visit(reader, parts), ...);
+    return reader;
+  };
+  const auto read = [&](const char* table, auto&... parts) {
+    TableReader reader = read_known(table, parts...);
     reader.refuse_unknown_keys();
     return reader;
+  };
+  // A table of which a program's own kind knows more keys. What they mean is checked where it is used.
+  const auto read_own = [&](const char* table, bool built_in, Spec& own, const TableReader& reader) {
+    if (built_in) reader.refuse_unknown_keys();
+    else own = read_spec(source, table, reader.known());
   };
   const TableReader run = read("run", c.run);
   if (c.run.batch_size == 0) run.refuse("batch_size", "is missing: the samples of one step, over all virtual ranks");
@@ -263,10 +280,12 @@ Config parse_config(std::string_view text, const std::string& name, const std::v
   if (!c.adaptive() && c.run.batch_max > 0)
     run.refuse("batch_max", "has a meaning only with run.scaling = \"adaptive\"");
 
-  const TableReader data = read("data", c.data, c.reader);
+  const TableReader data = read_known("data", c.data, c.reader);
   if (c.data.kind.empty()) data.refuse("kind", "is missing");
+  read_own("data", is_built_in_dataset(c.data.kind), c.data.own, data);
   read("loss", c.loss);
-  read("optimizer", c.optimizer);
+  const TableReader optimizer = read_known("optimizer", c.optimizer);
+  read_own("optimizer", is_built_in_optimizer(c.optimizer.kind), c.optimizer.own, optimizer);
   read("schedule", c.schedule);
   read("ledger", c.ledger);
   read("tensorboard", c.tensorboard);

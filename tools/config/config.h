@@ -9,13 +9,12 @@
 #include "data/dataset.h"
 #include "data/mixing.h"
 #include "elastic/ledger/ledger.h"
-#include "models/spec.h"
 #include "nn/leaf.h"
 #include "nn/optimizer.h"
 #include "nn/schedule.h"
-#include "tensor/base/setting.h"
+#include "tensor/base/spec.h"
 #include "tensor/digest.h"
-#include "tools/config/table.h"
+#include "tools/config/places.h"
 
 namespace elinvar {
 
@@ -74,7 +73,7 @@ struct TensorBoardConfig {
 
 struct Config {
   RunConfig run;
-  ModelSpec model;
+  Spec model;
   DataConfig data;
   ReaderConfig reader;  // in [data]
   LossOptions loss;
@@ -93,16 +92,6 @@ struct Config {
 // folder and suffix, is the default name of the run.
 Config parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides = {});
 Config read_config(const std::filesystem::path& path, const std::vector<std::string>& overrides = {});
-
-// f(). A SettingError (tensor/base/setting.h) becomes a UsageError that says first where the setting stands.
-template <class F>
-auto with_places(const Places& places, F f) {
-  try {
-    return f();
-  } catch (const SettingError& error) {
-    throw UsageError(places(error.key()) + ": " + error.what());
-  }
-}
 
 // The whole configuration as TOML that reads back as the same.
 std::string to_toml(const Config& config);

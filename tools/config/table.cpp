@@ -39,12 +39,6 @@ std::vector<std::string> names_in(const toml::table& table) {
 
 }  // namespace
 
-const std::string& Places::operator()(const std::string& key) const {
-  for (const std::string& name : {key, key.substr(0, key.find('.'))})
-    if (const auto found = of_key_.find(name); found != of_key_.end()) return found->second;
-  return file_;
-}
-
 std::string OneOf::complaint(const std::string& value) const {
   if (std::find(names.begin(), names.end(), value) != names.end()) return "";
   return fmt::format("does not know '{}'{}", value, spelling_hint(value, names));

@@ -10,12 +10,13 @@
 #include <toml++/toml.h>
 
 #include <cstdint>
-#include <map>
 #include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "tools/config/places.h"
 
 namespace elinvar {
 
@@ -39,19 +40,6 @@ struct Between {
 struct OneOf {
   std::vector<std::string> names;
   std::string complaint(const std::string& value) const;
-};
-
-// Where settings stand, for messages: "file.toml:12", or "--set a.b" of an override. A key that is nowhere stands where
-// its table does, or else in the file as a whole.
-class Places {
- public:
-  explicit Places(std::string file = "") : file_(std::move(file)) {}
-  void add(const std::string& key, std::string place) { of_key_[key] = std::move(place); }
-  const std::string& operator()(const std::string& key) const;
-
- private:
-  std::string file_;
-  std::map<std::string, std::string> of_key_;  // of "table" and "table.key"
 };
 
 // A parsed file with `--set` overrides laid over it.
@@ -89,7 +77,8 @@ class TableReader {
     complain(key, *node, rule.complaint(value));
   }
   bool has(const char* key) const { return table_.contains(key); }
-  void refuse_unknown_keys() const;  // after the last key
+  const std::vector<std::string>& known() const { return known_; }  // the keys so far
+  void refuse_unknown_keys() const;                                 // after the last key
   [[noreturn]] void refuse(const char* key, const std::string& complaint) const;
 
  private:

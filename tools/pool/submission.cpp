@@ -5,6 +5,7 @@
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
 #include "tools/config/config.h"
+#include "tools/config/table.h"
 
 namespace elinvar::pool {
 

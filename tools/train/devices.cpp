@@ -1,6 +1,8 @@
 // `train devices`: what this machine computes with, a line each.
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
+
 #include "tensor/base/threads.h"
 #include "tensor/device_description.h"
 #include "tensor/isa.h"
@@ -9,6 +11,7 @@
 #include "tools/training/gpu_deal.h"
 
 namespace elinvar {
+namespace {
 
 int devices() {
   fmt::print("{:<8} {}; {} threads, {}\n", "cpu", cpu_model(), usable_threads(), name_of(available_isas().back()));
@@ -21,6 +24,12 @@ int devices() {
   }
   if (gpus_here() == 0) fmt::print("{:<8} none: {}\n", "cuda", why_no_gpu());
   return 0;
+}
+
+}  // namespace
+
+Command add_devices(CLI::App& program) {
+  return {program.add_subcommand("devices", "what this machine computes with"), devices};
 }
 
 }  // namespace elinvar

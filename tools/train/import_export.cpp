@@ -1,5 +1,7 @@
 // `train import` and `train export`: weights from elsewhere, and back (models/published.h).
+#include <CLI/CLI.hpp>
 #include <filesystem>
+#include <memory>
 
 #include "elastic/checkpoint/checkpoint.h"
 #include "elastic/checkpoint/whole_state.h"
@@ -11,10 +13,17 @@
 #include "tools/training/job.h"
 
 namespace elinvar {
+namespace {
 
 namespace fs = std::filesystem;
 
-int import_weights(const ImportCommand& command) {
+struct ImportOptions {
+  std::string weights, config, run_dir;
+  std::vector<std::string> except;  // patterns of parameters that stay as a new network has them
+  std::vector<std::string> overrides;
+};
+
+int import_weights(const ImportOptions& command) {
   const fs::path directory = command.run_dir;
   check(!fs::exists(directory) || fs::is_empty(directory), "{} is not empty; choose another run directory",
         directory.string());
@@ -34,13 +43,44 @@ int import_weights(const ImportCommand& command) {
   return 0;
 }
 
-int export_weights(const ExportCommand& command) {
+struct ExportOptions {
+  std::string run_dir, out;
+};
+
+int export_weights(const ExportOptions& command) {
   const fs::path directory = command.run_dir;
   Job job(read_run_config(directory));
   const int64_t step = job.load_network(directory);
   write_safetensors(command.out, published(job.config.model, job.network->parameters.state()), {{"format", "pt"}});
   fmt::print("{}: {} parameters after step {}\n", command.out, job.network->parameters.count(), step);
   return 0;
+}
+
+}  // namespace
+
+Command add_import(CLI::App& program) {
+  const auto options = std::make_shared<ImportOptions>();
+  CLI::App* app = program.add_subcommand("import", "begin a run with weights from elsewhere");
+  app->add_option(
+         "weights", options->weights,
+         "model.safetensors as torchvision's and Hugging Face's models save it, the index of several, or a folder")
+      ->required();
+  app->add_option("config", options->config, "the configuration, a .toml file")->required();
+  app->add_option("run_dir", options->run_dir, "the run directory to make")->required();
+  app->add_option("--except", options->except,
+                  "parameters that stay as in a new network, as \"fc.*\" for another number of classes")
+      ->allow_extra_args(false);
+  app->add_option("--set", options->overrides, "table.key=value: overrides one key of the configuration")
+      ->allow_extra_args(false);
+  return {app, [options] { return import_weights(*options); }};
+}
+
+Command add_export(CLI::App& program) {
+  const auto options = std::make_shared<ExportOptions>();
+  CLI::App* app = program.add_subcommand("export", "write the weights of a run's newest checkpoint for others");
+  app->add_option("run_dir", options->run_dir, "a run directory")->required();
+  app->add_option("out", options->out, "the file to write, model.safetensors")->required();
+  return {app, [options] { return export_weights(*options); }};
 }
 
 }  // namespace elinvar

@@ -1,13 +1,23 @@
+// `train keygen`: makes the key that all processes of a job share.
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
 #include "comm/job_key.h"
 #include "tensor/base/check.h"
 #include "tools/train/commands.h"
 
 namespace elinvar {
 
-int keygen(const std::string& folder) {
-  JobKey::make().save(folder);
-  fmt::print("{}/job.key: give it to every process of the job, and to nobody else\n", folder);
-  return 0;
+Command add_keygen(CLI::App& program) {
+  const auto folder = std::make_shared<std::string>();
+  CLI::App* app = program.add_subcommand("keygen", "make the key that all processes of a job share");
+  app->add_option("folder", *folder, "where to put it; made if absent")->required();
+  return {app, [folder] {
+            JobKey::make().save(*folder);
+            fmt::print("{}/job.key: give it to every process of the job, and to nobody else\n", *folder);
+            return 0;
+          }};
 }
 
 }  // namespace elinvar

@@ -3,10 +3,12 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <clocale>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <memory>
 
 #include "elastic/run/run_record.h"
 #include "tensor/base/check.h"
@@ -67,9 +69,14 @@ bool utf8_terminal() {
   return std::string(nl_langinfo(CODESET)) == "UTF-8";
 }
 
-}  // namespace
+struct Options {
+  std::vector<std::string> runs;     // their directories
+  std::vector<std::string> metrics;  // empty: loss, accuracy and rate
+  int width = 0, height = 12;        // 0: as wide as the terminal; rows of a chart
+  bool ascii = false, logarithmic = false;
+};
 
-int plot(const PlotCommand& command) {
+int plot(const Options& command) {
   std::vector<std::string> names = command.metrics;
   if (names.empty()) names = {"loss", "accuracy", "rate"};
   std::vector<Metric> metrics;
@@ -94,6 +101,27 @@ int plot(const PlotCommand& command) {
     fmt::print("{}", chart(fmt::format("{} by step", metric.title), lines, style));
   }
   return 0;
+}
+
+}  // namespace
+
+Command add_plot(CLI::App& program) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* app = program.add_subcommand("plot", "curves of runs, in the terminal");
+  app->add_option("runs", options->runs, "run directories, drawn over each other")->required();
+  app->add_option("--metric", options->metrics,
+                  "loss, accuracy, lr, gradient_norm, rate, reduce_seconds, workers or goodput; several: a chart each "
+                  "(default: loss, accuracy and rate)")
+      ->take_all()
+      ->allow_extra_args(false);
+  app->add_flag("--log", options->logarithmic, "a logarithmic vertical axis");
+  app->add_option("--width", options->width, "columns (default: the terminal's)")
+      ->check(CLI::Range(24, 1000).description(""));
+  app->add_option("--height", options->height, "rows of a chart")
+      ->check(CLI::Range(3, 200).description(""))
+      ->capture_default_str();
+  app->add_flag("--ascii", options->ascii, "letters instead of braille dots, as where the locale is not UTF-8");
+  return {app, [options] { return plot(*options); }};
 }
 
 }  // namespace elinvar

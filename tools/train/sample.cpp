@@ -1,23 +1,41 @@
 // `train sample`: text from a language model, one token after another.
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <iterator>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "data/utf8.h"
+#include "nn/sampling.h"
 #include "tensor/base/check.h"
+#include "tools/cli/device_options.h"
+#include "tools/cli/number_from.h"
 #include "tools/train/commands.h"
 #include "tools/training/text_generation.h"
 
 namespace elinvar {
 namespace {
 
+struct Options {
+  std::string run_dir;
+  std::optional<std::string> prompt;  // none: what stdin has, but for one newline at its end
+  int64_t tokens = 256;               // at most, of each text
+  int64_t count = 1;                  // of texts
+  Sampling sampling = {};
+  uint64_t seed = 0;
+  bool cached = true;  // keys and values of earlier tokens are kept: quicker, the same text
+  bool json = false;   // a line of JSON for each text
+  DeviceOptions device;
+};
+
 using Clock = std::chrono::steady_clock;
 
-std::string prompt_of(const SampleCommand& command) {
+std::string prompt_of(const Options& command) {
   if (command.prompt) return *command.prompt;
   check(isatty(STDIN_FILENO) == 0, "--prompt TEXT expected, or a text on stdin");
   std::string text{std::istreambuf_iterator<char>(std::cin), {}};
@@ -49,11 +67,9 @@ struct Text {
   bool ended = false;  // by the token that ends texts, which is not among them
 };
 
-}  // namespace
-
-int sample(const SampleCommand& command) {
+int sample(const Options& command) {
   const std::filesystem::path directory = command.run_dir;
-  Job job(read_run_config(directory), Split::train, command.device);
+  Job job(read_run_config(directory), Split::train, parse_device(command.device.device));
   const Vocabulary* vocabulary = job.data->vocabulary();
   check(vocabulary != nullptr, "{} has a network for images; only one for text can be sampled from",
         directory.string());
@@ -96,6 +112,45 @@ int sample(const SampleCommand& command) {
   fmt::print(stderr, "{} tokens in {:.2f} s, {:.1f} tokens/s\n", drawn, seconds,
              seconds > 0 ? static_cast<double>(drawn) / seconds : 0.0);
   return 0;
+}
+
+}  // namespace
+
+Command add_sample(CLI::App& program) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* app = program.add_subcommand("sample", "text from a run's newest checkpoint");
+  app->add_option("run_dir", options->run_dir, "a run directory")->required();
+  app->add_option_function<std::string>(
+      "--prompt", [o = options.get()](const std::string& text) { o->prompt = text; },
+      "what the text starts with (default: read from stdin)");
+  app->add_option("--tokens", options->tokens, "at most so many tokens are added")
+      ->check(CLI::Range(0, 1000000).description(""))
+      ->capture_default_str();
+  app->add_option("--count", options->count, "how many texts")
+      ->check(CLI::Range(1, 1000000).description(""))
+      ->capture_default_str();
+  Sampling& sampling = options->sampling;
+  app->add_option("--temperature", sampling.temperature, "0: always the likeliest token; 1: as the network says")
+      ->check(number_from(0, 100))
+      ->capture_default_str();
+  app->add_option("--top-k", sampling.top_k, "only among so many likeliest tokens; 0: all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app->add_option("--top-p", sampling.top_p, "only among the fewest likeliest that have this share of the whole")
+      ->check(number_from(0, 1))
+      ->capture_default_str();
+  app->add_option("--repetition-penalty", sampling.repetition_penalty,
+                  "above 1: tokens that are seen become less likely")
+      ->check(number_from(0.01, 100))
+      ->capture_default_str();
+  app->add_flag("!--no-cache", options->cached, "compute all tokens again for each one: the same text, slowly");
+  app->add_flag("--json", options->json, "a line of JSON for each text");
+  app->add_option("--seed", options->seed, "another number, another text")->capture_default_str();
+  options->device.add_to(*app);
+  return {app, [options] {
+            options->device.apply();
+            return sample(*options);
+          }};
 }
 
 }  // namespace elinvar

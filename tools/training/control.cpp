@@ -41,7 +41,7 @@ Answer control(const messages::Ctl& asked, Coordinator& coordinator, const std::
     return {.error = coordinator.drain(worker, now)};
   }
   if (what == "checkpoint") coordinator.ask_checkpoint(now);
-  else if (what == "stop") coordinator.ask_stop("stopped by train ctl", now);
+  else if (what == "stop") coordinator.ask_stop("stopped by ctl", now);
   else return {.error = "unknown command"};
   return {};
 }

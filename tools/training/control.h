@@ -1,5 +1,5 @@
 #pragma once
-// What a person asks of a running job by `train ctl`.
+// What a person asks of a running job by `ctl`.
 #include <functional>
 #include <nlohmann/json.hpp>
 

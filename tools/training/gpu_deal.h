@@ -1,5 +1,5 @@
 #pragma once
-// Which GPU each of the workers that `train run` starts here computes on. No bit depends on it.
+// Which GPU each of the workers that a coordinator starts here computes on. No bit depends on it.
 #include <sys/types.h>
 
 #include <functional>

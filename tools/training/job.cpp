@@ -34,11 +34,15 @@ Tensor mirrored(const Tensor& images) {
   return result;
 }
 
+// How many tensors an optimiser keeps for each parameter; 0 of a registered one, which does not say.
+int kept_by(const OptimizerConfig& o) {
+  if (!is_built_in_optimizer(o.kind)) return 0;
+  return o.kind == "sgd" || o.kind == "lars" ? (o.momentum > 0 ? 1 : 0) : 2;
+}
+
 // Refuses a job before allocation if parameters, their average and the optimiser's state exceed the machine's memory.
 void check_memory(const Config& config, const InputInfo& input) {
-  const OptimizerConfig& o = config.optimizer;
-  const int kept = o.kind == "sgd" || o.kind == "lars" ? (o.momentum > 0 ? 1 : 0) : 2,
-            average = o.ema_decay > 0 ? 1 : 0;
+  const int kept = kept_by(config.optimizer), average = config.optimizer.ema_decay > 0 ? 1 : 0;
   const OutlineScope no_values;
   const double one = static_cast<double>(build(config.model, input, 0)->parameters.count()) * sizeof(float);
   const double memory = static_cast<double>(machine_memory());
@@ -51,8 +55,8 @@ void check_memory(const Config& config, const InputInfo& input) {
 
 }  // namespace
 
-std::shared_ptr<const Dataset> open_split(const Config& config, Split split) {
-  return with_places(config.places, [&] { return open_dataset(config.data, split); });
+std::shared_ptr<const Dataset> open_split(const Config& config, Split split, DataConfig* resolved) {
+  return with_places(config.places, [&] { return open_dataset(config.data, split, resolved); });
 }
 
 void tell_notices(const Dataset& data) {
@@ -60,7 +64,7 @@ void tell_notices(const Dataset& data) {
 }
 
 Job::Job(const Config& given, Split split, Device place)
-    : config(given), device(place), data(open_split(given, split)) {
+    : config(given), device(place), data(open_split(given, split, &config.data)) {
   if (config.fast() && fast_products(device).missing.empty())
     precision = config.run.precision == "tf32" ? Precision::tf32 : Precision::bf16;
   const InputInfo input{.sample = data->input_shape(), .classes = data->classes(), .dtype = data->input_dtype()};
@@ -72,7 +76,8 @@ Job::Job(const Config& given, Split split, Device place)
     average = build(given.model, input, given.run.seed);
     average->parameters.move_to(device);
   }
-  optimizer = make_optimizer(config.optimizer, network->parameters);
+  optimizer = with_places(config.places,
+                          [&] { return make_optimizer(given.optimizer, network->parameters, &config.optimizer); });
 }
 
 StateDict Job::state() const {

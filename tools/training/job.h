@@ -13,14 +13,14 @@
 
 namespace elinvar {
 
-// One split of the data.
-std::shared_ptr<const Dataset> open_split(const Config& config, Split split);
+// One split of the data. `resolved`, if given, is set to config.data with the defaults of a registered kind.
+std::shared_ptr<const Dataset> open_split(const Config& config, Split split, DataConfig* resolved = nullptr);
 
 // What there is to say of the data since the last call (Dataset::take_notices), on stderr.
 void tell_notices(const Dataset& data);
 
 struct Job {
-  // Opens a split of the data and builds the network; config.model gets its defaults filled in.
+  // Opens a split of the data and builds the network; the settings of kinds in `config` get their defaults filled in.
   explicit Job(const Config& config, Split split = Split::train, Device device = {});
 
   Config config;

@@ -1,7 +1,6 @@
 #pragma once
 // The process of a job's coordinator: it holds the run directory, starts workers on this machine, and is the world in
-// which the coordinator's decisions (elastic/protocol/coordinator.h) are carried out. `train run` and `train
-// coordinate` are it.
+// which the coordinator's decisions (elastic/protocol/coordinator.h) are carried out. run() and take_over() are it.
 #include <deque>
 #include <filesystem>
 #include <map>
@@ -18,7 +17,7 @@
 #include "elastic/run/run_directory.h"
 #include "elastic/session/chaos.h"
 #include "tools/config/config.h"
-#include "tools/training/commands.h"
+#include "tools/training/elastic_job.h"
 #include "tools/training/gpu_deal.h"
 #include "tools/training/local_workers.h"
 #include "tools/training/profiler.h"
@@ -31,7 +30,7 @@ namespace elinvar {
 
 class JobProcess final : public CoordinatorWorld {
  public:
-  explicit JobProcess(const RunCommand& command);
+  explicit JobProcess(const JobOptions& options);
   int run();  // until the job is over; the exit code, or an exception
 
   bool create(const Generation& generation) override;
@@ -101,7 +100,7 @@ class JobProcess final : public CoordinatorWorld {
   void control(const Message& message, const messages::Ctl& asked);
   nlohmann::json status() const;
 
-  RunCommand command_;
+  JobOptions command_;
   Config config_;
   std::string text_;  // of its file: so that errors that workers find name its lines
   Chaos chaos_;

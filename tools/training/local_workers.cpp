@@ -7,15 +7,11 @@
 #include <csignal>
 #include <utility>
 
-#include "tools/training/spawn.h"
-
 namespace elinvar {
 
-pid_t LocalWorkers::start(const std::vector<std::string>& arguments) {
-  const pid_t pid = spawn_train(arguments);
-  alive_.insert(pid);
-  started_.insert(pid);
-  return pid;
+void LocalWorkers::add(pid_t started) {
+  alive_.insert(started);
+  started_.insert(started);
 }
 
 std::string LocalWorkers::Ended::text() const {

@@ -12,7 +12,7 @@ namespace elinvar {
 
 class LocalWorkers {
  public:
-  pid_t start(const std::vector<std::string>& arguments);  // of `train`
+  void add(pid_t started);  // a child of this process
 
   struct Ended {
     pid_t pid;

@@ -10,7 +10,7 @@ namespace elinvar {
 
 // Returns when the session is over. A profiler, if any, is told of each step. Failure, among others, where an update
 // cannot be made (tools/training/training.h).
-void train(Training& training, const std::shared_ptr<const Dataset>& validation, Session& session,
+void train(Training& training, const std::shared_ptr<const Dataset>& split, Session& session,
            Profiler* profiler = nullptr);
 
 }  // namespace elinvar

@@ -1,5 +1,5 @@
 #pragma once
-// `train run --profile`: what a worker is at in a few of its steps. Each op (tensor/trace.h) and each activity
+// `run --profile`: what a worker is at in a few of its steps. Each op (tensor/trace.h) and each activity
 // (tensor/base/activity.h) becomes an event of a trace in Chrome's format, which https://ui.perfetto.dev and
 // chrome://tracing open; tools/training/profile_report.h makes a table of it.
 //

@@ -7,6 +7,7 @@
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
 #include "tensor/base/json.h"
+#include "tools/cli/program_beside.h"
 #include "tools/cli/standard_streams.h"
 #include "tools/training/environment.h"
 
@@ -15,7 +16,7 @@ namespace elinvar {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr size_t kEventsShown = 8;  // by `train ctl status`
+constexpr size_t kEventsShown = 8;  // by `ctl status`
 constexpr int64_t kMostAhead = 100;
 constexpr size_t kMostShown = size_t{16} << 20;
 constexpr Seconds kOldest = 2 * kHeartbeat;  // that facts are when they come; what was repeated later says nothing
@@ -41,8 +42,8 @@ void check_same_run(const fs::path& directory, const Config& config, const Diges
           "the data are not those that {} was started with; choose another --run-dir", directory.string());
 }
 
-Report::Report(const RunCommand& command, const Config& config, RunDirectory& directory, Seconds began)
-    : command_(command), config_(config), directory_(directory), goodput_(began) {}
+Report::Report(const JobOptions& options, const Config& config, RunDirectory& directory, Seconds began)
+    : options_(options), config_(config), directory_(directory), goodput_(began) {}
 
 void Report::begin(const WorkerInfo& about, const std::string& endpoint) {
   const fs::path& path = directory_.path();
@@ -51,10 +52,10 @@ void Report::begin(const WorkerInfo& about, const std::string& endpoint) {
   const Config resolved = parse_config(about.config, "config.toml");
   replace_file(path / "config.toml", to_toml(resolved));
   nlohmann::ordered_json environment(about.environment);
-  environment["command"] = command_.command_line;
+  environment["command"] = options_.command_line;
   environment["data"] = about.data.hex();
   const fs::path of_before = path / "environment.json";
-  if (command_.resume && !command_.takes_over && fs::exists(of_before)) {
+  if (options_.resume && !options_.takes_over && fs::exists(of_before)) {
     const auto before = Json::parse(read_file(of_before), nullptr, /*allow_exceptions=*/false);
     if (before.is_object() && build_of(before) != build_of(about.environment)) {
       const std::string change =
@@ -77,7 +78,7 @@ void Report::begin(const WorkerInfo& about, const std::string& endpoint) {
       path.string(), about.parameters, about.samples, steps_, config_.run.batch_size, config_.run.virtual_ranks);
   say(stdout, "numerics={} scaling={} device={} isa={} threads={} seed={} workers={} endpoint={}\n",
       config_.run.numerics, config_.run.scaling, environment["device"].get<std::string>(),
-      environment["isa"].get<std::string>(), environment["threads"].get<int>(), config_.run.seed, command_.workers,
+      environment["isa"].get<std::string>(), environment["threads"].get<int>(), config_.run.seed, options_.workers,
       endpoint);
   progress_.emplace(first, steps_, config_.run.log_every, tokens_ ? "tokens" : "samples");
 }
@@ -164,8 +165,8 @@ void Report::tell_of_audit(const Json& found) {
 void Report::tell_of_hold(const Json& hold) {
   const auto seconds = [&] { return duration_text(hold.at("seconds").get<double>()); };
   if (hold.contains("min_workers"))
-    progress_->line(fmt::format("holding: {} workers are left, {} are needed; train join brings another",
-                                hold.at("workers").get<int>(), hold.at("min_workers").get<int>()));
+    progress_->line(fmt::format("holding: {} workers are left, {} are needed; {} join brings another",
+                                hold.at("workers").get<int>(), hold.at("min_workers").get<int>(), program_name()));
   else if (hold.contains("seconds"))
     progress_->line(fmt::format("holding: {}; without a word from them the run ends in {} (--hold)",
                                 hold.at("reason").get<std::string>(), seconds()));
@@ -216,8 +217,8 @@ void Report::end(bool finished, int64_t step, Seconds now) {
     say(stdout, "final step={} loss={:g} digest={}\n", step, loss_, result["digest"].get<std::string>());
     return;
   }
-  say(stderr, "stopped after step {} of {}, with a checkpoint; go on with\n  train run {} --run-dir {} --resume\n",
-      step, steps_, command_.config, directory_.path().string());
+  say(stderr, "stopped after step {} of {}, with a checkpoint; go on with\n  {} run {} --run-dir {} --resume\n", step,
+      steps_, program_name(), options_.config, directory_.path().string());
 }
 
 void Report::restore() {

@@ -1,5 +1,5 @@
 #pragma once
-// What a run tells of itself: to a person on stdout and stderr, to `train ctl status`, and in those files of its
+// What a run tells of itself: to a person on stdout and stderr, to `ctl status`, and in those files of its
 // directory that no process of the job reads again: environment.json, metrics.jsonl, events.jsonl, result.json; and
 // config.toml, which a resumed run is compared with.
 #include <deque>
@@ -14,7 +14,7 @@
 #include "elastic/protocol/roster.h"
 #include "elastic/run/run_directory.h"
 #include "tools/config/config.h"
-#include "tools/training/commands.h"
+#include "tools/training/elastic_job.h"
 #include "tools/training/event_file.h"
 #include "tools/training/metrics.h"
 #include "tools/training/progress.h"
@@ -30,7 +30,7 @@ void check_same_run(const std::filesystem::path& directory, const Config& config
 class Report {
  public:
   // `began`: when the time that is reported on began. All times are of one clock that does not jump.
-  Report(const RunCommand& command, const Config& config, RunDirectory& directory, Seconds began);
+  Report(const JobOptions& options, const Config& config, RunDirectory& directory, Seconds began);
 
   // Before anything else but events: the job as its first worker sees it, and where others find it.
   void begin(const WorkerInfo& about, const std::string& endpoint);
@@ -53,7 +53,7 @@ class Report {
   void tell_of_audit(const nlohmann::json& found);
   void tell_of_hold(const nlohmann::json& hold);
 
-  RunCommand command_;
+  JobOptions options_;
   Config config_;
   RunDirectory& directory_;
   int64_t steps_ = 0;

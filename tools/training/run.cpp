@@ -1,4 +1,4 @@
-// `train run`: the process of the coordinator. It never trains: it starts workers, keeps the run directory, and shows
+// The process of the coordinator. It never trains: it starts workers, keeps the run directory, and shows
 // a person how the run goes (elastic/PROTOCOL.md). Its loop, and what it does for the coordinator's decisions.
 #include <pthread.h>
 #include <unistd.h>
@@ -12,7 +12,9 @@
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
 #include "tensor/base/reason.h"
+#include "tensor/base/threads.h"
 #include "tensor/numerics.h"
+#include "tools/cli/program_beside.h"
 #include "tools/cli/standard_streams.h"
 #include "tools/training/environment.h"
 #include "tools/training/interrupt.h"
@@ -42,7 +44,7 @@ uint64_t JobProcess::random_id() {
 
 Seconds JobProcess::now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
 
-JobProcess::JobProcess(const RunCommand& command)
+JobProcess::JobProcess(const JobOptions& command)
     : command_(command),
       config_(command.text.empty() ? read_config(command.config, command.overrides)
                                    : parse_config(command.text, command.config, command.overrides)),
@@ -63,7 +65,7 @@ JobProcess::JobProcess(const RunCommand& command)
 }
 
 int JobProcess::run() {
-  pthread_setname_np(pthread_self(), "train-coord");
+  pthread_setname_np(pthread_self(), "elinvar-coord");
   const Interrupt interrupt([this] { transport_->wake(); }, /*count_to=*/2);
   const EndOfChild child([this] { transport_->wake(); });
   serve_metrics();
@@ -225,21 +227,18 @@ void JobProcess::start_worker() {
   Endpoint listen = parse_endpoint(command_.listen);
   if (listen.scheme == "tcp") listen.port = 0;
   else listen.place += fmt::format(".{}.{}", getpid(), started_);
-  std::vector<std::string> arguments = {"join",
-                                        transport_->endpoint(),
-                                        "--local",
-                                        "--device",
-                                        gpus_.next(local_.alive()),
-                                        "--isa",
-                                        command_.isa,
-                                        "--threads",
-                                        std::to_string(command_.threads),
-                                        "--listen",
-                                        to_string(listen)};
-  if (!command_.advertise.empty()) arguments.insert(arguments.end(), {"--advertise", command_.advertise});
-  if (!command_.key.empty()) arguments.insert(arguments.end(), {"--key", command_.key});
-  if (profile_) arguments.push_back("--profile=" + profile_->text());
-  gpus_.given_to(local_.start(arguments));
+  check(command_.start_worker != nullptr, "this process cannot start workers: JobOptions::start_worker is empty");
+  const pid_t worker = command_.start_worker({.endpoint = transport_->endpoint(),
+                                              .listen = to_string(listen),
+                                              .advertise = command_.advertise,
+                                              .key = command_.key,
+                                              .local = true,
+                                              .device = gpus_.next(local_.alive()),
+                                              .threads = command_.threads,
+                                              .isa = command_.isa,
+                                              .profile = profile_ ? profile_->text() : ""});
+  local_.add(worker);
+  gpus_.given_to(worker);
 }
 
 // Who was at work when this process looked, and should have gone on, has died since.
@@ -289,8 +288,8 @@ void JobProcess::restore_files() {
 int JobProcess::step_down() {
   if (report_) report_->stop_showing();
   const std::optional<Tenure> other = newest_tenure(path_);
-  say(stderr, "train: the coordinator at {} has taken over {}; this one steps down\n", other ? other->endpoint : "?",
-      path_.string());
+  say(stderr, "{}: the coordinator at {} has taken over {}; this one steps down\n", program_name(),
+      other ? other->endpoint : "?", path_.string());
   return 3;
 }
 
@@ -360,7 +359,7 @@ void JobProcess::serve_metrics() {
                             });
   } catch (const Failure& failure) {
     if (!command_.takes_over) throw;
-    say(stderr, "train: {}; the run goes on without it\n", failure.what());
+    say(stderr, "{}: {}; the run goes on without it\n", program_name(), failure.what());
     return;
   }
   say(stdout, "metrics: {}/metrics\n", metrics_server_->url());
@@ -374,6 +373,10 @@ void JobProcess::publish_metrics() {
   metrics_ = std::move(text);
 }
 
-int run(const RunCommand& command) { return JobProcess(command).run(); }
+int run(const JobOptions& given) {
+  JobOptions options = given;
+  if (options.threads == 0) options.threads = std::max(1, usable_threads() / std::max(1, options.workers));
+  return JobProcess(options).run();
+}
 
 }  // namespace elinvar

@@ -1,4 +1,4 @@
-// `train join`: a worker's process. It learns from the coordinator what the job is, and trains (tools/training/loop.h).
+// A worker's process. It learns from the coordinator what the job is, and trains (tools/training/loop.h).
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,9 +18,11 @@
 #include "tensor/base/file.h"
 #include "tensor/base/json.h"
 #include "tensor/base/reason.h"
+#include "tensor/base/threads.h"
+#include "tensor/isa.h"
 #include "tensor/numerics.h"
 #include "tools/cli/standard_streams.h"
-#include "tools/training/commands.h"
+#include "tools/training/elastic_job.h"
 #include "tools/training/environment.h"
 #include "tools/training/interrupt.h"
 #include "tools/training/job_endpoint.h"
@@ -28,7 +30,6 @@
 #include "tools/training/profile_report.h"
 #include "tools/training/program.h"
 #include "tools/training/remake.h"
-#include "tools/training/spawn.h"
 
 namespace elinvar {
 namespace {
@@ -101,18 +102,19 @@ bool is_over(const fs::path& directory) {
 }
 
 // A coordinator that goes on in the place of the one of this tenure, where this worker listens, too.
-void take_over(const JoinCommand& command, const fs::path& directory, int64_t tenure) {
+void start_coordinator(const WorkerOptions& command, const fs::path& directory, int64_t tenure) {
+  if (!command.start_coordinator) return;
   Endpoint listen = parse_endpoint(command.listen);
   if (listen.scheme == "tcp") listen.port = 0;
   else listen.place += fmt::format(".coordinator-{}", tenure + 1);
-  std::vector<std::string> arguments = {"coordinate",           directory.string(), "--tenure",
-                                        std::to_string(tenure), "--listen",         to_string(listen)};
-  if (!command.advertise.empty()) arguments.insert(arguments.end(), {"--advertise", command.advertise});
-  if (!command.key.empty()) arguments.insert(arguments.end(), {"--key", command.key});
   while (::waitpid(-1, nullptr, WNOHANG) >
          0) {  // reaps earlier coordinators that failed; a worker has no other children
   }
-  spawn_train(arguments, /*apart=*/true);
+  command.start_coordinator({.run_dir = directory.string(),
+                             .tenure = tenure,
+                             .listen = to_string(listen),
+                             .advertise = command.advertise,
+                             .key = command.key});
 }
 
 // With what this worker can be in a group of GPUs, as far as it may.
@@ -135,12 +137,12 @@ NcclSupport support_of(const FoundNccl& found) {
 // The proof that a worker of another build sends before it is admitted: it repeats the run's first updates in a
 // training of its own and returns their gradients. Empty if the job has no updates yet or its first weights cannot be
 // read.
-std::vector<Digest> repeated(const JoinCommand& command, const messages::JobDescription& job, const Config& config,
+std::vector<Digest> repeated(const WorkerOptions& command, const messages::JobDescription& job, const Config& config,
                              const fs::path& directory) {
   std::vector<Digest> gradients;
   const bool other = !job.build.empty() && job.build != build_id();
   if (job.repeat == 0 || !other || (job.imported && directory.empty())) return gradients;
-  Training training(config, command.device);
+  Training training(config, parse_device(command.device));
   if (job.imported) training.job.load(CheckpointStore(directory / "checkpoints").read(0).state);
   for (const LedgerLine& line : make_first_updates(training, job.repeat)) gradients.push_back(line.gradient);
   return gradients;
@@ -152,14 +154,14 @@ struct Part {
   std::string returns_to = {};  // where the job is, if this worker was put out and may come back; else ""
 };
 
-Part work(const JoinCommand& command, Transport& transport, PeerId self, const Told& told,
+Part work(const WorkerOptions& command, Transport& transport, PeerId self, const Told& told,
           std::unique_ptr<Transport>& owned) {
   const messages::JobDescription& about_job = told.job;
   const bool imported = about_job.imported;
   std::vector<std::string> overrides = about_job.overrides;
   overrides.insert(overrides.end(), command.overrides.begin(), command.overrides.end());
   std::optional<Profiler> profiler;  // outlives all threads that it may watch
-  Training training(parse_config(about_job.text, about_job.file, overrides), command.device);
+  Training training(parse_config(about_job.text, about_job.file, overrides), parse_device(command.device));
   Job& job = training.job;
   const Config& config = training.config();
   const std::shared_ptr<const Dataset> validation = open_split(config, Split::validation);
@@ -178,7 +180,7 @@ Part work(const JoinCommand& command, Transport& transport, PeerId self, const T
   const auto directory = std::make_shared<decltype(see)>(std::move(see));
 
   const FoundNccl found = nccl_for(config, job.device);
-  nlohmann::ordered_json environment = describe_environment(command.command_line, command.device, config.fast());
+  nlohmann::ordered_json environment = describe_environment(command.command_line, job.device, config.fast());
   if (found.nccl) environment["nccl"] = found.nccl->version();
 
   MemberOptions member = training.member();
@@ -220,7 +222,7 @@ Part work(const JoinCommand& command, Transport& transport, PeerId self, const T
       .faults = about_job.chaos.empty() ? std::vector<Fault>() : parse_chaos(about_job.chaos).faults,
       .nccl = found.nccl,
       .group_patience = std::chrono::duration<double>(config.run.group_timeout),
-      .take_over = [&](int64_t tenure) { take_over(command, (*directory)(), tenure); },
+      .take_over = [&](int64_t tenure) { start_coordinator(command, (*directory)(), tenure); },
       .watch = {.hold = std::max(about_job.hold, kLeastHold), .arrival = static_cast<int>(about_job.arrival)}};
   Session session(options, std::move(owned),
                   {.view = [&] { return job.state(); },
@@ -244,7 +246,7 @@ Part work(const JoinCommand& command, Transport& transport, PeerId self, const T
       say(stderr, "the profile of this worker is {}; it belongs into the folder profile of the run directory\n",
           fs::absolute(here).string());
     };
-    profiler.emplace(within(parse_profile_window(command.profile, 0), training.steps), command.device, save);
+    profiler.emplace(within(parse_profile_window(command.profile, 0), training.steps), job.device, save);
   }
   try {
     // Signals ask to leave at the next boundary; the loop notices by itself when it has.
@@ -267,7 +269,7 @@ Part work(const JoinCommand& command, Transport& transport, PeerId self, const T
   return part;
 }
 
-Part take_part(const JoinCommand& command) {
+Part take_part(const WorkerOptions& command) {
   const PeerId self = random_peer();
   std::optional<JobKey> key;
   if (!command.key.empty()) key = JobKey::load(command.key);
@@ -293,9 +295,12 @@ Part take_part(const JoinCommand& command) {
 
 }  // namespace
 
-int join(const JoinCommand& given) {
-  pthread_setname_np(pthread_self(), "train-worker");  // others show it by the name of what it was started from
-  JoinCommand command = given;
+int join(const WorkerOptions& given) {
+  pthread_setname_np(pthread_self(), "elinvar-worker");  // others show it by the name of what it was started from
+  WorkerOptions command = given;
+  set_isa(parse_isa(command.isa));
+  set_threads(command.threads > 0 ? command.threads : usable_threads());
+  (void)parse_device(command.device);
   // Who listens everywhere is found where packets to the job leave this host.
   if (command.advertise.empty() && is_wildcard(parse_endpoint(command.listen)))
     command.advertise = address_towards(parse_endpoint(job_endpoint(command.endpoint)));

@@ -1,4 +1,4 @@
-#include "models/settings.h"
+#include "tensor/base/spec.h"
 
 #include <algorithm>
 
@@ -8,14 +8,17 @@ namespace elinvar {
 
 namespace {
 
+constexpr size_t kMostElements = 16384;  // of a list
+
 const char* type_name(const Value& value) {
-  static constexpr const char* kNames[] = {"a boolean", "an integer", "a number", "a string", "a list of integers"};
+  static constexpr const char* kNames[] = {"a boolean",          "an integer",        "a number",         "a string",
+                                           "a list of integers", "a list of numbers", "a list of strings"};
   return kNames[value.index()];
 }
 
 }  // namespace
 
-Settings::Settings(const ModelSpec& spec, ModelSpec* resolved, std::string table)
+Settings::Settings(const Spec& spec, std::string table, Spec* resolved)
     : spec_(spec), resolved_(resolved), table_(std::move(table)) {
   if (!resolved_) return;
   resolved_->kind = spec.kind;
@@ -93,10 +96,35 @@ std::vector<int64_t> Settings::integers(const std::string& name, const std::vect
   if (!value) return resolve(name, otherwise);
   const auto* numbers = std::get_if<std::vector<int64_t>>(value);
   require(numbers, name, "must be a list of integers, got {}", type_name(*value));
-  require(numbers->size() <= kMostLayers, name, "must hold at most {} integers, got {}", kMostLayers, numbers->size());
+  require(numbers->size() <= kMostElements, name, "must hold at most {} integers, got {}", kMostElements,
+          numbers->size());
   for (int64_t n : *numbers)
     require(n >= least && n <= most, name, "must hold integers from {} to {}, got {}", least, most, n);
   return resolve(name, *numbers);
+}
+
+std::vector<double> Settings::reals(const std::string& name, const std::vector<double>& otherwise, double least,
+                                    double most) {
+  const Value* value = find(name);
+  if (!value) return resolve(name, otherwise);
+  std::vector<double> numbers;
+  if (const auto* whole = std::get_if<std::vector<int64_t>>(value)) numbers.assign(whole->begin(), whole->end());
+  else if (const auto* given = std::get_if<std::vector<double>>(value)) numbers = *given;
+  else require(false, name, "must be a list of numbers, got {}", type_name(*value));
+  require(numbers.size() <= kMostElements, name, "must hold at most {} numbers, got {}", kMostElements, numbers.size());
+  for (const double x : numbers)
+    require(x >= least && x <= most, name, "must hold numbers from {} to {}, got {}", least, most, x);
+  return resolve(name, numbers);
+}
+
+std::vector<std::string> Settings::texts(const std::string& name, const std::vector<std::string>& otherwise) {
+  const Value* value = find(name);
+  if (!value) return resolve(name, otherwise);
+  if (const auto* none = std::get_if<std::vector<int64_t>>(value); none && none->empty())
+    return resolve(name, std::vector<std::string>());  // an empty list has no type
+  const auto* texts = std::get_if<std::vector<std::string>>(value);
+  require(texts, name, "must be a list of strings, got {}", type_name(*value));
+  return resolve(name, *texts);
 }
 
 std::array<int64_t, 2> Settings::extent(const std::string& name, std::array<int64_t, 2> otherwise, int64_t least) {
@@ -116,13 +144,13 @@ std::vector<Settings> Settings::list(const std::string& name) {
   std::vector<Settings> entries;
   const auto it = spec_.lists.find(name);
   if (it == spec_.lists.end()) return entries;
-  std::vector<ModelSpec>* target = nullptr;
+  std::vector<Spec>* target = nullptr;
   if (resolved_) {
     target = &resolved_->lists[name];
     target->assign(it->second.size(), {});
   }
   for (size_t i = 0; i < it->second.size(); ++i)
-    entries.emplace_back(it->second[i], target ? &(*target)[i] : nullptr, table_ + "." + name);
+    entries.emplace_back(it->second[i], table_ + "." + name, target ? &(*target)[i] : nullptr);
   return entries;
 }
 

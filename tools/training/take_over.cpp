@@ -1,19 +1,19 @@
-// `train coordinate`: goes on with a run in the place of its coordinator that is gone.
+// Goes on with a run in the place of its coordinator that is gone, with the options that the run directory tells of.
 #include "elastic/run/tenure.h"
 #include "tensor/base/check.h"
-#include "tools/training/commands.h"
+#include "tools/training/elastic_job.h"
 
 namespace elinvar {
 
-int coordinate(const CoordinateCommand& command) {
-  const std::optional<Tenure> gone = newest_tenure(command.run_dir);
-  check(gone && gone->number == command.tenure, "{} has no coordinator of tenure {} to take over from", command.run_dir,
-        command.tenure);
-  RunCommand go_on;
+int take_over(const TakeoverOptions& options) {
+  const std::optional<Tenure> gone = newest_tenure(options.run_dir);
+  check(gone && gone->number == options.tenure, "{} has no coordinator of tenure {} to take over from", options.run_dir,
+        options.tenure);
+  JobOptions go_on;
   go_on.config = gone->job.at("file").get<std::string>();
-  go_on.run_dir = command.run_dir;
+  go_on.run_dir = options.run_dir;
   go_on.resume = true;
-  go_on.takes_over = command.tenure;
+  go_on.takes_over = options.tenure;
   go_on.text = gone->job.at("text").get<std::string>();
   go_on.overrides = gone->job.at("overrides").get<std::vector<std::string>>();
   go_on.min_workers = gone->job.at("min_workers").get<int>();
@@ -27,10 +27,11 @@ int coordinate(const CoordinateCommand& command) {
   go_on.isa = gone->job.at("isa").get<std::string>();
   if (const int port = gone->job.value("metrics_port", -1); port >= 0) go_on.metrics_port = port;
   go_on.metrics_address = gone->job.value("metrics_address", go_on.metrics_address);
-  go_on.command_line = command.command_line;
-  go_on.listen = command.listen;
-  go_on.advertise = command.advertise;
-  go_on.key = command.key;
+  go_on.command_line = options.command_line;
+  go_on.listen = options.listen;
+  go_on.advertise = options.advertise;
+  go_on.key = options.key;
+  go_on.start_worker = options.start_worker;
   return run(go_on);
 }
 

@@ -1,7 +1,9 @@
-// `train ctl`: asks a running job for its status, or for a change.
+// `ctl`: asks a running job for its status, or for a change.
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <charconv>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
@@ -9,7 +11,7 @@
 #include "comm/zmq_transport.h"
 #include "elastic/protocol/message.h"
 #include "tensor/base/check.h"
-#include "tools/train/commands.h"
+#include "tools/launch/commands.h"
 #include "tools/training/job_endpoint.h"
 #include "tools/training/progress.h"
 
@@ -17,6 +19,15 @@ namespace elinvar {
 namespace {
 
 using Json = nlohmann::json;
+
+struct CtlOptions {
+  std::string job;    // a run directory or an endpoint
+  std::string what;   // status, scale, drain, checkpoint, stop
+  std::string which;  // so many workers, or a worker by its number or name
+  bool json = false;
+  bool watch = false;  // the status again and again
+  std::string listen = "tcp://127.0.0.1:0", key;
+};
 
 std::string event_line(const Json& event) {
   std::string line =
@@ -65,7 +76,7 @@ std::string status_text(const Json& s) {
 
 class Job {
  public:
-  explicit Job(const CtlCommand& command) : endpoint_(job_endpoint(command.job)) {
+  explicit Job(const CtlOptions& command) : endpoint_(job_endpoint(command.job)) {
     std::optional<JobKey> key;
     if (!command.key.empty()) key = JobKey::load(command.key);
     transport_ = make_zmq_transport({.listen = command.listen, .key = key});
@@ -73,7 +84,7 @@ class Job {
   }
 
   // Its answer; none if there is no job any more, for the reason given.
-  std::optional<Json> ask(const CtlCommand& command, std::string& reason) {
+  std::optional<Json> ask(const CtlOptions& command, std::string& reason) {
     messages::Ctl asked{.endpoint = transport_->endpoint(), .command = command.what};
     int number = 0;
     const char* const end = command.which.data() + command.which.size();
@@ -106,7 +117,7 @@ class Job {
 };
 
 // The status, drawn anew every second until the job is over.
-void watch(Job& job, const CtlCommand& command) {
+void watch(Job& job, const CtlOptions& command) {
   std::string reason;
   while (const std::optional<Json> status = job.ask(command, reason)) {
     if (isatty(STDOUT_FILENO)) fmt::print("\033[H\033[J");
@@ -116,9 +127,7 @@ void watch(Job& job, const CtlCommand& command) {
   }
 }
 
-}  // namespace
-
-int ctl(const CtlCommand& command) {
+int ctl(const CtlOptions& command) {
   check(!command.watch || command.what == "status", "--watch goes with status, not with {}", command.what);
   Job job(command);
   std::string reason;
@@ -129,6 +138,22 @@ int ctl(const CtlCommand& command) {
   else if (command.what == "status") fmt::print("{}", status_text(*answer));
   else fmt::print("asked\n");
   return 0;
+}
+
+}  // namespace
+
+Command add_ctl(CLI::App& program) {
+  const auto options = std::make_shared<CtlOptions>();
+  CLI::App* app = program.add_subcommand("ctl", "ask a running job for its status, or for a change");
+  app->add_option("job", options->job, "its run directory or endpoint")->required();
+  app->add_option("what", options->what, "status, scale, drain, checkpoint or stop")
+      ->required()
+      ->check(CLI::IsMember({"status", "scale", "drain", "checkpoint", "stop"}).description(""));
+  app->add_option("which", options->which, "scale: so many workers; drain: the worker's number or name");
+  app->add_flag("--watch", options->watch, "status: every second, until the job is over");
+  app->add_flag("--json", options->json, "the answer as JSON");
+  app->add_option("--key", options->key, "folder of the job's key");
+  return {app, [options] { return ctl(*options); }};
 }
 
 }  // namespace elinvar

@@ -1,19 +1,33 @@
-// `train eval`: the score of a run's newest checkpoint on a split.
+// `eval`: the score of a run's newest checkpoint on a split.
+#include <CLI/CLI.hpp>
 #include <cmath>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
-#include "tools/train/commands.h"
+#include "tools/cli/device_options.h"
+#include "tools/launch/commands.h"
 #include "tools/training/job.h"
 #include "tools/training/ranking.h"
 
 namespace elinvar {
+namespace {
 
-int eval(const EvalCommand& command) {
+struct Options {
+  std::string run_dir;
+  std::string split = "validation";
+  bool mirror = false;    // by the mean of the logits of an image and its mirror image
+  bool json = false;      // the score as JSON
+  std::string confusion;  // a .csv file to write: how often each class was taken for each; empty: none
+  DeviceOptions device;
+};
+
+int eval(const Options& command) {
   const std::filesystem::path directory = command.run_dir;
-  Job job(read_run_config(directory), command.split == "test" ? Split::test : Split::validation, command.device);
+  Job job(read_run_config(directory), command.split == "test" ? Split::test : Split::validation,
+          parse_device(command.device.device));
   const bool images = job.data->vocabulary() == nullptr;
   check(!command.mirror || images, "--mirror: the data of this run are no images");
   check(command.confusion.empty() || images, "--confusion: the data of this run are no images");
@@ -45,6 +59,27 @@ int eval(const EvalCommand& command) {
              result.samples);
   fmt::print("top5={:.4f}{}\n", top5, images ? "" : fmt::format(" perplexity={:.6g}", perplexity));
   return 0;
+}
+
+}  // namespace
+
+Command add_eval(CLI::App& program) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* app = program.add_subcommand("eval", "loss and accuracy of a run's newest checkpoint");
+  app->add_option("run_dir", options->run_dir, "a run directory")->required();
+  app->add_option("--split", options->split, "validation or test")
+      ->check(CLI::IsMember({"validation", "test"}))
+      ->capture_default_str();
+  app->add_flag("--mirror", options->mirror,
+                "of images: by the mean of the logits of each and its mirror image (test-time augmentation)");
+  app->add_option("--confusion", options->confusion,
+                  "of images: a .csv file to write, how often each class was taken for each");
+  app->add_flag("--json", options->json, "the score as JSON");
+  options->device.add_to(*app);
+  return {app, [options] {
+            options->device.apply();
+            return eval(*options);
+          }};
 }
 
 }  // namespace elinvar

@@ -1,0 +1,28 @@
+#pragma once
+// A dataset whose samples are in memory already, as tensors: the short way to train on data of one's own.
+//
+//   register_dataset({"squares", [](Settings& s, Split split) {
+//                       ...
+//                       return tensor_dataset({.inputs = points, .targets = labels, .classes = 2});
+//                     }});
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+#include "tensor/tensor.h"
+
+namespace elinvar {
+
+struct TensorSamples {
+  Tensor inputs;        // N samples: features (N, F) or images (N, H, W, C) float32, tokens (N, T) int32
+  Tensor targets;       // labels (N) or next tokens (N, T), int64
+  int64_t classes = 0;  // labels, or symbols in the vocabulary
+  std::vector<std::string> class_names = {};
+};
+
+// Draws change nothing, and the digest is that of all samples. UsageError for tensors of other types or shapes, or
+// without samples.
+std::unique_ptr<Dataset> tensor_dataset(TensorSamples samples);
+
+}  // namespace elinvar

@@ -1,0 +1,52 @@
+// `join`: takes part in a job as a worker (tools/training/worker.cpp).
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "tools/cli/device_options.h"
+#include "tools/cli/standard_streams.h"
+#include "tools/launch/commands.h"
+#include "tools/launch/self_process.h"
+
+namespace elinvar {
+namespace {
+
+struct Options {
+  WorkerOptions worker;
+  DeviceOptions device;
+};
+
+int join_job(Options& o) {
+  outlive_readers();
+  o.worker.device = o.device.device;
+  o.worker.threads = o.device.threads;
+  o.worker.isa = o.device.isa;
+  o.worker.command_line = own_command_line();
+  o.worker.start_coordinator = start_coordinator;
+  return join(o.worker);
+}
+
+}  // namespace
+
+Command add_join(CLI::App& program) {
+  const auto options = std::make_shared<Options>();
+  WorkerOptions& worker = options->worker;
+  CLI::App* app = program.add_subcommand("join", "take part in a running job as a further worker");
+  app->add_option("endpoint", worker.endpoint, "the job's endpoint, as train run prints it, or its run directory")
+      ->required();
+  app->add_option("--listen", worker.listen, "where the other workers reach this one")->capture_default_str();
+  app->add_option("--advertise", worker.advertise,
+                  "the address under which other hosts find this one (default: the one from which it reaches the job)");
+  app->add_option("--key", worker.key, "folder of the job's key");
+  app->add_option("--run-dir", worker.run_dir,
+                  "where this host sees the run directory; one that does not sends its parts of checkpoints");
+  app->add_option("--name", worker.name, "what to call it in events, and for train ctl drain");
+  app->add_option("--set", worker.overrides, "table.key=value: what is different here, as data.path")
+      ->take_all()
+      ->allow_extra_args(false);
+  app->add_flag("--profile{auto}", worker.profile, "as of run: the tenth to the fourteenth step, or others");
+  app->add_flag("--local", worker.local)->group("");
+  options->device.add_to(*app);
+  return {app, [options] { return join_job(*options); }};
+}
+
+}  // namespace elinvar

@@ -1,0 +1,87 @@
+// `run`: trains as a configuration says, as the coordinator of a job (tools/training/run.cpp).
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "tools/cli/device_options.h"
+#include "tools/cli/number_from.h"
+#include "tools/cli/standard_streams.h"
+#include "tools/launch/commands.h"
+#include "tools/launch/self_process.h"
+
+namespace elinvar {
+namespace {
+
+struct Options {
+  JobOptions job;
+  DeviceOptions device;
+  int64_t steps = 0;
+  std::string numerics;
+};
+
+int run_job(Options& o) {
+  outlive_readers();
+  o.device.apply();
+  (void)parse_device(o.device.device);  // what is wrong with it is told before anything starts
+  if (!o.numerics.empty()) o.job.overrides.push_back("run.numerics=\"" + o.numerics + "\"");
+  if (o.steps > 0) {
+    o.job.overrides.push_back("run.epochs=0");
+    o.job.overrides.push_back("run.steps=" + std::to_string(o.steps));
+  }
+  o.job.device = o.device.device;
+  o.job.isa = o.device.isa;
+  o.job.threads = o.device.threads;
+  o.job.command_line = own_command_line();
+  o.job.start_worker = start_worker;
+  return run(o.job);
+}
+
+}  // namespace
+
+Command add_run(CLI::App& program) {
+  const auto options = std::make_shared<Options>();
+  JobOptions& job = options->job;
+  CLI::App* app = program.add_subcommand("run", "train a network as a configuration says (tools/CONFIG.md)");
+  app->add_option("config", job.config, "the configuration, a .toml file")->required();
+  app->add_option("--run-dir", job.run_dir, "where the run is kept (default: runs/<run.name>)");
+  app->add_option("--numerics", options->numerics,
+                  "portable: the same bits on every device; fast: on tensor cores, those of one kind of GPU")
+      ->check(CLI::IsMember({"portable", "fast"}));
+  app->add_flag("--resume", job.resume, "go on from the newest good checkpoint of the run directory");
+  app->add_option("--steps", options->steps, "train this many steps, whatever the configuration says")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31).description(""));
+  app->add_option("--set", job.overrides, "table.key=value: overrides one key of the configuration")
+      ->take_all()
+      ->allow_extra_args(false);
+  app->add_option("--replay", job.replay,
+                  "a run directory: do that run again, with its batches; each line of the ledger must be equal");
+  app->add_option("--until", job.until, "stop soon after this step, with a checkpoint, as ctl stop does")
+      ->check(CLI::PositiveNumber.description(""));
+  app->add_option("--metrics-port", job.metrics_port,
+                  "serve numbers for Prometheus at http://127.0.0.1:PORT/metrics; 0: any port, which is printed")
+      ->check(CLI::Range(0, 65535).description(""));
+  app->add_option("--metrics-address", job.metrics_address,
+                  "the address of this host to serve them at (default 127.0.0.1); whoever reaches it can read them");
+  app->add_option("--workers", job.workers, "worker processes to start here (default 1); 0: others will join")
+      ->check(CLI::Range(0, 1024).description(""));
+  app->add_option("--min-workers", job.min_workers, "with fewer the job holds until others join (default 1)")
+      ->check(CLI::Range(1, 1024).description(""));
+  app->add_option("--hold", job.hold,
+                  "where all workers are silent: seconds to wait for one of them before the run ends with exit code 3; "
+                  "and, but at least 15, that a worker waits for a coordinator")
+      ->check(number_from(1, 1e6))
+      ->capture_default_str();
+  app->add_flag("--any-build", job.any_build,
+                "take workers of another build of this program without their repeating the first updates of the run");
+  app->add_option("--listen", job.listen, "where workers reach the job: tcp://ADDRESS:PORT or ipc://PATH")
+      ->capture_default_str();
+  app->add_option("--advertise", job.advertise, "the address under which other hosts find this one");
+  app->add_option("--key", job.key, "folder of the job's key (train keygen); needed beyond this host");
+  app->add_option("--chaos", job.chaos,
+                  "faults for a drill, as kill:worker=1,step=17;random:seed=7,rate=0.05 (elastic/session/chaos.h)");
+  app->add_flag("--profile{auto}", job.profile,
+                "trace some steps, and print where their time goes: the tenth to the fourteenth, or --profile=100-104");
+  options->device.add_to(*app);
+  return {app, [options] { return run_job(*options); }};
+}
+
+}  // namespace elinvar

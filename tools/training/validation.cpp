@@ -1,0 +1,38 @@
+#include "tools/training/validation.h"
+
+#include <bit>
+#include <utility>
+
+#include "tensor/base/activity.h"
+
+namespace elinvar {
+
+using Json = nlohmann::json;
+
+Validation::Validation(const Training& training, std::shared_ptr<const Dataset> split)
+    : training_(training), split_(std::move(split)) {}
+
+bool Validation::due(int64_t step, const Session& session) const {
+  return step > 0 && !session.replays() && (session.last() || elinvar::due(step, training_.config().run.eval_every));
+}
+
+Json Validation::share(int vrank, Session& session) const {
+  session.works_on("an evaluation");
+  const Activity activity("evaluation");
+  Json json = Json::array();
+  for (const BatchScore& s : elinvar::score(training_.job, split_, vrank, training_.config().run.virtual_ranks))
+    json.push_back({std::bit_cast<uint64_t>(s.loss_sum), s.count, s.correct, s.samples});
+  return json;
+}
+
+ValidationScore Validation::score(const std::vector<LeafFacts>& facts) const {
+  std::vector<BatchScore> scores;
+  for (const LeafFacts& share : facts)
+    for (const Json& s : share.attached)
+      scores.push_back({std::bit_cast<double>(s.at(0).get<uint64_t>()), s.at(1).get<int64_t>(), s.at(2).get<int64_t>(),
+                        s.at(3).get<int64_t>()});
+  const Score total = sum(scores);
+  return {.loss = total.loss, .accuracy = total.accuracy, .samples = total.samples};
+}
+
+}  // namespace elinvar

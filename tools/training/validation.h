@@ -1,0 +1,29 @@
+#pragma once
+// Scores on the validation split while a run trains. Each virtual rank scores its share of the split (score() of
+// tools/training/job.h); a share travels with the facts of the virtual rank's leaf, and all of them are the score.
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "elastic/session/session.h"
+#include "tools/training/training.h"
+
+namespace elinvar {
+
+class Validation {
+ public:
+  Validation(const Training& training, std::shared_ptr<const Dataset> split);
+
+  // Whether the session's step `step` is scored: every run.eval_every steps, and at the end.
+  bool due(int64_t step, const Session& session) const;
+  // For LeafFacts::attached. It takes a while: the session is told.
+  nlohmann::json share(int vrank, Session& session) const;
+  // Of the shares in the facts of all leaves.
+  ValidationScore score(const std::vector<LeafFacts>& facts) const;
+
+ private:
+  const Training& training_;
+  std::shared_ptr<const Dataset> split_;
+};
+
+}  // namespace elinvar
