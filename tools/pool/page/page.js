@@ -46,8 +46,8 @@ function draw_tiles(begin) {
     tile("jobs", `${count("running")} running`, `${count("waiting")} waiting, ${count("finished")} finished, ${count("failed")} failed`),
     tile("slots", `${used.length} of ${there.length}`, "in use now"),
     tile("used", percent(used_share(begin)), "of the time that slots were there"),
-    tile("predictions", data.foresight.all.count === 0 ? "–" : `${percent(data.foresight.all.median)} off`,
-      `the median of ${data.foresight.all.count}; trials took ${percent(data.foresight.ran > 0 ? data.foresight.paid / data.foresight.ran : 0)}`),
+    tile("predictions", data.prediction_errors.all.count === 0 ? "–" : `${percent(data.prediction_errors.all.median)} off`,
+      `the median of ${data.prediction_errors.all.count}; trials took ${percent(data.prediction_errors.ran > 0 ? data.prediction_errors.paid / data.prediction_errors.ran : 0)}`),
     tile("samples", `${format(running.reduce((sum, job) => sum + job.rate, 0), 3)}/s`, "all jobs, as measured last"));
 }
 

@@ -6,7 +6,7 @@
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
 #include "tools/config/config.h"
-#include "tools/pool/rehearsal.h"
+#include "tools/pool/daemon/rehearsal.h"
 #include "tools/pool/sim/dice.h"
 #include "tools/pool/sim/simulate.h"
 
@@ -66,7 +66,7 @@ std::vector<double> live(const CheckOptions& o, const std::vector<Planned>& jobs
                        .threads = o.threads,
                        .policy = policy.plan,
                        .speed = [&](const JobRecord& job) { return model(job).speed; },
-                       .besides = [&](const JobRecord& job) -> Besides {
+                       .overheads = [&](const JobRecord& job) -> Overheads {
                          return {model(job).costs, model(job).validations};
                        },
                        .replan = kReplan,

@@ -2,11 +2,11 @@
 // Pools that are made up: to time policies with, and to test that they keep the rules.
 #include <cstdint>
 
-#include "tools/pool/state.h"
+#include "tools/pool/plan/state.h"
 
 namespace elinvar::pool {
 
-// So many slots of so many kinds, a few a host, some of them going; jobs of all sorts (forms, deadlines, priorities,
+// So many slots of so many kinds, a few a host, some of them going; jobs of all sorts (shapes, deadlines, priorities,
 // waiting for long or just started), those that run on slots that the other policies might have given them.
 Pool random_pool(uint64_t seed, int slots, int jobs, int kinds);
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "tools/pool/sim/table.h"
-#include "tools/pool/state.h"
+#include "tools/pool/plan/state.h"
 
 namespace elinvar::pool {
 
