@@ -35,7 +35,8 @@ bool Curves::add(const Json& line) {
   p.rate = number(line, tokens ? "tokens_per_second" : "samples_per_second");
   if (line.contains("generation") && line["generation"].is_number_integer())
     p.generation = line["generation"].get<int64_t>();
-  if (line.contains("time") && line["time"].is_string()) p.time = seconds_of_utc(line["time"].get<std::string>()).value_or(CurvePoint::kNone);
+  if (line.contains("time") && line["time"].is_string())
+    p.time = seconds_of_utc(line["time"].get<std::string>()).value_or(CurvePoint::kNone);
   if (line.contains("leaf_seconds") && line["leaf_seconds"].is_array())
     for (const Json& s : line["leaf_seconds"]) p.leaf_seconds.push_back(s.is_number() ? s.get<double>() : 0);
   points.push_back(std::move(p));
