@@ -60,8 +60,7 @@ Command add_history(CLI::App& pool) {
             check(o->job == 0 || store.job(o->job).has_value(), "there is no job {}", o->job);
             const auto lines = log_view(store.history(o->job, o->lines));
             const std::vector<std::vector<Measurement>> of_job = {store.measurements(o->job)};
-            const PredictionErrors errors =
-                prediction_errors(o->job == 0 ? store.measurements_of_all() : of_job);
+            const PredictionErrors errors = prediction_errors(o->job == 0 ? store.measurements_of_all() : of_job);
             if (o->json) print_json({{"log", lines}, {"prediction_errors", json_of(errors)}});
             else fmt::print("{}{}\n", log_text(lines), text_of(errors));
             return 0;

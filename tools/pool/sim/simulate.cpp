@@ -10,8 +10,7 @@
 #include "tools/pool/policies/advisor.h"
 #include "tools/pool/policies/division.h"
 #include "tools/pool/sim/dice.h"
-#include "tools/pool/sim/progress.h"
-#include "tools/pool/profiling/speed.h"
+#include "tools/pool/sim/simulated_job.h"
 
 namespace elinvar::pool {
 namespace {
@@ -19,39 +18,10 @@ namespace {
 constexpr double kEnd = 1e-6;                       // seconds nearer than this are the same
 constexpr double kReview = kTrialSeconds * 1.0001;  // then a trial is over
 
-class LinearSpeed : public Speed {
- public:
-  explicit LinearSpeed(std::shared_ptr<const Speed> truth) : truth_(std::move(truth)) {}
-  Rate rate(const Allocation& allocation, const WorkerShape& shape) const override {
-    Rate sum;
-    for (const auto& [kind, n] : allocation) sum.samples += n * truth_->rate({{kind, 1}}, shape).samples;
-    return sum;
-  }
-
- private:
-  std::shared_ptr<const Speed> truth_;
-};
-
 struct Event {
   enum Type { kDown, kNotice, kUp, kSubmit } type;
   double time;
   size_t of;  // host or job of the trace
-};
-
-struct SimulatedJob {
-  Job job;  // as the policy sees it
-  std::shared_ptr<const Speed> truth;
-  std::shared_ptr<const FittedSpeed> similar;  // what its model's jobs before it have taught
-  double reference = 0;
-  Allocation allocation;  // of its slots
-  Progress progress;
-  double promised = 0, promised_error = 0;  // of its present allocation, when it got it,
-  bool trial = false;                       // and whether it is one
-  size_t fitted_sizes = 0;                  // measurements when its speed was last fitted,
-  double fitted_seconds = 0;                // and seconds of the last of them
-  double over_at = kNever;                  // all is computed, and it will have ended then
-  bool here = false, ended = false;
-  JobOutcome outcome;
 };
 
 class Simulation {
@@ -68,7 +38,7 @@ class Simulation {
     jobs_.reserve(trace.jobs.size());
     for (size_t j = 0; j < trace.jobs.size(); ++j) {
       events_.push_back({Event::kSubmit, trace.jobs[j].submitted, j});
-      jobs_.push_back(simulated(trace.jobs[j], static_cast<Id>(j) + 1));
+      jobs_.push_back(simulated_job(trace, trace.jobs[j], static_cast<Id>(j) + 1, table, settings.models));
     }
     std::stable_sort(events_.begin(), events_.end(), [](const Event& a, const Event& b) {
       return a.time != b.time ? a.time < b.time : a.type < b.type;
@@ -101,32 +71,6 @@ class Simulation {
   }
 
  private:
-  SimulatedJob simulated(const TraceJob& traced, Id id) const {
-    SimulatedJob j;
-    j.job = job_of(traced, id, table_);
-    j.truth = j.job.speed;
-    if (settings_.models == Belief::kLinear) j.job.speed = std::make_shared<LinearSpeed>(j.truth);
-    std::vector<std::string> kinds = traced.kinds;
-    for (const TraceHost& host : trace_.hosts)
-      if (traced.kinds.empty() && std::find(kinds.begin(), kinds.end(), host.kind) == kinds.end())
-        kinds.push_back(host.kind);
-    double alone = 0;  // on the first kind, the one asked for, on which it can run
-    for (const std::string& kind : kinds) {
-      const bool asked = alone == 0;
-      for (const WorkerShape& shape : j.job.shapes) {
-        j.reference = std::max(j.reference, j.truth->rate({{kind, 1}}, shape).samples);
-        if (asked) alone = std::max(alone, j.truth->rate({{kind, traced.fixed}}, shape).samples);
-      }
-    }
-    check(j.reference > 0, "job {} of the trace: the table has no rate of {} on the kinds that it may use", id,
-          traced.model);
-    j.outcome.model = traced.model;
-    j.outcome.submitted = traced.submitted;
-    j.outcome.total = j.job.total;
-    j.outcome.alone = j.job.total / alone;
-    return j;
-  }
-
   // --- Time.
 
   bool active() const {
