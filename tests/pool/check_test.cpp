@@ -4,9 +4,9 @@
 #include "tensor/base/check.h"
 #include "tests/support/temporary_folder.h"
 #include "tools/pool/profiling/job_models.h"
-#include "tools/pool/sim/measure.h"
 #include "tools/pool/profiling/rescale_costs.h"
 #include "tools/pool/sim/check.h"
+#include "tools/pool/sim/measure.h"
 
 namespace elinvar::pool {
 namespace {

@@ -99,7 +99,7 @@ TEST_F(PoolJobLifecycle, ACheckpointThatCannotBeReadIsTriedAgain) {
   EXPECT_EQ(job(id).state, State::running) << story();
 }
 
-TEST_F(PoolJobLifecycle, AHostWhereWorkersDoNotLiveRests) {
+TEST_F(PoolJobLifecycle, AHostWhereWorkersFailToStartBacksOff) {
   machines({machine("a", 1)});
   const Id id = submit(100000);
   ticks(5);
@@ -113,7 +113,7 @@ TEST_F(PoolJobLifecycle, AHostWhereWorkersDoNotLiveRests) {
   EXPECT_EQ(world_.running(id).size(), 1u) << story();
 }
 
-TEST_F(PoolJobLifecycle, AJobWhoseWorkersDoNotLiveDisturbsNoOther) {
+TEST_F(PoolJobLifecycle, AJobWhoseWorkersFailToStartDisturbsNoOther) {
   machines({machine("a", 3)});
   const Id good = submit(100000);
   ticks(5);
@@ -127,7 +127,7 @@ TEST_F(PoolJobLifecycle, AJobWhoseWorkersDoNotLiveDisturbsNoOther) {
   EXPECT_GE(world_.running(good).size(), 2u) << "it may grow into what is free again\n" << story();
 }
 
-TEST_F(PoolJobLifecycle, AJobWhoseWorkersLiveNowhereFails) {
+TEST_F(PoolJobLifecycle, AJobWhoseWorkersStartNowhereFails) {
   machines({machine("a", 1)});
   world_.fails_at_once = 3;
   const Id id = submit(1000);

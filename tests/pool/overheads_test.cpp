@@ -1,12 +1,12 @@
 // What a job does besides its steps, as its run directory shows it, and whether the pool's predictions of speed held.
 #include <gtest/gtest.h>
 
+#include "elastic/ledger/utc_time.h"
 #include "tests/pool/scene.h"
 #include "tests/support/temporary_folder.h"
-#include "elastic/ledger/utc_time.h"
 #include "tools/pool/policies/advisor.h"
-#include "tools/pool/profiling/prediction_error.h"
 #include "tools/pool/profiling/job_models.h"
+#include "tools/pool/profiling/prediction_error.h"
 
 namespace elinvar::pool {
 namespace {
@@ -73,7 +73,7 @@ TEST_F(RunSeen, TheLastValidationIsKnownByTheEnd) {
   EXPECT_EQ(watch.look(2).validations, 3) << "once";
 }
 
-// Of a long file only the end is read at first: by a daemon that begins when the job is long at work.
+// A daemon that begins when a job has run for long reads only the end of a long file.
 TEST_F(RunSeen, ThatItBeganIsNotSeenInTheMiddle) {
   for (int step = 31; step <= 2000; ++step)
     metrics_ += fmt::format("{{\"step\":{},\"generation\":1,\"workers\":2,\"loss\":1,\"time\":\"{}\"}}\n", step,

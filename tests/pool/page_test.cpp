@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "tests/support/temporary_folder.h"
-#include "tools/pool/page/page.h"
 #include "tools/pool/daemon/process.h"
+#include "tools/pool/page/page.h"
 #include "tools/pool/page/view.h"
 
 namespace elinvar::pool {

@@ -6,10 +6,10 @@
 #include <functional>
 
 #include "tensor/base/check.h"
-#include "tools/pool/profiling/heterogeneous_split.h"
 #include "tools/pool/policies/choice.h"
 #include "tools/pool/policies/growth.h"
 #include "tools/pool/policies/policies.h"
+#include "tools/pool/profiling/heterogeneous_split.h"
 #include "tools/pool/sim/dice.h"
 #include "tools/pool/sim/random_pool.h"
 

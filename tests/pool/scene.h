@@ -5,9 +5,9 @@
 #include <optional>
 
 #include "tests/pool/fake_world.h"
+#include "tools/pool/page/view.h"
 #include "tools/pool/policies/policies.h"
 #include "tools/pool/profiling/speed.h"
-#include "tools/pool/page/view.h"
 
 namespace elinvar::pool::test {
 

@@ -78,7 +78,7 @@ TEST_F(PoolScheduler, WantOfMemoryIsAMeasurement) {
   EXPECT_EQ(count("memory", id), 1u);
 }
 
-TEST_F(PoolScheduler, WantOfMemoryLeadsToAnotherForm) {
+TEST_F(PoolScheduler, WantOfMemoryLeadsToAnotherShape) {
   learns_ = true;
   machines({machine("a", 2)});
   const Id id = submit(100000);
@@ -93,7 +93,7 @@ TEST_F(PoolScheduler, WantOfMemoryLeadsToAnotherForm) {
   EXPECT_EQ(world_.running(id).size(), 2u) << story();
 }
 
-TEST_F(PoolScheduler, APromiseIsRememberedUntilItCanBeCompared) {
+TEST_F(PoolScheduler, APredictionIsKeptUntilItCanBeCompared) {
   learns_ = true;
   machines({machine("a", 2)});
   const Id id = submit(100000);

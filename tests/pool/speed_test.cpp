@@ -9,8 +9,8 @@
 #include "tools/pool/policies/advisor.h"
 #include "tools/pool/profiling/heterogeneous_split.h"
 #include "tools/pool/profiling/least_squares.h"
-#include "tools/pool/sim/dice.h"
 #include "tools/pool/profiling/speed.h"
+#include "tools/pool/sim/dice.h"
 
 namespace elinvar::pool {
 namespace {
@@ -59,7 +59,7 @@ TEST(LeastSquares, TheInverseOfTheGramMatrixIsOne) {
   EXPECT_LT((one - Eigen::MatrixXd::Identity(3, 3)).norm(), 1e-9);
 }
 
-// The shortest step by trying every way to deal the leaves.
+// The shortest step by trying every split of the virtual ranks.
 double shortest(int leaves, const std::vector<DeviceGroup>& devices, size_t from = 0) {
   if (from + 1 == devices.size()) return std::ceil(double(leaves) / devices[from].workers) / devices[from].capability;
   double best = 1e300;
@@ -78,9 +78,9 @@ TEST(HeterogeneousSplit, DealsLeavesAsWellAsCanBe) {
     const int leaves = 1 + dice.below(24);
     const HeterogeneousSplit found = heterogeneous_split(leaves, devices);
     EXPECT_NEAR(found.seconds, shortest(leaves, devices), 1e-9 * found.seconds) << "seed " << seed;
-    int dealt = 0;
-    for (size_t i = 0; i < devices.size(); ++i) dealt += found.leaves[i] * devices[i].workers;
-    EXPECT_GE(dealt, leaves);
+    int assigned = 0;
+    for (size_t i = 0; i < devices.size(); ++i) assigned += found.leaves[i] * devices[i].workers;
+    EXPECT_GE(assigned, leaves);
     double capability = 0;
     for (const DeviceGroup& d : devices) capability += d.workers * d.capability;
     EXPECT_NEAR(found.waste, 1 - leaves / (found.seconds * capability), 1e-9) << "what is not waste is used";
@@ -171,7 +171,7 @@ TEST(FittedSpeed, WhatRanOutOfMemoryIsNotTriedAgain) {
   EXPECT_EQ(FittedSpeed(kRanks, kBatch, later).rate({{"V100", 4}}, {}).samples, 0) << "although it once went well";
 }
 
-TEST(FittedSpeed, MixesOfKinds) {
+TEST(FittedSpeed, AllocationsOfSeveralKinds) {
   std::vector<Measurement> seen;
   const auto rate = [](double b, int n) { return kBatch / (0.02 + b * std::ceil(double(kRanks) / n) / kRanks); };
   for (const int n : {1, 2, 4}) {
@@ -179,7 +179,7 @@ TEST(FittedSpeed, MixesOfKinds) {
     seen.push_back({{{"T4", n}}, {}, 60, rate(3, n), 0});
   }
   const FittedSpeed fitted(kRanks, kBatch, seen);
-  // Of 32 leaves the V100s get 12 each and the T4s 4: as long as 12 leaves on a V100.
+  // The V100s get 12 of the 32 virtual ranks each and the T4s 4: a step is as long as 12 on a V100.
   const double expected = kBatch / (0.02 + 12.0 / 32);
   EXPECT_NEAR(fitted.rate({{"V100", 2}, {"T4", 2}}, {}).samples, expected, 0.05 * expected);
 }

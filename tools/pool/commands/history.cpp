@@ -3,9 +3,9 @@
 
 #include "tensor/base/check.h"
 #include "tools/pool/commands/commands.h"
+#include "tools/pool/page/view.h"
 #include "tools/pool/profiling/prediction_error.h"
 #include "tools/pool/sim/measure.h"
-#include "tools/pool/page/view.h"
 #include "tools/repro/output.h"
 
 namespace elinvar::pool {

@@ -7,9 +7,9 @@
 
 #include "tensor/base/check.h"
 #include "tools/pool/commands/commands.h"
-#include "tools/pool/sim/measure.h"
 #include "tools/pool/sim/chart.h"
 #include "tools/pool/sim/check.h"
+#include "tools/pool/sim/measure.h"
 #include "tools/pool/sim/metrics.h"
 #include "tools/pool/sim/scenarios.h"
 

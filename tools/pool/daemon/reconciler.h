@@ -41,8 +41,8 @@ class Reconciler {
   struct Division {                        // of a job's workers, by a decision
     std::vector<std::vector<Id>> missing;  // places without a worker
     std::vector<ProcessRecord*> extra;     // workers without a place
-    bool has_state = false;                // a worker that keeps its place has the job's state,
-    bool successors = false;               // or will have it soon
+    bool has_state = false;                // a worker that keeps its place has the job's state
+    bool successors = false;               // a worker of the decision will have the state soon
   };
   void start_if_free(JobRecord& job, const Decision& decision, double now);
   void adjust_workers(JobRecord& job, const Decision& decision, double now);

@@ -18,11 +18,11 @@ using Json = nlohmann::json;
 
 namespace {
 
-constexpr double kSilent = 5;            // seconds without a beat, as for workers (elastic/session/watch.h)
-constexpr int64_t kEvents = 16 << 20;    // bytes that are read at first,
-constexpr int64_t kMetrics = 128 << 10;  // of each file
-constexpr int64_t kWarmUp = 2;           // steps of a generation that are not measured
-constexpr size_t kTurns = 200;           // steps that are kept
+constexpr double kSilent = 5;          // seconds without a beat, as for workers (elastic/session/watch.h)
+constexpr int64_t kEvents = 16 << 20;  // bytes of each file that are read at first
+constexpr int64_t kMetrics = 128 << 10;
+constexpr int64_t kWarmUp = 2;  // steps of a generation that are not measured
+constexpr size_t kTurns = 200;  // steps that are kept
 
 template <class F>
 void each_object(const std::string& text, F visit) {

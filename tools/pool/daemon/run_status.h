@@ -1,6 +1,7 @@
 #pragma once
-// What a job's run directory shows of it, whether or not anybody answers: the files of elastic/run/tenure.h,
-// elastic/ledger/events.h, tools/training/metrics.h and result.json, of which only what is new is read.
+// The run status of a job, as its run directory shows it, whether or not its coordinator answers: from the files of
+// elastic/run/tenure.h, elastic/ledger/events.h, tools/training/metrics.h, and result.json. Each look reads only what
+// was added since the last one.
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -13,21 +14,21 @@
 namespace elinvar::pool {
 
 struct RunStatus {
-  bool alive = false;                // somebody coordinates the job: a beat has been counted lately
-  std::string endpoint;              // where, if so
+  bool alive = false;                // a coordinator has counted a beat lately
+  std::string endpoint;              // of the coordinator
   std::string result;                // how it ended: "finished", "interrupted", "failed"; "": it has not
   std::string reason;                // of a failure
   std::string digest;                // of the state in which it ended
   int64_t step = 0, steps = 0;       // that are made, and of the whole run; 0: not known yet
-  std::set<std::string> registered;  // names of the workers that have introduced themselves,
-  std::set<std::string> members;     // and of those that take part, or are about to
-  // The present generation: its workers, and the steps that it has made undisturbed, with the seconds that these took.
+  std::set<std::string> registered;  // names of the workers that have registered
+  std::set<std::string> members;     // names of the workers that take part, or are about to
+  // The present generation: its workers, its undisturbed steps, and the seconds that these took.
   int64_t generation = 0;
   int workers = 0;
   int64_t measured_steps = 0;
   double measured_seconds = 0, loss = 0;
   std::vector<StepRecord> turns;  // the first and the last step of the last generations, since its coordinator began
-  // The validations of this generation, and the seconds that these took beyond the steps beside which they were made.
+  // The validations of this generation, and the seconds by which they made steps longer.
   int64_t validations = 0;
   double validation_seconds = 0;
   std::string readers;  // what a worker decided last about those who read its data, and why; "": nothing

@@ -4,8 +4,7 @@
 //
 //   local   slots of this host
 //   ssh     a list of hosts, reached by ssh with keys (BatchMode); they see the pool's directory under its own path, or
-//   at
-//           least each job's key in it
+//           at least each job's key in it
 //   slurm   idle nodes of a Slurm cluster, each harvested by a short allocation in a partition whose jobs give way to
 //           others (PreemptMode=CANCEL, GraceTime). Slurm then moves the allocation's end to the present plus the grace
 //           time, and that is `until`; a node that is idle again is harvested again. The directory is on a file system
@@ -23,8 +22,8 @@ struct SourceOptions {
   std::string source = "local";
   std::vector<std::string> hosts = {};  // ssh: as ssh takes them
   std::string ssh_config = {};          // ssh: a configuration of ssh (ports, users, keys); "": the user's own
-  // Of each host. 0: ssh: one; with GPUs: as many as Slurm says that a node has, local: as `train devices` says that
-  // there are; else Slurm: one, local: as many as CPUs and threads allow.
+  // Slots of each host. 0: ssh: one; with GPUs: as many as Slurm says that a node has, local: as `train devices` says
+  // that there are; else Slurm: one, local: as many as CPUs and threads allow.
   int slots = 0;
   int threads = 0;                        // of each slot; 0: local and Slurm: the host's CPUs over its slots; ssh: 1
   std::string device = "cpu";             // or cuda: each slot is a GPU of its own

@@ -91,11 +91,11 @@ inline constexpr NamedCost kCosts[] = {{"start", &RescaleCosts::start},
                                        {"stop", &RescaleCosts::stop},
                                        {"finish", &RescaleCosts::finish},
                                        {"checkpoint_every", &RescaleCosts::checkpoint_every}};
-// Of costs that were seen 0 says: not yet. These, and for what was not seen those of `otherwise`.
+// Measured costs that are 0 were not measured yet. completed() takes these from `otherwise`.
 constexpr RescaleCosts kUnmeasured{0, 0, 0, 0, 0, 0, 0, 0, 0};
 RescaleCosts completed(RescaleCosts seen, const RescaleCosts& otherwise);
 
-// What a job does besides its steps: changes, above, and validations, scores on data that are held back. Workers share
+// The overheads of a job beyond its steps: changes, above, and validations, scores on held-out data. Workers share
 // them as they share steps, so that one is worth as many samples of training as take as long, whatever the workers; and
 // a job's progress is counted in these.
 struct Validations {
@@ -121,7 +121,7 @@ struct Job {
   int priority = 0;                        // higher goes first
   double submitted = 0;
   double deadline = kNever;
-  int virtual_ranks = 0;       // leaves of a step, which are dealt to the workers; 0: unknown
+  int virtual_ranks = 0;       // of a step, which are assigned to the workers; 0: unknown
   double done = 0, total = 1;  // samples, and what they are worth of validations
   double since = 0;            // has waited, or run without a break, since then
   RescaleCosts costs;

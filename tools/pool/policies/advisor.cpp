@@ -60,7 +60,7 @@ Plan with_advice(const Pool& pool, Plan plan) {
     const Allocation allocation = allocation_of(pool, decision.slots, decision.shape);
     const std::optional<Advice> advice = advise(pool, pool.jobs[i], allocation, decision.shape);
     if (!advice || advice->workers >= workers(allocation)) continue;
-    // Of the slots that it is to have, those that it has already.
+    // Those of its new slots that it has already.
     const int width = decision.shape.width;
     std::vector<Id> kept, fresh;
     for (size_t at = 0; at < decision.slots.size(); at += width) {

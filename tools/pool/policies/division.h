@@ -2,10 +2,10 @@
 // Threads a worker: into how many workers the slots of a job are divided. n slots of one host can be n workers, or one
 // with n times the threads; few have less to tell each other, many need not share a kernel. No bit depends on it.
 //
-// Policies deal slots, and keep a running job in its shape. What becomes of the slots is decided after them, by what is
-// known: a job that starts is divided as one like it was fastest; one that runs is divided anew if that saves more time
-// than it costs to stop and to start. Where the next wider division is unknown and would save that much if threads were
-// as good as workers, it is tried for a moment (as sizes are, advisor.h), within the same budget.
+// Policies assign slots, and keep a running job in its shape. What becomes of the slots is decided after them, by what
+// is known: a job that starts is divided as one like it was fastest; one that runs is divided anew if that saves more
+// time than it costs to stop and to start. Where the next wider division is unknown and would save that much if threads
+// were as good as workers, it is tried for a moment (as sizes are, advisor.h), within the same budget.
 #include "tools/pool/plan/state.h"
 
 namespace elinvar::pool {

@@ -1,5 +1,5 @@
 #pragma once
-// What a policy deals out: numbers of slots of each kind to jobs, within the rules of every plan (`violations` in
+// What a policy assigns: numbers of slots of each kind to jobs, within the rules of every plan (`violations` in
 // tools/pool/plan/state.h); and the plan with single slots that follows.
 //
 // Policies think in numbers: slots of one kind are interchangeable, and a job that gets more or fewer of them keeps

@@ -30,9 +30,9 @@ class Utility {
   double weight(size_t job) const { return weight_[job]; }
   double left(size_t job) const;  // reference-seconds to its end
 
-  // Of having this, given what the job has at present; of nothing, where allocation is empty.
+  // The option of having this, given what the job has at present; an empty allocation: of having nothing.
   Option option(size_t job, const Allocation& allocation, const WorkerShape& shape) const;
-  // The best of the job's shapes for this allocation: of one slot a worker, and the one that it is in.
+  // The best of the job's shapes for this allocation, among those of one slot a worker and its present one.
   Option option(size_t job, const Allocation& allocation) const;
   // The same over all shapes, and so many *slots* of a kind: wide shapes make fewer workers of them.
   std::vector<Option> options(size_t job, const std::string& kind, int slots) const;

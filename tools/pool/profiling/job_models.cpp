@@ -40,7 +40,7 @@ Overheads JobModels::overheads(const JobRecord& job) {
   return overheads;
 }
 
-// Of each thing what the newest one before it knows.
+// Each value comes from the newest job before this one that has it.
 const JobModels::Similar& JobModels::similar(const JobRecord& job) {
   if (const auto found = similar_.find(job.id); found != similar_.end()) return found->second;
   const std::vector<JobRecord> jobs = store_.jobs(/*over_too=*/true);

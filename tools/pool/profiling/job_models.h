@@ -1,6 +1,6 @@
 #pragma once
-// What is known of a pool's jobs: their speed, as it was measured of each, fitted (speed.h), and what they do besides;
-// from a warm start where a job before it computed the same network.
+// The models of a pool's jobs: a speed model fitted to the measurements of each job (speed.h), and its overheads. A job
+// starts warm from an earlier job that computed the same network.
 #include <map>
 #include <memory>
 
@@ -12,15 +12,16 @@ namespace elinvar::pool {
 class JobModels {
  public:
   explicit JobModels(const Store& store) : store_(store) {}
+  // Returns the speed model of a job; `measured`: its own measurements.
   std::shared_ptr<const Speed> of(const JobRecord& job, const std::vector<Measurement>& measured);
   Overheads overheads(const JobRecord& job);
 
-  // Whether two jobs are as fast as each other on the same devices: all that was asked for is the same, but for names,
-  // seeds and lengths that were set at submission.
+  // Whether two jobs are equally fast on the same devices: their submissions differ at most in names, seeds and
+  // lengths.
   static bool alike(const JobRecord& a, const JobRecord& b);
 
  private:
-  struct Similar {  // nothing where it is not known
+  struct Similar {  // from earlier jobs; empty where nothing is known
     std::shared_ptr<const FittedSpeed> speed;
     double validation = 0;
     RescaleCosts costs = kUnmeasured;

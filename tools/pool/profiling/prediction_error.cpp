@@ -51,8 +51,8 @@ PredictionErrors prediction_errors(std::span<const std::vector<Measurement>> job
 }
 
 std::string text_of(const PredictionErrors& e) {
-  if (e.all.count == 0) return "no prediction of a speed was put to the test yet";
-  return fmt::format("predictions of speed: {}; of which it was sure: {}; {} trials took {:.2f} % of the time",
+  if (e.all.count == 0) return "no predicted speed was compared with a measurement yet";
+  return fmt::format("prediction error: {}; where the model was sure: {}; {} trials took {:.2f} % of the time",
                      text_of(e.all), text_of(e.sure), e.trials, e.ran > 0 ? 100 * e.paid / e.ran : 0);
 }
 

@@ -1,7 +1,7 @@
 #pragma once
-// How good the predictions were on which a pool acts, and what the advisor paid for them: figures that the pool reports
-// of itself. A prediction is the speed that the model (speed.h) gave a job for what a plan gave it, if it knew anything
-// of the job; it is judged by the speed that was then measured, once that was measured for as long as a trial.
+// The error of the predictions that a pool acts on, and the cost of the trials that improve them. A prediction is the
+// speed that the model (speed.h) gave a job for its allocation in a plan, if it knew anything of the job; it is
+// compared with the speed that was measured then, once that was measured for as long as a trial.
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
@@ -12,7 +12,7 @@
 namespace elinvar::pool {
 
 struct PredictionErrors {
-  struct Errors {  // parts of what was measured, without their signs
+  struct Errors {  // relative to the measured speed, without signs
     size_t count = 0;
     double median = 0, high = 0;  // high: the 90th percentile
   };
@@ -21,7 +21,7 @@ struct PredictionErrors {
   double paid = 0, ran = 0;  // seconds of jobs at their best speed that trials took, of so many seconds of steps
 };
 
-// Of the measurements of each job, oldest first.
+// `jobs`: the measurements of each job, oldest first.
 PredictionErrors prediction_errors(std::span<const std::vector<Measurement>> jobs);
 
 std::string text_of(const PredictionErrors& errors);

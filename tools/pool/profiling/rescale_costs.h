@@ -1,6 +1,6 @@
 #pragma once
-// What a job that ran tells of its speed, and of what changes cost it: from when each of its steps was done, and when
-// what was done to it. The daemon learns from this as jobs run, and `pool measure` makes tables of it (sim/table.h).
+// Measures the speed of a job and the costs of its changes, by the times of its steps and of what was done to it. The
+// daemon does this as jobs run, and `pool measure` makes tables of it (sim/table.h).
 #include <filesystem>
 #include <map>
 #include <span>
@@ -15,12 +15,12 @@ struct StepRecord {
   double time = 0;  // when it was done
   int workers = 0;
   int64_t generation = 0;  // elastic/step/generation.h
-  bool validates = false;  // beside it the state before it was validated
+  bool validates = false;  // the state before it was validated meanwhile
 
   bool goes_on(const StepRecord& before) const { return generation == before.generation && workers == before.workers; }
 };
 
-// The steps in a run's metrics.jsonl; lines that say something else are skipped.
+// Reads the steps in a run's metrics.jsonl; skips other lines.
 std::vector<StepRecord> read_steps(const std::filesystem::path& run_directory);
 
 struct RescaleEvent {
@@ -29,11 +29,11 @@ struct RescaleEvent {
   double free = 0;  // leave, stop: when the slots were free
 };
 
-// The seconds of a step for each number of workers: over all steps that were not disturbed, without the first two of
-// each generation and those beside which there was a validation.
+// Returns the mean seconds of a step for each number of workers, without the first two steps of each generation and
+// those during a validation.
 std::map<int, double> step_seconds(std::span<const StepRecord> steps);
 
-// What was done to a job, by the processes that it has had.
+// Returns what was done to a job, by the processes that it has had.
 std::vector<RescaleEvent> rescale_events(std::span<const ProcessRecord> processes);
 
 // The median of each kind of change, kUnmeasured where there was none; nothing takes less than a millisecond. `usual`:

@@ -51,7 +51,7 @@ FittedSpeed::FittedSpeed(int virtual_ranks, double batch, std::span<const Measur
       if (const Group group{kind, at.second}; std::find(known.begin(), known.end(), group) == known.end())
         known.push_back(group);
   }
-  // First guesses of b, by which an allocation's leaves are dealt: as if a step were nothing but its leaves.
+  // First guesses of b, by which an allocation's virtual ranks are split: as if a step were nothing but these.
   for (const Group& group : known) {
     if (similar && similar->coefficients_.b.count(group)) continue;
     double sum = 0, count = 0;
@@ -110,7 +110,8 @@ FittedSpeed::FittedSpeed(int virtual_ranks, double batch, std::span<const Measur
   covariance_ = std::make_shared<const Covariance>(Covariance{inverse_of_gram(rows)});
 }
 
-// Of a group that was never seen: of the same kind in another shape, else of any other kind (which says little).
+// The b of a group that was never measured is carried over from the same kind in another shape, else from any other
+// kind, which says little.
 double FittedSpeed::b_of(const Group& group) const {
   if (const auto found = coefficients_.b.find(group); found != coefficients_.b.end()) return found->second;
   double sum = 0, count = 0;
@@ -137,16 +138,16 @@ std::vector<double> FittedSpeed::terms(const Allocation& allocation, const Worke
     b.push_back(b_of({kind, shape}));
     devices.push_back({count, virtual_ranks_ / b.back()});
   }
-  const HeterogeneousSplit dealt = heterogeneous_split(virtual_ranks_, devices);
+  const HeterogeneousSplit split = heterogeneous_split(virtual_ranks_, devices);
   size_t i = 0, last = 0;
   std::string slowest;
   double longest = -1;
   for (const auto& [kind, count] : allocation) {
-    if (const double seconds = dealt.leaves[i] * b[i] / virtual_ranks_; seconds > longest)
+    if (const double seconds = split.leaves[i] * b[i] / virtual_ranks_; seconds > longest)
       longest = seconds, last = i, slowest = kind;
     ++i;
   }
-  const double share = double(dealt.leaves[last]) / virtual_ranks_;
+  const double share = double(split.leaves[last]) / virtual_ranks_;
   const auto group = std::find(groups_.begin(), groups_.end(), Group{slowest, shape});
   if (group != groups_.end()) {
     row[kShared + (group - groups_.begin())] = share;

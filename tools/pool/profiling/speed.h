@@ -4,15 +4,15 @@
 // A step with n workers takes
 //     t = a + B + c (n - 1)/n + d (n - 1)
 // a: the update, reading, and all else that every worker does whole. B: the leaves of the worker that is last: with
-// workers of one kind and shape, b * ceil(V/n)/V, where b is the time of all V leaves on one; with an allocation, by
+// workers of one kind and shape, b * ceil(V/n)/V, where b is the time of all V leaves on one; with several kinds, by
 // tools/pool/profiling/heterogeneous_split.h. c: the bytes of the reduction, of which a worker sends and gets (n - 1)/n
 // of a state's size each way. d: its messages, one for each other worker. All of a, b, c, d are non-negative
 // (least_squares.h), so that far from what was measured the curve still does what a step can do: it falls with b/n, and
 // in the end rises with d.
 //
 // Measurements are weighted by how long they took, errors are relative. What is not measured is held by a prior: a
-// similar job's coefficients, if there is one, else a shape that most jobs are near to, with wide errors. So a job
-// without any measurement has a prediction too, and says how little it is worth: the error of a prediction is that of
+// similar job's coefficients, if there is one, else a curve that most jobs are near to, with wide errors. So a job
+// without any measurement has a prediction too, and says how uncertain it is: the error of a prediction is that of
 // the fit, by the covariance of its coefficients. An allocation and shape that was measured is told as measured.
 #include <set>
 #include <span>

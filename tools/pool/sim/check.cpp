@@ -13,7 +13,7 @@
 namespace elinvar::pool {
 namespace {
 
-constexpr double kTick = 0.5;   // seconds between two turns of the daemon's loop,
+constexpr double kTick = 0.5;   // seconds between two turns of the daemon's loop
 constexpr double kReplan = 10;  // and at most between two plans
 constexpr double kHorizon = 120, kTurn = 10, kPatience = 1800;
 constexpr double kMostTimes = 20;  // longer than all the work on one slot: then something is wrong

@@ -9,11 +9,11 @@
 #include "tensor/base/file.h"
 #include "tools/config/config.h"
 #include "tools/pool/commands/commands.h"
-#include "tools/pool/profiling/job_models.h"
-#include "tools/pool/profiling/rescale_costs.h"
-#include "tools/pool/policies/assignment.h"
 #include "tools/pool/daemon/process.h"
 #include "tools/pool/daemon/rehearsal.h"
+#include "tools/pool/policies/assignment.h"
+#include "tools/pool/profiling/job_models.h"
+#include "tools/pool/profiling/rescale_costs.h"
 #include "tools/repro/output.h"
 
 namespace elinvar::pool {

@@ -28,7 +28,7 @@ struct Measured {
 };
 Measured measure(const std::filesystem::path& config, const MeasureOptions& options);
 
-// Of each name the newest job that ran for long enough, as the pool's own store knows it.
+// Returns an entry for each name: the newest job of the store that ran for long enough.
 std::vector<Measured> learned(const Store& store);
 
 // {"models": ...}, as table.h reads it. UsageError for two of one name.

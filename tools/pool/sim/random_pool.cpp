@@ -11,7 +11,7 @@
 namespace elinvar::pool {
 namespace {
 
-// A speed by the formula of tools/pool/profiling/speed.h, with leaves that are dealt whole.
+// A speed by the formula of tools/pool/profiling/speed.h, with virtual ranks that are assigned whole.
 class MadeUpSpeed : public Speed {
  public:
   MadeUpSpeed(Dice& dice, int virtual_ranks, bool needs_recomputation)

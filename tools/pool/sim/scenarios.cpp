@@ -148,9 +148,9 @@ const std::vector<Scenario>& scenarios() {
          "a pipeline "
          "and "
          "parallel parts of tensors, which this engine does not have; here they choose kinds, sizes and recomputation.",
-         {{"backfill", "backfill", Belief::kExact, Terms::kOneForm},
-          {"marginal, one shape", "marginal", Belief::kExact, Terms::kOneForm},
-          {"cells, one shape", "cells", Belief::kExact, Terms::kOneForm},
+         {{"backfill", "backfill", Belief::kExact, Terms::kOneShape},
+          {"marginal, one shape", "marginal", Belief::kExact, Terms::kOneShape},
+          {"cells, one shape", "cells", Belief::kExact, Terms::kOneShape},
           {"cells", "cells", Belief::kExact, Terms::kNone},
           {"program", "program", Belief::kExact, Terms::kNone}},
          0,
@@ -184,7 +184,7 @@ void apply(Terms terms, Trace& trace, Table& table, double until) {
   if (terms == Terms::kOneKind)
     for (TraceJob& job : trace.jobs)
       if (job.kinds.size() > 1) job.kinds.resize(1);
-  if (terms == Terms::kOneForm)
+  if (terms == Terms::kOneShape)
     for (auto& [name, model] : table) model.shapes.resize(1);
   if (terms == Terms::kDedicated) {
     check(until < kNever, "[pool] dedicated nodes stand for others up to some time: give --until");

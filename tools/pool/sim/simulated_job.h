@@ -15,10 +15,10 @@ struct SimulatedJob {
   double reference = 0;
   Allocation allocation;  // of its slots
   Progress progress;
-  double promised = 0, promised_error = 0;  // of its present allocation, when it got it,
-  bool trial = false;                       // and whether it is one
-  size_t fitted_sizes = 0;                  // measurements when its speed was last fitted,
-  double fitted_seconds = 0;                // and seconds of the last of them
+  double promised = 0, promised_error = 0;  // predicted for its allocation, when it got it
+  bool trial = false;                       // its allocation is a trial
+  size_t fitted_sizes = 0;                  // measurements when its speed was last fitted
+  double fitted_seconds = 0;                // seconds of the last one of these
   double over_at = kNever;                  // all is computed, and it will have ended then
   bool here = false, ended = false;
   JobOutcome outcome;

@@ -42,8 +42,8 @@ Table parse_table(const std::string& json, const std::string& name);  // the nam
 
 // Between sizes in the table the time of a step goes linearly with the logarithm of the workers; below the smallest it
 // is as if workers were independent, above the largest nothing is gained. In an allocation each worker is as fast as
-// among so many of its own kind, and leaves are dealt by heterogeneous_split.h. A kind or shape without rates cannot
-// run.
+// among so many of its own kind, and virtual ranks are split by heterogeneous_split.h. A kind or shape without rates
+// cannot run.
 class TableSpeed : public Speed {
  public:
   TableSpeed(int virtual_ranks, double batch) : virtual_ranks_(virtual_ranks), batch_(batch) {}

@@ -1,10 +1,10 @@
 #pragma once
-// DIR/pool.db: all that a pool knows, in SQLite. Every change is a transaction: whoever is killed at any moment leaves
-// the state before it or after it. The commands read and write it themselves, whether a daemon runs or not: `submit`
-// adds a job, `cancel` leaves a wish, and the daemon finds both. It belongs to one user; others may not read it.
+// DIR/pool.db: all that a pool knows, in SQLite. Every change is a transaction: a process that is killed at any moment
+// leaves the state before the change or after it. The commands read and write the database whether a daemon runs or
+// not: `submit` adds a job, `cancel` sets a flag, and the daemon finds both. Only its owner may read it.
 //
 //   jobs          what was asked for, how far it is, how it ended
-//   slots         every slot that there ever was; `gone` is set when its machine is taken away. No id is used twice
+//   slots         every slot that there ever was; `gone` is set when its machine is taken away. Ids are never reused
 //   processes     coordinators and workers, from the decision to start them on. A worker's slots are in `places`: no
 //                 slot has two workers that have not ended
 //   measurements  how fast jobs ran on what
@@ -53,9 +53,9 @@ struct JobRecord {
   int64_t step = 0;             // that is made
   std::string digest;           // of the last state
   WorkerShape shape;            // in which it was started
-  int failures = 0;             // without a step in between,
-  int64_t failed_at = 0;        // the step at the last one,
-  double retry_at = 0;          // and when it may start again
+  int failures = 0;             // in a row without a step in between
+  int64_t failed_at = 0;        // the step at the last failure
+  double retry_at = 0;          // it may start again then
 
   bool over() const { return state != State::waiting && state != State::running; }
 };
@@ -76,7 +76,7 @@ struct ProcessRecord {
   std::string handle = {};     // tools/pool/daemon/process.h; "": it is being started, or was when the daemon died
   double started = 0, leaving = 0, ended = 0;                  // 0: not yet
   double leave_by = kNever;                                    // a worker that is `leaving` is killed then
-  bool registered = false;                                     // the job knows it
+  bool registered = false;                                     // its job knows it
   int code = 0;                                                // with which it ended; -1: nobody knows
   std::string name() const { return fmt::format("w{}", id); }  // of a worker, for its job
 };
