@@ -134,6 +134,17 @@ TEST_F(PoolReconciliation, StartsACoordinatorThenItsWorkers) {
   EXPECT_EQ(world_.starts(job_), 1);
 }
 
+TEST_F(PoolReconciliation, SendsNoWorkerToACoordinatorThatMayHaveDied) {
+  give_ = ids();
+  world_.start({"train", "run"}, store_.job_directory(job_) / "coordinator.log");  // by nobody that is known
+  for (double now = 1; now < 11; ++now) {
+    reconcile(now);
+    ASSERT_EQ(workers(), 0u) << "at " << now;
+  }
+  for (double now = 11; now < 14; ++now) reconcile(now);
+  EXPECT_EQ(workers(), 2u) << "it lives";
+}
+
 TEST_F(PoolReconciliation, DrainsAWorkerWhoseSlotIsTaken) {
   give_ = ids();
   for (double now = 1; now < 8; ++now) reconcile(now);

@@ -14,6 +14,8 @@ namespace {
 constexpr double kAskAgain = 3;      // seconds
 constexpr double kMostBlocked = 10;  // before a job whose new slots are all taken is stopped to go there later
 
+constexpr double kOrphaned = 10;  // longer than a dead coordinator seems to be alive (run_status.cpp)
+
 // Whether to ask now; then `asked` is set.
 bool ask_now(std::optional<double>& asked, double now) {
   if (asked && now - *asked < kAskAgain) return false;
@@ -71,11 +73,24 @@ Reconciler::Division Reconciler::divide(const JobRecord& job, const Decision& de
   return division;
 }
 
+// A worker that is sent to a dead coordinator fails, and its host would be blamed. One that another process has started
+// shows that it lives by beats that go on.
+bool Reconciler::may_have_died(Id job, double now) {
+  std::optional<double>& since = requests_[job].orphaned_since;
+  const std::vector<ProcessRecord*> workers = processes_.workers_of(job);
+  const bool known = processes_.coordinator_of(job) != nullptr ||
+                     std::any_of(workers.begin(), workers.end(), [](const ProcessRecord* w) { return w->registered; });
+  if (known) since.reset();
+  else if (!since) since = now;
+  return since && now - *since < kOrphaned;
+}
+
 void Reconciler::adjust_workers(JobRecord& job, const Decision& decision, double now) {
   const RunStatus& status = world_.status(job.id, now);
   Division division = divide(job, decision);
+  const bool coordinated = status.alive && !may_have_died(job.id, now);
   for (const std::vector<Id>& place : division.missing)
-    if (status.alive && placement_.free_for(job.id, place, now)) {
+    if (coordinated && placement_.free_for(job.id, place, now)) {
       start_worker(job, place, status.endpoint, now);
       division.successors = true;
     }
@@ -104,6 +119,7 @@ void Reconciler::start_coordinator(JobRecord& job, const WorkerShape& shape, dou
     return lifecycle_.fail_once(job, failure.what(), now);
   }
   planner_.keep_shape(job.id);
+  requests_.erase(job.id);
   job.shape = shape;
   job.state = State::running;
   job.reason.clear();

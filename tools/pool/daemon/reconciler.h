@@ -35,8 +35,9 @@ class Reconciler {
  private:
   struct Requests {  // to a job
     std::optional<double> stop_asked;
-    std::map<Id, double> drain_asked;     // by worker
-    std::optional<double> blocked_since;  // none of its new slots is free, and it must not leave all of its old ones
+    std::map<Id, double> drain_asked;      // by worker
+    std::optional<double> orphaned_since;  // no process that is known could coordinate the job
+    std::optional<double> blocked_since;   // none of its new slots is free, and it must not leave all of its old ones
   };
   struct Division {                        // of a job's workers, by a decision
     std::vector<std::vector<Id>> missing;  // places without a worker
@@ -47,6 +48,7 @@ class Reconciler {
   void start_if_free(JobRecord& job, const Decision& decision, double now);
   void adjust_workers(JobRecord& job, const Decision& decision, double now);
   Division divide(const JobRecord& job, const Decision& decision);
+  bool may_have_died(Id job, double now);  // the coordinator whose endpoint the job shows
   void start_coordinator(JobRecord& job, const WorkerShape& shape, double now);
   void start_worker(const JobRecord& job, const std::vector<Id>& slots, const std::string& endpoint, double now);
   void drain(ProcessRecord& worker, const std::string& reason, double now);
