@@ -12,6 +12,7 @@
 #include "tests/jobs/small_job.h"
 #include "tests/jobs/train_process.h"
 #include "tools/cli/program_beside.h"
+#include "tools/pool/daemon/process.h"
 #include "tools/pool/store/store.h"
 
 namespace elinvar {
@@ -214,6 +215,23 @@ TEST_F(PoolJob, CancelStopsARunningJob) {
   EXPECT_EQ(pool({"cancel", "1"}).code, 1);
   EXPECT_EQ(pool({"cancel", "7"}).code, 2);
   EXPECT_EQ(remaining_children(std::chrono::seconds(10)), "");
+}
+
+TEST_F(PoolJob, AJobThatLosesItsLedgerFailsAtOnceAndSaysWhy) {
+  ASSERT_EQ(pool({"submit", folder_ / "job.toml", "--set", "run.steps=1000000"}).code, 0);
+  const pid_t first = serve("first");
+  reach(run_of(1), 1500);  // beyond a checkpoint
+  kill(first, SIGKILL);
+  wait(first, "first");
+  for (const elinvar::pool::ProcessRecord& p : elinvar::pool::Store::open_existing(folder_ / "pool").processes())
+    elinvar::pool::kill_process(p.handle);
+  fs::remove(folder_ / run_of(1).string() / "ledger.jsonl");
+  EXPECT_EQ(wait(serve("next", {"--until-done"}), "next", std::chrono::seconds(60)).code, 0);
+  const Json status = view({"status", "1"});
+  EXPECT_EQ(status.at("state"), "failed") << story();
+  EXPECT_NE(status.at("reason").get<std::string>().find("ledger.jsonl"), std::string::npos) << status;
+  const std::string log = story();
+  EXPECT_EQ(log.find(" rest "), std::string::npos) << "no host is to blame\n" << log;
 }
 
 // What was submitted counts, whatever becomes of files in the pool's directory.
