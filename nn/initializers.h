@@ -25,4 +25,12 @@ Initializer fan_in_uniform();
 // He et al., "Delving deep into rectifiers": normal with deviation sqrt(2 / fan_out), for what a ReLU follows.
 Initializer kaiming_normal();
 
+// Saxe et al., "Exact solutions to the nonlinear dynamics of learning in deep linear neural networks": a weight of
+// shape (rows, ...) as a matrix (rows, columns) gets orthonormal rows or columns, whichever are fewer, times `gain`.
+// It is the Q of the QR decomposition of a matrix of normal numbers (of its transpose where rows < columns), by
+// Householder's reflections, with the signs that make the diagonal of R positive, as torch.nn.init.orthogonal_ does.
+// Computed in double and rounded once. Its bits are those of one thread of scalar code on every machine, so a large
+// weight takes time.
+Initializer orthogonal(double gain = 1.0);
+
 }  // namespace elinvar::init

@@ -9,10 +9,9 @@
 #include <string_view>
 
 #include "elastic/ledger/line_file.h"
+#include "elastic/ledger/utc_time.h"
 
 namespace elinvar {
-
-std::string utc_now(double ago = 0);  // as events have it; so many seconds before
 
 class EventLog {
  public:

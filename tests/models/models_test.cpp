@@ -143,6 +143,22 @@ TEST(LayeredNetwork, BuildsWithNamesByPlace) {
   EXPECT_EQ(transformer.at("head.weight").shape(), Shape({50, 32}));
 }
 
+TEST(LayeredNetwork, WeightsMayBeginOrthogonal) {
+  const ModelSpec linear = spec(
+      "linear",
+      {{"out", integer(5)}, {"bias", at(0, false)}, {"init", at(0, std::string("orthogonal"))}, {"gain", at(0, 2.0)}});
+  const auto network = build(spec("layers", {}, {{"layer", {spec("flatten"), linear}}}), {{2, 2, 2}, 5}, 1);
+  const Tensor weight = network->parameters.list.at(0).var.value();
+  ASSERT_EQ(weight.shape(), (Shape{5, 8}));
+  for (int64_t i = 0; i < 5; ++i)
+    for (int64_t j = 0; j < 5; ++j) {
+      double product = 0;
+      for (int64_t k = 0; k < 8; ++k)
+        product += double{weight.data<float>()[i * 8 + k]} * weight.data<float>()[j * 8 + k];
+      EXPECT_NEAR(product, i == j ? 4 : 0, 1e-5);
+    }
+}
+
 TEST(LayeredNetwork, ErrorsNameTheLayersLine) {
   const auto network = [](std::vector<Spec> layers) { return spec("layers", {}, {{"layer", std::move(layers)}}); };
   Spec pool = spec("max_pool", {{"kernle", at(9, int64_t{2})}});

@@ -66,6 +66,59 @@ TEST(Initializers, AnElementDependsOnItsIndexAlone) {
   }
 }
 
+// W W^T or W^T W, whichever is smaller; of a weight as a matrix (first extent, all others).
+std::vector<double> smaller_gram(const Tensor& w, int64_t* size) {
+  const int64_t rows = w.dim(0), columns = w.numel() / rows, n = std::min(rows, columns), m = w.numel() / n;
+  const float* x = w.data<float>();
+  const auto at = [&](int64_t i, int64_t k) {
+    return double{rows <= columns ? x[i * columns + k] : x[k * columns + i]};
+  };
+  std::vector<double> gram;
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t j = 0; j < n; ++j) {
+      double sum = 0;
+      for (int64_t k = 0; k < m; ++k) sum += at(i, k) * at(j, k);
+      gram.push_back(sum);
+    }
+  *size = n;
+  return gram;
+}
+
+TEST(Initializers, OrthogonalHasOrthonormalRowsOrColumns) {
+  for (const Shape& shape :
+       {Shape{1, 1}, Shape{5, 3}, Shape{3, 5}, Shape{64, 64}, Shape{8, 3, 3, 2}, Shape{40, 3, 3, 4}})
+    for (const double gain : {1.0, 2.5}) {
+      SCOPED_TRACE(to_string(shape));
+      int64_t n = 0;
+      const std::vector<double> gram = smaller_gram(drawn(init::orthogonal(gain), shape, 7), &n);
+      for (int64_t i = 0; i < n; ++i)
+        for (int64_t j = 0; j < n; ++j) EXPECT_NEAR(gram[i * n + j], i == j ? gain * gain : 0, 1e-6 * gain * gain);
+    }
+  EXPECT_THROW(drawn(init::orthogonal(), {7}, 7), UsageError);
+}
+
+// As Gram and Schmidt make it of the same normal numbers: with a positive diagonal of R there is only one Q.
+TEST(Initializers, OrthogonalIsTheQOfNormalNumbers) {
+  constexpr int64_t kRows = 9, kColumns = 4;
+  const Tensor drawn_from = drawn(init::normal(1.0), {kRows, kColumns}, 11);
+  const Tensor found = drawn(init::orthogonal(), {kRows, kColumns}, 11);
+  std::vector<std::vector<double>> q;
+  for (int64_t k = 0; k < kColumns; ++k) {
+    std::vector<double> column;
+    for (int64_t i = 0; i < kRows; ++i) column.push_back(drawn_from.data<float>()[i * kColumns + k]);
+    for (const std::vector<double>& other : q) {
+      double along = 0, norm = 0;
+      for (int64_t i = 0; i < kRows; ++i) along += other[i] * column[i], norm += other[i] * other[i];
+      for (int64_t i = 0; i < kRows; ++i) column[i] -= along / norm * other[i];
+    }
+    double norm = 0;
+    for (const double x : column) norm += x * x;
+    for (double& x : column) x /= std::sqrt(norm);
+    for (int64_t i = 0; i < kRows; ++i) EXPECT_NEAR(found.data<float>()[i * kColumns + k], column[i], 1e-6);
+    q.push_back(std::move(column));
+  }
+}
+
 // Frozen: another digest here means that every run starts elsewhere.
 TEST(Initializers, ValuesAreFrozenForEveryInstructionSet) {
   const Isa before = current_isa();
@@ -74,6 +127,8 @@ TEST(Initializers, ValuesAreFrozenForEveryInstructionSet) {
     set_isa(isa);
     EXPECT_EQ(digest(drawn(init::normal(1.0), {100, 123}, 7)).hex(), "3836fdee9ab45d5a32d5eb37ea313936");
     EXPECT_EQ(digest(drawn(init::uniform(1.0), {100, 123}, 7)).hex(), "5dac75b60052162f15bea474784b5449");
+    EXPECT_EQ(digest(drawn(init::orthogonal(), {100, 123}, 7)).hex(), "8be4c3eea8d7a1f3780f9105b0693090");
+    EXPECT_EQ(digest(drawn(init::orthogonal(), {300, 9}, 7)).hex(), "f01a27140a6f31106a01ba03c6dd7284");
   }
   set_isa(before);
 }

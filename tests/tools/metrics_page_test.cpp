@@ -14,6 +14,7 @@
 #include "tensor/base/file.h"
 #include "tests/jobs/tiny_job.h"
 #include "tools/training/prometheus.h"
+#include "tools/web/prometheus_text.h"
 #include "tools/web/server.h"
 
 namespace elinvar::test {
@@ -109,6 +110,23 @@ TEST(Prometheus, TellsWhatTheStatusTells) {
   EXPECT_EQ(samples.at("elinvar_interruptions_total" + run + R"(,cause="recovering"})"), 2);
   EXPECT_EQ(samples.at("elinvar_events_total" + run + R"(,event="lost"})"), 2);
   EXPECT_FALSE(samples.contains("elinvar_validation_loss" + run + "}"));
+}
+
+TEST(PrometheusText, EscapesLabelsAndKeepsIntegers) {
+  PrometheusText page("app_", {{"pool", "a\"b"}});
+  page.metric("jobs", "gauge", "Jobs.");
+  page.sample(int64_t{9007199254740993});
+  page.sample(0.5, {{"name", "x\\y\nz"}});
+  page.sample(-std::numeric_limits<double>::infinity(), {{"name", "least"}});
+  EXPECT_EQ(page.text(),
+            "# HELP app_jobs Jobs.\n# TYPE app_jobs gauge\n"
+            "app_jobs{pool=\"a\\\"b\"} 9007199254740993\n"
+            "app_jobs{pool=\"a\\\"b\",name=\"x\\\\y\\nz\"} 0.5\n"
+            "app_jobs{pool=\"a\\\"b\",name=\"least\"} -Inf\n");
+  PrometheusText plain("app_");
+  plain.metric("slots", "gauge", "Slots.");
+  plain.sample(int64_t{5});
+  EXPECT_TRUE(plain.text().ends_with("\napp_slots 5\n")) << plain.text();
 }
 
 TEST(WebServer, ServesPagesAndNothingElse) {

@@ -120,8 +120,9 @@ std::string Torture::judge_pool(int64_t jobs) {
   return "";
 }
 
-// Whether those that are not over are jobs whose files were removed, and their coordinators say what is missing: the
-// pool tries them again, more and more seldom.
+// Whether those that are not over are jobs whose files were removed, and their coordinators say what is missing. The
+// pool tries jobs without a checkpoint that can be read again, more and more seldom; those without a ledger have
+// failed.
 bool Torture::refuse_clearly(int64_t jobs) const {
   for (int64_t job = 1; job <= jobs; ++job) {
     const fs::path folder = run(name_) / "jobs" / std::to_string(job);

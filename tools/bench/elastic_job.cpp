@@ -14,10 +14,10 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <fstream>
 #include <utility>
 
+#include "elastic/ledger/utc_time.h"
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
 #include "tools/bench/timing.h"
@@ -51,11 +51,9 @@ int nth_core(int n) {
 // A time as files of a run have it, in seconds of the monotonic clock.
 double monotonic(const std::string& utc) {
   using namespace std::chrono;
-  std::tm parts{};
-  const char* rest = ::strptime(utc.c_str(), "%Y-%m-%dT%H:%M:%S", &parts);
-  if (rest == nullptr) fail("expected a time, got '{}'", utc);
-  const double then = static_cast<double>(::timegm(&parts)) + std::strtod(rest, nullptr);
-  return then - duration<double>(system_clock::now().time_since_epoch()).count() + now_seconds();
+  const std::optional<double> then = seconds_of_utc(utc);
+  if (!then) fail("expected a time, got '{}'", utc);
+  return *then - duration<double>(system_clock::now().time_since_epoch()).count() + now_seconds();
 }
 
 // Those that run: whoever interrupts the benchmark ends them, too.

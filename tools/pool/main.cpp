@@ -1,7 +1,7 @@
 // pool: many jobs on machines that come and go.
 #include <CLI/CLI.hpp>
 
-#include "tools/pool/commands.h"
+#include "tools/pool/commands/commands.h"
 
 namespace {
 

@@ -150,8 +150,8 @@ void add_events(Ordered& json, const std::vector<Json>& events, const TimeAxis& 
       continue;
     for (auto& [key, value] : fields.items())  // numbers of peers: a browser's have 53 bits
       if (value.is_number_unsigned() && value.get<uint64_t>() >> 53 != 0) value = value.dump();
-    const double calendar = calendar_seconds(time);
-    shown.push_back({{"at", rounded(std::isfinite(calendar) ? axis.at(calendar) : calendar)},
+    const std::optional<double> calendar = seconds_of_utc(time);
+    shown.push_back({{"at", rounded(calendar ? axis.at(*calendar) : std::nan(""))},
                      {"time", time},
                      {"event", name},
                      {"fields", std::move(fields)}});

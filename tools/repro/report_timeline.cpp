@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 
+#include "elastic/ledger/utc_time.h"
 #include "tools/repro/report_curves.h"
 
 namespace elinvar {
@@ -69,9 +70,9 @@ class Story {
 
   void tell(const Json& event) {
     const std::string name = text_of(event, "event");
-    const double calendar = calendar_seconds(text_of(event, "time"));
-    if (!std::isfinite(calendar)) return;
-    const double before = std::exchange(now_, std::max(now_, axis_.at(calendar)));
+    const std::optional<double> calendar = seconds_of_utc(text_of(event, "time"));
+    if (!calendar) return;
+    const double before = std::exchange(now_, std::max(now_, axis_.at(*calendar)));
     if (name == "start") alone_since_ = before;
     if (name == "hello" && !open(peer_of(event))) begin(peer_of(event));
     if (name == "generation") made(event);
@@ -244,8 +245,9 @@ TimeAxis::TimeAxis(const std::vector<Json>& events, const std::vector<double>& s
   bool any = false, over = false;
   size_t step = 0;
   for (const Json& event : events) {
-    const double time = calendar_seconds(text_of(event, "time"));
-    if (!std::isfinite(time)) continue;
+    const std::optional<double> told = seconds_of_utc(text_of(event, "time"));
+    if (!told) continue;
+    const double time = *told;
     const std::string name = text_of(event, "event");
     if (!any) begin_ = last_ = time;
     any = true;

@@ -1,7 +1,6 @@
 #include "tools/training/curves.h"
 
-#include <cstdio>
-#include <ctime>
+#include "elastic/ledger/utc_time.h"
 
 namespace elinvar {
 
@@ -15,17 +14,6 @@ double number(const Json& line, const char* key) {
 }
 
 }  // namespace
-
-double calendar_seconds(const std::string& text) {
-  std::tm utc{};
-  int milliseconds = 0;
-  if (std::sscanf(text.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d.%3d", &utc.tm_year, &utc.tm_mon, &utc.tm_mday, &utc.tm_hour,
-                  &utc.tm_min, &utc.tm_sec, &milliseconds) < 6)
-    return CurvePoint::kNone;
-  utc.tm_year -= 1900;
-  utc.tm_mon -= 1;
-  return static_cast<double>(::timegm(&utc)) + 1e-3 * milliseconds;
-}
 
 bool Curves::add(const Json& line) {
   if (!line.is_object() || !line.contains("step") || !line["step"].is_number_integer()) return false;
@@ -47,7 +35,8 @@ bool Curves::add(const Json& line) {
   p.rate = number(line, tokens ? "tokens_per_second" : "samples_per_second");
   if (line.contains("generation") && line["generation"].is_number_integer())
     p.generation = line["generation"].get<int64_t>();
-  if (line.contains("time") && line["time"].is_string()) p.time = calendar_seconds(line["time"].get<std::string>());
+  if (line.contains("time") && line["time"].is_string())
+    p.time = seconds_of_utc(line["time"].get<std::string>()).value_or(CurvePoint::kNone);
   if (line.contains("leaf_seconds") && line["leaf_seconds"].is_array())
     for (const Json& s : line["leaf_seconds"]) p.leaf_seconds.push_back(s.is_number() ? s.get<double>() : 0);
   points.push_back(std::move(p));

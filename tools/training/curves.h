@@ -32,7 +32,4 @@ struct Curves {
   bool add(const nlohmann::json& line);
 };
 
-// Seconds of the calendar of "2026-05-04T10:11:12.345Z"; not a number if it is none.
-double calendar_seconds(const std::string& text);
-
 }  // namespace elinvar

@@ -1,51 +1,22 @@
 #include "tools/training/prometheus.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 #include <map>
+
+#include "tools/web/prometheus_text.h"
 
 namespace elinvar {
 namespace {
 
 using Json = nlohmann::json;
 
-std::string quoted(const std::string& text) {
-  std::string escaped = "\"";
-  for (const char c : text) {
-    if (c == '\\' || c == '"') escaped += '\\';
-    if (c == '\n') escaped += "\\n";
-    else escaped += c;
-  }
-  return escaped + "\"";
+// Integers stay integers; what is no number is NaN.
+void sample(PrometheusText& page, const Json& value, const PrometheusText::Labels& labels = {}) {
+  if (value.is_number_integer()) page.sample(value.get<int64_t>(), labels);
+  else page.sample(value.is_number() ? value.get<double>() : std::nan(""), labels);
 }
 
-std::string number(const Json& value) {
-  if (value.is_number_integer()) return value.dump();
-  const double real = value.is_number() ? value.get<double>() : std::nan("");
-  if (std::isnan(real)) return "NaN";
-  return std::isinf(real) ? (real > 0 ? "+Inf" : "-Inf") : fmt::format("{}", real);
-}
-
-class Exposition {
- public:
-  explicit Exposition(const std::string& run) : run_("run=" + quoted(run)) {}
-  // A metric's lines follow each other, after what it is.
-  void metric(const std::string& name, const char* type, const char* help) {
-    name_ = "elinvar_" + name;
-    text_ += fmt::format("# HELP {} {}\n# TYPE {} {}\n", name_, help, name_, type);
-  }
-  void value(const Json& value, const std::string& label = "", const std::string& of = "") {
-    const std::string more = label.empty() ? "" : fmt::format(",{}={}", label, quoted(of));
-    text_ += fmt::format("{}{{{}{}}} {}\n", name_, run_, more, number(value));
-  }
-  const std::string& text() const { return text_; }
-
- private:
-  std::string run_, name_, text_;
-};
-
-void add_training(Exposition& page, const Json& status) {
+void add_training(PrometheusText& page, const Json& status) {
   struct Row {
     const char *name, *type, *key, *help;
   };
@@ -67,42 +38,42 @@ void add_training(Exposition& page, const Json& status) {
   for (const Row& row : kRows) {
     if (!status.contains(row.key) || status[row.key].is_null()) continue;
     page.metric(row.name, row.type, row.help);
-    page.value(status[row.key]);
+    sample(page, status[row.key]);
   }
 }
 
-void add_workers(Exposition& page, const Json& workers) {
+void add_workers(PrometheusText& page, const Json& workers) {
   std::map<std::string, int64_t> states = {{"member", 0}};
   for (const Json& worker : workers) ++states[worker.at("state").get<std::string>()];
   page.metric("workers", "gauge", "Workers by what they are.");
-  for (const auto& [state, count] : states) page.value(count, "state", state);
+  for (const auto& [state, count] : states) page.sample(count, {{"state", state}});
 }
 
-void add_goodput(Exposition& page, const Json& goodput) {
+void add_goodput(PrometheusText& page, const Json& goodput) {
   page.metric("goodput_ratio", "gauge", "Share of the time that went to training.");
-  page.value(goodput.at("goodput"));
+  sample(page, goodput.at("goodput"));
   page.metric("run_seconds_total", "counter", "Time since this coordinator began.");
-  page.value(goodput.at("seconds"));
+  sample(page, goodput.at("seconds"));
   page.metric("training_seconds", "gauge", "What of it went to training.");
-  page.value(goodput.at("training"));
+  sample(page, goodput.at("training"));
   page.metric("lost_seconds_total", "counter", "What of it was lost, by cause.");
-  for (const auto& [cause, lost] : goodput.at("lost").items()) page.value(lost.at("seconds"), "cause", cause);
+  for (const auto& [cause, lost] : goodput.at("lost").items()) sample(page, lost.at("seconds"), {{"cause", cause}});
   page.metric("interruptions_total", "counter", "How often time was lost, by cause.");
-  for (const auto& [cause, lost] : goodput.at("lost").items()) page.value(lost.at("times"), "cause", cause);
+  for (const auto& [cause, lost] : goodput.at("lost").items()) sample(page, lost.at("times"), {{"cause", cause}});
 }
 
 }  // namespace
 
 std::string prometheus_text(const Json& status) {
-  Exposition page(status.value("run", ""));
+  PrometheusText page("elinvar_", {{"run", status.value("run", "")}});
   page.metric("up", "gauge", "1 once the job has begun, 0 before.");
-  page.value(status.contains("step") ? 1 : 0);
+  page.sample(int64_t{status.contains("step")});
   if (!status.contains("step")) return page.text();
   add_training(page, status);
   add_workers(page, status.at("workers"));
   add_goodput(page, status.at("goodput"));
   page.metric("events_total", "counter", "Lines that this coordinator added to events.jsonl, by kind.");
-  for (const auto& [event, count] : status.at("event_counts").items()) page.value(count, "event", event);
+  for (const auto& [event, count] : status.at("event_counts").items()) sample(page, count, {{"event", event}});
   return page.text();
 }
 

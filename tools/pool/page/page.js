@@ -42,12 +42,13 @@ function draw_tiles(begin) {
   const count = state => data.jobs.filter(job => job.state === state).length;
   const there = data.slots.filter(slot => slot.gone === null), used = there.filter(slot => slot.job !== null);
   const running = data.jobs.filter(job => job.workers > 0);
+  const errors = data.prediction_errors, trials = errors.ran > 0 ? errors.paid / errors.ran : 0;
   by_id("tiles").replaceChildren(
     tile("jobs", `${count("running")} running`, `${count("waiting")} waiting, ${count("finished")} finished, ${count("failed")} failed`),
     tile("slots", `${used.length} of ${there.length}`, "in use now"),
     tile("used", percent(used_share(begin)), "of the time that slots were there"),
-    tile("predictions", data.foresight.all.count === 0 ? "–" : `${percent(data.foresight.all.median)} off`,
-      `the median of ${data.foresight.all.count}; trials took ${percent(data.foresight.ran > 0 ? data.foresight.paid / data.foresight.ran : 0)}`),
+    tile("prediction error", errors.all.count === 0 ? "–" : percent(errors.all.median),
+      `the median of ${errors.all.count}; trials took ${percent(trials)}`),
     tile("samples", `${format(running.reduce((sum, job) => sum + job.rate, 0), 3)}/s`, "all jobs, as measured last"));
 }
 

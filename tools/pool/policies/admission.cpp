@@ -13,18 +13,18 @@ constexpr int kRounds = 4;  // in which wide workers are cut to what hosts have 
 // Gives the job its minimum if it has nothing and the minimum fits.
 bool let_in(Offer& offer, size_t i) {
   const Job& job = offer.pool().jobs[i];
-  if (offer.wish(i).mix.empty() && job.running()) {
-    Mix own;
+  if (offer.wish(i).allocation.empty() && job.running()) {
+    Allocation own;
     int left = job.min_workers;
     for (const auto& [kind, n] : offer.present(i))
-      if (const int stay = std::min({n, left, offer.free(kind) / job.form.width}); stay > 0)
+      if (const int stay = std::min({n, left, offer.free(kind) / job.shape.width}); stay > 0)
         own[kind] = stay, left -= stay;
-    const bool runs = left == 0 && job.speed->rate(own, job.form).samples > 0;  // false if it has run out of memory
-    if (runs && offer.fits(i, own, job.form)) offer.give(i, own, job.form, "goes on with its minimum");
+    const bool runs = left == 0 && job.speed->rate(own, job.shape).samples > 0;  // false if it has run out of memory
+    if (runs && offer.fits(i, own, job.shape)) offer.give(i, own, job.shape, "goes on with its minimum");
   }
-  if (offer.wish(i).mix.empty())
-    if (std::optional<Wish> least = offer.least(i)) offer.give(i, least->mix, least->form, least->reason);
-  return !offer.wish(i).mix.empty();
+  if (offer.wish(i).allocation.empty())
+    if (std::optional<Wish> least = offer.least(i)) offer.give(i, least->allocation, least->shape, least->reason);
+  return !offer.wish(i).allocation.empty();
 }
 
 // The same, taking slots from jobs of lower priority, the lowest first; they get back what did not help.
@@ -34,14 +34,14 @@ bool let_in_before_others(Offer& offer, size_t i, const std::vector<size_t>& ord
   bool in = let_in(offer, i);
   for (auto other = order.rbegin(); !in && other != order.rend(); ++other) {
     const Wish wish = offer.wish(*other);
-    if (jobs[*other].priority >= jobs[i].priority || offer.must(*other) || wish.mix.empty()) continue;
+    if (jobs[*other].priority >= jobs[i].priority || offer.must(*other) || wish.allocation.empty()) continue;
     taken.emplace_back(*other, wish);
-    offer.give(*other, {}, wish.form, "gives its slots to a job of higher priority");
+    offer.give(*other, {}, wish.shape, "gives its slots to a job of higher priority");
     in = let_in(offer, i);
   }
   for (auto had = taken.rbegin(); had != taken.rend(); ++had)
-    if (offer.fits(had->first, had->second.mix, had->second.form))
-      offer.give(had->first, had->second.mix, had->second.form, had->second.reason);
+    if (offer.fits(had->first, had->second.allocation, had->second.shape))
+      offer.give(had->first, had->second.allocation, had->second.shape, had->second.reason);
   return in;
 }
 
@@ -56,25 +56,25 @@ std::vector<size_t> admit(Offer& offer) {
 
 bool may_wait(const Offer& offer, size_t i) {
   const std::vector<Job>& jobs = offer.pool().jobs;
-  return offer.allowed(i, {}, jobs[i].form) &&
+  return offer.allowed(i, {}, jobs[i].shape) &&
          std::none_of(jobs.begin(), jobs.end(), [&](const Job& other) { return other.priority < jobs[i].priority; });
 }
 
-Plan settled(Offer& offer, const Worth& worth, std::string note, double gap) {
+Plan settled(Offer& offer, const Utility& utility, std::string note, double gap) {
   const std::vector<size_t> order = offer.order();
   for (int round = 1;; ++round) {
     std::vector<size_t> late;
     for (const size_t i : order)
-      if (offer.wish(i).mix.empty() && let_in_before_others(offer, i, order)) late.push_back(i);
-    grow(offer, worth, late);
+      if (offer.wish(i).allocation.empty() && let_in_before_others(offer, i, order)) late.push_back(i);
+    grow(offer, utility, late);
     Plan plan = offer.plan(note, gap);
     bool whole = true;
     for (size_t i = 0; i < plan.decisions.size(); ++i) {
       const Decision& decision = plan.decisions[i];
-      Mix mix = mix_of(offer.pool(), decision.slots, decision.form);
-      if (mix == offer.wish(i).mix) continue;
+      Allocation allocation = allocation_of(offer.pool(), decision.slots, decision.shape);
+      if (allocation == offer.wish(i).allocation) continue;
       whole = false;
-      offer.give(i, std::move(mix), decision.form, decision.reason);
+      offer.give(i, std::move(allocation), decision.shape, decision.reason);
     }
     if (whole || round == kRounds) return plan;
   }

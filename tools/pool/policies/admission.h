@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "tools/pool/policies/offer.h"
-#include "tools/pool/policies/worth.h"
+#include "tools/pool/policies/utility.h"
 
 namespace elinvar::pool {
 
@@ -20,7 +20,7 @@ bool may_wait(const Offer& offer, size_t job);
 // Completes the plan of a policy that shrinks jobs: a job that would still wait gets its minimum if that fits into free
 // slots, or into free slots and those that jobs of lower priority hold beyond their minimum. So no slot stays free that
 // a job could use, and no job waits behind one of lower priority. Also applies when no host has room for wide workers
-// (dealing.h).
-Plan settled(Offer& offer, const Worth& worth, std::string note = "", double gap = 0);
+// (assignment.h).
+Plan settled(Offer& offer, const Utility& utility, std::string note = "", double gap = 0);
 
 }  // namespace elinvar::pool

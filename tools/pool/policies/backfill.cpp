@@ -11,7 +11,7 @@ namespace {
 
 // When a job ends that has this.
 double end_of(const Pool& pool, const Job& job, const Wish& wish) {
-  return pool.now + job.seconds_left(job.speed->rate(wish.mix, wish.form).samples);
+  return pool.now + job.seconds_left(job.speed->rate(wish.allocation, wish.shape).samples);
 }
 
 struct Reservation {
@@ -23,8 +23,9 @@ struct Reservation {
 Reservation reserve(const Offer& offer, const std::string& kind, int slots) {
   std::vector<std::pair<double, int>> ends;
   for (size_t i = 0; i < offer.pool().jobs.size(); ++i)
-    if (const Wish& wish = offer.wish(i); count_of(wish.mix, kind) > 0)
-      ends.emplace_back(end_of(offer.pool(), offer.pool().jobs[i], wish), count_of(wish.mix, kind) * wish.form.width);
+    if (const Wish& wish = offer.wish(i); count_of(wish.allocation, kind) > 0)
+      ends.emplace_back(end_of(offer.pool(), offer.pool().jobs[i], wish),
+                        count_of(wish.allocation, kind) * wish.shape.width);
   std::sort(ends.begin(), ends.end());
   int free = offer.free(kind);
   for (const auto& [end, n] : ends) {
@@ -42,12 +43,13 @@ Plan backfill(const Pool& pool) {
   std::map<std::string, Reservation> reserved;
   for (const size_t i : offer.order()) {
     Wish fixed = fixed_wish(offer, i);
-    if (fixed.mix.empty() || offer.wish(i).mix == fixed.mix) continue;
-    const auto& [kind, n] = *fixed.mix.begin();
-    const int slots = n * fixed.form.width;
+    if (fixed.allocation.empty() || offer.wish(i).allocation == fixed.allocation) continue;
+    const auto& [kind, n] = *fixed.allocation.begin();
+    const int slots = n * fixed.shape.width;
     const auto reservation = reserved.find(kind);
-    if (!offer.fits(i, fixed.mix, fixed.form)) {
-      if (offer.wish(i).mix.empty() && reservation == reserved.end()) reserved[kind] = reserve(offer, kind, slots);
+    if (!offer.fits(i, fixed.allocation, fixed.shape)) {
+      if (offer.wish(i).allocation.empty() && reservation == reserved.end())
+        reserved[kind] = reserve(offer, kind, slots);
       continue;
     }
     if (reservation != reserved.end()) {
@@ -56,7 +58,7 @@ Plan backfill(const Pool& pool) {
       if (!ends) reservation->second.spare -= slots;
       fixed.reason += ", ahead of those that need more";
     }
-    offer.give(i, fixed.mix, fixed.form, fixed.reason);
+    offer.give(i, fixed.allocation, fixed.shape, fixed.reason);
   }
   return offer.plan();
 }

@@ -1,6 +1,6 @@
 // Search over cells, after Crius (Xue et al.; Arena, EuroSys'26). A cell is a job with so many slots of one kind; what
-// is left to choose in it is the form: here slots a worker and recomputation, there stages, data and tensor
-// parallelism. Each cell is worth what its best form is, and more in a job that has less left: what ends jobs soon
+// is left to choose in it is the shape: here slots a worker and recomputation, there stages, data and tensor
+// parallelism. A cell has the utility of its best shape, and more in a job that has less left: what ends jobs soon
 // keeps few of them waiting. From what everybody has, the search takes the best of these moves until none gains:
 //   - a job goes to another cell, for which there are slots,
 //   - a job is upgraded with the slots of another one that is downgraded to a smaller cell, or stopped,
@@ -17,7 +17,7 @@
 namespace elinvar::pool {
 namespace {
 
-// Worth counts by the seconds that a job has left to the power of minus this. 0 gets most done, 1 ends the shortest
+// Utility counts by the seconds that a job has left to the power of minus this. 0 gets most done, 1 ends the shortest
 // first (tools/pool/README.md has what lies in between).
 constexpr double kHaste = 0.25;
 constexpr double kNearlyDone = 60;  // seconds: who has less left is in no greater haste
@@ -37,10 +37,10 @@ struct Move {
 
 class Search {
  public:
-  explicit Search(const Pool& pool) : pool_(pool), offer_(pool), worth_(offer_) {
+  explicit Search(const Pool& pool) : pool_(pool), offer_(pool), utility_(offer_) {
     for (const size_t i : admit(offer_)) restore(i);
     for (size_t i = 0; i < pool.jobs.size(); ++i) {
-      haste_.push_back(std::pow(std::max(worth_.left(i), kNearlyDone), -kHaste));
+      haste_.push_back(std::pow(std::max(utility_.left(i), kNearlyDone), -kHaste));
       cells_.push_back(cells_of(i));
     }
   }
@@ -54,42 +54,45 @@ class Search {
       if (best->pair) take(best->other, best->smaller, "is downgraded to");
       take(best->job, best->cell, "goes to");
     }
-    return settled(offer_, worth_, fmt::format("{} moves{}", moves, moves == most ? ", and more there might be" : ""));
+    return settled(offer_, utility_,
+                   fmt::format("{} moves{}", moves, moves == most ? ", and more there might be" : ""));
   }
 
  private:
   // Everybody begins as it is, as far as there is room.
   void restore(size_t i) {
     const Job& job = pool_.jobs[i];
-    if (job.running() && offer_.fits(i, offer_.present(i), job.form))
-      offer_.give(i, offer_.present(i), job.form, "stays as it is");
+    if (job.running() && offer_.fits(i, offer_.present(i), job.shape))
+      offer_.give(i, offer_.present(i), job.shape, "stays as it is");
   }
 
   std::vector<Cell> cells_of(size_t i) const {
     const Job& job = pool_.jobs[i];
     std::vector<Cell> cells;
-    if (!worth_.can_run(i)) return cells;
-    const bool in = !offer_.wish(i).mix.empty();
-    if (offer_.allowed(i, {}, job.form) && (!in || may_wait(offer_, i)))
-      cells.push_back({"", 0, hasty(i, worth_.option(i, {}, job.form))});
+    if (!utility_.can_run(i)) return cells;
+    const bool in = !offer_.wish(i).allocation.empty();
+    if (offer_.allowed(i, {}, job.shape) && (!in || may_wait(offer_, i)))
+      cells.push_back({"", 0, hasty(i, utility_.option(i, {}, job.shape))});
     for (const std::string& kind : offer_.kinds())
       for (int slots = job.min_workers; slots <= offer_.slots(kind); slots *= 2) {
         std::optional<Option> best;
-        for (Option& option : worth_.options(i, kind, slots))
-          if (!best || option.worth > best->worth) best = std::move(option);
+        for (Option& option : utility_.options(i, kind, slots))
+          if (!best || option.utility > best->utility) best = std::move(option);
         if (best) cells.push_back({kind, slots, hasty(i, std::move(*best))});
       }
     return cells;
   }
 
   Option hasty(size_t i, Option option) const {
-    option.worth *= haste_[i];
+    option.utility *= haste_[i];
     return option;
   }
-  double now(size_t i) const { return hasty(i, worth_.option(i, offer_.wish(i).mix, offer_.wish(i).form)).worth; }
+  double now(size_t i) const {
+    return hasty(i, utility_.option(i, offer_.wish(i).allocation, offer_.wish(i).shape)).utility;
+  }
 
   int has(size_t i, const std::string& kind) const {
-    return count_of(offer_.wish(i).mix, kind) * offer_.wish(i).form.width;
+    return count_of(offer_.wish(i).allocation, kind) * offer_.wish(i).shape.width;
   }
 
   std::optional<Move> best_move() const {
@@ -99,15 +102,15 @@ class Search {
       int frees;
     };
     std::map<std::string, std::vector<Downgrade>> downgrades;
-    std::vector<double> worth;
-    for (size_t i = 0; i < cells_.size(); ++i) worth.push_back(now(i));
+    std::vector<double> utility;
+    for (size_t i = 0; i < cells_.size(); ++i) utility.push_back(now(i));
     for (size_t i = 0; i < cells_.size(); ++i)
       for (size_t c = 0; c < cells_[i].size(); ++c) {
         const Cell& cell = cells_[i][c];
-        for (const auto& [kind, n] : offer_.wish(i).mix) {
+        for (const auto& [kind, n] : offer_.wish(i).allocation) {
           const int frees = has(i, kind) - (cell.kind == kind ? cell.slots : 0);
           const bool fits = cell.kind.empty() || cell.kind == kind || cell.slots <= offer_.free(cell.kind);
-          if (frees > 0 && fits) downgrades[kind].push_back({worth[i] - cell.option.worth, i, c, frees});
+          if (frees > 0 && fits) downgrades[kind].push_back({utility[i] - cell.option.utility, i, c, frees});
         }
       }
     for (auto& [kind, all] : downgrades)
@@ -120,7 +123,7 @@ class Search {
     for (size_t i = 0; i < cells_.size(); ++i)
       for (size_t c = 0; c < cells_[i].size(); ++c) {
         const Cell& cell = cells_[i][c];
-        const double gain = cell.option.worth - worth[i];
+        const double gain = cell.option.utility - utility[i];
         if (gain <= 0) continue;
         const int lacks = cell.kind.empty() ? 0 : cell.slots - offer_.free(cell.kind) - has(i, cell.kind);
         if (lacks <= 0) {
@@ -142,14 +145,14 @@ class Search {
 
   void take(size_t i, size_t c, const char* how) {
     const Cell& cell = cells_[i][c];
-    const std::string to = cell.kind.empty() ? std::string("nothing") : text_of(cell.option.mix);
-    const std::string form = cell.option.form.recompute ? ", with recomputation" : "";
-    offer_.give(i, cell.option.mix, cell.option.form, fmt::format("{} {}{}", how, to, form));
+    const std::string to = cell.kind.empty() ? std::string("nothing") : text_of(cell.option.allocation);
+    const std::string shape = cell.option.shape.recompute ? ", with recomputation" : "";
+    offer_.give(i, cell.option.allocation, cell.option.shape, fmt::format("{} {}{}", how, to, shape));
   }
 
   const Pool& pool_;
   Offer offer_;
-  const Worth worth_;
+  const Utility utility_;
   std::vector<double> haste_;
   std::vector<std::vector<Cell>> cells_;
 };

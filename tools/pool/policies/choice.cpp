@@ -13,9 +13,9 @@ namespace {
 
 using Groups = std::vector<std::vector<Choice>>;
 
-// No selection is worth more: with a price on what is used of each capacity every group chooses for itself (Lagrange's
-// relaxation). The prices follow the excess of demand in steps of Polyak's length, towards what is known to be
-// possible.
+// No selection has more utility: with a price on what is used of each capacity every group chooses for itself
+// (Lagrange's relaxation). The prices follow the excess of demand in steps of Polyak's length, towards what is known to
+// be possible.
 double relaxed_bound(const Groups& groups, const std::vector<double>& capacities, double possible, double gap) {
   constexpr int kRounds = 100;
   std::vector<double> prices(capacities.size(), 0);
@@ -28,7 +28,7 @@ double relaxed_bound(const Groups& groups, const std::vector<double>& capacities
       const Choice* chosen = nullptr;
       double most = 0;
       for (const Choice& choice : group) {
-        double net = choice.worth;
+        double net = choice.utility;
         for (const auto& [k, amount] : choice.uses) net -= prices[k] * amount;
         if (!chosen || net > most) chosen = &choice, most = net;
       }
@@ -51,8 +51,8 @@ double relaxed_bound(const Groups& groups, const std::vector<double>& capacities
 
 Chosen selection(const Groups& groups, std::vector<size_t> of, double bound) {
   Chosen chosen{std::move(of), 0, bound};
-  for (size_t g = 0; g < groups.size(); ++g) chosen.worth += groups[g][chosen.of[g]].worth;
-  chosen.bound = std::max(bound, chosen.worth);
+  for (size_t g = 0; g < groups.size(); ++g) chosen.utility += groups[g][chosen.of[g]].utility;
+  chosen.bound = std::max(bound, chosen.utility);
   return chosen;
 }
 
@@ -62,7 +62,7 @@ std::optional<Chosen> choose(const std::vector<std::vector<Choice>>& groups, con
                              const std::vector<size_t>& start, const Limits& limits) {
   double bound = std::numeric_limits<double>::infinity();
   if (!start.empty()) {
-    const double possible = selection(groups, start, 0).worth;
+    const double possible = selection(groups, start, 0).utility;
     bound = relaxed_bound(groups, capacities, possible, limits.gap);
     if (bound - possible <= limits.gap * std::abs(bound)) return selection(groups, start, bound);
   }
@@ -79,7 +79,7 @@ std::optional<Chosen> choose(const std::vector<std::vector<Choice>>& groups, con
         values.push_back(amount);
       }
       starts.push_back(static_cast<CoinBigIndex>(rows.size()));
-      costs.push_back(-choice.worth);
+      costs.push_back(-choice.utility);
     }
   const size_t columns = costs.size();
   std::vector<double> row_low(groups.size(), 1), row_high(groups.size(), 1);

@@ -1,5 +1,5 @@
 #pragma once
-// One choice from each group, within capacities, of the greatest worth: a multiple-choice knapsack, solved as a
+// One choice from each group, within capacities, of the greatest utility: a multiple-choice knapsack, solved as a
 // mixed-integer program by COIN-OR CBC; unless the selection to begin with is good enough already, which a bound by
 // Lagrange's relaxation tells within a millisecond or two.
 #include <optional>
@@ -9,13 +9,13 @@
 namespace elinvar::pool {
 
 struct Choice {
-  double worth = 0;
+  double utility = 0;
   std::vector<std::pair<int, double>> uses;  // of which capacity how much
 };
 
 struct Chosen {
   std::vector<size_t> of;  // one choice for each group
-  double worth = 0;        // theirs together
+  double utility = 0;      // theirs together
   double bound = 0;        // what no selection can pass
 };
 

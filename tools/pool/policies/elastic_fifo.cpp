@@ -16,18 +16,18 @@ constexpr double kLeastUse = 0.5;
 
 Plan elastic_fifo(const Pool& pool) {
   Offer offer(pool);
-  const Worth worth(offer);
+  const Utility utility(offer);
   for (const size_t i : admit(offer))
-    while (const std::optional<Growth> growth = best_growth(offer, worth, i)) {
-      double alone = 0, grown = worth.speed(i, growth->option.mix, growth->option.form);
-      for (const auto& [kind, n] : growth->option.mix)
-        alone += (n - count_of(offer.wish(i).mix, kind)) * worth.speed(i, {{kind, 1}}, growth->option.form);
-      const double use = (grown - worth.speed(i, offer.wish(i).mix, offer.wish(i).form)) / alone;
+    while (const std::optional<Growth> growth = best_growth(offer, utility, i)) {
+      double alone = 0, grown = utility.speed(i, growth->option.allocation, growth->option.shape);
+      for (const auto& [kind, n] : growth->option.allocation)
+        alone += (n - count_of(offer.wish(i).allocation, kind)) * utility.speed(i, {{kind, 1}}, growth->option.shape);
+      const double use = (grown - utility.speed(i, offer.wish(i).allocation, offer.wish(i).shape)) / alone;
       if (use < kLeastUse) break;
-      offer.give(i, growth->option.mix, growth->option.form,
-                 fmt::format("{} in the order of arrival", text_of(growth->option.mix)));
+      offer.give(i, growth->option.allocation, growth->option.shape,
+                 fmt::format("{} in the order of arrival", text_of(growth->option.allocation)));
     }
-  return settled(offer, worth);
+  return settled(offer, utility);
 }
 
 }  // namespace elinvar::pool

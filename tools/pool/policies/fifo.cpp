@@ -14,10 +14,10 @@ Plan in_order(const Pool& pool, bool one_queue) {
   std::map<std::string, bool> closed;
   for (const size_t i : offer.order()) {
     const Wish wish = fixed_wish(offer, i);
-    const bool waits = offer.wish(i).mix.empty();
-    if (wish.mix.empty() || (waits && closed[wish.mix.begin()->first])) continue;
-    if (offer.fits(i, wish.mix, wish.form)) {
-      if (offer.wish(i).mix != wish.mix) offer.give(i, wish.mix, wish.form, wish.reason);
+    const bool waits = offer.wish(i).allocation.empty();
+    if (wish.allocation.empty() || (waits && closed[wish.allocation.begin()->first])) continue;
+    if (offer.fits(i, wish.allocation, wish.shape)) {
+      if (offer.wish(i).allocation != wish.allocation) offer.give(i, wish.allocation, wish.shape, wish.reason);
     } else if (waits) {
       for (const std::string& kind : offer.kinds())
         closed[kind] = closed[kind] || one_queue || fixed.jobs[i].allows(kind);

@@ -8,8 +8,8 @@ namespace elinvar::pool {
 
 Pool rigid(const Pool& pool) {
   Pool fixed = pool;
-  Mix usable;
-  for (const Slot& slot : pool.slots) usable[slot.kind] += !slot.going(pool.now);
+  Allocation usable;
+  for (const Slot& slot : pool.slots) usable[slot.kind] += !slot.expiring(pool.now);
   for (Job& job : fixed.jobs) {
     int most = 0;
     for (const auto& [kind, n] : usable)
@@ -27,14 +27,14 @@ Wish fixed_wish(const Offer& offer, size_t i) {
   for (const auto& [kind, n] : offer.present(i)) order.push_back(kind);
   for (const std::string& kind : job.kinds.empty() ? offer.kinds() : job.kinds) order.push_back(kind);
   Wish first;
-  const std::vector<Form> forms = job.running() ? std::vector<Form>{job.form} : job.forms;
+  const std::vector<WorkerShape> shapes = job.running() ? std::vector<WorkerShape>{job.shape} : job.shapes;
   for (const std::string& kind : order)
-    for (const Form& form : forms) {
-      const Mix mix{{kind, job.fixed_workers}};
-      if (!offer.allowed(i, mix, form) || job.speed->rate(mix, form).samples <= 0) continue;
-      Wish wish{mix, form, fmt::format("gets its fixed size, {}", text_of(mix))};
-      if (offer.fits(i, mix, form)) return wish;
-      if (first.mix.empty()) first = std::move(wish);
+    for (const WorkerShape& shape : shapes) {
+      const Allocation allocation{{kind, job.fixed_workers}};
+      if (!offer.allowed(i, allocation, shape) || job.speed->rate(allocation, shape).samples <= 0) continue;
+      Wish wish{allocation, shape, fmt::format("gets its fixed size, {}", text_of(allocation))};
+      if (offer.fits(i, allocation, shape)) return wish;
+      if (first.allocation.empty()) first = std::move(wish);
       break;
     }
   return first;

@@ -6,26 +6,26 @@
 
 namespace elinvar::pool {
 
-std::optional<Growth> best_growth(const Offer& offer, const Worth& worth, size_t i) {
+std::optional<Growth> best_growth(const Offer& offer, const Utility& utility, size_t i) {
   const Job& job = offer.pool().jobs[i];
   const Wish& wish = offer.wish(i);
-  if (wish.mix.empty() || !worth.can_run(i)) return {};
-  const double now = worth.option(i, wish.mix, wish.form).worth;
+  if (wish.allocation.empty() || !utility.can_run(i)) return {};
+  const double now = utility.option(i, wish.allocation, wish.shape).utility;
   std::optional<Growth> best;
-  const auto consider = [&](const Mix& more, int added) {
-    if (!offer.fits(i, more, wish.form) || worth.speed(i, more, wish.form) <= 0) return;
-    if (worth.wasteful(i, more, wish.form)) return;
-    Option option = worth.option(i, more, wish.form);
-    const int slots = added * wish.form.width;
-    const double gain = (option.worth - now) / slots;
+  const auto consider = [&](const Allocation& more, int added) {
+    if (!offer.fits(i, more, wish.shape) || utility.speed(i, more, wish.shape) <= 0) return;
+    if (utility.wasteful(i, more, wish.shape)) return;
+    Option option = utility.option(i, more, wish.shape);
+    const int slots = added * wish.shape.width;
+    const double gain = (option.utility - now) / slots;
     if (gain > 1e-9 * std::abs(now) && (!best || gain > best->gain)) best = Growth{std::move(option), slots, gain};
   };
-  const int room = job.max_workers - workers(wish.mix);
+  const int room = job.max_workers - workers(wish.allocation);
   for (const std::string& kind : offer.kinds()) {
-    const int most = std::min(room, offer.free(kind) / wish.form.width);
-    const int back = count_of(offer.present(i), kind) - count_of(wish.mix, kind);
+    const int most = std::min(room, offer.free(kind) / wish.shape.width);
+    const int back = count_of(offer.present(i), kind) - count_of(wish.allocation, kind);
     const auto grown = [&](int n) {
-      Mix more = wish.mix;
+      Allocation more = wish.allocation;
       more[kind] += n;
       consider(more, n);
     };
@@ -34,18 +34,18 @@ std::optional<Growth> best_growth(const Offer& offer, const Worth& worth, size_t
     if (back > 0 && back < most) grown(back);
   }
   // All that it has, of whatever kinds.
-  if (wish.form == job.form) {
-    Mix all = wish.mix;
+  if (wish.shape == job.shape) {
+    Allocation all = wish.allocation;
     for (const auto& [kind, n] : offer.present(i)) all[kind] = std::max(all[kind], n);
     std::erase_if(all, [](const auto& entry) { return entry.second == 0; });
-    if (const int added = workers(all) - workers(wish.mix); added > 0) consider(all, added);
+    if (const int added = workers(all) - workers(wish.allocation); added > 0) consider(all, added);
   }
   return best;
 }
 
-void grow(Offer& offer, const Worth& worth, const std::vector<size_t>& jobs) {
+void grow(Offer& offer, const Utility& utility, const std::vector<size_t>& jobs) {
   std::vector<std::optional<Growth>> proposals;
-  for (const size_t i : jobs) proposals.push_back(best_growth(offer, worth, i));
+  for (const size_t i : jobs) proposals.push_back(best_growth(offer, utility, i));
   for (;;) {
     size_t best = jobs.size();
     for (size_t k = 0; k < jobs.size(); ++k)
@@ -54,11 +54,11 @@ void grow(Offer& offer, const Worth& worth, const std::vector<size_t>& jobs) {
     const size_t i = jobs[best];
     const Option& option = proposals[best]->option;
     // What others have taken since it was proposed may be missing now.
-    if (offer.fits(i, option.mix, option.form))
-      offer.give(i, option.mix, option.form,
-                 fmt::format("{}: the last {} gain {:.2f} of a worker each", text_of(option.mix),
-                             proposals[best]->slots, proposals[best]->gain / offer.pool().horizon / worth.weight(i)));
-    proposals[best] = best_growth(offer, worth, i);
+    if (offer.fits(i, option.allocation, option.shape))
+      offer.give(i, option.allocation, option.shape,
+                 fmt::format("{}: the last {} gain {:.2f} of a worker each", text_of(option.allocation),
+                             proposals[best]->slots, proposals[best]->gain / offer.pool().horizon / utility.weight(i)));
+    proposals[best] = best_growth(offer, utility, i);
   }
 }
 

@@ -1,7 +1,8 @@
 // Marginal gain, after EasyScale's scheduler between jobs (Li et al., SC'23, section 3.4): every job proposes the
 // growth that gains it most for each slot, by its speed model; the best proposal is taken, until none gains or nothing
 // is free. When a prediction fails, that is, a job that has grown runs slower than four fifths of what was promised, it
-// goes back to the size from which it came and does not grow in this plan. Mixes of kinds come in by mixing.h.
+// goes back to the size from which it came and does not grow in this plan. Mixes of kinds come in by
+// heterogeneous_split.h.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,14 +21,14 @@ std::optional<Measurement> fallen_back(const Offer& offer, size_t i) {
   const Job& job = offer.pool().jobs[i];
   if (job.measured.size() < 2 || !job.running()) return {};
   const Measurement& now = job.measured.back();
-  if (now.workers != offer.present(i) || now.form != job.form || now.predicted <= 0) return {};
+  if (now.workers != offer.present(i) || now.shape != job.shape || now.predicted <= 0) return {};
   if (now.rate >= kTrust * now.predicted) return {};
   for (size_t k = job.measured.size() - 1; k-- > 0;) {
     const Measurement& before = job.measured[k];
-    if (before.workers == now.workers || before.form != now.form) continue;
+    if (before.workers == now.workers || before.shape != now.shape) continue;
     const bool smaller = workers(before.workers) < workers(now.workers);
     return smaller && before.rate * workers(now.workers) > now.rate * workers(before.workers) &&
-                   offer.fits(i, before.workers, before.form)
+                   offer.fits(i, before.workers, before.shape)
                ? std::optional(before)
                : std::nullopt;
   }
@@ -38,11 +39,11 @@ std::optional<Measurement> fallen_back(const Offer& offer, size_t i) {
 
 Plan marginal(const Pool& pool) {
   Offer offer(pool);
-  const Worth worth(offer);
+  const Utility utility(offer);
   std::vector<size_t> growing;
   for (const size_t i : admit(offer)) {
     if (const std::optional<Measurement> back = fallen_back(offer, i)) {
-      offer.give(i, back->workers, back->form,
+      offer.give(i, back->workers, back->shape,
                  fmt::format("goes back to {}: {} made {:.3g} of {:.3g} samples/s", text_of(back->workers),
                              text_of(offer.present(i)), pool.jobs[i].measured.back().rate,
                              pool.jobs[i].measured.back().predicted));
@@ -50,8 +51,8 @@ Plan marginal(const Pool& pool) {
       growing.push_back(i);
     }
   }
-  grow(offer, worth, growing);
-  return settled(offer, worth);
+  grow(offer, utility, growing);
+  return settled(offer, utility);
 }
 
 }  // namespace elinvar::pool

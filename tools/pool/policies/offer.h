@@ -1,6 +1,6 @@
 #pragma once
-// What a policy deals out: numbers of slots of each kind to jobs, within the rules of every plan (`violations` in
-// tools/pool/state.h); and the plan with single slots that follows.
+// What a policy assigns: numbers of slots of each kind to jobs, within the rules of every plan (`violations` in
+// tools/pool/plan/state.h); and the plan with single slots that follows.
 //
 // Policies think in numbers: slots of one kind are interchangeable, and a job that gets more or fewer of them keeps
 // those that it has, so that no plan moves a worker from one slot to another of its kind.
@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "tools/pool/state.h"
+#include "tools/pool/plan/state.h"
 
 namespace elinvar::pool {
 
 struct Wish {
-  Mix mix;  // empty: it waits
-  Form form;
+  Allocation allocation;  // empty: it waits
+  WorkerShape shape;
   std::string reason;
 };
 
@@ -31,15 +31,17 @@ class Offer {
   int slots(const std::string& kind) const;                         // that can be given, in all
   int free(const std::string& kind) const;                          // given to nobody yet
   const Wish& wish(size_t job) const { return wishes_[job]; }
-  const Mix& present(size_t job) const { return present_[job]; }  // workers that it has, without those on going slots
-  bool must(size_t job) const { return must_[job]; }              // it may not be left with nothing
+  const Allocation& present(size_t job) const {
+    return present_[job];
+  }                                                   // workers that it has, without those on going slots
+  bool must(size_t job) const { return must_[job]; }  // it may not be left with nothing
 
-  // Whether the rules let the job have this, whoever has what; and whether there are slots for it besides.
-  bool allowed(size_t job, const Mix& mix, const Form& form) const;
-  bool fits(size_t job, const Mix& mix, const Form& form) const;
+  // Whether the rules let the job have this, whoever has what; and whether there are slots for it overheads.
+  bool allowed(size_t job, const Allocation& allocation, const WorkerShape& shape) const;
+  bool fits(size_t job, const Allocation& allocation, const WorkerShape& shape) const;
 
-  // Instead of what the job had. It must fit; an empty mix takes back what it had.
-  void give(size_t job, Mix mix, Form form, std::string reason);
+  // Instead of what the job had. It must fit; an empty allocation takes back what it had.
+  void give(size_t job, Allocation allocation, WorkerShape shape, std::string reason);
   // To all jobs at once.
   void give_all(std::vector<Wish> wishes);
 
@@ -57,23 +59,23 @@ class Offer {
 
  private:
   void start_with_musts();
-  Mix slots_of(const Mix& mix, const Form& form) const;
+  Allocation slots_of(const Allocation& allocation, const WorkerShape& shape) const;
 
   const Pool& pool_;
   const Running running_;
   std::vector<std::string> kinds_;
-  Mix total_, free_;
+  Allocation total_, free_;
   std::vector<Wish> wishes_;
-  std::vector<Mix> present_;
+  std::vector<Allocation> present_;
   std::vector<bool> must_;
-  std::optional<size_t> waits_;  // a due job for which there is no room: of its kinds nobody gets more
-  std::vector<Mix> most_;        // then, slots of each kind that each job may have
+  std::optional<size_t> waits_;   // a due job for which there is no room: of its kinds nobody gets more
+  std::vector<Allocation> most_;  // then, slots of each kind that each job may have
 };
 
 // The number of a kind; 0 if there is none.
-int count_of(const Mix& mix, const std::string& kind);
+int count_of(const Allocation& allocation, const std::string& kind);
 
 // "3 V100 + 1 T4"
-std::string text_of(const Mix& mix);
+std::string text_of(const Allocation& allocation);
 
 }  // namespace elinvar::pool

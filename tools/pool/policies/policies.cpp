@@ -12,7 +12,7 @@ const std::vector<NamedPolicy>& policies() {
       {"equal", "equal shares", equal},
       {"elastic-fifo", "all that fit at their minimum, then the first comers grow", elastic_fifo},
       {"marginal", "each slot where it gains most", marginal},
-      {"cells", "search over sizes, kinds and forms by downgrades and upgrades", cells},
+      {"cells", "search over sizes, kinds and shapes by downgrades and upgrades", cells},
       {"program", "the best plan within the horizon, by a mixed-integer program", program},
   };
   return all;

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/pool/state.h"
+#include "tools/pool/plan/state.h"
 
 namespace elinvar::pool {
 

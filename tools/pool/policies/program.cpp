@@ -1,7 +1,7 @@
 // MalleTrain's plan (Ma et al., ICPE'24, after BFTrainer), as a mixed-integer program: what gets most done within the
 // horizon, the costs of changing over taken off.
 //
-//   maximise    sum over jobs j, sizes s of  worth(j, s) x(j, s)          (worth.h)
+//   maximise    sum over jobs j, sizes s of  utility(j, s) x(j, s)          (utility.h)
 //   such that   sum over s of x(j, s) = 1 for each job j
 //               sum over j, s of slots(j, s, k) x(j, s) <= slots(k) for each kind k
 //               x(j, s) is 0 or 1
@@ -11,7 +11,7 @@
 // Theirs has a variable for each job and node. Nodes of one kind are interchangeable and a job keeps those that it has
 // (offer.h), so numbers say it all: who goes from 5 to 3 of a kind drops two, and nothing is ever moved from one node
 // to another of its kind, which is their "no migration". Speeds need not be piecewise linear: every size is a column.
-// Sizes that are worth no more than a smaller one are left out. Mixes of kinds are columns where the job has one now,
+// Sizes with no more utility than a smaller one are left out. Mixes of kinds are columns where the job has one now,
 // or the greedy plan gives it one.
 //
 // The greedy plan (growth.h) is where the search starts, and what is taken if the solver finds nothing better in time.
@@ -27,29 +27,30 @@
 namespace elinvar::pool {
 namespace {
 
-std::vector<Wish> greedy(const Pool& pool, const Worth& worth) {
+std::vector<Wish> greedy(const Pool& pool, const Utility& utility) {
   Offer offer(pool);
-  grow(offer, worth, admit(offer));
+  grow(offer, utility, admit(offer));
   std::vector<Wish> wishes;
   for (size_t i = 0; i < pool.jobs.size(); ++i) wishes.push_back(offer.wish(i));
   return wishes;
 }
 
 // The sizes that a job may have, and first of all the greedy plan's.
-std::vector<Option> sizes(const Offer& offer, const Worth& worth, size_t i, const Wish& wish) {
+std::vector<Option> sizes(const Offer& offer, const Utility& utility, size_t i, const Wish& wish) {
   const Job& job = offer.pool().jobs[i];
-  std::vector<Option> options{worth.option(i, wish.mix, wish.form)};
-  if (!worth.can_run(i)) return options;
-  if (offer.allowed(i, {}, job.form) && (wish.mix.empty() || may_wait(offer, i)))
-    options.push_back(worth.option(i, {}, job.form));
-  const Mix& present = offer.present(i);
-  if (!present.empty() && offer.allowed(i, present, job.form)) options.push_back(worth.option(i, present, job.form));
+  std::vector<Option> options{utility.option(i, wish.allocation, wish.shape)};
+  if (!utility.can_run(i)) return options;
+  if (offer.allowed(i, {}, job.shape) && (wish.allocation.empty() || may_wait(offer, i)))
+    options.push_back(utility.option(i, {}, job.shape));
+  const Allocation& present = offer.present(i);
+  if (!present.empty() && offer.allowed(i, present, job.shape))
+    options.push_back(utility.option(i, present, job.shape));
   for (const std::string& kind : offer.kinds()) {
     double best = -kNever;
     for (int n = job.min_workers; n <= std::min(job.max_workers, offer.slots(kind)); ++n) {
-      Option option = worth.option(i, {{kind, n}});
-      if (option.worth <= best || !offer.allowed(i, option.mix, option.form)) continue;
-      best = option.worth;
+      Option option = utility.option(i, {{kind, n}});
+      if (option.utility <= best || !offer.allowed(i, option.allocation, option.shape)) continue;
+      best = option.utility;
       options.push_back(std::move(option));
     }
   }
@@ -60,20 +61,20 @@ std::vector<Option> sizes(const Offer& offer, const Worth& worth, size_t i, cons
 
 Plan program(const Pool& pool) {
   Offer offer(pool);
-  const Worth worth(offer);
-  const std::vector<Wish> start = greedy(pool, worth);
+  const Utility utility(offer);
+  const std::vector<Wish> start = greedy(pool, utility);
   std::vector<std::vector<Option>> options;
   std::vector<std::vector<Choice>> groups;
   double of_start = 0;
   for (size_t i = 0; i < pool.jobs.size(); ++i) {
-    options.push_back(sizes(offer, worth, i, start[i]));
-    of_start += options.back().front().worth;
+    options.push_back(sizes(offer, utility, i, start[i]));
+    of_start += options.back().front().utility;
     groups.emplace_back();
     for (const Option& option : options.back()) {
-      Choice choice{option.worth, {}};
-      for (const auto& [kind, n] : option.mix) {
+      Choice choice{option.utility, {}};
+      for (const auto& [kind, n] : option.allocation) {
         const auto at = std::find(offer.kinds().begin(), offer.kinds().end(), kind) - offer.kinds().begin();
-        choice.uses.emplace_back(static_cast<int>(at), n * option.form.width);
+        choice.uses.emplace_back(static_cast<int>(at), n * option.shape.width);
       }
       groups.back().push_back(std::move(choice));
     }
@@ -85,21 +86,21 @@ Plan program(const Pool& pool) {
   const std::optional<Chosen> chosen =
       groups.empty() || capacities.empty() ? std::nullopt : choose(groups, capacities, first);
   std::vector<Wish> wishes;
-  const bool better = chosen && chosen->worth >= of_start;
+  const bool better = chosen && chosen->utility >= of_start;
   for (size_t i = 0; i < pool.jobs.size(); ++i) {
     const Option& option = options[i][better ? chosen->of[i] : 0];
     std::string reason = offer.wish(i).reason;
-    if (!option.mix.empty())
-      reason = fmt::format("{}: worth {:.0f} worker-seconds in the next {:.0f} s", text_of(option.mix), option.worth,
-                           pool.horizon);
+    if (!option.allocation.empty())
+      reason = fmt::format("{}: utility {:.0f} worker-seconds in the next {:.0f} s", text_of(option.allocation),
+                           option.utility, pool.horizon);
     else if (pool.jobs[i].running()) reason = "gives its slots to jobs that make more of them";
-    wishes.push_back({option.mix, option.form, std::move(reason)});
+    wishes.push_back({option.allocation, option.shape, std::move(reason)});
   }
   offer.give_all(std::move(wishes));
-  if (!chosen) return settled(offer, worth, "the solver found nothing: the greedy plan", groups.empty() ? 0 : 1);
-  const double value = std::max(chosen->worth, of_start);
+  if (!chosen) return settled(offer, utility, "the solver found nothing: the greedy plan", groups.empty() ? 0 : 1);
+  const double value = std::max(chosen->utility, of_start);
   const double gap = chosen->bound <= 0 ? 0 : std::clamp((chosen->bound - value) / chosen->bound, 0.0, 1.0);
-  return settled(offer, worth,
+  return settled(offer, utility,
                  fmt::format("{} within {:.2f} % of the best", better ? "a program" : "the greedy plan,", 100 * gap),
                  gap);
 }

@@ -6,14 +6,14 @@
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
 #include "tools/config/config.h"
-#include "tools/pool/rehearsal.h"
+#include "tools/pool/daemon/rehearsal.h"
 #include "tools/pool/sim/dice.h"
 #include "tools/pool/sim/simulate.h"
 
 namespace elinvar::pool {
 namespace {
 
-constexpr double kTick = 0.5;   // seconds between two turns of the daemon's loop,
+constexpr double kTick = 0.5;   // seconds between two turns of the daemon's loop
 constexpr double kReplan = 10;  // and at most between two plans
 constexpr double kHorizon = 120, kTurn = 10, kPatience = 1800;
 constexpr double kMostTimes = 20;  // longer than all the work on one slot: then something is wrong
@@ -66,7 +66,7 @@ std::vector<double> live(const CheckOptions& o, const std::vector<Planned>& jobs
                        .threads = o.threads,
                        .policy = policy.plan,
                        .speed = [&](const JobRecord& job) { return model(job).speed; },
-                       .besides = [&](const JobRecord& job) -> Besides {
+                       .overheads = [&](const JobRecord& job) -> Overheads {
                          return {model(job).costs, model(job).validations};
                        },
                        .replan = kReplan,

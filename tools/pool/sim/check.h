@@ -25,7 +25,7 @@ struct CheckOptions {
 
 struct Compared {
   std::string what, unit;
-  double live = 0, simulated = 0;  // the median of the live ones,
+  double live = 0, simulated = 0;  // the median of the live ones
   double least = live, most = live;
   double error() const { return live > 0 ? simulated / live - 1 : 0; }
 };

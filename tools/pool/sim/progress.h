@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tools/pool/state.h"
+#include "tools/pool/plan/state.h"
 
 namespace elinvar::pool {
 

@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tools/pool/mixing.h"
+#include "tools/pool/profiling/heterogeneous_split.h"
 #include "tools/pool/sim/dice.h"
 
 namespace elinvar::pool {
 namespace {
 
-// A speed by the formula of tools/pool/speed.h, with leaves that are dealt whole.
+// A speed by the formula of tools/pool/profiling/speed.h, with virtual ranks that are assigned whole.
 class MadeUpSpeed : public Speed {
  public:
   MadeUpSpeed(Dice& dice, int virtual_ranks, bool needs_recomputation)
@@ -22,16 +22,17 @@ class MadeUpSpeed : public Speed {
     d_ = b_ * 0.01 * dice.uniform();
     samples_ = dice.lognormal(100, 1);
   }
-  Rate rate(const Mix& mix, const Form& form) const override {
-    if (mix.empty()) return {};
-    const double n = workers(mix), b = b_ * (form.recompute ? 1.3 : 1) / form.width;
-    std::vector<Devices> devices;
-    for (const auto& [kind, count] : mix) {
-      if (needs_recomputation_ && !form.recompute && kind != "kind-0") return {};
+  Rate rate(const Allocation& allocation, const WorkerShape& shape) const override {
+    if (allocation.empty()) return {};
+    const double n = workers(allocation), b = b_ * (shape.recompute ? 1.3 : 1) / shape.width;
+    std::vector<DeviceGroup> devices;
+    for (const auto& [kind, count] : allocation) {
+      if (needs_recomputation_ && !shape.recompute && kind != "kind-0") return {};
       const double speed = 1 / (1 + 0.7 * (kind.back() - '0'));
       devices.push_back({count, virtual_ranks_ / b * speed});
     }
-    return {samples_ / (a_ + mixing(virtual_ranks_, devices).seconds + c_ * (n - 1) / n + d_ * (n - 1)), 0};
+    return {samples_ / (a_ + heterogeneous_split(virtual_ranks_, devices).seconds + c_ * (n - 1) / n + d_ * (n - 1)),
+            0};
   }
 
  private:
@@ -51,13 +52,13 @@ Job made_up_job(Dice& dice, Id id, double now, int most, bool odd) {
   job.submitted = job.since = now - dice.exponential(1200);
   const bool needs = odd && dice.uniform() < 0.2;
   if (odd) {
-    job.forms = {{1, false}, {1, true}};
-    if (dice.uniform() < 0.5) job.forms.push_back({2, false});
+    job.shapes = {{1, false}, {1, true}};
+    if (dice.uniform() < 0.5) job.shapes.push_back({2, false});
     job.priority = dice.below(4) == 0 ? 1 : 0;
     if (dice.uniform() < 0.2) job.deadline = now + dice.exponential(3600);
   }
   job.speed = std::make_shared<MadeUpSpeed>(dice, job.virtual_ranks, needs);
-  job.form = job.forms.front();
+  job.shape = job.shapes.front();
   job.total = job.speed->rate({{"kind-0", job.min_workers}}, {1, true}).samples * dice.lognormal(3000, 1);
   job.done = job.total * dice.uniform() * 0.9;
   job.costs.start = 5 + 10 * dice.uniform();
@@ -112,7 +113,7 @@ Pool busy_pool(uint64_t seed, int slots, int jobs, int kinds, Plan (*policy)(con
   const Plan plan = policy(half);
   for (size_t i = 0; i < half.jobs.size(); ++i) {
     pool.jobs[i].slots = plan.decisions[i].slots;
-    pool.jobs[i].form = plan.decisions[i].form;
+    pool.jobs[i].shape = plan.decisions[i].shape;
   }
   for (Slot& slot : pool.slots)
     if (dice.uniform() < 0.1) {

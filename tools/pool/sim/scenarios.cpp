@@ -64,7 +64,7 @@ Trace elastic(uint64_t seed, const Table& table) {
   return trace;
 }
 
-Trace forms(uint64_t seed, const Table& table) {
+Trace shapes(uint64_t seed, const Table& table) {
   Trace trace;
   Arrivals arrivals;
   arrivals.jobs = 80;
@@ -80,7 +80,7 @@ Trace forms(uint64_t seed, const Table& table) {
   return trace;
 }
 
-// Hosts that fail every few hours, and nodes that come and go besides.
+// Hosts that fail every few hours, and nodes that come and go overheads.
 Trace faults(uint64_t seed, const Table& table) {
   Trace trace = elastic(seed, table);
   trace.hosts.clear();
@@ -148,14 +148,14 @@ const std::vector<Scenario>& scenarios() {
          "a pipeline "
          "and "
          "parallel parts of tensors, which this engine does not have; here they choose kinds, sizes and recomputation.",
-         {{"backfill", "backfill", Belief::kExact, Terms::kOneForm},
-          {"marginal, one form", "marginal", Belief::kExact, Terms::kOneForm},
-          {"cells, one form", "cells", Belief::kExact, Terms::kOneForm},
+         {{"backfill", "backfill", Belief::kExact, Terms::kOneShape},
+          {"marginal, one shape", "marginal", Belief::kExact, Terms::kOneShape},
+          {"cells, one shape", "cells", Belief::kExact, Terms::kOneShape},
           {"cells", "cells", Belief::kExact, Terms::kNone},
           {"program", "program", Belief::kExact, Terms::kNone}},
          0,
          {},
-         forms},
+         shapes},
         {"faults",
          "120 jobs on hosts that fail and nodes that come and go, with speeds that are learned",
          "Nobody's experiment: what the parts do together.",
@@ -184,8 +184,8 @@ void apply(Terms terms, Trace& trace, Table& table, double until) {
   if (terms == Terms::kOneKind)
     for (TraceJob& job : trace.jobs)
       if (job.kinds.size() > 1) job.kinds.resize(1);
-  if (terms == Terms::kOneForm)
-    for (auto& [name, model] : table) model.forms.resize(1);
+  if (terms == Terms::kOneShape)
+    for (auto& [name, model] : table) model.shapes.resize(1);
   if (terms == Terms::kDedicated) {
     check(until < kNever, "[pool] dedicated nodes stand for others up to some time: give --until");
     double area = 0;

@@ -11,8 +11,8 @@ namespace elinvar::pool {
 // One row of an experiment's table.
 struct Contestant {
   std::string label, policy;
-  Belief knowledge = Belief::kExact;
-  enum class Terms { kNone, kOneKind, kOneForm, kDedicated } terms = Terms::kNone;  // see `apply`
+  Belief models = Belief::kExact;
+  enum class Terms { kNone, kOneKind, kOneShape, kDedicated } terms = Terms::kNone;  // see `apply`
 };
 
 struct Scenario {
@@ -27,8 +27,8 @@ const std::vector<Scenario>& scenarios();
 const Scenario& scenario_of(const std::string& name);  // throws UsageError with the names that there are
 
 // What a contestant's row changes of a trace and a table: jobs take the kind alone that they ask for (kOneKind),
-// compute in their first form alone (kOneForm), or hosts are replaced by as many that are always there as were there on
-// average until `until` (kDedicated).
+// compute in their first shape alone (kOneShape), or hosts are replaced by as many that are always there as were there
+// on average until `until` (kDedicated).
 void apply(Contestant::Terms terms, Trace& trace, Table& table, double until);
 
 }  // namespace elinvar::pool

@@ -7,11 +7,10 @@
 #include <cmath>
 
 #include "tensor/base/check.h"
-#include "tools/pool/advisor.h"
-#include "tools/pool/division.h"
+#include "tools/pool/policies/advisor.h"
+#include "tools/pool/policies/division.h"
 #include "tools/pool/sim/dice.h"
-#include "tools/pool/sim/progress.h"
-#include "tools/pool/speed.h"
+#include "tools/pool/sim/simulated_job.h"
 
 namespace elinvar::pool {
 namespace {
@@ -19,39 +18,10 @@ namespace {
 constexpr double kEnd = 1e-6;                       // seconds nearer than this are the same
 constexpr double kReview = kTrialSeconds * 1.0001;  // then a trial is over
 
-class LinearSpeed : public Speed {
- public:
-  explicit LinearSpeed(std::shared_ptr<const Speed> truth) : truth_(std::move(truth)) {}
-  Rate rate(const Mix& mix, const Form& form) const override {
-    Rate sum;
-    for (const auto& [kind, n] : mix) sum.samples += n * truth_->rate({{kind, 1}}, form).samples;
-    return sum;
-  }
-
- private:
-  std::shared_ptr<const Speed> truth_;
-};
-
 struct Event {
   enum Type { kDown, kNotice, kUp, kSubmit } type;
   double time;
   size_t of;  // host or job of the trace
-};
-
-struct SimulatedJob {
-  Job job;  // as the policy sees it
-  std::shared_ptr<const Speed> truth;
-  std::shared_ptr<const FittedSpeed> similar;  // what its model's jobs before it have taught
-  double reference = 0;
-  Mix mix;  // of its slots
-  Progress progress;
-  double promised = 0, promised_error = 0;  // of its present allocation, when it got it,
-  bool trial = false;                       // and whether it is one
-  size_t fitted_sizes = 0;                  // measurements when its speed was last fitted,
-  double fitted_seconds = 0;                // and seconds of the last of them
-  double over_at = kNever;                  // all is computed, and it will have ended then
-  bool here = false, ended = false;
-  JobOutcome outcome;
 };
 
 class Simulation {
@@ -68,7 +38,7 @@ class Simulation {
     jobs_.reserve(trace.jobs.size());
     for (size_t j = 0; j < trace.jobs.size(); ++j) {
       events_.push_back({Event::kSubmit, trace.jobs[j].submitted, j});
-      jobs_.push_back(simulated(trace.jobs[j], static_cast<Id>(j) + 1));
+      jobs_.push_back(simulated_job(trace, trace.jobs[j], static_cast<Id>(j) + 1, table, settings.models));
     }
     std::stable_sort(events_.begin(), events_.end(), [](const Event& a, const Event& b) {
       return a.time != b.time ? a.time < b.time : a.type < b.type;
@@ -101,32 +71,6 @@ class Simulation {
   }
 
  private:
-  SimulatedJob simulated(const TraceJob& traced, Id id) const {
-    SimulatedJob j;
-    j.job = job_of(traced, id, table_);
-    j.truth = j.job.speed;
-    if (settings_.knowledge == Belief::kLinear) j.job.speed = std::make_shared<LinearSpeed>(j.truth);
-    std::vector<std::string> kinds = traced.kinds;
-    for (const TraceHost& host : trace_.hosts)
-      if (traced.kinds.empty() && std::find(kinds.begin(), kinds.end(), host.kind) == kinds.end())
-        kinds.push_back(host.kind);
-    double alone = 0;  // on the first kind, the one asked for, on which it can run
-    for (const std::string& kind : kinds) {
-      const bool asked = alone == 0;
-      for (const Form& form : j.job.forms) {
-        j.reference = std::max(j.reference, j.truth->rate({{kind, 1}}, form).samples);
-        if (asked) alone = std::max(alone, j.truth->rate({{kind, traced.fixed}}, form).samples);
-      }
-    }
-    check(j.reference > 0, "job {} of the trace: the table has no rate of {} on the kinds that it may use", id,
-          traced.model);
-    j.outcome.model = traced.model;
-    j.outcome.submitted = traced.submitted;
-    j.outcome.total = j.job.total;
-    j.outcome.alone = j.job.total / alone;
-    return j;
-  }
-
   // --- Time.
 
   bool active() const {
@@ -153,7 +97,7 @@ class Simulation {
 
   // When enough of a new size was seen to learn from it.
   double review_at(const SimulatedJob& j) const {
-    if (settings_.knowledge != Belief::kLearned || j.progress.steady_since() == kNever) return kNever;
+    if (settings_.models != Belief::kLearned || j.progress.steady_since() == kNever) return kNever;
     const double at = j.progress.steady_since() + kReview;
     return at > now_ ? at : kNever;
   }
@@ -173,7 +117,7 @@ class Simulation {
       if (part.steady > 0) measure(j, part.steady);
     }
     now_ = to;
-    if (settings_.knowledge == Belief::kLearned)
+    if (settings_.models == Belief::kLearned)
       for (const SimulatedJob& j : jobs_)
         if (j.job.running() && std::abs(now_ - j.progress.steady_since() - kReview) < kEnd) changed_ = true;
   }
@@ -181,11 +125,12 @@ class Simulation {
   // --- What is learned.
 
   void measure(SimulatedJob& j, double seconds) {
-    const Mix& mix = j.mix;
-    if (j.job.measured.empty() || j.job.measured.back().workers != mix || j.job.measured.back().form != j.job.form) {
+    const Allocation& allocation = j.allocation;
+    if (j.job.measured.empty() || j.job.measured.back().workers != allocation ||
+        j.job.measured.back().shape != j.job.shape) {
       const double rate = j.progress.rate() * (1 + settings_.noise * std::clamp(dice_.normal(), -3.0, 3.0));
-      j.job.measured.push_back({mix, j.job.form, 0, rate, j.promised, j.promised_error, j.trial});
-      if (settings_.knowledge == Belief::kLearned && j.promised > 0 && j.promised_error < kSure) {
+      j.job.measured.push_back({allocation, j.job.shape, 0, rate, j.promised, j.promised_error, j.trial});
+      if (settings_.models == Belief::kLearned && j.promised > 0 && j.promised_error < kSure) {
         outcome_.sure_error += std::abs(j.promised - j.progress.rate()) / j.progress.rate();
         ++outcome_.sure;
       }
@@ -194,7 +139,7 @@ class Simulation {
   }
 
   void learn(SimulatedJob& j) {
-    if (settings_.knowledge != Belief::kLearned) return;
+    if (settings_.models != Belief::kLearned) return;
     const size_t sizes = j.job.measured.size();
     const double seconds = sizes > 0 ? j.job.measured.back().seconds : 0;
     if (j.job.speed == j.truth || sizes != j.fitted_sizes || seconds > 2 * j.fitted_seconds) {
@@ -242,7 +187,7 @@ class Simulation {
     std::erase_if(leaving_, [&](const Leaving& slot) { return gone(slot.id); });
     refresh_slots();
     for (SimulatedJob& j : jobs_) {
-      const int width = j.job.form.width;
+      const int width = j.job.shape.width;
       std::vector<Id> rest;
       for (auto at = j.job.slots.begin(); at != j.job.slots.end(); at += width)
         if (std::none_of(at, at + width, gone)) rest.insert(rest.end(), at, at + width);
@@ -252,10 +197,10 @@ class Simulation {
       if (static_cast<int>(rest.size()) / width >= j.job.min_workers) {
         j.job.slots = rest;
         j.promised = 0;
-        j.mix = mix_of(pool_slots_, rest, j.job.form);
+        j.allocation = allocation_of(pool_slots_, rest, j.job.shape);
         Change change;
         change.stall = j.job.costs.death_stall;
-        j.progress.change(now_, change, 0, 0, rate_of(j, j.mix));
+        j.progress.change(now_, change, 0, 0, rate_of(j, j.allocation));
         continue;
       }
       // Too few to go on. If any are left they save the state; else all since the last checkpoint is lost.
@@ -285,8 +230,8 @@ class Simulation {
     }
   }
 
-  double rate_of(const SimulatedJob& j, const Mix& mix) const {
-    return mix.empty() ? 0 : j.truth->rate(mix, j.job.form).samples;
+  double rate_of(const SimulatedJob& j, const Allocation& allocation) const {
+    return allocation.empty() ? 0 : j.truth->rate(allocation, j.job.shape).samples;
   }
 
   // The slots are free for others when their workers have left.
@@ -332,7 +277,7 @@ class Simulation {
     if (in.empty()) return;
     const auto began = std::chrono::steady_clock::now();
     Plan plan = policy_(pool);
-    if (settings_.knowledge == Belief::kLearned)
+    if (settings_.models == Belief::kLearned)
       plan = with_advice(pool, with_division(pool, std::move(plan), /*trials=*/true));
     const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     outcome_.planning += took;
@@ -350,8 +295,8 @@ class Simulation {
     for (size_t i = 0; i < in.size(); ++i) {
       const Decision& decision = plan.decisions[i];
       const Job& job = in[i]->job;
-      if (decision.slots == job.slots && decision.form == job.form) continue;
-      changes[i] = change_of(pool, job, decision.slots, decision.form);
+      if (decision.slots == job.slots && decision.shape == job.shape) continue;
+      changes[i] = change_of(pool, job, decision.slots, decision.shape);
       std::vector<Id> given;
       for (const Id id : job.slots)
         if (std::find(decision.slots.begin(), decision.slots.end(), id) == decision.slots.end()) given.push_back(id);
@@ -360,7 +305,7 @@ class Simulation {
     for (size_t i = 0; i < in.size(); ++i) {
       SimulatedJob& j = *in[i];
       const Decision& decision = plan.decisions[i];
-      if (decision.slots == j.job.slots && decision.form == j.job.form) continue;
+      if (decision.slots == j.job.slots && decision.shape == j.job.shape) continue;
       if (!j.job.running() && decision.slots.empty()) continue;
       if (settings_.keep_log)
         outcome_.log.push_back(fmt::format("{:9.1f} s  job {} ({}): {} slots, had {}: {}", now_, j.job.id, j.job.name,
@@ -377,16 +322,16 @@ class Simulation {
       if (waited || anew || decision.slots.empty()) j.job.since = now_;
       if (j.outcome.started == kNever) j.outcome.started = now_;
       j.job.slots = decision.slots;
-      j.job.form = decision.form;
+      j.job.shape = decision.shape;
       if (waited || anew || decision.slots.empty()) j.over_at = kNever;
       if (decision.slots.empty()) continue;
-      j.mix = mix_of(pool, decision.slots, decision.form);
-      const Rate promised = j.job.speed->rate(j.mix, decision.form);
+      j.allocation = allocation_of(pool, decision.slots, decision.shape);
+      const Rate promised = j.job.speed->rate(j.allocation, decision.shape);
       j.promised = promised.samples;
       j.promised_error = promised.error;
       j.trial = decision.trial;
       if (waited || anew) j.progress = Progress(now_);
-      j.progress.change(now_, changes[i], wait, rate_of(j, changes[i].meanwhile), rate_of(j, j.mix));
+      j.progress.change(now_, changes[i], wait, rate_of(j, changes[i].meanwhile), rate_of(j, j.allocation));
     }
   }
 

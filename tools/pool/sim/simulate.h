@@ -22,7 +22,7 @@ enum class Belief {
 
 // Under which a simulation runs.
 struct Conditions {
-  Belief knowledge = Belief::kExact;
+  Belief models = Belief::kExact;
   double horizon = 300, patience = 1800, turn = 300;  // of the Pool
   double settle = 5;                                  // seconds between two plans, at least
   double period = 120;                                // and at most, while there are jobs

@@ -39,8 +39,8 @@ std::vector<TraceJob> philly_like(uint64_t seed, const Arrivals& arrivals, const
       job.kinds = {asked};
       for (const std::string& kind : arrivals.asked_kind)
         if (std::find(job.kinds.begin(), job.kinds.end(), kind) == job.kinds.end()) job.kinds.push_back(kind);
-      for (const Form& form : model.forms)
-        if (rate == 0) rate = model.speed->rate({{asked, job.fixed}}, form).samples;
+      for (const WorkerShape& shape : model.shapes)
+        if (rate == 0) rate = model.speed->rate({{asked, job.fixed}}, shape).samples;
     }
     check(rate > 0, "the table of speeds has no rate of {} on the kinds asked for", job.model);
     job.samples = std::max(1.0, std::round(rate * time));

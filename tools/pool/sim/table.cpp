@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tensor/base/check.h"
-#include "tools/pool/mixing.h"
+#include "tools/pool/profiling/heterogeneous_split.h"
 
 namespace elinvar::pool {
 namespace {
@@ -35,16 +35,16 @@ Model model_of(const std::string& name, const nlohmann::json& json, const std::s
   }
   auto speed = std::make_shared<TableSpeed>(model.virtual_ranks, model.batch);
   for (const nlohmann::json& row : json.at("rates")) {
-    const Form form{row.value("width", 1), row.value("recompute", false)};
+    const WorkerShape shape{row.value("width", 1), row.value("recompute", false)};
     const int workers = row.at("workers");
     const double rate = row.at("rate");
-    check(workers > 0 && rate > 0 && form.width > 0, "{}: {} workers of {} slots with {} samples/s", where, workers,
-          form.width, rate);
-    speed->add(row.at("kind"), form, workers, rate);
-    if (std::find(model.forms.begin(), model.forms.end(), form) == model.forms.end()) model.forms.push_back(form);
+    check(workers > 0 && rate > 0 && shape.width > 0, "{}: {} workers of {} slots with {} samples/s", where, workers,
+          shape.width, rate);
+    speed->add(row.at("kind"), shape, workers, rate);
+    if (std::find(model.shapes.begin(), model.shapes.end(), shape) == model.shapes.end()) model.shapes.push_back(shape);
   }
-  check(!model.forms.empty(), "{}: no rates", where);
-  std::sort(model.forms.begin(), model.forms.end());
+  check(!model.shapes.empty(), "{}: no rates", where);
+  std::sort(model.shapes.begin(), model.shapes.end());
   model.speed = std::move(speed);
   return model;
 }
@@ -70,12 +70,12 @@ Table read_table(const std::filesystem::path& path) {
   return parse_table({std::istreambuf_iterator<char>(in), {}}, path.string());
 }
 
-void TableSpeed::add(const std::string& kind, const Form& form, int workers, double rate) {
-  rates_[{kind, form}][workers] = rate;
+void TableSpeed::add(const std::string& kind, const WorkerShape& shape, int workers, double rate) {
+  rates_[{kind, shape}][workers] = rate;
 }
 
-double TableSpeed::alike(const std::string& kind, const Form& form, int n) const {
-  const auto found = rates_.find({kind, form});
+double TableSpeed::alike(const std::string& kind, const WorkerShape& shape, int n) const {
+  const auto found = rates_.find({kind, shape});
   if (found == rates_.end()) return 0;
   const std::map<int, double>& rates = found->second;
   const auto above = rates.lower_bound(n);
@@ -87,16 +87,16 @@ double TableSpeed::alike(const std::string& kind, const Form& form, int n) const
   return 1 / ((1 - part) / below->second + part / above->second);
 }
 
-Rate TableSpeed::rate(const Mix& mix, const Form& form) const {
-  if (mix.size() == 1) return {alike(mix.begin()->first, form, mix.begin()->second), 0};
-  std::vector<Devices> devices;
-  const int n = workers(mix);
-  for (const auto& [kind, count] : mix) {
-    devices.push_back({count, alike(kind, form, n) / n / batch_ * virtual_ranks_});
+Rate TableSpeed::rate(const Allocation& allocation, const WorkerShape& shape) const {
+  if (allocation.size() == 1) return {alike(allocation.begin()->first, shape, allocation.begin()->second), 0};
+  std::vector<DeviceGroup> devices;
+  const int n = workers(allocation);
+  for (const auto& [kind, count] : allocation) {
+    devices.push_back({count, alike(kind, shape, n) / n / batch_ * virtual_ranks_});
     if (devices.back().capability <= 0) return {};
   }
   if (devices.empty()) return {};
-  return {batch_ / mixing(virtual_ranks_, devices).seconds, 0};
+  return {batch_ / heterogeneous_split(virtual_ranks_, devices).seconds, 0};
 }
 
 }  // namespace elinvar::pool

@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/pool/state.h"
+#include "tools/pool/plan/state.h"
 
 namespace elinvar::pool {
 
@@ -32,7 +32,7 @@ struct Model {
   RescaleCosts costs;
   Validations validations = {};
   std::shared_ptr<const Speed> speed;
-  std::vector<Form> forms;  // that it has rates for, the usual one first
+  std::vector<WorkerShape> shapes;  // that it has rates for, the usual one first
 };
 
 using Table = std::map<std::string, Model>;
@@ -41,20 +41,21 @@ Table read_table(const std::filesystem::path& path);
 Table parse_table(const std::string& json, const std::string& name);  // the name is for errors
 
 // Between sizes in the table the time of a step goes linearly with the logarithm of the workers; below the smallest it
-// is as if workers were independent, above the largest nothing is gained. In a mix each worker is as fast as among so
-// many of its own kind, and leaves are dealt by mixing.h. A kind or form without rates cannot run.
+// is as if workers were independent, above the largest nothing is gained. In an allocation each worker is as fast as
+// among so many of its own kind, and virtual ranks are split by heterogeneous_split.h. A kind or shape without rates
+// cannot run.
 class TableSpeed : public Speed {
  public:
   TableSpeed(int virtual_ranks, double batch) : virtual_ranks_(virtual_ranks), batch_(batch) {}
-  void add(const std::string& kind, const Form& form, int workers, double rate);
-  Rate rate(const Mix& mix, const Form& form) const override;
+  void add(const std::string& kind, const WorkerShape& shape, int workers, double rate);
+  Rate rate(const Allocation& allocation, const WorkerShape& shape) const override;
 
  private:
-  double alike(const std::string& kind, const Form& form, int n) const;
+  double alike(const std::string& kind, const WorkerShape& shape, int n) const;
 
   int virtual_ranks_;
   double batch_;
-  std::map<std::pair<std::string, Form>, std::map<int, double>> rates_;
+  std::map<std::pair<std::string, WorkerShape>, std::map<int, double>> rates_;
 };
 
 }  // namespace elinvar::pool

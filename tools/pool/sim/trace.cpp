@@ -132,7 +132,7 @@ Job job_of(const TraceJob& trace, Id id, const Table& table) {
   job.max_workers = trace.max;
   job.fixed_workers = trace.fixed;
   job.kinds = trace.kinds;
-  job.forms = model.forms;
+  job.shapes = model.shapes;
   job.priority = trace.priority;
   job.submitted = job.since = trace.submitted;
   job.deadline = trace.deadline;
@@ -142,7 +142,7 @@ Job job_of(const TraceJob& trace, Id id, const Table& table) {
     job.total = work_of_all(std::llround(trace.samples / model.batch), model.batch, model.validations);
   job.costs = model.costs;
   job.speed = model.speed;
-  job.form = model.forms.front();
+  job.shape = model.shapes.front();
   return job;
 }
 

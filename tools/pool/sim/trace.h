@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "tools/pool/plan/state.h"
 #include "tools/pool/sim/table.h"
-#include "tools/pool/state.h"
 
 namespace elinvar::pool {
 

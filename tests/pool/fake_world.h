@@ -1,0 +1,104 @@
+#pragma once
+// A world for the scheduler of a pool, without processes and clocks: jobs that train at so many steps a second and
+// worker, machines that come, give notice and go, and anything that dies. A crash of the scheduler itself is an
+// exception out of one of the calls that it makes.
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tensor/base/failure.h"
+#include "tools/pool/daemon/scheduler.h"
+
+namespace elinvar::pool::test {
+
+struct SchedulerDies {};
+
+class FakeWorld final : public World {
+ public:
+  explicit FakeWorld(Store& store, uint64_t seed = 1) : store_(store), random_(seed) {}
+
+  // What tests do to it.
+  void advance(double seconds);
+  void kill_worker();  // a random one
+  void kill_coordinator(Id job);
+  void kill_all_of(Id job);
+  std::vector<std::string> running(Id job) const;  // names of its workers
+  std::vector<std::string> devices(Id job) const;  // that they compute on, sorted
+  bool coordinated(Id job) const;
+  int starts(Id job) const;  // of coordinators
+  void die_after(int calls) { calls_left_ = calls; }
+  double chance(double most = 1) { return std::uniform_real_distribution<double>(0, most)(random_); }
+  double steps_a_second = 2;             // a thread
+  double tax = 0;                        // each worker beyond the first makes a step longer by this part
+  std::string words_of_dead = {};        // what a log ends with
+  std::optional<int> fails_at_once;      // every worker that is started ends with this code,
+  Id fails_of = 0;                       // if this is not 0: those of this job
+  std::optional<int> coordinator_fails;  // every coordinator that is started ends with this code
+  Id unreadable = 0;                     // a job that cannot be looked at
+
+  // World
+  void prepare(const JobRecord&) override { call(); }
+  std::string start(const std::vector<std::string>& words, const std::filesystem::path& log) override;
+  std::string find(const std::vector<std::string>& words) override;
+  ProcessState state(const std::string& handle) override;
+  void kill(const std::string& handle) override;
+  std::string end_of_log(const std::filesystem::path&) override { return words_of_dead; }
+  int64_t kernel_kills() override { return 0; }
+  const RunStatus& status(Id job, double now) override;
+  void request(Id job, const std::vector<std::string>& words) override;
+
+ private:
+  struct Process {
+    std::vector<std::string> words;
+    Id job = 0;
+    bool coordinator = false, running = true, member = false;
+    std::string name;
+    int threads = 1;
+    double born = 0, leaves = kNever;
+    int code = 0;
+  };
+  struct Run {
+    RunStatus status;
+    double step = 0, saved = 0;
+    bool coordinator = false;  // somebody coordinates it,
+    double takeover = kNever;  // or will
+    double stops = kNever;
+    int starts = 0;
+  };
+  void call();
+  void end(Process& process, int code);
+  std::vector<Process*> members(Id job);
+  void over(Id job, const std::string& result);
+
+  Store& store_;
+  std::mt19937_64 random_;
+  std::map<std::string, Process> processes_;
+  std::map<Id, Run> runs_;
+  double now_ = 1000;
+  int next_ = 0, calls_left_ = -1;
+};
+
+// Machines as a test wants them.
+class FakeSource final : public Source {
+ public:
+  std::vector<Machine> machines(double, int wanted) override {
+    last_wanted = wanted;
+    if (silent) throw Failure("it does not answer");
+    return there;
+  }
+  std::vector<std::string> command(const Machine&, std::vector<std::string> words) const override { return words; }
+  bool release(const Machine& machine) override {
+    released.insert(machine.host);
+    return !machine.lease.empty();
+  }
+
+  std::vector<Machine> there;
+  std::set<std::string> released;
+  bool silent = false;
+  int last_wanted = 0;
+};
+
+}  // namespace elinvar::pool::test

@@ -1,0 +1,61 @@
+#include "tools/pool/daemon/live_world.h"
+
+#include <sys/stat.h>
+
+#include "comm/job_key.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
+
+namespace elinvar::pool {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kEndOfLog = 2000;  // bytes
+
+LiveWorld::LiveWorld(const Store& store, std::string train, bool keys)
+    : store_(store), train_(std::move(train)), keys_(keys) {}
+
+// What a job is made of belongs to its owner alone, and the result of its last part counts no more.
+void LiveWorld::prepare(const JobRecord& job) {
+  const fs::path directory = store_.job_directory(job.id);
+  for (const fs::path& path : {directory.parent_path(), directory}) {
+    fs::create_directories(path);
+    if (::chmod(path.c_str(), 0700) != 0) fail("cannot make {} a private directory", path.string());
+  }
+  const fs::path config = directory / "config.toml";  // what was submitted counts, whatever became of this copy
+  if (!fs::is_regular_file(config) || read_file(config) != job.config) replace_file(config, job.config);
+  if (keys_ && !fs::exists(directory / "key" / "job.key")) JobKey::make().save(directory / "key");
+  fs::remove(directory / "run" / "result.json");
+}
+
+std::string LiveWorld::start(const std::vector<std::string>& words, const fs::path& log) {
+  return start_process(words, log);
+}
+
+std::string LiveWorld::end_of_log(const fs::path& log) { return end_of_file(log, kEndOfLog); }
+
+const RunStatus& LiveWorld::status(Id job, double now) {
+  auto found = looked_.find(job);
+  if (found == looked_.end())
+    found = looked_.emplace(job, Looked{RunStatusReader(store_.job_directory(job) / "run"), 0, {}}).first;
+  Looked& looked = found->second;
+  if (now != looked.at) {  // once a tick
+    looked.at = now;
+    looked.status = looked.watch.look(now);
+  }
+  return looked.status;
+}
+
+void LiveWorld::request(Id job, const std::vector<std::string>& words) {
+  std::erase_if(asking_, [](const std::string& handle) { return !process_state(handle).running; });
+  const fs::path directory = store_.job_directory(job);
+  std::vector<std::string> all = {train_, "ctl", directory / "run"};
+  all.insert(all.end(), words.begin(), words.end());
+  if (keys_) all.insert(all.end(), {"--key", directory / "key"});
+  try {
+    asking_.push_back(start_process(all, directory / "ctl.log"));
+  } catch (const Failure&) {  // as if nobody answered: its directory is gone, say
+  }
+}
+
+}  // namespace elinvar::pool

@@ -1,0 +1,58 @@
+#include "tools/pool/profiling/heterogeneous_split.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace elinvar::pool {
+namespace {
+
+// A hair above, so that a time that was computed as A / C deals A leaves again.
+int assigned(double seconds, double capability) {
+  return static_cast<int>(std::floor(seconds * capability * (1 + 1e-12)));
+}
+
+}  // namespace
+
+HeterogeneousSplit heterogeneous_split(int leaves, const std::vector<DeviceGroup>& devices) {
+  HeterogeneousSplit best{.seconds = std::numeric_limits<double>::infinity(),
+                          .leaves = std::vector<int>(devices.size(), 0)};
+  double total = 0, fastest = 0;
+  for (const DeviceGroup& d : devices)
+    if (d.workers > 0) total += d.workers * d.capability, fastest = std::max(fastest, d.capability);
+  if (total <= 0 || leaves <= 0) return best;
+  // The least f for which the leaves suffice is one of A / C_i, between the even share and the fastest device alone.
+  const auto enough = [&](double f) {
+    int64_t sum = 0;
+    for (const DeviceGroup& d : devices) sum += int64_t{d.workers} * assigned(f, d.capability);
+    return sum >= leaves;
+  };
+  double f = leaves / fastest;
+  for (const DeviceGroup& d : devices) {
+    if (d.workers == 0 || d.capability <= 0) continue;
+    int low = std::max(1, static_cast<int>(std::floor(leaves / total * d.capability)));
+    int high = std::max(low, static_cast<int>(std::ceil(f * d.capability)));
+    while (low < high) {  // the fewest leaves for this kind, at whose time all leaves find a place
+      const int middle = (low + high) / 2;
+      if (enough(middle / d.capability)) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    if (enough(low / d.capability)) f = std::min(f, low / d.capability);
+  }
+  double waste = 0;
+  int64_t sum = 0;
+  for (size_t i = 0; i < devices.size(); ++i) {
+    const DeviceGroup& d = devices[i];
+    best.leaves[i] = d.workers > 0 ? assigned(f, d.capability) : 0;
+    waste += d.workers * (d.capability - best.leaves[i] / f);
+    sum += int64_t{d.workers} * best.leaves[i];
+  }
+  best.seconds = f;
+  best.waste = std::clamp((waste + (sum - leaves) / f) / total, 0.0, 1.0);
+  return best;
+}
+
+}  // namespace elinvar::pool

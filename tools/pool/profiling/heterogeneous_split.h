@@ -1,0 +1,25 @@
+#pragma once
+// The split of a step's virtual ranks over workers of different speed.
+#include <vector>
+
+namespace elinvar::pool {
+
+// `workers` alike, each of which makes `capability` leaves a second.
+struct DeviceGroup {
+  int workers = 0;
+  double capability = 0;
+};
+
+// EasyScale's formula (Li et al., SC'23): each worker of kind i gets A_i leaves, so the step takes f = max A_i / C_i.
+// Lost are the time in which workers wait for the slowest and leaves that could be assigned but are not there:
+// waste = sum N_i (C_i - A_i / f) + (sum N_i A_i - leaves) / f, here as a part of sum N_i C_i.
+struct HeterogeneousSplit {
+  double seconds = 0;       // f; infinite without workers
+  double waste = 0;         // 0 to 1
+  std::vector<int> leaves;  // A_i
+};
+HeterogeneousSplit heterogeneous_split(int leaves, const std::vector<DeviceGroup>& devices);
+
+constexpr double kMostWaste = 0.3;  // allocations that waste more are not considered
+
+}  // namespace elinvar::pool
