@@ -1,13 +1,10 @@
 #pragma once
-// Structs as JSON objects and blobs, from one list of their fields:
+// Structs as JSON objects and blobs, from the list of their fields (tensor/fields.h):
 //
 //   struct Feed {
 //     PeerId peer = 0;
 //     std::optional<int64_t> end = {};
-//     static void fields(auto& self, auto&& field) {
-//       field("peer", self.peer);
-//       field("end", self.end);
-//     }
+//     ELINVAR_FIELDS(peer, end)
 //   };
 //
 // write_fields(feed, blobs) returns {"peer": 7}; read_fields<Feed>(json, blobs) returns the struct again, or throws a
@@ -15,7 +12,7 @@
 // ones, which are absent where they have no value. A double travels as its bits, so that it arrives exactly, NaN
 // included. Elements of type Blob are appended to the blobs in the order of the fields.
 //
-// A type that is neither a number, a text, a container nor a struct with fields() specializes FieldForm.
+// A type that is neither a number, a text, a container nor a struct with a list of fields specializes FieldForm.
 #include <fmt/format.h>
 
 #include <bit>
@@ -28,12 +25,14 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "comm/packet.h"
 #include "tensor/base/check.h"
 #include "tensor/digest.h"
+#include "tensor/fields.h"
 
 namespace elinvar {
 
@@ -73,10 +72,9 @@ class FieldReader {
   std::vector<std::string_view> path_;
 };
 
+// A struct that lists its fields, or has none.
 template <class T>
-concept HasFields = requires(T& value) {
-  T::fields(value, [](const char*, auto&) {});
-};
+concept Fieldwise = HasFields<T> || std::is_empty_v<T>;
 
 template <class T>
 struct FieldForm;
@@ -207,45 +205,47 @@ struct FieldForm<std::map<Key, T>> {
   }
 };
 
-template <HasFields T>
+template <Fieldwise T>
 struct FieldForm<T> {
   static nlohmann::json write(const T& value, std::vector<Blob>& blobs) {
     nlohmann::json json = nlohmann::json::object();
-    T::fields(value, [&]<class Field>(const char* name, const Field& field) {
-      if constexpr (requires { field.has_value(); }) {
-        if (field) json[name] = FieldForm<typename Field::value_type>::write(*field, blobs);
-      } else {
-        json[name] = FieldForm<Field>::write(field, blobs);
-      }
-    });
+    if constexpr (HasFields<T>)
+      each_field(value, [&]<class Field>(std::string_view name, const Field& field) {
+        if constexpr (requires { field.has_value(); }) {
+          if (field) json[std::string(name)] = FieldForm<typename Field::value_type>::write(*field, blobs);
+        } else {
+          json[std::string(name)] = FieldForm<Field>::write(field, blobs);
+        }
+      });
     return json;
   }
   static T read(const nlohmann::json& json, FieldReader& reader) {
     if (!json.is_object()) reader.refuse("an object", json);
     T value;
-    T::fields(value, [&]<class Field>(const char* name, Field& field) {
-      field = reader.under(name, [&]() -> Field {
-        const auto found = json.find(name);
-        if constexpr (requires { field.has_value(); }) {
-          if (found == json.end()) return {};
-          return FieldForm<typename Field::value_type>::read(*found, reader);
-        } else {
-          if (found == json.end()) reader.refuse("it is missing");
-          return FieldForm<Field>::read(*found, reader);
-        }
+    if constexpr (HasFields<T>)
+      each_field(value, [&]<class Field>(std::string_view name, Field& field) {
+        field = reader.under(name, [&]() -> Field {
+          const auto found = json.find(name);
+          if constexpr (requires { field.has_value(); }) {
+            if (found == json.end()) return {};
+            return FieldForm<typename Field::value_type>::read(*found, reader);
+          } else {
+            if (found == json.end()) reader.refuse("it is missing");
+            return FieldForm<Field>::read(*found, reader);
+          }
+        });
       });
-    });
     return value;
   }
 };
 
-template <HasFields T>
+template <Fieldwise T>
 nlohmann::json write_fields(const T& value, std::vector<Blob>& blobs) {
   return FieldForm<T>::write(value, blobs);
 }
 
 // The same of a struct without blobs.
-template <HasFields T>
+template <Fieldwise T>
 nlohmann::json write_fields(const T& value) {
   std::vector<Blob> blobs;
   nlohmann::json json = FieldForm<T>::write(value, blobs);
@@ -253,7 +253,7 @@ nlohmann::json write_fields(const T& value) {
   return json;
 }
 
-template <HasFields T>
+template <Fieldwise T>
 T read_fields(const nlohmann::json& json, std::span<const Blob> blobs = {}) {
   FieldReader reader(blobs);
   T value = FieldForm<T>::read(json, reader);

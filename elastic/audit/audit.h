@@ -13,6 +13,7 @@
 
 #include "elastic/step/generation.h"
 #include "elastic/step/step.h"
+#include "tensor/fields.h"
 
 namespace elinvar {
 
@@ -46,10 +47,7 @@ Digest digest_of(const Leaf& leaf);
 struct SumClaim {
   Digest inputs, sum;
   bool operator==(const SumClaim&) const = default;
-  static void fields(auto& self, auto&& field) {
-    field("inputs", self.inputs);
-    field("sum", self.sum);
-  }
+  ELINVAR_FIELDS(inputs, sum)
 };
 
 // Everything that one worker has said of a step, the oldest first.
@@ -58,21 +56,14 @@ struct AuditClaims {
   std::vector<Digest> leaves;  // of the audited virtual rank
   std::vector<SumClaim> sums;  // of the audited bucket
 
-  static void fields(auto& self, auto&& field) {
-    field("states", self.states);
-    field("leaves", self.leaves);
-    field("sums", self.sums);
-  }
+  ELINVAR_FIELDS(states, leaves, sums)
 };
 
 struct Witness {
   int worker = 0;  // its id
   AuditClaims claims;
 
-  static void fields(auto& self, auto&& field) {
-    field("worker", self.worker);
-    field("claims", self.claims);
-  }
+  ELINVAR_FIELDS(worker, claims)
 };
 
 struct Evidence {
@@ -89,14 +80,7 @@ struct Evidence {
   // up, as long as nobody is blamed for it.
   std::optional<Digest> received;
 
-  static void fields(auto& self, auto&& field) {
-    field("stage", self.stage);
-    field("step", self.step);
-    field("vrank", self.vrank);
-    field("bucket", self.bucket);
-    field("witnesses", self.witnesses);
-    field("received", self.received);
-  }
+  ELINVAR_FIELDS(stage, step, vrank, bucket, witnesses, received)
 };
 
 struct Verdict {

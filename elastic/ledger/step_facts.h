@@ -8,6 +8,7 @@
 
 #include "elastic/ledger/ledger.h"
 #include "elastic/step/step.h"
+#include "tensor/fields.h"
 
 namespace elinvar {
 
@@ -16,27 +17,17 @@ struct ValidationScore {
   double loss = 0, accuracy = 0;
   int64_t samples = 0;
 
-  static void fields(auto& self, auto&& field) {
-    field("loss", self.loss);
-    field("accuracy", self.accuracy);
-    field("samples", self.samples);
-  }
+  ELINVAR_FIELDS(loss, accuracy, samples)
 };
 
 // What the training loop says of a step after its update. Without an update, after the last step, `validation` alone.
 struct StepReport {
   double lr = 0, gradient_norm = 0;
-  std::optional<int64_t> position = {};       // with adaptive scaling: as many steps of the configured batch
+  std::optional<int64_t> position = {};            // with adaptive scaling: as many steps of the configured batch
   std::optional<ValidationScore> validation = {};  // of the state before the update
-  std::string readers = {};                   // why the threads that read data are other ones now; "": they are not
+  std::string readers = {};  // why the threads that read data are other ones now; "": they are not
 
-  static void fields(auto& self, auto&& field) {
-    field("lr", self.lr);
-    field("gradient_norm", self.gradient_norm);
-    field("position", self.position);
-    field("validation", self.validation);
-    field("readers", self.readers);
-  }
+  ELINVAR_FIELDS(lr, gradient_norm, position, validation, readers)
 };
 
 // The update `step` + 1.
@@ -51,19 +42,8 @@ struct UpdateFacts {
   int64_t generation = 0;  // whose members made it
   int64_t batch_size = 0;  // with adaptive scaling; else 0
 
-  static void fields(auto& self, auto&& field) {
-    field("batch", self.batch);
-    field("loss", self.loss);
-    field("leaves", self.leaves);
-    field("gradient", self.gradient);
-    field("count", self.count);
-    field("correct", self.correct);
-    field("samples", self.samples);
-    field("seconds", self.seconds);
-    field("reduce_seconds", self.reduce_seconds);
-    field("generation", self.generation);
-    field("batch_size", self.batch_size);
-  }
+  ELINVAR_FIELDS(batch, loss, leaves, gradient, count, correct, samples, seconds, reduce_seconds, generation,
+                 batch_size)
 };
 
 struct StepFacts {
@@ -77,15 +57,7 @@ struct StepFacts {
   double age = 0;            // seconds since then, when it was told
   std::string digests = {};  // its line in digests.jsonl; "": none
 
-  // Those of the JSON object. `step`, `age` and `digests` travel beside it (elastic/protocol/told_facts.h).
-  static void fields(auto& self, auto&& field) {
-    field("update", self.update);
-    field("state", self.state);
-    field("state_digests", self.state_digests);
-    field("end", self.end);
-    field("report", self.report);
-    field("at", self.at);
-  }
+  ELINVAR_FIELDS(step, update, state, state_digests, end, report, at, age, digests)
 };
 
 // Of one leaf of update `step` + 1, before it leaves the worker: the digest of its gradients and terms, and those of

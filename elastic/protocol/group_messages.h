@@ -4,6 +4,7 @@
 
 #include "comm/nccl.h"
 #include "elastic/protocol/message_kind.h"
+#include "tensor/fields.h"
 
 namespace elinvar::messages {
 
@@ -11,19 +12,18 @@ struct GroupName {
   static constexpr Kind kKind{"group", kToMember, "the first member names the group of a generation"};
   NcclId id = {};
 
-  static void fields(auto& self, auto&& field) { field("id", self.id); }
+  ELINVAR_FIELDS(id)
 };
 
 struct GroupAgain {
   static constexpr Kind kKind{"group_again", kToMember, "it cannot make its group from the one before"};
-  static void fields(auto&, auto&&) {}
 };
 
 struct GroupUsed {
   static constexpr Kind kKind{"group_used", kToCoordinator, "the group of this generation has added up a step"};
   std::string made = {};  // "new", "kept", "shrunk"
 
-  static void fields(auto& self, auto&& field) { field("made", self.made); }
+  ELINVAR_FIELDS(made)
 };
 
 struct GroupMissing {
@@ -31,17 +31,14 @@ struct GroupMissing {
   int64_t of = 0;
   std::string reason = {};
 
-  static void fields(auto& self, auto&& field) {
-    field("of", self.of);
-    field("reason", self.reason);
-  }
+  ELINVAR_FIELDS(of, reason)
 };
 
 struct GroupFailed {
   static constexpr Kind kKind{"group_failed", kToCoordinator, "the group failed in the middle of a step"};
   std::string reason = {};
 
-  static void fields(auto& self, auto&& field) { field("reason", self.reason); }
+  ELINVAR_FIELDS(reason)
 };
 
 }  // namespace elinvar::messages

@@ -9,6 +9,7 @@
 #include "elastic/protocol/message_kind.h"
 #include "elastic/protocol/told_facts.h"
 #include "elastic/step/pace.h"
+#include "tensor/fields.h"
 
 namespace elinvar {
 
@@ -18,12 +19,7 @@ struct NcclSupport {
   std::string version = {}, place = {};             // of the library, and which GPU of which host
   bool shrinks = false;                             // the library can make a group from another
 
-  static void fields(auto& self, auto&& field) {
-    field("why_not", self.why_not);
-    field("version", self.version);
-    field("place", self.place);
-    field("shrinks", self.shrinks);
-  }
+  ELINVAR_FIELDS(why_not, version, place, shrinks)
 };
 
 // A worker, and the job as it sees it.
@@ -42,24 +38,8 @@ struct WorkerInfo {
   std::vector<Digest> repeated = {};  // gradients of the run's first updates, by a worker of another build
   nlohmann::json environment = nlohmann::json::object();  // tools/training/environment.h
 
-  static void fields(auto& self, auto&& field) {
-    field("endpoint", self.endpoint);
-    field("pid", self.pid);
-    field("name", self.name);
-    field("config", self.config);
-    field("data", self.data);
-    field("steps", self.steps);
-    field("parameters", self.parameters);
-    field("samples", self.samples);
-    field("gradient", self.gradient);
-    field("state", self.state);
-    field("tokens", self.tokens);
-    field("numerics_version", self.numerics_version);
-    field("protocol", self.protocol);
-    field("nccl", self.nccl);
-    field("repeated", self.repeated);
-    field("environment", self.environment);
-  }
+  ELINVAR_FIELDS(endpoint, pid, name, config, data, steps, parameters, samples, gradient, state, tokens,
+                 numerics_version, protocol, nccl, repeated, environment)
 };
 
 namespace messages {
@@ -70,11 +50,7 @@ struct Ask {
   int64_t pid = 0;
   std::optional<int> protocol = {};  // none: of a version before 10
 
-  static void fields(auto& self, auto&& field) {
-    field("endpoint", self.endpoint);
-    field("pid", self.pid);
-    field("protocol", self.protocol);
-  }
+  ELINVAR_FIELDS(endpoint, pid, protocol)
 };
 
 struct JobDescription {
@@ -92,21 +68,8 @@ struct JobDescription {
   int64_t tenure = 0;
   std::string endpoint = {};
 
-  static void fields(auto& self, auto&& field) {
-    field("text", self.text);
-    field("file", self.file);
-    field("overrides", self.overrides);
-    field("directory", self.directory);
-    field("chaos", self.chaos);
-    field("imported", self.imported);
-    field("facts_at_once", self.facts_at_once);
-    field("hold", self.hold);
-    field("build", self.build);
-    field("repeat", self.repeat);
-    field("arrival", self.arrival);
-    field("tenure", self.tenure);
-    field("endpoint", self.endpoint);
-  }
+  ELINVAR_FIELDS(text, file, overrides, directory, chaos, imported, facts_at_once, hold, build, repeat, arrival, tenure,
+                 endpoint)
 };
 
 // A learner that this worker feeds: no record names it, so a later coordinator knows of it by this alone.
@@ -114,10 +77,7 @@ struct Learner {
   PeerId peer = 0;
   std::string endpoint = {};
 
-  static void fields(auto& self, auto&& field) {
-    field("peer", self.peer);
-    field("endpoint", self.endpoint);
-  }
+  ELINVAR_FIELDS(peer, endpoint)
 };
 
 struct Hello {
@@ -133,18 +93,7 @@ struct Hello {
   int id = 0;             // of a member
   std::vector<Learner> learners = {};
 
-  static void fields(auto& self, auto&& field) {
-    field("about", self.about);
-    field("active", self.active);
-    field("loaded", self.loaded);
-    field("warm", self.warm);
-    field("ready", self.ready);
-    field("attempt", self.attempt);
-    field("promised", self.promised);
-    field("draining", self.draining);
-    field("id", self.id);
-    field("learners", self.learners);
-  }
+  ELINVAR_FIELDS(about, active, loaded, warm, ready, attempt, promised, draining, id, learners)
 };
 
 struct Refused {
@@ -152,10 +101,7 @@ struct Refused {
   std::string reason = {};
   bool again = false;
 
-  static void fields(auto& self, auto&& field) {
-    field("reason", self.reason);
-    field("again", self.again);
-  }
+  ELINVAR_FIELDS(reason, again)
 };
 
 struct Welcome {
@@ -163,24 +109,22 @@ struct Welcome {
                               "it takes part; it restores checkpoint `restore`, or gets the state from members"};
   std::optional<int64_t> restore = {};  // 0: as a new network is
 
-  static void fields(auto& self, auto&& field) { field("restore", self.restore); }
+  ELINVAR_FIELDS(restore)
 };
 
 struct Warm {
   static constexpr Kind kKind{"warm", kToCoordinator, "it has computed a leaf that counts for nothing"};
-  static void fields(auto&, auto&&) {}
 };
 
 struct Blind {
   static constexpr Kind kKind{"blind", kToCoordinator, "it does not see the checkpoint that it is to restore"};
-  static void fields(auto&, auto&&) {}
 };
 
 struct Ready {
   static constexpr Kind kKind{"ready", kToCoordinator, "it has the state after `step` updates"};
   int64_t attempt = 0;  // to give it the state; 0: it restored a checkpoint
 
-  static void fields(auto& self, auto&& field) { field("attempt", self.attempt); }
+  ELINVAR_FIELDS(attempt)
 };
 
 struct Feed {
@@ -194,28 +138,21 @@ struct Feed {
   int64_t attempt = 0;
   bool copies = false;
 
-  static void fields(auto& self, auto&& field) {
-    field("peer", self.peer);
-    field("endpoint", self.endpoint);
-    field("part", self.part);
-    field("parts", self.parts);
-    field("attempt", self.attempt);
-    field("copies", self.copies);
-  }
+  ELINVAR_FIELDS(peer, endpoint, part, parts, attempt, copies)
 };
 
 struct Missed {
   static constexpr Kind kKind{"missed", kToCoordinator, "the step of a `feed` has passed here"};
   PeerId peer = 0;  // the learner
 
-  static void fields(auto& self, auto&& field) { field("peer", self.peer); }
+  ELINVAR_FIELDS(peer)
 };
 
 struct Unfeed {
   static constexpr Kind kKind{"unfeed", kToWorker, "a learner is fed no more"};
   PeerId peer = 0;
 
-  static void fields(auto& self, auto&& field) { field("peer", self.peer); }
+  ELINVAR_FIELDS(peer)
 };
 
 // Bytes of a tensor, from this offset on; the blob of the same place in the list.
@@ -223,10 +160,7 @@ struct Piece {
   std::string tensor = {};
   int64_t offset = 0;
 
-  static void fields(auto& self, auto&& field) {
-    field("tensor", self.tensor);
-    field("offset", self.offset);
-  }
+  ELINVAR_FIELDS(tensor, offset)
 };
 
 struct StatePieces {
@@ -241,18 +175,7 @@ struct StatePieces {
   std::optional<int64_t> end = {};    // and the last step, where it is known
   std::vector<ToldFacts> facts = {};  // of earlier steps that the coordinator has not confirmed
 
-  static void fields(auto& self, auto&& field) {
-    field("part", self.part);
-    field("parts", self.parts);
-    field("attempt", self.attempt);
-    field("last", self.last);
-    field("digests", self.digests);
-    field("pieces", self.pieces);
-    field("bytes", self.bytes);
-    field("pace", self.pace);
-    field("end", self.end);
-    field("facts", self.facts);
-  }
+  ELINVAR_FIELDS(part, parts, attempt, last, digests, pieces, bytes, pace, end, facts)
 };
 
 struct Fed {
@@ -262,13 +185,7 @@ struct Fed {
   int part = 0, parts = 1;
   double copy_seconds = 0, wait_seconds = 0;  // for the copy of the part; for which the loop stood still
 
-  static void fields(auto& self, auto&& field) {
-    field("peer", self.peer);
-    field("part", self.part);
-    field("parts", self.parts);
-    field("copy_seconds", self.copy_seconds);
-    field("wait_seconds", self.wait_seconds);
-  }
+  ELINVAR_FIELDS(peer, part, parts, copy_seconds, wait_seconds)
 };
 
 }  // namespace messages

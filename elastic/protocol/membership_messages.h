@@ -8,6 +8,7 @@
 
 #include "elastic/protocol/message_kind.h"
 #include "elastic/step/generation.h"
+#include "tensor/fields.h"
 
 namespace elinvar::messages {
 
@@ -15,7 +16,7 @@ struct Propose {
   static constexpr Kind kKind{"propose", kToWorker, "the next generation, which begins once all members hold it"};
   Generation record = {};
 
-  static void fields(auto& self, auto&& field) { field("record", self.record); }
+  ELINVAR_FIELDS(record)
 };
 
 struct Start {
@@ -23,22 +24,18 @@ struct Start {
   Generation record = {};
   std::map<PeerId, int64_t> completed = {};  // those that can give their last result, and how many they have
 
-  static void fields(auto& self, auto&& field) {
-    field("record", self.record);
-    field("completed", self.completed);
-  }
+  ELINVAR_FIELDS(record, completed)
 };
 
 struct Entered {
   static constexpr Kind kKind{"entered", kToCoordinator, "it goes on in this generation"};
   std::optional<int64_t> end = {};  // with adaptive scaling: the last step, once it is known
 
-  static void fields(auto& self, auto&& field) { field("end", self.end); }
+  ELINVAR_FIELDS(end)
 };
 
 struct Fence {
   static constexpr Kind kKind{"fence", kToWorker, "no message of an older generation counts any more"};
-  static void fields(auto&, auto&&) {}
 };
 
 struct Fenced {
@@ -55,17 +52,7 @@ struct Fenced {
   bool certain = false;
   std::optional<int64_t> end = {};
 
-  static void fields(auto& self, auto&& field) {
-    field("promised", self.promised);
-    field("active", self.active);
-    field("loaded", self.loaded);
-    field("keeps", self.keeps);
-    field("share", self.share);
-    field("group", self.group);
-    field("pace", self.pace);
-    field("certain", self.certain);
-    field("end", self.end);
-  }
+  ELINVAR_FIELDS(promised, active, loaded, keeps, share, group, pace, certain, end)
 };
 
 struct Release {
@@ -75,11 +62,7 @@ struct Release {
   std::string reason = {};
   bool again = false;
 
-  static void fields(auto& self, auto&& field) {
-    field("what", self.what);
-    field("reason", self.reason);
-    field("again", self.again);
-  }
+  ELINVAR_FIELDS(what, reason, again)
 };
 
 struct NewCoordinator {
@@ -87,10 +70,7 @@ struct NewCoordinator {
   int64_t tenure = 0;
   std::string endpoint = {};
 
-  static void fields(auto& self, auto&& field) {
-    field("tenure", self.tenure);
-    field("endpoint", self.endpoint);
-  }
+  ELINVAR_FIELDS(tenure, endpoint)
 };
 
 struct Suspect {
@@ -98,15 +78,11 @@ struct Suspect {
   PeerId peer = 0;
   std::string reason = {};
 
-  static void fields(auto& self, auto&& field) {
-    field("peer", self.peer);
-    field("reason", self.reason);
-  }
+  ELINVAR_FIELDS(peer, reason)
 };
 
 struct Drain {
   static constexpr Kind kKind{"drain", kToCoordinator, "it asks to leave"};
-  static void fields(auto&, auto&&) {}
 };
 
 struct Failed {
@@ -114,10 +90,7 @@ struct Failed {
   std::string reason = {};
   int exit_code = 3;
 
-  static void fields(auto& self, auto&& field) {
-    field("reason", self.reason);
-    field("exit_code", self.exit_code);
-  }
+  ELINVAR_FIELDS(reason, exit_code)
 };
 
 }  // namespace elinvar::messages

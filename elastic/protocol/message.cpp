@@ -126,11 +126,12 @@ std::string message_table() {
   std::string table = "| message | from → to | fields | meaning |\n| --- | --- | --- | --- |\n";
   each_kind([&]<class T>() {
     std::string names;
-    const T example;
-    T::fields(example, [&]<class Field>(const char* name, const Field&) {
-      names += names.empty() ? "" : ", ";
-      names += std::string(name) + (requires(Field f) { f.has_value(); } ? "?" : "");
-    });
+    const T example{};
+    if constexpr (HasFields<T>)
+      each_field(example, [&]<class Field>(std::string_view name, const Field&) {
+        names += names.empty() ? "" : ", ";
+        names += std::string(name) + (requires(Field f) { f.has_value(); } ? "?" : "");
+      });
     table += fmt::format("| `{}` | {} | {} | {} |\n", T::kKind.name, T::kKind.route, names.empty() ? "-" : names,
                          T::kKind.meaning);
   });

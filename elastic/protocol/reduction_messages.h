@@ -8,6 +8,7 @@
 #include "elastic/audit/audit.h"
 #include "elastic/protocol/message_kind.h"
 #include "elastic/step/step.h"
+#include "tensor/fields.h"
 
 namespace elinvar::messages {
 
@@ -16,11 +17,7 @@ struct Root {
   int begin = 0, end = 0;
   bool present = false;
 
-  static void fields(auto& self, auto&& field) {
-    field("begin", self.begin);
-    field("end", self.end);
-    field("present", self.present);
-  }
+  ELINVAR_FIELDS(begin, end, present)
 };
 
 // The subtree roots of one member in one bucket.
@@ -30,12 +27,7 @@ struct BucketRoots {
   std::vector<Root> roots = {};
   std::vector<Blob> slices = {};  // of the present ones, one after another
 
-  static void fields(auto& self, auto&& field) {
-    field("bucket", self.bucket);
-    field("count", self.count);
-    field("roots", self.roots);
-    field("slices", self.slices);
-  }
+  ELINVAR_FIELDS(bucket, count, roots, slices)
 };
 
 struct Contribution : BucketRoots {
@@ -52,11 +44,7 @@ struct BucketResult {
   std::vector<Blob> slices = {};        // none: no virtual rank had samples
   std::optional<int64_t> attempt = {};  // to a learner: to give it the state
 
-  static void fields(auto& self, auto&& field) {
-    field("bucket", self.bucket);
-    field("slices", self.slices);
-    field("attempt", self.attempt);
-  }
+  ELINVAR_FIELDS(bucket, slices, attempt)
 };
 
 struct TrailerPart {
@@ -70,16 +58,7 @@ struct TrailerPart {
   std::optional<AuditClaims> audit = {};  // if it is audited; sums are told apart
   int64_t group = 0;                      // the group of GPUs that this member is in (Member::group_name)
 
-  static void fields(auto& self, auto&& field) {
-    field("member", self.member);
-    field("held", self.held);
-    field("seconds", self.seconds);
-    field("facts", self.facts);
-    field("state", self.state);
-    field("pace", self.pace);
-    field("audit", self.audit);
-    field("group", self.group);
-  }
+  ELINVAR_FIELDS(member, held, seconds, facts, state, pace, audit, group)
 };
 
 struct Trailer {
@@ -96,18 +75,7 @@ struct Trailer {
   int64_t group = 0;                    // the group of GPUs, if all members are in one
   std::optional<int64_t> attempt = {};  // to a learner: to give it the state
 
-  static void fields(auto& self, auto&& field) {
-    field("agreed", self.agreed);
-    field("facts", self.facts);
-    field("state", self.state);
-    field("state_digests", self.state_digests);
-    field("pace", self.pace);
-    field("contradiction", self.contradiction);
-    field("seconds", self.seconds);
-    field("audit", self.audit);
-    field("group", self.group);
-    field("attempt", self.attempt);
-  }
+  ELINVAR_FIELDS(agreed, facts, state, state_digests, pace, contradiction, seconds, audit, group, attempt)
 };
 
 struct GroupRoots {
@@ -116,11 +84,7 @@ struct GroupRoots {
   int64_t count = 0;  // targets in all leaves of the sender
   std::vector<Root> roots = {};
 
-  static void fields(auto& self, auto&& field) {
-    field("member", self.member);
-    field("count", self.count);
-    field("roots", self.roots);
-  }
+  ELINVAR_FIELDS(member, count, roots)
 };
 
 struct Word {
@@ -128,24 +92,21 @@ struct Word {
   int member = 0;
   std::vector<SumClaim> claims = {};  // in this step, the oldest first
 
-  static void fields(auto& self, auto&& field) {
-    field("member", self.member);
-    field("claims", self.claims);
-  }
+  ELINVAR_FIELDS(member, claims)
 };
 
 struct Fetch {
   static constexpr Kind kKind{"fetch", kToMember, "it lacks the result of `step`, which the other has"};
   std::string endpoint = {};
 
-  static void fields(auto& self, auto&& field) { field("endpoint", self.endpoint); }
+  ELINVAR_FIELDS(endpoint)
 };
 
 struct Audit {
   static constexpr Kind kKind{"audit", kToCoordinator, "claims on the audited step that differ"};
   Evidence evidence = {};
 
-  static void fields(auto& self, auto&& field) { field("evidence", self.evidence); }
+  ELINVAR_FIELDS(evidence)
 };
 
 }  // namespace elinvar::messages

@@ -9,6 +9,7 @@
 #include "elastic/protocol/message_kind.h"
 #include "elastic/protocol/told_facts.h"
 #include "tensor/digest.h"
+#include "tensor/fields.h"
 
 namespace elinvar {
 
@@ -20,13 +21,7 @@ struct Work {
   double idle = 0;          // it waits, and nothing came for so long,
   std::string misses = {};  // which it misses of a reduction; "": nothing
 
-  static void fields(auto& self, auto&& field) {
-    field("what", self.what);
-    field("lasts", self.lasts);
-    field("usual", self.usual);
-    field("idle", self.idle);
-    field("misses", self.misses);
-  }
+  ELINVAR_FIELDS(what, lasts, usual, idle, misses)
 };
 
 namespace messages {
@@ -38,36 +33,29 @@ struct Alive {
   bool answer = false;  // it wants to hear that the coordinator lives
   TellsFacts told = {};
 
-  static void fields(auto& self, auto&& field) {
-    field("work", self.work);
-    field("leaves", self.leaves);
-    field("answer", self.answer);
-    field("told", self.told);
-  }
+  ELINVAR_FIELDS(work, leaves, answer, told)
 };
 
 struct Heard {
   static constexpr Kind kKind{"heard", kToWorker, "the answer to a heartbeat that asks for one"};
-  static void fields(auto&, auto&&) {}
 };
 
 struct Facts {
   static constexpr Kind kKind{"facts", kToCoordinator, "facts of steps"};
   TellsFacts told = {};
 
-  static void fields(auto& self, auto&& field) { field("told", self.told); }
+  ELINVAR_FIELDS(told)
 };
 
 struct Ack {
   static constexpr Kind kKind{"ack", kToWorker, "the facts of all steps up to `step` are on file"};
-  static void fields(auto&, auto&&) {}
 };
 
 struct Shown {
   static constexpr Kind kKind{"shown", kToCoordinator, "tensors of update `step`, as TensorBoard takes them"};
   Blob summary = {};
 
-  static void fields(auto& self, auto&& field) { field("summary", self.summary); }
+  ELINVAR_FIELDS(summary)
 };
 
 struct Sabotaged {
@@ -75,10 +63,7 @@ struct Sabotaged {
   std::string event = {};
   nlohmann::json about = nlohmann::json::object();
 
-  static void fields(auto& self, auto&& field) {
-    field("event", self.event);
-    field("about", self.about);
-  }
+  ELINVAR_FIELDS(event, about)
 };
 
 // A part of the checkpoint of `step`, of so many.
@@ -94,19 +79,7 @@ struct Saved {
   bool streamed = false;                            // the coordinator writes it (elastic/checkpoint/part_stream.h)
   double copy_seconds = 0, wait_seconds = 0;        // for the copy of the part; for which the loop stood still
 
-  static void fields(auto& self, auto&& field) {
-    field("part", self.part);
-    field("parts", self.parts);
-    field("error", self.error);
-    field("file", self.file);
-    field("bytes", self.bytes);
-    field("digest", self.digest);
-    field("digests", self.digests);
-    field("state", self.state);
-    field("streamed", self.streamed);
-    field("copy_seconds", self.copy_seconds);
-    field("wait_seconds", self.wait_seconds);
-  }
+  ELINVAR_FIELDS(part, parts, error, file, bytes, digest, digests, state, streamed, copy_seconds, wait_seconds)
 };
 
 struct FilePiece {
@@ -115,12 +88,7 @@ struct FilePiece {
   int64_t offset = 0;
   std::vector<Blob> bytes = {};
 
-  static void fields(auto& self, auto&& field) {
-    field("part", self.part);
-    field("parts", self.parts);
-    field("offset", self.offset);
-    field("bytes", self.bytes);
-  }
+  ELINVAR_FIELDS(part, parts, offset, bytes)
 };
 
 struct Taken {
@@ -129,12 +97,7 @@ struct Taken {
   int64_t offset = 0;
   std::string error = {};  // why it is given up; "": it is not
 
-  static void fields(auto& self, auto&& field) {
-    field("part", self.part);
-    field("parts", self.parts);
-    field("offset", self.offset);
-    field("error", self.error);
-  }
+  ELINVAR_FIELDS(part, parts, offset, error)
 };
 
 struct Ctl {
@@ -144,12 +107,7 @@ struct Ctl {
   std::optional<int> number = {};        // of workers, or of a worker
   std::optional<std::string> name = {};  // of a worker
 
-  static void fields(auto& self, auto&& field) {
-    field("endpoint", self.endpoint);
-    field("command", self.command);
-    field("number", self.number);
-    field("name", self.name);
-  }
+  ELINVAR_FIELDS(endpoint, command, number, name)
 };
 
 struct Answer {
@@ -157,10 +115,7 @@ struct Answer {
   std::string error = {};
   nlohmann::json status = nlohmann::json::object();
 
-  static void fields(auto& self, auto&& field) {
-    field("error", self.error);
-    field("status", self.status);
-  }
+  ELINVAR_FIELDS(error, status)
 };
 
 }  // namespace messages

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 namespace elinvar {
 
-ToldFacts told_facts(const StepFacts& facts) {
+ToldFacts told_facts(StepFacts facts) {
+  const std::string digests = std::exchange(facts.digests, {});
   std::string text = write_fields(facts).dump();
-  if (!facts.digests.empty()) text += '\n' + facts.digests;
+  if (!digests.empty()) text += '\n' + digests;
   return {facts.step, blob_of(std::move(text))};
 }
 

@@ -7,6 +7,7 @@
 
 #include "comm/fields.h"
 #include "elastic/ledger/step_facts.h"
+#include "tensor/fields.h"
 
 namespace elinvar {
 
@@ -14,22 +15,16 @@ struct ToldFacts {
   int64_t step = 0;
   Blob text = {};
 
-  static void fields(auto& self, auto&& field) {
-    field("step", self.step);
-    field("text", self.text);
-  }
+  ELINVAR_FIELDS(step, text)
 };
 
-ToldFacts told_facts(const StepFacts& facts);
+ToldFacts told_facts(StepFacts facts);
 
 struct TellsFacts {
   double at = 0;  // when it was sent, on the sender's clock
   std::vector<ToldFacts> steps = {};
 
-  static void fields(auto& self, auto&& field) {
-    field("at", self.at);
-    field("steps", self.steps);
-  }
+  ELINVAR_FIELDS(at, steps)
 };
 // What they say; `age` is how long before `told.at` a step was made. Throws UsageError.
 std::vector<StepFacts> steps_in(const TellsFacts& told);

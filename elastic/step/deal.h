@@ -3,6 +3,8 @@
 #include <span>
 #include <vector>
 
+#include "tensor/fields.h"
+
 namespace elinvar {
 
 // The virtual ranks [begin, end).
@@ -10,10 +12,7 @@ struct Interval {
   int begin = 0, end = 0;
   int size() const { return end - begin; }
   bool operator==(const Interval&) const = default;
-  static void fields(auto& self, auto&& field) {
-    field("begin", self.begin);
-    field("end", self.end);
-  }
+  ELINVAR_FIELDS(begin, end)
 };
 
 int total(std::span<const Interval> intervals);

@@ -10,6 +10,7 @@
 #include "elastic/step/pace.h"
 #include "tensor/digest.h"
 #include "tensor/tensor.h"
+#include "tensor/fields.h"
 
 namespace elinvar {
 
@@ -30,17 +31,7 @@ struct LeafFacts {
   std::string tensors = {};
   nlohmann::json attached = {};  // whatever else the loop wants every member to know of it
 
-  static void fields(auto& self, auto&& field) {
-    field("loss_sum", self.loss_sum);
-    field("count", self.count);
-    field("correct", self.correct);
-    field("samples", self.samples);
-    field("batch", self.batch);
-    field("batch_tensors", self.batch_tensors);
-    field("gradient", self.gradient);
-    field("tensors", self.tensors);
-    field("attached", self.attached);
-  }
+  ELINVAR_FIELDS(loss_sum, count, correct, samples, batch, batch_tensors, gradient, tensors, attached)
 };
 
 // Without samples (a short batch) a leaf has no tensors. All tensors are contiguous float32, on the CPU, or on the
@@ -64,10 +55,7 @@ TensorsDigest digest_in_order(std::span<const Tensor> tensors, std::span<const T
 struct StateDigests {
   std::string tensors = {}, chunks = {};
   bool operator==(const StateDigests&) const = default;
-  static void fields(auto& self, auto&& field) {
-    field("tensors", self.tensors);
-    field("chunks", self.chunks);
-  }
+  ELINVAR_FIELDS(tensors, chunks)
 };
 
 struct Reduced {
