@@ -15,16 +15,16 @@ const InputInfo kFeatures{.sample = {6}, .classes = 6};
 
 Tensor features() { return Tensor::from(std::vector<float>{-7, -1, -0.25, 0, 0.5, 8}, {1, 6}); }
 
-ModelSpec one_layer(const std::string& name, std::map<std::string, Setting> settings = {}) {
+Spec one_layer(const std::string& name, std::map<std::string, Setting> settings = {}) {
   return {"layers", {}, {{"layer", {{name, std::move(settings), {}, "m.toml:2"}}}}, "m.toml:1"};
 }
 
-Tensor values(const ModelSpec& spec) {
+Tensor values(const Spec& spec) {
   Context context;
   return build(spec, kFeatures, 1)->forward(features(), context).value();
 }
 
-std::string error_of(const ModelSpec& spec) {
+std::string error_of(const Spec& spec) {
   try {
     build(spec, kFeatures, 1);
   } catch (const UsageError& error) {
@@ -44,7 +44,7 @@ TEST(Activations, AreLayersOfTheirNames) {
 
 TEST(Activations, AreChoicesOfNetworks) {
   for (const std::string& name : activation_names()) {
-    ModelSpec resolved;
+    Spec resolved;
     (void)build({"mlp", {{"activation", {name}}}, {}, "m.toml:1"}, kFeatures, 1, &resolved);
     EXPECT_EQ(std::get<std::string>(resolved.settings.at("activation").value), name);
   }

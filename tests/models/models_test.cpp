@@ -144,7 +144,7 @@ TEST(LayeredNetwork, BuildsWithNamesByPlace) {
 }
 
 TEST(LayeredNetwork, WeightsMayBeginOrthogonal) {
-  const ModelSpec linear = spec(
+  const Spec linear = spec(
       "linear",
       {{"out", integer(5)}, {"bias", at(0, false)}, {"init", at(0, std::string("orthogonal"))}, {"gain", at(0, 2.0)}});
   const auto network = build(spec("layers", {}, {{"layer", {spec("flatten"), linear}}}), {{2, 2, 2}, 5}, 1);
