@@ -21,7 +21,7 @@ install(CODE "
 install(CODE [[
   file(REMOVE_RECURSE ${rewritten})
   foreach(folder ${folders})
-    file(GLOB_RECURSE headers RELATIVE ${source} ${source}/${folder}/*.h)
+    file(GLOB_RECURSE headers RELATIVE ${source} ${source}/${folder}/*.h ${source}/${folder}/*.inc)
     foreach(header ${headers})
       file(READ ${source}/${header} text)
       string(REGEX REPLACE "#include \"((${names})/[^\"]*)\"" "#include \"elinvar/\\1\"" text "${text}")
