@@ -1,0 +1,53 @@
+// A run that an earlier program began goes on with this one: tests/golden/run_of_protocol_9 was written by version 9 of
+// the protocol, whose only worker was killed after 16 of 30 updates.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tensor/base/file.h"
+#include "tests/jobs/train_process.h"
+#include "tests/places.h"
+
+namespace elinvar {
+namespace {
+
+namespace fs = std::filesystem;
+
+class OldRun : public testing::Test, protected test::TrainRuns {
+ protected:
+  void SetUp() override { fs::copy(kOld, folder_ / "run", fs::copy_options::recursive); }
+  test::Ended train(const std::string& name, const std::vector<std::string>& more) const {
+    std::vector<std::string> arguments = {"run", folder_ / "run/job.toml", "--run-dir", folder_ / name};
+    arguments.insert(arguments.end(), {"--threads", "1"});
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return wait(spawn(arguments, name), name);
+  }
+
+  const fs::path kOld = fs::path(ELINVAR_SOURCE_DIR) / "tests/golden/run_of_protocol_9";
+  const std::string kDigest = "digest=2dedacd69ae2cf4e3bedd046db209b9d";  // of the whole run by the earlier program
+};
+
+TEST_F(OldRun, GoesOnAndEndsAsTheEarlierProgramWouldHaveEndedIt) {
+  const test::Ended resumed = train("run", {"--resume"});
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_NE(resumed.last_line().find(kDigest), std::string::npos) << resumed.last_line();
+  const std::string before = read_file(kOld / "ledger.jsonl"), after = read_file(folder_ / "run/ledger.jsonl");
+  EXPECT_EQ(after.substr(0, before.size()), before) << "what was on file stays as it was";
+
+  const test::Ended whole = train("whole", {});
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  EXPECT_NE(whole.last_line().find(kDigest), std::string::npos) << whole.last_line();
+  for (const char* file : {"ledger.jsonl", "digests.jsonl"})
+    EXPECT_EQ(read_file(folder_ / "run" / file), read_file(folder_ / "whole" / file)) << file;
+}
+
+TEST_F(OldRun, IsReadByReproAndAsAResultThatIsReplayed) {
+  const test::Ended digest = wait(spawn_program("repro", {"digest", folder_ / "run"}, "digest"), "digest");
+  EXPECT_EQ(digest.code, 0) << digest.err;
+  const test::Ended verified =
+      wait(spawn_program("repro", {"verify", folder_ / "run", "--threads", "1"}, "verify"), "verify");
+  EXPECT_EQ(verified.code, 0) << verified.out << verified.err;
+}
+
+}  // namespace
+}  // namespace elinvar
