@@ -79,7 +79,7 @@ struct DataConfig {
   double noise = 0.25;    // share of the pixel range
   int64_t data_seed = 0;  // another number, another set
 
-  // Of a kind that a program has registered: its settings, in place of all of the above but `kind`.
+  // The settings of a kind that a program registers. They replace all of the above except `kind`.
   Spec own = {};
 };
 

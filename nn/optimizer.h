@@ -29,7 +29,7 @@ struct OptimizerConfig {
   double trust = 0.001;    // lars: the trust coefficient
   double clip_norm = 0.0;  // the largest global gradient norm; 0: no clipping
   double ema_decay = 0.0;  // of an average of the weights that is kept beside them (nn/weight_average.h); 0: none
-  // Of a kind that a program has registered: its settings, besides kind, lr, exempt, clip_norm and ema_decay.
+  // The settings of a kind that a program registers, besides kind, lr, exempt, clip_norm and ema_decay.
   Spec own = {};
 };
 

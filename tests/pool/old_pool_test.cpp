@@ -46,8 +46,8 @@ TEST_F(OldPool, IsReadAsItWas) {
   const std::vector<Measurement> measured = store.measurements(2);
   ASSERT_EQ(measured.size(), 3u);
   EXPECT_EQ(measured[1].workers, (Allocation{{"cpu-1", 2}}));
-  EXPECT_NEAR(measured[1].predicted, 41280.9, 0.1);
-  EXPECT_NEAR(measured[1].predicted_error, 0.0829, 1e-4);
+  EXPECT_DOUBLE_EQ(measured[1].predicted, 41280.931912344625742);
+  EXPECT_DOUBLE_EQ(measured[1].predicted_error, 0.08287920659010306057);
   const std::vector<ProcessRecord> processes = store.processes();
   ASSERT_EQ(processes.size(), 4u);
   EXPECT_EQ(processes[1].name(), "w4");
