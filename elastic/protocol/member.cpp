@@ -51,11 +51,11 @@ bool Member::digest_due() const {
          (step_ == steps_ || due(step_, options_.state_digest_every) || due(step_, options_.checkpoint_every));
 }
 
-void Member::learn_layout(const Leaf& leaf) {
+void Member::learn_layout(const RankGradient& leaf) {
   if (buckets_ || leaf.gradients.empty()) return;
   std::vector<Shape> shapes;
   for (const Tensor& t : leaf.gradients) shapes.push_back(t.shape());
-  for (const Tensor& t : leaf.terms) shapes.push_back(t.shape());
+  for (const Tensor& t : leaf.batch_statistics) shapes.push_back(t.shape());
   gradients_ = static_cast<int>(leaf.gradients.size());
   whole_buckets_.emplace(shapes, options_.bucket_elements, /*whole=*/true);
   buckets_.emplace(std::move(shapes), options_.bucket_elements);
@@ -64,7 +64,7 @@ void Member::learn_layout(const Leaf& leaf) {
 
 const Buckets* Member::buckets_now() const { return last() ? nullptr : &*buckets_; }
 
-void Member::add(int64_t step, int vrank, Leaf leaf, double seconds) {
+void Member::add(int64_t step, int vrank, RankGradient leaf, double seconds) {
   if (step != completed_) return;
   testify(vrank, leaf);
   if (leaves_.has(vrank) || !owns(vrank)) return;
@@ -83,11 +83,11 @@ bool Member::opens(int vrank) const {
   return left.size() == 1 && left[0] == vrank && owns(vrank) && !leaves_.has(vrank);
 }
 
-void Member::open(int64_t step, int vrank, int64_t count, const std::vector<Tensor>& terms) {
+void Member::open(int64_t step, int vrank, int64_t count, const std::vector<Tensor>& batch_statistics) {
   if (step != completed_ || !opens(vrank)) return;
   begin_exchange();
   leaves_.open(vrank, count, exchange_->buckets());
-  for (size_t i = 0; i < terms.size(); ++i) put(gradients_ + static_cast<int>(i), terms[i]);
+  for (size_t i = 0; i < batch_statistics.size(); ++i) put(gradients_ + static_cast<int>(i), batch_statistics[i]);
 }
 
 void Member::begin_exchange() {
@@ -124,7 +124,7 @@ void Member::contribute(const std::optional<Digest>& state, const StateDigests& 
                                    .seconds = leaves_.seconds(),
                                    .facts = leaves_.facts(),
                                    .state = state,
-                                   .pace = pace_,
+                                   .scaling_state = scaling_state_,
                                    .audit = claims_to_tell(),
                                    .group = groups_.contains(generation()) ? group_name(generation()) : 0};
   exchange_->contribute(std::move(roots), part, parts, sender());
@@ -153,7 +153,7 @@ void Member::finish_reduction() {
   reduced_.generation = generation();
   Hasher batches;
   double loss_sum = 0;
-  for (const LeafFacts& facts : trailer.facts) {
+  for (const RankFacts& facts : trailer.facts) {
     batches.add(facts.batch);
     loss_sum += facts.loss_sum;
     reduced_.count += facts.count;
@@ -169,17 +169,17 @@ void Member::finish_reduction() {
   reduced_.seconds = trailer.seconds;
   reduced_.gradients = values;
   if (!values.empty()) {
-    reduced_.terms.assign(values.begin() + gradients_, values.end());
+    reduced_.batch_statistics.assign(values.begin() + gradients_, values.end());
     reduced_.gradients.resize(static_cast<size_t>(gradients_));
   }
   contradiction_ = trailer.contradiction;
 
   const int64_t step = completed_++;
-  if (trailer.pace) {
-    reduced_.pace = *trailer.pace;
-    pace_.reset();
+  if (trailer.scaling_state) {
+    reduced_.scaling_state = *trailer.scaling_state;
+    scaling_state_.reset();
     if (step < steps_) {  // the last reduction is no part of the state
-      Pace made = *trailer.pace;
+      ScalingState made = *trailer.scaling_state;
       made.samples += reduced_.samples;
       set_made(made);
     }
@@ -189,10 +189,11 @@ void Member::finish_reduction() {
 
   // Somebody may turn out to lack it after a death; nobody can who is not there. What is given to others is of the
   // host's memory; beside leaves that come a device alone has no room for it.
-  const bool kept = !active() || members() > 1 || !feeds_.empty() || !proposed_.empty();
-  if (kept && (members() == 1 || !feeds_.empty())) values = on_host(values);
-  for (const auto& [peer, feeding] : feeds_)
-    if (feeding.feed.copies && feeding.step <= step) give_copy(peer, step, feeding.feed.attempt, values, trailer);
+  const bool kept = !active() || members() > 1 || !transfers_.empty() || !proposed_.empty();
+  if (kept && (members() == 1 || !transfers_.empty())) values = on_host(values);
+  for (const auto& [peer, transfer] : transfers_)
+    if (transfer.request.copies && transfer.step <= step)
+      give_copy(peer, step, transfer.request.attempt, values, trailer);
   agreed_ = std::max(agreed_, trailer.agreed);
   group_agreed_ = trailer.group;
   last_values_.clear();
@@ -202,7 +203,7 @@ void Member::finish_reduction() {
     last_trailer_ = std::move(trailer);
   }
   enter_agreed();
-  settle_pace();
+  settle_scaling_state();
 }
 
 Reduced Member::take_reduced() { return std::exchange(reduced_, {}); }
@@ -215,8 +216,8 @@ void Member::advance(StepFacts facts) {
   const bool waited_for = facts.state || asked_to_save() || made >= steps_;
   if (waited_for || facts_.gathered(made, options_.untold)) tell_facts();
   if (asked_to_save() || scheduled()) save();
-  for (const auto& [peer, feeding] : feeds_)
-    if (feeding.step == step_) give_part(feeding);
+  for (const auto& [peer, transfer] : transfers_)
+    if (transfer.step == step_) give_part(transfer);
 }
 
 // Whether the state now belongs into a checkpoint.
@@ -233,8 +234,8 @@ void Member::save() {
                     .part = me_,
                     .parts = static_cast<int>(generation_->members.size()),
                     .to = 0,
-                    .pace = made_,
-                    .sworn = asked_to_save()});
+                    .scaling_state = made_,
+                    .attested = asked_to_save()});
 }
 
 }  // namespace elinvar

@@ -18,7 +18,7 @@
 #include "elastic/protocol/exchange.h"
 #include "elastic/protocol/facts_outbox.h"
 #include "elastic/protocol/message.h"
-#include "elastic/protocol/step_leaves.h"
+#include "elastic/protocol/rank_gradients.h"
 #include "elastic/step/generation.h"
 
 namespace elinvar {
@@ -56,10 +56,10 @@ struct StatePart {
   PeerId to = 0;                      // 0: a checkpoint
   int64_t attempt = 0;                // a learner is fed anew where a feeder is gone
   std::vector<ToldFacts> facts = {};  // of earlier steps, not confirmed yet: go with the state
-  Pace pace = {};                     // with adaptive scaling: of that state,
+  ScalingState scaling_state = {};    // with adaptive scaling: of that state,
   std::optional<int64_t> end = {};    // and the last step, where it is known
-  bool sworn = false;                 // a digest of the whole state goes with it: no step need follow
-  bool gently = false;                // steps go on meanwhile, and nobody waits for the learner
+  bool attested = false;              // a digest of the whole state goes with it: no step need follow
+  bool throttled = false;             // steps go on meanwhile, and nobody waits for the learner
 };
 
 class Member {
@@ -81,18 +81,18 @@ class Member {
   bool last() const { return completed_ == steps_; }  // then leaves are facts alone, and there is no update
   // How many steps the run has; with adaptive scaling this is known once all but the last reduction are complete.
   std::optional<int64_t> steps() const { return steps_ == kUnknown ? std::nullopt : std::optional(steps_); }
-  Pace pace() const { return pace_.value_or(made_); }  // of the step that todo() is of
-  Pace made() const { return made_; }                  // of the state: that of the last step, with its samples
+  ScalingState scaling_state() const { return scaling_state_.value_or(made_); }  // of the step that todo() is of
+  ScalingState made() const { return made_; }  // of the state: that of the last step, with its samples
   std::vector<int> todo() const;  // virtual ranks of mine without a leaf yet, ascending; then one to be audited
   bool digest_due() const;        // of the state now: it goes to contribute()
-  // Whether this leaf of the step is one that an audit compares: then its digest is wanted (Leaf::digest).
+  // Whether this leaf of the step is one that an audit compares: then its digest is wanted (RankGradient::digest).
   bool audits_leaf(int64_t step, int vrank) const;
   // The leaf counts: it was dealt to this member. One that is only audited does not.
   bool owns(int vrank) const;
   bool knows_layout() const { return buckets_.has_value(); }
-  void learn_layout(const Leaf& leaf);  // of any leaf that has samples
+  void learn_layout(const RankGradient& leaf);  // of any leaf that has samples
 
-  void add(int64_t step, int vrank, Leaf leaf, double seconds);  // one that is too late is dropped
+  void add(int64_t step, int vrank, RankGradient leaf, double seconds);  // one that is too late is dropped
   // The last leaf of a step may come gradient by gradient, so that buckets leave while the rest of its backward pass
   // runs. opens(): whether this one may; open(): its targets are counted; put(): a gradient is there; work(): adds up a
   // bucket if one can be, on the caller's CPU stream. Then add() it like any other, with the same tensors. Those of a
@@ -100,7 +100,7 @@ class Member {
   // leaf is added. One that `passes` is there until then alone: what is kept of it is a copy, of all that came since
   // the last whole bucket by one call. has_open(): whether a leaf is folded as it comes (after a fence it may not be).
   bool opens(int vrank) const;
-  void open(int64_t step, int vrank, int64_t count, const std::vector<Tensor>& terms);
+  void open(int64_t step, int vrank, int64_t count, const std::vector<Tensor>& batch_statistics);
   bool has_open() const { return leaves_.is_open(); }
   void put(int gradient, Tensor value, bool passes = false);
   bool work();
@@ -178,9 +178,9 @@ class Member {
   size_t early() const { return early_.size(); }
 
  private:
-  struct Feeding {
+  struct Transfer {
     int64_t step;  // of the state that the learner gets
-    messages::Feed feed;
+    messages::SendState request;
   };
   static constexpr int64_t kCopy = 0;  // the generation of results that go to somebody who only listens
   static constexpr int64_t kUnknown = int64_t{1} << 60;
@@ -194,7 +194,7 @@ class Member {
   void propose(Generation generation);
   void enter(Generation generation, int64_t first_step);
   void enter_agreed();
-  void feed(int64_t step, const messages::Feed& feed);
+  void send_state(int64_t step, const messages::SendState& request);
   void obey(const Message& message);
   void receive_data(const Message& message);
   void deliver_early();
@@ -208,21 +208,21 @@ class Member {
   bool scheduled() const;
   bool asked_to_save() const;
   void save();
-  void give_part(const Feeding& feeding);
+  void give_part(const Transfer& transfer);
   void receive_state(int64_t step, const messages::StatePieces& pieces);
   void tell_ready();
   void fenced_by(int64_t fence);
   void finish_reduction();
   bool adaptive() const { return options_.scaling.batch > 0; }
-  void set_made(const Pace& pace);
-  void settle_pace();
+  void set_made(const ScalingState& scaling_state);
+  void settle_scaling_state();
   const Buckets* buckets_now() const;
   void drop_leaves();
   bool audits() const;
   AuditRoles audit_roles() const;
   bool on_trial() const;
   std::optional<int> leaf_to_audit() const;
-  void testify(int vrank, const Leaf& leaf);
+  void testify(int vrank, const RankGradient& leaf);
   std::optional<AuditClaims> claims_to_tell() const;
   void audit_exchange();
   bool passes_audit();
@@ -248,14 +248,14 @@ class Member {
   int64_t completed_ = 0;  // reductions that are complete,
   int64_t step_ = 0;       // and updates made: one less between the two
   int64_t steps_;          // of the whole run
-  Pace made_;
-  std::optional<Pace> pace_;  // of step completed_, once that is certain
-  PeerId ahead_ = 0;          // who has the result that I lack, after a fence; 0: asked already
+  ScalingState made_;
+  std::optional<ScalingState> scaling_state_;  // of step completed_, once that is certain
+  PeerId ahead_ = 0;                           // who has the result that I lack, after a fence; 0: asked already
 
   std::optional<Buckets> buckets_;
   std::optional<Buckets> whole_buckets_;  // for groups of GPUs: no tensor is cut
   int gradients_ = 0;
-  StepLeaves leaves_;  // of step completed_
+  RankGradients leaves_;  // of step completed_
 
   std::optional<Exchange> exchange_;  // of (generation_, completed_), from open() or contribute() on
   AuditClaims claims_;                // of step completed_, in whatever generations,
@@ -277,7 +277,7 @@ class Member {
   std::vector<Tensor> last_values_;  // of step completed_ - 1, for those who lack it
   std::optional<messages::Trailer> last_trailer_;
   std::string contradiction_;
-  std::map<PeerId, Feeding> feeds_;
+  std::map<PeerId, Transfer> transfers_;
   FactsOutbox facts_;
 
   std::optional<Outcome> outcome_;

@@ -29,7 +29,7 @@ bool Member::audits_leaf(int64_t step, int vrank) const {
          vrank == audited_vrank(options_.audit, step, options_.vranks);
 }
 
-void Member::testify(int vrank, const Leaf& leaf) {
+void Member::testify(int vrank, const RankGradient& leaf) {
   if (!audits_leaf(completed_, vrank)) return;
   claims_.leaves.push_back(leaf.digest ? *leaf.digest : digest_of(leaf));
   testified_ = generation();

@@ -14,7 +14,7 @@ void Member::fenced_by(int64_t fence) {
   if (fence > promised_) {
     promised_ = fence;
     proposed_.clear();
-    feeds_.clear();
+    transfers_.clear();
     evidence_.reset();
     group_trouble_.reset();
     if (active()) exchange_.reset();
@@ -28,31 +28,32 @@ void Member::fenced_by(int64_t fence) {
                           .group = spare_group()};
   if (active() && completed_ >= generation_->first_step && completed_ <= steps_)
     answer.share = generation_->share(me_, completed_);
-  if (adaptive() && loaded_) answer.pace = pace();
-  answer.certain = adaptive() && pace_.has_value();
+  if (adaptive() && loaded_) answer.scaling_state = scaling_state();
+  answer.certain = adaptive() && scaling_state_.has_value();
   if (adaptive()) answer.end = steps();
   report_facts();
   report(std::move(answer));
 }
 
-// After the reductions before completed_, this is the pace of the state.
-void Member::set_made(const Pace& pace) {
-  made_ = pace;
+// After the reductions before completed_, this is the scaling state of the state.
+void Member::set_made(const ScalingState& scaling_state) {
+  made_ = scaling_state;
   if (steps_ == kUnknown && made_.samples >= options_.scaling.goal) steps_ = completed_;
 }
 
 // Of the next step, unless it is certain already: a generation that begins later says nothing of it.
-void Member::settle_pace() {
-  if (!adaptive() || pace_ || !active() || completed_ < generation_->first_step || !generation_->scaling) return;
+void Member::settle_scaling_state() {
+  if (!adaptive() || scaling_state_ || !active() || completed_ < generation_->first_step || !generation_->scaling)
+    return;
   const GenerationScaling& scaling = *generation_->scaling;
-  Pace pace = made_;
+  ScalingState scaling_state = made_;
   if (completed_ == generation_->first_step) {
-    if (scaling.pace) pace = *scaling.pace;
-    else if (scaling.batch > 0) pace = rescaled(pace, completed_, scaling.batch, options_.scaling);
+    if (scaling.scaling_state) scaling_state = *scaling.scaling_state;
+    else if (scaling.batch > 0) scaling_state = rescaled(scaling_state, completed_, scaling.batch, options_.scaling);
   }
   for (const auto& [step, batch] : scaling.recorded)
-    if (step == completed_) pace = rescaled(pace, step, batch, options_.scaling);
-  pace_ = pace;
+    if (step == completed_) scaling_state = rescaled(scaling_state, step, batch, options_.scaling);
+  scaling_state_ = scaling_state;
 }
 
 void Member::start(const messages::Start& start) {
@@ -69,10 +70,11 @@ void Member::start(const messages::Start& start) {
     return;
   }
   // Nobody who counts has begun the step with what this member holds of it.
-  const bool other_pace = generation.scaling && generation.scaling->pace && *generation.scaling->pace != pace_;
-  if (completed_ == first && pace_ && other_pace) {
+  const bool other_state =
+      generation.scaling && generation.scaling->scaling_state && *generation.scaling->scaling_state != scaling_state_;
+  if (completed_ == first && scaling_state_ && other_state) {
     drop_leaves();
-    pace_.reset();
+    scaling_state_.reset();
   }
   exchange_.reset();
   agreed_ = std::max(agreed_, generation.number);
@@ -114,10 +116,10 @@ void Member::enter(Generation generation, int64_t first_step) {
   inherit_group(before, planned);
   drop_groups();
   ask_for_group(*generation_);
-  settle_pace();
+  settle_scaling_state();
   waiting_for_release_ = me_ < 0;
   connect_members(*generation_);
-  for (const GenerationMember& m : generation_->members) feeds_.erase(m.peer);
+  for (const GenerationMember& m : generation_->members) transfers_.erase(m.peer);
   std::erase_if(early_, [&](const Message& m) { return m.generation != kCopy && m.generation < promised_; });
   if (asked_to_save() && step_ == completed_) save();
   report(messages::Entered{.end = adaptive() ? steps() : std::nullopt});

@@ -10,10 +10,10 @@ StateLoad Member::take_load() { return catching_up_.load(); }
 void Member::loaded(const StateLoad& load) {
   if (active() || !catching_up_.is_current(load)) return;
   completed_ = step_ = load.step;
-  pace_.reset();
+  scaling_state_.reset();
   if (adaptive()) {
     steps_ = kUnknown;
-    set_made(load.pace);
+    set_made(load.scaling_state);
     if (load.end) steps_ = *load.end;
     if (load.restore) facts_.forget();  // what is not on file is to be done again, and may become different
   }
@@ -89,25 +89,25 @@ void Member::give_copy(PeerId to, int64_t step, int64_t attempt, const std::vect
   copy(std::move(last));
 }
 
-void Member::feed(int64_t step, const messages::Feed& feed) {
+void Member::send_state(int64_t step, const messages::SendState& request) {
   // Of a boundary that has passed there is no copy to be had any more.
-  if (!loaded_ || completed_ > step) return report(messages::Missed{feed.peer});
-  actions_.push_back({Action::What::connect, feed.peer, feed.endpoint, {}});
-  const Feeding& feeding = feeds_[feed.peer] = {step, feed};
-  if (step_ == step) give_part(feeding);
+  if (!loaded_ || completed_ > step) return report(messages::Missed{request.peer});
+  actions_.push_back({Action::What::connect, request.peer, request.endpoint, {}});
+  const Transfer& transfer = transfers_[request.peer] = {step, request};
+  if (step_ == step) give_part(transfer);
 }
 
-void Member::give_part(const Feeding& feeding) {
-  const messages::Feed& feed = feeding.feed;
-  StatePart part{.step = feeding.step,
-                 .part = feed.part,
-                 .parts = feed.parts,
-                 .to = feed.peer,
-                 .attempt = feed.attempt,
-                 .pace = made_,
+void Member::give_part(const Transfer& transfer) {
+  const messages::SendState& request = transfer.request;
+  StatePart part{.step = transfer.step,
+                 .part = request.part,
+                 .parts = request.parts,
+                 .to = request.peer,
+                 .attempt = request.attempt,
+                 .scaling_state = made_,
                  .end = steps(),
-                 .gently = !fenced()};
-  if (feed.copies) part.facts = facts_.before(feeding.step);
+                 .throttled = !fenced()};
+  if (request.copies) part.facts = facts_.before(transfer.step);
   parts_.push_back(std::move(part));
 }
 

@@ -36,7 +36,7 @@ void Member::introduce(PeerId coordinator, const WorkerInfo& about) {
                         .promised = promised_,
                         .draining = draining_,
                         .id = id()};
-  for (const auto& [peer, feeding] : feeds_) hello.learners.push_back({peer, feeding.feed.endpoint});
+  for (const auto& [peer, transfer] : transfers_) hello.learners.push_back({peer, transfer.request.endpoint});
   report(std::move(hello));
   if (me_ == 0) report_facts();
 }
@@ -80,7 +80,7 @@ void Member::give_up(const std::string& reason) { outcome_ = {"alone", reason, f
 
 void Member::lost(PeerId peer, const std::string& reason) {
   if (peer == coordinator_) return;  // elastic/session/watch.h
-  feeds_.erase(peer);
+  transfers_.erase(peer);
   const bool fellow = generation_ && generation_->index_of(peer) >= 0;
   if (fellow || !active()) suspect(peer, reason);
 }
@@ -113,8 +113,8 @@ void Member::obey(const Message& m) {
                           if (!outcome_) outcome_ = {told.what, told.reason, told.again};
                         },
                         [&](const messages::Ack&) { facts_.confirm(m.step); },
-                        [&](const messages::Feed& told) { feed(m.step, told); },
-                        [&](const messages::Unfeed& told) { feeds_.erase(told.peer); },
+                        [&](const messages::SendState& told) { send_state(m.step, told); },
+                        [&](const messages::StopSending& told) { transfers_.erase(told.peer); },
                         [](const auto&) {}},  // nothing that a coordinator tells a member
              m.payload);
 }
@@ -134,8 +134,8 @@ void Member::welcome(const messages::Welcome& told) {
 void Member::receive_data(const Message& m) {
   const bool to_active = active() && !fenced() && completed_ >= generation_->first_step;
   const int64_t expected = to_active ? generation_->number : kCopy;
-  // Copies for a learner belong to one attempt to feed it: those of an earlier one could lead past what its new feeder
-  // knows, and past the trailer that makes it active.
+  // Copies for a learner belong to one attempt to request it: those of an earlier one could lead past what its new
+  // feeder knows, and past the trailer that makes it active.
   const int64_t current = catching_up_.attempt();
   const int64_t attempt = m.generation == kCopy && !active() ? Exchange::attempt_of(m) : current;
   if (attempt < current) return;

@@ -21,8 +21,8 @@ void Session::Impl::failed(std::exception_ptr failure) {
   changed.notify_all();
 }
 
-StateDict Session::Impl::whole_state(int64_t step, const Pace& pace) const {
-  return elinvar::whole_state(state.view(), step, adaptive() ? std::optional(pace) : std::nullopt);
+StateDict Session::Impl::whole_state(int64_t step, const ScalingState& scaling_state) const {
+  return elinvar::whole_state(state.view(), step, adaptive() ? std::optional(scaling_state) : std::nullopt);
 }
 
 // In what the update has just made: the tensors of the state whose names begin so.
@@ -99,14 +99,14 @@ void Session::Impl::load(Lock& lock) {
   lock.unlock();
   bool done = true;
   if (load.restore) {
-    std::optional<Pace> pace = Pace{};
-    if (*load.restore > 0 || !pristine) pace = state.restore(*load.restore);
-    done = pace.has_value();
+    std::optional<ScalingState> scaling_state = ScalingState{};
+    if (*load.restore > 0 || !pristine) scaling_state = state.restore(*load.restore);
+    done = scaling_state.has_value();
     if (done) pristine = *load.restore == 0;
-    if (done) load.pace = pristine ? Pace{.batch = options.member.scaling.batch} : *pace;
+    if (done) load.scaling_state = pristine ? ScalingState{.batch = options.member.scaling.batch} : *scaling_state;
   } else {
     pristine = false;
-    fill(whole_state(load.step, load.pace), load.pieces);
+    fill(whole_state(load.step, load.scaling_state), load.pieces);
     // A newcomer is the last member, beside those who gave it the state.
     const int members = load.pieces.front().parts + 1;
     want_memory(members - 1, members);
@@ -143,9 +143,9 @@ int64_t Session::step() const {
 bool Session::last() const { return impl_->last; }
 bool Session::replays() const { return impl_->replay.has_value(); }
 
-Pace Session::pace() const {
+ScalingState Session::scaling_state() const {
   const Lock lock(impl_->mutex);
-  return impl_->at_work().pace();
+  return impl_->at_work().scaling_state();
 }
 
 bool Session::knows_layout() const {
@@ -153,9 +153,9 @@ bool Session::knows_layout() const {
   return impl_->at_work().knows_layout();
 }
 
-void Session::learn_layout(const Leaf& leaf) {
+void Session::learn_layout(const RankGradient& leaf) {
   int64_t bytes = 0;
-  for (const std::vector<Tensor>* tensors : {&leaf.gradients, &leaf.terms})
+  for (const std::vector<Tensor>* tensors : {&leaf.gradients, &leaf.batch_statistics})
     for (const Tensor& tensor : *tensors) bytes += tensor.bytes();
   const Lock lock(impl_->mutex);
   impl_->leaf_bytes = bytes;
@@ -216,11 +216,11 @@ bool Session::reduce() {
     StateDigests parts;
     if (s.at_work().digest_due()) {
       const int64_t step = std::min(s.member.step(), s.member.steps().value_or(s.member.step()));
-      const Pace pace = s.member.made();
+      const ScalingState scaling_state = s.member.made();
       const Activity digesting("digests");
       s.work.at("the state's digest", s.now());
       lock.unlock();
-      StateSum sum = state_sum(digests_of(s.whole_state(step, pace)));
+      StateSum sum = state_sum(digests_of(s.whole_state(step, scaling_state)));
       state = sum.digest;
       parts = std::move(sum.parts);
       lock.lock();
@@ -256,7 +256,7 @@ bool Session::reduce() {
   // Here, not after the update: so a GPU is at that while the next step is prepared.
   const Activity digesting("digests");
   lock.unlock();
-  s.gradient = digest_in_order(s.reduced.gradients, s.reduced.terms);
+  s.gradient = digest_in_order(s.reduced.gradients, s.reduced.batch_statistics);
   return true;
 }
 

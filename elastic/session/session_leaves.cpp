@@ -44,7 +44,7 @@ void Session::reads(int vrank, Tensor& input) {
   impl_->flip(Fault::Flips::input, impl_->work_step, {&input, 1}, {{"vrank", vrank}});
 }
 
-void Session::add(int vrank, Leaf leaf) {
+void Session::add(int vrank, RankGradient leaf) {
   Impl& s = *impl_;
   Lock lock(s.mutex);
   const std::chrono::duration<double> seconds = Clock::now() - s.leaf_began;
@@ -52,7 +52,7 @@ void Session::add(int vrank, Leaf leaf) {
   if (!s.opened.empty()) {
     SideQueue::join(s.opened[0].device(), SideQueue::Of::gradients);
     leaf.gradients = std::exchange(s.opened, {});
-    leaf.terms = std::exchange(s.opened_terms, {});
+    leaf.batch_statistics = std::exchange(s.opened_statistics, {});
   }
   s.flip(Fault::Flips::leaf, s.work_step, leaf.gradients, {{"vrank", vrank}});
   const bool named =
@@ -88,15 +88,15 @@ bool Session::opens(int vrank) const {
   return impl_->at_work().step() == impl_->work_step && impl_->at_work().opens(vrank);
 }
 
-void Session::open(int vrank, int64_t count, std::vector<Tensor> terms, const Mark& since) {
+void Session::open(int vrank, int64_t count, std::vector<Tensor> batch_statistics, const Mark& since) {
   Impl& s = *impl_;
-  const SideQueue side(terms.empty() ? Device{} : terms[0].device(), SideQueue::Of::gradients);
+  const SideQueue side(batch_statistics.empty() ? Device{} : batch_statistics[0].device(), SideQueue::Of::gradients);
   side.follow(since);
-  if (since) terms = copies(terms);
+  if (since) batch_statistics = copies(batch_statistics);
   const Lock lock(s.mutex);
   s.open_vrank = vrank;
-  s.opened_terms = terms;
-  s.member.open(s.work_step, vrank, count, terms);
+  s.opened_statistics = batch_statistics;
+  s.member.open(s.work_step, vrank, count, batch_statistics);
   s.flush();
 }
 

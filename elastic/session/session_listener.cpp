@@ -16,9 +16,9 @@ Session::Impl::Impl(SessionOptions given, Transport& with, StateAccess access)
       state(std::move(access)),
       sabotage(options.faults),
       member(options_of_member()),
-      watch(options.watch, options.tenure, now()),
+      watch(options.watch, options.term, now()),
       coordinator_endpoint(options.coordinator_endpoint),
-      copier({.state = [this](const StatePart& part) { return whole_state(part.step, part.pace); },
+      copier({.state = [this](const StatePart& part) { return whole_state(part.step, part.scaling_state); },
               .directory = options.directory,
               .send = [this](PeerId peer, int64_t step, Payload payload) { send(peer, step, std::move(payload)); },
               .failed = [this](std::exception_ptr failure) { failed(std::move(failure)); }},
@@ -187,7 +187,7 @@ void Session::Impl::receive(const Packet& packet) {
   std::visit(Overloaded{[&](const messages::Heard&) {},
                         [&](const messages::Taken& taken) { copier.taken(message.step, taken); },
                         [&](const messages::NewCoordinator& other) {
-                          if (other.tenure > watch.tenure()) follow(other.tenure, message.sender, other.endpoint);
+                          if (other.term > watch.term()) follow(other.term, message.sender, other.endpoint);
                         },
                         [&](const messages::Start& start) {
                           // With the answers to a fence: the step that was interrupted is made again.
@@ -208,15 +208,15 @@ void Session::Impl::seek(const std::optional<SessionOptions::Sighting>& sighting
     flush();
     for (const Message& message : saved) transmit(member.coordinator(), message);
   }
-  if (decision.what == Watch::Do::follow) follow(sighting->sight.tenure, sighting->coordinator, sighting->endpoint);
-  if (decision.what == Watch::Do::take_over) options.take_over(sighting->sight.tenure);
+  if (decision.what == Watch::Do::follow) follow(sighting->sight.term, sighting->coordinator, sighting->endpoint);
+  if (decision.what == Watch::Do::take_over) options.take_over(sighting->sight.term);
 }
 
-void Session::Impl::follow(int64_t tenure, PeerId coordinator, const std::string& endpoint) {
+void Session::Impl::follow(int64_t term, PeerId coordinator, const std::string& endpoint) {
   if (coordinator != member.coordinator()) transport->disconnect(member.coordinator());
   transport->connect(coordinator, endpoint);
   coordinator_endpoint = endpoint;
-  watch.follow(tenure, now());
+  watch.follow(term, now());
   copier.follow(coordinator);
   member.introduce(coordinator, options.about);
 }

@@ -42,13 +42,13 @@ TEST(MemberGroups, AddUpOnceATrailerShowsThatAllAreInThem) {
 void add_up_the_first_bucket(Pair& pair) {
   for (auto& [peer, m] : pair.members) {
     const int first = 2 * (static_cast<int>(peer) - 1), second = first + 1;
-    auto others = std::make_unique<Leaf>(Pair::leaf(first));  // somebody else has it as well, for a while
+    auto others = std::make_unique<RankGradient>(Pair::leaf(first));  // somebody else has it as well, for a while
     m->add(m->step(), first, *others, 1);
     ASSERT_TRUE(m->opens(second));
-    const Leaf& leaf = pair.opened[peer] = Pair::leaf(second);
+    const RankGradient& leaf = pair.opened[peer] = Pair::leaf(second);
     const SideQueue side(kGpu, SideQueue::Of::gradients);
     side.follow();
-    m->open(m->step(), second, leaf.facts.count, leaf.terms);
+    m->open(m->step(), second, leaf.facts.count, leaf.batch_statistics);
     m->put(1, leaf.gradients[1]);
     others.reset();
     for (const int64_t n : {3, 2, 1}) pair.spoiled.push_back(Tensor::empty({n}, DType::f32, kGpu));  // in its place

@@ -58,10 +58,10 @@ struct Pair {
     deliver();
   }
 
-  static Leaf leaf(int vrank, Device device = kGpu) {
+  static RankGradient leaf(int vrank, Device device = kGpu) {
     const auto tensor = [&](int64_t n, double x) { return Tensor::full({n}, x + vrank, DType::f32, device); };
     return {.gradients = {tensor(3, 0.5), tensor(2, 0.25)},
-            .terms = {tensor(1, 0.125)},
+            .batch_statistics = {tensor(1, 0.125)},
             .facts = {.count = 1, .samples = 1}};
   }
 
@@ -161,7 +161,7 @@ struct Pair {
         EXPECT_EQ(x, (n * 0.5f + sum) * static_cast<float>(1.0 / vranks));
       for (const float x : reduced.gradients[1].to(Device{}).span<float>())
         EXPECT_EQ(x, (n * 0.25f + sum) * static_cast<float>(1.0 / vranks));
-      EXPECT_EQ(reduced.terms[0].to(Device{}).item(), n * 0.125f + sum);
+      EXPECT_EQ(reduced.batch_statistics[0].to(Device{}).item(), n * 0.125f + sum);
       m->advance({});
     }
     deliver();
@@ -180,7 +180,7 @@ struct Pair {
   int vranks;
   std::map<PeerId, std::unique_ptr<Member>> members;
   std::map<PeerId, std::shared_ptr<GpuGroup>> groups;  // the newest
-  std::map<PeerId, Leaf> opened;                       // leaves that are on their way gradient by gradient
+  std::map<PeerId, RankGradient> opened;               // leaves that are on their way gradient by gradient
   std::vector<Tensor> spoiled;
   std::vector<std::string> sent, reports;
   std::string made;                 // how the group that is used was,

@@ -86,7 +86,7 @@ Steps steps_on(Device device, bool keeps, bool crowded = false) {
       }
       EXPECT_EQ(member.keeps_leaves(), !crowded || step == 0 || (step == 1 && leaves < 3));
       const bool stays = keeps && member.keeps_leaves();
-      Leaf leaf = training.leaf(training.loader.batch(at, vrank), step, vrank, nullptr, stays);
+      RankGradient leaf = training.rank_gradient(training.loader.batch(at, vrank), step, vrank, nullptr, stays);
       for (const Tensor& gradient : leaf.gradients) {
         EXPECT_EQ(gradient.device(), stays ? device : Device{});
         if (leaves == 0 && step == 0) result.gradients += gradient.bytes();
@@ -98,7 +98,7 @@ Steps steps_on(Device device, bool keeps, bool crowded = false) {
     member.contribute(std::nullopt);
     EXPECT_EQ(member.reduce(), Member::Progress::complete);
     const Reduced reduced = member.take_reduced();
-    TensorsDigest gradient = digest_in_order(reduced.gradients, reduced.terms);
+    TensorsDigest gradient = digest_in_order(reduced.gradients, reduced.batch_statistics);
     const Update update = training.update(step, reduced);
     const StepFacts facts = facts_of(reduced, std::move(gradient), step, c.ledger_options(), c.run.virtual_ranks);
     result.facts.push_back(fmt::format("{} {} {} {}", write_fields(facts).dump(), facts.digests, update.gradient_norm,

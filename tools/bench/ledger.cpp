@@ -15,7 +15,7 @@ void run_ledger(const std::string& name, int warm_up, int repeat, Report& report
   Trainer trainer(model, model.batch);
   std::vector<double> steps, batches, leaves, reductions, states, lines;
   for (int i = 0; i < warm_up + repeat; ++i) {
-    LeafResult result;
+    MicroBatchResult result;
     TensorsDigest leaf, reduced;
     StateSum state;
     const double leaf_seconds = seconds_of([&] { result = trainer.gradients(); });

@@ -36,7 +36,7 @@ void Simulation::partition(double seconds) {
   whole_from_ = now_ + seconds;
   directory_cut_ = pick(3);
   log(fmt::format("cut in two until {:.3f}, directory {}", whole_from_, directory_cut_));
-  for (const auto& [tenure, h] : heads_)
+  for (const auto& [term, h] : heads_)
     if (h->alive && directory_cut_ > 0 && (directory_cut_ == 1) == h->far) stall(*h, seconds);
   if (pick(2) == 0) return;
   // It lasts so long that connections end.

@@ -57,8 +57,8 @@ bool Simulation::is_the_last_right(const Process& p) const {
   return others;
 }
 
-Leaf Simulation::compute(Process& p, int64_t step, int vrank, const Pace& pace) {
-  Leaf leaf = make_leaf(p.state, step, vrank, s_.vranks, pace);
+RankGradient Simulation::compute(Process& p, int64_t step, int vrank, const ScalingState& scaling_state) {
+  RankGradient leaf = make_leaf(p.state, step, vrank, s_.vranks, scaling_state);
   const Member& m = *p.member;
   const bool now = m.active() && m.step() == step && m.completed() == step;
   if (!now || leaf.gradients.empty() || !audited(audit_, step) || vrank != audited_vrank(audit_, step, s_.vranks))
@@ -67,7 +67,7 @@ Leaf Simulation::compute(Process& p, int64_t step, int vrank, const Pace& pace) 
   if (p.flip == Flip::state && may_last(p)) {
     do {
       p.state = mix(p.state ^ p.peer);
-      leaf = make_leaf(p.state, step, vrank, s_.vranks, pace);
+      leaf = make_leaf(p.state, step, vrank, s_.vranks, scaling_state);
     } while (leaf.gradients.empty());  // two of which would be the same
     p.corrupt = true;
     damaged(p, "the state", step);

@@ -8,7 +8,7 @@ namespace elinvar {
 constexpr int64_t kReadAgain = 8;  // each of so many messages goes through the form that the transport carries
 
 Simulation::Node* Simulation::node(PeerId peer) {
-  for (const auto& [tenure, head] : heads_)
+  for (const auto& [term, head] : heads_)
     if (head->peer == peer) return head.get();
   const auto found = workers_.find(peer);
   return found == workers_.end() ? nullptr : found->second.get();
@@ -58,7 +58,7 @@ void Simulation::deliver(PeerId to, const Message& message, double sent) {
     p.watch->heard(now_);
   }
   if (const auto* other = message.as<messages::NewCoordinator>()) {
-    if (!p.watch || other->tenure > p.watch->tenure()) follow(p, other->tenure);
+    if (!p.watch || other->term > p.watch->term()) follow(p, other->term);
   } else {
     p.member->receive(message);
     const auto* start = message.as<messages::Start>();

@@ -37,26 +37,26 @@ void Simulation::join(PeerId peer) {
   at(now_ + uniform(0.01, 0.1), [this, peer] {
     Process& p = *workers_.at(peer);
     if (!p.alive || p.watch) return;
-    if (head()) follow(p, head()->tenure);
+    if (head()) follow(p, head()->term);
     else join(peer);
   });
 }
 
-void Simulation::follow(Process& p, int64_t tenure) {
+void Simulation::follow(Process& p, int64_t term) {
   if (!p.watch) {
     WatchOptions options = kWatch;
-    options.arrival = heads_.at(tenure)->asked++;
-    p.watch.emplace(options, tenure, now_);
+    options.arrival = heads_.at(term)->asked++;
+    p.watch.emplace(options, term, now_);
   }
-  p.watch->follow(tenure, now_);
-  introduce(p, tenure);
+  p.watch->follow(term, now_);
+  introduce(p, term);
 }
 
-void Simulation::introduce(Process& p, int64_t tenure) {
-  const PeerId coordinator = heads_.at(tenure)->peer;
+void Simulation::introduce(Process& p, int64_t term) {
+  const PeerId coordinator = heads_.at(term)->peer;
   connected_.insert({p.peer, coordinator});
   // Nobody listens there any more.
-  if (!heads_.at(tenure)->alive) at(now_ + 0.01, [this, peer = p.peer, coordinator] { lose(peer, coordinator); });
+  if (!heads_.at(term)->alive) at(now_ + 0.01, [this, peer = p.peer, coordinator] { lose(peer, coordinator); });
   p.member->introduce(coordinator, {.endpoint = "sim", .nccl = p.nccl.value_or(NcclSupport{})});
   flush(p);
 }
@@ -89,13 +89,13 @@ void Simulation::seek(Process& p) {
   result_.abandoned += decision.what == Watch::Do::leave && sight;
   if (decision.what == Watch::Do::leave) return die(p, "without a coordinator leaves");
   if (decision.what == Watch::Do::reconnect) {
-    introduce(p, p.watch->tenure());
+    introduce(p, p.watch->term());
     if (p.alive && p.saved) send(p.peer, p.member->coordinator(), *p.saved);
     return;
   }
   if (decision.what == Watch::Do::follow) return follow(p, newest);
   if (decision.what != Watch::Do::take_over) return;
-  log(fmt::format("worker {} takes over from tenure {}: {}", p.peer, newest, decision.reason));
+  log(fmt::format("worker {} takes over from term {}: {}", p.peer, newest, decision.reason));
   at(now_ + uniform(0.05, 0.5), [this, newest] {
     if (heads_.rbegin()->first == newest) start_coordinator();
   });
@@ -109,22 +109,22 @@ void Simulation::flush(Process& p) {
     if (p.corrupt && part.to != 0) return end_what_lasts(p);
     if (!p.corrupt && p.state != state_after(p, part.step))
       violate("worker {} copies another state than that of step {}", p.peer, part.step);
-    if (s_.adaptive && part.pace != reference(p).made(std::min(part.step, reference(p).steps())))
-      violate("worker {} copies another pace than that of step {}", p.peer, part.step);
+    if (s_.adaptive && part.scaling_state != reference(p).made(std::min(part.step, reference(p).steps())))
+      violate("worker {} copies another scaling state than that of step {}", p.peer, part.step);
     Message m{.generation = p.member->generation(), .step = part.step, .payload = messages::Saved{}};
     if (part.to == 0) {
       const Digest state{p.state, 0};
       m.payload = messages::Saved{.part = part.part,
                                   .parts = part.parts,
                                   .digest = state,
-                                  .state = part.sworn ? std::optional(state) : std::nullopt};
+                                  .state = part.attested ? std::optional(state) : std::nullopt};
     } else {
       m.payload = messages::StatePieces{.part = part.part,
                                         .parts = part.parts,
                                         .attempt = part.attempt,
                                         .last = true,
                                         .digests = {{"state and history", {p.state, p.history}}},
-                                        .pace = part.pace,
+                                        .scaling_state = part.scaling_state,
                                         .end = s_.adaptive ? part.end : std::nullopt,
                                         .facts = part.facts};
     }
@@ -192,7 +192,7 @@ void Simulation::advance(Process& p) {
   if (next == Member::Next::layout) {
     return later(p, 0.05, [this](Process& q) {
       for (int v = 0; !q.member->knows_layout(); ++v) {
-        const Leaf leaf = any_leaf(q.state, v);
+        const RankGradient leaf = any_leaf(q.state, v);
         if (!leaf.gradients.empty()) q.member->learn_layout(leaf);
       }
     });
@@ -206,13 +206,13 @@ void Simulation::advance(Process& p) {
   if (!todo.empty()) {
     const int64_t step = m.step();
     const bool last = m.last();
-    const Pace pace = m.pace();
+    const ScalingState scaling_state = m.scaling_state();
     const bool opens = m.opens(todo[0]) && pick(4) > 0;
     return later(p, p.leaf_seconds * uniform(0.8, 1.2), [=, this, v = todo[0]](Process& q) {
-      const Leaf leaf = last ? Leaf{} : compute(q, step, v, pace);
+      const RankGradient leaf = last ? RankGradient{} : compute(q, step, v, scaling_state);
       if (!opens || leaf.gradients.empty()) return q.member->add(step, v, leaf, q.leaf_seconds);
       if (q.member->opens(v)) goes(q);
-      q.member->open(step, v, leaf.facts.count, leaf.terms);
+      q.member->open(step, v, leaf.facts.count, leaf.batch_statistics);
       q.open = true;
       ++result_.opened;
       if (kills_beside_open_) kill_beside(q);
@@ -221,7 +221,7 @@ void Simulation::advance(Process& p) {
   }
   if (!m.knows_layout())
     for (int v = 0; !m.knows_layout(); ++v) {
-      const Leaf leaf = any_leaf(p.state, v);
+      const RankGradient leaf = any_leaf(p.state, v);
       if (!leaf.gradients.empty()) m.learn_layout(leaf);
     }
   std::optional<Digest> state;
@@ -233,7 +233,7 @@ void Simulation::advance(Process& p) {
 }
 
 // The other gradients of a leaf, `left` of them, one after another.
-void Simulation::put(Process& p, int64_t step, int vrank, const Leaf& leaf, size_t left) {
+void Simulation::put(Process& p, int64_t step, int vrank, const RankGradient& leaf, size_t left) {
   if (p.member->fenced()) ++result_.interrupted;
   if (left == 0) {
     p.open = false;
@@ -262,11 +262,11 @@ void Simulation::update(Process& p) {
     facts.digests = facts_text(r);
     facts.update = {.samples = r.samples, .seconds = r.seconds, .generation = r.generation};
     if (s_.adaptive) {
-      agree(p, step, r.pace);
-      facts.update->batch_size = r.pace.batch;
+      agree(p, step, r.scaling_state);
+      facts.update->batch_size = r.scaling_state.batch;
       facts.update->reduce_seconds = uniform(0, 0.2);
     }
-    p.state = updated(p.state, r, s_.adaptive ? lr_factor(r.pace, step, scaling_) : 1);
+    p.state = updated(p.state, r, s_.adaptive ? lr_factor(r.scaling_state, step, scaling_) : 1);
     flip_state(p, step + 1);
   }
   p.member->advance(std::move(facts));
@@ -279,7 +279,7 @@ void Simulation::load(Process& p) {
   if (load.restore) {
     p.history = references_.size() - 1;
     p.state = reference(p).state.at(static_cast<size_t>(*load.restore));
-    load.pace = reference(p).made(*load.restore);
+    load.scaling_state = reference(p).made(*load.restore);
   } else {
     const Digest& given = load.pieces.at(0).digests.at("state and history");
     p.state = given.high;

@@ -1,10 +1,10 @@
-#include "nn/leaf_graphs.h"
+#include "nn/micro_batch_graphs.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "autograd/precision.h"
-#include "nn/leaf_passes.h"
+#include "nn/micro_batch_passes.h"
 #include "tensor/base/check.h"
 #include "tensor/graph.h"
 #include "tensor/ops/copies.h"
@@ -34,7 +34,7 @@ struct Signature {
   Precision precision;
   bool operator==(const Signature&) const = default;
 
-  explicit Signature(const LeafTask& task)
+  explicit Signature(const MicroBatchTask& task)
       : network(&task.network),
         inputs{kind_of(task.input), kind_of(task.target.own)},
         mixed(task.target.other.defined()),
@@ -46,13 +46,13 @@ struct Signature {
   }
 };
 
-GraphInputs inputs_of(const LeafTask& task) {
+GraphInputs inputs_of(const MicroBatchTask& task) {
   return {.tensors = {task.input, task.target.own, task.target.other, task.target.share}, .rng = task.rng};
 }
 
 }  // namespace
 
-struct LeafGraphs::Recorded {
+struct MicroBatchGraphs::Recorded {
   struct Gradient {
     size_t parameter;
     Tensor tensor;
@@ -62,20 +62,20 @@ struct LeafGraphs::Recorded {
   Signature signature;
   bool refused = false;
   std::unique_ptr<Graph> graph = {};  // outlives what lies in its memory
-  LeafForward forward = {};
+  ForwardPass forward = {};
   Mark forward_since = {};
   std::vector<Gradient> gradients = {};  // in the order in which they become ready
 
-  void record(const LeafTask& task, Device device) {
+  void record(const MicroBatchTask& task, Device device) {
     const auto passes = [&](std::span<const Tensor> given) {
-      const LeafTask inside{task.network, given[0], Targets(given[1], given[2], given[3]),
-                            task.options, task.rng, task.recompute};
+      const MicroBatchTask inside{task.network, given[0], Targets(given[1], given[2], given[3]),
+                                  task.options, task.rng, task.recompute};
       try {
         run_passes(
             inside, /*early=*/true,
-            [&](LeafForward pass) {
+            [&](ForwardPass pass) {
               std::vector<Tensor> complete{pass.loss, pass.hits};
-              complete.insert(complete.end(), pass.terms.begin(), pass.terms.end());
+              complete.insert(complete.end(), pass.batch_statistics.begin(), pass.batch_statistics.end());
               for (Statistic& s : pass.statistics) s.batch = {};
               forward = std::move(pass);
               forward_since = mark(complete);
@@ -95,34 +95,37 @@ struct LeafGraphs::Recorded {
   }
 
   // What lies in the graph's memory is handed on as it is to those who are told as they go, else as copies.
-  LeafResult replay(const LeafTask& task, const LeafProgress& progress) {
+  MicroBatchResult replay(const MicroBatchTask& task, const MicroBatchProgress& progress) {
     graph->replay(inputs_of(task));
-    LeafDelivery delivery(task, progress);
-    LeafForward pass = forward;
+    GradientDelivery delivery(task, progress);
+    ForwardPass pass = forward;
     if (progress.gradient) {
       delivery.forward(std::move(pass), forward_since);
       for (const Gradient& g : gradients) delivery.gradient(g.parameter, g.tensor, g.since);
       return delivery.finish();
     }
-    std::vector<Tensor> made = pass.terms;
+    std::vector<Tensor> made = pass.batch_statistics;
     for (const Gradient& g : gradients) made.push_back(g.tensor);
     made = copies(made);
-    std::ranges::move(made.begin(), made.end() - std::ssize(gradients), pass.terms.begin());
+    std::ranges::move(made.begin(), made.end() - std::ssize(gradients), pass.batch_statistics.begin());
     delivery.forward(std::move(pass), forward_since);
     for (size_t i = 0; i < gradients.size(); ++i)
-      delivery.gradient(gradients[i].parameter, std::move(made[forward.terms.size() + i]));
+      delivery.gradient(gradients[i].parameter, std::move(made[forward.batch_statistics.size() + i]));
     return delivery.finish();
   }
 };
 
-LeafGraphs::LeafGraphs(std::function<void(const std::string&)> notice) : notice_(std::move(notice)) {}
-LeafGraphs::~LeafGraphs() = default;
-void LeafGraphs::clear() { kept_.clear(); }
+MicroBatchGraphs::MicroBatchGraphs(std::function<void(const std::string&)> notice) : notice_(std::move(notice)) {}
+MicroBatchGraphs::~MicroBatchGraphs() = default;
+void MicroBatchGraphs::clear() { kept_.clear(); }
 
-LeafResult LeafGraphs::leaf(Network& network, const Tensor& input, const Targets& target, const LossOptions& options,
-                            const Rng& rng, bool recompute, const LeafProgress& progress) {
-  const LeafTask task{network, input, target, options, rng, recompute};
-  const auto as_called = [&] { return elinvar::leaf(network, input, target, options, rng, recompute, progress); };
+MicroBatchResult MicroBatchGraphs::micro_batch_gradient(Network& network, const Tensor& input, const Targets& target,
+                                                        const LossOptions& options, const Rng& rng, bool recompute,
+                                                        const MicroBatchProgress& progress) {
+  const MicroBatchTask task{network, input, target, options, rng, recompute};
+  const auto as_called = [&] {
+    return elinvar::micro_batch_gradient(network, input, target, options, rng, recompute, progress);
+  };
   const std::vector<Parameter>& parameters = network.parameters.list;
   const Device device = parameters.empty() ? Device{} : parameters[0].var.value().device();
   if (device == Device{} || trace::recorder != nullptr) return as_called();

@@ -1,4 +1,4 @@
-#include "nn/leaf_passes.h"
+#include "nn/micro_batch_passes.h"
 
 #include <algorithm>
 #include <unordered_map>
@@ -34,13 +34,13 @@ int64_t right_of(const Tensor& hits) {
   return std::ranges::count(hits.span<uint8_t>(), static_cast<uint8_t>(Hit::right));
 }
 
-void run_passes(const LeafTask& task, bool early, const std::function<void(LeafForward)>& forward,
+void run_passes(const MicroBatchTask& task, bool early, const std::function<void(ForwardPass)>& forward,
                 const std::function<void(size_t, Tensor)>& gradient) {
   std::vector<Parameter>& parameters = task.network.parameters.list;
   for (Parameter& p : parameters) p.var.clear_grad();
   Context context{.training = true, .rng = task.rng, .statistics = {}, .recompute = task.recompute};
   Var loss;
-  LeafForward pass;
+  ForwardPass pass;
   {
     const Activity activity("forward");
     const Var logits = task.network.forward(task.input, context);
@@ -49,7 +49,7 @@ void run_passes(const LeafTask& task, bool early, const std::function<void(LeafF
     pass.hits = hits(logits.value(), task.target.own, task.options.ignore_index);
   }
   pass.statistics = std::move(context.statistics);
-  pass.terms = running_terms(pass.statistics);
+  pass.batch_statistics = batch_statistics_of(pass.statistics);
   forward(std::move(pass));
   const Activity activity("backward");
   std::unordered_map<const Var::Node*, size_t> places;  // of the gradients that are to be handed over
@@ -68,23 +68,23 @@ void run_passes(const LeafTask& task, bool early, const std::function<void(LeafF
   for (size_t i = 0; i < parameters.size(); ++i) hand_over(i);  // also those that the loss does not depend on
 }
 
-void LeafDelivery::forward(LeafForward pass, const Mark& since) {
+void GradientDelivery::forward(ForwardPass pass, const Mark& since) {
   loss_ = Download(std::move(pass.loss), since);
   hits_ = Download(std::move(pass.hits), since);
   result_.count = count_of(task_.target.own, task_.options.ignore_index);
   result_.statistics = std::move(pass.statistics);
-  result_.terms = std::move(pass.terms);
-  result_.terms_since = since;
+  result_.batch_statistics = std::move(pass.batch_statistics);
+  result_.statistics_since = since;
   if (progress_.forward) progress_.forward(result_);
 }
 
-void LeafDelivery::gradient(size_t parameter, Tensor gradient, const Mark& since) {
+void GradientDelivery::gradient(size_t parameter, Tensor gradient, const Mark& since) {
   if (progress_.gradient) return progress_.gradient(parameter, std::move(gradient), since);
   result_.gradients.resize(std::max(result_.gradients.size(), parameter + 1));
   result_.gradients[parameter] = std::move(gradient);
 }
 
-LeafResult LeafDelivery::finish() {
+MicroBatchResult GradientDelivery::finish() {
   result_.loss_sum = loss_.wait().item();
   result_.correct = right_of(hits_.wait());
   return std::move(result_);

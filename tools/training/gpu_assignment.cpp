@@ -1,4 +1,4 @@
-#include "tools/training/gpu_deal.h"
+#include "tools/training/gpu_assignment.h"
 
 #include <algorithm>
 #include <utility>
@@ -17,7 +17,7 @@ int gpus_here() {
 #endif
 }
 
-GpuDeal::GpuDeal(std::string device, int workers, std::function<int()> gpus)
+GpuAssignment::GpuAssignment(std::string device, int workers, std::function<int()> gpus)
     : device_(std::move(device)), count_(std::move(gpus)) {
   if (device_ != "cuda" && device_ != "auto") gpus_ = 0;
   if (device_ != "cuda" || workers == 0) return;
@@ -28,12 +28,12 @@ GpuDeal::GpuDeal(std::string device, int workers, std::function<int()> gpus)
         workers, there, there == 0 ? "them with --device cpu" : fmt::format("at most {}", there));
 }
 
-int GpuDeal::gpus() {
+int GpuAssignment::gpus() {
   if (!gpus_) gpus_ = count_();
   return *gpus_;
 }
 
-std::string GpuDeal::next(const std::set<pid_t>& alive) {
+std::string GpuAssignment::next(const std::set<pid_t>& alive) {
   if (gpus() == 0) return device_;
   std::vector<int> workers(static_cast<size_t>(gpus()));
   std::erase_if(given_, [&](const auto& given) { return !alive.contains(given.first); });
@@ -42,7 +42,7 @@ std::string GpuDeal::next(const std::set<pid_t>& alive) {
   return fmt::format("cuda:{}", next_);
 }
 
-void GpuDeal::given_to(pid_t worker) {
+void GpuAssignment::given_to(pid_t worker) {
   if (gpus() > 0) given_[worker] = next_;
 }
 

@@ -1,18 +1,19 @@
-#include "nn/leaf.h"
+#include "nn/micro_batch.h"
 
-#include "nn/leaf_passes.h"
+#include "nn/micro_batch_passes.h"
 #include "tensor/base/check.h"
 #include "tensor/ops/hits.h"
 #include "tensor/ops/pointwise.h"
 
 namespace elinvar {
 
-LeafResult leaf(Network& network, const Tensor& input, const Targets& target, const LossOptions& options,
-                const Rng& rng, bool recompute, const LeafProgress& progress) {
-  const LeafTask task{network, input, target, options, rng, recompute};
-  LeafDelivery delivery(task, progress);
+MicroBatchResult micro_batch_gradient(Network& network, const Tensor& input, const Targets& target,
+                                      const LossOptions& options, const Rng& rng, bool recompute,
+                                      const MicroBatchProgress& progress) {
+  const MicroBatchTask task{network, input, target, options, rng, recompute};
+  GradientDelivery delivery(task, progress);
   run_passes(
-      task, /*early=*/progress.gradient != nullptr, [&](LeafForward pass) { delivery.forward(std::move(pass)); },
+      task, /*early=*/progress.gradient != nullptr, [&](ForwardPass pass) { delivery.forward(std::move(pass)); },
       [&](size_t i, Tensor gradient) { delivery.gradient(i, std::move(gradient)); });
   return delivery.finish();
 }
@@ -26,7 +27,7 @@ Tensor predict(const Network& network, std::span<const Tensor> views) {
   return views.size() > 1 ? div(logits, static_cast<double>(views.size())) : logits;
 }
 
-LeafResult evaluate(const Tensor& logits, const Tensor& target, const LossOptions& options) {
+MicroBatchResult evaluate(const Tensor& logits, const Tensor& target, const LossOptions& options) {
   const NoGrad constant;
   Download loss(cross_entropy(logits, target, options).value()), right(hits(logits, target, options.ignore_index));
   return {.loss_sum = loss.wait().item(),

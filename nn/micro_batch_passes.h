@@ -1,15 +1,15 @@
 #pragma once
 // The two passes of a leaf, and how what they compute reaches whoever asked for it: what leaves that are computed as
-// they are called (leaf.h) and leaves that are replayed (leaf_graphs.h) have in common.
+// they are called (leaf.h) and leaves that are replayed (micro_batch_graphs.h) have in common.
 #include <functional>
 #include <optional>
 
-#include "nn/leaf.h"
+#include "nn/micro_batch.h"
 #include "tensor/transfer.h"
 
 namespace elinvar {
 
-struct LeafTask {
+struct MicroBatchTask {
   Network& network;
   Tensor input;
   Targets target;
@@ -19,29 +19,29 @@ struct LeafTask {
 };
 
 // What the forward pass comes to.
-struct LeafForward {
+struct ForwardPass {
   Tensor loss, hits;  // of each target (ops/hits.h)
   std::vector<Statistic> statistics;
-  std::vector<Tensor> terms;
+  std::vector<Tensor> batch_statistics;
 };
 
 // Calls the ops of both passes. `forward` is told between them, `gradient` of each gradient: as soon as the backward
 // pass has called what it is computed by if `early`, else after it.
-void run_passes(const LeafTask& task, bool early, const std::function<void(LeafForward)>& forward,
+void run_passes(const MicroBatchTask& task, bool early, const std::function<void(ForwardPass)>& forward,
                 const std::function<void(size_t parameter, Tensor gradient)>& gradient);
 
-// From a GPU's memory to LeafProgress and LeafResult.
-class LeafDelivery {
+// From a GPU's memory to MicroBatchProgress and MicroBatchResult.
+class GradientDelivery {
  public:
-  LeafDelivery(const LeafTask& task, const LeafProgress& progress) : task_(task), progress_(progress) {}
-  void forward(LeafForward pass, const Mark& since = {});
+  GradientDelivery(const MicroBatchTask& task, const MicroBatchProgress& progress) : task_(task), progress_(progress) {}
+  void forward(ForwardPass pass, const Mark& since = {});
   void gradient(size_t parameter, Tensor gradient, const Mark& since = {});
-  LeafResult finish();  // waits for the numbers
+  MicroBatchResult finish();  // waits for the numbers
 
  private:
-  const LeafTask& task_;
-  const LeafProgress& progress_;
-  LeafResult result_;
+  const MicroBatchTask& task_;
+  const MicroBatchProgress& progress_;
+  MicroBatchResult result_;
   Download loss_, hits_;
 };
 

@@ -1,4 +1,4 @@
-#include "elastic/step/deal.h"
+#include "elastic/step/assignment.h"
 
 #include <algorithm>
 
@@ -33,7 +33,7 @@ bool contains(std::span<const Interval> intervals, int vrank) {
                      [&](const Interval& i) { return i.begin <= vrank && vrank < i.end; });
 }
 
-std::vector<std::vector<Interval>> deal(int vranks, std::span<const double> speeds) {
+std::vector<std::vector<Interval>> assign(int vranks, std::span<const double> speeds) {
   check_speeds(speeds.size(), speeds);
   std::vector<int> size(speeds.size(), 0);
   for (int v = 0; v < vranks; ++v) ++size[next_taker(size, speeds)];
@@ -46,8 +46,8 @@ std::vector<std::vector<Interval>> deal(int vranks, std::span<const double> spee
   return shares;
 }
 
-std::vector<std::vector<Interval>> deal_orphans(int vranks, std::vector<std::vector<Interval>> kept,
-                                                std::span<const double> speeds) {
+std::vector<std::vector<Interval>> assign_orphans(int vranks, std::vector<std::vector<Interval>> kept,
+                                                  std::span<const double> speeds) {
   check_speeds(kept.size(), speeds);
   std::vector<int> has(kept.size());
   std::vector<bool> taken(static_cast<size_t>(vranks));

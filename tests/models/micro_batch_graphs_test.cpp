@@ -1,6 +1,6 @@
 // Leaves that are replayed: the bits of leaves that are computed as they are called, whatever changes from one to the
 // next, and one launch for each.
-#include "nn/leaf_graphs.h"
+#include "nn/micro_batch_graphs.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -105,45 +105,48 @@ class Trial {
     optimizer_ = make_optimizer({.kind = "adamw", .lr = 3e-3, .weight_decay = 0.1}, network_->parameters);
   }
 
-  template <class Leaf>
-  void step(Leaf&& compute, Leaving leaving) {
-    std::vector<Tensor> gradients, terms;
+  template <class RankGradient>
+  void step(RankGradient&& compute, Leaving leaving) {
+    std::vector<Tensor> gradients, batch_statistics;
     std::vector<Statistic> statistics;
     for (int vrank = 0; vrank < 2; ++vrank) {
       const Batch batch = batch_of(case_, step_, vrank, device_);
       const Rng rng{.seed = 9, .step = static_cast<uint32_t>(step_), .vrank = static_cast<uint32_t>(vrank)};
       std::vector<std::pair<size_t, Download>> sent;
-      std::vector<Download> sent_terms;
-      LeafProgress progress;
+      std::vector<Download> sent_statistics;
+      MicroBatchProgress progress;
       if (leaving == Leaving::one_by_one) {
-        progress.forward = [&](const LeafResult& r) {
-          for (const Tensor& term : r.terms) sent_terms.emplace_back(term, r.terms_since);
+        progress.forward = [&](const MicroBatchResult& r) {
+          for (const Tensor& statistic : r.batch_statistics)
+            sent_statistics.emplace_back(statistic, r.statistics_since);
         };
         progress.gradient = [&](size_t i, Tensor g, const Mark& since) { sent.emplace_back(i, Download(g, since)); };
       }
-      LeafResult result = [&] {
+      MicroBatchResult result = [&] {
         const PrecisionScope products(case_.precision);
         return compute(*network_, batch.input, batch.targets, case_.loss, rng, case_.recompute, progress);
       }();
       if (leaving == Leaving::one_by_one) {
         result.gradients.resize(sent.size());
         for (auto& [i, download] : sent) result.gradients[i] = download.wait();
-        for (size_t i = 0; i < result.terms.size(); ++i) result.terms[i] = sent_terms[i].wait();
+        for (size_t i = 0; i < result.batch_statistics.size(); ++i)
+          result.batch_statistics[i] = sent_statistics[i].wait();
       }
       seen_.push_back(fmt::format("{} of {} right, loss {:a}", result.correct, result.count, result.loss_sum));
       StateDict all;
       for (size_t i = 0; i < result.gradients.size(); ++i) all.emplace(fmt::format("g{}", i), result.gradients[i]);
-      for (size_t i = 0; i < result.terms.size(); ++i) all.emplace(fmt::format("t{}", i), result.terms[i]);
+      for (size_t i = 0; i < result.batch_statistics.size(); ++i)
+        all.emplace(fmt::format("t{}", i), result.batch_statistics[i]);
       seen_.push_back(digest(all).hex());
       // The first leaf's must outlive the second's.
-      if (vrank == 0) gradients = std::move(result.gradients), terms = std::move(result.terms);
+      if (vrank == 0) gradients = std::move(result.gradients), batch_statistics = std::move(result.batch_statistics);
       else
         for (size_t i = 0; i < gradients.size(); ++i) gradients[i] = add(gradients[i], result.gradients[i]);
       statistics = std::move(result.statistics);
     }
     for (Tensor& g : gradients) g = g.to(device_);
     optimizer_->step(network_->parameters, gradients, 3e-3, step_, 0.5);
-    update_running_statistics(statistics, terms, 1);
+    update_running_statistics(statistics, batch_statistics, 1);
     ++step_;
   }
   void finish() { seen_.push_back(digest(network_->parameters.state()).hex()); }
@@ -166,7 +169,7 @@ class Trial {
   std::vector<std::string> seen_;
 };
 
-class LeafGraph : public ::testing::TestWithParam<std::tuple<Device, Case>> {
+class MicroBatchGraph : public ::testing::TestWithParam<std::tuple<Device, Case>> {
  protected:
   void SetUp() override {
     if (!is_here(device_)) GTEST_SKIP() << "this machine has no GPU";
@@ -176,23 +179,25 @@ class LeafGraph : public ::testing::TestWithParam<std::tuple<Device, Case>> {
   const Device device_ = std::get<0>(GetParam());
   const Case case_ = std::get<1>(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(, LeafGraph,
+INSTANTIATE_TEST_SUITE_P(, MicroBatchGraph,
                          ::testing::Combine(::testing::ValuesIn(devices_of_the_build()), ::testing::ValuesIn(cases())),
                          [](const auto& param) {
                            return name_of(std::get<0>(param.param).kind) + ("_" + std::get<1>(param.param).name);
                          });
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LeafGraph);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(MicroBatchGraph);
 
-constexpr auto kPlain = [](auto&&... arguments) { return leaf(std::forward<decltype(arguments)>(arguments)...); };
+constexpr auto kPlain = [](auto&&... arguments) {
+  return micro_batch_gradient(std::forward<decltype(arguments)>(arguments)...);
+};
 
-TEST_P(LeafGraph, HasTheBitsOfOneThatIsComputedAsItIsCalled) {
+TEST_P(MicroBatchGraph, HasTheBitsOfOneThatIsComputedAsItIsCalled) {
   for (const Leaving leaving : {Leaving::stays, Leaving::one_by_one}) {
     Trial plain(case_, device_), replayed(case_, device_);
     std::vector<std::string> notices;
-    LeafGraphs graphs([&](const std::string& notice) { notices.push_back(notice); });
+    MicroBatchGraphs graphs([&](const std::string& notice) { notices.push_back(notice); });
     for (int64_t step = 0; step < case_.steps(); ++step) {
       plain.step(kPlain, leaving);
-      replayed.step([&](auto&&... arguments) { return graphs.leaf(arguments...); }, leaving);
+      replayed.step([&](auto&&... arguments) { return graphs.micro_batch_gradient(arguments...); }, leaving);
     }
     plain.finish();
     replayed.finish();
@@ -202,9 +207,9 @@ TEST_P(LeafGraph, HasTheBitsOfOneThatIsComputedAsItIsCalled) {
 }
 
 // Written in place, and put in another place.
-TEST_P(LeafGraph, ParametersMayChangeBetweenLeaves) {
+TEST_P(MicroBatchGraph, ParametersMayChangeBetweenLeaves) {
   Trial plain(case_, device_), replayed(case_, device_);
-  LeafGraphs graphs;
+  MicroBatchGraphs graphs;
   const auto begin_with = [](Trial& run) {
     StateDict copies;
     for (const auto& [name, tensor] : run.network().parameters.state()) copies.emplace(name, tensor.clone());
@@ -218,7 +223,7 @@ TEST_P(LeafGraph, ParametersMayChangeBetweenLeaves) {
         for (Parameter& p : run->network().parameters.list) p.var.mutable_value() = p.var.value().clone();
     }
     plain.step(kPlain, Leaving::one_by_one);
-    replayed.step([&](auto&&... arguments) { return graphs.leaf(arguments...); }, Leaving::one_by_one);
+    replayed.step([&](auto&&... arguments) { return graphs.micro_batch_gradient(arguments...); }, Leaving::one_by_one);
   }
   EXPECT_EQ(replayed.seen(), plain.seen());
 }
@@ -228,17 +233,17 @@ TEST_P(LeafGraph, ParametersMayChangeBetweenLeaves) {
 const Device kEmulated{DeviceKind::emulated};
 
 // Those besides are that of the images to where the graph has them, and that of the copies of what stays.
-TEST(EmulatedLeafGraphs, ASteadyLeafIsOneLaunchAndTakesNoMoreMemory) {
+TEST(EmulatedMicroBatchGraphs, ASteadyLeafIsOneLaunchAndTakesNoMoreMemory) {
   for (size_t i = 0; i < 2 * cases().size(); ++i) {
     const Case c = cases()[i / 2];
     const Leaving leaving = i % 2 == 0 ? Leaving::stays : Leaving::one_by_one;
     if (c.precision == Precision::bf16) continue;
     Trial run(c, kEmulated);
-    LeafGraphs graphs;
+    MicroBatchGraphs graphs;
     int64_t launched = 0;
     const auto leaf = [&](auto&&... arguments) {
       const int64_t before = emulation::launches();
-      LeafResult result = graphs.leaf(arguments...);
+      MicroBatchResult result = graphs.micro_batch_gradient(arguments...);
       launched = emulation::launches() - before;
       return result;
     };
@@ -265,27 +270,27 @@ class Counting final : public Recorder {
   int64_t calls = 0;
 };
 
-TEST(EmulatedLeafGraphs, WhoeverRecordsOpsSeesThem) {
+TEST(EmulatedMicroBatchGraphs, WhoeverRecordsOpsSeesThem) {
   const Case c = cases()[2];
   Trial run(c, kEmulated);
-  LeafGraphs graphs;
+  MicroBatchGraphs graphs;
   Counting counting;
-  const auto leaf = [&](auto&&... arguments) { return graphs.leaf(arguments...); };
+  const auto leaf = [&](auto&&... arguments) { return graphs.micro_batch_gradient(arguments...); };
   for (int64_t step = 0; step < 2; ++step) run.step(leaf, Leaving::stays);
   const auto recorded = [&](auto&&... arguments) {
     const RecordScope scope(counting);
-    return graphs.leaf(arguments...);
+    return graphs.micro_batch_gradient(arguments...);
   };
   run.step(recorded, Leaving::stays);
   EXPECT_GT(counting.calls, 50);
 }
 
-TEST(EmulatedLeafGraphs, WithoutMemoryForAGraphThereIsNone) {
+TEST(EmulatedMicroBatchGraphs, WithoutMemoryForAGraphThereIsNone) {
   const Case c = cases()[0];
   Trial plain(c, kEmulated), replayed(c, kEmulated);
   std::vector<std::string> notices;
-  LeafGraphs graphs([&](const std::string& notice) { notices.push_back(notice); });
-  const auto leaf = [&](auto&&... arguments) { return graphs.leaf(arguments...); };
+  MicroBatchGraphs graphs([&](const std::string& notice) { notices.push_back(notice); });
+  const auto leaf = [&](auto&&... arguments) { return graphs.micro_batch_gradient(arguments...); };
   for (int64_t step = 0; step < 4; ++step) {
     plain.step(kPlain, Leaving::one_by_one);
     const emulation::NoMoreMemory none;
@@ -306,13 +311,13 @@ TEST(EmulatedLeafGraphs, WithoutMemoryForAGraphThereIsNone) {
 }
 
 // Tokens that lie on the device are brought back to be looked at, so there is no graph.
-TEST(EmulatedLeafGraphs, WhatCannotBeRecordedIsComputedAsItIsCalledAndSaidOnce) {
+TEST(EmulatedMicroBatchGraphs, WhatCannotBeRecordedIsComputedAsItIsCalledAndSaidOnce) {
   const Case c = cases()[2];
   Trial plain(c, kEmulated), replayed(c, kEmulated);
   std::vector<std::string> notices;
-  LeafGraphs graphs([&](const std::string& notice) { notices.push_back(notice); });
+  MicroBatchGraphs graphs([&](const std::string& notice) { notices.push_back(notice); });
   const auto leaf = [&](Network& network, const Tensor& input, auto&&... rest) {
-    return graphs.leaf(network, input.to(kEmulated), rest...);
+    return graphs.micro_batch_gradient(network, input.to(kEmulated), rest...);
   };
   for (int64_t step = 0; step < 4; ++step) {
     plain.step(kPlain, Leaving::stays);

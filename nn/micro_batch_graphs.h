@@ -1,7 +1,7 @@
 #pragma once
 // Leaves that a GPU is given as a whole (tensor/graph.h): of the same network with batches of the same shape the first
 // leaf is computed as it is called, the second is recorded, and from then on it is replayed, without a walk over the
-// network. Bits are those of leaf(). Note [Graphs] in tensor/README.md.
+// network. Bits are those of micro_batch_gradient(). Note [Graphs] in tensor/README.md.
 //
 // A leaf is computed as it is called where it cannot be replayed: on the CPU, while ops are told to a recorder, and
 // where what it calls cannot be recorded or finds no memory, which `notice` says once.
@@ -11,19 +11,20 @@
 #include <set>
 #include <string>
 
-#include "nn/leaf.h"
+#include "nn/micro_batch.h"
 
 namespace elinvar {
 
-class LeafGraphs {
+class MicroBatchGraphs {
  public:
-  explicit LeafGraphs(std::function<void(const std::string&)> notice = {});
-  ~LeafGraphs();
+  explicit MicroBatchGraphs(std::function<void(const std::string&)> notice = {});
+  ~MicroBatchGraphs();
 
-  // As leaf() of nn/leaf.h. Of what LeafProgress is told, and of `terms` where there is one, the elements are there
-  // until the next leaf; the result's statistics name the buffers alone.
-  LeafResult leaf(Network& network, const Tensor& input, const Targets& target, const LossOptions& options,
-                  const Rng& rng, bool recompute = false, const LeafProgress& progress = {});
+  // As micro_batch_gradient() of nn/micro_batch.h. Of what MicroBatchProgress is told, and of `batch_statistics` where
+  // there is one, the elements are there until the next leaf; the result's statistics name the buffers alone.
+  MicroBatchResult micro_batch_gradient(Network& network, const Tensor& input, const Targets& target,
+                                        const LossOptions& options, const Rng& rng, bool recompute = false,
+                                        const MicroBatchProgress& progress = {});
 
   void clear();  // records anew what comes
 

@@ -12,19 +12,19 @@ namespace elinvar {
 
 int gpus_here();  // 0 in a build without CUDA; starts the driver, which may take a second
 
-class GpuDeal {
+class GpuAssignment {
  public:
-  // Of --device: "cuda" and "auto" deal the machine's GPUs to the workers, any other word is for all of them.
+  // Of --device: "cuda" and "auto" assign the machine's GPUs to the workers, any other word is for all of them.
   // UsageError where "cuda" has fewer than the `workers` that are to start. How many `gpus` there are is asked when it
   // matters.
-  GpuDeal(std::string device, int workers, std::function<int()> gpus);
+  GpuAssignment(std::string device, int workers, std::function<int()> gpus);
 
   // For the next worker: the GPU that fewest of those that are `alive` compute on, the first of them.
   std::string next(const std::set<pid_t>& alive);
   void given_to(pid_t worker);  // what next() said
 
  private:
-  int gpus();  // to be dealt
+  int gpus();  // to be assigned
 
   std::string device_;
   std::function<int()> count_;

@@ -1,4 +1,4 @@
-#include "elastic/step/deal.h"
+#include "elastic/step/assignment.h"
 
 #include <gtest/gtest.h>
 
@@ -12,12 +12,12 @@ namespace {
 using Shares = std::vector<std::vector<Interval>>;
 
 TEST(Deal, CoversAllInProportionToSpeed) {
-  EXPECT_EQ(deal(6, std::vector<double>{1, 1, 1}), (Shares{{{0, 2}}, {{2, 4}}, {{4, 6}}}));
-  EXPECT_EQ(deal(6, std::vector<double>{2, 1}), (Shares{{{0, 4}}, {{4, 6}}}));
-  EXPECT_EQ(deal(2, std::vector<double>{1, 1, 1}), (Shares{{{0, 1}}, {{1, 2}}, {}}));  // a spare
-  EXPECT_EQ(deal(5, std::vector<double>{1}), (Shares{{{0, 5}}}));
-  EXPECT_THROW(deal(5, std::vector<double>{}), UsageError);
-  EXPECT_THROW(deal(5, std::vector<double>{1, 0}), UsageError);
+  EXPECT_EQ(assign(6, std::vector<double>{1, 1, 1}), (Shares{{{0, 2}}, {{2, 4}}, {{4, 6}}}));
+  EXPECT_EQ(assign(6, std::vector<double>{2, 1}), (Shares{{{0, 4}}, {{4, 6}}}));
+  EXPECT_EQ(assign(2, std::vector<double>{1, 1, 1}), (Shares{{{0, 1}}, {{1, 2}}, {}}));  // a spare
+  EXPECT_EQ(assign(5, std::vector<double>{1}), (Shares{{{0, 5}}}));
+  EXPECT_THROW(assign(5, std::vector<double>{}), UsageError);
+  EXPECT_THROW(assign(5, std::vector<double>{1, 0}), UsageError);
 }
 
 TEST(Deal, IsNeverSlowerThanAnyOtherDealOfWholeRanks) {
@@ -27,15 +27,15 @@ TEST(Deal, IsNeverSlowerThanAnyOtherDealOfWholeRanks) {
     for (int a = 0; a <= n; ++a)
       for (int b = 0; a + b <= n; ++b)
         best = std::min(best, std::max({a / speeds[0], b / speeds[1], (n - a - b) / speeds[2]}));
-    EXPECT_DOUBLE_EQ(step_time(deal(n, speeds), speeds), best) << n;
+    EXPECT_DOUBLE_EQ(step_time(assign(n, speeds), speeds), best) << n;
   }
 }
 
 TEST(Deal, OrphansGoToWhoeverIsFinishedFirst) {
-  EXPECT_EQ(deal_orphans(8, {{{0, 3}}, {{6, 8}}}, std::vector<double>{1, 1}),
+  EXPECT_EQ(assign_orphans(8, {{{0, 3}}, {{6, 8}}}, std::vector<double>{1, 1}),
             (Shares{{{0, 3}, {4, 5}}, {{3, 4}, {5, 8}}}));
-  EXPECT_EQ(deal_orphans(4, {{}, {}}, std::vector<double>{1, 3}), (Shares{{{2, 3}}, {{0, 2}, {3, 4}}}));
-  EXPECT_THROW(deal_orphans(4, {{{0, 3}}, {{2, 4}}}, std::vector<double>{1, 1}), UsageError);
+  EXPECT_EQ(assign_orphans(4, {{}, {}}, std::vector<double>{1, 3}), (Shares{{{2, 3}}, {{0, 2}, {3, 4}}}));
+  EXPECT_THROW(assign_orphans(4, {{{0, 3}}, {{2, 4}}}, std::vector<double>{1, 1}), UsageError);
 }
 
 TEST(Generations, ARecordIsCreatedOnce) {

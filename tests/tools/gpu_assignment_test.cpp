@@ -1,5 +1,5 @@
 // GPUs of a machine and the workers that `train run` starts there.
-#include "tools/training/gpu_deal.h"
+#include "tools/training/gpu_assignment.h"
 
 #include <gtest/gtest.h>
 
@@ -13,18 +13,18 @@ std::function<int()> gpus(int count) {
   return [count] { return count; };
 }
 
-TEST(GpuDeal, NobodyAsksTheDriverForWhatDoesNotMatter) {
+TEST(GpuAssignment, NobodyAsksTheDriverForWhatDoesNotMatter) {
   const auto never = []() -> int {
     ADD_FAILURE() << "the driver was started";
     return 0;
   };
-  EXPECT_EQ(GpuDeal("cpu", 4, never).next({}), "cpu");
-  EXPECT_EQ(GpuDeal("cuda:1", 4, never).next({}), "cuda:1");
-  const GpuDeal others_start("cuda", 0, never), nobody_yet("auto", 4, never);
+  EXPECT_EQ(GpuAssignment("cpu", 4, never).next({}), "cpu");
+  EXPECT_EQ(GpuAssignment("cuda:1", 4, never).next({}), "cuda:1");
+  const GpuAssignment others_start("cuda", 0, never), nobody_yet("auto", 4, never);
 }
 
-TEST(GpuDeal, EachWorkerGetsItsOwnAndWhoComesForOneThatDiedItsGpu) {
-  GpuDeal deal("cuda", 3, gpus(3));
+TEST(GpuAssignment, EachWorkerGetsItsOwnAndWhoComesForOneThatDiedItsGpu) {
+  GpuAssignment deal("cuda", 3, gpus(3));
   std::set<pid_t> alive;
   const auto start = [&](pid_t pid) {
     const std::string device = deal.next(alive);
@@ -44,23 +44,23 @@ TEST(GpuDeal, EachWorkerGetsItsOwnAndWhoComesForOneThatDiedItsGpu) {
   EXPECT_EQ(start(16), "cuda:0");
 }
 
-TEST(GpuDeal, AutoTakesTheGpusThatThereAre) {
-  GpuDeal none("auto", 4, gpus(0)), one("auto", 4, gpus(1));
+TEST(GpuAssignment, AutoTakesTheGpusThatThereAre) {
+  GpuAssignment none("auto", 4, gpus(0)), one("auto", 4, gpus(1));
   EXPECT_EQ(none.next({}), "auto");
   EXPECT_EQ(one.next({}), "cuda:0");
   one.given_to(7);
   EXPECT_EQ(one.next({7}), "cuda:0");
 }
 
-TEST(GpuDeal, AnyOtherWordIsForAll) {
-  GpuDeal deal("cuda:1", 4, gpus(2));
+TEST(GpuAssignment, AnyOtherWordIsForAll) {
+  GpuAssignment deal("cuda:1", 4, gpus(2));
   deal.given_to(7);
   EXPECT_EQ(deal.next({7}), "cuda:1");
-  EXPECT_EQ(GpuDeal("cpu", 4, gpus(2)).next({}), "cpu");
+  EXPECT_EQ(GpuAssignment("cpu", 4, gpus(2)).next({}), "cpu");
 }
 
-TEST(GpuDeal, MoreWorkersThanGpusAreRefused) {
-  EXPECT_EQ(test::message_of<UsageError>([] { GpuDeal("cuda", 4, gpus(2)); }),
+TEST(GpuAssignment, MoreWorkersThanGpusAreRefused) {
+  EXPECT_EQ(test::message_of<UsageError>([] { GpuAssignment("cuda", 4, gpus(2)); }),
             "--workers 4 --device cuda: each worker gets a GPU of its own, and this machine has 2; start at most 2, or "
             "let all share one with --device cuda:0");
 }
