@@ -72,7 +72,7 @@ struct JobDescription {
                  endpoint)
 };
 
-// A learner that this worker transfers: no record names it, so a later coordinator knows of it by this alone.
+// A learner to which this worker sends the state: no record names it, so a later coordinator knows of it by this alone.
 struct Learner {
   PeerId peer = 0;
   std::string endpoint = {};

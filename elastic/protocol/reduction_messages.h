@@ -56,7 +56,7 @@ struct TrailerPart {
   std::optional<Digest> state = {};
   std::optional<ScalingState> scaling_state = {};  // of the step
   std::optional<AuditClaims> audit = {};           // if it is audited; sums are told apart
-  int64_t group = 0;                               // the group of GPUs that this member is in (Member::group_name)
+  int64_t group = 0;                               // the group of GPUs that this member is in (MemberGroups::name)
 
   ELINVAR_FIELDS(member, held, seconds, facts, state, scaling_state, audit, group)
 };

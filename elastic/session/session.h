@@ -94,7 +94,7 @@ class Session {
   // What a virtual rank's leaf is going to be computed from: a drill may damage it (elastic/session/chaos.h).
   void reads(int vrank, Tensor& input);
   // Whether leaves of this step stay where they were computed, else they go to the CPU; and what to do where the device
-  // has no room for one more. False: nothing can be done. (Member::let_leaves_go)
+  // has no room for one more. False: nothing can be done. (StepReduction::let_leaves_go)
   bool keeps_leaves() const;
   bool let_leaves_go();
   void add(int vrank, RankGradient leaf);

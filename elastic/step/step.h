@@ -35,7 +35,7 @@ struct RankFacts {
 };
 
 // Without samples (a short batch) a leaf has no tensors. All tensors are contiguous float32, on the CPU, or on the
-// device that adds them up (Member::keeps_leaves).
+// device that adds them up (StepReduction::keeps_leaves).
 struct RankGradient {
   std::vector<Tensor> gradients = {};
   std::vector<Tensor> batch_statistics = {};  // of running statistics: combined by the same tree, but not scaled
@@ -64,9 +64,10 @@ struct Reduced {
   int leaves = 0;                        // virtual ranks that had samples
   double loss = 0;                       // virtual ranks' sums, added left to right in binary64, / count
   int64_t count = 0, correct = 0, samples = 0;
-  Digest batch;                  // of the virtual ranks' batches, in their order
-  std::optional<Digest> state;   // before the step, where every member digested it,
-  StateDigests state_digests;    // and its parts
+  Digest batch;                 // of the virtual ranks' batches, in their order
+  std::optional<Digest> state;  // before the step, where every member digested it,
+  StateDigests state_digests;   // and its parts
+  std::string contradiction;  // the digests of the state, or the scaling states, differ: who has which; "": they agree
   std::vector<RankFacts> facts;  // of each virtual rank
   std::vector<double> seconds;   // that a leaf took each member; 0: it had none
   ScalingState scaling_state;    // at which the step was made, with adaptive scaling,

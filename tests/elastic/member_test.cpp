@@ -151,9 +151,9 @@ struct Pair {
 
   // Both make the next step, and have such facts of it.
   void step(const StepFacts& facts = {}) {
-    const int64_t step = members.at(1)->step();
+    const int64_t step = members.at(1)->position().step;
     for (auto& [peer, m] : members) {
-      for (const int v : m->todo()) m->add(step, v, leaf(v), 1);
+      for (const int v : m->reduction().todo()) m->reduction().add(step, v, leaf(v), 1);
       m->contribute({});
     }
     std::set<PeerId> complete;
@@ -164,7 +164,7 @@ struct Pair {
     }
     for (auto& [peer, m] : members) {
       const Reduced reduced = m->take_reduced();
-      if (m->index() == 0) made_by.push_back(reduced.generation);
+      if (m->position().index == 0) made_by.push_back(reduced.generation);
       m->advance(facts);
     }
     deliver();
@@ -204,17 +204,18 @@ TEST(Member, ANewcomerHoldsAGenerationWithoutItWhereOneWithItMayHaveBegun) {
   };
   propose(2, {1, 2, 3});
   pair.step();
-  EXPECT_EQ(pair.members.at(1)->generation(), 2);
-  EXPECT_FALSE(third->active());
+  EXPECT_EQ(pair.members.at(1)->position().number(), 2);
+  EXPECT_FALSE(third->position().active());
   propose(3, {1, 2});
   for (const Message& m : pair.on_their_way) third->receive(m);
-  while (third->reduce() != Member::Progress::complete) ASSERT_TRUE(third->missing().empty()) << third->missing();
-  EXPECT_EQ(third->generation(), 2);
+  while (third->reduce() != Member::Progress::complete)
+    ASSERT_TRUE(third->reduction().missing().empty()) << third->reduction().missing();
+  EXPECT_EQ(third->position().number(), 2);
   (void)third->take_reduced();
   third->advance({});
   pair.members.emplace(3, std::move(third));
   pair.step();
-  EXPECT_EQ(pair.members.at(1)->generation(), 3);
+  EXPECT_EQ(pair.members.at(1)->position().number(), 3);
 }
 
 // Each message wakes threads here and there: several steps share one, unless something waits for what they say.
@@ -306,7 +307,7 @@ TEST(Member, AStepIsOfTheGenerationThatMadeIt) {
   pair.step();
   pair.propose(Pair::generation(2, {1, 2}));
   for (int i = 0; i < 2; ++i) pair.step();
-  EXPECT_EQ(pair.members.at(1)->generation(), 2);
+  EXPECT_EQ(pair.members.at(1)->position().number(), 2);
   EXPECT_EQ(pair.made_by, (Steps{1, 1, 2}));
 }
 
@@ -327,24 +328,24 @@ TEST(Member, ABucketLeavesBeforeTheLastLeafIsWhole) {
   Pair pair;
   Member &a = *pair.members.at(1), &b = *pair.members.at(2);
   const RankGradient leaves[] = {Pair::leaf(0), Pair::leaf(1), Pair::leaf(2), Pair::leaf(3)};
-  EXPECT_FALSE(a.opens(0)) << "another leaf is to come";
-  a.add(0, 0, leaves[0], 1);
-  b.add(0, 2, leaves[2], 1);
+  EXPECT_FALSE(a.reduction().opens(0)) << "another leaf is to come";
+  a.reduction().add(0, 0, leaves[0], 1);
+  b.reduction().add(0, 2, leaves[2], 1);
   for (const int v : {1, 3}) {
     Member& m = v == 1 ? a : b;
-    ASSERT_TRUE(m.opens(v));
-    m.open(0, v, 1, leaves[v].batch_statistics);
+    ASSERT_TRUE(m.reduction().opens(v));
+    m.reduction().open(0, v, 1, leaves[v].batch_statistics);
     EXPECT_TRUE(pair.deliver().empty());
-    m.put(1, leaves[v].gradients[1]);
+    m.reduction().put(1, leaves[v].gradients[1]);
     EXPECT_EQ(pair.deliver(), v == 1 ? Kinds{"contribution"} : Kinds{}) << "bucket 1 is b's";
   }
-  EXPECT_FALSE(a.work());
-  EXPECT_TRUE(b.work());
+  EXPECT_FALSE(a.reduction().work());
+  EXPECT_TRUE(b.reduction().work());
   EXPECT_EQ(pair.deliver(), Kinds{"result"});
   for (const int v : {1, 3}) {
     Member& m = v == 1 ? a : b;
-    m.put(0, leaves[v].gradients[0]);
-    m.add(0, v, leaves[v], 1);
+    m.reduction().put(0, leaves[v].gradients[0]);
+    m.reduction().add(0, v, leaves[v], 1);
     m.contribute({});
   }
   EXPECT_EQ(pair.deliver(), (Kinds{"contribution", "part"}));
@@ -362,18 +363,18 @@ TEST(Member, AFenceLeavesAnOpenLeafWhole) {
   Pair pair;
   Member& b = *pair.members.at(2);
   const RankGradient leaf = Pair::leaf(3);
-  b.add(0, 2, Pair::leaf(2), 1);
-  b.open(0, 3, 1, leaf.batch_statistics);
+  b.reduction().add(0, 2, Pair::leaf(2), 1);
+  b.reduction().open(0, 3, 1, leaf.batch_statistics);
   b.receive({.sender = Pair::kCoordinator, .generation = 2, .payload = messages::Fence{}});
-  b.put(1, leaf.gradients[1]);
+  b.reduction().put(1, leaf.gradients[1]);
   EXPECT_TRUE(pair.deliver().empty());
   Generation alone{.number = 2, .first_step = 0, .members = {}, .next_id = 3, .reason = ""};
   alone.members = {{.id = 2, .peer = 2, .endpoint = "e", .share = {{0, 4}}, .first_share = {{0, 4}}}};
   b.receive({.sender = Pair::kCoordinator, .generation = 2, .payload = messages::Start{.record = alone}});
-  b.put(0, leaf.gradients[0]);
-  b.add(0, 3, leaf, 1);
-  EXPECT_EQ(b.todo(), (std::vector<int>{0, 1}));
-  for (const int v : {0, 1}) b.add(0, v, Pair::leaf(v), 1);
+  b.reduction().put(0, leaf.gradients[0]);
+  b.reduction().add(0, 3, leaf, 1);
+  EXPECT_EQ(b.reduction().todo(), (std::vector<int>{0, 1}));
+  for (const int v : {0, 1}) b.reduction().add(0, v, Pair::leaf(v), 1);
   b.contribute({});
   EXPECT_EQ(b.reduce(), Member::Progress::complete);
   const Reduced reduced = b.take_reduced();

@@ -6,7 +6,7 @@
 #include "elastic/ledger/digest_file.h"
 #include "elastic/ledger/ledger.h"
 #include "tools/bench/models.h"
-#include "tools/bench/timing.h"
+#include "tools/peak/timing.h"
 #include "tools/config/config.h"
 
 namespace elinvar::bench {

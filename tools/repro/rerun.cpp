@@ -38,7 +38,7 @@ Rerun::Rerun(const RunRecord& run, Device device, int64_t most)
     : training_(read_run_config(run.path()), device), replay_(begin(run, training_, most)) {}
 
 StateDict Rerun::state() const {
-  const auto scaling_state = training_.adaptive() ? std::optional(replay_.member().made()) : std::nullopt;
+  const auto scaling_state = training_.adaptive() ? std::optional(replay_.member().scaling().made()) : std::nullopt;
   return whole_state(training_.job.state(), step(), scaling_state);
 }
 

@@ -7,12 +7,13 @@ namespace elinvar {
 
 LedgerLine make_again(Training& training, Replay& replay, const ToldOfRemaking& told) {
   Member& member = replay.member();
-  if (member.next() != Member::Next::leaves || member.last()) fail("the run ends after step {}", member.step());
-  const int64_t step = member.step();
-  const Cursor cursor = training.cursor(step, member.scaling_state());
+  if (member.next() != Member::Next::leaves || member.position().last())
+    fail("the run ends after step {}", member.position().step);
+  const int64_t step = member.position().step;
+  const Cursor cursor = training.cursor(step, member.scaling().current());
   LedgerLine line;
   line.step = step + 1;
-  for (const int vrank : member.todo()) {
+  for (const int vrank : member.reduction().todo()) {
     const Batch batch = training.loader.batch(cursor, vrank);
     told.batch(vrank, batch);
     told.at(fmt::format("leaf {}", vrank));
@@ -20,7 +21,7 @@ LedgerLine make_again(Training& training, Replay& replay, const ToldOfRemaking& 
     told.at("");
     if (!leaf.gradients.empty()) line.leaves[vrank] = digest_in_order(leaf.gradients, leaf.batch_statistics).digest;
     told.at("reduction");
-    member.add(step, vrank, std::move(leaf), 0);
+    member.reduction().add(step, vrank, std::move(leaf), 0);
   }
   member.contribute({});
   const bool complete = member.reduce() == Member::Progress::complete;

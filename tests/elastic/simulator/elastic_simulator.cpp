@@ -42,11 +42,13 @@ std::string Simulation::where() {
   std::string text = fmt::format("{} steps in the ledger, checkpoint of step {}", ledger_.size(), saved_step_);
   for (const auto& [term, head] : heads_)
     if (head->alive) text += fmt::format("\n  term {}: {}", term, head->coordinator->status(now_).dump());
-  for (const auto& [peer, p] : workers_)
-    if (p->alive)
-      text += fmt::format("\n  {}: generation {} step {} completed {} active {} fenced {} next {} busy {} early {}",
-                          peer, p->member->generation(), p->member->step(), p->member->completed(), p->member->active(),
-                          p->member->fenced(), static_cast<int>(p->member->next()), p->busy, p->member->early());
+  for (const auto& [peer, p] : workers_) {
+    if (!p->alive) continue;
+    const MemberPosition& at = p->member->position();
+    text +=
+        fmt::format("\n  {}: generation {} step {} completed {} active {} fenced {} next {} busy {}", peer, at.number(),
+                    at.step, at.completed, at.active(), at.fenced(), static_cast<int>(p->member->next()), p->busy);
+  }
   return text;
 }
 

@@ -19,7 +19,7 @@ void Simulation::start_coordinator() {
   h.far = pick(2) == 1;
   Coordinator::Records records;
   for (const auto& [peer, p] : workers_)
-    records.members_alive = records.members_alive || (p->alive && p->member->active());
+    records.members_alive = records.members_alive || (p->alive && p->member->position().active());
   if (!records_.empty()) {
     records.newest = records_.rbegin()->second;
     if (records_.contains(records.newest->follows)) records.before = records_.at(records.newest->follows);

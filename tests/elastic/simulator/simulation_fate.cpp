@@ -21,8 +21,8 @@ void Simulation::hang(Process& p) {
 // into one is then no matter of chance.
 void Simulation::kill_beside(Process& p) {
   for (const auto& [peer, other] : workers_) {
-    if (peer == p.peer || !other->alive || !other->member->active()) continue;
-    if (other->member->generation() != p.member->generation()) continue;
+    if (peer == p.peer || !other->alive || !other->member->position().active()) continue;
+    if (other->member->position().number() != p.member->position().number()) continue;
     kills_beside_open_ = false;
     ++result_.killed_beside;
     die(*other, "kill");

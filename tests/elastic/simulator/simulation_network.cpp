@@ -53,7 +53,7 @@ void Simulation::deliver(PeerId to, const Message& message, double sent) {
   Process& p = *workers_.at(to);
   const bool answer = message.as<messages::Heard>() != nullptr;
   if (!answer) p.idle_since = now_;
-  if (message.sender == p.member->coordinator()) {
+  if (message.sender == p.member->position().coordinator) {
     if (answer) p.watch->answered();
     p.watch->heard(now_);
   }
@@ -63,7 +63,7 @@ void Simulation::deliver(PeerId to, const Message& message, double sent) {
     p.member->receive(message);
     const auto* start = message.as<messages::Start>();
     // One of a coordinator that is no more is not obeyed.
-    if (s_.adaptive && start && p.member->generation() == start->record.number)
+    if (s_.adaptive && start && p.member->position().number() == start->record.number)
       p.history = histories_.at(start->record.scaling->history);
   }
   flush(p);
@@ -101,7 +101,7 @@ void Simulation::lose(PeerId watcher, PeerId peer) {
     return flush(*head);
   }
   Process& p = *workers_.at(watcher);
-  if (p.watch && peer == p.member->coordinator()) p.watch->lost();
+  if (p.watch && peer == p.member->position().coordinator) p.watch->lost();
   p.member->lost(peer, "connection closed");
   flush(p);
   advance(p);
