@@ -56,7 +56,7 @@ class GroupSum {
     Buckets buckets = {};               // of a leaf's tensors, of which none is cut: the same at all members
     size_t scaled = 0;                  // so many of them, the first, are multiplied
     std::optional<double> factor = {};  // by this
-    // A drill: called with what this member has added up of a bucket.
+    // Fault injection: called with what this member has added up of a bucket.
     std::function<void(int bucket, std::vector<Tensor>& shard)> spoil = {};
   };
   // `roots` of each member, which together have every leaf once; UsageError where they do not.

@@ -35,7 +35,7 @@ struct MemberOptions {
   AuditOptions audit = {};
   bool groups = false;  // this worker is a GPU that can be in a group (comm/gpu_group.h)
   int untold = 32;      // steps whose facts the leader may gather before it tells of them; 1: each at once
-  // A drill: damages what this member adds up in `step` (Exchange::spoil).
+  // Fault injection: damages what this member adds up in `step` (Exchange::spoil).
   std::function<void(int64_t step, int bucket, std::vector<Tensor>& sums)> spoil = {};
 };
 
