@@ -1,16 +1,16 @@
 #pragma once
 // Structs as JSON objects and blobs, from the list of their fields (tensor/fields.h):
 //
-//   struct Feed {
+//   struct Progress {
 //     PeerId peer = 0;
 //     std::optional<int64_t> end = {};
 //     ELINVAR_FIELDS(peer, end)
 //   };
 //
-// write_fields(feed, blobs) returns {"peer": 7}; read_fields<Feed>(json, blobs) returns the struct again, or throws a
-// UsageError that names the field, what was expected and what was found. Every field is required but the std::optional
-// ones, which are absent where they have no value. A double travels as its bits, so that it arrives exactly, NaN
-// included. Elements of type Blob are appended to the blobs in the order of the fields.
+// write_fields(progress, blobs) returns {"peer": 7}; read_fields<Progress>(json, blobs) returns the struct again, or
+// throws a UsageError that names the field, what was expected and what was found. Every field is required but the
+// std::optional ones, which are absent where they have no value. A double travels as its bits, so that it arrives
+// exactly, NaN included. Elements of type Blob are appended to the blobs in the order of the fields.
 //
 // A type that is neither a number, a text, a container nor a struct with a list of fields specializes FieldForm.
 #include <fmt/format.h>

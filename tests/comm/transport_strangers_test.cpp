@@ -118,7 +118,7 @@ TEST(Transport, AnOldProtocolIsNoWayAroundTheKey) {
   EXPECT_TRUE(arrival.what == What::timeout || arrival.reason.find("handshake") != std::string::npos) << arrival.reason;
 }
 
-// The gatekeeper is what keeps out a client that knows the public key alone and has a pair of its own.
+// The authenticator refuses a client that knows only the public key and has a key pair of its own.
 TEST(Transport, ThePublicKeyAloneOpensNothing) {
   const JobKey key = JobKey::make(), own = JobKey::make();
   const auto inbox = make_zmq_transport({.key = key});
