@@ -74,7 +74,7 @@ struct LeafGraphs::Recorded {
         run_passes(
             inside, /*early=*/true,
             [&](LeafForward pass) {
-              std::vector<Tensor> complete{pass.loss, pass.hits};
+              std::vector<Tensor> complete{pass.loss, pass.top1};
               complete.insert(complete.end(), pass.terms.begin(), pass.terms.end());
               for (Statistic& s : pass.statistics) s.batch = {};
               forward = std::move(pass);
