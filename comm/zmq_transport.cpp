@@ -25,11 +25,11 @@ namespace {
 
 using Clock = Transport::Clock;
 
-constexpr int kMostSockets = 1 << 14;  // of a context; a connection has three
-constexpr int kFilesBesides = 64;      // of a context, its sockets and a few connections, beside two for each thread
-constexpr int kStreak = 16;            // messages in a row before monitors and signals are looked at again
+constexpr int kMostSockets = 1 << 14;  // in a context; a connection has three
+constexpr int kFilesBesides = 64;      // descriptors of a context and a few connections, besides two for each thread
+constexpr int kStreak = 16;            // messages received in a row before monitors and signals are checked again
 
-// Names of inproc endpoints are the process's, so all transports that listen on one share a context.
+// Names of inproc endpoints are valid within a context, so all transports of the process that listen on one share it.
 std::shared_ptr<zmq::context_t> context_for(const Endpoint& listen, int io_threads) {
   const auto make = [&] {
     // ZeroMQ aborts the process if it gets no thread (one more than io_threads closes sockets) or no file descriptor.
@@ -170,7 +170,7 @@ class ZmqTransport : public Transport {
   using Peers = std::map<PeerId, std::shared_ptr<ZmqConnection>>;
 
   std::shared_ptr<ZmqConnection> open(PeerId peer, const std::string& endpoint);
-  // Under mutex_.
+  // Requires mutex_.
   void leave(Peers::iterator at) {
     ZmqConnection& connection = *at->second;
     connection.leaving = true;
@@ -190,22 +190,22 @@ class ZmqTransport : public Transport {
   std::shared_ptr<zmq::context_t> context_;
   std::optional<ZapAuthenticator> authenticator_;
   std::string endpoint_;
-  EventSignal signal_;  // woken_ or changed_ was set
+  EventSignal signal_;  // set with woken_ or changed_
   std::atomic<bool> woken_{false};
 
   std::mutex mutex_;
   Peers peers_;
   std::vector<std::shared_ptr<ZmqConnection>> leaving_;
   std::deque<Arrival> unreachable_;
-  bool changed_ = false;  // any of these
+  bool changed_ = false;  // whether any of the three above changed
 
-  // Of the waiting thread.
+  // Used by the thread that waits.
   zmq::socket_t inbox_, inbox_events_;
   int inbox_descriptor_ = -1, inbox_news_ = -1;
-  bool inbox_looked_ = local_;  // the events were found empty once
+  bool inbox_looked_ = local_;  // whether the events were found empty: Note [Waiting]
   std::vector<std::shared_ptr<ZmqConnection>> watched_;
-  std::deque<Arrival> refused_;  // of connections, yet to be told
-  int streak_ = 0;               // messages since poll()
+  std::deque<Arrival> refused_;  // refused connections that wait() has not returned yet
+  int streak_ = 0;               // messages since the last poll()
 };
 
 std::shared_ptr<ZmqConnection> ZmqTransport::open(PeerId peer, const std::string& endpoint) {
@@ -216,7 +216,7 @@ std::shared_ptr<ZmqConnection> ZmqTransport::open(PeerId peer, const std::string
 }
 
 std::optional<Arrival> ZmqTransport::receive() {
-  // One frame more than a message may have, so that decode() sees that there are too many.
+  // One frame more than allowed, so that decode() notices if there are too many.
   std::vector<Blob> frames = receive_frames(inbox_, options_.limits.blobs + 3);
   if (frames.empty()) return std::nullopt;
   Decoded decoded = decode(std::move(frames), options_.limits);
@@ -224,12 +224,12 @@ std::optional<Arrival> ZmqTransport::receive() {
   return Arrival{.what = Arrival::What::message, .packet = std::move(*decoded.packet)};
 }
 
-// Note [Waiting]: the system waits for the descriptors of ZeroMQ's sockets, each of which was found empty before: then
-// its descriptor becomes readable with the next thing that ZeroMQ has for it. zmq_poll would ask every socket again,
-// with some system calls each, both before it sleeps and after.
+// Note [Waiting]: poll(2) waits for the descriptors of ZeroMQ's sockets. The descriptor of a socket that was found
+// empty becomes readable when ZeroMQ has something for it. zmq_poll would query every socket, with some system calls
+// each, before and after it sleeps.
 
-// Waits until something happens, the deadline at most, and says what it was unless receive() will. Not at all if there
-// may be `more` in the inbox.
+// Waits for something to happen, until the deadline at most; does not wait if there may be `more` in the inbox. Returns
+// what happened, except messages, which receive() returns.
 std::optional<Arrival> ZmqTransport::poll(Clock::time_point deadline, bool more) {
   if (std::optional<Arrival> arrival = take_changes()) return arrival;
   Clock::time_point until = deadline;
@@ -291,7 +291,7 @@ std::optional<Arrival> ZmqTransport::take_changes() {
   return std::nullopt;
 }
 
-// Looks at what happened to a connection and at its deadlines: its loss, if that is to be told.
+// Checks the events of a connection and its deadlines. Returns its loss, if that is to be reported.
 std::optional<Arrival> ZmqTransport::tend(ZmqConnection& connection, bool news) {
   if (news)
     if (std::optional<std::string> reason = connection.follow()) return lose(connection, std::move(*reason));
@@ -300,7 +300,7 @@ std::optional<Arrival> ZmqTransport::tend(ZmqConnection& connection, bool news) 
   if (now < connection.leave_by) return std::nullopt;
   if (!connection.shutdown) return lose(connection, "");
   connection.leave_by = Clock::time_point::max();
-  connection.shutdown.shut_down();  // and its monitor will tell
+  connection.shutdown.shut_down();  // its monitor will report the end
   return std::nullopt;
 }
 

@@ -12,7 +12,7 @@
 namespace elinvar {
 namespace {
 
-// Values of all magnitudes, so that every order of addition gives bits of its own.
+// Values of all magnitudes, so that different orders of addition give different bits.
 Tensor leaf_values(int leaf) {
   std::vector<float> x(37);
   for (uint32_t i = 0; i < x.size(); ++i) {

@@ -1,4 +1,4 @@
-// Who does not belong to a job is kept out of its messages, and the key that says who does.
+// Strangers cannot send to a job, and the key that tells members from strangers is kept safe.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -25,7 +25,7 @@ using test::TemporaryFolder;
 using What = Arrival::What;
 using Clock = Transport::Clock;
 
-// What a stranger can do to an inbox; afterwards, it still takes messages.
+// Whatever a stranger does to an inbox, the inbox still receives messages afterwards.
 TEST(Transport, StrangersAreTurnedAway) {
   const auto inbox = make_zmq_transport({.limits = {.body_bytes = 1000, .blobs = 3, .blob_bytes = 5000}});
   zmq::context_t context;
