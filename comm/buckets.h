@@ -1,6 +1,6 @@
 #pragma once
-// How the tensors of a leaf travel: cut into buckets of bounded size, in their order, so that a bucket can be reduced
-// while the next is still on its way. Small tensors share a bucket, a large one has several.
+// Cuts the tensors of a leaf into buckets of bounded size, in their order, so that one bucket can be reduced while the
+// next still travels. Small tensors share a bucket; a large one spans several.
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -19,8 +19,8 @@ struct Slice {
 class Buckets {
  public:
   Buckets() = default;
-  // float32 tensors of these shapes; a bucket holds at most `most_elements` of them (at least 1). With `whole` no
-  // tensor is cut: one that is larger has a bucket of its own.
+  // For float32 tensors of these shapes, with at most `most_elements` (at least 1) elements per bucket. With `whole` no
+  // tensor is cut, and one that is larger gets a bucket of its own.
   Buckets(std::vector<Shape> shapes, int64_t most_elements, bool whole = false);
 
   int count() const { return static_cast<int>(buckets_.size()); }
@@ -29,9 +29,10 @@ class Buckets {
   // The buckets [first, last) that a tensor is in.
   std::pair<int, int> of(int tensor) const { return of_[static_cast<size_t>(tensor)]; }
 
-  // The slices of a bucket as tensors of one dimension that share storage with `values` (contiguous, of these shapes).
+  // Returns the slices of a bucket as one-dimensional tensors that share storage with `values`, which must be
+  // contiguous and have these shapes.
   std::vector<Tensor> cut(int bucket, const std::vector<Tensor>& values) const;
-  // Whether blobs have as many bytes as the slices of the bucket; then they can be read as its slices.
+  // Whether the blobs have the sizes of the bucket's slices, so that they can be read as these.
   bool fits(int bucket, std::span<const Blob> blobs) const;
 
  private:
@@ -40,8 +41,8 @@ class Buckets {
   std::vector<std::pair<int, int>> of_;  // each tensor
 };
 
-// The elements of a contiguous tensor as a blob, and a blob of float32 as a tensor of one dimension. Nothing is copied
-// but what lies on a GPU.
+// The elements of a contiguous tensor as a blob, and a blob of float32 as a one-dimensional tensor. Only tensors on a
+// GPU are copied.
 Blob blob_of(const Tensor& tensor);
 Tensor tensor_of(const Blob& blob);
 

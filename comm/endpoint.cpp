@@ -26,7 +26,7 @@ Addresses look_up(const Endpoint& endpoint) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_DGRAM;
   addrinfo* found = nullptr;
-  // Routes do not depend on the port, but to none of them leads port 0.
+  // Routes do not depend on the port, but connecting to port 0 fails.
   const std::string port = std::to_string(std::max(1, endpoint.port));
   const int error = ::getaddrinfo(bare(endpoint.place).c_str(), port.c_str(), &hints, &found);
   if (error != 0) fail("cannot find '{}': {}", endpoint.place, ::gai_strerror(error));

@@ -1,5 +1,5 @@
 #pragma once
-// A flag that a poll can wait for. set() from any thread and from signal handlers; it stays set until cleared.
+// A flag that poll() can wait for. Any thread and any signal handler may call set(); the flag stays set until cleared.
 namespace elinvar {
 
 class EventSignal {

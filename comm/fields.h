@@ -1,18 +1,18 @@
 #pragma once
-// Structs as JSON objects and blobs, from the list of their fields (tensor/fields.h):
+// Writes structs as JSON objects and blobs, and reads them back, by the list of their fields (tensor/fields.h):
 //
-//   struct SendState {
+//   struct Progress {
 //     PeerId peer = 0;
 //     std::optional<int64_t> end = {};
 //     ELINVAR_FIELDS(peer, end)
 //   };
 //
-// write_fields(request, blobs) returns {"peer": 7}; read_fields<SendState>(json, blobs) returns the struct again, or
-// throws a UsageError that names the field, what was expected and what was found. Every field is required but the
-// std::optional ones, which are absent where they have no value. A double travels as its bits, so that it arrives
-// exactly, NaN included. Elements of type Blob are appended to the blobs in the order of the fields.
+// write_fields(progress, blobs) returns {"peer": 7}; read_fields<Progress>(json, blobs) returns the struct, or throws a
+// UsageError that names the field, what was expected and what was found. All fields are required except std::optional
+// ones, which are omitted if they have no value. A double is written as its bits, so that it arrives exactly, NaN
+// included. Fields of type Blob are appended to the blobs in the order of the fields.
 //
-// A type that is neither a number, a text, a container nor a struct with a list of fields specializes FieldForm.
+// Specialize FieldForm for other types than numbers, strings, containers and structs with a list of fields.
 #include <fmt/format.h>
 
 #include <bit>
@@ -36,7 +36,7 @@
 
 namespace elinvar {
 
-// Reads one struct, and knows where in it the value lies that is being read.
+// Reads one struct and keeps the path of the value that is being read, for messages.
 class FieldReader {
  public:
   explicit FieldReader(std::span<const Blob> blobs) : blobs_(blobs) {}
@@ -55,7 +55,7 @@ class FieldReader {
   }
   size_t untaken_blobs() const { return blobs_.size() - taken_; }
 
-  // Calls `read` for what lies under this name.
+  // Calls `read` for the value under this name.
   template <class Read>
   auto under(std::string_view name, Read&& read) {
     path_.push_back(name);
@@ -72,7 +72,7 @@ class FieldReader {
   std::vector<std::string_view> path_;
 };
 
-// A struct that lists its fields, or has none.
+// A struct that lists its fields, or is empty.
 template <class T>
 concept Fieldwise = HasFields<T> || std::is_empty_v<T>;
 
@@ -119,7 +119,7 @@ struct FieldForm<std::string> {
   }
 };
 
-// An object that is passed on as it is.
+// JSON is passed on unchanged.
 template <>
 struct FieldForm<nlohmann::json> {
   static nlohmann::json write(const nlohmann::json& value, std::vector<Blob>&) { return value; }
@@ -135,7 +135,7 @@ struct FieldForm<Digest> {
   }
 };
 
-// Blobs are not in the JSON; a list of them is there as their number.
+// Blobs are not in the JSON; a list of blobs is written as its length.
 template <>
 struct FieldForm<std::vector<Blob>> {
   static nlohmann::json write(const std::vector<Blob>& value, std::vector<Blob>& blobs) {
@@ -173,7 +173,7 @@ struct FieldForm<std::vector<T>> {
   }
 };
 
-// Keys are texts or integers.
+// Keys are strings or integers.
 template <class Key, class T>
 struct FieldForm<std::map<Key, T>> {
   static nlohmann::json write(const std::map<Key, T>& value, std::vector<Blob>& blobs) {
@@ -244,7 +244,7 @@ nlohmann::json write_fields(const T& value, std::vector<Blob>& blobs) {
   return FieldForm<T>::write(value, blobs);
 }
 
-// The same of a struct without blobs.
+// The same for a struct without blobs.
 template <Fieldwise T>
 nlohmann::json write_fields(const T& value) {
   std::vector<Blob> blobs;

@@ -9,7 +9,7 @@ namespace elinvar {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::milliseconds kLook{1};  // how often a state is asked for where nobody waits for it
+constexpr std::chrono::milliseconds kLook{1};  // interval at which a state is polled
 
 Clock::time_point in(std::chrono::duration<double> time) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(time);

@@ -1,7 +1,7 @@
 #pragma once
-// A group of GPUs that send to each other without their hosts: one NCCL communicator (comm/nccl.h). It exists once all
-// members have formed it. A member that dies or hangs does not hurt the others: a transfer fails, or stays pending
-// until whoever waits gives up, and aborting the group, or destroying it, frees the device from it.
+// A group of GPUs that send to each other without their hosts, by one NCCL communicator (comm/nccl.h). It exists once
+// all members have formed it. If a member dies or hangs, a transfer fails or stays pending; the other members give up
+// when they choose to, and free their devices by aborting or destroying the group.
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -18,16 +18,17 @@ class GpuGroup {
  public:
   using State = NcclCommunicator::State;
 
-  // Waits until all `members` are in it, each of which does this with its own index `me`; at most `patience`. Failure
-  // says why there is none, and what to look at; so it does if `stop` is asked for.
+  // Forms a group of `members` processes. All of them call this, each with its own index `me`. Waits at most
+  // `patience`. Throws Failure, which says why there is no group and what to look at, also if `stop` is requested.
   static std::shared_ptr<GpuGroup> form(Nccl& nccl, const NcclId& id, int members, int me,
                                         std::chrono::duration<double> patience, const std::stop_token& stop = {});
 
-  // Of a communicator that has formed, for whoever forms it in another way.
+  // Makes a group of a communicator that was formed in another way.
   static std::shared_ptr<GpuGroup> of(std::unique_ptr<NcclCommunicator> formed, int members, int me, Device device);
 
-  // The same members without those that are `gone` (indices), by those who stay alone; the others keep their order. The
-  // group must be whole, and is not used meanwhile. If it fails, this group is whole no more.
+  // Forms a group of the same members without those whose indices are in `gone`; the others keep their order. All
+  // members that stay call it. This group must be whole and must not be used meanwhile; if the call fails, it is no
+  // longer whole.
   std::shared_ptr<GpuGroup> shrink(std::span<const int> gone, std::chrono::duration<double> patience,
                                    const std::stop_token& stop = {});
 
@@ -35,20 +36,21 @@ class GpuGroup {
   int me() const { return me_; }
   Device device() const { return device_; }
 
-  // Begins to send and receive; one transfer at a time. `holds` are the tensors in whose memory the pieces lie: they
-  // are kept until the device is done with them, or the group is gone.
+  // Begins to send and receive; one transfer at a time. `holds` are the tensors that the pieces are in; the group keeps
+  // them until the device is done with them or the group is destroyed.
   void transfer(std::span<const GpuPiece> sends, std::span<const GpuPiece> receives, std::vector<Tensor> holds);
-  // Of the transfer: `done` once what is called from now on, on the stream of the thread that began it, finds it done.
-  // It may fail even then.
+  // Returns the state of the transfer: `done` once work called from now on, on the stream of the thread that began it,
+  // runs after it. It may fail even then.
   State poll(std::string& why) { return communicator_->state(why); }
-  // Of a transfer that is done: whether it can fail no more, so that the memory of transfers is free. Throws Failure.
+  // Whether a transfer that is `done` can no longer fail, so that its memory is free. Throws Failure if it failed.
   bool carried();
-  // Whether nothing is under way that only an abort would end. From any thread.
+  // Whether nothing is under way that only an abort can end. Thread-safe.
   bool whole() const { return whole_; }
-  // From any thread, even while another waits for the device: ends what is under way.
+  // Ends what is under way. Thread-safe, even while another thread waits for the device.
   void abort() { communicator_->abort(); }
 
-  // Where a whole group is not needed any more: waits until nobody misses anything of it, at most `patience`.
+  // Call it when a whole group is no longer needed: waits, at most `patience`, until no member awaits data from this
+  // one.
   void retire(std::chrono::duration<double> patience);
 
  private:

@@ -25,7 +25,7 @@ std::pair<int64_t, int64_t> FlatLayout::shard(int m, int members) const {
   return {std::min(elements(), m * most), std::min(elements(), (m + 1) * most)};
 }
 
-// What lies between two tensors is zero, so that it may be added up with the rest.
+// The padding between two tensors is zeroed, so that it can be added up with the rest.
 Tensor FlatLayout::flatten(const std::vector<Tensor>& tensors) const {
   check(tensors.size() == shapes_.size(), "[group] {} tensors expected, got {}", shapes_.size(), tensors.size());
   Tensor flat = Tensor::zeros({elements()}, DType::f32, tensors.empty() ? Device{} : tensors[0].device());
@@ -118,8 +118,8 @@ void GroupSum::exchange_roots(const std::vector<Subtree>& mine) {
   group_->transfer(sends, receives, std::move(holds));
 }
 
-// Of roots that came from others nobody else has a handle but the group, which lets go of them later: so each addition
-// is into fresh memory, and what was received stays as it is.
+// The group still holds the roots received from other members, so each addition goes to fresh memory and they stay as
+// they are.
 void GroupSum::add_up() {
   std::sort(parts_.begin(), parts_.end(), [](const Subtree& a, const Subtree& b) { return a.begin < b.begin; });
   TreeReducer reducer(options_.leaves);
@@ -159,8 +159,8 @@ void GroupSum::exchange_shards() {
   group_->transfer(sends, receives, {result_});
 }
 
-// The next bucket begins when the one before is queued on the device, which may still be at it; at the end all are
-// waited for.
+// The next bucket begins when the one before is queued on the device, not when it is done; the last phase waits for
+// all.
 GroupSum::State GroupSum::poll(std::string& why) {
   const SideQueue side(group_->device(), SideQueue::Of::transfers);
   while (phase_ != Phase::done) {

@@ -1,17 +1,16 @@
 #pragma once
-// The reduction of one step within a group of GPUs: the sum of the tree over leaves (comm/reduction_tree.h) that many
-// members hold parts of, without the host seeing an element. Bit for bit it is what the host would make of them.
+// The reduction of one step within a group of GPUs: the sum over the tree of leaves (comm/reduction_tree.h), of which
+// each member holds parts. No element passes through a host, and the sum has the same bits as one made on hosts.
 //
-// It goes bucket by bucket, from the last to the first, as backward passes make gradients, so that a bucket is added up
-// while the rest of a member's last leaf is still computed. Of each:
+// Buckets are reduced from the last to the first, in the order in which backward passes make gradients, so that a
+// bucket is added up while the rest of a member's last leaf is still computed. For each bucket:
 //
-//   1. Each member lays the tensors of each of its subtree roots out one after another, and sends to each other
-//      member the range that belongs to that one, its shard: one group of sends and receives.
-//   2. Each adds up its shard along the tree, by the kernels that add leaves, and scales what is to be scaled.
-//   3. All send their shard to all: a second group. The result is views of one block of memory.
+//   1. Each member lays out the tensors of its subtree roots one after another, and sends each other member the range
+//      that it reduces, its shard. This is one group of sends and receives.
+//   2. Each member adds up its shard along the tree, with the kernels that add leaves, and scales it.
+//   3. Each member sends its shard to all others in a second group. The result is views of one block of memory.
 //
-// Nothing waits: the device's side queue for transfers (tensor/side_queue.h) is given work, and poll() looks how far
-// it is.
+// No call waits: work goes to the device's side queue for transfers (tensor/side_queue.h), and poll() reports progress.
 #include <functional>
 #include <map>
 #include <memory>
@@ -26,20 +25,20 @@
 
 namespace elinvar {
 
-// A subtree that a member holds, as the others know of it.
+// What the other members know about a subtree that a member holds.
 struct GroupRoot {
   int begin = 0, end = 0;
-  bool present = false;  // some leaf of it is
+  bool present = false;  // at least one leaf of it is present
 };
 
-// Where tensors lie in one block: each begins at a multiple of kAlign elements.
+// The layout of tensors in one block; each begins at a multiple of kAlign elements.
 class FlatLayout {
  public:
   static constexpr int64_t kAlign = 64;
   explicit FlatLayout(std::span<const Shape> shapes);
   int64_t elements() const { return begins_.back(); }
-  int64_t begin(size_t tensor) const { return begins_[tensor]; }  // of one past the last: the end
-  // What member `m` of `members` adds up: ranges of whole multiples of kAlign, of nearly the same size.
+  int64_t begin(size_t tensor) const { return begins_[tensor]; }  // for one past the last tensor: the end
+  // Returns the range that member `m` of `members` adds up; ranges are multiples of kAlign and nearly equal.
   std::pair<int64_t, int64_t> shard(int m, int members) const;
   Tensor flatten(const std::vector<Tensor>& tensors) const;  // on their device
   std::vector<Tensor> views(const Tensor& flat) const;
@@ -52,26 +51,26 @@ class FlatLayout {
 class GroupSum {
  public:
   struct Options {
-    int leaves = 1;                     // of the whole tree
-    Buckets buckets = {};               // of a leaf's tensors, of which none is cut: the same at all members
-    size_t scaled = 0;                  // so many of them, the first, are multiplied
-    std::optional<double> factor = {};  // by this
-    // A drill: called with what this member has added up of a bucket.
+    int leaves = 1;        // in the whole tree
+    Buckets buckets = {};  // of a leaf's tensors, none of them cut; the same at all members
+    size_t scaled = 0;     // how many tensors, from the first on, are multiplied by `factor`
+    std::optional<double> factor = {};
+    // Fault injection: called with what this member has added up of a bucket.
     std::function<void(int bucket, std::vector<Tensor>& shard)> spoil = {};
   };
-  // `roots` of each member, which together have every leaf once; UsageError where they do not.
+  // `roots`: for each member, those that it holds. Throws UsageError unless they cover every leaf exactly once.
   GroupSum(std::shared_ptr<GpuGroup> group, Options options, std::vector<std::vector<GroupRoot>> roots);
 
-  // What this member has of a bucket, once: the roots that were told, in the same order, with the tensors of the bucket
-  // flattened (Buckets::cut), on the group's device. They are made by what was called on the device's side queue for
-  // gradients, or what that follows. In any order; UsageError where this is not so.
+  // Gives this member's part of a bucket, once for each bucket, in any order of buckets: its roots in the order given
+  // to the constructor, with the tensors of the bucket flattened (Buckets::cut), on the group's device. The work that
+  // makes them must be on the device's side queue for gradients, or before it. Throws UsageError for anything else.
   void put(int bucket, std::vector<Subtree> mine);
 
   using State = GpuGroup::State;
-  // Goes on as far as it can. Failure where the device cannot.
+  // Continues as far as possible without waiting. Throws Failure if the device fails.
   State poll(std::string& why);
-  int64_t progress() const { return progress_; }  // grows with whatever has happened
-  // Of a done one: the tensors of the root, on the device; none if every leaf was absent.
+  int64_t progress() const { return progress_; }  // grows whenever something has happened
+  // Once done: the tensors of the root, on the device; empty if every leaf was absent.
   std::vector<Tensor> values() const;
 
  private:
@@ -85,10 +84,10 @@ class GroupSum {
   Options options_;
   FlatLayout layout_;
   std::vector<std::vector<GroupRoot>> roots_;
-  std::map<int, std::vector<Subtree>> mine_;  // buckets that have not begun
-  int bucket_;                                // the last that has
-  std::vector<Subtree> parts_;                // of every root, what lies in this member's shard of it
-  Tensor result_, of_bucket_;                 // of all buckets, and the view of one
+  std::map<int, std::vector<Subtree>> mine_;  // for buckets that have not begun
+  int bucket_;                                // the latest that has begun
+  std::vector<Subtree> parts_;                // this member's shard of every root
+  Tensor result_, of_bucket_;                 // all buckets, and the view of the current one
   Phase phase_ = Phase::bucket;
   int64_t progress_ = 0;
 };

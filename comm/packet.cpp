@@ -26,7 +26,7 @@ struct Header {
   uint32_t blobs = 0;
 };
 
-// Calls visit(field) for each number of the header in the order of the wire.
+// Calls visit(field) for each number of the header in wire order.
 template <class H, class Visit>
 void each_field(H& header, Visit&& visit) {
   visit(header.version);
@@ -45,7 +45,7 @@ std::string text_error(std::string_view text, const PacketLimits& limits) {
   return "";
 }
 
-// What is wrong with the text; nothing leaves `object` whole.
+// Returns what is wrong with the text; null if `object` is complete.
 std::string read_object(const Blob& blob, const PacketLimits& limits, Json& object) {
   const std::string_view text(reinterpret_cast<const char*>(blob.data), blob.bytes);
   if (std::string error = text_error(text, limits); !error.empty()) return error;
@@ -65,7 +65,7 @@ std::string blob_error(size_t index, size_t bytes, const PacketLimits& limits) {
   return fmt::format("blob {} has {} bytes, at most {} expected", index, bytes, limits.blob_bytes);
 }
 
-// What is wrong with the frames; nothing leaves `message` whole.
+// Returns what is wrong with the frames; null if `message` is complete.
 std::string read(std::vector<Blob>& frames, const PacketLimits& limits, Packet& message) {
   if (frames.size() < 2) return fmt::format("{} frames, at least 2 expected", frames.size());
   const Blob& first = frames[0];

@@ -1,12 +1,12 @@
 #pragma once
-// What workers and the coordinator say to each other: a kind, who says it and when, a small JSON body, and blobs of
-// bytes that are neither copied nor looked at on their way. On the wire a message is a ZeroMQ multipart message:
+// The messages between workers and the coordinator: a kind, a sender, a time (generation and step), a small JSON body,
+// and blobs of bytes that are neither copied nor inspected. On the wire each is a ZeroMQ multipart message:
 //
 //   frame 0   fixed header: "ELNV", version (u32), run (u64), sender (u64), generation (i64), step (i64), blobs (u32)
 //   frame 1   {"kind": "...", ...}: JSON in UTF-8; all numbers of frame 0 are little-endian
 //   frame 2.. the blobs
 //
-// decode() takes what any stranger could send and either returns a whole message or says what is wrong with it.
+// decode() accepts any bytes; it returns either a whole message or what is wrong with it.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,9 +19,8 @@
 
 namespace elinvar {
 
-// Immutable bytes, kept alive by `owner`: whoever sends or receives them shares, nobody copies. The owner of a blob
-// that is sent is released by whichever thread drops it last, perhaps one of the transport's. What is received is
-// aligned for any scalar (8 bytes).
+// Immutable bytes that `owner` keeps alive; senders and receivers share them without a copy. The thread that drops a
+// sent blob last releases its owner, perhaps one of the transport's threads. Received blobs are aligned to 8 bytes.
 struct Blob {
   std::shared_ptr<const void> owner;
   const std::byte* data = nullptr;
@@ -30,38 +29,39 @@ struct Blob {
 
 Blob blob_of(std::string text);
 
-// A process of a job, from its start to its end: random, never reused, so a process that comes back is another peer.
+// Identifies a process of a job from its start to its end. It is random and never reused: a process that comes back is
+// another peer.
 using PeerId = uint64_t;
 
 struct Packet {
   std::string kind;
-  uint64_t run = 0;  // random, chosen when the run was started: messages of other runs are dropped
+  uint64_t run = 0;  // random, chosen when the run starts; messages of other runs are dropped
   PeerId sender = 0;
   int64_t generation = 0, step = 0;
-  nlohmann::json body = nlohmann::json::object();  // without a key "kind"; a NaN in it arrives as null
+  nlohmann::json body = nlohmann::json::object();  // must not have a key "kind"; a NaN arrives as null
   std::vector<Blob> blobs = {};
 };
 
-// The most that is accepted, and so the most that is sent.
+// Limits of what is accepted, and so of what may be sent.
 struct PacketLimits {
-  size_t body_bytes = 1 << 20;  // of frame 1
-  int body_depth = 32;          // arrays and objects within each other
+  size_t body_bytes = 1 << 20;  // frame 1
+  int body_depth = 32;          // nested arrays and objects
   size_t kind_bytes = 64;
   size_t blobs = 4096;
   size_t blob_bytes = 64 << 20;  // each
 };
 
-// What a body is, and a text in a blob may be. UsageError if it is no JSON object, too long or nested too deeply.
+// Parses a JSON object: a body, or a text in a blob. Throws UsageError if it is not one, too long or nested too deeply.
 nlohmann::json object_from(const Blob& text, const PacketLimits& limits = {});
 
-// The frames of a message. UsageError if decode() with these limits would not take them.
+// Returns the frames of a message. Throws UsageError if decode() would not accept them with these limits.
 std::vector<Blob> encode(Packet message, const PacketLimits& limits = {});
 
 struct Decoded {
   std::optional<Packet> packet;
-  std::string error;  // without a message: why, in one line that quotes no more than a few bytes of it
+  std::string error;  // why there is no packet, in one line that quotes at most a few bytes of it
 };
-// Never throws for what the frames contain; their blobs become the message's.
+// Never throws because of what the frames contain. The packet shares their blobs.
 Decoded decode(std::vector<Blob> frames, const PacketLimits& limits = {});
 
 }  // namespace elinvar

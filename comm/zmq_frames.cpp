@@ -20,10 +20,10 @@ namespace elinvar {
 namespace {
 
 constexpr size_t kCopiedBytes = 4096;  // frames up to this size are copied when sent
-constexpr size_t kAlignment = 8;       // of what is received
+constexpr size_t kAlignment = 8;       // of received blobs, in bytes
 
-// Counts what is handed to ZeroMQ, and is read when its threads or another of ours give it back. ZeroMQ orders the two;
-// this says so to race detectors, which do not see into it.
+// Incremented when something is handed to ZeroMQ and read when it comes back. ZeroMQ orders the two; this tells race
+// detectors so, which do not see into it.
 std::atomic<uint64_t> handed_over{0};
 
 void release(void*, void* owner) {
@@ -39,7 +39,7 @@ zmq::message_t frame_of(Blob blob) {
   return frame;
 }
 
-// Large frames stay where ZeroMQ received them; small ones may lie anywhere in its buffer, and move if they must.
+// Large frames stay where ZeroMQ received them. Small ones may lie anywhere in its buffer and are copied if misaligned.
 Blob blob_of(zmq::message_t frame) {
   auto owner = std::make_shared<zmq::message_t>(std::move(frame));
   const auto* data = static_cast<const std::byte*>(owner->data());

@@ -1,5 +1,6 @@
 #pragma once
-// Blobs as ZeroMQ's frames and back without a copy, and what its monitors tell. For use within comm/.
+// Sends blobs as ZeroMQ frames and receives them, without a copy; reads the events of socket monitors. For use within
+// comm/.
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,25 +15,26 @@ class socket_t;
 
 namespace elinvar {
 
-// None of these waits.
-bool receive_frame(zmq::socket_t& socket, zmq::message_t& frame);  // false if none is here
-// The next message's frames, none if none is here; of one with more than `most`, the first so many.
+// None of these functions waits.
+bool receive_frame(zmq::socket_t& socket, zmq::message_t& frame);  // false if there is none
+// Returns the frames of the next message, but at most the first `most`; empty if there is no message.
 std::vector<Blob> receive_frames(zmq::socket_t& socket, size_t most);
-// Owners are released when the bytes are sent or given up, by ZeroMQ's thread. A connection that has just gone drops
-// the message.
+// A thread of ZeroMQ releases the owners when the bytes are sent or dropped. The message is dropped if the connection
+// has just ended.
 void send_frames(zmq::socket_t& socket, std::vector<Blob> frames);
 
-// What happened to a socket's connection: it was opened, both sides proved their keys, it ended; or it ended before.
+// What happened to a socket's connection: it was opened; both sides proved their keys (ready); it ended (closed), or
+// ended before it was ready (failed).
 struct ZmqEvent {
   enum class What { opened, ready, closed, failed } what;
   int descriptor = -1;      // opened
   std::string reason = {};  // closed, failed
 };
-// The returned socket receives the events of `socket` from here on.
+// Returns a socket that receives the events of `socket` from now on.
 zmq::socket_t monitor(zmq::context_t& context, zmq::socket_t& socket);
 std::optional<ZmqEvent> next_event(zmq::socket_t& monitor);
-// No event of `socket` comes any more. Needed before what receives them is closed: the thread of ZeroMQ that moves all
-// bytes of the context waits to send an event, for ever where nobody is left to take it.
+// Stops the events of `socket`. Call it before closing the socket that receives them: ZeroMQ's I/O thread waits to send
+// an event, forever if there is no receiver, and then moves no more bytes of the context.
 void end_monitor(zmq::socket_t& socket);
 
 }  // namespace elinvar

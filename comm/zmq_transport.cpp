@@ -14,8 +14,8 @@
 
 #include "comm/endpoint.h"
 #include "comm/event_signal.h"
-#include "comm/gatekeeper.h"
-#include "comm/line.h"
+#include "comm/zap_authenticator.h"
+#include "comm/zmq_connection.h"
 #include "comm/zmq_frames.h"
 #include "tensor/base/check.h"
 #include "tensor/base/threads.h"
@@ -25,12 +25,11 @@ namespace {
 
 using Clock = Transport::Clock;
 
-constexpr int kMostSockets = 1 << 14;                    // of a context; a connection has three
-constexpr std::chrono::milliseconds kTimeToNotice{100};  // for ZeroMQ, that a connection was cut
-constexpr int kFilesBesides = 64;  // of a context, its sockets and a few connections, beside two for each thread
-constexpr int kStreak = 16;        // messages in a row before monitors and signals are looked at again
+constexpr int kMostSockets = 1 << 14;  // in a context; a connection has three
+constexpr int kFilesBesides = 64;      // descriptors of a context and a few connections, besides two for each thread
+constexpr int kStreak = 16;            // messages received in a row before monitors and signals are checked again
 
-// Names of inproc endpoints are the process's, so all transports that listen on one share a context.
+// Names of inproc endpoints are valid within a context, so all transports of the process that listen on one share it.
 std::shared_ptr<zmq::context_t> context_for(const Endpoint& listen, int io_threads) {
   const auto make = [&] {
     // ZeroMQ aborts the process if it gets no thread (one more than io_threads closes sockets) or no file descriptor.
@@ -51,55 +50,11 @@ std::shared_ptr<zmq::context_t> context_for(const Endpoint& listen, int io_threa
 
 Arrival refusal(std::string reason) { return {.what = Arrival::What::refused, .reason = std::move(reason)}; }
 
-// Note [Ending a connection]: ZeroMQ 4.3 aborts the process if a connection breaks just when the socket that sends is
-// given up with a message half sent, be it because the time to linger is over. So a connection is first cut, by a
-// descriptor of our own, and its socket given up when ZeroMQ has noticed.
-struct Connection {
-  PeerId peer = 0;
-  std::string endpoint;
-  zmq::socket_t push;    // under the transport's mutex
-  bool leaving = false;  // under the transport's mutex: disconnected, but what was queued is being sent
-
-  // Of the waiting thread.
-  zmq::socket_t monitor;  // none for inproc
-  int events = -1;        // its descriptor
-  bool looked = false;    // it was found empty once, so that the descriptor tells what is new
-  Line line;              // from when it is open
-  Clock::time_point ready_by = Clock::time_point::max();
-  Clock::time_point leave_by = Clock::time_point::max();
-
-  // Takes note of what happened; why the connection ended, if it did.
-  std::optional<std::string> follow() {
-    while (monitor) {
-      std::optional<ZmqEvent> event = next_event(monitor);
-      if (!event) break;
-      switch (event->what) {
-        case ZmqEvent::What::opened:
-          // Had ZeroMQ closed the descriptor before this, the end of the connection would be among the next events.
-          line = Line(event->descriptor);
-          break;
-        case ZmqEvent::What::ready:
-          ready_by = Clock::time_point::max();
-          break;
-        case ZmqEvent::What::closed:
-        case ZmqEvent::What::failed:
-          return std::move(event->reason);
-      }
-    }
-    return std::nullopt;
-  }
-  void give_up() {
-    end_monitor(push);
-    push.set(zmq::sockopt::linger, 0);
-    push.close();
-  }
-};
-
 class ZmqTransport : public Transport {
  public:
   ZmqTransport(const ZmqOptions& options, const Endpoint& listen)
       : options_(options), local_(listen.scheme == "inproc"), context_(context_for(listen, options.io_threads)) {
-    if (options_.key && !local_) gatekeeper_.emplace(*context_, *options_.key);
+    if (options_.key && !local_) authenticator_.emplace(*context_, *options_.key);
     inbox_ = zmq::socket_t(*context_, zmq::socket_type::pull);
     inbox_.set(zmq::sockopt::linger, 0);
     inbox_.set(zmq::sockopt::rcvhwm, 0);
@@ -125,30 +80,31 @@ class ZmqTransport : public Transport {
 
   ~ZmqTransport() override {
     watched_.clear();
-    std::vector<Line> lines;
+    std::vector<SocketShutdown> unsent;
     for (auto& [peer, connection] : peers_) leaving_.push_back(std::move(connection));
     for (const auto& connection : leaving_) {
       if (connection->follow()) connection->give_up();
       end_monitor(connection->push);
       connection->push.close();
       connection->monitor.close();
-      if (connection->line) lines.push_back(std::move(connection->line));
+      if (connection->shutdown) unsent.push_back(std::move(connection->shutdown));
     }
     end_monitor(inbox_);
     inbox_.close();
     inbox_events_.close();
-    gatekeeper_.reset();
+    authenticator_.reset();
     signal_.clear();
-    // The context ends when all is sent or the sockets' time to linger is over: until then, lines must be cut.
-    std::jthread cutter;
+    // The context ends when all is sent or the linger time of its sockets is over. Before the latter, connections must
+    // be shut down: Note [Ending a connection].
+    std::jthread closer;
     try {
-      cutter = start_thread("cutter", [&] {
+      closer = start_thread("closer", [&] {
         pollfd ended{signal_.descriptor(), POLLIN, 0};
         if (::poll(&ended, 1, static_cast<int>(options_.linger.count())) == 0)
-          for (const Line& line : lines) line.cut();
+          for (const SocketShutdown& connection : unsent) connection.shut_down();
       });
-    } catch (const Failure&) {  // without a descriptor the connection could not be cut later
-      for (const Line& line : lines) line.cut();
+    } catch (const Failure&) {  // no thread can shut them down later
+      for (const SocketShutdown& connection : unsent) connection.shut_down();
     }
     context_.reset();
     signal_.set();
@@ -211,12 +167,12 @@ class ZmqTransport : public Transport {
   }
 
  private:
-  using Peers = std::map<PeerId, std::shared_ptr<Connection>>;
+  using Peers = std::map<PeerId, std::shared_ptr<ZmqConnection>>;
 
-  std::shared_ptr<Connection> open(PeerId peer, const std::string& endpoint);
-  // Under mutex_.
+  std::shared_ptr<ZmqConnection> open(PeerId peer, const std::string& endpoint);
+  // Requires mutex_.
   void leave(Peers::iterator at) {
-    Connection& connection = *at->second;
+    ZmqConnection& connection = *at->second;
     connection.leaving = true;
     if (connection.monitor) leaving_.push_back(std::move(at->second));
     else connection.push.close();
@@ -226,62 +182,41 @@ class ZmqTransport : public Transport {
   std::optional<Arrival> receive();
   std::optional<Arrival> poll(Clock::time_point deadline, bool more);
   std::optional<Arrival> take_changes();
-  std::optional<Arrival> tend(Connection& connection, bool news);
-  std::optional<Arrival> lose(Connection& connection, std::string reason);
+  std::optional<Arrival> tend(ZmqConnection& connection, bool news);
+  std::optional<Arrival> lose(ZmqConnection& connection, std::string reason);
 
   ZmqOptions options_;
   bool local_;  // inproc
   std::shared_ptr<zmq::context_t> context_;
-  std::optional<Gatekeeper> gatekeeper_;
+  std::optional<ZapAuthenticator> authenticator_;
   std::string endpoint_;
-  EventSignal signal_;  // woken_ or changed_ was set
+  EventSignal signal_;  // set with woken_ or changed_
   std::atomic<bool> woken_{false};
 
   std::mutex mutex_;
   Peers peers_;
-  std::vector<std::shared_ptr<Connection>> leaving_;
+  std::vector<std::shared_ptr<ZmqConnection>> leaving_;
   std::deque<Arrival> unreachable_;
-  bool changed_ = false;  // any of these
+  bool changed_ = false;  // whether any of the three above changed
 
-  // Of the waiting thread.
+  // Used by the thread that waits.
   zmq::socket_t inbox_, inbox_events_;
   int inbox_descriptor_ = -1, inbox_news_ = -1;
-  bool inbox_looked_ = local_;  // the events were found empty once
-  std::vector<std::shared_ptr<Connection>> watched_;
-  std::deque<Arrival> refused_;  // of connections, yet to be told
-  int streak_ = 0;               // messages since poll()
+  bool inbox_looked_ = local_;  // whether the events were found empty: Note [Waiting]
+  std::vector<std::shared_ptr<ZmqConnection>> watched_;
+  std::deque<Arrival> refused_;  // refused connections that wait() has not returned yet
+  int streak_ = 0;               // messages since the last poll()
 };
 
-std::shared_ptr<Connection> ZmqTransport::open(PeerId peer, const std::string& endpoint) {
+std::shared_ptr<ZmqConnection> ZmqTransport::open(PeerId peer, const std::string& endpoint) {
   const Endpoint to = parse_endpoint(endpoint);
   check(!has_name(to), "expected an address, got the name '{}'", to.place);
   check(to.scheme != "inproc" || local_, "expected an endpoint beyond this process, got '{}'", endpoint);
-  auto connection = std::make_shared<Connection>();
-  connection->peer = peer;
-  connection->endpoint = endpoint;
-  zmq::socket_t push(*context_, zmq::socket_type::push);
-  push.set(zmq::sockopt::sndhwm, 0);
-  push.set(zmq::sockopt::linger, static_cast<int>((options_.linger + kTimeToNotice).count()));
-  push.set(zmq::sockopt::reconnect_ivl, -1);
-  push.set(zmq::sockopt::handshake_ivl, static_cast<int>(options_.connect_timeout.count()));
-  push.set(zmq::sockopt::ipv6, to.place.front() == '[' ? 1 : 0);
-  if (to.scheme != "inproc") {
-    if (options_.key) {
-      push.set(zmq::sockopt::curve_serverkey, options_.key->public_key);
-      push.set(zmq::sockopt::curve_publickey, options_.key->public_key);
-      push.set(zmq::sockopt::curve_secretkey, options_.key->secret_key);
-    }
-    connection->monitor = monitor(*context_, push);
-    connection->events = connection->monitor.get(zmq::sockopt::fd);
-    connection->ready_by = Clock::now() + options_.connect_timeout;
-  }
-  push.connect(endpoint);
-  connection->push = std::move(push);
-  return connection;
+  return std::make_shared<ZmqConnection>(*context_, options_, peer, endpoint);
 }
 
 std::optional<Arrival> ZmqTransport::receive() {
-  // One frame more than a message may have, so that decode() sees that there are too many.
+  // One frame more than allowed, so that decode() notices if there are too many.
   std::vector<Blob> frames = receive_frames(inbox_, options_.limits.blobs + 3);
   if (frames.empty()) return std::nullopt;
   Decoded decoded = decode(std::move(frames), options_.limits);
@@ -289,12 +224,12 @@ std::optional<Arrival> ZmqTransport::receive() {
   return Arrival{.what = Arrival::What::message, .packet = std::move(*decoded.packet)};
 }
 
-// Note [Waiting]: the system waits for the descriptors of ZeroMQ's sockets, each of which was found empty before: then
-// its descriptor becomes readable with the next thing that ZeroMQ has for it. zmq_poll would ask every socket again,
-// with some system calls each, both before it sleeps and after.
+// Note [Waiting]: poll(2) waits for the descriptors of ZeroMQ's sockets. The descriptor of a socket that was found
+// empty becomes readable when ZeroMQ has something for it. zmq_poll would query every socket, with some system calls
+// each, before and after it sleeps.
 
-// Waits until something happens, the deadline at most, and says what it was unless receive() will. Not at all if there
-// may be `more` in the inbox.
+// Waits for something to happen, until the deadline at most; does not wait if there may be `more` in the inbox. Returns
+// what happened, except messages, which receive() returns.
 std::optional<Arrival> ZmqTransport::poll(Clock::time_point deadline, bool more) {
   if (std::optional<Arrival> arrival = take_changes()) return arrival;
   Clock::time_point until = deadline;
@@ -356,20 +291,20 @@ std::optional<Arrival> ZmqTransport::take_changes() {
   return std::nullopt;
 }
 
-// Looks at what happened to a connection and at its deadlines: its loss, if that is to be told.
-std::optional<Arrival> ZmqTransport::tend(Connection& connection, bool news) {
+// Checks the events of a connection and its deadlines. Returns its loss, if that is to be reported.
+std::optional<Arrival> ZmqTransport::tend(ZmqConnection& connection, bool news) {
   if (news)
     if (std::optional<std::string> reason = connection.follow()) return lose(connection, std::move(*reason));
   const Clock::time_point now = Clock::now();
   if (now >= connection.ready_by) return lose(connection, "no answer");
   if (now < connection.leave_by) return std::nullopt;
-  if (!connection.line) return lose(connection, "");
+  if (!connection.shutdown) return lose(connection, "");
   connection.leave_by = Clock::time_point::max();
-  connection.line.cut();  // and its monitor will tell
+  connection.shutdown.shut_down();  // its monitor will report the end
   return std::nullopt;
 }
 
-std::optional<Arrival> ZmqTransport::lose(Connection& connection, std::string reason) {
+std::optional<Arrival> ZmqTransport::lose(ZmqConnection& connection, std::string reason) {
   connection.ready_by = connection.leave_by = Clock::time_point::max();
   const std::lock_guard lock(mutex_);
   changed_ = true;

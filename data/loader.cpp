@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "data/permutation.h"
-#include "data/reading.h"
+#include "data/prefetch_tuner.h"
 #include "tensor/base/activity.h"
 #include "tensor/base/check.h"
 #include "tensor/base/threads.h"
@@ -43,20 +43,20 @@ struct Loader::Readers {
   Cursor next;                               // what enters the window next
   int next_vrank = 0;
   int first, count;
-  Reading reading;
-  std::optional<ReadingPlan> plan;  // of whoever asks for batches
-  std::string trouble;              // with the first readers; yet to be told
+  PrefetchSettings settings;
+  std::optional<PrefetchTuner> tuner;  // used by the thread that asks for batches
+  std::string trouble;                 // why the first readers could not start, not reported yet
   std::optional<Clock::time_point> last;
   std::vector<std::jthread> threads;  // last: they end before what they use
 
   explicit Readers(const Loader& l) : loader(l), first(0), count(l.options_.virtual_ranks) {
     trouble = become({l.options_.threads, l.options_.prefetch});
     if (l.options_.tuned && trouble.empty())
-      plan.emplace(reading, std::max(l.options_.threads, std::min(usable_threads(), kMostReaders)));
+      tuner.emplace(settings, std::max(l.options_.threads, std::min(usable_threads(), kMostReaders)));
   }
 
-  // Goes on with fewer readers if one cannot be started, since readers affect speed only. Returns the reason, or "".
-  std::string become(const Reading& other) {
+  // Starts readers as needed; uses fewer if one cannot be started, since they affect speed only. Returns why, or "".
+  std::string become(const PrefetchSettings& other) {
     std::string why;
     try {
       for (int i = static_cast<int>(threads.size()); i < other.threads; ++i)
@@ -65,23 +65,23 @@ struct Loader::Readers {
       why = fmt::format("{} instead of {} read: {}", threads.size(), other.threads, no_more.what());
     }
     const std::lock_guard lock(mutex);
-    reading = other;
-    reading.threads = std::min(other.threads, static_cast<int>(threads.size()));
+    settings = other;
+    settings.threads = std::min(other.threads, static_cast<int>(threads.size()));
     work.notify_all();
     return why;
   }
 
-  // The front was asked for at that time, and is there now. What this leads to, and why, if to anything.
+  // Called when the batch at the front, requested at `asked`, is ready. Returns what changed and why, or "".
   std::string tune(Clock::time_point asked) {
     if (!trouble.empty()) return std::exchange(trouble, {});
-    if (!plan) return "";
+    if (!tuner) return "";
     const auto now = Clock::now(), before = std::exchange(last, now).value_or(asked);
     const auto seconds = [&](Clock::time_point since) { return std::chrono::duration<double>(now - since).count(); };
-    const std::optional<Reading> better = plan->took(seconds(asked), seconds(before));
+    const std::optional<PrefetchSettings> better = tuner->record(seconds(asked), seconds(before));
     if (!better) return "";
     const std::string why_not = become(*better);
-    if (why_not.empty()) return plan->reason();
-    plan.reset();
+    if (why_not.empty()) return tuner->reason();
+    tuner.reset();
     return why_not;
   }
 
@@ -104,7 +104,7 @@ struct Loader::Readers {
     StreamScope scope(own);
     std::unique_lock lock(mutex);
     std::shared_ptr<Slot> slot;
-    const auto has_work = [&] { return reader < reading.threads && (slot = first_waiting()) != nullptr; };
+    const auto has_work = [&] { return reader < settings.threads && (slot = first_waiting()) != nullptr; };
     while (work.wait(lock, stop, has_work)) {
       slot->state = Slot::State::working;
       lock.unlock();
@@ -136,7 +136,7 @@ struct Loader::Readers {
       next_vrank = vrank;
       advance_next();
     }
-    while (window.size() < static_cast<size_t>(reading.prefetch)) {
+    while (window.size() < static_cast<size_t>(settings.prefetch)) {
       window.push_back(std::make_shared<Slot>(Slot{next, next_vrank}));
       advance_next();
     }

@@ -52,7 +52,7 @@ struct LoaderOptions {
   Mixing mixing = {};          // of images, where they are augmented
   int threads = 1;             // reader threads; 0: every batch is made when it is asked for
   int prefetch = 4;            // batches (of one virtual rank) that are made ahead; 0: none
-  bool tuned = false;          // both are only where it begins: data/reading.h
+  bool tuned = false;          // both are only where it begins: data/prefetch_tuner.h
   Device device = {};          // that they are for: those made ahead are sent there, too
 };
 

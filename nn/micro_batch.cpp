@@ -2,7 +2,7 @@
 
 #include "nn/micro_batch_passes.h"
 #include "tensor/base/check.h"
-#include "tensor/ops/hits.h"
+#include "tensor/ops/top1_correct.h"
 #include "tensor/ops/pointwise.h"
 
 namespace elinvar {
@@ -29,10 +29,11 @@ Tensor predict(const Network& network, std::span<const Tensor> views) {
 
 MicroBatchResult evaluate(const Tensor& logits, const Tensor& target, const LossOptions& options) {
   const NoGrad constant;
-  Download loss(cross_entropy(logits, target, options).value()), right(hits(logits, target, options.ignore_index));
+  Download loss(cross_entropy(logits, target, options).value()),
+      top1(top1_correct(logits, target, options.ignore_index));
   return {.loss_sum = loss.wait().item(),
           .count = count_of(target, options.ignore_index),
-          .correct = right_of(right.wait())};
+          .correct = correct_of(top1.wait())};
 }
 
 }  // namespace elinvar

@@ -74,7 +74,7 @@ struct MicroBatchGraphs::Recorded {
         run_passes(
             inside, /*early=*/true,
             [&](ForwardPass pass) {
-              std::vector<Tensor> complete{pass.loss, pass.hits};
+              std::vector<Tensor> complete{pass.loss, pass.top1};
               complete.insert(complete.end(), pass.batch_statistics.begin(), pass.batch_statistics.end());
               for (Statistic& s : pass.statistics) s.batch = {};
               forward = std::move(pass);

@@ -6,7 +6,7 @@
 
 #include "nn/running_statistics.h"
 #include "tensor/base/activity.h"
-#include "tensor/ops/hits.h"
+#include "tensor/ops/top1_correct.h"
 
 namespace elinvar {
 namespace {
@@ -30,8 +30,8 @@ int64_t count_of(const Tensor& targets, int64_t ignored) {
   return std::ranges::count_if(all.span<int64_t>(), other);
 }
 
-int64_t right_of(const Tensor& hits) {
-  return std::ranges::count(hits.span<uint8_t>(), static_cast<uint8_t>(Hit::right));
+int64_t correct_of(const Tensor& top1) {
+  return std::ranges::count(top1.span<uint8_t>(), static_cast<uint8_t>(Top1::correct));
 }
 
 void run_passes(const MicroBatchTask& task, bool early, const std::function<void(ForwardPass)>& forward,
@@ -46,7 +46,7 @@ void run_passes(const MicroBatchTask& task, bool early, const std::function<void
     const Var logits = task.network.forward(task.input, context);
     loss = cross_entropy(logits, task.target, task.options);  // checks shapes and ranges of the targets
     pass.loss = loss.value();
-    pass.hits = hits(logits.value(), task.target.own, task.options.ignore_index);
+    pass.top1 = top1_correct(logits.value(), task.target.own, task.options.ignore_index);
   }
   pass.statistics = std::move(context.statistics);
   pass.batch_statistics = batch_statistics_of(pass.statistics);
@@ -70,7 +70,7 @@ void run_passes(const MicroBatchTask& task, bool early, const std::function<void
 
 void GradientDelivery::forward(ForwardPass pass, const Mark& since) {
   loss_ = Download(std::move(pass.loss), since);
-  hits_ = Download(std::move(pass.hits), since);
+  top1_ = Download(std::move(pass.top1), since);
   result_.count = count_of(task_.target.own, task_.options.ignore_index);
   result_.statistics = std::move(pass.statistics);
   result_.batch_statistics = std::move(pass.batch_statistics);
@@ -86,7 +86,7 @@ void GradientDelivery::gradient(size_t parameter, Tensor gradient, const Mark& s
 
 MicroBatchResult GradientDelivery::finish() {
   result_.loss_sum = loss_.wait().item();
-  result_.correct = right_of(hits_.wait());
+  result_.correct = correct_of(top1_.wait());
   return std::move(result_);
 }
 

@@ -20,7 +20,7 @@ struct MicroBatchTask {
 
 // What the forward pass comes to.
 struct ForwardPass {
-  Tensor loss, hits;  // of each target (ops/hits.h)
+  Tensor loss, top1;  // one element for each target; top1: ops/top1_correct.h
   std::vector<Statistic> statistics;
   std::vector<Tensor> batch_statistics;
 };
@@ -42,12 +42,12 @@ class GradientDelivery {
   const MicroBatchTask& task_;
   const MicroBatchProgress& progress_;
   MicroBatchResult result_;
-  Download loss_, hits_;
+  Download loss_, top1_;
 };
 
-// Of the targets, how many count.
+// Returns how many targets are not `ignored`.
 int64_t count_of(const Tensor& targets, int64_t ignored);
-// Of hits (ops/hits.h), on the CPU, how many are right.
-int64_t right_of(const Tensor& hits);
+// Returns how many are correct of a result of top1_correct(), which must be on the CPU.
+int64_t correct_of(const Tensor& top1);
 
 }  // namespace elinvar

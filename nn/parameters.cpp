@@ -66,10 +66,10 @@ void Parameters::move_to(Device device) {
 
 void Parameters::load(const StateDict& from) {
   StateDict own = state();
-  std::vector<std::string> names;
-  for (const auto& [name, tensor] : own) names.push_back(name);
+  std::vector<std::string> known;
+  for (const auto& [name, tensor] : own) known.push_back(name);
   for (const auto& [name, tensor] : from)
-    check(own.count(name) == 1, "[load] the network has no tensor '{}'{}", name, spelling_hint(name, names));
+    check(own.count(name) == 1, "[load] the network has no tensor '{}'{}", name, spelling_hint(name, known));
   for (const auto& [name, tensor] : own) {
     const auto it = from.find(name);
     check(it != from.end(), "[load] tensor '{}' {} is missing in what is loaded", name, to_string(tensor.shape()));

@@ -99,7 +99,7 @@ void add_chunk(Tile<T>& tile, const Chunk& chunk, T* const* c_rows, T* const* gr
   tile.bias = chunk.last ? bias : nullptr;
 }
 
-// Columns dealt into strips of whole vectors, as even as possible (5 vectors are 2 + 3, 7 are 3 + 4): strip s
+// Columns split into strips of whole vectors, as even as possible (5 vectors are 2 + 3, 7 are 3 + 4): strip s
 // covers [begin(s), begin(s + 1)), the last one cut at `columns`.
 struct Strips {
   int64_t columns;

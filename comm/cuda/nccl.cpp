@@ -1,4 +1,4 @@
-// NCCL itself, by the library that is found when it is needed.
+// NCCL, from the library that is loaded when it is first needed.
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 #include <nccl.h>
@@ -23,7 +23,7 @@ constexpr int kOldest = 21800;  // where communicators that do not block have as
 using Shrink = ncclResult_t (*)(ncclComm_t, int*, int, ncclComm_t*, ncclConfig_t*, int);
 constexpr int kShrinkDefault = 0;
 
-// The functions of the library, with the types that nccl.h gives them.
+// The functions of the library, typed as in nccl.h.
 struct Library {
   void* handle = nullptr;
   decltype(&ncclGetVersion) get_version = nullptr;
@@ -71,7 +71,7 @@ struct Library {
   }
 };
 
-// Stays loaded: threads of its own may run until the process ends.
+// Never unloaded, because threads of the library may run until the process ends.
 const Library& library() {
   static const Library* const loaded = new Library;
   return *loaded;
@@ -89,7 +89,7 @@ void require(cudaError_t error, const char* what) {
   fail("[nccl] {}: {}", what, cudaGetErrorString(error));
 }
 
-// Each thread has a choice of its own.
+// The current device is chosen per thread.
 void choose(int index) { require(cudaSetDevice(index), "choosing the device"); }
 
 class CudaCommunicator final : public NcclCommunicator {

@@ -73,7 +73,8 @@ class Exchange {
   std::string receive(const Message& message, const Send& send);
   // Adds up one bucket that can be, on the CPU stream of the caller; false if there is none.
   bool work(const Send& send);
-  // A drill (elastic/session/self_sabotage.h): called with each sum that this member adds up, before anybody gets it.
+  // Fault injection (elastic/session/worker_faults.h): called with each sum that this member adds up, before it is
+  // sent.
   void spoil(std::function<void(int bucket, std::vector<Tensor>& sums)> spoil) { spoil_ = std::move(spoil); }
   bool owes() const { return me_ >= 0 && !told_; }  // this member's part of the trailer, and so perhaps buckets
   bool complete() const;

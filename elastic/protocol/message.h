@@ -27,7 +27,7 @@ using Payload =
                  messages::TrailerPart, messages::Trailer, messages::Check, messages::Word, messages::Audit,
                  messages::Fetch, messages::GroupRoots, messages::GroupName, messages::GroupAgain, messages::GroupUsed,
                  messages::GroupMissing, messages::GroupFailed, messages::Alive, messages::Heard, messages::Facts,
-                 messages::Ack, messages::Shown, messages::Sabotaged, messages::Saved, messages::FilePiece,
+                 messages::Ack, messages::Shown, messages::FaultInjected, messages::Saved, messages::FilePiece,
                  messages::Taken, messages::Ctl, messages::Answer>;
 
 struct Message {

@@ -3,7 +3,7 @@
 namespace elinvar::messages {
 
 struct Kind {
-  const char* name;     // on the wire, in events and in faults on purpose
+  const char* name;     // on the wire, in events and in fault injection
   const char* route;    // who sends it to whom
   const char* meaning;  // in a few words
 };

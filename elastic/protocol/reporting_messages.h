@@ -58,8 +58,8 @@ struct Shown {
   ELINVAR_FIELDS(summary)
 };
 
-struct Sabotaged {
-  static constexpr Kind kKind{"sabotaged", kToCoordinator, "a worker has done a fault to itself on purpose"};
+struct FaultInjected {
+  static constexpr Kind kKind{"sabotaged", kToCoordinator, "a worker has injected a fault into itself"};
   std::string event = {};
   nlohmann::json about = nlohmann::json::object();
 

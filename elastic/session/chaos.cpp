@@ -146,17 +146,17 @@ Chaos parse_chaos(const std::string& specification) {
   return chaos;
 }
 
-bool strikes_at(const RandomFaults& random, const Moment& moment) {
+bool fault_happens_at(const RandomFaults& random, const Moment& moment) {
   const double chance = moment.what == Moment::What::step ? random.rate : std::min(0.5, 8 * random.rate);
   return Dice(random, moment).uniform() < chance;
 }
 
-std::vector<Strike> strikes_of(const RandomFaults& random, const Moment& moment, std::vector<Target> around) {
-  constexpr double kAgain = 0.3;  // the chance of one more at the same moment,
-  constexpr double kLong = 0.1;   // and that a stall takes so long that others, if there are any, go on without it
-  std::vector<Strike> strikes;
+std::vector<DrawnFault> draw_faults(const RandomFaults& random, const Moment& moment, std::vector<Target> around) {
+  constexpr double kAgain = 0.3;  // the chance of one more fault at the same moment
+  constexpr double kLong = 0.1;   // the chance that a stall lasts until the others, if any, go on without the worker
+  std::vector<DrawnFault> faults;
   Dice dice(random, moment);
-  (void)dice.uniform();  // strikes_at()
+  (void)dice.uniform();  // the number that fault_happens_at() draws
   size_t workers = around.size();
   do {
     const auto sound = std::count_if(around.begin(), around.end(), [](const Target& t) { return t.sound; });
@@ -172,20 +172,20 @@ std::vector<Strike> strikes_of(const RandomFaults& random, const Moment& moment,
     if (stayers.size() > 1) add(Fault::What::drain, 2);
     if (workers < kMostRandomWorkers) add(Fault::What::join, workers <= 2 ? 8 : 3);
     if (choices.empty()) break;
-    Strike strike{.what = choices[dice.below(choices.size())], .after = dice.between(20e-6, 20e-3)};
-    if (strike.what == Fault::What::join) {
+    DrawnFault fault{.what = choices[dice.below(choices.size())], .after = dice.between(20e-6, 20e-3)};
+    if (fault.what == Fault::What::join) {
       ++workers;
     } else {
-      const std::vector<size_t>& from = strike.what == Fault::What::kill ? victims : stayers;
-      strike.target = from[dice.below(from.size())];
+      const std::vector<size_t>& from = fault.what == Fault::What::kill ? victims : stayers;
+      fault.target = from[dice.below(from.size())];
       const bool others = sound > 1;
-      if (strike.what == Fault::What::stall)
-        strike.seconds = dice.uniform() < kLong && others ? dice.between(3.2, 4.5) : dice.between(2e-3, 0.2);
-      around[strike.target] = {.sound = false, .doomed = true};
+      if (fault.what == Fault::What::stall)
+        fault.seconds = dice.uniform() < kLong && others ? dice.between(3.2, 4.5) : dice.between(2e-3, 0.2);
+      around[fault.target] = {.sound = false, .doomed = true};
     }
-    strikes.push_back(strike);
-  } while (strikes.size() < 3 && dice.uniform() < kAgain);
-  return strikes;
+    faults.push_back(fault);
+  } while (faults.size() < 3 && dice.uniform() < kAgain);
+  return faults;
 }
 
 }  // namespace elinvar

@@ -1,6 +1,6 @@
 #pragma once
-// Faults on purpose, for drills and tests (`train run --chaos SPEC`): which ones there are, and pure functions that
-// decide when one happens. Whoever carries them out is another (tools/training/saboteur.h).
+// Fault injection (`train run --chaos SPEC`): the kinds of faults, and pure functions that decide when one happens.
+// tools/training/fault_injector.h and elastic/session/worker_faults.h inject them.
 //
 //   kill:worker=ID,step=N               SIGKILL to a worker while update N is made (the first is 1)
 //   kill:coordinator,step=N             to the coordinator
@@ -8,9 +8,8 @@
 //   stall:worker=ID,step=N,seconds=S    SIGSTOP, and SIGCONT after S seconds
 //   drain:worker=ID,step=N              SIGTERM: it is asked to leave
 //   join:step=N                         one more worker is started
-//   drop:worker=ID,step=N               the first message of this worker's part in reduction N is lost on its way,
-//   where
-//                                       that is made for the first time
+//   drop:worker=ID,step=N               the first message of this worker's part in reduction N is lost; a repeated
+//                                       reduction loses none
 //   flip:worker=ID,step=N,bit=B,what=W  a bit flips in this worker, in update N, and what is computed from there on is
 //                                       wrong. W: "leaf" (the default): in the gradients of its first leaf, or in the
 //                                       first gradient where they leave one by one; "input": in what that leaf is
@@ -19,10 +18,9 @@
 //                                       through all tensors of that kind one after another, and again from the first
 //   random:seed=N,rate=P                any of these to workers, at any moment, with probability P in each step
 //
-// Several are separated by ';'. Workers are called by the ids that `train ctl status` shows; 0 is whoever leads then.
-// Drops and flips are known to the worker, who does them to itself (elastic/session/self_sabotage.h); they are never
-// random. Random faults leave alive, and at work, one member that has the state at least, and start no more workers
-// than there are places for among kMostRandomWorkers.
+// Faults are separated by ';'. ID is a worker's id as `train ctl status` shows it; 0 is the leader of that moment. The
+// worker itself injects drops and flips, which are never random. Random faults leave at least one member with the state
+// alive and running, and start workers only while there are fewer than kMostRandomWorkers.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -41,8 +39,8 @@ struct Fault {
   Whom whom = Whom::worker;
   int worker = 0;
   int64_t step = 1;
-  double seconds = 0;  // of a stall
-  int64_t bit = 0;     // of a flip,
+  double seconds = 0;  // how long a stall lasts
+  int64_t bit = 0;     // which bit a flip inverts
   Flips flips = Flips::leaf;
 };
 const char* name_of(Fault::What what);
@@ -58,10 +56,10 @@ struct Chaos {
   std::vector<Fault> faults;
   std::optional<RandomFaults> random;
 };
-Chaos parse_chaos(const std::string& specification);  // UsageError
+Chaos parse_chaos(const std::string& specification);  // throws UsageError
 
-// When a fault may happen: so many updates are made, a checkpoint of such a step is due, a generation or a fence of
-// such a number begins, so many newcomers have introduced themselves.
+// When a fault may happen: after `number` updates, when the checkpoint of step `number` is due, when generation or
+// fence `number` begins, or when `number` newcomers have introduced themselves.
 struct Moment {
   enum class What { step, checkpoint, generation, newcomer };
   What what = What::step;
@@ -69,21 +67,22 @@ struct Moment {
 };
 const char* name_of(Moment::What what);
 
-// What random faults need to know of a worker that is around.
+// What draw_faults() needs to know about a worker that runs.
 struct Target {
   bool sound = false;   // a member that has the state, and is neither leaving nor doomed
-  bool doomed = false;  // killed, asked to leave, or stopped for the time being: let it be
+  bool doomed = false;  // killed, asked to leave, or stopped at the moment: gets no further fault
 };
 
-struct Strike {
+struct DrawnFault {
   Fault::What what = Fault::What::kill;
-  size_t target = 0;   // of those that are around; none for a join
-  double after = 0;    // seconds from the moment on: any phase of a step, a checkpoint or a change may be hit
-  double seconds = 0;  // of a stall
+  size_t target = 0;   // index into `around`; unused by a join
+  double after = 0;    // seconds after the moment, so that any phase of a step, checkpoint or change may be hit
+  double seconds = 0;  // how long a stall lasts
 };
 
-// Whether something happens at a moment (more often at the rarer kinds of them), and what.
-bool strikes_at(const RandomFaults& random, const Moment& moment);
-std::vector<Strike> strikes_of(const RandomFaults& random, const Moment& moment, std::vector<Target> around);
+// fault_happens_at() decides whether a fault happens at a moment; the rarer kinds of moments have a higher chance.
+// draw_faults() returns one to three faults, or none if no worker may be hit or started.
+bool fault_happens_at(const RandomFaults& random, const Moment& moment);
+std::vector<DrawnFault> draw_faults(const RandomFaults& random, const Moment& moment, std::vector<Target> around);
 
 }  // namespace elinvar

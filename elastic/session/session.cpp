@@ -284,7 +284,7 @@ void Session::advance(const StepReport& report) {
     const Lock lock(s.mutex);
     return s.replay->advance();
   }
-  if (s.sabotage.flips_later()) {
+  if (s.worker_faults.flips_later()) {
     s.flip_state(Fault::Flips::parameter, "model.");
     s.flip_state(Fault::Flips::optimizer, "optimizer.");
   }

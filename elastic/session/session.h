@@ -57,7 +57,7 @@ struct SessionOptions {
     std::string endpoint = {};
   };
   std::function<std::optional<Sighting>()> look;
-  std::vector<Fault> faults;  // on purpose (elastic/session/self_sabotage.h)
+  std::vector<Fault> faults;  // to inject (elastic/session/worker_faults.h)
   // For groups of GPUs (PROTOCOL.md), in which this worker can be; and how long one may take to form, or come no
   // further with a step.
   std::shared_ptr<Nccl> nccl = nullptr;
@@ -91,7 +91,7 @@ class Session {
   std::optional<int> next();  // the next virtual rank to compute here; none: all are added, or it changed
   // Whether it was dealt to this worker: of a leaf that is only audited nothing but the leaf is looked at.
   bool owns(int vrank) const;
-  // What a virtual rank's leaf is going to be computed from: a drill may damage it (elastic/session/chaos.h).
+  // Takes what a virtual rank's leaf will be computed from: fault injection may damage it (elastic/session/chaos.h).
   void reads(int vrank, Tensor& input);
   // Whether leaves of this step stay where they were computed, else they go to the CPU; and what to do where the device
   // has no room for one more. False: nothing can be done. (StepReduction::let_leaves_go)

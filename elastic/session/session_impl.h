@@ -12,7 +12,7 @@
 #include "elastic/checkpoint/state_copier.h"
 #include "elastic/session/group_former.h"
 #include "elastic/session/replay.h"
-#include "elastic/session/self_sabotage.h"
+#include "elastic/session/worker_faults.h"
 #include "elastic/session/session.h"
 #include "elastic/session/work_clock.h"
 
@@ -44,7 +44,7 @@ struct Session::Impl {
 
   // --- session_leaves.cpp. With the lock held; whether it happened.
   bool flip(Fault::Flips what, int64_t step, std::span<Tensor> tensors, nlohmann::json about);
-  void tell_sabotage(const char* what, int64_t step, nlohmann::json fields);
+  void tell_fault(const char* what, int64_t step, nlohmann::json fields);
 
   // --- session.cpp. The loop's.
   Member& at_work() { return replay ? replay->member() : member; }  // what the loop is about: the job, or a replay
@@ -67,7 +67,7 @@ struct Session::Impl {
   std::mutex mutex;
   std::condition_variable changed;
   bool pristine = !options.imported;  // the state is that which the run begins with
-  SelfSabotage sabotage;
+  WorkerFaults worker_faults;
   Member member;
   std::deque<Message> saved;  // what the coordinator was told of the last checkpoints
   Watch watch;

@@ -13,16 +13,17 @@ using Clock = std::chrono::steady_clock;
 
 bool Session::Impl::flip(Fault::Flips what, int64_t step, std::span<Tensor> tensors, nlohmann::json about) {
   if (replay) return false;  // of steps that are past
-  const auto bit = sabotage.flips(what, member.position().id(), member.position().index == 0, step, tensors);
+  const auto bit = worker_faults.flips(what, member.position().id(), member.position().index == 0, step, tensors);
   if (!bit) return false;
   about.update({{"bit", *bit}, {"what", name_of(what)}});
-  tell_sabotage("flip", step, std::move(about));
+  tell_fault("flip", step, std::move(about));
   return true;
 }
 
-void Session::Impl::tell_sabotage(const char* what, int64_t step, nlohmann::json fields) {
+void Session::Impl::tell_fault(const char* what, int64_t step, nlohmann::json fields) {
   fields.update({{"cause", "chaos"}, {"worker", member.position().id()}, {"step", step + 1}});
-  transmit(member.position().coordinator, {.payload = messages::Sabotaged{.event = what, .about = std::move(fields)}});
+  transmit(member.position().coordinator,
+           {.payload = messages::FaultInjected{.event = what, .about = std::move(fields)}});
 }
 
 std::optional<int> Session::next() {

@@ -14,7 +14,7 @@ Session::Impl::Impl(SessionOptions given, Transport& with, StateAccess access)
     : options(std::move(given)),
       transport(&with),
       state(std::move(access)),
-      sabotage(options.faults),
+      worker_faults(options.faults),
       member(options_of_member()),
       watch(options.watch, options.term, now()),
       coordinator_endpoint(options.coordinator_endpoint),
@@ -59,7 +59,7 @@ Session::Impl::~Impl() {
 MemberOptions Session::Impl::options_of_member() {
   MemberOptions given = options.member;
   given.groups = options.nccl != nullptr;
-  if (sabotage.flips_later())
+  if (worker_faults.flips_later())
     given.spoil = [this](int64_t step, int, std::vector<Tensor>& sums) { flip(Fault::Flips::reduced, step, sums, {}); };
   return given;
 }
@@ -113,8 +113,8 @@ void Session::Impl::flush() {
         break;
       case Action::What::send: {
         const std::string kind = kind_of(action.message.payload).name;
-        if (sabotage.drops(member.position().id(), member.position().index == 0, action.message.step, kind)) {
-          tell_sabotage("drop", action.message.step, {{"message", kind}});
+        if (worker_faults.drops(member.position().id(), member.position().index == 0, action.message.step, kind)) {
+          tell_fault("drop", action.message.step, {{"message", kind}});
           break;
         }
         if (auto* facts = std::get_if<messages::Facts>(&action.message.payload)) facts->told.at = now();
@@ -191,7 +191,7 @@ void Session::Impl::receive(const Packet& packet) {
                         },
                         [&](const messages::Start& start) {
                           // With the answers to a fence: the step that was interrupted is made again.
-                          if (!start.completed.empty()) sabotage.interrupted(start.record.first_step);
+                          if (!start.completed.empty()) worker_faults.interrupted(start.record.first_step);
                           member.receive(message);
                         },
                         [&](const auto&) { member.receive(message); }},

@@ -1,6 +1,6 @@
 #pragma once
 // What a warp does on tensor cores: D (16, 8) += A (16, 16) B (16, 8), bfloat16 factors, float32 sums (PTX ISA,
-// "mma.m16n8k16"; compute capability 8.0 and up). Each matrix is dealt over the lanes; of lane 4 g + t:
+// "mma.m16n8k16"; compute capability 8.0 and up). Each matrix is distributed over the lanes; lane 4 g + t holds:
 //   A   pairs along k: rows g and g + 8 at k = 2 t, then the same rows at k = 2 t + 8
 //   B   pairs along k: column g at k = 2 t and at k = 2 t + 8
 //   D   row g, columns 2 t and 2 t + 1; row g + 8, the same columns

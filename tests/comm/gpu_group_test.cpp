@@ -1,4 +1,4 @@
-// Groups of GPUs (comm/gpu_group.h, comm/group_sum.h), by NCCL as tests/emulation/nccl.h has it: members are threads.
+// Groups of GPUs (comm/gpu_group.h, comm/group_sum.h) over the NCCL of tests/emulation/nccl.h; members are threads.
 #include <gtest/gtest.h>
 
 #include <latch>
@@ -33,7 +33,7 @@ TEST(Nccl, AnIdIsTheSameAfterItsText) {
     EXPECT_THROW((void)NcclId::parse(wrong), UsageError);
 }
 
-// Where the library is installed its functions are found and answer, whether there is a GPU or not.
+// If the library is installed, its functions are found and answer, with or without a GPU.
 TEST(Nccl, TheLibraryIsThereOrItIsSaidWhatToDo) {
   const FoundNccl found = find_nccl({DeviceKind::cuda});
   if (found.nccl) EXPECT_EQ(found.nccl->version().substr(0, 7), "NCCL 2.");
@@ -165,8 +165,7 @@ TEST(GroupSum, RefusesRootsThatAreNotTheTree) {
   });
 }
 
-// A member that is gone makes the others fail, one that hangs leaves them waiting until they give up; in both cases
-// they are free at once.
+// If a member is gone, the others fail; if it hangs, they wait until they give up. Either way they are free at once.
 TEST(GroupSum, AMemberThatIsGoneOrHangsIsTold) {
   for (const bool gone : {true, false}) {
     std::vector<emulation::NcclFault> faults(3);
@@ -198,14 +197,14 @@ TEST(GroupSum, AMemberThatIsGoneOrHangsIsTold) {
   }
 }
 
-// Of two members with a leaf each, on their devices.
+// The sum of two members with a leaf each, on their devices.
 GroupSum sum_of_two(int m, const std::shared_ptr<GpuGroup>& group) {
   std::vector<Tensor> leaf = random_leaf(m);
   for (Tensor& t : leaf) t = t.to(kGpu);
   return begin(group, {.leaves = 2}, {{{0, 1, true}}, {{1, 2, true}}}, {{m, m + 1, leaf}});
 }
 
-// Done means queued: what happens to it later must be told as well.
+// `done` means queued, so a later failure must be reported as well.
 TEST(GroupSum, ATransferThatBreaksOnTheDeviceIsTold) {
   std::vector<emulation::NcclFault> faults(2);
   faults[1].transfer_breaks = 2 * kBuckets.count();  // the last

@@ -1,6 +1,6 @@
 #pragma once
-// Members of a group of GPUs in threads of this process, by NCCL as tests/emulation/nccl.h has it, and what their
-// leaves add up to.
+// Members of a group of GPUs as threads of this process, over the NCCL of tests/emulation/nccl.h, and the sums of their
+// leaves.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 
 inline const Device kGpu{DeviceKind::emulated};
 
-// f(member, its group) of each member, in a thread of its own.
+// Calls f(member, its group) for each member in a thread of its own.
 template <class F>
 void in_group(int members, F f, const std::vector<emulation::NcclFault>& faults = {}) {
   const NcclId id = emulation::nccl({})->make_id();
@@ -102,7 +102,7 @@ inline GroupSum::State finish(GroupSum& sum, std::string& why, std::chrono::mill
   return state;
 }
 
-// The sum of leaves 0, 1, .. of a group's members, each with one.
+// The sum of a group whose members have one leaf each: 0, 1, ..
 inline void expect_sum(const std::shared_ptr<GpuGroup>& group) {
   const int members = group->members(), me = group->me();
   std::vector<std::vector<GroupRoot>> roots;

@@ -1,4 +1,4 @@
-// Messages as frames: what is written is read again, and nothing that a stranger could send does harm.
+// Messages as frames: they are read as written, and nothing that a stranger could send does harm.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -139,8 +139,7 @@ TEST(Packet, DamagedFramesAreRefusedWithTheReason) {
       << "brackets within strings do not nest";
 }
 
-// Random bytes, and real messages with random damage: whatever comes, decode() answers, and what it takes can be sent
-// on.
+// Random bytes, and real messages with random damage: decode() always answers, and what it accepts can be sent again.
 TEST(Packet, NoiseIsAnswered) {
   std::mt19937 random(7);
   const auto below = [&](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(random); };

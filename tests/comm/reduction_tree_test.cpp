@@ -12,7 +12,7 @@
 namespace elinvar {
 namespace {
 
-// Values of all magnitudes, so that every order of addition gives bits of its own.
+// Values of all magnitudes, so that different orders of addition give different bits.
 Tensor leaf_values(int leaf) {
   std::vector<float> x(37);
   for (uint32_t i = 0; i < x.size(); ++i) {
@@ -88,8 +88,8 @@ TEST(ReductionTree, AnyIntervalsGiveTheSameBits) {
       if (trial % 2) present[static_cast<size_t>(leaves / 2)] = false;
       TreeReducer whole(leaves);
       for (int begin = 0; begin < leaves;) {
-        const uint32_t dealt = philox(5, static_cast<uint32_t>(leaves), trial, static_cast<uint32_t>(begin), 0).v[0];
-        const int end = begin + 1 + static_cast<int>(dealt % static_cast<uint32_t>(leaves - begin));
+        const uint32_t random = philox(5, static_cast<uint32_t>(leaves), trial, static_cast<uint32_t>(begin), 0).v[0];
+        const int end = begin + 1 + static_cast<int>(random % static_cast<uint32_t>(leaves - begin));
         TreeReducer part(leaves);
         for (int i = begin; i < end; ++i) part.add(i, values_of(i, present));
         for (const Subtree& subtree : part.subtrees()) {

@@ -1,4 +1,4 @@
-// Messages over ZeroMQ between processes, of which one is killed, stopped, or started in between.
+// Messages over ZeroMQ between processes, one of which is killed, stopped or started meanwhile.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
@@ -51,7 +51,7 @@ TEST(Transport, AKilledProcessIsLostAtOnce) {
   }
 }
 
-// A connection that lives on in a child process would hide its owner's death from the peer.
+// A connection that a child process inherited would hide its owner's death from the peer.
 TEST(Transport, ProgramsThatAreStartedInheritNothing) {
   const auto inherited = [] {
     std::set<int> descriptors;
@@ -85,7 +85,7 @@ TEST(Transport, AKilledProcessIsLostWhileMuchIsQueued) {
   EXPECT_EQ(blob.owner.use_count(), 1) << "what was queued is let go";
 }
 
-// What is queued for a process that does not read is let go after the time to linger, and no later.
+// Messages queued for a process that does not read are dropped after the linger time, and no later.
 TEST(Transport, AHungPeerIsGivenUp) {
   const Blob blob = bytes_of(4 << 20, 1);
   for (const bool at_the_end : {false, true}) {

@@ -1,4 +1,4 @@
-// Who does not belong to a job is kept out of its messages, and the key that says who does.
+// Strangers cannot send to a job, and the key that tells members from strangers is kept safe.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -25,7 +25,7 @@ using test::TemporaryFolder;
 using What = Arrival::What;
 using Clock = Transport::Clock;
 
-// What a stranger can do to an inbox; afterwards, it still takes messages.
+// Whatever a stranger does to an inbox, the inbox still receives messages afterwards.
 TEST(Transport, StrangersAreTurnedAway) {
   const auto inbox = make_zmq_transport({.limits = {.body_bytes = 1000, .blobs = 3, .blob_bytes = 5000}});
   zmq::context_t context;
@@ -118,7 +118,7 @@ TEST(Transport, AnOldProtocolIsNoWayAroundTheKey) {
   EXPECT_TRUE(arrival.what == What::timeout || arrival.reason.find("handshake") != std::string::npos) << arrival.reason;
 }
 
-// The gatekeeper is what keeps out a client that knows the public key alone and has a pair of its own.
+// The authenticator refuses a client that knows only the public key and has a key pair of its own.
 TEST(Transport, ThePublicKeyAloneOpensNothing) {
   const JobKey key = JobKey::make(), own = JobKey::make();
   const auto inbox = make_zmq_transport({.key = key});

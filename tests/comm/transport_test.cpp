@@ -1,4 +1,4 @@
-// Messages over ZeroMQ: they arrive whole and in order, waiting costs nothing, and what is lost is told.
+// Messages over ZeroMQ: they arrive whole and in order, waiting costs nothing, and losses are reported.
 #include "comm/transport.h"
 
 #include <gtest/gtest.h>
@@ -275,7 +275,7 @@ TEST(Transport, WhereNobodyListensIsLost) {
   close(silent);
 }
 
-// On one processor, whose last resort the threads of ZeroMQ are: whoever they wake runs before they go on.
+// On one processor, with ZeroMQ's threads at the lowest priority: threads that they wake run before they continue.
 class OthersFirst {
  public:
   OthersFirst() {
@@ -302,8 +302,8 @@ class OthersFirst {
   cpu_set_t before_;
 };
 
-// ZeroMQ's thread says that a handshake has failed, and then that the connection has ended. When it says the latter
-// whoever waits may have given the connection up already.
+// ZeroMQ's thread reports first that a handshake failed and then that the connection ended. By the second event, the
+// thread that waits may have given up the connection already.
 TEST(Transport, ConnectionsThatFailLeaveOthersAlone) {
   const OthersFirst others_first;
   const auto a = make_zmq_transport(), b = make_zmq_transport();

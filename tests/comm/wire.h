@@ -1,5 +1,5 @@
 #pragma once
-// What tests of transports share: bytes to send, bytes that come from strangers, and a peer in another process.
+// Shared by tests of transports: bytes to send, bytes from strangers, and a peer in another process.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ inline void send_raw(const std::string& endpoint, const std::string& bytes) {
   close(raw);
 }
 
-// Another process that answers what it is asked: `bench transport-answer`.
+// A process that answers each message: `bench transport-answer`.
 class Answerer {
  public:
   explicit Answerer(std::vector<std::string> words) {

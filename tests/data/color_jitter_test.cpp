@@ -58,6 +58,8 @@ void expect_close(const Image& image, const Image& before, double tolerance,
   }
 }
 
+// Tolerances: results are rounded to whole values, and factors and greys to fixed point; a grey or a mean that is
+// itself rounded to a whole value, by half a unit, counts by |1 - f|.
 TEST(ColorJitter, IsTorchvisionsBrightnessContrastSaturationAndHue) {
   const Image before = noise(13, 11, 3);
   double mean = 0;

@@ -80,6 +80,7 @@ std::string tiff(int orientation, bool little_endian, int type = 3) {
          number(static_cast<size_t>(orientation), 2) + number(0, 2) + number(0, 4);
 }
 
+// `tolerance`: what JPEG loses of these colours at the quality of the file, more with subsampled colour.
 void expect_close(const Image& image, const std::function<std::array<int, 3>(int x, int y)>& color, int tolerance) {
   ASSERT_EQ(image.height, 16);
   ASSERT_EQ(image.width, 24);

@@ -53,7 +53,7 @@ TEST(Permutation, MixesAndDependsOnSeedAndStream) {
   EXPECT_LE(in_place, 10);
   EXPECT_LE(same_seed, 10);
   EXPECT_LE(same_stream, 10);
-  EXPECT_NEAR(static_cast<double>(ascents), 5000, 150);
+  EXPECT_NEAR(static_cast<double>(ascents), 5000, 150);  // 5 standard deviations, sqrt(n / 12) each
 }
 
 // A small set has few permutations: all of them come about equally often.
@@ -64,7 +64,7 @@ TEST(Permutation, ReachesEveryOrderOfThree) {
     ++times[{p(0), p(1), p(2)}];
   }
   EXPECT_EQ(times.size(), 6u);
-  for (const auto& [order, count] : times) EXPECT_NEAR(count, 1000, 200);
+  for (const auto& [order, count] : times) EXPECT_NEAR(count, 1000, 200);  // 7 standard deviations, 29 each
 }
 
 // Every resumed or repeated run relies on these values.
@@ -168,19 +168,20 @@ TEST(Loader, TheStepOfASampleIsThatOfTheConfiguredBatch) {
   }
 }
 
-// How the batch is dealt decides who computes, not what is in it.
+// The assignment of the batch decides which worker computes it, not what it holds.
 TEST(Loader, TheGlobalBatchIsTheSameForAnyNumberOfVirtualRanks) {
   const auto dataset = std::make_shared<Numbers>(101);
   Loader one(dataset, {.seed = 5, .global_batch = 16}),
       many(dataset, {.seed = 5, .global_batch = 16, .virtual_ranks = 5});
   for (int64_t step = 0; step < 9; ++step) {
     const Batch whole = one.batch(step, 0);
-    std::vector<int64_t> dealt;
+    std::vector<int64_t> assigned;
     for (int v = 0; v < 5; ++v) {
       const Batch b = many.batch(step, v);
-      dealt.insert(dealt.end(), b.target.data<int64_t>(), b.target.data<int64_t>() + b.samples);
+      assigned.insert(assigned.end(), b.target.data<int64_t>(), b.target.data<int64_t>() + b.samples);
     }
-    EXPECT_EQ(dealt, std::vector<int64_t>(whole.target.data<int64_t>(), whole.target.data<int64_t>() + whole.samples));
+    EXPECT_EQ(assigned,
+              std::vector<int64_t>(whole.target.data<int64_t>(), whole.target.data<int64_t>() + whole.samples));
   }
 }
 

@@ -1,4 +1,4 @@
-// Faults on purpose: the specification, the decisions, and schedules of them against real processes.
+// Fault injection: the specification, the decisions, and schedules of faults against real processes.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "elastic/session/chaos.h"
-#include "elastic/session/self_sabotage.h"
+#include "elastic/session/worker_faults.h"
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
 #include "tests/jobs/tiny_job.h"
@@ -48,26 +48,26 @@ TEST(Chaos, TheSpecificationIsParsed) {
 }
 
 TEST(Chaos, ABitFlipsOnceInTheTensorThatItIsCountedTo) {
-  SelfSabotage sabotage(parse_chaos("flip:worker=2,step=6,bit=165,what=reduced;kill:worker=2,step=6").faults);
+  WorkerFaults faults(parse_chaos("flip:worker=2,step=6,bit=165,what=reduced;kill:worker=2,step=6").faults);
   const Tensor first = Tensor::full({3}, 1), second = Tensor::zeros({2}, DType::i32);
   std::vector<Tensor> tensors = {first, second};
-  EXPECT_FALSE(sabotage.flips(Fault::Flips::leaf, 2, false, 5, tensors));
-  EXPECT_FALSE(sabotage.flips(Fault::Flips::reduced, 1, true, 5, tensors));
-  EXPECT_FALSE(sabotage.flips(Fault::Flips::reduced, 2, false, 6, tensors));
-  EXPECT_FALSE(sabotage.flips(Fault::Flips::reduced, 2, false, 5, {}));
-  EXPECT_TRUE(sabotage.flips_later());
-  EXPECT_EQ(sabotage.flips(Fault::Flips::reduced, 2, false, 5, tensors), 5);  // of 160 bits
-  EXPECT_FALSE(sabotage.flips_later());
+  EXPECT_FALSE(faults.flips(Fault::Flips::leaf, 2, false, 5, tensors));
+  EXPECT_FALSE(faults.flips(Fault::Flips::reduced, 1, true, 5, tensors));
+  EXPECT_FALSE(faults.flips(Fault::Flips::reduced, 2, false, 6, tensors));
+  EXPECT_FALSE(faults.flips(Fault::Flips::reduced, 2, false, 5, {}));
+  EXPECT_TRUE(faults.flips_later());
+  EXPECT_EQ(faults.flips(Fault::Flips::reduced, 2, false, 5, tensors), 5);  // of 160 bits
+  EXPECT_FALSE(faults.flips_later());
   EXPECT_EQ(tensors[0].data<float>()[0], std::bit_cast<float>(std::bit_cast<uint32_t>(1.0f) ^ 1u << 5));
   EXPECT_EQ(first.data<float>()[0], 1) << "others may hold the tensor";
   EXPECT_TRUE(tensors[1].shares_storage(second));
-  EXPECT_FALSE(sabotage.flips(Fault::Flips::reduced, 2, false, 5, tensors));
+  EXPECT_FALSE(faults.flips(Fault::Flips::reduced, 2, false, 5, tensors));
 }
 
 // Else each worker that comes to lead the repeated reduction would lose a message of it, and each time all wait twice
 // as long before they miss one.
 TEST(Chaos, AMessageIsLostOnlyWhereItsReductionIsMadeForTheFirstTime) {
-  SelfSabotage leader(parse_chaos("drop:worker=0,step=6").faults), next = leader;
+  WorkerFaults leader(parse_chaos("drop:worker=0,step=6").faults), next = leader;
   EXPECT_FALSE(leader.drops(1, true, 4, "result"));
   EXPECT_FALSE(leader.drops(1, true, 5, "ack"));
   next.interrupted(4);
@@ -112,33 +112,33 @@ TEST(Chaos, RandomFaultsLeaveOneThatHasTheState) {
   int64_t counts[4] = {}, moments = 0, long_stalls = 0;
   for (int64_t number = 0; number < 200000; ++number) {
     const Moment moment{Moment::What::step, number};
-    if (!strikes_at(random, moment)) continue;
+    if (!fault_happens_at(random, moment)) continue;
     ++moments;
     std::vector<Target> around;
     for (int i = 0; i < 1 + number % 6; ++i)
       around.push_back({.sound = i == 0 || (number >> i) % 3 != 0, .doomed = i > 0 && (number >> i) % 3 == 0 && i % 2});
     const size_t before = around.size();
-    const std::vector<Strike> strikes = strikes_of(random, moment, around);
+    const std::vector<DrawnFault> faults = draw_faults(random, moment, around);
     size_t joins = 0;
-    EXPECT_LE(strikes.size(), 3u);
-    for (const Strike& strike : strikes) {
-      ++counts[static_cast<int>(strike.what)];
-      EXPECT_GT(strike.after, 0);
-      EXPECT_LE(strike.after, 0.021);
-      long_stalls += strike.seconds > 3;  // longer than silence is borne
-      if (strike.what == Fault::What::join) {
+    EXPECT_LE(faults.size(), 3u);
+    for (const DrawnFault& fault : faults) {
+      ++counts[static_cast<int>(fault.what)];
+      EXPECT_GT(fault.after, 0);
+      EXPECT_LE(fault.after, 0.021);
+      long_stalls += fault.seconds > 3;  // longer than silence is borne
+      if (fault.what == Fault::What::join) {
         ++joins;
         continue;
       }
-      ASSERT_LT(strike.target, before);
-      EXPECT_FALSE(around[strike.target].doomed) << "it was struck before";
-      if (strike.what != Fault::What::stall || strike.seconds > 3) around[strike.target].sound = false;
-      around[strike.target].doomed = true;
+      ASSERT_LT(fault.target, before);
+      EXPECT_FALSE(around[fault.target].doomed) << "it was hit before";
+      if (fault.what != Fault::What::stall || fault.seconds > 3) around[fault.target].sound = false;
+      around[fault.target].doomed = true;
     }
     EXPECT_TRUE(std::ranges::any_of(around, [](const Target& t) { return t.sound; }));
     EXPECT_TRUE(joins == 0 || before + joins <= kMostRandomWorkers);
   }
-  EXPECT_NEAR(static_cast<double>(moments), 50000, 1000);
+  EXPECT_NEAR(static_cast<double>(moments), 50000, 1000);  // 5 standard deviations, sqrt(200000 / 4 * 3 / 4) each
   for (const int64_t count : counts) EXPECT_GT(count, 5000);
   EXPECT_GT(long_stalls, 500);
 }

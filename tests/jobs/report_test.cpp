@@ -294,7 +294,7 @@ TEST_F(Report, CutsTheTimeBetweenTheEndOfARunAndItsResumption) {
   };
   expect(0, 1, 0.5, 10, "gone");
   expect(1, 2, 0.5, 3, "left");
-  expect(2, 5, 1, 2, "put out");
+  expect(2, 5, 1, 2, "evicted");
   expect(3, 3, 12, 20, "ended");
   expect(4, 4, 13, 20, "ended");
   EXPECT_EQ(line["workers"][4]["spans"][0]["from"], 16) << "it learns until the others switch";

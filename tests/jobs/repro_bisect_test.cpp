@@ -162,17 +162,17 @@ TEST(Side, StepsAreDoneAgainOnADeviceOfTheSameKind) {
     if (*model) environment["gpu"] = {{"model", model}};
     return environment;
   };
-  const auto stands = [](const Json& environment, const std::vector<std::string>& gpus) {
-    const Stand stand = stand_for(environment, gpus);
-    return std::pair(stand.device, stand.lack);
+  const auto matched = [](const Json& environment, const std::vector<std::string>& gpus) {
+    const DeviceMatch match = match_device(environment, gpus);
+    return std::pair(match.device, match.lack);
   };
   using Told = std::pair<std::string, std::string>;
-  EXPECT_EQ(stands(on("cpu", ""), {"H200"}), Told("cpu", ""));
-  EXPECT_EQ(stands(on("cuda:3", "H200"), {"H200"}), Told("cuda:0", ""));
-  EXPECT_EQ(stands(on("cuda:0", "H200"), {"A100", "H200"}), Told("cuda:1", ""));
-  EXPECT_EQ(stands(on("cuda:1", "H200"), {"A100"}), Told("cuda:0", "this machine has no H200"));
-  EXPECT_EQ(stands(on("cuda:1", "H200"), {}), Told("cpu", "this machine has no H200"));
-  EXPECT_EQ(stands(on("abacus", ""), {}), Told("cpu", "this machine has no abacus"));
+  EXPECT_EQ(matched(on("cpu", ""), {"H200"}), Told("cpu", ""));
+  EXPECT_EQ(matched(on("cuda:3", "H200"), {"H200"}), Told("cuda:0", ""));
+  EXPECT_EQ(matched(on("cuda:0", "H200"), {"A100", "H200"}), Told("cuda:1", ""));
+  EXPECT_EQ(matched(on("cuda:1", "H200"), {"A100"}), Told("cuda:0", "this machine has no H200"));
+  EXPECT_EQ(matched(on("cuda:1", "H200"), {}), Told("cpu", "this machine has no H200"));
+  EXPECT_EQ(matched(on("abacus", ""), {}), Told("cpu", "this machine has no abacus"));
 }
 
 // It does not take whatever is called so in the folder where it is started.
@@ -180,7 +180,7 @@ TEST_F(Bisect, WhereNothingTellsTheProgramItsOwnIsTaken) {
   train("a", {"--steps", "2"});
   replace_file(path("a") + "/environment.json", R"({"device": "cpu", "isa": "scalar", "threads": 1})");
   const Side side("a", path("a"), "");
-  EXPECT_EQ(side.ways().at(0).program.string(), fs::read_symlink("/proc/self/exe").string());
+  EXPECT_EQ(side.environments().at(0).program.string(), fs::read_symlink("/proc/self/exe").string());
   ASSERT_FALSE(side.lacks().empty());
   EXPECT_EQ(side.lacks()[0],
             "environment.json does not tell its program, this one takes its place: --binary-a names the repro of its "

@@ -10,7 +10,7 @@
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
 #include "tests/jobs/repro_runs.h"
-#include "tools/repro/workplace.h"
+#include "tools/repro/subprocess.h"
 
 namespace elinvar {
 namespace {
@@ -143,54 +143,55 @@ TEST_F(Tour, AConfigurationThatIsNotTheLedgersIsNotVerified) {
 constexpr const char* kStartsAWorker =
     "setsid sh -c 'trap \"\" TERM; echo $$ > worker.new; mv worker.new worker; while :; do sleep 0.1; done' & ";
 
-// Which is found, and ended with it.
-TEST(Workplace, EndsWhatItsProgramsHaveStarted) {
-  Workplace place(std::chrono::milliseconds(200));
-  const fs::path told = place.path() / "worker";
+// The worker is found and killed with its program.
+TEST(Subprocess, EndsWhatItsProgramsHaveStarted) {
+  Subprocess subprocess(std::chrono::milliseconds(200));
+  const fs::path told = subprocess.path() / "worker";
   const std::jthread user([&](const std::stop_token& over) {
     while (!fs::exists(told) && !over.stop_requested()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     if (!over.stop_requested()) ::kill(::getpid(), SIGINT);
   });
-  EXPECT_EQ(
-      test::message_of<Failure>([&] {
-        (void)place.run("/bin/sh", {"-c", fmt::format("cd {}; {} sleep 1000", place.path().string(), kStartsAWorker)});
-      }),
-      "interrupted");
+  EXPECT_EQ(test::message_of<Failure>([&] {
+              (void)subprocess.run(
+                  "/bin/sh", {"-c", fmt::format("cd {}; {} sleep 1000", subprocess.path().string(), kStartsAWorker)});
+            }),
+            "interrupted");
   const pid_t worker = std::stoi(read_file(told));
   EXPECT_EQ(::kill(worker, 0), -1);
   EXPECT_EQ(errno, ESRCH);
 }
 
-// As where a coordinator is killed for want of memory: its workers would start another one.
-TEST(Workplace, EndsWhatIsLeftOfAProgramThatWasKilled) {
-  Workplace place;
-  const Ended ended = place.run("/bin/sh", {"-c", fmt::format("cd {}; {} until test -e worker; do sleep 0.01; done; "
-                                                              "kill -9 $$",
-                                                              place.path().string(), kStartsAWorker)});
+// As when a coordinator is killed because memory runs out: its workers would start another one.
+TEST(Subprocess, EndsWhatIsLeftOfAProgramThatWasKilled) {
+  Subprocess subprocess;
+  const Ended ended =
+      subprocess.run("/bin/sh", {"-c", fmt::format("cd {}; {} until test -e worker; do sleep 0.01; done; "
+                                                   "kill -9 $$",
+                                                   subprocess.path().string(), kStartsAWorker)});
   EXPECT_EQ(ended.code, 128 + SIGKILL);
-  const pid_t worker = std::stoi(read_file(place.path() / "worker"));
+  const pid_t worker = std::stoi(read_file(subprocess.path() / "worker"));
   const int there = ::kill(worker, SIGKILL);
   EXPECT_EQ(there, -1);
   EXPECT_EQ(errno, ESRCH);
 }
 
-// With Ctrl-C, whether what runs there ends by itself or not.
-TEST(Workplace, GoesWithEverythingInItWhenInterrupted) {
+// On Ctrl-C, whether the program ends by itself or not.
+TEST(Subprocess, GoesWithEverythingInItWhenInterrupted) {
   for (const char* script :
        {"echo > started; exec sleep 1000", "trap '' TERM; echo > started; while :; do sleep 0.1; done"}) {
     SCOPED_TRACE(script);
     fs::path folder;
     std::string said;
     {
-      Workplace place(std::chrono::milliseconds(200));
-      folder = place.path();
+      Subprocess subprocess(std::chrono::milliseconds(200));
+      folder = subprocess.path();
       const std::jthread user([&folder](const std::stop_token& over) {
         while (!fs::exists(folder / "started") && !over.stop_requested())
           std::this_thread::sleep_for(std::chrono::milliseconds(1));
         if (!over.stop_requested()) ::kill(::getpid(), SIGINT);
       });
       said = test::message_of<Failure>([&] {
-        (void)place.run("/bin/sh", {"-c", fmt::format("cd {}; {}", folder.string(), script)});
+        (void)subprocess.run("/bin/sh", {"-c", fmt::format("cd {}; {}", folder.string(), script)});
       });
     }
     EXPECT_EQ(said, "interrupted");

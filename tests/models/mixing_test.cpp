@@ -93,7 +93,8 @@ TEST(Mixup, SharesFollowTheBetaDistribution) {
       squares += (l - 0.5) * (l - 0.5);
     }
     const double variance = 1 / (4 * (2 * a + 1));
-    // The draws are keyed, so they are the same in every run; as random ones they may be off by some standard errors.
+    // Draws are a function of the key, so they are the same in every run. The mean may be off by 4 standard errors, the
+    // variance by about as many.
     EXPECT_NEAR(sum / n, 0.5, 4 * std::sqrt(variance / n)) << a;
     EXPECT_NEAR(squares / n, variance, 0.06 * variance) << a;
   }
@@ -206,6 +207,7 @@ TEST(MixtureLoss, IsTheWeightedSumOfThoseOfBothClasses) {
       backward(first);
       backward(second);
       for (int64_t k = 0; k < 5; ++k)
+        // 1e-6 and 1e-5: a few roundings to float32 of gradients below 1 and of a sum of four losses.
         EXPECT_NEAR(logits.grad().data<float>()[i * 5 + k],
                     share * one.grad().data<float>()[k] + (1 - share) * two.grad().data<float>()[k], 1e-6);
     }

@@ -3,7 +3,7 @@
 
 #include "autograd/loss.h"
 #include "tensor/ops/cross_entropy.h"
-#include "tensor/ops/hits.h"
+#include "tensor/ops/top1_correct.h"
 #include "tests/ops/op_row.h"
 
 namespace elinvar::test {
@@ -102,21 +102,21 @@ const OpRows rows({
      .oracle = [](const Tensors& t) { return cross_entropy_oracle(t, 0.2, 2); }},
     {.name = "hits",
      .inputs = {{{3, 7, 5}}, {{3, 7}, Kind::index, 5}},
-     .op = [](const Vars& v) { return Var(hits(v[0].value(), v[1].value(), 2)); },
+     .op = [](const Vars& v) { return Var(top1_correct(v[0].value(), v[1].value(), 2)); },
      .oracle = [](const Tensors& t) { return hits_oracle(t, 2); },
      .large = {{{901, 71}}, {{901}, Kind::index, 71}},
      .errors = {{[] {
-                   hits(Tensor::zeros({2, 3}), Tensor::zeros({3}, DType::i32), -1);
+                   top1_correct(Tensor::zeros({2, 3}), Tensor::zeros({3}, DType::i32), -1);
                  },
                  "[hits] logits (2, 3) need targets of shape (2,), got (3,)"},
                 {[] {
-                   hits(Tensor::zeros({2, 3}), Tensor::full({2}, 3, DType::i32), -1);
+                   top1_correct(Tensor::zeros({2, 3}), Tensor::full({2}, 3, DType::i32), -1);
                  },
                  "[hits] index 3 at position 0"}},
      .differentiable = false},
     {.name = "hits/ties",
      .inputs = {{{60, 3}}, {{60}, Kind::index, 3}},
-     .op = [](const Vars& v) { return Var(hits(coarse(v[0].value()), v[1].value(), -100)); },
+     .op = [](const Vars& v) { return Var(top1_correct(coarse(v[0].value()), v[1].value(), -100)); },
      .oracle =
          [](const Tensors& t) {
            return hits_oracle({coarse(t[0]), t[1]}, -100);

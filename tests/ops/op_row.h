@@ -44,9 +44,9 @@ struct OpRow {
   Inputs large = {};                             // sizes that fill several tiles, chunks and threads
   std::function<Var(const Vars&)> zero_filled = {};
   std::vector<std::pair<std::function<void()>, std::string>> errors = {};
-  double tolerance = 2e-6;
-  bool differentiable = true;  // false: comparisons and the like have no gradient
-  double large_tolerance = 1e-5;
+  double tolerance = 2e-6;        // some thirty roundings of 2^-24, as errors of long sums grow slowly
+  bool differentiable = true;     // false: comparisons and the like have no gradient
+  double large_tolerance = 1e-5;  // sums over thousands of terms
 };
 
 // Registers the rows' tests with GoogleTest; define one at namespace scope a file.

@@ -28,6 +28,7 @@ TEST(Observed, SpeedsAreThoseOfUndisturbedSteps) {
   run(steps, 20, 1, 0.1, 0.5);
   const std::map<int, double> seconds = step_seconds(steps);
   ASSERT_EQ(seconds.size(), 2u);
+  // Times are sums of steps, so these and the costs below have rounding errors only.
   EXPECT_NEAR(seconds.at(1), 0.1, 1e-9);
   EXPECT_NEAR(seconds.at(2), 0.06, 1e-9);
 }
@@ -110,7 +111,7 @@ TEST(Observed, StepsAreReadFromARun) {
                "{\"step\":2,\"generation\":1,\"workers\":2,\"time\":\"2026-05-04T10:11:12.500Z\"}\n");
   const std::vector<StepRecord> steps = read_steps(folder.path());
   ASSERT_EQ(steps.size(), 2u);
-  EXPECT_NEAR(steps[1].time - steps[0].time, 0.25, 1e-6);
+  EXPECT_NEAR(steps[1].time - steps[0].time, 0.25, 1e-6);  // seconds since 1970 have 2^-22
   EXPECT_EQ(steps[1].workers, 2);
 }
 
@@ -170,7 +171,7 @@ TEST_F(WarmStart, AJobBeginsWithWhatTheOneBeforeItTaught) {
   const Id second = store_.add(job("a", {"run.name=y", "run.steps=7"})), other = store_.add(job("b"));
   JobModels models(store_);
   const Rate warm = models.of(*store_.job(second), {})->rate({{"cpu-1", 2}}, {});
-  EXPECT_NEAR(warm.samples, 200 / 1.04, 0.05 * 200);
+  EXPECT_NEAR(warm.samples, 200 / 1.04, 0.05 * 200);  // predictions are used if they are within 5 %
   EXPECT_LT(warm.error, 0.3);
   const Rate cold = models.of(*store_.job(other), {})->rate({{"cpu-1", 2}}, {});
   EXPECT_EQ(cold.error, 1);

@@ -36,7 +36,7 @@ TEST_F(OldPool, IsReadAsItWas) {
   ASSERT_EQ(jobs.size(), 5u);
   EXPECT_EQ(jobs[0].state, State::finished);
   EXPECT_EQ(jobs[0].digest, "2710b25cb5db52b52cd028c9011298d5");
-  EXPECT_NEAR(jobs[0].costs.finish, 0.0769, 1e-3);
+  EXPECT_EQ(jobs[0].costs.finish, 0.07690119743347168);
   EXPECT_EQ(jobs[0].validations.every, 100);
   EXPECT_EQ(jobs[1].name, "long");
   EXPECT_EQ(jobs[1].state, State::running);

@@ -13,6 +13,9 @@ namespace {
 
 using elinvar::test::TemporaryFolder;
 
+// With milliseconds, as in the files of a run: what is read back from them is compared to kClock.
+constexpr double kClock = 1e-3;  // seconds
+
 std::string clock_at(double second) { return fmt::format("2026-05-04T10:00:{:06.3f}Z", second); }
 
 // A run of 30 steps of 0.1 s that begins at second 2, with validations of 3 s after 10 and 20 of them, and one of 4 s
@@ -54,9 +57,9 @@ TEST_F(RunSeen, StepsAreMeasuredWithoutValidations) {
   RunStatusReader watch(folder_.path());
   const RunStatus& status = watch.look(0);
   EXPECT_EQ(status.validations, 2);
-  EXPECT_NEAR(status.validation_seconds, 6, 1e-3);
-  EXPECT_NEAR(status.measured_seconds / static_cast<double>(status.measured_steps), 0.1, 1e-3);
-  EXPECT_NEAR(status.first_step_at - begin_, 2.1, 1e-3);
+  EXPECT_NEAR(status.validation_seconds, 6, kClock);
+  EXPECT_NEAR(status.measured_seconds / static_cast<double>(status.measured_steps), 0.1, kClock);
+  EXPECT_NEAR(status.first_step_at - begin_, 2.1, kClock);
   EXPECT_EQ(status.computed_at, 0);
 }
 
@@ -68,8 +71,8 @@ TEST_F(RunSeen, TheLastValidationIsKnownByTheEnd) {
   const RunStatus& status = watch.look(1);
   EXPECT_EQ(status.result, "finished");
   EXPECT_EQ(status.validations, 3);
-  EXPECT_NEAR(status.validation_seconds, 10, 1e-3);
-  EXPECT_NEAR(status.computed_at - begin_, last_ + 4, 1e-3);
+  EXPECT_NEAR(status.validation_seconds, 10, kClock);
+  EXPECT_NEAR(status.computed_at - begin_, last_ + 4, kClock);
   EXPECT_EQ(watch.look(2).validations, 3) << "once";
 }
 
@@ -87,7 +90,7 @@ TEST_F(RunSeen, ThatItBeganIsNotSeenInTheMiddle) {
     metrics_ += fmt::format("{{\"step\":{},\"generation\":2,\"workers\":2,\"loss\":1,\"time\":\"{}\"}}\n", step,
                             clock_at(last_ + 4 + 0.1 * (step - 2000)));
   write();
-  EXPECT_NEAR(RunStatusReader(folder_.path()).look(0).first_step_at - begin_, last_ + 4.1, 1e-3);
+  EXPECT_NEAR(RunStatusReader(folder_.path()).look(0).first_step_at - begin_, last_ + 4.1, kClock);
 }
 
 TEST(PoolBesides, ValidationsAreWork) {
@@ -141,6 +144,7 @@ TEST(PoolPredictionError, TellsErrorsAndWhatTrialsTook) {
       {measured(1, 50, 52, 0.01)}};
   const PredictionErrors f = prediction_errors(jobs);
   EXPECT_EQ(f.all.count, 3u) << "of the first nothing was known";
+  // 1e-9: the numbers above are not representable exactly.
   EXPECT_NEAR(f.all.median, 0.04, 1e-9);
   EXPECT_NEAR(f.all.high, 0.1, 1e-9);
   EXPECT_EQ(f.sure.count, 2u);
@@ -161,9 +165,9 @@ TEST_F(RunSeen, TheTurnsOfGenerationsAreKept) {
   RunStatusReader watch(folder_.path());
   const std::vector<StepRecord> turns = watch.look(0).turns;
   ASSERT_EQ(turns.size(), 4u);
-  EXPECT_NEAR(turns[1].time - begin_, last_, 1e-3);
+  EXPECT_NEAR(turns[1].time - begin_, last_, kClock);
   EXPECT_EQ(turns[1].workers, 2);
-  EXPECT_NEAR(turns[2].time - begin_, last_ + 0.1, 1e-3);
+  EXPECT_NEAR(turns[2].time - begin_, last_ + 0.1, kClock);
   EXPECT_EQ(turns[3].generation, 2);
 }
 
@@ -176,13 +180,13 @@ TEST_F(RunSeen, WorkersSayWhoseAStepIs) {
   RunStatusReader watch(folder_.path());
   const RunStatus& status = watch.look(0);
   EXPECT_EQ(status.workers, 1);
-  EXPECT_NEAR(status.measured_seconds / static_cast<double>(status.measured_steps), 0.2, 1e-3);
+  EXPECT_NEAR(status.measured_seconds / static_cast<double>(status.measured_steps), 0.2, kClock);
   EXPECT_EQ(status.measured_steps, 60 - 39 - 2) << "from the third step of the one worker on";
   const std::map<int, double> usual{{1, 0.2}, {2, 0.1}};
   const RescaleCosts seen =
       measured_costs(status.turns, usual,
                      std::vector<RescaleEvent>{{RescaleEvent::kLeave, begin_ + last_ + 0.05, begin_ + last_ + 1}});
-  EXPECT_NEAR(seen.leave_stall, 0.2 * 9 - 0.1 * 8 - 0.2, 1e-2);
+  EXPECT_NEAR(seen.leave_stall, 0.2 * 9 - 0.1 * 8 - 0.2, 10 * kClock);  // a sum of differences between many times
   EXPECT_EQ(step_seconds(read_steps(folder_.path())).size(), 2u);
 }
 
@@ -217,6 +221,7 @@ TEST_F(PoolPromises, CostsOfChangesAreLearned) {
     ticks(40);
   }
   const RescaleCosts costs = job(job_).costs;
+  // The scheduler looks once a second.
   EXPECT_NEAR(costs.join, 2, 1.1) << "in this world a newcomer is ready after 2 s\n" << story();
   EXPECT_GT(costs.join_stall, 0) << story();
   EXPECT_EQ(costs.death_stall > 0, count("lost", job_) > 0) << story();

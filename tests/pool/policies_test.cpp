@@ -224,6 +224,7 @@ TEST(Choice, IsTheBestThereIs) {
         choose(groups, capacities, std::vector<size_t>(groups.size(), 0), {.seconds = 10, .nodes = 100000, .gap = 0});
     ASSERT_TRUE(chosen) << "seed " << seed;
     const double best = best_utility(groups, capacities);
+    // 1e-6: the solver's tolerance.
     EXPECT_NEAR(chosen->utility, best, 1e-6 * (1 + best)) << "seed " << seed;
     EXPECT_GE(chosen->bound, best - 1e-6 * (1 + best)) << "seed " << seed;
   }

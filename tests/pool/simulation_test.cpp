@@ -48,6 +48,8 @@ TraceJob even_job(double submitted, int min, int fixed, int max, double samples)
   return {submitted, "even", fixed, min, max, samples, {}, 0, kNever};
 }
 
+// Expected values are exact. The simulator ends a job when a millionth of its work is left, and takes events within a
+// microsecond as simultaneous (kEnd in simulate.cpp).
 TEST(PoolSimulation, AJobAloneTakesItsStartItsWorkAndItsEnd) {
   const Trace trace{{even_job(5, 2, 2, 2, 1000)}, {{"host", "V100", 4, 0, kNever, 0}}};
   const Outcome outcome = simulate(trace, even_table(), equal);
@@ -108,7 +110,7 @@ TEST(PoolSimulation, WithNoticeNothingIsLost) {
   EXPECT_EQ(outcome.deaths, 0);
   EXPECT_EQ(outcome.undone, 0);
   // Four from 10 to 270 s, half a second of standing still, then two.
-  EXPECT_NEAR(outcome.jobs[0].samples, 260 * 40 + (1000 - 270.5) * 20, 40);
+  EXPECT_NEAR(outcome.jobs[0].samples, 260 * 40 + (1000 - 270.5) * 20, 40);  // 40: a second of work
 }
 
 TEST(PoolSimulation, TheSameSeedGivesTheSameHistory) {
@@ -202,6 +204,7 @@ TEST(Traces, FragmentsAreAsLongAsThoseOfThePaper) {
   double sum = 0;
   for (int i = 0; i < 200000; ++i) sum += all.emplace_back(idle_fragment(dice));
   std::sort(all.begin(), all.end());
+  // The median and the mean as in the paper, with the sampling error of 200000 draws.
   EXPECT_NEAR(all[all.size() / 2], 475, 0.02 * 475);
   EXPECT_NEAR(sum / static_cast<double>(all.size()), 1205, 0.02 * 1205);
   EXPECT_NEAR(all[all.size() * 9 / 10], 3348, 0.02 * 3348);
@@ -211,7 +214,7 @@ TEST(Traces, NodesAreIdleForThePartAskedFor) {
   const std::vector<TraceHost> hosts = fragments(3, 400, "V100", 12 * 3600, 0.25, 30);
   double area = 0;
   for (const TraceHost& host : hosts) area += std::min(host.until, 12.0 * 3600) - host.from;
-  EXPECT_NEAR(area / (400 * 12 * 3600), 0.25, 0.02);
+  EXPECT_NEAR(area / (400 * 12 * 3600), 0.25, 0.02);  // sampling error of 400 nodes
 }
 
 class TraceFiles : public ::testing::Test {

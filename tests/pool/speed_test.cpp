@@ -43,6 +43,7 @@ TEST(LeastSquares, FindsWhatWasPutIn) {
   const Eigen::MatrixXd a{{1, 1, 0}, {1, 0.5, 1}, {1, 0.25, 2}, {1, 0.125, 3}};
   const Eigen::VectorXd y = a * Eigen::Vector3d{0.5, 2, 0.1};
   const Eigen::VectorXd found = nonnegative_least_squares(a, y);
+  // 1e-9: rounding, in a well-conditioned system.
   EXPECT_NEAR(found[0], 0.5, 1e-9);
   EXPECT_NEAR(found[1], 2, 1e-9);
   EXPECT_NEAR(found[2], 0.1, 1e-9);
@@ -77,6 +78,7 @@ TEST(HeterogeneousSplit, DealsLeavesAsWellAsCanBe) {
     for (DeviceGroup& d : devices) d = {1 + dice.below(4), 0.2 + dice.uniform()};
     const int leaves = 1 + dice.below(24);
     const HeterogeneousSplit found = heterogeneous_split(leaves, devices);
+    // 1e-9: rounding; the two add and divide in different orders.
     EXPECT_NEAR(found.seconds, shortest(leaves, devices), 1e-9 * found.seconds) << "seed " << seed;
     int assigned = 0;
     for (size_t i = 0; i < devices.size(); ++i) assigned += found.leaves[i] * devices[i].workers;
@@ -150,6 +152,7 @@ TEST(FittedSpeed, ASimilarJobIsAWarmStart) {
   const std::vector<Measurement> many = {truth.measured(16), truth.measured(8), truth.measured(4), truth.measured(2)};
   const FittedSpeed before(kRanks, kBatch, many), warm(kRanks, kBatch, {}, &before);
   const Rate rate = warm.rate({{"V100", 6}}, {});
+  // Measurements have 1 % noise; predictions are used if they are within 5 %, here and below.
   EXPECT_NEAR(rate.samples, truth.rate(6), 0.05 * truth.rate(6));
   EXPECT_LT(rate.error, 0.2);
   // What is measured of the job itself counts for more.

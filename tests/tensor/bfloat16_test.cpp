@@ -8,7 +8,7 @@
 #include "tensor/ops/copy.h"
 #include "tensor/ops/cross_entropy.h"
 #include "tensor/ops/dropout.h"
-#include "tensor/ops/hits.h"
+#include "tensor/ops/top1_correct.h"
 #include "tensor/ops/layer_norm.h"
 #include "tensor/ops/pointwise.h"
 #include "tensor/ops/pool.h"
@@ -212,7 +212,7 @@ TEST_P(Bfloat16, Losses) {
                    });
   }
   expect_rounded("hits", {normal({5, 101}, "logits"), targets}, {0}, {DType::u8},
-                 [](const Tensors& t) { return Tensors{hits(t[0], t[1], -100)}; });
+                 [](const Tensors& t) { return Tensors{top1_correct(t[0], t[1], -100)}; });
 }
 
 TEST_P(Bfloat16, SumsAreFloat32) {

@@ -129,7 +129,7 @@ void run_steps(const std::string& path, int repeat, Report& report) {
     const Watch watch;
     const Batch batch = loader.batch(step, 0);
     waited.push_back(1e3 * watch.seconds());
-    trainer.feed(batch.input, batch.target);
+    trainer.set_batch(batch.input, batch.target);
     trainer.step();
     whole.push_back(watch.seconds());
   }

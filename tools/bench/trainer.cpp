@@ -67,7 +67,7 @@ Trainer::Trainer(const ModelCase& model, int64_t batch, const TrainerOptions& op
   if (!model.is_text()) input_ = input_.to(options.device);
 }
 
-void Trainer::feed(const Tensor& input, const Tensor& target) {
+void Trainer::set_batch(const Tensor& input, const Tensor& target) {
   input_ = input;
   target_ = target;
 }

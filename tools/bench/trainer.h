@@ -42,7 +42,7 @@ class Trainer {
   MicroBatchResult gradients();                 // forward and backward
   void update(const MicroBatchResult& result);  // ends the step
   void step() { update(gradients()); }
-  void feed(const Tensor& input, const Tensor& target);  // instead of the random data
+  void set_batch(const Tensor& input, const Tensor& target);  // replaces the random data
   StateDict batch() const { return {{"input", input_}, {"target", target_}}; }
   StateDict state() const;  // of network and optimiser
 

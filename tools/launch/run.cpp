@@ -77,7 +77,7 @@ Command add_run(CLI::App& program) {
   app->add_option("--advertise", job.advertise, "the address under which other hosts find this one");
   app->add_option("--key", job.key, "folder of the job's key (train keygen); needed beyond this host");
   app->add_option("--chaos", job.chaos,
-                  "faults for a drill, as kill:worker=1,step=17;random:seed=7,rate=0.05 (elastic/session/chaos.h)");
+                  "faults to inject, as kill:worker=1,step=17;random:seed=7,rate=0.05 (elastic/session/chaos.h)");
   app->add_flag("--profile{auto}", job.profile,
                 "trace some steps, and print where their time goes: the tenth to the fourteenth, or --profile=100-104");
   options->device.add_to(*app);

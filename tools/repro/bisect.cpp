@@ -57,9 +57,9 @@ std::string names_text(const std::vector<std::string>& names) {
                      names.size() > kShown ? ", .." : "");
 }
 
-// One way of a side, and what came of it.
+// A replay of one side, and its trace.
 struct Again {
-  Way way;
+  ReplayEnvironment replay;
   Trace trace;
 };
 
@@ -99,9 +99,9 @@ class Bisection {
 
  private:
   static Json about(const Side& side) {
-    Json ways = Json::array();
-    for (const Way& way : side.ways()) ways.push_back(way.about());
-    return {{"run", side.path()}, {"ways", ways}, {"lacks", side.lacks()}};
+    Json environments = Json::array();
+    for (const ReplayEnvironment& replay : side.environments()) environments.push_back(replay.about());
+    return {{"run", side.path()}, {"ways", environments}, {"lacks", side.lacks()}};
   }
 
   Json find(const Comparison& ledgers) {
@@ -114,34 +114,34 @@ class Bisection {
     return with_ops({ledgers.divergence->step, ledgers.divergence->fields});
   }
 
-  Again done_again(const Side& side, const Way& way, int64_t step) {
-    fmt::print(stderr, "doing step {} of {} again, on {}\n", step, side.path(), way.text());
-    return {way, side.trace(place_, way, step)};
+  Again done_again(const Side& side, const ReplayEnvironment& replay, int64_t step) {
+    fmt::print(stderr, "doing step {} of {} again, on {}\n", step, side.path(), replay.text());
+    return {replay, side.trace(subprocess_, replay, step)};
   }
 
-  // Both sides again, up to the step in which the ledgers differ: as their first workers did it, and where that does
-  // not part them, as each other one did.
+  // Replays both sides up to the step in which the ledgers differ, as their first workers computed it. If the replays
+  // agree, tries the environments of the other workers in turn.
   Json with_ops(const DifferentStep& apart) {
-    Again a = done_again(a_, a_.ways()[0], apart.step), b = done_again(b_, b_.ways()[0], apart.step);
+    Again a = done_again(a_, a_.environments()[0], apart.step), b = done_again(b_, b_.environments()[0], apart.step);
     auto again = first_difference(lines_of(a.trace), lines_of(b.trace));
-    for (size_t i = 1; !again && i < std::max(a_.ways().size(), b_.ways().size()); ++i)
+    for (size_t i = 1; !again && i < std::max(a_.environments().size(), b_.environments().size()); ++i)
       for (const bool first : {true, false}) {
         const Side& side = first ? a_ : b_;
-        if (again || i >= side.ways().size()) continue;
-        Again other = done_again(side, side.ways()[i], apart.step);
+        if (again || i >= side.environments().size()) continue;
+        Again other = done_again(side, side.environments()[i], apart.step);
         again = first_difference(lines_of(other.trace), lines_of((first ? b : a).trace));
         if (again) (first ? a : b) = std::move(other);
       }
     if (!again) return transient(apart, lines_of(a.trace), lines_of(b.trace));
     if (again->step < apart.step) {  // the ledgers show it later than it happened
-      a = done_again(a_, a.way, again->step);
-      b = done_again(b_, b.way, again->step);
+      a = done_again(a_, a.replay, again->step);
+      b = done_again(b_, b.replay, again->step);
     }
     Json json = at_op(first_parting(a.trace, b.trace), a, b, again->step);
     json["done_again"] = {{"step", again->step},
                           {"fields", again->fields},
-                          {"a", a.way.about()},
-                          {"b", b.way.about()},
+                          {"a", a.replay.about()},
+                          {"b", b.replay.about()},
                           {"a_from", a.trace.header.at("from")},
                           {"b_from", b.trace.header.at("from")}};
     return json;
@@ -226,13 +226,13 @@ class Bisection {
                                "the step",
                                where, what)}};
     }
-    return reproducer_of(parting, op, where, a.way, b.way, step);
+    return reproducer_of(parting, op, where, a.replay, b.replay, step);
   }
 
-  Json reproducer_of(const Parting& parting, const Json& op, const std::string& where, const Way& a, const Way& b,
-                     int64_t step) {
-    Reproducer both = a_.tensors(place_, a, step, parting.op);
-    const Reproducer other = b_.tensors(place_, b, step, parting.op);
+  Json reproducer_of(const Parting& parting, const Json& op, const std::string& where, const ReplayEnvironment& a,
+                     const ReplayEnvironment& b, int64_t step) {
+    Reproducer both = a_.tensors(subprocess_, a, step, parting.op);
+    const Reproducer other = b_.tensors(subprocess_, b, step, parting.op);
     both.sides.push_back(other.sides.at(0));
     both.sides[0].about.update(a.about());
     both.sides[1].about.update(b.about());
@@ -252,7 +252,7 @@ class Bisection {
 
   const Options& o_;
   Side a_, b_;
-  Workplace place_;
+  Subprocess subprocess_;
 };
 
 int bisect_command(const Options& o) {

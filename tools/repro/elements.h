@@ -15,7 +15,7 @@ struct TensorDifference {
   std::vector<int64_t> shape;
   int64_t elements = 0, differing = 0;
   std::vector<int64_t> first = {};         // the place of the first that differs,
-  std::string bits_a = {}, bits_b = {};    // what stands there, in hexadecimal digits,
+  std::string bits_a = {}, bits_b = {};    // what match there, in hexadecimal digits,
   std::string value_a = {}, value_b = {};  // and as a number
   uint64_t first_ulps = 0, most_ulps = 0;  // units in the last place: representable numbers from one to the other
   int64_t not_numbers = 0;                 // elements of which one is NaN and the other is not: no distance

@@ -7,7 +7,7 @@
 
 namespace elinvar {
 
-// At most `most` points. Each stands for as many steps as the others (the last one perhaps for fewer): "step" is the
+// At most `most` points. Each match for as many steps as the others (the last one perhaps for fewer): "step" is the
 // last of them, "loss_low" and "loss_high" bound what they had, lr, workers, goodput and "seconds" are those of the
 // last, others the mean of all that are finite. `seconds` tells when a point of time was, on the page's axis.
 nlohmann::ordered_json binned(const Curves& curves, size_t most, const std::vector<double>& seconds);

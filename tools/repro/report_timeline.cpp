@@ -181,7 +181,7 @@ class Story {
   void end(Row* row, const std::string& how, const std::string& reason, double when) {
     if (!row) return;
     row->to = std::max(when, row->from);
-    row->how = how == "died" && reason.starts_with("the audit") ? "put out" : how;
+    row->how = how == "died" && reason.starts_with("the audit") ? "evicted" : how;
     row->reason = reason;
     close_span(*row, *row->to);
   }

@@ -27,7 +27,7 @@ class TimeAxis {
 
 // {"workers":[{"id","peer","from","to","how","reason","spans":[{"from","to","generation","vranks"}]}],
 //  "workers_left_out":.., "bands":[{"from","to","what","reason"}], "resumed":[..], "seconds":..}
-// id 0: never became a member. Before its first span a process learns the state. how: "died", "put out" by an audit,
+// id 0: never became a member. Before its first span a process learns the state. how: "died", "evicted" by an audit,
 // "left", "refused", "ended" with the job, "gone" without a word, or "" if it is still there. Of very many workers
 // those that were there longest, and of very many changes what a screen can show.
 nlohmann::ordered_json timeline(const std::vector<nlohmann::json>& events, const std::vector<Generation>& generations,

@@ -49,7 +49,7 @@ const std::vector<std::string>& gpus_here() {
 
 }  // namespace
 
-Stand stand_for(const Json& environment, const std::vector<std::string>& gpus) {
+DeviceMatch match_device(const Json& environment, const std::vector<std::string>& gpus) {
   const std::string device = text_in(environment, "device", "cpu");
   if (!device.starts_with("cuda")) {
     if (device_here(device)) return {device};
@@ -64,11 +64,11 @@ Stand stand_for(const Json& environment, const std::vector<std::string>& gpus) {
   return {gpus.empty() ? "cpu" : "cuda:0", lack};
 }
 
-nlohmann::ordered_json Way::about() const {
+nlohmann::ordered_json ReplayEnvironment::about() const {
   return {{"program", program.string()}, {"device", device}, {"isa", isa}, {"threads", threads}};
 }
 
-std::string Way::text() const {
+std::string ReplayEnvironment::text() const {
   return fmt::format("{}, {}, {} thread{}", device, isa, threads, threads == 1 ? "" : "s");
 }
 
@@ -76,21 +76,21 @@ Side::Side(std::string name, const std::string& directory, const std::string& bi
     : name_(std::move(name)), run_(directory) {
   check(binary.empty() || fs::is_regular_file(binary), "--binary-{}: there is no program {}", name_, binary);
   if (run_.environment().empty()) lack("environment.json does not tell with what it began");
-  add_way(run_.environment(), binary);
-  for (const RunRecord::Worker& worker : run_.workers()) add_way(worker.environment, binary);
+  add_environment(run_.environment(), binary);
+  for (const RunRecord::Worker& worker : run_.workers()) add_environment(worker.environment, binary);
 }
 
-void Side::add_way(const Json& environment, const std::string& binary) {
-  const Stand stand = stand_for(environment, gpus_here());
-  if (!stand.lack.empty()) lack(stand.lack);
-  Way way{
-      .program = program_of(environment, binary), .device = stand.device, .isa = text_in(environment, "isa", "auto")};
+void Side::add_environment(const Json& environment, const std::string& binary) {
+  const DeviceMatch match = match_device(environment, gpus_here());
+  if (!match.lack.empty()) lack(match.lack);
+  ReplayEnvironment replay{
+      .program = program_of(environment, binary), .device = match.device, .isa = text_in(environment, "isa", "auto")};
   const auto threads = environment.find("threads");
-  if (threads != environment.end() && threads->is_number_integer()) way.threads = std::max(1, threads->get<int>());
-  if (!has_isa(way.isa)) lack("this machine has no " + std::exchange(way.isa, "auto"));
-  for (const Way& other : ways_)
-    if (way.program == other.program && way.device == other.device && way.isa == other.isa) return;
-  ways_.push_back(way);
+  if (threads != environment.end() && threads->is_number_integer()) replay.threads = std::max(1, threads->get<int>());
+  if (!has_isa(replay.isa)) lack("this machine has no " + std::exchange(replay.isa, "auto"));
+  for (const ReplayEnvironment& other : environments_)
+    if (replay.program == other.program && replay.device == other.device && replay.isa == other.isa) return;
+  environments_.push_back(replay);
 }
 
 // A `repro` and the `train` beside it are built of the same sources, and of the latter the run knows which it was.
@@ -121,24 +121,26 @@ void Side::lack(const std::string& what) {
   if (std::find(lacks_.begin(), lacks_.end(), what) == lacks_.end()) lacks_.push_back(what);
 }
 
-void Side::run_trace(Workplace& place, const Way& way, std::vector<std::string> arguments) const {
+void Side::run_trace(Subprocess& subprocess, const ReplayEnvironment& replay,
+                     std::vector<std::string> arguments) const {
   arguments.insert(arguments.begin(), {"trace", path()});
   arguments.insert(arguments.end(),
-                   {"--device", way.device, "--isa", way.isa, "--threads", std::to_string(way.threads)});
-  const Ended ended = place.run(way.program, arguments);
+                   {"--device", replay.device, "--isa", replay.isa, "--threads", std::to_string(replay.threads)});
+  const Ended ended = subprocess.run(replay.program, arguments);
   if (ended.code != 0)
-    fail("{} could not do {} again (exit code {}): {}", way.program.string(), path(), ended.code, ended.last_words());
+    fail("{} could not do {} again (exit code {}): {}", replay.program.string(), path(), ended.code,
+         ended.last_words());
 }
 
-Trace Side::trace(Workplace& place, const Way& way, int64_t step) const {
-  const fs::path out = place.path() / "trace.jsonl";
-  run_trace(place, way, {"--step", std::to_string(step), "--out", out});
+Trace Side::trace(Subprocess& subprocess, const ReplayEnvironment& replay, int64_t step) const {
+  const fs::path out = subprocess.path() / "trace.jsonl";
+  run_trace(subprocess, replay, {"--step", std::to_string(step), "--out", out});
   return read_trace(out);
 }
 
-Reproducer Side::tensors(Workplace& place, const Way& way, int64_t step, size_t op) const {
-  const fs::path out = place.path() / "trace.jsonl", saved = place.path() / "op.safetensors";
-  run_trace(place, way,
+Reproducer Side::tensors(Subprocess& subprocess, const ReplayEnvironment& replay, int64_t step, size_t op) const {
+  const fs::path out = subprocess.path() / "trace.jsonl", saved = subprocess.path() / "op.safetensors";
+  run_trace(subprocess, replay,
             {"--step", std::to_string(step), "--out", out, "--tensors", std::to_string(op), "--save", saved});
   return read_reproducer(saved);
 }

@@ -24,7 +24,7 @@
 #include "tools/repro/commands.h"
 #include "tools/repro/comparison.h"
 #include "tools/repro/output.h"
-#include "tools/repro/workplace.h"
+#include "tools/repro/subprocess.h"
 #include "tools/training/job.h"
 #include "tools/training/progress.h"
 
@@ -127,8 +127,8 @@ Verdict no(int64_t from, int64_t to, std::string reason) {
   return {.equal = false, .from = from, .to = to, .reason = std::move(reason)};
 }
 
-Verdict verify(const Options& o, Workplace& place) {
-  const fs::path aside = place.path() / "run";
+Verdict verify(const Options& o, Subprocess& subprocess) {
+  const fs::path aside = subprocess.path() / "run";
   const RunRecord run(o.run);
   check(!run.lines().empty(), "the ledger of {} has no steps", o.run);
   const int64_t last = run.lines().rbegin()->first;
@@ -173,13 +173,13 @@ Verdict verify(const Options& o, Workplace& place) {
       "--device",  o.device.device,
       "--isa",     o.device.isa,
       "--threads", std::to_string(o.device.threads > 0 ? o.device.threads : std::max(1, usable_threads() / o.workers)),
-      "--listen",  "ipc://" + (place.path() / "socket").string()};
+      "--listen",  "ipc://" + (subprocess.path() / "socket").string()};
   if (from > 0) arguments.emplace_back("--resume");
   fmt::print(stderr, "doing {} of {} again with {} worker{}\n", steps_text(from + 1, to), o.run, o.workers,
              o.workers == 1 ? "" : "s");
   std::optional<HowFar> how_far;
   if (isatty(STDERR_FILENO)) how_far.emplace(aside / "ledger.jsonl", from, to);
-  const Ended ended = place.run(program_beside("train"), arguments);
+  const Ended ended = subprocess.run(program_beside("train"), arguments);
   how_far.reset();
   Verdict verdict{.from = from, .to = to};
   const std::optional<LedgerLine> contradiction = contradiction_in(aside);
@@ -199,10 +199,10 @@ Verdict verify(const Options& o, Workplace& place) {
 
 int verify_command(const Options& o) {
   check(o.keep.empty() || !fs::exists(o.keep), "--keep {}: there is something already", o.keep);
-  Workplace place;
-  const Verdict v = verify(o, place);
-  if (!o.keep.empty() && fs::exists(place.path() / "run"))
-    fs::copy(place.path() / "run", o.keep, fs::copy_options::recursive);
+  Subprocess subprocess;
+  const Verdict v = verify(o, subprocess);
+  if (!o.keep.empty() && fs::exists(subprocess.path() / "run"))
+    fs::copy(subprocess.path() / "run", o.keep, fs::copy_options::recursive);
   if (o.json) {
     Json json = {{"equal", v.equal}, {"from", v.from}, {"to", v.to}};
     if (v.step > 0) json.update({{"step", v.step}, {"fields", v.fields}});

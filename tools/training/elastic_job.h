@@ -47,7 +47,7 @@ struct JobOptions {
   std::string isa = "auto";
   std::string listen = "tcp://127.0.0.1:0", advertise = {};  // comm/zmq_transport.h
   std::string key = {};                                      // the folder of the job's key; empty: none
-  std::string chaos = {};                                    // faults on purpose (elastic/session/chaos.h)
+  std::string chaos = {};                                    // fault injection (elastic/session/chaos.h)
   std::string text = {};                                     // of the configuration; empty: it is read from its file
   std::optional<int64_t> until = {};                         // the step to stop after, for now
   std::optional<int> metrics_port = {};                      // where Prometheus finds numbers; 0: any

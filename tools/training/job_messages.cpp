@@ -52,11 +52,11 @@ void JobProcess::flush() {
     if (action.what == Action::What::disconnect) transport_->disconnect(action.peer);
     if (action.what == Action::What::send) send(action.peer, std::move(action.message));
   }
-  if (saboteur_ && !coordinator_->ending()) saboteur_->act();
+  if (fault_injector_ && !coordinator_->ending()) fault_injector_->act();
 }
 
 void JobProcess::note(const Moment& moment) {
-  if (saboteur_) saboteur_->note(moment);
+  if (fault_injector_) fault_injector_->note(moment);
 }
 
 void JobProcess::turned_away(const std::string& reason) {
@@ -221,7 +221,7 @@ void JobProcess::take(const Message& m) {
   else if (saved) settle(directory_->saved(m.step, *saved));
   else if (const auto* told = m.as<messages::StateSent>()) state_sent(m, *told);
   else if (const auto* look = m.as<messages::Shown>()) shown(m, *look);
-  else if (const auto* fault = m.as<messages::Sabotaged>()) event(fault->event, fault->about);
+  else if (const auto* fault = m.as<messages::FaultInjected>()) event(fault->event, fault->about);
   else coordinator_->receive(m, now());
   flush();
 }
@@ -294,11 +294,11 @@ void JobProcess::open(const WorkerInfo& about) {
                                           .hold = command_.hold},
                        *this, first, records_, now());
   if (!command_.chaos.empty())
-    saboteur_.emplace(
+    fault_injector_.emplace(
         chaos_,
-        Saboteur::World{.workers = [this] { return workers_here(coordinator_->status(now()), local_.alive()); },
-                        .start_worker = [this] { start_worker(); },
-                        .event = [this](const std::string& n, const Json& f) { event(n, f); }},
+        FaultInjector::World{.workers = [this] { return workers_here(coordinator_->status(now()), local_.alive()); },
+                             .start_worker = [this] { start_worker(); },
+                             .event = [this](const std::string& n, const Json& f) { event(n, f); }},
         records_.newest ? directory_->recorded() : -1);
   event("start", {{"step", first},
                   {"steps", about.steps},

@@ -23,7 +23,7 @@
 #include "tools/training/profiler.h"
 #include "tools/training/prometheus.h"
 #include "tools/training/report.h"
-#include "tools/training/saboteur.h"
+#include "tools/training/fault_injector.h"
 #include "tools/web/server.h"
 
 namespace elinvar {
@@ -122,7 +122,7 @@ class JobProcess final : public CoordinatorWorld {
   Seconds beat_at_ = 0, began_ = now();
   std::optional<Seconds> untold_since_;
   std::optional<Coordinator> coordinator_;
-  std::optional<Saboteur> saboteur_;
+  std::optional<FaultInjector> fault_injector_;
   std::optional<PartWriter> part_writer_;
   std::mutex metrics_mutex_;
   std::string metrics_ = prometheus_text(nlohmann::json::object());  // as the server may take it at any time

@@ -115,7 +115,7 @@ int JobProcess::run() {
       }
     }
   } catch (const std::exception& failure) {
-    saboteur_.reset();
+    fault_injector_.reset();
     const Standing standing = standing_now();
     if (standing == Standing::superseded) return step_down();
     for (const auto& [peer, pid] : pids_)
@@ -202,7 +202,7 @@ std::string JobProcess::refuse(const messages::Hello& hello) {
 Clock::time_point JobProcess::rest_until() const {
   Seconds until = coordinator_ ? coordinator_->tick_by() : now() + kFresh;
   if (directory_) until = std::min(until, beat_at_);
-  if (!losses_.empty() || saboteur_) until = std::min(until, now() + kLastWords / 2);
+  if (!losses_.empty() || fault_injector_) until = std::min(until, now() + kLastWords / 2);
   if (metrics_server_) until = std::min(until, now() + kFresh);
   return Clock::time_point(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(until)));
 }
@@ -336,7 +336,7 @@ int JobProcess::finish() {
   const Coordinator::Ending ending = *coordinator_->ending();
   if (ending.what == "superseded") return step_down();
   report_->stop_showing();
-  saboteur_.reset();
+  fault_injector_.reset();
   wait_for_workers();
   if (superseded()) return step_down();
   if (ending.what == "failed") fail("{}", ending.reason);

@@ -16,7 +16,7 @@
 #include "tools/pool/daemon/settings.h"
 #include "tools/pool/page/page.h"
 #include "tools/pool/policies/advisor.h"
-#include "tools/pool/policies/division.h"
+#include "tools/pool/policies/worker_split.h"
 #include "tools/pool/policies/policies.h"
 #include "tools/pool/profiling/job_models.h"
 #include "tools/training/interrupt.h"
@@ -58,7 +58,7 @@ int serve(const Options& o) {
   Scheduler scheduler(store, world, std::move(sources),
                       {.policy =
                            [&](const Pool& pool) {
-                             Plan plan = with_division(pool, policy.plan(pool), s.trials);
+                             Plan plan = with_worker_split(pool, policy.plan(pool), s.trials);
                              return s.trials ? with_advice(pool, std::move(plan)) : plan;
                            },
                        .speed = [&](const JobRecord& job,

@@ -59,18 +59,18 @@ void Reconciler::start_if_free(JobRecord& job, const Decision& decision, double 
     planner_.keep_shape(job.id);  // its slots stay taken: the next plan may choose others
 }
 
-Reconciler::Division Reconciler::divide(const JobRecord& job, const Decision& decision) {
-  Division division{.missing = places_of(decision), .extra = {}};
+Reconciler::WorkerDiff Reconciler::compare_workers(const JobRecord& job, const Decision& decision) {
+  WorkerDiff diff{.missing = places_of(decision), .extra = {}};
   for (ProcessRecord* w : processes_.workers_of(job.id)) {
-    const auto place = std::find(division.missing.begin(), division.missing.end(), w->slots);
-    if (place == division.missing.end() || !placement_.stays(*w)) {
-      division.extra.push_back(w);
+    const auto place = std::find(diff.missing.begin(), diff.missing.end(), w->slots);
+    if (place == diff.missing.end() || !placement_.stays(*w)) {
+      diff.extra.push_back(w);
       continue;
     }
-    division.missing.erase(place);
-    (w->registered ? division.has_state : division.successors) = true;
+    diff.missing.erase(place);
+    (w->registered ? diff.has_state : diff.successors) = true;
   }
-  return division;
+  return diff;
 }
 
 // A worker that is sent to a dead coordinator fails, and its host would be blamed. One that another process has started
@@ -87,20 +87,20 @@ bool Reconciler::may_have_died(Id job, double now) {
 
 void Reconciler::adjust_workers(JobRecord& job, const Decision& decision, double now) {
   const RunStatus& status = world_.status(job.id, now);
-  Division division = divide(job, decision);
+  WorkerDiff diff = compare_workers(job, decision);
   const bool coordinated = status.alive && !may_have_died(job.id, now);
-  for (const std::vector<Id>& place : division.missing)
+  for (const std::vector<Id>& place : diff.missing)
     if (coordinated && placement_.free_for(job.id, place, now)) {
       start_worker(job, place, status.endpoint, now);
-      division.successors = true;
+      diff.successors = true;
     }
   bool blocked = false;
   int kept = 0;  // as many as it may have, also where a third decision comes before it has followed the second
-  for (ProcessRecord* w : division.extra) {
+  for (ProcessRecord* w : diff.extra) {
     const bool goes_soon = placement_.until(*w) - now < options_.grace / 2;
-    const bool needed = w->leaving == 0 && w->registered && !division.has_state && !goes_soon;
-    if (needed && division.successors && kept++ < job.max_workers) continue;
-    if (needed && !division.successors && placement_.stays(*w)) {
+    const bool needed = w->leaving == 0 && w->registered && !diff.has_state && !goes_soon;
+    if (needed && diff.successors && kept++ < job.max_workers) continue;
+    if (needed && !diff.successors && placement_.stays(*w)) {
       blocked = true;
       continue;
     }

@@ -39,15 +39,15 @@ class Reconciler {
     std::optional<double> orphaned_since;  // no process that is known could coordinate the job
     std::optional<double> blocked_since;   // none of its new slots is free, and it must not leave all of its old ones
   };
-  struct Division {                        // of a job's workers, by a decision
-    std::vector<std::vector<Id>> missing;  // places without a worker
-    std::vector<ProcessRecord*> extra;     // workers without a place
+  struct WorkerDiff {                      // between a decision and the job's workers
+    std::vector<std::vector<Id>> missing;  // places of the decision without a worker
+    std::vector<ProcessRecord*> extra;     // workers without a place in the decision
     bool has_state = false;                // a worker that keeps its place has the job's state
     bool successors = false;               // a worker of the decision will have the state soon
   };
   void start_if_free(JobRecord& job, const Decision& decision, double now);
   void adjust_workers(JobRecord& job, const Decision& decision, double now);
-  Division divide(const JobRecord& job, const Decision& decision);
+  WorkerDiff compare_workers(const JobRecord& job, const Decision& decision);
   bool may_have_died(Id job, double now);  // the coordinator whose endpoint the job shows
   void start_coordinator(JobRecord& job, const WorkerShape& shape, double now);
   void start_worker(const JobRecord& job, const std::vector<Id>& slots, const std::string& endpoint, double now);

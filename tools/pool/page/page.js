@@ -54,13 +54,13 @@ function draw_tiles(begin) {
 
 function draw_jobs() {
   const chip = job => html("span", { class: `chip ${kStates[job.state]}` }, job.state);
-  const wishes = job => [
+  const requests = job => [
     ...(job.priority !== 0 ? [`priority ${job.priority}`] : []),
     ...(job.deadline !== null ? [`due in ${job.deadline > data.time ? duration(job.deadline - data.time) : "no time"}`] : []),
     ...(job.width > 1 ? [`${job.width} slots a worker`] : []), ...(job.recompute ? ["recomputes"] : []), ...(job.failures > 0 ? [`failed ${job.failures === 1 ? "once" : `${job.failures} times`}`] : []),
   ].join(", ");
   const name = job => html("span", {}, html("span", { class: "dot", style: `background:${color_of(job.id)}` }),
-    `${job.id} ${job.name} `, html("span", { class: "muted small" }, wishes(job)));
+    `${job.id} ${job.name} `, html("span", { class: "muted small" }, requests(job)));
   const planned = new Map(data.log.filter(line => line.what === "plan" && line.job !== null).map(line => [line.job, line.reason]));
   const head = [["job", "nowrap"], ["", ""], ["workers", "number"], ["step", "number"], ["samples/s", "number"], ["left", "number"], ["why", "fields"]];
   if (data.jobs.length === 0)

@@ -13,7 +13,7 @@ constexpr int kRounds = 4;  // in which wide workers are cut to what hosts have 
 // Gives the job its minimum if it has nothing and the minimum fits.
 bool let_in(Offer& offer, size_t i) {
   const Job& job = offer.pool().jobs[i];
-  if (offer.wish(i).allocation.empty() && job.running()) {
+  if (offer.grant(i).allocation.empty() && job.running()) {
     Allocation own;
     int left = job.min_workers;
     for (const auto& [kind, n] : offer.present(i))
@@ -22,21 +22,21 @@ bool let_in(Offer& offer, size_t i) {
     const bool runs = left == 0 && job.speed->rate(own, job.shape).samples > 0;  // false if it has run out of memory
     if (runs && offer.fits(i, own, job.shape)) offer.give(i, own, job.shape, "goes on with its minimum");
   }
-  if (offer.wish(i).allocation.empty())
-    if (std::optional<Wish> least = offer.least(i)) offer.give(i, least->allocation, least->shape, least->reason);
-  return !offer.wish(i).allocation.empty();
+  if (offer.grant(i).allocation.empty())
+    if (std::optional<Grant> least = offer.least(i)) offer.give(i, least->allocation, least->shape, least->reason);
+  return !offer.grant(i).allocation.empty();
 }
 
 // The same, taking slots from jobs of lower priority, the lowest first; they get back what did not help.
 bool let_in_before_others(Offer& offer, size_t i, const std::vector<size_t>& order) {
   const std::vector<Job>& jobs = offer.pool().jobs;
-  std::vector<std::pair<size_t, Wish>> taken;
+  std::vector<std::pair<size_t, Grant>> taken;
   bool in = let_in(offer, i);
   for (auto other = order.rbegin(); !in && other != order.rend(); ++other) {
-    const Wish wish = offer.wish(*other);
-    if (jobs[*other].priority >= jobs[i].priority || offer.must(*other) || wish.allocation.empty()) continue;
-    taken.emplace_back(*other, wish);
-    offer.give(*other, {}, wish.shape, "gives its slots to a job of higher priority");
+    const Grant grant = offer.grant(*other);
+    if (jobs[*other].priority >= jobs[i].priority || offer.must(*other) || grant.allocation.empty()) continue;
+    taken.emplace_back(*other, grant);
+    offer.give(*other, {}, grant.shape, "gives its slots to a job of higher priority");
     in = let_in(offer, i);
   }
   for (auto had = taken.rbegin(); had != taken.rend(); ++had)
@@ -65,14 +65,14 @@ Plan settled(Offer& offer, const Utility& utility, std::string note, double gap)
   for (int round = 1;; ++round) {
     std::vector<size_t> late;
     for (const size_t i : order)
-      if (offer.wish(i).allocation.empty() && let_in_before_others(offer, i, order)) late.push_back(i);
+      if (offer.grant(i).allocation.empty() && let_in_before_others(offer, i, order)) late.push_back(i);
     grow(offer, utility, late);
     Plan plan = offer.plan(note, gap);
     bool whole = true;
     for (size_t i = 0; i < plan.decisions.size(); ++i) {
       const Decision& decision = plan.decisions[i];
       Allocation allocation = allocation_of(offer.pool(), decision.slots, decision.shape);
-      if (allocation == offer.wish(i).allocation) continue;
+      if (allocation == offer.grant(i).allocation) continue;
       whole = false;
       offer.give(i, std::move(allocation), decision.shape, decision.reason);
     }

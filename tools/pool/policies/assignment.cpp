@@ -24,8 +24,8 @@ class Assigner {
         });
   }
 
-  // Workers of the job that stay, as many of each kind as it wishes.
-  std::vector<Id> keep(const Job& job, const Wish& wish) {
+  // Workers of the job that stay, as many of each kind as it grants.
+  std::vector<Id> keep(const Job& job, const Grant& grant) {
     struct Worker {
       std::vector<Id> slots;
       const Slot* first;
@@ -49,7 +49,7 @@ class Assigner {
     std::stable_sort(present.begin(), present.end(), [&](const Worker& a, const Worker& b) {
       return std::make_tuple(a.until, on_host[a.first->host]) > std::make_tuple(b.until, on_host[b.first->host]);
     });
-    Allocation wanted = wish.allocation;
+    Allocation wanted = grant.allocation;
     std::set<Id> stay;
     for (const Worker& worker : present) {
       if (wanted[worker.first->kind] == 0) continue;
@@ -110,28 +110,28 @@ class Assigner {
 
 }  // namespace
 
-Plan assign(const Pool& pool, const std::vector<Wish>& wishes) {
+Plan assign(const Pool& pool, const std::vector<Grant>& grants) {
   Assigner assigner(pool);
   Plan plan;
-  std::vector<Allocation> missing(wishes.size());
-  for (size_t i = 0; i < wishes.size(); ++i) {
+  std::vector<Allocation> missing(grants.size());
+  for (size_t i = 0; i < grants.size(); ++i) {
     const Job& job = pool.jobs[i];
-    const Wish& wish = wishes[i];
-    Decision decision{job.id, {}, wish.shape, wish.reason};
-    missing[i] = wish.allocation;
-    if (!wish.allocation.empty() && job.running() && wish.shape == job.shape) {
-      decision.slots = assigner.keep(job, wish);
-      for (const auto& [kind, n] : allocation_of(pool, decision.slots, wish.shape)) missing[i][kind] -= n;
+    const Grant& grant = grants[i];
+    Decision decision{job.id, {}, grant.shape, grant.reason};
+    missing[i] = grant.allocation;
+    if (!grant.allocation.empty() && job.running() && grant.shape == job.shape) {
+      decision.slots = assigner.keep(job, grant);
+      for (const auto& [kind, n] : allocation_of(pool, decision.slots, grant.shape)) missing[i][kind] -= n;
     }
     plan.decisions.push_back(std::move(decision));
   }
   // Wide workers first, who need several slots of a host.
-  std::vector<size_t> order(wishes.size());
+  std::vector<size_t> order(grants.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return wishes[a].shape.width > wishes[b].shape.width; });
+                   [&](size_t a, size_t b) { return grants[a].shape.width > grants[b].shape.width; });
   for (const size_t i : order) {
-    const int width = wishes[i].shape.width;
+    const int width = grants[i].shape.width;
     Decision& decision = plan.decisions[i];
     int lacks = 0;
     for (const auto& [kind, n] : missing[i])

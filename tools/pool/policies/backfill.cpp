@@ -10,8 +10,8 @@ namespace elinvar::pool {
 namespace {
 
 // When a job ends that has this.
-double end_of(const Pool& pool, const Job& job, const Wish& wish) {
-  return pool.now + job.seconds_left(job.speed->rate(wish.allocation, wish.shape).samples);
+double end_of(const Pool& pool, const Job& job, const Grant& grant) {
+  return pool.now + job.seconds_left(job.speed->rate(grant.allocation, grant.shape).samples);
 }
 
 struct Reservation {
@@ -23,9 +23,9 @@ struct Reservation {
 Reservation reserve(const Offer& offer, const std::string& kind, int slots) {
   std::vector<std::pair<double, int>> ends;
   for (size_t i = 0; i < offer.pool().jobs.size(); ++i)
-    if (const Wish& wish = offer.wish(i); count_of(wish.allocation, kind) > 0)
-      ends.emplace_back(end_of(offer.pool(), offer.pool().jobs[i], wish),
-                        count_of(wish.allocation, kind) * wish.shape.width);
+    if (const Grant& grant = offer.grant(i); count_of(grant.allocation, kind) > 0)
+      ends.emplace_back(end_of(offer.pool(), offer.pool().jobs[i], grant),
+                        count_of(grant.allocation, kind) * grant.shape.width);
   std::sort(ends.begin(), ends.end());
   int free = offer.free(kind);
   for (const auto& [end, n] : ends) {
@@ -42,13 +42,13 @@ Plan backfill(const Pool& pool) {
   Offer offer(sizes, Offer::Running::kStay);
   std::map<std::string, Reservation> reserved;
   for (const size_t i : offer.order()) {
-    Wish fixed = fixed_wish(offer, i);
-    if (fixed.allocation.empty() || offer.wish(i).allocation == fixed.allocation) continue;
+    Grant fixed = fixed_grant(offer, i);
+    if (fixed.allocation.empty() || offer.grant(i).allocation == fixed.allocation) continue;
     const auto& [kind, n] = *fixed.allocation.begin();
     const int slots = n * fixed.shape.width;
     const auto reservation = reserved.find(kind);
     if (!offer.fits(i, fixed.allocation, fixed.shape)) {
-      if (offer.wish(i).allocation.empty() && reservation == reserved.end())
+      if (offer.grant(i).allocation.empty() && reservation == reserved.end())
         reserved[kind] = reserve(offer, kind, slots);
       continue;
     }

@@ -70,7 +70,7 @@ class Search {
     const Job& job = pool_.jobs[i];
     std::vector<Cell> cells;
     if (!utility_.can_run(i)) return cells;
-    const bool in = !offer_.wish(i).allocation.empty();
+    const bool in = !offer_.grant(i).allocation.empty();
     if (offer_.allowed(i, {}, job.shape) && (!in || may_wait(offer_, i)))
       cells.push_back({"", 0, hasty(i, utility_.option(i, {}, job.shape))});
     for (const std::string& kind : offer_.kinds())
@@ -88,11 +88,11 @@ class Search {
     return option;
   }
   double now(size_t i) const {
-    return hasty(i, utility_.option(i, offer_.wish(i).allocation, offer_.wish(i).shape)).utility;
+    return hasty(i, utility_.option(i, offer_.grant(i).allocation, offer_.grant(i).shape)).utility;
   }
 
   int has(size_t i, const std::string& kind) const {
-    return count_of(offer_.wish(i).allocation, kind) * offer_.wish(i).shape.width;
+    return count_of(offer_.grant(i).allocation, kind) * offer_.grant(i).shape.width;
   }
 
   std::optional<Move> best_move() const {
@@ -107,7 +107,7 @@ class Search {
     for (size_t i = 0; i < cells_.size(); ++i)
       for (size_t c = 0; c < cells_[i].size(); ++c) {
         const Cell& cell = cells_[i][c];
-        for (const auto& [kind, n] : offer_.wish(i).allocation) {
+        for (const auto& [kind, n] : offer_.grant(i).allocation) {
           const int frees = has(i, kind) - (cell.kind == kind ? cell.slots : 0);
           const bool fits = cell.kind.empty() || cell.kind == kind || cell.slots <= offer_.free(cell.kind);
           if (frees > 0 && fits) downgrades[kind].push_back({utility[i] - cell.option.utility, i, c, frees});

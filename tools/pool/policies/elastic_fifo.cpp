@@ -21,8 +21,8 @@ Plan elastic_fifo(const Pool& pool) {
     while (const std::optional<Growth> growth = best_growth(offer, utility, i)) {
       double alone = 0, grown = utility.speed(i, growth->option.allocation, growth->option.shape);
       for (const auto& [kind, n] : growth->option.allocation)
-        alone += (n - count_of(offer.wish(i).allocation, kind)) * utility.speed(i, {{kind, 1}}, growth->option.shape);
-      const double use = (grown - utility.speed(i, offer.wish(i).allocation, offer.wish(i).shape)) / alone;
+        alone += (n - count_of(offer.grant(i).allocation, kind)) * utility.speed(i, {{kind, 1}}, growth->option.shape);
+      const double use = (grown - utility.speed(i, offer.grant(i).allocation, offer.grant(i).shape)) / alone;
       if (use < kLeastUse) break;
       offer.give(i, growth->option.allocation, growth->option.shape,
                  fmt::format("{} in the order of arrival", text_of(growth->option.allocation)));

@@ -13,11 +13,11 @@ Plan in_order(const Pool& pool, bool one_queue) {
   Offer offer(fixed, Offer::Running::kStay);
   std::map<std::string, bool> closed;
   for (const size_t i : offer.order()) {
-    const Wish wish = fixed_wish(offer, i);
-    const bool waits = offer.wish(i).allocation.empty();
-    if (wish.allocation.empty() || (waits && closed[wish.allocation.begin()->first])) continue;
-    if (offer.fits(i, wish.allocation, wish.shape)) {
-      if (offer.wish(i).allocation != wish.allocation) offer.give(i, wish.allocation, wish.shape, wish.reason);
+    const Grant grant = fixed_grant(offer, i);
+    const bool waits = offer.grant(i).allocation.empty();
+    if (grant.allocation.empty() || (waits && closed[grant.allocation.begin()->first])) continue;
+    if (offer.fits(i, grant.allocation, grant.shape)) {
+      if (offer.grant(i).allocation != grant.allocation) offer.give(i, grant.allocation, grant.shape, grant.reason);
     } else if (waits) {
       for (const std::string& kind : offer.kinds())
         closed[kind] = closed[kind] || one_queue || fixed.jobs[i].allows(kind);

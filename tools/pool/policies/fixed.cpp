@@ -21,20 +21,20 @@ Pool rigid(const Pool& pool) {
   return fixed;
 }
 
-Wish fixed_wish(const Offer& offer, size_t i) {
+Grant fixed_grant(const Offer& offer, size_t i) {
   const Job& job = offer.pool().jobs[i];
   std::vector<std::string> order;
   for (const auto& [kind, n] : offer.present(i)) order.push_back(kind);
   for (const std::string& kind : job.kinds.empty() ? offer.kinds() : job.kinds) order.push_back(kind);
-  Wish first;
+  Grant first;
   const std::vector<WorkerShape> shapes = job.running() ? std::vector<WorkerShape>{job.shape} : job.shapes;
   for (const std::string& kind : order)
     for (const WorkerShape& shape : shapes) {
       const Allocation allocation{{kind, job.fixed_workers}};
       if (!offer.allowed(i, allocation, shape) || job.speed->rate(allocation, shape).samples <= 0) continue;
-      Wish wish{allocation, shape, fmt::format("gets its fixed size, {}", text_of(allocation))};
-      if (offer.fits(i, allocation, shape)) return wish;
-      if (first.allocation.empty()) first = std::move(wish);
+      Grant grant{allocation, shape, fmt::format("gets its fixed size, {}", text_of(allocation))};
+      if (offer.fits(i, allocation, shape)) return grant;
+      if (first.allocation.empty()) first = std::move(grant);
       break;
     }
   return first;

@@ -10,6 +10,6 @@ Pool rigid(const Pool& pool);
 
 // So many workers of one kind: of that which the job has, else of the first that it allows on which they fit now, else
 // of the first that could hold them. An empty allocation if that cannot be.
-Wish fixed_wish(const Offer& offer, size_t job);
+Grant fixed_grant(const Offer& offer, size_t job);
 
 }  // namespace elinvar::pool

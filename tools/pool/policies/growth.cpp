@@ -8,24 +8,24 @@ namespace elinvar::pool {
 
 std::optional<Growth> best_growth(const Offer& offer, const Utility& utility, size_t i) {
   const Job& job = offer.pool().jobs[i];
-  const Wish& wish = offer.wish(i);
-  if (wish.allocation.empty() || !utility.can_run(i)) return {};
-  const double now = utility.option(i, wish.allocation, wish.shape).utility;
+  const Grant& grant = offer.grant(i);
+  if (grant.allocation.empty() || !utility.can_run(i)) return {};
+  const double now = utility.option(i, grant.allocation, grant.shape).utility;
   std::optional<Growth> best;
   const auto consider = [&](const Allocation& more, int added) {
-    if (!offer.fits(i, more, wish.shape) || utility.speed(i, more, wish.shape) <= 0) return;
-    if (utility.wasteful(i, more, wish.shape)) return;
-    Option option = utility.option(i, more, wish.shape);
-    const int slots = added * wish.shape.width;
+    if (!offer.fits(i, more, grant.shape) || utility.speed(i, more, grant.shape) <= 0) return;
+    if (utility.wasteful(i, more, grant.shape)) return;
+    Option option = utility.option(i, more, grant.shape);
+    const int slots = added * grant.shape.width;
     const double gain = (option.utility - now) / slots;
     if (gain > 1e-9 * std::abs(now) && (!best || gain > best->gain)) best = Growth{std::move(option), slots, gain};
   };
-  const int room = job.max_workers - workers(wish.allocation);
+  const int room = job.max_workers - workers(grant.allocation);
   for (const std::string& kind : offer.kinds()) {
-    const int most = std::min(room, offer.free(kind) / wish.shape.width);
-    const int back = count_of(offer.present(i), kind) - count_of(wish.allocation, kind);
+    const int most = std::min(room, offer.free(kind) / grant.shape.width);
+    const int back = count_of(offer.present(i), kind) - count_of(grant.allocation, kind);
     const auto grown = [&](int n) {
-      Allocation more = wish.allocation;
+      Allocation more = grant.allocation;
       more[kind] += n;
       consider(more, n);
     };
@@ -34,11 +34,11 @@ std::optional<Growth> best_growth(const Offer& offer, const Utility& utility, si
     if (back > 0 && back < most) grown(back);
   }
   // All that it has, of whatever kinds.
-  if (wish.shape == job.shape) {
-    Allocation all = wish.allocation;
+  if (grant.shape == job.shape) {
+    Allocation all = grant.allocation;
     for (const auto& [kind, n] : offer.present(i)) all[kind] = std::max(all[kind], n);
     std::erase_if(all, [](const auto& entry) { return entry.second == 0; });
-    if (const int added = workers(all) - workers(wish.allocation); added > 0) consider(all, added);
+    if (const int added = workers(all) - workers(grant.allocation); added > 0) consider(all, added);
   }
   return best;
 }

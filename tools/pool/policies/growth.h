@@ -13,9 +13,10 @@ struct Growth {
   double gain = 0;  // utility, for each of them
 };
 
-// Returns the size beyond the job's wish that fits and gains most for each slot; nothing if none gains. It tries larger
-// steps too (1, 2, 4 ... more, what the job has at present, and all there is), since virtual ranks are assigned whole:
-// 5 to 7 workers take equally long for 8 of them, and 8 workers do not. Allocations that waste too much are left out.
+// Returns the size beyond the job's grant that fits and gains most for each slot; nothing if none gains. It tries
+// larger steps too (1, 2, 4 ... more, what the job has at present, and all there is), since virtual ranks are assigned
+// whole: 5 to 7 workers take equally long for 8 of them, and 8 workers do not. Allocations that waste too much are left
+// out.
 std::optional<Growth> best_growth(const Offer& offer, const Utility& utility, size_t job);
 
 // Takes the best growth of all these jobs again and again, until none gains or nothing is free.

@@ -1,8 +1,8 @@
 // Marginal gain, after EasyScale's scheduler between jobs (Li et al., SC'23, section 3.4): every job proposes the
 // growth that gains it most for each slot, by its speed model; the best proposal is taken, until none gains or nothing
 // is free. When a prediction fails, that is, a job that has grown runs slower than four fifths of what was promised, it
-// goes back to the size from which it came and does not grow in this plan. Mixes of kinds come in by
-// heterogeneous_split.h.
+// goes back to the size from which it came and does not grow in this plan. heterogeneous_split.h
+// gives the speed of workers of several kinds.
 #include <fmt/format.h>
 
 #include <algorithm>

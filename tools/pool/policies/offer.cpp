@@ -41,7 +41,7 @@ std::string text_of(const Allocation& allocation) {
 Offer::Offer(const Pool& pool, Running running)
     : pool_(pool),
       running_(running),
-      wishes_(pool.jobs.size()),
+      grants_(pool.jobs.size()),
       present_(pool.jobs.size()),
       must_(pool.jobs.size(), false) {
   std::unordered_map<Id, const Slot*> usable;
@@ -57,7 +57,7 @@ Offer::Offer(const Pool& pool, Running running)
       for (size_t k = 0; k < width; ++k) there = there && usable.count(job.slots[at + k]);
       if (there) ++present_[i][usable[job.slots[at]]->kind];
     }
-    wishes_[i] = {{}, job.shapes.front(), "waits for slots"};
+    grants_[i] = {{}, job.shapes.front(), "waits for slots"};
     const int has = workers(present_[i]);
     if (has < job.min_workers) continue;
     must_[i] = pool.now - job.since < pool.turn;
@@ -72,7 +72,7 @@ Offer::Offer(const Pool& pool, Running running)
 
 void Offer::start_with_musts() {
   for (const size_t i : due_jobs(pool_)) {
-    const std::optional<Wish> least = this->least(i);
+    const std::optional<Grant> least = this->least(i);
     if (!least) {
       waits_ = i;
       break;
@@ -81,11 +81,11 @@ void Offer::start_with_musts() {
     give(i, least->allocation, least->shape, "is due");
   }
   if (!waits_) return;
-  wishes_[*waits_].reason = "is due; slots are kept for it as others leave them";
+  grants_[*waits_].reason = "is due; slots are kept for it as others leave them";
   most_.resize(pool_.jobs.size());
   for (size_t i = 0; i < pool_.jobs.size(); ++i) {
     most_[i] = slots_of(present_[i], pool_.jobs[i].shape);
-    for (const auto& [kind, n] : slots_of(wishes_[i].allocation, wishes_[i].shape))
+    for (const auto& [kind, n] : slots_of(grants_[i].allocation, grants_[i].shape))
       most_[i][kind] = std::max(most_[i][kind], n);
   }
 }
@@ -119,35 +119,35 @@ bool Offer::allowed(size_t i, const Allocation& allocation, const WorkerShape& s
 
 bool Offer::fits(size_t i, const Allocation& allocation, const WorkerShape& shape) const {
   if (!allowed(i, allocation, shape)) return false;
-  const Allocation has = slots_of(wishes_[i].allocation, wishes_[i].shape);
+  const Allocation has = slots_of(grants_[i].allocation, grants_[i].shape);
   for (const auto& [kind, n] : slots_of(allocation, shape))
     if (n > free(kind) + count_of(has, kind)) return false;
   return true;
 }
 
 void Offer::give(size_t i, Allocation allocation, WorkerShape shape, std::string reason) {
-  for (const auto& [kind, n] : slots_of(wishes_[i].allocation, wishes_[i].shape)) free_[kind] += n;
+  for (const auto& [kind, n] : slots_of(grants_[i].allocation, grants_[i].shape)) free_[kind] += n;
   for (const auto& [kind, n] : slots_of(allocation, shape)) {
     free_[kind] -= n;
     invariant(free_[kind] >= 0, "a policy gives what does not fit");
   }
-  wishes_[i] = {std::move(allocation), shape, std::move(reason)};
+  grants_[i] = {std::move(allocation), shape, std::move(reason)};
 }
 
-void Offer::give_all(std::vector<Wish> wishes) {
-  for (size_t i = 0; i < wishes_.size(); ++i) give(i, {}, wishes_[i].shape, "");
-  for (size_t i = 0; i < wishes_.size(); ++i)
-    give(i, wishes[i].allocation, wishes[i].shape, std::move(wishes[i].reason));
+void Offer::give_all(std::vector<Grant> grants) {
+  for (size_t i = 0; i < grants_.size(); ++i) give(i, {}, grants_[i].shape, "");
+  for (size_t i = 0; i < grants_.size(); ++i)
+    give(i, grants[i].allocation, grants[i].shape, std::move(grants[i].reason));
 }
 
-std::optional<Wish> Offer::least(size_t i) const {
+std::optional<Grant> Offer::least(size_t i) const {
   const Job& job = pool_.jobs[i];
   const std::vector<std::string>& order = job.kinds.empty() ? kinds_ : job.kinds;
   for (const WorkerShape& shape : job.shapes)
     for (const std::string& kind : order) {
       const Allocation allocation{{kind, job.min_workers}};
       if (shape.width == 1 && fits(i, allocation, shape) && job.speed->rate(allocation, shape).samples > 0)
-        return Wish{allocation, shape, "starts with its minimum"};
+        return Grant{allocation, shape, "starts with its minimum"};
     }
   const bool one_kind_would_do = std::any_of(order.begin(), order.end(), [&](const std::string& kind) {
     return slots(kind) >= job.min_workers &&
@@ -163,7 +163,7 @@ std::optional<Wish> Offer::least(size_t i) const {
       if (const int n = std::min(left, free(kind)); shape.width == 1 && n > 0 && job.allows(kind))
         allocation[kind] = n, left -= n;
     if (left == 0 && fits(i, allocation, shape) && job.speed->rate(allocation, shape).samples > 0)
-      return Wish{allocation, shape, "starts with its minimum, of several kinds"};
+      return Grant{allocation, shape, "starts with its minimum, of several kinds"};
   }
   return {};
 }
@@ -191,7 +191,7 @@ std::vector<size_t> Offer::order() const {
 }
 
 Plan Offer::plan(std::string note, double gap) const {
-  Plan plan = assign(pool_, wishes_);
+  Plan plan = assign(pool_, grants_);
   plan.note = std::move(note);
   plan.gap = gap;
   return plan;

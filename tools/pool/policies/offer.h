@@ -12,7 +12,7 @@
 
 namespace elinvar::pool {
 
-struct Wish {
+struct Grant {
   Allocation allocation;  // empty: it waits
   WorkerShape shape;
   std::string reason;
@@ -30,7 +30,7 @@ class Offer {
   const std::vector<std::string>& kinds() const { return kinds_; }  // of the slots that can be given
   int slots(const std::string& kind) const;                         // that can be given, in all
   int free(const std::string& kind) const;                          // given to nobody yet
-  const Wish& wish(size_t job) const { return wishes_[job]; }
+  const Grant& grant(size_t job) const { return grants_[job]; }
   const Allocation& present(size_t job) const {
     return present_[job];
   }                                                   // workers that it has, without those on going slots
@@ -43,11 +43,11 @@ class Offer {
   // Instead of what the job had. It must fit; an empty allocation takes back what it had.
   void give(size_t job, Allocation allocation, WorkerShape shape, std::string reason);
   // To all jobs at once.
-  void give_all(std::vector<Wish> wishes);
+  void give_all(std::vector<Grant> grants);
 
   // The first worker shape and kind in which the job's minimum fits; several kinds if no single one has enough free
   // slots (with kStay: enough slots in all).
-  std::optional<Wish> least(size_t job) const;
+  std::optional<Grant> least(size_t job) const;
 
   // Jobs by priority, then those whose deadline is at stake, then by submission.
   std::vector<size_t> order() const;
@@ -65,7 +65,7 @@ class Offer {
   const Running running_;
   std::vector<std::string> kinds_;
   Allocation total_, free_;
-  std::vector<Wish> wishes_;
+  std::vector<Grant> grants_;
   std::vector<Allocation> present_;
   std::vector<bool> must_;
   std::optional<size_t> waits_;   // a due job for which there is no room: of its kinds nobody gets more

@@ -11,8 +11,8 @@
 // Theirs has a variable for each job and node. Nodes of one kind are interchangeable and a job keeps those that it has
 // (offer.h), so numbers say it all: who goes from 5 to 3 of a kind drops two, and nothing is ever moved from one node
 // to another of its kind, which is their "no migration". Speeds need not be piecewise linear: every size is a column.
-// Sizes with no more utility than a smaller one are left out. Mixes of kinds are columns where the job has one now,
-// or the greedy plan gives it one.
+// Sizes with no more utility than a smaller one are left out. Allocations of several kinds are columns only where
+// the job has one now, or the greedy plan grants one.
 //
 // The greedy plan (growth.h) is where the search starts, and what is taken if the solver finds nothing better in time.
 #include <fmt/format.h>
@@ -27,20 +27,20 @@
 namespace elinvar::pool {
 namespace {
 
-std::vector<Wish> greedy(const Pool& pool, const Utility& utility) {
+std::vector<Grant> greedy(const Pool& pool, const Utility& utility) {
   Offer offer(pool);
   grow(offer, utility, admit(offer));
-  std::vector<Wish> wishes;
-  for (size_t i = 0; i < pool.jobs.size(); ++i) wishes.push_back(offer.wish(i));
-  return wishes;
+  std::vector<Grant> grants;
+  for (size_t i = 0; i < pool.jobs.size(); ++i) grants.push_back(offer.grant(i));
+  return grants;
 }
 
 // The sizes that a job may have, and first of all the greedy plan's.
-std::vector<Option> sizes(const Offer& offer, const Utility& utility, size_t i, const Wish& wish) {
+std::vector<Option> sizes(const Offer& offer, const Utility& utility, size_t i, const Grant& grant) {
   const Job& job = offer.pool().jobs[i];
-  std::vector<Option> options{utility.option(i, wish.allocation, wish.shape)};
+  std::vector<Option> options{utility.option(i, grant.allocation, grant.shape)};
   if (!utility.can_run(i)) return options;
-  if (offer.allowed(i, {}, job.shape) && (wish.allocation.empty() || may_wait(offer, i)))
+  if (offer.allowed(i, {}, job.shape) && (grant.allocation.empty() || may_wait(offer, i)))
     options.push_back(utility.option(i, {}, job.shape));
   const Allocation& present = offer.present(i);
   if (!present.empty() && offer.allowed(i, present, job.shape))
@@ -62,7 +62,7 @@ std::vector<Option> sizes(const Offer& offer, const Utility& utility, size_t i, 
 Plan program(const Pool& pool) {
   Offer offer(pool);
   const Utility utility(offer);
-  const std::vector<Wish> start = greedy(pool, utility);
+  const std::vector<Grant> start = greedy(pool, utility);
   std::vector<std::vector<Option>> options;
   std::vector<std::vector<Choice>> groups;
   double of_start = 0;
@@ -85,18 +85,18 @@ Plan program(const Pool& pool) {
   const std::vector<size_t> first(groups.size(), 0);
   const std::optional<Chosen> chosen =
       groups.empty() || capacities.empty() ? std::nullopt : choose(groups, capacities, first);
-  std::vector<Wish> wishes;
+  std::vector<Grant> grants;
   const bool better = chosen && chosen->utility >= of_start;
   for (size_t i = 0; i < pool.jobs.size(); ++i) {
     const Option& option = options[i][better ? chosen->of[i] : 0];
-    std::string reason = offer.wish(i).reason;
+    std::string reason = offer.grant(i).reason;
     if (!option.allocation.empty())
       reason = fmt::format("{}: utility {:.0f} worker-seconds in the next {:.0f} s", text_of(option.allocation),
                            option.utility, pool.horizon);
     else if (pool.jobs[i].running()) reason = "gives its slots to jobs that make more of them";
-    wishes.push_back({option.allocation, option.shape, std::move(reason)});
+    grants.push_back({option.allocation, option.shape, std::move(reason)});
   }
-  offer.give_all(std::move(wishes));
+  offer.give_all(std::move(grants));
   if (!chosen) return settled(offer, utility, "the solver found nothing: the greedy plan", groups.empty() ? 0 : 1);
   const double value = std::max(chosen->utility, of_start);
   const double gap = chosen->bound <= 0 ? 0 : std::clamp((chosen->bound - value) / chosen->bound, 0.0, 1.0);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tools/pool/policies/division.h"
+#include "tools/pool/policies/worker_split.h"
 #include "tools/pool/profiling/heterogeneous_split.h"
 
 namespace elinvar::pool {

@@ -105,9 +105,9 @@ class Measurer {
 
   // What is asked for at the moment.
   Plan plan(const Pool& pool) const {
-    Wish wish{{}, {}, "is measured"};
-    if (wanted_ > 0) wish.allocation[rehearsal_.kind()] = wanted_;
-    return assign(pool, std::vector<Wish>(pool.jobs.size(), wish));
+    Grant grant{{}, {}, "is measured"};
+    if (wanted_ > 0) grant.allocation[rehearsal_.kind()] = wanted_;
+    return assign(pool, std::vector<Grant>(pool.jobs.size(), grant));
   }
 
   std::vector<ProcessRecord> workers() {

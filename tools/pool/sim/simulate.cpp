@@ -8,7 +8,7 @@
 
 #include "tensor/base/check.h"
 #include "tools/pool/policies/advisor.h"
-#include "tools/pool/policies/division.h"
+#include "tools/pool/policies/worker_split.h"
 #include "tools/pool/sim/dice.h"
 #include "tools/pool/sim/simulated_job.h"
 
@@ -278,7 +278,7 @@ class Simulation {
     const auto began = std::chrono::steady_clock::now();
     Plan plan = policy_(pool);
     if (settings_.models == Belief::kLearned)
-      plan = with_advice(pool, with_division(pool, std::move(plan), /*trials=*/true));
+      plan = with_advice(pool, with_worker_split(pool, std::move(plan), /*trials=*/true));
     const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     outcome_.planning += took;
     outcome_.slowest_plan = std::max(outcome_.slowest_plan, took);
@@ -286,10 +286,10 @@ class Simulation {
     ++outcome_.plans;
     if (const std::vector<std::string> wrong = violations(pool, plan); !wrong.empty())
       fail("the plan at {:.0f} s breaks the rules: {}", now_, fmt::join(wrong, "; "));
-    carry_out(pool, plan, in);
+    reconcile(pool, plan, in);
   }
 
-  void carry_out(const Pool& pool, const Plan& plan, const std::vector<SimulatedJob*>& in) {
+  void reconcile(const Pool& pool, const Plan& plan, const std::vector<SimulatedJob*>& in) {
     // First who gives slots up: the next ones wait until they have left.
     std::vector<Change> changes(in.size());
     for (size_t i = 0; i < in.size(); ++i) {

@@ -57,7 +57,7 @@ function fill_audits() {
   if (found.length === 0) return;
   const box = by_id("audits");
   box.hidden = false;
-  box.append(html("div", { class: "bar" }, html("h2", {}, "Audits found a fault"), html("span", { class: "chip bad" }, "put out")));
+  box.append(html("div", { class: "bar" }, html("h2", {}, "Audits found a fault"), html("span", { class: "chip bad" }, "evicted")));
   for (const e of found) {
     const ids = e.fields.workers ?? [];
     box.append(html("p", {}, html("strong", {}, `${ids.length > 0 ? who(ids) : "a worker"}: `), e.fields.reason ?? "",
@@ -86,9 +86,9 @@ function fill_tiles() {
   const rates = c.rate.filter(r => r !== null && r > 0).sort((a, b) => a - b);
   if (rates.length > 0) tile("Throughput", format(rates[rates.length >> 1], 4), `${data.unit} a second, the median`);
   const members = data.timeline.workers.filter(w => w.id > 0), count = how => members.filter(w => w.how === how).length;
-  const died = count("died"), evict = count("put out");
+  const died = count("died"), evicted = count("evicted");
   if (members.length > 0)
-    tile("Workers", `${members.length}${data.timeline.workers_left_out > 0 ? " and more" : ""}`, [died > 0 ? `${died} died` : "", evict > 0 ? `${evict} put out` : "", last >= 0 ? `${c.workers[last]} at the end` : ""].filter(Boolean).join(", "));
+    tile("Workers", `${members.length}${data.timeline.workers_left_out > 0 ? " and more" : ""}`, [died > 0 ? `${died} died` : "", evicted > 0 ? `${evicted} evicted` : "", last >= 0 ? `${c.workers[last]} at the end` : ""].filter(Boolean).join(", "));
   if (s.digest) tile("Digest of the state", s.digest, "", "mono");
 }
 

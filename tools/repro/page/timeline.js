@@ -2,7 +2,7 @@
 "use strict";
 
 const kEnds = {
-  died: ["var(--red)", "✕"], "put out": ["var(--red)", "⚠"], left: ["var(--muted)", "◂"], refused: ["var(--orange)", "⊘"], gone: ["var(--orange)", "?"],
+  died: ["var(--red)", "✕"], "evicted": ["var(--red)", "⚠"], left: ["var(--muted)", "◂"], refused: ["var(--orange)", "⊘"], gone: ["var(--orange)", "?"],
   ended: ["var(--muted)", "|"], "": [null, ""],
 };
 const kBands = { recovering: "var(--red)", holding: "var(--orange)" };
@@ -79,6 +79,6 @@ function draw_timeline(host, data, marks) {
   if (data.workers_left_out > 0)
     host.append(html("p", { class: "muted small" }, `${whole(data.workers_left_out)} more were there for a shorter time, and are left out.`));
   host.append(html("p", { class: "muted small" },
-    "A bar's depth and number: virtual ranks. Hatched: learns the state. ✕ died, ⚠ put out by an audit, ◂ left, ⊘ refused, ? gone without a word. " +
+    "A bar's depth and number: virtual ranks. Hatched: learns the state. ✕ died, ⚠ evicted by an audit, ◂ left, ⊘ refused, ? gone without a word. " +
     "Red: recovering; orange: holding. Triangles: events. Between a part of the run and its resumption the axis is cut."));
 }

@@ -1,5 +1,5 @@
-// Threads a worker: how the slots of a job are divided into workers, and that a pool finds the better division.
-#include "tools/pool/policies/division.h"
+// Worker splits: how the slots of a job become workers, and that a pool finds the faster split.
+#include "tools/pool/policies/worker_split.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,8 @@ namespace {
 constexpr int kRanks = 8;
 constexpr double kBatch = 64;
 
-// n workers of w slots: the more workers the longer the exchange; each thread beyond the first is worth `share`.
+// Samples/s of n workers of `width` slots. Each worker adds `exchange` to a step; each thread beyond the first adds
+// `share` of a thread's speed.
 double truth(int n, int width, double exchange, double share) {
   const double leaves = (kRanks + n - 1) / n / static_cast<double>(kRanks);
   return kBatch / (leaves / (1 + share * (width - 1)) + exchange * (n - 1));
@@ -43,31 +44,31 @@ struct One {
   }
   Job& job() { return pool.jobs[0]; }
   Decision decided(int width, bool trials = true) const {
-    const Plan plan = with_division(pool, {{{1, {1, 2, 3, 4}, {.width = width}, "all"}}, "", 0}, trials);
+    const Plan plan = with_worker_split(pool, {{{1, {1, 2, 3, 4}, {.width = width}, "all"}}, "", 0}, trials);
     EXPECT_TRUE(violations(pool, plan).empty());
     return plan.decisions[0];
   }
 };
 
-TEST(PoolDivision, IsHostByHostAndKeepsWorkers) {
+TEST(PoolWorkerSplit, IsHostByHostAndKeepsWorkers) {
   Pool pool;
   for (Id id = 1; id <= 6; ++id) pool.slots.push_back({.id = id, .kind = "cpu-1", .host = id <= 4 ? "a" : "b"});
   Job job;
   job.max_workers = 8;
-  EXPECT_EQ(divided(pool, job, {6, 3, 1, 5, 2, 4}, 2), (std::vector<Id>{1, 2, 3, 4, 5, 6}));
-  EXPECT_TRUE(divided(pool, job, {1, 2, 3, 5}, 2).empty()) << "three of a, one of b";
-  EXPECT_TRUE(divided(pool, job, {1, 2, 3, 4, 5, 6}, 4).empty());
+  EXPECT_EQ(split_slots(pool, job, {6, 3, 1, 5, 2, 4}, 2), (std::vector<Id>{1, 2, 3, 4, 5, 6}));
+  EXPECT_TRUE(split_slots(pool, job, {1, 2, 3, 5}, 2).empty()) << "three of a, one of b";
+  EXPECT_TRUE(split_slots(pool, job, {1, 2, 3, 4, 5, 6}, 4).empty());
   job.slots = {2, 3, 5, 6};
   job.shape = {.width = 2};
-  EXPECT_EQ(divided(pool, job, {1, 2, 3, 4, 5, 6}, 2), (std::vector<Id>{2, 3, 5, 6, 1, 4}));
+  EXPECT_EQ(split_slots(pool, job, {1, 2, 3, 4, 5, 6}, 2), (std::vector<Id>{2, 3, 5, 6, 1, 4}));
   job.min_workers = 4;
-  EXPECT_TRUE(divided(pool, job, {1, 2, 3, 4}, 2).empty()) << "two workers are too few";
+  EXPECT_TRUE(split_slots(pool, job, {1, 2, 3, 4}, 2).empty()) << "two workers are too few";
   job.min_workers = 1;
   job.max_workers = 3;
-  EXPECT_TRUE(divided(pool, job, {1, 2, 3, 4}, 1).empty()) << "four are too many";
+  EXPECT_TRUE(split_slots(pool, job, {1, 2, 3, 4}, 1).empty()) << "four are too many";
 }
 
-TEST(PoolDivision, AStartIsAsTheOneBeforeWasFastest) {
+TEST(PoolWorkerSplit, AStartIsAsTheOneBeforeWasFastest) {
   const One fresh(1, {}, /*runs=*/false);
   EXPECT_EQ(fresh.decided(1).shape.width, 1) << "nothing is known";
   const One wide(1, {measured(4, 1, 100), measured(2, 2, 130)}, /*runs=*/false);
@@ -79,7 +80,7 @@ TEST(PoolDivision, AStartIsAsTheOneBeforeWasFastest) {
   EXPECT_EQ(narrow.decided(1).shape.width, 1);
 }
 
-TEST(PoolDivision, WhatMightPayIsTriedAndKeptOnlyIfItDoes) {
+TEST(PoolWorkerSplit, WhatMightPayIsTriedAndKeptOnlyIfItDoes) {
   One one(1, {measured(4, 1, truth(4, 1, 0.1, 0))});
   const Decision trial = one.decided(1);
   EXPECT_EQ(trial.shape.width, 2);
@@ -100,8 +101,8 @@ TEST(PoolDivision, WhatMightPayIsTriedAndKeptOnlyIfItDoes) {
   EXPECT_EQ(naive.decided(1, /*trials=*/false).shape.width, 2) << "a policy that gives single slots changes nothing";
 }
 
-// Jobs whose threads are worth nearly as much as workers, and jobs whose threads are worth nothing.
-TEST(PoolDivision, TheBetterOneIsFoundInSimulatedTime) {
+// Jobs whose threads are nearly as good as workers, and jobs whose threads add nothing.
+TEST(PoolWorkerSplit, TheBetterOneIsFoundInSimulatedTime) {
   for (const double share : {0.95, 0.0}) {
     std::string rates;
     for (const int width : {1, 2, 4})
@@ -131,15 +132,15 @@ TEST(PoolDivision, TheBetterOneIsFoundInSimulatedTime) {
   }
 }
 
-class PoolDivisions : public testing::Test, protected test::Scene {
+class PoolWorkerSplits : public testing::Test, protected test::Scene {
  protected:
-  PoolDivisions() : Scene(1) {
+  PoolWorkerSplits() : Scene(1) {
     learns_ = true;
-    policy_ = [](const Pool& pool) { return with_division(pool, equal(pool), /*trials=*/true); };
+    policy_ = [](const Pool& pool) { return with_worker_split(pool, equal(pool), /*trials=*/true); };
   }
 };
 
-TEST_F(PoolDivisions, AJobGoesOverToTheBetterOneAndNobodyTakesItsSlots) {
+TEST_F(PoolWorkerSplits, AJobGoesOverToTheBetterOneAndNobodyTakesItsSlots) {
   world_.tax = 0.5;
   machines({machine("a", 2)});
   const Id id = submit(6000, 1, 4);
@@ -156,7 +157,7 @@ TEST_F(PoolDivisions, AJobGoesOverToTheBetterOneAndNobodyTakesItsSlots) {
   EXPECT_EQ(job(other).state, JobRecord::State::finished) << story();
 }
 
-TEST_F(PoolDivisions, AGpuIsOneWorkers) {
+TEST_F(PoolWorkerSplits, AGpuIsOneWorkers) {
   world_.tax = 0.5;
   Machine gpus = machine("a", 2, "H200");
   gpus.device = "cuda";

@@ -1,5 +1,5 @@
 // How many readers make batches ahead is found out as they are waited for.
-#include "data/reading.h"
+#include "data/prefetch_tuner.h"
 
 #include <gtest/gtest.h>
 
@@ -15,20 +15,20 @@ namespace {
 
 // A second a batch is computed for; one reader makes a batch in `read` seconds, up to `cores` of them side by side.
 int readers_after(double read, int cores, int most, std::string* said = nullptr) {
-  ReadingPlan plan({1, 4}, most);
+  PrefetchTuner tuner({1, 4}, most);
   int threads = 1;
   for (int i = 0; i < 1000; ++i) {
     const double batch = std::max(1.0, read / std::min(threads, cores));
-    if (const std::optional<Reading> next = plan.took(batch - 1, batch)) {
+    if (const std::optional<PrefetchSettings> next = tuner.record(batch - 1, batch)) {
       threads = next->threads;
       EXPECT_GE(next->prefetch, 4);
-      if (said != nullptr) *said += plan.reason() + "\n";
+      if (said != nullptr) *said += tuner.reason() + "\n";
     }
   }
   return threads;
 }
 
-TEST(ReadingPlan, AddsReadersAsLongAsTheyHelp) {
+TEST(PrefetchTuner, AddsReadersAsLongAsTheyHelp) {
   EXPECT_EQ(readers_after(0.9, 8, 16), 1) << "nobody waits";
   EXPECT_EQ(readers_after(1.04, 8, 16), 1) << "next to nobody waits";
   EXPECT_EQ(readers_after(2.5, 8, 16), 3);
@@ -39,12 +39,12 @@ TEST(ReadingPlan, AddsReadersAsLongAsTheyHelp) {
   EXPECT_NE(said.find("3 readers are no faster than 2"), std::string::npos) << said;
 }
 
-TEST(ReadingPlan, LooksForAWhileFirst) {
-  ReadingPlan plan({1, 4}, 4);
-  for (int i = 0; i < 15; ++i) EXPECT_FALSE(plan.took(1, 1)) << "too few batches";
-  EXPECT_TRUE(plan.took(1, 1));
-  ReadingPlan fast({1, 4}, 4);
-  for (int i = 0; i < 290; ++i) EXPECT_FALSE(fast.took(0.01, 0.01)) << "too short";
+TEST(PrefetchTuner, LooksForAWhileFirst) {
+  PrefetchTuner tuner({1, 4}, 4);
+  for (int i = 0; i < 15; ++i) EXPECT_FALSE(tuner.record(1, 1)) << "too few batches";
+  EXPECT_TRUE(tuner.record(1, 1));
+  PrefetchTuner fast({1, 4}, 4);
+  for (int i = 0; i < 290; ++i) EXPECT_FALSE(fast.record(0.01, 0.01)) << "too short";
 }
 
 // A sample takes a millisecond to read, without any processor.

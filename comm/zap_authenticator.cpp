@@ -1,4 +1,4 @@
-#include "comm/gatekeeper.h"
+#include "comm/zap_authenticator.h"
 
 #include <array>
 #include <cstdint>
@@ -22,7 +22,7 @@ std::string from_z85(const std::string& text) {
   return bytes;
 }
 
-// A request is: version, id, domain, address, identity, mechanism, credentials (the client's public key).
+// Frames of a request: version, id, domain, address, identity, mechanism, credentials (the client's public key).
 void answer(zmq::socket_t& socket, const std::string& key) {
   std::vector<std::string> request;
   for (const Blob& frame : receive_frames(socket, 8))
@@ -35,8 +35,8 @@ void answer(zmq::socket_t& socket, const std::string& key) {
     socket.send(zmq::buffer(reply[i]), i + 1 < reply.size() ? zmq::send_flags::sndmore : zmq::send_flags::none);
 }
 
-// Whatever goes wrong here keeps connections out: they time out in their handshake.
-void guard(zmq::socket_t& socket, const std::string& key, int stop) noexcept {
+// If anything fails here, connections stay out: their handshakes time out.
+void serve(zmq::socket_t& socket, const std::string& key, int stop) noexcept {
   try {
     for (;;) {
       zmq_pollitem_t items[] = {{socket.handle(), 0, ZMQ_POLLIN, 0}, {nullptr, stop, ZMQ_POLLIN, 0}};
@@ -50,15 +50,16 @@ void guard(zmq::socket_t& socket, const std::string& key, int stop) noexcept {
 
 }  // namespace
 
-Gatekeeper::Gatekeeper(zmq::context_t& context, const JobKey& key) {
+ZapAuthenticator::ZapAuthenticator(zmq::context_t& context, const JobKey& key) {
   zmq::socket_t socket(context, zmq::socket_type::rep);
   socket.set(zmq::sockopt::linger, 0);
   socket.bind("inproc://zeromq.zap.01");
-  thread_ = start_thread("gatekeeper", [this, socket = std::move(socket), bytes = from_z85(key.public_key)]() mutable {
-    guard(socket, bytes, stop_.descriptor());
-  });
+  thread_ =
+      start_thread("authenticator", [this, socket = std::move(socket), bytes = from_z85(key.public_key)]() mutable {
+        serve(socket, bytes, stop_.descriptor());
+      });
 }
 
-Gatekeeper::~Gatekeeper() { stop_.set(); }
+ZapAuthenticator::~ZapAuthenticator() { stop_.set(); }
 
 }  // namespace elinvar

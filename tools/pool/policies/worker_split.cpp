@@ -1,4 +1,4 @@
-#include "tools/pool/policies/division.h"
+#include "tools/pool/policies/worker_split.h"
 
 #include <fmt/format.h>
 
@@ -10,21 +10,21 @@
 namespace elinvar::pool {
 namespace {
 
-struct Division {
+struct WorkerSplit {
   WorkerShape shape;
   std::vector<Id> slots;
   Allocation allocation;
   Rate rate;
 };
 
-std::string text_of(const Division& d) {
+std::string text_of(const WorkerSplit& d) {
   const int n = workers(d.allocation);
   return fmt::format("{} worker{} of {} slot{}", n, n == 1 ? "" : "s", d.shape.width, d.shape.width == 1 ? "" : "s");
 }
 
-// First as the policy has it, then the others that come out even.
-std::vector<Division> divisions(const Pool& pool, const Job& job, const Decision& decision) {
-  std::vector<Division> all;
+// Returns the policy's split first, then the others that come out even.
+std::vector<WorkerSplit> splits(const Pool& pool, const Job& job, const Decision& decision) {
+  std::vector<WorkerSplit> all;
   const auto add = [&](const WorkerShape& shape, std::vector<Id> slots) {
     if (slots.empty()) return;
     const Allocation allocation = allocation_of(pool, slots, shape);
@@ -33,37 +33,37 @@ std::vector<Division> divisions(const Pool& pool, const Job& job, const Decision
   add(decision.shape, decision.slots);
   for (const WorkerShape& shape : job.shapes)
     if (shape.recompute == decision.shape.recompute && shape.width != decision.shape.width)
-      add(shape, divided(pool, job, decision.slots, shape.width));
+      add(shape, split_slots(pool, job, decision.slots, shape.width));
   return all;
 }
 
-// The rate that it has at least, and at most, as far as is known.
+// Lower and upper bound of a rate.
 double least(const Rate& rate) { return rate.samples * (1 - rate.error); }
 double most(const Rate& rate) { return rate.samples * (1 + rate.error); }
 
-// Seconds that the job ends sooner if it goes from the one rate to the other.
+// Returns by how many seconds the job ends sooner at rate `to` than at `from`.
 double saved(const Job& job, double from, double to) {
   return to > 0 && from > 0 ? job.left() * (1 / from - 1 / to) : 0;
 }
 
-void divide(const Pool& pool, const Job& job, Decision& decision, bool trials) {
-  const std::vector<Division> all = divisions(pool, job, decision);
+void choose_split(const Pool& pool, const Job& job, Decision& decision, bool trials) {
+  const std::vector<WorkerSplit> all = splits(pool, job, decision);
   if (all.size() < 2) return;
   const bool runs = job.running();
-  const Division* now = &all.front();
-  if (runs)  // a policy that knows nothing of its division changes nothing
-    for (const Division& d : all)
+  const WorkerSplit* now = &all.front();
+  if (runs)  // a policy that ignores splits must not change the job's
+    for (const WorkerSplit& d : all)
       if (d.shape == job.shape) now = &d;
   const double change = runs ? job.costs.stop + job.costs.start : 0;
-  const Division* best = now;
+  const WorkerSplit* best = now;
   double gain = 0;
-  for (const Division& d : all) {
+  for (const WorkerSplit& d : all) {
     if (&d == now || d.rate.error >= kFamiliar) continue;
     const double less =
         runs ? saved(job, most(now->rate), least(d.rate)) - change : saved(job, now->rate.samples, d.rate.samples);
     if (less > gain) best = &d, gain = less;
   }
-  const auto take = [&](const Division& d) { decision.shape = d.shape, decision.slots = d.slots; };
+  const auto take = [&](const WorkerSplit& d) { decision.shape = d.shape, decision.slots = d.slots; };
   if (best != now) {
     decision.reason +=
         fmt::format("; {}: {:.3g} samples/s instead of {:.3g}", text_of(*best), best->rate.samples, now->rate.samples);
@@ -71,7 +71,7 @@ void divide(const Pool& pool, const Job& job, Decision& decision, bool trials) {
   }
   if (now->shape != decision.shape) take(*now);
   if (!trials || !runs || now->shape != job.shape || !measured_in(job, now->allocation, now->shape)) return;
-  for (const Division& d : all) {
+  for (const WorkerSplit& d : all) {
     if (d.shape.width != 2 * now->shape.width || d.rate.error < kFamiliar || d.rate.samples <= 0) continue;
     const double cost = 2 * change + kTrialSeconds, hoped = saved(job, now->rate.samples, d.rate.samples);
     if (hoped <= cost) continue;
@@ -86,7 +86,7 @@ void divide(const Pool& pool, const Job& job, Decision& decision, bool trials) {
 
 }  // namespace
 
-std::vector<Id> divided(const Pool& pool, const Job& job, const std::vector<Id>& slots, int width) {
+std::vector<Id> split_slots(const Pool& pool, const Job& job, const std::vector<Id>& slots, int width) {
   const size_t many = slots.size() / static_cast<size_t>(width);
   if (slots.size() % static_cast<size_t>(width) != 0 || many < static_cast<size_t>(job.min_workers) ||
       many > static_cast<size_t>(job.max_workers))
@@ -109,10 +109,10 @@ std::vector<Id> divided(const Pool& pool, const Job& job, const std::vector<Id>&
   return divided;
 }
 
-Plan with_division(const Pool& pool, Plan plan, bool trials) {
+Plan with_worker_split(const Pool& pool, Plan plan, bool trials) {
   for (size_t i = 0; i < plan.decisions.size(); ++i)
     if (!plan.decisions[i].slots.empty() && pool.jobs[i].shapes.size() > 1)
-      divide(pool, pool.jobs[i], plan.decisions[i], trials);
+      choose_split(pool, pool.jobs[i], plan.decisions[i], trials);
   return plan;
 }
 

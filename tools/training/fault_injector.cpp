@@ -1,4 +1,4 @@
-#include "tools/training/saboteur.h"
+#include "tools/training/fault_injector.h"
 
 #include <sys/syscall.h>
 #include <sys/utsname.h>
@@ -20,7 +20,7 @@ using Json = nlohmann::json;
 int pidfd_open(pid_t pid) { return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)); }
 void send_signal(int process, int signal) { ::syscall(SYS_pidfd_send_signal, process, signal, nullptr, 0); }
 
-// The process, if it is one of this program: a number may have become another's.
+// Opens the process if it runs this program; null if the pid now belongs to another program.
 std::shared_ptr<const int> open_process(pid_t pid) {
   const int descriptor = pidfd_open(pid);
   if (descriptor < 0) return nullptr;
@@ -35,27 +35,28 @@ std::shared_ptr<const int> open_process(pid_t pid) {
 
 }  // namespace
 
-Saboteur::Saboteur(const Chaos& chaos, World world, int64_t recorded) : chaos_(chaos), world_(std::move(world)) {
+FaultInjector::FaultInjector(const Chaos& chaos, World world, int64_t recorded)
+    : chaos_(chaos), world_(std::move(world)) {
   std::erase_if(chaos_.faults, [&](const Fault& fault) { return fault.step - 1 <= recorded || by_worker(fault.what); });
-  shooter_ = start_thread("saboteur", [this](const std::stop_token& stop) { wait_and_shoot(stop); });
+  sender_ = start_thread("fault injector", [this](const std::stop_token& stop) { send_due_signals(stop); });
 }
 
-Saboteur::~Saboteur() {
-  shooter_.request_stop();
-  shooter_.join();
+FaultInjector::~FaultInjector() {
+  sender_.request_stop();
+  sender_.join();
   let_go_on();
 }
 
-void Saboteur::let_go_on() {
+void FaultInjector::let_go_on() {
   const std::lock_guard lock(mutex_);
-  for (const auto& [time, shot] : shots_)
-    if (shot.signal == SIGCONT) send_signal(*shot.process, SIGCONT);
-  shots_.clear();  // else one that is to be stopped now would never go on
+  for (const auto& [time, pending] : pending_)
+    if (pending.signal == SIGCONT) send_signal(*pending.process, SIGCONT);
+  pending_.clear();  // otherwise a worker stopped from now on would never resume
 }
 
-void Saboteur::note(const Moment& moment) { moments_.push_back(moment); }
+void FaultInjector::note(const Moment& moment) { moments_.push_back(moment); }
 
-void Saboteur::act() {
+void FaultInjector::act() {
   for (const Moment& moment : std::exchange(moments_, {})) {
     if (moment.what == Moment::What::step) {
       std::vector<Fault> now;
@@ -63,9 +64,9 @@ void Saboteur::act() {
         if (fault.step - 1 <= moment.number) now.push_back(fault);
         return fault.step - 1 <= moment.number;
       });
-      for (const Fault& fault : now) strike(fault);
+      for (const Fault& fault : now) inject(fault);
     }
-    if (!chaos_.random || !strikes_at(*chaos_.random, moment)) continue;
+    if (!chaos_.random || !fault_happens_at(*chaos_.random, moment)) continue;
     std::erase_if(stopped_, [](const auto& entry) { return entry.second < Clock::now(); });
     const std::vector<Worker> workers = world_.workers();
     std::vector<Target> around;
@@ -74,12 +75,12 @@ void Saboteur::act() {
       around.push_back({.sound = worker.member && !doomed, .doomed = doomed});
     }
     if (std::none_of(around.begin(), around.end(), [](const Target& t) { return t.sound; })) continue;
-    for (const Strike& s : strikes_of(*chaos_.random, moment, around))
-      strike(s, s.what == Fault::What::join ? Worker{} : workers[s.target], moment);
+    for (const DrawnFault& drawn : draw_faults(*chaos_.random, moment, around))
+      inject(drawn, drawn.what == Fault::What::join ? Worker{} : workers[drawn.target], moment);
   }
 }
 
-void Saboteur::strike(const Fault& fault) {
+void FaultInjector::inject(const Fault& fault) {
   const std::string what = name_of(fault.what);
   const Json step = {{"step", fault.step}};
   if (fault.whom == Fault::Whom::coordinator) {
@@ -99,44 +100,44 @@ void Saboteur::strike(const Fault& fault) {
     Json fields = step;
     if (fault.what == Fault::What::stall) fields["seconds"] = fault.seconds;
     tell(what, worker, fields);
-    shoot(worker, fault.what == Fault::What::kill ? SIGKILL : fault.what == Fault::What::drain ? SIGTERM : SIGSTOP, 0);
-    if (fault.what == Fault::What::stall) shoot(worker, SIGCONT, fault.seconds);
+    send(worker, fault.what == Fault::What::kill ? SIGKILL : fault.what == Fault::What::drain ? SIGTERM : SIGSTOP, 0);
+    if (fault.what == Fault::What::stall) send(worker, SIGCONT, fault.seconds);
   }
   if (!any) world_.event(what, {{"cause", "chaos"}, {"worker", fault.worker}, {"missed", "it is not around"}});
 }
 
-void Saboteur::strike(const Strike& strike, const Worker& worker, const Moment& moment) {
+void FaultInjector::inject(const DrawnFault& fault, const Worker& worker, const Moment& moment) {
   Json fields = {{"at", name_of(moment.what)}, {"number", moment.number}};
-  if (strike.what != Fault::What::join) fields["after"] = strike.after;
-  if (strike.what == Fault::What::stall) fields["seconds"] = strike.seconds;
-  tell(name_of(strike.what), worker, fields);
-  switch (strike.what) {
+  if (fault.what != Fault::What::join) fields["after"] = fault.after;
+  if (fault.what == Fault::What::stall) fields["seconds"] = fault.seconds;
+  tell(name_of(fault.what), worker, fields);
+  switch (fault.what) {
     case Fault::What::join:
       return world_.start_worker();
     case Fault::What::kill:
       gone_.insert(worker.pid);
-      return shoot(worker, SIGKILL, strike.after);
+      return send(worker, SIGKILL, fault.after);
     case Fault::What::drain:
       gone_.insert(worker.pid);
-      return shoot(worker, SIGTERM, strike.after);
+      return send(worker, SIGTERM, fault.after);
     case Fault::What::stall:
       stopped_[worker.pid] = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                                std::chrono::duration<double>(strike.after + strike.seconds));
-      shoot(worker, SIGSTOP, strike.after);
-      return shoot(worker, SIGCONT, strike.after + strike.seconds);
+                                                std::chrono::duration<double>(fault.after + fault.seconds));
+      send(worker, SIGSTOP, fault.after);
+      return send(worker, SIGCONT, fault.after + fault.seconds);
     case Fault::What::drop:
     case Fault::What::flip:
       return;  // never random
   }
 }
 
-void Saboteur::tell(const std::string& what, const Worker& worker, Json fields) {
+void FaultInjector::tell(const std::string& what, const Worker& worker, Json fields) {
   fields["cause"] = "chaos";
   if (worker.pid != 0) fields.update({{"worker", worker.id}, {"pid", worker.pid}});
   world_.event(what, fields);
 }
 
-void Saboteur::shoot(const Worker& worker, int signal, double after) {
+void FaultInjector::send(const Worker& worker, int signal, double after) {
   const std::shared_ptr<const int> process = open_process(worker.pid);
   if (!process) return;
   if (after <= 0) {
@@ -144,32 +145,32 @@ void Saboteur::shoot(const Worker& worker, int signal, double after) {
     return;
   }
   const std::lock_guard lock(mutex_);
-  shots_.emplace(Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(after)),
-                 Shot{process, signal});
+  pending_.emplace(Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(after)),
+                   PendingSignal{process, signal});
   changed_.notify_all();
 }
 
-void Saboteur::wait_and_shoot(const std::stop_token& stop) {
+void FaultInjector::send_due_signals(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
-    if (shots_.empty()) {
-      changed_.wait(lock, stop, [&] { return !shots_.empty(); });
+    if (pending_.empty()) {
+      changed_.wait(lock, stop, [&] { return !pending_.empty(); });
       continue;
     }
-    const auto first = shots_.begin();
+    const auto first = pending_.begin();
     if (Clock::now() < first->first) {
-      changed_.wait_until(lock, stop, Clock::time_point(first->first), [&] { return shots_.begin() != first; });
+      changed_.wait_until(lock, stop, Clock::time_point(first->first), [&] { return pending_.begin() != first; });
       continue;
     }
     send_signal(*first->second.process, first->second.signal);
-    shots_.erase(first);
+    pending_.erase(first);
   }
 }
 
-std::vector<Saboteur::Worker> workers_here(const Json& status, std::set<pid_t> started) {
+std::vector<FaultInjector::Worker> workers_here(const Json& status, std::set<pid_t> started) {
   utsname system{};
   uname(&system);
-  std::vector<Saboteur::Worker> workers;
+  std::vector<FaultInjector::Worker> workers;
   for (const Json& worker : status.at("workers")) {
     const Json& about = worker.at("about");
     if (about.at("environment").value("host", "") != system.nodename) continue;

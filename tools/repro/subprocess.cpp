@@ -1,4 +1,4 @@
-#include "tools/repro/workplace.h"
+#include "tools/repro/subprocess.h"
 
 #include <fcntl.h>
 #include <spawn.h>
@@ -38,7 +38,7 @@ std::set<pid_t> children() {
   return found;
 }
 
-// What a program has left behind is this process's once that program is gone; and so on.
+// Kills all children but `others`. Children of a child become this process's (a subreaper) when the child ends.
 void end_all_but(const std::set<pid_t>& others) {
   for (bool more = true; more;) {
     more = false;
@@ -59,21 +59,21 @@ std::string Ended::last_words() const {
   return words;
 }
 
-Workplace::Workplace(std::chrono::milliseconds patience)
+Subprocess::Subprocess(std::chrono::milliseconds patience)
     : folder_("repro"), patience_(patience), interrupt_([this] { end_child(); }) {
-  ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // a worker outlives its coordinator, and is found as a child of this process
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // a worker that outlives its coordinator becomes a child of this process
 }
 
-Workplace::~Workplace() { ::prctl(PR_SET_CHILD_SUBREAPER, 0); }
+Subprocess::~Subprocess() { ::prctl(PR_SET_CHILD_SUBREAPER, 0); }
 
-void Workplace::end_child() {
+void Subprocess::end_child() {
   std::unique_lock lock(mutex_);
   if (child_ == 0) return;
   ::kill(child_, SIGTERM);
   if (!ended_.wait_for(lock, patience_, [this] { return child_ == 0; })) ::kill(child_, SIGKILL);
 }
 
-Ended Workplace::run(const fs::path& program, const std::vector<std::string>& arguments) {
+Ended Subprocess::run(const fs::path& program, const std::vector<std::string>& arguments) {
   const auto check_interrupt = [this] {
     if (interrupt_.requested()) fail("interrupted");
   };
@@ -101,7 +101,7 @@ Ended Workplace::run(const fs::path& program, const std::vector<std::string>& ar
           .err = read_file(err())};
 }
 
-pid_t Workplace::start(const fs::path& program, const std::vector<std::string>& arguments) const {
+pid_t Subprocess::start(const fs::path& program, const std::vector<std::string>& arguments) const {
   const std::string name = program.string();
   std::vector<std::string> words = {name};
   words.insert(words.end(), arguments.begin(), arguments.end());

@@ -1,15 +1,15 @@
-#include "elastic/session/self_sabotage.h"
+#include "elastic/session/worker_faults.h"
 
 #include <algorithm>
 
 namespace elinvar {
 
-SelfSabotage::SelfSabotage(const std::vector<Fault>& faults) {
+WorkerFaults::WorkerFaults(const std::vector<Fault>& faults) {
   for (const Fault& fault : faults)
     if (by_worker(fault.what)) faults_.push_back(fault);
 }
 
-std::optional<Fault> SelfSabotage::take(Fault::What what, Fault::Flips flips, int id, bool leads, int64_t step) {
+std::optional<Fault> WorkerFaults::take(Fault::What what, Fault::Flips flips, int id, bool leads, int64_t step) {
   const auto found = std::find_if(faults_.begin(), faults_.end(), [&](const Fault& fault) {
     return fault.what == what && fault.flips == flips && fault.step == step + 1 &&
            (fault.worker == 0 ? leads : fault.worker == id);
@@ -20,21 +20,21 @@ std::optional<Fault> SelfSabotage::take(Fault::What what, Fault::Flips flips, in
   return fault;
 }
 
-bool SelfSabotage::drops(int id, bool leads, int64_t step, const std::string& kind) {
+bool WorkerFaults::drops(int id, bool leads, int64_t step, const std::string& kind) {
   constexpr std::string_view kKinds[] = {"contribution", "result", "roots", "part", "trailer"};
   if (faults_.empty() || std::find(std::begin(kKinds), std::end(kKinds), kind) == std::end(kKinds)) return false;
   return take(Fault::What::drop, {}, id, leads, step).has_value();
 }
 
-void SelfSabotage::interrupted(int64_t step) {
+void WorkerFaults::interrupted(int64_t step) {
   std::erase_if(faults_, [&](const Fault& f) { return f.what == Fault::What::drop && f.step == step + 1; });
 }
 
-bool SelfSabotage::flips_later() const {
+bool WorkerFaults::flips_later() const {
   return std::any_of(faults_.begin(), faults_.end(), [](const Fault& f) { return f.what == Fault::What::flip; });
 }
 
-std::optional<int64_t> SelfSabotage::flips(Fault::Flips what, int id, bool leads, int64_t step,
+std::optional<int64_t> WorkerFaults::flips(Fault::Flips what, int id, bool leads, int64_t step,
                                            std::span<Tensor> tensors) {
   int64_t bits = 0;
   for (const Tensor& tensor : tensors) bits += 8 * tensor.bytes();

@@ -1,4 +1,4 @@
-#include "data/reading.h"
+#include "data/prefetch_tuner.h"
 
 #include <algorithm>
 
@@ -7,17 +7,18 @@
 namespace elinvar {
 namespace {
 
-constexpr double kLook = 3;                     // seconds, and at least so many
-constexpr int kLeast = 16;                      // batches, before anything is decided
-constexpr double kMuch = 0.05, kFaster = 0.02;  // parts of the time
+constexpr double kObserve = 3;         // least seconds before a decision
+constexpr int kLeastBatches = 16;      // least batches before a decision
+constexpr double kMuchWaiting = 0.05;  // fraction of time
+constexpr double kFaster = 0.02;       // fraction by which a reader must shorten the time per batch
 
 }  // namespace
 
-std::optional<Reading> ReadingPlan::took(double waited, double seconds) {
+std::optional<PrefetchSettings> PrefetchTuner::record(double waited, double seconds) {
   if (settled_) return {};
   waited_ += waited;
   seconds_ += seconds;
-  if (++batches_ < kLeast || seconds_ < kLook) return {};
+  if (++batches_ < kLeastBatches || seconds_ < kObserve) return {};
   const double share = waited_ / seconds_, batch = seconds_ / batches_;
   waited_ = seconds_ = batches_ = 0;
   if (before_ && batch > (1 - kFaster) * batch_before_) {
@@ -27,7 +28,7 @@ std::optional<Reading> ReadingPlan::took(double waited, double seconds) {
     return now_ = *before_;
   }
   before_.reset();
-  if (share <= kMuch || now_.threads >= most_) return {};
+  if (share <= kMuchWaiting || now_.threads >= most_) return {};
   before_ = now_;
   batch_before_ = batch;
   now_ = {now_.threads + 1, std::max(now_.prefetch, 4 * (now_.threads + 1))};

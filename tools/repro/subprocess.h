@@ -1,7 +1,7 @@
 #pragma once
-// Where repro has other programs of the project do something: a temporary folder, in which they are run to their end.
-// With Ctrl-C or SIGTERM they are asked to end, and killed if they do not. However one ends, what it has started itself
-// ends with it; and the folder goes with everything in it.
+// Runs other programs of the project to their end, one at a time, in a temporary folder. On Ctrl-C or SIGTERM it asks
+// the program to end, and kills it if it does not. When a program ends, for whatever reason, the processes that it
+// started are killed; the destructor removes the folder.
 #include <sys/types.h>
 
 #include <chrono>
@@ -17,20 +17,20 @@
 namespace elinvar {
 
 struct Ended {
-  int code = 0;  // exit code; 128 + signal if one ended it
+  int code = 0;  // exit code, or 128 + the signal that ended it
   std::string out, err;
   std::string last_words() const;  // the last lines of err
 };
 
-class Workplace {
+class Subprocess {
  public:
-  // `patience`: how long what was asked to end has for it.
-  explicit Workplace(std::chrono::milliseconds patience = std::chrono::seconds(20));
-  ~Workplace();
-  Workplace(const Workplace&) = delete;
-  Workplace& operator=(const Workplace&) = delete;
+  // `patience`: how long a program may take to end after SIGTERM.
+  explicit Subprocess(std::chrono::milliseconds patience = std::chrono::seconds(20));
+  ~Subprocess();
+  Subprocess(const Subprocess&) = delete;
+  Subprocess& operator=(const Subprocess&) = delete;
   const std::filesystem::path& path() const { return folder_.path(); }
-  // Failure if it cannot be started, or was interrupted.
+  // Throws Failure if the program cannot be started, or is interrupted.
   Ended run(const std::filesystem::path& program, const std::vector<std::string>& arguments);
 
  private:
@@ -43,8 +43,8 @@ class Workplace {
   std::chrono::milliseconds patience_;
   std::mutex mutex_;
   std::condition_variable ended_;
-  pid_t child_ = 0;      // guarded; while it is there its number is nobody else's
-  Interrupt interrupt_;  // last: it calls end_child() until it is gone
+  pid_t child_ = 0;      // guarded by mutex_; not reaped yet, so its pid is not reused
+  Interrupt interrupt_;  // last: it may call end_child() until it is destroyed
 };
 
 }  // namespace elinvar

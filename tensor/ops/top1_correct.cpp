@@ -1,4 +1,4 @@
-#include "tensor/ops/hits.h"
+#include "tensor/ops/top1_correct.h"
 
 #include <algorithm>
 
@@ -10,7 +10,7 @@ namespace elinvar {
 
 namespace {
 
-// Whether is(value) for each of [begin, end); some at a time, since most rows say no soon.
+// Whether is(value) holds for all of [begin, end). It tests 512 at a time and stops early, as most rows fail soon.
 template <class T, class Is>
 bool all_of(const T* begin, const T* end, Is is) {
   constexpr int64_t kPiece = 512;
@@ -26,20 +26,20 @@ bool all_of(const T* begin, const T* end, Is is) {
 
 }  // namespace
 
-void hits(CpuStream& stream, const HitsArgs& a) {
+void top1_correct(CpuStream& stream, const Top1CorrectArgs& a) {
   visit_float(a.logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     stream.parallel_for(a.rows, 16384 / (a.classes + 1) + 1, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
         const int64_t target = a.targets.as<int64_t>()[r];
-        Hit hit = Hit::ignored;
+        Top1 result = Top1::ignored;
         if (target != a.ignored) {
           const T *row = a.logits.as<T>() + r * a.classes, best = row[target];
           const bool first = best == best && all_of(row, row + target, [=](T v) { return v < best; }) &&
                              all_of(row + target + 1, row + a.classes, [=](T v) { return !(best < v); });
-          hit = first ? Hit::right : Hit::wrong;
+          result = first ? Top1::correct : Top1::wrong;
         }
-        a.hits.as<uint8_t>()[r] = static_cast<uint8_t>(hit);
+        a.top1.as<uint8_t>()[r] = static_cast<uint8_t>(result);
       }
     });
   });
@@ -47,7 +47,7 @@ void hits(CpuStream& stream, const HitsArgs& a) {
 
 namespace {
 
-Tensor hits_of(const Tensor& logits, const Tensor& targets, int64_t ignored) {
+Tensor top1_correct_of(const Tensor& logits, const Tensor& targets, int64_t ignored) {
   check_activation("hits", logits);
   check(logits.ndim() >= 1 && logits.dim(-1) > 0, "[hits] a last dimension of classes expected, shape is {}",
         to_string(logits.shape()));
@@ -60,15 +60,17 @@ Tensor hits_of(const Tensor& logits, const Tensor& targets, int64_t ignored) {
   const Tensor checked = checked_index("hits", targets, classes, ignored).to(x.device());
   Tensor y = Tensor::empty(expected, DType::u8, x.device());
   on(x.device(), [&](auto& stream) {
-    hits(stream, HitsArgs{in(x), in(checked), out(y), expected.numel(), classes, ignored});
+    top1_correct(stream, Top1CorrectArgs{in(x), in(checked), out(y), expected.numel(), classes, ignored});
   });
   return y;
 }
 
-const Op kHits("hits(logits, targets, ignored) -> hits", hits_of);
+const Op kTop1Correct("hits(logits, targets, ignored) -> hits", top1_correct_of);
 
 }  // namespace
 
-Tensor hits(const Tensor& logits, const Tensor& targets, int64_t ignored) { return kHits(logits, targets, ignored); }
+Tensor top1_correct(const Tensor& logits, const Tensor& targets, int64_t ignored) {
+  return kTop1Correct(logits, targets, ignored);
+}
 
 }  // namespace elinvar

@@ -2,28 +2,28 @@
 
 #include "tensor/cuda/elements.h"
 #include "tensor/cuda/reduce.h"
-#include "tensor/ops/hits.h"
+#include "tensor/ops/top1_correct.h"
 
 namespace elinvar::HWY_NAMESPACE {
 namespace {
 
 // A warp for each row.
 template <class T>
-__global__ void rank_targets(HitsArgs a) {
+__global__ void rank_targets(Top1CorrectArgs a) {
   const int64_t row = thread_of_grid() / 32, n = a.classes;
   if (row >= a.rows) return;
   const Reads<T> x{a.logits.as<T>() + row * n};
   const int64_t target = a.targets.as<int64_t>()[row];
-  Hit hit = Hit::ignored;
+  Top1 result = Top1::ignored;
   if (target != a.ignored) {
     const float best = x[target];
     int first = best == best;
     for (int64_t i = static_cast<int64_t>(threadIdx.x % 32); i < n; i += 32)
       first &= i < target ? x[i] < best : !(best < x[i]);
     for (int s = 16; s > 0; s /= 2) first &= __shfl_xor_sync(kWholeWarp, first, s);
-    hit = first != 0 ? Hit::right : Hit::wrong;
+    result = first != 0 ? Top1::correct : Top1::wrong;
   }
-  if (threadIdx.x % 32 == 0) a.hits.as<uint8_t>()[row] = static_cast<uint8_t>(hit);
+  if (threadIdx.x % 32 == 0) a.top1.as<uint8_t>()[row] = static_cast<uint8_t>(result);
 }
 
 }  // namespace
@@ -32,7 +32,7 @@ __global__ void rank_targets(HitsArgs a) {
 namespace elinvar {
 
 template <>
-void hits(Gpu& stream, const HitsArgs& a) {
+void top1_correct(Gpu& stream, const Top1CorrectArgs& a) {
   visit_activation(a.logits.dtype, [&](auto zero) {
     launch(stream, "hits", {.blocks = warp_blocks(a.rows)}, HWY_NAMESPACE::rank_targets<decltype(zero)>, a);
   });
