@@ -3,7 +3,7 @@
 // have that of their forward pass, wherever they are computed.
 //
 //   const PrecisionScope fast(Precision::bf16);   // master weights stay float32: a factor is a rounded copy
-//   LeafResult result = leaf(network, input, targets, ...);
+//   MicroBatchResult result = micro_batch_gradient(network, input, targets, ...);
 //
 // Where it is bf16, what products and norms of rows give is bfloat16, and so is what is computed from that alone. What
 // is added to float32 becomes float32: a residual stream that begins with an embedding stays so. A gradient has its

@@ -122,10 +122,10 @@ void GroupSum::exchange_roots(const std::vector<Subtree>& mine) {
 // they are.
 void GroupSum::add_up() {
   std::sort(parts_.begin(), parts_.end(), [](const Subtree& a, const Subtree& b) { return a.begin < b.begin; });
-  TreeFold fold(options_.leaves);
-  for (Subtree& part : parts_) fold.add(std::move(part));
+  TreeReducer reducer(options_.leaves);
+  for (Subtree& part : parts_) reducer.add(std::move(part));
   parts_.clear();
-  std::vector<Tensor> sum = fold.take_root();
+  std::vector<Tensor> sum = reducer.take_root();
   const FlatLayout layout = layout_of(bucket_);
   const auto [first, last] = layout.shard(group_->me(), group_->members());
   if (!result_.defined()) result_ = Tensor::empty({layout_.elements()}, DType::f32, group_->device());

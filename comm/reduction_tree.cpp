@@ -50,13 +50,13 @@ bool is_node(int begin, int end, int leaves) {
   return begin % size == 0 && (end - begin == size || end == leaves);
 }
 
-TreeFold::TreeFold(int leaves) : leaves_(leaves) {
+TreeReducer::TreeReducer(int leaves) : leaves_(leaves) {
   check(leaves >= 1, "[reduction tree] at least one leaf expected, got {}", leaves);
 }
 
 // The node that [begin, end) ends in is on the stack then, without values: they are those of the siblings to its left
 // that it was merged with, returned from right to left, with its own added to each.
-std::vector<std::vector<Tensor>> TreeFold::place(int begin, int end) {
+std::vector<std::vector<Tensor>> TreeReducer::place(int begin, int end) {
   check(missing_ == 0, "[reduction tree] {} values of an open leaf are missing", missing_);
   check(is_node(begin, end, leaves_), "[reduction tree] [{}, {}) is no node of a tree of {} leaves", begin, end,
         leaves_);
@@ -72,13 +72,13 @@ std::vector<std::vector<Tensor>> TreeFold::place(int begin, int end) {
   return lefts;
 }
 
-void TreeFold::add(Subtree next) {
+void TreeReducer::add(Subtree next) {
   std::vector<Tensor> values = std::move(next.values);
   for (std::vector<Tensor>& left : place(next.begin, next.end)) values = merged(std::move(left), std::move(values));
   stack_.back().values = std::move(values);
 }
 
-void TreeFold::open(int leaf, size_t values) {
+void TreeReducer::open(int leaf, size_t values) {
   lefts_ = place(leaf, leaf + 1);
   std::erase_if(lefts_, [](const std::vector<Tensor>& left) { return left.empty(); });
   for (const std::vector<Tensor>& left : lefts_)
@@ -87,7 +87,7 @@ void TreeFold::open(int leaf, size_t values) {
   missing_ = values;
 }
 
-void TreeFold::put(size_t index, Tensor value) {
+void TreeReducer::put(size_t index, Tensor value) {
   check(missing_ > 0 && index < stack_.back().values.size() && !stack_.back().values[index].defined(),
         "[reduction tree] tensor {} of an open leaf was not expected", index);
   for (std::vector<Tensor>& left : lefts_) {
@@ -101,13 +101,13 @@ void TreeFold::put(size_t index, Tensor value) {
   if (--missing_ == 0) lefts_.clear();
 }
 
-void TreeFold::move_to(Device device) {
+void TreeReducer::move_to(Device device) {
   check(missing_ == 0, "[reduction tree] {} values of an open leaf are missing", missing_);
   for (Subtree& subtree : stack_)
     for (Tensor& value : subtree.values) value = value.to(device);
 }
 
-std::vector<Tensor> TreeFold::take_root() {
+std::vector<Tensor> TreeReducer::take_root() {
   check(complete(), "[reduction tree] leaves are missing");
   std::vector<Tensor> root = std::move(stack_[0].values);
   stack_.clear();

@@ -18,28 +18,28 @@
 
 namespace elinvar {
 
-// The leaves [begin, end) folded into one, or none of them present: then `values` is empty.
+// The leaves [begin, end) reduced to one, or none of them present: then `values` is empty.
 struct Subtree {
   int begin = 0, end = 0;
   std::vector<Tensor> values;
 };
 
-// Folds leaves, or subtrees that others have folded, as they come in ascending order. It works like a binary
+// Reduces leaves, or subtrees that others have reduced, as they come in ascending order. It works like a binary
 // counter with carries, so that it never holds more than log2(n) + 1 sets of values for an interval that begins
 // at 0, and twice as many for any other. Not thread-safe; additions use the CPU stream's threads.
-class TreeFold {
+class TreeReducer {
  public:
-  explicit TreeFold(int leaves);
+  explicit TreeReducer(int leaves);
 
   // The next leaf or subtree; it must begin at or after the end of the one before, and a subtree must be a node
-  // of the tree. Values are added in place where this fold is the only owner of their storage and no
+  // of the tree. Values are added in place where this reducer is the only owner of their storage and no
   // element is repeated, else into fresh tensors: whoever keeps a handle sees no change. What lies on two devices is
   // added on the CPU.
   void add(int leaf, std::vector<Tensor> values) { add(Subtree{leaf, leaf + 1, std::move(values)}); }
   void add(Subtree subtree);
 
   // A leaf whose values become ready one by one, in any order: it takes its place in the tree at once, and each value
-  // is folded as it comes. Until all `values` (at least 1) of them are there nothing else may be added; of what
+  // is reduced as it comes. Until all `values` (at least 1) of them are there nothing else may be added; of what
   // subtrees() shows, the values of the last one that have come are final.
   void open(int leaf, size_t values);
   void put(size_t index, Tensor value);
@@ -49,14 +49,14 @@ class TreeFold {
   // still be adding it.
   void close() { used_.clear(); }
 
-  void move_to(Device device);  // the values folded so far; none are missing of an open leaf
+  void move_to(Device device);  // the values reduced so far; none are missing of an open leaf
 
-  // What has been folded so far: the maximal subtrees, ascending. Of a whole tree it is one, its root.
+  // What has been reduced so far: the maximal subtrees, ascending. Of a whole tree it is one, its root.
   const std::vector<Subtree>& subtrees() const { return stack_; }
   bool complete() const {
     return missing_ == 0 && stack_.size() == 1 && stack_[0].begin == 0 && stack_[0].end == leaves_;
   }
-  // The root's values (empty if every leaf was absent); the fold must be complete and starts anew.
+  // The root's values (empty if every leaf was absent); the reducer must be complete and starts anew.
   std::vector<Tensor> take_root();
 
  private:

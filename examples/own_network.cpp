@@ -1,7 +1,8 @@
 // A network of one's own on data of one's own, in one process: which of two half moons does a point belong to?
 //
-// A network is parameters and a forward pass. leaf() computes the gradients of one batch, and the optimiser turns them
-// into an update. Everything random is a function of a seed and of where it is used, so each run prints the same.
+// A network is parameters and a forward pass. micro_batch_gradient() computes the gradients of one batch, and the
+// optimiser turns them into an update. Everything random is a function of a seed and of where it is used, so each run
+// prints the same.
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -9,7 +10,7 @@
 #include "elinvar/autograd/pointwise.h"
 #include "elinvar/data/loader.h"
 #include "elinvar/data/tensor_dataset.h"
-#include "elinvar/nn/leaf.h"
+#include "elinvar/nn/micro_batch.h"
 #include "elinvar/nn/linear.h"
 #include "elinvar/nn/optimizer.h"
 
@@ -59,7 +60,7 @@ int main() {
   for (int64_t step = 0; step < kSteps; ++step) {
     const Batch batch = loader.batch(step, 0);
     const Rng rng{.seed = kSeed, .step = static_cast<uint32_t>(step)};
-    const LeafResult result = leaf(network, batch.input, batch.target, {}, rng);
+    const MicroBatchResult result = micro_batch_gradient(network, batch.input, batch.target, {}, rng);
     // Gradients are of the sum of the losses; their mean is wanted.
     optimizer->step(network.parameters, result.gradients, 0.01, step, 1.0 / static_cast<double>(result.count));
     if (step % 100 == 0)
@@ -68,6 +69,6 @@ int main() {
 
   Loader test(half_moons(500, kSeed + 1), {.global_batch = 500, .shuffle = false});
   const Batch all = test.batch(0, 0);
-  const LeafResult score = evaluate(network, all.input, all.target);
+  const MicroBatchResult score = evaluate(network, all.input, all.target);
   std::printf("%ld of %ld new points are right\n", score.correct, score.count);
 }

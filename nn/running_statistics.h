@@ -2,7 +2,7 @@
 // Batch norms' running statistics (NUMERICS.md, rule 20). They belong to the step: a forward pass only
 // reports what it saw (Context::statistics), and the update folds in the mean over all virtual ranks.
 //
-// A virtual rank contributes for each batch norm two terms, its batch mean and its unbiased variance
+// A virtual rank contributes for each batch norm two tensors, its batch mean and its unbiased variance
 //   term_mean = mean    term_var = var * (n / (n - 1))       n rows as an element; n - 1 is at least 1
 // Terms are added over virtual ranks by the tree of the gradients (rule 18, comm/reduction_tree.h), so they
 // travel with them. Then
@@ -16,11 +16,11 @@
 
 namespace elinvar {
 
-// Two tensors (C) a statistic: the terms of one virtual rank.
-std::vector<Tensor> running_terms(const std::vector<Statistic>& statistics);
+// Two tensors (C) a statistic: the batch statistics of one virtual rank.
+std::vector<Tensor> batch_statistics_of(const std::vector<Statistic>& statistics);
 
-// Folds the sums of the terms of all `n` virtual ranks that had samples into the buffers that `statistics` (of any of
-// them) names.
+// Folds the sums of the batch statistics of all `n` virtual ranks that had samples into the buffers that `statistics`
+// (of any of them) names.
 void update_running_statistics(const std::vector<Statistic>& statistics, std::span<const Tensor> sums, int64_t n);
 
 }  // namespace elinvar

@@ -150,13 +150,13 @@ AuditRoles audit_roles(const AuditOptions& options, const Generation& g, int64_t
   return roles;
 }
 
-Digest digest_of(const Leaf& leaf) {
+Digest digest_of(const RankGradient& leaf) {
   Hasher hasher;
-  const LeafFacts& f = leaf.facts;
+  const RankFacts& f = leaf.facts;
   hasher.add_integer(std::bit_cast<int64_t>(f.loss_sum));
   for (const int64_t number : {f.count, f.correct, f.samples}) hasher.add_integer(number);
   hasher.add(f.batch);
-  hasher.add(f.gradient ? *f.gradient : digest_in_order(leaf.gradients, leaf.terms).digest);
+  hasher.add(f.gradient ? *f.gradient : digest_in_order(leaf.gradients, leaf.batch_statistics).digest);
   return hasher.digest();
 }
 

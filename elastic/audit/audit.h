@@ -40,9 +40,9 @@ struct AuditRoles {
 AuditRoles audit_roles(const AuditOptions& options, const Generation& generation, int64_t step, int vranks,
                        int buckets);
 
-// Of everything in a leaf that goes into the update: facts (not `attached`), gradients and terms, whose digest need not
-// be taken again if it is among the facts.
-Digest digest_of(const Leaf& leaf);
+// Of everything in a leaf that goes into the update: facts (not `attached`), gradients and batch statistics, whose
+// digest need not be taken again if it is among the facts.
+Digest digest_of(const RankGradient& leaf);
 
 struct SumClaim {
   Digest inputs, sum;

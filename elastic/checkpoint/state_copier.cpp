@@ -129,7 +129,7 @@ void StateCopier::copy(const std::stop_token& stop) {
     const Clock::time_point began = Clock::now();
     const StateDict whole = world_.state(part);
     StateDict tensors = memory_.copy(part_of(whole, part.part, part.parts));
-    const std::optional<Digest> sworn = part.sworn ? std::optional(digest(whole)) : std::nullopt;
+    const std::optional<Digest> attested = part.attested ? std::optional(digest(whole)) : std::nullopt;
     const Lock lock(mutex_);
     --uncopied_;
     const Clock::time_point now = Clock::now();
@@ -138,7 +138,7 @@ void StateCopier::copy(const std::stop_token& stop) {
     std::deque<Copied>& queue = part.to == 0 ? to_write_ : to_send_;
     queue.push_back({.part = std::move(part),
                      .tensors = std::move(tensors),
-                     .state = sworn,
+                     .state = attested,
                      .copy_seconds = copying.count(),
                      .wait_seconds = waiting.count(),
                      .updates = updates_});
@@ -177,7 +177,7 @@ void StateCopier::give(const Copied& copied) {
   for (const auto& [name, tensor] : copied.tensors) whole += tensor.bytes();
   int64_t updates = copied.updates, slice = whole;  // the step in which it was copied has had its share
   send_state(copied.tensors, part, [&](messages::StatePieces pieces) {
-    if (part.gently && slice > whole / kSlices) {
+    if (part.throttled && slice > whole / kSlices) {
       updates = rest(part, updates);
       slice = 0;
     }
@@ -185,11 +185,11 @@ void StateCopier::give(const Copied& copied) {
     world_.send(part.to, part.step, std::move(pieces));
   });
   world_.send(0, part.step,
-              messages::Fed{.peer = part.to,
-                            .part = part.part,
-                            .parts = part.parts,
-                            .copy_seconds = copied.copy_seconds,
-                            .wait_seconds = copied.wait_seconds});
+              messages::StateSent{.peer = part.to,
+                                  .part = part.part,
+                                  .parts = part.parts,
+                                  .copy_seconds = copied.copy_seconds,
+                                  .wait_seconds = copied.wait_seconds});
 }
 
 // Until the step after so many updates, but not for long, as steps may be long, and not if somebody waits for what
@@ -198,7 +198,7 @@ int64_t StateCopier::rest(const StatePart& part, int64_t updates) {
   Lock lock(mutex_);
   const auto hurry = [&] {
     return finishing_ || given_up_ || std::any_of(to_send_.begin(), to_send_.end(), [&](const Copied& next) {
-             return !next.part.gently || next.part.to == part.to;
+             return !next.part.throttled || next.part.to == part.to;
            });
   };
   changed_.wait_for(lock, rest_, [&] { return updates_ != updates || hurry(); });

@@ -98,8 +98,8 @@ void send_state(const StateDict& tensors, const StatePart& part,
   };
   begin();
   next.facts = part.facts;
-  if (part.pace.batch > 0) {
-    next.pace = part.pace;
+  if (part.scaling_state.batch > 0) {
+    next.scaling_state = part.scaling_state;
     next.end = part.end;
   }
   for (const auto& [name, tensor] : tensors) {

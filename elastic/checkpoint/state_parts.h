@@ -11,7 +11,7 @@
 
 namespace elinvar {
 
-// Part `part` of `parts`: the tensors in name order, dealt so that the parts have about the same number of bytes. Every
+// Part `part` of `parts`: the tensors in name order, split so that the parts have about the same number of bytes. Every
 // tensor is in one of them; some may be empty. Views, no copies.
 StateDict part_of(const StateDict& state, int part, int parts);
 
@@ -28,7 +28,7 @@ StateSum state_sum(const std::map<std::string, std::string>& digests);  // throw
 StateSum state_sum(const TensorDigests& digests);                       // the same of what is here
 
 // Gives `send` a part as messages of bounded size, at least one, made as they are sent. The first one has the facts
-// and, with adaptive scaling, pace and end.
+// and, with adaptive scaling, scaling state and end.
 void send_state(const StateDict& tensors, const StatePart& part,
                 const std::function<void(messages::StatePieces)>& send);
 

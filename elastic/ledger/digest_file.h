@@ -33,9 +33,8 @@ std::vector<TensorLayout> layout_from(const nlohmann::json& json);
 
 struct DigestHeader {
   int64_t tensors_every = 0;
-  std::vector<TensorLayout> gradient =
-      {};                                // of a leaf and of the reduction; terms of running statistics follow, unnamed
-  std::vector<TensorLayout> state = {};  // in name order
+  std::vector<TensorLayout> gradient = {};  // of a leaf and of the reduction; batch statistics follow, unnamed
+  std::vector<TensorLayout> state = {};     // in name order
   std::string text() const;
   static DigestHeader parse(const std::string& text);  // throws Failure
 };

@@ -17,7 +17,7 @@ constexpr size_t kMostOfTensors = size_t{256} << 10;  // bytes of digests of sin
 DigestLine digests_of_step(const Reduced& reduced, int64_t step, const std::map<int, Digest>& leaves,
                            std::string gradient) {
   DigestLine line{.step = step, .gradient = std::move(gradient)};
-  for (const LeafFacts& leaf : reduced.facts) {
+  for (const RankFacts& leaf : reduced.facts) {
     line.batches += leaf.batch_tensors.empty() ? std::string(2 * kShortDigest, '0') : leaf.batch_tensors;
     line.losses += fmt::format("{:016x}", std::bit_cast<uint64_t>(leaf.loss_sum));
   }
@@ -29,8 +29,8 @@ DigestLine digests_of_step(const Reduced& reduced, int64_t step, const std::map<
 
 }  // namespace
 
-void digest_leaf(Leaf& leaf, int64_t step, const LedgerOptions& ledger, int vranks) {
-  TensorsDigest digested = digest_in_order(leaf.gradients, leaf.terms);
+void digest_leaf(RankGradient& leaf, int64_t step, const LedgerOptions& ledger, int vranks) {
+  TensorsDigest digested = digest_in_order(leaf.gradients, leaf.batch_statistics);
   leaf.facts.gradient = digested.digest;
   const size_t leaves = ledger.leaves == LedgerOptions::Leaves::all ? static_cast<size_t>(vranks) : 1;
   if (due(step + 1, ledger.tensors_every) && digested.tensors.size() * leaves <= kMostOfTensors)
@@ -49,7 +49,7 @@ StepFacts facts_of(const Reduced& r, std::optional<TensorsDigest> gradient, int6
                                                          .samples = r.samples,
                                                          .seconds = r.seconds,
                                                          .generation = r.generation,
-                                                         .batch_size = r.pace.batch});
+                                                         .batch_size = r.scaling_state.batch});
   for (size_t v = 0; v < r.facts.size(); ++v)
     if (r.facts[v].gradient && names_leaf(ledger, step, static_cast<int>(v), vranks))
       update.leaves.emplace(static_cast<int>(v), *r.facts[v].gradient);

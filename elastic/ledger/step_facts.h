@@ -35,7 +35,7 @@ struct UpdateFacts {
   Digest batch = {};
   double loss = 0;
   std::map<int, Digest> leaves = {};  // of those virtual ranks that the ledger names
-  Digest gradient = {};               // of the reduced gradient and its terms
+  Digest gradient = {};               // of the reduced gradient and its batch statistics
   int64_t count = 0, correct = 0, samples = 0;
   std::vector<double> seconds = {};  // that a leaf took each member; 0: it had none
   double reduce_seconds = 0;
@@ -60,12 +60,12 @@ struct StepFacts {
   ELINVAR_FIELDS(step, update, state, state_digests, end, report, at, age, digests)
 };
 
-// Of one leaf of update `step` + 1, before it leaves the worker: the digest of its gradients and terms, and those of
-// single tensors where they are due.
-void digest_leaf(Leaf& leaf, int64_t step, const LedgerOptions& ledger, int vranks);
+// Of one leaf of update `step` + 1, before it leaves the worker: the digest of its gradients and batch statistics, and
+// those of single tensors where they are due.
+void digest_leaf(RankGradient& leaf, int64_t step, const LedgerOptions& ledger, int vranks);
 
 // The facts of step `step`, with the digest of the state where that was told with it, and those of the update that
-// follows: `gradient` is that of the reduced one and its terms; none after the last step.
+// follows: `gradient` is that of the reduced one and its batch statistics; none after the last step.
 StepFacts facts_of(const Reduced& reduced, std::optional<TensorsDigest> gradient, int64_t step,
                    const LedgerOptions& ledger, int vranks);
 

@@ -23,7 +23,7 @@ CatchingUp::Took CatchingUp::take(int64_t step, const messages::StatePieces& pie
   if (first) {
     attempt_ = pieces.attempt;
     step_ = step;
-    pace_ = pieces.pace.value_or(Pace{});
+    scaling_state_ = pieces.scaling_state.value_or(ScalingState{});
     end_ = pieces.end;
     pieces_.clear();
     parts_.clear();
@@ -40,7 +40,7 @@ StateLoad CatchingUp::load() {
                  .step = restore_ ? *restore_ : step_,
                  .attempt = attempt_,
                  .pieces = std::exchange(pieces_, {}),
-                 .pace = pace_,
+                 .scaling_state = scaling_state_,
                  .end = restore_ ? std::nullopt : end_};
   whole_ = false;
   return load;

@@ -14,7 +14,7 @@ struct StateLoad {
   std::optional<int64_t> restore = {};
   int64_t step = 0, attempt = 0;
   std::vector<messages::StatePieces> pieces = {};
-  Pace pace = {};  // in that state; of a checkpoint's whoever reads it says it
+  ScalingState scaling_state = {};  // in that state; of a checkpoint's whoever reads it says it
   std::optional<int64_t> end = {};
 };
 
@@ -43,7 +43,7 @@ class CatchingUp {
   std::set<int> parts_;                        // that are whole
   bool whole_ = false;                         // all are
   int64_t step_ = -1;
-  Pace pace_;
+  ScalingState scaling_state_;
   std::optional<int64_t> end_;
 };
 

@@ -49,7 +49,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options, CoordinatorWorld& wo
 // Tells a worker where its coordinator is now.
 void Coordinator::call(PeerId peer, const std::string& endpoint) {
   actions_.push_back({Action::What::connect, peer, endpoint, {}});
-  send(peer, messages::NewCoordinator{.tenure = options_.tenure, .endpoint = options_.endpoint});
+  send(peer, messages::NewCoordinator{.term = options_.term, .endpoint = options_.endpoint});
 }
 
 const char* Coordinator::name_of(Phase phase) {
@@ -93,7 +93,7 @@ void Coordinator::receive(const Message& m, Seconds now) {
                         },
                         [&](const messages::Warm&) {
                           worker.warm = true;
-                          feed_joiners();
+                          send_state_to_joiners();
                         },
                         [&](const messages::Missed& told) { missed(told); },
                         [&](const messages::Audit& told) { audit(m, told.evidence, now); },
@@ -112,7 +112,7 @@ void Coordinator::receive(const Message& m, Seconds now) {
              m.payload);
 }
 
-// One that was put out, or speaks to a coordinator that it has not introduced itself to.
+// A worker that was evicted, or speaks to a coordinator that it has not introduced itself to.
 void Coordinator::from_stranger(const Message& m) {
   const auto* alive = m.as<messages::Alive>();
   const auto* told = m.as<messages::Facts>();
@@ -180,7 +180,7 @@ void Coordinator::learn_speeds(const StepFacts& facts) {
 void Coordinator::begin_history(int64_t number) {
   options_.steps = INT64_MAX >> 2;
   recorded_ = world_.begin_history();
-  batch_ = recorded_.pace.batch;
+  batch_ = recorded_.scaling_state.batch;
   history_ = number;
 }
 
@@ -220,12 +220,12 @@ void Coordinator::decide(Seconds now) {
   listen_for_silence(now);
   if (deserted_ || phase_ == Phase::ended) return;
   if (phase_ == Phase::running && now >= no_hang_until_)
-    for (const Hung& hung : find_hung(*current_, workers_, options_.hang, now)) put_out(hung.peer, hung.reason, now);
+    for (const Hung& hung : find_hung(*current_, workers_, options_.hang, now)) evict(hung.peer, hung.reason, now);
   find_what_is_lost(now);
   if (phase_ == Phase::gathering) return gather(now);
   if (phase_ == Phase::starting) begin_generation_of_starters(now);
   if (phase_ == Phase::running) {
-    feed_joiners();
+    send_state_to_joiners();
     maybe_propose(now);
     save_again(now);
   }

@@ -18,7 +18,7 @@ namespace elinvar {
 
 struct CoordinatorOptions {
   uint64_t run = 0;
-  int64_t tenure = 1;         // its number (elastic/run/tenure.h),
+  int64_t term = 1;           // its number (elastic/run/term.h),
   std::string endpoint = {};  // and where workers find it
   int64_t steps = 0;          // not counted with adaptive scaling, whose goal ends the run
   int initial_workers = 1;    // the first generation waits for so many
@@ -31,7 +31,7 @@ struct CoordinatorOptions {
   Seconds repeat = 1;                          // and how long for the answer to a fence
   Seconds start_timeout = 30;                  // then the first generation begins with fewer, if there are min_workers
   Seconds gather_timeout = 3;                  // how long a new coordinator waits for the members of an old one
-  Seconds redeal_every = 10;                   // the least time between two plans that differ only in the shares
+  Seconds reassign_every = 10;                 // the least time between two plans that differ only in the shares
   Seconds hold = 600;                          // how long it waits where everyone who has the state is silent
   int save_attempts = 3;                       // to write the last checkpoint, without which the run does not end well,
   Seconds save_again = 2;                      // so long after one that failed,
@@ -44,10 +44,10 @@ class CoordinatorWorld {
   virtual ~CoordinatorWorld() = default;
   // Creates the record, durably and exclusively; false: there is one already.
   virtual bool create(const Generation& generation) = 0;
-  // Whether there is a coordinator of a later tenure.
+  // Whether there is a coordinator of a later term.
   virtual bool superseded() = 0;
   // Writes down what is known of steps; returns the last step that is on file without a gap, or nothing if there is a
-  // coordinator of a later tenure, which may not have seen what was written.
+  // coordinator of a later term, which may not have seen what was written.
   virtual std::optional<int64_t> facts(const std::vector<StepFacts>& steps) = 0;
   // The members of the newest generation are all gone: the step whose state the run goes on with.
   virtual int64_t restart() = 0;
@@ -56,14 +56,14 @@ class CoordinatorWorld {
   // With adaptive scaling, what the state that the run goes on with and the ledger say. A new history begins: what was
   // told of steps after the ledger's end is no more true.
   struct Recorded {
-    Pace pace = {};                                       // in that state
+    ScalingState scaling_state = {};                      // in that state
     std::vector<GenerationScaling::Change> changes = {};  // of the batch, at steps in the ledger,
     int64_t steps = 0;                                    // which ends here
   };
   virtual Recorded begin_history() { return {}; }
   virtual void event(const std::string& name, const nlohmann::json& fields) = 0;
   // The worker is of the job no more, but may not be able to find that out by itself.
-  virtual void put_out(PeerId peer) = 0;
+  virtual void evict(PeerId peer) = 0;
   // Why a worker that introduces itself so cannot take part; "": it can.
   virtual std::string refuse(const messages::Hello& hello) = 0;
 };
@@ -87,7 +87,7 @@ class Coordinator {
   Seconds tick_by() const { return tick_by_; }  // at most a second after the last one
   void checkpoint_committed(int64_t step, Seconds now);
   void checkpoint_failed(int64_t step, const std::string& reason, Seconds now);
-  void superseded();                     // there is a coordinator of a later tenure
+  void superseded();                     // there is a coordinator of a later term
   void fail(const std::string& reason);  // the process cannot go on: all workers are told to end
 
   // False if what the message tells of a step or a state belongs to what was before the run went on from a checkpoint:
@@ -130,7 +130,7 @@ class Coordinator {
   void fence(const std::string& reason, Seconds now);
   void fenced(Worker& worker, const Message& message, const messages::Fenced& answer, Seconds now);
   void conclude_fence(Seconds now);
-  void put_out(PeerId peer, const std::string& reason, Seconds now, bool guilty = false);
+  void evict(PeerId peer, const std::string& reason, Seconds now, bool guilty = false);
   void audit(const Message& message, const Evidence& evidence, Seconds now);
   void group_used(const Message& message, const messages::GroupUsed& used);
   void group_missing(const Worker& worker, const messages::GroupMissing& missing);
@@ -151,9 +151,9 @@ class Coordinator {
   bool adaptive() const { return options_.scaling.batch > 0; }
   void begin_history(int64_t number);
   void welcome(Worker& worker);
-  void feed(Worker& worker);
-  void unfeed(PeerId peer);
-  void feed_joiners();
+  void send_state(Worker& worker);
+  void stop_sending(PeerId peer);
+  void send_state_to_joiners();
   void restart_learners();
   void dismiss(PeerId peer);
   bool dismissible(const Worker& worker) const;

@@ -1,4 +1,4 @@
-// The coordinator: what an audit has found, and who is put out for it (PROTOCOL.md, "Audit").
+// The coordinator: what an audit has found, and which worker is evicted for it (PROTOCOL.md, "Audit").
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ void Coordinator::audit(const Message& m, const Evidence& evidence, Seconds now)
   if (guilty) {
     for (const int id : verdict.workers)
       for (const GenerationMember& member : std::vector<GenerationMember>(current_->members))
-        if (member.id == id) put_out(member.peer, "the audit: " + verdict.reason, now, /*guilty=*/true);
+        if (member.id == id) evict(member.peer, "the audit: " + verdict.reason, now, /*guilty=*/true);
     return;
   }
   doubt_.reset();

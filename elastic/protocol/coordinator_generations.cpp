@@ -24,10 +24,10 @@ Generation Coordinator::next_generation(const std::vector<PeerId>& peers, const 
   }
   std::sort(g.members.begin(), g.members.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
   std::vector<double> speeds = speeds_of(g.members, workers_);
-  const auto shares = deal(options_.plan.vranks, speeds);
+  const auto shares = assign(options_.plan.vranks, speeds);
   for (size_t i = 0; i < speeds.size(); ++i)
     if (std::find(joining.begin(), joining.end(), g.members[i].peer) != joining.end()) speeds[i] *= kFirstShare;
-  const auto first = deal(options_.plan.vranks, speeds);
+  const auto first = assign(options_.plan.vranks, speeds);
   for (size_t i = 0; i < shares.size(); ++i) {
     g.members[i].share = shares[i];
     g.members[i].first_share = first[i];
@@ -102,7 +102,7 @@ void Coordinator::begin_generation_of_starters(Seconds now) {
   if (have < options_.min_workers) return fence("too few workers see the run directory", now);
   Generation g = next_generation(ready, "start");
   g.first_step = first_step_;
-  if (g.scaling) g.scaling->pace = recorded_.pace;
+  if (g.scaling) g.scaling->scaling_state = recorded_.scaling_state;
   if (!create(g, now)) return;
   current_ = g;
   phase_ = Phase::running;
@@ -115,12 +115,12 @@ void Coordinator::begin_generation_of_starters(Seconds now) {
 
 void Coordinator::maybe_propose(Seconds now) {
   if (phase_ != Phase::running || proposal_ || final_ || current_->stop || current_->trial) return;
-  const bool may_redeal = now - changed_ >= options_.redeal_every;
-  std::optional<Plan> plan = elinvar::plan(*current_, workers_, wishes_, options_.plan, may_redeal);
+  const bool may_reassign = now - changed_ >= options_.reassign_every;
+  std::optional<Plan> plan = elinvar::plan(*current_, workers_, wishes_, options_.plan, may_reassign);
   std::optional<Scaled> scaled;
   if (plan && !plan->stop && (!plan->joining.empty() || plan->members.size() != current_->members.size())) {
     scaled = other_batch(plan->members.size(), /*larger=*/false);
-  } else if (!plan && may_redeal) {
+  } else if (!plan && may_reassign) {
     // What could not be measured before the last change, or not well, can be now.
     scaled = other_batch(current_->members.size(), /*larger=*/true);
     if (scaled) plan = Plan{.members = {}, .joining = {}, .reason = "other measurements"};
@@ -164,9 +164,9 @@ void Coordinator::switched(Seconds now) {
   world_.event("switched", {{"generation", current_->number}, {"step", first}});
   // Whoever learns from one that has left the generation gets no more results from it.
   for (auto& [peer, w] : workers_)
-    if ((w.state == State::fed || w.state == State::ready) && current_->index_of(w.copier) < 0)
+    if ((w.state == State::receiving || w.state == State::ready) && current_->index_of(w.copier) < 0)
       w.state = State::joining;
-  feed_joiners();
+  send_state_to_joiners();
   release_leavers();
   maybe_propose(now);  // what had to wait for this change
 }

@@ -10,7 +10,7 @@ using State = Worker::State;
 
 void Coordinator::hello(const Message& m, const messages::Hello& hello, Seconds now) {
   actions_.push_back({Action::What::connect, m.sender, hello.about.endpoint, {}});
-  std::string reason = gone_.contains(m.sender) ? "it was put out before" : world_.refuse(hello);
+  std::string reason = gone_.contains(m.sender) ? "it was evicted before" : world_.refuse(hello);
   // Those of the newest record, or of the one before if it is not known yet whether the planned change took place.
   const bool of_this = current_ && (current_->index_of(m.sender) >= 0 ||
                                     (phase_ == Phase::gathering && m.generation == current_->follows));
@@ -50,7 +50,7 @@ void Coordinator::hello(const Message& m, const messages::Hello& hello, Seconds 
   }
   if (known && phase_ != Phase::starting && worker.state != State::joining) {
     const bool caught_up = hello.ready && hello.attempt == worker.attempt;
-    if (worker.state == State::fed && caught_up) ready(worker, now);
+    if (worker.state == State::receiving && caught_up) ready(worker, now);
     return;
   }
   if (known && worker.state == State::member) return;
@@ -65,21 +65,22 @@ void Coordinator::hello(const Message& m, const messages::Hello& hello, Seconds 
     }
     return send(worker.peer, messages::Welcome{.restore = first_step_});
   }
-  feed_joiners();
+  send_state_to_joiners();
 }
 
 // One that restored the first state is ready only for the first generation; later it has to learn.
 void Coordinator::ready(Worker& worker, const Message& m, const messages::Ready& told, Seconds now) {
   worker.completed = m.step;  // less than before, where it was told to restore an earlier state
-  if (phase_ == Phase::starting ? told.attempt == 0 : worker.state == State::fed && told.attempt == worker.attempt)
+  if (phase_ == Phase::starting ? told.attempt == 0
+                                : worker.state == State::receiving && told.attempt == worker.attempt)
     ready(worker, now);
 }
 
 // The step that a member was to give a learner its state at has passed there.
 void Coordinator::missed(const messages::Missed& missed) {
   const auto learner = workers_.find(missed.peer);
-  if (learner != workers_.end() && learner->second.state == State::fed) learner->second.state = State::joining;
-  feed_joiners();
+  if (learner != workers_.end() && learner->second.state == State::receiving) learner->second.state = State::joining;
+  send_state_to_joiners();
 }
 
 void Coordinator::ready(Worker& worker, Seconds now) {
@@ -90,14 +91,14 @@ void Coordinator::ready(Worker& worker, Seconds now) {
   else maybe_propose(now);
 }
 
-// After a death a learner's feeder may be the one that is gone.
+// After a death the member that sends a learner the state may be the one that is gone.
 void Coordinator::restart_learners() {
   for (auto& [peer, w] : workers_)
-    if (w.state == State::fed) w.state = State::joining;
-  feed_joiners();
+    if (w.state == State::receiving) w.state = State::joining;
+  send_state_to_joiners();
 }
 
-void Coordinator::feed_joiners() {
+void Coordinator::send_state_to_joiners() {
   if ((phase_ != Phase::running && phase_ != Phase::holding) || (final_ && phase_ == Phase::running)) return;
   std::vector<PeerId> leaving;
   for (auto& [peer, w] : workers_) {
@@ -107,16 +108,16 @@ void Coordinator::feed_joiners() {
   for (const PeerId peer : leaving) dismiss(peer);
 }
 
-// It is fed when it is warm, so that others have no work with it, and results do not wait for it, while it touches all
-// of its memory first; but at once where nobody can go on without it.
+// State is sent to it when it is warm, so that others have no work with it, and results do not wait for it, while it
+// touches all of its memory first; but at once where nobody can go on without it.
 void Coordinator::welcome(Worker& worker) {
   if (!std::exchange(worker.welcomed, true)) send(worker.peer, messages::Welcome{});
-  if (worker.warm || phase_ == Phase::holding) feed(worker);
+  if (worker.warm || phase_ == Phase::holding) send_state(worker);
 }
 
 // Whether it can leave at once: it is no member, nor about to be, and the others do not need the state that it has.
 bool Coordinator::dismissible(const Worker& worker) const {
-  if (phase_ == Phase::holding) return worker.state == State::joining || worker.state == State::fed;
+  if (phase_ == Phase::holding) return worker.state == State::joining || worker.state == State::receiving;
   return phase_ == Phase::running && !concerned(worker);
 }
 
@@ -129,10 +130,10 @@ void Coordinator::dismiss(PeerId peer) {
   fence_targets_.erase(peer);
   const bool learner = worker->second.state != State::leaving;
   workers_.erase(worker);
-  if (learner) unfeed(peer);
+  if (learner) stop_sending(peer);
 }
 
-void Coordinator::feed(Worker& worker) {
+void Coordinator::send_state(Worker& worker) {
   std::vector<PeerId> feeders;
   const int64_t now = completed();
   if (phase_ == Phase::running && now > options_.steps) return;  // there is no boundary to come
@@ -143,29 +144,30 @@ void Coordinator::feed(Worker& worker) {
   if (feeders.empty()) return;
   std::stable_partition(feeders.begin(), feeders.end(), [&](PeerId peer) { return !workers_.at(peer).draining; });
   worker.copier = feeders[0];
-  unfeed(worker.peer);
-  worker.state = State::fed;
+  stop_sending(worker.peer);
+  worker.state = State::receiving;
   // A boundary that none of them has passed when it hears of it; each time that was too soon it is put off further.
   const int64_t boundary =
-      phase_ == Phase::holding ? now : std::min(options_.steps, now + (int64_t{2} << std::min(worker.feeds, 16)));
-  ++worker.feeds;
+      phase_ == Phase::holding ? now : std::min(options_.steps, now + (int64_t{2} << std::min(worker.transfers, 16)));
+  ++worker.transfers;
   worker.boundary = boundary;
   worker.work = {};
-  worker.attempt = (number_ << 20) + worker.feeds;  // grows also from one coordinator to the next, which fences first
+  worker.attempt =
+      (number_ << 20) + worker.transfers;  // grows also from one coordinator to the next, which fences first
   for (size_t i = 0; i < feeders.size(); ++i)
     send(feeders[i],
-         messages::Feed{.peer = worker.peer,
-                        .endpoint = worker.endpoint,
-                        .part = static_cast<int>(i),
-                        .parts = static_cast<int>(feeders.size()),
-                        .attempt = worker.attempt,
-                        .copies = i == 0},
+         messages::SendState{.peer = worker.peer,
+                             .endpoint = worker.endpoint,
+                             .part = static_cast<int>(i),
+                             .parts = static_cast<int>(feeders.size()),
+                             .attempt = worker.attempt,
+                             .copies = i == 0},
          /*generation=*/0, boundary);
 }
 
-void Coordinator::unfeed(PeerId peer) {
+void Coordinator::stop_sending(PeerId peer) {
   for (const auto& [to, w] : workers_)
-    if (w.state == State::member) send(to, messages::Unfeed{peer});
+    if (w.state == State::member) send(to, messages::StopSending{peer});
 }
 
 }  // namespace elinvar

@@ -32,7 +32,7 @@ void Coordinator::gone(PeerId peer, const std::string& reason, Seconds now) {
   fence_targets_.erase(peer);
   actions_.push_back({Action::What::disconnect, peer, {}, {}});
   world_.event("lost", {{"worker", worker.id}, {"peer", peer}, {"reason", reason}});
-  unfeed(peer);
+  stop_sending(peer);
   if (phase_ == Phase::fencing) {
     group_failed_ = false;
     return conclude_fence(now);
@@ -43,12 +43,12 @@ void Coordinator::gone(PeerId peer, const std::string& reason, Seconds now) {
   if (phase_ == Phase::starting && workers_.empty()) end("failed", "no worker is left: " + reason);
 }
 
-void Coordinator::put_out(PeerId peer, const std::string& reason, Seconds now, bool guilty) {
+void Coordinator::evict(PeerId peer, const std::string& reason, Seconds now, bool guilty) {
   if (phase_ == Phase::ended || !workers_.contains(peer)) return;
   if (guilty) unwanted_.insert(peer);
   const bool again = !guilty && !workers_.at(peer).draining;
   send(peer, messages::Release{.what = "expelled", .reason = reason, .again = again});
-  world_.put_out(peer);
+  world_.evict(peer);
   gone(peer, reason, now);
 }
 
@@ -61,7 +61,7 @@ void Coordinator::listen_for_silence(Seconds now) {
   for (const auto& [peer, w] : workers_) {
     if (now - w.seen > options_.heartbeat_timeout) silent.push_back(peer);
     if (w.state == State::joining && phase_ != Phase::starting) continue;
-    if (w.state == State::fed) continue;
+    if (w.state == State::receiving) continue;
     newest = std::max(newest.value_or(w.seen), w.seen);
   }
   const bool heard = newest && now - *newest <= options_.heartbeat_timeout / 2;
@@ -80,7 +80,7 @@ void Coordinator::listen_for_silence(Seconds now) {
     return;
   }
   deserted_.reset();
-  for (const PeerId peer : silent) put_out(peer, fmt::format("silent for {:.1f} s", options_.heartbeat_timeout), now);
+  for (const PeerId peer : silent) evict(peer, fmt::format("silent for {:.1f} s", options_.heartbeat_timeout), now);
 }
 
 void Coordinator::fence(const std::string& reason, Seconds now) {
@@ -113,13 +113,13 @@ void Coordinator::find_what_is_lost(Seconds now) {
   bool learners = false;
   for (auto& [peer, w] : workers_) {
     const bool behind = phase_ == Phase::holding || newest > std::max(w.completed, w.boundary) + 1;
-    if (w.state != State::fed || !behind || w.work.idle <= patience) continue;
+    if (w.state != State::receiving || !behind || w.work.idle <= patience) continue;
     world_.event("stuck", {{"peer", peer}, {"seconds", w.work.idle}, {"misses", "what it was to learn"}});
     learners = true;
     w.state = State::joining;
   }
   if (learners) patience_.lost(newest);
-  feed_joiners();
+  send_state_to_joiners();
   if (phase_ != Phase::running) return;
   const std::optional<Hung> stuck = find_stuck(*current_, workers_, patience, now);
   if (!stuck) return;
@@ -163,14 +163,14 @@ void Coordinator::conclude_fence(Seconds now) {
   g.number = number_;
   g.group_from = group_to_recover(g);
   g.first_step = recovery.step;
-  if (g.scaling) g.scaling->pace = recovery.pace;
-  if (recovery.pace) batch_ = recovery.pace->batch;
+  if (g.scaling) g.scaling->scaling_state = recovery.scaling_state;
+  if (recovery.scaling_state) batch_ = recovery.scaling_state->batch;
   if (doubt_) g.trial = doubt_->trial;
   g.stop = !doubt_ && !wishes_.stop.empty();                 // of a state in doubt nothing is saved
   g.checkpoint = g.stop || recovery.step >= options_.steps;  // a part of the last one may be lost
   std::vector<std::vector<Interval>> kept;
   for (const GenerationMember& m : g.members) kept.push_back(recovery.kept[m.peer]);
-  const auto first = deal_orphans(options_.plan.vranks, std::move(kept), speeds_of(g.members, workers_));
+  const auto first = assign_orphans(options_.plan.vranks, std::move(kept), speeds_of(g.members, workers_));
   for (size_t i = 0; i < first.size(); ++i) g.members[i].first_share = first[i];
   if (!create(g, now)) return;
   doubt_.reset();

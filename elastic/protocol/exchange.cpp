@@ -56,10 +56,10 @@ void Exchange::contribute(std::vector<Subtree> roots, const messages::TrailerPar
   int64_t count = 0;
   for (const auto& [vrank, facts] : part.facts) count += facts.count;
   if (members_ == 1 && buckets_) {  // alone: whole tensors, in place, without buckets
-    TreeFold fold(vranks_);
-    for (Subtree& root : roots) fold.add(std::move(root));
+    TreeReducer reducer(vranks_);
+    for (Subtree& root : roots) reducer.add(std::move(root));
     roots.clear();
-    values_ = fold.take_root();
+    values_ = reducer.take_root();
     for (size_t i = 0; i < values_.size() && i < static_cast<size_t>(gradients_) && count > 0; ++i)
       values_[i] = scaled(std::move(values_[i]), 1.0 / static_cast<double>(count));
     for (Bucket& bucket : state_) bucket.done = true;
@@ -219,8 +219,9 @@ void Exchange::add_part(messages::TrailerPart part, const Send& send) {
     for (auto& [vrank, facts] : p.facts)
       if (vrank >= 0 && vrank < vranks_) t.facts[static_cast<size_t>(vrank)] = std::move(facts);
     t.group = from == 0 || p.group == t.group ? p.group : 0;
-    if (!t.pace) t.pace = p.pace;
-    if (p.pace != t.pace) t.contradiction = fmt::format("member {} has made the step at another pace", from);
+    if (!t.scaling_state) t.scaling_state = p.scaling_state;
+    if (p.scaling_state != t.scaling_state)
+      t.contradiction = fmt::format("member {} has made the step with another scaling state", from);
     if (!p.state) continue;
     if (!t.state) t.state = p.state;
     differ = differ || *t.state != *p.state;
@@ -261,10 +262,10 @@ bool Exchange::work(const Send& send) {
 
 // All of its leaves have come, in order.
 std::vector<Tensor> Exchange::add_up(int b, Bucket& bucket) {
-  TreeFold fold(vranks_);
-  for (Subtree& root : bucket.roots) fold.add(std::move(root));
+  TreeReducer reducer(vranks_);
+  for (Subtree& root : bucket.roots) reducer.add(std::move(root));
   bucket.roots.clear();
-  std::vector<Tensor> sum = fold.take_root();
+  std::vector<Tensor> sum = reducer.take_root();
   const std::span<const Slice> slices = buckets_->slices(b);
   for (size_t i = 0; i < sum.size(); ++i)
     if (slices[i].tensor < gradients_ && bucket.count > 0)

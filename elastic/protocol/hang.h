@@ -1,6 +1,6 @@
 #pragma once
 // Whether a worker whose process lives and whose heartbeats come has stopped working: by what its present work should
-// take, as measured on itself. A pure function; who it names is put out like one that died.
+// take, as measured on itself. A pure function; the worker that it names is evicted like one that died.
 #include <optional>
 #include <string>
 #include <vector>

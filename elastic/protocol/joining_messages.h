@@ -8,7 +8,7 @@
 #include "elastic/ledger/digest_file.h"
 #include "elastic/protocol/message_kind.h"
 #include "elastic/protocol/told_facts.h"
-#include "elastic/step/pace.h"
+#include "elastic/step/scaling_state.h"
 #include "tensor/fields.h"
 
 namespace elinvar {
@@ -65,14 +65,14 @@ struct JobDescription {
   std::string build = {};      // that joining workers are compared with; "": none yet
   int64_t repeat = 0;          // updates that a worker of another build is to repeat
   int64_t arrival = 0;         // workers that asked before this one
-  int64_t tenure = 0;
+  int64_t term = 0;
   std::string endpoint = {};
 
-  ELINVAR_FIELDS(text, file, overrides, directory, chaos, imported, facts_at_once, hold, build, repeat, arrival, tenure,
+  ELINVAR_FIELDS(text, file, overrides, directory, chaos, imported, facts_at_once, hold, build, repeat, arrival, term,
                  endpoint)
 };
 
-// A learner that this worker feeds: no record names it, so a later coordinator knows of it by this alone.
+// A learner to which this worker sends the state: no record names it, so a later coordinator knows of it by this alone.
 struct Learner {
   PeerId peer = 0;
   std::string endpoint = {};
@@ -127,9 +127,9 @@ struct Ready {
   ELINVAR_FIELDS(attempt)
 };
 
-struct Feed {
+struct SendState {
   static constexpr Kind kKind{
-      "feed", kToWorker,
+      "send_state", kToWorker,
       "a member gives a learner its part of the state after `step` updates, and, if it `copies`,"
       " every result from there on"};
   PeerId peer = 0;
@@ -142,14 +142,14 @@ struct Feed {
 };
 
 struct Missed {
-  static constexpr Kind kKind{"missed", kToCoordinator, "the step of a `feed` has passed here"};
+  static constexpr Kind kKind{"missed", kToCoordinator, "the step of a `request` has passed here"};
   PeerId peer = 0;  // the learner
 
   ELINVAR_FIELDS(peer)
 };
 
-struct Unfeed {
-  static constexpr Kind kKind{"unfeed", kToWorker, "a learner is fed no more"};
+struct StopSending {
+  static constexpr Kind kKind{"stop_sending", kToWorker, "a learner gets no more of the state"};
   PeerId peer = 0;
 
   ELINVAR_FIELDS(peer)
@@ -170,16 +170,16 @@ struct StatePieces {
   bool last = false;                           // no more of this part
   std::map<std::string, Digest> digests = {};  // of the tensors that begin here
   std::vector<Piece> pieces = {};
-  std::vector<Blob> bytes = {};       // of each
-  std::optional<Pace> pace = {};      // with adaptive scaling, in the first of a part,
-  std::optional<int64_t> end = {};    // and the last step, where it is known
-  std::vector<ToldFacts> facts = {};  // of earlier steps that the coordinator has not confirmed
+  std::vector<Blob> bytes = {};                    // of each
+  std::optional<ScalingState> scaling_state = {};  // with adaptive scaling, in the first of a part,
+  std::optional<int64_t> end = {};                 // and the last step, where it is known
+  std::vector<ToldFacts> facts = {};               // of earlier steps that the coordinator has not confirmed
 
-  ELINVAR_FIELDS(part, parts, attempt, last, digests, pieces, bytes, pace, end, facts)
+  ELINVAR_FIELDS(part, parts, attempt, last, digests, pieces, bytes, scaling_state, end, facts)
 };
 
-struct Fed {
-  static constexpr Kind kKind{"fed", kToCoordinator,
+struct StateSent {
+  static constexpr Kind kKind{"state_sent", kToCoordinator,
                               "it has sent a learner its part of the state after `step` updates"};
   PeerId peer = 0;
   int part = 0, parts = 1;

@@ -1,240 +1,399 @@
 #include "elastic/protocol/member.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <utility>
 
 #include "tensor/base/check.h"
 
 namespace elinvar {
 
 Member::Member(const MemberOptions& options)
-    : options_(options), steps_(options.scaling.batch > 0 ? kUnknown : options.steps), leaves_(options.vranks) {}
-
-int Member::id() const { return active() ? generation_->members[static_cast<size_t>(me_)].id : 0; }
+    : options_(options),
+      outbox_(position_),
+      scaling_(options.scaling),
+      audit_(options.audit, options.vranks, position_, outbox_),
+      groups_(options.groups, position_, outbox_),
+      inbox_(position_, catching_up_, outbox_),
+      reduction_({.vranks = options.vranks, .bucket_elements = options.bucket_elements, .spoil = options.spoil},
+                 position_, inbox_, audit_, groups_),
+      transfers_(position_, outbox_, facts_, scaling_) {
+  position_.self = options.self;
+  if (!scaling_.adaptive()) position_.steps = options.steps;
+}
 
 // --- The loop.
 
 Member::Next Member::next() {
+  const bool active = position_.active();
   if (outcome_) return Next::done;
-  if (!loaded_ && catching_up_.can_load()) return Next::load;
-  if (!active() && catching_up_.learns() && !knows_layout()) return Next::layout;
-  if (!loaded_ || waiting_for_release_ || (!active() && catching_up_.restores())) return Next::wait;
-  const bool finished = completed_ > steps_;
-  if (!active() && !finished) listen();
-  if (!active() && (finished || knows_layout())) tell_ready();
+  if (!position_.loaded && catching_up_.can_load()) return Next::load;
+  if (!active && catching_up_.learns() && !reduction_.knows_layout()) return Next::layout;
+  if (!position_.loaded || waiting_for_release_ || (!active && catching_up_.restores())) return Next::wait;
+  const bool finished = position_.completed > position_.steps;
+  if (!active && !finished) listen();
+  if (!active && (finished || reduction_.knows_layout())) tell_ready();
   if (finished) return Next::wait;
-  if (!active()) return Next::copy;
-  if (fenced()) return Next::wait;
-  if (completed_ < generation_->first_step) {
+  if (!active) return Next::copy;
+  if (position_.fenced()) return Next::wait;
+  if (!position_.begun()) {
     listen();
     return Next::copy;
   }
-  if (generation_->stop) return Next::wait;
-  if (on_trial() && generation_->trial->replay && replayed_ != generation_->number) return Next::replay;
-  return Next::leaves;
+  if (position_.generation->stop) return Next::wait;
+  return audit_.replay_due() ? Next::replay : Next::leaves;
 }
 
-std::vector<int> Member::todo() const {
-  std::vector<int> todo;
-  if (!active() || completed_ > steps_ || completed_ < generation_->first_step) return todo;
-  for (const Interval& interval : generation_->share(me_, completed_))
-    for (int v = interval.begin; v < interval.end; ++v)
-      if (!leaves_.has(v)) todo.push_back(v);
-  if (const auto audit = leaf_to_audit(); audit && todo.empty()) todo.push_back(*audit);
-  return todo;
+void Member::learn_layout(const RankGradient& leaf) {
+  if (reduction_.learn_layout(leaf) && catching_up_.learns() && !position_.active()) outbox_.report(messages::Warm{});
 }
-
-bool Member::owns(int vrank) const { return active() && contains(generation_->share(me_, completed_), vrank); }
 
 bool Member::digest_due() const {
-  if (on_trial() && step_ == completed_) return true;
-  return step_ > 0 &&
-         (step_ == steps_ || due(step_, options_.state_digest_every) || due(step_, options_.checkpoint_every));
-}
-
-void Member::learn_layout(const Leaf& leaf) {
-  if (buckets_ || leaf.gradients.empty()) return;
-  std::vector<Shape> shapes;
-  for (const Tensor& t : leaf.gradients) shapes.push_back(t.shape());
-  for (const Tensor& t : leaf.terms) shapes.push_back(t.shape());
-  gradients_ = static_cast<int>(leaf.gradients.size());
-  whole_buckets_.emplace(shapes, options_.bucket_elements, /*whole=*/true);
-  buckets_.emplace(std::move(shapes), options_.bucket_elements);
-  if (catching_up_.learns() && !active()) report(messages::Warm{});
-}
-
-const Buckets* Member::buckets_now() const { return last() ? nullptr : &*buckets_; }
-
-void Member::add(int64_t step, int vrank, Leaf leaf, double seconds) {
-  if (step != completed_) return;
-  testify(vrank, leaf);
-  if (leaves_.has(vrank) || !owns(vrank)) return;
-  if (!leaves_.is_open()) learn_layout(leaf);
-  leaves_.add(vrank, std::move(leaf), seconds);
-}
-
-void Member::drop_leaves() {
-  leaves_.clear();
-  claims_ = {};
-}
-
-bool Member::opens(int vrank) const {
-  if (!active() || fenced() || generation_->stop || members() == 1 || last() || !knows_layout()) return false;
-  const std::vector<int> left = todo();
-  return left.size() == 1 && left[0] == vrank && owns(vrank) && !leaves_.has(vrank);
-}
-
-void Member::open(int64_t step, int vrank, int64_t count, const std::vector<Tensor>& terms) {
-  if (step != completed_ || !opens(vrank)) return;
-  begin_exchange();
-  leaves_.open(vrank, count, exchange_->buckets());
-  for (size_t i = 0; i < terms.size(); ++i) put(gradients_ + static_cast<int>(i), terms[i]);
-}
-
-void Member::begin_exchange() {
-  exchange_.emplace(options_.vranks, members(), me_, buckets_now(), gradients_);
-  if (options_.spoil)
-    exchange_->spoil([this](int bucket, std::vector<Tensor>& sums) { options_.spoil(completed_, bucket, sums); });
-  audit_exchange();
-  if (reduces_in_group()) exchange_->use(groups_.at(generation()), &*whole_buckets_);
-  deliver_early();
-}
-
-// After a fence there is no exchange: the leaf is folded, and goes out with the others in the next generation.
-void Member::put(int gradient, Tensor value, bool passes) {
-  if (!leaves_.is_open()) return;
-  for (const int bucket : leaves_.put(gradient, std::move(value), passes))
-    if (exchange_) exchange_->contribute(bucket, leaves_.roots(), leaves_.count(), sender());
-}
-
-bool Member::work() {
-  if (!exchange_ || !exchange_->work(sender())) return false;
-  if (exchange_->audit()) claims_.sums = exchange_->audit()->said();
-  return true;
+  const int64_t step = position_.step;
+  if (audit_.on_trial() && step == position_.completed) return true;
+  return step > 0 &&
+         (step == position_.steps || due(step, options_.state_digest_every) || due(step, options_.checkpoint_every));
 }
 
 void Member::contribute(const std::optional<Digest>& state, const StateDigests& parts) {
-  if (!active() || fenced() || completed_ < generation_->first_step || generation_->stop || !todo().empty()) return;
-  if (!exchange_) begin_exchange();
-  if (audits() && state) claims_.states.push_back(*state);
-  std::vector<Subtree> roots;
-  for (const Subtree* root : leaves_.roots()) roots.push_back(*root);
-  if (members() == 1 && !audits()) leaves_.drop_sums();
-  const messages::TrailerPart part{.member = me_,
-                                   .held = proposed_.empty() ? generation_->number : proposed_.rbegin()->first,
-                                   .seconds = leaves_.seconds(),
-                                   .facts = leaves_.facts(),
-                                   .state = state,
-                                   .pace = pace_,
-                                   .audit = claims_to_tell(),
-                                   .group = groups_.contains(generation()) ? group_name(generation()) : 0};
-  exchange_->contribute(std::move(roots), part, parts, sender());
+  const auto& proposed = position_.proposed;
+  reduction_.contribute({.held = proposed.empty() ? position_.number() : proposed.rbegin()->first,
+                         .state = state,
+                         .scaling_state = scaling_.certain()},
+                        parts);
 }
 
 Member::Progress Member::reduce() {
-  if (!exchange_ || exchange_->owes() || outcome_) return Progress::abandoned;
-  while (work()) {
+  if (outcome_) return Progress::abandoned;
+  switch (reduction_.reduce()) {
+    case StepReduction::Progress::waiting:
+      return Progress::waiting;
+    case StepReduction::Progress::abandoned:
+      return Progress::abandoned;
+    case StepReduction::Progress::disagreed:
+      tell_new_facts();  // of the steps before: the run may end with it
+      audit_.report();
+      return Progress::waiting;
+    case StepReduction::Progress::complete:
+      break;
   }
-  if (!exchange_->trouble().empty()) group_stalled(exchange_->trouble());
-  if (!exchange_->complete() || !passes_audit()) return Progress::waiting;
   finish_reduction();
   return Progress::complete;
 }
 
 void Member::finish_reduction() {
-  std::vector<Tensor> values = exchange_->values();
-  messages::Trailer trailer = exchange_->trailer();
-  if (me_ == 0 && exchange_->in_group() && group_told_ != generation()) {
-    group_told_ = generation();
-    report(messages::GroupUsed{group_made_});
-  }
-  exchange_.reset();
+  StepReduction::Result result = reduction_.take();
+  groups_.reduced(result.trailer.group, result.in_group);
+  reduced_ = reduction_.reduced(result);
 
-  reduced_ = {};
-  reduced_.generation = generation();
-  Hasher batches;
-  double loss_sum = 0;
-  for (const LeafFacts& facts : trailer.facts) {
-    batches.add(facts.batch);
-    loss_sum += facts.loss_sum;
-    reduced_.count += facts.count;
-    reduced_.correct += facts.correct;
-    reduced_.samples += facts.samples;
-    reduced_.leaves += facts.samples > 0;
-  }
-  reduced_.batch = batches.digest();
-  reduced_.loss = loss_sum / static_cast<double>(reduced_.count);
-  reduced_.facts = trailer.facts;
-  reduced_.state = trailer.state;
-  reduced_.state_digests = trailer.state_digests;
-  reduced_.seconds = trailer.seconds;
-  reduced_.gradients = values;
-  if (!values.empty()) {
-    reduced_.terms.assign(values.begin() + gradients_, values.end());
-    reduced_.gradients.resize(static_cast<size_t>(gradients_));
-  }
-  contradiction_ = trailer.contradiction;
-
-  const int64_t step = completed_++;
-  if (trailer.pace) {
-    reduced_.pace = *trailer.pace;
-    pace_.reset();
-    if (step < steps_) {  // the last reduction is no part of the state
-      Pace made = *trailer.pace;
+  const int64_t step = position_.completed++;
+  if (result.trailer.scaling_state) {
+    scaling_.forget_current();
+    if (step < position_.steps) {  // the last reduction is no part of the state
+      ScalingState made = *result.trailer.scaling_state;
       made.samples += reduced_.samples;
       set_made(made);
     }
   }
-  drop_leaves();
-  std::erase_if(early_, [&](const Message& m) { return m.step < completed_; });
+  reduction_.next_step();
+  inbox_.prune();
 
-  // Somebody may turn out to lack it after a death; nobody can who is not there. What is given to others is of the
-  // host's memory; beside leaves that come a device alone has no room for it.
-  const bool kept = !active() || members() > 1 || !feeds_.empty() || !proposed_.empty();
-  if (kept && (members() == 1 || !feeds_.empty())) values = on_host(values);
-  for (const auto& [peer, feeding] : feeds_)
-    if (feeding.feed.copies && feeding.step <= step) give_copy(peer, step, feeding.feed.attempt, values, trailer);
-  agreed_ = std::max(agreed_, trailer.agreed);
-  group_agreed_ = trailer.group;
-  last_values_.clear();
-  last_trailer_.reset();
-  if (kept) {
-    last_values_ = std::move(values);
-    last_trailer_ = std::move(trailer);
-  }
+  agreed_ = std::max(agreed_, result.trailer.agreed);
+  // Somebody may turn out to lack it after a death; nobody can who is not there.
+  const bool kept = !position_.active() || position_.members() > 1 || transfers_.any() || !position_.proposed.empty();
+  transfers_.completed(step, std::move(result.values), std::move(result.trailer), reduction_.buckets(), kept);
   enter_agreed();
-  settle_pace();
+  scaling_.settle(position_);
 }
 
 Reduced Member::take_reduced() { return std::exchange(reduced_, {}); }
 
 void Member::advance(StepFacts facts) {
-  invariant(step_ < completed_, "an update follows a reduction");
-  const int64_t made = facts.step = step_++;
+  invariant(position_.step < position_.completed, "an update follows a reduction");
+  const int64_t made = facts.step = position_.step++;
   facts_.add(facts);
   // A checkpoint may wait for the digest of a state, or for this step; the end of the run for the last facts.
-  const bool waited_for = facts.state || asked_to_save() || made >= steps_;
-  if (waited_for || facts_.gathered(made, options_.untold)) tell_facts();
-  if (asked_to_save() || scheduled()) save();
-  for (const auto& [peer, feeding] : feeds_)
-    if (feeding.step == step_) give_part(feeding);
+  const bool waited_for = facts.state || asked_to_save() || made >= position_.steps;
+  if (waited_for || facts_.gathered(made, options_.untold)) tell_new_facts();
+  if (asked_to_save() || scheduled()) transfers_.save(asked_to_save());
+  transfers_.at_boundary();
 }
 
 // Whether the state now belongs into a checkpoint.
-bool Member::scheduled() const { return step_ <= steps_ && (due(step_, options_.checkpoint_every) || step_ == steps_); }
-
-bool Member::asked_to_save() const {
-  return generation_ && generation_->checkpoint && step_ == generation_->first_step;
+bool Member::scheduled() const {
+  const int64_t step = position_.step;
+  return step <= position_.steps && (due(step, options_.checkpoint_every) || step == position_.steps);
 }
 
-// The last reduction is of the trailer alone and changes no state: after it the boundary is still that of `steps`.
-void Member::save() {
-  if (!active()) return;
-  parts_.push_back({.step = std::min(step_, steps_),
-                    .part = me_,
-                    .parts = static_cast<int>(generation_->members.size()),
-                    .to = 0,
-                    .pace = made_,
-                    .sworn = asked_to_save()});
+bool Member::asked_to_save() const {
+  const std::optional<Generation>& generation = position_.generation;
+  return generation && generation->checkpoint && position_.step == generation->first_step;
+}
+
+// After the reductions before `completed`, this is the scaling state of the state.
+void Member::set_made(const ScalingState& state) {
+  scaling_.set_made(state);
+  if (!position_.known_steps() && scaling_.goal_reached()) position_.steps = position_.completed;
+}
+
+// --- The state of a newcomer.
+
+StateLoad Member::take_load() { return catching_up_.load(); }
+
+void Member::loaded(const StateLoad& load) {
+  if (position_.active() || !catching_up_.is_current(load)) return;
+  position_.completed = position_.step = load.step;
+  scaling_.forget_current();
+  if (scaling_.adaptive()) {
+    position_.steps = kUnknownSteps;
+    set_made(load.scaling_state);
+    if (load.end) position_.steps = *load.end;
+    if (load.restore) facts_.forget();  // what is not on file is to be done again, and may become different
+  }
+  transfers_.forget_result();
+  position_.loaded = true;
+  inbox_.prune();
+  if (load.restore) {
+    ready_told_ = true;
+    outbox_.report(messages::Ready{.attempt = 0});
+  }
+}
+
+void Member::cannot_load(const StateLoad& load) {
+  if (position_.active() || !catching_up_.is_current(load)) return;
+  catching_up_.cannot_restore();
+  outbox_.report(messages::Blind{});
+}
+
+void Member::receive_state(int64_t step, const messages::StatePieces& pieces) {
+  if (position_.active()) return;
+  const CatchingUp::Took took = catching_up_.take(step, pieces);
+  if (took == CatchingUp::Took::dropped) return;
+  if (took == CatchingUp::Took::first_piece) forget_state();
+  // What the sender could not get rid of may be on nobody's file: now two know it.
+  if (!pieces.facts.empty()) facts_.adopt(pieces.facts);
+}
+
+// Nobody goes on with the state that it has: another one comes.
+void Member::forget_state() {
+  position_.loaded = ready_told_ = false;
+  inbox_.end();
+}
+
+// Waits for a result that others have.
+void Member::listen() {
+  if (!reduction_.knows_layout()) return;
+  reduction_.listen();
+  if (position_.active() && ahead_ != 0) outbox_.send(std::exchange(ahead_, 0), messages::Fetch{options_.endpoint});
+}
+
+void Member::tell_ready() {
+  if (ready_told_ || inbox_.early() > 0) return;
+  ready_told_ = true;
+  outbox_.report(messages::Ready{catching_up_.attempt()});
+}
+
+// --- From one generation to the next.
+
+void Member::fenced_by(int64_t fence) {
+  if (fence > position_.promised) {
+    position_.promised = fence;
+    position_.proposed.clear();
+    transfers_.stop_all();
+    audit_.fence();
+    if (position_.active()) inbox_.end();
+    groups_.fence();
+    inbox_.prune();
+  }
+  messages::Fenced answer{.promised = position_.promised,
+                          .active = position_.active(),
+                          .loaded = position_.loaded,
+                          .keeps = transfers_.keeps_result(),
+                          .group = groups_.spare()};
+  if (position_.begun() && position_.completed <= position_.steps)
+    answer.share = position_.generation->share(position_.index, position_.completed);
+  if (scaling_.adaptive() && position_.loaded) answer.scaling_state = scaling_.current();
+  answer.certain = scaling_.adaptive() && scaling_.certain();
+  if (scaling_.adaptive()) answer.end = position_.known_steps();
+  tell_all_facts();
+  outbox_.report(std::move(answer));
+}
+
+void Member::start(const messages::Start& start) {
+  const Generation& generation = start.record;
+  if (generation.number < position_.promised || generation.number <= position_.number()) return;
+  if (generation.index_of(position_.self) < 0) {
+    if (position_.active())
+      outcome_ = {"expelled", fmt::format("generation {}: {}", generation.number, generation.reason), !draining_};
+    return;
+  }
+  const int64_t first = generation.first_step, completed = position_.completed;
+  if (!position_.loaded || completed < first - 1 || completed > first) {
+    outcome_ = {"expelled", "has another step than the others", !draining_};
+    return;
+  }
+  // Nobody who counts has begun the step with what this member holds of it.
+  const bool other_state = generation.scaling && generation.scaling->scaling_state && scaling_.certain() &&
+                           *generation.scaling->scaling_state != *scaling_.certain();
+  if (completed == first && other_state) {
+    reduction_.next_step();
+    scaling_.forget_current();
+  }
+  inbox_.end();
+  agreed_ = std::max(agreed_, generation.number);
+  if (completed < first) {
+    reduction_.next_step();
+    for (const auto& [peer, of_peer] : start.completed)
+      if (of_peer == first) ahead_ = peer;
+  }
+  enter(Generation(generation), first);
+}
+
+void Member::propose(Generation generation) {
+  if (generation.number <= std::max(position_.promised, position_.number())) return;
+  outbox_.connect_members(generation);
+  // One without it concerns it only if it is named in one before, which may have begun without its knowledge.
+  if (!position_.active() && position_.proposed.empty() && generation.index_of(position_.self) < 0) return;
+  const bool was_active = position_.active();
+  groups_.propose(generation);
+  position_.proposed[generation.number] = std::move(generation);
+  enter_agreed();
+  // A learner may have made the update before it hears that it was a member by then, and owes its part.
+  if (!was_active && position_.active() && position_.step == position_.completed && scheduled())
+    transfers_.save(asked_to_save());
+}
+
+void Member::enter_agreed() {
+  const auto found = position_.proposed.find(agreed_);
+  if (found != position_.proposed.end()) enter(Generation(found->second), position_.completed);
+}
+
+void Member::enter(Generation generation, int64_t first_step) {
+  generation.first_step = first_step;
+  inbox_.end();  // that of a learner that was listening
+  const bool planned = !position_.fenced();
+  const Generation before = std::exchange(position_.generation, std::move(generation)).value_or(Generation{});
+  const Generation& now = *position_.generation;
+  position_.proposed.erase(position_.proposed.begin(), position_.proposed.upper_bound(now.number));
+  position_.promised = std::max(position_.promised, now.number);
+  position_.index = now.index_of(position_.self);
+  groups_.enter(before, planned);
+  scaling_.settle(position_);
+  waiting_for_release_ = position_.index < 0;
+  outbox_.connect_members(now);
+  for (const GenerationMember& m : now.members) transfers_.stop(m.peer);
+  inbox_.prune();
+  if (asked_to_save() && position_.step == position_.completed) transfers_.save(/*attested=*/true);
+  outbox_.report(messages::Entered{.end = scaling_.adaptive() ? position_.known_steps() : std::nullopt});
+  if (position_.index == 0) tell_all_facts();
+}
+
+// --- The outside.
+
+void Member::introduce(PeerId coordinator, const WorkerInfo& about) {
+  position_.coordinator = coordinator;
+  outbox_.report(messages::Hello{.about = about,
+                                 .active = position_.active(),
+                                 .loaded = position_.loaded,
+                                 .warm = reduction_.knows_layout(),
+                                 .ready = ready_told_,
+                                 .attempt = catching_up_.attempt(),
+                                 .promised = position_.promised,
+                                 .draining = draining_,
+                                 .id = position_.id(),
+                                 .learners = transfers_.learners()});
+  if (position_.index == 0) tell_all_facts();
+}
+
+void Member::tell(std::vector<TellsFacts> facts) {
+  for (TellsFacts& told : facts) outbox_.report(messages::Facts{std::move(told)});
+}
+
+void Member::tell_all_facts() { tell(facts_.all(position_.step)); }
+
+// Facts of several steps go at once, as each message wakes six threads: what it costs is by the second, not by the
+// step.
+void Member::tell_new_facts() {
+  if (position_.index == 0) tell(facts_.untold(position_.step));
+}
+
+void Member::heartbeat(messages::Alive alive) {
+  if (position_.index == 0) {
+    std::vector<TellsFacts> facts = facts_.untold(position_.step);
+    if (!facts.empty()) {
+      alive.told = std::move(facts.back());
+      facts.pop_back();
+    }
+    tell(std::move(facts));
+  }
+  outbox_.report(std::move(alive));
+  audit_.report();  // whoever coordinates now may not have it
+  groups_.repeat_trouble();
+}
+
+void Member::drain() {
+  draining_ = true;
+  outbox_.report(messages::Drain{});
+}
+
+void Member::failed(const std::string& reason, int exit_code) {
+  tell_all_facts();
+  outbox_.report(messages::Failed{.reason = reason, .exit_code = exit_code});
+}
+
+void Member::give_up(const std::string& reason) { outcome_ = {"alone", reason, false}; }
+
+void Member::suspect(PeerId peer, const std::string& reason) { outbox_.report(messages::Suspect{peer, reason}); }
+
+void Member::lost(PeerId peer, const std::string& reason) {
+  if (peer == position_.coordinator) return;  // elastic/session/watch.h
+  transfers_.stop(peer);
+  const bool fellow = position_.generation && position_.generation->index_of(peer) >= 0;
+  if (fellow || !position_.active()) suspect(peer, reason);
+}
+
+void Member::receive(const Message& m) {
+  if (Exchange::takes(m)) return inbox_.receive(m);
+  std::visit(Overloaded{[&](const messages::Fetch& told) { transfers_.give_result(m, told, reduction_.buckets()); },
+                        [&](const messages::GroupName& told) { groups_.receive(m, told); },
+                        [&](const messages::GroupAgain& told) { groups_.receive(m, told); },
+                        [&](const messages::StatePieces& told) { receive_state(m.step, told); },
+                        [&](const auto&) {
+                          // A worker that was the coordinator once, and may not know that it is no more, is not obeyed.
+                          if (m.sender == position_.coordinator) obey(m);
+                        }},
+             m.payload);
+}
+
+void Member::obey(const Message& m) {
+  std::visit(Overloaded{[&](const messages::Fence&) { fenced_by(m.generation); },
+                        [&](const messages::Start& told) { start(told); },
+                        [&](const messages::Propose& told) { propose(told.record); },
+                        [&](const messages::Welcome& told) { welcome(told); },
+                        [&](const messages::Refused& told) {
+                          outcome_ = {"refused", told.reason, told.again};
+                        },
+                        [&](const messages::Release& told) {
+                          // The first word on it stands: who is refused gets no second answer.
+                          if (!outcome_) outcome_ = {told.what, told.reason, told.again};
+                        },
+                        [&](const messages::Ack&) { facts_.confirm(m.step); },
+                        [&](const messages::SendState& told) { transfers_.begin(m.step, told); },
+                        [&](const messages::StopSending& told) { transfers_.stop(told.peer); },
+                        [](const auto&) {}},  // nothing that a coordinator tells a member
+             m.payload);
+}
+
+void Member::welcome(const messages::Welcome& told) {
+  if (position_.active()) return;
+  if (!told.restore) return catching_up_.learn();
+  if (catching_up_.restore(*told.restore)) {  // nobody goes on with what it has learnt
+    forget_state();
+    inbox_.clear_early();
+  } else if (position_.loaded) {  // as it told a coordinator that is no more
+    outbox_.report(messages::Ready{.attempt = 0});
+  }
 }
 
 }  // namespace elinvar

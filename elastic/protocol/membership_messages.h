@@ -46,13 +46,13 @@ struct Fenced {
   bool keeps = false;                // and the last result, for those that lack it
   std::vector<Interval> share = {};  // its virtual ranks of the interrupted step
   int64_t group = 0;                 // the generation whose group of GPUs it is in, with nothing under way; 0: in none
-  // With adaptive scaling: the pace of the interrupted step, or, if that is not `certain`, of the state; and the last
-  // step, once it is known.
-  std::optional<Pace> pace = {};
+  // With adaptive scaling: the scaling state of the interrupted step, or, if that is not `certain`, of the state; and
+  // the last step, once it is known.
+  std::optional<ScalingState> scaling_state = {};
   bool certain = false;
   std::optional<int64_t> end = {};
 
-  ELINVAR_FIELDS(promised, active, loaded, keeps, share, group, pace, certain, end)
+  ELINVAR_FIELDS(promised, active, loaded, keeps, share, group, scaling_state, certain, end)
 };
 
 struct Release {
@@ -67,10 +67,10 @@ struct Release {
 
 struct NewCoordinator {
   static constexpr Kind kKind{"coordinator", kToWorker, "a coordinator that has taken over says where it is"};
-  int64_t tenure = 0;
+  int64_t term = 0;
   std::string endpoint = {};
 
-  ELINVAR_FIELDS(tenure, endpoint)
+  ELINVAR_FIELDS(term, endpoint)
 };
 
 struct Suspect {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "comm/fields.h"
-#include "elastic/step/pace.h"
+#include "elastic/step/scaling_state.h"
 #include "tensor/base/reason.h"
 
 namespace elinvar {
@@ -37,10 +37,10 @@ struct FieldForm<Generation> {
   }
 };
 template <>
-struct FieldForm<Pace> {
-  static Json write(const Pace& pace, std::vector<Blob>&) { return to_json(pace); }
-  static Pace read(const Json& json, FieldReader& reader) {
-    return checked(reader, [&] { return pace_from(json); });
+struct FieldForm<ScalingState> {
+  static Json write(const ScalingState& scaling_state, std::vector<Blob>&) { return to_json(scaling_state); }
+  static ScalingState read(const Json& json, FieldReader& reader) {
+    return checked(reader, [&] { return scaling_state_from(json); });
   }
 };
 template <>

@@ -15,13 +15,13 @@
 
 namespace elinvar {
 
-inline constexpr int kProtocolVersion = 10;  // of PROTOCOL.md: all processes of a job have the same
+inline constexpr int kProtocolVersion = 11;  // of PROTOCOL.md: all processes of a job have the same
 
 // The contents of a message, in the order of the table.
 using Payload =
     std::variant<messages::Ask, messages::JobDescription, messages::Hello, messages::Refused, messages::Welcome,
-                 messages::Warm, messages::Blind, messages::Feed, messages::Missed, messages::Unfeed,
-                 messages::StatePieces, messages::Fed, messages::Ready, messages::Propose, messages::Start,
+                 messages::Warm, messages::Blind, messages::SendState, messages::Missed, messages::StopSending,
+                 messages::StatePieces, messages::StateSent, messages::Ready, messages::Propose, messages::Start,
                  messages::Entered, messages::Fence, messages::Fenced, messages::Release, messages::NewCoordinator,
                  messages::Suspect, messages::Drain, messages::Failed, messages::Contribution, messages::BucketResult,
                  messages::TrailerPart, messages::Trailer, messages::Check, messages::Word, messages::Audit,

@@ -5,20 +5,20 @@
 namespace elinvar {
 namespace {
 
-// Why the members should be dealt other shares than they have; "": they should not.
-std::string reason_to_redeal(const Generation& current, const Roster& roster, const PlanLimits& limits) {
+// Why the members should be assigned other shares than they have; "": they should not.
+std::string reason_to_reassign(const Generation& current, const Roster& roster, const PlanLimits& limits) {
   std::vector<std::vector<Interval>> shares;
   for (const GenerationMember& m : current.members) shares.push_back(m.share);
   const std::vector<double> speeds = speeds_of(current.members, roster);
-  const double before = step_time(shares, speeds), after = step_time(deal(limits.vranks, speeds), speeds);
-  if (before < after * limits.redeal_gain) return "";
+  const double before = step_time(shares, speeds), after = step_time(assign(limits.vranks, speeds), speeds);
+  if (before < after * limits.reassign_gain) return "";
   return fmt::format("other shares: a step takes {:.0f} % of the time", 100 * after / before);
 }
 
 }  // namespace
 
 std::optional<Plan> plan(const Generation& current, const Roster& roster, const Wishes& wishes,
-                         const PlanLimits& limits, bool may_redeal) {
+                         const PlanLimits& limits, bool may_reassign) {
   Plan plan{.members = {}, .joining = {}, .stop = !wishes.stop.empty(), .checkpoint = wishes.checkpoint, .reason = {}};
   const auto because = [&](const std::string& what) { plan.reason += (plan.reason.empty() ? "" : ", ") + what; };
   for (const GenerationMember& m : current.members) {
@@ -36,13 +36,13 @@ std::optional<Plan> plan(const Generation& current, const Roster& roster, const 
   if (plan.stop) because(wishes.stop);
   if (plan.members.empty()) {
     for (const auto& [peer, w] : roster)
-      if (w.state == Worker::State::fed || w.state == Worker::State::joining) return std::nullopt;
+      if (w.state == Worker::State::receiving || w.state == Worker::State::joining) return std::nullopt;
     plan.stop = true;
     for (const GenerationMember& m : current.members) plan.members.push_back(m.peer);
   }
   if (plan.checkpoint) because("a checkpoint was asked for");
   plan.checkpoint = plan.checkpoint || plan.stop;
-  if (plan.reason.empty() && may_redeal) plan.reason = reason_to_redeal(current, roster, limits);
+  if (plan.reason.empty() && may_reassign) plan.reason = reason_to_reassign(current, roster, limits);
   if (plan.reason.empty()) return std::nullopt;
   return plan;
 }

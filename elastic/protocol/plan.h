@@ -11,7 +11,7 @@ namespace elinvar {
 struct PlanLimits {
   int vranks = 1;
   int max_workers = 1 << 20;
-  double redeal_gain = 1.1;  // what a step must become faster by for other shares alone
+  double reassign_gain = 1.1;  // what a step must become faster by for other shares alone
 };
 
 // What people asked for.
@@ -28,9 +28,9 @@ struct Plan {
 };
 
 // What is to change in `current`, all of whose members are in the roster; nothing, if nothing is. Other shares for the
-// same members are considered only if `may_redeal`. If every worker leaves and none is about to come, the plan is to
+// same members are considered only if `may_reassign`. If every worker leaves and none is about to come, the plan is to
 // save the state and stop.
 std::optional<Plan> plan(const Generation& current, const Roster& roster, const Wishes& wishes,
-                         const PlanLimits& limits, bool may_redeal);
+                         const PlanLimits& limits, bool may_reassign);
 
 }  // namespace elinvar

@@ -23,7 +23,7 @@ Recovery recover(const Roster& roster, const std::set<PeerId>& peers) {
     if (left || completed < r.step - (kept ? 1 : 0)) continue;
     r.members.push_back(peer);
     if (completed < r.step) continue;
-    if (answer.pace && (!r.pace || answer.certain)) r.pace = answer.pace;
+    if (answer.scaling_state && (!r.scaling_state || answer.certain)) r.scaling_state = answer.scaling_state;
     r.kept[peer] = answer.share;
   }
   return r;

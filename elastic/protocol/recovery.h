@@ -14,9 +14,9 @@ struct Recovery {
   std::vector<PeerId> members;          // who has it, or lacks only its last result, which the others still have
   std::map<PeerId, int64_t> completed;  // of all that have a state
   std::map<PeerId, std::vector<Interval>> kept;  // what members with the newest step hold of the interrupted one
-  // With adaptive scaling: at which pace to go on, that of those who have begun with the interrupted step if there are
-  // any; and the last step of the run, if somebody knows.
-  std::optional<Pace> pace = {};
+  // With adaptive scaling: at which scaling state to go on, that of those who have begun with the interrupted step if
+  // there are any; and the last step of the run, if somebody knows.
+  std::optional<ScalingState> scaling_state = {};
   std::optional<int64_t> end = {};
 };
 

@@ -52,30 +52,30 @@ struct TrailerPart {
   int member = 0;
   int64_t held = 0;                     // the newest generation that it knows of
   double seconds = 0;                   // a leaf takes; 0: it computed none
-  std::map<int, LeafFacts> facts = {};  // of its virtual ranks
+  std::map<int, RankFacts> facts = {};  // of its virtual ranks
   std::optional<Digest> state = {};
-  std::optional<Pace> pace = {};          // of the step
-  std::optional<AuditClaims> audit = {};  // if it is audited; sums are told apart
-  int64_t group = 0;                      // the group of GPUs that this member is in (Member::group_name)
+  std::optional<ScalingState> scaling_state = {};  // of the step
+  std::optional<AuditClaims> audit = {};           // if it is audited; sums are told apart
+  int64_t group = 0;                               // the group of GPUs that this member is in (MemberGroups::name)
 
-  ELINVAR_FIELDS(member, held, seconds, facts, state, pace, audit, group)
+  ELINVAR_FIELDS(member, held, seconds, facts, state, scaling_state, audit, group)
 };
 
 struct Trailer {
   static constexpr Kind kKind{"trailer", kToMember,
                               "what all parts say, from the first member to all, or to a learner"};
   int64_t agreed = 0;                 // the newest generation that every member holds
-  std::vector<LeafFacts> facts = {};  // of each virtual rank
+  std::vector<RankFacts> facts = {};  // of each virtual rank
   std::optional<Digest> state = {};
   StateDigests state_digests = {};  // those of the first member
-  std::optional<Pace> pace = {};
-  std::string contradiction = {};       // the digests of the state, or the paces, differ: who has which
+  std::optional<ScalingState> scaling_state = {};
+  std::string contradiction = {};       // the digests of the state, or the scaling states, differ: who has which
   std::vector<double> seconds = {};     // of each member
   std::vector<AuditClaims> audit = {};  // of each member, if the step is audited
   int64_t group = 0;                    // the group of GPUs, if all members are in one
   std::optional<int64_t> attempt = {};  // to a learner: to give it the state
 
-  ELINVAR_FIELDS(agreed, facts, state, state_digests, pace, contradiction, seconds, audit, group, attempt)
+  ELINVAR_FIELDS(agreed, facts, state, state_digests, scaling_state, contradiction, seconds, audit, group, attempt)
 };
 
 struct GroupRoots {

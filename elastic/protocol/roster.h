@@ -19,11 +19,11 @@ inline constexpr Seconds kHeartbeat = 1;
 
 struct Worker {
   enum class State {
-    joining,  // has no state that anybody could go on with, and nobody is asked yet to give it one, as it warms up,
-    fed,      // or somebody is
-    ready,    // has caught up; not a member yet
+    joining,    // has no usable state; state transfer not requested yet
+    receiving,  // state transfer in progress
+    ready,      // has caught up; not a member yet
     member,
-    leaving,  // is in no generation any more, and stays until nobody lacks what it has
+    leaving,  // in no generation any more; stays until nobody lacks what it has
   };
   PeerId peer = 0;
   int id = 0;  // 0: none yet
@@ -38,7 +38,7 @@ struct Worker {
   bool blind = false;                           // does not see the checkpoint that the run is to begin with
   bool welcomed = false;                        // was told that others will give it the state,
   bool warm = false;                            // and has computed a leaf
-  int feeds = 0;                                // attempts to give it the state,
+  int transfers = 0;                            // attempts to give it the state,
   int64_t attempt = 0;                          // and the number of the last
   int64_t boundary = 0;                         // after which step the state is that it is given
   PeerId copier = 0;                            // who passes the results on to it

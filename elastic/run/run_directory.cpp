@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 // may be one checkpoint ahead of another.
 constexpr size_t kMostInWork = 3;
 
-RunDirectory::Hold RunDirectory::take(const RunDirectoryOptions& options, Tenure tenure) {
+RunDirectory::Hold RunDirectory::take(const RunDirectoryOptions& options, Term term) {
   make_directories(options.path);
   const fs::path path = options.path / "lock";
   std::optional<File> lock;
@@ -29,12 +29,12 @@ RunDirectory::Hold RunDirectory::take(const RunDirectoryOptions& options, Tenure
     check(empty || options.resume, "{} already holds a run; --resume goes on with it, --run-dir chooses another place",
           options.path.string());
   }
-  const std::optional<Tenure> before = newest_tenure(options.path);
-  if (before) tenure.run = before->run;
-  tenure.number = before ? before->number + 1 : 1;
-  if (options.takes_over && tenure.number != *options.takes_over + 1)
+  const std::optional<Term> before = newest_term(options.path);
+  if (before) term.run = before->run;
+  term.number = before ? before->number + 1 : 1;
+  if (options.takes_over && term.number != *options.takes_over + 1)
     fail("another coordinator has taken over {} already", options.path.string());
-  HeldTenure held(options.path, tenure);
+  HeldTerm held(options.path, term);
   if (options.takes_over) {
     for (const char* name : {"ledger.jsonl", "digests.jsonl", "metrics.jsonl", "events.jsonl"})
       LineFile::renew(options.path / name);
@@ -42,7 +42,7 @@ RunDirectory::Hold RunDirectory::take(const RunDirectoryOptions& options, Tenure
     lock.emplace(File::append(path));
     (void)lock->try_lock();
   }
-  return {std::move(*lock), std::move(held), tenure.run};
+  return {std::move(*lock), std::move(held), term.run};
 }
 
 fs::path replayed_ledger(const fs::path& run_directory) {
@@ -58,15 +58,15 @@ File worker_lock(const fs::path& run_directory) {
   return lock;
 }
 
-RunDirectory::RunDirectory(const RunDirectoryOptions& options, const Tenure& tenure)
+RunDirectory::RunDirectory(const RunDirectoryOptions& options, const Term& term)
     : options_(options),
-      hold_(take(options, tenure)),
+      hold_(take(options, term)),
       ledger_(options.path),
       digests_(options.path, ledger_),
       events_(options.path),
       store_(options.path / "checkpoints", options.keep),
       generations_(options.path),
-      pace_{.batch = options.batch_size} {
+      scaling_state_{.batch = options.batch_size} {
   const fs::path replay = options.path / "replay.jsonl";
   if (!options.replay.empty() && !fs::exists(replay)) {
     store_.copy_first(CheckpointStore(options.replay / "checkpoints"));
@@ -111,7 +111,7 @@ void RunDirectory::choose_checkpoint() {
   if (!found && !rejected.empty()) fail("cannot resume {}: no checkpoint is good{}", options_.path.string(), reasons);
   if (found) {
     first_step_ = found->step;
-    if (first_step_ > 0) pace_ = pace_of(found->state);
+    if (first_step_ > 0) scaling_state_ = scaling_state_of(found->state);
     digests_.check_reaches(ledger_, first_step_);
     if (digests_.begins_late(ledger_, first_step_))
       notices_.push_back("digests.jsonl lacks the lines of the first steps: differences there cannot be located");
@@ -275,7 +275,7 @@ std::vector<RunDirectory::Saved> RunDirectory::saved(int64_t step, const message
   saving.expected = part.parts;
   saving.parts[part.part] = {.file = part.file, .bytes = part.bytes, .digest = part.digest};
   for (const auto& [name, digest] : part.digests) saving.digests[name] = digest;
-  if (part.state) saving.sworn[part.part] = *part.state;
+  if (part.state) saving.attested[part.part] = *part.state;
   saving.copy_seconds = std::max(saving.copy_seconds, part.copy_seconds);
   saving.wait_seconds = std::max(saving.wait_seconds, part.wait_seconds);
   return commit_saved();
@@ -284,12 +284,12 @@ std::vector<RunDirectory::Saved> RunDirectory::saved(int64_t step, const message
 // Why what was saved, of which no part is missing, is no checkpoint; "": it is one, nothing: that is not known yet.
 std::optional<std::string> RunDirectory::fault_of(int64_t step, const Saving& saving) {
   std::optional<Digest> agreed = state(step);
-  if (!agreed && static_cast<int>(saving.sworn.size()) == saving.expected) {
-    agreed = saving.sworn.begin()->second;
-    for (const auto& [part, sworn] : saving.sworn)
-      if (sworn != *agreed)
+  if (!agreed && static_cast<int>(saving.attested.size()) == saving.expected) {
+    agreed = saving.attested.begin()->second;
+    for (const auto& [part, attested] : saving.attested)
+      if (attested != *agreed)
         return fmt::format("the workers of parts {} and {} have different states: a machine or its memory is at fault",
-                           saving.sworn.begin()->first, part);
+                           saving.attested.begin()->first, part);
   }
   if (!agreed) return std::nullopt;
   const auto [digest, parts] = state_sum(saving.digests);
@@ -338,10 +338,10 @@ std::string RunDirectory::commit(int64_t step, const Saving& saving) {
   try {
     store_.commit(step, files, digest);
   } catch (const Failure& failure) {
-    hold_.tenure.newest();  // as below
+    hold_.term.newest();  // as below
     return failure.what();
   }
-  hold_.tenure.newest();  // throws if the directory was displaced: the checkpoint must not be announced then
+  hold_.term.newest();  // throws if the directory was displaced: the checkpoint must not be announced then
   states_[step] = digest;
   events_.write("checkpoint", {{"step", step},
                                {"state", digest.hex()},

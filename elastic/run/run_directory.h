@@ -1,6 +1,6 @@
 #pragma once
 // The directory of a run, as its coordinator keeps it: ledger, events, records of generations, checkpoints. One process
-// at a time holds it: on one host by a lock, beyond it and in a takeover by its tenure (elastic/run/tenure.h). Facts
+// at a time holds it: on one host by a lock, beyond it and in a takeover by its term (elastic/run/term.h). Facts
 // may come more than once and from several workers; they are written once, and a repetition must have the same bytes.
 #include <cstdint>
 #include <filesystem>
@@ -17,7 +17,7 @@
 #include "elastic/ledger/ledger.h"
 #include "elastic/protocol/told_facts.h"
 #include "elastic/run/generation_store.h"
-#include "elastic/run/tenure.h"
+#include "elastic/run/term.h"
 #include "elastic/step/generation.h"
 
 namespace elinvar {
@@ -32,7 +32,7 @@ struct RunDirectoryOptions {
   // as replay.jsonl, and every line must be equal to it. Later parts of the run need not name it again.
   std::filesystem::path replay = {};
   int64_t batch_size = 0;  // of the first step, with adaptive scaling
-  // Go on although the holder may not know that it is one no more: this tenure has been seen, and does nothing.
+  // Go on although the holder may not know that it is one no more: this term has been seen, and does nothing.
   std::optional<int64_t> takes_over = {};
 };
 
@@ -41,13 +41,13 @@ class RunDirectory {
   // Locks the directory, and with `takes_over` whoever had locked it has it no more. A new run needs one without a run
   // in it (else UsageError). With `resume` the newest good checkpoint is chosen, unless workers of the run are alive,
   // who have a newer state; without any checkpoint the run starts at its beginning; if there are some and all are
-  // damaged it is a Failure that tells why of each. `tenure` becomes the newest one; its number, and the run's if there
+  // damaged it is a Failure that tells why of each. `term` becomes the newest one; its number, and the run's if there
   // is one already, are set here.
-  RunDirectory(const RunDirectoryOptions& options, const Tenure& tenure);
+  RunDirectory(const RunDirectoryOptions& options, const Term& term);
 
   const std::filesystem::path& path() const { return options_.path; }
   uint64_t run() const { return hold_.run; }
-  HeldTenure& tenure() { return hold_.tenure; }
+  HeldTerm& term() { return hold_.term; }
   int64_t first_step() const { return first_step_; }     // updates made in the state that the run goes on with
   int64_t recorded() const { return ledger_.length(); }  // number of updates in the ledger
   // The ledger's line of an update in [1, recorded()].
@@ -63,8 +63,8 @@ class RunDirectory {
   // Of the whole run; before any facts, but that with adaptive scaling the facts tell.
   void set_steps(int64_t steps) { steps_ = steps; }
   int64_t steps() const { return steps_; }
-  void forget_what_is_ahead();                // of the ledger: with adaptive scaling it may come about in another way
-  const Pace& pace() const { return pace_; }  // in the state that the run goes on with
+  void forget_what_is_ahead();  // of the ledger: with adaptive scaling it may come about in another way
+  const ScalingState& scaling_state() const { return scaling_state_; }  // in the state that the run goes on with
   // Where the batch changes according to the ledger, or to that of the run that is replayed; and how far that goes.
   std::vector<GenerationScaling::Change> batch_changes() const;
   int64_t known_steps() const;
@@ -103,14 +103,14 @@ class RunDirectory {
  private:
   struct Hold {
     File lock;
-    HeldTenure tenure;
+    HeldTerm term;
     uint64_t run;
   };
   struct Saving {
     std::map<int, CheckpointPart> parts;
     int expected = 0;
     std::map<std::string, std::string> digests;
-    std::map<int, Digest> sworn;                // of the whole state, as the worker of each part has it
+    std::map<int, Digest> attested;             // of the whole state, as the worker of each part has it
     double copy_seconds = 0, wait_seconds = 0;  // the most of any part
   };
   // What is to be written of a step, whose state's digest, or predecessor, may not be known yet.
@@ -126,7 +126,7 @@ class RunDirectory {
   void forget_saving(int64_t step, int parts);
   std::string commit(int64_t step, const Saving& saving);
   std::optional<std::string> fault_of(int64_t step, const Saving& saving);
-  static Hold take(const RunDirectoryOptions& options, Tenure tenure);
+  static Hold take(const RunDirectoryOptions& options, Term term);
 
   RunDirectoryOptions options_;
   Hold hold_;
@@ -137,7 +137,7 @@ class RunDirectory {
   GenerationStore generations_;
   std::vector<std::string> notices_;
   int64_t first_step_ = 0, steps_ = 0;
-  Pace pace_;
+  ScalingState scaling_state_;
   bool members_alive_ = false;
   std::map<int64_t, Waiting> waiting_;
   int64_t fill_to_ = 0;  // digests.jsonl has lost lines up to here in a power cut: they come again

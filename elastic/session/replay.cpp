@@ -20,13 +20,15 @@ MemberOptions alone(MemberOptions options) {
 }  // namespace
 
 // What a coordinator says to its first worker.
-Replay::Replay(MemberOptions options, int64_t first, const Pace& pace, std::vector<GenerationScaling::Change> changes)
+Replay::Replay(MemberOptions options, int64_t first, const ScalingState& scaling_state,
+               std::vector<GenerationScaling::Change> changes)
     : member_(alone(options)) {
-  member_.introduce(kNobody, {});
+  const WorkerInfo nothing;
+  member_.introduce(kNobody, nothing);
   member_.receive({.sender = kNobody, .payload = messages::Welcome{.restore = first}});
   invariant(member_.next() == Member::Next::load, "a member restores what it is told to");
   StateLoad load = member_.take_load();
-  load.pace = pace;
+  load.scaling_state = scaling_state;
   member_.loaded(load);
 
   const std::vector<Interval> all = {{0, options.vranks}};
@@ -40,7 +42,7 @@ Replay::Replay(MemberOptions options, int64_t first, const Pace& pace, std::vect
 }
 
 void Replay::advance() {
-  const int64_t step = member_.step();
+  const int64_t step = member_.position().step;
   member_.advance({});
   member_.receive({.sender = kNobody, .step = step, .payload = messages::Ack{}});  // it need remember nothing
   (void)member_.take_actions();

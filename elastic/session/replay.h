@@ -9,8 +9,9 @@ namespace elinvar {
 class Replay {
  public:
   // Of `options` what decides bits counts. It begins with the state after `first` updates, the last of which was made
-  // at `pace`; until that is in place nothing else is called. With adaptive scaling the batch changes as `changes` say.
-  Replay(MemberOptions options, int64_t first, const Pace& pace = {},
+  // at `scaling state`; until that is in place nothing else is called. With adaptive scaling the batch changes as
+  // `changes` say.
+  Replay(MemberOptions options, int64_t first, const ScalingState& scaling_state = {},
          std::vector<GenerationScaling::Change> changes = {});
 
   Member& member() { return member_; }

@@ -21,8 +21,8 @@ void Session::Impl::failed(std::exception_ptr failure) {
   changed.notify_all();
 }
 
-StateDict Session::Impl::whole_state(int64_t step, const Pace& pace) const {
-  return elinvar::whole_state(state.view(), step, adaptive() ? std::optional(pace) : std::nullopt);
+StateDict Session::Impl::whole_state(int64_t step, const ScalingState& scaling_state) const {
+  return elinvar::whole_state(state.view(), step, adaptive() ? std::optional(scaling_state) : std::nullopt);
 }
 
 // In what the update has just made: the tensors of the state whose names begin so.
@@ -47,10 +47,10 @@ void Session::Impl::wait(Lock& lock) {
 void Session::Impl::wait_for_group(Lock& lock) {
   constexpr std::chrono::microseconds kLook{50};
   const Activity activity("waiting for workers");
-  if (!group_since || member.group_progress() != group_progress) group_since = Clock::now();
-  group_progress = member.group_progress();
+  if (!group_since || member.reduction().progress() != group_progress) group_since = Clock::now();
+  group_progress = member.reduction().progress();
   if (Clock::now() > *group_since + options.group_patience)
-    member.group_stalled(
+    member.groups().stalled(
         fmt::format("the sums have not come within {:.3g} s: a member or a link hangs; NCCL_DEBUG=INFO "
                     "makes NCCL say more, run.data_plane = \"host\" does without it",
                     options.group_patience.count()));
@@ -72,18 +72,18 @@ void Session::Impl::wait_for_copies(Lock& lock, std::optional<Clock::time_point>
 // With the lock held, which is not while the state is restored. From a checkpoint that cannot be seen, or is damaged,
 // nothing follows.
 void Session::Impl::begin_replay(Lock& lock) {
-  const Member::Replay steps = member.begin_replay();
+  const int64_t from = member.audit().begin_replay(), to = member.position().completed;
   // From here on nobody gets parts of what is no more the member's state. None of the steps is the last.
   replay.emplace(
       MemberOptions{
-          .vranks = options.member.vranks, .steps = steps.step + 1, .bucket_elements = options.member.bucket_elements},
-      steps.from);
+          .vranks = options.member.vranks, .steps = to + 1, .bucket_elements = options.member.bucket_elements},
+      from);
   wait_for_copies(lock);
   work.at("loading the state", now());
   lock.unlock();
   bool restored = false;
   try {
-    restored = state.restore(steps.from).has_value();
+    restored = state.restore(from).has_value();
   } catch (const Failure&) {
   }
   lock.lock();
@@ -99,14 +99,14 @@ void Session::Impl::load(Lock& lock) {
   lock.unlock();
   bool done = true;
   if (load.restore) {
-    std::optional<Pace> pace = Pace{};
-    if (*load.restore > 0 || !pristine) pace = state.restore(*load.restore);
-    done = pace.has_value();
+    std::optional<ScalingState> scaling_state = ScalingState{};
+    if (*load.restore > 0 || !pristine) scaling_state = state.restore(*load.restore);
+    done = scaling_state.has_value();
     if (done) pristine = *load.restore == 0;
-    if (done) load.pace = pristine ? Pace{.batch = options.member.scaling.batch} : *pace;
+    if (done) load.scaling_state = pristine ? ScalingState{.batch = options.member.scaling.batch} : *scaling_state;
   } else {
     pristine = false;
-    fill(whole_state(load.step, load.pace), load.pieces);
+    fill(whole_state(load.step, load.scaling_state), load.pieces);
     // A newcomer is the last member, beside those who gave it the state.
     const int members = load.pieces.front().parts + 1;
     want_memory(members - 1, members);
@@ -137,25 +137,25 @@ Session::~Session() = default;
 
 int64_t Session::step() const {
   const Lock lock(impl_->mutex);
-  return impl_->at_work().step();
+  return impl_->at_work().position().step;
 }
 
 bool Session::last() const { return impl_->last; }
 bool Session::replays() const { return impl_->replay.has_value(); }
 
-Pace Session::pace() const {
+ScalingState Session::scaling_state() const {
   const Lock lock(impl_->mutex);
-  return impl_->at_work().pace();
+  return impl_->at_work().scaling().current();
 }
 
 bool Session::knows_layout() const {
   const Lock lock(impl_->mutex);
-  return impl_->at_work().knows_layout();
+  return impl_->at_work().reduction().knows_layout();
 }
 
-void Session::learn_layout(const Leaf& leaf) {
+void Session::learn_layout(const RankGradient& leaf) {
   int64_t bytes = 0;
-  for (const std::vector<Tensor>* tensors : {&leaf.gradients, &leaf.terms})
+  for (const std::vector<Tensor>* tensors : {&leaf.gradients, &leaf.batch_statistics})
     for (const Tensor& tensor : *tensors) bytes += tensor.bytes();
   const Lock lock(impl_->mutex);
   impl_->leaf_bytes = bytes;
@@ -170,7 +170,7 @@ bool Session::begin() {
   s.reduced = {};
   while (true) {
     s.rethrow();
-    if (s.replay && s.replay->member().step() == s.member.step()) s.replay.reset();
+    if (s.replay && s.replay->member().position().step == s.member.position().step) s.replay.reset();
     const Member::Next next = s.replay && !s.member.outcome() ? Member::Next::leaves : s.member.next();
     s.flush();
     switch (next) {
@@ -183,12 +183,12 @@ bool Session::begin() {
       case Member::Next::copy:
       case Member::Next::layout:
         s.listening = next != Member::Next::leaves;
-        if (s.member.active() && s.member.generation() != s.wanted_for) {
-          s.wanted_for = s.member.generation();
-          s.want_memory(s.member.index(), s.member.members());
+        if (s.member.position().active() && s.member.position().number() != s.wanted_for) {
+          s.wanted_for = s.member.position().number();
+          s.want_memory(s.member.position().index, s.member.position().members());
         }
-        s.work_step = s.at_work().step();
-        s.last = s.at_work().last();
+        s.work_step = s.at_work().position().step;
+        s.last = s.at_work().position().last();
         s.work.at("preparing", s.now());
         return true;
       case Member::Next::replay:
@@ -215,12 +215,13 @@ bool Session::reduce() {
     std::optional<Digest> state;
     StateDigests parts;
     if (s.at_work().digest_due()) {
-      const int64_t step = std::min(s.member.step(), s.member.steps().value_or(s.member.step()));
-      const Pace pace = s.member.made();
+      const int64_t step =
+          std::min(s.member.position().step, s.member.position().known_steps().value_or(s.member.position().step));
+      const ScalingState scaling_state = s.member.scaling().made();
       const Activity digesting("digests");
       s.work.at("the state's digest", s.now());
       lock.unlock();
-      StateSum sum = state_sum(digests_of(s.whole_state(step, pace)));
+      StateSum sum = state_sum(digests_of(s.whole_state(step, scaling_state)));
       state = sum.digest;
       parts = std::move(sum.parts);
       lock.lock();
@@ -236,7 +237,7 @@ bool Session::reduce() {
     s.flush();
     if (progress == Member::Progress::abandoned) return false;
     if (progress == Member::Progress::complete) break;
-    if (s.at_work().transferring()) s.wait_for_group(lock);
+    if (s.at_work().reduction().transferring()) s.wait_for_group(lock);
     else s.wait(lock);
   }
   const Clock::time_point reduced = Clock::now();
@@ -245,8 +246,9 @@ bool Session::reduce() {
   s.rethrow();
   s.work.at("the update", s.now());
   s.reduced = s.at_work().take_reduced();
-  if (s.member.members() == 1) s.flip(Fault::Flips::reduced, s.work_step, s.reduced.gradients, {});  // no exchange
-  const std::string contradiction = s.at_work().contradiction();
+  if (s.member.position().members() == 1)
+    s.flip(Fault::Flips::reduced, s.work_step, s.reduced.gradients, {});  // no exchange
+  const std::string& contradiction = s.reduced.contradiction;
   if (!contradiction.empty())
     elinvar::fail("the members differ after step {}: {}; a machine or its memory is at fault", s.work_step,
                   contradiction);
@@ -256,7 +258,7 @@ bool Session::reduce() {
   // Here, not after the update: so a GPU is at that while the next step is prepared.
   const Activity digesting("digests");
   lock.unlock();
-  s.gradient = digest_in_order(s.reduced.gradients, s.reduced.terms);
+  s.gradient = digest_in_order(s.reduced.gradients, s.reduced.batch_statistics);
   return true;
 }
 
@@ -264,15 +266,15 @@ const Reduced& Session::reduced() const { return impl_->reduced; }
 
 bool Session::leads() const {
   const Lock lock(impl_->mutex);
-  return !impl_->replay && impl_->member.index() == 0;
+  return !impl_->replay && impl_->member.position().index == 0;
 }
 
 void Session::show(std::string bytes) {
   Impl& s = *impl_;
   const Lock lock(s.mutex);
-  s.transmit(s.member.coordinator(), {.generation = s.member.generation(),
-                                      .step = s.work_step + 1,
-                                      .payload = messages::Shown{blob_of(std::move(bytes))}});
+  s.transmit(s.member.position().coordinator, {.generation = s.member.position().number(),
+                                               .step = s.work_step + 1,
+                                               .payload = messages::Shown{blob_of(std::move(bytes))}});
 }
 
 void Session::advance(const StepReport& report) {
@@ -291,7 +293,7 @@ void Session::advance(const StepReport& report) {
   if (facts.update) facts.update->reduce_seconds = s.reduce_seconds;
   facts.report = report;
   const Lock lock(s.mutex);
-  if (s.adaptive()) facts.end = s.member.steps();
+  if (s.adaptive()) facts.end = s.member.position().known_steps();
   facts.at = s.now();
   s.work.at("", s.now());
   s.member.advance(std::move(facts));
@@ -301,7 +303,7 @@ void Session::advance(const StepReport& report) {
 
 int Session::worker() const {
   const Lock lock(impl_->mutex);
-  return impl_->member.id();
+  return impl_->member.position().id();
 }
 
 const Member::Outcome& Session::outcome() const { return *impl_->member.outcome(); }

@@ -36,7 +36,7 @@ struct StateAccess {
   std::function<StateDict()> view;
   // That of checkpoint `step`; 0: what the run begins with, for a network that has been in use, or does not have it.
   // Nothing: the checkpoint cannot be seen from here.
-  std::function<std::optional<Pace>(int64_t step)> restore;
+  std::function<std::optional<ScalingState>(int64_t step)> restore;
 };
 
 struct SessionOptions {
@@ -45,7 +45,7 @@ struct SessionOptions {
   uint64_t run = 0;
   PeerId coordinator = 0;  // the transport is connected to it
   std::string coordinator_endpoint = {};
-  int64_t tenure = 0;     // the coordinator's
+  int64_t term = 0;       // the coordinator's
   bool imported = false;  // the run begins with checkpoint 0, not with a new network
   WorkerInfo about = {};  // `state` is filled in here
   // The run directory, if this process sees it; else "". Asked once there is something to be saved.
@@ -62,8 +62,8 @@ struct SessionOptions {
   // further with a step.
   std::shared_ptr<Nccl> nccl = nullptr;
   std::chrono::duration<double> group_patience{30};
-  // Starts a coordinator that takes over from the one of this tenure.
-  std::function<void(int64_t tenure)> take_over;
+  // Starts a coordinator that takes over from the one of this term.
+  std::function<void(int64_t term)> take_over;
   WatchOptions watch = {};
   // Twice as often while out of touch with the coordinator.
   std::chrono::milliseconds heartbeat{static_cast<int64_t>(1000 * kHeartbeat)};
@@ -81,9 +81,10 @@ class Session {
   int64_t step() const;  // updates made
   bool last() const;     // all of the run are: what follows is the round without leaves' tensors
   bool replays() const;  // this step is made again for an audit (elastic/session/replay.h): nothing is told of it
-  Pace pace() const;     // of the leaves, with adaptive scaling; what the update is made with is in reduced()
+  ScalingState scaling_state()
+      const;  // of the leaves, with adaptive scaling; what the update is made with is in reduced()
   bool knows_layout() const;
-  void learn_layout(const Leaf& leaf);
+  void learn_layout(const RankGradient& leaf);
   // What the loop is at until it says otherwise, or to add() or reduce(): work that takes as long each time, so that a
   // hang can be told from it (elastic/protocol/hang.h). next() says "a leaf" by itself.
   void works_on(const std::string& what);
@@ -93,16 +94,16 @@ class Session {
   // Takes what a virtual rank's leaf will be computed from: fault injection may damage it (elastic/session/chaos.h).
   void reads(int vrank, Tensor& input);
   // Whether leaves of this step stay where they were computed, else they go to the CPU; and what to do where the device
-  // has no room for one more. False: nothing can be done. (Member::let_leaves_go)
+  // has no room for one more. False: nothing can be done. (StepReduction::let_leaves_go)
   bool keeps_leaves() const;
   bool let_leaves_go();
-  void add(int vrank, Leaf leaf);
+  void add(int vrank, RankGradient leaf);
   // Whether the leaf of next() may be given while its backward pass runs, because it is the last one here and others
   // wait for it. Then open() it, once its targets are counted, put() its gradients as they become ready, in any order,
   // and add() it without them.
   bool opens(int vrank) const;
   // Tensors of a GPU are those of a leaf that stays there; with a mark they are there by then, until the next leaf.
-  void open(int vrank, int64_t count, std::vector<Tensor> terms, const Mark& since = {});
+  void open(int vrank, int64_t count, std::vector<Tensor> batch_statistics, const Mark& since = {});
   void put(size_t gradient, Tensor value, const Mark& since = {});
   bool reduce();  // false: begin again
   const Reduced& reduced() const;

@@ -27,7 +27,7 @@ struct Session::Impl {
 
   static Seconds now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
   bool adaptive() const { return options.member.scaling.batch > 0; }
-  StateDict whole_state(int64_t step, const Pace& pace) const;
+  StateDict whole_state(int64_t step, const ScalingState& scaling_state) const;
   void failed(std::exception_ptr failure);  // from any thread: the loop throws it
 
   // --- session_listener.cpp. With the lock held, but for listen() and send().
@@ -38,7 +38,7 @@ struct Session::Impl {
   void heartbeat();
   void receive(const Packet& packet);
   void seek(const std::optional<SessionOptions::Sighting>& sighting);
-  void follow(int64_t tenure, PeerId coordinator, const std::string& endpoint);
+  void follow(int64_t term, PeerId coordinator, const std::string& endpoint);
   void send(PeerId peer, int64_t step, Payload payload);  // peer 0: to the coordinator
   void transmit(PeerId peer, Message message);
 
@@ -81,9 +81,9 @@ struct Session::Impl {
   bool listening = false;
   bool last = false;
   Clock::time_point leaf_began;
-  int open_vrank = 0;                        // whose leaf is given gradient by gradient,
-  std::vector<Tensor> opened, opened_terms;  // and those that were given,
-  bool opened_passes = false;                // which are there until the next leaf alone
+  int open_vrank = 0;                             // whose leaf is given gradient by gradient,
+  std::vector<Tensor> opened, opened_statistics;  // and those that were given,
+  bool opened_passes = false;                     // which are there until the next leaf alone
   Reduced reduced;
   TensorsDigest gradient;  // of that
   double reduce_seconds = 0;

@@ -16,9 +16,9 @@ Session::Impl::Impl(SessionOptions given, Transport& with, StateAccess access)
       state(std::move(access)),
       worker_faults(options.faults),
       member(options_of_member()),
-      watch(options.watch, options.tenure, now()),
+      watch(options.watch, options.term, now()),
       coordinator_endpoint(options.coordinator_endpoint),
-      copier({.state = [this](const StatePart& part) { return whole_state(part.step, part.pace); },
+      copier({.state = [this](const StatePart& part) { return whole_state(part.step, part.scaling_state); },
               .directory = options.directory,
               .send = [this](PeerId peer, int64_t step, Payload payload) { send(peer, step, std::move(payload)); },
               .failed = [this](std::exception_ptr failure) { failed(std::move(failure)); }},
@@ -69,24 +69,24 @@ GroupFormer::Tells Session::Impl::about_groups() {
   return {.named =
               [this](int64_t generation, const NcclId& id) {
                 const Lock lock(mutex);
-                member.group_named(generation, id);
+                member.groups().named(generation, id);
                 flush();
               },
           .formed =
               [this](int64_t generation, std::shared_ptr<GpuGroup> group) {
                 const Lock lock(mutex);
-                member.group_formed(generation, std::move(group));
+                member.groups().formed(generation, std::move(group));
               },
           .failed =
               [this](int64_t generation, const std::string& reason) {
                 const Lock lock(mutex);
-                member.group_not_formed(generation, reason);
+                member.groups().not_formed(generation, reason);
                 flush();
               },
           .not_shrunk =
               [this](int64_t generation) {
                 const Lock lock(mutex);
-                member.group_not_shrunk(generation);
+                member.groups().not_shrunk(generation);
                 flush();
               },
           // No bit depends on groups: the generation goes through the hosts.
@@ -94,7 +94,7 @@ GroupFormer::Tells Session::Impl::about_groups() {
               [this](int64_t generation, const std::string& reason) {
                 try {
                   const Lock lock(mutex);
-                  member.group_not_formed(generation, "what there was to tell of it could not be told: " + reason);
+                  member.groups().not_formed(generation, "what there was to tell of it could not be told: " + reason);
                   flush();
                 } catch (...) {
                   failed(std::current_exception());
@@ -113,7 +113,7 @@ void Session::Impl::flush() {
         break;
       case Action::What::send: {
         const std::string kind = kind_of(action.message.payload).name;
-        if (worker_faults.drops(member.id(), member.index() == 0, action.message.step, kind)) {
+        if (worker_faults.drops(member.position().id(), member.position().index == 0, action.message.step, kind)) {
           tell_fault("drop", action.message.step, {{"message", kind}});
           break;
         }
@@ -127,8 +127,8 @@ void Session::Impl::flush() {
   if (!replay)
     for (StatePart& part : member.take_parts()) copier.add(std::move(part));
   if (former) {
-    for (const GroupRequest& request : member.take_group_requests()) former->form(request);
-    former->drop_before(member.oldest_group(), member.spare_group());
+    for (const GroupRequest& request : member.groups().take_requests()) former->form(request);
+    former->drop_before(member.position().promised, member.groups().spare());
   }
   work.news(now());
   changed.notify_all();
@@ -145,7 +145,7 @@ void Session::Impl::listen(const std::stop_token& stop) {
     Lock lock(mutex);
     if (arrival.what == Arrival::What::message && arrival.packet.run == options.run) receive(arrival.packet);
     if (arrival.what == Arrival::What::lost) {
-      if (arrival.peer == member.coordinator()) {
+      if (arrival.peer == member.position().coordinator) {
         watch.lost();
         beat = std::min(beat, next_beat());
       }
@@ -168,7 +168,7 @@ void Session::Impl::listen(const std::stop_token& stop) {
 
 void Session::Impl::heartbeat() {
   messages::Alive alive{.work = work.heartbeat(now()), .leaves = leaves, .answer = watch.asks(now())};
-  if (alive.work.what.empty()) alive.work.misses = member.missing();
+  if (alive.work.what.empty()) alive.work.misses = member.reduction().missing();
   member.heartbeat(std::move(alive));
 }
 
@@ -179,7 +179,7 @@ void Session::Impl::receive(const Packet& packet) {
   } catch (const UsageError& malformed) {
     return member.suspect(packet.sender, fmt::format("sent a malformed '{}': {}", packet.kind, malformed.what()));
   }
-  const bool of_coordinator = message.sender == member.coordinator();
+  const bool of_coordinator = message.sender == member.position().coordinator;
   const bool answer = message.as<messages::Heard>() != nullptr;
   if (!answer) work.heard(now());
   if (of_coordinator && answer) watch.answered();
@@ -187,7 +187,7 @@ void Session::Impl::receive(const Packet& packet) {
   std::visit(Overloaded{[&](const messages::Heard&) {},
                         [&](const messages::Taken& taken) { copier.taken(message.step, taken); },
                         [&](const messages::NewCoordinator& other) {
-                          if (other.tenure > watch.tenure()) follow(other.tenure, message.sender, other.endpoint);
+                          if (other.term > watch.term()) follow(other.term, message.sender, other.endpoint);
                         },
                         [&](const messages::Start& start) {
                           // With the answers to a fence: the step that was interrupted is made again.
@@ -200,33 +200,33 @@ void Session::Impl::receive(const Packet& packet) {
 
 void Session::Impl::seek(const std::optional<SessionOptions::Sighting>& sighting) {
   const auto sight = sighting ? std::optional(sighting->sight) : std::nullopt;
-  const Watch::Decision decision = watch.decide(sight, member.index(), now());
+  const Watch::Decision decision = watch.decide(sight, member.position().index, now());
   if (decision.what == Watch::Do::leave) member.give_up(decision.reason);
   if (decision.what == Watch::Do::reconnect) {
-    transport->connect(member.coordinator(), coordinator_endpoint);
-    member.introduce(member.coordinator(), options.about);
+    transport->connect(member.position().coordinator, coordinator_endpoint);
+    member.introduce(member.position().coordinator, options.about);
     flush();
-    for (const Message& message : saved) transmit(member.coordinator(), message);
+    for (const Message& message : saved) transmit(member.position().coordinator, message);
   }
-  if (decision.what == Watch::Do::follow) follow(sighting->sight.tenure, sighting->coordinator, sighting->endpoint);
-  if (decision.what == Watch::Do::take_over) options.take_over(sighting->sight.tenure);
+  if (decision.what == Watch::Do::follow) follow(sighting->sight.term, sighting->coordinator, sighting->endpoint);
+  if (decision.what == Watch::Do::take_over) options.take_over(sighting->sight.term);
 }
 
-void Session::Impl::follow(int64_t tenure, PeerId coordinator, const std::string& endpoint) {
-  if (coordinator != member.coordinator()) transport->disconnect(member.coordinator());
+void Session::Impl::follow(int64_t term, PeerId coordinator, const std::string& endpoint) {
+  if (coordinator != member.position().coordinator) transport->disconnect(member.position().coordinator);
   transport->connect(coordinator, endpoint);
   coordinator_endpoint = endpoint;
-  watch.follow(tenure, now());
+  watch.follow(term, now());
   copier.follow(coordinator);
   member.introduce(coordinator, options.about);
 }
 
 void Session::Impl::send(PeerId peer, int64_t step, Payload payload) {
   const Lock lock(mutex);
-  Message message{.generation = member.generation(), .step = step, .payload = std::move(payload)};
+  Message message{.generation = member.position().number(), .step = step, .payload = std::move(payload)};
   if (message.as<messages::Saved>()) saved.push_back(message);
   if (saved.size() > kMostSaved) saved.pop_front();
-  transmit(peer != 0 ? peer : member.coordinator(), std::move(message));
+  transmit(peer != 0 ? peer : member.position().coordinator, std::move(message));
 }
 
 void Session::Impl::transmit(PeerId peer, Message message) {

@@ -4,8 +4,8 @@
 
 namespace elinvar {
 
-void Watch::follow(int64_t tenure, Seconds now) {
-  tenure_ = tenure;
+void Watch::follow(int64_t term, Seconds now) {
+  term_ = term;
   heard_ = now;
   lost_ = false;
 }
@@ -26,7 +26,7 @@ Watch::Decision Watch::decide(const std::optional<Sight>& sight, int rank, Secon
   // Nothing is lost by trying where it was; if it lives it will say whether this worker may still take part.
   const Decision again = lost_ ? Decision{Do::reconnect, "the connection broke"} : Decision{};
   if (!sight) return again;
-  if (sight->tenure > tenure_) return {Do::follow, "there is a new coordinator"};
+  if (sight->term > term_) return {Do::follow, "there is a new coordinator"};
   if (seen_ != sight) {
     seen_ = sight;
     still_since_ = now;

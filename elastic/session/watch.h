@@ -18,11 +18,11 @@ struct WatchOptions {
 
 class Watch {
  public:
-  Watch(const WatchOptions& options, int64_t tenure, Seconds now) : options_(options) { follow(tenure, now); }
+  Watch(const WatchOptions& options, int64_t term, Seconds now) : options_(options) { follow(term, now); }
 
-  // It follows the coordinator of this tenure from now on.
-  void follow(int64_t tenure, Seconds now);
-  int64_t tenure() const { return tenure_; }
+  // It follows the coordinator of this term from now on.
+  void follow(int64_t term, Seconds now);
+  int64_t term() const { return term_; }
   void heard(Seconds now);            // anything at all from it
   void answered() { lost_ = false; }  // to what this worker said
   void lost() { lost_ = true; }       // the connection to it
@@ -30,10 +30,10 @@ class Watch {
   // Whether a word from it is wanted, to know that it lives: nothing has come for a while.
   bool asks(Seconds now) const { return lost_ || now - heard_ > 0.6 * options_.silence; }
 
-  // State read from the run directory: the newest tenure, its holder's beat count, and the number of members of the
+  // State read from the run directory: the newest term, its holder's beat count, and the number of members of the
   // newest generation.
   struct Sight {
-    int64_t tenure = 0, beats = 0;
+    int64_t term = 0, beats = 0;
     int members = 0;
     bool operator==(const Sight&) const = default;
   };
@@ -49,7 +49,7 @@ class Watch {
 
  private:
   WatchOptions options_;
-  int64_t tenure_ = 0;
+  int64_t term_ = 0;
   Seconds heard_ = 0;
   bool lost_ = false;
   std::optional<Seconds> out_since_;

@@ -32,7 +32,7 @@ Json to_json(const GenerationScaling& scaling) {
                {"base_workers", scaling.base_workers},
                {"history", scaling.history},
                {"recorded", Json::array()}};
-  if (scaling.pace) json["pace"] = to_json(*scaling.pace);
+  if (scaling.scaling_state) json["pace"] = to_json(*scaling.scaling_state);
   for (const auto& [step, batch] : scaling.recorded) json["recorded"].push_back({step, batch});
   return json;
 }
@@ -41,7 +41,7 @@ GenerationScaling scaling_from(const Json& json) {
   GenerationScaling scaling{.batch = json.at("batch").get<int64_t>(),
                             .base_workers = json.at("base_workers").get<int>(),
                             .history = json.at("history").get<int64_t>()};
-  if (json.contains("pace")) scaling.pace = pace_from(json["pace"]);
+  if (json.contains("pace")) scaling.scaling_state = scaling_state_from(json["pace"]);
   for (const Json& change : json.at("recorded"))
     scaling.recorded.push_back({change.at(0).get<int64_t>(), change.at(1).get<int64_t>()});
   return scaling;

@@ -8,8 +8,8 @@
 
 #include "comm/packet.h"
 #include "comm/nccl.h"
-#include "elastic/step/deal.h"
-#include "elastic/step/pace.h"
+#include "elastic/step/assignment.h"
+#include "elastic/step/scaling_state.h"
 
 namespace elinvar {
 
@@ -23,10 +23,11 @@ struct GenerationMember {
 
 // What adaptive scaling writes down: the batch of a generation, and how it came to be.
 struct GenerationScaling {
-  int64_t batch = 0;              // from the first step on; 0: as before
-  std::optional<Pace> pace = {};  // of the first step, where that is known; before the `recorded` change at that step
-  int base_workers = 0;           // how many had the configured batch
-  int64_t history = 0;            // the generation that began with a checkpoint, or anew: what older ones know is past
+  int64_t batch = 0;  // from the first step on; 0: as before
+  std::optional<ScalingState> scaling_state =
+      {};                // of the first step, where that is known; before the `recorded` change at that step
+  int base_workers = 0;  // how many had the configured batch
+  int64_t history = 0;   // the generation that began with a checkpoint, or anew: what older ones know is past
   struct Change {
     int64_t step = 0, batch = 0;
   };

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "elastic/step/pace.h"
+#include "elastic/step/scaling_state.h"
 
 namespace elinvar {
 

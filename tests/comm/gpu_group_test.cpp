@@ -250,12 +250,12 @@ TEST(GpuGroup, IsAbortedFromAnotherThread) {
 }
 
 TEST(GroupSum, LeavesOnTwoDevicesMeetOnTheCpu) {
-  TreeFold fold(2);
+  TreeReducer reducer(2);
   std::vector<Tensor> first = random_leaf(0);
   for (Tensor& t : first) t = t.to(kGpu);
-  fold.add(0, first);
-  fold.add(1, random_leaf(1));
-  const std::vector<Tensor> sum = fold.take_root(), expected = host_sum(2, {}, 1);
+  reducer.add(0, first);
+  reducer.add(1, random_leaf(1));
+  const std::vector<Tensor> sum = reducer.take_root(), expected = host_sum(2, {}, 1);
   for (size_t i = 0; i < sum.size(); ++i) EXPECT_TRUE(same_bits(sum[i], expected[i])) << i;
 }
 

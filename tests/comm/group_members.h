@@ -53,10 +53,10 @@ inline std::vector<Tensor> random_leaf(int leaf) {
 
 // As the host adds up all leaves but the absent ones.
 inline std::vector<Tensor> host_sum(int leaves, const std::vector<int>& absent, double factor) {
-  TreeFold fold(leaves);
+  TreeReducer reducer(leaves);
   for (int v = 0; v < leaves; ++v)
-    fold.add(v, std::count(absent.begin(), absent.end(), v) ? std::vector<Tensor>() : random_leaf(v));
-  std::vector<Tensor> sum = fold.take_root();
+    reducer.add(v, std::count(absent.begin(), absent.end(), v) ? std::vector<Tensor>() : random_leaf(v));
+  std::vector<Tensor> sum = reducer.take_root();
   for (size_t i = 0; i + 1 < sum.size(); ++i) sum[i] = mul(sum[i], Tensor::scalar(factor));
   return sum;
 }
@@ -64,17 +64,17 @@ inline std::vector<Tensor> host_sum(int leaves, const std::vector<int>& absent, 
 // Each member's leaves, folded as they come, on its GPU.
 inline std::vector<Subtree> fold_of(const std::vector<int>& mine, int leaves, const std::vector<int>& absent) {
   std::vector<Subtree> roots;
-  TreeFold fold(leaves);
+  TreeReducer reducer(leaves);
   const auto put_away = [&] {
-    roots.insert(roots.end(), fold.subtrees().begin(), fold.subtrees().end());
-    fold = TreeFold(leaves);
+    roots.insert(roots.end(), reducer.subtrees().begin(), reducer.subtrees().end());
+    reducer = TreeReducer(leaves);
   };
   for (const int v : mine) {
-    if (!fold.subtrees().empty() && fold.subtrees().back().end != v) put_away();
+    if (!reducer.subtrees().empty() && reducer.subtrees().back().end != v) put_away();
     std::vector<Tensor> values;
     if (!std::count(absent.begin(), absent.end(), v)) values = random_leaf(v);
     for (Tensor& t : values) t = t.to(kGpu);
-    fold.add(v, std::move(values));
+    reducer.add(v, std::move(values));
   }
   put_away();
   return roots;

@@ -43,9 +43,9 @@ std::vector<Tensor> values_of(int leaf, const std::vector<bool>& present) {
   return {leaf_values(leaf)};
 }
 
-void expect_reference(TreeFold& fold, int leaves, const std::vector<bool>& present) {
+void expect_reference(TreeReducer& reducer, int leaves, const std::vector<bool>& present) {
   const auto expected = reference(0, leaves, present);
-  const std::vector<Tensor> root = fold.take_root();
+  const std::vector<Tensor> root = reducer.take_root();
   ASSERT_EQ(root.empty(), !expected.has_value());
   if (!expected) return;
   const auto got = root[0].span<float>();
@@ -56,14 +56,14 @@ void expect_reference(TreeFold& fold, int leaves, const std::vector<bool>& prese
 TEST(ReductionTree, EqualsItsDefinition) {
   for (int leaves = 1; leaves <= 40; ++leaves) {
     const std::vector<bool> present(static_cast<size_t>(leaves), true);
-    TreeFold fold(leaves);
+    TreeReducer reducer(leaves);
     for (int i = 0; i < leaves; ++i) {
-      EXPECT_FALSE(fold.complete());
-      fold.add(i, values_of(i, present));
-      EXPECT_LE(fold.subtrees().size(), static_cast<size_t>(std::bit_width(static_cast<unsigned>(i + 1))));
+      EXPECT_FALSE(reducer.complete());
+      reducer.add(i, values_of(i, present));
+      EXPECT_LE(reducer.subtrees().size(), static_cast<size_t>(std::bit_width(static_cast<unsigned>(i + 1))));
     }
-    EXPECT_TRUE(fold.complete());
-    expect_reference(fold, leaves, present);
+    EXPECT_TRUE(reducer.complete());
+    expect_reference(reducer, leaves, present);
   }
 }
 
@@ -74,23 +74,23 @@ TEST(ReductionTree, AbsentLeavesPassThrough) {
       for (int i = 0; i < leaves; ++i)
         present[static_cast<size_t>(i)] =
             philox(3, static_cast<uint32_t>(leaves), trial, static_cast<uint32_t>(i), 0).v[0] % 3 != 0;
-      TreeFold fold(leaves);
-      for (int i = 0; i < leaves; ++i) fold.add(i, values_of(i, present));
-      expect_reference(fold, leaves, present);
+      TreeReducer reducer(leaves);
+      for (int i = 0; i < leaves; ++i) reducer.add(i, values_of(i, present));
+      expect_reference(reducer, leaves, present);
     }
 }
 
-// Workers fold the intervals they own; whoever finishes the tree gets the same bits, however leaves were dealt.
+// Workers reducer the intervals they own; whoever finishes the tree gets the same bits, however leaves were dealt.
 TEST(ReductionTree, AnyIntervalsGiveTheSameBits) {
   for (int leaves = 1; leaves <= 24; ++leaves)
     for (uint32_t trial = 0; trial < 20; ++trial) {
       std::vector<bool> present(static_cast<size_t>(leaves), true);
       if (trial % 2) present[static_cast<size_t>(leaves / 2)] = false;
-      TreeFold whole(leaves);
+      TreeReducer whole(leaves);
       for (int begin = 0; begin < leaves;) {
         const uint32_t random = philox(5, static_cast<uint32_t>(leaves), trial, static_cast<uint32_t>(begin), 0).v[0];
         const int end = begin + 1 + static_cast<int>(random % static_cast<uint32_t>(leaves - begin));
-        TreeFold part(leaves);
+        TreeReducer part(leaves);
         for (int i = begin; i < end; ++i) part.add(i, values_of(i, present));
         for (const Subtree& subtree : part.subtrees()) {
           EXPECT_TRUE(is_node(subtree.begin, subtree.end, leaves));
@@ -114,7 +114,7 @@ TEST(ReductionTree, AnOpenLeafGivesTheSameBits) {
       for (int begin = 0; begin < leaves;) {
         const Random4 r = philox(5, static_cast<uint32_t>(leaves), trial, static_cast<uint32_t>(begin), 0);
         const int end = begin + 1 + static_cast<int>(r.v[0] % static_cast<uint32_t>(leaves - begin));
-        TreeFold closed(leaves), opened(leaves);
+        TreeReducer closed(leaves), opened(leaves);
         for (int i = begin; i < end; ++i) {
           const std::vector<Tensor> values = {leaf_values(i), leaf_values(100 + i)};
           const bool present = i + 1 == end || r.v[1] >> i % 32 & 1;
@@ -144,23 +144,23 @@ TEST(ReductionTree, AnOpenLeafGivesTheSameBits) {
 
 TEST(ReductionTree, LeavesHandlesOfOthersAlone) {
   const Tensor a = leaf_values(0), copy = a.clone();
-  TreeFold fold(2);
-  fold.add(0, {a});
-  fold.add(1, {leaf_values(1)});
+  TreeReducer reducer(2);
+  reducer.add(0, {a});
+  reducer.add(1, {leaf_values(1)});
   EXPECT_EQ(digest(a), digest(copy));
 }
 
 TEST(ReductionTree, Errors) {
-  EXPECT_THROW(TreeFold(0), UsageError);
-  TreeFold fold(6);
-  EXPECT_THROW(fold.add(Subtree{1, 3, {}}), UsageError);
-  EXPECT_THROW(fold.add(6, {}), UsageError);
-  fold.add(2, {Tensor::zeros({3})});
-  EXPECT_THROW(fold.add(1, {}), UsageError);
-  EXPECT_THROW(fold.take_root(), UsageError);
-  EXPECT_THROW(fold.add(3, {Tensor::zeros({4})}), UsageError);
+  EXPECT_THROW(TreeReducer(0), UsageError);
+  TreeReducer reducer(6);
+  EXPECT_THROW(reducer.add(Subtree{1, 3, {}}), UsageError);
+  EXPECT_THROW(reducer.add(6, {}), UsageError);
+  reducer.add(2, {Tensor::zeros({3})});
+  EXPECT_THROW(reducer.add(1, {}), UsageError);
+  EXPECT_THROW(reducer.take_root(), UsageError);
+  EXPECT_THROW(reducer.add(3, {Tensor::zeros({4})}), UsageError);
 
-  TreeFold open(6);
+  TreeReducer open(6);
   EXPECT_THROW(open.put(0, Tensor::zeros({3})), UsageError);
   open.open(0, 2);
   open.put(1, Tensor::zeros({3}));
@@ -172,10 +172,10 @@ TEST(ReductionTree, Errors) {
 }
 
 TEST(ReductionTree, AnExpandedLeafIsNotAddedToInPlace) {
-  TreeFold fold(2);
-  fold.add(0, {Tensor::full({1}, 1.0).expand({3})});
-  fold.add(1, {Tensor::full({3}, 2.0)});
-  const Tensor root = fold.take_root()[0];
+  TreeReducer reducer(2);
+  reducer.add(0, {Tensor::full({1}, 1.0).expand({3})});
+  reducer.add(1, {Tensor::full({3}, 2.0)});
+  const Tensor root = reducer.take_root()[0];
   for (float x : root.span<float>()) EXPECT_EQ(x, 3.0f);
 }
 

@@ -29,7 +29,7 @@ struct Job : CoordinatorWorld {
   void event(const std::string& name, const Json& fields) override {
     if (name == "audit") verdicts.push_back(fields);
   }
-  void put_out(PeerId) override {}
+  void evict(PeerId) override {}
   std::string refuse(const messages::Hello&) override { return ""; }
 
   // A member reports what all say of bucket 0 of step 0, and both answer the fence that follows.

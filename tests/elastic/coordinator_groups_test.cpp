@@ -26,7 +26,7 @@ struct World final : CoordinatorWorld {
   std::optional<int64_t> facts(const std::vector<StepFacts>& steps) override { return steps.back().step; }
   int64_t restart() override { return 0; }
   void event(const std::string& name, const Json& fields) override { events.emplace_back(name, fields); }
-  void put_out(PeerId) override {}
+  void evict(PeerId) override {}
   std::string refuse(const messages::Hello&) override { return ""; }
 };
 

@@ -33,7 +33,7 @@ struct Job : CoordinatorWorld {
   }
   int64_t restart() override { return 0; }
   void event(const std::string& name, const Json& fields) override { events.emplace_back(name, fields); }
-  void put_out(PeerId) override {}
+  void evict(PeerId) override {}
   std::string refuse(const messages::Hello&) override { return ""; }
 
   void hello(PeerId peer, Seconds now) {
@@ -110,7 +110,7 @@ TEST(Coordinator, FeedsANewcomerThatIsWarm) {
   job.coordinator.tick(1.5);
   EXPECT_EQ(job.sent(1), Kinds{});
   job.tell(7, messages::Warm{}, 2);
-  EXPECT_EQ(job.sent(1), (Kinds{"unfeed", "feed"}));
+  EXPECT_EQ(job.sent(1), (Kinds{"stop_sending", "send_state"}));
 }
 
 TEST(Coordinator, KeepsAMemberThatIsToLeaveUntilTheOthersNeedItNoMore) {
@@ -166,7 +166,7 @@ TEST(Coordinator, ConfirmsSeveralFactsAtOnce) {
 TEST(Coordinator, ConfirmsWhatComesAgainAfterATakeover) {
   Job before(1);
   before.on_file = 7;
-  Coordinator next({.tenure = 2, .endpoint = "e", .steps = 10}, before, 7,
+  Coordinator next({.term = 2, .endpoint = "e", .steps = 10}, before, 7,
                    {.newest = before.created.back(), .before = {}, .members_alive = true}, 100);
   const messages::Hello hello{
       .about = {.endpoint = "e"}, .active = true, .loaded = true, .ready = true, .promised = 1, .id = 1};
@@ -234,7 +234,8 @@ TEST(Coordinator, DoesNotCountTheTimeThatMessagesTake) {
   EXPECT_TRUE(job.has("lost"));
 }
 
-// One is dead, and the other's word comes half a second late: that is no reason to hold, nor to put out who lives.
+// One is dead, and the other's word comes half a second late: that is no reason to hold, nor to evict the one that
+// lives.
 TEST(Coordinator, WaitsForALateWordBeforeItHoldsTheJob) {
   for (const bool late : {true, false}) {
     Job job(2);

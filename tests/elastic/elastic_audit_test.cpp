@@ -101,7 +101,7 @@ TEST(Audit, ASumIsJudgedByWhatWasAddedUp) {
 
 Generation generation_of(int members, int vranks) {
   Generation g{.number = 1, .members = {}, .reason = ""};
-  const auto shares = deal(vranks, std::vector<double>(static_cast<size_t>(members), 1.0));
+  const auto shares = assign(vranks, std::vector<double>(static_cast<size_t>(members), 1.0));
   for (int m = 0; m < members; ++m)
     g.members.push_back({.id = m + 1,
                          .peer = static_cast<PeerId>(m + 1),
@@ -151,26 +151,26 @@ TEST(Audit, EveryLeafSumAndWorkerHasItsTurn) {
 }
 
 TEST(Audit, ADigestCoversAllOfALeafThatCounts) {
-  Leaf leaf{.gradients = {Tensor::from(std::vector<float>{1, 2}, {2})},
-            .terms = {Tensor::from(std::vector<float>{3}, {1})},
-            .facts = {.loss_sum = 1, .count = 2, .correct = 1, .samples = 2, .batch = d(1)}};
+  RankGradient leaf{.gradients = {Tensor::from(std::vector<float>{1, 2}, {2})},
+                    .batch_statistics = {Tensor::from(std::vector<float>{3}, {1})},
+                    .facts = {.loss_sum = 1, .count = 2, .correct = 1, .samples = 2, .batch = d(1)}};
   std::set<std::string> digests = {digest_of(leaf).hex()};
-  Leaf scored = leaf;
+  RankGradient scored = leaf;
   scored.facts.attached = "a score";
   EXPECT_TRUE(digests.contains(digest_of(scored).hex()));
   const auto differs = [&](auto&& change) {
-    Leaf other = leaf;
+    RankGradient other = leaf;
     change(other);
     EXPECT_TRUE(digests.insert(digest_of(other).hex()).second);
   };
-  differs([](Leaf& l) { l.gradients[0] = Tensor::from(std::vector<float>{1, 2.5}, {2}); });
-  differs([](Leaf& l) { l.terms[0] = Tensor::from(std::vector<float>{4}, {1}); });
-  differs([](Leaf& l) { l.terms.clear(); });
-  differs([](Leaf& l) { l.facts.loss_sum = 1.5; });
-  differs([](Leaf& l) { l.facts.count = 3; });
-  differs([](Leaf& l) { l.facts.correct = 2; });
-  differs([](Leaf& l) { l.facts.samples = 3; });
-  differs([](Leaf& l) { l.facts.batch = d(2); });
+  differs([](RankGradient& l) { l.gradients[0] = Tensor::from(std::vector<float>{1, 2.5}, {2}); });
+  differs([](RankGradient& l) { l.batch_statistics[0] = Tensor::from(std::vector<float>{4}, {1}); });
+  differs([](RankGradient& l) { l.batch_statistics.clear(); });
+  differs([](RankGradient& l) { l.facts.loss_sum = 1.5; });
+  differs([](RankGradient& l) { l.facts.count = 3; });
+  differs([](RankGradient& l) { l.facts.correct = 2; });
+  differs([](RankGradient& l) { l.facts.samples = 3; });
+  differs([](RankGradient& l) { l.facts.batch = d(2); });
 }
 
 // --- In the simulator, which checks that every flip is caught before an update uses it, and that who is blamed had

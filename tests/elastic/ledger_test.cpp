@@ -345,14 +345,14 @@ TEST(Ledger, ASampleIsOfOneVirtualRankAStep) {
 }
 
 TEST(Ledger, ALeafsDigestTravelsWithItsFacts) {
-  LeafFacts facts{.loss_sum = 0.1, .count = 2, .batch = {1, 2}};
-  const auto travelled = [](const LeafFacts& f) {
-    return read_fields<LeafFacts>(nlohmann::json::parse(write_fields(f).dump()));
+  RankFacts facts{.loss_sum = 0.1, .count = 2, .batch = {1, 2}};
+  const auto travelled = [](const RankFacts& f) {
+    return read_fields<RankFacts>(nlohmann::json::parse(write_fields(f).dump()));
   };
   EXPECT_FALSE(travelled(facts).gradient);
   facts.gradient = Digest{3, 4};
   facts.tensors = "0123456789abcdef";
-  const LeafFacts back = travelled(facts);
+  const RankFacts back = travelled(facts);
   EXPECT_EQ(back.gradient, facts.gradient);
   EXPECT_EQ(back.tensors, facts.tensors);
   const std::vector<Tensor> tensors = {Tensor::full({2}, 1), Tensor::zeros({3})};

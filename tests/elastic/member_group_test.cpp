@@ -42,26 +42,26 @@ TEST(MemberGroups, AddUpOnceATrailerShowsThatAllAreInThem) {
 void add_up_the_first_bucket(Pair& pair) {
   for (auto& [peer, m] : pair.members) {
     const int first = 2 * (static_cast<int>(peer) - 1), second = first + 1;
-    auto others = std::make_unique<Leaf>(Pair::leaf(first));  // somebody else has it as well, for a while
-    m->add(m->step(), first, *others, 1);
-    ASSERT_TRUE(m->opens(second));
-    const Leaf& leaf = pair.opened[peer] = Pair::leaf(second);
+    auto others = std::make_unique<RankGradient>(Pair::leaf(first));  // somebody else has it as well, for a while
+    m->reduction().add(m->position().step, first, *others, 1);
+    ASSERT_TRUE(m->reduction().opens(second));
+    const RankGradient& leaf = pair.opened[peer] = Pair::leaf(second);
     const SideQueue side(kGpu, SideQueue::Of::gradients);
     side.follow();
-    m->open(m->step(), second, leaf.facts.count, leaf.terms);
-    m->put(1, leaf.gradients[1]);
+    m->reduction().open(m->position().step, second, leaf.facts.count, leaf.batch_statistics);
+    m->reduction().put(1, leaf.gradients[1]);
     others.reset();
     for (const int64_t n : {3, 2, 1}) pair.spoiled.push_back(Tensor::empty({n}, DType::f32, kGpu));  // in its place
-    EXPECT_FALSE(m->work()) << "not all have said that they have it";
-    EXPECT_FALSE(m->transferring());
+    EXPECT_FALSE(m->reduction().work()) << "not all have said that they have it";
+    EXPECT_FALSE(m->reduction().transferring());
   }
   pair.deliver();
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   const auto added_up = [&] {
-    return std::ranges::all_of(pair.members, [](const auto& m) { return m.second->group_progress() == 2; });
+    return std::ranges::all_of(pair.members, [](const auto& m) { return m.second->reduction().progress() == 2; });
   };
   while (!added_up() && std::chrono::steady_clock::now() < deadline)
-    for (auto& [peer, m] : pair.members) EXPECT_FALSE(m->work());
+    for (auto& [peer, m] : pair.members) EXPECT_FALSE(m->reduction().work());
   EXPECT_TRUE(added_up());
 }
 void end_the_leaf(Pair& pair) {
@@ -70,10 +70,10 @@ void end_the_leaf(Pair& pair) {
     {
       const SideQueue side(kGpu, SideQueue::Of::gradients);
       side.follow();
-      m->put(0, pair.opened[peer].gradients[0]);
+      m->reduction().put(0, pair.opened[peer].gradients[0]);
     }
     SideQueue::join(kGpu, SideQueue::Of::gradients);
-    m->add(m->step(), second, std::exchange(pair.opened[peer], {}), 1);
+    m->reduction().add(m->position().step, second, std::exchange(pair.opened[peer], {}), 1);
   }
 }
 
@@ -109,8 +109,8 @@ TEST(MemberGroups, ADeathBetweenTwoBucketsCostsNoLeaf) {
   EXPECT_EQ(three.whole.at(1), 0) << "it is in the middle of a step";
   end_the_leaf(three);
   three.start(2, 1);
-  EXPECT_TRUE(three.members.at(1)->todo().empty());
-  EXPECT_EQ(three.members.at(2)->todo(), (std::vector<int>{4, 5}));
+  EXPECT_TRUE(three.members.at(1)->reduction().todo().empty());
+  EXPECT_EQ(three.members.at(2)->reduction().todo(), (std::vector<int>{4, 5}));
   EXPECT_EQ(three.step(), Device{});
   three.form_groups(2);
   three.step();
@@ -125,12 +125,12 @@ TEST(MemberGroups, AFenceEndsThemInTheMiddleOfAStep) {
   pair.add_leaves();
   pair.contribute();
   EXPECT_EQ(pair.members.at(1)->reduce(), Member::Progress::waiting);
-  EXPECT_TRUE(pair.members.at(1)->transferring());
-  EXPECT_EQ(pair.members.at(1)->missing(), "") << "whoever waits for the group misses no message";
+  EXPECT_TRUE(pair.members.at(1)->reduction().transferring());
+  EXPECT_EQ(pair.members.at(1)->reduction().missing(), "") << "whoever waits for the group misses no message";
   for (auto& [peer, m] : pair.members) {
     m->receive({.sender = Pair::kCoordinator, .generation = 2, .payload = messages::Fence{}});
-    EXPECT_FALSE(m->transferring());
-    EXPECT_EQ(m->oldest_group(), 2);
+    EXPECT_FALSE(m->reduction().transferring());
+    EXPECT_EQ(m->position().promised, 2);
   }
   pair.sent.clear();
   pair.start(2, 1);
@@ -148,17 +148,17 @@ TEST(MemberGroups, LeavesFromBeforeAndAfterAFenceAreAddedUp) {
   pair.step();
   for (auto& [peer, m] : pair.members) {
     const int first = 2 * (static_cast<int>(peer) - 1);
-    EXPECT_TRUE(m->reduces_in_group());
-    EXPECT_TRUE(m->keeps_leaves());
-    m->add(m->step(), first, Pair::leaf(first), 1);
+    EXPECT_TRUE(m->reduction().reduces_in_group());
+    EXPECT_TRUE(m->reduction().keeps_leaves());
+    m->reduction().add(m->position().step, first, Pair::leaf(first), 1);
     m->receive({.sender = Pair::kCoordinator, .generation = 2, .payload = messages::Fence{}});
   }
   pair.start(2, 1);
   for (auto& [peer, m] : pair.members) {
     const int second = 2 * (static_cast<int>(peer) - 1) + 1;
-    EXPECT_FALSE(m->reduces_in_group());
-    EXPECT_FALSE(m->keeps_leaves());
-    m->add(m->step(), second, Pair::leaf(second, Device{}), 1);
+    EXPECT_FALSE(m->reduction().reduces_in_group());
+    EXPECT_FALSE(m->reduction().keeps_leaves());
+    m->reduction().add(m->position().step, second, Pair::leaf(second, Device{}), 1);
   }
   pair.contribute();
   EXPECT_EQ(pair.finish(), Device{});
@@ -173,8 +173,8 @@ TEST(MemberGroups, OneThatStallsIsReportedUntilAFence) {
   Member& m = *pair.members.at(1);
   (void)m.reduce();
   pair.reports.clear();
-  m.group_stalled("it hangs");
-  m.group_stalled("it hangs");
+  m.groups().stalled("it hangs");
+  m.groups().stalled("it hangs");
   pair.deliver();
   EXPECT_EQ(pair.told("group_failed"), 1);
   m.heartbeat({});
@@ -199,10 +199,10 @@ TEST(MemberGroups, AreMadeFromTheOneBeforeWhenAMemberLeaves) {
   three.members[2] = std::move(leaver);
   for (auto& [peer, m] : three.members) {
     m->receive({.sender = Pair::kCoordinator, .generation = 2, .payload = messages::Propose{next}});
-    EXPECT_TRUE(m->take_group_requests().empty()) << "the group is still in use";
+    EXPECT_TRUE(m->groups().take_requests().empty()) << "the group is still in use";
   }
   EXPECT_EQ(three.step(), kGpu) << "the last one of all three";
-  EXPECT_FALSE(three.members.at(2)->active());
+  EXPECT_FALSE(three.members.at(2)->position().active());
   leaver = std::move(three.members.at(2));
   three.members.erase(2);
   EXPECT_EQ(three.step(), Device{}) << "nobody waits for the group";
@@ -223,8 +223,8 @@ TEST(MemberGroups, GoOnWithTheSameMembers) {
     m->receive({.sender = Pair::kCoordinator, .generation = 2, .payload = messages::Propose{next}});
   EXPECT_EQ(pair.step(), kGpu);
   for (auto& [peer, m] : pair.members) {
-    EXPECT_EQ(m->generation(), 2);
-    const std::vector<GroupRequest> asked = m->take_group_requests();
+    EXPECT_EQ(m->position().number(), 2);
+    const std::vector<GroupRequest> asked = m->groups().take_requests();
     ASSERT_EQ(asked.size(), 1u);
     EXPECT_EQ(asked[0].from, 1);
     EXPECT_TRUE(asked[0].gone.empty());
@@ -244,17 +244,17 @@ TEST(MemberGroups, AreMadeFromTheOneBeforeAfterADeath) {
     if (in_transfer) {
       three.contribute();
       (void)three.members.at(1)->reduce();
-      EXPECT_TRUE(three.members.at(1)->transferring());
+      EXPECT_TRUE(three.members.at(1)->reduction().transferring());
     }
     three.members.erase(3);
     for (auto& [peer, m] : three.members)
       m->receive({.sender = Pair::kCoordinator, .generation = 2, .payload = messages::Fence{}});
     three.deliver();
     EXPECT_EQ(three.whole.at(1), in_transfer ? 0 : 1);
-    EXPECT_EQ(three.members.at(1)->spare_group(), in_transfer ? 0 : 1);
+    EXPECT_EQ(three.members.at(1)->groups().spare(), in_transfer ? 0 : 1);
     if (in_transfer) continue;
     three.start(2, 2, 1);
-    EXPECT_EQ(three.members.at(1)->spare_group(), 0);
+    EXPECT_EQ(three.members.at(1)->groups().spare(), 0);
     three.shrink_groups(2, {2});
     EXPECT_EQ(three.step(), Device{}) << "a trailer has to say first that all have it";
     EXPECT_EQ(three.step(), kGpu);
@@ -271,21 +271,21 @@ TEST(MemberGroups, AreNotMixedUp) {
   for (auto& [peer, m] : three.members)
     m->receive({.sender = Pair::kCoordinator, .generation = 2, .payload = messages::Fence{}});
   three.start(2, 1, 1);
-  for (auto& [peer, m] : three.members) (void)m->take_group_requests();
-  three.members.at(2)->group_formed(2, three.groups.at(2));
+  for (auto& [peer, m] : three.members) (void)m->groups().take_requests();
+  three.members.at(2)->groups().formed(2, three.groups.at(2));
   three.add_leaves();
   three.members.at(2)->contribute(std::nullopt);  // it is in the first one
   three.deliver();
-  three.members.at(1)->group_not_shrunk(2);
-  const auto request = three.members.at(1)->take_group_requests();
+  three.members.at(1)->groups().not_shrunk(2);
+  const auto request = three.members.at(1)->groups().take_requests();
   ASSERT_EQ(request.size(), 1u);
-  three.members.at(1)->group_named(2, emulation::nccl({})->make_id());
+  three.members.at(1)->groups().named(2, emulation::nccl({})->make_id());
   three.deliver();
-  three.members.at(1)->group_formed(2, three.groups.at(1));  // and this one in the second
+  three.members.at(1)->groups().formed(2, three.groups.at(1));  // and this one in the second
   three.members.at(1)->contribute(std::nullopt);
   three.deliver();
   EXPECT_EQ(three.finish(), Device{});
-  for (auto& [peer, m] : three.members) EXPECT_FALSE(m->reduces_in_group()) << peer;
+  for (auto& [peer, m] : three.members) EXPECT_FALSE(m->reduction().reduces_in_group()) << peer;
 }
 
 // Whoever cannot tells the first member, which asks all for a new one; nobody uses what it has of the other.
@@ -298,12 +298,12 @@ TEST(MemberGroups, AreMadeAnewWhereTheyCannotBeMadeFromTheOneBefore) {
     for (auto& [peer, m] : three.members)
       m->receive({.sender = Pair::kCoordinator, .generation = 2, .payload = messages::Fence{}});
     three.start(2, 1, 1);
-    for (auto& [peer, m] : three.members) EXPECT_EQ(m->take_group_requests().size(), 1u);
+    for (auto& [peer, m] : three.members) EXPECT_EQ(m->groups().take_requests().size(), 1u);
     const PeerId other = 3 - unable;
-    three.members.at(other)->group_formed(2, three.groups.at(other));  // it could
-    three.members.at(unable)->group_not_shrunk(2);
+    three.members.at(other)->groups().formed(2, three.groups.at(other));  // it could
+    three.members.at(unable)->groups().not_shrunk(2);
     three.deliver();
-    three.members.at(unable)->group_not_shrunk(2);  // a second word changes nothing
+    three.members.at(unable)->groups().not_shrunk(2);  // a second word changes nothing
     three.deliver();
     EXPECT_EQ(three.count("group_again"), unable == 1 ? 0 : 2);
     EXPECT_EQ(three.step(), Device{});
@@ -318,9 +318,9 @@ TEST(MemberGroups, AreCalledByTheFirstMemberAlone) {
   Pair pair;
   const NcclId id = emulation::nccl({})->make_id();
   pair.members.at(2)->receive({.sender = 7, .generation = 1, .payload = messages::GroupName{id}});
-  EXPECT_TRUE(pair.members.at(2)->take_group_requests().empty());
+  EXPECT_TRUE(pair.members.at(2)->groups().take_requests().empty());
   pair.members.at(2)->receive({.sender = 1, .generation = 1, .payload = messages::GroupName{id}});
-  EXPECT_EQ(pair.members.at(2)->take_group_requests().size(), 1u);
+  EXPECT_EQ(pair.members.at(2)->groups().take_requests().size(), 1u);
 }
 
 #endif

@@ -58,10 +58,10 @@ struct Pair {
     deliver();
   }
 
-  static Leaf leaf(int vrank, Device device = kGpu) {
+  static RankGradient leaf(int vrank, Device device = kGpu) {
     const auto tensor = [&](int64_t n, double x) { return Tensor::full({n}, x + vrank, DType::f32, device); };
     return {.gradients = {tensor(3, 0.5), tensor(2, 0.25)},
-            .terms = {tensor(1, 0.125)},
+            .batch_statistics = {tensor(1, 0.125)},
             .facts = {.count = 1, .samples = 1}};
   }
 
@@ -86,30 +86,30 @@ struct Pair {
   // What they ask for, as a session would do it.
   void form_groups(int64_t generation) {
     const auto first = members.begin();
-    const std::vector<GroupRequest> asked = first->second->take_group_requests();
+    const std::vector<GroupRequest> asked = first->second->groups().take_requests();
     ASSERT_EQ(asked.size(), 1u);
     EXPECT_EQ(asked[0].generation, generation);
     EXPECT_EQ(asked[0].me, 0);
     EXPECT_FALSE(asked[0].id || asked[0].from);
     for (auto it = std::next(first); it != members.end(); ++it)
-      EXPECT_TRUE(it->second->take_group_requests().empty()) << "it does not know the name yet";
+      EXPECT_TRUE(it->second->groups().take_requests().empty()) << "it does not know the name yet";
     const auto nccl = emulation::nccl({});
     const NcclId id = nccl->make_id();
-    first->second->group_named(generation, id);
+    first->second->groups().named(generation, id);
     deliver();
     for (auto it = std::next(first); it != members.end(); ++it) {
-      const std::vector<GroupRequest> others = it->second->take_group_requests();
+      const std::vector<GroupRequest> others = it->second->groups().take_requests();
       ASSERT_EQ(others.size(), 1u);
       EXPECT_EQ(others[0].id, id);
     }
     const int count = static_cast<int>(members.size());
     each_at_once([&](int m) { return GpuGroup::form(*nccl, id, count, m, std::chrono::seconds(20)); });
-    for (auto& [peer, m] : members) m->group_formed(generation, groups.at(peer));
+    for (auto& [peer, m] : members) m->groups().formed(generation, groups.at(peer));
   }
   // From the one before, without these of its members.
   void shrink_groups(int64_t generation, const std::vector<int>& gone) {
     for (auto& [peer, m] : members) {
-      const std::vector<GroupRequest> asked = m->take_group_requests();
+      const std::vector<GroupRequest> asked = m->groups().take_requests();
       ASSERT_EQ(asked.size(), 1u);
       EXPECT_EQ(asked[0].generation, generation);
       EXPECT_EQ(asked[0].gone, gone);
@@ -120,7 +120,7 @@ struct Pair {
     std::vector<std::shared_ptr<GpuGroup>> parents;
     for (; peer != members.end(); ++peer) parents.push_back(before.at(peer->first));
     each_at_once([&](int m) { return parents[static_cast<size_t>(m)]->shrink(gone, std::chrono::seconds(20)); });
-    for (auto& [p, m] : members) m->group_formed(generation, groups.at(p));
+    for (auto& [p, m] : members) m->groups().formed(generation, groups.at(p));
   }
   template <class F>
   void each_at_once(F f) {
@@ -136,7 +136,7 @@ struct Pair {
 
   void add_leaves() {
     for (auto& [peer, m] : members)
-      for (const int v : m->todo()) m->add(m->step(), v, leaf(v), 1);
+      for (const int v : m->reduction().todo()) m->reduction().add(m->position().step, v, leaf(v), 1);
   }
   void contribute() {
     for (auto& [peer, m] : members) m->contribute(std::nullopt);
@@ -161,7 +161,7 @@ struct Pair {
         EXPECT_EQ(x, (n * 0.5f + sum) * static_cast<float>(1.0 / vranks));
       for (const float x : reduced.gradients[1].to(Device{}).span<float>())
         EXPECT_EQ(x, (n * 0.25f + sum) * static_cast<float>(1.0 / vranks));
-      EXPECT_EQ(reduced.terms[0].to(Device{}).item(), n * 0.125f + sum);
+      EXPECT_EQ(reduced.batch_statistics[0].to(Device{}).item(), n * 0.125f + sum);
       m->advance({});
     }
     deliver();
@@ -180,7 +180,7 @@ struct Pair {
   int vranks;
   std::map<PeerId, std::unique_ptr<Member>> members;
   std::map<PeerId, std::shared_ptr<GpuGroup>> groups;  // the newest
-  std::map<PeerId, Leaf> opened;                       // leaves that are on their way gradient by gradient
+  std::map<PeerId, RankGradient> opened;               // leaves that are on their way gradient by gradient
   std::vector<Tensor> spoiled;
   std::vector<std::string> sent, reports;
   std::string made;                 // how the group that is used was,

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "elastic/protocol/coordinator.h"
-#include "elastic/step/deal.h"
+#include "elastic/step/assignment.h"
 #include "tensor/base/check.h"
 
 namespace elinvar {
@@ -44,11 +44,11 @@ TEST(Member, IsToldWhetherItMayComeBack) {
   EXPECT_TRUE(again(Release{.what = "expelled", .reason = "silent", .again = true}));
   EXPECT_FALSE(again(Release{.what = "expelled", .reason = "the audit", .again = false}));
   EXPECT_FALSE(again(Release{.what = "left", .reason = ""}));
-  EXPECT_TRUE(again(Refused{.reason = "it was put out before", .again = true}));
+  EXPECT_TRUE(again(Refused{.reason = "it was evicted before", .again = true}));
   EXPECT_FALSE(again(Refused{.reason = "its data are others"}));
 }
 
-// No record names a learner: after a takeover only those that feed it can tell of it.
+// No record names a learner: after a takeover only those that request it can tell of it.
 TEST(Member, TellsACoordinatorOfTheLearnersThatItFeeds) {
   Member member(MemberOptions{.self = 4, .steps = 10});
   member.introduce(2, {});
@@ -56,9 +56,9 @@ TEST(Member, TellsACoordinatorOfTheLearnersThatItFeeds) {
   const StateLoad load = member.take_load();
   member.loaded(load);
   (void)member.take_actions();
-  const messages::Feed feed{
+  const messages::SendState request{
       .peer = 7, .endpoint = "tcp://127.0.0.1:7", .part = 0, .parts = 1, .attempt = 1, .copies = true};
-  member.receive({.sender = 2, .step = 3, .payload = feed});
+  member.receive({.sender = 2, .step = 3, .payload = request});
   member.introduce(3, {});
   const std::vector<Action> actions = member.take_actions();
   ASSERT_FALSE(actions.empty());
@@ -88,10 +88,10 @@ TEST(Member, ComputesALeafBeforeItIsFed) {
 // once.
 struct Pair {
   static constexpr PeerId kCoordinator = 9;
-  // The virtual ranks are dealt as evenly as may be.
+  // The virtual ranks are assigned as evenly as may be.
   static Generation generation(int64_t number, const std::vector<PeerId>& peers) {
     Generation g{.number = number, .first_step = number == 1 ? 0 : -1, .members = {}, .next_id = 4, .reason = ""};
-    const auto shares = deal(4, std::vector<double>(peers.size(), 1));
+    const auto shares = assign(4, std::vector<double>(peers.size(), 1));
     for (size_t i = 0; i < peers.size(); ++i)
       g.members.push_back({.id = static_cast<int>(peers[i]),
                            .peer = peers[i],
@@ -123,10 +123,10 @@ struct Pair {
       m->receive({.sender = kCoordinator, .generation = next.number, .payload = messages::Propose{next}});
   }
 
-  static Leaf leaf(int vrank) {
+  static RankGradient leaf(int vrank) {
     const auto tensor = [&](int64_t n, double x) { return Tensor::full({n}, x + vrank); };
     return {.gradients = {tensor(3, 0.5), tensor(2, 0.25)},
-            .terms = {tensor(1, 0.125)},
+            .batch_statistics = {tensor(1, 0.125)},
             .facts = {.count = 1, .samples = 1}};
   }
 
@@ -151,9 +151,9 @@ struct Pair {
 
   // Both make the next step, and have such facts of it.
   void step(const StepFacts& facts = {}) {
-    const int64_t step = members.at(1)->step();
+    const int64_t step = members.at(1)->position().step;
     for (auto& [peer, m] : members) {
-      for (const int v : m->todo()) m->add(step, v, leaf(v), 1);
+      for (const int v : m->reduction().todo()) m->reduction().add(step, v, leaf(v), 1);
       m->contribute({});
     }
     std::set<PeerId> complete;
@@ -164,7 +164,7 @@ struct Pair {
     }
     for (auto& [peer, m] : members) {
       const Reduced reduced = m->take_reduced();
-      if (m->index() == 0) made_by.push_back(reduced.generation);
+      if (m->position().index == 0) made_by.push_back(reduced.generation);
       m->advance(facts);
     }
     deliver();
@@ -185,8 +185,9 @@ TEST(Member, ANewcomerHoldsAGenerationWithoutItWhereOneWithItMayHaveBegun) {
   Pair pair;
   std::unique_ptr<Member> third = Pair::introduced(3);
   third->receive({.sender = Pair::kCoordinator, .payload = messages::Welcome{}});
-  pair.members.at(1)->receive({.sender = Pair::kCoordinator,
-                               .payload = messages::Feed{.peer = 3, .endpoint = "e", .attempt = 1, .copies = true}});
+  pair.members.at(1)->receive(
+      {.sender = Pair::kCoordinator,
+       .payload = messages::SendState{.peer = 3, .endpoint = "e", .attempt = 1, .copies = true}});
   third->receive({.sender = 1, .payload = messages::StatePieces{.attempt = 1, .last = true}});
   ASSERT_EQ(third->next(), Member::Next::load);
   third->loaded(third->take_load());
@@ -203,17 +204,18 @@ TEST(Member, ANewcomerHoldsAGenerationWithoutItWhereOneWithItMayHaveBegun) {
   };
   propose(2, {1, 2, 3});
   pair.step();
-  EXPECT_EQ(pair.members.at(1)->generation(), 2);
-  EXPECT_FALSE(third->active());
+  EXPECT_EQ(pair.members.at(1)->position().number(), 2);
+  EXPECT_FALSE(third->position().active());
   propose(3, {1, 2});
   for (const Message& m : pair.on_their_way) third->receive(m);
-  while (third->reduce() != Member::Progress::complete) ASSERT_TRUE(third->missing().empty()) << third->missing();
-  EXPECT_EQ(third->generation(), 2);
+  while (third->reduce() != Member::Progress::complete)
+    ASSERT_TRUE(third->reduction().missing().empty()) << third->reduction().missing();
+  EXPECT_EQ(third->position().number(), 2);
   (void)third->take_reduced();
   third->advance({});
   pair.members.emplace(3, std::move(third));
   pair.step();
-  EXPECT_EQ(pair.members.at(1)->generation(), 3);
+  EXPECT_EQ(pair.members.at(1)->position().number(), 3);
 }
 
 // Each message wakes threads here and there: several steps share one, unless something waits for what they say.
@@ -305,7 +307,7 @@ TEST(Member, AStepIsOfTheGenerationThatMadeIt) {
   pair.step();
   pair.propose(Pair::generation(2, {1, 2}));
   for (int i = 0; i < 2; ++i) pair.step();
-  EXPECT_EQ(pair.members.at(1)->generation(), 2);
+  EXPECT_EQ(pair.members.at(1)->position().number(), 2);
   EXPECT_EQ(pair.made_by, (Steps{1, 1, 2}));
 }
 
@@ -325,25 +327,25 @@ TEST(Member, WhoFailsTellsOfTheStepsBefore) {
 TEST(Member, ABucketLeavesBeforeTheLastLeafIsWhole) {
   Pair pair;
   Member &a = *pair.members.at(1), &b = *pair.members.at(2);
-  const Leaf leaves[] = {Pair::leaf(0), Pair::leaf(1), Pair::leaf(2), Pair::leaf(3)};
-  EXPECT_FALSE(a.opens(0)) << "another leaf is to come";
-  a.add(0, 0, leaves[0], 1);
-  b.add(0, 2, leaves[2], 1);
+  const RankGradient leaves[] = {Pair::leaf(0), Pair::leaf(1), Pair::leaf(2), Pair::leaf(3)};
+  EXPECT_FALSE(a.reduction().opens(0)) << "another leaf is to come";
+  a.reduction().add(0, 0, leaves[0], 1);
+  b.reduction().add(0, 2, leaves[2], 1);
   for (const int v : {1, 3}) {
     Member& m = v == 1 ? a : b;
-    ASSERT_TRUE(m.opens(v));
-    m.open(0, v, 1, leaves[v].terms);
+    ASSERT_TRUE(m.reduction().opens(v));
+    m.reduction().open(0, v, 1, leaves[v].batch_statistics);
     EXPECT_TRUE(pair.deliver().empty());
-    m.put(1, leaves[v].gradients[1]);
+    m.reduction().put(1, leaves[v].gradients[1]);
     EXPECT_EQ(pair.deliver(), v == 1 ? Kinds{"contribution"} : Kinds{}) << "bucket 1 is b's";
   }
-  EXPECT_FALSE(a.work());
-  EXPECT_TRUE(b.work());
+  EXPECT_FALSE(a.reduction().work());
+  EXPECT_TRUE(b.reduction().work());
   EXPECT_EQ(pair.deliver(), Kinds{"result"});
   for (const int v : {1, 3}) {
     Member& m = v == 1 ? a : b;
-    m.put(0, leaves[v].gradients[0]);
-    m.add(0, v, leaves[v], 1);
+    m.reduction().put(0, leaves[v].gradients[0]);
+    m.reduction().add(0, v, leaves[v], 1);
     m.contribute({});
   }
   EXPECT_EQ(pair.deliver(), (Kinds{"contribution", "part"}));
@@ -353,26 +355,26 @@ TEST(Member, ABucketLeavesBeforeTheLastLeafIsWhole) {
   const Reduced reduced = b.take_reduced();
   for (const float x : reduced.gradients[0].span<float>()) EXPECT_EQ(x, (4 * 0.5f + 6) / 4);
   for (const float x : reduced.gradients[1].span<float>()) EXPECT_EQ(x, (4 * 0.25f + 6) / 4);
-  EXPECT_EQ(reduced.terms[0].item(), 4 * 0.125 + 6);
+  EXPECT_EQ(reduced.batch_statistics[0].item(), 4 * 0.125 + 6);
 }
 
-// It goes on to be computed and folded, and all of it goes out anew in the next generation.
+// It goes on to be computed and reduced, and all of it goes out anew in the next generation.
 TEST(Member, AFenceLeavesAnOpenLeafWhole) {
   Pair pair;
   Member& b = *pair.members.at(2);
-  const Leaf leaf = Pair::leaf(3);
-  b.add(0, 2, Pair::leaf(2), 1);
-  b.open(0, 3, 1, leaf.terms);
+  const RankGradient leaf = Pair::leaf(3);
+  b.reduction().add(0, 2, Pair::leaf(2), 1);
+  b.reduction().open(0, 3, 1, leaf.batch_statistics);
   b.receive({.sender = Pair::kCoordinator, .generation = 2, .payload = messages::Fence{}});
-  b.put(1, leaf.gradients[1]);
+  b.reduction().put(1, leaf.gradients[1]);
   EXPECT_TRUE(pair.deliver().empty());
   Generation alone{.number = 2, .first_step = 0, .members = {}, .next_id = 3, .reason = ""};
   alone.members = {{.id = 2, .peer = 2, .endpoint = "e", .share = {{0, 4}}, .first_share = {{0, 4}}}};
   b.receive({.sender = Pair::kCoordinator, .generation = 2, .payload = messages::Start{.record = alone}});
-  b.put(0, leaf.gradients[0]);
-  b.add(0, 3, leaf, 1);
-  EXPECT_EQ(b.todo(), (std::vector<int>{0, 1}));
-  for (const int v : {0, 1}) b.add(0, v, Pair::leaf(v), 1);
+  b.reduction().put(0, leaf.gradients[0]);
+  b.reduction().add(0, 3, leaf, 1);
+  EXPECT_EQ(b.reduction().todo(), (std::vector<int>{0, 1}));
+  for (const int v : {0, 1}) b.reduction().add(0, v, Pair::leaf(v), 1);
   b.contribute({});
   EXPECT_EQ(b.reduce(), Member::Progress::complete);
   const Reduced reduced = b.take_reduced();
@@ -386,7 +388,7 @@ struct World : CoordinatorWorld {
   std::optional<int64_t> facts(const std::vector<StepFacts>& steps) override { return steps.back().step; }
   int64_t restart() override { return 0; }
   void event(const std::string&, const nlohmann::json&) override {}
-  void put_out(PeerId) override {}
+  void evict(PeerId) override {}
   std::string refuse(const messages::Hello&) override { return ""; }
 };
 
@@ -396,7 +398,7 @@ TEST(Coordinator, CallsMembersAndTheLearnersTheyTellOf) {
   newest.number = 3;
   newest.next_id = 2;
   newest.members = {{.id = 1, .peer = 4, .endpoint = "tcp://127.0.0.1:4", .share = {}, .first_share = {}}};
-  Coordinator coordinator({.tenure = 2, .endpoint = "tcp://127.0.0.1:2", .steps = 10}, world, 0,
+  Coordinator coordinator({.term = 2, .endpoint = "tcp://127.0.0.1:2", .steps = 10}, world, 0,
                           {.newest = newest, .before = {}, .members_alive = true}, 0);
   const auto called = [&] {
     std::vector<PeerId> peers;
@@ -416,7 +418,7 @@ TEST(Coordinator, CallsMembersAndTheLearnersTheyTellOf) {
 
 TEST(Coordinator, TellsThatAllAreSilentAndCanBeStoppedThen) {
   World world;
-  Coordinator coordinator({.tenure = 1, .endpoint = "tcp://127.0.0.1:2", .steps = 10, .hold = 100}, world, 0, {}, 0);
+  Coordinator coordinator({.term = 1, .endpoint = "tcp://127.0.0.1:2", .steps = 10, .hold = 100}, world, 0, {}, 0);
   coordinator.receive({.sender = 4, .payload = messages::Hello{.about = {.endpoint = "tcp://127.0.0.1:4"}}}, 0);
   coordinator.receive({.sender = 4, .payload = messages::Ready{.attempt = 0}}, 0);
   ASSERT_EQ(coordinator.phase(), Coordinator::Phase::running);

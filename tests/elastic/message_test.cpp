@@ -32,36 +32,36 @@ TEST(Message, ArrivesAsItWasSent) {
   const Message sent{.sender = 7,
                      .generation = 3,
                      .step = 9,
-                     .payload = messages::Feed{
+                     .payload = messages::SendState{
                          .peer = 1, .endpoint = "e", .part = 2, .parts = 5, .attempt = 1LL << 40, .copies = true}};
   const Packet packet = packet_of(sent, /*run=*/11);
-  EXPECT_EQ(packet.kind, "feed");
+  EXPECT_EQ(packet.kind, "send_state");
   EXPECT_EQ(packet.run, 11u);
   const Message back = message_of(packet);
   EXPECT_EQ(back.sender, 7u);
   EXPECT_EQ(back.generation, 3);
   EXPECT_EQ(back.step, 9);
-  const auto* feed = back.as<messages::Feed>();
-  ASSERT_TRUE(feed);
-  EXPECT_EQ(feed->peer, 1u);
-  EXPECT_EQ(feed->endpoint, "e");
-  EXPECT_EQ(feed->part, 2);
-  EXPECT_EQ(feed->parts, 5);
-  EXPECT_EQ(feed->attempt, 1LL << 40);
-  EXPECT_TRUE(feed->copies);
+  const auto* request = back.as<messages::SendState>();
+  ASSERT_TRUE(request);
+  EXPECT_EQ(request->peer, 1u);
+  EXPECT_EQ(request->endpoint, "e");
+  EXPECT_EQ(request->part, 2);
+  EXPECT_EQ(request->parts, 5);
+  EXPECT_EQ(request->attempt, 1LL << 40);
+  EXPECT_TRUE(request->copies);
 }
 
 TEST(Message, NumbersArriveBitForBit) {
   messages::TrailerPart part{.member = 2, .seconds = std::numeric_limits<double>::quiet_NaN()};
   part.facts[3] = {.loss_sum = 0.1, .count = 5, .batch = {1, 2}};
-  part.pace = Pace{.samples = 1, .batch = 2, .since = 3, .from = 1.0 / 3};
+  part.scaling_state = ScalingState{.samples = 1, .batch = 2, .since = 3, .from = 1.0 / 3};
   const Message back = message_of(packet_of({.payload = part}, 1));
   const auto* read = back.as<messages::TrailerPart>();
   ASSERT_TRUE(read);
   EXPECT_TRUE(std::isnan(read->seconds));
   EXPECT_EQ(read->facts.at(3).loss_sum, 0.1);
   EXPECT_FALSE(read->facts.at(3).gradient);
-  EXPECT_EQ(read->pace, part.pace);
+  EXPECT_EQ(read->scaling_state, part.scaling_state);
   EXPECT_FALSE(read->state);
 }
 
@@ -88,9 +88,9 @@ TEST(Message, BlobsGoBesideTheFieldsInTheirOrder) {
 }
 
 TEST(Message, WhatIsWrongIsNamedWithItsField) {
-  const Packet feed = packet_of({.payload = messages::Feed{.peer = 1, .endpoint = "e"}}, 1);
+  const Packet request = packet_of({.payload = messages::SendState{.peer = 1, .endpoint = "e"}}, 1);
   const auto spoiled = [&](const std::function<void(Json&)>& spoil) {
-    Packet packet = feed;
+    Packet packet = request;
     spoil(packet.body);
     return error_of(packet);
   };
@@ -102,7 +102,7 @@ TEST(Message, WhatIsWrongIsNamedWithItsField) {
             "field 'part': expected an integer of 32 bits, got 1099511627776");
   EXPECT_EQ(spoiled([](Json& body) { body["peer"] = -1; }), "field 'peer': expected an integer of 64 bits, got -1");
   EXPECT_EQ(spoiled([](Json& body) { body["endpoint"] = {1, 2}; }), "field 'endpoint': expected a text, got [1,2]");
-  Packet unknown = feed;
+  Packet unknown = request;
   unknown.kind = "fee";
   EXPECT_EQ(error_of(unknown), "an unknown kind of message");
 

@@ -7,7 +7,7 @@
 
 #include "elastic/checkpoint/state_parts.h"
 #include "elastic/ledger/ledger.h"
-#include "elastic/run/tenure.h"
+#include "elastic/run/term.h"
 #include "tensor/base/check.h"
 #include "tests/support/disk_faults.h"
 
@@ -269,10 +269,10 @@ TEST(RunDirectory, RefusesWhatItShould) {
 }
 
 // Whoever looks only at the count takes over from a coordinator that lives but does not count.
-TEST(Tenure, CountsOnWhereItsCountWasRemoved) {
+TEST(Term, CountsOnWhereItsCountWasRemoved) {
   const test::TemporaryFolder folder;
   const fs::path run = folder.path();
-  HeldTenure held(run, {.number = 1, .run = 1, .endpoint = "e"});
+  HeldTerm held(run, {.number = 1, .run = 1, .endpoint = "e"});
   EXPECT_EQ(beats_of(run, 1), 0);
   held.beat();
   EXPECT_EQ(beats_of(run, 1), 1);

@@ -85,23 +85,23 @@ TEST(Scaling, WaitingForSlowerMembersIsNoExchange) {
   EXPECT_EQ(measured(profile, step).sample_seconds, profile.sample_seconds);
 }
 
-TEST(Pace, TheRateGoesToItsNewValueOnAStraightLine) {
-  Pace pace{.batch = 64};
-  for (const int64_t step : {0, 1, 100, 1000}) EXPECT_EQ(lr_factor(pace, step, kOptions), 1.0);
-  pace = rescaled(pace, 1000, 256, kOptions);
-  EXPECT_EQ(pace, (Pace{.batch = 256, .since = 1000, .from = 1}));
-  EXPECT_EQ(lr_factor(pace, 1000, kOptions), 1.0);
-  EXPECT_EQ(lr_factor(pace, 1025, kOptions), 1.75);
-  EXPECT_EQ(lr_factor(pace, 1050, kOptions), 2.5);
-  EXPECT_EQ(lr_factor(pace, 1100, kOptions), 4.0);
-  EXPECT_EQ(lr_factor(pace, 100000, kOptions), 4.0);
-  EXPECT_EQ(rescaled(pace, 1010, 256, kOptions), pace);
+TEST(ScalingState, TheRateGoesToItsNewValueOnAStraightLine) {
+  ScalingState scaling_state{.batch = 64};
+  for (const int64_t step : {0, 1, 100, 1000}) EXPECT_EQ(lr_factor(scaling_state, step, kOptions), 1.0);
+  scaling_state = rescaled(scaling_state, 1000, 256, kOptions);
+  EXPECT_EQ(scaling_state, (ScalingState{.batch = 256, .since = 1000, .from = 1}));
+  EXPECT_EQ(lr_factor(scaling_state, 1000, kOptions), 1.0);
+  EXPECT_EQ(lr_factor(scaling_state, 1025, kOptions), 1.75);
+  EXPECT_EQ(lr_factor(scaling_state, 1050, kOptions), 2.5);
+  EXPECT_EQ(lr_factor(scaling_state, 1100, kOptions), 4.0);
+  EXPECT_EQ(lr_factor(scaling_state, 100000, kOptions), 4.0);
+  EXPECT_EQ(rescaled(scaling_state, 1010, 256, kOptions), scaling_state);
 }
 
 // From where it is, up or down, without a jump.
-TEST(Pace, AChangeWithinARampBeginsWhereItIs) {
-  const Pace grown = rescaled({.batch = 64}, 0, 256, kOptions), back = rescaled(grown, 50, 64, kOptions);
-  EXPECT_EQ(back, (Pace{.batch = 64, .since = 50, .from = 2.5}));
+TEST(ScalingState, AChangeWithinARampBeginsWhereItIs) {
+  const ScalingState grown = rescaled({.batch = 64}, 0, 256, kOptions), back = rescaled(grown, 50, 64, kOptions);
+  EXPECT_EQ(back, (ScalingState{.batch = 64, .since = 50, .from = 2.5}));
   EXPECT_EQ(lr_factor(back, 50, kOptions), 2.5);
   EXPECT_EQ(lr_factor(back, 100, kOptions), 1.75);
   EXPECT_EQ(lr_factor(back, 150, kOptions), 1.0);
@@ -109,11 +109,11 @@ TEST(Pace, AChangeWithinARampBeginsWhereItIs) {
   EXPECT_EQ(lr_factor(rescaled({.batch = 64}, 7, 128, at_once), 7, at_once), 2.0);
 }
 
-TEST(Pace, IsWrittenAndReadBitByBit) {
-  const Pace pace{.samples = 12345, .batch = 96, .since = 77, .from = 1.0 / 3};
-  EXPECT_EQ(pace_from(nlohmann::json::parse(to_json(pace).dump())), pace);
-  EXPECT_EQ(pace_of({{kPace, to_tensor(pace)}}), pace);
-  EXPECT_EQ(pace_of({}), Pace());
+TEST(ScalingState, IsWrittenAndReadBitByBit) {
+  const ScalingState scaling_state{.samples = 12345, .batch = 96, .since = 77, .from = 1.0 / 3};
+  EXPECT_EQ(scaling_state_from(nlohmann::json::parse(to_json(scaling_state).dump())), scaling_state);
+  EXPECT_EQ(scaling_state_of({{kScalingState, to_tensor(scaling_state)}}), scaling_state);
+  EXPECT_EQ(scaling_state_of({}), ScalingState());
 
   const test::TemporaryFolder folder;
   GenerationStore store(folder.path());
@@ -122,11 +122,12 @@ TEST(Pace, IsWrittenAndReadBitByBit) {
   ASSERT_TRUE(store.create(generation));
   EXPECT_FALSE(store.read(1)->scaling);
   generation.number = 2;
-  generation.scaling = {.batch = 96, .pace = pace, .base_workers = 3, .history = 2, .recorded = {{80, 128}, {90, 64}}};
+  generation.scaling = {
+      .batch = 96, .scaling_state = scaling_state, .base_workers = 3, .history = 2, .recorded = {{80, 128}, {90, 64}}};
   ASSERT_TRUE(store.create(generation));
   const GenerationScaling read = *store.newest()->scaling;
   EXPECT_EQ(read.batch, 96);
-  EXPECT_EQ(read.pace, pace);
+  EXPECT_EQ(read.scaling_state, scaling_state);
   EXPECT_EQ(read.base_workers, 3);
   EXPECT_EQ(read.history, 2);
   ASSERT_EQ(read.recorded.size(), 2u);

@@ -87,7 +87,7 @@ SessionOptions options_of_a_worker() {
   options.run = 1;
   options.coordinator = kCoordinator;
   options.coordinator_endpoint = "tcp://127.0.0.1:2";
-  options.tenure = 1;
+  options.term = 1;
   options.about = {.endpoint = "tcp://127.0.0.1:4"};
   options.directory = [] { return std::filesystem::path(); };
   options.heartbeat = 20ms;
@@ -99,7 +99,7 @@ TEST(Session, ALostConnectionToTheCoordinatorIsMadeAnew) {
   Network network;
   network.connections[kCoordinator] = "tcp://127.0.0.1:2";
   Session session(options_of_a_worker(), std::make_unique<PlayedTransport>(network),
-                  {.view = [] { return StateDict(); }, .restore = [](int64_t) { return Pace(); }});
+                  {.view = [] { return StateDict(); }, .restore = [](int64_t) { return ScalingState(); }});
   EXPECT_EQ(network.next("hello").kind, "hello");
   for (int i = 0; i < 2; ++i) {
     network.arrive({.what = Arrival::What::lost, .peer = kCoordinator, .reason = "cut"});
@@ -134,7 +134,7 @@ TEST(Session, AReplayIsOverBeforeALearnerGetsTheState) {
                    .restore =
                        [&](int64_t step) {
                          weight.data<float>()[0] = static_cast<float>(step);
-                         return Pace();
+                         return ScalingState();
                        }});
   const auto tell = [&](Message message) {
     message.sender = kCoordinator;
@@ -154,7 +154,7 @@ TEST(Session, AReplayIsOverBeforeALearnerGetsTheState) {
   EXPECT_EQ(weight.item(), 0);
   tell({.generation = 1,
         .step = 1,
-        .payload = messages::Feed{.peer = 7, .endpoint = "e", .attempt = 1, .copies = true}});
+        .payload = messages::SendState{.peer = 7, .endpoint = "e", .attempt = 1, .copies = true}});
   const auto sent = [&](const char* kind) {
     const std::lock_guard lock(network.mutex);
     return std::count_if(network.sent.begin(), network.sent.end(), [&](const Packet& m) { return m.kind == kind; });
@@ -166,7 +166,9 @@ TEST(Session, AReplayIsOverBeforeALearnerGetsTheState) {
   while (!connected()) std::this_thread::yield();  // it has heard of the learner
   for (const auto before = sent("alive"); sent("alive") < before + 3;) std::this_thread::yield();
   EXPECT_EQ(sent("state"), 0);
-  const auto leaf = [] { return Leaf{.gradients = {Tensor::full({1}, 2)}, .facts = {.count = 1, .samples = 1}}; };
+  const auto leaf = [] {
+    return RankGradient{.gradients = {Tensor::full({1}, 2)}, .facts = {.count = 1, .samples = 1}};
+  };
   session.learn_layout(leaf());
   while (const auto vrank = session.next()) session.add(*vrank, leaf());
   ASSERT_TRUE(session.reduce());
@@ -196,10 +198,10 @@ TEST(Session, AReplayWithoutItsCheckpointLeavesTheState) {
                        [&] {
                          return StateDict{{"model.weight", weight}};
                        },
-                   .restore = [&](int64_t step) -> std::optional<Pace> {
+                   .restore = [&](int64_t step) -> std::optional<ScalingState> {
                      if (damaged) fail("checkpoint {} cannot be used", step);
                      weight.data<float>()[0] = static_cast<float>(step);
-                     return Pace();
+                     return ScalingState();
                    }});
   const auto tell = [&](Message message) {
     message.sender = kCoordinator;

@@ -27,7 +27,7 @@ struct Sent {
             .send =
                 [this](PeerId peer, int64_t, Payload payload) {
                   const std::lock_guard lock(mutex);
-                  if (peer == 0) fed = true;
+                  if (peer == 0) sent = true;
                   else pieces.push_back(std::get<messages::StatePieces>(std::move(payload)));
                 },
             .failed = [](std::exception_ptr failure) { std::rethrow_exception(failure); }};
@@ -41,13 +41,13 @@ struct Sent {
   }
   bool whole() {
     const std::lock_guard lock(mutex);
-    return fed;
+    return sent;
   }
 
   StateDict state;
   std::mutex mutex;
   std::vector<messages::StatePieces> pieces;
-  bool fed = false;
+  bool sent = false;
 };
 
 TEST(StateCopier, WhatALearnerGetsIsTheState) {
@@ -66,7 +66,7 @@ TEST(StateCopier, WhatALearnerGetsIsTheState) {
 TEST(StateCopier, SendsALearnerASliceAStep) {
   Sent sent;
   StateCopier copier(sent.world(), 1, kForEver);
-  copier.add({.to = kLearner, .gently = true});
+  copier.add({.to = kLearner, .throttled = true});
   await([&] { return copier.copied(); });
   for (const int64_t megabytes : {0, 32, 64}) {  // nothing beside the copy
     await([&] { return sent.megabytes() >= megabytes; });
@@ -82,13 +82,13 @@ TEST(StateCopier, DoesNotRestWhereSomebodyWaits) {
   {
     Sent sent;
     StateCopier copier(sent.world(), 1, kForEver);
-    copier.add({.to = kLearner, .gently = true});
+    copier.add({.to = kLearner, .throttled = true});
     copier.add({.to = kLearner, .attempt = 1});  // the same learner, anew
     await([&] { return sent.megabytes() == 2 * 96; });
   }
   Sent sent;
   StateCopier copier(sent.world(), 1, kForEver);
-  copier.add({.to = kLearner, .gently = true});
+  copier.add({.to = kLearner, .throttled = true});
   copier.finish();
   EXPECT_TRUE(sent.whole());
   EXPECT_EQ(sent.megabytes(), 96);
@@ -97,7 +97,7 @@ TEST(StateCopier, DoesNotRestWhereSomebodyWaits) {
 TEST(StateCopier, DoesNotRestForEverWhereStepsAreLong) {
   Sent sent;
   StateCopier copier(sent.world(), 1, std::chrono::milliseconds(1));
-  copier.add({.to = kLearner, .gently = true});
+  copier.add({.to = kLearner, .throttled = true});
   await([&] { return sent.whole(); });
 }
 

@@ -42,7 +42,7 @@ TEST(WorkClock, NewsThatNobodyLooksAtIsAHang) {
 }
 
 // News that came while the loop was at work, or made it work, is none that it sleeps through: a heartbeat between a
-// long leaf and the reduction told of a hang, and the worker was put out.
+// long leaf and the reduction told of a hang, and the worker was evicted.
 TEST(WorkClock, NewsFromTheTimeOfAnEarlierWorkIsNoHang) {
   WorkClock clock;
   clock.news(0);

@@ -157,9 +157,9 @@ def messages():
 
     zeros = "0" * 32
     protocol("warm", {})
-    protocol("feed", {"peer": 7, "endpoint": "tcp://127.0.0.1:7", "part": 0, "parts": 2, "attempt": 1, "copies": True})
+    protocol("send_state", {"peer": 7, "endpoint": "tcp://127.0.0.1:7", "part": 0, "parts": 2, "attempt": 1, "copies": True})
     protocol("fenced", {"promised": 2, "active": True, "loaded": True, "keeps": True, "share": [{"begin": 0, "end": 3}],
-                        "group": 0, "pace": [8, 8, 0, 4607182418800017408], "certain": True, "end": 9})
+                        "group": 0, "scaling_state": [8, 8, 0, 4607182418800017408], "certain": True, "end": 9})
     protocol("result", {"bucket": 1, "slices": 1, "attempt": 0}, "\0\0\0\0")
     protocol("part", {"member": 1, "held": 1, "seconds": 0, "group": 0, "state": zeros,
                       "facts": {"3": {"loss_sum": 4611686018427387904, "count": 3, "correct": 1, "samples": 3,

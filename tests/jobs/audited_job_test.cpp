@@ -36,7 +36,7 @@ class AuditedJob : public test::TinyJob {
     return update;
   }
   std::vector<Json> verdicts(const std::string& name) const { return events(name, "verdict"); }
-  // Of those that were put out: worker and update.
+  // Workers that were evicted, and the update.
   std::vector<std::pair<int, int64_t>> guilty(const std::string& name) const {
     std::vector<std::pair<int, int64_t>> guilty;
     for (const Json& found : verdicts(name))
@@ -61,7 +61,7 @@ TEST_F(AuditedJob, ALeafThatIsWrongIsFoundAndItsWorkerPutOut) {
                 fmt::format("audit of update {}: worker 2 contradicts itself: leaf 1 of update {}", update, update)),
             std::string::npos)
       << ended.out;
-  EXPECT_NE(ended.out.find("audit: worker 2 is put out; its machine should be looked at"), std::string::npos);
+  EXPECT_NE(ended.out.find("audit: worker 2 is evicted; its machine should be looked at"), std::string::npos);
 }
 
 TEST_F(AuditedJob, ASumThatIsWrongIsFound) {

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <thread>
 
-#include "elastic/run/tenure.h"
+#include "elastic/run/term.h"
 #include "tensor/base/file.h"
 #include "tests/jobs/tiny_job.h"
 
@@ -15,12 +15,12 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-TEST(HeldTenure, TellsWhetherItsDirectoryIsStillThere) {
-  using Standing = HeldTenure::Standing;
+TEST(HeldTerm, TellsWhetherItsDirectoryIsStillThere) {
+  using Standing = HeldTerm::Standing;
   const test::TemporaryFolder folder;
   const fs::path run = folder / "run", elsewhere = folder / "elsewhere";
   fs::create_directory(run);
-  HeldTenure held(run, {.number = 1, .run = 1, .endpoint = "e"});
+  HeldTerm held(run, {.number = 1, .run = 1, .endpoint = "e"});
   EXPECT_EQ(held.standing(), Standing::held);
   fs::rename(run, elsewhere);
   EXPECT_EQ(held.standing(), Standing::displaced);
@@ -28,12 +28,12 @@ TEST(HeldTenure, TellsWhetherItsDirectoryIsStillThere) {
             std::string::npos);
   fs::rename(elsewhere, run);
   EXPECT_TRUE(held.newest());
-  const HeldTenure next(run, {.number = 2, .run = 1, .endpoint = "f"});
+  const HeldTerm next(run, {.number = 2, .run = 1, .endpoint = "f"});
   EXPECT_EQ(held.standing(), Standing::superseded);
   fs::remove_all(run);
   EXPECT_EQ(next.standing(), Standing::displaced);
   fs::create_directory(run);
-  const HeldTenure another(run, {.number = 2, .run = 1, .endpoint = "g"});
+  const HeldTerm another(run, {.number = 2, .run = 1, .endpoint = "g"});
   EXPECT_EQ(next.standing(), Standing::displaced) << "the directory is another one";
 }
 

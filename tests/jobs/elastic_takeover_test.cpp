@@ -146,13 +146,13 @@ TEST_F(Unattended, ARunUntilAStepEndsThereUnderAnotherCoordinator) {
   kill(job_, SIGKILL);
   EXPECT_EQ(wait(job_, "run").code, 128 + SIGKILL);
   // The step would be reached too late, or too soon, to be waited for: so it is brought near.
-  const fs::path tenure = folder_ / "run" / "coordinators" / "1.json";
-  auto record = nlohmann::json::parse(read_file(tenure));
+  const fs::path term = folder_ / "run" / "coordinators" / "1.json";
+  auto record = nlohmann::json::parse(read_file(term));
   ASSERT_EQ(record.at("job").at("until"), 99999);
   record["job"]["until"] = recorded("run") + 100;
-  replace_file(tenure, record.dump());
+  replace_file(term, record.dump());
   // At once, where its worker would wait for some seconds.
-  const test::Ended next = wait(spawn({"coordinate", folder_ / "run", "--tenure", "1"}, "next"), "next");
+  const test::Ended next = wait(spawn({"coordinate", folder_ / "run", "--term", "1"}, "next"), "next");
   EXPECT_EQ(next.code, 0) << next.err;
   EXPECT_GE(recorded("run"), record["job"]["until"].get<int64_t>());
   EXPECT_LT(recorded("run"), 99999);

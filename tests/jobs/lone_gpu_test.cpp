@@ -80,25 +80,25 @@ Steps steps_on(Device device, bool keeps, bool crowded = false) {
     const int64_t before = emulation::bytes_to_host;
     emulation::peak_in_use = emulation::in_use.load();
     int64_t leaves = 0;
-    for (const int vrank : member.todo()) {
+    for (const int vrank : member.reduction().todo()) {
       if (crowded && step == 1 && leaves == 3) {
-        EXPECT_TRUE(member.let_leaves_go());
+        EXPECT_TRUE(member.reduction().let_leaves_go());
       }
-      EXPECT_EQ(member.keeps_leaves(), !crowded || step == 0 || (step == 1 && leaves < 3));
-      const bool stays = keeps && member.keeps_leaves();
-      Leaf leaf = training.leaf(training.loader.batch(at, vrank), step, vrank, nullptr, stays);
+      EXPECT_EQ(member.reduction().keeps_leaves(), !crowded || step == 0 || (step == 1 && leaves < 3));
+      const bool stays = keeps && member.reduction().keeps_leaves();
+      RankGradient leaf = training.rank_gradient(training.loader.batch(at, vrank), step, vrank, nullptr, stays);
       for (const Tensor& gradient : leaf.gradients) {
         EXPECT_EQ(gradient.device(), stays ? device : Device{});
         if (leaves == 0 && step == 0) result.gradients += gradient.bytes();
       }
       if (!leaf.gradients.empty()) digest_leaf(leaf, step, c.ledger_options(), c.run.virtual_ranks);
-      member.add(step, vrank, std::move(leaf), 0);
+      member.reduction().add(step, vrank, std::move(leaf), 0);
       ++leaves;
     }
     member.contribute(std::nullopt);
     EXPECT_EQ(member.reduce(), Member::Progress::complete);
     const Reduced reduced = member.take_reduced();
-    TensorsDigest gradient = digest_in_order(reduced.gradients, reduced.terms);
+    TensorsDigest gradient = digest_in_order(reduced.gradients, reduced.batch_statistics);
     const Update update = training.update(step, reduced);
     const StepFacts facts = facts_of(reduced, std::move(gradient), step, c.ledger_options(), c.run.virtual_ranks);
     result.facts.push_back(fmt::format("{} {} {} {}", write_fields(facts).dump(), facts.digests, update.gradient_norm,
@@ -107,7 +107,7 @@ Steps steps_on(Device device, bool keeps, bool crowded = false) {
     result.most_memory = std::max(result.most_memory, emulation::peak_in_use - others);
     replay.advance();
   }
-  EXPECT_FALSE(member.let_leaves_go() && crowded) << "they are gone already";
+  EXPECT_FALSE(member.reduction().let_leaves_go() && crowded) << "they are gone already";
   return result;
 }
 

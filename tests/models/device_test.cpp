@@ -6,7 +6,7 @@
 
 #include "models/build.h"
 #include "nn/clip.h"
-#include "nn/leaf.h"
+#include "nn/micro_batch.h"
 #include "nn/optimizer.h"
 #include "nn/running_statistics.h"
 #include "tensor/ops/attention.h"
@@ -49,8 +49,8 @@ Trained train(Device device, const Spec& model, const InputInfo& info, const Ten
   const auto optimizer = make_optimizer(options, parameters);
   Trained result;
   for (int64_t step = 0; step < 3; ++step) {
-    LeafResult found =
-        leaf(*network, input.to(device), target, {}, Rng{.seed = 1, .step = static_cast<uint32_t>(step)});
+    MicroBatchResult found = micro_batch_gradient(*network, input.to(device), target, {},
+                                                  Rng{.seed = 1, .step = static_cast<uint32_t>(step)});
     result.losses.push_back(std::bit_cast<uint64_t>(found.loss_sum));
     const Clipping clipping = clip_by_global_norm(found.gradients, 1.0);
     optimizer->step(parameters, found.gradients, options.lr, step, clipping.scale);

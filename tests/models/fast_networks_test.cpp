@@ -13,7 +13,7 @@
 #include "autograd/reduce.h"
 #include "autograd/shape.h"
 #include "models/build.h"
-#include "nn/leaf.h"
+#include "nn/micro_batch.h"
 #include "nn/optimizer.h"
 #include "tensor/allocator.h"
 #include "tensor/trace.h"
@@ -106,10 +106,10 @@ Trained train(const Net& net, Device device, Precision precision, bool recompute
   const Tensor input = net.made_batch(), target = net.made_targets();
   Trained result;
   for (int64_t step = 0; step < 3; ++step) {
-    const LeafResult found = [&] {
+    const MicroBatchResult found = [&] {
       const PrecisionScope scope(precision);
-      return leaf(*network, input.to(device), target, {}, Rng{.seed = 1, .step = static_cast<uint32_t>(step)},
-                  recompute);
+      return micro_batch_gradient(*network, input.to(device), target, {},
+                                  Rng{.seed = 1, .step = static_cast<uint32_t>(step)}, recompute);
     }();
     result.losses.push_back(found.loss_sum);
     for (const Tensor& gradient : found.gradients) EXPECT_EQ(gradient.dtype(), DType::f32);
@@ -180,7 +180,7 @@ TEST_P(FastProductsInNetworks, ActivationsTakeHalfTheMemory) {
     const int64_t held = memory.stats().in_use - before;
     Traffic traffic;
     const RecordScope recording(traffic);
-    leaf(*network, input, target, {}, Rng{});
+    micro_batch_gradient(*network, input, target, {}, Rng{});
     return std::pair(static_cast<double>(held), static_cast<double>(traffic.bytes()));
   };
   const auto [wide, wide_traffic] = costs(Precision::tf32);

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "models/build.h"
-#include "nn/leaf.h"
+#include "nn/micro_batch.h"
 #include "nn/optimizer.h"
 #include "nn/running_statistics.h"
 #include "tensor/safetensors.h"
@@ -88,7 +88,7 @@ void compare(const Golden& c) {
   if (c.optimizer.kind == "adamw") exempt_from_decay(parameters, std::vector<std::string>{"vectors"});
   const auto optimizer = make_optimizer(c.optimizer, parameters);
   for (int64_t step = 0; step < 10; ++step) {
-    LeafResult result = leaf(*network, c.input, c.target, c.loss, Rng{.seed = 1});
+    MicroBatchResult result = micro_batch_gradient(*network, c.input, c.target, c.loss, Rng{.seed = 1});
     const auto count = static_cast<double>(result.count);
     const double expected = golden.at("losses").data<float>()[step];
     EXPECT_NEAR(result.loss_sum / count, expected, kTolerance * expected) << "step " << step;

@@ -8,7 +8,7 @@
 #include "autograd/loss.h"
 #include "data/loader.h"
 #include "models/build.h"
-#include "nn/leaf.h"
+#include "nn/micro_batch.h"
 #include "tensor/base/check.h"
 #include "tests/support/bits.h"
 #include "tests/support/temporary_folder.h"
@@ -235,9 +235,9 @@ TEST(MixtureLoss, ALeafTakesIt) {
   const Tensor labels = labels_of(4);
   const MixedTargets mixed = mix({.mixup = 1}, indices_of(4), kDraw, labels, images);
   const Targets targets(labels, mixed.other, mixed.share);
-  const LeafResult result = leaf(*network, images, targets, {}, Rng{}),
-                   again = leaf(*network, images, targets, {}, Rng{}),
-                   plain = leaf(*network, images, labels, {}, Rng{});
+  const MicroBatchResult result = micro_batch_gradient(*network, images, targets, {}, Rng{}),
+                         again = micro_batch_gradient(*network, images, targets, {}, Rng{}),
+                         plain = micro_batch_gradient(*network, images, labels, {}, Rng{});
   EXPECT_EQ(result.count, 4);
   EXPECT_NE(result.loss_sum, plain.loss_sum);
   EXPECT_EQ(result.correct, plain.correct);

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "models/build.h"
-#include "nn/leaf.h"
+#include "nn/micro_batch.h"
 #include "tensor/base/check.h"
 #include "tensor/ops/pointwise.h"
 
@@ -206,7 +206,7 @@ Sample tokens(int64_t n, const InputInfo& info) {
   return s;
 }
 
-Digest digest_of(const LeafResult& r) {
+Digest digest_of(const MicroBatchResult& r) {
   StateDict all;
   for (size_t i = 0; i < r.gradients.size(); ++i) all[fmt::format("g{}", i)] = r.gradients[i];
   for (size_t i = 0; i < r.statistics.size(); ++i) {
@@ -237,14 +237,14 @@ std::vector<LeafCase> leaf_cases() {
       {declared_transformer(), kTokens}};
 }
 
-TEST(Leaf, IsAPureFunctionForAnyThreads) {
+TEST(RankGradient, IsAPureFunctionForAnyThreads) {
   for (const LeafCase& c : leaf_cases()) {
     SCOPED_TRACE(c.model.kind);
     const auto network = build(c.model, c.input, 5);
     const Sample s = c.input.dtype == DType::i32 ? tokens(4, c.input) : images(4, c.input);
     const Digest before = digest(network->parameters.state());
     const Rng rng{.seed = 5, .step = 3, .vrank = 1};
-    const LeafResult first = leaf(*network, s.input, s.target, {}, rng);
+    const MicroBatchResult first = micro_batch_gradient(*network, s.input, s.target, {}, rng);
     ASSERT_EQ(first.gradients.size(), network->parameters.list.size());
     EXPECT_EQ(first.count, s.target.numel());
     for (size_t i = 0; i < first.gradients.size(); ++i)
@@ -253,37 +253,38 @@ TEST(Leaf, IsAPureFunctionForAnyThreads) {
     for (const int threads : {1, 2, 3}) {
       CpuStream stream(threads);
       const StreamScope scope(stream);
-      EXPECT_EQ(digest_of(leaf(*network, s.input, s.target, {}, rng)), digest_of(first)) << threads << " threads";
+      EXPECT_EQ(digest_of(micro_batch_gradient(*network, s.input, s.target, {}, rng)), digest_of(first))
+          << threads << " threads";
     }
   }
 }
 
-TEST(Leaf, HandsItsGradientsOverWhileItIsComputed) {
+TEST(RankGradient, HandsItsGradientsOverWhileItIsComputed) {
   for (const bool recompute : {false, true})
     for (const LeafCase& c : leaf_cases()) {
       SCOPED_TRACE(c.model.kind);
       const auto network = build(c.model, c.input, 5);
       const Sample s = c.input.dtype == DType::i32 ? tokens(4, c.input) : images(4, c.input);
       const Rng rng{.seed = 5, .step = 3, .vrank = 1};
-      LeafResult whole = leaf(*network, s.input, s.target, {}, rng, recompute);
+      MicroBatchResult whole = micro_batch_gradient(*network, s.input, s.target, {}, rng, recompute);
       const Digest expected = digest_of(whole);
-      LeafResult told;
+      MicroBatchResult told;
       std::vector<Tensor> gradients(network->parameters.list.size());
       std::vector<size_t> order;
-      LeafProgress progress;
-      progress.forward = [&](const LeafResult& result) { told = result; };
+      MicroBatchProgress progress;
+      progress.forward = [&](const MicroBatchResult& result) { told = result; };
       progress.gradient = [&](size_t i, Tensor gradient, const Mark&) {
         EXPECT_FALSE(gradients[i].defined());
         EXPECT_TRUE(gradient.unique());
         gradients[i] = std::move(gradient);
         order.push_back(i);
       };
-      const LeafResult result = leaf(*network, s.input, s.target, {}, rng, recompute, progress);
+      const MicroBatchResult result = micro_batch_gradient(*network, s.input, s.target, {}, rng, recompute, progress);
       EXPECT_TRUE(result.gradients.empty());
       EXPECT_EQ(result.count, whole.count);
       EXPECT_EQ(told.count, whole.count);
       EXPECT_EQ(told.statistics.size(), result.statistics.size());
-      LeafResult all = result;
+      MicroBatchResult all = result;
       all.gradients = gradients;
       EXPECT_EQ(digest_of(all), expected);
       ASSERT_EQ(order.size(), gradients.size());
@@ -291,7 +292,7 @@ TEST(Leaf, HandsItsGradientsOverWhileItIsComputed) {
     }
 }
 
-TEST(Leaf, HandsUntouchedParametersOverInTheirOrder) {
+TEST(RankGradient, HandsUntouchedParametersOverInTheirOrder) {
   const auto network = build(spec("gpt", {{"layers", integer(1)}, {"channels", integer(16)}}), kTokens, 5);
   std::vector<Parameter>& list = network->parameters.list;
   const size_t used = list.size();
@@ -299,19 +300,19 @@ TEST(Leaf, HandsUntouchedParametersOverInTheirOrder) {
     list.push_back({.name = fmt::format("unused.{}", i), .var = Var(Tensor::zeros({3}), true)});
   const Sample s = tokens(2, kTokens);
   std::vector<size_t> order;
-  LeafProgress progress;
+  MicroBatchProgress progress;
   progress.gradient = [&](size_t i, const Tensor&, const Mark&) { order.push_back(i); };
-  leaf(*network, s.input, s.target, {}, {}, false, progress);
+  micro_batch_gradient(*network, s.input, s.target, {}, {}, false, progress);
   ASSERT_EQ(order.size(), list.size());
   for (size_t i = used; i < list.size(); ++i) EXPECT_EQ(order[i], i);
 }
 
-TEST(Leaf, CountsOnlyTargetsThatAreNotIgnored) {
+TEST(RankGradient, CountsOnlyTargetsThatAreNotIgnored) {
   const auto network = build(spec("gpt", {{"layers", integer(1)}, {"channels", integer(16)}}), kTokens, 5);
   const Sample s = tokens(2, kTokens);
   Tensor target = s.target.clone();
   for (int64_t i = 0; i < 10; ++i) target.data<int64_t>()[i] = -100;
-  const LeafResult all = evaluate(*network, s.input, s.target), some = evaluate(*network, s.input, target);
+  const MicroBatchResult all = evaluate(*network, s.input, s.target), some = evaluate(*network, s.input, target);
   EXPECT_EQ(all.count, 32);
   EXPECT_EQ(some.count, 22);
   EXPECT_LT(some.loss_sum, all.loss_sum);
@@ -319,7 +320,7 @@ TEST(Leaf, CountsOnlyTargetsThatAreNotIgnored) {
   EXPECT_TRUE(all.gradients.empty());
 }
 
-TEST(Leaf, SeveralViewsCountByTheMeanOfTheirLogits) {
+TEST(RankGradient, SeveralViewsCountByTheMeanOfTheirLogits) {
   const auto network = build(spec("gpt", {{"layers", integer(1)}, {"channels", integer(16)}}), kTokens, 5);
   const Sample s = tokens(2, kTokens), other = tokens(3, kTokens);
   const Tensor different = other.input.slice(0, 0, 2).to_contiguous();

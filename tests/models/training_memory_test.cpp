@@ -8,7 +8,7 @@
 #include "autograd/recompute.h"
 #include "autograd/reduce.h"
 #include "models/build.h"
-#include "nn/leaf.h"
+#include "nn/micro_batch.h"
 #include "nn/optimizer.h"
 #include "tensor/allocator.h"
 #include "tensor/stream.h"
@@ -122,9 +122,10 @@ TEST_P(Networks, RecomputeToTheSameBitsInLessMemory) {
   shape.insert(0, batch);
   const Tensor input = text ? Tensor::full(shape, 3.0, DType::i32) : uniform(shape, 5);
   const Tensor target = text ? Tensor::full(shape, 2.0, DType::i32) : Tensor::full({batch}, 1.0, DType::i64);
-  LeafResult kept, again;
-  const auto run = [&](bool recompute, LeafResult& result) {
-    return most_tensors(1, [&] { result = leaf(*network, input, target, {}, Rng{.seed = 7, .step = 2}, recompute); });
+  MicroBatchResult kept, again;
+  const auto run = [&](bool recompute, MicroBatchResult& result) {
+    return most_tensors(
+        1, [&] { result = micro_batch_gradient(*network, input, target, {}, Rng{.seed = 7, .step = 2}, recompute); });
   };
   const double most_kept = run(false, kept), most_again = run(true, again);
   EXPECT_LE(most_again, c.share * most_kept);
@@ -154,7 +155,8 @@ TEST_P(Networks, AskTheSystemForNothingOnceTheyRun) {
   const Tensor target = text ? Tensor::full(shape, 2.0, DType::i32) : Tensor::full({4}, 1.0, DType::i64);
   int64_t after_two = 0;
   for (int64_t step = 0; step < 5; ++step) {
-    const LeafResult result = leaf(*network, input, target, {}, Rng{.step = static_cast<uint32_t>(step)});
+    const MicroBatchResult result =
+        micro_batch_gradient(*network, input, target, {}, Rng{.step = static_cast<uint32_t>(step)});
     optimizer->step(network->parameters, result.gradients, 1e-3, step, 0.25);
     if (step == 1) after_two = HostAllocator::instance().stats().system_calls;
   }

@@ -20,12 +20,12 @@ TEST(RunningStatistics, FollowTheWrittenExpressions) {
   const auto mean = std::make_shared<Buffer>(Buffer{"running_mean", row({0.5f, -1.0f})});
   const auto var = std::make_shared<Buffer>(Buffer{"running_var", row({1.0f, 2.0f})});
   std::vector<Statistic> statistics;
-  TreeFold fold_terms(4);
+  TreeReducer fold_terms(4);
   for (int k = 0; k < 3; ++k) {
     const float f = static_cast<float>(k);
     statistics = {{mean, var, 0.1, {row({0.1f + f, 0.7f * f}), row({0.3f * f, 1.1f}), 8}}};
     if (k == 2) fold_terms.add(2, {});
-    fold_terms.add(k < 2 ? k : 3, running_terms(statistics));
+    fold_terms.add(k < 2 ? k : 3, batch_statistics_of(statistics));
   }
   update_running_statistics(statistics, fold_terms.take_root(), 3);
   const float one_minus = static_cast<float>(1.0 - 0.1), ratio = 8.0f / 7.0f;
@@ -42,7 +42,7 @@ TEST(RunningStatistics, ASingleRowHasNoUnbiasedVariance) {
   const auto mean = std::make_shared<Buffer>(Buffer{"running_mean", row({0.0f})});
   const auto var = std::make_shared<Buffer>(Buffer{"running_var", row({1.0f})});
   const std::vector<Statistic> statistics{{mean, var, 0.5, {row({2.0f}), row({0.0f}), 1}}};
-  update_running_statistics(statistics, running_terms(statistics), 1);
+  update_running_statistics(statistics, batch_statistics_of(statistics), 1);
   EXPECT_EQ(mean->value.data<float>()[0], 1.0f);
   EXPECT_EQ(var->value.data<float>()[0], 0.5f);
 }
@@ -51,9 +51,9 @@ TEST(RunningStatistics, RefuseSumsOfOtherBatchNorms) {
   const auto buffer = std::make_shared<Buffer>(Buffer{"b", row({0.0f})});
   const Statistic s{buffer, buffer, 0.1, {row({1.0f}), row({1.0f}), 2}};
   const std::vector<Statistic> one{s};
-  EXPECT_THROW(update_running_statistics({s, s}, running_terms(one), 1), UsageError);
+  EXPECT_THROW(update_running_statistics({s, s}, batch_statistics_of(one), 1), UsageError);
   EXPECT_THROW(update_running_statistics(one, std::vector<Tensor>{row({1.0f})}, 1), UsageError);
-  EXPECT_THROW(update_running_statistics(one, running_terms(one), 0), UsageError);
+  EXPECT_THROW(update_running_statistics(one, batch_statistics_of(one), 0), UsageError);
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ const std::vector<std::string> kExtremes = {"-9223372036854775808",
 void use(const Config& config) {
   Training training(config, Device{});
   const Cursor at = training.loader.cursor(0);
-  (void)training.leaf(training.loader.batch(at, 0), 0, 0);
+  (void)training.rank_gradient(training.loader.batch(at, 0), 0, 0);
   for (const int64_t step : {int64_t{0}, training.steps - 1})
     (void)learning_rate(config.schedule, config.optimizer.lr, training.steps, step);
   for (const int64_t every : {config.run.checkpoint_every, config.run.state_digest_every, config.run.audit_every})

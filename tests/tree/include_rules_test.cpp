@@ -1,6 +1,7 @@
 // The layer diagram of README.md, as includes and as link edges.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <regex>
@@ -15,9 +16,8 @@ namespace {
 
 using Edges = std::map<std::string, std::set<std::string>>;
 
-// README.md line by line.
-std::vector<std::string> readme() {
-  std::ifstream in(std::string(ELINVAR_SOURCE_DIR) + "/README.md");
+std::vector<std::string> lines_of(const std::string& document) {
+  std::ifstream in(std::string(ELINVAR_SOURCE_DIR) + "/" + document);
   std::vector<std::string> lines;
   for (std::string line; std::getline(in, line);) lines.push_back(line);
   return lines;
@@ -29,7 +29,7 @@ const Edges& arrows() {
     Edges read;
     std::string trunk;
     const std::regex name("[a-z]+|►");
-    for (const std::string& line : readme()) {
+    for (const std::string& line : lines_of("README.md")) {
       if (line.rfind("    ", 0) != 0 || line.find("►") == std::string::npos) continue;
       std::string from;
       for (auto at = std::sregex_iterator(line.begin(), line.end(), name); at != std::sregex_iterator(); ++at) {
@@ -109,6 +109,48 @@ TEST(IncludeRules, WhatIsIncludedIsLinked) {
   }
 }
 
+// The folders within a top folder, lowest first: lines "    elastic: step ledger .." of the code tour.
+std::map<std::string, std::vector<std::string>> layers_within() {
+  std::map<std::string, std::vector<std::string>> layers;
+  const std::regex listed("^    ([a-z]+):( [a-z]+)+$");
+  std::smatch match;
+  for (const std::string& line : lines_of("tools/docs/code-tour.md"))
+    if (std::regex_match(line, match, listed)) {
+      std::istringstream words(line.substr(line.find(':') + 1));
+      for (std::string word; words >> word;) layers[match[1]].push_back(word);
+    }
+  return layers;
+}
+
+// The second part of a path: "protocol" of "elastic/protocol/member.h"; "" where there is no third.
+std::string second_folder(const std::string& path) {
+  const size_t first = path.find('/'), second = path.find('/', first + 1);
+  return second == std::string::npos ? "" : path.substr(first + 1, second - first - 1);
+}
+
+TEST(IncludeRules, FoldersWithinFoldersAreLayers) {
+  const auto layers = layers_within();
+  for (const char* folder : {"elastic", "tools"}) {
+    ASSERT_TRUE(layers.count(folder)) << folder;
+    const std::vector<std::string>& order = layers.at(folder);
+    const auto level = [&](const std::string& name) { return std::find(order.begin(), order.end(), name); };
+    std::set<std::string> present;
+    for (const SourceFile& file : source_tree()) {
+      if (file.folder != folder) continue;
+      const std::string own = second_folder(file.path);
+      present.insert(own);
+      EXPECT_NE(level(own), order.end()) << file.path << " lies in no folder that the code tour names";
+      for (const std::string& line : file.lines) {
+        const std::string path = included(line), other = second_folder(path);
+        if (!path.starts_with(std::string(folder) + "/")) continue;
+        EXPECT_LE(level(other) - order.begin(), level(own) - order.begin())
+            << file.path << " must not include " << path;
+      }
+    }
+    EXPECT_EQ(std::set<std::string>(order.begin(), order.end()), present);
+  }
+}
+
 // What other programs train with is free of command lines and of the commands that use it.
 TEST(IncludeRules, TheTrainingLibraryKnowsNoCommands) {
   const std::regex command(
@@ -126,7 +168,7 @@ TEST(IncludeRules, EveryFolderIsInTheDiagramAndInTheTable) {
   for (const auto& [folder, used] : arrows()) drawn.insert(folder);
   for (const SourceFile& file : source_tree()) present.insert(file.folder);
   std::smatch match;
-  for (const std::string& line : readme())
+  for (const std::string& line : lines_of("README.md"))
     if (std::regex_search(line, match, std::regex("^\\| `([a-z]+)/`"))) listed.insert(match[1]);
   EXPECT_EQ(drawn, present);
   EXPECT_EQ(listed, present);

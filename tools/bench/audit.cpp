@@ -8,7 +8,7 @@
 #include "tools/bench/elastic_job.h"
 #include "tools/bench/job_files.h"
 #include "tools/bench/models.h"
-#include "tools/bench/timing.h"
+#include "tools/peak/timing.h"
 #include "tools/bench/trainer.h"
 #include "tools/config/spec_toml.h"
 

@@ -3,7 +3,7 @@
 #include "models/build.h"
 #include "nn/decoder.h"
 #include "tensor/base/check.h"
-#include "tools/bench/timing.h"
+#include "tools/peak/timing.h"
 #include "tools/bench/trainer.h"
 
 namespace elinvar::bench {

@@ -11,7 +11,7 @@
 #include "tensor/base/threads.h"
 #include "tools/bench/elastic_job.h"
 #include "tools/bench/job_files.h"
-#include "tools/bench/timing.h"
+#include "tools/peak/timing.h"
 
 namespace elinvar::bench {
 namespace {

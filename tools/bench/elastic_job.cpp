@@ -20,7 +20,7 @@
 #include "elastic/ledger/utc_time.h"
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
-#include "tools/bench/timing.h"
+#include "tools/peak/timing.h"
 #include "tools/cli/program_beside.h"
 
 namespace elinvar::bench {

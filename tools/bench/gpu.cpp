@@ -9,7 +9,7 @@
 
 #include "tensor/base/check.h"
 #include "tensor/device_description.h"
-#include "tools/bench/timing.h"
+#include "tools/peak/timing.h"
 
 #ifdef ELINVAR_CUDA
 #include <cublas_v2.h>

@@ -8,7 +8,7 @@
 #include "tensor/base/check.h"
 #include "tools/bench/memory.h"
 #include "tools/bench/models.h"
-#include "tools/bench/timing.h"
+#include "tools/peak/timing.h"
 
 namespace elinvar::bench {
 namespace {
@@ -43,18 +43,18 @@ void run_ranks(const ModelCase& model, int count, int warm_up, int repeat, Repor
   double leaves = 0.0, additions = 0.0;
   int done = 0;
   const double seconds = median_seconds(warm_up, repeat, [&] {
-    TreeFold fold(count);
-    LeafResult last;
+    TreeReducer reducer(count);
+    MicroBatchResult last;
     for (int rank = 0; rank < count; ++rank) {
       const auto start = now();
       last = trainer.gradients();
       const auto computed = now();
-      fold.add(rank, std::exchange(last.gradients, {}));
+      reducer.add(rank, std::exchange(last.gradients, {}));
       if (done < warm_up) continue;
       leaves += std::chrono::duration<double>(computed - start).count();
       additions += std::chrono::duration<double>(now() - computed).count();
     }
-    last.gradients = fold.take_root();
+    last.gradients = reducer.take_root();
     trainer.update(last);
     if (++done == warm_up) memory.steady();
   });

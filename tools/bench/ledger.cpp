@@ -6,7 +6,7 @@
 #include "elastic/ledger/digest_file.h"
 #include "elastic/ledger/ledger.h"
 #include "tools/bench/models.h"
-#include "tools/bench/timing.h"
+#include "tools/peak/timing.h"
 #include "tools/config/config.h"
 
 namespace elinvar::bench {
@@ -15,7 +15,7 @@ void run_ledger(const std::string& name, int warm_up, int repeat, Report& report
   Trainer trainer(model, model.batch);
   std::vector<double> steps, batches, leaves, reductions, states, lines;
   for (int i = 0; i < warm_up + repeat; ++i) {
-    LeafResult result;
+    MicroBatchResult result;
     TensorsDigest leaf, reduced;
     StateSum state;
     const double leaf_seconds = seconds_of([&] { result = trainer.gradients(); });

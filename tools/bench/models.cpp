@@ -4,7 +4,7 @@
 
 #include "tensor/base/check.h"
 #include "tools/bench/memory.h"
-#include "tools/bench/timing.h"
+#include "tools/peak/timing.h"
 
 namespace elinvar::bench {
 namespace {

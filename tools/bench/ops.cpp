@@ -12,7 +12,7 @@
 #include "tensor/ops/reduce.h"
 #include "tensor/ops/softmax.h"
 #include "tools/bench/gpu.h"
-#include "tools/bench/timing.h"
+#include "tools/peak/timing.h"
 
 namespace elinvar::bench {
 namespace {

@@ -72,14 +72,14 @@ void Trainer::set_batch(const Tensor& input, const Tensor& target) {
   target_ = target;
 }
 
-LeafResult Trainer::gradients() {
+MicroBatchResult Trainer::gradients() {
   const PrecisionScope products(options_.precision);
   const Rng rng{.step = static_cast<uint32_t>(step_)};
-  if (options_.graphs) return graphs_.leaf(*network_, input_, target_, {}, rng, options_.recompute);
-  return leaf(*network_, input_, target_, {}, rng, options_.recompute);
+  if (options_.graphs) return graphs_.micro_batch_gradient(*network_, input_, target_, {}, rng, options_.recompute);
+  return micro_batch_gradient(*network_, input_, target_, {}, rng, options_.recompute);
 }
 
-void Trainer::update(const LeafResult& result) {
+void Trainer::update(const MicroBatchResult& result) {
   optimizer_->step(network_->parameters, result.gradients, config_.lr, step_, 1.0 / static_cast<double>(result.count));
   ++step_;
 }

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "nn/leaf_graphs.h"
+#include "nn/micro_batch_graphs.h"
 #include "nn/optimizer.h"
 #include "tensor/base/spec.h"
 #include "tensor/precision.h"
@@ -31,7 +31,7 @@ struct TrainerOptions {
   bool recompute = false;
   Device device = {};
   Precision precision = Precision::portable;
-  bool graphs = false;  // of leaves: nn/leaf_graphs.h
+  bool graphs = false;  // of leaves: nn/micro_batch_graphs.h
 };
 
 // The network of a case with random data and an optimiser.
@@ -39,8 +39,8 @@ class Trainer {
  public:
   Trainer(const ModelCase& model, int64_t batch, const TrainerOptions& options = {});
 
-  LeafResult gradients();                 // forward and backward
-  void update(const LeafResult& result);  // ends the step
+  MicroBatchResult gradients();                 // forward and backward
+  void update(const MicroBatchResult& result);  // ends the step
   void step() { update(gradients()); }
   void set_batch(const Tensor& input, const Tensor& target);  // replaces the random data
   StateDict batch() const { return {{"input", input_}, {"target", target_}}; }
@@ -58,7 +58,7 @@ class Trainer {
   std::unique_ptr<Network> network_;
   std::unique_ptr<Optimizer> optimizer_;
   Tensor input_, target_;
-  LeafGraphs graphs_;
+  MicroBatchGraphs graphs_;
   int64_t step_ = 0;
 };
 

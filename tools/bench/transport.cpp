@@ -13,7 +13,7 @@
 
 #include "comm/zmq_transport.h"
 #include "tensor/base/check.h"
-#include "tools/bench/timing.h"
+#include "tools/peak/timing.h"
 
 namespace elinvar::bench {
 namespace {

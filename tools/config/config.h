@@ -9,7 +9,7 @@
 #include "data/dataset.h"
 #include "data/mixing.h"
 #include "elastic/ledger/ledger.h"
-#include "nn/leaf.h"
+#include "nn/micro_batch.h"
 #include "nn/optimizer.h"
 #include "nn/schedule.h"
 #include "tensor/base/spec.h"

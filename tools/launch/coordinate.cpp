@@ -13,7 +13,7 @@ Command add_coordinate(CLI::App& program) {
   CLI::App* app = program.add_subcommand("coordinate", "go on in the place of a run's coordinator that is gone");
   app->group("");  // not shown
   app->add_option("run_dir", options->run_dir)->required();
-  app->add_option("--tenure", options->tenure)->required();
+  app->add_option("--term", options->term)->required();
   app->add_option("--listen", options->listen);
   app->add_option("--advertise", options->advertise);
   app->add_option("--key", options->key);

@@ -41,7 +41,7 @@ int eval(const Options& command) {
   const Score result = sum(score(job, job.data, 0, 1, command.mirror, [&](const Tensor& logits, const Tensor& target) {
     ranking.add(logits, target);
     if (images) return;
-    const LeafResult batch = evaluate(logits, target, plain);
+    const MicroBatchResult batch = evaluate(logits, target, plain);
     plain_sum += batch.loss_sum;
     count += batch.count;
   }));

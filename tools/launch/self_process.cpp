@@ -53,7 +53,7 @@ pid_t start_worker(const WorkerOptions& options) {
 }
 
 void start_coordinator(const TakeoverOptions& options) {
-  std::vector<std::string> arguments = {"coordinate", options.run_dir, "--tenure", std::to_string(options.tenure)};
+  std::vector<std::string> arguments = {"coordinate", options.run_dir, "--term", std::to_string(options.term)};
   add(arguments, "--listen", options.listen);
   add(arguments, "--advertise", options.advertise);
   add(arguments, "--key", options.key);

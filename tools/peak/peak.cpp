@@ -13,7 +13,7 @@
 #include "tensor/simd-inl.h"
 #include "tensor/stream.h"
 #include "tensor/tile.h"
-#include "tools/bench/timing.h"
+#include "tools/peak/timing.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {

@@ -12,7 +12,7 @@
 #include "tensor/isa.h"
 #include "tensor/ops/matmul.h"
 #include "tensor/stream.h"
-#include "tools/bench/timing.h"
+#include "tools/peak/timing.h"
 #include "tools/peak/peak.h"
 #include "tools/peers/products.h"
 #include "tools/peers/team.h"

@@ -27,7 +27,8 @@ Replay begin(const RunRecord& run, Training& training, int64_t most) {
   const int64_t first = from ? from->step : 0;
   std::vector<GenerationScaling::Change> batches;
   for (const auto& [step, line] : run.lines()) note_batch(batches, training.config().run.batch_size, line);
-  return Replay(training.member(), first, first > 0 ? pace_of(from->state) : Pace{.batch = training.scaling.batch},
+  return Replay(training.member(), first,
+                first > 0 ? scaling_state_of(from->state) : ScalingState{.batch = training.scaling.batch},
                 std::move(batches));
 }
 
@@ -37,8 +38,8 @@ Rerun::Rerun(const RunRecord& run, Device device, int64_t most)
     : training_(read_run_config(run.path()), device), replay_(begin(run, training_, most)) {}
 
 StateDict Rerun::state() const {
-  const auto pace = training_.adaptive() ? std::optional(replay_.member().made()) : std::nullopt;
-  return whole_state(training_.job.state(), step(), pace);
+  const auto scaling_state = training_.adaptive() ? std::optional(replay_.member().scaling().made()) : std::nullopt;
+  return whole_state(training_.job.state(), step(), scaling_state);
 }
 
 LedgerLine Rerun::advance(const Told& told) {

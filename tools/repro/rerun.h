@@ -20,7 +20,7 @@ class Rerun {
   // began with, imported weights.
   Rerun(const RunRecord& run, Device device, int64_t most);
 
-  int64_t step() const { return replay_.member().step(); }  // updates made
+  int64_t step() const { return replay_.member().position().step; }  // updates made
   const Training& training() const { return training_; }
   StateDict state() const;  // whole, as the ledger digests it: views
 

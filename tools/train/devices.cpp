@@ -8,7 +8,7 @@
 #include "tensor/isa.h"
 #include "tools/train/commands.h"
 #include "tools/training/environment.h"
-#include "tools/training/gpu_deal.h"
+#include "tools/training/gpu_assignment.h"
 
 namespace elinvar {
 namespace {

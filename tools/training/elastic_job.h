@@ -59,7 +59,7 @@ struct JobOptions {
 
 struct TakeoverOptions {
   std::string run_dir;
-  int64_t tenure = 0;  // of the coordinator that is gone
+  int64_t term = 0;  // of the coordinator that is gone
   std::string listen = "tcp://127.0.0.1:0", advertise = {}, key = {};
   std::vector<std::string> command_line = {};
   std::function<pid_t(const WorkerOptions&)> start_worker = {};

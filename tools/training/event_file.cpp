@@ -41,7 +41,7 @@ ProtoMessage event() {
   return event;
 }
 
-// Creates the file of this number, or of the next free one: tenures are counted from 1 again if their records were
+// Creates the file of this number, or of the next free one: terms are counted from 1 again if their records were
 // lost.
 File new_file(const std::filesystem::path& folder, int64_t number) {
   make_directories(folder);
@@ -66,8 +66,8 @@ std::string tf_record(std::string_view bytes) {
   return record + masked_crc(bytes);
 }
 
-EventFile::EventFile(const std::filesystem::path& run_directory, int64_t tenure, int64_t step)
-    : file_(new_file(run_directory / "tensorboard", tenure)) {
+EventFile::EventFile(const std::filesystem::path& run_directory, int64_t term, int64_t step)
+    : file_(new_file(run_directory / "tensorboard", term)) {
   ProtoMessage version = event(), start = event(), log;
   version.text(kFileVersion, "brain.Event:2");
   log.integer(kStatus, kStart);

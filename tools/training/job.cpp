@@ -5,7 +5,7 @@
 #include "autograd/precision.h"
 #include "elastic/checkpoint/checkpoint.h"
 #include "models/build.h"
-#include "nn/leaf.h"
+#include "nn/micro_batch.h"
 #include "tensor/base/check.h"
 #include "tensor/heap.h"
 #include "tools/cli/standard_streams.h"
@@ -135,7 +135,7 @@ std::vector<BatchScore> score(const Job& job, std::shared_ptr<const Dataset> spl
       const PrecisionScope products(job.precision);
       return predict(job.best(), views).to(DType::f32);
     }();
-    const LeafResult result = evaluate(logits, batch.target, job.config.loss);
+    const MicroBatchResult result = evaluate(logits, batch.target, job.config.loss);
     if (each) each(logits, batch.target);
     scores.push_back({result.loss_sum, result.count, result.correct, batch.samples});
   }

@@ -206,7 +206,7 @@ void JobProcess::asked(const Message& m, const messages::Ask& ask) {
                       .build = build_of(build()),
                       .repeat = command_.any_build ? 0 : static_cast<int64_t>(first_updates().size()),
                       .arrival = static_cast<int64_t>(pids_.size()) - 1,
-                      .tenure = directory_ ? directory_->tenure().number() : 1,
+                      .term = directory_ ? directory_->term().number() : 1,
                       .endpoint = transport_->endpoint()}});
 }
 
@@ -219,7 +219,7 @@ void JobProcess::take(const Message& m) {
   if (of_state && !coordinator_->of_this_history(m)) return;
   if (PartWriter::takes(m)) part_writer().add(m);
   else if (saved) settle(directory_->saved(m.step, *saved));
-  else if (const auto* told = m.as<messages::Fed>()) fed(m, *told);
+  else if (const auto* told = m.as<messages::StateSent>()) state_sent(m, *told);
   else if (const auto* look = m.as<messages::Shown>()) shown(m, *look);
   else if (const auto* fault = m.as<messages::FaultInjected>()) event(fault->event, fault->about);
   else coordinator_->receive(m, now());
@@ -235,21 +235,21 @@ void JobProcess::open_directory() {
                                          .replay = command_.replay,
                                          .batch_size = config_.adaptive() ? config_.run.batch_size : 0,
                                          .takes_over = command_.takes_over},
-                     Tenure{.run = run_,
-                            .peer = self_,
-                            .endpoint = transport_->endpoint(),
-                            .job = {{"text", text_},
-                                    {"file", command_.config},
-                                    {"overrides", command_.overrides},
-                                    {"min_workers", command_.min_workers},
-                                    {"hold", command_.hold},
-                                    {"any_build", command_.any_build},
-                                    {"until", command_.until ? Json(*command_.until) : Json()},
-                                    {"device", command_.device},
-                                    {"threads", command_.threads},
-                                    {"isa", command_.isa},
-                                    {"metrics_port", command_.metrics_port.value_or(-1)},
-                                    {"metrics_address", command_.metrics_address}}});
+                     Term{.run = run_,
+                          .peer = self_,
+                          .endpoint = transport_->endpoint(),
+                          .job = {{"text", text_},
+                                  {"file", command_.config},
+                                  {"overrides", command_.overrides},
+                                  {"min_workers", command_.min_workers},
+                                  {"hold", command_.hold},
+                                  {"any_build", command_.any_build},
+                                  {"until", command_.until ? Json(*command_.until) : Json()},
+                                  {"device", command_.device},
+                                  {"threads", command_.threads},
+                                  {"isa", command_.isa},
+                                  {"metrics_port", command_.metrics_port.value_or(-1)},
+                                  {"metrics_address", command_.metrics_address}}});
   for (const std::string& notice : directory_->notices()) say(stderr, "{}\n", notice);
   report_.emplace(command_, config_, *directory_, began_);
   run_ = directory_->run();
@@ -283,7 +283,7 @@ void JobProcess::open(const WorkerInfo& about) {
   report_->begin(about, transport_->endpoint());
   const int64_t first = directory_->first_step();
   coordinator_.emplace(CoordinatorOptions{.run = run_,
-                                          .tenure = directory_->tenure().number(),
+                                          .term = directory_->term().number(),
                                           .endpoint = transport_->endpoint(),
                                           .steps = about.steps,
                                           .initial_workers = command_.workers,
@@ -327,7 +327,7 @@ PartWriter& JobProcess::part_writer() {
 }
 
 // A member has sent a learner its part of the state.
-void JobProcess::fed(const Message& m, const messages::Fed& told) {
+void JobProcess::state_sent(const Message& m, const messages::StateSent& told) {
   event("fed", {{"step", m.step},
                 {"from", m.sender},
                 {"peer", told.peer},

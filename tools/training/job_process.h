@@ -18,7 +18,7 @@
 #include "elastic/session/chaos.h"
 #include "tools/config/config.h"
 #include "tools/training/elastic_job.h"
-#include "tools/training/gpu_deal.h"
+#include "tools/training/gpu_assignment.h"
 #include "tools/training/local_workers.h"
 #include "tools/training/profiler.h"
 #include "tools/training/prometheus.h"
@@ -40,11 +40,11 @@ class JobProcess final : public CoordinatorWorld {
   Recorded begin_history() override;
   std::optional<int64_t> facts(const std::vector<StepFacts>& steps) override;
   void event(const std::string& name, const nlohmann::json& fields) override;
-  void put_out(PeerId peer) override;
+  void evict(PeerId peer) override;
   std::string refuse(const messages::Hello& hello) override;
 
  private:
-  using Standing = HeldTenure::Standing;
+  using Standing = HeldTerm::Standing;
   struct Loss {
     Seconds time;
     PeerId peer;
@@ -95,7 +95,7 @@ class JobProcess final : public CoordinatorWorld {
   void open(const WorkerInfo& about);
   void settle(const std::vector<RunDirectory::Saved>& checkpoints);
   PartWriter& part_writer();
-  void fed(const Message& message, const messages::Fed& told);
+  void state_sent(const Message& message, const messages::StateSent& told);
   void shown(const Message& message, const messages::Shown& look);
   void control(const Message& message, const messages::Ctl& asked);
   nlohmann::json status() const;
@@ -112,7 +112,7 @@ class JobProcess final : public CoordinatorWorld {
   PeerId self_ = random_id();
   std::unique_ptr<Transport> transport_;
   LocalWorkers local_;
-  GpuDeal gpus_;
+  GpuAssignment gpus_;
   std::deque<Loss> losses_;
   std::map<PeerId, pid_t> pids_;
   std::optional<WorkerInfo> about_;  // the first worker

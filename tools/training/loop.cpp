@@ -19,24 +19,25 @@ void learn_layout(Training& training, Session& session) {
   session.works_on("the first leaf");
   for (int vrank = 0; !session.knows_layout(); vrank = (vrank + 1) % training.config().run.virtual_ranks) {
     const Batch batch = training.loader.batch(step % training.loader.steps_per_epoch(), vrank);
-    session.learn_layout(training.leaf(batch, step, vrank));
+    session.learn_layout(training.rank_gradient(batch, step, vrank));
   }
 }
 
 // Of a virtual rank that this worker computes. A device may have room for one leaf, but not for those before it as
 // well: then these make way, and it is computed once more. With `waits` more work follows before the leaf is added:
 // what a group of GPUs has begun with is not left to wait for it, since others would take that for a hang.
-Leaf leaf_of(Training& training, Session& session, int64_t step, const Cursor& at, int vrank, bool waits) {
+RankGradient leaf_of(Training& training, Session& session, int64_t step, const Cursor& at, int vrank, bool waits) {
   Batch batch = training.loader.batch(at, vrank);
   if (batch.samples > 0) session.reads(vrank, batch.input);
   if (session.keeps_leaves()) {
     try {
-      return training.leaf(batch, step, vrank, !waits && session.opens(vrank) ? &session : nullptr, /*stays=*/true);
+      return training.rank_gradient(batch, step, vrank, !waits && session.opens(vrank) ? &session : nullptr,
+                                    /*stays=*/true);
     } catch (const DeviceFull&) {
       if (!session.let_leaves_go()) throw;
     }
   }
-  return training.leaf(batch, step, vrank, session.opens(vrank) ? &session : nullptr);
+  return training.rank_gradient(batch, step, vrank, session.opens(vrank) ? &session : nullptr);
 }
 
 // Updates the state, and reports the update.
@@ -45,11 +46,11 @@ void update(Training& training, Session& session, int64_t step, const Observer& 
   const Update made = training.update(step, reduced);
   report.lr = made.lr;
   report.gradient_norm = made.gradient_norm;
-  if (training.adaptive()) report.position = training.loader.step_at(reduced.pace.samples + reduced.samples);
+  if (training.adaptive()) report.position = training.loader.step_at(reduced.scaling_state.samples + reduced.samples);
   if (!session.leads() || !observer.due(step + 1)) return;
   const Activity activity("a look at tensors");
   session.works_on("a look at tensors");
-  session.show(observer.look(step + 1, training.cursor(step, reduced.pace), reduced));
+  session.show(observer.look(step + 1, training.cursor(step, reduced.scaling_state), reduced));
 }
 
 }  // namespace
@@ -64,10 +65,10 @@ void train(Training& training, const std::shared_ptr<const Dataset>& split, Sess
     if (!session.knows_layout()) learn_layout(training, session);
 
     const int64_t step = session.step();
-    const Cursor at = training.cursor(step, session.pace());
+    const Cursor at = training.cursor(step, session.scaling_state());
     while (const std::optional<int> vrank = session.next()) {
       const bool scores = validation.due(step, session) && session.owns(*vrank);
-      Leaf leaf;
+      RankGradient leaf;
       if (!session.last()) leaf = leaf_of(training, session, step, at, *vrank, scores);
       if (scores) leaf.facts.attached = validation.share(*vrank, session);
       session.add(*vrank, std::move(leaf));

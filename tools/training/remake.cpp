@@ -7,30 +7,31 @@ namespace elinvar {
 
 LedgerLine make_again(Training& training, Replay& replay, const ToldOfRemaking& told) {
   Member& member = replay.member();
-  if (member.next() != Member::Next::leaves || member.last()) fail("the run ends after step {}", member.step());
-  const int64_t step = member.step();
-  const Cursor cursor = training.cursor(step, member.pace());
+  if (member.next() != Member::Next::leaves || member.position().last())
+    fail("the run ends after step {}", member.position().step);
+  const int64_t step = member.position().step;
+  const Cursor cursor = training.cursor(step, member.scaling().current());
   LedgerLine line;
   line.step = step + 1;
-  for (const int vrank : member.todo()) {
+  for (const int vrank : member.reduction().todo()) {
     const Batch batch = training.loader.batch(cursor, vrank);
     told.batch(vrank, batch);
     told.at(fmt::format("leaf {}", vrank));
-    Leaf leaf = training.leaf(batch, step, vrank);
+    RankGradient leaf = training.rank_gradient(batch, step, vrank);
     told.at("");
-    if (!leaf.gradients.empty()) line.leaves[vrank] = digest_in_order(leaf.gradients, leaf.terms).digest;
+    if (!leaf.gradients.empty()) line.leaves[vrank] = digest_in_order(leaf.gradients, leaf.batch_statistics).digest;
     told.at("reduction");
-    member.add(step, vrank, std::move(leaf), 0);
+    member.reduction().add(step, vrank, std::move(leaf), 0);
   }
   member.contribute({});
   const bool complete = member.reduce() == Member::Progress::complete;
   told.at("");
   invariant(complete, "a member that is alone waits for nobody");
   const Reduced reduced = member.take_reduced();
-  if (training.adaptive()) line.batch_size = reduced.pace.batch;
+  if (training.adaptive()) line.batch_size = reduced.scaling_state.batch;
   line.batch = reduced.batch;
   line.loss = reduced.loss;
-  line.gradient = digest_in_order(reduced.gradients, reduced.terms).digest;
+  line.gradient = digest_in_order(reduced.gradients, reduced.batch_statistics).digest;
   told.at("update");
   line.lr = training.update(step, reduced).lr;
   told.at("");
@@ -39,7 +40,7 @@ LedgerLine make_again(Training& training, Replay& replay, const ToldOfRemaking& 
 }
 
 std::vector<LedgerLine> make_first_updates(Training& training, int64_t count) {
-  Replay replay(training.member(), 0, Pace{.batch = training.scaling.batch});
+  Replay replay(training.member(), 0, ScalingState{.batch = training.scaling.batch});
   std::vector<LedgerLine> lines;
   while (static_cast<int64_t>(lines.size()) < count) lines.push_back(make_again(training, replay));
   return lines;

@@ -71,7 +71,7 @@ void Report::begin(const WorkerInfo& about, const std::string& endpoint) {
   const int64_t first = directory_.first_step();
   reported_ = directory_.members_alive() ? directory_.recorded() : first;
   metrics_.emplace(path, reported_);
-  if (config_.tensorboard.any()) tensorboard_.emplace(path, directory_.tenure().number(), reported_);
+  if (config_.tensorboard.any()) tensorboard_.emplace(path, directory_.term().number(), reported_);
   shown_ = reported_;
   loss_ = directory_.loss(reported_).value_or(std::numeric_limits<double>::quiet_NaN());
   say(stdout, "run {} in {}: {} parameters, {} samples, {} steps of {} over {} virtual ranks\n", config_.run.name,
@@ -156,7 +156,7 @@ void Report::tell_of_audit(const Json& found) {
   const std::string verdict = found.at("verdict").get<std::string>();
   if (verdict == "guilty")
     for (const int worker : found.at("workers").get<std::vector<int>>())
-      line += fmt::format("\naudit: worker {} is put out; its machine should be looked at", worker);
+      line += fmt::format("\naudit: worker {} is evicted; its machine should be looked at", worker);
   else if (verdict != "agreed") line += "; " + verdict;
   progress_->line(line);
 }
@@ -206,7 +206,7 @@ void Report::end(bool finished, int64_t step, Seconds now) {
   const std::optional<Digest> state = directory_.state(step);
   nlohmann::ordered_json result = {
       {"status", finished ? "finished" : "interrupted"}, {"step", step}, {"steps", finished ? step : steps_}};
-  result["tenure"] = directory_.tenure().number();
+  result["tenure"] = directory_.term().number();
   result["loss"] = loss_;
   result["digest"] = state ? state->hex() : "";
   result["goodput"] = goodput_.summary(now);
@@ -230,7 +230,7 @@ void Report::fail(const std::string& reason) {
   try {
     event("failed", {{"step", reported_}, {"reason", reason}});
     nlohmann::ordered_json result = {{"status", "failed"}, {"step", reported_}, {"steps", steps_}, {"reason", reason}};
-    result["tenure"] = directory_.tenure().number();
+    result["tenure"] = directory_.term().number();
     if (!directory_.contradiction().empty()) result["contradiction"] = directory_.contradiction();
     write_json(directory_.path() / "result.json", result);
   } catch (const std::exception&) {

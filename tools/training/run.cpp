@@ -135,12 +135,12 @@ int JobProcess::run() {
 
 bool JobProcess::create(const Generation& generation) { return directory_->generations().create(generation); }
 
-bool JobProcess::superseded() { return !directory_->tenure().newest(); }
+bool JobProcess::superseded() { return !directory_->term().newest(); }
 
 // Called after a failure; if the directory cannot be read either, the first failure is the one to report.
-HeldTenure::Standing JobProcess::standing_now() {
+HeldTerm::Standing JobProcess::standing_now() {
   try {
-    return directory_ ? directory_->tenure().standing() : Standing::held;
+    return directory_ ? directory_->term().standing() : Standing::held;
   } catch (const std::exception&) {
     return Standing::held;
   }
@@ -155,7 +155,9 @@ int64_t JobProcess::newest_checkpoint(int64_t most) { return directory_->newest_
 
 CoordinatorWorld::Recorded JobProcess::begin_history() {
   directory_->forget_what_is_ahead();
-  return {.pace = directory_->pace(), .changes = directory_->batch_changes(), .steps = directory_->known_steps()};
+  return {.scaling_state = directory_->scaling_state(),
+          .changes = directory_->batch_changes(),
+          .steps = directory_->known_steps()};
 }
 
 std::optional<int64_t> JobProcess::facts(const std::vector<StepFacts>& steps) {
@@ -181,7 +183,7 @@ void JobProcess::event(const std::string& name, const Json& fields) {
 }
 
 // A stopped or hung process of this machine would keep its memory.
-void JobProcess::put_out(PeerId peer) {
+void JobProcess::evict(PeerId peer) {
   const auto pid = pids_.find(peer);
   if (pid != pids_.end() && local_.alive().contains(pid->second)) ::kill(pid->second, SIGKILL);
 }
@@ -273,8 +275,8 @@ void JobProcess::check_ledger() {
 bool JobProcess::still_in_charge() {
   if (!directory_ || now() < beat_at_ - kEarly) return true;
   beat_at_ = now() + kBeat;
-  if (!directory_->tenure().newest()) return false;
-  directory_->tenure().beat();
+  if (!directory_->term().newest()) return false;
+  directory_->term().beat();
   restore_files();
   return true;
 }
@@ -287,7 +289,7 @@ void JobProcess::restore_files() {
 // The workers belong to another coordinator now, and so do the files.
 int JobProcess::step_down() {
   if (report_) report_->stop_showing();
-  const std::optional<Tenure> other = newest_tenure(path_);
+  const std::optional<Term> other = newest_term(path_);
   say(stderr, "{}: the coordinator at {} has taken over {}; this one steps down\n", program_name(),
       other ? other->endpoint : "?", path_.string());
   return 3;

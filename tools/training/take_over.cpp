@@ -1,19 +1,19 @@
 // Goes on with a run in the place of its coordinator that is gone, with the options that the run directory tells of.
-#include "elastic/run/tenure.h"
+#include "elastic/run/term.h"
 #include "tensor/base/check.h"
 #include "tools/training/elastic_job.h"
 
 namespace elinvar {
 
 int take_over(const TakeoverOptions& options) {
-  const std::optional<Tenure> gone = newest_tenure(options.run_dir);
-  check(gone && gone->number == options.tenure, "{} has no coordinator of tenure {} to take over from", options.run_dir,
-        options.tenure);
+  const std::optional<Term> gone = newest_term(options.run_dir);
+  check(gone && gone->number == options.term, "{} has no coordinator of term {} to take over from", options.run_dir,
+        options.term);
   JobOptions go_on;
   go_on.config = gone->job.at("file").get<std::string>();
   go_on.run_dir = options.run_dir;
   go_on.resume = true;
-  go_on.takes_over = options.tenure;
+  go_on.takes_over = options.term;
   go_on.text = gone->job.at("text").get<std::string>();
   go_on.overrides = gone->job.at("overrides").get<std::vector<std::string>>();
   go_on.min_workers = gone->job.at("min_workers").get<int>();

@@ -8,7 +8,7 @@
 #include "autograd/precision.h"
 #include "elastic/checkpoint/state_parts.h"
 #include "nn/clip.h"
-#include "nn/leaf.h"
+#include "nn/micro_batch.h"
 #include "nn/running_statistics.h"
 #include "nn/weight_average.h"
 #include "tensor/base/activity.h"
@@ -37,10 +37,11 @@ class Arrivals {
  public:
   Arrivals(Session* opened, int vrank) : opened_(opened), vrank_(vrank) {}
 
-  void forward(const LeafResult& result) {
+  void forward(const MicroBatchResult& result) {
     count_ = result.count;
-    for (const Tensor& term : result.terms) terms_.emplace_back(term, result.terms_since);
-    if (std::ranges::all_of(terms_, [](Download& term) { return term.ready(); })) open();
+    for (const Tensor& statistic : result.batch_statistics)
+      batch_statistics_.emplace_back(statistic, result.statistics_since);
+    if (std::ranges::all_of(batch_statistics_, [](Download& statistic) { return statistic.ready(); })) open();
   }
   void gradient(size_t parameter, Tensor gradient, const Mark& since) {
     gradients_.emplace_back(parameter, Download(std::move(gradient), since));
@@ -51,13 +52,13 @@ class Arrivals {
     while (!gradients_.empty()) pass_on();
   }
 
-  std::vector<Tensor> terms, gradients;  // the latter unless they went to a session
+  std::vector<Tensor> batch_statistics, gradients;  // the latter unless they went to a session
 
  private:
   void open() {
     if (std::exchange(open_, true)) return;
-    for (Download& term : terms_) terms.push_back(term.wait());
-    if (opened_ != nullptr) opened_->open(vrank_, count_, terms);
+    for (Download& statistic : batch_statistics_) batch_statistics.push_back(statistic.wait());
+    if (opened_ != nullptr) opened_->open(vrank_, count_, batch_statistics);
   }
   void pass_on() {
     open();
@@ -73,7 +74,7 @@ class Arrivals {
   int vrank_;
   int64_t count_ = 0;
   bool open_ = false;
-  std::vector<Download> terms_;
+  std::vector<Download> batch_statistics_;
   std::deque<std::pair<size_t, Download>> gradients_;
 };
 
@@ -171,24 +172,24 @@ MemberOptions Training::member() const {
   return member;
 }
 
-Cursor Training::cursor(int64_t step, const Pace& pace) const {
-  return adaptive() ? Cursor{pace.samples, pace.batch} : loader.cursor(step);
+Cursor Training::cursor(int64_t step, const ScalingState& scaling_state) const {
+  return adaptive() ? Cursor{scaling_state.samples, scaling_state.batch} : loader.cursor(step);
 }
 
-Leaf Training::leaf(const Batch& batch, int64_t step, int vrank, Session* opened, bool stays) {
+RankGradient Training::rank_gradient(const Batch& batch, int64_t step, int vrank, Session* opened, bool stays) {
   if (batch.samples == 0) return {};
   const Rng rng{.seed = config().run.seed, .step = static_cast<uint32_t>(step), .vrank = static_cast<uint32_t>(vrank)};
   Arrivals arrivals(opened, vrank);
-  LeafProgress progress;
+  MicroBatchProgress progress;
   if (stays && opened != nullptr) {
-    progress.forward = [&](const LeafResult& result) {
-      opened->open(vrank, result.count, result.terms, result.terms_since);
+    progress.forward = [&](const MicroBatchResult& result) {
+      opened->open(vrank, result.count, result.batch_statistics, result.statistics_since);
     };
     progress.gradient = [&](size_t i, Tensor gradient, const Mark& since) {
       opened->put(i, std::move(gradient), since);
     };
   } else if (!stays) {
-    progress.forward = [&](const LeafResult& result) { arrivals.forward(result); };
+    progress.forward = [&](const MicroBatchResult& result) { arrivals.forward(result); };
     progress.gradient = [&](size_t i, Tensor gradient, const Mark& since) {
       arrivals.gradient(i, std::move(gradient), since);
     };
@@ -197,12 +198,14 @@ Leaf Training::leaf(const Batch& batch, int64_t step, int vrank, Session* opened
   const Targets targets(batch.target, batch.mixed.other, batch.mixed.share);
   const Tensor input = batch.input_on(job.device);
   const bool recompute = config().run.recompute;
-  LeafResult result = config().run.cuda_graphs
-                          ? graphs_.leaf(*job.network, input, targets, config().loss, rng, recompute, progress)
-                          : elinvar::leaf(*job.network, input, targets, config().loss, rng, recompute, progress);
+  MicroBatchResult result =
+      config().run.cuda_graphs
+          ? graphs_.micro_batch_gradient(*job.network, input, targets, config().loss, rng, recompute, progress)
+          : elinvar::micro_batch_gradient(*job.network, input, targets, config().loss, rng, recompute, progress);
   if (!stays) arrivals.finish();
-  Leaf leaf{.gradients = stays ? std::move(result.gradients) : std::move(arrivals.gradients),
-            .terms = stays ? std::move(result.terms) : std::move(arrivals.terms)};
+  RankGradient leaf{
+      .gradients = stays ? std::move(result.gradients) : std::move(arrivals.gradients),
+      .batch_statistics = stays ? std::move(result.batch_statistics) : std::move(arrivals.batch_statistics)};
   statistics_ = std::move(result.statistics);
   StateSum sum = state_sum(digests_of(tensors_of(batch)));
   leaf.facts = {.loss_sum = result.loss_sum,
@@ -220,11 +223,11 @@ Update Training::update(int64_t step, const Reduced& reduced) {
   const Clipping clipping = clip_by_global_norm(gradients, config().optimizer.clip_norm);
   check_finite(step, reduced.loss, clipping.norm);
   // Where the batch changes the schedule goes by what has been seen.
-  const int64_t scheduled = adaptive() ? loader.step_at(reduced.pace.samples) : step;
+  const int64_t scheduled = adaptive() ? loader.step_at(reduced.scaling_state.samples) : step;
   double lr = learning_rate(config().schedule, config().optimizer.lr, steps, scheduled);
-  if (adaptive()) lr *= lr_factor(reduced.pace, step, scaling);
+  if (adaptive()) lr *= lr_factor(reduced.scaling_state, step, scaling);
   job.optimizer->step(job.network->parameters, gradients, lr, step, clipping.scale);
-  update_running_statistics(statistics_, reduced.terms, reduced.leaves);
+  update_running_statistics(statistics_, reduced.batch_statistics, reduced.leaves);
   if (job.average) follow(job.average->parameters, job.network->parameters, config().optimizer.ema_decay, step);
   return {lr, clipping.norm};
 }

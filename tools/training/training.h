@@ -7,7 +7,7 @@
 
 #include "data/loader.h"
 #include "elastic/session/session.h"
-#include "nn/leaf_graphs.h"
+#include "nn/micro_batch_graphs.h"
 #include "nn/network.h"
 #include "tools/training/job.h"
 
@@ -30,17 +30,18 @@ class Training {
   const Config& config() const { return job.config; }
   bool adaptive() const { return scaling.batch > 0; }
   MemberOptions member() const;  // but for who it is
-  // The batch of a step; `pace` counts with adaptive scaling.
-  Cursor cursor(int64_t step, const Pace& pace) const;
+  // The batch of a step; `scaling state` counts with adaptive scaling.
+  Cursor cursor(int64_t step, const ScalingState& scaling_state) const;
   // With a session that it may be open in, its gradients go there as they become ready, and the leaf has none. Its
   // tensors are on the CPU unless they are to stay where they are computed.
-  Leaf leaf(const Batch& batch, int64_t step, int vrank, Session* opened = nullptr, bool stays = false);
+  RankGradient rank_gradient(const Batch& batch, int64_t step, int vrank, Session* opened = nullptr,
+                             bool stays = false);
   // Of the state, in place. Failure where the loss or the gradient is not finite (NUMERICS.md, rule 22). At least one
   // leaf with samples was computed before.
   Update update(int64_t step, const Reduced& reduced);
 
  private:
-  LeafGraphs graphs_;
+  MicroBatchGraphs graphs_;
   std::vector<Statistic> statistics_;  // of any leaf: which batch norms there are
 };
 

@@ -25,9 +25,9 @@ Json Validation::share(int vrank, Session& session) const {
   return json;
 }
 
-ValidationScore Validation::score(const std::vector<LeafFacts>& facts) const {
+ValidationScore Validation::score(const std::vector<RankFacts>& facts) const {
   std::vector<BatchScore> scores;
-  for (const LeafFacts& share : facts)
+  for (const RankFacts& share : facts)
     for (const Json& s : share.attached)
       scores.push_back({std::bit_cast<double>(s.at(0).get<uint64_t>()), s.at(1).get<int64_t>(), s.at(2).get<int64_t>(),
                         s.at(3).get<int64_t>()});

@@ -16,10 +16,10 @@ class Validation {
 
   // Whether the session's step `step` is scored: every run.eval_every steps, and at the end.
   bool due(int64_t step, const Session& session) const;
-  // For LeafFacts::attached. It takes a while: the session is told.
+  // For RankFacts::attached. It takes a while: the session is told.
   nlohmann::json share(int vrank, Session& session) const;
   // Of the shares in the facts of all leaves.
-  ValidationScore score(const std::vector<LeafFacts>& facts) const;
+  ValidationScore score(const std::vector<RankFacts>& facts) const;
 
  private:
   const Training& training_;

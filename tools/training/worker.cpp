@@ -12,7 +12,7 @@
 #include "comm/endpoint.h"
 #include "comm/zmq_transport.h"
 #include "elastic/run/run_directory.h"
-#include "elastic/run/tenure.h"
+#include "elastic/run/term.h"
 #include "elastic/session/session.h"
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
@@ -80,38 +80,38 @@ Told ask(Transport& transport, PeerId self, const std::string& endpoint) {
 // Who coordinates the run now, as its directory shows it.
 std::optional<SessionOptions::Sighting> coordinator_of(const fs::path& directory) {
   if (directory.empty()) return std::nullopt;
-  const std::optional<Tenure> tenure = newest_tenure(directory);
-  if (!tenure) return std::nullopt;
+  const std::optional<Term> term = newest_term(directory);
+  if (!term) return std::nullopt;
   const std::optional<Generation> generation = GenerationStore(directory).newest();
-  return SessionOptions::Sighting{.sight = {.tenure = tenure->number,
-                                            .beats = beats_of(directory, tenure->number),
+  return SessionOptions::Sighting{.sight = {.term = term->number,
+                                            .beats = beats_of(directory, term->number),
                                             .members = generation ? static_cast<int>(generation->members.size()) : 0},
-                                  .coordinator = tenure->peer,
-                                  .endpoint = tenure->endpoint};
+                                  .coordinator = term->peer,
+                                  .endpoint = term->endpoint};
 }
 
-// A failed run may go on with another coordinator. A result of an earlier tenure belongs to an earlier part of the run;
+// A failed run may go on with another coordinator. A result of an earlier term belongs to an earlier part of the run;
 // it stays until a worker of the new part has introduced itself.
 bool is_over(const fs::path& directory) {
   const fs::path path = directory / "result.json";
   if (directory.empty() || !fs::exists(path)) return false;
   const Json result = parse_json(read_file(path));
   if (!result.is_object() || result.value("status", Json()) == "failed") return false;
-  const std::optional<Tenure> newest = newest_tenure(directory);
+  const std::optional<Term> newest = newest_term(directory);
   return !newest || result.value("tenure", Json(newest->number)) >= Json(newest->number);
 }
 
-// A coordinator that goes on in the place of the one of this tenure, where this worker listens, too.
-void start_coordinator(const WorkerOptions& command, const fs::path& directory, int64_t tenure) {
+// A coordinator that goes on in the place of the one of this term, where this worker listens, too.
+void start_coordinator(const WorkerOptions& command, const fs::path& directory, int64_t term) {
   if (!command.start_coordinator) return;
   Endpoint listen = parse_endpoint(command.listen);
   if (listen.scheme == "tcp") listen.port = 0;
-  else listen.place += fmt::format(".coordinator-{}", tenure + 1);
+  else listen.place += fmt::format(".coordinator-{}", term + 1);
   while (::waitpid(-1, nullptr, WNOHANG) >
          0) {  // reaps earlier coordinators that failed; a worker has no other children
   }
   command.start_coordinator({.run_dir = directory.string(),
-                             .tenure = tenure,
+                             .term = term,
                              .listen = to_string(listen),
                              .advertise = command.advertise,
                              .key = command.key});
@@ -151,7 +151,7 @@ std::vector<Digest> repeated(const WorkerOptions& command, const messages::JobDe
 // How taking part has ended.
 struct Part {
   int exit_code = 0;
-  std::string returns_to = {};  // where the job is, if this worker was put out and may come back; else ""
+  std::string returns_to = {};  // where the job is, if this worker was evicted and may come back; else ""
 };
 
 Part work(const WorkerOptions& command, Transport& transport, PeerId self, const Told& told,
@@ -171,7 +171,7 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
               alive = std::optional<File>(), mutex = std::make_unique<std::mutex>()]() mutable -> fs::path {
     const std::lock_guard lock(*mutex);
     if (!alive) {
-      const std::optional<Tenure> there = newest_tenure(path);
+      const std::optional<Term> there = newest_term(path);
       if (!there || there->run != run) return {};
       alive.emplace(worker_lock(path));
     }
@@ -195,7 +195,7 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
       .run = told.run,
       .coordinator = told.coordinator,
       .coordinator_endpoint = about_job.endpoint,
-      .tenure = about_job.tenure,
+      .term = about_job.term,
       .imported = imported,
       .about = {.endpoint = transport.endpoint(),
                 .pid = getpid(),
@@ -222,20 +222,20 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
       .faults = about_job.chaos.empty() ? std::vector<Fault>() : parse_chaos(about_job.chaos).faults,
       .nccl = found.nccl,
       .group_patience = std::chrono::duration<double>(config.run.group_timeout),
-      .take_over = [&](int64_t tenure) { start_coordinator(command, (*directory)(), tenure); },
+      .take_over = [&](int64_t term) { start_coordinator(command, (*directory)(), term); },
       .watch = {.hold = std::max(about_job.hold, kLeastHold), .arrival = static_cast<int>(about_job.arrival)}};
   Session session(options, std::move(owned),
                   {.view = [&] { return job.state(); },
-                   .restore = [&](int64_t step) -> std::optional<Pace> {
+                   .restore = [&](int64_t step) -> std::optional<ScalingState> {
                      const fs::path path = (*directory)();
                      if (step == 0 && !imported) {
                        job.load(Job(job.config).state());
-                       return Pace{};
+                       return ScalingState{};
                      }
                      if (path.empty()) return std::nullopt;
                      const Checkpoint checkpoint = CheckpointStore(path / "checkpoints").read(step);
                      job.load(checkpoint.state);
-                     return pace_of(checkpoint.state);
+                     return scaling_state_of(checkpoint.state);
                    }});
   if (!command.profile.empty()) {
     const auto save = [&](const Profiler::Json& trace, int worker) {

@@ -22,20 +22,20 @@ namespace {
 float number(uint64_t key) { return static_cast<float>(static_cast<int64_t>(mix(key) >> 40) - (1 << 23)) * 0x1p-20f; }
 }  // namespace
 
-Leaf make_leaf(uint64_t state, int64_t step, int vrank, int vranks, const Pace& pace) {
+RankGradient make_leaf(uint64_t state, int64_t step, int vrank, int vranks, const ScalingState& scaling_state) {
   uint64_t key = mix(state ^ mix(static_cast<uint64_t>(step * 1000 + vrank)));
   int64_t samples = 2;
-  if (pace.batch > 0) {
-    const int64_t batch = std::min(pace.batch, kEpochSamples - pace.samples % kEpochSamples);
+  if (scaling_state.batch > 0) {
+    const int64_t batch = std::min(scaling_state.batch, kEpochSamples - scaling_state.samples % kEpochSamples);
     samples = batch * (vrank + 1) / vranks - batch * vrank / vranks;
-    key = mix(key ^ mix(static_cast<uint64_t>(pace.samples * 1000 + samples)));
+    key = mix(key ^ mix(static_cast<uint64_t>(scaling_state.samples * 1000 + samples)));
   }
   // A short batch has no samples for this one.
-  if (pace.batch > 0 ? samples == 0 : key % 7 == 0) return {};
-  Leaf leaf;
+  if (scaling_state.batch > 0 ? samples == 0 : key % 7 == 0) return {};
+  RankGradient leaf;
   leaf.gradients = {Tensor::from(std::vector<float>{number(key), number(key + 1), number(key + 2)}, {3}),
                     Tensor::from(std::vector<float>{number(key + 3), number(key + 4)}, {2})};
-  leaf.terms = {Tensor::from(std::vector<float>{number(key + 5)}, {1})};
+  leaf.batch_statistics = {Tensor::from(std::vector<float>{number(key + 5)}, {1})};
   leaf.facts = {.loss_sum = number(key + 6),
                 .count = 1 + static_cast<int64_t>(key % 5),
                 .correct = 1,
@@ -46,7 +46,7 @@ Leaf make_leaf(uint64_t state, int64_t step, int vrank, int vranks, const Pace& 
 
 uint64_t updated(uint64_t state, const Reduced& r, double lr_factor) {
   uint64_t next = mix(mix(state ^ std::bit_cast<uint64_t>(r.loss)) ^ std::bit_cast<uint64_t>(lr_factor));
-  for (const std::vector<Tensor>* tensors : {&r.gradients, &r.terms})
+  for (const std::vector<Tensor>* tensors : {&r.gradients, &r.batch_statistics})
     for (const Tensor& t : *tensors)
       for (const float x : t.span<float>()) next = mix(next ^ std::bit_cast<uint32_t>(x));
   return next;
@@ -67,40 +67,40 @@ Reference::Reference(int ranks, const ScalingOptions& options) : vranks(ranks), 
 Reference::Reference(const Reference& before, int64_t steps) : Reference(before) {
   state.resize(static_cast<size_t>(steps + 1));
   facts.resize(static_cast<size_t>(steps));
-  paces.resize(static_cast<size_t>(steps));
+  scaling_states.resize(static_cast<size_t>(steps));
 }
 
-Pace Reference::made(int64_t step) const {
+ScalingState Reference::made(int64_t step) const {
   if (step == 0) return {.batch = scaling.batch};
-  Pace pace = paces[static_cast<size_t>(step - 1)];
-  pace.samples += std::min(pace.batch, kEpochSamples - pace.samples % kEpochSamples);
-  return pace;
+  ScalingState scaling_state = scaling_states[static_cast<size_t>(step - 1)];
+  scaling_state.samples += std::min(scaling_state.batch, kEpochSamples - scaling_state.samples % kEpochSamples);
+  return scaling_state;
 }
 
-void Reference::follow(const Pace& pace) {
+void Reference::follow(const ScalingState& scaling_state) {
   const int64_t step = steps();
-  TreeFold fold(vranks);
+  TreeReducer reducer(vranks);
   Reduced r;
   double loss = 0;
   Hasher batches;
   for (int v = 0; v < vranks; ++v) {
-    Leaf leaf = make_leaf(state.back(), step, v, vranks, pace);
+    RankGradient leaf = make_leaf(state.back(), step, v, vranks, scaling_state);
     batches.add(leaf.facts.batch);
     loss += leaf.facts.loss_sum;
     r.count += leaf.facts.count;
     std::vector<Tensor> values = leaf.gradients;
-    values.insert(values.end(), leaf.terms.begin(), leaf.terms.end());
-    fold.add(v, std::move(values));
+    values.insert(values.end(), leaf.batch_statistics.begin(), leaf.batch_statistics.end());
+    reducer.add(v, std::move(values));
   }
   r.batch = batches.digest();
   r.loss = loss / static_cast<double>(r.count);
-  std::vector<Tensor> root = fold.take_root();
+  std::vector<Tensor> root = reducer.take_root();
   for (size_t i = 0; i < root.size(); ++i)
     if (i < 2) r.gradients.push_back(mul(root[i], 1.0 / static_cast<double>(r.count)));
-    else r.terms.push_back(root[i]);
+    else r.batch_statistics.push_back(root[i]);
   facts.push_back(facts_text(r));
-  paces.push_back(pace);
-  state.push_back(updated(state.back(), r, pace.batch > 0 ? lr_factor(pace, step, scaling) : 1));
+  scaling_states.push_back(scaling_state);
+  state.push_back(updated(state.back(), r, scaling_state.batch > 0 ? lr_factor(scaling_state, step, scaling) : 1));
 }
 
 }  // namespace elinvar

@@ -5,15 +5,16 @@
 #include <string>
 #include <vector>
 
-#include "elastic/step/pace.h"
+#include "elastic/step/scaling_state.h"
 #include "elastic/step/step.h"
 
 namespace elinvar {
 
 uint64_t mix(uint64_t x);
-// With a pace (adaptive scaling) the leaf is what its share of the batch says, out of epochs of so many samples.
+// With a scaling state (adaptive scaling) the leaf is what its share of the batch says, out of epochs of so many
+// samples.
 inline constexpr int64_t kEpochSamples = 50;
-Leaf make_leaf(uint64_t state, int64_t step, int vrank, int vranks = 1, const Pace& pace = {});
+RankGradient make_leaf(uint64_t state, int64_t step, int vrank, int vranks = 1, const ScalingState& scaling_state = {});
 uint64_t updated(uint64_t state, const Reduced& reduced, double lr_factor = 1);
 std::string facts_text(const Reduced& reduced);
 
@@ -21,16 +22,16 @@ struct Reference {
   Reference(int vranks, int64_t steps);                                // exact scaling: all steps
   Reference(int vranks, const ScalingOptions& scaling);                // adaptive: those that follow() is told of
   Reference(const Reference& before, int64_t steps);                   // what was the same so far
-  void follow(const Pace& pace);                                       // one more step, made at this pace
-  Pace made(int64_t step) const;                                       // in the state after so many
+  void follow(const ScalingState& scaling_state);                      // one more step, made at this scaling state
+  ScalingState made(int64_t step) const;                               // in the state after so many
   bool over() const { return made(steps()).samples >= scaling.goal; }  // adaptive
   int64_t steps() const { return static_cast<int64_t>(facts.size()); }
 
   int vranks;
   ScalingOptions scaling = {};
-  std::vector<uint64_t> state{1};  // after each step
-  std::vector<std::string> facts;  // of each step
-  std::vector<Pace> paces;         // of each step
+  std::vector<uint64_t> state{1};            // after each step
+  std::vector<std::string> facts;            // of each step
+  std::vector<ScalingState> scaling_states;  // of each step
 };
 
 }  // namespace elinvar

@@ -11,7 +11,7 @@ SimulationResult Simulation::run() {
     if (s_.orphaned > 0) orphan();
     if (s_.orphaned > 1)
       at(uniform(2, 4), [this] {
-        for (const auto& [tenure, h] : heads_)
+        for (const auto& [term, h] : heads_)
           if (h->alive) die(*h, "kill");
         for (const auto& [peer, p] : workers_)
           if (p->alive) die(*p, "kill");
@@ -40,13 +40,15 @@ SimulationResult Simulation::run() {
 
 std::string Simulation::where() {
   std::string text = fmt::format("{} steps in the ledger, checkpoint of step {}", ledger_.size(), saved_step_);
-  for (const auto& [tenure, head] : heads_)
-    if (head->alive) text += fmt::format("\n  tenure {}: {}", tenure, head->coordinator->status(now_).dump());
-  for (const auto& [peer, p] : workers_)
-    if (p->alive)
-      text += fmt::format("\n  {}: generation {} step {} completed {} active {} fenced {} next {} busy {} early {}",
-                          peer, p->member->generation(), p->member->step(), p->member->completed(), p->member->active(),
-                          p->member->fenced(), static_cast<int>(p->member->next()), p->busy, p->member->early());
+  for (const auto& [term, head] : heads_)
+    if (head->alive) text += fmt::format("\n  term {}: {}", term, head->coordinator->status(now_).dump());
+  for (const auto& [peer, p] : workers_) {
+    if (!p->alive) continue;
+    const MemberPosition& at = p->member->position();
+    text +=
+        fmt::format("\n  {}: generation {} step {} completed {} active {} fenced {} next {} busy {}", peer, at.number(),
+                    at.step, at.completed, at.active(), at.fenced(), static_cast<int>(p->member->next()), p->busy);
+  }
   return text;
 }
 

@@ -44,12 +44,12 @@ struct SimulationResult {
   int interrupted = 0;             // how often a fence had fallen into one when it went on,
   int killed_beside = 0;           // how often a member died so that one would,
   int lost_open = 0;               // and messages of such leaves that were lost
-  int flips = 0, caught = 0;       // bits that flipped, and workers that were put out for it
+  int flips = 0, caught = 0;       // bits that flipped, and workers that were evicted for it
   int replays = 0, undecided = 0;  // of a checkpoint by a worker, and runs that ended since nobody could tell
   int abandoned = 0;               // workers that left for lack of a coordinator, and saw the run directory
   int stopped = 0;                 // how often a person stopped the run,
   int refused = 0;                 // and what was saved of a state that members do not agree on
-  double hang_lasted = 0;          // until it was put out
+  double hang_lasted = 0;          // until it was evicted
   int in_group = 0;                // reductions of a member by its group of GPUs,
   int new_groups = 0, shrunk_groups = 0, kept_groups = 0;  // groups that came into use, and how they had been made,
   int not_formed = 0;                                      // how often a member could not be in one,

@@ -104,14 +104,14 @@ class Simulation {
   struct Checkpoint {
     int parts = 0;
     std::map<int, uint64_t> states;  // of each part,
-    bool sworn = false;              // and of the whole, in the words of each worker
+    bool attested = false;           // and of the whole, in the words of each worker
   };
 
   // A coordinator's process; what it has not written down dies with it.
   struct Head final : Node, CoordinatorWorld {
     explicit Head(Simulation& simulation) : sim(simulation) {}
     Simulation& sim;
-    int64_t tenure = 0;
+    int64_t term = 0;
     int asked = 0;  // workers, for the job
     std::unique_ptr<Coordinator> coordinator;
     double beat_at = 0;
@@ -120,7 +120,7 @@ class Simulation {
     std::map<std::pair<int64_t, int64_t>, Checkpoint> saving;
 
     bool create(const Generation& g) override { return sim.create(g); }
-    bool superseded() override { return sim.heads_.rbegin()->first > tenure; }
+    bool superseded() override { return sim.heads_.rbegin()->first > term; }
     std::optional<int64_t> facts(const std::vector<StepFacts>& steps) override { return sim.facts(*this, steps); }
     int64_t restart() override { return sim.saved_step_; }
     int64_t newest_checkpoint(int64_t most) override {
@@ -134,7 +134,7 @@ class Simulation {
       states = sim.states_;
       return sim.recorded();
     }
-    void put_out(PeerId out) override { sim.put_out(out); }
+    void evict(PeerId out) override { sim.evict(out); }
     void event(const std::string& name, const nlohmann::json& fields) override {
       sim.log(name + " " + fields.dump());
       if (name == "audit") sim.judged(fields);
@@ -173,7 +173,7 @@ class Simulation {
   bool create(const Generation& g);
   std::optional<int64_t> facts(Head& h, const std::vector<StepFacts>& steps);
   void take_facts(Head& h, const StepFacts& facts);
-  void put_out(PeerId peer);
+  void evict(PeerId peer);
   void checkpoint_part(Head& h, const Message& m, const messages::Saved& saved);
   std::optional<bool> is_good(const Head& h, int64_t step, const Checkpoint& c) const;
   void settle(Head& h);
@@ -184,14 +184,14 @@ class Simulation {
   uint64_t state_after(const Process& p, int64_t step) const;
   void begin_history(const Generation& generation);
   CoordinatorWorld::Recorded recorded() const;
-  void agree(const Process& p, int64_t step, const Pace& pace);
-  Leaf any_leaf(uint64_t state, int number) const;
+  void agree(const Process& p, int64_t step, const ScalingState& scaling_state);
+  RankGradient any_leaf(uint64_t state, int number) const;
 
   // The workers' processes, and their main thread: the training loop (simulation_workers.cpp).
   void add_worker();
   void join(PeerId peer);
-  void follow(Process& p, int64_t tenure);
-  void introduce(Process& p, int64_t tenure);
+  void follow(Process& p, int64_t term);
+  void introduce(Process& p, int64_t term);
   bool sees_directory(const Process& p) const;
   void heartbeat(PeerId peer);
   void seek(Process& p);
@@ -199,7 +199,7 @@ class Simulation {
   void deliver_part(PeerId peer, PeerId to, double delay, const Message& m);
   void later(Process& p, double delay, std::function<void(Process&)> what);
   void advance(Process& p);
-  void put(Process& p, int64_t step, int vrank, const Leaf& leaf, size_t left);
+  void put(Process& p, int64_t step, int vrank, const RankGradient& leaf, size_t left);
   void update(Process& p);
   void load(Process& p);
 
@@ -223,7 +223,7 @@ class Simulation {
   bool may_last(const Process& p) const;
   bool is_the_last_right(const Process& p) const;
   uint32_t next_damage() const;
-  Leaf compute(Process& p, int64_t step, int vrank, const Pace& pace);
+  RankGradient compute(Process& p, int64_t step, int vrank, const ScalingState& scaling_state);
   void flip_state(Process& p, int64_t step);
   void spoil(Process& p, int64_t step, int bucket, std::vector<Tensor>& sums);
   void end_what_lasts(Process& p);
@@ -275,7 +275,7 @@ class Simulation {
   std::string wrong_in_group_;
 
   // The run directory.
-  std::map<int64_t, std::unique_ptr<Head>> heads_;  // by tenure
+  std::map<int64_t, std::unique_ptr<Head>> heads_;  // by term
   std::map<int64_t, int64_t> beats_;
   std::map<int64_t, Generation> records_;
   std::vector<std::string> ledger_;

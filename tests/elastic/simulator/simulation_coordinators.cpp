@@ -15,16 +15,16 @@ void Simulation::start_coordinator() {
   auto made = std::make_unique<Head>(*this);
   Head& h = *made;
   h.peer = next_peer_++;
-  h.tenure = heads_.empty() ? 1 : heads_.rbegin()->first + 1;
+  h.term = heads_.empty() ? 1 : heads_.rbegin()->first + 1;
   h.far = pick(2) == 1;
   Coordinator::Records records;
   for (const auto& [peer, p] : workers_)
-    records.members_alive = records.members_alive || (p->alive && p->member->active());
+    records.members_alive = records.members_alive || (p->alive && p->member->position().active());
   if (!records_.empty()) {
     records.newest = records_.rbegin()->second;
     if (records_.contains(records.newest->follows)) records.before = records_.at(records.newest->follows);
   }
-  h.coordinator = std::make_unique<Coordinator>(CoordinatorOptions{.tenure = h.tenure,
+  h.coordinator = std::make_unique<Coordinator>(CoordinatorOptions{.term = h.term,
                                                                    .endpoint = "sim",
                                                                    .steps = s_.steps,
                                                                    .initial_workers = s_.initial_workers,
@@ -36,12 +36,12 @@ void Simulation::start_coordinator() {
                                                                    .stuck = 1.5,
                                                                    .start_timeout = 3,
                                                                    .gather_timeout = 2,
-                                                                   .redeal_every = 0.5,
+                                                                   .reassign_every = 0.5,
                                                                    .hold = 10},
                                                 h, saved_step_, records, now_);
-  log(fmt::format("coordinator {} of tenure {} starts at {} records, members alive: {}", h.peer, h.tenure,
-                  records_.size(), records.members_alive));
-  heads_[h.tenure] = std::move(made);
+  log(fmt::format("coordinator {} of term {} starts at {} records, members alive: {}", h.peer, h.term, records_.size(),
+                  records.members_alive));
+  heads_[h.term] = std::move(made);
   flush(h);
   tick(h);
 }
@@ -61,7 +61,7 @@ void Simulation::tick(Head& h) {
 void Simulation::beat(Head& h) {
   if (now_ < h.beat_at) return;
   h.beat_at = now_ + kBeat;
-  ++beats_[h.tenure];
+  ++beats_[h.term];
   if (h.superseded()) h.coordinator->superseded();
 }
 
@@ -108,7 +108,7 @@ bool Simulation::create(const Generation& g) {
     first += total(m.first_share);
   }
   if (covered != s_.vranks || first != s_.vranks)
-    violate("generation {} deals {} and {} virtual ranks", g.number, covered, first);
+    violate("generation {} assigns {} and {} virtual ranks", g.number, covered, first);
   if (s_.adaptive && !g.scaling) violate("generation {} says nothing of its batch", g.number);
   if (s_.adaptive && g.first_step >= 0) begin_history(g);
   if (g.scaling && g.first_step >= 0 && g.scaling->batch > 0) violate("a death changes the batch");
@@ -146,7 +146,7 @@ void Simulation::take_facts(Head& h, const StepFacts& facts) {
     violate("the members agree on another state after step {}", step);
 }
 
-void Simulation::put_out(PeerId peer) {
+void Simulation::evict(PeerId peer) {
   const Process& p = *workers_.at(peer);
   if (p.hung) result_.hang_lasted = now_ - p.busy_since;
 }
@@ -157,7 +157,7 @@ void Simulation::checkpoint_part(Head& h, const Message& m, const messages::Save
   Checkpoint& c = h.saving[{m.generation, step}];
   c.parts = saved.parts;
   c.states[saved.part] = saved.digest.high;
-  c.sworn = saved.state.has_value();
+  c.attested = saved.state.has_value();
   settle(h);
 }
 
@@ -167,7 +167,7 @@ std::optional<bool> Simulation::is_good(const Head& h, int64_t step, const Check
   const uint64_t first = c.states.begin()->second;
   const bool as_one = std::all_of(c.states.begin(), c.states.end(), [&](const auto& s) { return s.second == first; });
   const std::map<int64_t, uint64_t>& agreed = h.states.contains(step) ? h.states : states_;
-  if (!agreed.contains(step)) return c.sworn ? std::optional(as_one) : std::nullopt;
+  if (!agreed.contains(step)) return c.attested ? std::optional(as_one) : std::nullopt;
   return as_one && first == agreed.at(step);
 }
 

@@ -21,8 +21,8 @@ void Simulation::hang(Process& p) {
 // into one is then no matter of chance.
 void Simulation::kill_beside(Process& p) {
   for (const auto& [peer, other] : workers_) {
-    if (peer == p.peer || !other->alive || !other->member->active()) continue;
-    if (other->member->generation() != p.member->generation()) continue;
+    if (peer == p.peer || !other->alive || !other->member->position().active()) continue;
+    if (other->member->position().number() != p.member->position().number()) continue;
     kills_beside_open_ = false;
     ++result_.killed_beside;
     die(*other, "kill");
@@ -36,7 +36,7 @@ void Simulation::partition(double seconds) {
   whole_from_ = now_ + seconds;
   directory_cut_ = pick(3);
   log(fmt::format("cut in two until {:.3f}, directory {}", whole_from_, directory_cut_));
-  for (const auto& [tenure, h] : heads_)
+  for (const auto& [term, h] : heads_)
     if (h->alive && directory_cut_ > 0 && (directory_cut_ == 1) == h->far) stall(*h, seconds);
   if (pick(2) == 0) return;
   // It lasts so long that connections end.

@@ -41,8 +41,8 @@ uint32_t Simulation::next_damage() const { return static_cast<uint32_t>(result_.
 
 // Nobody could tell if there is only one worker, or if others get their state from this one.
 bool Simulation::may_last(const Process& p) const {
-  return p.member->members() > 1 && std::all_of(workers_.begin(), workers_.end(), [](const auto& entry) {
-           return !entry.second->alive || entry.second->member->active();
+  return p.member->position().members() > 1 && std::all_of(workers_.begin(), workers_.end(), [](const auto& entry) {
+           return !entry.second->alive || entry.second->member->position().active();
          });
 }
 
@@ -50,24 +50,24 @@ bool Simulation::may_last(const Process& p) const {
 bool Simulation::is_the_last_right(const Process& p) const {
   bool others = false;
   for (const auto& [peer, q] : workers_) {
-    if (q.get() == &p || !q->alive || !q->member->active()) continue;
+    if (q.get() == &p || !q->alive || !q->member->position().active()) continue;
     if (!q->corrupt && !(q->flip == Flip::always && q->damaged)) return false;
     others = true;
   }
   return others;
 }
 
-Leaf Simulation::compute(Process& p, int64_t step, int vrank, const Pace& pace) {
-  Leaf leaf = make_leaf(p.state, step, vrank, s_.vranks, pace);
+RankGradient Simulation::compute(Process& p, int64_t step, int vrank, const ScalingState& scaling_state) {
+  RankGradient leaf = make_leaf(p.state, step, vrank, s_.vranks, scaling_state);
   const Member& m = *p.member;
-  const bool now = m.active() && m.step() == step && m.completed() == step;
+  const bool now = m.position().active() && m.position().step == step && m.position().completed == step;
   if (!now || leaf.gradients.empty() || !audited(audit_, step) || vrank != audited_vrank(audit_, step, s_.vranks))
     return leaf;
   if (is_the_last_right(p)) return leaf;
   if (p.flip == Flip::state && may_last(p)) {
     do {
       p.state = mix(p.state ^ p.peer);
-      leaf = make_leaf(p.state, step, vrank, s_.vranks, pace);
+      leaf = make_leaf(p.state, step, vrank, s_.vranks, scaling_state);
     } while (leaf.gradients.empty());  // two of which would be the same
     p.corrupt = true;
     damaged(p, "the state", step);
@@ -85,7 +85,9 @@ Leaf Simulation::compute(Process& p, int64_t step, int vrank, const Pace& pace) 
 // The state that an update has just made, and so what is saved of it. Only where it is digested is it sure to be found.
 void Simulation::flip_state(Process& p, int64_t step) {
   const bool seen = audited(audit_, step) && (due(step, kCheckpointEvery) || due(step, kDigestEvery));
-  if (p.flip != Flip::state || !seen || p.member->steps() == step || !p.member->active() || !may_last(p)) return;
+  if (p.flip != Flip::state || !seen || p.member->position().known_steps() == step || !p.member->position().active() ||
+      !may_last(p))
+    return;
   if (is_the_last_right(p)) return;
   p.state = mix(p.state ^ p.peer);
   p.corrupt = true;
@@ -94,7 +96,7 @@ void Simulation::flip_state(Process& p, int64_t step) {
 
 void Simulation::spoil(Process& p, int64_t step, int bucket, std::vector<Tensor>& sums) {
   static const int buckets = Buckets({{3}, {2}, {1}}, kBucketElements).count();
-  if (p.flip != Flip::sum || p.member->members() < 2 || !audited(audit_, step)) return;
+  if (p.flip != Flip::sum || p.member->position().members() < 2 || !audited(audit_, step)) return;
   if (bucket != audited_bucket(audit_, step, buckets) || is_the_last_right(p)) return;
   flip_bits(sums, next_damage(), random_());
   damaged(p, "a sum", step);
@@ -126,17 +128,17 @@ void Simulation::judged(const Json& found) {
 
 // From the newest checkpoint to the state again; a machine that is at fault comes to another one.
 void Simulation::replay(Process& p) {
-  const Member::Replay replay = p.member->begin_replay();
-  if (replay.from > 0 && !sees_directory(p)) return later(p, 0.01, [](Process&) {});
+  const int64_t from = p.member->audit().begin_replay(), to = p.member->position().completed;
+  if (from > 0 && !sees_directory(p)) return later(p, 0.01, [](Process&) {});
   p.replays = true;
   p.state = mix(p.state);
-  later(p, uniform(0.05, 0.3), [this, replay](Process& q) {
+  later(p, uniform(0.05, 0.3), [this, from, to](Process& q) {
     ++result_.replays;
     q.replays = false;
-    q.state = state_after(q, replay.step);
-    q.corrupt = q.flip == Flip::always && replay.from < replay.step;
+    q.state = state_after(q, to);
+    q.corrupt = q.flip == Flip::always && from < to;
     if (!q.corrupt) return;
-    damaged(q, "a replay", replay.step);
+    damaged(q, "a replay", to);
     q.state = mix(q.state ^ q.peer);
   });
 }

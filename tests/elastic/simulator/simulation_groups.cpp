@@ -119,16 +119,16 @@ void Simulation::equip(Process& p) {
 }
 
 void Simulation::serve_groups(Process& p) {
-  for (const GroupRequest& request : p.member->take_group_requests()) form(p, request);
+  for (const GroupRequest& request : p.member->groups().take_requests()) form(p, request);
   Former& f = p.former;
-  f.oldest = std::max(f.oldest, p.member->oldest_group());
+  f.oldest = std::max(f.oldest, p.member->position().promised);
   if (f.forming != 0 && f.forming < f.oldest) {
     f.forming = 0;
     ++f.attempt;
   }
   for (auto it = f.formed.begin(); it != f.formed.end() && it->first < f.oldest;) {
     const bool whole = it->second.group->whole();
-    if (it->first == p.member->spare_group() && whole) {
+    if (it->first == p.member->groups().spare() && whole) {
       ++it;
       continue;
     }
@@ -181,7 +181,7 @@ void Simulation::form(Process& p, const GroupRequest& request) {
     NcclId id;
     ++named_;
     std::memcpy(id.bytes.data(), &named_, sizeof named_);
-    q.member->group_named(request.generation, id);
+    q.member->groups().named(request.generation, id);
     come(q, attempt, request, id.hex());
   });
 }
@@ -217,25 +217,25 @@ void Simulation::formed(Process& p, const GroupRequest& request, const std::shar
   f.forming = 0;
   f.formed[generation] = {group, room};
   room->formed.insert(p.peer);
-  p.member->group_formed(generation, std::move(group));
+  p.member->groups().formed(generation, std::move(group));
 }
 
 void Simulation::not_formed(Process& p, const GroupRequest& request, const std::string& reason) {
   ++result_.not_formed;
   ++p.former.attempt;
   p.former.forming = 0;
-  if (request.from) p.member->group_not_shrunk(request.generation);
-  else p.member->group_not_formed(request.generation, reason);
+  if (request.from) p.member->groups().not_shrunk(request.generation);
+  else p.member->groups().not_formed(request.generation, reason);
 }
 
 // --- The loop, while it waits for a reduction.
 
 void Simulation::wait_for_group(Process& p) {
   Member& m = *p.member;
-  if (!p.alive || !m.transferring()) return;
-  if (p.group_since < 0 || m.group_progress() != p.group_progress) p.group_since = now_;
-  p.group_progress = m.group_progress();
-  if (now_ > p.group_since + kTransferred) m.group_stalled("the sums have not come");
+  if (!p.alive || !m.reduction().transferring()) return;
+  if (p.group_since < 0 || m.reduction().progress() != p.group_progress) p.group_since = now_;
+  p.group_progress = m.reduction().progress();
+  if (now_ > p.group_since + kTransferred) m.groups().stalled("the sums have not come");
   flush(p);
   if (std::exchange(p.polls, true)) return;
   at(now_ + kPoll, [this, peer = p.peer] {
@@ -253,17 +253,19 @@ void Simulation::used_group(const std::string& made) {
 
 void Simulation::goes(Process& p) {
   p.group_since = -1;
-  const Member& m = *p.member;
-  if (!m.active() || m.fenced()) return;
-  const auto [first, mine] = planes_.try_emplace({m.generation(), m.completed()}, m.reduces_in_group());
-  if (first->second != m.reduces_in_group())
-    violate("of generation {} some make step {} in a group, but worker {} {}", m.generation(), m.completed(), p.peer,
+  Member& m = *p.member;
+  if (!m.position().active() || m.position().fenced()) return;
+  const auto [first, mine] =
+      planes_.try_emplace({m.position().number(), m.position().completed}, m.reduction().reduces_in_group());
+  if (first->second != m.reduction().reduces_in_group())
+    violate("of generation {} some make step {} in a group, but worker {} {}", m.position().number(),
+            m.position().completed, p.peer,
             first->second ? "through its host" : "does, too, and others through their hosts");
 }
 
 // What is wrong is said later: who calls this takes whatever is thrown for a fault of the group.
 void Simulation::transfers(const Process& p, const Room& room) {
-  const int64_t generation = p.member->generation(), step = p.member->completed();
+  const int64_t generation = p.member->position().number(), step = p.member->position().completed;
   const Room* const by = transferred_by_.try_emplace({generation, step}, &room).first->second;
   std::vector<PeerId> members;
   for (const GenerationMember& m : records_.at(generation).members) members.push_back(m.peer);

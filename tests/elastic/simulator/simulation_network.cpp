@@ -8,7 +8,7 @@ namespace elinvar {
 constexpr int64_t kReadAgain = 8;  // each of so many messages goes through the form that the transport carries
 
 Simulation::Node* Simulation::node(PeerId peer) {
-  for (const auto& [tenure, head] : heads_)
+  for (const auto& [term, head] : heads_)
     if (head->peer == peer) return head.get();
   const auto found = workers_.find(peer);
   return found == workers_.end() ? nullptr : found->second.get();
@@ -53,17 +53,17 @@ void Simulation::deliver(PeerId to, const Message& message, double sent) {
   Process& p = *workers_.at(to);
   const bool answer = message.as<messages::Heard>() != nullptr;
   if (!answer) p.idle_since = now_;
-  if (message.sender == p.member->coordinator()) {
+  if (message.sender == p.member->position().coordinator) {
     if (answer) p.watch->answered();
     p.watch->heard(now_);
   }
   if (const auto* other = message.as<messages::NewCoordinator>()) {
-    if (!p.watch || other->tenure > p.watch->tenure()) follow(p, other->tenure);
+    if (!p.watch || other->term > p.watch->term()) follow(p, other->term);
   } else {
     p.member->receive(message);
     const auto* start = message.as<messages::Start>();
     // One of a coordinator that is no more is not obeyed.
-    if (s_.adaptive && start && p.member->generation() == start->record.number)
+    if (s_.adaptive && start && p.member->position().number() == start->record.number)
       p.history = histories_.at(start->record.scaling->history);
   }
   flush(p);
@@ -101,7 +101,7 @@ void Simulation::lose(PeerId watcher, PeerId peer) {
     return flush(*head);
   }
   Process& p = *workers_.at(watcher);
-  if (p.watch && peer == p.member->coordinator()) p.watch->lost();
+  if (p.watch && peer == p.member->position().coordinator) p.watch->lost();
   p.member->lost(peer, "connection closed");
   flush(p);
   advance(p);

@@ -33,40 +33,40 @@ void Simulation::begin_history(const Generation& g) {
 }
 
 CoordinatorWorld::Recorded Simulation::recorded() const {
-  CoordinatorWorld::Recorded recorded{.pace = references_.back()->made(saved_step_),
+  CoordinatorWorld::Recorded recorded{.scaling_state = references_.back()->made(saved_step_),
                                       .steps = static_cast<int64_t>(ledger_.size())};
   int64_t batch = scaling_.batch;
   for (int64_t step = 0; step < recorded.steps; ++step) {
-    const Pace& pace = references_.back()->paces[static_cast<size_t>(step)];
-    if (pace.batch != batch) recorded.changes.push_back({step, batch = pace.batch});
+    const ScalingState& scaling_state = references_.back()->scaling_states[static_cast<size_t>(step)];
+    if (scaling_state.batch != batch) recorded.changes.push_back({step, batch = scaling_state.batch});
   }
   return recorded;
 }
 
-// Whoever completes a step completes it at the pace of the first who did, and that one had a reason.
-void Simulation::agree(const Process& p, int64_t step, const Pace& pace) {
+// Whoever completes a step completes it at the scaling state of the first who did, and that one had a reason.
+void Simulation::agree(const Process& p, int64_t step, const ScalingState& scaling_state) {
   Reference& reference = *references_[p.history];
   if (step < reference.steps()) {
-    if (reference.paces[static_cast<size_t>(step)] != pace)
-      violate("worker {} made step {} at another pace", p.peer, step);
+    if (reference.scaling_states[static_cast<size_t>(step)] != scaling_state)
+      violate("worker {} made step {} at another scaling_state", p.peer, step);
     return;
   }
-  const Pace before = reference.made(step);
-  if (pace.samples != before.samples) violate("step {} begins at sample {}", step, pace.samples);
-  if (pace.batch == before.batch) {
-    if (pace != before) violate("step {} has another ramp", step);
+  const ScalingState before = reference.made(step);
+  if (scaling_state.samples != before.samples) violate("step {} begins at sample {}", step, scaling_state.samples);
+  if (scaling_state.batch == before.batch) {
+    if (scaling_state != before) violate("step {} has another ramp", step);
   } else {
     ++result_.batch_changes;
     const bool planned = std::any_of(records_.begin(), records_.end(), [&](const auto& record) {
-      return record.second.first_step < 0 && record.second.scaling->batch == pace.batch;
+      return record.second.first_step < 0 && record.second.scaling->batch == scaling_state.batch;
     });
-    if (!planned || pace != rescaled(before, step, pace.batch, scaling_))
-      violate("the batch of step {} became {} without a plan", step, pace.batch);
+    if (!planned || scaling_state != rescaled(before, step, scaling_state.batch, scaling_))
+      violate("the batch of step {} became {} without a plan", step, scaling_state.batch);
   }
-  reference.follow(pace);
+  reference.follow(scaling_state);
 }
 
-Leaf Simulation::any_leaf(uint64_t state, int number) const {
+RankGradient Simulation::any_leaf(uint64_t state, int number) const {
   if (!s_.adaptive) return make_leaf(state, 0, number);
   return make_leaf(state, 0, number % s_.vranks, s_.vranks, {.batch = scaling_.batch});
 }

@@ -37,26 +37,26 @@ void Simulation::join(PeerId peer) {
   at(now_ + uniform(0.01, 0.1), [this, peer] {
     Process& p = *workers_.at(peer);
     if (!p.alive || p.watch) return;
-    if (head()) follow(p, head()->tenure);
+    if (head()) follow(p, head()->term);
     else join(peer);
   });
 }
 
-void Simulation::follow(Process& p, int64_t tenure) {
+void Simulation::follow(Process& p, int64_t term) {
   if (!p.watch) {
     WatchOptions options = kWatch;
-    options.arrival = heads_.at(tenure)->asked++;
-    p.watch.emplace(options, tenure, now_);
+    options.arrival = heads_.at(term)->asked++;
+    p.watch.emplace(options, term, now_);
   }
-  p.watch->follow(tenure, now_);
-  introduce(p, tenure);
+  p.watch->follow(term, now_);
+  introduce(p, term);
 }
 
-void Simulation::introduce(Process& p, int64_t tenure) {
-  const PeerId coordinator = heads_.at(tenure)->peer;
+void Simulation::introduce(Process& p, int64_t term) {
+  const PeerId coordinator = heads_.at(term)->peer;
   connected_.insert({p.peer, coordinator});
   // Nobody listens there any more.
-  if (!heads_.at(tenure)->alive) at(now_ + 0.01, [this, peer = p.peer, coordinator] { lose(peer, coordinator); });
+  if (!heads_.at(term)->alive) at(now_ + 0.01, [this, peer = p.peer, coordinator] { lose(peer, coordinator); });
   p.member->introduce(coordinator, {.endpoint = "sim", .nccl = p.nccl.value_or(NcclSupport{})});
   flush(p);
 }
@@ -71,7 +71,7 @@ void Simulation::heartbeat(PeerId peer) {
     if (!p.alive) return;
     if (now_ >= p.stalled_until) {
       const Work work = p.busy ? Work{.what = "work", .lasts = now_ - p.busy_since, .usual = 0.05}
-                               : Work{.idle = now_ - p.idle_since, .misses = p.member->missing()};
+                               : Work{.idle = now_ - p.idle_since, .misses = p.member->reduction().missing()};
       p.member->heartbeat({.work = work, .answer = !p.watch || p.watch->asks(now_)});
       flush(p);
       if (p.alive && p.watch && p.watch->out_of_touch(now_)) seek(p);
@@ -85,17 +85,17 @@ void Simulation::seek(Process& p) {
   const int64_t newest = heads_.rbegin()->first;
   const int members = records_.empty() ? 0 : static_cast<int>(records_.rbegin()->second.members.size());
   if (sees_directory(p)) sight = Watch::Sight{newest, beats_[newest], members};
-  const Watch::Decision decision = p.watch->decide(sight, p.member->index(), now_);
+  const Watch::Decision decision = p.watch->decide(sight, p.member->position().index, now_);
   result_.abandoned += decision.what == Watch::Do::leave && sight;
   if (decision.what == Watch::Do::leave) return die(p, "without a coordinator leaves");
   if (decision.what == Watch::Do::reconnect) {
-    introduce(p, p.watch->tenure());
-    if (p.alive && p.saved) send(p.peer, p.member->coordinator(), *p.saved);
+    introduce(p, p.watch->term());
+    if (p.alive && p.saved) send(p.peer, p.member->position().coordinator, *p.saved);
     return;
   }
   if (decision.what == Watch::Do::follow) return follow(p, newest);
   if (decision.what != Watch::Do::take_over) return;
-  log(fmt::format("worker {} takes over from tenure {}: {}", p.peer, newest, decision.reason));
+  log(fmt::format("worker {} takes over from term {}: {}", p.peer, newest, decision.reason));
   at(now_ + uniform(0.05, 0.5), [this, newest] {
     if (heads_.rbegin()->first == newest) start_coordinator();
   });
@@ -109,22 +109,22 @@ void Simulation::flush(Process& p) {
     if (p.corrupt && part.to != 0) return end_what_lasts(p);
     if (!p.corrupt && p.state != state_after(p, part.step))
       violate("worker {} copies another state than that of step {}", p.peer, part.step);
-    if (s_.adaptive && part.pace != reference(p).made(std::min(part.step, reference(p).steps())))
-      violate("worker {} copies another pace than that of step {}", p.peer, part.step);
-    Message m{.generation = p.member->generation(), .step = part.step, .payload = messages::Saved{}};
+    if (s_.adaptive && part.scaling_state != reference(p).made(std::min(part.step, reference(p).steps())))
+      violate("worker {} copies another scaling state than that of step {}", p.peer, part.step);
+    Message m{.generation = p.member->position().number(), .step = part.step, .payload = messages::Saved{}};
     if (part.to == 0) {
       const Digest state{p.state, 0};
       m.payload = messages::Saved{.part = part.part,
                                   .parts = part.parts,
                                   .digest = state,
-                                  .state = part.sworn ? std::optional(state) : std::nullopt};
+                                  .state = part.attested ? std::optional(state) : std::nullopt};
     } else {
       m.payload = messages::StatePieces{.part = part.part,
                                         .parts = part.parts,
                                         .attempt = part.attempt,
                                         .last = true,
                                         .digests = {{"state and history", {p.state, p.history}}},
-                                        .pace = part.pace,
+                                        .scaling_state = part.scaling_state,
                                         .end = s_.adaptive ? part.end : std::nullopt,
                                         .facts = part.facts};
     }
@@ -146,7 +146,7 @@ void Simulation::deliver_part(PeerId peer, PeerId to, double delay, const Messag
     if (!from.alive && !from.left) return;  // who leaves finishes what it writes
     if (now_ < from.stalled_until) return deliver_part(peer, to, from.stalled_until - now_ + 1e-4, m);
     if (to == 0 && (!from.saved || from.saved->step <= m.step)) from.saved = m;
-    send(peer, to == 0 ? from.member->coordinator() : to, m);
+    send(peer, to == 0 ? from.member->position().coordinator : to, m);
   });
 }
 
@@ -172,8 +172,8 @@ void Simulation::later(Process& p, double delay, std::function<void(Process&)> w
 void Simulation::advance(Process& p) {
   if (!p.alive || p.busy || now_ < p.stalled_until) return;
   Member& m = *p.member;
-  if (m.active() && !p.corrupt && p.state != state_after(p, m.step()))
-    violate("worker {} has another state after step {}", p.peer, m.step());
+  if (m.position().active() && !p.corrupt && p.state != state_after(p, m.position().step))
+    violate("worker {} has another state after step {}", p.peer, m.position().step);
   switch (m.reduce()) {
     case Member::Progress::complete:
       flush(p);
@@ -191,8 +191,8 @@ void Simulation::advance(Process& p) {
   if (next == Member::Next::replay) return replay(p);
   if (next == Member::Next::layout) {
     return later(p, 0.05, [this](Process& q) {
-      for (int v = 0; !q.member->knows_layout(); ++v) {
-        const Leaf leaf = any_leaf(q.state, v);
+      for (int v = 0; !q.member->reduction().knows_layout(); ++v) {
+        const RankGradient leaf = any_leaf(q.state, v);
         if (!leaf.gradients.empty()) q.member->learn_layout(leaf);
       }
     });
@@ -202,30 +202,31 @@ void Simulation::advance(Process& p) {
     return;
   }
   if (next != Member::Next::leaves) return;
-  const std::vector<int> todo = m.todo();
+  const std::vector<int> todo = m.reduction().todo();
   if (!todo.empty()) {
-    const int64_t step = m.step();
-    const bool last = m.last();
-    const Pace pace = m.pace();
-    const bool opens = m.opens(todo[0]) && pick(4) > 0;
+    const int64_t step = m.position().step;
+    const bool last = m.position().last();
+    const ScalingState scaling_state = m.scaling().current();
+    const bool opens = m.reduction().opens(todo[0]) && pick(4) > 0;
     return later(p, p.leaf_seconds * uniform(0.8, 1.2), [=, this, v = todo[0]](Process& q) {
-      const Leaf leaf = last ? Leaf{} : compute(q, step, v, pace);
-      if (!opens || leaf.gradients.empty()) return q.member->add(step, v, leaf, q.leaf_seconds);
-      if (q.member->opens(v)) goes(q);
-      q.member->open(step, v, leaf.facts.count, leaf.terms);
+      const RankGradient leaf = last ? RankGradient{} : compute(q, step, v, scaling_state);
+      if (!opens || leaf.gradients.empty()) return q.member->reduction().add(step, v, leaf, q.leaf_seconds);
+      if (q.member->reduction().opens(v)) goes(q);
+      q.member->reduction().open(step, v, leaf.facts.count, leaf.batch_statistics);
       q.open = true;
       ++result_.opened;
       if (kills_beside_open_) kill_beside(q);
       put(q, step, v, leaf, leaf.gradients.size());
     });
   }
-  if (!m.knows_layout())
-    for (int v = 0; !m.knows_layout(); ++v) {
-      const Leaf leaf = any_leaf(p.state, v);
+  if (!m.reduction().knows_layout())
+    for (int v = 0; !m.reduction().knows_layout(); ++v) {
+      const RankGradient leaf = any_leaf(p.state, v);
       if (!leaf.gradients.empty()) m.learn_layout(leaf);
     }
   std::optional<Digest> state;
-  if (m.digest_due()) state = Digest{p.state, mix(static_cast<uint64_t>(m.made().samples * 1000 + m.made().batch))};
+  if (m.digest_due())
+    state = Digest{p.state, mix(static_cast<uint64_t>(m.scaling().made().samples * 1000 + m.scaling().made().batch))};
   goes(p);
   m.contribute(state);
   flush(p);
@@ -233,15 +234,15 @@ void Simulation::advance(Process& p) {
 }
 
 // The other gradients of a leaf, `left` of them, one after another.
-void Simulation::put(Process& p, int64_t step, int vrank, const Leaf& leaf, size_t left) {
-  if (p.member->fenced()) ++result_.interrupted;
+void Simulation::put(Process& p, int64_t step, int vrank, const RankGradient& leaf, size_t left) {
+  if (p.member->position().fenced()) ++result_.interrupted;
   if (left == 0) {
     p.open = false;
-    return p.member->add(step, vrank, leaf, p.leaf_seconds);
+    return p.member->reduction().add(step, vrank, leaf, p.leaf_seconds);
   }
   later(p, p.leaf_seconds * uniform(0.2, 0.4), [=, this](Process& q) {
-    q.member->put(static_cast<int>(left) - 1, leaf.gradients[left - 1]);
-    while (pick(2) > 0 && q.member->work()) {
+    q.member->reduction().put(static_cast<int>(left) - 1, leaf.gradients[left - 1]);
+    while (pick(2) > 0 && q.member->reduction().work()) {
     }
     flush(q);
     put(q, step, vrank, leaf, left - 1);
@@ -251,22 +252,22 @@ void Simulation::put(Process& p, int64_t step, int vrank, const Leaf& leaf, size
 void Simulation::update(Process& p) {
   const Reduced r = p.member->take_reduced();
   if (p.corrupt) violate("worker {} updates a state that was damaged", p.peer);
-  if (!p.member->contradiction().empty()) violate("states differ: {}", p.member->contradiction());
-  const auto plane = planes_.find({r.generation, p.member->step()});
+  if (!r.contradiction.empty()) violate("states differ: {}", r.contradiction);
+  const auto plane = planes_.find({r.generation, p.member->position().step});
   result_.in_group += plane != planes_.end() && plane->second;
   StepFacts facts{.state = r.state ? std::optional(Digest{r.state->high, 0}) : std::nullopt};
-  const int64_t step = p.member->step();
-  const std::optional<int64_t> steps = p.member->steps();
+  const int64_t step = p.member->position().step;
+  const std::optional<int64_t> steps = p.member->position().known_steps();
   if (s_.adaptive) facts.end = steps;
   if (!steps || step < *steps) {
     facts.digests = facts_text(r);
     facts.update = {.samples = r.samples, .seconds = r.seconds, .generation = r.generation};
     if (s_.adaptive) {
-      agree(p, step, r.pace);
-      facts.update->batch_size = r.pace.batch;
+      agree(p, step, r.scaling_state);
+      facts.update->batch_size = r.scaling_state.batch;
       facts.update->reduce_seconds = uniform(0, 0.2);
     }
-    p.state = updated(p.state, r, s_.adaptive ? lr_factor(r.pace, step, scaling_) : 1);
+    p.state = updated(p.state, r, s_.adaptive ? lr_factor(r.scaling_state, step, scaling_) : 1);
     flip_state(p, step + 1);
   }
   p.member->advance(std::move(facts));
@@ -279,7 +280,7 @@ void Simulation::load(Process& p) {
   if (load.restore) {
     p.history = references_.size() - 1;
     p.state = reference(p).state.at(static_cast<size_t>(*load.restore));
-    load.pace = reference(p).made(*load.restore);
+    load.scaling_state = reference(p).made(*load.restore);
   } else {
     const Digest& given = load.pieces.at(0).digests.at("state and history");
     p.state = given.high;

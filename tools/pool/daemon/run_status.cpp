@@ -7,7 +7,7 @@
 
 #include "elastic/ledger/utc_time.h"
 #include "elastic/run/generation_store.h"
-#include "elastic/run/tenure.h"
+#include "elastic/run/term.h"
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
 
@@ -77,29 +77,29 @@ const RunStatus& RunStatusReader::look(double now) {
     }
   }
   try {
-    look_at_tenure(now);
+    look_at_term(now);
   } catch (const std::exception&) {
   }
   if (now - beaten_ > kSilent) status_.alive = false;
   return status_;
 }
 
-void RunStatusReader::look_at_tenure(double now) {
-  const std::optional<Tenure> tenure = newest_tenure(path_);
-  if (!tenure) return;
-  const int64_t beats = beats_of(path_, tenure->number);
-  const bool first = beats_ < 0, counted = tenure->number != tenure_ || beats != beats_;
-  tenure_ = tenure->number;
+void RunStatusReader::look_at_term(double now) {
+  const std::optional<Term> term = newest_term(path_);
+  if (!term) return;
+  const int64_t beats = beats_of(path_, term->number);
+  const bool first = beats_ < 0, counted = term->number != term_ || beats != beats_;
+  term_ = term->number;
   beats_ = beats;
   if (first) {  // what is old was not counted now
-    const fs::path beat = path_ / "coordinators" / (std::to_string(tenure_) + ".beat");
+    const fs::path beat = path_ / "coordinators" / (std::to_string(term_) + ".beat");
     const auto age = fs::file_time_type::clock::now() - fs::last_write_time(beat);
     beaten_ = now - std::chrono::duration<double>(age).count();
   } else if (counted || now < beaten_) {  // or the clock was set back
     beaten_ = now;
   }
   status_.alive = now - beaten_ <= kSilent;
-  status_.endpoint = tenure->endpoint;
+  status_.endpoint = term->endpoint;
 }
 
 void RunStatusReader::look_at_events() {

@@ -1,6 +1,6 @@
 #pragma once
 // The run status of a job, as its run directory shows it, whether or not its coordinator answers: from the files of
-// elastic/run/tenure.h, elastic/ledger/events.h, tools/training/metrics.h, and result.json. Each look reads only what
+// elastic/run/term.h, elastic/ledger/events.h, tools/training/metrics.h, and result.json. Each look reads only what
 // was added since the last one.
 #include <cstdint>
 #include <filesystem>
@@ -51,7 +51,7 @@ class RunStatusReader {
     std::string rest = {};
     std::string more(const std::filesystem::path& path, int64_t at_first);
   };
-  void look_at_tenure(double now);
+  void look_at_term(double now);
   void look_at_events();
   void look_at_metrics();
   void look_at_members();
@@ -63,7 +63,7 @@ class RunStatusReader {
   std::filesystem::path path_;
   RunStatus status_;
   Tail events_, metrics_;
-  int64_t tenure_ = 0, beats_ = -1;
+  int64_t term_ = 0, beats_ = -1;
   double beaten_ = 0, last_time_ = 0;
   int64_t steps_of_generation_ = 0;
   bool validates_ = false;                 // since the last step

@@ -1,0 +1,51 @@
+#include "elastic/protocol/exchange_inbox.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace elinvar {
+
+constexpr size_t kMostEarly = 1 << 16;
+
+Exchange::Send ExchangeInbox::sender() {
+  return [this](int member, Payload payload) {
+    outbox_.send(position_.generation->members[static_cast<size_t>(member)].peer, std::move(payload));
+  };
+}
+
+void ExchangeInbox::begin(Exchange exchange) {
+  exchange_.emplace(std::move(exchange));
+  const std::vector<Message> early = std::exchange(early_, {});
+  for (const Message& m : early) receive(m);
+}
+
+void ExchangeInbox::receive(const Message& m) {
+  const bool to_active = position_.begun() && !position_.fenced();
+  const int64_t expected = to_active ? position_.number() : kCopyGeneration;
+  // Copies for a learner belong to one state transfer: those of an earlier one could lead past what its new sender
+  // knows, and past the trailer that makes the learner active.
+  const int64_t current = catching_up_.attempt();
+  const bool copy = m.generation == kCopyGeneration;
+  const int64_t attempt = copy && !position_.active() ? Exchange::attempt_of(m) : current;
+  if (attempt < current) return;
+  if (exchange_ && m.step == position_.completed && m.generation == expected && attempt == current) {
+    const std::string wrong = exchange_->receive(m, sender());
+    if (!wrong.empty())
+      outbox_.report(
+          messages::Suspect{m.sender, fmt::format("sent a malformed {}: {}", kind_of(m.payload).name, wrong)});
+    return;
+  }
+  if (!copy && m.generation < std::max(position_.promised, position_.number())) return;
+  if ((position_.loaded && m.step < position_.completed) || early_.size() >= kMostEarly) return;
+  early_.push_back(m);
+}
+
+void ExchangeInbox::prune() {
+  std::erase_if(early_, [&](const Message& m) {
+    const bool past = position_.loaded && m.step < position_.completed;
+    return past || (m.generation != kCopyGeneration && m.generation < position_.promised);
+  });
+}
+
+}  // namespace elinvar

@@ -1,0 +1,37 @@
+#pragma once
+// The exchange that a member takes part in or listens to, if there is one, and messages for it that came before it
+// began.
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "elastic/protocol/catching_up.h"
+#include "elastic/protocol/exchange.h"
+#include "elastic/protocol/member_outbox.h"
+
+namespace elinvar {
+
+class ExchangeInbox {
+ public:
+  ExchangeInbox(const MemberPosition& position, const CatchingUp& catching_up, MemberOutbox& outbox)
+      : position_(position), catching_up_(catching_up), outbox_(outbox) {}
+
+  void begin(Exchange exchange);  // it gets the messages that came early
+  Exchange* exchange() { return exchange_ ? &*exchange_ : nullptr; }
+  const Exchange* exchange() const { return exchange_ ? &*exchange_ : nullptr; }
+  void end() { exchange_.reset(); }
+  Exchange::Send sender();  // to members of the present generation
+  void receive(const Message& message);
+  void prune();  // drops early messages that cannot count any more
+  void clear_early() { early_.clear(); }
+  size_t early() const { return early_.size(); }
+
+ private:
+  const MemberPosition& position_;
+  const CatchingUp& catching_up_;
+  MemberOutbox& outbox_;
+  std::optional<Exchange> exchange_;  // of (generation, completed)
+  std::vector<Message> early_;
+};
+
+}  // namespace elinvar

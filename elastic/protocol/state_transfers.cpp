@@ -1,0 +1,98 @@
+#include "elastic/protocol/state_transfers.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "elastic/protocol/exchange.h"
+
+namespace elinvar {
+
+StateTransfers::StateTransfers(const MemberPosition& position, MemberOutbox& outbox, const FactsOutbox& facts,
+                               const ScalingProgress& scaling)
+    : position_(position), outbox_(outbox), facts_(facts), scaling_(scaling) {}
+
+void StateTransfers::begin(int64_t step, const messages::SendState& request) {
+  // Of a boundary that has passed there is no copy to be had any more.
+  if (!position_.loaded || position_.completed > step) return outbox_.report(messages::Missed{request.peer});
+  outbox_.connect(request.peer, request.endpoint);
+  const Transfer& transfer = transfers_[request.peer] = {step, request};
+  if (position_.step == step) give_part(transfer);
+}
+
+std::vector<messages::Learner> StateTransfers::learners() const {
+  std::vector<messages::Learner> learners;
+  for (const auto& [peer, transfer] : transfers_) learners.push_back({peer, transfer.request.endpoint});
+  return learners;
+}
+
+// The last reduction is of the trailer alone and changes no state: after it the boundary is still that of `steps`.
+void StateTransfers::save(bool attested) {
+  if (!position_.active()) return;
+  parts_.push_back({.step = std::min(position_.step, position_.steps),
+                    .part = position_.index,
+                    .parts = position_.members(),
+                    .to = 0,
+                    .scaling_state = scaling_.made(),
+                    .attested = attested});
+}
+
+void StateTransfers::at_boundary() {
+  for (const auto& [peer, transfer] : transfers_)
+    if (transfer.step == position_.step) give_part(transfer);
+}
+
+void StateTransfers::give_part(const Transfer& transfer) {
+  const messages::SendState& request = transfer.request;
+  StatePart part{.step = transfer.step,
+                 .part = request.part,
+                 .parts = request.parts,
+                 .to = request.peer,
+                 .attempt = request.attempt,
+                 .scaling_state = scaling_.made(),
+                 .end = position_.known_steps(),
+                 .throttled = !position_.fenced()};
+  if (request.copies) part.facts = facts_.before(transfer.step);
+  parts_.push_back(std::move(part));
+}
+
+std::vector<StatePart> StateTransfers::take_parts() { return std::exchange(parts_, {}); }
+
+// What is given to others is of the host's memory; beside rank gradients that come a device alone has no room for it.
+void StateTransfers::completed(int64_t step, std::vector<Tensor> values, messages::Trailer trailer,
+                               const Buckets* buckets, bool kept) {
+  if (kept && (position_.members() == 1 || any())) values = on_host(values);
+  for (const auto& [peer, transfer] : transfers_)
+    if (transfer.request.copies && transfer.step <= step)
+      give_copy(peer, step, transfer.request.attempt, values, trailer, buckets);
+  forget_result();
+  if (!kept) return;
+  last_values_ = std::move(values);
+  last_trailer_ = std::move(trailer);
+}
+
+void StateTransfers::forget_result() {
+  last_values_.clear();
+  last_trailer_.reset();
+}
+
+void StateTransfers::give_result(const Message& m, const messages::Fetch& fetch, const Buckets* buckets) {
+  if (!last_trailer_ || m.step != position_.completed - 1) return;
+  outbox_.connect(m.sender, fetch.endpoint);
+  give_copy(m.sender, m.step, /*attempt=*/0, last_values_, *last_trailer_, buckets);
+}
+
+// An attempt counts for a learner alone.
+void StateTransfers::give_copy(PeerId to, int64_t step, int64_t attempt, const std::vector<Tensor>& values,
+                               const messages::Trailer& trailer, const Buckets* buckets) {
+  const bool tensors = step != position_.steps;
+  for (int b = 0; tensors && b < buckets->count(); ++b) {
+    messages::BucketResult result = result_of(*buckets, b, values);
+    result.attempt = attempt;
+    outbox_.send(to, kCopyGeneration, step, std::move(result));
+  }
+  messages::Trailer last = trailer;
+  last.attempt = attempt;
+  outbox_.send(to, kCopyGeneration, step, std::move(last));
+}
+
+}  // namespace elinvar

@@ -1,0 +1,74 @@
+#pragma once
+// What a member gives away of its state and its results: parts of a checkpoint, parts of the state and results to
+// learners (PROTOCOL.md, "Joining"), and the last result to those who lack it after a death.
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/buckets.h"
+#include "elastic/protocol/facts_outbox.h"
+#include "elastic/protocol/member_outbox.h"
+#include "elastic/protocol/scaling_progress.h"
+
+namespace elinvar {
+
+// A part of the state, as it is at the boundary after `step` updates, to be copied before the next update: for a
+// checkpoint, or for a learner.
+struct StatePart {
+  int64_t step = 0;
+  int part = 0, parts = 1;
+  PeerId to = 0;                      // 0: a checkpoint
+  int64_t attempt = 0;                // the number of the state transfer
+  std::vector<ToldFacts> facts = {};  // of earlier steps, not confirmed yet: they go with the state
+  ScalingState scaling_state = {};    // with adaptive scaling: of that state
+  std::optional<int64_t> end = {};    // with adaptive scaling: the last step, where it is known
+  bool attested = false;              // a digest of the whole state goes with it: no step need follow
+  bool throttled = false;             // steps go on meanwhile, and nobody waits for the learner
+};
+
+class StateTransfers {
+ public:
+  StateTransfers(const MemberPosition& position, MemberOutbox& outbox, const FactsOutbox& facts,
+                 const ScalingProgress& scaling);
+
+  // Begins to send a learner the state after `step` updates, or answers that this boundary has passed.
+  void begin(int64_t step, const messages::SendState& request);
+  void stop(PeerId learner) { transfers_.erase(learner); }
+  void stop_all() { transfers_.clear(); }
+  bool any() const { return !transfers_.empty(); }
+  std::vector<messages::Learner> learners() const;
+
+  void save(bool attested);  // this member's part of a checkpoint of the present state, if it is active
+  void at_boundary();        // an update was made: gives the parts that are due after it
+  std::vector<StatePart> take_parts();
+
+  // Sends the result of a reduction to learners that get copies, and keeps it if somebody may lack it (`kept`).
+  // `buckets` are those of the tensors.
+  void completed(int64_t step, std::vector<Tensor> values, messages::Trailer trailer, const Buckets* buckets,
+                 bool kept);
+  bool keeps_result() const { return last_trailer_.has_value(); }
+  void forget_result();
+  // Sends it to a worker that lacks it. It may be of a generation that this member does not know of yet.
+  void give_result(const Message& message, const messages::Fetch& fetch, const Buckets* buckets);
+
+ private:
+  struct Transfer {
+    int64_t step;  // of the state that the learner gets
+    messages::SendState request;
+  };
+  void give_part(const Transfer& transfer);
+  void give_copy(PeerId to, int64_t step, int64_t attempt, const std::vector<Tensor>& values,
+                 const messages::Trailer& trailer, const Buckets* buckets);
+
+  const MemberPosition& position_;
+  MemberOutbox& outbox_;
+  const FactsOutbox& facts_;
+  const ScalingProgress& scaling_;
+  std::map<PeerId, Transfer> transfers_;
+  std::vector<StatePart> parts_;
+  std::vector<Tensor> last_values_;  // of step `completed` - 1
+  std::optional<messages::Trailer> last_trailer_;
+};
+
+}  // namespace elinvar

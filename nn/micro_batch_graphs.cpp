@@ -1,0 +1,160 @@
+#include "nn/micro_batch_graphs.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "autograd/precision.h"
+#include "nn/micro_batch_passes.h"
+#include "tensor/base/check.h"
+#include "tensor/graph.h"
+#include "tensor/ops/copies.h"
+#include "tensor/trace.h"
+
+namespace elinvar {
+namespace {
+
+constexpr size_t kMost = 4;  // kept at a time: a batch, the short one at the end of an epoch, and those of growing ones
+
+struct Kind {
+  Shape shape;
+  DType dtype = DType::f32;
+  Device device;
+  bool operator==(const Kind&) const = default;
+};
+Kind kind_of(const Tensor& t) { return t.defined() ? Kind{t.shape(), t.dtype(), t.device()} : Kind{}; }
+
+// What a recorded leaf has for good.
+struct Signature {
+  const Network* network;
+  std::vector<const void*> parameters;  // where they lie
+  std::vector<Kind> inputs;
+  bool mixed, recompute;
+  double smoothing;
+  int64_t ignored;
+  Precision precision;
+  bool operator==(const Signature&) const = default;
+
+  explicit Signature(const MicroBatchTask& task)
+      : network(&task.network),
+        inputs{kind_of(task.input), kind_of(task.target.own)},
+        mixed(task.target.other.defined()),
+        recompute(task.recompute),
+        smoothing(task.options.label_smoothing),
+        ignored(task.options.ignore_index),
+        precision(product_precision()) {
+    for (const Parameter& p : task.network.parameters.list) parameters.push_back(p.var.value().raw());
+  }
+};
+
+GraphInputs inputs_of(const MicroBatchTask& task) {
+  return {.tensors = {task.input, task.target.own, task.target.other, task.target.share}, .rng = task.rng};
+}
+
+}  // namespace
+
+struct MicroBatchGraphs::Recorded {
+  struct Gradient {
+    size_t parameter;
+    Tensor tensor;
+    Mark since;
+  };
+
+  Signature signature;
+  bool refused = false;
+  std::unique_ptr<Graph> graph = {};  // outlives what lies in its memory
+  ForwardPass forward = {};
+  Mark forward_since = {};
+  std::vector<Gradient> gradients = {};  // in the order in which they become ready
+
+  void record(const MicroBatchTask& task, Device device) {
+    const auto passes = [&](std::span<const Tensor> given) {
+      const MicroBatchTask inside{task.network, given[0], Targets(given[1], given[2], given[3]),
+                                  task.options, task.rng, task.recompute};
+      try {
+        run_passes(
+            inside, /*early=*/true,
+            [&](ForwardPass pass) {
+              std::vector<Tensor> complete{pass.loss, pass.top1};
+              complete.insert(complete.end(), pass.batch_statistics.begin(), pass.batch_statistics.end());
+              for (Statistic& s : pass.statistics) s.batch = {};
+              forward = std::move(pass);
+              forward_since = mark(complete);
+            },
+            [&](size_t i, Tensor gradient) {
+              Mark since = mark({&gradient, 1});
+              gradients.push_back({i, std::move(gradient), std::move(since)});
+            });
+      } catch (...) {  // nothing is to be left in the graphs' memory
+        forward = {};
+        gradients.clear();
+        for (Parameter& p : task.network.parameters.list) p.var.clear_grad();
+        throw;
+      }
+    };
+    graph = std::make_unique<Graph>(device, inputs_of(task), passes);
+  }
+
+  // What lies in the graph's memory is handed on as it is to those who are told as they go, else as copies.
+  MicroBatchResult replay(const MicroBatchTask& task, const MicroBatchProgress& progress) {
+    graph->replay(inputs_of(task));
+    GradientDelivery delivery(task, progress);
+    ForwardPass pass = forward;
+    if (progress.gradient) {
+      delivery.forward(std::move(pass), forward_since);
+      for (const Gradient& g : gradients) delivery.gradient(g.parameter, g.tensor, g.since);
+      return delivery.finish();
+    }
+    std::vector<Tensor> made = pass.batch_statistics;
+    for (const Gradient& g : gradients) made.push_back(g.tensor);
+    made = copies(made);
+    std::ranges::move(made.begin(), made.end() - std::ssize(gradients), pass.batch_statistics.begin());
+    delivery.forward(std::move(pass), forward_since);
+    for (size_t i = 0; i < gradients.size(); ++i)
+      delivery.gradient(gradients[i].parameter, std::move(made[forward.batch_statistics.size() + i]));
+    return delivery.finish();
+  }
+};
+
+MicroBatchGraphs::MicroBatchGraphs(std::function<void(const std::string&)> notice) : notice_(std::move(notice)) {}
+MicroBatchGraphs::~MicroBatchGraphs() = default;
+void MicroBatchGraphs::clear() { kept_.clear(); }
+
+MicroBatchResult MicroBatchGraphs::micro_batch_gradient(Network& network, const Tensor& input, const Targets& target,
+                                                        const LossOptions& options, const Rng& rng, bool recompute,
+                                                        const MicroBatchProgress& progress) {
+  const MicroBatchTask task{network, input, target, options, rng, recompute};
+  const auto as_called = [&] {
+    return elinvar::micro_batch_gradient(network, input, target, options, rng, recompute, progress);
+  };
+  const std::vector<Parameter>& parameters = network.parameters.list;
+  const Device device = parameters.empty() ? Device{} : parameters[0].var.value().device();
+  if (device == Device{} || trace::recorder != nullptr) return as_called();
+
+  const Signature signature(task);
+  const auto known = std::ranges::find_if(kept_, [&](const Recorded& r) { return r.signature == signature; });
+  if (known == kept_.end()) {
+    // Whatever was recorded of the network while its parameters lay elsewhere is of no use any more.
+    std::erase_if(kept_, [&](const Recorded& r) {
+      return r.signature.network == &network && r.signature.parameters != signature.parameters;
+    });
+    if (kept_.size() == kMost) kept_.pop_back();
+    kept_.push_front(Recorded{.signature = signature});
+    return as_called();
+  }
+  kept_.splice(kept_.begin(), kept_, known);
+  Recorded& recorded = kept_.front();
+  if (recorded.refused) return as_called();
+  if (!recorded.graph) {
+    try {
+      recorded.record(task, device);
+    } catch (const Failure& failure) {
+      recorded.refused = true;
+      if (notice_ && said_.insert(failure.what()).second)
+        notice_(fmt::format("leaves are computed without a graph: {}", failure.what()));
+      return as_called();
+    }
+  }
+  return recorded.replay(task, progress);
+}
+
+}  // namespace elinvar

@@ -1,0 +1,53 @@
+#pragma once
+// The two passes of a leaf, and how what they compute reaches whoever asked for it: what leaves that are computed as
+// they are called (leaf.h) and leaves that are replayed (micro_batch_graphs.h) have in common.
+#include <functional>
+#include <optional>
+
+#include "nn/micro_batch.h"
+#include "tensor/transfer.h"
+
+namespace elinvar {
+
+struct MicroBatchTask {
+  Network& network;
+  Tensor input;
+  Targets target;
+  LossOptions options;
+  Rng rng;
+  bool recompute;
+};
+
+// What the forward pass comes to.
+struct ForwardPass {
+  Tensor loss, top1;  // one element for each target; top1: ops/top1_correct.h
+  std::vector<Statistic> statistics;
+  std::vector<Tensor> batch_statistics;
+};
+
+// Calls the ops of both passes. `forward` is told between them, `gradient` of each gradient: as soon as the backward
+// pass has called what it is computed by if `early`, else after it.
+void run_passes(const MicroBatchTask& task, bool early, const std::function<void(ForwardPass)>& forward,
+                const std::function<void(size_t parameter, Tensor gradient)>& gradient);
+
+// From a GPU's memory to MicroBatchProgress and MicroBatchResult.
+class GradientDelivery {
+ public:
+  GradientDelivery(const MicroBatchTask& task, const MicroBatchProgress& progress) : task_(task), progress_(progress) {}
+  void forward(ForwardPass pass, const Mark& since = {});
+  void gradient(size_t parameter, Tensor gradient, const Mark& since = {});
+  MicroBatchResult finish();  // waits for the numbers
+
+ private:
+  const MicroBatchTask& task_;
+  const MicroBatchProgress& progress_;
+  MicroBatchResult result_;
+  Download loss_, top1_;
+};
+
+// Returns how many targets are not `ignored`.
+int64_t count_of(const Tensor& targets, int64_t ignored);
+// Returns how many are correct of a result of top1_correct(), which must be on the CPU.
+int64_t correct_of(const Tensor& top1);
+
+}  // namespace elinvar

@@ -1,0 +1,83 @@
+#include "elastic/protocol/exchange_inbox.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/elastic/member_parts.h"
+
+namespace elinvar {
+namespace {
+
+using test::MemberParts;
+using test::Sent;
+
+struct Inbox : MemberParts {
+  CatchingUp catching_up;
+  ExchangeInbox inbox{position, catching_up, outbox};
+
+  static Exchange trailer_alone() { return Exchange(/*vranks=*/4, /*members=*/2, /*me=*/0, nullptr, 0); }
+  static messages::TrailerPart part(int member) {
+    messages::TrailerPart part{.member = member, .held = 1};
+    for (const int v : {2 * member, 2 * member + 1}) part.facts[v] = {};
+    return part;
+  }
+  Message of_member_1(int64_t generation, int64_t step) const {
+    return {.sender = 2, .generation = generation, .step = step, .payload = part(1)};
+  }
+};
+
+TEST(ExchangeInbox, WhatComesEarlyIsDeliveredWhenTheExchangeBegins) {
+  Inbox at;
+  at.inbox.receive(at.of_member_1(1, 0));
+  EXPECT_EQ(at.inbox.early(), 1u);
+  at.inbox.begin(Inbox::trailer_alone());
+  EXPECT_EQ(at.inbox.early(), 0u);
+  EXPECT_FALSE(at.inbox.exchange()->complete());
+  at.inbox.exchange()->contribute({}, Inbox::part(0), {}, at.inbox.sender());
+  EXPECT_TRUE(at.inbox.exchange()->complete());
+  EXPECT_EQ(at.sent(), Sent{"trailer>2"});
+}
+
+TEST(ExchangeInbox, WhatCannotCountIsNotKept) {
+  Inbox at;
+  at.position.promised = 3;
+  at.inbox.receive(at.of_member_1(2, 0));
+  EXPECT_EQ(at.inbox.early(), 0u) << "of a generation before the fence";
+  at.position.completed = 4;
+  at.inbox.receive(at.of_member_1(3, 3));
+  EXPECT_EQ(at.inbox.early(), 0u) << "of a step that is complete";
+  at.inbox.receive(at.of_member_1(3, 4));
+  at.inbox.receive(at.of_member_1(4, 5));
+  EXPECT_EQ(at.inbox.early(), 2u);
+  at.position.promised = 4;
+  at.inbox.prune();
+  EXPECT_EQ(at.inbox.early(), 1u);
+  at.position.completed = 6;
+  at.inbox.prune();
+  EXPECT_EQ(at.inbox.early(), 0u);
+}
+
+// A result of an earlier transfer could lead a learner past what its new sender knows.
+TEST(ExchangeInbox, ResultsOfAnEarlierTransferAreDropped) {
+  Inbox at;
+  at.position.generation.reset();
+  at.position.index = -1;
+  at.catching_up.take(0, {.part = 0, .parts = 1, .attempt = 5, .last = true});
+  const auto trailer = [](int64_t attempt) {
+    return Message{.sender = 2, .generation = kCopyGeneration, .payload = messages::Trailer{.attempt = attempt}};
+  };
+  at.inbox.receive(trailer(4));
+  EXPECT_EQ(at.inbox.early(), 0u);
+  at.inbox.receive(trailer(5));
+  EXPECT_EQ(at.inbox.early(), 1u);
+}
+
+TEST(ExchangeInbox, AMalformedMessageIsTold) {
+  Inbox at;
+  at.inbox.begin(Inbox::trailer_alone());
+  at.inbox.receive({.sender = 2, .generation = 1, .payload = Inbox::part(9)});
+  EXPECT_EQ(at.sent(), Sent{"suspect>99"});
+  EXPECT_EQ(at.last.as<messages::Suspect>()->peer, 2u);
+}
+
+}  // namespace
+}  // namespace elinvar

@@ -1,0 +1,114 @@
+#include "elastic/protocol/state_transfers.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/elastic/member_parts.h"
+
+namespace elinvar {
+namespace {
+
+using test::MemberParts;
+using test::Sent;
+
+struct Transfers : MemberParts {
+  explicit Transfers(int64_t step) : MemberParts(2, 1, step) {}
+  static messages::SendState request(bool copies = false) {
+    return {.peer = 7, .endpoint = "learner", .part = 1, .parts = 2, .attempt = 3, .copies = copies};
+  }
+  FactsOutbox facts;
+  ScalingProgress scaling{ScalingOptions{}};
+  StateTransfers transfers{position, outbox, facts, scaling};
+  const Buckets buckets{{Shape{3}, Shape{2}}, 3};  // two of them
+};
+
+TEST(StateTransfers, APartIsGivenAtItsBoundaryAndOnce) {
+  Transfers at(2);
+  at.transfers.begin(/*step=*/3, Transfers::request());
+  const std::vector<Action> actions = at.outbox.take();
+  ASSERT_EQ(actions.size(), 1u);
+  EXPECT_EQ(actions[0].what, Action::What::connect);
+  EXPECT_EQ(actions[0].endpoint, "learner");
+  EXPECT_TRUE(at.transfers.take_parts().empty()) << "the state is that after two updates";
+  at.position.completed = at.position.step = 3;
+  at.transfers.at_boundary();
+  const std::vector<StatePart> parts = at.transfers.take_parts();
+  ASSERT_EQ(parts.size(), 1u);
+  EXPECT_EQ(parts[0].step, 3);
+  EXPECT_EQ(parts[0].part, 1);
+  EXPECT_EQ(parts[0].parts, 2);
+  EXPECT_EQ(parts[0].to, 7u);
+  EXPECT_EQ(parts[0].attempt, 3);
+  EXPECT_TRUE(parts[0].throttled);
+  at.position.step = 4;
+  at.transfers.at_boundary();
+  EXPECT_TRUE(at.transfers.take_parts().empty());
+}
+
+TEST(StateTransfers, ABoundaryThatHasPassedIsMissed) {
+  Transfers at(4);
+  at.transfers.begin(3, Transfers::request());
+  EXPECT_EQ(at.sent(), Sent{"missed>99"});
+  EXPECT_FALSE(at.transfers.any());
+}
+
+// While a fence lasts nobody has steps to make: the state goes at once, not throttled.
+TEST(StateTransfers, AFencedMemberDoesNotThrottle) {
+  Transfers at(4);
+  at.position.promised = 2;
+  at.transfers.begin(4, Transfers::request());
+  const std::vector<StatePart> parts = at.transfers.take_parts();
+  ASSERT_EQ(parts.size(), 1u);
+  EXPECT_FALSE(parts[0].throttled);
+}
+
+TEST(StateTransfers, ALearnerGetsEveryResultFromItsBoundaryOn) {
+  Transfers at(2);
+  at.transfers.begin(3, Transfers::request(/*copies=*/true));
+  at.outbox.take();
+  const std::vector<Tensor> values = {Tensor::full({3}, 1), Tensor::full({2}, 2)};
+  at.transfers.completed(2, values, {}, &at.buckets, true);
+  EXPECT_EQ(at.sent(), Sent{}) << "the state has it already";
+  at.transfers.completed(3, values, {}, &at.buckets, true);
+  EXPECT_EQ(at.sent(), (Sent{"result>7", "result>7", "trailer>7"}));
+  EXPECT_EQ(at.last.generation, kCopyGeneration);
+  EXPECT_EQ(at.last.step, 3);
+  EXPECT_EQ(at.last.as<messages::Trailer>()->attempt, 3);
+  at.transfers.completed(at.position.steps, {}, {}, &at.buckets, true);
+  EXPECT_EQ(at.sent(), Sent{"trailer>7"}) << "the last reduction has no tensors";
+  at.transfers.stop(7);
+  at.transfers.completed(4, values, {}, &at.buckets, true);
+  EXPECT_EQ(at.sent(), Sent{});
+}
+
+TEST(StateTransfers, TheLastResultIsKeptForThoseWhoLackIt) {
+  Transfers at(2);
+  const std::vector<Tensor> values = {Tensor::full({3}, 1), Tensor::full({2}, 2)};
+  at.position.completed = 3;
+  at.transfers.completed(2, values, {}, &at.buckets, /*kept=*/true);
+  EXPECT_TRUE(at.transfers.keeps_result());
+  at.transfers.give_result({.sender = 5, .step = 1}, {"e"}, &at.buckets);
+  EXPECT_EQ(at.sent(), Sent{}) << "it is that of another step";
+  at.transfers.give_result({.sender = 5, .step = 2}, {"e"}, &at.buckets);
+  EXPECT_EQ(at.sent(), (Sent{"result>5", "result>5", "trailer>5"}));
+  at.transfers.completed(3, values, {}, &at.buckets, /*kept=*/false);
+  EXPECT_FALSE(at.transfers.keeps_result());
+}
+
+// After the last reduction, which changes no state, the boundary is still that of the last update.
+TEST(StateTransfers, ACheckpointIsOfTheLastUpdate) {
+  Transfers at(2);
+  at.position.step = at.position.steps + 1;
+  at.transfers.save(/*attested=*/true);
+  const std::vector<StatePart> parts = at.transfers.take_parts();
+  ASSERT_EQ(parts.size(), 1u);
+  EXPECT_EQ(parts[0].step, at.position.steps);
+  EXPECT_EQ(parts[0].part, 1);
+  EXPECT_EQ(parts[0].to, 0u);
+  EXPECT_TRUE(parts[0].attested);
+  at.position.index = -1;
+  at.transfers.save(true);
+  EXPECT_TRUE(at.transfers.take_parts().empty()) << "no member";
+}
+
+}  // namespace
+}  // namespace elinvar
