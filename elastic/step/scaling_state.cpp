@@ -41,8 +41,7 @@ Tensor to_tensor(const ScalingState& scaling_state) {
 ScalingState scaling_state_of(const StateDict& state) {
   const auto found = state.find(kScalingState);
   if (found == state.end()) return {};
-  if (found->second.dtype() != DType::i64 || found->second.shape() != Shape{4})
-    fail("[pace] expected 4 integers");
+  if (found->second.dtype() != DType::i64 || found->second.shape() != Shape{4}) fail("[pace] expected 4 integers");
   const auto* n = found->second.data<int64_t>();
   return {.samples = n[0], .batch = n[1], .since = n[2], .from = std::bit_cast<double>(n[3])};
 }

@@ -44,15 +44,15 @@ struct Toy {
   static RunDirectory open(const fs::path& path, bool resume = false) {
     RunDirectory directory({.path = path, .state_digest_every = 2, .checkpoint_every = 3, .keep = 2, .resume = resume},
                            {.run = 1});
-    directory.begin({}, {.tensors_every = 2});
-    directory.set_steps(10);
+    directory.facts().begin({}, {.tensors_every = 2});
+    directory.facts().set_steps(10);
     return directory;
   }
   // Two workers write their parts, both of the state after so many updates, unless the second has that of `other`. If
   // they stop there, each tells the digest of the whole as well.
-  static std::vector<RunDirectory::Saved> save(RunDirectory& directory, int64_t step, bool stops = false,
-                                               std::optional<int64_t> other = {}) {
-    std::vector<RunDirectory::Saved> settled;
+  static std::vector<CheckpointCommitter::Settled> save(RunDirectory& directory, int64_t step, bool stops = false,
+                                                        std::optional<int64_t> other = {}) {
+    std::vector<CheckpointCommitter::Settled> settled;
     for (int part = 0; part < 2; ++part) {
       const StateDict whole = state(part == 1 ? other.value_or(step) : step), mine = part_of(whole, part, 2);
       const CheckpointPart written = CheckpointStore(directory.path() / "checkpoints")
@@ -64,7 +64,7 @@ struct Toy {
                             .digest = written.digest,
                             .digests = to_text(digests_of(mine))};
       if (stops) saved.state = digest(whole);
-      const std::vector<RunDirectory::Saved> now = directory.saved(step, saved);
+      const std::vector<CheckpointCommitter::Settled> now = directory.checkpoints().saved(step, saved);
       settled.insert(settled.end(), now.begin(), now.end());
     }
     return settled;
@@ -72,9 +72,9 @@ struct Toy {
   // Updates [from, to), with scheduled checkpoints.
   static void run(RunDirectory& directory, int64_t from, int64_t to) {
     for (int64_t step = from; step < to; ++step) {
-      directory.facts({told(step)});
-      directory.commit_saved();
-      if (step + 1 == 10) directory.facts({told(10)});
+      directory.facts().record({told(step)});
+      directory.checkpoints().commit();
+      if (step + 1 == 10) directory.facts().record({told(10)});
       if ((step + 1) % 3 == 0 || step + 1 == 10) save(directory, step + 1);
     }
   }
@@ -113,7 +113,7 @@ TEST(RunDirectory, SeveralStepsAtOnceMakeTheSameFiles) {
     for (int64_t step = 0; step <= 10; ++step) {
       steps.push_back(Toy::told(step));
       if (steps.size() < at_once && step < 10) continue;
-      const int64_t on_file = directory.facts(steps);  // a line may wait for the digest of its state
+      const int64_t on_file = directory.facts().record(steps);  // a line may wait for the digest of its state
       if (step == 10) {
         EXPECT_EQ(on_file, 9);
       }
@@ -130,16 +130,16 @@ TEST(RunDirectory, SeveralStepsAtOnceMakeTheSameFiles) {
 TEST(RunDirectory, ALineForDigestsThatIsDamagedOrOfAnotherStepIsRefused) {
   const test::TemporaryFolder folder;
   RunDirectory directory = Toy::open(folder / "run");
-  directory.facts({Toy::told(0)});
+  directory.facts().record({Toy::told(0)});
   StepFacts of = Toy::told(1);
   const std::string whole = of.digests;
   for (const std::string& wrong : {Toy::told(3).digests, whole.substr(1), whole + "\n{}", std::string("{}")}) {
     of.digests = wrong;
-    EXPECT_THROW(directory.facts({of}), UsageError) << wrong;
+    EXPECT_THROW(directory.facts().record({of}), UsageError) << wrong;
   }
   of.digests = whole;
-  EXPECT_EQ(directory.facts({of}), 0) << "the line waits for the digest of its state";
-  EXPECT_EQ(directory.facts({Toy::told(2)}), 1);
+  EXPECT_EQ(directory.facts().record({of}), 0) << "the line waits for the digest of its state";
+  EXPECT_EQ(directory.facts().record({Toy::told(2)}), 1);
 }
 
 // What comes with the fault and before it is true, and is kept.
@@ -181,42 +181,42 @@ TEST(RunDirectory, DigestsThatWereLostComeAgain) {
 TEST(RunDirectory, FactsMayComeTwiceAndOutOfOrderButNotContradict) {
   const test::TemporaryFolder folder;
   RunDirectory directory = Toy::open(folder / "run");
-  EXPECT_EQ(directory.facts({Toy::told(1)}), -1);  // step 0 is missing
-  EXPECT_EQ(directory.facts({Toy::told(0)}), 0);   // line 2 waits for the digest of its state
-  EXPECT_EQ(directory.facts({Toy::told(0)}), 0);
-  EXPECT_EQ(directory.facts({Toy::told(2)}), 1);
+  EXPECT_EQ(directory.facts().record({Toy::told(1)}), -1);  // step 0 is missing
+  EXPECT_EQ(directory.facts().record({Toy::told(0)}), 0);   // line 2 waits for the digest of its state
+  EXPECT_EQ(directory.facts().record({Toy::told(0)}), 0);
+  EXPECT_EQ(directory.facts().record({Toy::told(2)}), 1);
   StepFacts other = Toy::told(0);
   other.update->loss = 3.0;
-  EXPECT_THROW(directory.facts({other}), Failure);
+  EXPECT_THROW(directory.facts().record({other}), Failure);
   StepFacts state = Toy::told(2);
   state.state = Digest{7, 7};
-  EXPECT_THROW(directory.facts({state}), Failure);
+  EXPECT_THROW(directory.facts().record({state}), Failure);
 }
 
-using Settled = std::vector<RunDirectory::Saved>;
+using Settled = std::vector<CheckpointCommitter::Settled>;
 
 TEST(RunDirectory, ACheckpointWaitsForAllPartsAndUntilTheMembersAgree) {
   const test::TemporaryFolder folder;
   RunDirectory directory = Toy::open(folder / "run");
   const CheckpointStore store(folder / "run" / "checkpoints");
-  for (int64_t step = 0; step < 3; ++step) directory.facts({Toy::told(step)});
+  for (int64_t step = 0; step < 3; ++step) directory.facts().record({Toy::told(step)});
   EXPECT_EQ(Toy::save(directory, 3), Settled());
-  EXPECT_EQ(directory.recorded(), 2);
+  EXPECT_EQ(directory.facts().recorded(), 2);
   EXPECT_TRUE(store.steps().empty());
-  directory.facts({Toy::told(3)});
-  EXPECT_EQ(directory.commit_saved(), (Settled{{3, ""}}));
+  directory.facts().record({Toy::told(3)});
+  EXPECT_EQ(directory.checkpoints().commit(), (Settled{{3, ""}}));
   EXPECT_EQ(store.read(3).digest, digest(Toy::state(3)));
-  EXPECT_EQ(directory.saved(6, {.part = 0, .parts = 2, .error = "the disk is full"}),
+  EXPECT_EQ(directory.checkpoints().saved(6, {.part = 0, .parts = 2, .error = "the disk is full"}),
             (Settled{{6, "the disk is full"}}));
   // Where the run stops no step follows that would tell.
-  for (int64_t step = 4; step < 6; ++step) directory.facts({Toy::told(step)});
-  EXPECT_EQ(directory.recorded(), 5);
+  for (int64_t step = 4; step < 6; ++step) directory.facts().record({Toy::told(step)});
+  EXPECT_EQ(directory.facts().recorded(), 5);
   EXPECT_EQ(Toy::save(directory, 6, /*stops=*/true), (Settled{{6, ""}}));
-  EXPECT_EQ(directory.recorded(), 6);
-  EXPECT_EQ(directory.newest_checkpoint(10), 6);
-  EXPECT_EQ(directory.newest_checkpoint(5), 3);
+  EXPECT_EQ(directory.facts().recorded(), 6);
+  EXPECT_EQ(directory.checkpoints().newest(10), 6);
+  EXPECT_EQ(directory.checkpoints().newest(5), 3);
   flip_byte(folder / "run" / "checkpoints" / "step-6" / "manifest.json", 0);
-  EXPECT_EQ(directory.newest_checkpoint(10), 3);
+  EXPECT_EQ(directory.checkpoints().newest(10), 3);
 }
 
 // A worker whose memory failed saves what the members do not agree on.
@@ -224,17 +224,18 @@ TEST(RunDirectory, AStateThatIsDamagedIsNeverCommitted) {
   const test::TemporaryFolder folder;
   RunDirectory directory = Toy::open(folder / "run");
   const CheckpointStore store(folder / "run" / "checkpoints");
-  for (int64_t step = 0; step < 3; ++step) directory.facts({Toy::told(step)});
+  for (int64_t step = 0; step < 3; ++step) directory.facts().record({Toy::told(step)});
   EXPECT_EQ(Toy::save(directory, 3, /*stops=*/false, /*other=*/4), Settled());
-  directory.facts({Toy::told(3)});
-  EXPECT_EQ(directory.commit_saved(), (Settled{{3, "what was saved is not the state that the workers agree on"}}));
+  directory.facts().record({Toy::told(3)});
+  EXPECT_EQ(directory.checkpoints().commit(),
+            (Settled{{3, "what was saved is not the state that the workers agree on"}}));
   EXPECT_TRUE(store.steps().empty());
-  for (int64_t step = 4; step < 6; ++step) directory.facts({Toy::told(step)});
+  for (int64_t step = 4; step < 6; ++step) directory.facts().record({Toy::told(step)});
   const Settled differ = Toy::save(directory, 6, /*stops=*/true, /*other=*/7);
   ASSERT_EQ(differ.size(), 1u);
   EXPECT_NE(differ[0].failure.find("have different states"), std::string::npos) << differ[0].failure;
-  EXPECT_EQ(directory.newest_checkpoint(10), 0);
-  EXPECT_EQ(directory.recorded(), 5);
+  EXPECT_EQ(directory.checkpoints().newest(10), 0);
+  EXPECT_EQ(directory.facts().recorded(), 5);
   EXPECT_EQ(Toy::save(directory, 6, /*stops=*/true), (Settled{{6, ""}}));
   EXPECT_EQ(store.read(6).digest, digest(Toy::state(6)));
 }

@@ -104,9 +104,9 @@ std::string JobProcess::other_kind(const WorkerInfo& about) const {
 // The updates that a worker of another build must repeat. The second one also depends on the optimiser's first step.
 std::vector<LedgerLine> JobProcess::first_updates() const {
   std::vector<LedgerLine> lines;
-  if (!directory_ || directory_->recorded() < kRepeated) return lines;
+  if (!directory_ || directory_->facts().recorded() < kRepeated) return lines;
   for (int64_t update = 1; update <= kRepeated; ++update) {
-    lines.push_back(directory_->line(update));
+    lines.push_back(directory_->facts().line(update));
     if (lines.back().batch_size != lines.front().batch_size) lines.pop_back();
   }
   return lines;
@@ -218,7 +218,7 @@ void JobProcess::take(const Message& m) {
   const bool of_state = PartWriter::takes(m) || saved;
   if (of_state && !coordinator_->of_this_history(m)) return;
   if (PartWriter::takes(m)) part_writer().add(m);
-  else if (saved) settle(directory_->saved(m.step, *saved));
+  else if (saved) settle(directory_->checkpoints().saved(m.step, *saved));
   else if (const auto* told = m.as<messages::StateSent>()) state_sent(m, *told);
   else if (const auto* look = m.as<messages::Shown>()) shown(m, *look);
   else if (const auto* fault = m.as<messages::FaultInjected>()) event(fault->event, fault->about);
@@ -270,15 +270,15 @@ void JobProcess::open(const WorkerInfo& about) {
   const ScalingOptions scaling = {.batch = config_.adaptive() ? config_.run.batch_size : 0,
                                   .batch_max = config_.run.batch_max};
   const LedgerOptions ledger = resolved.ledger_options();
-  directory_->begin({.numerics = resolved.run.numerics,
-                     .scaling = resolved.run.scaling,
-                     .kind = resolved.fast() ? kind_of_gpu(about.environment) : "",
-                     .virtual_ranks = resolved.run.virtual_ranks,
-                     .config = digest(resolved),
-                     .data = about.data,
-                     .options = ledger},
-                    {.tensors_every = ledger.tensors_every, .gradient = about.gradient, .state = about.state});
-  directory_->set_steps(config_.adaptive() ? INT64_MAX >> 2 : about.steps);
+  directory_->facts().begin({.numerics = resolved.run.numerics,
+                             .scaling = resolved.run.scaling,
+                             .kind = resolved.fast() ? kind_of_gpu(about.environment) : "",
+                             .virtual_ranks = resolved.run.virtual_ranks,
+                             .config = digest(resolved),
+                             .data = about.data,
+                             .options = ledger},
+                            {.tensors_every = ledger.tensors_every, .gradient = about.gradient, .state = about.state});
+  directory_->facts().set_steps(config_.adaptive() ? INT64_MAX >> 2 : about.steps);
   if (profile_) forget_profiles(path_);
   report_->begin(about, transport_->endpoint());
   const int64_t first = directory_->first_step();
@@ -299,7 +299,7 @@ void JobProcess::open(const WorkerInfo& about) {
         FaultInjector::World{.workers = [this] { return workers_here(coordinator_->status(now()), local_.alive()); },
                              .start_worker = [this] { start_worker(); },
                              .event = [this](const std::string& n, const Json& f) { event(n, f); }},
-        records_.newest ? directory_->recorded() : -1);
+        records_.newest ? directory_->facts().recorded() : -1);
   event("start", {{"step", first},
                   {"steps", about.steps},
                   {"device", about.environment["device"]},
@@ -308,7 +308,7 @@ void JobProcess::open(const WorkerInfo& about) {
                   {"workers", command_.workers}});
 }
 
-void JobProcess::settle(const std::vector<RunDirectory::Saved>& checkpoints) {
+void JobProcess::settle(const std::vector<CheckpointCommitter::Settled>& checkpoints) {
   for (const auto& [step, failure] : checkpoints)
     if (failure.empty()) coordinator_->checkpoint_committed(step, now());
     else coordinator_->checkpoint_failed(step, failure, now());

@@ -93,7 +93,7 @@ class JobProcess final : public CoordinatorWorld {
   void take(const Message& message);
   void open_directory();
   void open(const WorkerInfo& about);
-  void settle(const std::vector<RunDirectory::Saved>& checkpoints);
+  void settle(const std::vector<CheckpointCommitter::Settled>& checkpoints);
   PartWriter& part_writer();
   void state_sent(const Message& message, const messages::StateSent& told);
   void shown(const Message& message, const messages::Shown& look);

@@ -69,11 +69,11 @@ void Report::begin(const WorkerInfo& about, const std::string& endpoint) {
   remove_tree(path / "result.json");  // of an earlier part of the run: from here on it would be wrong
 
   const int64_t first = directory_.first_step();
-  reported_ = directory_.members_alive() ? directory_.recorded() : first;
+  reported_ = directory_.members_alive() ? directory_.facts().recorded() : first;
   metrics_.emplace(path, reported_);
   if (config_.tensorboard.any()) tensorboard_.emplace(path, directory_.term().number(), reported_);
   shown_ = reported_;
-  loss_ = directory_.loss(reported_).value_or(std::numeric_limits<double>::quiet_NaN());
+  loss_ = reported_ > 0 ? directory_.facts().line(reported_).loss : std::numeric_limits<double>::quiet_NaN();
   say(stdout, "run {} in {}: {} parameters, {} samples, {} steps of {} over {} virtual ranks\n", config_.run.name,
       path.string(), about.parameters, about.samples, steps_, config_.run.batch_size, config_.run.virtual_ranks);
   say(stdout, "numerics={} scaling={} device={} isa={} threads={} seed={} workers={} endpoint={}\n",
@@ -202,8 +202,8 @@ Json Report::status(Seconds now) const {
 
 void Report::end(bool finished, int64_t step, Seconds now) {
   goodput_.finish(now);
-  directory_.sync();
-  const std::optional<Digest> state = directory_.state(step);
+  directory_.facts().sync();
+  const std::optional<Digest> state = directory_.facts().state(step);
   nlohmann::ordered_json result = {
       {"status", finished ? "finished" : "interrupted"}, {"step", step}, {"steps", finished ? step : steps_}};
   result["tenure"] = directory_.term().number();
@@ -231,7 +231,7 @@ void Report::fail(const std::string& reason) {
     event("failed", {{"step", reported_}, {"reason", reason}});
     nlohmann::ordered_json result = {{"status", "failed"}, {"step", reported_}, {"steps", steps_}, {"reason", reason}};
     result["tenure"] = directory_.term().number();
-    if (!directory_.contradiction().empty()) result["contradiction"] = directory_.contradiction();
+    if (!directory_.facts().contradiction().empty()) result["contradiction"] = directory_.facts().contradiction();
     write_json(directory_.path() / "result.json", result);
   } catch (const std::exception&) {
   }

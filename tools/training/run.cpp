@@ -95,7 +95,7 @@ int JobProcess::run() {
         if (!coordinator_) fail("interrupted before the first step");
         coordinator_->ask_stop("interrupted", now());
       }
-      if (coordinator_ && command_.until && !until_ && directory_->recorded() >= *command_.until) {
+      if (coordinator_ && command_.until && !until_ && directory_->facts().recorded() >= *command_.until) {
         until_ = true;
         coordinator_->ask_stop(fmt::format("step {} is made", *command_.until), now());
       }
@@ -106,7 +106,7 @@ int JobProcess::run() {
       if (const int missing = missing_workers(); missing > 0) start_workers(missing);
       if (coordinator_) {
         if (part_writer_)
-          for (const auto& [step, part] : part_writer_->finished()) settle(directory_->saved(step, part));
+          for (const auto& [step, part] : part_writer_->finished()) settle(directory_->checkpoints().saved(step, part));
         coordinator_->tick(now());
         check_ledger();
         flush();
@@ -151,27 +151,27 @@ int64_t JobProcess::restart() {
   return directory_->first_step();
 }
 
-int64_t JobProcess::newest_checkpoint(int64_t most) { return directory_->newest_checkpoint(most); }
+int64_t JobProcess::newest_checkpoint(int64_t most) { return directory_->checkpoints().newest(most); }
 
 CoordinatorWorld::Recorded JobProcess::begin_history() {
   directory_->forget_what_is_ahead();
   return {.scaling_state = directory_->scaling_state(),
-          .changes = directory_->batch_changes(),
-          .steps = directory_->known_steps()};
+          .changes = directory_->facts().batch_changes(),
+          .steps = directory_->facts().known_steps()};
 }
 
 std::optional<int64_t> JobProcess::facts(const std::vector<StepFacts>& steps) {
   if (superseded()) return std::nullopt;
-  const int64_t before = directory_->recorded(), on_file = directory_->facts(steps);
+  const int64_t before = directory_->facts().recorded(), on_file = directory_->facts().record(steps);
   if (superseded()) return std::nullopt;
-  for (int64_t made = before + 1; made <= directory_->recorded(); ++made) {
+  for (int64_t made = before + 1; made <= directory_->facts().recorded(); ++made) {
     note({Moment::What::step, made});
     if (due(made, config_.run.checkpoint_every)) note({Moment::What::checkpoint, made});
   }
-  settle(directory_->commit_saved());
+  settle(directory_->checkpoints().commit());
   report_->steps(steps, now());
   // Whoever has a share in a step has left its profile of those before it.
-  if (profile_ && directory_->recorded() > profile_->last) show_profile();
+  if (profile_ && directory_->facts().recorded() > profile_->last) show_profile();
   return on_file;
 }
 
@@ -179,7 +179,7 @@ void JobProcess::event(const std::string& name, const Json& fields) {
   report_->event(name, fields, now());
   if (name == "hello") note({Moment::What::newcomer, ++newcomers_});
   if (name == "fence" || name == "generation") note({Moment::What::generation, fields.at("number").get<int64_t>()});
-  if (name == "generation") note({Moment::What::step, directory_->recorded()});
+  if (name == "generation") note({Moment::What::step, directory_->facts().recorded()});
 }
 
 // A stopped or hung process of this machine would keep its memory.
@@ -263,7 +263,7 @@ void JobProcess::worker_lost(const Loss& loss) {
 // Workers repeat to a new coordinator all facts that were not confirmed. Steps that none of them repeats had been
 // recorded, so if the ledger lacks them it was damaged.
 void JobProcess::check_ledger() {
-  const std::optional<int64_t> untold = command_.takes_over ? directory_->untold_step() : std::nullopt;
+  const std::optional<int64_t> untold = command_.takes_over ? directory_->facts().untold_step() : std::nullopt;
   if (!untold) untold_since_.reset();
   else if (!untold_since_) untold_since_ = now();
   else if (now() > *untold_since_ + kUntold)
@@ -345,7 +345,11 @@ int JobProcess::finish() {
   show_profile();
   const bool finished = ending.what == "finished";
   const std::optional<Generation>& last = coordinator_->generation();
-  report_->end(finished, finished ? directory_->steps() : last ? last->first_step : directory_->first_step(), now());
+  report_->end(finished,
+               finished ? directory_->facts().steps()
+               : last   ? last->first_step
+                        : directory_->first_step(),
+               now());
   return 0;
 }
 

@@ -1,0 +1,54 @@
+#pragma once
+// Makes checkpoints of the parts that workers have written (CHECKPOINT.md, "Writing"): one whose parts are all there is
+// committed once it is known to be of the state that the members agree on.
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "elastic/checkpoint/checkpoint.h"
+#include "elastic/ledger/events.h"
+#include "elastic/protocol/message.h"
+#include "elastic/run/facts_recorder.h"
+#include "elastic/run/term.h"
+
+namespace elinvar {
+
+class CheckpointCommitter {
+ public:
+  CheckpointCommitter(CheckpointStore& store, FactsRecorder& facts, EventLog& events, const HeldTerm& term)
+      : store_(store), facts_(facts), events_(events), term_(term) {}
+
+  struct Settled {
+    int64_t step = 0;
+    std::string failure = {};  // "": the checkpoint is whole
+    bool operator==(const Settled&) const = default;
+  };
+  // A worker has written its part, or could not. Failure if the run directory was displaced.
+  std::vector<Settled> saved(int64_t step, const messages::Saved& part);
+  std::vector<Settled> commit();  // those that waited for facts
+  // The newest checkpoint of at most `most` updates that is, as its manifest says, of the agreed state; 0: none.
+  int64_t newest(int64_t most) const;
+  void forget() { saving_.clear(); }  // parts of checkpoints that are not whole
+
+ private:
+  struct Saving {
+    std::map<int, CheckpointPart> parts;
+    int expected = 0;
+    std::map<std::string, std::string> digests;
+    std::map<int, Digest> attested;             // of the whole state, as the worker of each part has it
+    double copy_seconds = 0, wait_seconds = 0;  // the most of any part
+  };
+  std::string commit(int64_t step, const Saving& saving);
+  std::optional<std::string> fault_of(int64_t step, const Saving& saving);
+
+  CheckpointStore& store_;
+  FactsRecorder& facts_;
+  EventLog& events_;
+  const HeldTerm& term_;
+  std::map<std::pair<int64_t, int>, Saving> saving_;  // by step and number of parts
+};
+
+}  // namespace elinvar
