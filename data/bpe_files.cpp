@@ -1,4 +1,4 @@
-// The files of byte-level tokenizers, in which a token's bytes are written as characters.
+// Files of byte-level tokenizers, which write the bytes of a token as characters.
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -25,7 +25,7 @@ std::string written(std::string_view bytes) {
   return text;
 }
 
-// The bytes that a token is written for; one with other characters (an added token) stands for itself.
+// Returns the bytes that a written token stands for; one with other characters (an added token) stands for itself.
 std::string bytes_of(std::string_view text) {
   static const std::unordered_map<char32_t, char> bytes = [] {
     std::unordered_map<char32_t, char> map;
@@ -107,7 +107,7 @@ BpeParts read_pair(const fs::path& path, const Json& vocabulary) {
 
 // --- tokenizer.json
 
-// Whatever would make other tokens than ours is refused.
+// Settings with which `tokenizers` would make other tokens than Bpe does are refused.
 void expect(const Json& json, const char* key, const Json& usual) {
   const auto found = json.find(key);
   if (found == json.end() || found->is_null() || *found == usual) return;

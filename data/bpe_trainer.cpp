@@ -31,7 +31,7 @@ struct Candidate {
   bool operator<(const Candidate& o) const { return count != o.count ? count < o.count : pair > o.pair; }
 };
 
-// How often pairs of neighbours are found, kept up to date while they merge.
+// Counts of pairs of neighbours, updated while pairs merge.
 class Merging {
  public:
   explicit Merging(std::vector<Piece> pieces) : pieces_(std::move(pieces)) {
@@ -41,7 +41,7 @@ class Merging {
     for (const auto& [pair, count] : counts_) queue_.push({count, pair});
   }
 
-  // The pair that is found most often, and how often; a count of 0: there is none.
+  // Returns the most frequent pair and its count; a count of 0 if there is none.
   Candidate best() {
     while (!queue_.empty()) {
       const Candidate top = queue_.top();
@@ -138,7 +138,7 @@ Bpe BpeTrainer::train() const {
     if (best.count < std::max<int64_t>(1, options_.min_count)) break;
     const auto [left, right] = best.pair;
     std::string bytes = parts.tokens[static_cast<size_t>(left)] + parts.tokens[static_cast<size_t>(right)];
-    // The same bytes may come about in two ways; then both merge to one token.
+    // Two different merges may make the same bytes; both then yield one token.
     const auto [place, added] = known.emplace(bytes, static_cast<int32_t>(parts.tokens.size()));
     if (added) parts.tokens.push_back(std::move(bytes));
     parts.merges.push_back(best.pair);

@@ -1,6 +1,6 @@
 #pragma once
-// How files of byte-level tokenizers write a byte: one that is a sign or a letter of Latin-1 as itself, the others as
-// the characters from U+0100 on. Vocabularies begin with the bytes in the order of these characters.
+// How files of byte-level tokenizers write a byte: printable characters of Latin-1 as themselves, the others as the
+// characters from U+0100 on. Vocabularies begin with the bytes in the order of these characters.
 #include <array>
 
 namespace elinvar {

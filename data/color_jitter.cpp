@@ -44,8 +44,8 @@ void scale_saturation(Image& image, int32_t f) {
   }
 }
 
-// A colour's place on the hexagon, from 0 to 6 d with d = largest - smallest: on each of its six sides one channel is
-// the largest, one the smallest, and the third goes from one to the other.
+// The place of a colour on the hexagon, from 0 to 6 d with d = largest - smallest. On each of the six sides one channel
+// is the largest, one the smallest, and the third moves between the two.
 void turn_hue(Image& image, int32_t f) {
   for (size_t i = 0; i < image.pixels.size(); i += 3) {
     uint8_t* p = image.pixels.data() + i;

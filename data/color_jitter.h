@@ -1,11 +1,12 @@
 #pragma once
-// Colour jitter of bytes, in integers: brightness, contrast, saturation and hue change by random amounts, in a random
-// order. The definition is torchvision's ColorJitter; what differs is where it rounds, and that it draws from Philox.
+// Colour jitter of bytes in integer arithmetic: brightness, contrast, saturation and hue change by random amounts in a
+// random order. The definition is that of torchvision's ColorJitter, except for where it rounds and that it draws from
+// Philox.
 //
 //   brightness  p' = f p
 //   contrast    p' = f p + (1 - f) m, where m is the mean of the image's greys, rounded
 //   saturation  p' = f p + (1 - f) g, where g is the pixel's grey
-//   hue         the hexagon of colours is turned by the share f of a turn (largest and smallest channel stay)
+//   hue         rotated by f turns on the hexagon of colours (the largest and the smallest channel value stay)
 //
 // A grey is (19595 r + 38470 g + 7471 b + 2^15) >> 16. Each f is an integer in units of 2^-16: with amount a = the
 // nearest to 2^16 times the setting, uniform in [2^16 - min(a, 2^16), 2^16 + a], of the hue in [-a, a]. A p' is rounded
@@ -25,8 +26,8 @@ class ColorJitter {
 
   bool changes_nothing() const { return brightness_ == 0 && contrast_ == 0 && saturation_ == 0 && hue_ == 0; }
 
-  // Four words for the four amounts, in the order above, and one for which of the 24 orders they are applied in: digits
-  // of (word * 24) >> 32 to the bases 4, 3, 2 each take one of those that are left.
+  // `amounts` are random words for the four amounts, in the order above; `order` is one for the order in which they are
+  // applied: the digits of (order * 24) >> 32 in the bases 4, 3, 2 each pick one of those that are left.
   void operator()(Image& image, const Random4& amounts, uint32_t order) const;
 
   void describe(Hasher& hasher) const;

@@ -1,29 +1,29 @@
 #pragma once
-// A dataset: one split of something to learn from, as samples that are pure functions of (index, draw). It holds no
-// position and no generator, so any number of threads and processes may read it in any order.
+// A dataset is one split of a data set. Its samples are pure functions of (index, draw); it has no position and no
+// random generator, so any number of threads and processes may read it in any order.
 //
 //   DataConfig config{.kind = "cifar10", .path = "cifar-10-batches-bin", .crop_padding = 4, .flip = true};
 //   std::unique_ptr<Dataset> train = open_dataset(config, Split::train);
 //
-// Kinds and what `path` is for them:
+// Kinds, and what `path` means for them:
 //   cifar10         a folder with data_batch_*.bin and test_batch.bin, or images as for image_folder
 //   mnist           a folder with train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-..., plain or .gz
-//                   (any set in this form: Fashion-MNIST, KMNIST)
+//                   (any set in this format: Fashion-MNIST, KMNIST)
 //   image_folder    a folder or .tar of <split>/<class>/<name>.jpg|jpeg|png, or of <class>/<name>; classes are numbered
 //                   in the order of their sorted names
 //   webdataset      .tar shards (data/shards.h: a folder, a pattern, a file) of samples with an image and a label
-//                   (data/shard_index.h); those with "val" or "test" in their name, below the folder that all share,
-//                   are for validation or test; there are as many classes as the largest label in training says
-//   synthetic       no path: classes are smooth random patterns, samples are shifted, dimmed and noisy
+//                   (data/shard_index.h); shards with "val" or "test" in their name, below the folder that all share,
+//                   are for validation or test; the largest label in training gives the number of classes
+//   synthetic       no path: classes are smooth random patterns; samples are shifted, dimmed and noisy
 //   text            a file, or a folder whose files are concatenated in the order of their sorted names
-//   tokens          a file of tokens (data/token_file.h), or a folder of them, *.bin, one after another in the order of
-//                   their sorted names: those with "val" in the name are the second part, if there are any
+//   tokens          a file of tokens (data/token_file.h), or a folder of *.bin files, concatenated in the order of
+//   their
+//                   sorted names; those with "val" in the name, if any, are the second part
 //   synthetic_text  no path: lines of sums, "17+25=42"
 //
-// Splits. `validation` is what training is judged by: the set's own second part while validation_fraction is 0, else
-// (or where the set has none) a fraction held out of the training part: images by a fixed permutation that no seed
-// changes, text and tokens from their end. `test` is the set's own second part; text, and much of what is in one file,
-// has none.
+// Splits. `validation` is the set's own second part while validation_fraction is 0. Otherwise, or if the set has none,
+// it is a fraction held out of the training part: images by a fixed permutation that no seed changes, text and tokens
+// from their end. `test` is the set's own second part; text, and many sets in one file, have none.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -43,25 +43,25 @@ inline constexpr int64_t kMostSynthetic = int64_t{1} << 24;  // samples, lines
 struct DataConfig {
   std::string kind = {};
   std::string path = {};
-  double validation_fraction = 0;  // in [0, 1); 0: the set's own second part, or 0.1 where it has none
+  double validation_fraction = 0;  // in [0, 1); 0: the set's own second part, or 0.1 if it has none
 
   // Images
-  int64_t image_size = 0;              // side of the square that the network sees; 0: as stored (all equal)
+  int64_t image_size = 0;              // side of the square that the network sees; 0: as stored (all must be equal)
   int64_t resize = 0;                  // shorter side before cropping; 0: image_size
-  int64_t crop_padding = 0;            // training: pixels around the image from which the crop is drawn
-  std::string padding_mode = "black";  // of what colour they are: "black", or "reflect": the image mirrored
-  bool flip = false;                   // training: left and right change places in half of the draws
-  bool alternate_flip = false;         // flip: drawn once for a sample, the other way round in every other epoch
-  int64_t cutout = 0;                  // training: side of a square that is blotted out; 0: none
+  int64_t crop_padding = 0;            // training: width in pixels of the border that crops may include
+  std::string padding_mode = "black";  // the border: "black", or "reflect", the mirrored image
+  bool flip = false;                   // training: mirrors left and right with probability 1/2
+  bool alternate_flip = false;         // flip: drawn once for a sample, and inverted in odd epochs
+  int64_t cutout = 0;                  // training: side of a square that is erased; 0: none
   bool random_resized_crop = false;    // training: a random part of random area and aspect, scaled to image_size
   double crop_area_min = 0.08;         // its least share of the image's area
   double brightness = 0, contrast = 0, saturation = 0, hue = 0;  // training: colour jitter (data/color_jitter.h)
-  std::vector<double> mean = {}, std = {};  // a channel, of pixels in [0, 1]; empty: the usual ones of the kind
-  int64_t cache_mb = 1024;                  // decoded images are kept in memory if they fit
+  std::vector<double> mean = {}, std = {};  // per channel, for pixels in [0, 1]; empty: the usual ones of the kind
+  int64_t cache_mb = 1024;                  // MiB; decoded images are kept in memory if they fit
   std::string cache_dir = {};               // image files: a folder in which decoded images are kept; empty: none
-  std::string broken = "error";             // image files: what a broken one is, or "skip": the next one stands in
-  std::string index_dir = {};               // webdataset: a folder for indices; empty: beside the shards
-  std::string label_field = {};             // webdataset: of a sample's .json; empty: the label is in a .cls
+  std::string broken = "error";             // image files: a broken one is an error; "skip": the next one replaces it
+  std::string index_dir = {};               // webdataset: a folder for indices; empty: next to the shards
+  std::string label_field = {};             // webdataset: the label's field in a .json; empty: the label is in a .cls
 
   // Text
   std::string tokens = "byte";  // "byte": 256 symbols; "character": the code points that occur, sorted; "bpe"
@@ -73,11 +73,11 @@ struct DataConfig {
   std::vector<std::string> exclude = {};  // which files or folders not; names that begin with a dot are never read
 
   // Synthetic
-  int64_t size = 10000;  // training samples, or lines of text; the validation part is drawn apart
+  int64_t size = 10000;  // training samples, or lines of text; validation samples are drawn separately
   int64_t classes = 10;
   int64_t channels = 3;
-  double noise = 0.25;    // share of the pixel range
-  int64_t data_seed = 0;  // another number, another set
+  double noise = 0.25;    // fraction of the pixel range
+  int64_t data_seed = 0;  // each number gives another set
 
   // The settings of a kind that a program registers. They replace all of the above except `kind`.
   Spec own = {};
@@ -86,7 +86,7 @@ struct DataConfig {
 enum class Split { train, validation, test };
 const char* name_of(Split split);
 
-// What a sample's randomness depends on besides its index. Samples with augment == false depend on nothing else.
+// What a sample's randomness depends on besides its index. Without `augment`, a sample depends on its index only.
 struct Draw {
   uint64_t seed = 0;
   int64_t epoch = 0;
@@ -105,33 +105,34 @@ class Dataset {
   virtual const Vocabulary* vocabulary() const { return nullptr; }  // of text
   virtual const std::vector<std::string>& class_names() const;      // of images; may be empty
 
-  // Writes sample `index` in [0, size()) to buffers of the shapes above. Thread-safe. Throws Failure, naming the
+  // Writes sample `index` in [0, size()) to buffers of the shapes above. Thread-safe. Throws Failure, which names the
   // file, if it cannot be read or is corrupt.
   virtual void read(int64_t index, const Draw& draw, void* input, int64_t* target) const = 0;
 
-  // What a user should hear of, since the last call: indices that were made anew, broken images that were left out.
+  // Returns notices for the user since the last call: indices that were rebuilt, broken images that were skipped.
   virtual std::vector<std::string> take_notices() const { return {}; }
 
-  // Adds what identifies the data and how they are read: contents in memory, else names and sizes; of tokens a sample.
+  // Hashes what identifies the data and how they are read: contents that are in memory, otherwise names and sizes, and
+  // a sample of tokens.
   virtual void describe(Hasher& hasher) const = 0;
 };
 
-// Throws SettingError (tensor/base/setting.h, the keys are data.<member>) for a configuration without sense, UsageError
-// for a split that is not there, Failure for files that are missing or malformed. `resolved`, if given, is set to
+// Throws SettingError (tensor/base/setting.h; keys are data.<member>) for an invalid configuration, UsageError for a
+// split that does not exist, Failure for files that are missing or malformed. `resolved`, if not null, receives
 // `config` with the defaults of a registered kind filled in.
 std::unique_ptr<Dataset> open_dataset(const DataConfig& config, Split split, DataConfig* resolved = nullptr);
 
-// A kind of data set that a program adds to those above. `open` reads its settings (the caller finishes them) and opens
-// a split; every process of a job must get the same samples from the same settings, by digest().
+// A kind of data set that a program adds to those above. `open` reads its settings (the caller calls their finish())
+// and opens a split. Every process of a job must get the same samples from the same settings, as digest() checks.
 struct DatasetKind {
   std::string name;
   std::function<std::unique_ptr<Dataset>(Settings&, Split)> open;
 };
-// Call it at the start of main(). UsageError if the name is taken.
+// Call it at the start of main(). Throws UsageError if the name is taken.
 void register_dataset(DatasetKind kind);
 bool is_built_in_dataset(std::string_view kind);
 
-// Equal digests: the same samples for every draw (files that are not held in memory: as far as describe() tells).
+// Equal digests mean equal samples for every draw; for files that are not in memory, as far as describe() tells.
 Digest digest(const Dataset& dataset);
 
 }  // namespace elinvar

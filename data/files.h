@@ -1,6 +1,6 @@
 #pragma once
-// A read-only set of files under one path: a folder or an uncompressed .tar, with the same names for the same files.
-// Reading is positional, so it is thread-safe and needs no open file per image.
+// A read-only set of files in a folder or an uncompressed .tar; names are the same in both. Reading is positional, so
+// it is thread-safe and needs no open file per image.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -19,9 +19,9 @@ class FileSet {
   virtual ~FileSet() = default;
   const std::vector<Entry>& entries() const { return entries_; }  // regular files, sorted by path, each path once
 
-  // The whole of entries()[i]. Throws Failure naming the file.
+  // Returns the contents of entries()[i]. Throws Failure, which names the file.
   virtual std::string read(size_t i) const = 0;
-  std::string read(std::string_view path) const;  // of an entry that exists
+  std::string read(std::string_view path) const;  // the entry must exist
 
   bool contains(std::string_view path) const { return find(path) != nullptr; }
   std::string where(std::string_view path) const;  // "set.tar: train/cat/1.jpg", for messages
@@ -34,12 +34,12 @@ class FileSet {
   std::vector<Entry> entries_;
 };
 
-// A folder (recursively, without names that begin with a dot, without following links to folders), or a file that is a
-// tar archive. Anything else in a folder, such as a pipe or a dangling link, is refused instead of skipped.
-// `exclude` are patterns of paths that are left out, folders with all that is in them (see matches_any).
+// Opens a tar archive or a folder: recursively, without names that begin with a dot, and without following links to
+// folders. Anything else in a folder, such as a pipe or a dangling link, is refused, not skipped. `exclude` has
+// patterns of paths to leave out (matches_any); a folder is left out with all its contents.
 std::unique_ptr<FileSet> open_files(const std::string& path, const std::vector<std::string>& exclude = {});
 
-// Whether a path matches one of the shell patterns, in which * also matches '/'.
+// Whether a path matches one of the shell patterns; * also matches '/'.
 bool matches_any(const std::string& path, const std::vector<std::string>& patterns);
 
 }  // namespace elinvar

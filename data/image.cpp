@@ -7,7 +7,7 @@
 #include <cstring>
 #include <memory>
 
-// Zeroed: else tables that a file uses and does not define would be what was in memory.
+// Zeroed, because tables that a file uses but does not define would otherwise have the old contents of memory.
 #define STBI_MALLOC(size) std::calloc(1, size)
 #define STBI_REALLOC(memory, size) std::realloc(memory, size)
 #define STBI_FREE(memory) std::free(memory)
@@ -51,7 +51,7 @@ bool has_sound_tables(std::string_view tables) {
   return true;
 }
 
-// What a file says of itself, apart from its pixels.
+// What a file states about itself, besides its pixels.
 struct Outline {
   bool whole = false;
   int64_t height = 0, width = 0;

@@ -24,27 +24,27 @@ struct Image {
   ImageView view() const { return {pixels.data(), height, width, channels}; }
 };
 
-// The file itself is at fault, not the reading of it: whoever reads it again finds the same.
+// Thrown if the contents of a file are at fault, not the reading of it: reading it again fails again.
 class BrokenImage : public Failure {
  public:
   using Failure::Failure;
 };
 
 inline constexpr int64_t kMostPixels = int64_t{1} << 28;
-inline constexpr int64_t kMostScans = 100;  // a progressive JPEG has about ten, and a few bytes are one
+inline constexpr int64_t kMostScans = 100;  // a progressive JPEG has about ten; each takes few bytes but much time
 
-// Decodes a JPEG or PNG to 1 channel or 3. The same bytes give the same pixels on every machine. What becomes of
+// Decodes a JPEG or PNG to 1 or 3 channels. The same bytes give the same pixels on every machine. Treatment of
 //   grey                 three equal channels
-//   progressive JPEG     as any other; one that is arithmetic-coded, lossless or of 12 bits is broken
-//   CMYK and YCCK JPEG   with Adobe's marker, which says that inks are stored inverted: r = c * k / 255, and so on;
-//                        four components without the marker could be anything: broken
-//   16 bits a channel    the upper eight
+//   progressive JPEG     decoded; arithmetic-coded, lossless and 12-bit JPEGs are broken
+//   CMYK and YCCK JPEG   with Adobe's marker, inks are stored inverted: r = c * k / 255, and so on; without the marker,
+//                        the meaning of four components is unknown: broken
+//   16 bits per channel  the upper eight
 //   palettes             their colours
-//   transparency         left out: the colour below it counts
+//   transparency         ignored: the stored colour counts
 //   EXIF orientation     the image is turned upright (data/exif.h)
-//   colour profiles      not looked at: all is taken for sRGB
-// Throws BrokenImage naming `where` for bytes that are neither format, damaged or truncated (a JPEG must have its end
-// marker, every part of a PNG its checksum), or of more than kMostPixels or kMostScans. Thread-safe.
+//   colour profiles      ignored: colours are taken as sRGB
+// Throws BrokenImage, which names `where`, for bytes of neither format, for damaged or truncated ones (a JPEG needs its
+// end marker, every part of a PNG its checksum), and for more than kMostPixels or kMostScans. Thread-safe.
 Image decode_image(std::string_view bytes, int channels, const std::string& where);
 
 }  // namespace elinvar

@@ -45,7 +45,7 @@ Image ImageCache::decode(std::string_view bytes, int channels, const std::string
   return image;
 }
 
-// Whatever is wrong with the file: it is as if there were none.
+// A file with any fault counts as absent.
 std::optional<Image> ImageCache::find(const fs::path& path, int channels) const {
   std::error_code error;
   if (!fs::exists(path, error)) return std::nullopt;
@@ -67,7 +67,7 @@ std::optional<Image> ImageCache::find(const fs::path& path, int channels) const 
   }
 }
 
-// Not synced: what a crash of the machine leaves damaged is found out by its digest.
+// Not synced, because the digest reveals what a crash of the machine damages.
 void ImageCache::keep(const fs::path& path, const Image& image) const {
   static std::atomic<int64_t> written{0};
   const Digest digest = digest_of(image);

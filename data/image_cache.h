@@ -1,14 +1,14 @@
 #pragma once
-// Decoded images in a folder, for sets that are read many times and do not fit into memory. Any number of threads and
-// processes may share the folder. A file's name is a digest of the encoded bytes, so an image that changed is another
-// one; what is in it bears a digest too, so whatever a crash or a disk did to it is noticed and it is made again.
+// A folder of decoded images, for sets that are read many times and do not fit into memory. Any number of threads and
+// processes may share it. A file is named by a digest of the encoded bytes, so a changed image gets another file. Its
+// contents have a digest, too, so that damage by a crash or a disk is noticed and the file is made again.
 //
 //   <folder>/<2 digits>/<30 digits>   16 bytes "ELINVAR PIXELS 1", then little-endian height, width and channels (8
 //   bytes
 //                                     each), the XXH3-128 of all that follows and these three (16 bytes), and pixels
 //
-// Files appear whole, by a rename. The folder only grows; it may be emptied at any time. The 1 becomes another number
-// when decode_image() gives other pixels for the same bytes.
+// Files appear complete, by a rename. The folder only grows; it may be emptied at any time. The 1 increases whenever
+// decode_image() gives other pixels for the same bytes.
 #include <atomic>
 #include <filesystem>
 #include <memory>
@@ -24,11 +24,10 @@ namespace elinvar {
 
 class ImageCache {
  public:
-  // An empty `folder`: none, images are decoded each time. Where the folder cannot be written to, what is in it is
-  // used; a notice says so, once.
+  // An empty `folder` turns the cache off. A folder that cannot be written to is only read; one notice says so.
   ImageCache(const std::filesystem::path& folder, std::shared_ptr<Notices> notices);
 
-  // decode_image() of these arguments.
+  // Returns the result of decode_image() for these arguments.
   Image decode(std::string_view bytes, int channels, const std::string& where) const;
 
  private:

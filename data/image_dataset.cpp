@@ -69,7 +69,7 @@ class ImageDataset final : public Dataset {
   ImageTransform transform_;
 };
 
-// Holds `fraction` of the images out: which ones, a fixed permutation says; both sides keep their order.
+// Holds out `fraction` of the images, chosen by a fixed permutation; both parts keep their order.
 ImageSourcePtr held_out(const ImageSourcePtr& source, double fraction, bool training) {
   const int64_t n = source->size(), held = static_cast<int64_t>(static_cast<double>(n) * fraction);
   check_setting(n == 0 || (held > 0 && held < n), "data.validation_fraction",

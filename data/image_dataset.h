@@ -1,5 +1,5 @@
 #pragma once
-// A split of a set of images: its samples are transformed images (H, W, C) float32 and labels.
+// A split of a set of images, whose samples are transformed images (H, W, C) float32 and labels.
 #include <memory>
 
 #include "data/dataset.h"

@@ -90,7 +90,7 @@ bool has_images(const FileSet& files, const std::string& root) {
                      [&](const auto& e) { return e.path.starts_with(root) && is_image(e.path); });
 }
 
-// The folder that everything lies in, with its slash, if there is one; a tar is often packed from outside.
+// Returns the one folder that has all files, with its slash, or ""; tar archives often include the folder around them.
 std::string common_folder(const FileSet& files) {
   const auto& entries = files.entries();
   const std::string folder = entries.front().path.substr(0, entries.front().path.find('/') + 1);

@@ -1,6 +1,6 @@
 #pragma once
-// Where decoded images with labels come from: the part of an image dataset that differs between formats. Sources are
-// immutable and thread-safe; scaling, augmentation and normalisation come after them (data/transform.h).
+// A source of decoded images with labels, the part of an image dataset that differs between formats. Sources are
+// immutable and thread-safe. Scaling, augmentation and normalisation follow in data/transform.h.
 #include <functional>
 #include <memory>
 #include <string>
@@ -17,8 +17,8 @@ class ImageSource {
   virtual ~ImageSource() = default;
   virtual int64_t size() const = 0;
   virtual int64_t label(int64_t i) const = 0;
-  // Image i, either in memory that lives as long as the source, or decoded into `scratch`. Throws BrokenImage if its
-  // file is at fault.
+  // Returns image i, either in memory that lives as long as the source, or decoded into `scratch`. Throws BrokenImage
+  // if its file is at fault.
   virtual ImageView image(int64_t i, Image& scratch) const = 0;
   virtual std::string where(int64_t i) const = 0;  // for messages
   virtual bool in_memory() const = 0;
@@ -29,12 +29,12 @@ class ImageSource {
 
 using ImageSourcePtr = std::shared_ptr<const ImageSource>;
 
-// A set of images as it is stored: each part is opened when it is asked for; all but training can be absent.
+// A set of images as stored. Each part is opened when it is needed; all but training may be absent.
 struct ImageParts {
   using Open = std::function<ImageSourcePtr()>;
   Open training, validation, test;
-  std::vector<double> mean, std;  // the usual ones
-  bool apart = false;             // validation is never held out of training, whatever the fraction
+  std::vector<double> mean, std;  // defaults for this set
+  bool apart = false;             // validation is never held out of training, whatever its fraction
   std::shared_ptr<Notices> notices = std::make_shared<Notices>();
 };
 
@@ -48,16 +48,16 @@ struct WholeImage {
   int64_t index;
   ImageView view;
 };
-// Image i or, while that is broken, the next one (after the last, the first): which one, the files alone decide. Each
-// that is broken is told. Failure if a thousand, or all, are broken in a row.
+// Returns image i or, if it is broken, the next one that is not (after the last, the first), so that the choice depends
+// on the files alone. Calls `broken` for each broken image. Throws Failure if a thousand in a row, or all, are broken.
 WholeImage first_whole(const ImageSource& source, int64_t i, Image& scratch,
                        const std::function<void(int64_t, const BrokenImage&)>& broken = {});
 
-// The images with the given indices, in that order.
+// A source of the images with the given indices, in that order.
 ImageSourcePtr subset(ImageSourcePtr source, std::vector<int64_t> indices);
 
-// The same images, decoded at once by all threads and kept, if that takes at most `most_bytes`; else the source itself.
-// With `broken_too` images that are broken stay so, and are found out when they are asked for.
+// Decodes all images with all threads and keeps them, if they take at most `most_bytes`; otherwise returns the source
+// itself. With `broken_too`, a broken image throws only when it is requested.
 ImageSourcePtr kept_in_memory(ImageSourcePtr source, int64_t most_bytes, bool broken_too = false);
 
 }  // namespace elinvar

@@ -1,6 +1,6 @@
 #pragma once
-// The tokens of pieces of text that were encoded before: a table with open addressing whose entries point into one
-// store, where a piece's tokens stand before its bytes.
+// Remembers the tokens of pieces of text that were encoded before. A table with open addressing points into one store,
+// in which a piece's tokens precede its bytes.
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -14,16 +14,16 @@ namespace elinvar {
 
 class KnownPieces {
  public:
-  static constexpr size_t kMostBytes = 32;                // longer pieces seldom come again,
-  static constexpr size_t kMostPieces = size_t{1} << 18;  // and only so many are remembered
+  static constexpr size_t kMostBytes = 32;                // longer pieces seldom recur
+  static constexpr size_t kMostPieces = size_t{1} << 18;  // further pieces are not remembered
 
-  // Empty: it is not known.
+  // Returns the tokens of a piece; empty if it is not known.
   std::span<const int32_t> find(std::string_view piece) const {
     const Entry& entry = entries_[place_of(piece, hash_of(piece))];
     return {store_.data() + entry.at, entry.tokens};
   }
 
-  // A piece that is not known, of 1 to kMostBytes bytes; its tokens are no more than those.
+  // Adds a piece of 1 to kMostBytes bytes that is not known; it has at most as many tokens as bytes.
   void add(std::string_view piece, std::span<const int32_t> tokens) {
     if (pieces_ == kMostPieces) return;
     if (2 * ++pieces_ > entries_.size()) grow();
@@ -46,7 +46,7 @@ class KnownPieces {
     return static_cast<uint32_t>(digest_bytes(piece.data(), piece.size()).low);
   }
 
-  // Where the piece is, or would be.
+  // The index of the piece's entry, or of the free entry for it.
   size_t place_of(std::string_view piece, uint32_t hash) const {
     for (size_t place = hash;; ++place) {
       const Entry& entry = entries_[place &= entries_.size() - 1];

@@ -21,12 +21,12 @@ namespace elinvar {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int kMostReaders = 16;  // unless more are asked for
+constexpr int kMostReaders = 16;  // unless the options have more
 
 }  // namespace
 
-// A window of upcoming batches, in the order in which they are expected to be asked for. Readers fill it from the
-// front; batch() takes the front, or throws the window away if it was asked for something else.
+// A window of upcoming batches, in the order in which they will probably be requested. Readers fill it from the front;
+// batch() takes the front, or discards the window if another batch is requested.
 struct Loader::Readers {
   struct Slot {
     Cursor at;
@@ -39,8 +39,8 @@ struct Loader::Readers {
   const Loader& loader;
   std::mutex mutex;
   std::condition_variable_any work, done;
-  std::deque<std::shared_ptr<Slot>> window;  // a reader keeps its slot alive when the window drops it
-  Cursor next;                               // what enters the window next
+  std::deque<std::shared_ptr<Slot>> window;  // readers keep their slots alive when the window is discarded
+  Cursor next;                               // the batch that enters the window next
   int next_vrank = 0;
   int first, count;
   PrefetchSettings settings;
@@ -166,9 +166,9 @@ struct Loader::Readers {
     return slot;
   }
 
-  // Begun now, copies run beside what is computed from the batch that was just taken, which goes first: copies are made
-  // one after another. Of what is done readers know nothing any more. A batch that is not sent now, since there is no
-  // room, is sent when it is taken.
+  // Copies begun now overlap with computation on the batch just taken, whose own copy goes first, as copies are made
+  // one after another. Readers no longer use finished slots. A batch for which there is no room now is sent when it is
+  // taken.
   void send_ahead(Slot& taken) {
     const Device device = loader.options_.device;
     if (device == Device{}) return;

@@ -1,5 +1,5 @@
 #pragma once
-// Names of tokens, found in a text.
+// Finds names of tokens in a text.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace elinvar {
 
-// Of strings, for maps that are asked with views of them.
+// Hashes strings, for maps that are looked up by views.
 struct TextHash {
   using is_transparent = void;
   size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
@@ -24,8 +24,8 @@ class Names {
     int32_t token;
   };
   struct Found {
-    size_t at;         // where it begins; the text's size: there is none
-    const Name* name;  // null: there is none
+    size_t at;         // where it begins; the text's size if there is none
+    const Name* name;  // null if there is none
   };
 
   explicit Names(const std::map<std::string, int32_t>& names) {
@@ -34,7 +34,7 @@ class Names {
       std::ranges::sort(some, std::greater(), [](const Name& name) { return name.text.size(); });
   }
 
-  // The first that stands in the text; of several that begin there, the longest.
+  // Returns the first name in the text; of several at one place, the longest.
   Found first_in(std::string_view text) const {
     for (size_t at = 0; at < text.size(); ++at)
       for (const Name& name : by_first_[static_cast<unsigned char>(text[at])])

@@ -1,6 +1,6 @@
 #pragma once
-// What a user should hear of and no caller waits for: an index that was made anew, an image that is left out. Code of
-// the library collects it; a tool prints it (Dataset::take_notices). Thread-safe.
+// Collects notices for the user that are no errors: an index that was rebuilt, an image that is skipped. The library
+// adds them, and a tool prints them (Dataset::take_notices). Thread-safe.
 #include <mutex>
 #include <string>
 #include <utility>
@@ -14,7 +14,7 @@ class Notices {
     const std::lock_guard lock(mutex_);
     texts_.push_back(std::move(text));
   }
-  // Those added since the last call.
+  // Returns the notices added since the last call.
   std::vector<std::string> take() {
     const std::lock_guard lock(mutex_);
     return std::exchange(texts_, {});

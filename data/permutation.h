@@ -8,7 +8,7 @@ namespace elinvar {
 
 class Permutation {
  public:
-  // Requires n >= 1. Another seed or another stream (for example an epoch) gives another permutation.
+  // Requires n >= 1. Each seed and each stream (for example an epoch) gives another permutation.
   Permutation(int64_t n, uint64_t seed, uint64_t stream);
 
   int64_t operator()(int64_t position) const;  // requires 0 <= position < n

@@ -31,7 +31,7 @@ Char char_at(std::string_view text, size_t at) {
 
 bool is_newline(char32_t point) { return point == '\r' || point == '\n'; }
 
-// The end of the longest run of one kind from `at` on.
+// Returns the end of the longest run of one kind from `at` on.
 size_t run_end(std::string_view text, size_t at, CharClass kind) {
   while (at < text.size()) {
     const Char c = char_at(text, at);
@@ -41,7 +41,7 @@ size_t run_end(std::string_view text, size_t at, CharClass kind) {
   return at;
 }
 
-// After an apostrophe at `at`: s, t, m, d, re, ve, ll; 0: none of them.
+// Returns the length of s, t, m, d, re, ve or ll after an apostrophe at `at`; 0 if none of them follows.
 size_t contraction_end(std::string_view text, size_t at, bool any_case) {
   const auto letter = [&](size_t i) -> char {
     if (i >= text.size()) return 0;

@@ -61,7 +61,7 @@ HWY_INLINE void scale_pixels(const uint8_t* row, int64_t channels, const int64_t
     }
 }
 
-// The numbers that photographs mostly have are told to the compiler.
+// Compiles special cases for the numbers that are most common with photographs.
 void scale_row(const uint8_t* row, int64_t channels, const int64_t* first, const int32_t* weight, int64_t count,
                int64_t outputs, uint8_t* to) {
   if (channels == 3 && count == 4) scale_pixels(row, 3, first, weight, 4, outputs, to);
@@ -95,7 +95,7 @@ constexpr int64_t kBeyond = 3;
 HWY_EXPORT(scale_row);
 HWY_EXPORT(sum_rows);
 
-// For each output of an interval: the first input that it takes from, and the weights from there on.
+// For each output of an interval, the first input that it uses and the weights from there on.
 struct Taps {
   int64_t most = 0;             // weights an output; those beyond its own are zero
   std::vector<int64_t> first;   // inputs first .. first + most - 1 exist

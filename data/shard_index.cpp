@@ -24,7 +24,7 @@ using Json = nlohmann::json;
 constexpr std::string_view kMagic = "elinvar shard index 1\n";
 constexpr int64_t kLongestLabel = 64, kLongestJson = 1 << 20;  // bytes: more is something else
 
-// What an index must have been made for: the shard as it is now, and the label.
+// What an index must have been made for: the shard as it is now, and the kind of label.
 std::string identity_of(const fs::path& shard, const ShardOptions& options) {
   struct stat status;
   if (::stat(shard.c_str(), &status) != 0) fail("cannot look at {}: {}", shard.string(), std::strerror(errno));
@@ -39,7 +39,7 @@ fs::path place_of(const fs::path& shard, const ShardOptions& options) {
          fmt::format("{}-{}.index", shard.filename().string(), digest_bytes(whole.data(), whole.size()).hex());
 }
 
-// Nothing where it cannot be read: it is as good as damaged.
+// Returns null if the file cannot be read, which is treated like a damaged one.
 std::string contents_of(const fs::path& path) {
   try {
     return read_file(path);
@@ -48,7 +48,7 @@ std::string contents_of(const fs::path& path) {
   }
 }
 
-// Whole or not at all; two processes that write it write the same.
+// Writes the file completely or not at all; concurrent processes write the same contents.
 void write_aside_and_rename(const fs::path& path, std::string_view bytes) {
   static std::atomic<int64_t> written{0};
   const fs::path aside = path.string() + fmt::format(".{}-{}", ::getpid(), ++written);
@@ -242,7 +242,7 @@ std::string_view ShardIndex::key(size_t i) const {
   return std::string_view(keys_).substr(begin, static_cast<size_t>(key_ends_[i]) - begin);
 }
 
-// The shard is opened each time: there may be more of them than a process may hold open.
+// Opens the shard each time, because there may be more shards than a process may hold open.
 std::string ShardIndex::read_image(size_t i) const {
   std::string bytes(static_cast<size_t>(sizes_[i]), '\0');
   File::open(shard_).read(offsets_[i], bytes.data(), bytes.size());

@@ -1,6 +1,6 @@
-// Images that can be learnt without any file. A class is a smooth pattern: 5 x 5 random colours, scaled up to a quarter
-// more than the image. A sample is a random window of its class's pattern, its contrast lowered to 3/4 or more, with
-// uniform noise; all in integers. Classes take turns: sample i is of class i % classes.
+// Images to learn without any file, made in integer arithmetic. The pattern of a class is 5 x 5 random colours, scaled
+// up to a quarter more than the image. A sample is a random window of its class's pattern, with a contrast of 3/4 to 1
+// and uniform noise. Sample i has class i % classes.
 #include <algorithm>
 #include <vector>
 

@@ -25,7 +25,7 @@ std::string_view text_of(const char (&field)[N]) {
   return {field, strnlen(field, N)};
 }
 
-// Octal digits between blanks, or GNU's base 256 where the first bit is set.
+// Parses octal digits between blanks, or GNU's base 256 if the first bit is set.
 template <size_t N>
 std::optional<int64_t> number_of(const char (&field)[N]) {
   if (static_cast<unsigned char>(field[0]) & 0x80) {
@@ -146,7 +146,7 @@ class Members {
   }
 
   static std::string name_of(const Header& header) {
-    // Only in ustar proper is the field a prefix; GNU keeps times there.
+    // The field is a prefix in ustar only; GNU stores times there.
     if (std::memcmp(header.magic, "ustar\0", 6) == 0 && header.prefix[0])
       return fmt::format("{}/{}", text_of(header.prefix), text_of(header.name));
     return std::string(text_of(header.name));

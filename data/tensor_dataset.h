@@ -1,5 +1,5 @@
 #pragma once
-// A dataset whose samples are in memory already, as tensors: the short way to train on data of one's own.
+// A dataset of tensors in memory, the shortest way to train on your own data.
 //
 //   register_dataset({"squares", [](Settings& s, Split split) {
 //                       ...
@@ -21,8 +21,8 @@ struct TensorSamples {
   std::vector<std::string> class_names = {};
 };
 
-// Draws change nothing, and the digest is that of all samples. UsageError for tensors of other types or shapes, or
-// without samples.
+// Samples do not depend on draws; the digest covers all samples. Throws UsageError for tensors of other types or
+// shapes, or without samples.
 std::unique_ptr<Dataset> tensor_dataset(TensorSamples samples);
 
 }  // namespace elinvar

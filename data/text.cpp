@@ -16,18 +16,18 @@
 namespace elinvar {
 namespace {
 
-// A row of tokens, wherever they are kept.
+// A sequence of tokens in memory or in files.
 class TokenRow {
  public:
   virtual ~TokenRow() = default;
   virtual int64_t size() const = 0;
-  virtual void read(int64_t offset, int64_t count, int32_t* tokens) const = 0;  // any number of threads at once
+  virtual void read(int64_t offset, int64_t count, int32_t* tokens) const = 0;  // thread-safe
   virtual void describe(Hasher& hasher) const = 0;
 };
 
 using Tokens = std::shared_ptr<const std::vector<int32_t>>;
 
-// The part [begin, end) of them.
+// The tokens [begin, end) of a sequence.
 class TokensInMemory final : public TokenRow {
  public:
   TokensInMemory(Tokens tokens, int64_t begin, int64_t end) : tokens_(std::move(tokens)), begin_(begin), end_(end) {}
@@ -44,7 +44,7 @@ class TokensInMemory final : public TokenRow {
   int64_t begin_, end_;
 };
 
-// Of several files, one after another, the part [begin, end).
+// The tokens [begin, end) of several files, one after another.
 class TokensInFiles final : public TokenRow {
  public:
   TokensInFiles(std::shared_ptr<const std::vector<TokenFile>> files, int64_t begin, int64_t end)
@@ -62,7 +62,7 @@ class TokensInFiles final : public TokenRow {
       at = std::max<int64_t>(at, 0);
     }
   }
-  // The part, each file's size, and a sample of what is in it: its first and last tokens, and some between.
+  // Hashes the part, each file's size, and a sample of its contents: its first and last tokens, and some between.
   void describe(Hasher& hasher) const override {
     for (const int64_t v : {begin_, end_, static_cast<int64_t>(files_->size())}) hasher.add_integer(v);
     const int64_t samples = std::max<int64_t>(2, kSamples / static_cast<int64_t>(files_->size()));
@@ -138,7 +138,7 @@ void check_context(const DataConfig& config) {
                 "must be from 1 to 2^20 tokens, got {}", config.context);
 }
 
-// Where the validation part begins, the last of the text.
+// Returns where the validation part begins, which is the end of the text.
 int64_t border(const DataConfig& config, int64_t tokens) {
   const double held = config.validation_fraction == 0 ? 0.1 : config.validation_fraction;
   return static_cast<int64_t>(static_cast<double>(tokens) * (1.0 - held));
@@ -153,8 +153,8 @@ std::unique_ptr<Vocabulary> make_vocabulary(const DataConfig& config, const std:
   return Bpe::load(config.tokenizer);
 }
 
-// The text's tokens. The splits of a text are parts of one row, which is kept as long as one of them is there, so that
-// it is made once.
+// Returns the tokens of a text. Its splits share one sequence, which lives as long as any of them, so that it is made
+// once.
 Tokens tokens_of(const Vocabulary& vocabulary, const std::string& text) {
   static std::mutex mutex;
   static Digest last_key;
@@ -224,7 +224,7 @@ std::unique_ptr<Dataset> open_tokens(const DataConfig& config, Split split) {
   }
   check(split != Split::test || !second.empty(),
         "[tokens] '{}' has no test split: no files of its own for it, with \"val\" in their names", config.path);
-  // Without a part of its own, or where a fraction is asked for, validation is the end of the training part.
+  // If the set has no second part, or a fraction is given, validation is the end of the training part.
   const bool cut = split != Split::test && (second.empty() || config.validation_fraction != 0);
   std::vector<fs::path>& chosen = cut || split == Split::train ? training : second;
   std::ranges::sort(chosen);

@@ -1,12 +1,13 @@
 #pragma once
-// Text as samples of T tokens and the T that follow each. `kind = "text"`, `"tokens"` and `"synthetic_text"`.
+// Text as samples: T tokens and, as the target, the token that follows each. `kind = "text"`, `"tokens"` and
+// `"synthetic_text"`.
 //
-// The first part of the text, floor(tokens * (1 - validation_fraction)) tokens (fraction 0.1 if 0 is given), is for
-// training, the rest for validation; files of tokens with a second part of their own are cut only if a fraction is
-// given. Sample i is the window that begins at token offset + i*T. For evaluation the offset is 0. For training it is
-// drawn anew for each epoch, in [0, T) or as far as the text allows, from philox(seed ^ key_of("data.text"), epoch, 0,
-// 0, 0), so that windows do not begin at the same places every time; up to 2T tokens at the ends take no part in one
-// epoch. What is shorter than a window at the end of a validation text is left out.
+// The first floor(tokens * (1 - validation_fraction)) tokens of the text (fraction 0.1 if 0 is given) are for training,
+// the rest for validation; token files with a second part of their own are split only if a fraction is given. Sample i
+// is the window that begins at token offset + i*T. For evaluation the offset is 0. For training it is drawn for each
+// epoch from philox(seed ^ key_of("data.text"), epoch, 0, 0, 0), in [0, T) or as far as the text allows, so that
+// windows begin at other places in each epoch; up to 2T tokens at the ends are not used in one epoch. A remainder at
+// the end of a validation text that is shorter than a window is left out.
 #include <memory>
 
 #include "data/dataset.h"

@@ -23,7 +23,8 @@ double uniform(uint32_t word) { return static_cast<double>(word >> 8) * 0x1p-24;
 
 int64_t nearest(double x) { return static_cast<int64_t>(std::floor(x + 0.5)); }
 
-// The pixel seen at place `at` of a line of n that is mirrored at its first and last pixel; -n < at < 2 n - 1.
+// Returns the index of the pixel at `at` in a line of n pixels that is mirrored at its first and last; -n < at < 2 n
+// - 1.
 int64_t reflected(int64_t at, int64_t n) { return at < 0 ? -at : at >= n ? 2 * n - 2 - at : at; }
 
 }  // namespace
@@ -139,7 +140,7 @@ Image ImageTransform::scaled_random_part(const ImageView& image, int64_t index, 
   return resize(image, part, size_h_, size_w_, {0, 0, size_h_, size_w_});
 }
 
-// The (size_h_, size_w_) square whose corner lies at (top, left) of the image; outside of it, black or its reflection.
+// Returns the (size_h_, size_w_) square with its corner at (top, left); outside the image it is black, or reflected.
 Image ImageTransform::cut(const ImageView& image, int64_t top, int64_t left, bool mirrored) const {
   Image square(size_h_, size_w_, channels_);
   uint8_t* to = square.pixels.data();

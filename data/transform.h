@@ -1,24 +1,24 @@
 #pragma once
-// From a decoded image to what a network sees: scaled, cropped, perhaps mirrored, normalised. Everything up to the last
-// step is done in bytes and integers; every random choice is a function of (seed, epoch, sample).
+// Turns a decoded image into the input of a network: scales, crops, mirrors and normalises it. All but the last step is
+// integer arithmetic on bytes; every random choice is a function of (seed, epoch, sample).
 //
 //   evaluation  scale the shorter side to `resize`, take the central square of image_size
-//   training    the same, with the square anywhere in the image padded by crop_padding pixels (black, or the image
-//               reflected at its border pixels, which are not repeated); or, with
-//               random_resized_crop, a part of area share uniform in [crop_area_min, 1) and aspect (either way) uniform
-//               in [1, 4/3), scaled to image_size (ten tries, then the central square); then flip with probability 1/2
-//               (alternate_flip: drawn once for a sample, and turned round in odd epochs; K. Jordan, "94% on CIFAR-10
-//               in 3.29 seconds", 2024); then colour jitter (data/color_jitter.h); then cutout: the square of that
-//               side around a pixel drawn anywhere, as far as it lies in the image, becomes the mean colour (T.
-//               DeVries, G. W. Taylor, 2017)
+//   training    the same, but with a random square of the image padded by crop_padding pixels (black, or the image
+//               reflected at its border pixels, which are not repeated). With random_resized_crop instead: a random
+//               part whose share of the area is uniform in [crop_area_min, 1) and whose aspect (either way) is uniform
+//               in [1, 4/3), scaled to image_size (after ten failed tries, the central square). Then a flip with
+//               probability 1/2 (alternate_flip: drawn once for a sample, and inverted in odd epochs; K. Jordan, "94%
+//               on CIFAR-10 in 3.29 seconds", 2024). Then colour jitter (data/color_jitter.h). Then cutout: a square of
+//               that side around a random pixel, as far as it lies in the image, gets the mean colour (T. DeVries, G.
+//               W. Taylor, 2017)
 //   both        (p / 255 - mean) / std, three float32 operations
-// With image_size = 0 the output is as large as the stored images, which must then be equal, and are not scaled.
+// With image_size = 0 images are not scaled, and must all have the same size.
 //
-// Random words are philox(seed ^ key_of("data.transform"), epoch, index low, index high, block): block 0 holds the
-// square's y and x and the flip; block 1 + k the k-th try's area, aspect (bit 0: which way), y and x; block 11 the
-// cutout's y and x; block 12, with epoch 0, the alternating flip; block 13 the amounts of the colour
-// jitter, block 14 their order. A number below n is (word * n) >> 32. Areas and sides are computed in binary64 with
-// + * / sqrt, and rounded to the nearest pixel.
+// Random words are philox(seed ^ key_of("data.transform"), epoch, index low, index high, block). Block 0 has the
+// square's y and x and the flip; block 1 + k the area, aspect (bit 0: which way), y and x of the k-th try; block 11 the
+// cutout's y and x; block 12, with epoch 0, the alternating flip; block 13 the amounts of colour jitter and block 14
+// their order. A number below n is (word * n) >> 32. Areas and sides are computed in binary64 with + * / sqrt, and
+// rounded to the nearest pixel.
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -33,14 +33,14 @@ namespace elinvar {
 
 class ImageTransform {
  public:
-  // `stored` is the first image: it sets the channels, and the size where image_size is 0. Empty mean and std of the
-  // configuration are replaced by those given. Throws SettingError for settings without sense.
+  // `stored`, the first image, sets the number of channels, and the size if image_size is 0. `usual_mean` and
+  // `usual_std` replace an empty mean and std of the configuration. Throws SettingError for invalid settings.
   ImageTransform(const DataConfig& config, const ImageView& stored, std::vector<double> usual_mean,
                  std::vector<double> usual_std);
 
   Shape output_shape() const { return {size_h_, size_w_, channels_}; }
 
-  // Writes (H, W, C) float32. `where` is asked for the image's name if it does not fit (Failure).
+  // Writes (H, W, C) float32. Throws Failure, with the name that `where` returns, if the image does not fit.
   void operator()(const ImageView& image, int64_t index, const Draw& draw, const std::function<std::string()>& where,
                   float* output) const;
 

@@ -1,5 +1,5 @@
 #pragma once
-// What kind of character a code point is, in Unicode 16.0 whatever the machine has: a text falls into the same tokens
+// The class of a code point in Unicode 16.0, whatever version the machine has, so that a text has the same tokens
 // everywhere. Unassigned code points are `other`.
 #include <cstdint>
 
@@ -9,7 +9,7 @@ enum class CharClass : uint8_t { other, letter, number, space };  // \p{L}, \p{N
 
 CharClass class_of(char32_t point);
 
-// The same of those below 0x80.
+// The same for code points below 0x80.
 constexpr CharClass ascii_class(unsigned char c) {
   if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) return CharClass::letter;
   if (c >= '0' && c <= '9') return CharClass::number;

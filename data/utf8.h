@@ -8,12 +8,12 @@ namespace elinvar {
 
 struct CodePoint {
   char32_t value = 0;
-  uint8_t bytes = 1;  // that it takes
-  bool good = true;   // false: the byte there begins no character; then `value` is that byte
+  uint8_t bytes = 1;  // its length
+  bool good = true;   // false if no character begins there; then `value` is that byte
 };
 
-// The one at text[at]; at < text.size(). Stray and missing continuation bytes, overlong forms, surrogates and what lies
-// beyond U+10FFFF are not good.
+// Returns the code point at text[at]; at < text.size(). Stray and missing continuation bytes, overlong forms,
+// surrogates and values beyond U+10FFFF are not good.
 inline CodePoint code_point(std::string_view text, size_t at) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(at);
@@ -41,7 +41,7 @@ inline bool is_utf8(std::string_view text) {
   return true;
 }
 
-// How many bytes at the end of `text` begin a character whose other bytes are yet to come.
+// Returns how many bytes at the end of `text` begin an incomplete character.
 inline size_t unfinished_bytes(std::string_view text) {
   for (size_t n = 1; n <= 3 && n <= text.size(); ++n) {
     const auto lead = static_cast<unsigned char>(text[text.size() - n]);

@@ -1,6 +1,6 @@
 #pragma once
-// Symbols of a text and their numbers: the 256 bytes, the code points that occur, or the pieces that a byte-pair
-// encoding has learnt (data/bpe.h).
+// Maps the symbols of a text to numbers: the 256 bytes, the code points that occur, or the tokens of a byte-pair
+// encoding (data/bpe.h).
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,12 +15,12 @@ class Vocabulary {
  public:
   virtual ~Vocabulary() = default;
   virtual int64_t size() const = 0;  // tokens are in [0, size())
-  // Throws UsageError at what has no symbol.
+  // Throws UsageError for text that has no symbol.
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
-  // As encode(), but the names of special tokens ("<|endoftext|>") stand for these.
+  // Like encode(), but names of special tokens ("<|endoftext|>") become these tokens.
   virtual std::vector<int32_t> encode_prompt(std::string_view text) const { return encode(text); }
   virtual std::string decode(int32_t token) const = 0;  // throws UsageError if out of range
-  // The token that parts documents, if there is one.
+  // The token that separates documents, if there is one.
   virtual std::optional<int32_t> end_of_text() const { return std::nullopt; }
   virtual void describe(Hasher& hasher) const = 0;  // adds what identifies it
 
@@ -55,7 +55,7 @@ class CharacterVocabulary final : public Vocabulary {
   std::vector<char32_t> points_;
 };
 
-// UsageError unless the token is one of the vocabulary's.
+// Throws UsageError unless the token is in the vocabulary.
 void check_token(const Vocabulary& vocabulary, int32_t token);
 
 }  // namespace elinvar

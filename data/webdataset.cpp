@@ -1,4 +1,4 @@
-// Images in WebDataset shards, many or one: every sample is read where it lies, by its place in the index.
+// Images in WebDataset shards. Every sample is read in place, at the offset that the index gives.
 #include <algorithm>
 #include <chrono>
 #include <exception>
@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The samples of some shards, one shard after another.
+// The samples of several shards, one shard after another.
 class ShardImages final : public ImageSource {
  public:
   // Labels must lie below `classes`; 0: as many as there are.
@@ -80,7 +80,7 @@ std::string seconds_since(std::chrono::steady_clock::time_point start) {
   return fmt::format("{:.1f} s", std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
 }
 
-// By all threads; of several that fail, the first of `paths` is the one that is told of.
+// Opens shards with all threads. If several fail, throws the error of the first in `paths`.
 std::vector<ShardIndex> indices_of(const std::vector<std::string>& paths, const ShardOptions& options,
                                    Notices& notices) {
   const auto start = std::chrono::steady_clock::now();
@@ -121,7 +121,7 @@ struct Parts {
   std::vector<std::string> training, validation, test;
 };
 
-// By words in the names, below the folder that all shards have in common. The paths are sorted.
+// Assigns shards to splits by words in their names, below the folder that all share. `paths` are sorted.
 Parts parts_of(const std::vector<std::string>& paths) {
   const std::string &first = paths.front(), &last = paths.back();
   const auto common =
