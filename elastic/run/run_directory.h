@@ -40,6 +40,8 @@ class RunDirectory {
   // damaged it is a Failure that tells why of each. `term` becomes the newest one; its number, and the run's if there
   // is one already, are set here.
   RunDirectory(const RunDirectoryOptions& options, const Term& term);
+  RunDirectory(const RunDirectory&) = delete;  // its parts refer to each other
+  RunDirectory& operator=(const RunDirectory&) = delete;
 
   const std::filesystem::path& path() const { return options_.path; }
   uint64_t run() const { return hold_.run; }
