@@ -1,5 +1,6 @@
-# elinvar_layer(<folder> SOURCES ... USES <folders> LIBRARIES <external>): the library of one folder, linked to
-# exactly the folders that the layer diagram in README.md lets it include. elinvar::<folder> names it.
+# elinvar_layer(<folder> SOURCES ... ALONE <names> USES <folders> LIBRARIES <external>): the library of one folder, linked
+# to exactly the folders that the layer diagram in README.md lets it include. elinvar::<folder> names it. ALONE is for
+# elinvar_unite.
 
 # What keeps the bits (tensor/NUMERICS.md, rule 3): one rounding an operation unless the source says fma.
 set(ELINVAR_NUMERICS_FLAGS -ffp-contract=off -fno-fast-math)
@@ -21,10 +22,51 @@ if(ELINVAR_FUZZ)
   target_compile_options(elinvar_flags INTERFACE -fno-sanitize=float-cast-overflow)
 endif()
 
+# elinvar_unite(<variable> <name> <sources> ALONE <names>): sets the variable to files that include the sources, eight
+# each. Most of a compiler's time goes into headers, and this way it reads them once for eight sources. (CMake's
+# UNITY_BUILD includes absolute paths, so that a compiler's cache would not serve another folder that the project is
+# built in.) Sources whose unnamed namespaces define the same name cannot be together: either has another name, or its file
+# is listed after ALONE and compiled by itself, like a file with compiler options of its own. Each source is a whole one
+# all the same: the presets with sanitizers compile every one by itself.
+string(COMPARE EQUAL "${CMAKE_BUILD_TYPE}" Release unite)
+option(ELINVAR_UNITE "Compile several sources as one" ${unite})
+function(elinvar_unite variable name)
+  cmake_parse_arguments(unite "" "" "ALONE" ${ARGN})
+  if(NOT ELINVAR_UNITE)
+    set(${variable} ${unite_UNPARSED_ARGUMENTS} PARENT_SCOPE)
+    return()
+  endif()
+  set(files "")
+  set(number 0)
+  set(batches "")
+  foreach(source ${unite_UNPARSED_ARGUMENTS})
+    get_filename_component(file ${source} NAME)
+    if(file IN_LIST unite_ALONE OR NOT IS_ABSOLUTE ${source})  # others, too, than those that a folder was searched for
+      list(APPEND files ${source})
+      continue()
+    endif()
+    file(RELATIVE_PATH path ${PROJECT_SOURCE_DIR} ${source})
+    math(EXPR batch "${number} / 8")
+    math(EXPR number "${number} + 1")
+    list(APPEND batches ${batch})
+    string(APPEND text_${batch} "#include \"${path}\"\n")
+  endforeach()
+  list(REMOVE_DUPLICATES batches)
+  foreach(batch ${batches})
+    set(file ${CMAKE_CURRENT_BINARY_DIR}/united/${name}_${batch}.cpp)
+    file(CONFIGURE OUTPUT ${file} CONTENT "${text_${batch}}" @ONLY)
+    list(APPEND files ${file})
+  endforeach()
+  set(${variable} ${files} PARENT_SCOPE)
+endfunction()
+
 function(elinvar_layer folder)
-  cmake_parse_arguments(layer "" "" "SOURCES;USES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(layer "" "" "SOURCES;ALONE;USES;LIBRARIES" ${ARGN})
   set(target elinvar_${folder})
   if(layer_SOURCES)
+    if(NOT folder STREQUAL "tensor")
+      elinvar_unite(layer_SOURCES ${folder} ${layer_SOURCES} ALONE ${layer_ALONE})
+    endif()
     add_library(${target} STATIC ${layer_SOURCES})
     set(scope PUBLIC)
   else()

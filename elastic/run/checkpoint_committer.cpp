@@ -7,7 +7,7 @@
 
 #include "elastic/step/step.h"
 #include "tensor/base/check.h"
-#include "tensor/state.h"
+#include "elastic/checkpoint/state_parts.h"
 
 namespace elinvar {
 

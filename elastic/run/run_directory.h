@@ -45,6 +45,7 @@ class RunDirectory {
   uint64_t run() const { return hold_.run; }
   HeldTerm& term() { return hold_.term; }
   FactsRecorder& facts() { return facts_; }
+  const FactsRecorder& facts() const { return facts_; }
   CheckpointCommitter& checkpoints() { return checkpoints_; }
   EventLog& events() { return events_; }
   GenerationStore& generations() { return generations_; }

@@ -32,7 +32,7 @@ void Session::Impl::flip_state(Fault::Flips what, const std::string& prefix) {
     if (name.starts_with(prefix)) live.push_back(tensor);
   tensors = live;
   const Lock lock(mutex);
-  if (!flip(what, work_step, tensors, nlohmann::json::object())) return;
+  if (!flip(what, view.number, tensors, nlohmann::json::object())) return;
   for (size_t i = 0; i < live.size(); ++i)
     if (!tensors[i].shares_storage(live[i])) copy(tensors[i], live[i]);
 }
@@ -79,7 +79,7 @@ void Session::Impl::begin_replay(Lock& lock) {
           .vranks = options.member.vranks, .steps = to + 1, .bucket_elements = options.member.bucket_elements},
       from);
   wait_for_copies(lock);
-  work.at("loading the state", now());
+  const TimedActivity activity("loading the state");
   lock.unlock();
   bool restored = false;
   try {
@@ -87,7 +87,6 @@ void Session::Impl::begin_replay(Lock& lock) {
   } catch (const Failure&) {
   }
   lock.lock();
-  work.at("", now());
   if (!restored) replay.reset();
 }
 
@@ -95,7 +94,7 @@ void Session::Impl::begin_replay(Lock& lock) {
 void Session::Impl::load(Lock& lock) {
   StateLoad load = member.take_load();
   wait_for_copies(lock);
-  work.at("loading the state", now());
+  const TimedActivity activity("loading the state");
   lock.unlock();
   bool done = true;
   if (load.restore) {
@@ -114,7 +113,6 @@ void Session::Impl::load(Lock& lock) {
     touch_memory();
   }
   lock.lock();
-  work.at("", now());
   if (done) member.loaded(load);
   else member.cannot_load(load);
   flush();
@@ -129,42 +127,85 @@ void Session::Impl::want_memory(int part, int parts) {
   copier.prepare(SnapshotMemory::bytes_for(part_of(whole_state(0, {}), part, parts)));
 }
 
+// Of the first virtual rank that has samples.
+void Session::Impl::warm_up(Lock& lock) {
+  const TimedActivity activity("the first leaf");
+  for (int vrank = 0; !at_work().reduction().knows_layout(); vrank = (vrank + 1) % options.member.vranks) {
+    const int64_t at = at_work().position().step;
+    lock.unlock();
+    const RankGradient leaf = options.warm_up(at, vrank);
+    int64_t bytes = 0;
+    for (const std::vector<Tensor>* tensors : {&leaf.gradients, &leaf.batch_statistics})
+      for (const Tensor& tensor : *tensors) bytes += tensor.bytes();
+    lock.lock();
+    leaf_bytes = bytes;
+    at_work().learn_layout(leaf);
+    flush();
+  }
+}
+
+void Session::Impl::begin_step(Lock& lock, bool listens) {
+  listening = listens;
+  if (member.position().active() && member.position().number() != wanted_for) {
+    wanted_for = member.position().number();
+    want_memory(member.position().index, member.position().members());
+  }
+  view.number = at_work().position().step;
+  view.last = at_work().position().last();
+  work.at("preparing", now());
+  if (!at_work().reduction().knows_layout()) warm_up(lock);
+  view.replays = replay.has_value();
+  view.leads = leads();
+  view.worker = member.position().id();
+  view.scaling_state = at_work().scaling().current();
+}
+
+void Session::Impl::contribute(Lock& lock) {
+  std::optional<Digest> digest;
+  StateDigests parts;
+  if (at_work().digest_due()) {
+    const int64_t made =
+        std::min(member.position().step, member.position().known_steps().value_or(member.position().step));
+    const ScalingState scaling_state = member.scaling().made();
+    const TimedActivity activity("the state's digest");
+    lock.unlock();
+    StateSum sum = state_sum(digests_of(whole_state(made, scaling_state)));
+    digest = sum.digest;
+    parts = std::move(sum.parts);
+    lock.lock();
+  }
+  at_work().contribute(digest, parts);
+  flush();
+}
+
+bool Session::Impl::wait_for_sums(Lock& lock) {
+  work.at("", now());
+  group_since.reset();
+  while (true) {
+    rethrow();
+    const Member::Progress progress = at_work().reduce();
+    flush();
+    if (progress == Member::Progress::abandoned) return false;
+    if (progress == Member::Progress::complete) return true;
+    if (at_work().reduction().transferring()) wait_for_group(lock);
+    else wait(lock);
+  }
+}
+
 Session::Session(SessionOptions options, std::unique_ptr<Transport>&& transport, StateAccess state)
     : impl_(std::make_unique<Impl>(std::move(options), *transport, std::move(state))) {
   impl_->owned = std::move(transport);
 }
-Session::~Session() = default;
 
-int64_t Session::step() const {
-  const Lock lock(impl_->mutex);
-  return impl_->at_work().position().step;
+Session::~Session() {
+  if (activity::clock == &impl_->work) activity::clock = nullptr;
 }
 
-bool Session::last() const { return impl_->last; }
-bool Session::replays() const { return impl_->replay.has_value(); }
-
-ScalingState Session::scaling_state() const {
-  const Lock lock(impl_->mutex);
-  return impl_->at_work().scaling().current();
-}
-
-bool Session::knows_layout() const {
-  const Lock lock(impl_->mutex);
-  return impl_->at_work().reduction().knows_layout();
-}
-
-void Session::learn_layout(const RankGradient& leaf) {
-  int64_t bytes = 0;
-  for (const std::vector<Tensor>* tensors : {&leaf.gradients, &leaf.batch_statistics})
-    for (const Tensor& tensor : *tensors) bytes += tensor.bytes();
-  const Lock lock(impl_->mutex);
-  impl_->leaf_bytes = bytes;
-  impl_->at_work().learn_layout(leaf);
-  impl_->flush();
-}
+const StepView& Session::step() const { return impl_->view; }
 
 bool Session::begin() {
   Impl& s = *impl_;
+  activity::clock = &s.work;
   Lock lock(s.mutex);
   s.work.at("", s.now());
   s.reduced = {};
@@ -179,17 +220,12 @@ bool Session::begin() {
       case Member::Next::wait:
         s.wait(lock);
         continue;
+      case Member::Next::layout:
+        s.warm_up(lock);
+        continue;
       case Member::Next::leaves:
       case Member::Next::copy:
-      case Member::Next::layout:
-        s.listening = next != Member::Next::leaves;
-        if (s.member.position().active() && s.member.position().number() != s.wanted_for) {
-          s.wanted_for = s.member.position().number();
-          s.want_memory(s.member.position().index, s.member.position().members());
-        }
-        s.work_step = s.at_work().position().step;
-        s.last = s.at_work().position().last();
-        s.work.at("preparing", s.now());
+        s.begin_step(lock, /*listens=*/next == Member::Next::copy);
         return true;
       case Member::Next::replay:
         s.begin_replay(lock);
@@ -201,79 +237,41 @@ bool Session::begin() {
   }
 }
 
-void Session::works_on(const std::string& what) {
-  const Lock lock(impl_->mutex);
-  impl_->work.at(what, impl_->now());
-}
-
-bool Session::reduce() {
+const Reduced* Session::reduce() {
   Impl& s = *impl_;
   const Activity activity("reduction");
   const Clock::time_point began = Clock::now();
   Lock lock(s.mutex);
-  if (!s.listening) {
-    std::optional<Digest> state;
-    StateDigests parts;
-    if (s.at_work().digest_due()) {
-      const int64_t step =
-          std::min(s.member.position().step, s.member.position().known_steps().value_or(s.member.position().step));
-      const ScalingState scaling_state = s.member.scaling().made();
-      const Activity digesting("digests");
-      s.work.at("the state's digest", s.now());
-      lock.unlock();
-      StateSum sum = state_sum(digests_of(s.whole_state(step, scaling_state)));
-      state = sum.digest;
-      parts = std::move(sum.parts);
-      lock.lock();
-    }
-    s.at_work().contribute(state, parts);
-    s.flush();
-  }
-  s.work.at("", s.now());
-  s.group_since.reset();
-  while (true) {
-    s.rethrow();
-    const Member::Progress progress = s.at_work().reduce();
-    s.flush();
-    if (progress == Member::Progress::abandoned) return false;
-    if (progress == Member::Progress::complete) break;
-    if (s.at_work().reduction().transferring()) s.wait_for_group(lock);
-    else s.wait(lock);
-  }
+  if (!s.listening) s.contribute(lock);
+  if (!s.wait_for_sums(lock)) return nullptr;
   const Clock::time_point reduced = Clock::now();
   s.reduce_seconds = std::chrono::duration<double>(reduced - began).count();
   s.wait_for_copies(lock, reduced);
   s.rethrow();
   s.work.at("the update", s.now());
   s.reduced = s.at_work().take_reduced();
+  s.view.leads = s.leads();
   if (s.member.position().members() == 1)
-    s.flip(Fault::Flips::reduced, s.work_step, s.reduced.gradients, {});  // no exchange
+    s.flip(Fault::Flips::reduced, s.view.number, s.reduced.gradients, {});  // no exchange
   const std::string& contradiction = s.reduced.contradiction;
   if (!contradiction.empty())
-    elinvar::fail("the members differ after step {}: {}; a machine or its memory is at fault", s.work_step,
+    elinvar::fail("the members differ after step {}: {}; a machine or its memory is at fault", s.view.number,
                   contradiction);
-  if (!s.last && s.reduced.count == 0)
-    elinvar::fail("step {}: no target in the whole batch counts, so there is no mean to take", s.work_step + 1);
-  if (s.last || s.replay) return true;
+  if (!s.view.last && s.reduced.count == 0)
+    elinvar::fail("step {}: no target in the whole batch counts, so there is no mean to take", s.view.number + 1);
+  if (s.view.last || s.replay) return &s.reduced;
   // Here, not after the update: so a GPU is at that while the next step is prepared.
   const Activity digesting("digests");
   lock.unlock();
   s.gradient = digest_in_order(s.reduced.gradients, s.reduced.batch_statistics);
-  return true;
-}
-
-const Reduced& Session::reduced() const { return impl_->reduced; }
-
-bool Session::leads() const {
-  const Lock lock(impl_->mutex);
-  return !impl_->replay && impl_->member.position().index == 0;
+  return &s.reduced;
 }
 
 void Session::show(std::string bytes) {
   Impl& s = *impl_;
   const Lock lock(s.mutex);
   s.transmit(s.member.position().coordinator, {.generation = s.member.position().number(),
-                                               .step = s.work_step + 1,
+                                               .step = s.view.number + 1,
                                                .payload = messages::Shown{blob_of(std::move(bytes))}});
 }
 
@@ -288,8 +286,8 @@ void Session::advance(const StepReport& report) {
     s.flip_state(Fault::Flips::parameter, "model.");
     s.flip_state(Fault::Flips::optimizer, "optimizer.");
   }
-  StepFacts facts = facts_of(s.reduced, s.last ? std::nullopt : std::optional(std::move(s.gradient)), s.work_step,
-                             s.options.ledger, s.options.member.vranks);
+  StepFacts facts = facts_of(s.reduced, s.view.last ? std::nullopt : std::optional(std::move(s.gradient)),
+                             s.view.number, s.options.ledger, s.options.member.vranks);
   if (facts.update) facts.update->reduce_seconds = s.reduce_seconds;
   facts.report = report;
   const Lock lock(s.mutex);
@@ -299,11 +297,6 @@ void Session::advance(const StepReport& report) {
   s.member.advance(std::move(facts));
   s.copier.updated();
   s.flush();
-}
-
-int Session::worker() const {
-  const Lock lock(impl_->mutex);
-  return impl_->member.position().id();
 }
 
 const Member::Outcome& Session::outcome() const { return *impl_->member.outcome(); }

@@ -3,16 +3,17 @@
 // (PROTOCOL.md). It knows a dictionary of state and a number of steps, not networks nor data.
 //
 //   while (session.begin()) {
-//     if (!session.knows_layout()) session.learn_layout(a leaf that counts for nothing);
-//     while (const auto vrank = session.next()) session.add(*vrank, leaf of (state, session.step(), *vrank));
-//     if (!session.reduce()) continue;                 // a member is gone: the same step, another plan
-//     if (!session.last()) ... update the state by session.reduced() ...
+//     while (Session::Task* const task = session.next())
+//       task->finish(facts of the gradient of (state, session.step(), task->vrank()), which goes into *task);
+//     const Reduced* const reduced = session.reduce();
+//     if (reduced == nullptr) continue;                  // a member is gone: the same step, another plan
+//     if (!session.step().last) ... update the state by *reduced ...
 //     session.advance(...);
 //   }
 //
-// After `steps` updates there is one more round, without leaves' tensors and without an update. Between begin() and
-// reduce() the state must not change: parts of it may be on their way to a file or a learner, copied by a thread of the
-// session while the leaves are computed; reduce() returns only when they are copied.
+// After `steps` updates there is one more round, without gradients and without an update. Between begin() and reduce()
+// the state must not change: parts of it may be on their way to a file or a learner, copied by a thread of the session
+// while gradients are computed; reduce() returns only when they are copied.
 #include <chrono>
 #include <filesystem>
 #include <functional>
@@ -24,6 +25,7 @@
 #include "elastic/ledger/ledger.h"
 #include "elastic/protocol/member.h"
 #include "elastic/session/chaos.h"
+#include "elastic/session/gradient_sink.h"
 #include "elastic/session/watch.h"
 #include "tensor/state.h"
 #include "tensor/transfer.h"
@@ -50,6 +52,10 @@ struct SessionOptions {
   WorkerInfo about = {};  // `state` is filled in here
   // The run directory, if this process sees it; else "". Asked once there is something to be saved.
   std::function<std::filesystem::path()> directory;
+  // Computes the gradient of a virtual rank, for what it consists of: it counts for nothing. Without samples it has no
+  // tensors, and another virtual rank is asked for. Called within begin(), once at most unless a step is replayed, so
+  // that memory and caches are touched before others have to wait for it.
+  std::function<RankGradient(int64_t step, int vrank)> warm_up;
   // Who coordinates now, as the run directory shows it. Asked a few times a second while this worker is out of touch.
   struct Sighting {
     Watch::Sight sight;
@@ -57,7 +63,7 @@ struct SessionOptions {
     std::string endpoint = {};
   };
   std::function<std::optional<Sighting>()> look;
-  std::vector<Fault> faults;  // to inject (elastic/session/worker_faults.h)
+  std::vector<Fault> faults;  // on purpose (elastic/session/worker_faults.h)
   // For groups of GPUs (PROTOCOL.md), in which this worker can be; and how long one may take to form, or come no
   // further with a step.
   std::shared_ptr<Nccl> nccl = nullptr;
@@ -69,7 +75,23 @@ struct SessionOptions {
   std::chrono::milliseconds heartbeat{static_cast<int64_t>(1000 * kHeartbeat)};
 };
 
+// The step at hand.
+struct StepView {
+  int64_t number = 0;    // updates made
+  bool last = false;     // all of the run are: what follows is the round without gradients
+  bool replays = false;  // it is made again for an audit (elastic/session/replay.h): nothing is told of it
+  // This worker is the first of those that compute the step: one of them is enough to show it to people. After reduce()
+  // it is the one of those that did.
+  bool leads = false;
+  int worker = 0;                   // this worker's number in the job
+  ScalingState scaling_state = {};  // of the gradients, with adaptive scaling; that of the update is in Reduced
+};
+
+// But for drain() and fail(), all of this is for one thread, which also ends the session. The session is told of timed
+// activities (tensor/base/activity.h) of that thread, to tell a hang from them.
 class Session {
+  struct Impl;
+
  public:
   // Failure if its threads cannot be started. The caller then still owns the transport, and can report the failure.
   Session(SessionOptions options, std::unique_ptr<Transport>&& transport, StateAccess state);
@@ -78,50 +100,50 @@ class Session {
 
   // Waits until there is something to do; false: the session is over. Throws what went wrong in a thread of its own.
   bool begin();
-  int64_t step() const;  // updates made
-  bool last() const;     // all of the run are: what follows is the round without leaves' tensors
-  bool replays() const;  // this step is made again for an audit (elastic/session/replay.h): nothing is told of it
-  ScalingState scaling_state()
-      const;  // of the leaves, with adaptive scaling; what the update is made with is in reduced()
-  bool knows_layout() const;
-  void learn_layout(const RankGradient& leaf);
-  // What the loop is at until it says otherwise, or to add() or reduce(): work that takes as long each time, so that a
-  // hang can be told from it (elastic/protocol/hang.h). next() says "a leaf" by itself.
-  void works_on(const std::string& what);
-  std::optional<int> next();  // the next virtual rank to compute here; none: all are added, or it changed
-  // Whether it was dealt to this worker: of a leaf that is only audited nothing but the leaf is looked at.
-  bool owns(int vrank) const;
-  // Takes what a virtual rank's leaf will be computed from: fault injection may damage it (elastic/session/chaos.h).
-  void reads(int vrank, Tensor& input);
-  // Whether leaves of this step stay where they were computed, else they go to the CPU; and what to do where the device
-  // has no room for one more. False: nothing can be done. (StepReduction::let_leaves_go)
-  bool keeps_leaves() const;
-  bool let_leaves_go();
-  void add(int vrank, RankGradient leaf);
-  // Whether the leaf of next() may be given while its backward pass runs, because it is the last one here and others
-  // wait for it. Then open() it, once its targets are counted, put() its gradients as they become ready, in any order,
-  // and add() it without them.
-  bool opens(int vrank) const;
-  // Tensors of a GPU are those of a leaf that stays there; with a mark they are there by then, until the next leaf.
-  void open(int vrank, int64_t count, std::vector<Tensor> batch_statistics, const Mark& since = {});
-  void put(size_t gradient, Tensor value, const Mark& since = {});
-  bool reduce();  // false: begin again
-  const Reduced& reduced() const;
-  // Whether this worker is the first of those that compute the step: one of them is enough to show it to people.
-  bool leads() const;
+  const StepView& step() const;
+
+  // A virtual rank of the step whose gradient this worker computes: the sink that its tensors go into.
+  class Task final : public GradientSink, private GradientReceiver {
+   public:
+    Task(Impl& session, int vrank);
+    int vrank() const { return vrank_; }
+    // It was assigned to this worker; else it is computed for an audit, which looks at its tensors alone.
+    bool counts() const { return counts_; }
+    // Other work follows the gradient, before finish(): what a group of GPUs has begun with is not left to wait for it,
+    // since others would take that for a hang. To be called before the gradient is computed.
+    void work_follows() { work_follows_ = true; }
+    void finish(RankFacts facts);  // all of the virtual rank is there
+
+    void reads(Tensor& input) override;
+    bool make_room() override;
+
+   private:
+    Plan plan() override;
+    void open(int64_t count, std::vector<Tensor> batch_statistics, const Mark& since) override;
+    void put(size_t gradient, Tensor value, const Mark& since) override;
+
+    Impl& session_;
+    int vrank_;
+    bool counts_ = false, work_follows_ = false;
+    std::chrono::steady_clock::time_point began_;
+    std::vector<Tensor> opened_, opened_statistics_;  // that have been passed on,
+    bool opened_passes_ = false;                      // and are there until the next gradient alone
+  };
+  // The next one, until next() is called again; null: all are finished, or the plan has changed.
+  Task* next();
+  // Waits for the gradients of all. Null: begin again, with another plan. The result stays until begin().
+  const Reduced* reduce();
   // Something about the step after its update, for the coordinator to keep. Unlike facts it is lost if either of the
   // two is.
   void show(std::string bytes);
   // The update is made.
   void advance(const StepReport& report);
 
-  int worker() const;  // its number in the job; 0: none yet
-  const Member::Outcome& outcome() const;
+  const Member::Outcome& outcome() const;               // once the session is over
   void drain();                                         // asks to leave; from any thread
   void fail(const std::string& reason, int exit_code);  // tells the coordinator, on the way out
 
  private:
-  struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 

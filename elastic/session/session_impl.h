@@ -1,6 +1,6 @@
 #pragma once
 // The inside of a session (session.h): what the training loop and the thread that listens to the network share, under
-// one lock. The loop's side is in session.cpp, and where it gives leaves in session_leaves.cpp; the listener's in
+// one lock. The loop's side is in session.cpp, and where it gives gradients in session_leaves.cpp; the listener's in
 // session_listener.cpp.
 #include <condition_variable>
 #include <deque>
@@ -53,6 +53,11 @@ struct Session::Impl {
   void wait_for_copies(Lock& lock, std::optional<Clock::time_point> since = {});
   void begin_replay(Lock& lock);
   void load(Lock& lock);  // what the member is told to
+  void warm_up(Lock& lock);
+  void begin_step(Lock& lock, bool listens);  // of which next() gives tasks, unless it listens
+  void contribute(Lock& lock);                // all that this worker has to give
+  bool wait_for_sums(Lock& lock);             // false: they are abandoned
+  bool leads() const { return !replay && member.position().index == 0; }
   void want_memory(int part, int parts);
   void touch_memory();
   void flip_state(Fault::Flips what, const std::string& prefix);
@@ -74,16 +79,12 @@ struct Session::Impl {
   std::string coordinator_endpoint;
   WorkClock work;          // of the loop
   int64_t wanted_for = 0;  // the generation whose parts of the state there is memory for
-  int64_t leaf_bytes = 0;  // of what a leaf gives
+  int64_t leaf_bytes = 0;  // of what a gradient consists of
   std::exception_ptr error;
   int64_t leaves = 0;
-  int64_t work_step = 0;  // of the leaves that are being computed
   bool listening = false;
-  bool last = false;
-  Clock::time_point leaf_began;
-  int open_vrank = 0;                             // whose leaf is given gradient by gradient,
-  std::vector<Tensor> opened, opened_statistics;  // and those that were given,
-  bool opened_passes = false;                     // which are there until the next leaf alone
+  StepView view;  // the loop's alone, like its task
+  std::optional<Task> task;
   Reduced reduced;
   TensorsDigest gradient;  // of that
   double reduce_seconds = 0;

@@ -1,4 +1,4 @@
-// A session: leaves, as the loop gives them, whole or gradient by gradient.
+// A session: gradients, as the loop gives them, whole or one tensor after another.
 #include <algorithm>
 
 #include "elastic/ledger/step_facts.h"
@@ -26,99 +26,99 @@ void Session::Impl::tell_fault(const char* what, int64_t step, nlohmann::json fi
            {.payload = messages::FaultInjected{.event = what, .about = std::move(fields)}});
 }
 
-std::optional<int> Session::next() {
-  const Lock lock(impl_->mutex);
-  const std::vector<int> todo = impl_->at_work().reduction().todo();
-  if (impl_->listening || impl_->at_work().position().step != impl_->work_step || todo.empty()) return std::nullopt;
-  impl_->leaf_began = Clock::now();
-  impl_->work.at("a leaf", impl_->now());
-  return todo[0];
-}
+Session::Task::Task(Impl& session, int vrank)
+    : session_(session), vrank_(vrank), counts_(session.at_work().reduction().owns(vrank)), began_(Clock::now()) {}
 
-bool Session::owns(int vrank) const {
-  const Lock lock(impl_->mutex);
-  return impl_->at_work().reduction().owns(vrank);
-}
-
-void Session::reads(int vrank, Tensor& input) {
-  const Lock lock(impl_->mutex);
-  impl_->flip(Fault::Flips::input, impl_->work_step, {&input, 1}, {{"vrank", vrank}});
-}
-
-void Session::add(int vrank, RankGradient leaf) {
+Session::Task* Session::next() {
   Impl& s = *impl_;
+  const Lock lock(s.mutex);
+  const std::vector<int> todo = s.at_work().reduction().todo();
+  if (s.listening || s.at_work().position().step != s.view.number || todo.empty()) return nullptr;
+  s.task.emplace(s, todo[0]);
+  s.work.at("a leaf", s.now());
+  return &*s.task;
+}
+
+void Session::Task::reads(Tensor& input) {
+  const Lock lock(session_.mutex);
+  session_.flip(Fault::Flips::input, session_.view.number, {&input, 1}, {{"vrank", vrank_}});
+}
+
+// It may be opened if it is the last one here, and others wait for it.
+GradientSink::Plan Session::Task::plan() {
+  Impl& s = session_;
+  const Lock lock(s.mutex);
+  const bool stays = s.at_work().reduction().keeps_leaves();
+  const bool opens = s.at_work().position().step == s.view.number && s.at_work().reduction().opens(vrank_) &&
+                     !(stays && work_follows_);
+  return {.place = stays ? Place::device : Place::cpu, .receiver = opens ? this : nullptr};
+}
+
+// What has been passed on cannot be taken back.
+bool Session::Task::make_room() {
+  const Lock lock(session_.mutex);
+  return planned().place == Place::device && planned().receiver == nullptr &&
+         session_.at_work().reduction().let_leaves_go();
+}
+
+void Session::Task::finish(RankFacts facts) {
+  Impl& s = session_;
   Lock lock(s.mutex);
-  const std::chrono::duration<double> seconds = Clock::now() - s.leaf_began;
+  const std::chrono::duration<double> seconds = Clock::now() - began_;
   ++s.leaves;
-  if (!s.opened.empty()) {
-    SideQueue::join(s.opened[0].device(), SideQueue::Of::gradients);
-    leaf.gradients = std::exchange(s.opened, {});
-    leaf.batch_statistics = std::exchange(s.opened_statistics, {});
+  RankGradient leaf = take(std::move(facts));
+  if (!opened_.empty()) {
+    SideQueue::join(opened_[0].device(), SideQueue::Of::gradients);
+    leaf.gradients = std::move(opened_);
+    leaf.batch_statistics = std::move(opened_statistics_);
   }
-  s.flip(Fault::Flips::leaf, s.work_step, leaf.gradients, {{"vrank", vrank}});
-  const bool named = !s.replay && s.member.reduction().owns(vrank) &&
-                     names_leaf(s.options.ledger, s.work_step, vrank, s.options.member.vranks);
+  s.flip(Fault::Flips::leaf, s.view.number, leaf.gradients, {{"vrank", vrank_}});
+  const bool named = !s.replay && s.member.reduction().owns(vrank_) &&
+                     names_leaf(s.options.ledger, s.view.number, vrank_, s.options.member.vranks);
   if (!leaf.gradients.empty() && named) {
     const Activity activity("digests");
     lock.unlock();
-    digest_leaf(leaf, s.work_step, s.options.ledger, s.options.member.vranks);
+    digest_leaf(leaf, s.view.number, s.options.ledger, s.options.member.vranks);
     lock.lock();
   }
-  if (s.at_work().audit().compares(s.work_step, vrank)) {
+  if (s.at_work().audit().compares(s.view.number, vrank_)) {
     lock.unlock();
     leaf.digest = digest_of(leaf);
     lock.lock();
   }
   s.work.at("", s.now());
-  if (std::exchange(s.opened_passes, false) && !s.at_work().reduction().has_open())
-    leaf.gradients = copies(leaf.gradients);
-  s.at_work().reduction().add(s.work_step, vrank, std::move(leaf), seconds.count());
+  if (opened_passes_ && !s.at_work().reduction().has_open()) leaf.gradients = copies(leaf.gradients);
+  s.at_work().reduction().add(s.view.number, vrank_, std::move(leaf), seconds.count());
 }
 
-bool Session::keeps_leaves() const {
-  const Lock lock(impl_->mutex);
-  return impl_->at_work().reduction().keeps_leaves();
-}
-
-bool Session::let_leaves_go() {
-  const Lock lock(impl_->mutex);
-  return impl_->at_work().reduction().let_leaves_go();
-}
-
-bool Session::opens(int vrank) const {
-  const Lock lock(impl_->mutex);
-  return impl_->at_work().position().step == impl_->work_step && impl_->at_work().reduction().opens(vrank);
-}
-
-void Session::open(int vrank, int64_t count, std::vector<Tensor> batch_statistics, const Mark& since) {
-  Impl& s = *impl_;
+void Session::Task::open(int64_t count, std::vector<Tensor> batch_statistics, const Mark& since) {
+  Impl& s = session_;
   const SideQueue side(batch_statistics.empty() ? Device{} : batch_statistics[0].device(), SideQueue::Of::gradients);
   side.follow(since);
   if (since) batch_statistics = copies(batch_statistics);
   const Lock lock(s.mutex);
-  s.open_vrank = vrank;
-  s.opened_statistics = batch_statistics;
-  s.member.reduction().open(s.work_step, vrank, count, batch_statistics);
+  opened_statistics_ = batch_statistics;
+  s.member.reduction().open(s.view.number, vrank_, count, batch_statistics);
   s.flush();
 }
 
 // Buckets are added up here, between two kernels of the backward pass: a thread beside it would only take the
 // processors from it. Those of a group of GPUs are given to it, as it gets on.
-void Session::put(size_t gradient, Tensor value, const Mark& since) {
-  Impl& s = *impl_;
+void Session::Task::put(size_t gradient, Tensor value, const Mark& since) {
+  Impl& s = session_;
   const Activity activity("reduction");
   const Clock::time_point began = Clock::now();
   const SideQueue side(value.device(), SideQueue::Of::gradients);
   side.follow(since);
   const Lock lock(s.mutex);
-  s.flip(Fault::Flips::leaf, s.work_step, {&value, 1}, {{"vrank", s.open_vrank}});
-  s.opened.resize(std::max(s.opened.size(), gradient + 1));
-  s.opened[gradient] = value;
-  s.opened_passes = since != nullptr;
-  s.member.reduction().put(static_cast<int>(gradient), std::move(value), s.opened_passes);
+  s.flip(Fault::Flips::leaf, s.view.number, {&value, 1}, {{"vrank", vrank_}});
+  opened_.resize(std::max(opened_.size(), gradient + 1));
+  opened_[gradient] = value;
+  opened_passes_ = since != nullptr;
+  s.member.reduction().put(static_cast<int>(gradient), std::move(value), opened_passes_);
   s.flush();
   while (s.member.reduction().work()) s.flush();
-  s.leaf_began += Clock::now() - began;  // it is no part of what a leaf takes
+  began_ += Clock::now() - began;  // it is no part of what a gradient takes
 }
 
 }  // namespace elinvar

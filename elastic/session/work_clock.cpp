@@ -2,33 +2,74 @@
 
 #include <algorithm>
 
+#include "tensor/base/check.h"
+
 namespace elinvar {
+
+using Lock = std::lock_guard<std::mutex>;
 
 constexpr Seconds kToWake = 0.01;  // for a thread that waits
 
+void WorkClock::note(const Spell& ended, Seconds took) {
+  if (ended.what.empty()) return;
+  Done& done = done_[ended.what];
+  if (done.times++ > 0) done.longest = std::max(took, 0.99 * done.longest);
+}
+
 void WorkClock::at(const std::string& what, Seconds now) {
-  if (!work_.empty()) {
-    Done& before = done_[work_];
-    if (before.times++ > 0) before.longest = std::max(now - began_, 0.99 * before.longest);
-  }
-  work_ = what;
-  began_ = now;
+  const Lock lock(mutex_);
+  Spell& spell = spells_.front();
+  note(spell, spell.before + (spells_.size() == 1 ? now - spell.since : 0));
+  spell = {.what = what, .since = now};
   woken_.reset();  // whatever news there was, it is at it
 }
 
+void WorkClock::begins(const char* what, Time time) {
+  const Lock lock(mutex_);
+  const Seconds now = seconds(time);
+  spells_.back().before += now - spells_.back().since;
+  spells_.push_back({.what = what, .since = now});
+}
+
+void WorkClock::ends(Time time) {
+  const Lock lock(mutex_);
+  invariant(spells_.size() > 1, "an activity ends that has begun");
+  const Seconds now = seconds(time);
+  note(spells_.back(), spells_.back().before + now - spells_.back().since);
+  spells_.pop_back();
+  Spell& around = spells_.back();
+  around.since = now;
+  if (!around.what.empty()) return;
+  around.before = 0;  // it waits from now on
+  woken_.reset();
+}
+
+void WorkClock::looked() {
+  const Lock lock(mutex_);
+  woken_.reset();
+}
+
 void WorkClock::news(Seconds now) {
+  const Lock lock(mutex_);
   if (!woken_) woken_ = now;
 }
 
+void WorkClock::heard(Seconds now) {
+  const Lock lock(mutex_);
+  heard_ = now;
+}
+
 Work WorkClock::heartbeat(Seconds now) const {
-  if (!work_.empty()) {
-    const auto done = done_.find(work_);
-    const bool known = done != done_.end() && work_ != kCopying;
-    return {.what = work_, .lasts = now - began_, .usual = known ? done->second.longest : 0.0};
+  const Lock lock(mutex_);
+  const Spell& spell = spells_.back();
+  if (!spell.what.empty()) {
+    const auto done = done_.find(spell.what);
+    const bool known = done != done_.end() && spell.what != kCopying;
+    return {.what = spell.what, .lasts = spell.before + now - spell.since, .usual = known ? done->second.longest : 0.0};
   }
   // It should have looked by now.
   if (woken_) return {.what = "waiting although there is news", .lasts = now - *woken_, .usual = kToWake};
-  return {.idle = now - std::max(began_, heard_)};
+  return {.idle = now - std::max(spell.since, heard_)};
 }
 
 }  // namespace elinvar

@@ -5,6 +5,11 @@
 //   const Activity activity("forward");   // until the end of the scope
 //
 // A process has one watcher at most. Without one an activity costs a load and a test.
+//
+// A thread may have a clock besides, which measures timed activities (elastic/session/work_clock.h finds hangs by it):
+// work of a kind that takes about as long each time.
+//
+//   const TimedActivity activity("an evaluation");
 #include <atomic>
 #include <chrono>
 
@@ -19,8 +24,18 @@ class ActivityWatcher {
   virtual void ends(const char* what, Time began) = 0;
 };
 
+class ActivityClock {
+ public:
+  using Time = ActivityWatcher::Time;
+  virtual ~ActivityClock() = default;
+  // Called by the thread whose clock it is, for nested activities in the order of a stack.
+  virtual void begins(const char* what, Time now) = 0;
+  virtual void ends(Time now) = 0;
+};
+
 namespace activity {
 inline constinit std::atomic<ActivityWatcher*> watcher{nullptr};
+inline constinit thread_local ActivityClock* clock = nullptr;  // of this thread; may be null
 // What the threads of a team (tensor/stream.h) are said to be at when they work for this one.
 inline constinit thread_local const char* task = "task";
 }  // namespace activity
@@ -45,6 +60,23 @@ class Activity {
   ActivityWatcher* watcher_;
   const char* what_ = nullptr;
   ActivityWatcher::Time began_;
+};
+
+// An activity that the clock of its thread measures, if there is one.
+class TimedActivity {
+ public:
+  explicit TimedActivity(const char* what) : activity_(what), clock_(activity::clock) {
+    if (clock_ != nullptr) clock_->begins(what, std::chrono::steady_clock::now());
+  }
+  ~TimedActivity() {
+    if (clock_ != nullptr) clock_->ends(std::chrono::steady_clock::now());
+  }
+  TimedActivity(const TimedActivity&) = delete;
+  TimedActivity& operator=(const TimedActivity&) = delete;
+
+ private:
+  Activity activity_;
+  ActivityClock* clock_;
 };
 
 }  // namespace elinvar

@@ -150,12 +150,12 @@ TEST(RunDirectory, WhatIsBeforeAContradictionIsWritten) {
     Toy::run(directory, 0, 10);
   }
   RunDirectory again({.path = folder / "again", .state_digest_every = 2, .replay = folder / "whole"}, {});
-  again.begin({}, {});
-  again.set_steps(10);
+  again.facts().begin({}, {});
+  again.facts().set_steps(10);
   std::vector<StepFacts> steps;
   for (int64_t step = 0; step < 4; ++step) steps.push_back(Toy::told(step));
   steps[2].update->loss = 7.0;
-  EXPECT_THROW(again.facts(steps), Failure);
+  EXPECT_THROW(again.facts().record(steps), Failure);
   EXPECT_EQ(ledger_steps(folder / "again" / "ledger.jsonl").size(), 2u);
 }
 

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "tensor/base/activity.h"
 #include "tensor/base/check.h"
 
 namespace elinvar {
@@ -81,6 +82,8 @@ class PlayedTransport : public Transport {
   std::string endpoint_ = "tcp://127.0.0.1:4";
 };
 
+RankGradient leaf() { return {.gradients = {Tensor::full({1}, 2)}, .facts = {.count = 1, .samples = 1}}; }
+
 SessionOptions options_of_a_worker() {
   SessionOptions options;
   options.member = {.self = kSelf, .endpoint = "tcp://127.0.0.1:4", .steps = 10};
@@ -91,7 +94,20 @@ SessionOptions options_of_a_worker() {
   options.about = {.endpoint = "tcp://127.0.0.1:4"};
   options.directory = [] { return std::filesystem::path(); };
   options.heartbeat = 20ms;
+  options.warm_up = [](int64_t, int) { return leaf(); };
   return options;
+}
+
+// Adds up the gradients of the step at hand.
+const Reduced* reduce_step(Session& session) {
+  while (Session::Task* const task = session.next()) {
+    RankGradient gradient = leaf();
+    EXPECT_TRUE(task->counts());
+    EXPECT_FALSE(task->begin()) << "of a worker alone, gradients stay where they are";
+    task->end(std::move(gradient.gradients));
+    task->finish(std::move(gradient.facts));
+  }
+  return session.reduce();
 }
 
 // It does not see the run directory, so nothing tells whether the coordinator lives but the coordinator itself.
@@ -149,8 +165,8 @@ TEST(Session, AReplayIsOverBeforeALearnerGetsTheState) {
     tell({.generation = 1, .payload = messages::Start{.record = trial}});
   });
   ASSERT_TRUE(session.begin());
-  EXPECT_TRUE(session.replays());
-  EXPECT_EQ(session.step(), 0);
+  EXPECT_TRUE(session.step().replays);
+  EXPECT_EQ(session.step().number, 0);
   EXPECT_EQ(weight.item(), 0);
   tell({.generation = 1,
         .step = 1,
@@ -166,18 +182,14 @@ TEST(Session, AReplayIsOverBeforeALearnerGetsTheState) {
   while (!connected()) std::this_thread::yield();  // it has heard of the learner
   for (const auto before = sent("alive"); sent("alive") < before + 3;) std::this_thread::yield();
   EXPECT_EQ(sent("state"), 0);
-  const auto leaf = [] {
-    return RankGradient{.gradients = {Tensor::full({1}, 2)}, .facts = {.count = 1, .samples = 1}};
-  };
-  session.learn_layout(leaf());
-  while (const auto vrank = session.next()) session.add(*vrank, leaf());
-  ASSERT_TRUE(session.reduce());
-  EXPECT_FALSE(session.last());
-  weight.data<float>()[0] = static_cast<float>(session.reduced().gradients[0].item()) + 3;
+  const Reduced* const reduced = reduce_step(session);
+  ASSERT_TRUE(reduced);
+  EXPECT_FALSE(session.step().last);
+  weight.data<float>()[0] = static_cast<float>(reduced->gradients[0].item()) + 3;
   session.advance({});
   ASSERT_TRUE(session.begin());
-  EXPECT_FALSE(session.replays());
-  EXPECT_EQ(session.step(), 1);
+  EXPECT_FALSE(session.step().replays);
+  EXPECT_EQ(session.step().number, 1);
   const Message message = message_of(network.next("state"));
   const auto* state = message.as<messages::StatePieces>();
   ASSERT_TRUE(state);
@@ -217,9 +229,96 @@ TEST(Session, AReplayWithoutItsCheckpointLeavesTheState) {
     tell({.generation = 1, .payload = messages::Start{.record = trial}});
   });
   ASSERT_TRUE(session.begin());
-  EXPECT_FALSE(session.replays());
-  EXPECT_EQ(session.step(), 5);
+  EXPECT_FALSE(session.step().replays);
+  EXPECT_EQ(session.step().number, 5);
   EXPECT_EQ(weight.item(), 5);
+}
+
+// A worker that is alone in a run from its start.
+struct LoneWorker {
+  Network network;
+  Tensor weight = Tensor::full({1}, 9);
+  std::unique_ptr<Session> session;
+
+  explicit LoneWorker(const SessionOptions& options) {
+    network.connections[kCoordinator] = "tcp://127.0.0.1:2";
+    session = std::make_unique<Session>(options, std::make_unique<PlayedTransport>(network),
+                                        StateAccess{.view =
+                                                        [this] {
+                                                          return StateDict{{"model.weight", weight}};
+                                                        },
+                                                    .restore = [](int64_t) { return ScalingState(); }});
+    tell({.payload = messages::Welcome{.restore = 0}});
+    const int vranks = options.member.vranks;
+    Generation first{.number = 1, .first_step = 0, .members = {}, .reason = "start"};
+    first.members = {{.id = 3, .peer = kSelf, .endpoint = "e", .share = {{0, vranks}}, .first_share = {{0, vranks}}}};
+    start = [this, first] {
+      EXPECT_EQ(network.next("ready").kind, "ready");
+      tell({.generation = 1, .payload = messages::Start{.record = first}});
+    };
+  }
+  void tell(Message message) {
+    message.sender = kCoordinator;
+    network.arrive({.what = Arrival::What::message, .packet = packet_of(std::move(message), /*run=*/1)});
+  }
+  // Of the next heartbeats, one that says so.
+  bool says(const std::string& what) {
+    for (int i = 0; i < 100; ++i)
+      if (message_of(network.next("alive")).as<messages::Alive>()->work.what == what) return true;
+    return false;
+  }
+  std::function<void()> start;  // of the job, once the worker is ready
+};
+
+TEST(Session, WarmsUpOnceBeforeTheFirstStep) {
+  SessionOptions options = options_of_a_worker();
+  options.member.vranks = 2;
+  std::vector<std::pair<int64_t, int>> asked;
+  options.warm_up = [&](int64_t step, int vrank) {
+    asked.emplace_back(step, vrank);
+    return vrank == 0 ? RankGradient() : leaf();  // the first has no samples
+  };
+  LoneWorker worker(options);
+  const std::jthread coordinator(worker.start);
+  Session& session = *worker.session;
+  for (int64_t step = 0; step < 3; ++step) {
+    ASSERT_TRUE(session.begin());
+    EXPECT_EQ(asked, (std::vector<std::pair<int64_t, int>>{{0, 0}, {0, 1}}));
+    EXPECT_EQ(session.step().number, step);
+    EXPECT_EQ(session.step().worker, 3);
+    EXPECT_TRUE(session.step().leads);
+    const Reduced* const reduced = reduce_step(session);
+    ASSERT_TRUE(reduced);
+    EXPECT_EQ(reduced->count, 2);
+    EXPECT_EQ(reduced->gradients[0].item(), 2);
+    session.advance({});
+  }
+}
+
+TEST(Session, HeartbeatsTellOfTheLoopsTimedActivities) {
+  LoneWorker worker(options_of_a_worker());
+  const std::jthread coordinator(worker.start);
+  Session& session = *worker.session;
+  ASSERT_TRUE(session.begin());
+  EXPECT_TRUE(worker.says("preparing"));
+  Session::Task* const task = session.next();
+  ASSERT_TRUE(task);
+  EXPECT_TRUE(worker.says("a leaf"));
+  {
+    const TimedActivity activity("an evaluation");
+    const Activity within("forward");
+    EXPECT_TRUE(worker.says("an evaluation"));
+  }
+  EXPECT_TRUE(worker.says("a leaf"));
+  EXPECT_FALSE(task->begin());
+  task->end({Tensor::full({1}, 2)});
+  task->finish({.count = 1, .samples = 1});
+  EXPECT_FALSE(session.next());
+  ASSERT_TRUE(session.reduce());
+  EXPECT_TRUE(worker.says("the update"));
+  session.advance({});
+  worker.session.reset();
+  EXPECT_EQ(activity::clock, nullptr);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
 namespace elinvar {
 namespace {
 
@@ -53,6 +55,66 @@ TEST(WorkClock, NewsFromTheTimeOfAnEarlierWorkIsNoHang) {
   EXPECT_EQ(clock.heartbeat(8.5).idle, 0.5);
   clock.news(9);
   EXPECT_EQ(clock.heartbeat(9.5).lasts, 0.5);
+}
+
+WorkClock::Time time_of(double seconds) {
+  return WorkClock::Time(std::chrono::duration_cast<WorkClock::Time::duration>(std::chrono::duration<double>(seconds)));
+}
+
+// A leaf of one second with an evaluation of ten in its middle.
+TEST(WorkClock, AnActivityIsMeasuredApartFromWhatItIsWithin) {
+  WorkClock clock;
+  for (int i = 0; i < 2; ++i) {
+    const double began = 100 * i;
+    clock.at("a leaf", began);
+    clock.begins("an evaluation", time_of(began + 0.5));
+    EXPECT_EQ(clock.heartbeat(began + 4.5).what, "an evaluation");
+    EXPECT_EQ(clock.heartbeat(began + 4.5).lasts, 4.0);
+    clock.ends(time_of(began + 10.5));
+    EXPECT_EQ(clock.heartbeat(began + 10.75).what, "a leaf");
+    EXPECT_EQ(clock.heartbeat(began + 10.75).lasts, 0.75);
+    clock.at("", began + 11);
+  }
+  clock.at("a leaf", 200);
+  EXPECT_EQ(clock.heartbeat(201).usual, 1.0);
+  clock.begins("an evaluation", time_of(202));
+  EXPECT_EQ(clock.heartbeat(203).usual, 10.0);
+  clock.begins("the profile", time_of(203));
+  EXPECT_EQ(clock.heartbeat(204).what, "the profile");
+  EXPECT_EQ(clock.heartbeat(204).usual, 0.0);
+  clock.at("", 204);  // an activity goes on when what it is within has ended
+  EXPECT_EQ(clock.heartbeat(205).what, "the profile");
+  clock.ends(time_of(205));
+  clock.ends(time_of(206));
+  EXPECT_EQ(clock.heartbeat(207).idle, 1.0);
+}
+
+TEST(WorkClock, WaitingBeginsAnewAfterAnActivity) {
+  WorkClock clock;
+  clock.at("", 1);
+  clock.begins("loading the state", time_of(2));
+  clock.news(3);
+  clock.ends(time_of(5));
+  EXPECT_EQ(clock.heartbeat(5.5).what, "");
+  EXPECT_EQ(clock.heartbeat(5.5).idle, 0.5);
+  clock.news(6);
+  EXPECT_EQ(clock.heartbeat(6.5).what, "waiting although there is news");
+}
+
+TEST(WorkClock, IsToldOfTheTimedActivitiesOfItsThreadAlone) {
+  WorkClock clock;
+  activity::clock = &clock;
+  const auto now = [] { return WorkClock::seconds(std::chrono::steady_clock::now()); };
+  clock.at("a leaf", now());
+  {
+    const TimedActivity outer("an evaluation");
+    const Activity inner("forward");
+    std::jthread([] { const TimedActivity other("a look at tensors"); }).join();
+    EXPECT_EQ(clock.heartbeat(now()).what, "an evaluation");
+  }
+  EXPECT_EQ(clock.heartbeat(now()).what, "a leaf");
+  EXPECT_LT(clock.heartbeat(now()).lasts, 60);
+  activity::clock = nullptr;
 }
 
 }  // namespace

@@ -86,7 +86,9 @@ Steps steps_on(Device device, bool keeps, bool crowded = false) {
       }
       EXPECT_EQ(member.reduction().keeps_leaves(), !crowded || step == 0 || (step == 1 && leaves < 3));
       const bool stays = keeps && member.reduction().keeps_leaves();
-      RankGradient leaf = training.rank_gradient(training.loader.batch(at, vrank), step, vrank, nullptr, stays);
+      GradientSink sink(stays ? GradientSink::Place::device : GradientSink::Place::cpu);
+      RankFacts facts = training.rank_gradient(training.loader.batch(at, vrank), step, vrank, sink);
+      RankGradient leaf = sink.take(std::move(facts));
       for (const Tensor& gradient : leaf.gradients) {
         EXPECT_EQ(gradient.device(), stays ? device : Device{});
         if (leaves == 0 && step == 0) result.gradients += gradient.bytes();

@@ -74,9 +74,9 @@ std::string status_text(const Json& s) {
   return text;
 }
 
-class Job {
+class RunningJob {
  public:
-  explicit Job(const CtlOptions& command) : endpoint_(job_endpoint(command.job)) {
+  explicit RunningJob(const CtlOptions& command) : endpoint_(job_endpoint(command.job)) {
     std::optional<JobKey> key;
     if (!command.key.empty()) key = JobKey::load(command.key);
     transport_ = make_zmq_transport({.listen = command.listen, .key = key});
@@ -117,7 +117,7 @@ class Job {
 };
 
 // The status, drawn anew every second until the job is over.
-void watch(Job& job, const CtlOptions& command) {
+void watch(RunningJob& job, const CtlOptions& command) {
   std::string reason;
   while (const std::optional<Json> status = job.ask(command, reason)) {
     if (isatty(STDOUT_FILENO)) fmt::print("\033[H\033[J");
@@ -129,7 +129,7 @@ void watch(Job& job, const CtlOptions& command) {
 
 int ctl(const CtlOptions& command) {
   check(!command.watch || command.what == "status", "--watch goes with status, not with {}", command.what);
-  Job job(command);
+  RunningJob job(command);
   std::string reason;
   const std::optional<Json> answer = job.ask(command, reason);
   if (!answer) fail("no job at {}: {}", job.endpoint(), reason);

@@ -15,7 +15,7 @@
 namespace elinvar {
 namespace {
 
-struct Options {
+struct EvalOptions {
   std::string run_dir;
   std::string split = "validation";
   bool mirror = false;    // by the mean of the logits of an image and its mirror image
@@ -24,7 +24,7 @@ struct Options {
   DeviceOptions device;
 };
 
-int eval(const Options& command) {
+int eval(const EvalOptions& command) {
   const std::filesystem::path directory = command.run_dir;
   Job job(read_run_config(directory), command.split == "test" ? Split::test : Split::validation,
           parse_device(command.device.device));
@@ -64,7 +64,7 @@ int eval(const Options& command) {
 }  // namespace
 
 Command add_eval(CLI::App& program) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<EvalOptions>();
   CLI::App* app = program.add_subcommand("eval", "loss and accuracy of a run's newest checkpoint");
   app->add_option("run_dir", options->run_dir, "a run directory")->required();
   app->add_option("--split", options->split, "validation or test")

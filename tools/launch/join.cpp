@@ -10,12 +10,12 @@
 namespace elinvar {
 namespace {
 
-struct Options {
+struct JoinOptions {
   WorkerOptions worker;
   DeviceOptions device;
 };
 
-int join_job(Options& o) {
+int join_job(JoinOptions& o) {
   outlive_readers();
   o.worker.device = o.device.device;
   o.worker.threads = o.device.threads;
@@ -28,7 +28,7 @@ int join_job(Options& o) {
 }  // namespace
 
 Command add_join(CLI::App& program) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<JoinOptions>();
   WorkerOptions& worker = options->worker;
   CLI::App* app = program.add_subcommand("join", "take part in a running job as a further worker");
   app->add_option("endpoint", worker.endpoint, "the job's endpoint, as train run prints it, or its run directory")

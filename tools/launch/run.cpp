@@ -11,14 +11,14 @@
 namespace elinvar {
 namespace {
 
-struct Options {
+struct RunOptions {
   JobOptions job;
   DeviceOptions device;
   int64_t steps = 0;
   std::string numerics;
 };
 
-int run_job(Options& o) {
+int run_job(RunOptions& o) {
   outlive_readers();
   o.device.apply();
   (void)parse_device(o.device.device);  // what is wrong with it is told before anything starts
@@ -38,7 +38,7 @@ int run_job(Options& o) {
 }  // namespace
 
 Command add_run(CLI::App& program) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<RunOptions>();
   JobOptions& job = options->job;
   CLI::App* app = program.add_subcommand("run", "train a network as a configuration says (tools/CONFIG.md)");
   app->add_option("config", job.config, "the configuration, a .toml file")->required();

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct BisectOptions {
   std::string a, b, binary_a, binary_b, out;
   bool json = false;
 };
@@ -79,7 +79,7 @@ Json described(const std::vector<TracedValue>& values, const std::vector<TracedV
 // The answer as an object: "verdict", "text" in words, and what belongs to it.
 class Bisection {
  public:
-  Bisection(const Options& o) : o_(o), a_("a", o.a, o.binary_a), b_("b", o.b, o.binary_b) {}
+  Bisection(const BisectOptions& o) : o_(o), a_("a", o.a, o.binary_a), b_("b", o.b, o.binary_b) {}
 
   struct Answer {
     Json json;
@@ -250,12 +250,12 @@ class Bisection {
             {"text", text + fmt::format("repro replay {} runs it alone", file)}};
   }
 
-  const Options& o_;
+  const BisectOptions& o_;
   Side a_, b_;
   Subprocess subprocess_;
 };
 
-int bisect_command(const Options& o) {
+int bisect_command(const BisectOptions& o) {
   const Bisection::Answer answer = Bisection(o).answer();
   if (o.json) {
     print_json(answer.json);
@@ -270,7 +270,7 @@ int bisect_command(const Options& o) {
 }  // namespace
 
 Command add_bisect(CLI::App& repro) {
-  const auto o = std::make_shared<Options>();
+  const auto o = std::make_shared<BisectOptions>();
   CLI::App* app = repro.add_subcommand("bisect", "find the op in which two runs part, and save it");
   app->add_option("A", o->a, "a run directory")->required();
   app->add_option("B", o->b, "another one")->required();

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct DigestOptions {
   std::string path;
   bool tensors = false, json = false;
 };
@@ -41,7 +41,7 @@ Json of_state(const std::string& what, const StateDict& state, bool tensors) {
 }
 
 // Every entry has "what" it is of and its "digest"; of a damaged checkpoint "error".
-Json digests_of(const Options& o) {
+Json digests_of(const DigestOptions& o) {
   const fs::path path(o.path);
   check(fs::exists(path), "there is no {}", o.path);
   Json entries = Json::array();
@@ -73,7 +73,7 @@ Json digests_of(const Options& o) {
   return entries;
 }
 
-int digest_command(const Options& o) {
+int digest_command(const DigestOptions& o) {
   const Json entries = digests_of(o);
   if (o.json) print_json({{"path", o.path}, {"digests", entries}});
   bool damaged = false;
@@ -92,7 +92,7 @@ int digest_command(const Options& o) {
 }  // namespace
 
 Command add_digest(CLI::App& repro) {
-  const auto o = std::make_shared<Options>();
+  const auto o = std::make_shared<DigestOptions>();
   CLI::App* app = repro.add_subcommand("digest", "digests of a file, a checkpoint, or the checkpoints of a run");
   app->add_option("PATH", o->path, "a file, a checkpoint's folder or a run directory")->required();
   app->add_flag("--tensors", o->tensors, "of each tensor, too");

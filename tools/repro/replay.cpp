@@ -16,13 +16,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct ReplayOptions {
   std::string file;
   DeviceOptions device;
   bool json = false;
 };
 
-int replay_command(const Options& o) {
+int replay_command(const ReplayOptions& o) {
   o.device.apply();
   const Device device = parse_device(o.device.device);
   const Reproducer r = read_reproducer(o.file);
@@ -54,7 +54,7 @@ int replay_command(const Options& o) {
 }  // namespace
 
 Command add_replay(CLI::App& repro) {
-  const auto o = std::make_shared<Options>();
+  const auto o = std::make_shared<ReplayOptions>();
   CLI::App* app = repro.add_subcommand("replay", "run one op alone, from a file that bisect wrote");
   app->add_option("FILE", o->file, "the .safetensors file")->required();
   o->device.add_to(*app);

@@ -16,12 +16,12 @@ namespace fs = std::filesystem;
 
 namespace {
 
-struct Options {
+struct ReportOptions {
   std::string run, html, verdict, against;
   bool json = false;
 };
 
-nlohmann::ordered_json verdict_of(const RunRecord& record, const Options& options) {
+nlohmann::ordered_json verdict_of(const RunRecord& record, const ReportOptions& options) {
   if (!options.against.empty()) {
     const Comparison comparison = compare(record, RunRecord(options.against));
     nlohmann::ordered_json verdict = to_json(comparison);
@@ -36,7 +36,7 @@ nlohmann::ordered_json verdict_of(const RunRecord& record, const Options& option
   return verdict;
 }
 
-int report(const Options& options) {
+int report(const ReportOptions& options) {
   check(options.json || !options.html.empty(), "give --html FILE for the page, or --json for what it shows");
   const RunRecord record(options.run);
   const nlohmann::ordered_json data = report_data(record, verdict_of(record, options));
@@ -54,7 +54,7 @@ int report(const Options& options) {
 
 Command add_report(CLI::App& repro) {
   CLI::App* app = repro.add_subcommand("report", "a page about a run: curves, workers, events, where the time went");
-  const auto o = std::make_shared<Options>();
+  const auto o = std::make_shared<ReportOptions>();
   app->add_option("RUN", o->run, "a run directory")->required();
   app->add_option("--html", o->html, "where the page goes: one file, which needs nothing else");
   app->add_option("--against", o->against, "show how it compares with this run")->type_name("RUN");

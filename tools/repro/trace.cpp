@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct TraceOptions {
   std::string run, out, save;
   int64_t step = 0;
   std::optional<int64_t> from;
@@ -25,7 +25,7 @@ struct Options {
 };
 
 // What the trace says, in short.
-void tell(const Options& o, const Trace& trace) {
+void tell(const TraceOptions& o, const Trace& trace) {
   if (o.json) {
     Json json = trace.header;
     json.erase("names");
@@ -40,7 +40,7 @@ void tell(const Options& o, const Trace& trace) {
   }
 }
 
-void save_op(const Options& o, const Trace& trace, const Tracer& tracer) {
+void save_op(const TraceOptions& o, const Trace& trace, const Tracer& tracer) {
   check(tracer.kept().has_value(), "--tensors {}: step {} has {} ops", *o.tensors, o.step, trace.ops.size());
   Reproducer kept = *tracer.kept();
   kept.about["step"] = o.step;
@@ -50,7 +50,7 @@ void save_op(const Options& o, const Trace& trace, const Tracer& tracer) {
   write_reproducer(o.save, kept);
 }
 
-int trace_command(const Options& o) {
+int trace_command(const TraceOptions& o) {
   check(o.tensors.has_value() == !o.save.empty(), "--tensors and --save go together");
   o.device.apply();
   const Device device = parse_device(o.device.device);
@@ -94,7 +94,7 @@ int trace_command(const Options& o) {
 }  // namespace
 
 Command add_trace(CLI::App& repro) {
-  const auto o = std::make_shared<Options>();
+  const auto o = std::make_shared<TraceOptions>();
   CLI::App* app = repro.add_subcommand("trace", "do one step of a run again, and write every op of it down");
   app->add_option("RUN", o->run, "a run directory")->required();
   app->add_option("--step", o->step, "the update; the first one is 1")->required()->check(CLI::PositiveNumber);

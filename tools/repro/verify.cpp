@@ -34,7 +34,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct VerifyOptions {
   std::string run, keep;
   std::optional<int64_t> from, steps;
   int workers = 1;
@@ -127,7 +127,7 @@ Verdict no(int64_t from, int64_t to, std::string reason) {
   return {.equal = false, .from = from, .to = to, .reason = std::move(reason)};
 }
 
-Verdict verify(const Options& o, Subprocess& subprocess) {
+Verdict verify(const VerifyOptions& o, Subprocess& subprocess) {
   const fs::path aside = subprocess.path() / "run";
   const RunRecord run(o.run);
   check(!run.lines().empty(), "the ledger of {} has no steps", o.run);
@@ -197,7 +197,7 @@ Verdict verify(const Options& o, Subprocess& subprocess) {
   return verdict;
 }
 
-int verify_command(const Options& o) {
+int verify_command(const VerifyOptions& o) {
   check(o.keep.empty() || !fs::exists(o.keep), "--keep {}: there is something already", o.keep);
   Subprocess subprocess;
   const Verdict v = verify(o, subprocess);
@@ -223,7 +223,7 @@ int verify_command(const Options& o) {
 }  // namespace
 
 Command add_verify(CLI::App& repro) {
-  const auto o = std::make_shared<Options>();
+  const auto o = std::make_shared<VerifyOptions>();
   CLI::App* app = repro.add_subcommand("verify", "do steps of a run again and compare them with its ledger");
   app->add_option("RUN", o->run, "a run directory")->required();
   app->add_option("--from", o->from, "the checkpoint to begin with, or 0 (default: the newest with steps after it)")

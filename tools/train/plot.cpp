@@ -69,14 +69,14 @@ bool utf8_terminal() {
   return std::string(nl_langinfo(CODESET)) == "UTF-8";
 }
 
-struct Options {
+struct PlotOptions {
   std::vector<std::string> runs;     // their directories
   std::vector<std::string> metrics;  // empty: loss, accuracy and rate
   int width = 0, height = 12;        // 0: as wide as the terminal; rows of a chart
   bool ascii = false, logarithmic = false;
 };
 
-int plot(const Options& command) {
+int plot(const PlotOptions& command) {
   std::vector<std::string> names = command.metrics;
   if (names.empty()) names = {"loss", "accuracy", "rate"};
   std::vector<Metric> metrics;
@@ -106,7 +106,7 @@ int plot(const Options& command) {
 }  // namespace
 
 Command add_plot(CLI::App& program) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<PlotOptions>();
   CLI::App* app = program.add_subcommand("plot", "curves of runs, in the terminal");
   app->add_option("runs", options->runs, "run directories, drawn over each other")->required();
   app->add_option("--metric", options->metrics,

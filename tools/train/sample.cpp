@@ -21,7 +21,7 @@
 namespace elinvar {
 namespace {
 
-struct Options {
+struct SampleOptions {
   std::string run_dir;
   std::optional<std::string> prompt;  // none: what stdin has, but for one newline at its end
   int64_t tokens = 256;               // at most, of each text
@@ -35,7 +35,7 @@ struct Options {
 
 using Clock = std::chrono::steady_clock;
 
-std::string prompt_of(const Options& command) {
+std::string prompt_of(const SampleOptions& command) {
   if (command.prompt) return *command.prompt;
   check(isatty(STDIN_FILENO) == 0, "--prompt TEXT expected, or a text on stdin");
   std::string text{std::istreambuf_iterator<char>(std::cin), {}};
@@ -67,7 +67,7 @@ struct Text {
   bool ended = false;  // by the token that ends texts, which is not among them
 };
 
-int sample(const Options& command) {
+int sample(const SampleOptions& command) {
   const std::filesystem::path directory = command.run_dir;
   Job job(read_run_config(directory), Split::train, parse_device(command.device.device));
   const Vocabulary* vocabulary = job.data->vocabulary();
@@ -117,7 +117,7 @@ int sample(const Options& command) {
 }  // namespace
 
 Command add_sample(CLI::App& program) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<SampleOptions>();
   CLI::App* app = program.add_subcommand("sample", "text from a run's newest checkpoint");
   app->add_option("run_dir", options->run_dir, "a run directory")->required();
   app->add_option_function<std::string>(

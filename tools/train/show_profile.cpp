@@ -9,11 +9,11 @@
 namespace elinvar {
 namespace {
 
-struct Options {
+struct ProfileOptions {
   std::string run_dir;
 };
 
-int show_profile(const Options& command) {
+int show_profile(const ProfileOptions& command) {
   const std::filesystem::path directory = command.run_dir, path = directory / "profile.json";
   const nlohmann::ordered_json trace = joined_profile(directory);
   check(!trace.is_null(), "{} has no profile; make one with train run .. --profile", directory.string());
@@ -25,7 +25,7 @@ int show_profile(const Options& command) {
 }  // namespace
 
 Command add_profile(CLI::App& program) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ProfileOptions>();
   CLI::App* app = program.add_subcommand("profile", "where the time of a run's steps went, after train run --profile");
   app->add_option("run_dir", options->run_dir, "a run directory")->required();
   return {app, [options] { return show_profile(*options); }};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tensor/base/activity.h"
 #include "tensor/base/check.h"
 #include "tools/training/text_generation.h"
 
@@ -44,6 +45,7 @@ bool Observer::due(int64_t step) const {
 }
 
 std::string Observer::look(int64_t step, const Cursor& batch, const Reduced& reduced) const {
+  const TimedActivity activity("a look at tensors");
   Summary summary;
   if (elinvar::due(step, config_.histograms_every)) add_histograms(summary, reduced);
   if (elinvar::due(step, config_.images_every)) add_images(summary, batch);

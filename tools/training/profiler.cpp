@@ -112,6 +112,7 @@ void Profiler::finish() {
   if (!recording_) return;
   end_step();
   stop_watching();
+  const TimedActivity activity("the profile");  // measuring the peak, and a file, need a while
   std::exchange(save_, nullptr)(trace(), worker_);
 }
 

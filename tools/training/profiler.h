@@ -43,8 +43,6 @@ class Profiler final : public Recorder, public ActivityWatcher {
 
   // The thread that computes begins a step, of which `made` are made before, as this worker of the job.
   void step(int64_t made, int worker);
-  // Whether this step ends the window: then step() takes as long as measuring the peak, and a file, need.
-  bool closes(int64_t made) const;
   void finish();  // there will be no further step
 
   void begins(const AnyOp& op, const TraceValues& arguments) override;
@@ -69,6 +67,7 @@ class Profiler final : public Recorder, public ActivityWatcher {
     std::string name;
   };
 
+  bool closes(int64_t made) const;  // whether this step ends the window
   void begin_watching();
   void stop_watching();
   void end_step();

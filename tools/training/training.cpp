@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
+#include <optional>
 #include <utility>
 
 #include "autograd/precision.h"
@@ -13,6 +13,7 @@
 #include "nn/weight_average.h"
 #include "tensor/base/activity.h"
 #include "tensor/base/check.h"
+#include "tensor/device_cache.h"
 #include "tensor/heap.h"
 #include "tensor/transfer.h"
 #include "tools/cli/standard_streams.h"
@@ -29,54 +30,6 @@ std::vector<Tensor> all_sent(const std::vector<Tensor>& tensors, Device device) 
   for (const Upload& upload : sent) there.push_back(upload.take());
   return there;
 }
-
-// A leaf's tensors on their way to the CPU, where leaves meet wherever they were computed unless a group of GPUs adds
-// them up. They are passed on in the order in which they became ready: those of the CPU at once, those of a GPU, whose
-// backward pass runs on meanwhile, as they arrive.
-class Arrivals {
- public:
-  Arrivals(Session* opened, int vrank) : opened_(opened), vrank_(vrank) {}
-
-  void forward(const MicroBatchResult& result) {
-    count_ = result.count;
-    for (const Tensor& statistic : result.batch_statistics)
-      batch_statistics_.emplace_back(statistic, result.statistics_since);
-    if (std::ranges::all_of(batch_statistics_, [](Download& statistic) { return statistic.ready(); })) open();
-  }
-  void gradient(size_t parameter, Tensor gradient, const Mark& since) {
-    gradients_.emplace_back(parameter, Download(std::move(gradient), since));
-    while (!gradients_.empty() && gradients_.front().second.ready()) pass_on();
-  }
-  void finish() {
-    open();
-    while (!gradients_.empty()) pass_on();
-  }
-
-  std::vector<Tensor> batch_statistics, gradients;  // the latter unless they went to a session
-
- private:
-  void open() {
-    if (std::exchange(open_, true)) return;
-    for (Download& statistic : batch_statistics_) batch_statistics.push_back(statistic.wait());
-    if (opened_ != nullptr) opened_->open(vrank_, count_, batch_statistics);
-  }
-  void pass_on() {
-    open();
-    auto [parameter, download] = std::move(gradients_.front());
-    gradients_.pop_front();
-    Tensor gradient = download.wait();
-    if (opened_ != nullptr) return opened_->put(parameter, std::move(gradient));
-    gradients.resize(std::max(gradients.size(), parameter + 1));
-    gradients[parameter] = std::move(gradient);
-  }
-
-  Session* opened_;
-  int vrank_;
-  int64_t count_ = 0;
-  bool open_ = false;
-  std::vector<Download> batch_statistics_;
-  std::deque<std::pair<size_t, Download>> gradients_;
-};
 
 // The norm is finite if and only if every element is: squares of floats cannot overflow a double.
 void check_finite(int64_t step, double loss, double gradient_norm) {
@@ -176,45 +129,53 @@ Cursor Training::cursor(int64_t step, const ScalingState& scaling_state) const {
   return adaptive() ? Cursor{scaling_state.samples, scaling_state.batch} : loader.cursor(step);
 }
 
-RankGradient Training::rank_gradient(const Batch& batch, int64_t step, int vrank, Session* opened, bool stays) {
-  if (batch.samples == 0) return {};
-  const Rng rng{.seed = config().run.seed, .step = static_cast<uint32_t>(step), .vrank = static_cast<uint32_t>(vrank)};
-  Arrivals arrivals(opened, vrank);
+MicroBatchResult Training::passes(const Batch& batch, const Rng& rng, GradientSink& sink) {
   MicroBatchProgress progress;
-  if (stays && opened != nullptr) {
+  if (sink.begin()) {
     progress.forward = [&](const MicroBatchResult& result) {
-      opened->open(vrank, result.count, result.batch_statistics, result.statistics_since);
+      sink.forward(result.count, result.batch_statistics, result.statistics_since);
     };
     progress.gradient = [&](size_t i, Tensor gradient, const Mark& since) {
-      opened->put(i, std::move(gradient), since);
-    };
-  } else if (!stays) {
-    progress.forward = [&](const MicroBatchResult& result) { arrivals.forward(result); };
-    progress.gradient = [&](size_t i, Tensor gradient, const Mark& since) {
-      arrivals.gradient(i, std::move(gradient), since);
+      sink.gradient(i, std::move(gradient), since);
     };
   }
-  const PrecisionScope products(job.precision);
   const Targets targets(batch.target, batch.mixed.other, batch.mixed.share);
   const Tensor input = batch.input_on(job.device);
   const bool recompute = config().run.recompute;
-  MicroBatchResult result =
-      config().run.cuda_graphs
-          ? graphs_.micro_batch_gradient(*job.network, input, targets, config().loss, rng, recompute, progress)
-          : elinvar::micro_batch_gradient(*job.network, input, targets, config().loss, rng, recompute, progress);
-  if (!stays) arrivals.finish();
-  RankGradient leaf{
-      .gradients = stays ? std::move(result.gradients) : std::move(arrivals.gradients),
-      .batch_statistics = stays ? std::move(result.batch_statistics) : std::move(arrivals.batch_statistics)};
-  statistics_ = std::move(result.statistics);
+  return config().run.cuda_graphs
+             ? graphs_.micro_batch_gradient(*job.network, input, targets, config().loss, rng, recompute, progress)
+             : micro_batch_gradient(*job.network, input, targets, config().loss, rng, recompute, progress);
+}
+
+// A device may have room for one gradient, but not for those before it as well: then these make way, and it is computed
+// once more.
+RankFacts Training::rank_gradient(Batch batch, int64_t step, int vrank, GradientSink& sink) {
+  if (batch.samples == 0) return {};
+  sink.reads(batch.input);
+  const PrecisionScope products(job.precision);
+  const Rng rng{.seed = config().run.seed, .step = static_cast<uint32_t>(step), .vrank = static_cast<uint32_t>(vrank)};
+  std::optional<MicroBatchResult> result;
+  try {
+    result = passes(batch, rng, sink);
+  } catch (const DeviceFull&) {
+    if (!sink.make_room()) throw;
+  }
+  if (!result) result = passes(batch, rng, sink);
+  sink.end(std::move(result->gradients), std::move(result->batch_statistics));
+  statistics_ = std::move(result->statistics);
   StateSum sum = state_sum(digests_of(tensors_of(batch)));
-  leaf.facts = {.loss_sum = result.loss_sum,
-                .count = result.count,
-                .correct = result.correct,
-                .samples = batch.samples,
-                .batch = sum.digest,
-                .batch_tensors = std::move(sum.parts.tensors)};
-  return leaf;
+  return {.loss_sum = result->loss_sum,
+          .count = result->count,
+          .correct = result->correct,
+          .samples = batch.samples,
+          .batch = sum.digest,
+          .batch_tensors = std::move(sum.parts.tensors)};
+}
+
+RankGradient Training::rank_gradient(const Batch& batch, int64_t step, int vrank) {
+  GradientSink sink;
+  RankFacts facts = rank_gradient(batch, step, vrank, sink);
+  return sink.take(std::move(facts));
 }
 
 Update Training::update(int64_t step, const Reduced& reduced) {

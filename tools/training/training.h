@@ -1,12 +1,13 @@
 #pragma once
-// What a run computes, wherever its parts are done: leaves and updates, as functions of the state and the step. In a
+// What a run computes, wherever its parts are done: gradients and updates, as functions of the state and the step. In a
 // job the loop (tools/training/loop.h) shares them with other workers; repro does them all in one process.
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "data/loader.h"
-#include "elastic/session/session.h"
+#include "elastic/protocol/member.h"
+#include "elastic/session/gradient_sink.h"
 #include "nn/micro_batch_graphs.h"
 #include "nn/network.h"
 #include "tools/training/job.h"
@@ -32,15 +33,17 @@ class Training {
   MemberOptions member() const;  // but for who it is
   // The batch of a step; `scaling state` counts with adaptive scaling.
   Cursor cursor(int64_t step, const ScalingState& scaling_state) const;
-  // With a session that it may be open in, its gradients go there as they become ready, and the leaf has none. Its
-  // tensors are on the CPU unless they are to stay where they are computed.
-  RankGradient rank_gradient(const Batch& batch, int64_t step, int vrank, Session* opened = nullptr,
-                             bool stays = false);
+  // Computes the gradient of a virtual rank, whose tensors go into the sink. Returns the rest of it.
+  RankFacts rank_gradient(Batch batch, int64_t step, int vrank, GradientSink& sink);
+  // All of it, on the CPU.
+  RankGradient rank_gradient(const Batch& batch, int64_t step, int vrank);
   // Of the state, in place. Failure where the loss or the gradient is not finite (NUMERICS.md, rule 22). At least one
-  // leaf with samples was computed before.
+  // gradient with samples was computed before.
   Update update(int64_t step, const Reduced& reduced);
 
  private:
+  MicroBatchResult passes(const Batch& batch, const Rng& rng, GradientSink& sink);
+
   MicroBatchGraphs graphs_;
   std::vector<Statistic> statistics_;  // of any leaf: which batch norms there are
 };

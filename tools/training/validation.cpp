@@ -12,13 +12,13 @@ using Json = nlohmann::json;
 Validation::Validation(const Training& training, std::shared_ptr<const Dataset> split)
     : training_(training), split_(std::move(split)) {}
 
-bool Validation::due(int64_t step, const Session& session) const {
-  return step > 0 && !session.replays() && (session.last() || elinvar::due(step, training_.config().run.eval_every));
+bool Validation::due(const StepView& step) const {
+  return step.number > 0 && !step.replays &&
+         (step.last || elinvar::due(step.number, training_.config().run.eval_every));
 }
 
-Json Validation::share(int vrank, Session& session) const {
-  session.works_on("an evaluation");
-  const Activity activity("evaluation");
+Json Validation::share(int vrank) const {
+  const TimedActivity activity("an evaluation");
   Json json = Json::array();
   for (const BatchScore& s : elinvar::score(training_.job, split_, vrank, training_.config().run.virtual_ranks))
     json.push_back({std::bit_cast<uint64_t>(s.loss_sum), s.count, s.correct, s.samples});

@@ -1,6 +1,6 @@
 #pragma once
 // Scores on the validation split while a run trains. Each virtual rank scores its share of the split (score() of
-// tools/training/job.h); a share travels with the facts of the virtual rank's leaf, and all of them are the score.
+// tools/training/job.h); a share travels with the facts of the virtual rank's gradient, and all of them are the score.
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -14,11 +14,11 @@ class Validation {
  public:
   Validation(const Training& training, std::shared_ptr<const Dataset> split);
 
-  // Whether the session's step `step` is scored: every run.eval_every steps, and at the end.
-  bool due(int64_t step, const Session& session) const;
-  // For RankFacts::attached. It takes a while: the session is told.
-  nlohmann::json share(int vrank, Session& session) const;
-  // Of the shares in the facts of all leaves.
+  // Whether this step is scored: every run.eval_every steps, and at the end.
+  bool due(const StepView& step) const;
+  // For RankFacts::attached.
+  nlohmann::json share(int vrank) const;
+  // Of the shares in the facts of all virtual ranks.
   ValidationScore score(const std::vector<RankFacts>& facts) const;
 
  private:

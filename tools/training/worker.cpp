@@ -213,6 +213,11 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
                 .repeated = repeated(command, about_job, config, (*directory)()),
                 .environment = nlohmann::json(environment)},
       .directory = [directory] { return (*directory)(); },
+      .warm_up =
+          [&](int64_t step, int vrank) {
+            const Batch batch = training.loader.batch(step % training.loader.steps_per_epoch(), vrank);
+            return training.rank_gradient(batch, step, vrank);
+          },
       .look =
           [directory] {
             const fs::path path = (*directory)();

@@ -12,7 +12,7 @@
 namespace elinvar::pool {
 namespace {
 
-struct Options {
+struct BenchOptions {
   std::vector<std::string> policies = {"program"};
   std::vector<int> nodes = {10, 100, 300, 1000, 2000}, jobs = {10, 30, 100, 200};
   int repeat = 5;
@@ -20,7 +20,7 @@ struct Options {
   bool json = false;
 };
 
-int run(const Options& o) {
+int run(const BenchOptions& o) {
   for (const std::string& name : o.policies) policy_of(name);  // before the work begins
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   if (!o.json)
@@ -58,7 +58,7 @@ int run(const Options& o) {
 }  // namespace
 
 Command add_bench(CLI::App& pool) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<BenchOptions>();
   CLI::App* app = pool.add_subcommand(
       "bench",
       "how long a plan takes, over nodes and jobs; half of the jobs run, a tenth of the nodes has just changed");

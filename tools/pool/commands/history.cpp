@@ -11,7 +11,7 @@
 namespace elinvar::pool {
 namespace {
 
-struct Options {
+struct HistoryOptions {
   std::string directory = "pool";
   Id job = 0;
   int64_t lines = 100;
@@ -21,7 +21,7 @@ struct Options {
 }  // namespace
 
 Command add_cancel(CLI::App& pool) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<HistoryOptions>();
   CLI::App* app = pool.add_subcommand("cancel", "stop a job for good, with a checkpoint; 1: it is over already");
   app->add_option("job", o->job, "its number")->required();
   add_directory(*app, o->directory);
@@ -42,7 +42,7 @@ Command add_cancel(CLI::App& pool) {
 }
 
 Command add_history(CLI::App& pool) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<HistoryOptions>();
   CLI::App* app = pool.add_subcommand("history", "what was decided and what happened, with reasons");
   app->add_option("job", o->job, "its number (default: of all)");
   add_directory(*app, o->directory);

@@ -9,7 +9,7 @@
 namespace elinvar::pool {
 namespace {
 
-struct Options {
+struct ListOptions {
   std::string directory = "pool";
   Id job = 0;
   bool all = false, json = false;
@@ -18,7 +18,7 @@ struct Options {
 }  // namespace
 
 Command add_list(CLI::App& pool) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ListOptions>();
   CLI::App* app = pool.add_subcommand("list", "the jobs that are open, and those of the last day");
   add_directory(*app, o->directory);
   app->add_flag("--all", o->all, "all that there ever were");
@@ -33,7 +33,7 @@ Command add_list(CLI::App& pool) {
 }
 
 Command add_status(CLI::App& pool) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ListOptions>();
   CLI::App* app = pool.add_subcommand("status", "one job: where it is, how fast, and why");
   app->add_option("job", o->job, "its number")->required();
   add_directory(*app, o->directory);

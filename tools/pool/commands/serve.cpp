@@ -29,12 +29,12 @@ namespace fs = std::filesystem;
 constexpr auto kTick = std::chrono::milliseconds(500);
 constexpr auto kTellAgain = std::chrono::minutes(1);  // between reports of an error that persists
 
-struct Options {
+struct ServeOptions {
   std::string directory = "pool", policy;
   bool until_done = false;
 };
 
-int serve(const Options& o) {
+int serve(const ServeOptions& o) {
   outlive_readers();
   Store store(o.directory);
   const fs::path directory = store.directory();
@@ -126,7 +126,7 @@ int serve(const Options& o) {
 }  // namespace
 
 Command add_serve(CLI::App& pool) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ServeOptions>();
   CLI::App* app = pool.add_subcommand("serve", "share machines among the jobs of a pool, until it is interrupted");
   app->footer(
       "DIR/pool.toml says where machines come from (tools/pool/daemon/settings.h); without it: this host.\n"

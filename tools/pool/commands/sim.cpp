@@ -18,7 +18,7 @@ extern const char* const kPoolSpeeds;  // sim/speeds.json
 namespace elinvar::pool {
 namespace {
 
-struct Options {
+struct SimOptions {
   std::string scenario, table, jobs, hosts, csv, html, trace_folder, models = "exact";
   std::vector<std::string> policies;
   int seeds = 10;
@@ -36,7 +36,7 @@ Belief belief_of(const std::string& name) {
 }
 
 // A recorded trace, with the policies asked for, as a scenario of its own.
-Scenario recorded(const Options& o) {
+Scenario recorded(const SimOptions& o) {
   Scenario scenario;
   scenario.name = "trace";
   scenario.what = fmt::format("{} on {}", o.jobs, o.hosts);
@@ -61,7 +61,7 @@ void keep_only(Scenario& scenario, const std::vector<std::string>& wanted) {
     if (scenario.contestants[i].label == baseline) scenario.baseline = i;
 }
 
-Results simulate_all(const Scenario& scenario, const Options& o, const Table& table) {
+Results simulate_all(const Scenario& scenario, const SimOptions& o, const Table& table) {
   Results results;
   results.scenario = &scenario;
   const bool terminal = ::isatty(2) && !o.json;
@@ -170,7 +170,7 @@ std::string csv_of(const Results& results, uint64_t first) {
 }
 
 // Without a table it is measured first.
-int run_check(Options o) {
+int run_check(SimOptions o) {
   o.check.configs.assign(o.check_configs.begin(), o.check_configs.end());
   o.check.seed = o.first;
   const NamedPolicy& policy = policy_of(o.policies.empty() ? "equal" : o.policies.front());
@@ -193,7 +193,7 @@ int run_check(Options o) {
   return result.worst() <= kGoodEnough ? 0 : 1;
 }
 
-int run(const Options& o) {
+int run(const SimOptions& o) {
   if (!o.check_configs.empty()) return run_check(o);
   check(o.jobs.empty() == o.hosts.empty(), "a recorded trace is two files: give both --jobs and --hosts");
   if (o.scenario.empty() && o.jobs.empty()) {
@@ -226,7 +226,7 @@ int run(const Options& o) {
 }  // namespace
 
 Command add_sim(CLI::App& pool) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<SimOptions>();
   CLI::App* app =
       pool.add_subcommand("sim", "policies in simulated time: tables of several policies over several seeds");
   app->add_option("scenario", o->scenario, "an experiment; without one, and without --jobs, their names are printed");

@@ -1,0 +1,62 @@
+#include "tensor/base/activity.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace elinvar {
+namespace {
+
+struct Notes final : ActivityWatcher, ActivityClock {
+  using ActivityClock::Time;
+  void begins(const char* what) override { watched.push_back(std::string("+") + what); }
+  void ends(const char* what, Time) override { watched.push_back(std::string("-") + what); }
+  void begins(const char* what, Time) override { timed.push_back(std::string("+") + what); }
+  void ends(Time) override { timed.push_back("-"); }
+  std::vector<std::string> watched, timed;
+};
+
+using Names = std::vector<std::string>;
+
+void work() {
+  const TimedActivity outer("an evaluation");
+  const Activity inner("forward");
+}
+
+TEST(Activity, IsWatchedAndTimedWhereSomebodyDoes) {
+  Notes notes;
+  work();
+  activity::clock = &notes;
+  work();
+  EXPECT_EQ(notes.timed, (Names{"+an evaluation", "-"}));
+  EXPECT_EQ(notes.watched, Names{});
+  activity::watcher = &notes;
+  work();
+  EXPECT_EQ(notes.timed, (Names{"+an evaluation", "-", "+an evaluation", "-"}));
+  EXPECT_EQ(notes.watched, (Names{"+an evaluation", "+forward", "-forward", "-an evaluation"}));
+  std::jthread(work).join();  // no clock of its own
+  EXPECT_EQ(notes.timed.size(), 4u);
+  EXPECT_EQ(notes.watched.size(), 8u);
+  activity::watcher = nullptr;
+  activity::clock = nullptr;
+  work();
+  EXPECT_EQ(notes.watched.size(), 8u);
+}
+
+// Whoever begins under a clock ends under it.
+TEST(Activity, EndsWhereItBegan) {
+  Notes first, second;
+  activity::clock = &first;
+  {
+    const TimedActivity activity("an evaluation");
+    activity::clock = &second;
+  }
+  activity::clock = nullptr;
+  EXPECT_EQ(first.timed, (Names{"+an evaluation", "-"}));
+  EXPECT_EQ(second.timed, Names{});
+}
+
+}  // namespace
+}  // namespace elinvar
