@@ -6,7 +6,7 @@
 
 namespace elinvar {
 
-using Lock = std::lock_guard<std::mutex>;
+using Guard = std::lock_guard<std::mutex>;
 
 constexpr Seconds kToWake = 0.01;  // for a thread that waits
 
@@ -17,7 +17,7 @@ void WorkClock::note(const Spell& ended, Seconds took) {
 }
 
 void WorkClock::at(const std::string& what, Seconds now) {
-  const Lock lock(mutex_);
+  const Guard lock(mutex_);
   Spell& spell = spells_.front();
   note(spell, spell.before + (spells_.size() == 1 ? now - spell.since : 0));
   spell = {.what = what, .since = now};
@@ -25,14 +25,14 @@ void WorkClock::at(const std::string& what, Seconds now) {
 }
 
 void WorkClock::begins(const char* what, Time time) {
-  const Lock lock(mutex_);
+  const Guard lock(mutex_);
   const Seconds now = seconds(time);
   spells_.back().before += now - spells_.back().since;
   spells_.push_back({.what = what, .since = now});
 }
 
 void WorkClock::ends(Time time) {
-  const Lock lock(mutex_);
+  const Guard lock(mutex_);
   invariant(spells_.size() > 1, "an activity ends that has begun");
   const Seconds now = seconds(time);
   note(spells_.back(), spells_.back().before + now - spells_.back().since);
@@ -45,22 +45,22 @@ void WorkClock::ends(Time time) {
 }
 
 void WorkClock::looked() {
-  const Lock lock(mutex_);
+  const Guard lock(mutex_);
   woken_.reset();
 }
 
 void WorkClock::news(Seconds now) {
-  const Lock lock(mutex_);
+  const Guard lock(mutex_);
   if (!woken_) woken_ = now;
 }
 
 void WorkClock::heard(Seconds now) {
-  const Lock lock(mutex_);
+  const Guard lock(mutex_);
   heard_ = now;
 }
 
 Work WorkClock::heartbeat(Seconds now) const {
-  const Lock lock(mutex_);
+  const Guard lock(mutex_);
   const Spell& spell = spells_.back();
   if (!spell.what.empty()) {
     const auto done = done_.find(spell.what);

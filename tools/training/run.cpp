@@ -345,7 +345,11 @@ int JobProcess::finish() {
   show_profile();
   const bool finished = ending.what == "finished";
   const std::optional<Generation>& last = coordinator_->job().current;
-  report_->end(finished, finished ? directory_->facts().steps() : last ? last->first_step : directory_->first_step(), now());
+  report_->end(finished,
+               finished ? directory_->facts().steps()
+               : last   ? last->first_step
+                        : directory_->first_step(),
+               now());
   return 0;
 }
 
