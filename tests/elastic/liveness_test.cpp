@@ -48,8 +48,8 @@ TEST(Liveness, HoldsWhereAllWhoHaveTheStateAreSilent) {
   for (const auto& [peer, w] : job.state.workers) EXPECT_EQ(w.seen, 20) << peer;
   // What they were at has lasted as long as they were stopped.
   job.state.workers.at(2).work = {.what = "a leaf", .lasts = 18, .usual = 0.1};
+  job.state.workers.at(2).seen = 22.9;
   EXPECT_TRUE(liveness.hung(22.9).empty());
-  job.state.workers.at(2).seen = 23;
   EXPECT_EQ(peers_of(liveness.hung(23)), test::Peers{2});
 }
 
