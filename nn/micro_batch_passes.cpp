@@ -16,7 +16,7 @@ Tensor take_gradient(Var& parameter) {
   Tensor gradient = parameter.grad();
   parameter.clear_grad();
   if (!gradient.defined()) return Tensor::zeros(value.shape(), value.dtype(), value.device());
-  // Whoever adds leaves up writes into them, so none may share its elements with another.
+  // Leaves are added up in place, so no two may share elements.
   if (!gradient.unique() || !gradient.contiguous()) return gradient.clone();
   return gradient;
 }

@@ -22,8 +22,8 @@ struct TensorDigest {
   std::vector<Digest> chunks;
 };
 
-// Of tensors on any device, where they lie; on the CPU by all threads of the calling thread's stream over the chunks of
-// all of them.
+// Digests tensors on the device that they are on. On the CPU, all threads of the calling thread's stream share the
+// chunks of all tensors.
 std::vector<TensorDigest> digest_tree(std::span<const Tensor> tensors);
 
 // The first 8 hexadecimal digits of a digest: enough to tell which of many differ where it is known that some do.

@@ -1,5 +1,5 @@
 #pragma once
-// Work of a GPU that is recorded once, and then given to it as a whole by one call: a CUDA graph. Note [Graphs] in
+// Records the work of a GPU once and then launches it as a whole by one call: a CUDA graph. See Note [Graphs] in
 // README.md.
 //
 //   const Graph graph(device, {.tensors = {image, targets}, .rng = rng}, [&](std::span<const Tensor> given) {
@@ -8,11 +8,11 @@
 //   graph.replay({.tensors = {next_image, next_targets}, .rng = next_rng});
 //   Download value(loss);
 //
-// Recording computes nothing: what ops are given, and where their results will be, is all that is kept. What they
-// allocate lies in memory of the graphs' own, at the same place whenever the graph runs. A tensor that the work hands
-// out, as `loss`, has its elements from a replay to the next one, of any graph, which may write there: whoever wants
-// them has copied them by then, or has waited for their download. What is read, but not given, must stay where it is
-// for as long as the graph is used (parameters do), with whatever elements it has then.
+// Recording computes nothing; it keeps only the arguments of ops and the places of their results. Ops allocate from
+// memory that belongs to graphs, at the same place in every replay. A tensor that the work hands out, such as `loss`,
+// is valid until the next replay of any graph, which may overwrite it: copy it, or wait for its download, before then.
+// A tensor that the work reads, but that is not an input, must stay where it is while the graph is used, as parameters
+// do; a replay reads the elements that it has at that time.
 #include <functional>
 #include <memory>
 #include <span>
@@ -24,7 +24,7 @@
 
 namespace elinvar {
 
-// What may differ from one time to the next; shapes, types and devices may not.
+// What may differ between replays. Shapes, types and devices may not.
 struct GraphInputs {
   std::vector<Tensor> tensors;  // on the device, or on the CPU, where derived() makes of them what is sent
   Rng rng = {};                 // its op is that of the recorded work
@@ -74,7 +74,7 @@ const Rng* key_on_device(const Rng& rng);
 // where the elements neither are an input's nor were derived.
 bool sent_by_graph(const Tensor& here, const Tensor& there);
 
-// Of a device, for the above: what `work` calls on it in this thread is recorded.
+// For each kind of device: records what `work` calls on it in this thread.
 template <class B>
 std::unique_ptr<RecordedWork> record(GpuStream<B>& stream, const std::function<void()>& work);
 template <class B>

@@ -1,7 +1,7 @@
 #pragma once
 // Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11): random bits as a pure
-// function of a key and a counter. There is no generator state to save, split or restore: whoever knows
-// (seed, step, virtual rank, operation, element) knows the number. NUMERICS.md, rule 17.
+// function of a key and a counter. There is no generator state to save, split or restore: (seed, step, virtual rank,
+// operation, element) determine a number. NUMERICS.md, rule 17.
 #include <array>
 #include <cstdint>
 #include <string_view>

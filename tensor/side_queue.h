@@ -1,7 +1,7 @@
 #pragma once
-// Queues of work beside a GPU's stream: what is called there runs while the device is at what was called before, as the
-// sums of gradients do beside the rest of a backward pass. A device has two, since one of them may have to wait for
-// other devices, or for ever, and what the stream needs must not wait behind that.
+// Additional queues of work for a GPU, which run at the same time as its stream: sums of gradients run during the rest
+// of a backward pass. A device has two queues, because one of them may have to wait for other devices, possibly
+// forever, and work that the stream needs must not wait behind that.
 //
 //   {
 //     const SideQueue side(device, SideQueue::Of::gradients);
@@ -11,10 +11,10 @@
 //   ... ops that are called on the stream, and run at the same time ...
 //   SideQueue::join(device, SideQueue::Of::gradients);  // what is called on the stream from now on runs after that
 //
-// Memory belongs to the stream or the queue for which it was allocated, and is handed out again there alone. So who
-// lets go of the stream's, while a queue writes to it, joins first; and who lets go of a queue's, while the stream uses
-// it, gives the queue nothing more that does not follow that. Where the host has seen that the work is done, neither
-// counts. For the CPU there are no queues, and nothing happens.
+// Memory belongs to the stream or the queue for which it was allocated, and is reused only there. So before you release
+// memory of the stream that a queue writes to, call join(); and after you release memory of a queue that the stream
+// uses, call follow() before the queue gets more work. Neither is needed once the host has seen that the work is done.
+// On the CPU there are no queues, and these functions do nothing.
 #include "tensor/transfer.h"
 
 namespace elinvar {
@@ -22,7 +22,7 @@ namespace elinvar {
 class SideQueue {
  public:
   enum class Of { gradients, transfers };
-  // As long as it is in scope this thread calls ops of the device there.
+  // While the object lives, this thread calls ops of the device on this queue.
   SideQueue(Device device, Of what);
   ~SideQueue();
   SideQueue(const SideQueue&) = delete;
@@ -38,8 +38,8 @@ class SideQueue {
   void* before_ = nullptr;  // the stream that this thread's calls went to instead of the device's
 };
 
-// Of a device, for the above. What is called on `next` from now on waits for what was called on `first`, or for the
-// mark alone.
+// For each kind of device. What is called on `next` from now on waits for what was called on `first`, or only for the
+// mark.
 template <class B>
 GpuStream<B>& side_stream(int index, SideQueue::Of what);
 template <>

@@ -22,10 +22,10 @@ class CpuStream {
 
   int threads() const;
 
-  // Calls body(begin, end) on disjoint intervals that cover [0, n), one interval a thread, each of at least
-  // `grain` items; returns when all are done. Interval i of equal ranges goes to the same thread, or to the caller if
-  // that thread is late. The first exception of a body is thrown here, after all are done. A call from inside an
-  // interval that has company runs on its thread alone. Several threads may share a stream, by turns.
+  // Calls body(begin, end) on disjoint intervals that cover [0, n), one per thread, each of at least `grain` items;
+  // returns when all are done. For equal ranges, interval i goes to the same thread, or to the caller if that thread is
+  // late. Throws the first exception of a body after all are done. A call from inside one of several intervals runs on
+  // its thread alone. Several threads may share a stream; their calls run one after another.
   template <class F>
   void parallel_for(int64_t n, int64_t grain, F&& body) {
     if (n <= 0) return;

@@ -208,7 +208,7 @@ class Reader {
   size_t at_ = 0;
 };
 
-// The last enumerator; that of another enumeration is declared beside it.
+// The last enumerator; other enumerations declare theirs next to themselves.
 constexpr DType last_of(DType) { return DType::u8; }
 
 double bytes_of(const TraceValues& values);

@@ -1,6 +1,6 @@
 #pragma once
-// Tensors on their way between the host and a GPU while it computes. Copies have queues of their own beside the stream
-// of the device (tensor/gpu_stream.h); the one waits for the other by events, the caller only where it says wait().
+// Transfers of tensors between the host and a GPU while it computes. Copies have queues besides the device's stream
+// (tensor/gpu_stream.h). Queues and stream wait for each other by events; the caller waits only in wait().
 //
 //   Tensor batch = page_locked(shape, dtype, device);   // filled by a reader
 //   Upload sent(batch, device);                         // begins, whatever the GPU is at
@@ -17,16 +17,17 @@
 
 namespace elinvar {
 
-// Memory on the CPU that the device's copy engine reads and writes by itself, kept and handed out again: copies from
-// and to it take no time of the host. Contents unspecified.
+// Allocates memory on the CPU that the device's copy engine can access, so that copies take no time of the host. It is
+// pooled; its contents are unspecified.
 Tensor page_locked(const Shape& shape, DType dtype, Device device);
 
-// A place in the work of a graph (tensor/graph.h), once that has been launched; undefined: after all that was called.
+// A place in the work of a graph (tensor/graph.h) that has been launched. If undefined: after all that was called so
+// far.
 using Mark = std::shared_ptr<const void>;
 
 class CopyUnderWay {
  public:
-  // Whoever uses the memory on the device after that does so when the copy is done.
+  // Later uses of the memory on the device wait until the copy is done.
   virtual ~CopyUnderWay() = default;
   virtual bool done() = 0;
   virtual void wait() = 0;             // the caller waits
@@ -64,7 +65,7 @@ class Download {
   std::unique_ptr<CopyUnderWay> copy_;
 };
 
-// Of a device, for the above. Page-locked memory is not handed out again while it is copied from or to.
+// For each kind of device. Page-locked memory is not reused while a copy reads or writes it.
 template <class B>
 std::shared_ptr<void> allocate_page_locked(GpuStream<B>& stream, size_t bytes);
 template <class B>

@@ -1,10 +1,10 @@
 #pragma once
-// What threads are at, for whoever watches them (tools/training/profiler.h): named intervals of time, nested in a
+// Reports what threads do to a watcher (tools/training/profiler.h), as named intervals of time that nest within a
 // thread.
 //
 //   const Activity activity("forward");   // until the end of the scope
 //
-// A process has one watcher at most. Without one an activity costs a load and a test.
+// A process has at most one watcher. Without one, an activity costs a load and a test.
 //
 // A thread may have a clock besides, which measures timed activities (elastic/session/work_clock.h finds hangs by it):
 // work of a kind that takes about as long each time.

@@ -52,7 +52,7 @@ std::string read_file(const std::filesystem::path& path);
 void replace_file(const std::filesystem::path& path, std::string_view text);
 
 // Creates the file with all of `text`, durably, and returns true; returns false and changes nothing if the name exists.
-// Of several processes that try, one succeeds.
+// If several processes try, one succeeds.
 bool create_file(const std::filesystem::path& path, std::string_view text);
 
 // Removes temporary files that processes left in a directory when they died in replace_file() or create_file(). Ignores

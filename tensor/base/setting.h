@@ -1,6 +1,6 @@
 #pragma once
-// Settings of a configuration, refused by the code that uses them. That code knows the key; where it stands, a line of
-// a file or an option, is known to whoever read it, who puts that before the message (tools/config/config.h).
+// Errors in settings of a configuration, thrown by the code that uses them. That code knows the key. The reader of the
+// configuration knows its place, a line of a file or an option, and prepends it to the message (tools/config/config.h).
 //
 //   check_setting(c.momentum >= 0 && c.momentum < 1, "optimizer.momentum", "must be in [0, 1), got {}", c.momentum);
 //   UsageError: optimizer.momentum must be in [0, 1), got 2

@@ -16,7 +16,7 @@ void copies(CpuStream&, std::span<const CopiesArgs>);
 template <class B>
 void copies(GpuStream<B>&, std::span<const CopiesArgs>);
 
-// Of contiguous tensors on one device.
+// Copies contiguous tensors that are on one device.
 std::vector<Tensor> copies(const std::vector<Tensor>& of);
 
 }  // namespace elinvar

@@ -21,7 +21,7 @@ struct Extremum {
   Tensor value, index;
   ELINVAR_FIELDS(value, index)
 };
-// Of float32 or float64; `dim` needs at least one element and is dropped, or kept with extent 1.
+// For float32 and float64. `dim` needs at least one element; it is dropped, or kept with extent 1.
 Extremum max(const Tensor& x, int dim, bool keepdim = false);
 Extremum min(const Tensor& x, int dim, bool keepdim = false);
 Tensor argmax(const Tensor& x, int dim, bool keepdim = false);  // int64

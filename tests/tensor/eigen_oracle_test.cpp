@@ -1,4 +1,4 @@
-// Products and convolutions beside those of Eigen, in float64: an independent implementation of the same sums.
+// Products and convolutions compared with Eigen's in float64, an independent implementation of the same sums.
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>

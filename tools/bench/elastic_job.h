@@ -14,7 +14,7 @@ namespace elinvar::bench {
 
 double now_seconds();  // of the monotonic clock
 
-// A process of the `train` beside this program; its output goes to a file. Killed, if it still runs, by its end.
+// A process of the `train` next to this program; its output goes to a file. The destructor kills it if it still runs.
 class Process {
  public:
   Process() = default;

@@ -1,6 +1,6 @@
 #pragma once
-// What the ledger of a run costs beside a step (elastic/LEDGER.md): the digests of batch, a leaf, the reduced gradient
-// and the state, and the text of the lines.
+// The cost of a run's ledger compared with a step (elastic/LEDGER.md): the digests of batch, a leaf, the reduced
+// gradient and the state, and the text of the lines.
 #include "tools/bench/report.h"
 
 namespace elinvar::bench {

@@ -1,5 +1,5 @@
 #pragma once
-// TOML that comes from outside, parsed. The parser, and whoever walks through its tables, goes into them by recursion,
+// Parses TOML from outside. The parser, and the code that walks through its tables, goes into them by recursion,
 // so the depth of a text is bounded before there are any.
 #include <toml++/toml.h>
 

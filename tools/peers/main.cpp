@@ -1,4 +1,4 @@
-// bench_peers: products side by side with oneDNN and OpenBLAS, by turns in one process, beside the peak of
+// bench_peers: products compared with oneDNN and OpenBLAS, alternating in one process, and with the peak of
 // fused multiply-adds of the same run. Built where both libraries are installed; nothing else depends on them.
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

@@ -1,5 +1,6 @@
 #pragma once
-// What it costs to hand a short task to a team of threads: the engine's own beside OpenMP's, by turns in one process.
+// The cost of handing a short task to a team of threads: the engine's compared with OpenMP's, alternating in one
+// process.
 
 namespace elinvar::peers {
 

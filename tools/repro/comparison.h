@@ -1,6 +1,7 @@
 #pragma once
-// Two runs compared by what they have left in their directories: equal or not over the steps that both have, and else
-// where they part first. A pure function of the two records, which `repro diff` prints and others go on from.
+// Compares two runs by their directories: whether they are equal over the steps that both have, and otherwise where
+// they differ first. A pure function of the two records; `repro diff` prints the result, and other commands build on
+// it.
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -34,7 +35,7 @@ struct Divergence {
   size_t of_tensors = 0;                      // among so many; 0: there are no digests of that step
 };
 
-// Of the states that both saved, at the first checkpoint from the divergence on.
+// How the states differ at the first checkpoint that both saved, from the divergence on.
 struct CheckpointDifference {
   int64_t step = 0;
   StateDifference state;

@@ -1,7 +1,6 @@
 #pragma once
-// Who took part in a run and when, from events.jsonl and the records of generations: a row for each process that ever
-// introduced itself, on an axis of seconds on which the time between a part of the run and its resumption has no
-// length.
+// The timeline of a run's processes, from events.jsonl and the records of generations: a row for each process that ever
+// introduced itself. The axis is in seconds; the time between a part of the run and its resumption has no length.
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -21,15 +20,15 @@ class TimeAxis {
 
  private:
   double begin_ = 0, last_ = 0;
-  std::vector<std::pair<double, double>> cuts_;  // from here on, so much more is left out
+  std::vector<std::pair<double, double>> cuts_;  // (time, seconds that are left out from there on)
   std::vector<double> resumed_;
 };
 
 // {"workers":[{"id","peer","from","to","how","reason","spans":[{"from","to","generation","vranks"}]}],
 //  "workers_left_out":.., "bands":[{"from","to","what","reason"}], "resumed":[..], "seconds":..}
-// id 0: never became a member. Before its first span a process learns the state. how: "died", "evicted" by an audit,
-// "left", "refused", "ended" with the job, "gone" without a word, or "" if it is still there. Of very many workers
-// those that were there longest, and of very many changes what a screen can show.
+// id 0: never became a member. Before its first span, a process receives the state. how: "died", "evicted" by an audit,
+// "left", "refused", "ended" with the job, "gone" without a message, or "" if it still runs. If there are very many
+// workers, the list has those that ran longest; if there are very many changes, as many as a screen can show.
 nlohmann::ordered_json timeline(const std::vector<nlohmann::json>& events, const std::vector<Generation>& generations,
                                 const TimeAxis& axis);
 

@@ -1,5 +1,5 @@
 #pragma once
-// Processes of this host that go on when whoever started them has died, and can be found again: by their number and
+// Processes of this host that outlive the process that started them, and can be found again: by their number and
 // the moment at which they began, which no other process shares, or by words of their command line. Words go to the
 // program as they are; no shell sees them.
 #include <filesystem>

@@ -102,7 +102,7 @@ std::vector<double> live(const CheckOptions& o, const std::vector<Planned>& jobs
   return ended;
 }
 
-// What was simulated beside what `value` makes of each run.
+// The simulated value compared with what `value` returns for each run.
 template <class Value>
 Compared compared(std::string what, std::string unit, const std::vector<std::vector<double>>& runs, double simulated,
                   Value value) {

@@ -31,7 +31,7 @@ namespace elinvar::pool {
 double wall_clock();  // seconds since 1970: the clock of all times in the store
 
 struct JobRecord {
-  // As it was submitted.
+  // The job as submitted.
   Id id = 0;
   std::string name;
   std::string config;                  // text of the configuration
