@@ -1,5 +1,5 @@
 #pragma once
-// Matrix products (NUMERICS.md, rule 8) and what is built from them.
+// Matrix products (NUMERICS.md, rule 8) and functions built from them.
 #include "autograd/var.h"
 #include "tensor/ops/rotary.h"
 
@@ -18,7 +18,7 @@ struct AttentionOptions {
 // Scaled dot-product attention without score matrices in memory (NUMERICS.md, rule 14).
 // q (B, Tq, H, D), k and v (B, Tk, G, D) -> (B, Tq, H, D); H is a multiple of G (grouped queries).
 Var attention(const Var& q, const Var& k, const Var& v, const AttentionOptions& options = {});
-// The same for q, k and v side by side, qkv (B, T, 3, H, D) -> (B, T, H, D): no copy of a part is ever made.
+// The same for q, k and v in one tensor, qkv (B, T, 3, H, D) -> (B, T, H, D), without copies of its parts.
 Var self_attention(const Var& qkv, const AttentionOptions& options = {});
 
 // Rotary position embedding (Su et al., RoFormer) of x (B, T, H, D), pairs (i, i + D/2) as in LLaMA, position

@@ -1,6 +1,6 @@
 #pragma once
-// Losses. They are *sums* over samples, not means: the leaf gradient of a virtual rank belongs to the sum over
-// its samples, and the global batch's count divides once, at the root of the reduction tree.
+// Losses. They are *sums* over samples, not means, so that the gradients of virtual ranks can be added; the count of
+// the global batch divides once, at the root of the reduction tree.
 #include <utility>
 
 #include "autograd/var.h"
@@ -9,25 +9,25 @@ namespace elinvar {
 
 struct CrossEntropyOptions {
   double label_smoothing = 0.0;
-  int64_t ignore_index = -100;  // targets with this value count for nothing
+  int64_t ignore_index = -100;  // targets with this value are ignored
 };
 // logits (.., classes), targets (..) int32 or int64 -> sum of -log softmax[target] over targets not ignored, ().
 Var cross_entropy(const Var& logits, const Tensor& targets, const CrossEntropyOptions& options = {});
 
-// What logits are to be: classes or, where images were mixed (data/mixing.h), mixtures of two.
+// The targets of logits: classes or, if images were mixed (data/mixing.h), mixtures of two classes.
 struct Targets {
   Tensor own;    // (..) int32 or int64
-  Tensor other;  // like own; undefined: no mixtures
-  Tensor share;  // (..) float32 in [0, 1]: what `own` has of the target's probability; `other` has the rest
+  Tensor other;  // like own; undefined without mixtures
+  Tensor share;  // (..) float32 in [0, 1]: the probability of `own`; `other` has the rest
 
   Targets(Tensor classes) : own(std::move(classes)) {}  // NOLINT(google-explicit-constructor): most targets are these
   Targets(Tensor first, Tensor second, Tensor of_first)
       : own(std::move(first)), other(std::move(second)), share(std::move(of_first)) {}
 };
-// The loss is linear in the target's distribution, so a mixture adds to the sum for `own` that of
-// c * (logits[own] - logits[other]) over its rows, with c = (1 - label_smoothing) * (1 - share), two float64 operations
-// rounded once, as the sum of all elements of the product of the logits and a matrix that has c at own and -c at other.
-// Float32 only, or a GPU's bfloat16; a row whose own or other target is ignored is no mixture.
+// The loss is linear in the target's distribution, so mixtures add to the loss for `own` the sum over rows of
+// c * (logits[own] - logits[other]), with c = (1 - label_smoothing) * (1 - share) in float64, rounded once. This sum is
+// computed over all elements of the product of the logits and a matrix with c at own and -c at other. Logits must be
+// float32, or bfloat16 on a GPU. A row whose own or other target is ignored is not a mixture.
 Var cross_entropy(const Var& logits, const Targets& targets, const CrossEntropyOptions& options = {});
 
 // Sum of squared differences, ().

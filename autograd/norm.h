@@ -8,17 +8,18 @@ namespace elinvar {
 // Over the last dimension of x; gamma and beta (C) may be undefined.
 Var layer_norm(const Var& x, const Var& gamma, const Var& beta, double eps = 1e-5);
 Var rms_norm(const Var& x, const Var& gamma, double eps = 1e-5);
-// x + addend, of the same shape, and its norm, at no further pass over memory; the bits are those of the two functions.
+// Returns x + addend, which have the same shape, and its norm, in one pass over memory; same bits as the two functions.
 struct SumAndNorm {
   Var sum, norm;
 };
 SumAndNorm add_layer_norm(const Var& x, const Var& addend, const Var& gamma, const Var& beta, double eps = 1e-5);
 SumAndNorm add_rms_norm(const Var& x, const Var& addend, const Var& gamma, double eps = 1e-5);
-// x (N, .., C): per sample over all positions and the C / groups channels of a group.
+// x (N, .., C); normalises over all positions and the C / groups channels of a group, per sample.
 Var group_norm(const Var& x, const Var& gamma, const Var& beta, int64_t groups, double eps = 1e-5);
 
-// Batch norm of each channel (last dimension) of x (.., C), with what may follow it at no further pass over memory:
-//   y = batch_norm(x);  y = y + residual, if defined (x's shape);  y = relu(y), if asked for
+// Batch norm of each channel (last dimension) of x (.., C), and optional functions after it in the same pass over
+// memory:
+//   y = batch_norm(x);  y = y + residual, if it is defined (x's shape);  y = relu(y), if requested
 // The bits are those of the separate functions. gamma and beta are (C).
 struct BatchNormOptions {
   double eps = 1e-5;

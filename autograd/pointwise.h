@@ -1,5 +1,5 @@
 #pragma once
-// Element by element, with broadcasting. Gradients of broadcast operands are summed back to their shapes
+// Pointwise functions, with broadcasting. Gradients of broadcast operands are summed back to their shapes
 // (tensor/ops/reduce.h, sum_to). The formulas of values and gradients are in
 // tensor/ops/pointwise_functions.inc.
 #include "autograd/var.h"
@@ -12,7 +12,7 @@ Var add(const Var& a, const Var& b);
 Var sub(const Var& a, const Var& b);
 Var mul(const Var& a, const Var& b);
 Var div(const Var& a, const Var& b);
-Var maximum(const Var& a, const Var& b);  // the value is b, and the gradient goes to it, at ties and beside a NaN
+Var maximum(const Var& a, const Var& b);  // value and gradient are b's at ties and if either is NaN
 Var minimum(const Var& a, const Var& b);
 Var add_relu(const Var& a, const Var& b);  // relu(add(a, b)) in one pass over memory
 inline Var operator+(const Var& a, const Var& b) { return add(a, b); }

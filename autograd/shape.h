@@ -1,5 +1,5 @@
 #pragma once
-// Changes of shape, and joining and selecting parts.
+// Changes shapes, and joins and selects parts.
 #include "autograd/var.h"
 
 namespace elinvar {
@@ -8,12 +8,12 @@ Var reshape(const Var& x, const Shape& shape);  // one extent may be -1
 Var permute(const Var& x, std::vector<int> dims);
 Var transpose(const Var& x, int a, int b);
 Var slice(const Var& x, int dim, int64_t begin, int64_t end, int64_t step = 1);
-// Consecutive parts along `dim` of the given extents, which add up to x's. Cheaper than slices: the parts' gradients
-// are written once, into one tensor.
+// Splits x along `dim` into consecutive parts of the given extents, which must add up to x's. Cheaper than slices,
+// because the gradients of the parts are written once, into one tensor.
 std::vector<Var> split(const Var& x, std::vector<int64_t> extents, int dim);
 Var expand(const Var& x, const Shape& shape);
 Var concat(std::vector<Var> parts, int dim);
-// Zeros (or `value`) around: before[i] and after[i] elements in dimension i.
+// Pads with zeros (or `value`): before[i] and after[i] elements in dimension i.
 Var pad(const Var& x, std::vector<int64_t> before, std::vector<int64_t> after, double value = 0.0);
 // y[.., i, ..] = x[.., index[.., i, ..], ..] along `dim`; index (int32 or int64) has the result's shape.
 Var gather(const Var& x, int dim, const Tensor& index);

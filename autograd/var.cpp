@@ -56,7 +56,7 @@ uint64_t next_id() {
   return ++id;
 }
 
-// Of a result that only the sweep can still reach, as all that was computed from it is behind: frees the value.
+// Frees the value of a result that only the sweep can still reach, because all that was computed from it is done.
 void let_go(const Var& v) {
   if (!v.node()->leaf && v.node().use_count() == 1) v.node()->value = {};
 }
@@ -163,7 +163,7 @@ void sweep(Var root, Tensor seed, const std::function<void(const Var&)>& leaf_re
   }
 }
 
-// The leaves that y was computed from and that require a gradient, but for `except`.
+// Returns the leaves, except `except`, that y was computed from and that require a gradient.
 std::vector<Var> leaves_under(const Var& y, const Var& except) {
   std::vector<Var> found, stack{y};
   std::unordered_set<Var::Node*> seen{y.node().get(), except.node().get()};
@@ -186,7 +186,7 @@ void backward(const Var& loss, const std::function<void(const Var&)>& leaf_ready
   sweep(loss, Tensor::full(loss.shape(), 1.0, loss.dtype(), loss.value().device()), leaf_ready);
 }
 
-// The first run is recorded like any other, to learn which leaves f reads; then its record goes.
+// The first run is recorded like any other, to find the leaves that f reads; then its record is dropped.
 Var recompute(std::function<Var(const Var&)> f, const Var& x) {
   if (!recording) return f(x);
   std::vector<Var> inputs{x};

@@ -1,7 +1,7 @@
 #pragma once
-// Var: a tensor that remembers how it was computed, so that backward() can push gradients to where they are
-// wanted. A cheap handle: copies share the node. Differentiable functions are declared in autograd/*.h beside
-// this file; each records its gradient, written in ops, next to its forward pass.
+// Var is a tensor that records how it was computed, so that backward() can compute gradients. It is a cheap handle:
+// copies share the node. The other headers in autograd/ declare differentiable functions; each records its gradient,
+// written in ops, next to its forward pass.
 //
 //   Var w(Tensor::zeros({3}), /*requires_grad=*/true);
 //   Var loss = sum(w * w);
@@ -23,8 +23,8 @@ class Var {
 
   bool defined() const { return node_ != nullptr; }
   const Tensor& value() const;
-  Tensor& mutable_value();     // of a leaf: the optimiser writes here, between steps
-  const Tensor& grad() const;  // of a leaf, after backward; undefined if nothing reached it
+  Tensor& mutable_value();     // for leaves: optimisers write to it between steps
+  const Tensor& grad() const;  // for leaves, after backward(); undefined if no gradient reached it
   void clear_grad();
   bool requires_grad() const;
 
@@ -41,29 +41,29 @@ class Var {
   std::shared_ptr<Node> node_;
 };
 
-// Maps the gradient of the result to the gradients of the inputs, in order; an undefined Tensor is a zero. A gradient
-// has the type of its value: one of another type (a residual's float32 for a branch of bfloat16) the sweep converts,
-// and where several reach a bfloat16 value each addition of two of them is rounded to bfloat16. A body should skip the
-// work for an input that does not require a gradient. It is called once, and may move out of what it captured. What it
-// is handed or holds as the only handle (Tensor::unique) it may write over: by then the sweep has let go of every value
-// that nobody else can reach, the result's and those of inputs.
+// Maps the gradient of the result to the gradients of the inputs, in order; an undefined Tensor is zero. A gradient has
+// the type of its value: the sweep converts others (a residual's float32 for a bfloat16 branch), and rounds each
+// addition of two gradients of a bfloat16 value to bfloat16. A body should skip inputs that do not require a gradient.
+// It is called once and may move from its captures. It may overwrite tensors of which it has the only handle
+// (Tensor::unique), because the sweep has already released all values, of the result and of inputs, that nothing else
+// can reach.
 using Backward = std::function<std::vector<Tensor>(Tensor dy)>;
 
-// What has reached the gradient of an input so far, taken out of it, or none: for a body that adds its own to that on
-// the way, rather than have the sweep add them in a pass of its own, and returns the sum.
+// Takes what has been added to the gradient of an input so far; undefined if nothing was. A body can add its own
+// contribution to it in its own pass and return the sum, which saves the sweep an addition.
 Tensor gathered(const Var& input);
 
-// The result of a differentiable function. Without an input that requires a gradient, or inside NoGrad, it is a
-// constant and `backward` is dropped along with what it captured.
+// Returns the result of a differentiable function. If no input requires a gradient, or inside NoGrad, it is a constant
+// and `backward` is dropped.
 Var record(Tensor value, std::vector<Var> inputs, Backward backward);
 
-// Reverse sweep from `loss`, a single element, in the opposite order of creation. Gradients of leaves are set to
-// the sum of their contributions, added in that order; `leaf_ready` is called once for each leaf that requires a
-// gradient, as soon as its last contribution is in, while the sweep has still to reach older ones; it may take the
-// gradient away. The graph is released on the way, so a second sweep over any part of it is an error.
+// Sweeps from `loss`, which must have one element, in the reverse order of creation. Sets the gradient of each leaf to
+// the sum of its contributions, added in that order. Calls `leaf_ready` once for each leaf that requires a gradient, as
+// soon as its last contribution is added and before the sweep reaches older nodes; it may take the gradient. The sweep
+// releases the graph, so a second one over any part of it is an error.
 void backward(const Var& loss, const std::function<void(const Var& leaf)>& leaf_ready = {});
 
-// Nothing is recorded in this thread while one of these is in scope.
+// While an object of this class lives, its thread records nothing.
 class NoGrad {
  public:
   NoGrad();

@@ -55,6 +55,8 @@ function(elinvar_unite variable name)
   foreach(batch ${batches})
     set(file ${CMAKE_CURRENT_BINARY_DIR}/united/${name}_${batch}.cpp)
     file(CONFIGURE OUTPUT ${file} CONTENT "${text_${batch}}" @ONLY)
+    # An unnamed namespace in an included file is not a header's here.
+    set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS -Wno-subobject-linkage)
     list(APPEND files ${file})
   endforeach()
   set(${variable} ${files} PARENT_SCOPE)

@@ -1,6 +1,5 @@
 #pragma once
-// Activations by the names that configurations use: the functions that tensor/ops/pointwise_functions.inc marks as
-// such.
+// Activations by the names in configurations: the functions that tensor/ops/pointwise_functions.inc marks as such.
 #include <optional>
 #include <span>
 #include <string>

@@ -1,5 +1,5 @@
 #pragma once
-// From a description to a network. models/README.md lists the kinds and their settings.
+// Builds networks from descriptions. models/README.md lists the kinds and their settings.
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,9 +10,9 @@
 
 namespace elinvar {
 
-// The network that `spec` describes, with initial values that are a function of `seed` and the parameters' names.
-// Throws UsageError naming the place, the key and the nearest valid spelling if a kind or a setting is unknown, of
-// the wrong type, or does not fit the input. `resolved`, if given, is set to `spec` with every default filled in.
+// Builds the network that `spec` describes; its initial values are a function of `seed` and the parameters' names.
+// Throws UsageError, which names the place, the key and the nearest valid spelling, if a kind or a setting is unknown,
+// of the wrong type, or does not fit the input. `resolved`, if not null, receives `spec` with all defaults filled in.
 std::unique_ptr<Network> build(const Spec& spec, const InputInfo& input, uint64_t seed, Spec* resolved = nullptr);
 
 std::vector<std::string> model_kinds();  // built in and registered (models/kinds.h)

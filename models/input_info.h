@@ -1,5 +1,5 @@
 #pragma once
-// What the data decide about a network.
+// The properties of a network that the data determine.
 #include <cstdint>
 
 #include "tensor/dtype.h"
@@ -9,7 +9,7 @@ namespace elinvar {
 
 struct InputInfo {
   Shape sample;              // of one sample: images (H, W, C), features (F), tokens (T)
-  int64_t classes = 0;       // of a classifier; the vocabulary of a language model
+  int64_t classes = 0;       // of a classifier; vocabulary size of a language model
   DType dtype = DType::f32;  // i32: the sample is a sequence of tokens
 };
 

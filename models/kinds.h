@@ -1,6 +1,6 @@
 #pragma once
-// The kinds of networks that a configuration may name. Each model's file lists its own; build.cpp joins the lists. A
-// program adds its own kinds with register_model().
+// The kinds of networks that a configuration may name. The file of each model lists its kinds, and build.cpp joins the
+// lists. Programs add kinds of their own with register_model().
 #include <functional>
 #include <memory>
 #include <string>
@@ -12,17 +12,17 @@
 
 namespace elinvar {
 
-inline constexpr int64_t kMostLayers = 16384;  // of a network; repeated layers count each time
-inline constexpr int64_t kMostBlocks = 2048;   // of several layers each
+inline constexpr int64_t kMostLayers = 16384;  // in a network; repeated layers count each time
+inline constexpr int64_t kMostBlocks = 2048;   // in a network; a block has several layers
 
 struct ModelKind {
   std::string name;
-  // Reads its settings (the caller finishes them) and builds; throws UsageError if the input does not suit it.
+  // Reads its settings (the caller calls their finish()) and builds. Throws UsageError if the input does not suit it.
   std::function<std::unique_ptr<Network>(Settings&, const InputInfo&, uint64_t seed)> build;
 };
 
-// Adds a kind to those that build() (models/build.h) knows; call it at the start of main(). UsageError if the name is
-// taken.
+// Adds a kind to those that build() (models/build.h) knows. Call it at the start of main(). Throws UsageError if the
+// name is taken.
 void register_model(ModelKind kind);
 
 std::vector<ModelKind> mlp_kinds();
@@ -32,7 +32,7 @@ std::vector<ModelKind> gpt_kinds();
 std::vector<ModelKind> llama_kinds();
 std::vector<ModelKind> layered_kinds();
 
-// f(). A ParameterError (nn/parameters.h) becomes a UsageError that says first where the kind stands.
+// Returns f(). A ParameterError (nn/parameters.h) becomes a UsageError that begins with the place of the kind.
 template <class F>
 auto with_place_of(const Settings& settings, F f) {
   try {
@@ -42,7 +42,7 @@ auto with_place_of(const Settings& settings, F f) {
   }
 }
 
-// What models check of the data first: images (H, W, C), or sequences of tokens (T).
+// Check that the data are images (H, W, C), or sequences of tokens (T).
 void require_images(const Settings& settings, const InputInfo& input);
 void require_tokens(const Settings& settings, const InputInfo& input);
 

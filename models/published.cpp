@@ -30,7 +30,7 @@ bool reads_image_of_vgg(const Spec& model, std::string_view name) {
   return model.kind.starts_with("vgg") && name == "classifier.0.weight";
 }
 
-// Views in the layout of the other side; of VGG's classifier, whose columns are moved, a copy.
+// Returns views in the other layout; a copy for VGG's classifier, whose columns are permuted.
 Tensor to_published(const Spec& model, std::string_view name, const Tensor& own) {
   if (own.ndim() == 4) return own.permute({0, 3, 1, 2});
   if (is_product_of_gpt(model, name)) return own.transpose(0, 1);
@@ -51,7 +51,7 @@ Tensor from_published(const Spec& model, std::string_view name, const Tensor& th
   return theirs;
 }
 
-// What others save besides: counters of batch norms, masks of attention, tables of rotary embedding.
+// Tensors that others save in addition: counters of batch norms, attention masks, tables of rotary embedding.
 bool is_no_weight(std::string_view name, const Tensor& tensor) {
   return name.ends_with("num_batches_tracked") || name.ends_with("attn.masked_bias") ||
          (name.ends_with("attn.bias") && tensor.ndim() == 4) || name.ends_with("rotary_emb.inv_freq");
@@ -104,7 +104,7 @@ fs::path file_of(const fs::path& path) {
   fail("{} has neither model.safetensors nor model.safetensors.index.json", path.string());
 }
 
-// What a config.json tells of a network, under the names of its settings here.
+// Returns the settings that a config.json describes, under their names in this engine.
 using ToldSettings = std::vector<std::pair<std::string, double>>;
 
 ToldSettings told_settings(const Spec& model, const Json& json, const std::string& place) {
@@ -231,7 +231,7 @@ void load_published(const Spec& model, Network& network, const StateDict& weight
   if (!left_over.empty()) complaint += fmt::format("\n  not of this network: {}", listed(left_over));
   if (!complaint.empty())
     fail("[weights] these are not the weights of a network of kind '{}' with these settings:{}", model.kind, complaint);
-  // Nothing is written before everything is known to fit.
+  // Write only when everything is known to fit.
   for (auto& [from, to] : copies) copy(from.to_contiguous(), to);
 }
 

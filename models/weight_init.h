@@ -1,5 +1,5 @@
 #pragma once
-// How a layer's setting `init` chooses the initial values of its weight.
+// Chooses the initial values of a layer's weight by its setting `init`.
 #include "nn/initializers.h"
 #include "tensor/base/spec.h"
 

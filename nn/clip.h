@@ -11,9 +11,8 @@ struct Clipping {
   double scale = 1.0;  // what the optimiser should multiply them by
 };
 
-// scale = max_norm / (norm + 1e-6) where that is below 1, as in PyTorch, else 1; max_norm 0 means no
-// clipping. The gradients are not touched. A norm that is not finite gives scale 1: the caller is to stop
-// (rule 22).
+// scale = min(1, max_norm / (norm + 1e-6)), as in PyTorch; max_norm 0 means no clipping. The gradients are not changed.
+// If the norm is not finite, scale is 1 and the caller must stop (rule 22).
 Clipping clip_by_global_norm(std::span<const Tensor> gradients, double max_norm);
 
 }  // namespace elinvar

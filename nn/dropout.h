@@ -1,6 +1,6 @@
 #pragma once
-// Dropout that draws its mask from the context, so that the mask is a function of (seed, step, virtual rank, and the
-// place in the forward pass).
+// Dropout that draws its mask from the context, so that the mask is a function of seed, step, virtual rank and the
+// place in the forward pass.
 #include "autograd/pointwise.h"
 #include "nn/network.h"
 

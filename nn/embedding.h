@@ -1,5 +1,5 @@
 #pragma once
-// A table of vectors looked up by index. Parameter: weight (rows, channels), drawn from N(0, 1) as in PyTorch.
+// A table of vectors that are looked up by index. Parameter: weight (rows, channels), from N(0, 1) as in PyTorch.
 #include "autograd/shape.h"
 #include "nn/initializers.h"
 

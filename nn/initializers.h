@@ -1,15 +1,15 @@
 #pragma once
 // Initial values. Each fills a tensor from the Philox stream of its key: element i comes from word i % 4 of
-// philox(key, i / 4, 0, 0, 0), with u = uniform01(word), so values depend neither on threads nor on what else is
-// initialised. All arithmetic is float32 with one rounding an operation; bounds and deviations are computed in
-// double (+ * / sqrt only) and rounded once.
+// philox(key, i / 4, 0, 0, 0), with u = uniform01(word), so values depend neither on threads nor on other tensors. All
+// arithmetic is float32 with one rounding per operation; bounds and deviations are computed in double (+ * / sqrt only)
+// and rounded once.
 //
 //   uniform   (2 u - 1) * bound
-//   normal    Box and Muller: of each pair of neighbouring elements, with u from the first and v from the second,
+//   normal    Box and Muller: for each pair of neighbouring elements, with u from the first and v from the second,
 //             r = sqrt(-2 * log(1 - u)), first = mean + deviation * (r * cos(t)), second with sin, t = float(2 pi) * v
 //
-// fan_in of a weight (out, in) or (O, KH, KW, C / groups) is the number of elements a row of dimension 0 has; fan_out
-// is its first extent times the extents of the window.
+// The fan_in of a weight (out, in) or (O, KH, KW, C / groups) is the number of elements in a row of dimension 0;
+// fan_out is the first extent times the extents of the window.
 #include "nn/parameters.h"
 
 namespace elinvar::init {
@@ -22,15 +22,15 @@ Initializer normal(double deviation, double mean = 0.0);
 // bound 1 / sqrt(fan_in). Their biases take the bound of the weight: uniform(1 / sqrt(fan_in)).
 Initializer fan_in_uniform();
 
-// He et al., "Delving deep into rectifiers": normal with deviation sqrt(2 / fan_out), for what a ReLU follows.
+// He et al., "Delving deep into rectifiers": normal with deviation sqrt(2 / fan_out), for layers before a ReLU.
 Initializer kaiming_normal();
 
 // Saxe et al., "Exact solutions to the nonlinear dynamics of learning in deep linear neural networks": a weight of
 // shape (rows, ...) as a matrix (rows, columns) gets orthonormal rows or columns, whichever are fewer, times `gain`.
-// It is the Q of the QR decomposition of a matrix of normal numbers (of its transpose where rows < columns), by
-// Householder's reflections, with the signs that make the diagonal of R positive, as torch.nn.init.orthogonal_ does.
-// Computed in double and rounded once. Its bits are those of one thread of scalar code on every machine, so a large
-// weight takes time.
+// It is the Q of the QR decomposition of a matrix of normal numbers (of its transpose if rows < columns), by
+// Householder reflections, with the signs that make the diagonal of R positive, as in torch.nn.init.orthogonal_. It is
+// computed in double and rounded once, by one thread of scalar code, so that its bits are the same on every machine; a
+// large weight takes time.
 Initializer orthogonal(double gain = 1.0);
 
 }  // namespace elinvar::init

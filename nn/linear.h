@@ -10,7 +10,7 @@ namespace elinvar {
 struct LinearInit {
   bool bias = true;
   Initializer weight = init::fan_in_uniform();
-  Initializer bias_values = {};  // uniform(1 / sqrt(in)) if not given, as in PyTorch
+  Initializer bias_values = {};  // default: uniform(1 / sqrt(in)), as in PyTorch
 };
 
 struct Linear {

@@ -1,10 +1,11 @@
 #pragma once
-// Leaves that a GPU is given as a whole (tensor/graph.h): of the same network with batches of the same shape the first
-// leaf is computed as it is called, the second is recorded, and from then on it is replayed, without a walk over the
-// network. Bits are those of micro_batch_gradient(). Note [Graphs] in tensor/README.md.
+// Records the gradient computation of a network on a GPU as a graph (tensor/graph.h) and replays it. For the same
+// network and batches of the same shape, the first call runs directly, the second is recorded, and later ones are
+// replayed without a walk over the network. The bits are those of micro_batch_gradient(). See Note [Graphs] in
+// tensor/README.md.
 //
-// A leaf is computed as it is called where it cannot be replayed: on the CPU, while ops are told to a recorder, and
-// where what it calls cannot be recorded or finds no memory, which `notice` says once.
+// A call runs directly if it cannot be replayed: on the CPU, while ops report to a recorder, and if its work cannot be
+// recorded or memory runs out, of which `notice` is told once.
 #include <functional>
 #include <list>
 #include <memory>
@@ -20,13 +21,13 @@ class MicroBatchGraphs {
   explicit MicroBatchGraphs(std::function<void(const std::string&)> notice = {});
   ~MicroBatchGraphs();
 
-  // As micro_batch_gradient() of nn/micro_batch.h. Of what MicroBatchProgress is told, and of `batch_statistics` where
-  // there is one, the elements are there until the next leaf; the result's statistics name the buffers alone.
+  // Like micro_batch_gradient() of nn/micro_batch.h. Tensors passed to MicroBatchProgress, and `batch_statistics` if
+  // there is a progress, stay valid until the next call. The result's statistics have only the names of their buffers.
   MicroBatchResult micro_batch_gradient(Network& network, const Tensor& input, const Targets& target,
                                         const LossOptions& options, const Rng& rng, bool recompute = false,
                                         const MicroBatchProgress& progress = {});
 
-  void clear();  // records anew what comes
+  void clear();  // drops all graphs; later calls record new ones
 
  private:
   struct Recorded;

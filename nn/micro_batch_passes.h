@@ -1,6 +1,6 @@
 #pragma once
-// The two passes of a leaf, and how what they compute reaches whoever asked for it: what leaves that are computed as
-// they are called (leaf.h) and leaves that are replayed (micro_batch_graphs.h) have in common.
+// The forward and the backward pass of a gradient, and how their results reach the caller. Shared by gradients that run
+// directly (micro_batch.h) and those that are replayed (micro_batch_graphs.h).
 #include <functional>
 #include <optional>
 
@@ -18,19 +18,19 @@ struct MicroBatchTask {
   bool recompute;
 };
 
-// What the forward pass comes to.
+// The results of the forward pass.
 struct ForwardPass {
   Tensor loss, top1;  // one element for each target; top1: ops/top1_correct.h
   std::vector<Statistic> statistics;
   std::vector<Tensor> batch_statistics;
 };
 
-// Calls the ops of both passes. `forward` is told between them, `gradient` of each gradient: as soon as the backward
-// pass has called what it is computed by if `early`, else after it.
+// Calls the ops of both passes. Calls `forward` between the two, and `gradient` for each gradient: with `early`, as
+// soon as the backward pass has called the ops that compute it, otherwise after the pass.
 void run_passes(const MicroBatchTask& task, bool early, const std::function<void(ForwardPass)>& forward,
                 const std::function<void(size_t parameter, Tensor gradient)>& gradient);
 
-// From a GPU's memory to MicroBatchProgress and MicroBatchResult.
+// Delivers results from a GPU's memory to MicroBatchProgress and MicroBatchResult.
 class GradientDelivery {
  public:
   GradientDelivery(const MicroBatchTask& task, const MicroBatchProgress& progress) : task_(task), progress_(progress) {}

@@ -12,29 +12,29 @@ namespace elinvar {
 
 class AttentionCache;
 
-// Batch statistics that a forward pass saw for one batch norm, for the update to fold into the running ones.
+// The batch statistics of one batch norm in a forward pass, with which the update changes the running ones.
 struct Statistic {
   std::shared_ptr<Buffer> running_mean, running_var;
   double momentum;
   BatchStatistics batch;
 };
 
-// What a forward pass may depend on besides parameters and input, and what it reports.
+// What a forward pass depends on besides parameters and input, and what it reports.
 struct Context {
   bool training = false;
   Rng rng = {};                            // rng.next() for each random operation
-  std::vector<Statistic> statistics = {};  // in the order in which batch norms were met
-  bool recompute = false;           // blocks keep their input alone and run again for the gradient: the same bits
-  AttentionCache* cache = nullptr;  // of the tokens before the input (nn/attention_cache.h): none
+  std::vector<Statistic> statistics = {};  // in the order in which batch norms ran
+  bool recompute = false;                  // blocks keep only their input and run again for the gradient; same bits
+  AttentionCache* cache = nullptr;         // for the tokens before the input (nn/attention_cache.h); may be null
 };
 
 class Network {
  public:
   virtual ~Network() = default;
   // Images (N, H, W, C) float32 -> logits (N, classes); tokens (B, T) int32 -> logits (B, T, vocabulary).
-  // With context.cache, tokens (B, T) that follow those in it -> logits (B, 1, vocabulary) of the last one.
+  // With context.cache, tokens (B, T) that follow those in the cache -> logits (B, 1, vocabulary) for the last one.
   virtual Var forward(const Tensor& input, Context& context) const = 0;
-  // Whether context.cache may be given.
+  // Whether the network supports context.cache.
   virtual bool continues() const { return false; }
 
   Parameters parameters;

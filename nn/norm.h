@@ -1,6 +1,6 @@
 #pragma once
-// Normalisations with their parameters: weight and bias (C), which start as ones and zeros. Those that transformers
-// begin a branch with make the sum of a residual stream on the way.
+// Normalisations with their parameters: weight and bias (C), which start as ones and zeros. Norms at the beginning of a
+// transformer's branch also add up the residual stream.
 #include "autograd/norm.h"
 #include "nn/initializers.h"
 #include "nn/network.h"
@@ -8,8 +8,8 @@
 
 namespace elinvar {
 
-// Parameters weight, bias; buffers running_mean, running_var. In training it normalises by the statistics of its
-// input and reports them to the context; otherwise by the running ones.
+// Parameters: weight, bias. Buffers: running_mean, running_var. In training it normalises by the statistics of its
+// input and reports them to the context; otherwise it uses the running ones.
 struct BatchNorm2d {
   Var weight, bias;
   std::shared_ptr<Buffer> running_mean, running_var;
@@ -22,7 +22,7 @@ struct BatchNorm2d {
         running_mean(scope.buffer("running_mean", {channels}, 0.0)),
         running_var(scope.buffer("running_var", {channels}, 1.0)) {}
 
-  // `fused` names what follows at no further pass over memory: a residual, a ReLU. Its eps is this layer's.
+  // `fused` adds a residual or a ReLU without another pass over memory; its eps is ignored in favour of this layer's.
   Var operator()(const Var& x, Context& context, BatchNormOptions fused = {}) const {
     fused.eps = eps;
     if (!context.training) return batch_norm_eval(x, weight, bias, running_mean->value, running_var->value, fused);

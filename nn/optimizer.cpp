@@ -15,7 +15,7 @@
 namespace elinvar {
 namespace {
 
-// x^n by repeated squaring: plain products, so that no mathematical library decides a bit.
+// x^n by repeated squaring, with plain products, so that no bit depends on a mathematical library.
 double power(double x, int64_t n) {
   double result = 1.0;
   for (; n > 0; n /= 2, x *= x)
@@ -64,9 +64,8 @@ struct Update {
 
 float rounded(double x) { return static_cast<float>(x); }
 
-// A trust ratio as it reaches the kernels, with the rate if that travels with it. A norm that is zero, or so small
-// beside the other that no float32 holds the result, tells no direction worth scaling up to the weights: the ratio
-// is 1.
+// A trust ratio as the kernels get it, with the rate if that is passed along. If a norm is zero, or so small compared
+// with the other that float32 cannot hold the ratio, the update has no useful direction, and the ratio is 1.
 float scaled_by_trust(double rate, double ratio) {
   const float scaled = rounded(rate * ratio);
   return std::isfinite(scaled) ? scaled : rounded(rate);
@@ -111,7 +110,7 @@ class Sgd final : public Optimizer {
   std::vector<double> trust_ratios(const Update& u, double gradient_scale) const {
     std::vector<double> ratios(u.p.size(), 1.0);
     if (!layerwise_) return ratios;
-    std::vector<Tensor> measured;  // p and g by turns
+    std::vector<Tensor> measured;  // p and g alternating
     for (size_t i = 0; i < u.p.size(); ++i)
       if (u.decay[i]) measured.insert(measured.end(), {u.p[i], u.g[i]});
     const std::vector<double> found = norms(measured);

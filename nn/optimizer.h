@@ -1,5 +1,5 @@
 #pragma once
-// Optimisers: what turns a reduced gradient into an update, by the expression lists of tensor/ops/optimizer.h.
+// Optimisers turn a reduced gradient into an update, by the expressions in tensor/ops/optimizer.h.
 //
 //   auto optimizer = make_optimizer(config, network.parameters);
 //   optimizer->step(network.parameters, gradients, lr, step, clip_by_global_norm(gradients, 1.0).scale);
@@ -22,13 +22,13 @@ struct OptimizerConfig {
   double momentum = 0.9;                          // sgd, lars
   bool nesterov = false;                          // sgd, lars
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // adam, adamw, lamb; eps also lars
-  // Of parameters whose `decay` is true: decoupled for adamw and lamb, else added to the gradient.
+  // For parameters whose `decay` is true: decoupled in adamw and lamb, otherwise added to the gradient.
   double weight_decay = 0.0;
-  // What it spares, for exempt_from_decay() (nn/parameters.h) before the first step.
+  // Parameters without decay: entries for exempt_from_decay() (nn/parameters.h), called before the first step.
   std::vector<std::string> exempt = {};
   double trust = 0.001;    // lars: the trust coefficient
   double clip_norm = 0.0;  // the largest global gradient norm; 0: no clipping
-  double ema_decay = 0.0;  // of an average of the weights that is kept beside them (nn/weight_average.h); 0: none
+  double ema_decay = 0.0;  // decay of a moving average of the weights (nn/weight_average.h); 0: no average
   // The settings of a kind that a program registers, besides kind, lr, exempt, clip_norm and ema_decay.
   Spec own = {};
 };
@@ -43,29 +43,30 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  // Updates the parameters in place from gradients in their order, each multiplied by gradient_scale first.
-  // `step` counts from 0. Parameters exempt from decay (Parameter::decay) are exempt from trust ratios too.
+  // Updates the parameters in place from gradients in the same order, each multiplied by gradient_scale first. `step`
+  // counts from 0. Parameters without decay (Parameter::decay) have no trust ratio, either.
   virtual void step(Parameters& parameters, std::span<const Tensor> gradients, double lr, int64_t step,
                     double gradient_scale = 1.0) = 0;
 
-  // The tensors that it keeps, "<parameter>.<what>": views, so writing to them changes the optimiser.
+  // Returns the optimiser's tensors, named "<parameter>.<what>". They are views: writing to them changes the optimiser.
   virtual StateDict state() const = 0;
-  // Copies; names, shapes and dtypes must match exactly.
+  // Copies tensors in; names, shapes and dtypes must match exactly.
   void load(const StateDict& state);
 };
 
-// State starts at zero. Throws what check_optimizer throws. `resolved`, if given, is set to `config` with the defaults
-// of a registered kind filled in.
+// The state starts at zero. Throws what check_optimizer() throws. `resolved`, if not null, receives `config` with the
+// defaults of a registered kind filled in.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const Parameters& parameters,
                                           OptimizerConfig* resolved = nullptr);
 
-// A kind of optimiser that a program adds to the built-in ones. `make` reads its settings (the caller finishes them).
-// Its updates must be functions of the arguments of step() and of state() alone: workers that join get nothing else.
+// A kind of optimiser that a program adds to the built-in ones. `make` reads its settings (the caller calls their
+// finish()). Its updates must depend only on the arguments of step() and on state(), as workers that join get only
+// these.
 struct OptimizerKind {
   std::string name;
   std::function<std::unique_ptr<Optimizer>(Settings&, const Parameters&)> make;
 };
-// Call it at the start of main(). UsageError if the name is taken.
+// Call it at the start of main(). Throws UsageError if the name is taken.
 void register_optimizer(OptimizerKind kind);
 
 }  // namespace elinvar

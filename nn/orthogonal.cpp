@@ -1,4 +1,4 @@
-// init::orthogonal, in a file of its own since it takes long to compile.
+// init::orthogonal, in a file of its own because it takes long to compile.
 #include <Eigen/Householder>
 #include <cmath>
 
@@ -13,8 +13,9 @@ using Eigen::VectorXd;
 
 namespace {
 
-// The Q of a = Q R whose R has a positive diagonal, which makes it unique; a is (m, n) with m >= n, and so is Q. One
-// reflection at a time: Eigen's HouseholderQR takes blocks of them, whose sums depend on the size of the caches.
+// Returns the Q (m, n) of a = Q R for a (m, n) with m >= n; the diagonal of R is positive, which makes Q unique.
+// Applies one reflection at a time, because Eigen's HouseholderQR takes blocks, whose sums depend on the size of the
+// caches.
 MatrixXd orthonormal_columns(MatrixXd a) {
   const Index m = a.rows(), n = a.cols();
   VectorXd taus(n), workspace(n);

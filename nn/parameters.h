@@ -1,13 +1,13 @@
 #pragma once
-// The parameters and buffers of a network, by name, and Scope, through which layers create them.
+// The named parameters and buffers of a network, and Scope, with which layers create them.
 //
-// A layer is a plain value: it holds Vars and creates them in its constructor,
+// A layer is a plain value that holds Vars and creates them in its constructor:
 //   struct Linear {
 //     Linear(Scope s, int64_t in, int64_t out) : weight(s.parameter("weight", {out, in}, ...)) {}
 //   };
 //   Linear head(scope / "head", 64, 10);     // parameters "head.weight", "head.bias"
-// Initial values are a function of (seed, full name), so neither the order of construction nor another layer
-// changes them.
+// Initial values are a function of (seed, full name), so they depend neither on the order of construction nor on other
+// layers.
 #include <functional>
 #include <memory>
 #include <span>
@@ -28,7 +28,7 @@ struct Parameter {
   bool decay = true;  // false: exempt from weight decay
 };
 
-// State that is no parameter: a batch norm's running statistics. Forward passes never write it; the update does.
+// State that is not a parameter, such as a batch norm's running statistics. Only the update writes it, no forward pass.
 struct Buffer {
   std::string name;
   Tensor value;
@@ -37,37 +37,36 @@ struct Buffer {
 struct Parameters {
   std::vector<Parameter> list;  // in order of creation: the order of every reduction
   std::vector<std::shared_ptr<Buffer>> buffers;
-  std::unordered_set<std::string> names;  // of both
+  std::unordered_set<std::string> names;  // of parameters and buffers
 
-  int64_t count() const;  // scalars
-  // Views of the tensors by name; writing through them changes the network.
+  int64_t count() const;  // number of scalars in all parameters
+  // Returns views of the tensors by name; writing through them changes the network.
   StateDict state() const;
   void load(const StateDict& state);  // copies; names, shapes and dtypes must match exactly
-  void move_to(Device device);        // before anybody else, an optimiser say, holds on to them
+  void move_to(Device device);        // call it before an optimiser or anything else keeps the tensors
 };
 
-// Sets which parameters weight decay spares (and clears it on all others). An entry is
+// Exempts parameters from weight decay, and no others. An entry is
 //   "vectors"   every parameter with fewer than two dimensions: biases and the gains of norms
-//   a pattern   full names, '*' for any run of characters: "wpe.weight", "*.bias", "h.*.ln_*"
-// An entry that matches nothing is a SettingError of optimizer.exempt (tensor/base/setting.h).
+//   a pattern   for full names, with '*' for any run of characters: "wpe.weight", "*.bias", "h.*.ln_*"
+// Throws SettingError with the key optimizer.exempt (tensor/base/setting.h) for an entry that matches nothing.
 void exempt_from_decay(Parameters& parameters, std::span<const std::string> entries);
 
-// How initial values are drawn: fills `values`, contiguous float32, from the Philox stream of `key`
-// (nn/initializers.h).
+// Fills `values`, contiguous float32, with initial values from the Philox stream of `key` (nn/initializers.h).
 using Initializer = std::function<void(Tensor& values, uint64_t key)>;
 
-// Whether a full name matches a pattern, in which '*' stands for any run of characters.
+// Whether a full name matches a pattern with '*' for any run of characters.
 bool name_matches(std::string_view pattern, std::string_view name);
 
-// A parameter or buffer whose name is taken or which is larger than any memory. Readers of configurations add the place
-// that asked for it (models/kinds.h).
+// Thrown for a parameter or buffer whose name is taken, or which is larger than any memory. Readers of configurations
+// add the place that requested it (models/kinds.h).
 class ParameterError : public UsageError {
  public:
   using UsageError::UsageError;
 };
 
-// While an object lives, parameters that this thread creates have names and shapes but no values and hardly any memory,
-// so that a network can be checked before it is allocated. Its tensors must not be used in computations.
+// While an object of this class lives, parameters that this thread creates have names and shapes, but no values and
+// hardly any memory, so that a network can be checked before it is allocated. Do not compute with such parameters.
 class OutlineScope {
  public:
   OutlineScope();
@@ -86,7 +85,7 @@ class Scope {
   Scope operator/(const std::string& name) const { return {*parameters_, seed_, prefix_ + name + "."}; }
   Scope operator/(int64_t index) const { return *this / std::to_string(index); }
 
-  // A name that was created before is a ParameterError: two layers would share it by mistake.
+  // Throws ParameterError if the name exists already: two layers would share it by mistake.
   Var parameter(const std::string& name, const Shape& shape, const Initializer& init) const;
   std::shared_ptr<Buffer> buffer(const std::string& name, const Shape& shape, double value) const;
 

@@ -1,5 +1,5 @@
 #pragma once
-// Blocks of a network that may keep nothing for their gradients but their input.
+// Blocks of a network that may keep only their input for their gradients.
 #include <functional>
 #include <iterator>
 #include <utility>
@@ -9,8 +9,8 @@
 
 namespace elinvar {
 
-// block(x, context), by way of recompute() where the context asks for it. The block must outlive the gradient. x is a
-// Var or a Residual, and so is what the block gives.
+// Returns block(x, context), through recompute() if the context says so. The block must outlive the gradient. x is a
+// Var or a Residual, and so is the result.
 template <class Block, class Stream>
 Stream run_block(const Block& block, const Stream& x, Context& context) {
   if (!context.training || !context.recompute) return block(x, context);

@@ -1,13 +1,13 @@
 #pragma once
-// The residual stream of a transformer, to which each branch adds. The sum is not made when the branch ends, but by the
-// norm with which the next one begins (nn/norm.h), in the same pass over memory.
+// The residual stream of a transformer, to which each branch adds. The sum is computed not when a branch ends, but by
+// the norm at the beginning of the next one (nn/norm.h), in the same pass over memory.
 //
 //   Residual x = embedding(tokens);
 //   x += attend(ln_1(x));
 //   x += perceptron(ln_2(x));    // ln_2 makes x + attend(..), and normalises it
 //   return head(ln_f(x));
 //
-// The bits, of gradients too, are those of sums that are made at once.
+// Values and gradients have the same bits as with sums that are computed at once.
 #include <utility>
 
 #include "autograd/norm.h"
@@ -19,17 +19,17 @@ class Residual {
  public:
   Residual(Var start) : sum_(std::move(start)) {}
 
-  // The stream as a value, for whatever is not such a norm. A sum that is not made yet is made by each such use.
+  // The stream as a value, for anything but such a norm. Each such use computes a sum that is still pending.
   operator Var() const { return addend_.defined() ? sum_ + addend_ : sum_; }
 
-  // A branch of the stream's shape.
+  // Adds a branch, which must have the stream's shape.
   Residual& operator+=(Var branch) {
     sum_ = *this;
     addend_ = std::move(branch);
     return *this;
   }
 
-  // norm(x) where the sum is made, else that of add_norm(x, addend), which gives both.
+  // Returns norm(x) if no sum is pending; otherwise calls add_norm(x, addend), which returns the norm and the sum.
   template <class Norm, class AddNorm>
   Var normalised(const Norm& norm, AddNorm add_norm) {
     if (!addend_.defined()) return norm(sum_);
@@ -39,7 +39,7 @@ class Residual {
   }
 
  private:
-  Var sum_, addend_;  // an addend that is defined has yet to be added
+  Var sum_, addend_;  // addend_ is defined while its addition is pending
 };
 
 }  // namespace elinvar

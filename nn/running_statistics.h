@@ -1,14 +1,14 @@
 #pragma once
-// Batch norms' running statistics (NUMERICS.md, rule 20). They belong to the step: a forward pass only
-// reports what it saw (Context::statistics), and the update folds in the mean over all virtual ranks.
+// The running statistics of batch norms (NUMERICS.md, rule 20). A forward pass only reports its batch statistics
+// (Context::statistics); the step's update takes their mean over all virtual ranks into the running ones.
 //
 // A virtual rank contributes for each batch norm two tensors, its batch mean and its unbiased variance
 //   term_mean = mean    term_var = var * (n / (n - 1))       n rows as an element; n - 1 is at least 1
 // Terms are added over virtual ranks by the tree of the gradients (rule 18, comm/reduction_tree.h), so they
 // travel with them. Then
 //   s = sum / n    running = fma(momentum, s, (1 - momentum) * running)
-// where n is the number of virtual ranks that had samples: an absent leaf of a short batch reports nothing and does
-// not count. momentum and 1 - momentum are rounded to the element type once.
+// where n is the number of virtual ranks that had samples; an absent leaf of a short batch does not count. momentum and
+// 1 - momentum are rounded to the element type once.
 #include <span>
 #include <vector>
 

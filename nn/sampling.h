@@ -1,5 +1,5 @@
 #pragma once
-// Choosing the next token by what a network says of it.
+// Chooses the next token by a network's logits.
 #include <cstdint>
 #include <span>
 
@@ -7,16 +7,17 @@
 
 namespace elinvar {
 
-// In this order:
+// Applied in this order:
 struct Sampling {
-  double repetition_penalty = 1.0;  // logits of tokens that are seen are divided by it, negative ones multiplied
-  double temperature = 1.0;         // logits are divided by it; 0: the likeliest token, and that is all
-  int64_t top_k = 0;                // only so many of the likeliest tokens; 0: all
-  double top_p = 1.0;               // of these the fewest likeliest that have this share of their probability; 1: all
+  double repetition_penalty = 1.0;  // divides positive logits of tokens that were seen, multiplies negative ones
+  double temperature = 1.0;         // divides logits; 0: always the likeliest token
+  int64_t top_k = 0;                // keeps this many of the likeliest tokens; 0: all
+  double top_p = 1.0;               // of these, keeps the fewest likeliest with this share of probability; 1: all
 };
 
-// The token of `logits` (n) float32 whose share of the distribution holds `u` in [0, 1): softmax, added up in binary64
-// in the order of token numbers. At equal logits the lower number is the likelier.
+// Returns the token of `logits` (n) float32 whose interval of the cumulative distribution contains `u` in [0, 1). The
+// distribution is their softmax, added up in binary64 in the order of token numbers. Of equal logits, the lower number
+// counts as the likelier.
 int32_t draw(const Tensor& logits, std::span<const int32_t> seen, const Sampling& sampling, float u);
 
 }  // namespace elinvar

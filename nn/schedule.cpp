@@ -11,8 +11,8 @@
 namespace elinvar {
 namespace {
 
-// (1 + cos(pi t)) / 2 for t in [0, 1] by Taylor's series on [0, pi/4], to about 1e-16. The library's cos
-// would do, but its last bit differs between libraries, and a schedule must not.
+// Returns (1 + cos(pi t)) / 2 for t in [0, 1] by Taylor series on [0, pi/4], to about 1e-16. The library's cos() is not
+// used because its last bit differs between libraries.
 double half_cosine(double t) {
   constexpr double kPi = 3.14159265358979323846;
   const bool mirrored = t > 0.5;

@@ -1,6 +1,6 @@
 #pragma once
-// Learning rates as pure functions of the step. Computed in double from + - * / alone, so every machine gets
-// the same bits (NUMERICS.md, rule 21); the update rounds them to float32 once.
+// Learning rates as pure functions of the step. They are computed in double with + - * / alone, so they have the same
+// bits on every machine (NUMERICS.md, rule 21); the update rounds them to float32 once.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -20,8 +20,8 @@ struct ScheduleConfig {
 
 std::vector<std::string> schedule_kinds();
 
-// The rate at `step` (from 0) of `steps` in all, with peak `lr`. With t = (step - warmup) / (steps - warmup),
-// at most 1, and r = min_ratio the factor of the peak is, after the warm-up:
+// Returns the rate at `step` (from 0) of a run of `steps`, with peak `lr`. With t = (step - warmup) / (steps - warmup),
+// at most 1, and r = min_ratio, the rate after the warm-up is the peak times
 //   constant   1
 //   cosine     r + (1 - r) * (1 + cos(pi t)) / 2
 //   linear     r + (1 - r) * (1 - t)
@@ -30,7 +30,7 @@ std::vector<std::string> schedule_kinds();
 // Throws SettingError (tensor/base/setting.h) on an unknown kind or a setting out of its range.
 double learning_rate(const ScheduleConfig& config, double lr, int64_t steps, int64_t step);
 
-// Throw what learning_rate would throw; without the number of steps, whatever can be known without it.
+// Throw what learning_rate() would throw; without the number of steps, only errors that do not depend on it.
 void check_schedule(const ScheduleConfig& config);
 void check_schedule(const ScheduleConfig& config, int64_t steps);
 

@@ -1,5 +1,7 @@
 #include "elastic/protocol/roster.h"
 
+#include <algorithm>
+
 namespace elinvar {
 
 const char* name_of(Worker::State state) {
@@ -20,6 +22,15 @@ std::vector<double> speeds_of(std::span<const GenerationMember> members, const R
   for (double& speed : speeds)
     if (speed == 0) speed = known > 0 ? sum / known : 1;
   return speeds;
+}
+
+void learn_speeds(std::span<const GenerationMember> members, const std::vector<double>& seconds, Roster& roster) {
+  for (size_t i = 0; i < std::min(seconds.size(), members.size()); ++i) {
+    const auto member = roster.find(members[i].peer);
+    if (member == roster.end() || !(seconds[i] > 0)) continue;
+    double& speed = member->second.speed;
+    speed = speed == 0 ? 1 / seconds[i] : 0.7 * speed + 0.3 / seconds[i];
+  }
 }
 
 }  // namespace elinvar

@@ -36,13 +36,8 @@ struct Worker {
   double speed = 0;  // virtual ranks a second; 0: not measured yet
   bool draining = false;
   bool blind = false;                           // does not see the checkpoint that the run is to begin with
-  bool welcomed = false;                        // was told that others will give it the state,
-  bool warm = false;                            // and has computed a leaf
-  int transfers = 0;                            // attempts to give it the state,
-  int64_t attempt = 0;                          // and the number of the last
-  int64_t boundary = 0;                         // after which step the state is that it is given
-  PeerId copier = 0;                            // who passes the results on to it
-  std::optional<messages::Fenced> fenced = {};  // what it answered to the fence
+  bool warm = false;                            // has computed a leaf
+  std::optional<messages::Fenced> fenced = {};  // its answer to the newest fence that it was asked for
 };
 const char* name_of(Worker::State state);
 
@@ -50,5 +45,7 @@ using Roster = std::map<PeerId, Worker>;
 
 // The measured speeds of members; who has none yet counts as the mean of the others, or as 1.
 std::vector<double> speeds_of(std::span<const GenerationMember> members, const Roster& roster);
+// Takes a step into account in which a virtual rank took each of the members so many seconds; 0: it had none.
+void learn_speeds(std::span<const GenerationMember> members, const std::vector<double>& seconds, Roster& roster);
 
 }  // namespace elinvar

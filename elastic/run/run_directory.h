@@ -41,6 +41,8 @@ class RunDirectory {
   // and all are damaged, throws Failure that tells why for each. `term` becomes the newest term; the constructor sets
   // its number, and the run's id if the directory has one.
   RunDirectory(const RunDirectoryOptions& options, const Term& term);
+  RunDirectory(const RunDirectory&) = delete;  // its parts refer to each other
+  RunDirectory& operator=(const RunDirectory&) = delete;
 
   const std::filesystem::path& path() const { return options_.path; }
   uint64_t run() const { return hold_.run; }

@@ -39,7 +39,7 @@ struct Job : CoordinatorWorld {
       evidence.witnesses.push_back({worker, {.states = {}, .leaves = {}, .sums = {claim}}});
     coordinator.receive(
         {.sender = 1, .generation = created.back().number, .payload = messages::Audit{std::move(evidence)}}, 0);
-    const int64_t fence = coordinator.phase() == Coordinator::Phase::fencing ? created.back().number + 1 : 0;
+    const int64_t fence = coordinator.job().phase == Coordinator::Phase::fencing ? created.back().number + 1 : 0;
     for (const PeerId peer : {PeerId{1}, PeerId{2}})
       if (fence > 0)
         coordinator.receive(
@@ -70,13 +70,13 @@ TEST(CoordinatorAudit, AStopComesAfterTheTrial) {
 
 TEST(CoordinatorAudit, ADifferenceThatRemainsEndsTheRunAndNamesWhoDiffers) {
   Job job;
-  for (int i = 0; i < 20 && !job.coordinator.ending(); ++i)
+  for (int i = 0; i < 20 && !job.coordinator.job().ending; ++i)
     job.report(i == 0 ? Evidence::Stage::audit : Evidence::Stage::trial, kSum, kOther);
-  ASSERT_TRUE(job.coordinator.ending());
+  ASSERT_TRUE(job.coordinator.job().ending);
   EXPECT_EQ(job.verdicts.size(), 11u);
-  EXPECT_EQ(job.coordinator.ending()->what, "failed");
-  EXPECT_NE(job.coordinator.ending()->reason.find("without workers 1 and 2"), std::string::npos)
-      << job.coordinator.ending()->reason;
+  EXPECT_EQ(job.coordinator.job().ending->what, "failed");
+  EXPECT_NE(job.coordinator.job().ending->reason.find("without workers 1 and 2"), std::string::npos)
+      << job.coordinator.job().ending->reason;
   EXPECT_EQ(job.verdicts.back().at("verdict"), "undecided");
   EXPECT_EQ(job.verdicts.back().at("workers"), Json({1, 2}));
 }

@@ -82,8 +82,8 @@ TEST(Coordinator, LetsALearnerThatIsToLeaveGoAtOnce) {
     EXPECT_EQ(job.sent(7), Kinds{"release"});
     EXPECT_EQ(job.events.back().first, "left");
     EXPECT_EQ(job.events.back().second.at("peer"), 7);
-    EXPECT_FALSE(job.coordinator.knows(7));
-    EXPECT_EQ(job.coordinator.phase(), Coordinator::Phase::running);
+    EXPECT_FALSE(job.coordinator.job().workers.contains(7));
+    EXPECT_EQ(job.coordinator.job().phase, Coordinator::Phase::running);
     job.hello(7, 2);
     EXPECT_EQ(job.sent(7), Kinds{"refused"});
   }
@@ -171,7 +171,7 @@ TEST(Coordinator, ConfirmsWhatComesAgainAfterATakeover) {
   const messages::Hello hello{
       .about = {.endpoint = "e"}, .active = true, .loaded = true, .ready = true, .promised = 1, .id = 1};
   next.receive({.sender = 1, .generation = 1, .step = 8, .payload = hello}, 100.1);
-  EXPECT_EQ(next.phase(), Coordinator::Phase::fencing);
+  EXPECT_EQ(next.job().phase, Coordinator::Phase::fencing);
   (void)next.take_actions();
   next.receive(Job::facts_message(1, 5), 100.2);
   const std::vector<Action> actions = next.take_actions();
@@ -194,7 +194,7 @@ TEST(Coordinator, IsDueWhenAWorkerWouldBeSilent) {
   EXPECT_EQ(job.coordinator.tick_by(), 0.6 + 3);
   job.coordinator.tick(3.601);
   EXPECT_TRUE(job.has("lost"));
-  EXPECT_EQ(job.coordinator.phase(), Coordinator::Phase::fencing);
+  EXPECT_EQ(job.coordinator.job().phase, Coordinator::Phase::fencing);
   EXPECT_LT(job.coordinator.tick_by(), 3.7);
 }
 

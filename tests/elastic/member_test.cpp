@@ -421,15 +421,15 @@ TEST(Coordinator, TellsThatAllAreSilentAndCanBeStoppedThen) {
   Coordinator coordinator({.term = 1, .endpoint = "tcp://127.0.0.1:2", .steps = 10, .hold = 100}, world, 0, {}, 0);
   coordinator.receive({.sender = 4, .payload = messages::Hello{.about = {.endpoint = "tcp://127.0.0.1:4"}}}, 0);
   coordinator.receive({.sender = 4, .payload = messages::Ready{.attempt = 0}}, 0);
-  ASSERT_EQ(coordinator.phase(), Coordinator::Phase::running);
+  ASSERT_EQ(coordinator.job().phase, Coordinator::Phase::running);
   EXPECT_FALSE(coordinator.status(0).contains("holding"));
   for (double now = 0; now < 5; now += 0.1) coordinator.tick(now);
   EXPECT_EQ(coordinator.status(5).at("phase"), "holding");
   EXPECT_EQ(coordinator.status(5).at("holding").at("limit"), 100);
-  EXPECT_FALSE(coordinator.ending());
+  EXPECT_FALSE(coordinator.job().ending);
   coordinator.ask_stop("stopped by train ctl", 6);
-  ASSERT_TRUE(coordinator.ending());
-  EXPECT_EQ(coordinator.ending()->what, "failed");
+  ASSERT_TRUE(coordinator.job().ending);
+  EXPECT_EQ(coordinator.job().ending->what, "failed");
 }
 
 }  // namespace

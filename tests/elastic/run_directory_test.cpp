@@ -41,13 +41,14 @@ struct Toy {
     if (step % 2 != 0) facts.digests = line.text();
     return facts;
   }
-  static RunDirectory open(const fs::path& path, bool resume = false) {
-    RunDirectory directory({.path = path, .state_digest_every = 2, .checkpoint_every = 3, .keep = 2, .resume = resume},
-                           {.run = 1});
-    directory.facts().begin({}, {.tensors_every = 2});
-    directory.facts().set_steps(10);
-    return directory;
-  }
+  struct Opened : RunDirectory {
+    explicit Opened(const fs::path& path, bool resume = false)
+        : RunDirectory({.path = path, .state_digest_every = 2, .checkpoint_every = 3, .keep = 2, .resume = resume},
+                       {.run = 1}) {
+      facts().begin({}, {.tensors_every = 2});
+      facts().set_steps(10);
+    }
+  };
   // Two workers write their parts, both of the state after so many updates, unless the second has that of `other`. If
   // they stop there, each tells the digest of the whole as well.
   static std::vector<CheckpointCommitter::Settled> save(RunDirectory& directory, int64_t step, bool stops = false,
@@ -83,7 +84,7 @@ struct Toy {
 TEST(RunDirectory, ResumesFromEveryCheckpointWithTheSameLedger) {
   const test::TemporaryFolder folder;
   {
-    RunDirectory directory = Toy::open(folder / "whole");
+    Toy::Opened directory(folder / "whole");
     Toy::run(directory, 0, 10);
   }
   const std::string whole = read_file(folder / "whole" / "ledger.jsonl"),
@@ -92,10 +93,10 @@ TEST(RunDirectory, ResumesFromEveryCheckpointWithTheSameLedger) {
   for (int64_t stop = 0; stop <= 10; ++stop) {
     const fs::path path = folder / std::to_string(stop);
     {
-      RunDirectory directory = Toy::open(path);
+      Toy::Opened directory(path);
       Toy::run(directory, 0, stop);
     }
-    RunDirectory directory = Toy::open(path, true);
+    Toy::Opened directory(path, true);
     const int64_t first = stop == 10 ? 10 : std::max<int64_t>(stop - 1, 0) / 3 * 3;  // known by the step after it
     EXPECT_EQ(directory.first_step(), first) << stop;
     Toy::run(directory, first, 10);
@@ -108,7 +109,7 @@ TEST(RunDirectory, ResumesFromEveryCheckpointWithTheSameLedger) {
 TEST(RunDirectory, SeveralStepsAtOnceMakeTheSameFiles) {
   const test::TemporaryFolder folder;
   for (const size_t at_once : {size_t{1}, size_t{4}, size_t{11}}) {
-    RunDirectory directory = Toy::open(folder / std::to_string(at_once));
+    Toy::Opened directory(folder / std::to_string(at_once));
     std::vector<StepFacts> steps;
     for (int64_t step = 0; step <= 10; ++step) {
       steps.push_back(Toy::told(step));
@@ -129,7 +130,7 @@ TEST(RunDirectory, SeveralStepsAtOnceMakeTheSameFiles) {
 
 TEST(RunDirectory, ALineForDigestsThatIsDamagedOrOfAnotherStepIsRefused) {
   const test::TemporaryFolder folder;
-  RunDirectory directory = Toy::open(folder / "run");
+  Toy::Opened directory(folder / "run");
   directory.facts().record({Toy::told(0)});
   StepFacts of = Toy::told(1);
   const std::string whole = of.digests;
@@ -146,7 +147,7 @@ TEST(RunDirectory, ALineForDigestsThatIsDamagedOrOfAnotherStepIsRefused) {
 TEST(RunDirectory, WhatIsBeforeAContradictionIsWritten) {
   const test::TemporaryFolder folder;
   {
-    RunDirectory directory = Toy::open(folder / "whole");
+    Toy::Opened directory(folder / "whole");
     Toy::run(directory, 0, 10);
   }
   RunDirectory again({.path = folder / "again", .state_digest_every = 2, .replay = folder / "whole"}, {});
@@ -163,7 +164,7 @@ TEST(RunDirectory, WhatIsBeforeAContradictionIsWritten) {
 TEST(RunDirectory, DigestsThatWereLostComeAgain) {
   const test::TemporaryFolder folder;
   for (const char* name : {"whole", "cut"}) {
-    RunDirectory directory = Toy::open(folder / name);
+    Toy::Opened directory(folder / name);
     Toy::run(directory, 0, 9);
   }
   const fs::path digests = folder / "cut" / "digests.jsonl";
@@ -171,7 +172,7 @@ TEST(RunDirectory, DigestsThatWereLostComeAgain) {
   text.resize(text.rfind('\n', text.size() - 2) + 1);
   replace_file(digests, text);
   for (const char* name : {"whole", "cut"}) {
-    RunDirectory directory = Toy::open(folder / name, true);
+    Toy::Opened directory(folder / name, true);
     EXPECT_EQ(directory.first_step(), 6);
     Toy::run(directory, 6, 10);
   }
@@ -180,7 +181,7 @@ TEST(RunDirectory, DigestsThatWereLostComeAgain) {
 
 TEST(RunDirectory, FactsMayComeTwiceAndOutOfOrderButNotContradict) {
   const test::TemporaryFolder folder;
-  RunDirectory directory = Toy::open(folder / "run");
+  Toy::Opened directory(folder / "run");
   EXPECT_EQ(directory.facts().record({Toy::told(1)}), -1);  // step 0 is missing
   EXPECT_EQ(directory.facts().record({Toy::told(0)}), 0);   // line 2 waits for the digest of its state
   EXPECT_EQ(directory.facts().record({Toy::told(0)}), 0);
@@ -197,7 +198,7 @@ using Settled = std::vector<CheckpointCommitter::Settled>;
 
 TEST(RunDirectory, ACheckpointWaitsForAllPartsAndUntilTheMembersAgree) {
   const test::TemporaryFolder folder;
-  RunDirectory directory = Toy::open(folder / "run");
+  Toy::Opened directory(folder / "run");
   const CheckpointStore store(folder / "run" / "checkpoints");
   for (int64_t step = 0; step < 3; ++step) directory.facts().record({Toy::told(step)});
   EXPECT_EQ(Toy::save(directory, 3), Settled());
@@ -222,7 +223,7 @@ TEST(RunDirectory, ACheckpointWaitsForAllPartsAndUntilTheMembersAgree) {
 // A worker whose memory failed saves what the members do not agree on.
 TEST(RunDirectory, AStateThatIsDamagedIsNeverCommitted) {
   const test::TemporaryFolder folder;
-  RunDirectory directory = Toy::open(folder / "run");
+  Toy::Opened directory(folder / "run");
   const CheckpointStore store(folder / "run" / "checkpoints");
   for (int64_t step = 0; step < 3; ++step) directory.facts().record({Toy::told(step)});
   EXPECT_EQ(Toy::save(directory, 3, /*stops=*/false, /*other=*/4), Settled());
@@ -243,11 +244,11 @@ TEST(RunDirectory, AStateThatIsDamagedIsNeverCommitted) {
 TEST(RunDirectory, RefusesWhatItShould) {
   const test::TemporaryFolder folder;
   {
-    RunDirectory directory = Toy::open(folder / "run");
-    EXPECT_THROW(Toy::open(folder / "run", true), UsageError);  // in use
+    Toy::Opened directory(folder / "run");
+    EXPECT_THROW(Toy::Opened(folder / "run", true), UsageError);  // in use
     Toy::run(directory, 0, 8);
   }
-  EXPECT_THROW(Toy::open(folder / "run"), UsageError);  // holds a run
+  EXPECT_THROW(Toy::Opened(folder / "run"), UsageError);  // holds a run
 
   // A checkpoint that the ledger contradicts, or does not reach, is passed over.
   const fs::path ledger = folder / "run" / "ledger.jsonl";
@@ -256,13 +257,13 @@ TEST(RunDirectory, RefusesWhatItShould) {
   for (int line = 0; line < 6; ++line) end = text.find('\n', end) + 1;
   replace_file(ledger, text.substr(0, end));
   {
-    const RunDirectory directory = Toy::open(folder / "run", true);
+    const Toy::Opened directory(folder / "run", true);
     EXPECT_EQ(directory.first_step(), 3);
     EXPECT_EQ(directory.notices().size(), 2u);
   }
   flip_byte(folder / "run" / "checkpoints" / "step-3" / "manifest.json", 10);
   try {
-    Toy::open(folder / "run", true);
+    Toy::Opened(folder / "run", true);
     FAIL();
   } catch (const Failure& failure) {
     EXPECT_NE(std::string(failure.what()).find("no checkpoint is good"), std::string::npos) << failure.what();

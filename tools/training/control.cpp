@@ -12,9 +12,9 @@ using messages::Answer;
 Answer scale(int wanted, Coordinator& coordinator, const std::function<void()>& start_worker, Seconds now) {
   if (wanted < 1) return {.error = "at least one worker"};
   std::vector<int> ids;
-  if (coordinator.generation())
-    for (const GenerationMember& m : coordinator.generation()->members) ids.push_back(m.id);
-  for (int n = static_cast<int>(coordinator.workers()); n < wanted; ++n) start_worker();
+  if (coordinator.job().current)
+    for (const GenerationMember& m : coordinator.job().current->members) ids.push_back(m.id);
+  for (int n = static_cast<int>(coordinator.job().workers.size()); n < wanted; ++n) start_worker();
   std::sort(ids.begin(), ids.end());
   for (size_t n = ids.size(); n > static_cast<size_t>(wanted); --n) coordinator.drain(ids[n - 1], now);
   return {};

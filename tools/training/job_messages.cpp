@@ -35,8 +35,8 @@ int64_t most_bytes(const WorkerInfo& about) {
 
 void JobProcess::send(PeerId peer, Message message) {
   message.sender = self_;
-  if (message.generation == 0 && coordinator_ && coordinator_->generation())
-    message.generation = coordinator_->generation()->number;
+  if (message.generation == 0 && coordinator_ && coordinator_->job().current)
+    message.generation = coordinator_->job().current->number;
   transport_->send(peer, packet_of(std::move(message), run_));
 }
 
@@ -52,7 +52,7 @@ void JobProcess::flush() {
     if (action.what == Action::What::disconnect) transport_->disconnect(action.peer);
     if (action.what == Action::What::send) send(action.peer, std::move(action.message));
   }
-  if (fault_injector_ && !coordinator_->ending()) fault_injector_->act();
+  if (fault_injector_ && !coordinator_->job().ending) fault_injector_->act();
 }
 
 void JobProcess::note(const Moment& moment) {
@@ -67,17 +67,17 @@ void JobProcess::turned_away(const std::string& reason) {
 // only turned away.
 void JobProcess::worker_failed(const Message& m, const messages::Failed& failed) {
   const std::string& reason = failed.reason;
-  const bool beginning = !coordinator_ || coordinator_->phase() == Coordinator::Phase::starting;
+  const bool beginning = !coordinator_ || coordinator_->job().phase == Coordinator::Phase::starting;
   const auto pid = pids_.find(m.sender);
   const bool own = pid != pids_.end() && local_.started(pid->second);
-  if (!(beginning && own) && !(coordinator_ && coordinator_->trains(m.sender))) {
+  if (!(beginning && own) && !(coordinator_ && coordinator_->job().trains(m.sender))) {
     turned_away("a worker failed: " + reason);
     if (!coordinator_) return;
     coordinator_->lost(m.sender, "failed: " + reason, now());
     return flush();
   }
   std::string whose;
-  if (const auto& g = coordinator_ ? coordinator_->generation() : std::nullopt; g && g->members.size() > 1)
+  if (const auto& g = coordinator_ ? coordinator_->job().current : std::nullopt; g && g->members.size() > 1)
     if (const int index = g->index_of(m.sender); index >= 0)
       whose = fmt::format("worker {}: ", g->members[static_cast<size_t>(index)].id);
   check(failed.exit_code != 2, "{}{}", whose, reason);
@@ -315,9 +315,7 @@ void JobProcess::open(const WorkerInfo& about) {
 }
 
 void JobProcess::settle(const std::vector<CheckpointCommitter::Settled>& checkpoints) {
-  for (const auto& [step, failure] : checkpoints)
-    if (failure.empty()) coordinator_->checkpoint_committed(step, now());
-    else coordinator_->checkpoint_failed(step, failure, now());
+  for (const auto& [step, failure] : checkpoints) coordinator_->checkpoint(step, failure, now());
 }
 
 // Writes checkpoint parts for workers that cannot reach the run directory.
@@ -346,7 +344,7 @@ void JobProcess::state_sent(const Message& m, const messages::StateSent& told) {
 // No decision depends on tensor summaries. A summary from a peer that may not send one, or one that is too large, is
 // ignored.
 void JobProcess::shown(const Message& m, const messages::Shown& look) {
-  if (coordinator_->trains(m.sender))
+  if (coordinator_->job().trains(m.sender))
     report_->shown(m.step, {reinterpret_cast<const char*>(look.summary.data), look.summary.bytes});
 }
 

@@ -112,7 +112,7 @@ int JobProcess::run() {
         check_ledger();
         flush();
         publish_metrics();
-        if (coordinator_->ending()) return finish();
+        if (coordinator_->job().ending) return finish();
       }
     }
   } catch (const std::exception& failure) {
@@ -120,7 +120,7 @@ int JobProcess::run() {
     const Standing standing = standing_now();
     if (standing == Standing::superseded) return step_down();
     for (const auto& [peer, pid] : pids_)
-      if (!coordinator_ || !coordinator_->knows(peer)) release(peer, reason_of(failure));
+      if (!coordinator_ || !coordinator_->job().workers.contains(peer)) release(peer, reason_of(failure));
     if (coordinator_) {  // it also knows the workers that an earlier coordinator admitted
       coordinator_->fail(reason_of(failure));
       flush();
@@ -214,9 +214,9 @@ int JobProcess::missing_workers() const {
   if (command_.workers == 0) return 0;
   if (!coordinator_)
     return local_.alive().empty() && starts_ == 0 && now() > began_ + kFirstWords ? command_.workers : 0;
-  if (coordinator_->phase() != Coordinator::Phase::starting) return 0;
-  auto there = static_cast<int>(coordinator_->workers());
-  for (const pid_t pid : local_.alive()) there += !coordinator_->knows(peer_of(pid));  // not connected yet
+  if (coordinator_->job().phase != Coordinator::Phase::starting) return 0;
+  auto there = static_cast<int>(coordinator_->job().workers.size());
+  for (const pid_t pid : local_.alive()) there += !coordinator_->job().workers.contains(peer_of(pid));  // not connected yet
   return std::max(0, command_.workers - there);
 }
 
@@ -335,7 +335,7 @@ void JobProcess::turn_away(const Packet& newcomer) {
 }
 
 int JobProcess::finish() {
-  const Coordinator::Ending ending = *coordinator_->ending();
+  const Coordinator::Ending ending = *coordinator_->job().ending;
   if (ending.what == "superseded") return step_down();
   report_->stop_showing();
   fault_injector_.reset();
@@ -346,12 +346,8 @@ int JobProcess::finish() {
   restore_files();
   show_profile();
   const bool finished = ending.what == "finished";
-  const std::optional<Generation>& last = coordinator_->generation();
-  report_->end(finished,
-               finished ? directory_->facts().steps()
-               : last   ? last->first_step
-                        : directory_->first_step(),
-               now());
+  const std::optional<Generation>& last = coordinator_->job().current;
+  report_->end(finished, finished ? directory_->facts().steps() : last ? last->first_step : directory_->first_step(), now());
   return 0;
 }
 

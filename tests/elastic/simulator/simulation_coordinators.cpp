@@ -75,8 +75,8 @@ void Simulation::receive(Head& h, const Message& message) {
 
 void Simulation::flush(Head& h) {
   act(h.peer, h.coordinator->take_actions());
-  if (!h.coordinator->ending() || !h.alive) return;
-  const auto& ending = *h.coordinator->ending();
+  if (!h.coordinator->job().ending || !h.alive) return;
+  const auto& ending = *h.coordinator->job().ending;
   if (ending.what != "finished") {
     // Workers that it does not know of may go on without it; if nobody does, a person resumes.
     const bool stopped = ending.what == "stopped";
@@ -88,7 +88,7 @@ void Simulation::flush(Head& h) {
     if (ending.what != "superseded" && !stopped && !alone && !faulty && !differ && !deserted)
       violate("the job ended: {} {}", ending.what, ending.reason);
     result_.stopped += stopped;
-    const auto& last = h.coordinator->generation();
+    const auto& last = h.coordinator->job().current;
     if (stopped && last && last->stop && saved_step_ < std::min(last->first_step, references_.back()->steps()))
       violate("stopped at step {} with a checkpoint of step {}", last->first_step, saved_step_);
     return die(h, ending.what);
@@ -188,8 +188,7 @@ void Simulation::settle(Head& h) {
   }
   for (const auto& [step, good] : settled) {
     if (good) saved_step_ = std::max(saved_step_, step);
-    if (good) h.coordinator->checkpoint_committed(step, now_);
-    else h.coordinator->checkpoint_failed(step, "the workers have different states", now_);
+    h.coordinator->checkpoint(step, good ? "" : "the workers have different states", now_);
   }
 }
 

@@ -1,11 +1,11 @@
 #pragma once
-// The pool at an instant, and a plan for it: values alone. A policy is a pure function from the one to the other; the
-// daemon and the simulator call the same ones, so that what is simulated is what runs.
+// The state of the pool at one moment, and a plan for it, as plain values. A policy is a pure function from the state
+// to the plan; the daemon and the simulator call the same policies, so that what is simulated is what runs.
 //
-// A slot is the place for one worker: one GPU, or so many cores of a host. Its kind says what it is ("H200",
-// "epyc-4-threads"): slots of one kind are interchangeable in device, threads and memory. A job's result does not
-// depend on its slots, so a policy may give and take them at will; what that costs in time is in RescaleCosts. Times
-// are seconds on one clock of the pool's, durations are seconds, progress is counted in samples.
+// A slot is the place for one worker: one GPU, or some cores of a host. Slots of one kind ("H200", "epyc-4-threads")
+// are interchangeable in device, threads and memory. A job's result does not depend on its slots, so a policy may give
+// and take them freely; RescaleCosts says what that costs. Times are seconds on the pool's clock, durations are
+// seconds, and progress is counted in samples.
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -17,23 +17,24 @@
 namespace elinvar::pool {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr double kExpiring = 60;  // a slot that is gone within so many seconds is given to nobody
+constexpr double kExpiring = 60;  // seconds; a slot that goes sooner is not assigned
 
-using Id = int64_t;  // of a slot or a job; never used again
+using Id = int64_t;  // of a slot or a job; never reused
 
 struct Slot {
   Id id = 0;
   std::string kind;
   std::string host;       // slots of one host can be one worker together (WorkerShape::width)
   double since = 0;       // available since
-  double until = kNever;  // gone by then (a preemption notice, the end of an allocation), if that is known
+  double until = kNever;  // when it goes (a preemption notice, the end of an allocation), if known
 
   bool expiring(double now) const { return until < now + kExpiring; }
 };
 
-// How the workers of a job compute. The slots of a worker are on one host and of one kind; its threads are theirs.
+// How the workers of a job compute. A worker's slots are on one host and of one kind; it has the threads of all of
+// them.
 struct WorkerShape {
-  int width = 1;           // slots a worker
+  int width = 1;           // slots per worker
   bool recompute = false;  // activations are computed twice, which takes time and saves memory
   auto operator<=>(const WorkerShape&) const = default;
 };
@@ -41,10 +42,10 @@ struct WorkerShape {
 using Allocation = std::map<std::string, int>;  // workers of each kind; no kind with 0
 int workers(const Allocation& allocation);
 
-// What is known of a job's speed. rate() is 0 where the job cannot run so (too little memory, for one).
+// What is known about a job's speed. rate() is 0 if the job cannot run like this, for example for lack of memory.
 struct Rate {
-  double samples = 0;  // a second
-  double error = 0;    // one standard deviation, as a part of `samples`; 0: measured
+  double samples = 0;  // per second
+  double error = 0;    // one standard deviation, as a fraction of `samples`; 0: measured
 };
 class Speed {
  public:
@@ -52,30 +53,30 @@ class Speed {
   virtual Rate rate(const Allocation& workers, const WorkerShape& shape) const = 0;
 };
 
-// How a job ran for a while: what speeds are learned from.
+// How a job ran for a while; speeds are learned from these.
 struct Measurement {
   Allocation workers;
   WorkerShape shape;
-  double seconds = 0;          // for so long
-  double rate = 0;             // samples a second; 0: it could not run so, for want of memory
-  double predicted = 0;        // what the speed model had said when the job was given this; 0: it knew nothing
-  double predicted_error = 0;  // the error that the model gave for it (Rate::error)
-  bool trial = false;          // so that this is known, and for nothing else (advisor.h)
+  double seconds = 0;          // duration
+  double rate = 0;             // samples per second; 0: it could not run, for lack of memory
+  double predicted = 0;        // the speed model's rate when the job was given this; 0: it knew nothing
+  double predicted_error = 0;  // the model's error of that rate (Rate::error)
+  bool trial = false;          // whether the job ran so only to be measured (advisor.h)
 };
 
-// What changes of a job's slots cost, in seconds, if nothing else is known (rescale_costs.h). Of a newcomer's `join`
-// the others stand still for join_stall, all of a `start` is without progress. Another shape or nothing but other slots
-// is a start anew.
+// What changes of a job's slots cost, in seconds; the defaults count until something was measured (rescale_costs.h).
+// While a newcomer joins, the others stand still for join_stall; during a `start` there is no progress. A change of
+// shape, or one after which no worker stays, is a new start.
 struct RescaleCosts {
-  double start = 5;         // from slots to the first step, the state being on disk or to be made
+  double start = 5;         // from slots to the first step; the state is on disk or initial
   double join = 2;          // from a slot to the newcomer's first step
   double join_stall = 0.2;  // the others wait
   double leave = 0.5;       // from the decision until the slot is free
   double leave_stall = 0.1;
-  double death_stall = 1;        // a worker dies, others are left
+  double death_stall = 1;        // a worker dies and others are left
   double stop = 2;               // a checkpoint, and the end of all workers
   double finish = 2;             // the same after the last step, and the validation that follows it
-  double checkpoint_every = 60;  // if all workers die at once the progress since then is lost
+  double checkpoint_every = 60;  // if all workers die at once, the progress since the last checkpoint is lost
 };
 
 struct NamedCost {
@@ -91,18 +92,18 @@ inline constexpr NamedCost kCosts[] = {{"start", &RescaleCosts::start},
                                        {"stop", &RescaleCosts::stop},
                                        {"finish", &RescaleCosts::finish},
                                        {"checkpoint_every", &RescaleCosts::checkpoint_every}};
-// Measured costs that are 0 were not measured yet. completed() takes these from `otherwise`.
+// Replaces measured costs that are 0, that is not measured yet, by those of `otherwise`.
 constexpr RescaleCosts kUnmeasured{0, 0, 0, 0, 0, 0, 0, 0, 0};
 RescaleCosts completed(RescaleCosts seen, const RescaleCosts& otherwise);
 
-// The overheads of a job beyond its steps: changes, above, and validations, scores on held-out data. Workers share
-// them as they share steps, so that one is worth as many samples of training as take as long, whatever the workers; and
-// a job's progress is counted in these.
+// Validations, that is scores on held-out data, are overhead in addition to steps. Workers share them like steps, so
+// the cost of one is expressed in the samples of training that take as long, whatever the workers; progress includes
+// these.
 struct Validations {
-  int64_t every = 0;   // steps between two; 0: there is only the one at the end
-  double samples = 0;  // that one is worth
+  int64_t every = 0;   // steps between two; 0: only one at the end
+  double samples = 0;  // cost of one, in samples of training
 };
-// What a job has to do for its first `steps` steps, and for all of its `steps`.
+// The work of a job, in samples, for its first `steps` steps, and for all of its `steps`.
 double work_for(int64_t steps, double batch, const Validations& validations);
 double work_of_all(int64_t steps, double batch, const Validations& validations);
 
@@ -115,84 +116,85 @@ struct Job {
   Id id = 0;
   std::string name;
   int min_workers = 1, max_workers = 1;
-  int fixed_workers = 1;                   // what policies of fixed sizes give: what its user would have asked for
-  std::vector<std::string> kinds;          // allowed; none named: all. The first is what its user would have asked for
+  int fixed_workers = 1;                   // what policies of fixed sizes give: the size that its user would request
+  std::vector<std::string> kinds;          // allowed kinds, the user's first choice first; empty: all
   std::vector<WorkerShape> shapes = {{}};  // in which it can compute, the usual one first
-  int priority = 0;                        // higher goes first
+  int priority = 0;                        // higher comes first
   double submitted = 0;
   double deadline = kNever;
-  int virtual_ranks = 0;       // of a step, which are assigned to the workers; 0: unknown
-  double done = 0, total = 1;  // samples, and what they are worth of validations
-  double since = 0;            // has waited, or run without a break, since then
+  int virtual_ranks = 0;       // per step, which are assigned to the workers; 0: unknown
+  double done = 0, total = 1;  // samples, validations included
+  double since = 0;            // when it began to wait, or to run without interruption
   RescaleCosts costs;
   std::shared_ptr<const Speed> speed;  // never null
-  std::vector<Measurement> measured;   // oldest first; the last one may be of the present allocation
-  std::vector<Id> slots;               // at present, all of them in the pool: worker after worker, `width` slots each
-  WorkerShape shape;                   // at present
+  std::vector<Measurement> measured;   // oldest first; the last may be for the current allocation
+  std::vector<Id> slots;               // current slots, all in the pool: worker after worker, `width` slots each
+  WorkerShape shape;                   // current
 
   bool running() const { return !slots.empty(); }
   bool allows(const std::string& kind) const;
   double left() const { return total - done; }  // samples
-  double seconds_left(double rate) const;       // with so many samples a second, from here to its end
+  double seconds_left(double rate) const;       // until its end at `rate` samples per second
 };
 
-// Everything that a policy may know.
+// Everything that a policy knows.
 struct Pool {
   double now = 0;
   std::vector<Slot> slots;
-  std::vector<Job> jobs;   // that are not finished, in the order of submission
-  double horizon = 120;    // for so long this plan will stand, one expects: what a change gains must be gained within
-  double patience = 1800;  // a job that has waited for longer is due: see `violations`
-  double turn = 300;       // what has run for less keeps at least its minimum
+  std::vector<Job> jobs;   // unfinished ones, by submission
+  double horizon = 120;    // how long a plan is expected to last; a change must gain more than it costs in that time
+  double patience = 1800;  // a job that has waited longer is due: see `violations`
+  double turn = 300;       // a job that has run for less keeps at least its minimum
 };
 
-// One for each job of the pool, also where nothing changes.
+// The decision for one job. A plan has one for each job of the pool, also if nothing changes.
 struct Decision {
   Id job = 0;
-  std::vector<Id> slots;  // none: it waits. In the order of Job::slots
+  std::vector<Id> slots;  // in the order of Job::slots; empty: the job waits
   WorkerShape shape;
-  std::string reason;  // for people: why so many, why these
-  bool trial = false;  // for a while, since its speed with these is not known (advisor.h)
+  std::string reason;  // for people: why this many, why these
+  bool trial = false;  // whether it has them for a while only, to measure its speed (advisor.h)
 };
 struct Plan {
   std::vector<Decision> decisions;  // in the order of Pool::jobs
-  std::string note;                 // of the whole: what limited it, what was fallen back on
-  double gap = 0;                   // by the policy's own measure the best plan may be better by this part
+  std::string note;                 // about the whole plan: what limited it, which fallback was used
+  double gap = 0;                   // by what fraction the best plan may be better, in the policy's own measure
 };
 
 using Policy = std::function<Plan(const Pool&)>;
 
-// What is wrong with a plan, as sentences; empty if nothing is. Every plan of every policy obeys:
-//   1. each job has one decision with a reason; no slot is given twice; every slot is there, allowed, and not going
-//   2. a worker's slots are on one host and of one kind, the shape is one of the job's
+// Returns what is wrong with a plan, as sentences; empty if nothing is. Every plan of every policy obeys these rules:
+//   1. each job has one decision with a reason; no slot is assigned twice; every slot exists, is allowed and does not
+//   go
+//   2. a worker's slots are on one host and of one kind, and the shape is one of the job's
 //   3. a job has between min_workers and max_workers, or nothing
-//   4. a job with slots that has run for less than `turn` keeps at least its minimum, if its slots are still there
-//   5. nobody is overtaken for ever: while the job that has been due for longest has nothing, no other (but those due
-//      for longer) gets a slot more of a kind that it allows
+//   4. a job that has run for less than `turn` keeps at least its minimum, if its slots still exist
+//   5. no job is overtaken forever: while the job that has been due for longest has nothing, no other (except those due
+//      for longer) gets more slots of a kind that it allows
 // By 4 and 5 every job gets its turn as long as others end or can shrink.
 std::vector<std::string> violations(const Pool& pool, const Plan& plan);
 
-// Jobs of the pool (by their places) that are due, longest first: they have waited beyond the pool's patience, and the
-// slots of kinds on which they can run in a shape of one slot a worker suffice for their minimum.
+// Returns the indices of jobs that are due, longest first: they have waited beyond the pool's patience, and the slots
+// of kinds on which they can run in a shape of one slot per worker suffice for their minimum.
 std::vector<size_t> due_jobs(const Pool& pool);
 
-// What is wrong with the pool itself: double ids, slots in two jobs, bounds that contradict each other.
+// Returns what is wrong with the pool itself: duplicate ids, slots of two jobs, contradictory bounds.
 std::vector<std::string> violations(const Pool& pool);
 
-// The workers of each kind that these slots are. All must be in the pool.
+// Returns how many workers of each kind these slots make. All must be in the pool.
 Allocation allocation_of(const Pool& pool, const std::vector<Id>& slots, const WorkerShape& shape);
 
-// What a change of a job's workers costs: it stands still for `stall` seconds, then computes with `meanwhile` for
-// `ramp` more until its newcomers are ready. `samples` is what it computes less than if the change took no time. What
-// is stopped must be started again some day: that start is charged then.
+// The cost of a change of a job's workers. The job stands still for `stall` seconds and then computes with `meanwhile`
+// for `ramp` more, until its newcomers are ready. `samples` is what it loses compared with an instantaneous change. A
+// stop does not include the cost of the next start, which is charged when it happens.
 struct Change {
   double stall = 0, ramp = 0, samples = 0;
   Allocation meanwhile;
   bool anew = false;  // no worker stays: the job starts, from its state on disk
 };
-// From the job's present slots to others.
+// From the job's current slots to others.
 Change change_of(const Pool& pool, const Job& job, const std::vector<Id>& slots, const WorkerShape& shape);
-// The same where only numbers are known: `kept` of the workers of before stay (none if the shape changes).
+// The same if only numbers are known: `kept` of the current workers stay (none if the shape changes).
 Change change_of(const Job& job, const Allocation& before, const Allocation& kept, const Allocation& after,
                  const WorkerShape& shape);
 

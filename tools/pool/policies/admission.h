@@ -1,5 +1,5 @@
 #pragma once
-// Who runs at all.
+// Decides which jobs run.
 #include <string>
 #include <vector>
 
@@ -8,9 +8,9 @@
 
 namespace elinvar::pool {
 
-// Gives jobs their minimum, in the offer's order, wherever it fits: those that run rather of what they have, so that
-// they need not start anew. Who does not fit waits, and smaller ones behind it go ahead (until it is due). Returns
-// those that have something, in that order.
+// Gives jobs their minimum, in the offer's order, if it fits. Running jobs get it from the slots that they have, if
+// possible, so that they need not start again. A job that does not fit waits, and smaller ones behind it go ahead
+// (until it is due). Returns the jobs that have slots, in that order.
 std::vector<size_t> admit(Offer& offer);
 
 // Whether an optimising policy may leave this job without slots. False if a rule or the job's priority forbids it.

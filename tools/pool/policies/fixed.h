@@ -1,15 +1,15 @@
 #pragma once
-// What a job gets from policies of fixed sizes.
+// What policies of fixed sizes grant a job.
 #include "tools/pool/policies/offer.h"
 
 namespace elinvar::pool {
 
-// The pool for such a policy: whoever waits may have its fixed size and nothing else. That is what its user would have
-// asked for, or all slots of the kind with the most, if those are fewer.
+// Returns the pool for such a policy: a waiting job may have its fixed size and nothing else. That is the size that its
+// user would request, or all slots of the most frequent kind, if these are fewer.
 Pool rigid(const Pool& pool);
 
-// So many workers of one kind: of that which the job has, else of the first that it allows on which they fit now, else
-// of the first that could hold them. An empty allocation if that cannot be.
+// Returns its fixed size in workers of one kind: the kind that the job has, else the first allowed kind on which they
+// fit now, else the first on which they could fit. The allocation is empty if there is none.
 Grant fixed_grant(const Offer& offer, size_t job);
 
 }  // namespace elinvar::pool

@@ -1,9 +1,9 @@
 #pragma once
-// What a policy assigns: numbers of slots of each kind to jobs, within the rules of every plan (`violations` in
+// What a policy grants: numbers of slots of each kind to jobs, within the rules of every plan (`violations` in
 // tools/pool/plan/state.h); and the plan with single slots that follows.
 //
-// Policies think in numbers: slots of one kind are interchangeable, and a job that gets more or fewer of them keeps
-// those that it has, so that no plan moves a worker from one slot to another of its kind.
+// Policies work with numbers: slots of one kind are interchangeable, and a job that gets more or fewer of them keeps
+// those that it has, so no plan moves a worker from one slot to another of its kind.
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,9 +20,9 @@ struct Grant {
 
 class Offer {
  public:
-  // At first, jobs that must have something by the rules have their minimum: those in their turn of what they have,
-  // those that are due of whatever suits them. Of kinds that a due job waits for nobody gets more. With kStay, all
-  // running jobs have what they have.
+  // At first, jobs that the rules protect have their minimum: those in their turn from the slots that they have, those
+  // that are due from any that suit them. No job gets more of a kind that a due job waits for. With kStay, all running
+  // jobs keep what they have.
   enum class Running { kMayShrink, kStay };
   explicit Offer(const Pool& pool, Running running = Running::kMayShrink);
 
@@ -36,23 +36,24 @@ class Offer {
   }                                                   // workers that it has, without those on going slots
   bool must(size_t job) const { return must_[job]; }  // it may not be left with nothing
 
-  // Whether the rules let the job have this, whoever has what; and whether there are slots for it overheads.
+  // allowed(): whether the rules let the job have this, whatever the others have. fits(): whether there are also enough
+  // free slots.
   bool allowed(size_t job, const Allocation& allocation, const WorkerShape& shape) const;
   bool fits(size_t job, const Allocation& allocation, const WorkerShape& shape) const;
 
-  // Instead of what the job had. It must fit; an empty allocation takes back what it had.
+  // Replaces what the job had. The allocation must fit; an empty one takes back what the job had.
   void give(size_t job, Allocation allocation, WorkerShape shape, std::string reason);
-  // To all jobs at once.
+  // Replaces the grants of all jobs.
   void give_all(std::vector<Grant> grants);
 
-  // The first worker shape and kind in which the job's minimum fits; several kinds if no single one has enough free
-  // slots (with kStay: enough slots in all).
+  // Returns the job's minimum in the first worker shape and kind in which it fits; in several kinds if no single one
+  // has enough free slots (with kStay: enough slots in all).
   std::optional<Grant> least(size_t job) const;
 
-  // Jobs by priority, then those whose deadline is at stake, then by submission.
+  // Returns the jobs by priority, then those whose deadline is at stake, then by submission.
   std::vector<size_t> order() const;
 
-  // Whether the job will miss its deadline, or nearly so, with the workers that its user would have asked for.
+  // Whether the job would miss its deadline, or nearly so, with the workers that its user would request.
   bool at_stake(const Job& job) const;
 
   Plan plan(std::string note = "", double gap = 0) const;
@@ -68,11 +69,11 @@ class Offer {
   std::vector<Grant> grants_;
   std::vector<Allocation> present_;
   std::vector<bool> must_;
-  std::optional<size_t> waits_;   // a due job for which there is no room: of its kinds nobody gets more
-  std::vector<Allocation> most_;  // then, slots of each kind that each job may have
+  std::optional<size_t> waits_;   // a due job without room; no other job gets more of its kinds
+  std::vector<Allocation> most_;  // if there is one: the slots of each kind that each job may have
 };
 
-// The number of a kind; 0 if there is none.
+// The number of workers of a kind; 0 if there are none.
 int count_of(const Allocation& allocation, const std::string& kind);
 
 // "3 V100 + 1 T4"

@@ -1,5 +1,5 @@
 #pragma once
-// The policies, by name. Each is a file of this folder and a pure function: the same pool gives the same plan.
+// The policies, by name. Each has a file in this folder and is a pure function: the same pool gives the same plan.
 #include <string>
 #include <vector>
 

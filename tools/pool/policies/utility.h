@@ -2,18 +2,18 @@
 // The utility of an allocation, by which policies weigh jobs against each other.
 //
 // Jobs count samples of different sizes, so speed is measured in *references*: one is the speed of one worker of the
-// job's minimum on the kind that suits it best. The utility of an allocation is what the job gets done with it within
-// the pool's horizon (or until it would end with what it has, if that is sooner), less what it loses by the change to
-// it
-// (`change_of`); with a weight of 2 for each step of priority and 4 while a deadline is at stake. A job that waits
-// loses nothing by its start, which is to be paid whenever it starts: of the horizon only what is left after it counts.
+// job's minimum on the kind that suits it best. The utility of an allocation is the work that the job does with it
+// within the pool's horizon (or until it would end with what it has, if that is sooner), less what the change to it
+// costs
+// (`change_of`), times 2 for each step of priority and 4 while a deadline is at stake. A waiting job is not charged for
+// its start, which it must pay anyway, but only the part of the horizon after the start counts.
 #include <vector>
 
 #include "tools/pool/policies/offer.h"
 
 namespace elinvar::pool {
 
-// What a job may get.
+// An allocation that a job may get.
 struct Option {
   Allocation allocation;
   WorkerShape shape;
@@ -30,11 +30,11 @@ class Utility {
   double weight(size_t job) const { return weight_[job]; }
   double left(size_t job) const;  // reference-seconds to its end
 
-  // The option of having this, given what the job has at present; an empty allocation: of having nothing.
+  // Returns the option of having this, given what the job has now; an empty allocation is the option of waiting.
   Option option(size_t job, const Allocation& allocation, const WorkerShape& shape) const;
-  // The best of the job's shapes for this allocation, among those of one slot a worker and its present one.
+  // Returns the best of the job's shapes for this allocation, among those of one slot per worker and its current one.
   Option option(size_t job, const Allocation& allocation) const;
-  // The same over all shapes, and so many *slots* of a kind: wide shapes make fewer workers of them.
+  // The same over all shapes for a number of *slots* of a kind, of which wide shapes make fewer workers.
   std::vector<Option> options(size_t job, const std::string& kind, int slots) const;
 
   // Whether an allocation of several kinds wastes too much to be considered

@@ -1,0 +1,64 @@
+#include "elastic/protocol/fencing.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace elinvar {
+
+using Phase = JobState::Phase;
+
+void Fencing::begin(const std::string& reason, Seconds now) {
+  ++job_.number;
+  job_.phase = Phase::fencing;
+  reason_ = reason;
+  asked_at_ = now;
+  asked_.clear();
+  for (auto& [peer, w] : job_.workers) {
+    if (!job_.concerned(w) && w.state != Worker::State::ready) continue;
+    w.fenced.reset();
+    asked_.insert(peer);
+    ask(peer);
+  }
+  job_.proposal.reset();
+  job_.world.event("fence", {{"number", job_.number}, {"reason", reason}});
+}
+
+void Fencing::ask(PeerId peer) { job_.send(peer, messages::Fence{}, job_.number); }
+
+// Connections lose nothing while they live. Should a message be lost all the same, this makes up for it.
+void Fencing::repeat(Seconds now) {
+  if (job_.phase != Phase::fencing || now <= asked_at_ + job_.options.repeat) return;
+  asked_at_ = now;
+  for (const PeerId peer : asked_)
+    if (!job_.workers.at(peer).fenced) ask(peer);
+}
+
+Fencing::Answer Fencing::answered(Worker& worker, const Message& m, const messages::Fenced& answer) {
+  if (job_.phase != Phase::fencing || !asked(worker.peer) || answer.promised < job_.number) return Answer::ignored;
+  if (answer.promised > job_.number) {
+    job_.number = answer.promised;
+    return Answer::of_another;
+  }
+  worker.fenced = answer;
+  worker.completed = m.step;
+  return Answer::counts;
+}
+
+void Fencing::forget(PeerId peer) { asked_.erase(peer); }
+
+bool Fencing::complete() const {
+  return std::all_of(asked_.begin(), asked_.end(),
+                     [&](PeerId peer) { return job_.workers.at(peer).fenced.has_value(); });
+}
+
+bool Fencing::any_at_work() const {
+  return std::any_of(asked_.begin(), asked_.end(), [&](PeerId peer) { return job_.workers.at(peer).fenced->active; });
+}
+
+void Fencing::hold(size_t members) {
+  if (job_.phase != Phase::holding)
+    job_.world.event("hold", {{"workers", members}, {"min_workers", job_.options.min_workers}});
+  job_.phase = Phase::holding;
+}
+
+}  // namespace elinvar

@@ -1,0 +1,217 @@
+#include "elastic/protocol/generation_planner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace elinvar {
+
+using Json = nlohmann::json;
+using Phase = JobState::Phase;
+using State = Worker::State;
+
+// The part of its first step that a newcomer is assigned, compared with what its speed would allow: it begins this step
+// later than the others, since the result of the step before comes to it last.
+constexpr double kFirstShare = 0.4;
+
+GenerationPlanner::GenerationPlanner(JobState& job, BatchScaling& scaling, GroupPlanner& groups,
+                                     const FactsOnFile& facts, Seconds now)
+    : job_(job),
+      scaling_(scaling),
+      groups_(groups),
+      facts_(facts),
+      start_until_(now + job.options.start_timeout),
+      changed_(now) {}
+
+void GenerationPlanner::ask_stop(const std::string& reason) {
+  if (wishes_.stop.empty()) wishes_.stop = reason;
+}
+
+Generation GenerationPlanner::next(const std::vector<PeerId>& peers, const std::string& reason,
+                                   const std::vector<PeerId>& joining) {
+  Generation g{.number = job_.number + 1, .run = job_.options.run, .members = {}, .reason = reason};
+  for (const PeerId peer : peers) {
+    Worker& worker = job_.workers.at(peer);
+    if (worker.id == 0) worker.id = job_.next_id++;
+    g.members.push_back({.id = worker.id, .peer = peer, .endpoint = worker.endpoint, .share = {}, .first_share = {}});
+  }
+  std::sort(g.members.begin(), g.members.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
+  std::vector<double> speeds = speeds_of(g.members, job_.workers);
+  const int vranks = job_.options.plan.vranks;
+  const auto shares = assign(vranks, speeds);
+  for (size_t i = 0; i < speeds.size(); ++i)
+    if (std::find(joining.begin(), joining.end(), g.members[i].peer) != joining.end()) speeds[i] *= kFirstShare;
+  const auto first = assign(vranks, speeds);
+  for (size_t i = 0; i < shares.size(); ++i) {
+    g.members[i].share = shares[i];
+    g.members[i].first_share = first[i];
+  }
+  g.next_id = job_.next_id;
+  g.group = groups_.why_none(peers).empty();
+  g.scaling = scaling_.record(peers.size());
+  return g;
+}
+
+bool GenerationPlanner::create(const Generation& g) {
+  job_.number = g.number;
+  if (!job_.world.create(g)) return false;
+  Json members = Json::array();
+  for (const GenerationMember& m : g.members) members.push_back(m.id);
+  Json fields = {{"number", g.number}, {"members", members}, {"reason", g.reason}};
+  if (g.scaling && g.scaling->batch > 0) fields["batch_size"] = g.scaling->batch;
+  if (g.group) fields["group"] = true;
+  groups_.created(g);
+  job_.world.event("generation", fields);
+  return true;
+}
+
+// The record could not be created, since there is one.
+FenceReason GenerationPlanner::taken() {
+  if (job_.world.superseded()) job_.superseded();
+  else if (job_.phase != Phase::starting)
+    return fmt::format("generation {} was still made by another coordinator", job_.number);
+  return std::nullopt;
+}
+
+void GenerationPlanner::begin(const Generation& generation, Seconds now) {
+  job_.current = generation;
+  job_.phase = Phase::running;
+  changed_ = now;
+}
+
+FenceReason GenerationPlanner::start(Seconds now) {
+  std::vector<PeerId> ready;
+  int blind = 0;  // those that wait for others to send them the state
+  for (const auto& [peer, w] : job_.workers) {
+    if (w.state == State::ready) ready.push_back(peer);
+    else blind += w.blind;
+  }
+  const int have = static_cast<int>(ready.size()), least = job_.options.min_workers;
+  if (blind > 0 && blind == static_cast<int>(job_.workers.size()) && now >= start_until_) {
+    job_.end("failed", fmt::format("no worker sees the run directory, to begin with the state after step {} in it",
+                                   job_.first_step));
+    return std::nullopt;
+  }
+  const int wanted = now < start_until_ ? std::max(job_.options.initial_workers, least) : least;
+  if (have == 0 || have + blind < wanted) return std::nullopt;
+  if (have < least) return "too few workers see the run directory";
+  Generation g = next(ready, "start");
+  g.first_step = job_.first_step;
+  if (g.scaling) g.scaling->scaling_state = scaling_.first_state();
+  if (!create(g)) return taken();
+  begin(g, now);
+  for (const PeerId peer : ready) {
+    job_.workers.at(peer).state = State::member;
+    job_.send(peer, messages::Start{.record = g}, g.number);
+  }
+  return std::nullopt;
+}
+
+void GenerationPlanner::wait_for_starters(Seconds now) {
+  job_.phase = Phase::starting;
+  job_.current.reset();
+  start_until_ = now + job_.options.start_timeout;
+}
+
+FenceReason GenerationPlanner::recover(Recovery recovery, const std::optional<Trial>& trial, const std::string& reason,
+                                       Seconds now) {
+  if (recovery.end) job_.steps = *recovery.end;
+  Generation g = next(recovery.members, reason);
+  g.number = job_.number;
+  g.group_from = groups_.source_of_recovered(g);
+  g.first_step = recovery.step;
+  if (g.scaling) g.scaling->scaling_state = recovery.scaling_state;
+  if (recovery.scaling_state) scaling_.use(recovery.scaling_state->batch);
+  g.trial = trial;
+  g.stop = !trial && !wishes_.stop.empty();              // of a state in doubt nothing is saved
+  g.checkpoint = g.stop || recovery.step >= job_.steps;  // a part of the last one may be lost
+  std::vector<std::vector<Interval>> kept;
+  for (const GenerationMember& m : g.members) kept.push_back(recovery.kept[m.peer]);
+  const auto first = assign_orphans(job_.options.plan.vranks, std::move(kept), speeds_of(g.members, job_.workers));
+  for (size_t i = 0; i < first.size(); ++i) g.members[i].first_share = first[i];
+  if (!create(g)) return taken();
+  begin(g, now);
+  for (auto& [peer, w] : job_.workers) {
+    w.work = {};
+    if (g.index_of(peer) >= 0) w.state = State::member;
+    else if (w.state == State::ready) w.state = State::joining;  // it fell behind: it learns again
+  }
+  messages::Start start{.record = g};
+  for (const auto& [peer, steps] : recovery.completed)  // who can give its last result to those who lack it
+    if (job_.workers.at(peer).fenced->keeps) start.completed[peer] = steps;
+  for (const GenerationMember& m : g.members) job_.send(m.peer, start, g.number);
+  return std::nullopt;
+}
+
+FenceReason GenerationPlanner::propose(Seconds now) {
+  if (job_.phase != Phase::running || job_.proposal || facts_.last_told()) return std::nullopt;
+  const Generation& current = *job_.current;
+  if (current.stop || current.trial) return std::nullopt;
+  const bool may_reassign = now - changed_ >= job_.options.reassign_every;
+  std::optional<Plan> plan = elinvar::plan(current, job_.workers, wishes_, job_.options.plan, may_reassign);
+  std::optional<Scaled> scaled;
+  if (plan && !plan->stop && (!plan->joining.empty() || plan->members.size() != current.members.size())) {
+    scaled = scaling_.other_batch(plan->members.size(), /*larger=*/false);
+  } else if (!plan && may_reassign) {
+    // What could not be measured before the last change, or not well, can be now.
+    scaled = scaling_.other_batch(current.members.size(), /*larger=*/true);
+    if (scaled) plan = Plan{.members = {}, .joining = {}, .reason = "other measurements"};
+    for (const GenerationMember& m : current.members)
+      if (scaled) plan->members.push_back(m.peer);
+  }
+  if (!plan) return std::nullopt;
+  Generation g = next(plan->members, plan->reason, plan->joining);
+  if (scaled) {
+    g.scaling->batch = scaled->batch;
+    g.reason += ", " + scaled->reason;
+  }
+  g.follows = current.number;
+  g.group_from = groups_.source_of_planned(g);
+  g.stop = plan->stop;
+  g.checkpoint = plan->checkpoint;
+  if (!create(g)) return taken();
+  if (g.stop) ask_stop("every worker leaves");
+  wishes_.checkpoint = false;
+  changed_ = now;
+  job_.proposal = g;
+  for (const PeerId peer : plan->joining) job_.send(peer, messages::Propose{g}, g.number);
+  for (const GenerationMember& m : current.members) job_.send(m.peer, messages::Propose{g}, g.number);
+  return std::nullopt;
+}
+
+void GenerationPlanner::switch_to_proposal(Seconds now) {
+  const Generation before = *job_.current;
+  job_.current = *job_.proposal;
+  job_.proposal.reset();
+  changed_ = now;
+  Generation& current = *job_.current;
+  // The step of the switch: nobody can be further than one step into it.
+  int64_t first = INT64_MAX;
+  for (const auto& [peer, w] : job_.workers)
+    if (w.generation == current.number) first = std::min(first, w.completed);
+  current.first_step = first;
+  if (current.scaling && current.scaling->batch > 0) scaling_.use(current.scaling->batch);
+  for (const GenerationMember& m : current.members) job_.workers.at(m.peer).state = State::member;
+  for (const GenerationMember& m : before.members)
+    if (current.index_of(m.peer) < 0) job_.workers.at(m.peer).state = State::leaving;
+  job_.world.event("switched", {{"generation", current.number}, {"step", first}});
+}
+
+// One that leaves may be the only one with a result that others lack, until they all are in a generation without it:
+// then they have the result of the last step before, and will make its facts from that. After the last step it has a
+// part of the last checkpoint, and stays to the end.
+std::vector<PeerId> GenerationPlanner::released() const {
+  std::vector<PeerId> leaving;
+  if (job_.phase != Phase::running || job_.current->first_step > job_.steps) return leaving;
+  for (const GenerationMember& m : job_.current->members) {
+    const auto worker = job_.workers.find(m.peer);
+    if (worker == job_.workers.end() || worker->second.generation < job_.current->number) return leaving;
+    if (worker->second.completed < job_.current->first_step) return leaving;
+  }
+  for (const auto& [peer, w] : job_.workers)
+    if (w.state == State::leaving) leaving.push_back(peer);
+  return leaving;
+}
+
+}  // namespace elinvar

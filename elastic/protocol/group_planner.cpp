@@ -1,0 +1,114 @@
+#include "elastic/protocol/group_planner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace elinvar {
+
+using Json = nlohmann::json;
+using Phase = JobState::Phase;
+
+constexpr int kMostFailures = 3;  // in the middle of a step; after that no more groups are formed
+
+std::string GroupPlanner::why_none(const std::vector<PeerId>& peers) const {
+  if (peers.size() < 2) return "a worker alone sends nothing";
+  if (failures_ >= kMostFailures) return fmt::format("groups have failed {} times, at last: {}", failures_, trouble_);
+  std::string version;
+  std::map<std::string, int> places;
+  for (const PeerId peer : peers) {
+    const Worker& worker = job_.workers.at(peer);
+    const NcclSupport& nccl = worker.about.nccl;
+    if (!nccl.why_not.empty()) return fmt::format("worker {} has no NCCL: {}", worker.id, nccl.why_not);
+    const std::string &has = nccl.version, &place = nccl.place;
+    if (version.empty()) version = has;
+    if (has != version) return fmt::format("worker {} has {}, others have {}", worker.id, has, version);
+    const auto [other, alone] = places.emplace(place, worker.id);
+    if (!alone) return fmt::format("workers {} and {} share {}", other->second, worker.id, place);
+  }
+  return "";
+}
+
+namespace {
+
+// Whether a group of so many members can become that of `next`: with all of them, or without those that leave it.
+bool goes_on(const Generation& next, size_t members, const Roster& workers) {
+  if (next.members.size() == members) return true;
+  return std::all_of(next.members.begin(), next.members.end(),
+                     [&](const GenerationMember& m) { return workers.at(m.peer).about.nccl.shrinks; });
+}
+
+}  // namespace
+
+std::optional<int64_t> GroupPlanner::source_of_planned(const Generation& next) const {
+  const Generation& current = *job_.current;
+  if (!next.group || !current.group || used_ != current.number) return std::nullopt;
+  for (const GenerationMember& m : next.members)
+    if (current.index_of(m.peer) < 0) return std::nullopt;
+  return goes_on(next, current.members.size(), job_.workers) ? std::optional(current.number) : std::nullopt;
+}
+
+std::optional<int64_t> GroupPlanner::source_of_recovered(const Generation& next) const {
+  if (!next.group) return std::nullopt;
+  std::optional<int64_t> from;
+  for (const GenerationMember& m : next.members) {
+    const int64_t group = job_.workers.at(m.peer).fenced->group;
+    if (group == 0 || (from && *from != group)) return std::nullopt;
+    from = group;
+  }
+  const bool known = job_.current && job_.current->number == *from;
+  return goes_on(next, known ? job_.current->members.size() : SIZE_MAX, job_.workers) ? from : std::nullopt;
+}
+
+void GroupPlanner::created(const Generation& generation) {
+  if (generation.group) trouble_.clear();
+}
+
+void GroupPlanner::used(const Message& m, const messages::GroupUsed& used) {
+  if (m.generation <= used_) return;
+  used_ = m.generation;
+  job_.world.event("data_plane", {{"generation", m.generation}, {"plane", "nccl"}, {"group", used.made}});
+}
+
+void GroupPlanner::missing(const Worker& worker, const messages::GroupMissing& missing) {
+  if (job_.phase != Phase::running) return;
+  const bool present = missing.of == job_.current->number || (job_.proposal && missing.of == job_.proposal->number);
+  if (present) unavailable(worker, missing.of, missing.reason);
+}
+
+FenceReason GroupPlanner::failed(const Worker& worker, const Message& m, const messages::GroupFailed& failed) {
+  if (job_.phase != Phase::running) return std::nullopt;  // it has been given up already
+  const Generation& current = *job_.current;
+  // The others may have made the step, and gone on: to an end in which they would not miss this one.
+  const bool behind =
+      m.generation == current.follows && worker.generation == m.generation && current.index_of(worker.peer) >= 0;
+  if (m.generation != current.number && !behind) return std::nullopt;
+  unavailable(worker, m.generation, failed.reason);
+  failed_ = true;
+  return "the group of GPUs failed: " + trouble_;
+}
+
+void GroupPlanner::unavailable(const Worker& worker, int64_t of, const std::string& reason) {
+  trouble_ = fmt::format("worker {}: {}", worker.id, reason);
+  job_.world.event("data_plane", {{"generation", of}, {"plane", "host"}, {"worker", worker.id}, {"reason", reason}});
+}
+
+void GroupPlanner::fence_answered() {
+  if (std::exchange(failed_, false)) ++failures_;
+}
+
+Json GroupPlanner::data_plane() const {
+  const Generation& current = *job_.current;
+  if (current.group && used_ == current.number) return {{"kind", "nccl"}};
+  std::vector<PeerId> peers;
+  for (const GenerationMember& m : current.members)
+    if (job_.workers.contains(m.peer)) peers.push_back(m.peer);
+  std::string reason = current.group ? trouble_ : why_none(peers);
+  if (reason.empty()) reason = "the group is being formed";
+  return {{"kind", "host"}, {"reason", reason}};
+}
+
+}  // namespace elinvar

@@ -1,0 +1,71 @@
+#include "elastic/protocol/job_state.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace elinvar {
+
+using State = Worker::State;
+
+JobState::JobState(const CoordinatorOptions& given, CoordinatorWorld& its_world, int64_t first)
+    : options(given), world(its_world), steps(given.steps), first_step(first) {}
+
+int64_t JobState::completed() const {
+  int64_t most = first_step;
+  for (const auto& [peer, w] : workers)
+    if (w.state == State::member || w.state == State::leaving || w.state == State::ready)
+      most = std::max(most, w.completed);
+  return most;
+}
+
+bool JobState::concerned(const Worker& worker) const {
+  return worker.state == State::member || worker.state == State::leaving ||
+         (proposal && proposal->index_of(worker.peer) >= 0);
+}
+
+bool JobState::trains(PeerId peer) const {
+  const auto worker = workers.find(peer);
+  return worker != workers.end() && concerned(worker->second);
+}
+
+void JobState::connect(PeerId peer, const std::string& endpoint) {
+  actions.push_back({Action::What::connect, peer, endpoint, {}});
+}
+
+void JobState::disconnect(PeerId peer) { actions.push_back({Action::What::disconnect, peer, {}, {}}); }
+
+void JobState::send(PeerId peer, Payload payload, int64_t generation, int64_t step) {
+  actions.push_back(
+      {Action::What::send, peer, {}, {.generation = generation, .step = step, .payload = std::move(payload)}});
+}
+
+void JobState::call(PeerId peer, const std::string& endpoint) {
+  connect(peer, endpoint);
+  send(peer, messages::NewCoordinator{.term = options.term, .endpoint = options.endpoint});
+}
+
+void JobState::end(const std::string& what, const std::string& reason) {
+  phase = Phase::ended;
+  ending = Ending{what, reason};
+  world.event("end", {{"what", what}, {"reason", reason}});
+  if (what == "superseded") return;
+  for (const auto& [peer, w] : workers) send(peer, messages::Release{.what = what, .reason = reason});
+}
+
+void JobState::fail(const std::string& reason) {
+  phase = Phase::ended;
+  ending = Ending{"failed", reason};
+  for (const auto& [peer, w] : workers) send(peer, messages::Release{.what = "failed", .reason = reason});
+}
+
+void JobState::superseded() {
+  if (phase != Phase::ended) end("superseded", "another coordinator has taken over; this one steps down");
+}
+
+const char* name_of(JobState::Phase phase) {
+  constexpr const char* kNames[] = {"gathering", "starting", "running", "recovering", "holding", "ended"};
+  return kNames[static_cast<int>(phase)];
+}
+
+}  // namespace elinvar

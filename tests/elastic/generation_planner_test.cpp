@@ -1,0 +1,199 @@
+// The records that a coordinator makes: the first, planned changes, and recoveries.
+#include "elastic/protocol/generation_planner.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/elastic/coordinated_job.h"
+
+namespace elinvar {
+namespace {
+
+using test::CoordinatedJob;
+using test::Kinds;
+using Phase = JobState::Phase;
+using State = Worker::State;
+
+struct Planner {
+  explicit Planner(CoordinatorOptions options = {.steps = 100, .plan = {.vranks = 8}}) : job(options) {}
+  const Generation& newest() const { return job.world.created.back(); }
+
+  CoordinatedJob job;
+  BatchScaling scaling{job.state};
+  GroupPlanner groups{job.state};
+  FactsOnFile facts{job.state};
+  GenerationPlanner planner{job.state, scaling, groups, facts, 0};
+};
+
+TEST(GenerationPlanner, TheFirstWaitsForAsManyAsAreExpectedButNotForEver) {
+  for (const Seconds now : {29, 30}) {
+    Planner p({.steps = 100, .initial_workers = 3, .min_workers = 2, .plan = {.vranks = 8}, .start_timeout = 30});
+    p.job.add(8, State::ready).id = 0;
+    p.job.add(5, State::ready).id = 0;
+    EXPECT_FALSE(p.planner.start(now));
+    EXPECT_EQ(p.job.state.phase, now < 30 ? Phase::starting : Phase::running);
+    if (now < 30) continue;
+    ASSERT_EQ(p.newest().members.size(), 2u);
+    EXPECT_EQ(p.newest().members[0].peer, 5u);
+    EXPECT_EQ(p.newest().members[1].id, 2);
+    EXPECT_EQ(p.newest().next_id, 3);
+    EXPECT_EQ(p.newest().first_step, 0);
+    EXPECT_EQ(p.job.kinds_sent(8), Kinds{"start"});
+  }
+}
+
+// They wait for others to send them the state: with too few others the job holds, with none it ends.
+TEST(GenerationPlanner, TheFirstNeedsWorkersThatSeeTheRunDirectory) {
+  Planner p({.steps = 100, .initial_workers = 3, .min_workers = 2, .plan = {.vranks = 8}, .start_timeout = 30});
+  p.job.add(1, State::joining).blind = true;
+  p.job.add(2, State::joining).blind = true;
+  EXPECT_FALSE(p.planner.start(1));
+  EXPECT_FALSE(p.job.state.ending);
+  p.job.add(3, State::ready);
+  EXPECT_EQ(p.planner.start(1), "too few workers see the run directory");
+  p.job.state.workers.erase(3);
+  p.planner.wait_for_starters(20);
+  EXPECT_FALSE(p.planner.start(49));
+  EXPECT_FALSE(p.job.state.ending);
+  EXPECT_FALSE(p.planner.start(50));
+  EXPECT_TRUE(p.job.state.ending);
+}
+
+TEST(GenerationPlanner, ProposesOneChangeAtATime) {
+  Planner p;
+  p.job.run({1});
+  EXPECT_FALSE(p.planner.propose(1));
+  EXPECT_TRUE(p.job.world.created.empty());
+  p.job.add(7, State::ready).id = 0;
+  EXPECT_FALSE(p.planner.propose(1));
+  EXPECT_EQ(p.newest().number, 2);
+  EXPECT_EQ(p.newest().follows, 1);
+  EXPECT_EQ(p.newest().first_step, -1);
+  EXPECT_LT(total(p.newest().members[1].first_share), total(p.newest().members[1].share)) << "a newcomer begins late";
+  EXPECT_EQ(p.job.kinds_sent(7), Kinds{"propose"});
+  p.planner.ask_checkpoint();
+  EXPECT_FALSE(p.planner.propose(2));
+  EXPECT_EQ(p.job.world.created.size(), 1u);
+
+  p.job.state.workers.at(1).generation = 2;
+  p.job.state.workers.at(1).completed = 6;
+  p.planner.switch_to_proposal(3);
+  EXPECT_EQ(p.job.state.current->first_step, 6);
+  EXPECT_EQ(p.job.state.workers.at(7).state, State::member);
+  EXPECT_FALSE(p.planner.propose(3));
+  EXPECT_TRUE(p.newest().checkpoint);
+  EXPECT_EQ(p.newest().number, 3);
+}
+
+TEST(GenerationPlanner, NothingIsProposedToTrialsOrAfterTheLastStep) {
+  Planner p;
+  p.job.run({1});
+  p.planner.ask_checkpoint();
+  p.job.state.current->trial = Trial{};
+  (void)p.planner.propose(1);
+  p.job.state.current->trial.reset();
+  p.job.state.current->stop = true;
+  (void)p.planner.propose(1);
+  p.job.state.current->stop = false;
+  (void)p.facts.take({{.step = 100}}, 1);
+  (void)p.planner.propose(1);
+  EXPECT_TRUE(p.job.world.created.empty());
+}
+
+TEST(GenerationPlanner, OtherSharesAreProposedNowAndThen) {
+  Planner p({.steps = 100, .plan = {.vranks = 8}, .reassign_every = 10});
+  p.job.run({1, 2});
+  for (GenerationMember& m : p.job.state.current->members) m.share = {{0, 4}};
+  p.job.state.workers.at(1).speed = 3;
+  p.job.state.workers.at(2).speed = 1;
+  EXPECT_FALSE(p.planner.propose(9.9));
+  EXPECT_TRUE(p.job.world.created.empty());
+  EXPECT_FALSE(p.planner.propose(10));
+  ASSERT_EQ(p.job.world.created.size(), 1u);
+  EXPECT_EQ(total(p.newest().members[0].share), 6);
+}
+
+TEST(GenerationPlanner, AStopIsProposedWhereEverybodyLeaves) {
+  Planner p;
+  p.job.run({1});
+  p.job.state.workers.at(1).draining = true;
+  EXPECT_FALSE(p.planner.propose(1));
+  EXPECT_TRUE(p.newest().stop);
+  EXPECT_EQ(p.planner.stop_reason(), "every worker leaves");
+  p.planner.ask_stop("a person asks");
+  EXPECT_EQ(p.planner.stop_reason(), "every worker leaves");
+}
+
+TEST(GenerationPlanner, ARecordThatIsTakenNeedsAFenceOrEndsTheTerm) {
+  Planner p;
+  p.job.run({1});
+  p.planner.ask_checkpoint();
+  p.job.world.taken = {2, 3};
+  EXPECT_EQ(p.planner.propose(1), "generation 2 was still made by another coordinator");
+  EXPECT_EQ(p.job.state.number, 2) << "the fence has a greater number";
+  EXPECT_FALSE(p.job.state.proposal);
+  p.job.world.later_term = true;
+  EXPECT_FALSE(p.planner.propose(1));
+  ASSERT_TRUE(p.job.state.ending);
+  EXPECT_EQ(p.job.state.ending->what, "superseded");
+}
+
+TEST(GenerationPlanner, LeaversStayUntilAllOthersAreInTheNextGeneration) {
+  Planner p;
+  p.job.run({1, 2, 3});
+  p.job.state.workers.at(3).draining = true;
+  (void)p.planner.propose(1);
+  Worker &one = p.job.state.workers.at(1), &two = p.job.state.workers.at(2);
+  one.generation = 2;
+  one.completed = 5;
+  p.planner.switch_to_proposal(2);
+  EXPECT_EQ(p.job.state.workers.at(3).state, State::leaving);
+  EXPECT_TRUE(p.planner.released().empty());
+  two.generation = 2;
+  two.completed = 4;
+  EXPECT_TRUE(p.planner.released().empty()) << "2 lacks the result of the last step";
+  two.completed = 5;
+  EXPECT_EQ(p.planner.released(), test::Peers{3});
+  p.job.state.steps = 4;
+  EXPECT_TRUE(p.planner.released().empty()) << "after the last step it stays to the end";
+}
+
+TEST(GenerationPlanner, ARecoveryKeepsWhatIsComputedAndAssignsOrphans) {
+  Planner p;
+  p.job.run({1, 2, 3});
+  p.job.add(4, State::ready);
+  p.job.state.number = 5;  // of the fence
+  p.job.state.phase = Phase::fencing;
+  for (auto& [peer, w] : p.job.state.workers) w.fenced = messages::Fenced{.loaded = true, .keeps = peer == 1};
+  p.job.state.workers.erase(3);
+  Recovery recovery{.step = 6, .members = {1, 2}, .completed = {{1, 6}, {2, 5}, {4, 3}}};
+  recovery.kept[1] = {{0, 3}};
+  EXPECT_FALSE(p.planner.recover(recovery, {}, "lost worker 3", 1));
+  EXPECT_EQ(p.newest().number, 5);
+  EXPECT_EQ(p.newest().first_step, 6);
+  EXPECT_EQ(p.newest().reason, "lost worker 3");
+  EXPECT_TRUE(contains(p.newest().members[0].first_share, 2));
+  EXPECT_EQ(total(p.newest().members[0].first_share) + total(p.newest().members[1].first_share), 8);
+  EXPECT_EQ(p.job.state.phase, Phase::running);
+  EXPECT_EQ(p.job.state.workers.at(4).state, State::joining) << "it fell behind";
+  const std::vector<Message> sent = p.job.sent(2);
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].as<messages::Start>()->completed, (std::map<PeerId, int64_t>{{1, 6}})) << "who has the last result";
+}
+
+// A state in doubt is not saved as the one that the run goes on with.
+TEST(GenerationPlanner, AStopWaitsForATrial) {
+  for (const bool doubted : {true, false}) {
+    Planner p;
+    p.job.run({1});
+    p.job.state.workers.at(1).fenced = messages::Fenced{.loaded = true};
+    p.planner.ask_stop("a person asks");
+    const std::optional<Trial> trial = doubted ? std::optional(Trial{.replay = 2}) : std::nullopt;
+    (void)p.planner.recover({.step = 6, .members = {1}, .completed = {{1, 6}}}, trial, "the audit", 1);
+    EXPECT_EQ(p.newest().stop, !doubted);
+    EXPECT_EQ(p.newest().checkpoint, !doubted);
+    EXPECT_EQ(p.newest().trial.has_value(), doubted);
+  }
+}
+
+}  // namespace
+}  // namespace elinvar
