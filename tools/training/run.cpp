@@ -216,7 +216,8 @@ int JobProcess::missing_workers() const {
     return local_.alive().empty() && starts_ == 0 && now() > began_ + kFirstWords ? command_.workers : 0;
   if (coordinator_->job().phase != Coordinator::Phase::starting) return 0;
   auto there = static_cast<int>(coordinator_->job().workers.size());
-  for (const pid_t pid : local_.alive()) there += !coordinator_->job().workers.contains(peer_of(pid));  // not connected yet
+  for (const pid_t pid : local_.alive())
+    there += !coordinator_->job().workers.contains(peer_of(pid));  // not connected yet
   return std::max(0, command_.workers - there);
 }
 
@@ -347,7 +348,11 @@ int JobProcess::finish() {
   show_profile();
   const bool finished = ending.what == "finished";
   const std::optional<Generation>& last = coordinator_->job().current;
-  report_->end(finished, finished ? directory_->facts().steps() : last ? last->first_step : directory_->first_step(), now());
+  report_->end(finished,
+               finished ? directory_->facts().steps()
+               : last   ? last->first_step
+                        : directory_->first_step(),
+               now());
   return 0;
 }
 
