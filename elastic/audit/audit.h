@@ -1,7 +1,7 @@
 #pragma once
 // Audits for silent corruption (PROTOCOL.md, "Audit"): selects the rank gradient and the sum of a step that are
-// computed twice, assigns who computes them, and judges differences. Pure functions: members carry the audit out, and
-// the coordinator calls judge().
+// computed twice, assigns the members that compute them, and judges differences. Pure functions: members carry the
+// audit out, and the coordinator calls judge().
 //
 // A statement of a worker about a step is a *claim*. A rank gradient is a function of state, step and virtual rank, and
 // a sum is a function of its inputs, so if two claims about the same thing differ, one of them is wrong. If both are by
@@ -90,7 +90,7 @@ struct Verdict {
     agreed,     // no claims differ
     try_all,    // all members must compute and send it once more
     guilty,     // `workers` are proven wrong, or contradicted by a majority
-    replay,     // only a replay from a checkpoint can show who is right
+    replay,     // only a replay from a checkpoint can show which claim is right
     undecided,  // a replay cannot show it either
   };
   What what = What::agreed;

@@ -45,7 +45,7 @@ class SumAudit {
   std::map<int, std::vector<SumClaim>> heard_;
 };
 
-Digest digest_of(const std::vector<Subtree>& roots, int64_t count);  // of the inputs, ascending
-Digest digest_of(const std::vector<Tensor>& slices);                 // of the sum
+Digest digest_of(const std::vector<Subtree>& roots, int64_t count);  // digest of the inputs, ascending
+Digest digest_of(const std::vector<Tensor>& slices);                 // digest of the sum
 
 }  // namespace elinvar

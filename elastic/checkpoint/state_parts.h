@@ -26,7 +26,7 @@ struct StateSum {
   StateDigests parts;
 };
 StateSum state_sum(const std::map<std::string, std::string>& digests);  // throws UsageError
-StateSum state_sum(const TensorDigests& digests);                       // the same for digests of this process
+StateSum state_sum(const TensorDigests& digests);                       // takes digests of this process
 
 // Gives `send` a part as messages of bounded size, at least one, made as they are sent. The first message has the facts
 // and, with adaptive scaling, the scaling state and the last step.

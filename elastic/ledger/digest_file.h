@@ -33,8 +33,9 @@ std::vector<TensorLayout> layout_from(const nlohmann::json& json);
 
 struct DigestHeader {
   int64_t tensors_every = 0;
-  std::vector<TensorLayout> gradient = {};  // of a rank gradient and of the reduction; batch statistics follow, unnamed
-  std::vector<TensorLayout> state = {};     // in name order
+  std::vector<TensorLayout> gradient =
+      {};  // tensors of a rank gradient and of the reduction; batch statistics follow, unnamed
+  std::vector<TensorLayout> state = {};  // in name order
   std::string text() const;
   static DigestHeader parse(const std::string& text);  // throws Failure
 };
@@ -42,11 +43,11 @@ struct DigestHeader {
 // The digests of one step. A string concatenates several short digests; "" is unknown.
 struct DigestLine {
   int64_t step = 0;
-  std::string batches = {};  // of each virtual rank: input and target; older files have one digest for both
-  // Of each virtual rank: the 16 hexadecimal digits of the bits of its loss, which are not a digest.
+  std::string batches = {};  // each virtual rank's input and target; older files have one digest for both
+  // The 16 hexadecimal digits of the bits of each virtual rank's loss, which are not a digest.
   std::string losses = {};
-  std::string gradient = {};               // of each reduced tensor
-  std::map<int, std::string> leaves = {};  // of each tensor of the rank gradients that the ledger names
+  std::string gradient = {};               // digests of each reduced tensor
+  std::map<int, std::string> leaves = {};  // digests of each tensor of the rank gradients that the ledger names
   StateDigests state = {};
   std::string text() const;
   static DigestLine parse(const std::string& text);  // throws Failure

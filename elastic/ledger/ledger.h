@@ -41,7 +41,7 @@ struct LedgerHeader {
   std::string numerics = "portable", scaling = "exact";
   std::string kind = {};  // the kind of GPU, if the bits depend on it
   int virtual_ranks = 1;
-  Digest config = {}, data = {};  // of everything that decides the run's bits
+  Digest config = {}, data = {};  // digests of everything that determines the run's bits
   LedgerOptions options = {};
 
   std::string text() const;

@@ -26,7 +26,7 @@ struct StepReport {
   double lr = 0, gradient_norm = 0;
   // With adaptive scaling: the equivalent number of steps with the configured batch.
   std::optional<int64_t> position = {};
-  std::optional<ValidationScore> validation = {};  // of the state before the update
+  std::optional<ValidationScore> validation = {};  // score of the state before the update
   std::string readers = {};                        // why the number of reading threads has changed; "": it has not
 
   ELINVAR_FIELDS(lr, gradient_norm, position, validation, readers)
@@ -36,8 +36,8 @@ struct StepReport {
 struct UpdateFacts {
   Digest batch = {};
   double loss = 0;
-  std::map<int, Digest> leaves = {};  // of the virtual ranks that the ledger names
-  Digest gradient = {};               // of the reduced gradient and its batch statistics
+  std::map<int, Digest> leaves = {};  // digests of the rank gradients that the ledger names
+  Digest gradient = {};               // digest of the reduced gradient and its batch statistics
   int64_t count = 0, correct = 0, samples = 0;
   std::vector<double> seconds = {};  // the time of one rank gradient on each member; 0: the member had none
   double reduce_seconds = 0;

@@ -14,7 +14,7 @@ struct StateLoad {
   std::optional<int64_t> restore = {};
   int64_t step = 0, attempt = 0;
   std::vector<messages::StatePieces> pieces = {};
-  ScalingState scaling_state = {};  // of the loaded state; for a checkpoint, the reader sets it
+  ScalingState scaling_state = {};  // the loaded state's; for a checkpoint, the reader sets it
   std::optional<int64_t> end = {};
 };
 
@@ -41,7 +41,7 @@ class CatchingUp {
   bool learns_ = false;
   std::optional<int64_t> restore_;
   int64_t attempt_ = 0;
-  std::vector<messages::StatePieces> pieces_;  // of the current attempt
+  std::vector<messages::StatePieces> pieces_;  // pieces of the current attempt
   std::set<int> parts_;                        // complete parts
   bool whole_ = false;                         // all parts are complete
   int64_t step_ = -1;

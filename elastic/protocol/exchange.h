@@ -121,14 +121,14 @@ class Exchange {
   std::vector<Bucket> state_;
   std::vector<Tensor> values_;
   std::map<int, messages::TrailerPart> parts_;
-  StateDigests digests_;  // of the state in this process
+  StateDigests digests_;  // digests of the state in this process
   std::optional<messages::Trailer> trailer_;
   std::optional<SumAudit> audit_;
   Bucket checked_;  // the audited bucket, as this member adds it up in addition to its owner
   std::optional<Digest> received_;
   std::function<void(int, std::vector<Tensor>&)> spoil_;
   std::shared_ptr<GpuGroup> group_;
-  std::map<int, std::vector<GroupRoot>> group_roots_;  // of the members that have told their roots
+  std::map<int, std::vector<GroupRoot>> group_roots_;  // roots of the members that have told them
   int64_t group_count_ = 0;                            // targets in their rank gradients
   std::unique_ptr<GroupSum> sum_;
   std::string trouble_;

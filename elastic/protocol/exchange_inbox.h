@@ -30,7 +30,7 @@ class ExchangeInbox {
   const MemberPosition& position_;
   const CatchingUp& catching_up_;
   MemberOutbox& outbox_;
-  std::optional<Exchange> exchange_;  // of (generation, completed)
+  std::optional<Exchange> exchange_;  // the exchange of (generation, completed)
   std::vector<Message> early_;
 };
 

@@ -25,12 +25,12 @@ struct NcclSupport {
 
 // A worker, and the job as the worker sees it.
 struct WorkerInfo {
-  std::string endpoint = {};  // of the worker's inbox
+  std::string endpoint = {};  // the worker's inbox
   int64_t pid = 0;
   std::string name = {};    // for people and for programs that started it; may be empty
   std::string config = {};  // as TOML with all defaults filled in
   Digest data = {};
-  int64_t steps = 0;  // of the whole run
+  int64_t steps = 0;  // number of updates in the whole run
   int64_t parameters = 0, samples = 0;
   std::vector<TensorLayout> gradient = {}, state = {};
   bool tokens = false;  // the unit of targets: tokens
@@ -125,7 +125,7 @@ struct Blind {
 
 struct Ready {
   static constexpr Kind kKind{"ready", kToCoordinator, "it has the state after `step` updates"};
-  int64_t attempt = 0;  // of the state transfer; 0: it restored a checkpoint
+  int64_t attempt = 0;  // number of the state transfer; 0: it restored a checkpoint
 
   ELINVAR_FIELDS(attempt)
 };
@@ -171,12 +171,12 @@ struct StatePieces {
   int part = 0, parts = 1;
   int64_t attempt = 0;
   bool last = false;                           // the last message of this part
-  std::map<std::string, Digest> digests = {};  // of the tensors that begin in this message
+  std::map<std::string, Digest> digests = {};  // digests of the tensors that begin in this message
   std::vector<Piece> pieces = {};
-  std::vector<Blob> bytes = {};                    // of each piece
+  std::vector<Blob> bytes = {};                    // the bytes of each piece
   std::optional<ScalingState> scaling_state = {};  // with adaptive scaling, in the first message of a part
   std::optional<int64_t> end = {};    // with adaptive scaling, in the first message of a part: the last step, if known
-  std::vector<ToldFacts> facts = {};  // of earlier steps that the coordinator has not confirmed
+  std::vector<ToldFacts> facts = {};  // facts of earlier steps that the coordinator has not confirmed
 
   ELINVAR_FIELDS(part, parts, attempt, last, digests, pieces, bytes, scaling_state, end, facts)
 };

@@ -29,9 +29,9 @@ namespace elinvar {
 
 struct MemberOptions {
   PeerId self = 0;
-  std::string endpoint = {};  // of its inbox
+  std::string endpoint = {};  // the member's inbox
   int vranks = 1;
-  int64_t steps = 0;  // of the whole run
+  int64_t steps = 0;  // number of updates in the whole run
   int64_t bucket_elements = 1 << 20;
   int64_t checkpoint_every = 0;    // 0: only at the end
   int64_t state_digest_every = 0;  // 0: only at checkpoints and at the end
@@ -66,7 +66,7 @@ class Member {
     done,  // outcome() says why
   };
   Next next();
-  void learn_layout(const RankGradient& leaf);  // of any rank gradient that has samples
+  void learn_layout(const RankGradient& leaf);  // accepts any rank gradient that has samples
   bool digest_due() const;                      // whether contribute() needs the digest of the current state
   void contribute(const std::optional<Digest>& state, const StateDigests& parts = {});
   enum class Progress { waiting, complete, abandoned };

@@ -24,7 +24,7 @@ struct MemberPosition {
   bool loaded = false;            // the network has the state after `step` updates
   int64_t completed = 0;          // the number of complete reductions
   int64_t step = 0;               // updates made: one less than `completed` between a reduction and its update
-  int64_t steps = kUnknownSteps;  // of the whole run
+  int64_t steps = kUnknownSteps;  // number of updates in the whole run
 
   bool active() const { return generation.has_value() && index >= 0; }
   bool fenced() const { return promised > number(); }

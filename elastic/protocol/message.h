@@ -32,7 +32,7 @@ using Payload =
 
 struct Message {
   PeerId sender = 0;
-  int64_t generation = 0, step = 0;  // of the sender; `step` counts completed updates unless the kind says otherwise
+  int64_t generation = 0, step = 0;  // the sender's; `step` counts completed updates unless the kind says otherwise
   Payload payload;
 
   template <class T>

@@ -22,7 +22,7 @@ class RankGradients {
   bool has(int vrank) const { return facts_.contains(vrank); }
   const std::map<int, RankFacts>& facts() const { return facts_; }  // by virtual rank
   double seconds() const;                                           // the mean time of a rank gradient; 0: not measured
-  std::vector<const Subtree*> roots() const;                        // of all tensors reduced so far, ascending
+  std::vector<const Subtree*> roots() const;                        // roots of all tensors reduced so far, ascending
 
   // Adds the gradients and batch statistics of a virtual rank; if it is open, closes it, because its tensors are
   // reduced already. A value of 0 for `seconds` does not count as a measurement.

@@ -25,7 +25,7 @@ struct BucketRoots {
   int bucket = 0;
   int64_t count = 0;  // targets in all rank gradients of the sender
   std::vector<Root> roots = {};
-  std::vector<Blob> slices = {};  // of the present roots, concatenated
+  std::vector<Blob> slices = {};  // slices of the present roots, concatenated
 
   ELINVAR_FIELDS(bucket, count, roots, slices)
 };
@@ -52,9 +52,9 @@ struct TrailerPart {
   int member = 0;
   int64_t held = 0;                     // the newest generation that it knows
   double seconds = 0;                   // the time of one rank gradient; 0: it computed none
-  std::map<int, RankFacts> facts = {};  // of its virtual ranks
+  std::map<int, RankFacts> facts = {};  // facts of its virtual ranks
   std::optional<Digest> state = {};
-  std::optional<ScalingState> scaling_state = {};  // of the step
+  std::optional<ScalingState> scaling_state = {};  // the step's scaling state
   std::optional<AuditClaims> audit = {};           // set if the step is audited; claims about sums are sent separately
   int64_t group = 0;                               // the group of GPUs that this member is in (MemberGroups::name)
 
@@ -65,13 +65,13 @@ struct Trailer {
   static constexpr Kind kKind{"trailer", kToMember,
                               "what all parts say, from the first member to all, or to a learner"};
   int64_t agreed = 0;                 // the newest generation that every member holds
-  std::vector<RankFacts> facts = {};  // of each virtual rank
+  std::vector<RankFacts> facts = {};  // facts of each virtual rank
   std::optional<Digest> state = {};
-  StateDigests state_digests = {};  // of the first member
+  StateDigests state_digests = {};  // the first member's digests
   std::optional<ScalingState> scaling_state = {};
   std::string contradiction = {};       // which members differ in the state's digest or in scaling state
-  std::vector<double> seconds = {};     // of each member
-  std::vector<AuditClaims> audit = {};  // of each member, if the step is audited
+  std::vector<double> seconds = {};     // the time of one rank gradient on each member
+  std::vector<AuditClaims> audit = {};  // claims of each member, if the step is audited
   int64_t group = 0;                    // the group of GPUs that all members are in; 0: none
   std::optional<int64_t> attempt = {};  // to a learner: the attempt of the state transfer
 

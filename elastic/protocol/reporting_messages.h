@@ -73,9 +73,9 @@ struct Saved {
   std::string error = {};  // why the part is not saved; "": it is
   std::string file = {};
   int64_t bytes = 0;
-  Digest digest = {};                               // of the file
-  std::map<std::string, std::string> digests = {};  // of the part's tensors (elastic/checkpoint/state_parts.h)
-  std::optional<Digest> state = {};                 // of the whole state, if no step need follow
+  Digest digest = {};                               // digest of the file
+  std::map<std::string, std::string> digests = {};  // digests of the part's tensors (elastic/checkpoint/state_parts.h)
+  std::optional<Digest> state = {};                 // digest of the whole state, if no step need follow
   bool streamed = false;                      // the coordinator writes the file (elastic/checkpoint/part_stream.h)
   double copy_seconds = 0, wait_seconds = 0;  // duration of the copy of the part; time for which the loop stood still
 

@@ -13,9 +13,9 @@ class ScalingProgress {
 
   bool adaptive() const { return options_.batch > 0; }
   bool goal_reached() const { return adaptive() && made_.samples >= options_.goal; }
-  const ScalingState& made() const { return made_; }  // of the state: that of the last step, including its samples
-  ScalingState current() const { return current_.value_or(made_); }  // of step `completed`
-  // The same if it is known for certain; else null.
+  const ScalingState& made() const { return made_; }  // the scaling state of the last step, including its samples
+  ScalingState current() const { return current_.value_or(made_); }  // the scaling state of step `completed`
+  // Null unless current() is known for certain.
   const std::optional<ScalingState>& certain() const { return current_; }
 
   void set_made(const ScalingState& made) { made_ = made; }

@@ -68,7 +68,7 @@ class StateTransfers {
   const ScalingProgress& scaling_;
   std::map<PeerId, Transfer> transfers_;
   std::vector<StatePart> parts_;
-  std::vector<Tensor> last_values_;  // of step `completed` - 1
+  std::vector<Tensor> last_values_;  // the result of step `completed` - 1
   std::optional<messages::Trailer> last_trailer_;
 };
 

@@ -85,7 +85,7 @@ class StepReduction {
   std::optional<Buckets> buckets_;
   std::optional<Buckets> whole_buckets_;  // for groups of GPUs, which do not cut tensors
   int gradients_ = 0;
-  RankGradients leaves_;  // of step `completed`
+  RankGradients leaves_;  // the rank gradients of step `completed`
   bool crowded_ = false;  // the device has no room for rank gradients
 };
 

@@ -22,7 +22,7 @@ class FactsRecorder {
     std::filesystem::path directory;
     int64_t state_digest_every = 0;  // updates; 0: only at scheduled checkpoints and at the end
     int64_t checkpoint_every = 0;    // updates; 0: only at the end
-    int64_t batch_size = 0;          // of the first step, with adaptive scaling
+    int64_t batch_size = 0;          // the first step's batch, with adaptive scaling
   };
   explicit FactsRecorder(Options options);
 

@@ -54,7 +54,7 @@ class RunDirectory {
   GenerationStore& generations() { return generations_; }
 
   int64_t first_step() const { return first_step_; }  // updates made in the state with which the run continues
-  const ScalingState& scaling_state() const { return scaling_state_; }  // of that state
+  const ScalingState& scaling_state() const { return scaling_state_; }  // the scaling state of that state
   bool members_alive() const { return members_alive_; }
   // Checks again whether members are alive. If none is any more, chooses the checkpoint to continue from and returns
   // true.

@@ -36,7 +36,7 @@ class RunRecord {
   const std::optional<LedgerHeader>& header() const { return header_; }
   const std::map<int64_t, LedgerLine>& lines() const { return lines_; }  // by step
   const std::optional<DigestHeader>& digest_header() const { return digest_header_; }
-  std::optional<DigestLine> digests(int64_t step) const;  // of digests.jsonl
+  std::optional<DigestLine> digests(int64_t step) const;  // the step's line of digests.jsonl
 
   // Reads the lines of metrics.jsonl, objects with a "step", in order. Returns what is wrong with the file.
   std::vector<Damage> metrics(const std::function<void(const nlohmann::json& line)>& each) const;

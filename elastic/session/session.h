@@ -85,7 +85,7 @@ struct StepView {
   // reduce() it is the first of those that computed it.
   bool leads = false;
   int worker = 0;                   // this worker's number in the job
-  ScalingState scaling_state = {};  // of the gradients, with adaptive scaling; the update's is in Reduced
+  ScalingState scaling_state = {};  // used for the gradients, with adaptive scaling; the update's is in Reduced
 };
 
 // Except for drain() and fail(), one thread makes all calls, and the same thread destroys the session. The session is

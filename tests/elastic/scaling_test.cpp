@@ -102,7 +102,7 @@ TEST(ScalingState, TheRateGoesToItsNewValueOnAStraightLine) {
   EXPECT_EQ(rescaled(scaling_state, 1010, 256, kOptions), scaling_state);
 }
 
-// The ramp goes on from its current value, up or down, without a jump.
+// The ramp continues from its current value, up or down, without a jump.
 TEST(ScalingState, AChangeWithinARampBeginsWhereItIs) {
   const ScalingState grown = rescaled({.batch = 64}, 0, 256, kOptions), back = rescaled(grown, 50, 64, kOptions);
   EXPECT_EQ(back, (ScalingState{.batch = 64, .since = 50, .from = 2.5}));

@@ -128,7 +128,7 @@ TEST_F(TransfersToLearners, BeginAnewWhereTheSenderOfResultsLeaves) {
 TEST_F(TransfersToLearners, BeginAnewWhereALearnerWaitsInVain) {
   job.run({1});
   Worker& worker = learner(7);
-  (void)transfers.serve();  // of the state after step 2
+  (void)transfers.serve();  // begins to send the state after step 2
   worker.work.idle = 4;
   job.state.workers.at(1).completed = 3;
   EXPECT_FALSE(transfers.restart_stuck(3)) << "the result of step 2 may be on its way";

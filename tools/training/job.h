@@ -24,7 +24,7 @@ struct Job {
   explicit Job(const Config& config, Split split = Split::train, Device device = {});
 
   Config config;
-  Device device;                              // of the network and the optimiser
+  Device device;                              // holds the network and the optimiser
   Precision precision = Precision::portable;  // precision of products: the configured one if the device has it
   std::shared_ptr<const Dataset> data;
   std::unique_ptr<Network> network;

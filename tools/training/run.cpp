@@ -208,7 +208,7 @@ Clock::time_point JobProcess::rest_until() const {
   return Clock::time_point(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(until)));
 }
 
-// Returns how many workers the first generation waits for in vain: they were said to be alive but left, or they died
+// Returns how many workers the first generation can never get: they were said to be alive but left, or they died
 // before it.
 int JobProcess::missing_workers() const {
   if (command_.workers == 0) return 0;

@@ -46,7 +46,7 @@ class Training {
   MicroBatchResult passes(const Batch& batch, const Rng& rng, GradientSink& sink);
 
   MicroBatchGraphs graphs_;
-  std::vector<Statistic> statistics_;  // of any rank gradient: lists the network's batch norms
+  std::vector<Statistic> statistics_;  // statistics of any rank gradient: they list the batch norms
 };
 
 }  // namespace elinvar
