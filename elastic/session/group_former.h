@@ -37,9 +37,9 @@ class GroupFormer {
   // other group at once. A request for a new group replaces one of the same generation that was, or is being, made from
   // another.
   void form(const GroupRequest& request);
-  // Ends the groups of generations before `oldest`, except the group of generation `kept`, from which another may be
-  // made. Nobody uses the ended groups any more, except to wait for the device: a group in the middle of a transfer, on
-  // which the device may be stuck, is aborted.
+  // Ends the groups of generations before `generation`, except the group of generation `kept`, from which another may
+  // be made. Nobody uses the ended groups any more, except to wait for the device: a group in the middle of a transfer,
+  // on which the device may be stuck, is aborted.
   void drop_before(int64_t generation, int64_t kept = 0);
 
  private:

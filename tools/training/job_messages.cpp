@@ -145,8 +145,8 @@ std::string JobProcess::other_build(const messages::Hello& hello) const {
   return "";
 }
 
-// Refuses the first worker of a resumed run. Others may join, but no other process starts the workers that this process
-// was to start.
+// Refuses the first worker of a resumed run, because others may still join. Fails if this process started the worker:
+// nothing else starts another one in its place.
 void JobProcess::refuse_first(PeerId worker, const std::string& reason) {
   const auto pid = pids_.find(worker);
   check(pid == pids_.end() || !local_.started(pid->second),
