@@ -23,8 +23,8 @@ uint64_t draw(const AuditOptions& options, int64_t step, Draw what, int which = 
 
 int below(uint64_t drawn, int n) { return static_cast<int>(drawn % static_cast<uint64_t>(n)); }
 
-// By lots that belong to a worker, not to its place: so a death changes it for nobody else. `other` is out of the
-// question; idle members come first if they are wanted.
+// Draws lots that belong to a worker and not to its index, so a death changes nobody else's lot. Never chooses `other`;
+// prefers idle members if `idle_first`.
 int choose(const AuditOptions& options, const Generation& g, int64_t step, Draw what, int other, bool idle_first) {
   int chosen = -1;
   std::pair<bool, uint64_t> best{};
@@ -47,7 +47,7 @@ struct Question {
   std::string what;
   std::vector<std::pair<int, Digest>> answers;
 
-  // "leaf 3 of update 9: worker 2 has 1a2b3c4d, workers 1 and 3 have 5e6f7081"
+  // Example: "leaf 3 of update 9: worker 2 has 1a2b3c4d, workers 1 and 3 have 5e6f7081".
   std::string text() const {
     std::map<std::string, std::vector<int>> positions;
     for (const auto& [worker, answer] : answers) positions[brief(answer)].push_back(worker);
@@ -60,7 +60,7 @@ struct Question {
   bool agreed() const {
     return std::all_of(answers.begin(), answers.end(), [&](const auto& a) { return a.second == answers[0].second; });
   }
-  // Those that have another answer than more than half have; none if no answer has so many.
+  // Returns the workers whose answer differs from the one that more than half gave; empty if there is no such majority.
   std::vector<int> minority() const {
     for (const auto& [worker, answer] : answers) {
       std::vector<int> others;
@@ -93,7 +93,7 @@ Questions questions_of(const Evidence& e) {
   return q;
 }
 
-// The first claim of a worker that another one of its own contradicts; "": none does.
+// Returns the first claim of a worker that contradicts another of its own claims, or "".
 std::string contradiction_in(const AuditClaims& claims, const Evidence& e) {
   const auto text = [](const std::string& what, const Digest& a, const Digest& b) {
     return fmt::format("{} was {}, and then {}", what, brief(a), brief(b));
@@ -110,7 +110,8 @@ std::string contradiction_in(const AuditClaims& claims, const Evidence& e) {
   return "";
 }
 
-// Whether replays agree with each other, and with no state that anybody had: wrong leaves went into all of them.
+// Returns whether the replays agree with each other but with no state that any worker had: wrong rank gradients went
+// into all of the states.
 bool damaged_before(const Evidence& e) {
   if (e.stage != Evidence::Stage::replay) return false;
   for (const auto& [worker, claims] : e.witnesses) {
@@ -193,7 +194,7 @@ Verdict judge(const Evidence& e) {
   else if (received_otherwise) verdict.reason = fmt::format("{}; received was {}", q.sums.text(), brief(*e.received));
   else return verdict;
   verdict.what = Verdict::What::try_all;
-  // Who has damaged what others add up cannot be seen here: leaves are asked for again, and sent again.
+  // The worker that damaged what others reduce cannot be identified here: gradients are computed and sent again.
   if (e.stage == Evidence::Stage::audit || *differs == &q.inputs) return verdict;
   verdict.workers = (*differs)->minority();
   if (!verdict.workers.empty()) {

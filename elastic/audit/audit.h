@@ -1,10 +1,11 @@
 #pragma once
-// Auditing for silent corruption (PROTOCOL.md, "Audit"): which leaf and which sum of a step are computed twice, by
-// whom, and what follows where two results differ. Pure functions: members carry out, the coordinator asks judge().
+// Audits for silent corruption (PROTOCOL.md, "Audit"): selects the rank gradient and the sum of a step that are
+// computed twice, assigns the members that compute them, and judges differences. Pure functions: members carry the
+// audit out, and the coordinator calls judge().
 //
-// What a worker says of a step is a *claim*. A leaf is a function of state, step and virtual rank, and a sum is one of
-// what was added up, so two claims on the same thing that differ are proof that one of them is wrong; if they are by
-// one worker, it is that worker's.
+// A statement of a worker about a step is a *claim*. A rank gradient is a function of state, step and virtual rank, and
+// a sum is a function of its inputs, so if two claims about the same thing differ, one of them is wrong. If both are by
+// one worker, that worker is at fault.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -18,30 +19,31 @@
 namespace elinvar {
 
 struct AuditOptions {
-  int64_t every = 0;  // updates; 0: nothing is audited
-  uint64_t seed = 0;  // of the run
+  int64_t every = 0;  // updates between audits; 0: no audits
+  uint64_t seed = 0;  // the run's seed
 };
 
-// Whether update `step` + 1 is audited, and which virtual rank's leaf and which bucket's sum then:
-// functions of these arguments alone.
+// Functions of their arguments alone: whether update `step` + 1 is audited, and the virtual rank and the bucket that
+// are then audited.
 bool audited(const AuditOptions& options, int64_t step);
 int audited_vrank(const AuditOptions& options, int64_t step, int vranks);
 int audited_bucket(const AuditOptions& options, int64_t step, int buckets);
 
-// Members, by their index. Who looks at something is as far as possible the same one after a death.
+// The audit's members, by index. As far as possible, the roles stay with the same workers after a death.
 struct AuditRoles {
   int vrank = 0;
-  int owner = 0;    // computes that leaf, and
-  int auditor = 0;  // does so, too: the owner itself where it is alone, else preferably a member without leaves
-  int bucket = -1;  // -1: no sum is audited, for there are no buckets or nobody who could
-  int adder = -1;   // adds it up for all, and
+  int owner = 0;    // computes the audited rank gradient
+  int auditor = 0;  // computes it too: preferably a member without virtual ranks; the owner itself if it is alone
+  // The audited bucket; -1: no sum is audited, because there are no buckets or no member can check one.
+  int bucket = -1;
+  int adder = -1;  // reduces the bucket for all members
   int checker = -1;
 };
 AuditRoles audit_roles(const AuditOptions& options, const Generation& generation, int64_t step, int vranks,
                        int buckets);
 
-// Of everything in a leaf that goes into the update: facts (not `attached`), gradients and batch statistics, whose
-// digest need not be taken again if it is among the facts.
+// Returns the digest of everything in a rank gradient that goes into the update: facts (except `attached`), gradients
+// and batch statistics. Reuses the digest of the tensors if the facts contain it.
 Digest digest_of(const RankGradient& leaf);
 
 struct SumClaim {
@@ -50,17 +52,17 @@ struct SumClaim {
   ELINVAR_FIELDS(inputs, sum)
 };
 
-// Everything that one worker has said of a step, the oldest first.
+// All claims of one worker about a step, the oldest first.
 struct AuditClaims {
-  std::vector<Digest> states;  // before the step
-  std::vector<Digest> leaves;  // of the audited virtual rank
-  std::vector<SumClaim> sums;  // of the audited bucket
+  std::vector<Digest> states;  // the state before the step
+  std::vector<Digest> leaves;  // the gradient of the audited virtual rank
+  std::vector<SumClaim> sums;  // the sum of the audited bucket
 
   ELINVAR_FIELDS(states, leaves, sums)
 };
 
 struct Witness {
-  int worker = 0;  // its id
+  int worker = 0;  // the worker's id
   AuditClaims claims;
 
   ELINVAR_FIELDS(worker, claims)
@@ -68,16 +70,16 @@ struct Witness {
 
 struct Evidence {
   enum class Stage {
-    audit,   // two have computed what is audited
-    trial,   // all have, once more
-    replay,  // and before that, gone from a checkpoint to this state again
+    audit,   // two members have computed what is audited
+    trial,   // all members have computed it once more
+    replay,  // before that, all members have replayed from a checkpoint to this state
   };
   Stage stage = Stage::audit;
   int64_t step = 0;
   int vrank = 0, bucket = -1;
-  std::vector<Witness> witnesses;  // of the generation
-  // The audited sum as it was received by the worker that puts this together: as good as a claim of whoever added it
-  // up, as long as nobody is blamed for it.
+  std::vector<Witness> witnesses;  // the generation's members
+  // The audited sum as received by the worker that assembles the evidence. It counts as a claim of the worker that
+  // reduced the sum, unless a worker would be blamed for it.
   std::optional<Digest> received;
 
   ELINVAR_FIELDS(stage, step, vrank, bucket, witnesses, received)
@@ -85,15 +87,15 @@ struct Evidence {
 
 struct Verdict {
   enum class What {
-    agreed,     // nothing in it differs
-    try_all,    // everybody is to compute and send it once more
-    guilty,     // of these there is proof, or a majority against them
-    replay,     // who is right can only be seen from a checkpoint on
-    undecided,  // nor from there
+    agreed,     // no claims differ
+    try_all,    // all members must compute and send it once more
+    guilty,     // `workers` are proven wrong, or contradicted by a majority
+    replay,     // only a replay from a checkpoint can show which claim is right
+    undecided,  // a replay cannot show it either
   };
   What what = What::agreed;
-  std::vector<int> workers;  // the guilty; where it is undecided, those that differ
-  std::string reason;        // for people
+  std::vector<int> workers;  // the guilty workers; if undecided, the workers that differ
+  std::string reason;        // a text for people
 };
 Verdict judge(const Evidence& evidence);
 const char* name_of(Verdict::What what);

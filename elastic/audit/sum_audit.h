@@ -1,6 +1,6 @@
 #pragma once
-// The audit of one bucket's sum in one reduction (elastic/audit/audit.h): checkers get what its owner gets and add it
-// up as well, and nobody goes on before it has heard what they came to (the messages Check and Word of
+// The audit of one bucket's sum in one reduction (elastic/audit/audit.h). Checkers receive the owner's inputs and add
+// them up as well. No member continues before it has the speakers' results (the messages Check and Word of
 // elastic/protocol/reduction_messages.h).
 #include <map>
 #include <string>
@@ -17,24 +17,24 @@ class SumAudit {
     int bucket = 0;
     int owner = 0;
     std::vector<int> checkers;
-    std::vector<int> speakers;  // who say what they came to
+    std::vector<int> speakers;  // members that announce their results
   };
-  // In a trial everybody but the owner checks, and all speak.
+  // In a trial every member except the owner checks, and all members speak.
   static Roles roles_of(const AuditRoles& audit, bool trial, int members);
 
-  // `said`: what member `me` has said of this sum before, in an earlier generation.
+  // `said` holds the claims that member `me` made about this sum in earlier generations.
   SumAudit(Roles roles, int me, std::vector<SumClaim> said);
 
   const Roles& roles() const { return roles_; }
-  bool checks() const;                   // this member does
-  bool added() const { return added_; }  // this member has added the sum up
-  void add(const SumClaim& claim);       // what it came to; said() is to be sent to all if it speaks()
+  bool checks() const;                   // whether this member checks the sum
+  bool added() const { return added_; }  // whether this member has added the sum up
+  void add(const SumClaim& claim);       // records this member's result; send said() to all members if speaks()
   bool speaks() const;
-  // What a member has said; "" or what is wrong with that.
+  // Records a member's claims. Returns "" or what is wrong with them.
   std::string hear(int member, std::vector<SumClaim> claims);
-  std::string missing() const;  // for people; "": all have spoken
+  std::string missing() const;  // the speakers that are silent, for people; "": all have spoken
   const std::vector<SumClaim>& said() const { return said_; }
-  // What the speakers have said, by member.
+  // The speakers' claims, by member.
   const std::map<int, std::vector<SumClaim>>& heard() const { return heard_; }
 
  private:
@@ -45,7 +45,7 @@ class SumAudit {
   std::map<int, std::vector<SumClaim>> heard_;
 };
 
-Digest digest_of(const std::vector<Subtree>& roots, int64_t count);  // what is added up; ascending
-Digest digest_of(const std::vector<Tensor>& slices);                 // of the sum
+Digest digest_of(const std::vector<Subtree>& roots, int64_t count);  // digest of the inputs, ascending
+Digest digest_of(const std::vector<Tensor>& slices);                 // digest of the sum
 
 }  // namespace elinvar

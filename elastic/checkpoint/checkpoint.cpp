@@ -30,7 +30,7 @@ std::optional<int64_t> step_of(const std::string& name) {
   return step;
 }
 
-// Tensors in name order, cut where a part would pass kPartBytes.
+// Splits tensors in name order; a new part begins where a part would exceed kPartBytes.
 std::vector<StateDict> parts_of(const StateDict& state) {
   std::vector<StateDict> parts(1);
   int64_t bytes = 0;
@@ -57,7 +57,7 @@ void write_manifest(const fs::path& directory, int64_t step, const std::vector<C
   sync_directory(directory);
 }
 
-// A file name of a part: no separators, so that a manifest cannot name files elsewhere.
+// Returns whether a part's file name has no separators, so that a manifest cannot name files elsewhere.
 bool is_plain_name(const std::string& name) {
   return !name.empty() && name.front() != '.' && name.find('/') == std::string::npos;
 }
@@ -144,7 +144,7 @@ PartFile CheckpointStore::create_part(int64_t step, const std::string& file) con
   const fs::path aside = aside_of(step);
   if (!fs::exists(directory_.parent_path())) fail("{} is gone", directory_.parent_path().string());
   make_directories(aside);
-  remove_tree(aside / file);  // of an attempt that a death cut short
+  remove_tree(aside / file);  // left by an attempt that a death interrupted
   return PartFile(aside / file);
 }
 
@@ -154,7 +154,7 @@ CheckpointPart CheckpointStore::write_part(int64_t step, const std::string& file
   return part.finish();
 }
 
-// The steps with an uncommitted folder, ascending.
+// Returns the steps with an uncommitted folder, ascending.
 std::vector<int64_t> CheckpointStore::steps_aside() const {
   std::vector<int64_t> steps;
   for (const fs::path& path : paths_in(directory_)) {
@@ -170,7 +170,7 @@ void CheckpointStore::discard_parts(int64_t step, int parts) const {
   const fs::path aside = aside_of(step);
   std::error_code ignored;
   for (int part = 0; part < parts; ++part) fs::remove(aside / part_file(part, parts), ignored);
-  fs::remove(aside, ignored);  // unless another attempt has files in it
+  fs::remove(aside, ignored);  // fails if another attempt has files in it
 }
 
 void CheckpointStore::trim_aside(size_t keep) const {
@@ -182,11 +182,11 @@ void CheckpointStore::trim_aside(size_t keep) const {
 void CheckpointStore::commit(int64_t step, const std::vector<CheckpointPart>& parts, const Digest& digest) {
   const fs::path final = path_of(step), aside = aside_of(step);
   const fs::path replaced = directory_ / fmt::format("{}{}-replaced", kAside, step);
-  // A coordinator that is gone may have made the same parts a checkpoint.
+  // A coordinator that is gone may already have committed the same parts.
   if (!fs::exists(aside) && manifest_digest(step) == digest) return;
   if (!fs::exists(aside)) fail("the parts of checkpoint {} are gone", step);
   try {
-    // Left from an attempt that a death cut short.
+    // Files left by an attempt that a death interrupted.
     for (const fs::path& path : paths_in(aside))
       if (std::none_of(parts.begin(), parts.end(), [&](const auto& p) { return p.file == path.filename(); }))
         remove_tree(path);
@@ -210,10 +210,10 @@ std::string CheckpointStore::prune(int64_t step) const {
   };
   try {
     sweep();
-    // Later ones can only be left from before a resume that found them damaged; they neither count nor go.
+    // Later checkpoints can only be older than a resume that found them damaged; they neither count nor are removed.
     std::vector<int64_t> present = steps();
     std::erase_if(present, [&](int64_t other) { return other > step || other == 0; });
-    // Renamed before removal, so that a resume never considers a half removed checkpoint.
+    // Renamed before removal, so that a resume never considers a partly removed checkpoint.
     for (size_t i = 0; i + static_cast<size_t>(keep_) < present.size(); ++i)
       rename_file(path_of(present[i]), directory_ / fmt::format("{}{}-removed", kAside, present[i]));
     sweep();
@@ -266,7 +266,7 @@ std::optional<Digest> CheckpointStore::manifest_digest(int64_t step) const {
 Checkpoint CheckpointStore::read(int64_t step) const {
   try {
     return read_files(path_of(step), step);
-  } catch (const std::exception& error) {  // a manifest that does not parse, a part that is gone, ...
+  } catch (const std::exception& error) {  // for example: the manifest does not parse, or a part is gone
     fail("checkpoint {} cannot be used: {}", path_of(step).string(), reason_of(error));
   }
 }

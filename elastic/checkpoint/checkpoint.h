@@ -1,7 +1,7 @@
 #pragma once
-// Checkpoints: directories step-<n> that hold the state after n updates. They appear whole or not at all, and a damaged
-// one is recognised (CHECKPOINT.md describes the files). That of step 0 is what a run begins with where that is not a
-// new network: imported weights.
+// Checkpoints: directories step-<n> that hold the state after n updates. A checkpoint appears whole or not at all, and
+// damage is detected (CHECKPOINT.md describes the files). The checkpoint of step 0 holds imported weights: the state
+// with which a run begins if it does not begin with a new network.
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -17,24 +17,24 @@ namespace elinvar {
 struct Checkpoint {
   int64_t step = 0;
   StateDict state;
-  Digest digest;  // of the state
+  Digest digest;  // the state's digest
 };
 
-// A file of a checkpoint, as its manifest lists it.
+// A file of a checkpoint, as listed in its manifest.
 struct CheckpointPart {
   std::string file;
   int64_t bytes = 0;
-  Digest digest;  // of the file
+  Digest digest;  // the file's digest
 };
 
-// A part while it is written, piece by piece. One that is not finished leaves nothing behind.
+// A part that is written piece by piece. A part that is not finished leaves no file.
 class PartFile {
  public:
   ~PartFile();
   PartFile(PartFile&&) noexcept;
   void write(const void* bytes, size_t count);
   int64_t bytes() const;
-  CheckpointPart finish();  // returns when the file is on the disk
+  CheckpointPart finish();  // returns when the file is on disk
 
  private:
   friend class CheckpointStore;
@@ -45,45 +45,46 @@ class PartFile {
 
 class CheckpointStore {
  public:
-  // Touches nothing. `keep` (at least 1) is how many of the newest write() leaves, besides step 0.
+  // Touches no files. `keep` (at least 1) is the number of newest checkpoints that write() keeps, besides step 0.
   explicit CheckpointStore(std::filesystem::path directory, int keep = 1);
 
-  // For the process that is going to write: creates the directory, removes what an interrupted write left aside.
+  // For the process that will write: creates the directory and removes the remains of an interrupted write.
   void prepare();
 
-  // A checkpoint may be written by several processes: each writes its parts aside, and one that knows them all makes
-  // them a checkpoint. write_part() returns when the file is on the disk, which has the bytes of stream_safetensors().
+  // Several processes may write a checkpoint: each writes its parts to the uncommitted folder, and a process that knows
+  // all parts commits them. write_part() returns when the file is on disk; the file has the bytes of
+  // stream_safetensors().
   PartFile create_part(int64_t step, const std::string& file) const;
   CheckpointPart write_part(int64_t step, const std::string& file, const StateDict& tensors) const;
-  // Returns when the checkpoint would survive a power cut. One that is already there with this digest stays; any other
-  // of this step is replaced. On Failure (no room, a read-only disk) nothing new is left behind.
+  // Returns when the checkpoint would survive a power cut. Keeps an existing checkpoint with this digest; replaces any
+  // other of this step. On Failure (no room, a read-only disk) it leaves nothing new behind.
   void commit(int64_t step, const std::vector<CheckpointPart>& parts, const Digest& digest);
-  void write(int64_t step, const StateDict& state, const Digest& digest);  // all of it by one process
+  void write(int64_t step, const StateDict& state, const Digest& digest);  // writes the whole checkpoint in one process
 
-  // Call after the commit of `step`: removes older checkpoints beyond `keep`, and uncommitted parts of earlier steps.
-  // Returns "" or why something could not be removed; the next call tries again.
+  // Removes older checkpoints beyond `keep`, and uncommitted parts of earlier steps. Call it after the commit of
+  // `step`. Returns "" or why something could not be removed; the next call tries again.
   std::string prune(int64_t step) const;
-  // Remove uncommitted parts and ignore errors: those of one attempt in which a part could not be written; those of all
-  // steps but the `keep` latest.
+  // Both remove uncommitted parts and ignore errors. discard_parts() removes those of an attempt in which a part could
+  // not be written; trim_aside() removes those of all steps but the `keep` latest.
   void discard_parts(int64_t step, int parts) const;
   void trim_aside(size_t keep) const;
 
-  // The checkpoint of step 0 of another run, if it has one.
+  // Copies the checkpoint of step 0 of another run, if it has one.
   void copy_first(const CheckpointStore& other);
 
-  std::vector<int64_t> steps() const;  // ascending; they may still turn out to be damaged
+  std::vector<int64_t> steps() const;  // ascending; some may be damaged
 
-  // What its manifest says the digest of the state is; nothing without a readable one.
+  // Returns the state's digest from a manifest; null without a readable manifest.
   std::optional<Digest> manifest_digest(int64_t step) const;
-  // Reads and verifies one; throws Failure that says what is wrong with it.
+  // Reads and verifies a checkpoint. Throws Failure that says what is wrong with it.
   Checkpoint read(int64_t step) const;
 
   struct Rejected {
     int64_t step;
     std::string reason;
   };
-  // The newest one that is undamaged and that `acceptable` finds no reason ("") against; those passed over are added
-  // to `rejected`. Reads states until one is good; nothing if none is.
+  // Returns the newest checkpoint that is undamaged and for which `acceptable` returns no reason (""); null if there is
+  // none. Adds those passed over to `rejected`. Reads states until one is good.
   std::optional<Checkpoint> newest_good(const std::function<std::string(const Checkpoint&)>& acceptable,
                                         std::vector<Rejected>& rejected) const;
 

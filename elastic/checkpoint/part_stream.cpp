@@ -59,7 +59,7 @@ messages::Taken PartReceiver::take(PeerId worker, int64_t step, const messages::
       fail("a piece of part {} of {} is missing", part, parts);
     for (const Blob& blob : piece.bytes) open.file.write(blob.data, blob.bytes);
     answer.offset = open.file.bytes();
-  } catch (const std::exception& failure) {  // of the disk, or of what it cannot be
+  } catch (const std::exception& failure) {  // a disk error or malformed data
     parts_.erase(worker);
     answer.error = failure.what();
   }
@@ -76,7 +76,7 @@ messages::Saved PartReceiver::finish(PeerId worker, int64_t step, messages::Save
     if (written.bytes != saved.bytes || written.digest != saved.digest)
       fail("what came of {} is not what was sent", written.file);
     saved.file = written.file;
-  } catch (const std::exception& failure) {  // of the disk, or of what it cannot be
+  } catch (const std::exception& failure) {  // a disk error or malformed data
     saved.error = failure.what();
   }
   return saved;

@@ -1,12 +1,12 @@
 #pragma once
-// Parts of a checkpoint from workers that do not see the run directory: the bytes of the very file that such a worker
-// would have written go to the coordinator, which writes it.
+// Streams parts of a checkpoint from workers that cannot see the run directory to the coordinator, which writes them.
+// The file has the same bytes as one that such a worker would have written.
 //
-// The worker sends FilePiece messages, each answered by Taken, and then Saved with `streamed`; the coordinator compares
-// size and digest with what it has on the disk (elastic/protocol/reporting_messages.h).
+// The worker sends FilePiece messages, each answered by Taken, and then Saved with `streamed`. The coordinator compares
+// size and digest with the file on its disk (elastic/protocol/reporting_messages.h).
 //
-// A worker sends at most kPartWindow bytes beyond what was taken: so much memory a worker is what the coordinator
-// needs.
+// A worker sends at most kPartWindow bytes beyond those that were taken, so the coordinator needs that much memory for
+// each worker.
 #include <functional>
 #include <map>
 #include <memory>
@@ -31,11 +31,11 @@ class PartReceiver {
  public:
   explicit PartReceiver(CheckpointStore store) : store_(std::move(store)) {}
 
-  // Takes a piece of the checkpoint of `step` and returns the answer. One that does not follow what came before ends
-  // the part.
+  // Takes a piece of the checkpoint of `step` and returns the answer. A piece that does not follow the previous one
+  // ends the part.
   messages::Taken take(PeerId worker, int64_t step, const messages::FilePiece& piece);
-  // What to make of a streamed Saved: the same, or with an error where the file is not what was announced. The file is
-  // on the disk then.
+  // Completes a streamed Saved: returns it with the file's name, or with an error if the file differs from the
+  // announcement. The file is then on disk.
   messages::Saved finish(PeerId worker, int64_t step, messages::Saved saved);
 
  private:
@@ -45,7 +45,7 @@ class PartReceiver {
     PartFile file;
   };
   CheckpointStore store_;
-  std::map<PeerId, Part> parts_;  // a worker sends one after the other
+  std::map<PeerId, Part> parts_;  // each worker sends one part at a time
 };
 
 }  // namespace elinvar

@@ -1,6 +1,6 @@
 #pragma once
-// Writes the parts that workers stream to their coordinator (part_stream.h), in a thread of its own: the coordinator
-// answers heartbeats while the disk works.
+// Writes the parts that workers stream to their coordinator (part_stream.h) in a thread of its own, so that the
+// coordinator answers heartbeats while the disk works.
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -14,15 +14,15 @@ namespace elinvar {
 
 class PartWriter {
  public:
-  // A part that is on the disk or, with an error, is not.
+  // A part that is on disk, or that has an error.
   struct Finished {
     int64_t step = 0;
     messages::Saved saved;
   };
   using Answer = std::function<void(PeerId worker, int64_t step, messages::Taken)>;
-  // Called from the thread: `answer` for each piece, `news` when finished() has something.
+  // Both callbacks are called from the thread: `answer` for each piece, `news` when finished() has results.
   PartWriter(CheckpointStore store, Answer answer, std::function<void()> news);
-  ~PartWriter();  // what has not been written by then is dropped
+  ~PartWriter();  // drops what is not written yet
 
   static bool takes(const Message& message);  // a piece, or the Saved of a streamed part
   void add(Message message);

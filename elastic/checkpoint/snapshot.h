@@ -1,6 +1,6 @@
 #pragma once
-// Memory for copies of the state. A training step stands still while its state is copied, so the memory is there
-// before: asked for, touched (on huge pages where the system grants them), and used again by the next copy.
+// Memory for copies of the state. Training stands still while its state is copied, so the memory is allocated and
+// touched in advance (on huge pages if the system grants them) and reused by the next copy.
 #include <memory>
 #include <mutex>
 
@@ -10,16 +10,16 @@ namespace elinvar {
 
 class SnapshotMemory {
  public:
-  // What a copy of `part` takes.
+  // Returns the size of a copy of `part`.
   static int64_t bytes_for(const StateDict& part);
 
-  // Has a block of so many bytes ready, unless there is one, or one in use that will be back. Takes as long as the
-  // system needs for fresh memory; where it has none, copies will do without.
+  // Allocates a block of this size, unless there is one, or one in use that will be returned. Takes as long as the
+  // system needs for fresh memory. If the system has none, copies work without the block.
   void prepare(int64_t bytes);
 
-  // The same tensors with elements of their own, copied by the calling thread: into the prepared block if it is free
-  // and large enough, else into fresh memory. The tensors share one block, which is back when the last of them is gone;
-  // the largest that comes back is kept. They are only to be read.
+  // Copies the tensors in the calling thread: into the prepared block if it is free and large enough, else into fresh
+  // memory. The copies share one block, which is returned when the last of them is destroyed; the largest returned
+  // block is kept. The copies are read-only.
   StateDict copy(const StateDict& part);
 
  private:

@@ -14,13 +14,13 @@ namespace elinvar {
 
 using Lock = std::unique_lock<std::mutex>;
 
-constexpr int kMostWriting = 2;  // copies for checkpoints that are not on the disk yet
+constexpr int kMostWriting = 2;  // checkpoint copies that are not on disk yet
 constexpr std::chrono::seconds kStreamPatience{60}, kFinishPatience{60};
-constexpr int64_t kSlices = 4;  // few, since results of steps wait for a learner that has not got its state
+constexpr int64_t kSlices = 4;  // few, because results of steps wait for a learner that does not have its state yet
 
 StateCopier::StateCopier(World world, PeerId coordinator, Clock::duration rest)
     : world_(std::move(world)), rest_(rest), coordinator_(coordinator) {
-  // Under this name their time on a processor can be told apart (bench elastic).
+  // The threads' names let a benchmark measure their processor time (bench elastic).
   const auto start = [this](auto body) {
     return start_thread("copier", [this, body](const std::stop_token& stop) { guarded([&] { body(stop); }); });
   };
@@ -121,7 +121,7 @@ void StateCopier::copy(const std::stop_token& stop) {
       part = std::move(parts_.front());
       parts_.pop_front();
       ++saving_;
-      // A disk that needs longer than from one checkpoint to the next is waited for, or memory would run out.
+      // Waits for a disk that needs longer than the interval between checkpoints, or memory would run out.
       if (part.to == 0) changed_.wait(lock, stop, [&] { return writing_ < kMostWriting || given_up_; });
       if (part.to == 0) ++writing_;
     }
@@ -146,7 +146,7 @@ void StateCopier::copy(const std::stop_token& stop) {
   }
 }
 
-// Sends or saves what is copied.
+// Sends or saves the copies.
 void StateCopier::pass_on(const std::stop_token& stop, std::deque<Copied>& queue) {
   CpuStream alone(1);
   const StreamScope scope(alone);
@@ -175,7 +175,7 @@ void StateCopier::give(const Copied& copied) {
   const StatePart& part = copied.part;
   int64_t whole = 0;
   for (const auto& [name, tensor] : copied.tensors) whole += tensor.bytes();
-  int64_t updates = copied.updates, slice = whole;  // the step in which it was copied has had its share
+  int64_t updates = copied.updates, slice = whole;  // the step in which it was copied has had its slice
   send_state(copied.tensors, part, [&](messages::StatePieces pieces) {
     if (part.throttled && slice > whole / kSlices) {
       updates = rest(part, updates);
@@ -192,8 +192,8 @@ void StateCopier::give(const Copied& copied) {
                                   .wait_seconds = copied.wait_seconds});
 }
 
-// Until the step after so many updates, but not for long, as steps may be long, and not if somebody waits for what
-// comes after.
+// Waits until the loop has made another step, but at most `rest_`, because steps may be long, and not if other parts
+// wait behind this one. Returns the number of updates.
 int64_t StateCopier::rest(const StatePart& part, int64_t updates) {
   Lock lock(mutex_);
   const auto hurry = [&] {
@@ -229,7 +229,7 @@ void StateCopier::save(const Copied& copied) {
   world_.send(0, part.step, std::move(saved));
 }
 
-// To a coordinator that writes it for this worker (elastic/checkpoint/part_stream.h).
+// Streams the part to the coordinator, which writes it for this worker (elastic/checkpoint/part_stream.h).
 CheckpointPart StateCopier::stream(const StatePart& part, const StateDict& copied) {
   PeerId coordinator;
   {

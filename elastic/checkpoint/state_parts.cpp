@@ -23,7 +23,7 @@ StateDict part_of(const StateDict& state, int part, int parts) {
   for (const auto& [name, tensor] : state) total += tensor.bytes();
   StateDict mine;
   for (const auto& [name, tensor] : state) {
-    // The part in which the tensor's middle falls.
+    // The part that contains the tensor's middle.
     const int64_t middle = before + tensor.bytes() / 2;
     before += tensor.bytes();
     if (std::min<int64_t>(parts - 1, middle * parts / std::max<int64_t>(1, total)) == part) mine.emplace(name, tensor);
@@ -50,7 +50,7 @@ std::string chunks_of(const TensorDigest& tensor) {
   return text;
 }
 
-// Tensor by tensor in the order of names.
+// Digests tensors one by one in name order.
 class StateSummer {
  public:
   void add(const std::string& name, const Digest& tensor, const std::string& chunks) {
@@ -124,7 +124,7 @@ void send_state(const StateDict& tensors, const StatePart& part,
 void fill(const StateDict& state, const std::vector<messages::StatePieces>& messages) {
   std::map<std::string, Digest> expected;
   std::map<std::string, int64_t> filled;
-  StateDict here;  // where pieces are put together: the tensors themselves, or stand-ins for those on another device
+  StateDict here;  // the destinations of the pieces: the tensors themselves, or stand-ins for those on another device
   for (const messages::StatePieces& m : messages) {
     expected.insert(m.digests.begin(), m.digests.end());
     if (m.pieces.size() != m.bytes.size())

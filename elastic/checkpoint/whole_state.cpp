@@ -4,7 +4,7 @@
 
 namespace elinvar {
 
-constexpr const char* kStep = "step";  // beside the state's own names, which have dots
+constexpr const char* kStep = "step";  // does not clash with the state's own names, which have dots
 
 StateDict whole_state(StateDict state, int64_t step, const std::optional<ScalingState>& scaling_state) {
   bool fresh = state.emplace(kStep, Tensor::from(std::vector<int64_t>{step}, {})).second;

@@ -14,7 +14,7 @@ using Json = nlohmann::json;
 
 namespace {
 
-constexpr int kDigestsVersion = 2;  // that of the ledger
+constexpr int kDigestsVersion = 2;  // equal to the ledger's version
 constexpr const char* kWithoutIt = "move the file away to go on without it";
 
 template <class T, class F>
@@ -144,7 +144,7 @@ DigestFile::DigestFile(const std::filesystem::path& directory, const Ledger& led
   if (kept < lines.size()) file_.keep(kept);
 }
 
-// The first step in (before, after) that should have a line.
+// Returns the first step in (before, after) that should have a line.
 std::optional<int64_t> DigestFile::missing_between(const Ledger& ledger, int64_t before, int64_t after) const {
   for (int64_t step = before + 1; step < after; ++step)
     if (due(step, tensors_every_) || ledger.has_state(step)) return step;

@@ -1,7 +1,7 @@
 #pragma once
-// digests.jsonl, beside the ledger of a run: the short digests of what the ledger's digests cover, so that a difference
-// is located without any tensors. LEDGER.md describes it. A header with names and sizes, then lines in the order of
-// steps, some steps without one. Equal runs have equal files.
+// digests.jsonl, next to the ledger of a run: the short digests of the data that the ledger's digests cover, which
+// locate a difference without any tensors. LEDGER.md describes it. A header with names and sizes precedes the lines,
+// which are in the order of steps; some steps have none. Equal runs have equal files.
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -18,13 +18,13 @@
 
 namespace elinvar {
 
-// A tensor as digests know it.
+// The description of a tensor that its digests need.
 struct TensorLayout {
   std::string name, dtype;
   std::vector<int64_t> shape;
   int64_t numel() const;
   int64_t element_bytes() const;
-  int64_t chunks() const;  // that its digest covers (tensor/digest_tree.h)
+  int64_t chunks() const;  // the number of chunks in its digest (tensor/digest_tree.h)
 };
 DType dtype_from(const std::string& name);  // "float32", ..; throws UsageError
 TensorLayout layout_of(const std::string& name, const Tensor& tensor);
@@ -33,40 +33,42 @@ std::vector<TensorLayout> layout_from(const nlohmann::json& json);
 
 struct DigestHeader {
   int64_t tensors_every = 0;
-  std::vector<TensorLayout> gradient = {};  // of a leaf and of the reduction; batch statistics follow, unnamed
-  std::vector<TensorLayout> state = {};     // in name order
+  std::vector<TensorLayout> gradient =
+      {};  // tensors of a rank gradient and of the reduction; batch statistics follow, unnamed
+  std::vector<TensorLayout> state = {};  // in name order
   std::string text() const;
   static DigestHeader parse(const std::string& text);  // throws Failure
 };
 
-// Of one step. Several short digests stand one after another in a string; "" is unknown.
+// The digests of one step. A string concatenates several short digests; "" is unknown.
 struct DigestLine {
   int64_t step = 0;
-  std::string batches = {};                // of each virtual rank: input and target; in older files one of both
-  std::string losses = {};                 // of each virtual rank: not a digest, but the 16 digits of its loss's bits
-  std::string gradient = {};               // of each reduced tensor
-  std::map<int, std::string> leaves = {};  // of each tensor of the leaves that the ledger names
+  std::string batches = {};  // each virtual rank's input and target; older files have one digest for both
+  // The 16 hexadecimal digits of the bits of each virtual rank's loss, which are not a digest.
+  std::string losses = {};
+  std::string gradient = {};               // digests of each reduced tensor
+  std::map<int, std::string> leaves = {};  // digests of each tensor of the rank gradients that the ledger names
   StateDigests state = {};
   std::string text() const;
   static DigestLine parse(const std::string& text);  // throws Failure
-  // What is wrong with a line of this step that somebody else wrote, without reading all of it; "": nothing.
+  // Returns what is wrong with a line of this step that another process wrote, or "". Does not read all of it.
   static std::string fault(int64_t step, std::string_view text);
 };
 
 class DigestFile {
  public:
-  // Opens or creates DIR/digests.jsonl; a torn last line is cut off, and so are lines of steps that the ledger does not
-  // reach. Lines that are damaged, out of order or missing between others are a Failure.
+  // Opens or creates DIR/digests.jsonl. Cuts off a torn last line and lines of steps that the ledger does not reach.
+  // Throws Failure if lines are damaged, out of order or missing between others.
   DigestFile(const std::filesystem::path& directory, const Ledger& ledger);
-  void begin(const DigestHeader& header);  // as Ledger::begin
-  int64_t last() const { return last_; }   // the step of the last line; 0 without any
-  // Failure if the file has lines, but ends before the last one that a run at `step` has.
+  void begin(const DigestHeader& header);  // like Ledger::begin
+  int64_t last() const { return last_; }   // the step of the last line; 0 without lines
+  // Throws Failure if the file has lines but ends before the last line that a run at `step` has.
   void check_reaches(const Ledger& ledger, int64_t step) const;
-  // Whether the first lines of a run at `step` are missing: somebody moved the file away.
+  // Returns whether the first lines of a run at `step` are missing, because somebody moved the file away.
   bool begins_late(const Ledger& ledger, int64_t step) const;
-  // The line of a step, DigestLine::text(): one that is in the file already is passed over.
+  // Records the line of a step, DigestLine::text(); ignores a line that is already in the file.
   void record(int64_t step, const std::string& line);
-  void write() { file_.write(); }  // what was recorded
+  void write() { file_.write(); }  // writes the recorded lines
   void sync() { file_.sync(); }
   bool restore() { return file_.restore(); }
 

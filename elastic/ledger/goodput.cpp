@@ -30,7 +30,7 @@ void Goodput::step(double now, int64_t generation) {
     std::replace_if(noted_.begin(), noted_.end(), counts, std::nullopt);
     return;
   }
-  // Other members, another usual step; the old one serves until there is a new one.
+  // Other members have another usual step; the old one serves until the new one is known.
   if (generation != generation_) undisturbed_.clear();
   generation_ = generation;
   undisturbed_.push_back(seconds);

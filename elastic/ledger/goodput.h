@@ -1,7 +1,7 @@
 #pragma once
-// Where the time of a run goes: to training, or to what interrupted it. The measure is what a step usually takes with
-// the same members; what an interval between two steps took beyond that is lost, to the gravest cause that was noted
-// in it. Without a cause a slow step is training. Goodput is the share of the time that went to training.
+// Divides the time of a run between training and interruptions. The reference is the usual time of a step with the same
+// members. Time that an interval between two steps takes beyond it is lost to the gravest cause noted in the interval.
+// A slow step without a cause counts as training. Goodput is the fraction of the time that went to training.
 //
 //   {"seconds":724.1,"goodput":0.982,"training":711.3,
 //    "lost":{"starting":{"seconds":3.1,"times":1},"recovering":{"seconds":9.7,"times":2}}}
@@ -16,13 +16,13 @@ namespace elinvar {
 
 class Goodput {
  public:
-  // The gravest first. `changing`: workers join or leave by plan; `finishing`: after the last step.
+  // The causes, the gravest first. `changing`: workers join or leave by plan; `finishing`: after the last step.
   enum class Cause { starting, holding, recovering, evaluating, checkpointing, changing, finishing };
 
-  explicit Goodput(double now);  // seconds of any clock that does not jump; the run starts
-  // Something of this kind has happened at this time: it counts for the first step that is done then or later.
+  explicit Goodput(double now);  // starts the run; seconds of any monotonic clock
+  // Notes a cause at this time: it counts for the first step that is done then or later.
   void note(Cause cause, double when = 0);
-  // A step is done, by the members of this generation.
+  // The members of this generation have done a step.
   void step(double now, int64_t generation);
   void finish(double now);
 
@@ -35,11 +35,11 @@ class Goodput {
     double seconds = 0;
     int64_t times = 0;
   };
-  double usual_step() const;  // the median of the last undisturbed steps
+  double usual_step() const;  // the median time of the last undisturbed steps
   void lose(size_t cause, double seconds);
 
   double begin_, last_, end_ = 0;
-  std::array<std::optional<double>, kCauses> noted_{};  // when
+  std::array<std::optional<double>, kCauses> noted_{};  // the time of each noted cause
   std::array<Lost, kCauses> lost_{};
   std::deque<double> undisturbed_;
   int64_t generation_ = 0;

@@ -30,7 +30,7 @@ double number_in(const Json& json, const char* key) {
   return std::bit_cast<double>(bits);
 }
 
-// Of two headers that are not equal.
+// Returns the keys in which two unequal headers differ.
 std::string differing_keys(const std::string& then, const std::string& now) {
   const Json a = unsealed(then), b = unsealed(now);
   std::string differing;
@@ -39,7 +39,7 @@ std::string differing_keys(const std::string& then, const std::string& now) {
   return differing;
 }
 
-// Of two lines of one step that are not the same text: also what only one of them tells.
+// Returns how two unequal lines of one step differ, including facts that only one of them has.
 std::string how_they_differ(const LedgerLine& then, const LedgerLine& now) {
   std::vector<std::string> fields = differing_fields(then, now);
   const auto same_rank = [](const auto& a, const auto& b) { return a.first == b.first; };
@@ -59,7 +59,7 @@ void refuse_older_ledger(const std::string& first, const std::filesystem::path& 
         path.string(), kLedgerVersion);
 }
 
-// The header, or a Failure that names the file.
+// Parses the header. Throws Failure that names the file.
 static LedgerHeader check_header(const std::string& line, const std::filesystem::path& path) {
   try {
     return LedgerHeader::parse(line);
@@ -193,7 +193,7 @@ void Ledger::begin(const LedgerHeader& header) {
   if (length() > 0)
     check(false, "[ledger] {} is that of a run with another {}; --run-dir chooses another place", file_.path().string(),
           differing_keys(header_, text));
-  file_.keep(0);  // of a run that did not come to its first step
+  file_.keep(0);  // left by a run that did not reach its first step
   file_.append(text);
   file_.write();
   header_ = text;

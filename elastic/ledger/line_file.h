@@ -1,6 +1,6 @@
 #pragma once
-// A file of lines that only grows and survives a crash at any byte: a line counts once its newline is there, and what
-// follows the last newline is cut off when the file is opened. The form of ledger, metrics and events.
+// A file of lines that only grows and survives a crash at any byte: a line counts once its newline is written, and text
+// after the last newline is cut off when the file is opened. Ledger, metrics and events have this form.
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -10,23 +10,24 @@
 
 namespace elinvar {
 
-std::vector<std::string> whole_lines(std::string_view text);  // without the newlines that end them
+std::vector<std::string> whole_lines(std::string_view text);  // without their newlines
 
 class LineFile {
  public:
   explicit LineFile(const std::filesystem::path& path);  // created if absent
-  // Gives the file, if there is one, another inode with the same whole lines: what a process that had it open before
-  // adds from then on goes nowhere.
+  // Moves the file's whole lines, if it exists, to another inode. Lines that a process with the old file open writes
+  // later are lost.
   static void renew(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return file_.path(); }
   std::vector<std::string> lines() const;
   void append(std::string_view line);  // is in the file after write()
-  // All that was appended, at once; if it fails (the disk is full), the file is as before and Failure is thrown.
+  // Writes all appended lines at once. If that fails (the disk is full), the file stays as before and Failure is
+  // thrown.
   void write();
-  void keep(size_t lines);  // drops all lines after the first so many
-  // If the file was deleted or moved, writes it again with all its lines and returns true. Failure if it was replaced
-  // or truncated.
+  void keep(size_t lines);  // drops all but the first `lines` lines
+  // If the file was deleted or moved, writes it again with all its lines and returns true. Throws Failure if it was
+  // replaced or truncated.
   bool restore();
   void sync() { file_.sync(); }
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kMostOfTensors = size_t{256} << 10;  // bytes of digests of single tensors in the trailer of a step
 
-// What digests.jsonl tells of a step, `leaves` being those that the ledger names.
+// Returns the line of digests.jsonl for a step. `leaves` are the rank gradients that the ledger names.
 DigestLine digests_of_step(const Reduced& reduced, int64_t step, const std::map<int, Digest>& leaves,
                            std::string gradient) {
   DigestLine line{.step = step, .gradient = std::move(gradient)};

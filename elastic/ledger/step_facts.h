@@ -1,6 +1,6 @@
 #pragma once
-// What a worker tells of a step, and the coordinator writes to ledger, digests.jsonl (LEDGER.md) and metrics: as much
-// of it as the run's configuration asks for.
+// The facts of a step that a worker reports and that the coordinator writes to ledger, digests.jsonl (LEDGER.md) and
+// metrics, as far as the run's configuration asks for them.
 #include <map>
 #include <optional>
 #include <string>
@@ -20,26 +20,28 @@ struct ValidationScore {
   ELINVAR_FIELDS(loss, accuracy, samples)
 };
 
-// What the training loop says of a step after its update. Without an update, after the last step, `validation` alone.
+// The training loop's report of a step after its update. After the last step there is no update, and only `validation`
+// counts.
 struct StepReport {
   double lr = 0, gradient_norm = 0;
-  std::optional<int64_t> position = {};            // with adaptive scaling: as many steps of the configured batch
-  std::optional<ValidationScore> validation = {};  // of the state before the update
-  std::string readers = {};  // why the threads that read data are other ones now; "": they are not
+  // With adaptive scaling: the equivalent number of steps with the configured batch.
+  std::optional<int64_t> position = {};
+  std::optional<ValidationScore> validation = {};  // score of the state before the update
+  std::string readers = {};                        // why the number of reading threads has changed; "": it has not
 
   ELINVAR_FIELDS(lr, gradient_norm, position, validation, readers)
 };
 
-// The update `step` + 1.
+// The facts of update `step` + 1.
 struct UpdateFacts {
   Digest batch = {};
   double loss = 0;
-  std::map<int, Digest> leaves = {};  // of those virtual ranks that the ledger names
-  Digest gradient = {};               // of the reduced gradient and its batch statistics
+  std::map<int, Digest> leaves = {};  // digests of the rank gradients that the ledger names
+  Digest gradient = {};               // digest of the reduced gradient and its batch statistics
   int64_t count = 0, correct = 0, samples = 0;
-  std::vector<double> seconds = {};  // that a leaf took each member; 0: it had none
+  std::vector<double> seconds = {};  // the time of one rank gradient on each member; 0: the member had none
   double reduce_seconds = 0;
-  int64_t generation = 0;  // whose members made it
+  int64_t generation = 0;  // whose members made the update
   int64_t batch_size = 0;  // with adaptive scaling; else 0
 
   ELINVAR_FIELDS(batch, loss, leaves, gradient, count, correct, samples, seconds, reduce_seconds, generation,
@@ -48,24 +50,24 @@ struct UpdateFacts {
 
 struct StepFacts {
   int64_t step = 0;
-  std::optional<UpdateFacts> update = {};  // none after the last step
-  std::optional<Digest> state = {};        // before the update, where every member digested it,
-  StateDigests state_digests = {};         // and its parts
+  std::optional<UpdateFacts> update = {};  // null after the last step
+  std::optional<Digest> state = {};        // digest of the state before the update, if every member computed it
+  StateDigests state_digests = {};         // digests of the parts of `state`
   std::optional<int64_t> end = {};         // with adaptive scaling: the last step, once it is known
   StepReport report = {};
-  double at = 0;             // when the step was made, on the clock of the worker that tells of it
-  double age = 0;            // seconds since then, when it was told
-  std::string digests = {};  // its line in digests.jsonl; "": none
+  double at = 0;             // when the step was made, on the clock of the worker that reports it
+  double age = 0;            // seconds between the step and its report
+  std::string digests = {};  // the step's line in digests.jsonl; "": none
 
   ELINVAR_FIELDS(step, update, state, state_digests, end, report, at, age, digests)
 };
 
-// Of one leaf of update `step` + 1, before it leaves the worker: the digest of its gradients and batch statistics, and
-// those of single tensors where they are due.
+// Digests one rank gradient of update `step` + 1 before it leaves the worker: its gradients and batch statistics
+// together, and single tensors where that is due.
 void digest_leaf(RankGradient& leaf, int64_t step, const LedgerOptions& ledger, int vranks);
 
-// The facts of step `step`, with the digest of the state where that was told with it, and those of the update that
-// follows: `gradient` is that of the reduced one and its batch statistics; none after the last step.
+// Returns the facts of step `step`: the state's digest if `reduced` has it, and the facts of the update that follows.
+// `gradient` is the digest of the reduced gradient and its batch statistics; null after the last step.
 StepFacts facts_of(const Reduced& reduced, std::optional<TensorsDigest> gradient, int64_t step,
                    const LedgerOptions& ledger, int vranks);
 

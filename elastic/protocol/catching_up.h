@@ -1,6 +1,6 @@
 #pragma once
-// Where a newcomer gets the state from that it begins with: it restores a checkpoint, or learns the state from members,
-// in pieces that belong to one numbered attempt (PROTOCOL.md, "Joining").
+// The source of a newcomer's first state: it restores a checkpoint, or learns the state from members, in pieces that
+// belong to one numbered attempt (PROTOCOL.md, "Joining").
 #include <optional>
 #include <set>
 #include <vector>
@@ -9,26 +9,28 @@
 
 namespace elinvar {
 
-// What is to be put into the network: checkpoint `restore` (0: as a new network is), or the pieces.
+// The state to load into the network: checkpoint `restore` (0: the initial state of a new network), or the pieces.
 struct StateLoad {
   std::optional<int64_t> restore = {};
   int64_t step = 0, attempt = 0;
   std::vector<messages::StatePieces> pieces = {};
-  ScalingState scaling_state = {};  // in that state; of a checkpoint's whoever reads it says it
+  ScalingState scaling_state = {};  // the loaded state's; for a checkpoint, the reader sets it
   std::optional<int64_t> end = {};
 };
 
 class CatchingUp {
  public:
-  // Whether it is told to restore another checkpoint than before: then nothing that it has counts.
+  // Tells the newcomer to restore a checkpoint. Returns whether it is another one than before; then earlier pieces do
+  // not count.
   bool restore(int64_t step);
-  void learn() { learns_ = true; }  // the state is to come from members,
-  void cannot_restore();            // or has to, since the checkpoint cannot be seen from here
+  void learn() { learns_ = true; }  // the state is to come from members
+  void cannot_restore();            // the state must come from members, because the checkpoint cannot be seen from here
   bool learns() const { return learns_; }
   bool restores() const { return restore_.has_value(); }
   int64_t attempt() const { return attempt_; }
 
-  enum class Took { dropped, piece, first_piece };  // of an older attempt; of this one; the first of a newer one
+  // From an older attempt; from this one; the first piece of a newer one.
+  enum class Took { dropped, piece, first_piece };
   Took take(int64_t step, const messages::StatePieces& pieces);
 
   bool can_load() const { return restore_ || whole_; }
@@ -39,9 +41,9 @@ class CatchingUp {
   bool learns_ = false;
   std::optional<int64_t> restore_;
   int64_t attempt_ = 0;
-  std::vector<messages::StatePieces> pieces_;  // of this attempt
-  std::set<int> parts_;                        // that are whole
-  bool whole_ = false;                         // all are
+  std::vector<messages::StatePieces> pieces_;  // pieces of the current attempt
+  std::set<int> parts_;                        // complete parts
+  bool whole_ = false;                         // all parts are complete
   int64_t step_ = -1;
   ScalingState scaling_state_;
   std::optional<int64_t> end_;

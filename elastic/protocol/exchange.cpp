@@ -55,7 +55,7 @@ void Exchange::contribute(std::vector<Subtree> roots, const messages::TrailerPar
                           const Send& send) {
   int64_t count = 0;
   for (const auto& [vrank, facts] : part.facts) count += facts.count;
-  if (members_ == 1 && buckets_) {  // alone: whole tensors, in place, without buckets
+  if (members_ == 1 && buckets_) {  // alone: whole tensors, reduced in place without buckets
     TreeReducer reducer(vranks_);
     for (Subtree& root : roots) reducer.add(std::move(root));
     roots.clear();
@@ -260,7 +260,7 @@ bool Exchange::work(const Send& send) {
   return audit_ && audit_sum(send);
 }
 
-// All of its leaves have come, in order.
+// Adds up a bucket whose rank gradients have all come, in order.
 std::vector<Tensor> Exchange::add_up(int b, Bucket& bucket) {
   TreeReducer reducer(vranks_);
   for (Subtree& root : bucket.roots) reducer.add(std::move(root));
@@ -274,7 +274,7 @@ std::vector<Tensor> Exchange::add_up(int b, Bucket& bucket) {
   return sum;
 }
 
-// What there is to do about the audited bucket besides; false if there is nothing now.
+// Does the extra work for the audited bucket. Returns false if there is none now.
 bool Exchange::audit_sum(const Send& send) {
   const int b = audit_->roles().bucket;
   if (audit_->checks() && !audit_->added() && checked_.leaves == vranks_) {
@@ -297,7 +297,7 @@ void Exchange::claim(const SumClaim& claim, const Send& send) {
     if (other != me_) send(other, messages::Word{.member = me_, .claims = audit_->said()});
 }
 
-// A slice that is a whole tensor is taken as it is; others are copied to where they belong.
+// Uses a slice that is a whole tensor without a copy; copies other slices to their places.
 void Exchange::place(int bucket, std::vector<Tensor> slices) {
   const std::span<const Slice> places = buckets_->slices(bucket);
   values_.resize(buckets_->shapes().size());
@@ -315,7 +315,7 @@ void Exchange::place(int bucket, std::vector<Tensor> slices) {
 }
 
 std::string Exchange::missing() const {
-  if (sum_ || !trouble_.empty()) return "";  // whoever waits for the group has a deadline of its own
+  if (sum_ || !trouble_.empty()) return "";  // the wait for the group has its own deadline
   if (group_ && static_cast<int>(group_roots_.size()) < members_)
     return fmt::format("the roots of {} of {} members", static_cast<size_t>(members_) - group_roots_.size(), members_);
   std::string text;

@@ -1,21 +1,22 @@
 #pragma once
-// The reduction of one step in one generation, without the network: it says what is to be sent, is told what has come,
-// and knows when the sum is whole. The tree is that of comm/reduction_tree.h whoever holds which leaves, so the bits
-// do not depend on who takes part.
+// The reduction of one step in one generation, without the network: it says what to send, takes what has come, and
+// knows when the sum is complete. The tree is that of comm/reduction_tree.h, whichever member holds which rank
+// gradients, so the bits do not depend on the membership.
 //
-// Bucket b is finished by member b mod n, its owner. Every member that holds leaves sends it their subtree roots (a
-// *contribution*); the owner completes the tree, scales, and sends the *result* to all. The trailer works alike, owned
-// by member 0, but has a *part* from every member, also from one without leaves:
+// Member b mod n, the owner of bucket b, completes it. Every member that holds rank gradients sends the owner their
+// subtree roots (a *contribution*); the owner completes the tree, scales, and sends the *result* to all. The trailer
+// works in the same way with member 0 as its owner, but every member sends a *part*, also a member without rank
+// gradients.
 //
-// Members that are a group of GPUs may let it add up the tensors (comm/group_sum.h), in buckets that have whole
-// tensors. Then there are neither contributions nor results; each says to all which roots it has as soon as it
-// contributes to a bucket, and when it knows those of all it begins with those buckets that it has contributed to.
+// Members that form a group of GPUs may let the group reduce the tensors (comm/group_sum.h), in buckets of whole
+// tensors. Then there are no contributions or results. As soon as a member contributes to a bucket, it tells all others
+// which roots it has; when it knows the roots of all members, it starts the buckets to which it has contributed.
 //
 // The messages are those of elastic/protocol/reduction_messages.h.
 //
-// One bucket may be audited (elastic/audit/sum_audit.h).
-// Leaves that a member sent stay as they are: the same roots can be sent again in the next generation. A member may
-// contribute to a bucket as soon as its roots are whole there, while its last leaf is still being computed.
+// One bucket may be audited (elastic/audit/sum_audit.h). Rank gradients that a member sent stay unchanged: the same
+// roots can be sent again in the next generation. A member may contribute to a bucket as soon as its roots are complete
+// in that bucket, while its last rank gradient is still being computed.
 #include <functional>
 #include <map>
 #include <optional>
@@ -30,67 +31,69 @@
 
 namespace elinvar {
 
-// Messages are of the host's memory, wherever tensors are: all of them are on their way before the first is waited for.
+// Copies tensors to host memory, which messages require. All copies are started before the first is waited for.
 std::vector<Tensor> on_host(const std::vector<Tensor>& tensors);
 
-// The sum of a bucket as a message, from tensors of all buckets, or none.
+// Returns the sum of a bucket as a message. `values` has the tensors of all buckets, or is empty.
 messages::BucketResult result_of(const Buckets& buckets, int bucket, const std::vector<Tensor>& values);
 
 class Exchange {
  public:
   using Send = std::function<void(int member, Payload)>;
 
-  // Member `me` of `members`; -1: one that only listens to results and trailer (of a peer that has them already).
-  // Without `buckets` there is only the trailer.
+  // `me` is this member's index among `members`; -1: a listener that only receives results and the trailer (from a peer
+  // that already has them). Without `buckets` there is only the trailer.
   Exchange(int vranks, int members, int me, const Buckets* buckets, int gradients);
 
-  // Audits the sum of a bucket. Before anything is contributed, and not where this member is alone or only listens.
+  // Audits the sum of a bucket. Call it before contributing, and not if this member is alone or only listens.
   void audit(SumAudit audit) { audit_ = std::move(audit); }
   const std::optional<SumAudit>& audit() const { return audit_; }
-  const std::optional<Digest>& received() const { return received_; }  // of the audited sum, from its owner
+  // Digest of the audited sum as received from its owner.
+  const std::optional<Digest>& received() const { return received_; }
 
-  // Lets the group of all members add up the tensors, in these buckets. Before anything is contributed, as all do or
-  // none; not with an audit.
+  // Lets the group of all members reduce the tensors in these buckets. Call it before contributing. All members call
+  // it, or none. Not allowed with an audit.
   void use(std::shared_ptr<GpuGroup> group, const Buckets* whole);
   bool in_group() const { return group_ != nullptr; }
-  bool transferring() const { return sum_ != nullptr; }             // the group is at work: work() looks how far it is,
-  int64_t progress() const { return sum_ ? sum_->progress() : 0; }  // which this counts
-  const std::string& trouble() const { return trouble_; }           // why it will not end, or ""
-  const Buckets& buckets() const { return *buckets_; }              // of more than the trailer
+  bool transferring() const { return sum_ != nullptr; }             // the group is at work; work() advances it
+  int64_t progress() const { return sum_ ? sum_->progress() : 0; }  // grows as the group makes progress
+  const std::string& trouble() const { return trouble_; }           // why the group will not finish, or ""
+  const Buckets& buckets() const { return *buckets_; }              // requires that there are buckets
 
-  // To one bucket, once: all of the member's roots, of which only the values in this bucket are looked at, and the
-  // number of targets in all its leaves. For a group they are made on the side queue for gradients
-  // (tensor/side_queue.h), or that follows what makes them.
+  // Contributes to one bucket, once: `roots` are all of the member's roots, and only their values in this bucket are
+  // used; `count` is the number of targets in all its rank gradients. For a group, the roots are made on the side queue
+  // for gradients (tensor/side_queue.h), or the queue follows what makes them.
   void contribute(int bucket, const std::vector<const Subtree*>& roots, int64_t count, const Send& send);
-  // To the other buckets, and to the trailer; `digests` of the state count if they are the first member's. Roots may be
-  // sent again later unless this member is alone: then they are consumed.
+  // Contributes to the remaining buckets and the trailer. Only the first member's `digests` of the state count. Roots
+  // may be sent again later, unless this member is alone: then they are consumed.
   void contribute(std::vector<Subtree> roots, const messages::TrailerPart& part, const StateDigests& digests,
                   const Send& send);
   static bool takes(const Message& message);
-  // To give a learner its state (Member), of a result or trailer; else 0.
+  // Returns the attempt of the state transfer that a result or trailer for a learner belongs to (Member); 0 for others.
   static int64_t attempt_of(const Message& message);
-  // A message of this exchange; what it cannot be is answered with a text that says why.
+  // Takes a message of this exchange. Returns "" or why the message is invalid.
   std::string receive(const Message& message, const Send& send);
-  // Adds up one bucket that can be, on the CPU stream of the caller; false if there is none.
+  // Reduces one bucket that is ready, on the caller's CPU stream. Returns false if there is none.
   bool work(const Send& send);
-  // Fault injection (elastic/session/worker_faults.h): called with each sum that this member adds up, before it is
+  // Fault injection (elastic/session/worker_faults.h): called with each sum that this member has reduced, before it is
   // sent.
   void spoil(std::function<void(int bucket, std::vector<Tensor>& sums)> spoil) { spoil_ = std::move(spoil); }
-  bool owes() const { return me_ >= 0 && !told_; }  // this member's part of the trailer, and so perhaps buckets
+  // This member has not sent its part of the trailer, and perhaps some buckets.
+  bool owes() const { return me_ >= 0 && !told_; }
   bool complete() const;
-  std::string missing() const;  // what has not come, for people; "" if nothing is awaited
+  std::string missing() const;  // what has not come yet, for people; "": nothing is awaited
 
-  // Of a complete one: tensors, and the trailer.
+  // Tensors and trailer of a complete exchange.
   std::vector<Tensor> values() const { return values_; }
   const messages::Trailer& trailer() const { return *trailer_; }
 
  private:
   struct Bucket {
-    int leaves = 0;     // that have come
+    int leaves = 0;     // rank gradients that have come
     int64_t count = 0;  // targets in them
     std::vector<Subtree> roots;
-    bool contributed = false;  // by this member,
-    bool given = false;        // and to the group
+    bool contributed = false;  // by this member
+    bool given = false;        // passed to the group
     bool done = false;
   };
   bool owned(int bucket) const { return me_ >= 0 && bucket % members_ == me_; }
@@ -118,15 +121,15 @@ class Exchange {
   std::vector<Bucket> state_;
   std::vector<Tensor> values_;
   std::map<int, messages::TrailerPart> parts_;
-  StateDigests digests_;  // of the state, here
+  StateDigests digests_;  // digests of the state in this process
   std::optional<messages::Trailer> trailer_;
   std::optional<SumAudit> audit_;
-  Bucket checked_;  // of the audited bucket: what this member adds up besides its owner
+  Bucket checked_;  // the audited bucket, as this member adds it up in addition to its owner
   std::optional<Digest> received_;
   std::function<void(int, std::vector<Tensor>&)> spoil_;
   std::shared_ptr<GpuGroup> group_;
-  std::map<int, std::vector<GroupRoot>> group_roots_;  // of members that have told them,
-  int64_t group_count_ = 0;                            // and targets in them
+  std::map<int, std::vector<GroupRoot>> group_roots_;  // roots of the members that have told them
+  int64_t group_count_ = 0;                            // targets in their rank gradients
   std::unique_ptr<GroupSum> sum_;
   std::string trouble_;
 };

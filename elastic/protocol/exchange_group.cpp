@@ -1,4 +1,4 @@
-// An exchange whose tensors a group of GPUs adds up.
+// An exchange whose tensors a group of GPUs reduces.
 #include <algorithm>
 #include <utility>
 
@@ -12,7 +12,7 @@ void Exchange::use(std::shared_ptr<GpuGroup> group, const Buckets* whole) {
   state_.resize(static_cast<size_t>(bucket_count()));
 }
 
-// Of a leaf that is still on its way it is known that it will be there.
+// Announces the roots. A rank gradient that is still being computed is announced too, because it will exist.
 void Exchange::tell_roots(const std::vector<const Subtree*>& roots, int64_t count, const Send& send) {
   if (group_roots_.contains(me_)) return;
   messages::GroupRoots told{.member = me_, .count = count};
@@ -40,7 +40,7 @@ std::string Exchange::receive(const messages::GroupRoots& told) {
   return "";
 }
 
-// A failure is the group's, or the device's while the group uses it: the host can do without both.
+// A failure belongs to the group, or to the device while the group uses it: the host can continue without both.
 bool Exchange::work_in_group() {
   const bool done = std::all_of(state_.begin(), state_.end(), [](const Bucket& b) { return b.done; });
   if (done || !trouble_.empty() || static_cast<int>(group_roots_.size()) < members_) return false;

@@ -23,8 +23,8 @@ void ExchangeInbox::begin(Exchange exchange) {
 void ExchangeInbox::receive(const Message& m) {
   const bool to_active = position_.begun() && !position_.fenced();
   const int64_t expected = to_active ? position_.number() : kCopyGeneration;
-  // Copies for a learner belong to one state transfer: those of an earlier one could lead past what its new sender
-  // knows, and past the trailer that makes the learner active.
+  // Copies for a learner belong to one state transfer. Copies of an earlier transfer could lead past what its new
+  // sender knows, and past the trailer that makes the learner active.
   const int64_t current = catching_up_.attempt();
   const bool copy = m.generation == kCopyGeneration;
   const int64_t attempt = copy && !position_.active() ? Exchange::attempt_of(m) : current;

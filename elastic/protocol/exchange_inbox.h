@@ -1,6 +1,6 @@
 #pragma once
-// The exchange that a member takes part in or listens to, if there is one, and messages for it that came before it
-// began.
+// The current exchange, if any, in which a member takes part or to which it listens, and messages that came before the
+// exchange began.
 #include <functional>
 #include <optional>
 #include <vector>
@@ -16,11 +16,11 @@ class ExchangeInbox {
   ExchangeInbox(const MemberPosition& position, const CatchingUp& catching_up, MemberOutbox& outbox)
       : position_(position), catching_up_(catching_up), outbox_(outbox) {}
 
-  void begin(Exchange exchange);  // it gets the messages that came early
+  void begin(Exchange exchange);  // passes the early messages to the exchange
   Exchange* exchange() { return exchange_ ? &*exchange_ : nullptr; }
   const Exchange* exchange() const { return exchange_ ? &*exchange_ : nullptr; }
   void end() { exchange_.reset(); }
-  Exchange::Send sender();  // to members of the present generation
+  Exchange::Send sender();  // sends to members of the current generation
   void receive(const Message& message);
   void prune();  // drops early messages that cannot count any more
   void clear_early() { early_.clear(); }
@@ -30,7 +30,7 @@ class ExchangeInbox {
   const MemberPosition& position_;
   const CatchingUp& catching_up_;
   MemberOutbox& outbox_;
-  std::optional<Exchange> exchange_;  // of (generation, completed)
+  std::optional<Exchange> exchange_;  // the exchange of (generation, completed)
   std::vector<Message> early_;
 };
 

@@ -2,7 +2,7 @@
 
 namespace elinvar {
 
-constexpr size_t kMostTold = 64;  // steps whose facts one message has
+constexpr size_t kMostTold = 64;  // the largest number of steps in one message
 
 void FactsOutbox::add(const StepFacts& facts) { unconfirmed_.push_back(told_facts(facts)); }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Groups of GPUs: their names, and what becomes of them (PROTOCOL.md, "Groups of GPUs").
+// Groups of GPUs: their names and their outcomes (PROTOCOL.md, "Groups of GPUs").
 #include <string>
 
 #include "comm/nccl.h"

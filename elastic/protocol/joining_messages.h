@@ -1,5 +1,6 @@
 #pragma once
-// How a process joins a job: it asks what the job is, introduces itself, and gets the state (PROTOCOL.md, "Joining").
+// How a process joins a job: it asks for the job's description, introduces itself, and gets the state (PROTOCOL.md,
+// "Joining").
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -13,29 +14,29 @@
 
 namespace elinvar {
 
-// What a worker can be in a group of GPUs with (comm/nccl.h).
+// A worker's ability to be in a group of GPUs (comm/nccl.h).
 struct NcclSupport {
-  std::string why_not = "it says nothing of NCCL";  // "": it can
-  std::string version = {}, place = {};             // of the library, and which GPU of which host
-  bool shrinks = false;                             // the library can make a group from another
+  std::string why_not = "it says nothing of NCCL";  // "": it can be in a group
+  std::string version = {}, place = {};             // the library's version; the host and the GPU
+  bool shrinks = false;                             // the library can make a group from another one
 
   ELINVAR_FIELDS(why_not, version, place, shrinks)
 };
 
-// A worker, and the job as it sees it.
+// A worker, and the job as the worker sees it.
 struct WorkerInfo {
-  std::string endpoint = {};  // of its inbox
+  std::string endpoint = {};  // the worker's inbox
   int64_t pid = 0;
-  std::string name = {};    // for people and programs that started it; "": none
-  std::string config = {};  // as TOML, with everything filled in
+  std::string name = {};    // for people and for programs that started it; may be empty
+  std::string config = {};  // as TOML with all defaults filled in
   Digest data = {};
-  int64_t steps = 0;  // of the run
+  int64_t steps = 0;  // number of updates in the whole run
   int64_t parameters = 0, samples = 0;
   std::vector<TensorLayout> gradient = {}, state = {};
-  bool tokens = false;  // are what targets count
+  bool tokens = false;  // the unit of targets: tokens
   int numerics_version = 0, protocol = 0;
   NcclSupport nccl = {};
-  std::vector<Digest> repeated = {};  // gradients of the run's first updates, by a worker of another build
+  std::vector<Digest> repeated = {};  // gradients of the run's first updates, if the worker has another build
   nlohmann::json environment = nlohmann::json::object();  // tools/training/environment.h
 
   ELINVAR_FIELDS(endpoint, pid, name, config, data, steps, parameters, samples, gradient, state, tokens,
@@ -48,23 +49,24 @@ struct Ask {
   static constexpr Kind kKind{"ask", kToCoordinator, "what is the job?"};
   std::string endpoint = {};
   int64_t pid = 0;
-  std::optional<int> protocol = {};  // none: of a version before 10
+  std::optional<int> protocol = {};  // null: a version before 10
 
   ELINVAR_FIELDS(endpoint, pid, protocol)
 };
 
 struct JobDescription {
   static constexpr Kind kKind{"job", kToWorker, "the configuration, and what a worker needs besides it"};
-  std::string text = {}, file = {};  // of the configuration, and its name for error messages
+  std::string text = {}, file = {};  // the configuration, and its file name for error messages
   std::vector<std::string> overrides = {};
-  std::string directory = {};  // of the run, on the coordinator's host
+  std::string directory = {};  // the run directory on the coordinator's host
   std::string chaos = {};
-  bool imported = false;       // the run begins with checkpoint 0, not with a new network
-  bool facts_at_once = false;  // something is to happen at a step, and not up to a second later
-  double hold = 0;             // seconds
-  std::string build = {};      // that joining workers are compared with; "": none yet
-  int64_t repeat = 0;          // updates that a worker of another build is to repeat
-  int64_t arrival = 0;         // workers that asked before this one
+  bool imported = false;  // the run begins with checkpoint 0, not with a new network
+  // Report facts at once, because something happens at a step; otherwise up to a second later.
+  bool facts_at_once = false;
+  double hold = 0;         // seconds
+  std::string build = {};  // the build with which joining workers are compared; "": none yet
+  int64_t repeat = 0;      // the number of updates that a worker of another build must repeat
+  int64_t arrival = 0;     // the number of workers that asked before this one
   int64_t term = 0;
   std::string endpoint = {};
 
@@ -72,7 +74,8 @@ struct JobDescription {
                  endpoint)
 };
 
-// A learner to which this worker sends the state: no record names it, so a later coordinator knows of it by this alone.
+// A learner to which this worker sends the state. No record names it, so a later coordinator knows of it only from
+// here.
 struct Learner {
   PeerId peer = 0;
   std::string endpoint = {};
@@ -85,12 +88,12 @@ struct Hello {
   WorkerInfo about = {};
   bool active = false;  // it is a member of a generation
   bool loaded = false;  // it has the state after `step` updates
-  bool warm = false;    // it has computed a leaf
-  bool ready = false;   // it has caught up in this attempt to give it the state
+  bool warm = false;    // it has computed a rank gradient
+  bool ready = false;   // it has caught up in this attempt of the state transfer
   int64_t attempt = 0;
-  int64_t promised = 0;   // the newest generation or fence that it knows of
+  int64_t promised = 0;   // the newest generation or fence that it knows
   bool draining = false;  // it was asked to leave
-  int id = 0;             // of a member
+  int id = 0;             // its id if it is a member
   std::vector<Learner> learners = {};
 
   ELINVAR_FIELDS(about, active, loaded, warm, ready, attempt, promised, draining, id, learners)
@@ -107,7 +110,7 @@ struct Refused {
 struct Welcome {
   static constexpr Kind kKind{"welcome", kToWorker,
                               "it takes part; it restores checkpoint `restore`, or gets the state from members"};
-  std::optional<int64_t> restore = {};  // 0: as a new network is
+  std::optional<int64_t> restore = {};  // 0: the initial state of a new network
 
   ELINVAR_FIELDS(restore)
 };
@@ -122,7 +125,7 @@ struct Blind {
 
 struct Ready {
   static constexpr Kind kKind{"ready", kToCoordinator, "it has the state after `step` updates"};
-  int64_t attempt = 0;  // to give it the state; 0: it restored a checkpoint
+  int64_t attempt = 0;  // number of the state transfer; 0: it restored a checkpoint
 
   ELINVAR_FIELDS(attempt)
 };
@@ -155,7 +158,7 @@ struct StopSending {
   ELINVAR_FIELDS(peer)
 };
 
-// Bytes of a tensor, from this offset on; the blob of the same place in the list.
+// Bytes of a tensor from this offset on; the blob has the same index in its list.
 struct Piece {
   std::string tensor = {};
   int64_t offset = 0;
@@ -167,13 +170,13 @@ struct StatePieces {
   static constexpr Kind kKind{"state", kToMember, "a piece of a part of the state after `step` updates, for a learner"};
   int part = 0, parts = 1;
   int64_t attempt = 0;
-  bool last = false;                           // no more of this part
-  std::map<std::string, Digest> digests = {};  // of the tensors that begin here
+  bool last = false;                           // the last message of this part
+  std::map<std::string, Digest> digests = {};  // digests of the tensors that begin in this message
   std::vector<Piece> pieces = {};
-  std::vector<Blob> bytes = {};                    // of each
-  std::optional<ScalingState> scaling_state = {};  // with adaptive scaling, in the first of a part,
-  std::optional<int64_t> end = {};                 // and the last step, where it is known
-  std::vector<ToldFacts> facts = {};               // of earlier steps that the coordinator has not confirmed
+  std::vector<Blob> bytes = {};                    // the bytes of each piece
+  std::optional<ScalingState> scaling_state = {};  // with adaptive scaling, in the first message of a part
+  std::optional<int64_t> end = {};    // with adaptive scaling, in the first message of a part: the last step, if known
+  std::vector<ToldFacts> facts = {};  // facts of earlier steps that the coordinator has not confirmed
 
   ELINVAR_FIELDS(part, parts, attempt, last, digests, pieces, bytes, scaling_state, end, facts)
 };
@@ -183,7 +186,7 @@ struct StateSent {
                               "it has sent a learner its part of the state after `step` updates"};
   PeerId peer = 0;
   int part = 0, parts = 1;
-  double copy_seconds = 0, wait_seconds = 0;  // for the copy of the part; for which the loop stood still
+  double copy_seconds = 0, wait_seconds = 0;  // duration of the copy of the part; time for which the loop stood still
 
   ELINVAR_FIELDS(peer, part, parts, copy_seconds, wait_seconds)
 };

@@ -72,7 +72,7 @@ Member::Progress Member::reduce() {
     case StepReduction::Progress::abandoned:
       return Progress::abandoned;
     case StepReduction::Progress::disagreed:
-      tell_new_facts();  // of the steps before: the run may end with it
+      tell_new_facts();  // facts of earlier steps, because the run may end with this one
       audit_.report();
       return Progress::waiting;
     case StepReduction::Progress::complete:
@@ -90,7 +90,7 @@ void Member::finish_reduction() {
   const int64_t step = position_.completed++;
   if (result.trailer.scaling_state) {
     scaling_.forget_current();
-    if (step < position_.steps) {  // the last reduction is no part of the state
+    if (step < position_.steps) {  // the last reduction does not change the state
       ScalingState made = *result.trailer.scaling_state;
       made.samples += reduced_.samples;
       set_made(made);
@@ -100,7 +100,7 @@ void Member::finish_reduction() {
   inbox_.prune();
 
   agreed_ = std::max(agreed_, result.trailer.agreed);
-  // Somebody may turn out to lack it after a death; nobody can who is not there.
+  // After a death another process may lack the result, unless there is no other process.
   const bool kept = !position_.active() || position_.members() > 1 || transfers_.any() || !position_.proposed.empty();
   transfers_.completed(step, std::move(result.values), std::move(result.trailer), reduction_.buckets(), kept);
   enter_agreed();
@@ -113,14 +113,14 @@ void Member::advance(StepFacts facts) {
   invariant(position_.step < position_.completed, "an update follows a reduction");
   const int64_t made = facts.step = position_.step++;
   facts_.add(facts);
-  // A checkpoint may wait for the digest of a state, or for this step; the end of the run for the last facts.
+  // A checkpoint may wait for a state's digest or for this step; the end of the run waits for the last facts.
   const bool waited_for = facts.state || asked_to_save() || made >= position_.steps;
   if (waited_for || facts_.gathered(made, options_.untold)) tell_new_facts();
   if (asked_to_save() || scheduled()) transfers_.save(asked_to_save());
   transfers_.at_boundary();
 }
 
-// Whether the state now belongs into a checkpoint.
+// Returns whether the current state belongs in a scheduled checkpoint.
 bool Member::scheduled() const {
   const int64_t step = position_.step;
   return step <= position_.steps && (due(step, options_.checkpoint_every) || step == position_.steps);
@@ -131,7 +131,7 @@ bool Member::asked_to_save() const {
   return generation && generation->checkpoint && position_.step == generation->first_step;
 }
 
-// After the reductions before `completed`, this is the scaling state of the state.
+// Sets the scaling state of the state after the reductions before `completed`.
 void Member::set_made(const ScalingState& state) {
   scaling_.set_made(state);
   if (!position_.known_steps() && scaling_.goal_reached()) position_.steps = position_.completed;
@@ -149,7 +149,7 @@ void Member::loaded(const StateLoad& load) {
     position_.steps = kUnknownSteps;
     set_made(load.scaling_state);
     if (load.end) position_.steps = *load.end;
-    if (load.restore) facts_.forget();  // what is not on file is to be done again, and may become different
+    if (load.restore) facts_.forget();  // unrecorded steps will be repeated, and may become different
   }
   transfers_.forget_result();
   position_.loaded = true;
@@ -171,17 +171,17 @@ void Member::receive_state(int64_t step, const messages::StatePieces& pieces) {
   const CatchingUp::Took took = catching_up_.take(step, pieces);
   if (took == CatchingUp::Took::dropped) return;
   if (took == CatchingUp::Took::first_piece) forget_state();
-  // What the sender could not get rid of may be on nobody's file: now two know it.
+  // The sender's unconfirmed facts may not be recorded anywhere: now two members keep them.
   if (!pieces.facts.empty()) facts_.adopt(pieces.facts);
 }
 
-// Nobody goes on with the state that it has: another one comes.
+// Drops the state, because another one comes.
 void Member::forget_state() {
   position_.loaded = ready_told_ = false;
   inbox_.end();
 }
 
-// Waits for a result that others have.
+// Listens for a result that other members have.
 void Member::listen() {
   if (!reduction_.knows_layout()) return;
   reduction_.listen();
@@ -233,7 +233,7 @@ void Member::start(const messages::Start& start) {
     outcome_ = {"expelled", "has another step than the others", !draining_};
     return;
   }
-  // Nobody who counts has begun the step with what this member holds of it.
+  // No member that counts has begun the step with this member's data for it.
   const bool other_state = generation.scaling && generation.scaling->scaling_state && scaling_.certain() &&
                            *generation.scaling->scaling_state != *scaling_.certain();
   if (completed == first && other_state) {
@@ -253,13 +253,14 @@ void Member::start(const messages::Start& start) {
 void Member::propose(Generation generation) {
   if (generation.number <= std::max(position_.promised, position_.number())) return;
   outbox_.connect_members(generation);
-  // One without it concerns it only if it is named in one before, which may have begun without its knowledge.
+  // A generation without this worker concerns it only if an earlier one names it, which may have begun without its
+  // knowledge.
   if (!position_.active() && position_.proposed.empty() && generation.index_of(position_.self) < 0) return;
   const bool was_active = position_.active();
   groups_.propose(generation);
   position_.proposed[generation.number] = std::move(generation);
   enter_agreed();
-  // A learner may have made the update before it hears that it was a member by then, and owes its part.
+  // A learner may have made the update before it hears that it was a member by then. It then still owes its part.
   if (!was_active && position_.active() && position_.step == position_.completed && scheduled())
     transfers_.save(asked_to_save());
 }
@@ -271,7 +272,7 @@ void Member::enter_agreed() {
 
 void Member::enter(Generation generation, int64_t first_step) {
   generation.first_step = first_step;
-  inbox_.end();  // that of a learner that was listening
+  inbox_.end();  // ends the exchange of a learner that was listening
   const bool planned = !position_.fenced();
   const Generation before = std::exchange(position_.generation, std::move(generation)).value_or(Generation{});
   const Generation& now = *position_.generation;
@@ -312,8 +313,8 @@ void Member::tell(std::vector<TellsFacts> facts) {
 
 void Member::tell_all_facts() { tell(facts_.all(position_.step)); }
 
-// Facts of several steps go at once, as each message wakes six threads: what it costs is by the second, not by the
-// step.
+// Reports facts of several steps at once: each message wakes six threads, so the cost must depend on seconds and not on
+// steps.
 void Member::tell_new_facts() {
   if (position_.index == 0) tell(facts_.untold(position_.step));
 }
@@ -328,7 +329,7 @@ void Member::heartbeat(messages::Alive alive) {
     tell(std::move(facts));
   }
   outbox_.report(std::move(alive));
-  audit_.report();  // whoever coordinates now may not have it
+  audit_.report();  // the current coordinator may not have the evidence
   groups_.repeat_trouble();
 }
 
@@ -360,7 +361,7 @@ void Member::receive(const Message& m) {
                         [&](const messages::GroupAgain& told) { groups_.receive(m, told); },
                         [&](const messages::StatePieces& told) { receive_state(m.step, told); },
                         [&](const auto&) {
-                          // A worker that was the coordinator once, and may not know that it is no more, is not obeyed.
+                          // A former coordinator that may not know that it was replaced is not obeyed.
                           if (m.sender == position_.coordinator) obey(m);
                         }},
              m.payload);
@@ -375,23 +376,23 @@ void Member::obey(const Message& m) {
                           outcome_ = {"refused", told.reason, told.again};
                         },
                         [&](const messages::Release& told) {
-                          // The first word on it stands: who is refused gets no second answer.
+                          // The first answer counts: a refused worker gets no second one.
                           if (!outcome_) outcome_ = {told.what, told.reason, told.again};
                         },
                         [&](const messages::Ack&) { facts_.confirm(m.step); },
                         [&](const messages::SendState& told) { transfers_.begin(m.step, told); },
                         [&](const messages::StopSending& told) { transfers_.stop(told.peer); },
-                        [](const auto&) {}},  // nothing that a coordinator tells a member
+                        [](const auto&) {}},  // messages that a coordinator does not send to members
              m.payload);
 }
 
 void Member::welcome(const messages::Welcome& told) {
   if (position_.active()) return;
   if (!told.restore) return catching_up_.learn();
-  if (catching_up_.restore(*told.restore)) {  // nobody goes on with what it has learnt
+  if (catching_up_.restore(*told.restore)) {  // the state that was learnt is not used
     forget_state();
     inbox_.clear_early();
-  } else if (position_.loaded) {  // as it told a coordinator that is no more
+  } else if (position_.loaded) {  // it was reported to an earlier coordinator
     outbox_.report(messages::Ready{.attempt = 0});
   }
 }

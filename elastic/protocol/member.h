@@ -1,15 +1,15 @@
 #pragma once
-// A worker's side of the protocol (PROTOCOL.md), without threads, clock and network: it is told what the loop does and
-// which messages have come, and says what is to be sent and done. The worker's process (elastic/session/session.h) and
-// the simulator run this same code.
+// A worker's side of the protocol (PROTOCOL.md), without threads, clock and network. It takes what the loop does and
+// which messages have come, and returns what to send and do. The worker's process (elastic/session/session.h) and the
+// simulator run this same code.
 //
-// A member's life: it introduces itself (hello); it is a *learner* that gets the state of some step and then the
-// reduced gradients of every step after it; in the generation that first counts it as a member it becomes *active*,
-// computes rank gradients and takes part in every reduction; it leaves when a generation is without it, or when the run
-// ends.
+// A member's life: it introduces itself (hello). Then it is a *learner*, which gets the state of some step and the
+// reduced gradients of every later step. In the first generation that counts it as a member it becomes *active*,
+// computes rank gradients and takes part in every reduction. It leaves when a generation does not contain it, or when
+// the run ends.
 //
-// A member decides which generation it is in and when a step is complete. The rest is done by its parts, each with
-// state of its own: the step's reduction, its audit, groups of GPUs, catching up, and what is given to others.
+// A member decides which generation it is in and when a step is complete. Its parts do the rest, each with its own
+// state: the step's reduction, its audit, groups of GPUs, catching up, and transfers to others.
 #include <functional>
 #include <optional>
 #include <string>
@@ -29,16 +29,16 @@ namespace elinvar {
 
 struct MemberOptions {
   PeerId self = 0;
-  std::string endpoint = {};  // of its inbox
+  std::string endpoint = {};  // the member's inbox
   int vranks = 1;
-  int64_t steps = 0;  // of the whole run
+  int64_t steps = 0;  // number of updates in the whole run
   int64_t bucket_elements = 1 << 20;
   int64_t checkpoint_every = 0;    // 0: only at the end
   int64_t state_digest_every = 0;  // 0: only at checkpoints and at the end
-  ScalingOptions scaling = {};     // if it is adaptive, its goal ends the run, not `steps`
+  ScalingOptions scaling = {};     // with adaptive scaling, its goal ends the run and not `steps`
   AuditOptions audit = {};
-  bool groups = false;  // this worker is a GPU that can be in a group (comm/gpu_group.h)
-  int untold = 32;      // steps whose facts the leader may gather before it tells of them; 1: each at once
+  bool groups = false;  // this worker has a GPU that can be in a group (comm/gpu_group.h)
+  int untold = 32;      // the number of steps whose facts the leader may gather before it reports them; 1: each at once
   std::function<void(int64_t step, int bucket, std::vector<Tensor>& sums)> spoil = {};  // StepReduction::Options
 };
 
@@ -54,30 +54,31 @@ class Member {
   StepAudit& audit() { return audit_; }
   MemberGroups& groups() { return groups_; }
 
-  // --- The loop: next() until it says what to do, then that, then advance().
+  // --- The loop calls next(), does what it says, and then calls advance().
   enum class Next {
     wait,    // for a message
-    layout,  // learn_layout() of a leaf that counts for nothing: so a newcomer warms up before others have work with it
+    layout,  // learn_layout() with a rank gradient that is discarded: a newcomer warms up before others wait for it
     load,    // take_load() into the network, then loaded()
     leaves,  // compute reduction().todo(), add each, contribute(), reduce() until complete, update, advance()
-    replay,  // from checkpoint audit().begin_replay() this worker makes its state anew, which stays its state
-    copy,    // the same without leaves and contribution: the result comes from somebody who has it. Needs the layout
-    done,    // outcome() says why
+    replay,  // rebuild the state from checkpoint audit().begin_replay(); the rebuilt state replaces the old one
+    // Like `leaves` without rank gradients and contribution: another member sends the result. Requires the layout.
+    copy,
+    done,  // outcome() says why
   };
   Next next();
-  void learn_layout(const RankGradient& leaf);  // of any leaf that has samples
-  bool digest_due() const;                      // of the state now: it goes to contribute()
+  void learn_layout(const RankGradient& leaf);  // accepts any rank gradient that has samples
+  bool digest_due() const;                      // whether contribute() needs the digest of the current state
   void contribute(const std::optional<Digest>& state, const StateDigests& parts = {});
   enum class Progress { waiting, complete, abandoned };
-  Progress reduce();  // adds up what can be, on the caller's CPU stream
+  Progress reduce();  // reduces buckets that are ready, on the caller's CPU stream
   Reduced take_reduced();
-  // The update is made. The facts are for the coordinator; their step is this one.
+  // The update is made. `facts` are for the coordinator; advance() sets their step.
   void advance(StepFacts facts);
 
   // --- The state of a newcomer.
   StateLoad take_load();
-  void loaded(const StateLoad& load);       // it is in the network now; ignored if another one has begun to come
-  void cannot_load(const StateLoad& load);  // a checkpoint that cannot be seen from here: others will send their state
+  void loaded(const StateLoad& load);       // the state is in the network; ignored if another one has begun to come
+  void cannot_load(const StateLoad& load);  // the checkpoint cannot be seen from here: members will send their state
 
   // --- The outside.
   void receive(const Message& message);
@@ -85,9 +86,9 @@ class Member {
   void introduce(PeerId coordinator, const WorkerInfo& about);  // says hello, also to a later coordinator
   void heartbeat(messages::Alive alive);
   void drain();  // asks to leave
-  // The run ends with this worker; what is known of the steps before goes to the coordinator first.
+  // The run ends because of this worker. Facts of earlier steps go to the coordinator first.
   void failed(const std::string& reason, int exit_code);
-  void give_up(const std::string& reason);  // there is no coordinator any more
+  void give_up(const std::string& reason);  // no coordinator can be reached any more
   void suspect(PeerId peer, const std::string& reason);
 
   std::vector<Action> take_actions() { return outbox_.take(); }
@@ -95,7 +96,7 @@ class Member {
   struct Outcome {
     std::string what;  // "finished", "stopped", "left", "refused", "expelled", "alone"
     std::string reason;
-    bool again = false;  // it may come back, as a new worker
+    bool again = false;  // it may come back as a new worker
   };
   const std::optional<Outcome>& outcome() const { return outcome_; }
 
@@ -114,8 +115,8 @@ class Member {
   void listen();
   void tell_ready();
   void tell(std::vector<TellsFacts> facts);
-  void tell_all_facts();  // that are not confirmed
-  void tell_new_facts();  // that were not told yet, if this member leads
+  void tell_all_facts();  // facts that are not confirmed
+  void tell_new_facts();  // facts that were not reported yet, if this member leads
   bool scheduled() const;
   bool asked_to_save() const;
 
@@ -132,8 +133,8 @@ class Member {
   StateTransfers transfers_;
 
   bool ready_told_ = false, waiting_for_release_ = false, draining_ = false;
-  int64_t agreed_ = 0;  // the newest generation that a trailer showed everyone to hold
-  PeerId ahead_ = 0;    // who has the result that this member lacks, after a fence; 0: asked already
+  int64_t agreed_ = 0;  // the newest generation that every member held, as a trailer showed
+  PeerId ahead_ = 0;    // the peer that has the result which this member lacks, after a fence; 0: already asked
   Reduced reduced_;
   std::optional<Outcome> outcome_;
 };

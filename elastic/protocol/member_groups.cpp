@@ -7,12 +7,12 @@ namespace elinvar {
 MemberGroups::MemberGroups(bool possible, const MemberPosition& position, MemberOutbox& outbox)
     : possible_(possible), position_(position), outbox_(outbox) {}
 
-// Asks as soon as the generation and the name of its group are known; the first member gives the name.
+// Requests the group once the generation and the name of its group are known. The first member makes the name.
 void MemberGroups::ask(const Generation& generation) {
   const int me = generation.index_of(position_.self), members = static_cast<int>(generation.members.size());
   if (!possible_ || !generation.group || me < 0 || members < 2 || asked_.contains(generation.number)) return;
   const bool called = me > 0 ? ids_.contains(generation.number) : anew_ == generation.number;
-  if (generation.group_from && !called) return;  // it comes from another, once this generation has begun
+  if (generation.group_from && !called) return;  // made from another group once this generation has begun
   GroupRequest request{.generation = generation.number, .members = members, .me = me};
   if (me > 0) {
     const auto id = ids_.find(generation.number);
@@ -32,9 +32,9 @@ void MemberGroups::enter(const Generation& before, bool planned) {
   ask(*position_.generation);
 }
 
-// What is to be made from the group of the generation before is asked for here: nothing is under way in it, since this
-// member has ended its last step in it, or a fence. If that is not to be, the first member is told, which asks all for
-// a new one.
+// Requests the group that is made from the previous generation's group. Nothing is in transfer in that group, because
+// this member has ended its last step in it, or a fence has. If the group cannot be made so, the first member is told,
+// and it asks all members for a new one.
 void MemberGroups::inherit(const Generation& before, bool planned) {
   const Generation& now = *position_.generation;
   made_ = "new";
@@ -49,7 +49,7 @@ void MemberGroups::inherit(const Generation& before, bool planned) {
   made_ = request.gone.empty() ? "kept" : "shrunk";
   if (request.gone.empty()) {
     groups_[now.number] = group->second;
-    // All who go on know by the last trailer that all of them are in it.
+    // The last trailer told all members that continue that all of them are in the group.
     if (planned && agreed_ == name_of(before.number)) agreed_ = name_of(now.number);
   }
   asked_.insert(now.number);
@@ -84,7 +84,7 @@ void MemberGroups::reduced(int64_t agreed_name, bool in_group) {
   agreed_ = agreed_name;
 }
 
-// All members decide alike: the trailer of the step before tells all of them who is in it.
+// All members decide alike: the trailer of the previous step told all of them which group each is in.
 bool MemberGroups::agreed() const {
   return position_.active() && position_.members() > 1 && agreed_ == name_of(position_.number()) &&
          groups_.contains(position_.number());
@@ -134,15 +134,15 @@ void MemberGroups::not_shrunk(int64_t generation) {
   else outbox_.send(position_.generation->members[0].peer, messages::GroupAgain{});
 }
 
-// The first member does so, once: nobody can have used what not all have.
+// The first member forms the group anew, once. No member can have used the old one, because not all have it.
 void MemberGroups::form_anew() {
   if (anew_ == position_.number()) return;
   called_anew();
   ask(*position_.generation);
 }
 
-// From now on this generation's group goes by another name: a member that is still in the first one is in no group
-// with others.
+// This generation's group has another name from now on: a member that is still in the first group shares no group with
+// the others.
 void MemberGroups::called_anew() {
   anew_ = position_.number();
   made_ = "new";

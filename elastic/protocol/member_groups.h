@@ -1,9 +1,9 @@
 #pragma once
-// The groups of GPUs that a member is in, or asks for (PROTOCOL.md, "Groups of GPUs"): one for each generation that is
-// to have one, newly formed, or made from that of the generation before. The session carries out the requests beside
-// all else (elastic/session/group_former.h) and answers each by named(), formed(), not_formed() or not_shrunk().
+// The groups of GPUs that a member is in, or requests (PROTOCOL.md, "Groups of GPUs"): one for each generation that is
+// to have a group, newly formed or made from the previous generation's group. The session carries out the requests in
+// parallel (elastic/session/group_former.h) and answers each by named(), formed(), not_formed() or not_shrunk().
 //
-// Groups of generations below MemberPosition::promised are over, but for spare().
+// Groups of generations below MemberPosition::promised are over, except for spare().
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,28 +18,28 @@ namespace elinvar {
 
 class MemberGroups {
  public:
-  // `possible`: this worker is a GPU that can be in a group.
+  // `possible`: this worker has a GPU that can be in a group.
   MemberGroups(bool possible, const MemberPosition& position, MemberOutbox& outbox);
 
-  // --- The member's.
+  // --- Called by the member.
   void propose(const Generation& generation);  // a later generation is known
-  // The member's present generation has begun after `before`; `planned`: not after a fence.
+  // The member's current generation has begun after `before`; `planned`: not after a fence.
   void enter(const Generation& before, bool planned);
   void fence();
   void receive(const Message& message, const messages::GroupName& name);
   void receive(const Message& message, const messages::GroupAgain&);
-  // A reduction is complete, whose trailer says that all members are in the group of this name.
+  // A reduction is complete, and its trailer says that all members are in the group of this name.
   void reduced(int64_t agreed_name, bool in_group);
-  // Whether all members agreed to add up this generation's steps in its group, which is then current().
+  // Returns whether all members agreed to reduce this generation's steps in its group, which is then current().
   bool agreed() const;
   const std::shared_ptr<GpuGroup>& current() const { return groups_.at(position_.number()); }
-  int64_t name() const;  // of the group that has formed for this generation; 0: none has
+  int64_t name() const;  // the name of the group that has formed for this generation; 0: none
   void repeat_trouble();
-  void stalled(const std::string& reason);  // the group comes no further with a step
+  void stalled(const std::string& reason);  // the group makes no progress in a step
 
-  // --- The session's.
+  // --- Called by the session.
   std::vector<GroupRequest> take_requests();
-  // The generation whose group is kept after a fence, since the next one may be made from it; 0: none.
+  // Returns the generation whose group is kept after a fence, because the next one may be made from it; 0: none.
   int64_t spare() const;
   void named(int64_t generation, const NcclId& id);
   void formed(int64_t generation, std::shared_ptr<GpuGroup> group);
@@ -57,14 +57,14 @@ class MemberGroups {
   bool possible_;
   const MemberPosition& position_;
   MemberOutbox& outbox_;
-  std::map<int64_t, std::shared_ptr<GpuGroup>> groups_;  // that have formed, by generation
-  std::map<int64_t, std::pair<PeerId, NcclId>> ids_;     // by generation: who named the group, and how
-  std::set<int64_t> asked_;                              // generations whose group was asked for
+  std::map<int64_t, std::shared_ptr<GpuGroup>> groups_;  // the groups that have formed, by generation
+  std::map<int64_t, std::pair<PeerId, NcclId>> ids_;     // by generation: the peer that named the group, and the name
+  std::set<int64_t> asked_;                              // generations whose group was requested
   int64_t anew_ = 0;                                     // the generation whose group could not be made from another
-  std::string made_ = "new";                             // how the group of this generation was made
+  std::string made_ = "new";                             // how this generation's group was made
   int64_t agreed_ = 0;                                   // the name of the group that all members are in
-  int64_t told_ = 0;                                     // the generation whose group the coordinator knows to be used
-  std::optional<std::string> trouble_;                   // repeated until another generation begins
+  int64_t told_ = 0;                    // the generation whose group the coordinator knows to be in use
+  std::optional<std::string> trouble_;  // repeated until another generation begins
   std::vector<GroupRequest> requests_;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-// What a member wants done to its network: messages to send, with the generation and the step that it is at, and
-// connections to change.
+// A member's requests to its network: messages to send, with the generation and the step of the member, and connections
+// to change.
 #include <string>
 #include <vector>
 
@@ -9,7 +9,7 @@
 
 namespace elinvar {
 
-// A message to be sent, or a connection to be changed first.
+// A message to send, or a connection to change before the next message.
 struct Action {
   enum class What { send, connect, disconnect };
   What what = What::send;
@@ -23,7 +23,7 @@ class MemberOutbox {
   explicit MemberOutbox(const MemberPosition& position) : position_(position) {}
 
   void connect(PeerId peer, const std::string& endpoint);
-  void connect_members(const Generation& generation);  // all but this member itself
+  void connect_members(const Generation& generation);  // to all members but itself
   void send(PeerId peer, Payload payload);
   void send(PeerId peer, int64_t generation, int64_t step, Payload payload);
   void report(Payload payload);  // to the coordinator, if there is one

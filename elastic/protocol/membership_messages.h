@@ -1,6 +1,5 @@
 #pragma once
-// Who is a member: generations, fences and ends (PROTOCOL.md, "Planned changes", "Death", "The coordinator's own
-// death").
+// Membership: generations, fences and ends (PROTOCOL.md, "Planned changes", "Death", "The coordinator's own death").
 #include <map>
 #include <optional>
 #include <string>
@@ -22,7 +21,8 @@ struct Propose {
 struct Start {
   static constexpr Kind kKind{"start", kToWorker, "a generation begins, at the beginning or after a fence"};
   Generation record = {};
-  std::map<PeerId, int64_t> completed = {};  // those that can give their last result, and how many they have
+  // Members that can give their last result, with their number of complete reductions.
+  std::map<PeerId, int64_t> completed = {};
 
   ELINVAR_FIELDS(record, completed)
 };
@@ -43,11 +43,11 @@ struct Fenced {
   int64_t promised = 0;              // the newest fence that it has promised
   bool active = false;               // it is a member of a generation
   bool loaded = false;               // it has a state
-  bool keeps = false;                // and the last result, for those that lack it
-  std::vector<Interval> share = {};  // its virtual ranks of the interrupted step
-  int64_t group = 0;                 // the generation whose group of GPUs it is in, with nothing under way; 0: in none
-  // With adaptive scaling: the scaling state of the interrupted step, or, if that is not `certain`, of the state; and
-  // the last step, once it is known.
+  bool keeps = false;                // it has the last result, for members that lack it
+  std::vector<Interval> share = {};  // its virtual ranks in the interrupted step
+  int64_t group = 0;                 // the generation whose group of GPUs it is in, with nothing in transfer; 0: none
+  // With adaptive scaling: the scaling state of the interrupted step, or, if not `certain`, of the state; and the last
+  // step, once it is known.
   std::optional<ScalingState> scaling_state = {};
   bool certain = false;
   std::optional<int64_t> end = {};

@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Runs `read`, whose failures say that a field is not what it should be.
+// Runs `read`, and turns its failures into errors that say what the field should be.
 template <class Read>
 auto checked(FieldReader& reader, Read&& read) {
   try {
@@ -28,7 +28,7 @@ auto checked(FieldReader& reader, Read&& read) {
 
 }  // namespace
 
-// Types that files have, too, in the form that they have there.
+// Types that files hold too, in the same form.
 template <>
 struct FieldForm<Generation> {
   static Json write(const Generation& generation, std::vector<Blob>&) { return to_json(generation); }

@@ -1,7 +1,7 @@
 #pragma once
-// Everything that the processes of a job say to each other: one struct a kind, listed with its fields in the headers
-// below. A message is read and checked once, where it comes out of the transport (comm/packet.h); members, coordinators
-// and exchanges see these types alone. The table in PROTOCOL.md is made from them.
+// All messages between the processes of a job: one struct for each kind, listed with its fields in the headers below. A
+// message is read and checked once, where it leaves the transport (comm/packet.h); members, coordinators and exchanges
+// see only these types. The table in PROTOCOL.md is generated from them.
 #include <optional>
 #include <string>
 #include <variant>
@@ -15,9 +15,9 @@
 
 namespace elinvar {
 
-inline constexpr int kProtocolVersion = 11;  // of PROTOCOL.md: all processes of a job have the same
+inline constexpr int kProtocolVersion = 11;  // the version of PROTOCOL.md, equal in all processes of a job
 
-// The contents of a message, in the order of the table.
+// The payload of a message, in the order of the table.
 using Payload =
     std::variant<messages::Ask, messages::JobDescription, messages::Hello, messages::Refused, messages::Welcome,
                  messages::Warm, messages::Blind, messages::SendState, messages::Missed, messages::StopSending,
@@ -32,7 +32,7 @@ using Payload =
 
 struct Message {
   PeerId sender = 0;
-  int64_t generation = 0, step = 0;  // the sender's: updates that are complete, unless the kind says otherwise
+  int64_t generation = 0, step = 0;  // the sender's; `step` counts completed updates unless the kind says otherwise
   Payload payload;
 
   template <class T>
@@ -42,15 +42,15 @@ struct Message {
 };
 
 const messages::Kind& kind_of(const Payload& payload);
-// As the transport carries it.
+// Encodes a message for the transport.
 Packet packet_of(Message message, uint64_t run);
-// Throws UsageError that names the kind, the field, what was expected and what was found.
+// Decodes a packet. Throws UsageError that names the kind, the field, what was expected and what was found.
 Message message_of(const Packet& packet);
 
-// A worker as people and programs are told of it (train ctl status --json).
+// Describes a worker to people and programs (train ctl status --json).
 nlohmann::json description_of(const WorkerInfo& worker);
 
-// Visits a payload by the overloads of several lambdas.
+// Visits a payload with the overloads of several lambdas.
 template <class... Handlers>
 struct Overloaded : Handlers... {
   using Handlers::operator()...;
@@ -58,7 +58,7 @@ struct Overloaded : Handlers... {
 template <class... Handlers>
 Overloaded(Handlers...) -> Overloaded<Handlers...>;
 
-// One row for each kind of message: its name, route, fields and meaning (PROTOCOL.md, "Messages").
+// Returns a table with one row for each kind of message: its name, route, fields and meaning (PROTOCOL.md, "Messages").
 std::string message_table();
 
 }  // namespace elinvar

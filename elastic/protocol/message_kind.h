@@ -1,11 +1,11 @@
 #pragma once
-// What PROTOCOL.md's table says of each kind of message.
+// The description of each kind of message in PROTOCOL.md's table.
 namespace elinvar::messages {
 
 struct Kind {
   const char* name;     // on the wire, in events and in fault injection
-  const char* route;    // who sends it to whom
-  const char* meaning;  // in a few words
+  const char* route;    // sender and receiver
+  const char* meaning;  // a short description
 };
 
 inline constexpr const char* kToWorker = "coordinator → worker";

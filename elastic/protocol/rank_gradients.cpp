@@ -18,7 +18,7 @@ std::vector<const Subtree*> RankGradients::roots() const {
   return roots;
 }
 
-// The one that ends where this leaf begins, or a new one.
+// Returns the reducer that ends where this rank gradient begins, or a new one.
 TreeReducer& RankGradients::reducer_of(int vrank) {
   for (TreeReducer& fold : reducers_)
     if (fold.subtrees().back().end == vrank) return fold;
@@ -31,7 +31,7 @@ void RankGradients::add(int vrank, RankGradient leaf, double seconds) {
     seconds_ += seconds;
     ++measured_;
   }
-  if (opened_) {  // it is reduced already
+  if (opened_) {  // already reduced
     invariant(opened_->vrank == vrank, "one leaf at a time is open");
     for (TreeReducer& fold : reducers_) fold.close();
     return opened_.reset();
@@ -55,7 +55,7 @@ int64_t RankGradients::count() const {
 
 std::vector<int> RankGradients::put(int tensor, Tensor value, bool passes) {
   opened_->device = value.device();
-  TreeReducer& fold = reducer_of(opened_->vrank + 1);  // the one that it ended
+  TreeReducer& fold = reducer_of(opened_->vrank + 1);  // the reducer that ends with the open gradient
   if (passes && fold.keeps() && value.numel() > 0)
     opened_->passing.emplace_back(static_cast<size_t>(tensor), std::move(value));
   else fold.put(static_cast<size_t>(tensor), std::move(value));
@@ -83,7 +83,8 @@ void RankGradients::drop_sums() { reducers_.clear(); }
 
 void RankGradients::clear() {
   if (opened_)
-    SideQueue::join(opened_->device, SideQueue::Of::gradients);  // it may still be adding to what is let go of
+    // The queue may still be adding to tensors that are dropped here.
+    SideQueue::join(opened_->device, SideQueue::Of::gradients);
   *this = RankGradients(vranks_);
 }
 

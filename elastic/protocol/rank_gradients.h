@@ -1,10 +1,9 @@
 #pragma once
 // The rank gradients of one step that a member has computed: their facts, and their tensors, which are reduced as they
-// come (comm/reduction_tree.h).
-// They survive a fence: the subtree roots go out again in the next generation.
+// come (comm/reduction_tree.h). They survive a fence: the subtree roots are sent again in the next generation.
 //
-// One leaf at a time may be open: its gradients come one by one while its backward pass runs, so that a bucket can
-// leave before the leaf is whole.
+// One rank gradient at a time may be open: its tensors come one by one while its backward pass runs, so that a bucket
+// can be sent before the rank gradient is complete.
 #include <map>
 #include <optional>
 #include <utility>
@@ -22,24 +21,25 @@ class RankGradients {
 
   bool has(int vrank) const { return facts_.contains(vrank); }
   const std::map<int, RankFacts>& facts() const { return facts_; }  // by virtual rank
-  double seconds() const;                                           // that a leaf takes; 0: none was measured
-  std::vector<const Subtree*> roots() const;                        // of what is reduced so far, ascending
+  double seconds() const;                                           // the mean time of a rank gradient; 0: not measured
+  std::vector<const Subtree*> roots() const;                        // roots of all tensors reduced so far, ascending
 
-  // A leaf's gradients and batch statistics, unless it is the open one, which is closed. `seconds` that are 0 do not
-  // count.
+  // Adds the gradients and batch statistics of a virtual rank; if it is open, closes it, because its tensors are
+  // reduced already. A value of 0 for `seconds` does not count as a measurement.
   void add(int vrank, RankGradient leaf, double seconds);
 
-  // Opens a leaf with so many targets. `buckets` outlive it; their shapes are those of gradients and batch_statistics.
+  // Opens a rank gradient with `count` targets. `buckets` must outlive it; their shapes are those of gradients and
+  // batch statistics.
   void open(int vrank, int64_t count, const Buckets& buckets);
   bool is_open() const { return opened_.has_value(); }
-  int64_t count() const;  // of targets in all leaves, the open one included
-  // One of its tensors, by its place among gradients and batch_statistics. One that `passes` is there until the next
-  // bucket is whole: what is kept of it is a copy, made of all that came since the bucket before by one call. Returns
-  // the buckets that are whole by it.
+  int64_t count() const;  // targets in all rank gradients, including the open one
+  // Puts one tensor of the open rank gradient, by its index among gradients and batch statistics. A tensor that
+  // `passes` is valid only until the next bucket is complete: then one call copies all such tensors that came since the
+  // previous bucket. Returns the buckets that this tensor completes.
   std::vector<int> put(int tensor, Tensor value, bool passes);
 
-  void move_to(Device device);  // all that is reduced so far
-  void drop_sums();             // they have been used up
+  void move_to(Device device);  // moves all tensors reduced so far
+  void drop_sums();             // the sums have been consumed
   void clear();
 
  private:
@@ -47,9 +47,9 @@ class RankGradients {
     int vrank = 0;
     int64_t count = 0;
     const Buckets* buckets = nullptr;
-    std::vector<int> missing = {};                        // tensors, of each bucket
-    std::vector<std::pair<size_t, Tensor>> passing = {};  // that have come, and are to be copied
-    Device device = {};                                   // where the tensors are that have come
+    std::vector<int> missing = {};                        // the number of missing tensors of each bucket
+    std::vector<std::pair<size_t, Tensor>> passing = {};  // tensors that have come and must be copied
+    Device device = {};                                   // the device of the tensors that have come
   };
   TreeReducer& reducer_of(int vrank);
   void keep_passing(TreeReducer& fold);
@@ -57,7 +57,7 @@ class RankGradients {
   int vranks_;
   std::map<int, RankFacts> facts_;
   std::vector<TreeReducer> reducers_;
-  std::optional<Opened> opened_;  // on its way into one of the reducers
+  std::optional<Opened> opened_;  // being reduced in one of the reducers
   double seconds_ = 0;
   int measured_ = 0;
 };

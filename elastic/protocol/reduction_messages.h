@@ -12,7 +12,7 @@
 
 namespace elinvar::messages {
 
-// A subtree of the reduction that a member holds; without values if none of its virtual ranks had samples.
+// A subtree root of the reduction that a member holds; without values if none of its virtual ranks had samples.
 struct Root {
   int begin = 0, end = 0;
   bool present = false;
@@ -23,9 +23,9 @@ struct Root {
 // The subtree roots of one member in one bucket.
 struct BucketRoots {
   int bucket = 0;
-  int64_t count = 0;  // targets in all leaves of the sender
+  int64_t count = 0;  // targets in all rank gradients of the sender
   std::vector<Root> roots = {};
-  std::vector<Blob> slices = {};  // of the present ones, one after another
+  std::vector<Blob> slices = {};  // slices of the present roots, concatenated
 
   ELINVAR_FIELDS(bucket, count, roots, slices)
 };
@@ -41,8 +41,8 @@ struct Check : BucketRoots {
 struct BucketResult {
   static constexpr Kind kKind{"result", kToMember, "the sum of a bucket, from its owner to all, or to a learner"};
   int bucket = 0;
-  std::vector<Blob> slices = {};        // none: no virtual rank had samples
-  std::optional<int64_t> attempt = {};  // to a learner: to give it the state
+  std::vector<Blob> slices = {};        // empty: no virtual rank had samples
+  std::optional<int64_t> attempt = {};  // to a learner: the attempt of the state transfer
 
   ELINVAR_FIELDS(bucket, slices, attempt)
 };
@@ -50,12 +50,12 @@ struct BucketResult {
 struct TrailerPart {
   static constexpr Kind kKind{"part", kToMember, "a member's part of the trailer, to the first member"};
   int member = 0;
-  int64_t held = 0;                     // the newest generation that it knows of
-  double seconds = 0;                   // a leaf takes; 0: it computed none
-  std::map<int, RankFacts> facts = {};  // of its virtual ranks
+  int64_t held = 0;                     // the newest generation that it knows
+  double seconds = 0;                   // the time of one rank gradient; 0: it computed none
+  std::map<int, RankFacts> facts = {};  // facts of its virtual ranks
   std::optional<Digest> state = {};
-  std::optional<ScalingState> scaling_state = {};  // of the step
-  std::optional<AuditClaims> audit = {};           // if it is audited; sums are told apart
+  std::optional<ScalingState> scaling_state = {};  // the step's scaling state
+  std::optional<AuditClaims> audit = {};           // set if the step is audited; claims about sums are sent separately
   int64_t group = 0;                               // the group of GPUs that this member is in (MemberGroups::name)
 
   ELINVAR_FIELDS(member, held, seconds, facts, state, scaling_state, audit, group)
@@ -65,15 +65,15 @@ struct Trailer {
   static constexpr Kind kKind{"trailer", kToMember,
                               "what all parts say, from the first member to all, or to a learner"};
   int64_t agreed = 0;                 // the newest generation that every member holds
-  std::vector<RankFacts> facts = {};  // of each virtual rank
+  std::vector<RankFacts> facts = {};  // facts of each virtual rank
   std::optional<Digest> state = {};
-  StateDigests state_digests = {};  // those of the first member
+  StateDigests state_digests = {};  // the first member's digests
   std::optional<ScalingState> scaling_state = {};
-  std::string contradiction = {};       // the digests of the state, or the scaling states, differ: who has which
-  std::vector<double> seconds = {};     // of each member
-  std::vector<AuditClaims> audit = {};  // of each member, if the step is audited
-  int64_t group = 0;                    // the group of GPUs, if all members are in one
-  std::optional<int64_t> attempt = {};  // to a learner: to give it the state
+  std::string contradiction = {};       // which members differ in the state's digest or in scaling state
+  std::vector<double> seconds = {};     // the time of one rank gradient on each member
+  std::vector<AuditClaims> audit = {};  // claims of each member, if the step is audited
+  int64_t group = 0;                    // the group of GPUs that all members are in; 0: none
+  std::optional<int64_t> attempt = {};  // to a learner: the attempt of the state transfer
 
   ELINVAR_FIELDS(agreed, facts, state, state_digests, scaling_state, contradiction, seconds, audit, group, attempt)
 };
@@ -81,7 +81,7 @@ struct Trailer {
 struct GroupRoots {
   static constexpr Kind kKind{"roots", kToMember, "the subtree roots that a member gives to the group of GPUs"};
   int member = 0;
-  int64_t count = 0;  // targets in all leaves of the sender
+  int64_t count = 0;  // targets in all rank gradients of the sender
   std::vector<Root> roots = {};
 
   ELINVAR_FIELDS(member, count, roots)
@@ -90,7 +90,7 @@ struct GroupRoots {
 struct Word {
   static constexpr Kind kKind{"word", kToMember, "what a checker came to in the audited bucket"};
   int member = 0;
-  std::vector<SumClaim> claims = {};  // in this step, the oldest first
+  std::vector<SumClaim> claims = {};  // about this step, the oldest first
 
   ELINVAR_FIELDS(member, claims)
 };

@@ -1,5 +1,5 @@
 #pragma once
-// What a worker reports: that it lives, facts of steps, parts of checkpoints; and what people ask of a job.
+// Reports of a worker (signs of life, facts of steps, parts of checkpoints), and requests of people to a job.
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -13,13 +13,13 @@
 
 namespace elinvar {
 
-// What a worker's loop is at (elastic/session/work_clock.h).
+// The current work of a worker's loop (elastic/session/work_clock.h).
 struct Work {
   std::string what = {};    // "": it waits
-  double lasts = 0;         // seconds already,
-  double usual = 0;         // and at most before; 0: it has never been finished twice
-  double idle = 0;          // it waits, and nothing came for so long,
-  std::string misses = {};  // which it misses of a reduction; "": nothing
+  double lasts = 0;         // seconds so far
+  double usual = 0;         // the longest earlier time in seconds; 0: the work has not been finished twice
+  double idle = 0;          // seconds for which it has waited while nothing came
+  std::string misses = {};  // what it lacks for a reduction; "": nothing
 
   ELINVAR_FIELDS(what, lasts, usual, idle, misses)
 };
@@ -29,8 +29,8 @@ namespace messages {
 struct Alive {
   static constexpr Kind kKind{"alive", kToCoordinator, "a heartbeat, with facts that were not told yet"};
   Work work = {};
-  int64_t leaves = 0;   // that it has computed
-  bool answer = false;  // it wants to hear that the coordinator lives
+  int64_t leaves = 0;   // rank gradients that it has computed
+  bool answer = false;  // it asks for a sign of life of the coordinator
   TellsFacts told = {};
 
   ELINVAR_FIELDS(work, leaves, answer, told)
@@ -66,18 +66,18 @@ struct FaultInjected {
   ELINVAR_FIELDS(event, about)
 };
 
-// A part of the checkpoint of `step`, of so many.
+// Part `part` of `parts` of the checkpoint of `step`.
 struct Saved {
   static constexpr Kind kKind{"saved", kToCoordinator, "a part of the checkpoint of `step` is written, or is not"};
   int part = 0, parts = 1;
-  std::string error = {};  // why it is not; "": it is
+  std::string error = {};  // why the part is not saved; "": it is
   std::string file = {};
   int64_t bytes = 0;
-  Digest digest = {};                               // of the file
-  std::map<std::string, std::string> digests = {};  // of its tensors (elastic/checkpoint/state_parts.h)
-  std::optional<Digest> state = {};                 // of the whole state, if no step need follow
-  bool streamed = false;                            // the coordinator writes it (elastic/checkpoint/part_stream.h)
-  double copy_seconds = 0, wait_seconds = 0;        // for the copy of the part; for which the loop stood still
+  Digest digest = {};                               // digest of the file
+  std::map<std::string, std::string> digests = {};  // digests of the part's tensors (elastic/checkpoint/state_parts.h)
+  std::optional<Digest> state = {};                 // digest of the whole state, if no step need follow
+  bool streamed = false;                      // the coordinator writes the file (elastic/checkpoint/part_stream.h)
+  double copy_seconds = 0, wait_seconds = 0;  // duration of the copy of the part; time for which the loop stood still
 
   ELINVAR_FIELDS(part, parts, error, file, bytes, digest, digests, state, streamed, copy_seconds, wait_seconds)
 };
@@ -95,7 +95,7 @@ struct Taken {
   static constexpr Kind kKind{"taken", kToWorker, "a part's file is written up to `offset`, or is given up"};
   int part = 0, parts = 1;
   int64_t offset = 0;
-  std::string error = {};  // why it is given up; "": it is not
+  std::string error = {};  // why the part is given up; "": it is not
 
   ELINVAR_FIELDS(part, parts, offset, error)
 };
@@ -104,8 +104,8 @@ struct Ctl {
   static constexpr Kind kKind{"ctl", "train ctl → coordinator", "a person asks for the status, or for a change"};
   std::string endpoint = {};
   std::string command = {};              // "status", "scale", "drain", "checkpoint", "stop"
-  std::optional<int> number = {};        // of workers, or of a worker
-  std::optional<std::string> name = {};  // of a worker
+  std::optional<int> number = {};        // a number of workers, or a worker's id
+  std::optional<std::string> name = {};  // a worker's name
 
   ELINVAR_FIELDS(endpoint, command, number, name)
 };

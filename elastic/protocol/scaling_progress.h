@@ -1,6 +1,6 @@
 #pragma once
-// Which scaling state (elastic/step/scaling_state.h) a member's state has, and which the step has that follows. With
-// exact scaling both are empty.
+// The scaling state (elastic/step/scaling_state.h) of a member's state, and that of the next step. With exact scaling
+// both are empty.
 #include <optional>
 
 #include "elastic/protocol/member_position.h"
@@ -13,13 +13,15 @@ class ScalingProgress {
 
   bool adaptive() const { return options_.batch > 0; }
   bool goal_reached() const { return adaptive() && made_.samples >= options_.goal; }
-  const ScalingState& made() const { return made_; }  // that of the state: of the last step, with its samples
-  ScalingState current() const { return current_.value_or(made_); }        // of step `completed`
-  const std::optional<ScalingState>& certain() const { return current_; }  // the same; none: not known for certain yet
+  const ScalingState& made() const { return made_; }  // the scaling state of the last step, including its samples
+  ScalingState current() const { return current_.value_or(made_); }  // the scaling state of step `completed`
+  // Null unless current() is known for certain.
+  const std::optional<ScalingState>& certain() const { return current_; }
 
   void set_made(const ScalingState& made) { made_ = made; }
   void forget_current() { current_.reset(); }
-  // Finds that of step `completed`, unless it is certain already: a generation that begins later says nothing of it.
+  // Determines the scaling state of step `completed`, unless it is certain already: a generation that begins later does
+  // not change it.
   void settle(const MemberPosition& position);
 
  private:

@@ -12,7 +12,7 @@ StateTransfers::StateTransfers(const MemberPosition& position, MemberOutbox& out
     : position_(position), outbox_(outbox), facts_(facts), scaling_(scaling) {}
 
 void StateTransfers::begin(int64_t step, const messages::SendState& request) {
-  // Of a boundary that has passed there is no copy to be had any more.
+  // A state before a boundary that has passed cannot be copied any more.
   if (!position_.loaded || position_.completed > step) return outbox_.report(messages::Missed{request.peer});
   outbox_.connect(request.peer, request.endpoint);
   const Transfer& transfer = transfers_[request.peer] = {step, request};
@@ -25,7 +25,7 @@ std::vector<messages::Learner> StateTransfers::learners() const {
   return learners;
 }
 
-// The last reduction is of the trailer alone and changes no state: after it the boundary is still that of `steps`.
+// The last reduction has only a trailer and changes no state: after it the boundary is still that of `steps`.
 void StateTransfers::save(bool attested) {
   if (!position_.active()) return;
   parts_.push_back({.step = std::min(position_.step, position_.steps),
@@ -57,7 +57,7 @@ void StateTransfers::give_part(const Transfer& transfer) {
 
 std::vector<StatePart> StateTransfers::take_parts() { return std::exchange(parts_, {}); }
 
-// What is given to others is of the host's memory; beside rank gradients that come a device alone has no room for it.
+// Results for others are in host memory: a device alone has no room for them in addition to the coming rank gradients.
 void StateTransfers::completed(int64_t step, std::vector<Tensor> values, messages::Trailer trailer,
                                const Buckets* buckets, bool kept) {
   if (kept && (position_.members() == 1 || any())) values = on_host(values);
@@ -81,7 +81,7 @@ void StateTransfers::give_result(const Message& m, const messages::Fetch& fetch,
   give_copy(m.sender, m.step, /*attempt=*/0, last_values_, *last_trailer_, buckets);
 }
 
-// An attempt counts for a learner alone.
+// Only a learner needs the attempt.
 void StateTransfers::give_copy(PeerId to, int64_t step, int64_t attempt, const std::vector<Tensor>& values,
                                const messages::Trailer& trailer, const Buckets* buckets) {
   const bool tensors = step != position_.steps;

@@ -1,6 +1,6 @@
 #pragma once
-// What a member gives away of its state and its results: parts of a checkpoint, parts of the state and results to
-// learners (PROTOCOL.md, "Joining"), and the last result to those who lack it after a death.
+// The parts of its state and the results that a member sends or saves: parts of a checkpoint, parts of the state and
+// results for learners (PROTOCOL.md, "Joining"), and the last result for members that lack it after a death.
 #include <map>
 #include <optional>
 #include <string>
@@ -13,18 +13,18 @@
 
 namespace elinvar {
 
-// A part of the state, as it is at the boundary after `step` updates, to be copied before the next update: for a
-// checkpoint, or for a learner.
+// A part of the state at the boundary after `step` updates, to be copied before the next update, for a checkpoint or a
+// learner.
 struct StatePart {
   int64_t step = 0;
   int part = 0, parts = 1;
   PeerId to = 0;                      // 0: a checkpoint
   int64_t attempt = 0;                // the number of the state transfer
-  std::vector<ToldFacts> facts = {};  // of earlier steps, not confirmed yet: they go with the state
-  ScalingState scaling_state = {};    // with adaptive scaling: of that state
-  std::optional<int64_t> end = {};    // with adaptive scaling: the last step, where it is known
-  bool attested = false;              // a digest of the whole state goes with it: no step need follow
-  bool throttled = false;             // steps go on meanwhile, and nobody waits for the learner
+  std::vector<ToldFacts> facts = {};  // unconfirmed facts of earlier steps, which go with the state
+  ScalingState scaling_state = {};    // with adaptive scaling: the state's scaling state
+  std::optional<int64_t> end = {};    // with adaptive scaling: the last step, if known
+  bool attested = false;              // a digest of the whole state goes with the part: no step need follow
+  bool throttled = false;             // steps continue meanwhile, and nobody waits for the learner
 };
 
 class StateTransfers {
@@ -39,22 +39,23 @@ class StateTransfers {
   bool any() const { return !transfers_.empty(); }
   std::vector<messages::Learner> learners() const;
 
-  void save(bool attested);  // this member's part of a checkpoint of the present state, if it is active
+  void save(bool attested);  // saves this member's part of a checkpoint of the current state, if it is active
   void at_boundary();        // an update was made: gives the parts that are due after it
   std::vector<StatePart> take_parts();
 
-  // Sends the result of a reduction to learners that get copies, and keeps it if somebody may lack it (`kept`).
-  // `buckets` are those of the tensors.
+  // Sends the result of a reduction to learners that get copies, and keeps it if another process may lack it (`kept`).
+  // `buckets` describe the tensors.
   void completed(int64_t step, std::vector<Tensor> values, messages::Trailer trailer, const Buckets* buckets,
                  bool kept);
   bool keeps_result() const { return last_trailer_.has_value(); }
   void forget_result();
-  // Sends it to a worker that lacks it. It may be of a generation that this member does not know of yet.
+  // Sends the last result to a worker that lacks it. The worker may be in a generation that this member does not know
+  // yet.
   void give_result(const Message& message, const messages::Fetch& fetch, const Buckets* buckets);
 
  private:
   struct Transfer {
-    int64_t step;  // of the state that the learner gets
+    int64_t step;  // the step of the learner's state
     messages::SendState request;
   };
   void give_part(const Transfer& transfer);
@@ -67,7 +68,7 @@ class StateTransfers {
   const ScalingProgress& scaling_;
   std::map<PeerId, Transfer> transfers_;
   std::vector<StatePart> parts_;
-  std::vector<Tensor> last_values_;  // of step `completed` - 1
+  std::vector<Tensor> last_values_;  // the result of step `completed` - 1
   std::optional<messages::Trailer> last_trailer_;
 };
 

@@ -61,8 +61,7 @@ void StepReduction::open(int64_t step, int vrank, int64_t count, const std::vect
   for (size_t i = 0; i < batch_statistics.size(); ++i) put(gradients_ + static_cast<int>(i), batch_statistics[i]);
 }
 
-// After a fence there is no exchange: the gradient is reduced here, and goes out with the others in the next
-// generation.
+// After a fence there is no exchange: the gradient is reduced here, and is sent with the others in the next generation.
 void StepReduction::put(int gradient, Tensor value, bool passes) {
   if (!leaves_.is_open()) return;
   for (const int bucket : leaves_.put(gradient, std::move(value), passes))
@@ -167,7 +166,7 @@ void StepReduction::next_step() {
   audit_.next_step();
 }
 
-// What is audited is added up where its parts can be looked at.
+// An audited step is reduced where its inputs can be examined.
 bool StepReduction::reduces_in_group() const { return groups_.agreed() && !audit_.audits() && !position_.last(); }
 
 bool StepReduction::keeps_leaves() const {

@@ -1,7 +1,7 @@
 #pragma once
-// The facts of steps as messages carry them: each is written once, by the worker that makes the step, and passed on as
-// the same bytes by whoever tells of it. They are a JSON object and, on a second line where there is one, the line that
-// the step has in digests.jsonl, which is the longest part by far and nobody on the way has to read.
+// The facts of steps as messages carry them. The worker that makes a step encodes its facts once, and every other
+// process passes on the same bytes. They are a JSON object and, on an optional second line, the step's line of
+// digests.jsonl, which is by far the longest part and which no process on the way has to parse.
 #include <string>
 #include <vector>
 
@@ -21,12 +21,12 @@ struct ToldFacts {
 ToldFacts told_facts(StepFacts facts);
 
 struct TellsFacts {
-  double at = 0;  // when it was sent, on the sender's clock
+  double at = 0;  // time of sending on the sender's clock
   std::vector<ToldFacts> steps = {};
 
   ELINVAR_FIELDS(at, steps)
 };
-// What they say; `age` is how long before `told.at` a step was made. Throws UsageError.
+// Parses the facts; `age` is the time between a step and `told.at`. Throws UsageError.
 std::vector<StepFacts> steps_in(const TellsFacts& told);
 
 }  // namespace elinvar

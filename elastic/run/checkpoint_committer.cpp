@@ -28,7 +28,8 @@ std::vector<CheckpointCommitter::Settled> CheckpointCommitter::saved(int64_t ste
   return commit();
 }
 
-// Why what was saved, of which no part is missing, is no checkpoint; "": it is one, nothing: that is not known yet.
+// Returns why the saved parts, which are all there, are not a checkpoint; "" if they are one; null if that is not known
+// yet.
 std::optional<std::string> CheckpointCommitter::fault_of(int64_t step, const Saving& saving) {
   std::optional<Digest> agreed = facts_.state(step);
   if (!agreed && static_cast<int>(saving.attested.size()) == saving.expected) {
@@ -74,8 +75,8 @@ std::vector<CheckpointCommitter::Settled> CheckpointCommitter::commit() {
   return settled;
 }
 
-// "", or why the parts, all of which were written, do not become a checkpoint: somebody removed them, or the disk is
-// full.
+// Commits parts that were all written. Returns "" or why they cannot become a checkpoint: somebody removed them, or the
+// disk is full.
 std::string CheckpointCommitter::commit(int64_t step, const Saving& saving) {
   std::vector<CheckpointPart> files;
   for (const auto& [number, part] : saving.parts) files.push_back(part);
@@ -84,7 +85,7 @@ std::string CheckpointCommitter::commit(int64_t step, const Saving& saving) {
   try {
     store_.commit(step, files, digest);
   } catch (const Failure& failure) {
-    (void)term_.newest();  // as below
+    (void)term_.newest();  // for the same check as below
     return failure.what();
   }
   (void)term_.newest();  // throws if the directory was displaced: the checkpoint must not be announced then

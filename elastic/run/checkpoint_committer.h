@@ -1,6 +1,6 @@
 #pragma once
-// Makes checkpoints of the parts that workers have written (CHECKPOINT.md, "Writing"): one whose parts are all there is
-// committed once it is known to be of the state that the members agree on.
+// Makes checkpoints from the parts that workers have written (CHECKPOINT.md, "Writing"). A checkpoint with all its
+// parts is committed once its state is known to be the one that the members agree on.
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -26,20 +26,20 @@ class CheckpointCommitter {
     std::string failure = {};  // "": the checkpoint is whole
     bool operator==(const Settled&) const = default;
   };
-  // A worker has written its part, or could not. Failure if the run directory was displaced.
+  // A worker has written its part, or could not. Throws Failure if the run directory was displaced.
   std::vector<Settled> saved(int64_t step, const messages::Saved& part);
-  std::vector<Settled> commit();  // those that waited for facts
-  // The newest checkpoint of at most `most` updates that is, as its manifest says, of the agreed state; 0: none.
+  std::vector<Settled> commit();  // commits those that waited for facts
+  // Returns the newest checkpoint of at most `most` updates whose manifest has the digest of the agreed state; 0: none.
   int64_t newest(int64_t most) const;
-  void forget() { saving_.clear(); }  // parts of checkpoints that are not whole
+  void forget() { saving_.clear(); }  // drops parts of incomplete checkpoints
 
  private:
   struct Saving {
     std::map<int, CheckpointPart> parts;
     int expected = 0;
     std::map<std::string, std::string> digests;
-    std::map<int, Digest> attested;             // of the whole state, as the worker of each part has it
-    double copy_seconds = 0, wait_seconds = 0;  // the most of any part
+    std::map<int, Digest> attested;             // digests of the whole state, by the worker of each part
+    double copy_seconds = 0, wait_seconds = 0;  // the maximum over the parts
   };
   std::string commit(int64_t step, const Saving& saving);
   std::optional<std::string> fault_of(int64_t step, const Saving& saving);

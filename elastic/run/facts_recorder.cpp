@@ -7,7 +7,7 @@
 
 namespace elinvar {
 
-constexpr size_t kMostStates = 64;  // whose digests are remembered; the ledger has those that were due
+constexpr size_t kMostStates = 64;  // digests that are kept in memory; the ledger has those that were due
 
 FactsRecorder::FactsRecorder(Options options)
     : options_(std::move(options)), ledger_(options_.directory), digests_(options_.directory, ledger_) {}
@@ -98,7 +98,7 @@ void FactsRecorder::write_waiting() {
       ledger_.record(waiting.line);
       next = waiting_.erase(next);
     }
-  } catch (const Failure&) {  // those before it are true
+  } catch (const Failure&) {  // the lines before it are correct
     write();
     throw;
   }

@@ -1,7 +1,6 @@
 #pragma once
-// What workers tell of steps, in the files of a run: ledger.jsonl and digests.jsonl. Facts may come more than once,
-// from several workers and out of order; each step is written once, in order, and a repetition must have the same
-// bytes.
+// Writes the facts that workers report to ledger.jsonl and digests.jsonl. Facts may come more than once, from several
+// workers and out of order. Each step is written once, in order, and a repetition must have the same bytes.
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -23,47 +22,49 @@ class FactsRecorder {
     std::filesystem::path directory;
     int64_t state_digest_every = 0;  // updates; 0: only at scheduled checkpoints and at the end
     int64_t checkpoint_every = 0;    // updates; 0: only at the end
-    int64_t batch_size = 0;          // of the first step, with adaptive scaling
+    int64_t batch_size = 0;          // the first step's batch, with adaptive scaling
   };
   explicit FactsRecorder(Options options);
 
-  // Before any facts: what the files begin with. UsageError if they are those of another run.
+  // Writes the headers; called before any facts. Throws UsageError if the files belong to another run.
   void begin(const LedgerHeader& ledger, const DigestHeader& digests);
-  // Lines that the ledger must have, as far as they go: those of a run that is replayed.
+  // Sets the lines that the ledger must have, as far as they go: those of a run that is replayed.
   void expect(std::vector<std::string> lines) { ledger_.expect(std::move(lines)); }
-  // The run goes on with the state after `step` updates, of this digest. Returns what the user should know about that,
-  // or "". Failure if digests.jsonl lacks lines before it.
+  // Continues the run with the state after `step` updates, which has this digest. Returns a notice for the user, or "".
+  // Throws Failure if digests.jsonl lacks lines before it.
   std::string go_on_from(int64_t step, const Digest& state);
-  // The number of updates in the whole run; with adaptive scaling the facts tell.
+  // Sets the number of updates in the whole run. With adaptive scaling the facts contain it instead.
   void set_steps(int64_t steps) { steps_ = steps; }
   int64_t steps() const { return steps_; }
 
-  // Takes facts: those of the update `step` + 1, unless that was the last, and the digest of the state before it.
-  // Returns the last step that is in the ledger. Failure if they contradict what is there.
+  // Records facts: those of the update `step` + 1, unless the step was the last, and the digest of the state before it.
+  // Returns the last step in the ledger. Throws Failure if they contradict existing lines.
   int64_t record(const std::vector<StepFacts>& steps);
-  // The members agreed on this state after `step` updates, whose parts have these digests.
+  // The members agreed on this state after `step` updates; its parts have these digests.
   void know_state(int64_t step, const Digest& state, const StateDigests& parts);
-  void agree(int64_t step, const Digest& state) { states_[step] = state; }  // a checkpoint of it was committed
-  // Drops facts of steps after the ledger's end: with adaptive scaling they may become different.
+  void agree(int64_t step, const Digest& state) { states_[step] = state; }  // a checkpoint of this state was committed
+  // Drops facts of steps after the ledger's end: with adaptive scaling those steps may be repeated differently.
   void forget_what_is_ahead();
 
-  int64_t recorded() const { return ledger_.length(); }                                      // updates in the ledger
-  LedgerLine line(int64_t update) const { return LedgerLine::parse(ledger_.line(update)); }  // in [1, recorded()]
-  std::optional<Digest> state(int64_t step) const;  // that the members have agreed on, as far as it is known
-  const std::string& contradiction() const { return ledger_.contradiction(); }  // the line that record() failed by
-  // The ledger's next step, if facts of later steps have come but not its own.
+  int64_t recorded() const { return ledger_.length(); }  // updates in the ledger
+  // `update` is in [1, recorded()].
+  LedgerLine line(int64_t update) const { return LedgerLine::parse(ledger_.line(update)); }
+  std::optional<Digest> state(int64_t step) const;  // the state that the members agreed on, if known
+  const std::string& contradiction() const { return ledger_.contradiction(); }  // the line with which record() failed
+  // Returns the ledger's next step if facts of later steps have come but not its own.
   std::optional<int64_t> untold_step() const;
-  // Where the batch changes according to the ledger, or to that of the run that is replayed, and how far that goes.
+  // Returns where the batch changes according to the ledger, or to the ledger of the run that is replayed, as far as it
+  // goes.
   std::vector<GenerationScaling::Change> batch_changes() const;
   int64_t known_steps() const;
 
   void sync();
-  // Writes files again that were deleted since they were opened, and calls `restored` with the name of each. Failure if
-  // one was replaced or truncated.
+  // Writes files again that were deleted since they were opened, and calls `restored` with the name of each. Throws
+  // Failure if one was replaced or truncated.
   void restore(const std::function<void(const char* file)>& restored);
 
  private:
-  // What is to be written of a step, whose state's digest, or predecessor, may not be known yet.
+  // The lines of a step whose state digest, or predecessor, may not be known yet.
   struct Waiting {
     LedgerLine line;
     std::string digests;  // the line of digests.jsonl; "": none
@@ -78,7 +79,7 @@ class FactsRecorder {
   DigestFile digests_;
   int64_t steps_ = 0;
   std::map<int64_t, Waiting> waiting_;
-  int64_t fill_to_ = 0;  // digests.jsonl has lost lines up to here in a power cut: they come again
+  int64_t fill_to_ = 0;  // a power cut took lines of digests.jsonl up to here; workers report them again
   std::map<int64_t, Digest> states_;
 };
 

@@ -10,9 +10,10 @@ namespace elinvar {
 class GenerationStore {
  public:
   explicit GenerationStore(std::filesystem::path run_directory);
-  // Returns once the record would survive a power cut; false, and nothing has changed, if there is one of this number.
+  // Returns true once the record would survive a power cut. Returns false and changes nothing if the number has a
+  // record.
   bool create(const Generation& generation);
-  // None if there is no record; both throw Failure if one cannot be read.
+  // Returns null if there is no record. Both functions throw Failure if a record cannot be read.
   std::optional<Generation> newest() const;
   std::optional<Generation> read(int64_t number) const;
 

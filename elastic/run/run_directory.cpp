@@ -38,7 +38,7 @@ RunDirectory::Hold RunDirectory::take(const RunDirectoryOptions& options, Term t
   if (options.takes_over) {
     for (const char* name : {"ledger.jsonl", "digests.jsonl", "metrics.jsonl", "events.jsonl"})
       LineFile::renew(options.path / name);
-    remove_tree(path);  // a stopped process may hold the old one for ever
+    remove_tree(path);  // a stopped process may hold the old lock forever
     lock.emplace(File::append(path));
     (void)lock->try_lock();
   }
@@ -48,7 +48,7 @@ RunDirectory::Hold RunDirectory::take(const RunDirectoryOptions& options, Term t
 fs::path replayed_ledger(const fs::path& run_directory) {
   const fs::path path = run_directory / "ledger.jsonl";
   check(fs::exists(path), "{} holds no run to replay: it has no ledger.jsonl", run_directory.string());
-  (void)ledger_steps(path);  // a Failure if it is of another version
+  (void)ledger_steps(path);  // throws Failure if it has another version
   return path;
 }
 
@@ -150,7 +150,7 @@ void RunDirectory::remove_unfinished() const noexcept {
   try {
     store_.trim_aside(0);
     remove_temporary_files();
-  } catch (const std::exception&) {  // CheckpointStore::prepare() of the next run tries again
+  } catch (const std::exception&) {  // the next run's CheckpointStore::prepare() retries
   }
 }
 

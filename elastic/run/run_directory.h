@@ -1,6 +1,6 @@
 #pragma once
 // The directory of a run, as its coordinator keeps it: ledger, events, records of generations, checkpoints. One process
-// at a time holds it: on one host by a lock, beyond it and in a takeover by its term (elastic/run/term.h).
+// at a time holds it: on one host by a lock, across hosts and in a takeover by its term (elastic/run/term.h).
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -22,23 +22,24 @@ struct RunDirectoryOptions {
   std::filesystem::path path;
   int64_t state_digest_every = 0;  // 0: only at scheduled checkpoints and at the end
   int64_t checkpoint_every = 0;    // 0: only at the end
-  int keep = 3;                    // checkpoints
+  int keep = 3;                    // the number of checkpoints to keep
   bool resume = false;
-  // The directory of a run with the same configuration that is to be done again: its ledger is kept beside the own one,
-  // as replay.jsonl, and every line must be equal to it. Later parts of the run need not name it again.
+  // The directory of a run with the same configuration to repeat. Its ledger is kept next to the own one as
+  // replay.jsonl, and every line must be equal to it. Later parts of the run need not name it again.
   std::filesystem::path replay = {};
-  int64_t batch_size = 0;  // of the first step, with adaptive scaling
-  // Go on although the holder may not know that it is one no more: this term has been seen, and does nothing.
+  int64_t batch_size = 0;  // the first step's batch, with adaptive scaling
+  // Continues although the holder of the directory may not know that it has lost it: its term is this one, and its beat
+  // count stands still.
   std::optional<int64_t> takes_over = {};
 };
 
 class RunDirectory {
  public:
-  // Locks the directory, and with `takes_over` whoever had locked it has it no more. A new run needs one without a run
-  // in it (else UsageError). With `resume` the newest good checkpoint is chosen, unless workers of the run are alive,
-  // who have a newer state; without any checkpoint the run starts at its beginning; if there are some and all are
-  // damaged it is a Failure that tells why of each. `term` becomes the newest one; its number, and the run's if there
-  // is one already, are set here.
+  // Locks the directory; with `takes_over` the previous holder loses its lock. A new run requires a directory without a
+  // run (else UsageError). With `resume` the newest good checkpoint is chosen, unless workers of the run are alive,
+  // because they have a newer state. Without any checkpoint the run starts at its beginning. If there are checkpoints
+  // and all are damaged, throws Failure that tells why for each. `term` becomes the newest term; the constructor sets
+  // its number, and the run's id if the directory has one.
   RunDirectory(const RunDirectoryOptions& options, const Term& term);
   RunDirectory(const RunDirectory&) = delete;  // its parts refer to each other
   RunDirectory& operator=(const RunDirectory&) = delete;
@@ -52,18 +53,19 @@ class RunDirectory {
   EventLog& events() { return events_; }
   GenerationStore& generations() { return generations_; }
 
-  int64_t first_step() const { return first_step_; }  // updates made in the state that the run goes on with
-  const ScalingState& scaling_state() const { return scaling_state_; }  // in that state
+  int64_t first_step() const { return first_step_; }  // updates made in the state with which the run continues
+  const ScalingState& scaling_state() const { return scaling_state_; }  // the scaling state of that state
   bool members_alive() const { return members_alive_; }
-  // Looks again whether members are alive, and chooses the checkpoint to go on from if none is any more: true.
+  // Checks again whether members are alive. If none is any more, chooses the checkpoint to continue from and returns
+  // true.
   bool members_died();
-  // After it has turned out that no worker is left: chooses the checkpoint, as if none had been alive.
+  // Chooses the checkpoint as if no worker had been alive, after it has turned out that none is left.
   void choose_checkpoint();
-  const std::vector<std::string>& notices() const { return notices_; }  // what the user should know about that
+  const std::vector<std::string>& notices() const { return notices_; }  // for the user, about this choice
 
-  // Drops what is known of steps after the ledger's end: with adaptive scaling it may come about in another way.
+  // Drops facts of steps after the ledger's end: with adaptive scaling those steps may be repeated differently.
   void forget_what_is_ahead();
-  // Writes files again that were deleted since they were opened, and returns whether any was. Failure if one was
+  // Writes files again that were deleted since they were opened, and returns whether any was. Throws Failure if one was
   // replaced or truncated.
   bool restore();
   // Removes uncommitted parts of checkpoints. Call when no worker writes parts any more. Never throws.
@@ -91,10 +93,10 @@ class RunDirectory {
   bool members_alive_ = false;
 };
 
-// Of the run in this directory; UsageError if it holds none.
+// Returns the ledger of the run in this directory. Throws UsageError if the directory holds no run.
 std::filesystem::path replayed_ledger(const std::filesystem::path& run_directory);
 
-// What a worker that sees the directory holds while it lives, so that a coordinator knows.
+// Returns a lock that a worker which sees the directory holds while it lives, so that a coordinator knows of it.
 File worker_lock(const std::filesystem::path& run_directory);
 
 }  // namespace elinvar

@@ -44,7 +44,7 @@ RunRecord::RunRecord(const fs::path& directory)
 
 int64_t RunRecord::read_lines(const std::string& file, const EachLine& each, std::vector<Damage>& damage) const {
   if (!fs::exists(path_ / file)) return 0;
-  (void)File::open(path_ / file);  // Failure if it is no regular file; an ifstream would block on a pipe
+  (void)File::open(path_ / file);  // throws Failure if it is not a regular file; an ifstream would block on a pipe
   std::ifstream stream(path_ / file, std::ios::binary);
   if (!stream) fail("cannot read {}", (path_ / file).string());
   int64_t number = 0, offset = 0;
@@ -84,7 +84,7 @@ void RunRecord::read_events() {
 
 void RunRecord::read_ledger() {
   const std::string file = "ledger.jsonl";
-  bool gap = false;  // of lines that are damaged, and so of steps that are not known to be missing
+  bool gap = false;  // after damaged lines it is not known which steps are missing
   int64_t last = 0;
   const auto read = [&](const std::string& text, int64_t number, const Place&) {
     const auto damaged = [&](const std::string& what) { damage_.push_back({file, number, what}); };
@@ -92,7 +92,7 @@ void RunRecord::read_ledger() {
     std::string fault = fault_of_seal(text);
     if (first && !fault.empty()) refuse_older_ledger(text, path_ / file);
     if (fault.empty() && text.starts_with("{\"ledger\":")) {
-      if (first) header_ = LedgerHeader::parse(text);  // of another version it is a Failure
+      if (first) header_ = LedgerHeader::parse(text);  // throws Failure if it has another version
       else damaged("it is another header");
       return;
     }

@@ -33,14 +33,14 @@ std::optional<Term> newest_term(const fs::path& run_directory) {
   }
 }
 
-// Written in place: a reader that comes in between sees another number, and that is all it asks for. The file is not
-// cut off first, for which file systems would go to the disk; and it is closed, after which others see it, over a
-// network, too.
+// Writes in place: a reader that comes in between sees another number, which is all it needs. The file is not truncated
+// first, because file systems would then go to the disk. It is closed so that other hosts on a network file system see
+// it.
 void HeldTerm::beat() {
   const std::string count = fmt::format("{}\n", ++beats_);
   try {
     File::modify(beat_file_).overwrite(0, count.data(), count.size());
-  } catch (const Failure&) {  // of the disk: what has to be on it fails by itself
+  } catch (const Failure&) {  // files that must reach the disk report the error themselves
   }
 }
 

@@ -1,11 +1,12 @@
 #pragma once
-// Who coordinates a run. Term k exists if and only if coordinators/<k>.json in the run directory was created, which
-// only one process can do for each k; the newest counts, and whoever holds an older one has nothing more to say. While
-// it lives the holder counts in coordinators/<k>.beat, so that others can see whether it does.
+// The term of a run's coordinator. Term k exists if and only if coordinators/<k>.json in the run directory was created,
+// which only one process can do for each k. The newest term counts; the holder of an older one must stop. While it
+// lives, the holder counts in coordinators/<k>.beat, so that others can see that it does.
 //
-// What a holder writes after its term is over must not count. So it looks whether it still is the newest before it
-// confirms anything to anyone; its successor creates the record of the term first and reads the run's files then,
-// and so finds all that was confirmed, and gives them other inodes (LineFile::renew), so that what comes late is lost.
+// Files that a holder writes after its term is over must not count. A holder therefore checks that its term is still
+// the newest before it confirms anything. Its successor first creates the record of its term and then reads the run's
+// files, so it finds everything that was confirmed. It then gives the files other inodes (LineFile::renew), so that
+// late writes are lost.
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -25,27 +26,27 @@ struct Term {
   nlohmann::json job = {};  // what a successor must know of the run
 };
 
-// The newest one; none: there is no run, or none can be seen from here. Throws Failure if it cannot be read.
+// Returns the newest term; null if there is no run or it cannot be seen from here. Throws Failure if it cannot be read.
 std::optional<Term> newest_term(const std::filesystem::path& run_directory);
-int64_t beats_of(const std::filesystem::path& run_directory, int64_t term);  // that were counted; 0: none
+int64_t beats_of(const std::filesystem::path& run_directory, int64_t term);  // counted beats; 0: none
 
 class HeldTerm {
  public:
-  // Failure if somebody else has just created the record.
+  // Throws Failure if another process has just created the record.
   HeldTerm(const std::filesystem::path& run_directory, const Term& term);
   int64_t number() const { return number_; }
-  // held: the run's files are this process's to write. superseded: there is a newer term. displaced: the run
-  // directory was deleted, moved or replaced, so that what is written goes elsewhere or nowhere.
+  // held: this process may write the run's files. superseded: there is a newer term. displaced: the run directory was
+  // deleted, moved or replaced, so that writes go elsewhere or nowhere.
   enum class Standing { held, superseded, displaced };
   Standing standing() const;
-  bool newest() const;  // Failure if it is displaced
+  bool newest() const;  // throws Failure if displaced
   void beat();
 
  private:
   std::filesystem::path run_directory_, directory_;
   int64_t number_, beats_ = 0;
-  std::filesystem::path beat_file_, next_;  // of this term's count, and of its successor's record
-  std::optional<File> record_;              // of this term, always there
+  std::filesystem::path beat_file_, next_;  // the beat file of this term, and the record of its successor
+  std::optional<File> record_;              // this term's record; always set
 };
 
 }  // namespace elinvar

@@ -31,7 +31,7 @@ bool parse_number(const std::string& text, T& number) {
   return error == std::errc() && end == text.data() + text.size() && !text.empty();
 }
 
-// The settings of one fault, each taken once; what is left in the end was not expected.
+// The settings of one fault. Each is taken once; a setting that remains is unknown.
 class Settings {
  public:
   explicit Settings(const std::string& text) : text_(text) {
@@ -57,7 +57,7 @@ class Settings {
           text_, key, expected, value);
     return number;
   }
-  // The index of one of `words`; that of the first if the setting is absent.
+  // Returns the index in `words` of a setting's value, or 0 if the setting is absent.
   size_t choice(const std::string& key, const std::vector<std::string>& words) {
     known_.push_back(key);
     const auto found =
@@ -99,7 +99,7 @@ Fault parse_fault(Settings& settings) {
   return fault;
 }
 
-// Numbers for one moment, in the order in which they are asked for.
+// The random numbers of one moment, in the order in which they are drawn.
 class Dice {
  public:
   Dice(const RandomFaults& random, const Moment& moment) : random_(random), moment_(moment) {}
@@ -110,7 +110,7 @@ class Dice {
     return uniform01(drawn.v[0]);
   }
   size_t below(size_t n) { return std::min(n - 1, static_cast<size_t>(uniform() * static_cast<double>(n))); }
-  // Spread over orders of magnitude.
+  // Returns a number whose logarithm is uniform.
   double between(double low, double high) { return low * std::pow(high / low, uniform()); }
 
  private:
@@ -153,7 +153,8 @@ bool fault_happens_at(const RandomFaults& random, const Moment& moment) {
 
 std::vector<DrawnFault> draw_faults(const RandomFaults& random, const Moment& moment, std::vector<Target> around) {
   constexpr double kAgain = 0.3;  // the chance of one more fault at the same moment
-  constexpr double kLong = 0.1;   // the chance that a stall lasts until the others, if any, go on without the worker
+  // The chance that a stall lasts until the other workers, if any, continue without this one.
+  constexpr double kLong = 0.1;
   std::vector<DrawnFault> faults;
   Dice dice(random, moment);
   (void)dice.uniform();  // the number that fault_happens_at() draws

@@ -3,19 +3,19 @@
 // tools/training/fault_injector.h and elastic/session/worker_faults.h inject them.
 //
 //   kill:worker=ID,step=N               SIGKILL to a worker while update N is made (the first is 1)
-//   kill:coordinator,step=N             to the coordinator
-//   kill:all,step=N                     to all workers at once
+//   kill:coordinator,step=N             SIGKILL to the coordinator
+//   kill:all,step=N                     SIGKILL to all workers at once
 //   stall:worker=ID,step=N,seconds=S    SIGSTOP, and SIGCONT after S seconds
-//   drain:worker=ID,step=N              SIGTERM: it is asked to leave
+//   drain:worker=ID,step=N              SIGTERM: the worker is asked to leave
 //   join:step=N                         one more worker is started
 //   drop:worker=ID,step=N               the first message of this worker's part in reduction N is lost; a repeated
 //                                       reduction loses none
-//   flip:worker=ID,step=N,bit=B,what=W  a bit flips in this worker, in update N, and what is computed from there on is
-//                                       wrong. W: "leaf" (the default): in the gradients of its first leaf, or in the
-//                                       first gradient where they leave one by one; "input": in what that leaf is
-//                                       computed from; "reduced": in the first sum that it adds up for all;
-//                                       "parameter", "optimizer": in its state after the update. Bits are counted
-//                                       through all tensors of that kind one after another, and again from the first
+//   flip:worker=ID,step=N,bit=B,what=W  a bit flips in this worker in update N, and later results are wrong. W is one
+//                                       of: "leaf" (the default), the gradients of its first virtual rank, or the
+//                                       first gradient if gradients are sent one by one; "input", the input of that
+//                                       rank gradient; "reduced", the first sum that it reduces for all workers;
+//                                       "parameter" or "optimizer", its state after the update. Bits are counted
+//                                       through all tensors of that kind in order, and start over after the last
 //   random:seed=N,rate=P                any of these to workers, at any moment, with probability P in each step
 //
 // Faults are separated by ';'. ID is a worker's id as `train ctl status` shows it; 0 is the leader of that moment. The

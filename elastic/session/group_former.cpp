@@ -6,9 +6,10 @@
 
 namespace elinvar {
 
-// How long a member that still misses something of a group that is over is waited for.
+// The longest wait for members that still need something from a group that is over.
 constexpr std::chrono::seconds kRetiring{2};
-// All are there when a group is to be shrunk: if one of them does not come to it, a new one is made soon.
+// The longest wait for a group to shrink. All members are present then: if one fails to take part, a new group is made
+// soon.
 constexpr std::chrono::duration<double> kShrinking{5};
 
 GroupFormer::GroupFormer(std::shared_ptr<Nccl> nccl, Tells tells, std::chrono::duration<double> patience)
@@ -17,7 +18,8 @@ GroupFormer::GroupFormer(std::shared_ptr<Nccl> nccl, Tells tells, std::chrono::d
   ends_ = start_thread("old groups", [this](const std::stop_token& stop) { end_all(stop); });
 }
 
-// Whoever ends first may still be sending what others await: the last group is let go of like those before.
+// The member that ends first may still be sending data that others wait for, so the last group is retired like the
+// earlier ones.
 GroupFormer::~GroupFormer() {
   forms_.request_stop();
   {
@@ -97,8 +99,8 @@ void GroupFormer::form_all(const std::stop_token& stop) {
   }
 }
 
-// Groups in the middle of a transfer go first: until they are aborted the device may wait for a member that is gone.
-// When the thread is told to stop it still does what there is to do.
+// Ends groups in the middle of a transfer first: until they are aborted, the device may wait for a member that is gone.
+// When the thread is told to stop, it still ends the remaining groups.
 void GroupFormer::end_all(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (changed_.wait(lock, stop, [&] { return !over_.empty(); })) {
@@ -110,7 +112,7 @@ void GroupFormer::end_all(const std::stop_token& stop) {
     try {
       if (group->whole()) group->retire(kRetiring);
       else group->abort();
-    } catch (const std::exception&) {  // whatever is wrong with it, nobody uses it any more
+    } catch (const std::exception&) {  // nobody uses the group any more
     }
     group.reset();
     lock.lock();
@@ -140,7 +142,7 @@ void GroupFormer::shrink_one(const GroupRequest& request, std::shared_ptr<GpuGro
   std::shared_ptr<GpuGroup> group;
   try {
     if (parent) group = parent->shrink(request.gone, std::min(patience_, kShrinking), stop);
-  } catch (const std::exception&) {  // a new one is made, which will say what is wrong if something is
+  } catch (const std::exception&) {  // a new group is made, which reports a lasting error
   }
   if (parent) {
     const std::lock_guard lock(mutex_);

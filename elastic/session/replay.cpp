@@ -7,7 +7,7 @@ namespace {
 
 constexpr PeerId kSelf = 2, kNobody = 1;
 
-// One that tells and saves nothing.
+// Returns the options of a member that reports and saves nothing.
 MemberOptions alone(MemberOptions options) {
   options.self = kSelf;
   options.checkpoint_every = options.state_digest_every = 0;
@@ -19,7 +19,7 @@ MemberOptions alone(MemberOptions options) {
 
 }  // namespace
 
-// What a coordinator says to its first worker.
+// Gives the member what a coordinator tells its first worker.
 Replay::Replay(MemberOptions options, int64_t first, const ScalingState& scaling_state,
                std::vector<GenerationScaling::Change> changes)
     : member_(alone(options)) {
@@ -44,7 +44,8 @@ Replay::Replay(MemberOptions options, int64_t first, const ScalingState& scaling
 void Replay::advance() {
   const int64_t step = member_.position().step;
   member_.advance({});
-  member_.receive({.sender = kNobody, .step = step, .payload = messages::Ack{}});  // it need remember nothing
+  // It need not remember the step's facts.
+  member_.receive({.sender = kNobody, .step = step, .payload = messages::Ack{}});
   (void)member_.take_actions();
   (void)member_.take_parts();
 }

@@ -1,22 +1,21 @@
 #pragma once
-// Updates that were made before, made again by one worker alone: a job with one member, of which nobody hears. A
-// session does so in the usual training loop where an audit can be decided by nothing else (PROTOCOL.md, "Audit"),
-// repro with whole runs.
+// Repeats earlier updates with one worker alone: a job with one member that nobody hears of. A session runs a replay in
+// the usual training loop if nothing else can decide an audit (PROTOCOL.md, "Audit"); repro replays whole runs.
 #include "elastic/protocol/member.h"
 
 namespace elinvar {
 
 class Replay {
  public:
-  // Of `options` what decides bits counts. It begins with the state after `first` updates, the last of which was made
-  // at `scaling state`; until that is in place nothing else is called. With adaptive scaling the batch changes as
-  // `changes` say.
+  // Uses those of the `options` that determine bits. Begins with the state after `first` updates, whose last update was
+  // made at `scaling_state`; call nothing else before that state is in place. With adaptive scaling the batch changes
+  // as `changes` say.
   Replay(MemberOptions options, int64_t first, const ScalingState& scaling_state = {},
          std::vector<GenerationScaling::Change> changes = {});
 
   Member& member() { return member_; }
   const Member& member() const { return member_; }
-  void advance();  // the update is made
+  void advance();  // records that the update is made
 
  private:
   Member member_;

@@ -25,7 +25,7 @@ StateDict Session::Impl::whole_state(int64_t step, const ScalingState& scaling_s
   return elinvar::whole_state(state.view(), step, adaptive() ? std::optional(scaling_state) : std::nullopt);
 }
 
-// In what the update has just made: the tensors of the state whose names begin so.
+// Flips a bit in the state that the update has just made, in the tensors whose names begin with `prefix`.
 void Session::Impl::flip_state(Fault::Flips what, const std::string& prefix) {
   std::vector<Tensor> live, tensors;
   for (const auto& [name, tensor] : state.view())
@@ -43,7 +43,7 @@ void Session::Impl::wait(Lock& lock) {
   changed.wait(lock);
 }
 
-// No message comes when it is done, but perhaps one that there will be no more of it.
+// No message announces that the group is done, but one may announce that the group has failed.
 void Session::Impl::wait_for_group(Lock& lock) {
   constexpr std::chrono::microseconds kLook{50};
   const Activity activity("waiting for workers");
@@ -69,11 +69,11 @@ void Session::Impl::wait_for_copies(Lock& lock, std::optional<Clock::time_point>
   work.at("", now());
 }
 
-// With the lock held, which is not while the state is restored. From a checkpoint that cannot be seen, or is damaged,
-// nothing follows.
+// Requires the lock, and releases it while the state is restored. If the checkpoint cannot be seen or is damaged, no
+// replay begins.
 void Session::Impl::begin_replay(Lock& lock) {
   const int64_t from = member.audit().begin_replay(), to = member.position().completed;
-  // From here on nobody gets parts of what is no more the member's state. None of the steps is the last.
+  // From here on nobody gets parts of the state, which is no longer the member's. None of the steps is the last.
   replay.emplace(
       MemberOptions{
           .vranks = options.member.vranks, .steps = to + 1, .bucket_elements = options.member.bucket_elements},
@@ -90,7 +90,7 @@ void Session::Impl::begin_replay(Lock& lock) {
   if (!restored) replay.reset();
 }
 
-// Of a newcomer. With the lock held, which is not while it is loaded.
+// Loads a newcomer's state. Requires the lock, and releases it while the state is loaded.
 void Session::Impl::load(Lock& lock) {
   StateLoad load = member.take_load();
   wait_for_copies(lock);
@@ -106,7 +106,7 @@ void Session::Impl::load(Lock& lock) {
   } else {
     pristine = false;
     fill(whole_state(load.step, load.scaling_state), load.pieces);
-    // A newcomer is the last member, beside those who gave it the state.
+    // A newcomer is the last member; the others gave it the state.
     const int members = load.pieces.front().parts + 1;
     want_memory(members - 1, members);
     load.pieces.clear();
@@ -118,16 +118,16 @@ void Session::Impl::load(Lock& lock) {
   flush();
 }
 
-// A newcomer's first step has in memory a leaf's results, another's, the sums of all and the last result. It touches
-// this, and gives it back to the heap, while nobody waits for it.
+// A newcomer's first step holds in memory the results of one virtual rank, those of another, the sums of all and the
+// last result. This touches that memory and returns it to the heap while nobody waits for the newcomer.
 void Session::Impl::touch_memory() { SnapshotMemory().prepare(4 * leaf_bytes); }
 
-// For the next checkpoint.
+// Prepares memory for the next checkpoint.
 void Session::Impl::want_memory(int part, int parts) {
   copier.prepare(SnapshotMemory::bytes_for(part_of(whole_state(0, {}), part, parts)));
 }
 
-// Of the first virtual rank that has samples.
+// Warms up with the first virtual rank that has samples.
 void Session::Impl::warm_up(Lock& lock) {
   const TimedActivity activity("the first leaf");
   for (int vrank = 0; !at_work().reduction().knows_layout(); vrank = (vrank + 1) % options.member.vranks) {
@@ -252,7 +252,7 @@ const Reduced* Session::reduce() {
   s.reduced = s.at_work().take_reduced();
   s.view.leads = s.leads();
   if (s.member.position().members() == 1)
-    s.flip(Fault::Flips::reduced, s.view.number, s.reduced.gradients, {});  // no exchange
+    s.flip(Fault::Flips::reduced, s.view.number, s.reduced.gradients, {});  // nothing is exchanged
   const std::string& contradiction = s.reduced.contradiction;
   if (!contradiction.empty())
     elinvar::fail("the members differ after step {}: {}; a machine or its memory is at fault", s.view.number,
@@ -260,7 +260,7 @@ const Reduced* Session::reduce() {
   if (!s.view.last && s.reduced.count == 0)
     elinvar::fail("step {}: no target in the whole batch counts, so there is no mean to take", s.view.number + 1);
   if (s.view.last || s.replay) return &s.reduced;
-  // Here, not after the update: so a GPU is at that while the next step is prepared.
+  // Digests here and not after the update, so that a GPU computes the digests while the next step is prepared.
   const Activity digesting("digests");
   lock.unlock();
   s.gradient = digest_in_order(s.reduced.gradients, s.reduced.batch_statistics);

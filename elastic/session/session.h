@@ -1,19 +1,19 @@
 #pragma once
-// A worker's session in a job: the training loop on one side, the network on the other, and the protocol between them
-// (PROTOCOL.md). It knows a dictionary of state and a number of steps, not networks nor data.
+// A worker's session in a job. It connects the training loop with the network by the protocol (PROTOCOL.md). It knows a
+// dictionary of state and a number of steps; it knows nothing of networks or data.
 //
 //   while (session.begin()) {
 //     while (Session::Task* const task = session.next())
 //       task->finish(facts of the gradient of (state, session.step(), task->vrank()), which goes into *task);
 //     const Reduced* const reduced = session.reduce();
-//     if (reduced == nullptr) continue;                  // a member is gone: the same step, another plan
+//     if (reduced == nullptr) continue;                  // a member is gone: repeat the step with another plan
 //     if (!session.step().last) ... update the state by *reduced ...
 //     session.advance(...);
 //   }
 //
 // After `steps` updates there is one more round, without gradients and without an update. Between begin() and reduce()
-// the state must not change: parts of it may be on their way to a file or a learner, copied by a thread of the session
-// while gradients are computed; reduce() returns only when they are copied.
+// the state must not change: a thread of the session may be copying parts of it for a file or a learner while gradients
+// are computed; reduce() returns only when they are copied.
 #include <chrono>
 #include <filesystem>
 #include <functional>
@@ -32,12 +32,12 @@
 
 namespace elinvar {
 
-// How the session gets at the state. `view` shares storage with the live state and is called from other threads while
-// that does not change.
+// The session's access to the state. `view` shares storage with the live state and is called from other threads while
+// the state does not change.
 struct StateAccess {
   std::function<StateDict()> view;
-  // That of checkpoint `step`; 0: what the run begins with, for a network that has been in use, or does not have it.
-  // Nothing: the checkpoint cannot be seen from here.
+  // Restores the state of checkpoint `step`, or for 0 the initial state of the run, for a network that has been in use
+  // or was not initialised. Returns null if the checkpoint cannot be read from here.
   std::function<std::optional<ScalingState>(int64_t step)> restore;
 };
 
@@ -47,72 +47,75 @@ struct SessionOptions {
   uint64_t run = 0;
   PeerId coordinator = 0;  // the transport is connected to it
   std::string coordinator_endpoint = {};
-  int64_t term = 0;       // the coordinator's
+  int64_t term = 0;       // the coordinator's term
   bool imported = false;  // the run begins with checkpoint 0, not with a new network
-  WorkerInfo about = {};  // `state` is filled in here
-  // The run directory, if this process sees it; else "". Asked once there is something to be saved.
+  WorkerInfo about = {};  // the session sets its field `state`
+  // Returns the run directory, or "" if this process cannot see it. Called once there is something to save.
   std::function<std::filesystem::path()> directory;
-  // Computes the gradient of a virtual rank, for what it consists of: it counts for nothing. Without samples it has no
-  // tensors, and another virtual rank is asked for. Called within begin(), once at most unless a step is replayed, so
-  // that memory and caches are touched before others have to wait for it.
+  // Computes the gradient of a virtual rank to learn its layout and to touch memory and caches before others have to
+  // wait for them; the result is discarded. If the virtual rank has no samples, the gradient has no tensors and another
+  // virtual rank is asked for. Called within begin(), at most once unless a step is replayed.
   std::function<RankGradient(int64_t step, int vrank)> warm_up;
-  // Who coordinates now, as the run directory shows it. Asked a few times a second while this worker is out of touch.
+  // The current coordinator, as the run directory shows it. Looked up a few times a second while this worker is out of
+  // touch.
   struct Sighting {
     Watch::Sight sight;
     PeerId coordinator = 0;
     std::string endpoint = {};
   };
   std::function<std::optional<Sighting>()> look;
-  std::vector<Fault> faults;  // on purpose (elastic/session/worker_faults.h)
-  // For groups of GPUs (PROTOCOL.md), in which this worker can be; and how long one may take to form, or come no
-  // further with a step.
+  std::vector<Fault> faults;  // faults to inject (elastic/session/worker_faults.h)
+  // For groups of GPUs (PROTOCOL.md) that this worker can join; and the longest time that a group may take to form, or
+  // go without progress in a step.
   std::shared_ptr<Nccl> nccl = nullptr;
   std::chrono::duration<double> group_patience{30};
-  // Starts a coordinator that takes over from the one of this term.
+  // Starts a coordinator that takes over from the coordinator of this term.
   std::function<void(int64_t term)> take_over;
   WatchOptions watch = {};
-  // Twice as often while out of touch with the coordinator.
+  // The interval is half as long while out of touch with the coordinator.
   std::chrono::milliseconds heartbeat{static_cast<int64_t>(1000 * kHeartbeat)};
 };
 
-// The step at hand.
+// The current step.
 struct StepView {
   int64_t number = 0;    // updates made
-  bool last = false;     // all of the run are: what follows is the round without gradients
-  bool replays = false;  // it is made again for an audit (elastic/session/replay.h): nothing is told of it
-  // This worker is the first of those that compute the step: one of them is enough to show it to people. After reduce()
-  // it is the one of those that did.
+  bool last = false;     // all updates of the run are made: this is the round without gradients
+  bool replays = false;  // the step is repeated for an audit (elastic/session/replay.h), and nothing of it is reported
+  // This worker is the first of those that compute the step; one of them is enough to show the step to people. After
+  // reduce() it is the first of those that computed it.
   bool leads = false;
   int worker = 0;                   // this worker's number in the job
-  ScalingState scaling_state = {};  // of the gradients, with adaptive scaling; that of the update is in Reduced
+  ScalingState scaling_state = {};  // used for the gradients, with adaptive scaling; the update's is in Reduced
 };
 
-// But for drain() and fail(), all of this is for one thread, which also ends the session. The session is told of timed
-// activities (tensor/base/activity.h) of that thread, to tell a hang from them.
+// Except for drain() and fail(), one thread makes all calls, and the same thread destroys the session. The session is
+// told of timed activities (tensor/base/activity.h) of that thread, to distinguish them from a hang.
 class Session {
   struct Impl;
 
  public:
-  // Failure if its threads cannot be started. The caller then still owns the transport, and can report the failure.
+  // Throws Failure if its threads cannot be started. The caller then still owns the transport, and can report the
+  // failure.
   Session(SessionOptions options, std::unique_ptr<Transport>&& transport, StateAccess state);
-  // Returns when what is to be saved is saved, and sent.
+  // Waits until everything to be saved is saved and sent.
   ~Session();
 
-  // Waits until there is something to do; false: the session is over. Throws what went wrong in a thread of its own.
+  // Waits for work. Returns false if the session is over. Throws the exception that ended a thread of the session.
   bool begin();
   const StepView& step() const;
 
-  // A virtual rank of the step whose gradient this worker computes: the sink that its tensors go into.
+  // The gradient of a virtual rank that this worker computes in the step: the sink of its tensors.
   class Task final : public GradientSink, private GradientReceiver {
    public:
     Task(Impl& session, int vrank);
     int vrank() const { return vrank_; }
-    // It was assigned to this worker; else it is computed for an audit, which looks at its tensors alone.
+    // The virtual rank is assigned to this worker; otherwise it is computed for an audit, which only reads its tensors.
     bool counts() const { return counts_; }
-    // Other work follows the gradient, before finish(): what a group of GPUs has begun with is not left to wait for it,
-    // since others would take that for a hang. To be called before the gradient is computed.
+    // Declares that other work follows the gradient before finish(). Then a group of GPUs does not begin to exchange
+    // the gradient early and wait for the rest, which others would take for a hang. Requires that the gradient is not
+    // being computed yet.
     void work_follows() { work_follows_ = true; }
-    void finish(RankFacts facts);  // all of the virtual rank is there
+    void finish(RankFacts facts);  // ends the task: all tensors of the virtual rank were passed
 
     void reads(Tensor& input) override;
     bool make_room() override;
@@ -126,22 +129,22 @@ class Session {
     int vrank_;
     bool counts_ = false, work_follows_ = false;
     std::chrono::steady_clock::time_point began_;
-    std::vector<Tensor> opened_, opened_statistics_;  // that have been passed on,
-    bool opened_passes_ = false;                      // and are there until the next gradient alone
+    std::vector<Tensor> opened_, opened_statistics_;  // the tensors that were passed on
+    bool opened_passes_ = false;                      // they are valid only until the next gradient
   };
-  // The next one, until next() is called again; null: all are finished, or the plan has changed.
+  // Returns the next task, valid until next() is called again. Null: all are finished, or the plan has changed.
   Task* next();
-  // Waits for the gradients of all. Null: begin again, with another plan. The result stays until begin().
+  // Waits for the sum of all gradients. Null: begin again with another plan. The result is valid until begin().
   const Reduced* reduce();
-  // Something about the step after its update, for the coordinator to keep. Unlike facts it is lost if either of the
-  // two is.
+  // Sends a summary of the step after its update to the coordinator, which keeps it. Unlike facts it is lost if the
+  // worker or the coordinator is lost.
   void show(std::string bytes);
-  // The update is made.
+  // Records that the update is made.
   void advance(const StepReport& report);
 
-  const Member::Outcome& outcome() const;               // once the session is over
+  const Member::Outcome& outcome() const;               // valid once the session is over
   void drain();                                         // asks to leave; from any thread
-  void fail(const std::string& reason, int exit_code);  // tells the coordinator, on the way out
+  void fail(const std::string& reason, int exit_code);  // tells the coordinator before this worker exits
 
  private:
   std::unique_ptr<Impl> impl_;

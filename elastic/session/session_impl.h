@@ -1,7 +1,7 @@
 #pragma once
-// The inside of a session (session.h): what the training loop and the thread that listens to the network share, under
-// one lock. The loop's side is in session.cpp, and where it gives gradients in session_leaves.cpp; the listener's in
-// session_listener.cpp.
+// The inside of a session (session.h): what the training loop and the listening thread share, under one lock.
+// session.cpp has the loop's side, session_leaves.cpp the part that takes gradients, and session_listener.cpp the
+// listener.
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -30,10 +30,10 @@ struct Session::Impl {
   StateDict whole_state(int64_t step, const ScalingState& scaling_state) const;
   void failed(std::exception_ptr failure);  // from any thread: the loop throws it
 
-  // --- session_listener.cpp. With the lock held, but for listen() and send().
+  // --- session_listener.cpp. Requires the lock, except for listen() and send().
   MemberOptions options_of_member();
   GroupFormer::Tells about_groups();
-  void flush();  // carries out what the member wants done
+  void flush();  // carries out the member's actions
   void listen(const std::stop_token& stop);
   void heartbeat();
   void receive(const Packet& packet);
@@ -42,21 +42,21 @@ struct Session::Impl {
   void send(PeerId peer, int64_t step, Payload payload);  // peer 0: to the coordinator
   void transmit(PeerId peer, Message message);
 
-  // --- session_leaves.cpp. With the lock held; whether it happened.
+  // --- session_leaves.cpp. Requires the lock. flip() returns whether a bit was flipped.
   bool flip(Fault::Flips what, int64_t step, std::span<Tensor> tensors, nlohmann::json about);
   void tell_fault(const char* what, int64_t step, nlohmann::json fields);
 
-  // --- session.cpp. The loop's.
-  Member& at_work() { return replay ? replay->member() : member; }  // what the loop is about: the job, or a replay
-  void wait(Lock& lock);                                            // until there is news
-  void wait_for_group(Lock& lock);                                  // a little
+  // --- session.cpp. Called by the loop. at_work() is the member that the loop works for: the job's, or a replay's.
+  Member& at_work() { return replay ? replay->member() : member; }
+  void wait(Lock& lock);            // until there is news
+  void wait_for_group(Lock& lock);  // for a short time
   void wait_for_copies(Lock& lock, std::optional<Clock::time_point> since = {});
   void begin_replay(Lock& lock);
-  void load(Lock& lock);  // what the member is told to
+  void load(Lock& lock);  // loads the state as the member asks
   void warm_up(Lock& lock);
-  void begin_step(Lock& lock, bool listens);  // of which next() gives tasks, unless it listens
-  void contribute(Lock& lock);                // all that this worker has to give
-  bool wait_for_sums(Lock& lock);             // false: they are abandoned
+  void begin_step(Lock& lock, bool listens);  // begins a step, for which next() gives tasks unless it `listens`
+  void contribute(Lock& lock);                // contributes everything that this worker has to give
+  bool wait_for_sums(Lock& lock);             // returns false if the sums are abandoned
   bool leads() const { return !replay && member.position().index == 0; }
   void want_memory(int part, int parts);
   void touch_memory();
@@ -66,30 +66,31 @@ struct Session::Impl {
   }
 
   SessionOptions options;
-  std::unique_ptr<Transport> owned;  // of `transport`; set last, so that a failed construction leaves it to the caller
+  // Owns `transport`; set last, so that a failed construction leaves it to the caller.
+  std::unique_ptr<Transport> owned;
   Transport* transport;
   StateAccess state;
   std::mutex mutex;
   std::condition_variable changed;
-  bool pristine = !options.imported;  // the state is that which the run begins with
+  bool pristine = !options.imported;  // the state is the initial state of the run
   WorkerFaults worker_faults;
   Member member;
-  std::deque<Message> saved;  // what the coordinator was told of the last checkpoints
+  std::deque<Message> saved;  // messages to the coordinator about the last checkpoints
   Watch watch;
   std::string coordinator_endpoint;
-  WorkClock work;          // of the loop
-  int64_t wanted_for = 0;  // the generation whose parts of the state there is memory for
-  int64_t leaf_bytes = 0;  // of what a gradient consists of
+  WorkClock work;          // tracks the loop
+  int64_t wanted_for = 0;  // the generation for whose parts of the state memory is prepared
+  int64_t leaf_bytes = 0;  // size of one rank gradient
   std::exception_ptr error;
   int64_t leaves = 0;
   bool listening = false;
-  StepView view;  // the loop's alone, like its task
+  StepView view;  // used only by the loop, like its task
   std::optional<Task> task;
   Reduced reduced;
-  TensorsDigest gradient;  // of that
+  TensorsDigest gradient;  // digest of `reduced`
   double reduce_seconds = 0;
-  std::optional<Clock::time_point> group_since;  // it adds up this step, and has come no further, since then
-  int64_t group_progress = 0;                    // how far that was
+  std::optional<Clock::time_point> group_since;  // when the group began to reduce this step, or last made progress
+  int64_t group_progress = 0;                    // the progress at that time
   std::optional<Replay> replay;
   StateCopier copier;
   std::optional<GroupFormer> former;

@@ -1,4 +1,4 @@
-// A session: gradients, as the loop gives them, whole or one tensor after another.
+// A session: takes gradients from the loop, whole or one tensor after another.
 #include <algorithm>
 
 #include "elastic/ledger/step_facts.h"
@@ -12,7 +12,7 @@ namespace elinvar {
 using Clock = std::chrono::steady_clock;
 
 bool Session::Impl::flip(Fault::Flips what, int64_t step, std::span<Tensor> tensors, nlohmann::json about) {
-  if (replay) return false;  // of steps that are past
+  if (replay) return false;  // the steps of a replay are past
   const auto bit = worker_faults.flips(what, member.position().id(), member.position().index == 0, step, tensors);
   if (!bit) return false;
   about.update({{"bit", *bit}, {"what", name_of(what)}});
@@ -44,7 +44,7 @@ void Session::Task::reads(Tensor& input) {
   session_.flip(Fault::Flips::input, session_.view.number, {&input, 1}, {{"vrank", vrank_}});
 }
 
-// It may be opened if it is the last one here, and others wait for it.
+// The rank gradient may be passed on early if it is the last one of this worker and others wait for it.
 GradientSink::Plan Session::Task::plan() {
   Impl& s = session_;
   const Lock lock(s.mutex);
@@ -54,7 +54,7 @@ GradientSink::Plan Session::Task::plan() {
   return {.place = stays ? Place::device : Place::cpu, .receiver = opens ? this : nullptr};
 }
 
-// What has been passed on cannot be taken back.
+// Tensors that were passed on cannot be taken back.
 bool Session::Task::make_room() {
   const Lock lock(session_.mutex);
   return planned().place == Place::device && planned().receiver == nullptr &&
@@ -102,8 +102,8 @@ void Session::Task::open(int64_t count, std::vector<Tensor> batch_statistics, co
   s.flush();
 }
 
-// Buckets are added up here, between two kernels of the backward pass: a thread beside it would only take the
-// processors from it. Those of a group of GPUs are given to it, as it gets on.
+// Reduces buckets here, between two kernels of the backward pass: a parallel thread would only take processors from it.
+// Buckets of a group of GPUs are passed to the group as it makes progress.
 void Session::Task::put(size_t gradient, Tensor value, const Mark& since) {
   Impl& s = session_;
   const Activity activity("reduction");
@@ -118,7 +118,7 @@ void Session::Task::put(size_t gradient, Tensor value, const Mark& since) {
   s.member.reduction().put(static_cast<int>(gradient), std::move(value), opened_passes_);
   s.flush();
   while (s.member.reduction().work()) s.flush();
-  began_ += Clock::now() - began;  // it is no part of what a gradient takes
+  began_ += Clock::now() - began;  // excluded from the time of a gradient
 }
 
 }  // namespace elinvar

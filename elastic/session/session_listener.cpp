@@ -1,4 +1,4 @@
-// A session: its thread that listens to the network, and what it does for the member there.
+// A session: its thread that listens to the network and carries out the member's actions.
 #include <algorithm>
 
 #include "elastic/ledger/digest_file.h"
@@ -32,7 +32,7 @@ Session::Impl::Impl(SessionOptions given, Transport& with, StateAccess access)
     member.introduce(options.coordinator, options.about);
     flush();
   }
-  // Under this name its time on a processor can be told apart (bench elastic).
+  // The name lets a benchmark measure the thread's processor time (bench elastic).
   listener = start_thread("listener", [this](const std::stop_token& stop) {
     try {
       listen(stop);
@@ -64,7 +64,7 @@ MemberOptions Session::Impl::options_of_member() {
   return given;
 }
 
-// From the thread that forms them.
+// Called from the forming thread.
 GroupFormer::Tells Session::Impl::about_groups() {
   return {.named =
               [this](int64_t generation, const NcclId& id) {
@@ -89,7 +89,7 @@ GroupFormer::Tells Session::Impl::about_groups() {
                 member.groups().not_shrunk(generation);
                 flush();
               },
-          // No bit depends on groups: the generation goes through the hosts.
+          // No bit depends on groups: without one the generation exchanges through the hosts.
           .broke =
               [this](int64_t generation, const std::string& reason) {
                 try {
@@ -157,7 +157,7 @@ void Session::Impl::listen(const std::stop_token& stop) {
       flush();
       if (watch.out_of_touch(now()) && !member.outcome()) {
         lock.unlock();
-        const auto sighting = options.look ? options.look() : std::nullopt;  // it may wait for a disk
+        const auto sighting = options.look ? options.look() : std::nullopt;  // may wait for a disk
         lock.lock();
         seek(sighting);
       }
@@ -190,7 +190,7 @@ void Session::Impl::receive(const Packet& packet) {
                           if (other.term > watch.term()) follow(other.term, message.sender, other.endpoint);
                         },
                         [&](const messages::Start& start) {
-                          // With the answers to a fence: the step that was interrupted is made again.
+                          // Comes with the answers to a fence: the interrupted step is repeated.
                           if (!start.completed.empty()) worker_faults.interrupted(start.record.first_step);
                           member.receive(message);
                         },

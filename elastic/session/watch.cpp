@@ -10,7 +10,7 @@ void Watch::follow(int64_t term, Seconds now) {
   lost_ = false;
 }
 
-// A word ends the time out of touch: nobody asks for a decision while all is well.
+// A message from the coordinator ends the time out of touch: decide() is not called while all is well.
 void Watch::heard(Seconds now) {
   heard_ = now;
   if (lost_) return;
@@ -23,7 +23,8 @@ Watch::Decision Watch::decide(const std::optional<Sight>& sight, int rank, Secon
   if (!out_since_) out_since_ = now;
   if (now - *out_since_ > options_.hold)
     return {Do::leave, fmt::format("out of touch with any coordinator for {:g} s", options_.hold)};
-  // Nothing is lost by trying where it was; if it lives it will say whether this worker may still take part.
+  // Reconnecting to the known endpoint costs nothing; a living coordinator says whether this worker may still take
+  // part.
   const Decision again = lost_ ? Decision{Do::reconnect, "the connection broke"} : Decision{};
   if (!sight) return again;
   if (sight->term > term_) return {Do::follow, "there is a new coordinator"};
@@ -34,7 +35,7 @@ Watch::Decision Watch::decide(const std::optional<Sight>& sight, int rank, Secon
   const int place = rank >= 0 ? rank : sight->members + options_.arrival;
   const Seconds patience = options_.takeover + place * options_.apart;
   if (now - still_since_ < patience) return again;
-  still_since_ = now;  // if that fails, then after as long again
+  still_since_ = now;  // if the takeover fails, waits as long again
   return {Do::take_over, fmt::format("the coordinator has not counted on for {:g} s", patience)};
 }
 

@@ -8,7 +8,7 @@ namespace elinvar {
 
 using Guard = std::lock_guard<std::mutex>;
 
-constexpr Seconds kToWake = 0.01;  // for a thread that waits
+constexpr Seconds kToWake = 0.01;  // for a waiting thread to wake up
 
 void WorkClock::note(const Spell& ended, Seconds took) {
   if (ended.what.empty()) return;
@@ -21,7 +21,7 @@ void WorkClock::at(const std::string& what, Seconds now) {
   Spell& spell = spells_.front();
   note(spell, spell.before + (spells_.size() == 1 ? now - spell.since : 0));
   spell = {.what = what, .since = now};
-  woken_.reset();  // whatever news there was, it is at it
+  woken_.reset();  // the loop now works on any news there was
 }
 
 void WorkClock::begins(const char* what, Time time) {
@@ -40,7 +40,7 @@ void WorkClock::ends(Time time) {
   Spell& around = spells_.back();
   around.since = now;
   if (!around.what.empty()) return;
-  around.before = 0;  // it waits from now on
+  around.before = 0;  // it starts to wait now
   woken_.reset();
 }
 
@@ -67,7 +67,7 @@ Work WorkClock::heartbeat(Seconds now) const {
     const bool known = done != done_.end() && spell.what != kCopying;
     return {.what = spell.what, .lasts = spell.before + now - spell.since, .usual = known ? done->second.longest : 0.0};
   }
-  // It should have looked by now.
+  // The loop should have looked by now.
   if (woken_) return {.what = "waiting although there is news", .lasts = now - *woken_, .usual = kToWake};
   return {.idle = now - std::max(spell.since, heard_)};
 }

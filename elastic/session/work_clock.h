@@ -1,7 +1,7 @@
 #pragma once
-// What a worker's loop is at and how long that takes, as its heartbeats tell: a hang is found from it
-// (elastic/protocol/hang.h). The session says where in a step the loop is; timed activities of the loop's thread
-// (tensor/base/activity.h) say what it is at within that. Thread-safe.
+// Measures what a worker's loop is doing and for how long. Heartbeats report it, and hangs are detected from it
+// (elastic/protocol/hang.h). The session reports the loop's place in a step; timed activities of the loop's thread
+// (tensor/base/activity.h) report what it does there. Thread-safe.
 #include <map>
 #include <mutex>
 #include <optional>
@@ -13,30 +13,30 @@
 
 namespace elinvar {
 
-// May have to wait for a disk, so that no copy tells how long the next takes.
+// A copy may have to wait for a disk, so no copy predicts the time of the next.
 inline constexpr const char* kCopying = "the copy of the state";
 
 class WorkClock final : public ActivityClock {
  public:
-  // Seconds are those since the epoch of the clock of ActivityClock::Time.
+  // Converts a time to seconds since the epoch of the clock of ActivityClock::Time.
   static Seconds seconds(Time time) { return std::chrono::duration<double>(time.time_since_epoch()).count(); }
 
-  void at(const std::string& what, Seconds now);  // from now on; "": it waits
-  // An activity begins, and the innermost one ends. What it is within takes no time meanwhile.
+  void at(const std::string& what, Seconds now);  // the loop's work from now on; "": it waits
+  // An activity begins, and later the innermost one ends. The surrounding activity's time stops meanwhile.
   void begins(const char* what, Time now) override;
   void ends(Time now) override;
-  void looked();            // it has seen all that there was, and waits for more
-  void news(Seconds now);   // there is something to see
-  void heard(Seconds now);  // something came that it may have waited for
-  // What it is at, the innermost; or, if the loop waits and has nothing to see, `idle`: since it waits and nothing
-  // came. Each kind of work is measured apart from the others. The first time of a kind does not count: memory and code
-  // are touched for the first time in it.
+  void looked();            // the loop has seen all news and waits for more
+  void news(Seconds now);   // there is news for the loop
+  void heard(Seconds now);  // a message arrived that the loop may have waited for
+  // Returns the innermost current work; or, if the loop waits and has no news, the `idle` time since it began to wait
+  // and since the last message. Each kind of work is measured separately. The first time of a kind does not count,
+  // because it touches memory and code for the first time.
   Work heartbeat(Seconds now) const;
 
  private:
   struct Spell {
     std::string what = {};
-    Seconds before = 0, since = 0;  // what it took until it was last interrupted, and when it went on
+    Seconds before = 0, since = 0;  // the time until the last interruption, and when it resumed
   };
   struct Done {
     int64_t times = 0;
@@ -45,9 +45,9 @@ class WorkClock final : public ActivityClock {
   void note(const Spell& ended, Seconds took);
 
   mutable std::mutex mutex_;
-  std::vector<Spell> spells_{1};  // the first is that of at(), each later one an activity within the one before it
+  std::vector<Spell> spells_{1};  // the first is set by at(); each later one is an activity within the one before it
   Seconds heard_ = 0;
-  std::optional<Seconds> woken_;  // there was news while it waited, and it has not looked since
+  std::optional<Seconds> woken_;  // when news came while the loop waited, if it has not looked since
   std::map<std::string, Done> done_;
 };
 

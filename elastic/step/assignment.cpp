@@ -7,7 +7,7 @@
 namespace elinvar {
 namespace {
 
-// Whoever would be finished first with one more than it has; the first of equals.
+// Returns the taker that would finish first with one more virtual rank; the first one among equals.
 size_t next_taker(std::span<const int> has, std::span<const double> speeds) {
   size_t best = 0;
   for (size_t i = 1; i < has.size(); ++i)

@@ -1,5 +1,5 @@
 #pragma once
-// Who computes which virtual ranks: pure functions of speeds. No result depends on them, only time does.
+// Assigns virtual ranks to workers: pure functions of speeds. The assignment affects only time, never a result.
 #include <span>
 #include <vector>
 
@@ -18,16 +18,16 @@ struct Interval {
 int total(std::span<const Interval> intervals);
 bool contains(std::span<const Interval> intervals, int vrank);
 
-// Assigns [0, vranks) in contiguous intervals, one or none each, so that the last to finish, max(size / speed),
-// finishes as early as whole virtual ranks allow. Speeds are in any common unit, positive.
+// Assigns [0, vranks) in contiguous intervals, at most one for each worker, so that the last worker to finish, max(size
+// / speed), finishes as early as whole virtual ranks allow. Speeds are positive and in any common unit.
 std::vector<std::vector<Interval>> assign(int vranks, std::span<const double> speeds);
 
-// After a death: everyone keeps what it has in `kept`, and each virtual rank that nobody has goes to whoever would be
-// finished with it first. Intervals come out ascending, neighbours joined.
+// Reassigns after a death: each worker keeps its ranks in `kept`, and each orphaned virtual rank goes to the worker
+// that would finish with it first. Intervals come out ascending, with adjacent ones joined.
 std::vector<std::vector<Interval>> assign_orphans(int vranks, std::vector<std::vector<Interval>> kept,
                                                   std::span<const double> speeds);
 
-// The time of a step under an assignment, in virtual ranks / speed.
+// Returns the time of a step under an assignment, in virtual ranks / speed.
 double step_time(std::span<const std::vector<Interval>> shares, std::span<const double> speeds);
 
 }  // namespace elinvar

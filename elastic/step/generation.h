@@ -1,6 +1,6 @@
 #pragma once
-// A generation: a period with fixed membership (PROTOCOL.md). Generation g exists if and only if its record,
-// generations/<g>.json in the run directory, was created; creating is exclusive, so there are never two.
+// A generation is a period with fixed membership (PROTOCOL.md). Generation g exists if and only if its record,
+// generations/<g>.json in the run directory, was created; creation is exclusive, so there is never a second one.
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -14,59 +14,61 @@
 namespace elinvar {
 
 struct GenerationMember {
-  int id = 0;  // counts up over the whole run; never given twice
+  int id = 0;  // counts up over the whole run and is never reused
   PeerId peer = 0;
   std::string endpoint;
-  std::vector<Interval> share;        // of every step,
-  std::vector<Interval> first_share;  // but of the first one, where that was interrupted, or newcomers begin it late
+  std::vector<Interval> share;  // assigned in every step but possibly the first
+  // Assigned in the first step, if that step was interrupted or newcomers begin it late.
+  std::vector<Interval> first_share;
 };
 
-// What adaptive scaling writes down: the batch of a generation, and how it came to be.
+// The record of adaptive scaling: a generation's batch and its origin.
 struct GenerationScaling {
-  int64_t batch = 0;  // from the first step on; 0: as before
+  int64_t batch = 0;  // from the first step on; 0: unchanged
   std::optional<ScalingState> scaling_state =
-      {};                // of the first step, where that is known; before the `recorded` change at that step
-  int base_workers = 0;  // how many had the configured batch
-  int64_t history = 0;   // the generation that began with a checkpoint, or anew: what older ones know is past
+      {};                // at the first step, if known; before the `recorded` change at that step
+  int base_workers = 0;  // the number of workers that had the configured batch
+  int64_t history = 0;   // the generation that began from a checkpoint or anew; knowledge of older ones is obsolete
   struct Change {
     int64_t step = 0, batch = 0;
   };
-  std::vector<Change> recorded = {};  // that are in the ledger, ahead of the state: they are made again at their steps
+  std::vector<Change> recorded = {};  // in the ledger but ahead of the state: repeated at their steps
 };
 
-// An audit of the first step has found a difference (elastic/audit/audit.h). All members compute what is doubted, none
-// completes the step: the generation ends with a verdict.
+// An audit of the first step has found a difference (elastic/audit/audit.h). All members compute the disputed results
+// and none completes the step: the generation ends with a verdict.
 struct Trial {
-  std::optional<int64_t> replay = {};  // before that, each goes from the checkpoint of this step to the state again
+  std::optional<int64_t> replay = {};  // the checkpoint from whose step each member first replays up to the state
 };
 
 struct Generation {
   int64_t number = 0;
   uint64_t run = 0;
-  // The step that it begins with. A planned one (-1) begins after the first step whose trailer shows that every member
-  // of the generation before held it.
+  // The first step. A planned generation (-1) begins after the first step whose trailer shows that every member of the
+  // previous generation held the plan.
   int64_t first_step = -1;
-  int64_t follows = 0;                    // a planned one: the generation before
+  int64_t follows = 0;                    // the previous generation, if this one is planned
   std::vector<GenerationMember> members;  // the first one leads: it reports each step to the coordinator
   int next_id = 1;
-  bool checkpoint = false;                        // the state that it begins with is to be saved
-  bool stop = false;                              // and nothing more is to be done
-  std::string reason;                             // why it was made, for people
-  std::optional<GenerationScaling> scaling = {};  // none: it is exact
+  bool checkpoint = false;                        // save the state with which the generation begins
+  bool stop = false;                              // save that state and stop
+  std::string reason;                             // the reason for the generation, for people
+  std::optional<GenerationScaling> scaling = {};  // null with exact scaling
   std::optional<Trial> trial = {};
-  bool group = false;  // its members can be a group of GPUs (comm/gpu_group.h), and are to form one:
-  std::optional<int64_t> group_from = {};  // from that of this generation, in which all of them were; else a new one
+  bool group = false;  // the members can form a group of GPUs (comm/gpu_group.h), and must do so
+  // The generation from whose group the new one is made; all members were in it. Null: a new group.
+  std::optional<int64_t> group_from = {};
 
-  int index_of(PeerId peer) const;  // -1: no member
+  int index_of(PeerId peer) const;  // -1 if the peer is not a member
   const std::vector<Interval>& share(int member, int64_t step) const;
 };
 
-// What a member asks for: the group of the members of a generation, whose first one makes the id.
+// A member's request for the group of a generation's members. The first member makes the id.
 struct GroupRequest {
   int64_t generation = 0;
   int members = 0, me = 0;
   std::optional<NcclId> id = {};
-  // Or from the group of this generation: without those of its members that are `gone`, or as it is.
+  // Makes the group from the group of this generation, without those of its members that are `gone`.
   std::optional<int64_t> from = {};
   std::vector<int> gone = {};
 };

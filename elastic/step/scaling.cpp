@@ -51,7 +51,7 @@ int best_workers(int64_t batch, int vranks, const Profile& profile) {
 Scaled scale(const ScalingOptions& options, int vranks, int base_workers, int workers, const Profile& profile) {
   check(options.batch > 0 && options.batch_max >= options.batch && vranks > 0 && base_workers > 0 && workers > 0,
         "[scaling] a batch from 1 to its maximum, virtual ranks and workers expected");
-  // Beyond the virtual ranks they are spares.
+  // Workers beyond the number of virtual ranks are spares.
   const int base = std::min(base_workers, vranks), used = std::min(workers, vranks);
   for (int64_t k = 1; k == 1 || (k * base <= used && k * options.batch <= options.batch_max); k *= 2) {
     const int64_t batch = k * options.batch;

@@ -1,4 +1,4 @@
-// What follows from the claims on an audited step.
+// The consequences of the claims about an audited step.
 #include "elastic/protocol/audit_trials.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ using Stage = Evidence::Stage;
 
 const SumClaim kSum{{1, 1}, {2, 2}}, kOther{{3, 3}, {4, 4}}, kWrong{{1, 1}, {5, 5}};
 
-// What workers 1, 2, ... claim of bucket 0 of a step.
+// The claims of workers 1, 2, ... about bucket 0 of a step.
 Evidence evidence(Stage stage, const std::vector<std::vector<SumClaim>>& claims, int64_t step = 6) {
   Evidence e{.stage = stage, .step = step, .vrank = 0, .bucket = 0, .witnesses = {}, .received = {}};
   for (size_t i = 0; i < claims.size(); ++i)

@@ -1,4 +1,4 @@
-// The batch that the coordinator knows of, and the history that it belongs to.
+// The coordinator's knowledge of the batch, and the history that it belongs to.
 #include "elastic/protocol/batch_scaling.h"
 
 #include <gtest/gtest.h>
@@ -67,7 +67,7 @@ TEST(BatchScaling, TheBatchFollowsWorkersAndMeasurements) {
   job.run({1, 2});
   for (GenerationMember& m : job.state.current->members) m.share = m.first_share = {{0, 2}};
   EXPECT_FALSE(scaling.other_batch(2, /*larger=*/false)) << "nothing is measured: the batch is shared";
-  // An exchange takes five times as long as all the leaves of a step.
+  // An exchange takes five times as long as all rank gradients of a step.
   scaling.measure(step_of(1, 64, {0.025, 0.025}));
   const auto other = scaling.other_batch(2, /*larger=*/true);
   ASSERT_TRUE(other);
@@ -93,7 +93,7 @@ TEST(BatchScaling, StepsOfOtherMembersOrPartsOfABatchAreNoMeasurement) {
   EXPECT_FALSE(scaling.other_batch(2, /*larger=*/true));
 }
 
-// The batches of steps that are in the ledger are made again as they were.
+// Steps that the ledger has are repeated with the batches in the ledger.
 TEST(BatchScaling, TheLedgerDecidesUpToItsEnd) {
   CoordinatedJob job(kAdaptive);
   job.world.recorded = {.scaling_state = {.samples = 5, .batch = 64}, .changes = {{4, 128}}, .steps = 6};

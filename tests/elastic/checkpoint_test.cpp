@@ -132,7 +132,8 @@ TEST(Checkpoint, AReadOnlyDirectoryIsReportedAndWhatIsThereCounts) {
   }
 }
 
-// As whoever takes over from a coordinator finds it that died right after the commit: its manifest alone is read.
+// A coordinator that takes over finds such a checkpoint if its predecessor died right after the commit. Only the
+// manifest is read.
 TEST(Checkpoint, OneThatIsCommittedIsNotCommittedAgain) {
   const test::TemporaryFolder folder;
   CheckpointStore store(folder / "c", 3);
@@ -143,7 +144,7 @@ TEST(Checkpoint, OneThatIsCommittedIsNotCommittedAgain) {
   EXPECT_THROW(store.commit(3, {}, digest(state_of(3))), Failure);
 }
 
-// It ends no run, and nobody takes what is half removed for a checkpoint.
+// The error does not end the run, and a partly removed checkpoint is not taken for a checkpoint.
 TEST(Checkpoint, AnOldOneThatCannotBeRemovedIsTriedAgain) {
   const test::TemporaryFolder folder;
   const fs::path path = folder / "checkpoints";

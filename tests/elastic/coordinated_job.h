@@ -1,6 +1,6 @@
 #pragma once
-// What tests of a coordinator's parts share: a world that records what it is told, and a JobState with workers in the
-// states that a test wants.
+// Shared by tests of a coordinator's parts: a world that records all calls, and a JobState with workers in the states
+// that a test needs.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -31,7 +31,7 @@ struct RecordingWorld final : CoordinatorWorld {
   void evict(PeerId peer) override { evicted.push_back(peer); }
   std::string refuse(const messages::Hello&) override { return refusal; }
 
-  std::set<int64_t> taken;  // numbers of records by other coordinators
+  std::set<int64_t> taken;  // numbers of records that other coordinators made
   bool later_term = false;
   int64_t on_file = -1;
   Recorded recorded;
@@ -46,7 +46,7 @@ struct CoordinatedJob {
                           int64_t first_step = 0)
       : state(options, world, first_step) {}
 
-  // The worker's id is its number as a peer.
+  // Adds a worker whose id is its peer number.
   Worker& add(PeerId peer, Worker::State as = Worker::State::member, int64_t completed = 0) {
     return state.workers[peer] = Worker{.peer = peer,
                                         .id = static_cast<int>(peer),
@@ -68,7 +68,7 @@ struct CoordinatedJob {
     state.next_id = static_cast<int>(members.size()) + 1;
     state.phase = JobState::Phase::running;
   }
-  // What was sent to a peer since this was asked last; what was sent to others is dropped.
+  // Returns the messages to a peer since the last call. Drops messages to others.
   std::vector<Message> sent(PeerId peer) {
     std::vector<Message> messages;
     for (const Action& action : std::exchange(state.actions, {}))
@@ -88,7 +88,7 @@ struct CoordinatedJob {
   JobState state;
 };
 
-// A message whose contents do not matter.
+// Returns a message whose contents do not matter.
 inline Message from(PeerId sender, int64_t generation = 0, int64_t step = 0) {
   return {.sender = sender, .generation = generation, .step = step, .payload = {}};
 }

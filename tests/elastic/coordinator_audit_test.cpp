@@ -1,4 +1,4 @@
-// What the coordinator does about a difference that an audit has found.
+// The coordinator's reaction to a difference that an audit has found.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A coordinator of two workers, at step 0; what it creates and tells.
+// A coordinator of two workers at step 0, with the records and messages that it makes.
 struct Job : CoordinatorWorld {
   Job() : coordinator({.endpoint = "e", .steps = 10, .initial_workers = 2}, *this, 0, {}, 0) {
     for (const PeerId peer : {PeerId{1}, PeerId{2}})
@@ -32,7 +32,7 @@ struct Job : CoordinatorWorld {
   void evict(PeerId) override {}
   std::string refuse(const messages::Hello&) override { return ""; }
 
-  // A member reports what all say of bucket 0 of step 0, and both answer the fence that follows.
+  // A member reports the claims of all members about bucket 0 of step 0, and both answer the fence that follows.
   void report(Evidence::Stage stage, const SumClaim& first, const SumClaim& second) {
     Evidence evidence{.stage = stage, .step = 0, .vrank = 0, .bucket = 0, .witnesses = {}, .received = {}};
     for (const auto& [worker, claim] : {std::pair{1, first}, std::pair{2, second}})
@@ -53,7 +53,7 @@ struct Job : CoordinatorWorld {
 
 const SumClaim kSum{{1, 1}, {2, 2}}, kOther{{3, 3}, {4, 4}};
 
-// Else a state in doubt would be saved as the one that the run goes on with.
+// Otherwise a state in doubt would be saved as the one from which the run continues.
 TEST(CoordinatorAudit, AStopComesAfterTheTrial) {
   Job job;
   ASSERT_EQ(job.created.size(), 1u);

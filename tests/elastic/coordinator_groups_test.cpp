@@ -1,5 +1,5 @@
-// The coordinator about groups of GPUs (PROTOCOL.md, "Groups of GPUs"): which generations are to be one, and made from
-// which other.
+// The coordinator's decisions about groups of GPUs (PROTOCOL.md, "Groups of GPUs"): which generations form a group, and
+// from which other group it is made.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A coordinator to which workers come one after another; what it has recorded and told.
+// A coordinator to which workers come one after another, with its records and messages.
 struct World final : CoordinatorWorld {
   std::vector<Generation> records;
   std::vector<std::pair<std::string, Json>> events;
@@ -42,7 +42,7 @@ struct Job {
   void tell(PeerId peer, int64_t generation, Payload payload) {
     coordinator.receive({.sender = peer, .generation = generation, .payload = std::move(payload)}, 0);
   }
-  // `groups`: in which each is with nothing under way; 0: in none.
+  // `groups` gives the group that each member is in, with nothing in transfer; 0: none.
   void answer_fences(const std::map<PeerId, int64_t>& groups = {}) {
     for (const Action& action : coordinator.take_actions())
       if (action.message.as<messages::Fence>())
@@ -128,7 +128,8 @@ NcclSupport shrinking_gpu(const std::string& place) {
   return support;
 }
 
-// A new generation is made from the group of the one before where all who go on are in that, and can.
+// A new generation's group is made from the previous one if all members that continue are in that group and it is
+// whole.
 TEST(CoordinatorGroups, AreMadeFromTheOneBeforeWhereThatIsWhole) {
   const auto after_leave = [](const std::vector<NcclSupport>& nccl, bool used) {
     Job job(nccl);

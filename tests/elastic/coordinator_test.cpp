@@ -1,4 +1,4 @@
-// What the coordinator says to workers, and when it has to look at the clock.
+// The coordinator's messages to workers, and the times at which it has to look at the clock.
 #include "elastic/protocol/coordinator.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A job of so many workers, 1, 2, ..., at step 0 of a thousand, and what it is told.
+// A job with workers 1, 2, ... at step 0 of a thousand, and the messages to it.
 struct Job : CoordinatorWorld {
   explicit Job(int workers, const ScalingOptions& scaling = {})
       : coordinator(
@@ -39,7 +39,7 @@ struct Job : CoordinatorWorld {
   void hello(PeerId peer, Seconds now) {
     coordinator.receive({.sender = peer, .payload = messages::Hello{.about = {.endpoint = "e"}}}, now);
   }
-  // As a worker of the first generation says it.
+  // Sends the coordinator a message as a worker of the first generation does.
   void tell(PeerId peer, Payload payload, Seconds now, int64_t step = 0) {
     coordinator.receive({.sender = peer, .generation = 1, .step = step, .payload = std::move(payload)}, now);
   }
@@ -48,7 +48,7 @@ struct Job : CoordinatorWorld {
     const TellsFacts told{.steps = {told_facts({.step = step})}};
     return {.sender = peer, .generation = 1, .step = step + 1, .payload = messages::Facts{told}};
   }
-  // What was sent to a peer since this was asked last.
+  // Returns the kinds of messages to a peer since the last call.
   std::vector<std::string> sent(PeerId peer) {
     std::vector<std::string> kinds;
     for (const Action& action : coordinator.take_actions())
@@ -74,7 +74,7 @@ TEST(Coordinator, LetsALearnerThatIsToLeaveGoAtOnce) {
     job.hello(7, 1);
     EXPECT_EQ(job.sent(7), Kinds{"welcome"});
     job.tell(7, messages::Warm{}, 1);
-    // Ready while a proposal is on its way, so that it is for the next one.
+    // Ready while a proposal is in transit, so the learner waits for the next proposal.
     job.coordinator.ask_checkpoint(1);
     if (ready) job.tell(7, messages::Ready{(1 << 20) + 1}, 1, 2);
     (void)job.coordinator.take_actions();
@@ -89,7 +89,7 @@ TEST(Coordinator, LetsALearnerThatIsToLeaveGoAtOnce) {
   }
 }
 
-// The result of the step before comes to it last, so it begins its first step late.
+// The result of the previous step reaches a newcomer last, so it begins its first step late.
 TEST(Coordinator, GivesANewcomerLessOfItsFirstStep) {
   Job job(1);
   job.hello(7, 1);
@@ -103,7 +103,7 @@ TEST(Coordinator, GivesANewcomerLessOfItsFirstStep) {
   EXPECT_EQ(total(with.members[0].first_share) + total(with.members[1].first_share), 2 * total(with.members[0].share));
 }
 
-// Others have work with a newcomer once it is warm; where nobody can go on without it, at once.
+// A newcomer delays others only after it is warm. If nobody can continue without it, it gets the state at once.
 TEST(Coordinator, FeedsANewcomerThatIsWarm) {
   Job job(1);
   job.hello(7, 1);
@@ -118,7 +118,7 @@ TEST(Coordinator, KeepsAMemberThatIsToLeaveUntilTheOthersNeedItNoMore) {
   job.tell(2, messages::Drain{}, 1);
   ASSERT_EQ(job.created.size(), 2u);
   EXPECT_EQ(job.sent(2), Kinds{"propose"});
-  // Both complete step 0 in generation 1, and go on in generation 2; its facts may come later.
+  // Both complete step 0 in generation 1 and continue in generation 2. The facts of step 0 may come later.
   job.coordinator.receive({.sender = 2, .generation = 2, .step = 1, .payload = messages::Entered{}}, 1.1);
   EXPECT_EQ(job.sent(2), Kinds{});
   job.coordinator.receive({.sender = 1, .generation = 2, .step = 1, .payload = messages::Entered{}}, 1.1);
@@ -126,7 +126,8 @@ TEST(Coordinator, KeepsAMemberThatIsToLeaveUntilTheOthersNeedItNoMore) {
   EXPECT_TRUE(job.has("left"));
 }
 
-// With adaptive scaling who enters tells whether that was the last step: the facts, which tell it too, may come later.
+// With adaptive scaling a worker that enters a generation tells whether that was the last step; the facts, which tell
+// it too, may come later.
 TEST(Coordinator, KeepsAMemberThatLeavesAfterTheLastStepToTheEnd) {
   for (const bool last : {false, true}) {
     Job job(2, {.batch = 8, .batch_max = 8});
@@ -147,7 +148,7 @@ TEST(Coordinator, AnswersHeartbeatsThatAskForIt) {
   EXPECT_EQ(job.sent(1), Kinds{"heard"});
 }
 
-// Nobody waits for it; but what was not confirmed is kept, and comes again after a death.
+// Nobody waits for the confirmation. Unconfirmed facts are kept, and come again after a death.
 TEST(Coordinator, ConfirmsSeveralFactsAtOnce) {
   Job job(1);
   int acks = 0;
@@ -160,9 +161,9 @@ TEST(Coordinator, ConfirmsSeveralFactsAtOnce) {
   EXPECT_EQ(job.sent(1), Kinds{"ack"});
 }
 
-// What its predecessor did not confirm comes again; that it is on file already makes no difference. What nobody has
-// told yet is not confirmed, although a run that is resumed has it on file: whoever gathers it would not tell it any
-// more.
+// Facts that the predecessor did not confirm come again, and are confirmed even if they are on file. Facts that nobody
+// has reported yet are not confirmed, although a resumed run has them on file: a leader that gathers them would not
+// report them any more.
 TEST(Coordinator, ConfirmsWhatComesAgainAfterATakeover) {
   Job before(1);
   before.on_file = 7;
@@ -182,7 +183,7 @@ TEST(Coordinator, ConfirmsWhatComesAgainAfterATakeover) {
   EXPECT_EQ(next.take_actions().at(0).message.step, 6);
 }
 
-// Of a job that runs nothing but silence comes with time.
+// In a job that runs, only silence depends on time.
 TEST(Coordinator, IsDueWhenAWorkerWouldBeSilent) {
   Job job(2);
   job.coordinator.tick(0.5);
@@ -198,7 +199,7 @@ TEST(Coordinator, IsDueWhenAWorkerWouldBeSilent) {
   EXPECT_LT(job.coordinator.tick_by(), 3.7);
 }
 
-// Whoever was not heard while the coordinator itself was stopped may have spoken all the same.
+// Workers that were not heard while the coordinator itself was stopped may have sent messages.
 TEST(Coordinator, DoesNotCountTheTimeForWhichItWasStopped) {
   Job job(2);
   job.coordinator.tick(0.5);
@@ -214,7 +215,8 @@ TEST(Coordinator, DoesNotCountTheTimeForWhichItWasStopped) {
   EXPECT_TRUE(job.has("lost"));
 }
 
-// Nor the time for which it was at work: the third worker's words wait until it is done with those of the others.
+// The time that the coordinator spends on messages does not count either: the third worker's message waits until those
+// of the others are handled.
 TEST(Coordinator, DoesNotCountTheTimeThatMessagesTake) {
   Job job(3);
   job.coordinator.tick(1);
@@ -225,7 +227,7 @@ TEST(Coordinator, DoesNotCountTheTimeThatMessagesTake) {
   }
   EXPECT_FALSE(job.has("lost"));
   job.tell(3, messages::Alive{}, 3.2);
-  // Afterwards it hears as well as ever.
+  // Afterwards silence counts as before.
   for (Seconds now = 3.2; now < 7; now += 0.2) {
     job.coordinator.woke(now);
     for (const PeerId peer : {PeerId{1}, PeerId{2}}) job.tell(peer, messages::Alive{}, now);
@@ -234,8 +236,8 @@ TEST(Coordinator, DoesNotCountTheTimeThatMessagesTake) {
   EXPECT_TRUE(job.has("lost"));
 }
 
-// One is dead, and the other's word comes half a second late: that is no reason to hold, nor to evict the one that
-// lives.
+// One worker is dead, and the other's heartbeat comes half a second late. That is no reason to hold, nor to evict the
+// living worker.
 TEST(Coordinator, WaitsForALateWordBeforeItHoldsTheJob) {
   for (const bool late : {true, false}) {
     Job job(2);

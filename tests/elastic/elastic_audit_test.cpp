@@ -1,4 +1,4 @@
-// Audits: the decisions by themselves, and in the simulator, where bits flip in what is audited while workers come, go
+// Audits: the decisions by themselves, and in the simulator, where bits flip in audited data while workers come, leave
 // and die.
 #include <gtest/gtest.h>
 
@@ -64,7 +64,7 @@ TEST(Audit, OneAgainstOneIsReplayedAndThenUndecided) {
   EXPECT_EQ(judged(Stage::trial, {leaves({d(1)}), leaves({d(1)}), leaves({d(2)}), leaves({d(2)})}).what, What::replay);
 }
 
-// A leaf that is computed with a damaged state differs for that reason.
+// A rank gradient that is computed with a damaged state differs because of the state.
 TEST(Audit, StatesAreComparedBeforeLeaves) {
   AuditClaims sound{.states = {d(1)}, .leaves = {d(5)}, .sums = {}},
       damaged{.states = {d(2)}, .leaves = {d(6)}, .sums = {}};
@@ -75,7 +75,7 @@ TEST(Audit, StatesAreComparedBeforeLeaves) {
   const Verdict verdict = judged(Stage::replay, {again, sound});
   EXPECT_EQ(verdict.what, What::guilty);
   EXPECT_EQ(verdict.workers, std::vector<int>{1});
-  // What went wrong long ago is nobody's fault that could be told.
+  // An old fault cannot be attributed to a worker.
   AuditClaims other = sound;
   other.states.push_back(d(3));
   again.states.back() = d(3);
@@ -129,7 +129,7 @@ TEST(Audit, EveryLeafSumAndWorkerHasItsTurn) {
     owners.insert(roles.owner);
     auditors.insert(roles.auditor);
     checkers.insert(roles.checker);
-    // Who is not concerned by a death stays what it was.
+    // A death does not change the roles of workers that it does not concern.
     Generation fewer = g;
     for (int m = 3; m >= 0; --m)
       if (m != roles.owner && m != roles.auditor) {
@@ -173,8 +173,8 @@ TEST(Audit, ADigestCoversAllOfALeafThatCounts) {
   differs([](RankGradient& l) { l.facts.batch = d(2); });
 }
 
-// --- In the simulator, which checks that every flip is caught before an update uses it, and that who is blamed had
-// one.
+// --- In the simulator, which checks that every flip is caught before an update uses it, and that every evicted worker
+// had a flip.
 
 int64_t from_environment(const char* name, int64_t otherwise) {
   const char* text = std::getenv(name);
@@ -185,7 +185,7 @@ struct Happened {
   int64_t flips = 0, caught = 0, replays = 0, undecided = 0, refused = 0;
 };
 
-// ELINVAR_SCHEDULES: how many, ELINVAR_SCHEDULE: only this one, with its log.
+// ELINVAR_SCHEDULES sets the number of schedules; ELINVAR_SCHEDULE selects a single one and prints its log.
 Happened expect_audits_hold(const Schedule& like) {
   CpuStream alone(1);
   const StreamScope scope(alone);

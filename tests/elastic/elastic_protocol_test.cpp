@@ -24,8 +24,8 @@ int64_t from_environment(const char* name, int64_t otherwise) {
   return text ? std::atoll(text) : otherwise;
 }
 
-// Each seed is a schedule of joins, drains, kills, stalls, cuts and dying coordinators. ELINVAR_SCHEDULES: how many,
-// ELINVAR_SCHEDULE: only this one, with its log.
+// Each seed is a schedule of joins, drains, kills, stalls, cuts and dying coordinators. ELINVAR_SCHEDULES sets the
+// number of schedules; ELINVAR_SCHEDULE selects a single one and prints its log.
 struct Happened {
   int64_t schedules = 0, batch_changes = 0, opened = 0, interrupted = 0, killed_beside = 0, lost_open = 0, stopped = 0;
   int64_t in_group = 0, new_groups = 0, shrunk_groups = 0, kept_groups = 0, not_formed = 0, aborted_groups = 0;
@@ -72,8 +72,8 @@ Happened expect_random_schedules_hold(bool adaptive, bool gpus = false) {
   return happened;
 }
 
-// That leaves are open is common. That a fence falls into one is not, so schedules are made for it: a member dies
-// beside an open leaf that lasts. What is left to chance is whether a coordinator is there to fence in time.
+// Open rank gradients are common, but a fence during one is rare, so some schedules cause it: a member dies while
+// another one's open rank gradient takes long. Whether a coordinator is there to fence in time is left to chance.
 TEST(ElasticProtocol, RandomSchedulesEndAsTheUndisturbedRun) {
   const Happened happened = expect_random_schedules_hold(/*adaptive=*/false);
   if (happened.schedules < 100) return;
@@ -84,13 +84,14 @@ TEST(ElasticProtocol, RandomSchedulesEndAsTheUndisturbedRun) {
   EXPECT_GT(happened.stopped, happened.schedules / 50);
 }
 
-// The undisturbed run here is one whose batch changes at the same steps.
+// The undisturbed reference run changes its batch at the same steps.
 TEST(ElasticProtocol, RandomSchedulesWithAdaptiveScalingAgreeOnEveryBatch) {
   const Happened happened = expect_random_schedules_hold(/*adaptive=*/true);
   EXPECT_GE(happened.batch_changes, happened.schedules / 20);
 }
 
-// In groups that form late, or not at all, or fail in the middle of a step, or are made from the one before.
+// The schedules have groups that form late or not at all, that fail in the middle of a step, or that are made from the
+// previous one.
 TEST(ElasticProtocol, RandomSchedulesOfGpusGoThroughGroups) {
   const Happened happened = expect_random_schedules_hold(/*adaptive=*/false, /*gpus=*/true);
   if (happened.schedules < 100) return;
@@ -102,7 +103,7 @@ TEST(ElasticProtocol, RandomSchedulesOfGpusGoThroughGroups) {
   EXPECT_GT(happened.aborted_groups, happened.schedules / 20);
 }
 
-// Then no worker is a member, and one takes over all the same.
+// No worker is a member then, and yet one takes over.
 TEST(ElasticProtocol, RandomSchedulesWhoseCoordinatorDiesBeforeTheFirstGenerationGoOn) {
   CpuStream alone(1);
   const StreamScope scope(alone);
@@ -111,7 +112,8 @@ TEST(ElasticProtocol, RandomSchedulesWhoseCoordinatorDiesBeforeTheFirstGeneratio
   int failures = 0;
   for (int64_t seed = std::max<int64_t>(only, 0); seed < count && failures < 3; ++seed) {
     Schedule schedule = schedule_of(static_cast<uint64_t>(seed));
-    schedule.min_workers = 1;  // who does not see the run directory cannot be found by who takes over
+    // A worker that does not see the run directory cannot be found by a coordinator that takes over.
+    schedule.min_workers = 1;
     schedule.faults = 0;
     schedule.orphaned = 1 + static_cast<int>(seed % 2);
     const SimulationResult result = simulate(schedule);
@@ -143,7 +145,7 @@ TEST(ElasticProtocol, ASlowWorkerGetsFewerVirtualRanks) {
   ASSERT_EQ(result.virtual_ranks.size(), 3u);
   EXPECT_LE(result.virtual_ranks[1], 2);
   EXPECT_GE(result.virtual_ranks[0], 5);
-  // With equal shares each of the 20 steps would wait 0.4 s for it.
+  // With equal shares each of the 20 steps would wait 0.4 s for the slow worker.
   EXPECT_LE(result.seconds, 0.6 * 20 * 0.4);
 }
 
@@ -159,13 +161,14 @@ TEST(ElasticProtocol, AWorkerThatHangsIsPutOut) {
                                               .leaf_seconds = {0.05, 0.05, 0.05},
                                               .hang_at = 1});
     EXPECT_EQ(result.violation, "") << seed;
-    EXPECT_GT(result.hang_lasted, 1) << seed;  // the floor that the simulator sets,
-    EXPECT_LT(result.hang_lasted, 2) << seed;  // two heartbeats, and a tick
+    EXPECT_GT(result.hang_lasted, 1) << seed;  // the floor that the simulator sets
+    EXPECT_LT(result.hang_lasted, 2) << seed;  // two heartbeats and a tick
     EXPECT_LT(result.seconds, 8) << seed;
   }
 }
 
-// Work that takes long, but not for its kind; waiting; what all of them are late with; and who would be alone.
+// No hang: work that takes long, but not for its kind; waiting; work that is late on all members; and a member that is
+// alone.
 TEST(Hang, IsToldFromLongWork) {
   Generation generation;
   Roster roster;
@@ -184,7 +187,8 @@ TEST(Hang, IsToldFromLongWork) {
   roster[2].work = {.what = "a leaf", .lasts = 2.5, .usual = 0.1};
   EXPECT_EQ(hung(), std::vector<PeerId>{2});
   EXPECT_EQ(find_hung(generation, roster, limits, 0.1)[0].reason, "hangs: at a leaf for 2.5 s, which takes 0.1 s");
-  EXPECT_TRUE(find_hung(generation, roster, limits, 9).empty());  // an old word: others say whether it is silent
+  // An old heartbeat: others report whether it is silent.
+  EXPECT_TRUE(find_hung(generation, roster, limits, 9).empty());
   roster[2].work = {.what = "an evaluation", .lasts = 20, .usual = 3};
   EXPECT_TRUE(hung().empty());
   roster[2].work = {.what = "the first leaf", .lasts = 90, .usual = 0};
@@ -199,7 +203,7 @@ TEST(Hang, IsToldFromLongWork) {
   EXPECT_TRUE(hung().empty());
 }
 
-// Only where nobody is at work, nobody heard anything, and all of that was said just now.
+// Stuck only if nobody is at work, nobody received anything, and all of that was reported just now.
 TEST(Stuck, IsToldFromWaiting) {
   Generation generation;
   Roster roster;
@@ -218,7 +222,7 @@ TEST(Stuck, IsToldFromWaiting) {
   roster[3].work = {.idle = 1};
   EXPECT_FALSE(find_stuck(generation, roster, 3, 10.1));
   roster[3].work = {.idle = 9};
-  roster[2].work.misses = "";  // they wait for a word of the coordinator
+  roster[2].work.misses = "";  // they wait for a message from the coordinator
   EXPECT_FALSE(find_stuck(generation, roster, 3, 10.1));
 }
 
@@ -247,30 +251,32 @@ TEST(Watch, DecidesByWhatTheWorkerSees) {
   EXPECT_EQ(watch.decide(Watch::Sight{1, 4}, 0, 4).what, Do::nothing);
   EXPECT_TRUE(watch.out_of_touch(5.1));
   EXPECT_EQ(watch.decide(Watch::Sight{1, 4}, 0, 5.5).what, Do::nothing);
-  EXPECT_EQ(watch.decide(Watch::Sight{1, 5}, 0, 9.5).what, Do::nothing);  // it lives, and may be heard again
+  // It counts, so it lives and may be heard again.
+  EXPECT_EQ(watch.decide(Watch::Sight{1, 5}, 0, 9.5).what, Do::nothing);
   EXPECT_EQ(watch.decide(Watch::Sight{1, 5}, 0, 14).what, Do::nothing);
   EXPECT_EQ(watch.decide(Watch::Sight{1, 5}, 1, 15).what, Do::nothing);
   const Watch::Decision decision = watch.decide(Watch::Sight{1, 5}, 0, 15);
   EXPECT_EQ(decision.what, Do::take_over);
   EXPECT_EQ(decision.reason, "the coordinator has not counted on for 5 s");
-  EXPECT_EQ(watch.decide(Watch::Sight{1, 5}, 0, 16).what, Do::nothing);  // once
+  EXPECT_EQ(watch.decide(Watch::Sight{1, 5}, 0, 16).what, Do::nothing);  // not again at once
   EXPECT_EQ(watch.decide(Watch::Sight{2, 0}, 0, 17).what, Do::follow);
   watch.follow(2, 17);
   watch.heard(17);
   watch.lost();
-  EXPECT_EQ(watch.decide(Watch::Sight{2, 3}, 0, 18.5).what, Do::reconnect);  // perhaps the connection alone broke,
+  EXPECT_EQ(watch.decide(Watch::Sight{2, 3}, 0, 18.5).what, Do::reconnect);  // perhaps only the connection broke
   EXPECT_EQ(watch.decide(std::nullopt, 0, 19).what, Do::reconnect);
   watch.answered();
   watch.heard(19);
   EXPECT_EQ(watch.decide(std::nullopt, 0, 20).what, Do::nothing);
   watch.lost();
   EXPECT_EQ(watch.decide(Watch::Sight{2, 4}, 0, 21).what, Do::reconnect);
-  EXPECT_EQ(watch.decide(Watch::Sight{2, 4}, 0, 26).what, Do::take_over);  // and perhaps not
+  EXPECT_EQ(watch.decide(Watch::Sight{2, 4}, 0, 26).what, Do::take_over);  // the coordinator is gone
   EXPECT_EQ(watch.decide(std::nullopt, 0, 80).what, Do::reconnect);
   EXPECT_EQ(watch.decide(std::nullopt, 0, 82).what, Do::leave);
 }
 
-// Behind the members of the newest generation, which may be none, those that are in none, as they came.
+// Non-members take over after the members of the newest generation, in the order of their arrival. That generation may
+// have no members.
 TEST(Watch, WhoIsNoMemberTakesOverAfterAllThatAre) {
   using Do = Watch::Do;
   const auto waits = [](int members, int rank, int arrival) {
@@ -287,7 +293,7 @@ TEST(Watch, WhoIsNoMemberTakesOverAfterAllThatAre) {
   EXPECT_EQ(waits(3, -1, 4), 12);
 }
 
-// Decisions are asked for while a worker is out of touch alone, so a word must end that time by itself.
+// decide() is only called while a worker is out of touch, so a message must end that time by itself.
 TEST(Watch, SilencesFarApartAreNotOne) {
   const WatchOptions options{.silence = 3, .hold = 60};
   Watch watch(options, 1, 0);

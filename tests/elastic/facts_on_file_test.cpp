@@ -1,4 +1,4 @@
-// What is written of steps, and when members hear that it is.
+// The recording of facts, and when members hear that facts are on file.
 #include "elastic/protocol/facts_on_file.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ TEST(FactsOnFile, AreConfirmedManyAtOnceOrAfterAWhile) {
   EXPECT_EQ(facts.on_file(), 33);
 }
 
-// A run that is resumed has more on file. Whoever gathers facts of those steps would not tell them any more.
+// A resumed run has more on file. A leader that gathers facts of those steps would not report them any more.
 TEST(FactsOnFile, ThatNobodyHasToldAreNotConfirmed) {
   CoordinatedJob job({.steps = 100}, /*first_step=*/5);
   job.run({1});
@@ -43,7 +43,7 @@ TEST(FactsOnFile, ThatNobodyHasToldAreNotConfirmed) {
   EXPECT_EQ(facts.on_file(), 9);
 }
 
-// Nor what is told but has a gap before it.
+// Facts after a gap are not confirmed either.
 TEST(FactsOnFile, BehindAGapAreNotConfirmed) {
   CoordinatedJob job;
   job.run({1});

@@ -1,4 +1,4 @@
-// Who is asked by a fence, and when all have answered.
+// The workers that a fence asks, and when all have answered.
 #include "elastic/protocol/fencing.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The records that a coordinator makes: the first, planned changes, and recoveries.
+// The records that a coordinator makes: the first one, planned changes, and recoveries.
 #include "elastic/protocol/generation_planner.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ TEST(GenerationPlanner, TheFirstWaitsForAsManyAsAreExpectedButNotForEver) {
   }
 }
 
-// They wait for others to send them the state: with too few others the job holds, with none it ends.
+// Blind workers wait for others to send them the state: with too few others the job holds, with none it ends.
 TEST(GenerationPlanner, TheFirstNeedsWorkersThatSeeTheRunDirectory) {
   Planner p({.steps = 100, .initial_workers = 3, .min_workers = 2, .plan = {.vranks = 8}, .start_timeout = 30});
   p.job.add(1, State::joining).blind = true;
@@ -161,7 +161,7 @@ TEST(GenerationPlanner, ARecoveryKeepsWhatIsComputedAndAssignsOrphans) {
   Planner p;
   p.job.run({1, 2, 3});
   p.job.add(4, State::ready);
-  p.job.state.number = 5;  // of the fence
+  p.job.state.number = 5;  // the number of the fence
   p.job.state.phase = Phase::fencing;
   for (auto& [peer, w] : p.job.state.workers) w.fenced = messages::Fenced{.loaded = true, .keeps = peer == 1};
   p.job.state.workers.erase(3);
@@ -180,7 +180,7 @@ TEST(GenerationPlanner, ARecoveryKeepsWhatIsComputedAndAssignsOrphans) {
   EXPECT_EQ(sent[0].as<messages::Start>()->completed, (std::map<PeerId, int64_t>{{1, 6}})) << "who has the last result";
 }
 
-// A state in doubt is not saved as the one that the run goes on with.
+// A state in doubt is not saved as the one from which the run continues.
 TEST(GenerationPlanner, AStopWaitsForATrial) {
   for (const bool doubted : {true, false}) {
     Planner p;

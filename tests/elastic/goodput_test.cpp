@@ -12,7 +12,7 @@ using Cause = Goodput::Cause;
 TEST(Goodput, LosesWhatAnIntervalTookBeyondAUsualStep) {
   Goodput goodput(100);
   double now = 103;
-  goodput.step(now, 1);  // the start: nothing is known of a usual step
+  goodput.step(now, 1);  // the start: the usual time of a step is not known yet
   for (int i = 0; i < 10; ++i) goodput.step(now += 0.5, 1);
   goodput.note(Cause::checkpointing);
   goodput.step(now += 0.75, 1);
@@ -21,7 +21,7 @@ TEST(Goodput, LosesWhatAnIntervalTookBeyondAUsualStep) {
   goodput.step(now += 2.5, 2);
   goodput.finish(now += 1);
 
-  const auto summary = goodput.summary(now + 50);  // the end is the end
+  const auto summary = goodput.summary(now + 50);  // time after the end does not count
   EXPECT_DOUBLE_EQ(summary["seconds"].get<double>(), 3 + 5 + 0.75 + 2.5 + 1);
   EXPECT_DOUBLE_EQ(summary["training"].get<double>(), 12 * 0.5);
   EXPECT_DOUBLE_EQ(summary["goodput"].get<double>(), 6 / 12.25);
@@ -36,7 +36,7 @@ TEST(Goodput, KnowsTheUsualStepOfTheMembersThatThereAre) {
   goodput.step(now, 1);
   for (int i = 0; i < 40; ++i) goodput.step(now += 1, 1);
   goodput.note(Cause::changing);
-  goodput.step(now += 1, 2);  // as usual: nothing is lost
+  goodput.step(now += 1, 2);  // as usual: no time is lost
   for (int i = 0; i < 3; ++i) goodput.step(now += 0.25, 2);
   goodput.note(Cause::evaluating);
   goodput.step(now += 1, 2);
@@ -45,7 +45,7 @@ TEST(Goodput, KnowsTheUsualStepOfTheMembersThatThereAre) {
   EXPECT_EQ(lost["evaluating"]["seconds"], 0.75);
 }
 
-// Steps are told of a little later than what happens: what came after a step is no cause of it.
+// Steps are reported a little later than causes: a cause noted after a step does not belong to it.
 TEST(Goodput, ACauseCountsFromWhenItCame) {
   Goodput goodput(0);
   double now = 0;

@@ -60,7 +60,7 @@ TEST(GradientSink, OfNoSamplesIsEmpty) {
   EXPECT_TRUE(gradient.batch_statistics.empty());
 }
 
-// One that passes tensors on, from the second attempt on.
+// A sink that passes tensors on from the second attempt on.
 struct Passing final : GradientSink, GradientReceiver {
   Plan plan() override { return {.place = place, .receiver = passes ? this : nullptr}; }
   void open(int64_t targets, std::vector<Tensor> batch_statistics, const Mark&) override {

@@ -1,5 +1,5 @@
-// Groups of GPUs that form beside the training (elastic/session/group_former.h), by NCCL as tests/emulation/nccl.h has
-// it.
+// Groups of GPUs that form in parallel with training (elastic/session/group_former.h), with the NCCL of
+// tests/emulation/nccl.h.
 #ifdef ELINVAR_EMULATION
 #include "elastic/session/group_former.h"
 
@@ -21,7 +21,7 @@ namespace {
 using namespace std::chrono_literals;
 using test::expect_sum;
 
-// What a former tells, in its order; and groups that it has formed.
+// The callbacks of a former in order, and the groups that it has formed.
 struct Heard {
   std::mutex mutex;
   std::condition_variable changed;
@@ -57,9 +57,9 @@ TEST(GroupFormer, FormsGroupsAndGivesUpThoseThatAreOver) {
   Heard a, b;
   GroupFormer first(emulation::nccl({}), a.tells(), 20s), second(emulation::nccl({}), b.tells(), 20s);
   using Words = std::vector<std::string>;
-  first.form({.generation = 3, .members = 2, .me = 0});  // whose other member never comes
+  first.form({.generation = 3, .members = 2, .me = 0});  // its other member never comes
   EXPECT_EQ(a.wait_for(1), Words{"named 3"});
-  first.form({.generation = 4, .members = 2, .me = 0});  // so it is given up
+  first.form({.generation = 4, .members = 2, .me = 0});  // gives up the group of generation 3
   EXPECT_EQ(a.wait_for(2), (Words{"named 3", "named 4"}));
   second.form({.generation = 4, .members = 2, .me = 1, .id = a.id});
   EXPECT_EQ(a.wait_for(3).back(), "formed 4");
@@ -76,11 +76,11 @@ TEST(GroupFormer, FormsGroupsAndGivesUpThoseThatAreOver) {
   EXPECT_EQ(a.wait_for(4).back(), "named 6");
 }
 
-// Of three with a group of generation 1, whose last is gone.
+// Three members have a group of generation 1, and the last one is gone.
 TEST(GroupFormer, MakesAGroupFromTheOneBefore) {
   struct Case {
     std::string name;
-    emulation::NcclFault fault;  // of the second
+    emulation::NcclFault fault;  // for the second member
     bool shrinks;
   };
   for (const Case& c : {Case{"shrunk", {}, true}, Case{"fails", {.shrink_fails = true}, false},
@@ -114,7 +114,7 @@ TEST(GroupFormer, MakesAGroupFromTheOneBefore) {
   }
 }
 
-// The same members go on with it; one that was never there is told of at once.
+// The same members continue with the group. A group that never existed is reported at once.
 TEST(GroupFormer, KeepsAGroupForTheNextGeneration) {
   Heard a, b;
   GroupFormer first(emulation::nccl({}), a.tells(), 20s), second(emulation::nccl({}), b.tells(), 20s);
@@ -140,7 +140,7 @@ TEST(GroupFormer, TellsWhyThereIsNoGroup) {
   EXPECT_EQ(heard.wait_for(2), (std::vector<std::string>{"named 1", "failed 1"}));
 }
 
-// Whoever is told may fail at it, as where a message cannot be sent. The process goes on to say so.
+// A callback may throw, for example if a message cannot be sent. The process continues and reports it.
 TEST(GroupFormer, PassesOnWhatItsListenersThrow) {
   using Words = std::vector<std::string>;
   for (const bool named : {true, false}) {

@@ -1,5 +1,5 @@
-// Which generations are groups of GPUs, made from which others, and what failures lead to. The reasons why workers
-// cannot be a group are in coordinator_groups_test.cpp.
+// Which generations form groups of GPUs, which groups they are made from, and the consequences of failures.
+// coordinator_groups_test.cpp tests why workers cannot be a group.
 #include "elastic/protocol/group_planner.h"
 
 #include <gtest/gtest.h>

@@ -48,7 +48,7 @@ TEST(Ledger, LinesRoundTrip) {
     EXPECT_THROW(LedgerLine::parse(bad), Failure) << bad;
 }
 
-// Any byte that is changed, added or lost is seen.
+// Every byte that is changed, added or lost is detected.
 TEST(SealedLine, EveryDamageIsSeen) {
   const std::string line = sealed(R"({"a":1,"b":"two"})");
   EXPECT_EQ(unsealed(line)["b"], "two");
@@ -79,7 +79,7 @@ TEST(Ledger, TheHeaderRoundTripsAndIsOfOneRun) {
   {
     Ledger ledger(folder.path());
     ledger.begin({});
-    ledger.begin(header);  // nothing came of the run that began so
+    ledger.begin(header);  // the run that began with it made no step
     ledger.record(line_of(1));
     ledger.write();
     ledger.begin(header);
@@ -137,7 +137,7 @@ TEST(DigestFile, GoesOnWhereTheLedgerEnds) {
   EXPECT_NE(test::message_of<Failure>([&] { DigestFile(folder.path(), ledger); }).find("line 4"), std::string::npos);
 }
 
-// Each line is whole, but they are not those that the run wrote.
+// Each line is whole, but the lines are not those that the run wrote.
 TEST(DigestFile, LinesThatAreDoubledSwappedOrMissingAreSeen) {
   const test::TemporaryFolder folder;
   const DigestHeader header{.tensors_every = 3, .gradient = {{"w", "float32", {3, 4}}}, .state = {{"s", "int64", {}}}};
@@ -168,11 +168,11 @@ TEST(DigestFile, LinesThatAreDoubledSwappedOrMissingAreSeen) {
     std::swap(swapped[i], swapped[i + 1]);
     EXPECT_NE(fault(swapped), "") << i;
   }
-  // Who has moved the file away gets a new one, which begins later.
+  // If the file was moved away, a new one begins later.
   lines.erase(lines.begin() + 1);
   EXPECT_EQ(fault(lines), "");
   EXPECT_TRUE(DigestFile(folder.path(), ledger).begins_late(ledger, 12));
-  // What is behind the checkpoint that the run goes on from comes again.
+  // Lines after the checkpoint from which the run continues come again.
   lines.pop_back();
   EXPECT_EQ(fault(lines, 11), "");
   EXPECT_NE(fault(lines, 12).find("ends before the line of step 12"), std::string::npos);
@@ -218,7 +218,7 @@ TEST(Ledger, WhereTheBatchChanges) {
   EXPECT_EQ(at_once.size(), 1u);
 }
 
-// As far as the run went that is done again.
+// The lines are compared as far as the replayed run went.
 TEST(Ledger, LinesMustBeThoseOfTheRunThatIsReplayed) {
   const test::TemporaryFolder folder;
   Ledger ledger(folder.path());
@@ -251,7 +251,7 @@ TEST(Ledger, LinesMustBeThoseOfTheRunThatIsReplayed) {
   for (int64_t step = 2; step < 6; ++step) EXPECT_TRUE(ledger.record(line_of(step)));
 }
 
-// Cut at any byte, the file goes on from the lines that were whole, and ends up the same.
+// A file that is cut at any byte continues after its whole lines and ends up the same.
 TEST(Ledger, SurvivesACrashAtAnyByte) {
   const test::TemporaryFolder folder;
   record(folder.path(), 1, 6);
@@ -323,7 +323,7 @@ TEST(Ledger, ForeignContentsAreRefused) {
   EXPECT_THROW(Ledger(folder.path()), Failure);
 }
 
-// Over some steps every virtual rank has its turn.
+// Every virtual rank has its turn within some steps.
 TEST(Ledger, ASampleIsOfOneVirtualRankAStep) {
   const LedgerOptions sample{LedgerOptions::Leaves::sample}, none, all{LedgerOptions::Leaves::all};
   std::vector<int> named(5);

@@ -1,4 +1,4 @@
-// Who is taken for gone by the clock. find_hung, find_stuck and Patience are tested in elastic_protocol_test.cpp.
+// Which workers are taken for gone by the clock. elastic_protocol_test.cpp tests find_hung, find_stuck and Patience.
 #include "elastic/protocol/liveness.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ TEST(Liveness, NamesTheSilentWhileOthersAreHeard) {
   const std::vector<Hung> silent = liveness.silent(3.1);
   EXPECT_EQ(peers_of(silent), test::Peers{2});
   EXPECT_EQ(silent[0].reason, "silent for 3.0 s");
-  // The other's last word is old, too: it may be late, and then all of them are.
+  // The other worker's last message is old, too: if it is late, all of them may be.
   EXPECT_TRUE(liveness.silent(4.6).empty());
   EXPECT_FALSE(liveness.deserted());
 }
@@ -36,17 +36,17 @@ TEST(Liveness, HoldsWhereAllWhoHaveTheStateAreSilent) {
   job.run({1, 2});
   job.add(7, State::receiving);
   Liveness liveness(job.state, 0);
-  job.state.workers.at(7).seen = 10;  // it could not go on alone
+  job.state.workers.at(7).seen = 10;  // a receiving worker could not continue alone
   EXPECT_TRUE(liveness.silent(10).empty());
   EXPECT_EQ(liveness.deserted(), 10);
   EXPECT_EQ(job.count("hold"), 1);
-  // From the first word of any of them all have as long again.
+  // The first message of any of them gives all the full time again.
   job.state.workers.at(2).seen = 20;
   EXPECT_TRUE(liveness.silent(20).empty());
   EXPECT_FALSE(liveness.deserted());
   EXPECT_EQ(job.count("heard"), 1);
   for (const auto& [peer, w] : job.state.workers) EXPECT_EQ(w.seen, 20) << peer;
-  // What they were at has lasted as long as they were stopped.
+  // Their work seems to have lasted as long as they were stopped.
   job.state.workers.at(2).work = {.what = "a leaf", .lasts = 18, .usual = 0.1};
   job.state.workers.at(2).seen = 22.9;
   EXPECT_TRUE(liveness.hung(22.9).empty());
@@ -75,7 +75,7 @@ TEST(Liveness, TimeInWhichNobodyListenedIsNoSilence) {
   liveness.forgive_absence(16);
   EXPECT_EQ(job.state.workers.at(1).seen, 15) << "ten seconds after it was to look";
   liveness.rest(16, /*soon=*/false);
-  liveness.woke(16.5);  // before it was due: from here on it handled a message
+  liveness.woke(16.5);  // woken early: it handles a message from here on
   liveness.forgive_absence(18.5);
   EXPECT_EQ(job.state.workers.at(1).seen, 17);
 }

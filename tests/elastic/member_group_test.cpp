@@ -1,4 +1,4 @@
-// Members about groups of GPUs (PROTOCOL.md, "Groups of GPUs"): who does what, message by message.
+// Members and groups of GPUs (PROTOCOL.md, "Groups of GPUs"): their actions, message by message.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,12 +37,12 @@ TEST(MemberGroups, AddUpOnceATrailerShowsThatAllAreInThem) {
   EXPECT_EQ(pair.told("group_used"), 0) << "it is told once";
 }
 
-// The last leaf of each is open, and of its gradients the second is there: the bucket that this one and the term make
-// is added up.
+// The last rank gradient of each member is open, and its second gradient has come: the bucket of this gradient and the
+// batch-statistic sum is reduced.
 void add_up_the_first_bucket(Pair& pair) {
   for (auto& [peer, m] : pair.members) {
     const int first = 2 * (static_cast<int>(peer) - 1), second = first + 1;
-    auto others = std::make_unique<RankGradient>(Pair::leaf(first));  // somebody else has it as well, for a while
+    auto others = std::make_unique<RankGradient>(Pair::leaf(first));  // another owner keeps it alive for a while
     m->reduction().add(m->position().step, first, *others, 1);
     ASSERT_TRUE(m->reduction().opens(second));
     const RankGradient& leaf = pair.opened[peer] = Pair::leaf(second);
@@ -51,7 +51,8 @@ void add_up_the_first_bucket(Pair& pair) {
     m->reduction().open(m->position().step, second, leaf.facts.count, leaf.batch_statistics);
     m->reduction().put(1, leaf.gradients[1]);
     others.reset();
-    for (const int64_t n : {3, 2, 1}) pair.spoiled.push_back(Tensor::empty({n}, DType::f32, kGpu));  // in its place
+    // Reuses its memory.
+    for (const int64_t n : {3, 2, 1}) pair.spoiled.push_back(Tensor::empty({n}, DType::f32, kGpu));
     EXPECT_FALSE(m->reduction().work()) << "not all have said that they have it";
     EXPECT_FALSE(m->reduction().transferring());
   }
@@ -95,7 +96,7 @@ TEST(MemberGroups, ABucketIsAddedUpBeforeTheLastLeafIsWhole) {
   }
 }
 
-// The transfer is given up, leaves are kept, also the one that was on its way.
+// The transfer is given up. Rank gradients are kept, including the one in transfer.
 TEST(MemberGroups, ADeathBetweenTwoBucketsCostsNoLeaf) {
   Pair three(3);
   three.form_groups(1);
@@ -117,7 +118,7 @@ TEST(MemberGroups, ADeathBetweenTwoBucketsCostsNoLeaf) {
   EXPECT_EQ(three.step(), kGpu);
 }
 
-// After a fence leaves that lie on the GPU go through the host, until the group of the new generation is there.
+// After a fence, rank gradients on the GPU go through the host until the group of the new generation has formed.
 TEST(MemberGroups, AFenceEndsThemInTheMiddleOfAStep) {
   Pair pair;
   pair.form_groups(1);
@@ -186,7 +187,7 @@ TEST(MemberGroups, OneThatStallsIsReportedUntilAFence) {
   EXPECT_EQ(pair.told("group_failed"), 2);
 }
 
-// One leaves as planned: the others make their group from what they had.
+// One member leaves as planned: the others make their group from the previous one.
 TEST(MemberGroups, AreMadeFromTheOneBeforeWhenAMemberLeaves) {
   Pair three(3);
   three.form_groups(1);
@@ -213,7 +214,7 @@ TEST(MemberGroups, AreMadeFromTheOneBeforeWhenAMemberLeaves) {
   EXPECT_EQ(three.count("group"), 0);
 }
 
-// With the same members no step goes another way.
+// With the same members every step stays in the group.
 TEST(MemberGroups, GoOnWithTheSameMembers) {
   Pair pair;
   pair.form_groups(1);
@@ -233,7 +234,7 @@ TEST(MemberGroups, GoOnWithTheSameMembers) {
   EXPECT_EQ(pair.made, "kept");
 }
 
-// A death between two transfers leaves it whole, one in the middle of a transfer does not.
+// A death between two transfers leaves the group whole; a death in the middle of a transfer does not.
 TEST(MemberGroups, AreMadeFromTheOneBeforeAfterADeath) {
   for (const bool in_transfer : {false, true}) {
     Pair three(3);
@@ -262,7 +263,7 @@ TEST(MemberGroups, AreMadeFromTheOneBeforeAfterADeath) {
   }
 }
 
-// What a member said of the group that it had counts no more once it is called to another one.
+// A member's claim to have the old group does not count once it is called to a new one.
 TEST(MemberGroups, AreNotMixedUp) {
   Pair three(3);
   three.form_groups(1);
@@ -274,21 +275,21 @@ TEST(MemberGroups, AreNotMixedUp) {
   for (auto& [peer, m] : three.members) (void)m->groups().take_requests();
   three.members.at(2)->groups().formed(2, three.groups.at(2));
   three.add_leaves();
-  three.members.at(2)->contribute(std::nullopt);  // it is in the first one
+  three.members.at(2)->contribute(std::nullopt);  // it is in the old group
   three.deliver();
   three.members.at(1)->groups().not_shrunk(2);
   const auto request = three.members.at(1)->groups().take_requests();
   ASSERT_EQ(request.size(), 1u);
   three.members.at(1)->groups().named(2, emulation::nccl({})->make_id());
   three.deliver();
-  three.members.at(1)->groups().formed(2, three.groups.at(1));  // and this one in the second
+  three.members.at(1)->groups().formed(2, three.groups.at(1));  // this member is in the new group
   three.members.at(1)->contribute(std::nullopt);
   three.deliver();
   EXPECT_EQ(three.finish(), Device{});
   for (auto& [peer, m] : three.members) EXPECT_FALSE(m->reduction().reduces_in_group()) << peer;
 }
 
-// Whoever cannot tells the first member, which asks all for a new one; nobody uses what it has of the other.
+// A member that cannot make the group tells the first member, which asks all for a new one; nobody uses the old one.
 TEST(MemberGroups, AreMadeAnewWhereTheyCannotBeMadeFromTheOneBefore) {
   for (const PeerId unable : {PeerId{1}, PeerId{2}}) {
     Pair three(3);
@@ -300,10 +301,10 @@ TEST(MemberGroups, AreMadeAnewWhereTheyCannotBeMadeFromTheOneBefore) {
     three.start(2, 1, 1);
     for (auto& [peer, m] : three.members) EXPECT_EQ(m->groups().take_requests().size(), 1u);
     const PeerId other = 3 - unable;
-    three.members.at(other)->groups().formed(2, three.groups.at(other));  // it could
+    three.members.at(other)->groups().formed(2, three.groups.at(other));  // this member could make it
     three.members.at(unable)->groups().not_shrunk(2);
     three.deliver();
-    three.members.at(unable)->groups().not_shrunk(2);  // a second word changes nothing
+    three.members.at(unable)->groups().not_shrunk(2);  // a second message changes nothing
     three.deliver();
     EXPECT_EQ(three.count("group_again"), unable == 1 ? 0 : 2);
     EXPECT_EQ(three.step(), Device{});

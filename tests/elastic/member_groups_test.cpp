@@ -1,5 +1,5 @@
-// The part of a member that asks for groups of GPUs and knows which one is agreed on; member_group_test.cpp has whole
-// members with groups that add up.
+// The part of a member that requests groups of GPUs and knows which one is agreed on. member_group_test.cpp tests whole
+// members with groups that reduce.
 #include "elastic/protocol/member_groups.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ struct Groups : MemberParts {
     position.promised = generation.number;
     groups.enter(before, planned);
   }
-  // As a session tells it. No transfer is made, so there need be no communicator.
+  // Reports a group as a session does. No transfer is made, so it needs no communicator.
   void form(int64_t generation) { groups.formed(generation, nullptr); }
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-// Members of a group of GPUs that talk to each other, without processes or a network: what tests do with them, message
-// by message.
+// Members of a group of GPUs that talk to each other without processes or a network, and a test's actions on them,
+// message by message.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,8 +17,8 @@
 
 namespace elinvar::test {
 
-// Members 1, 2, .. of a generation that is to be a group, each with two virtual ranks to begin with, and a network that
-// brings everything at once.
+// Members 1, 2, .. of a generation that is to form a group, each with two virtual ranks at first, and a network that
+// delivers everything at once.
 struct Pair {
   static constexpr PeerId kCoordinator = 9;
   static constexpr Device kGpu{DeviceKind::emulated};
@@ -37,7 +37,7 @@ struct Pair {
     start(1, 0);
   }
 
-  // Of those that are here; without others a leaf's share goes to the last.
+  // Returns a generation of the present members. The last member takes the virtual ranks of missing ones.
   Generation generation(int64_t number, int64_t first_step, std::optional<int64_t> from = {}) const {
     Generation generation{.number = number, .first_step = first_step, .members = {}, .next_id = 9, .reason = ""};
     generation.group = true;
@@ -65,7 +65,7 @@ struct Pair {
             .facts = {.count = 1, .samples = 1}};
   }
 
-  // Kinds of messages between members, and to the coordinator, since the last call.
+  // Delivers all messages. Records the kinds of those between members and to the coordinator since the last call.
   void deliver() {
     for (bool any = true; any;) {
       any = false;
@@ -83,7 +83,7 @@ struct Pair {
     }
   }
 
-  // What they ask for, as a session would do it.
+  // Forms the requested groups, as a session would.
   void form_groups(int64_t generation) {
     const auto first = members.begin();
     const std::vector<GroupRequest> asked = first->second->groups().take_requests();
@@ -106,7 +106,7 @@ struct Pair {
     each_at_once([&](int m) { return GpuGroup::form(*nccl, id, count, m, std::chrono::seconds(20)); });
     for (auto& [peer, m] : members) m->groups().formed(generation, groups.at(peer));
   }
-  // From the one before, without these of its members.
+  // Makes groups from the previous one without these of its members.
   void shrink_groups(int64_t generation, const std::vector<int>& gone) {
     for (auto& [peer, m] : members) {
       const std::vector<GroupRequest> asked = m->groups().take_requests();
@@ -142,7 +142,7 @@ struct Pair {
     for (auto& [peer, m] : members) m->contribute(std::nullopt);
     deliver();
   }
-  // Until all have it; where it lies.
+  // Runs until all members have the result. Returns its device.
   Device finish() {
     std::map<PeerId, bool> done;
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -180,11 +180,11 @@ struct Pair {
   int vranks;
   std::map<PeerId, std::unique_ptr<Member>> members;
   std::map<PeerId, std::shared_ptr<GpuGroup>> groups;  // the newest
-  std::map<PeerId, RankGradient> opened;               // leaves that are on their way gradient by gradient
+  std::map<PeerId, RankGradient> opened;               // rank gradients that come gradient by gradient
   std::vector<Tensor> spoiled;
   std::vector<std::string> sent, reports;
-  std::string made;                 // how the group that is used was,
-  std::map<PeerId, int64_t> whole;  // and what they answered to a fence of it
+  std::string made;                 // how the group in use was made
+  std::map<PeerId, int64_t> whole;  // the group that each member reported whole in its answer to a fence
 };
 
 }  // namespace elinvar::test

@@ -1,5 +1,6 @@
 #pragma once
-// A place for the parts of a member to be tested alone: a position in generation 1, and the messages that they send.
+// An environment in which tests run single parts of a member: a position in generation 1, and the messages that the
+// parts send.
 #include <string>
 #include <vector>
 
@@ -33,7 +34,7 @@ struct MemberParts {
     return g;
   }
 
-  // What was sent since the last call, as "kind>peer".
+  // Returns the messages since the last call, as "kind>peer".
   std::vector<std::string> sent() {
     std::vector<std::string> sent;
     for (Action& action : outbox.take()) {

@@ -15,7 +15,7 @@
 namespace elinvar {
 namespace {
 
-// A heartbeat that crosses the coordinator's answer on the way is answered as a stranger's.
+// A heartbeat that crosses the coordinator's answer in transit is answered like a stranger's.
 TEST(Member, TheFirstWordOnItsEndStands) {
   constexpr PeerId kCoordinator = 2;
   const Message expelled{.sender = kCoordinator,
@@ -69,7 +69,7 @@ TEST(Member, TellsACoordinatorOfTheLearnersThatItFeeds) {
   EXPECT_EQ(hello->learners[0].endpoint, "tcp://127.0.0.1:7");
 }
 
-// So that the others have no work with it while it does what takes long the first time.
+// The first computation takes long, so a newcomer does it before others wait for it.
 TEST(Member, ComputesALeafBeforeItIsFed) {
   Member member(MemberOptions{.self = 4, .vranks = 4, .steps = 10});
   member.introduce(2, {});
@@ -80,15 +80,15 @@ TEST(Member, ComputesALeafBeforeItIsFed) {
   member.learn_layout({.gradients = {Tensor::full({3}, 1)}, .facts = {.count = 1, .samples = 1}});
   EXPECT_TRUE(member.take_actions().back().message.as<messages::Warm>());
   EXPECT_EQ(member.next(), Member::Next::wait);
-  member.introduce(3, {});  // a coordinator that knows nothing of it
+  member.introduce(3, {});  // a coordinator that does not know it
   EXPECT_TRUE(member.take_actions().back().message.as<messages::Hello>()->warm);
 }
 
-// Two members of the first generation, both with two of four virtual ranks, and a network that brings everything at
+// Two members of the first generation, each with two of four virtual ranks, and a network that delivers everything at
 // once.
 struct Pair {
   static constexpr PeerId kCoordinator = 9;
-  // The virtual ranks are assigned as evenly as may be.
+  // Assigns the virtual ranks as evenly as possible.
   static Generation generation(int64_t number, const std::vector<PeerId>& peers) {
     Generation g{.number = number, .first_step = number == 1 ? 0 : -1, .members = {}, .next_id = 4, .reason = ""};
     const auto shares = assign(4, std::vector<double>(peers.size(), 1));
@@ -130,7 +130,7 @@ struct Pair {
             .facts = {.count = 1, .samples = 1}};
   }
 
-  // Which messages were sent.
+  // Delivers all messages. Returns the kinds of those sent.
   std::vector<std::string> deliver() {
     std::vector<std::string> kinds;
     for (auto& [peer, m] : members)
@@ -149,7 +149,7 @@ struct Pair {
     return kinds;
   }
 
-  // Both make the next step, and have such facts of it.
+  // Both members make the next step, with these facts.
   void step(const StepFacts& facts = {}) {
     const int64_t step = members.at(1)->position().step;
     for (auto& [peer, m] : members) {
@@ -173,14 +173,14 @@ struct Pair {
   std::map<PeerId, std::unique_ptr<Member>> members;
   std::vector<int64_t> told;          // the steps whose facts the coordinator has
   std::vector<int64_t> made_by;       // the generation of each step
-  std::vector<Message> on_their_way;  // to the third, which learns
+  std::vector<Message> on_their_way;  // to the third worker, which is a learner
 };
 
 using Kinds = std::vector<std::string>;
 using Steps = std::vector<int64_t>;
 
-// Its members go on in a generation, and are proposed the next, before a newcomer knows that it is one of them: it has
-// to hold the next, too, or that never begins.
+// The members enter a generation, and are proposed the next, before a newcomer knows that it is a member: it has to
+// hold the next one too, or that one never begins.
 TEST(Member, ANewcomerHoldsAGenerationWithoutItWhereOneWithItMayHaveBegun) {
   Pair pair;
   std::unique_ptr<Member> third = Pair::introduced(3);
@@ -218,7 +218,7 @@ TEST(Member, ANewcomerHoldsAGenerationWithoutItWhereOneWithItMayHaveBegun) {
   EXPECT_EQ(pair.members.at(1)->position().number(), 3);
 }
 
-// Each message wakes threads here and there: several steps share one, unless something waits for what they say.
+// Each message wakes several threads: several steps share one message, unless something waits for their facts.
 TEST(Member, TheLeaderTellsOfSeveralStepsAtOnce) {
   Pair pair;
   Member& leader = *pair.members.at(1);
@@ -232,7 +232,7 @@ TEST(Member, TheLeaderTellsOfSeveralStepsAtOnce) {
   EXPECT_EQ(pair.told, (Steps{0, 1, 2})) << "each once";
   pair.told.clear();
   pair.step();
-  pair.step({.state = Digest{1, 2}});  // for which a checkpoint may wait
+  pair.step({.state = Digest{1, 2}});  // a checkpoint may wait for this digest
   EXPECT_EQ(pair.told, (Steps{3, 4}));
 }
 
@@ -246,7 +246,7 @@ TEST(Member, NobodyGathersMoreFactsThanItMay) {
   std::iota(all.begin(), all.end(), 0);
   EXPECT_EQ(pair.told, all);
   pair.told.clear();
-  // After a death, and to another coordinator, all that nobody has confirmed is told again.
+  // After a death, and to another coordinator, all unconfirmed facts are reported again.
   pair.step();
   pair.members.at(1)->receive({.sender = Pair::kCoordinator, .step = untold - 3, .payload = messages::Ack{}});
   pair.members.at(1)->introduce(Pair::kCoordinator, {});
@@ -254,7 +254,7 @@ TEST(Member, NobodyGathersMoreFactsThanItMay) {
   EXPECT_EQ(pair.told, (Steps{untold - 2, untold - 1, untold}));
 }
 
-// Of a coordinator that was away for long.
+// This happens with a coordinator that was away for long.
 TEST(Member, ManyFactsAreSeveralMessages) {
   Pair pair;
   for (int i = 0; i < 150; ++i) pair.step({.digests = std::string(20000, 'x')});
@@ -311,7 +311,7 @@ TEST(Member, AStepIsOfTheGenerationThatMadeIt) {
   EXPECT_EQ(pair.made_by, (Steps{1, 1, 2}));
 }
 
-// Nobody tells of them later: the run ends.
+// Nobody can report these facts later, because the run ends.
 TEST(Member, WhoFailsTellsOfTheStepsBefore) {
   for (const PeerId peer : {PeerId{1}, PeerId{2}}) {
     Pair pair;
@@ -358,7 +358,7 @@ TEST(Member, ABucketLeavesBeforeTheLastLeafIsWhole) {
   EXPECT_EQ(reduced.batch_statistics[0].item(), 4 * 0.125 + 6);
 }
 
-// It goes on to be computed and reduced, and all of it goes out anew in the next generation.
+// The rank gradient is completed and reduced, and all of it is sent anew in the next generation.
 TEST(Member, AFenceLeavesAnOpenLeafWhole) {
   Pair pair;
   Member& b = *pair.members.at(2);
@@ -381,7 +381,7 @@ TEST(Member, AFenceLeavesAnOpenLeafWhole) {
   for (const float x : reduced.gradients[0].span<float>()) EXPECT_EQ(x, (4 * 0.5f + 6) / 4);
 }
 
-// A world where nothing happens.
+// A world that does nothing.
 struct World : CoordinatorWorld {
   bool create(const Generation&) override { return true; }
   bool superseded() override { return false; }

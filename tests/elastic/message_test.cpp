@@ -1,4 +1,4 @@
-// The messages of the protocol: their forms for the transport, what is refused, and the table in PROTOCOL.md.
+// The messages of the protocol: their form in the transport, the checks that refuse them, and the table in PROTOCOL.md.
 #include "elastic/protocol/message.h"
 
 #include <gtest/gtest.h>
@@ -117,7 +117,7 @@ TEST(Message, WhatIsWrongIsNamedWithItsField) {
   EXPECT_EQ(error_of(audit), "field 'evidence.stage': expected the stage of an audit, got 7");
 }
 
-// So that whoever reads PROTOCOL.md knows every message, and each of its fields.
+// PROTOCOL.md thus describes every message and each of its fields.
 TEST(Message, TheTableInTheProtocolIsThatOfTheCode) {
   const std::string document = read_file(std::string(ELINVAR_SOURCE_DIR) + "/elastic/PROTOCOL.md");
   EXPECT_NE(document.find("\n\n" + message_table()), std::string::npos)

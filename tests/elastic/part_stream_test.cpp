@@ -1,4 +1,4 @@
-// Parts of checkpoints on their way: streamed to a coordinator that writes them, and copied before that.
+// Parts of checkpoints in transit: they are copied, and then streamed to a coordinator that writes them.
 #include "elastic/checkpoint/part_stream.h"
 
 #include <fmt/format.h>
@@ -21,14 +21,14 @@ namespace fs = std::filesystem;
 using test::entries;
 using test::FullDisk;
 
-// A state of several pieces, and one that has tensors without elements.
+// A state of several pieces, including tensors without elements.
 StateDict large_state() {
   StateDict state = {{"a", Tensor::full({3, 1 << 20}, 1.5)}, {"b", Tensor::empty({0})}, {"c", Tensor::full({5}, -2.0)}};
   for (int i = 0; i < 1500; ++i) state.emplace(fmt::format("d{}", i), Tensor::full({2}, 1.0 * i));
   return state;
 }
 
-// Sends a part as a worker does that does not see the directory; `spoil` may change what is sent.
+// Sends a part as a worker does that cannot see the directory; `spoil` may change the messages.
 constexpr PeerId kWorker = 7;
 
 messages::Saved stream(PartReceiver& receiver, int64_t step, const StateDict& state,
@@ -88,7 +88,7 @@ TEST(PartStream, ALostPieceAFlippedBitAndAFullDiskAreSeen) {
   }
   EXPECT_NE(saved.error, "");
   saved.error.clear();
-  EXPECT_NE(receiver.finish(kWorker, 1, saved).error, "");  // nothing of it is there
+  EXPECT_NE(receiver.finish(kWorker, 1, saved).error, "");  // no part of the file is left
   EXPECT_EQ(entries(folder / "c" / ".writing-1"), 0u);
   saved = stream(receiver, 1, state, [](messages::FilePiece&) { return true; });
   EXPECT_EQ(saved.error, "");
@@ -153,7 +153,7 @@ TEST(Snapshot, CopiesIntoMemoryThatIsThereBeforehand) {
     where = copy.at("a").raw();
   }
   EXPECT_EQ(HostAllocator::instance().stats().in_use, before.in_use);
-  // While one is in use another one is made, and the tensors that are left keep their block.
+  // While one block is in use another one is made, and the remaining tensors keep their block.
   StateDict first = memory.copy(state);
   const Tensor kept = first.at("c");
   first.clear();

@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using test::flip_byte;
 
-// The facts of a run of ten updates whose state is one number, as workers tell them.
+// The facts of a run of ten updates whose state is one number, as workers report them.
 struct Toy {
   static StateDict state(int64_t step) {
     return {{"model.weight", Tensor::full({3}, static_cast<double>(step) * 1.5)},
@@ -49,8 +49,8 @@ struct Toy {
       facts().set_steps(10);
     }
   };
-  // Two workers write their parts, both of the state after so many updates, unless the second has that of `other`. If
-  // they stop there, each tells the digest of the whole as well.
+  // Two workers write their parts of the state after `step` updates; the second writes that of `other` if it is given.
+  // If the run `stops` there, each also reports the digest of the whole state.
   static std::vector<CheckpointCommitter::Settled> save(RunDirectory& directory, int64_t step, bool stops = false,
                                                         std::optional<int64_t> other = {}) {
     std::vector<CheckpointCommitter::Settled> settled;
@@ -97,7 +97,8 @@ TEST(RunDirectory, ResumesFromEveryCheckpointWithTheSameLedger) {
       Toy::run(directory, 0, stop);
     }
     Toy::Opened directory(path, true);
-    const int64_t first = stop == 10 ? 10 : std::max<int64_t>(stop - 1, 0) / 3 * 3;  // known by the step after it
+    // A checkpoint is known to be good only after the next step.
+    const int64_t first = stop == 10 ? 10 : std::max<int64_t>(stop - 1, 0) / 3 * 3;
     EXPECT_EQ(directory.first_step(), first) << stop;
     Toy::run(directory, first, 10);
     EXPECT_EQ(read_file(path / "ledger.jsonl"), whole) << stop;
@@ -143,7 +144,7 @@ TEST(RunDirectory, ALineForDigestsThatIsDamagedOrOfAnotherStepIsRefused) {
   EXPECT_EQ(directory.facts().record({Toy::told(2)}), 1);
 }
 
-// What comes with the fault and before it is true, and is kept.
+// Facts in the same message, before the contradiction, are correct and are kept.
 TEST(RunDirectory, WhatIsBeforeAContradictionIsWritten) {
   const test::TemporaryFolder folder;
   {
@@ -160,7 +161,7 @@ TEST(RunDirectory, WhatIsBeforeAContradictionIsWritten) {
   EXPECT_EQ(ledger_steps(folder / "again" / "ledger.jsonl").size(), 2u);
 }
 
-// After a power cut the file may lack lines of steps that the ledger has; they come again.
+// After a power cut the file may lack lines of steps that the ledger has; workers report them again.
 TEST(RunDirectory, DigestsThatWereLostComeAgain) {
   const test::TemporaryFolder folder;
   for (const char* name : {"whole", "cut"}) {
@@ -209,7 +210,7 @@ TEST(RunDirectory, ACheckpointWaitsForAllPartsAndUntilTheMembersAgree) {
   EXPECT_EQ(store.read(3).digest, digest(Toy::state(3)));
   EXPECT_EQ(directory.checkpoints().saved(6, {.part = 0, .parts = 2, .error = "the disk is full"}),
             (Settled{{6, "the disk is full"}}));
-  // Where the run stops no step follows that would tell.
+  // No step follows where the run stops, so none can confirm the state.
   for (int64_t step = 4; step < 6; ++step) directory.facts().record({Toy::told(step)});
   EXPECT_EQ(directory.facts().recorded(), 5);
   EXPECT_EQ(Toy::save(directory, 6, /*stops=*/true), (Settled{{6, ""}}));
@@ -220,7 +221,7 @@ TEST(RunDirectory, ACheckpointWaitsForAllPartsAndUntilTheMembersAgree) {
   EXPECT_EQ(directory.checkpoints().newest(10), 3);
 }
 
-// A worker whose memory failed saves what the members do not agree on.
+// A worker whose memory has failed saves a state that the members do not agree on.
 TEST(RunDirectory, AStateThatIsDamagedIsNeverCommitted) {
   const test::TemporaryFolder folder;
   Toy::Opened directory(folder / "run");
@@ -270,7 +271,7 @@ TEST(RunDirectory, RefusesWhatItShould) {
   }
 }
 
-// Whoever looks only at the count takes over from a coordinator that lives but does not count.
+// A process that looks only at the count would take over from a coordinator that lives but does not count.
 TEST(Term, CountsOnWhereItsCountWasRemoved) {
   const test::TemporaryFolder folder;
   const fs::path run = folder.path();

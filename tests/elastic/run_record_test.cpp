@@ -1,4 +1,4 @@
-// The record of a run as others read it, whatever has become of its files.
+// The record of a run as readers see it, whatever the damage to its files.
 #include "elastic/run/run_record.h"
 
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ class Record : public testing::Test {
   }
   void write(const std::string& text, const char* file = "ledger.jsonl") { folder_.write(file, text); }
   RunRecord read() const { return RunRecord(folder_.path()); }
-  // Every line that was read is one that was written.
+  // Checks that every line that was read is one that was written.
   static void expect_true(const RunRecord& record) {
     for (const auto& [step, line] : record.lines()) ASSERT_EQ(line.text(), line_of(step).text());
   }

@@ -32,7 +32,7 @@ TEST(ScalingProgress, TheBatchOfAGenerationBeginsWithItsFirstStep) {
   EXPECT_EQ(*scaling.certain(), (ScalingState{.samples = 320, .batch = 128, .since = 5, .from = 1}));
   EXPECT_EQ(scaling.made().batch, 64) << "that of the state";
 
-  // A step that has begun keeps what it has begun with.
+  // A step that has begun keeps its scaling state.
   at.position.generation->scaling->batch = 256;
   scaling.settle(at.position);
   EXPECT_EQ(scaling.current().batch, 128);

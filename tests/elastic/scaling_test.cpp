@@ -18,32 +18,35 @@ int64_t batch_for(int workers, const Profile& profile, int base_workers = 1) {
   return scale(kOptions, kVranks, base_workers, workers, profile).batch;
 }
 
-// 64 samples: a leaf takes 4 ms. Turns of 16 virtual ranks: 16 8 6 4 4 3 3 2 .. 2 1.
+// A batch has 64 samples, and a rank gradient takes 4 ms. The rounds of 16 virtual ranks on 1, 2, .. workers are 16 8 6
+// 4 4 3 3 2 .. 2 1.
 TEST(Scaling, TheBestNumberOfWorkersIsThatOfTheShortestStep) {
   EXPECT_EQ(best_workers(64, kVranks, {}), kVranks);
   EXPECT_EQ(best_workers(64, kVranks, {.sample_seconds = 0.001}), kVranks);
   EXPECT_EQ(best_workers(64, kVranks, {.sample_seconds = 0.001, .exchange_seconds = 0.1}), 1);
-  EXPECT_EQ(best_workers(64, kVranks, {.sample_seconds = 0.001, .exchange_seconds = 0.010}), 2);  // 42 ms, 3: 44
-  EXPECT_EQ(best_workers(64, kVranks, {.sample_seconds = 0.001, .exchange_seconds = 0.005}), 4);  // 31 ms, 6: 37
+  // 42 ms; with 3 workers 44.
+  EXPECT_EQ(best_workers(64, kVranks, {.sample_seconds = 0.001, .exchange_seconds = 0.010}), 2);
+  // 31 ms; with 6 workers 37.
+  EXPECT_EQ(best_workers(64, kVranks, {.sample_seconds = 0.001, .exchange_seconds = 0.005}), 4);
   EXPECT_EQ(best_workers(128, kVranks, {.sample_seconds = 0.001, .exchange_seconds = 0.010}), 4);
   EXPECT_EQ(best_workers(64, 1, {.sample_seconds = 0.001, .exchange_seconds = 0.001}), 1);
 }
 
 TEST(Scaling, TheBatchGrowsNoMoreThanTheWorkersNeed) {
-  EXPECT_EQ(batch_for(8, {}), 64);  // nothing says that they need more
+  EXPECT_EQ(batch_for(8, {}), 64);  // no measurement says that more workers need a larger batch
   const Profile profile{.sample_seconds = 0.001, .exchange_seconds = 0.005};
   EXPECT_EQ(batch_for(1, profile), 64);
-  EXPECT_EQ(batch_for(4, profile), 64);  // strong scaling: they are the best number for it
+  EXPECT_EQ(batch_for(4, profile), 64);  // strong scaling: 4 is the best number for this batch
   EXPECT_EQ(best_workers(128, kVranks, profile), 4);
   EXPECT_EQ(best_workers(256, kVranks, profile), 8);
   EXPECT_EQ(batch_for(5, profile), 256);
   EXPECT_EQ(batch_for(8, profile), 256);
-  EXPECT_EQ(batch_for(9, profile), 9 * 64);  // 512 too is best computed by 8
+  EXPECT_EQ(batch_for(9, profile), 9 * 64);  // 8 workers are also best for a batch of 512
   const Profile slow{.sample_seconds = 0.001, .exchange_seconds = 10};
   EXPECT_EQ(batch_for(2, slow), 128);  // weak scaling
   EXPECT_EQ(batch_for(3, slow), 192);
   EXPECT_EQ(batch_for(3, slow, 2), 96);
-  EXPECT_EQ(batch_for(2, slow, 3), 64);     // never less than the configured one
+  EXPECT_EQ(batch_for(2, slow, 3), 64);     // never less than the configured batch
   EXPECT_EQ(batch_for(99, slow), 16 * 64);  // spares compute nothing
 }
 
@@ -55,7 +58,8 @@ TEST(Scaling, TheBatchHasAMaximum) {
   EXPECT_EQ(scale(narrow, kVranks, 1, 1, slow).reason, "1 workers share a batch of 64");
 }
 
-// More workers never get a smaller batch, and never more than they are more; whatever is measured.
+// Whatever is measured, more workers never get a smaller batch, and the batch never grows faster than the number of
+// workers.
 TEST(Scaling, TheBatchIsMonotonous) {
   for (const double exchange : {0.0, 0.0001, 0.001, 0.003, 0.01, 0.1, 1.0}) {
     const Profile profile{.sample_seconds = 0.001, .exchange_seconds = exchange};
@@ -73,15 +77,15 @@ TEST(Scaling, WaitingForSlowerMembersIsNoExchange) {
   MeasuredStep step{.batch = 64, .vranks = 16, .reduce_seconds = 0.5, .leaves = {16}, .leaf_seconds = {0.008}};
   Profile profile = measured({}, step);
   EXPECT_DOUBLE_EQ(profile.sample_seconds, 0.002);
-  EXPECT_EQ(profile.exchange_seconds, 0);  // alone there is none
-  // The second member has 8 leaves of 20 ms, the leader 8 of 10 ms: it waits for 80 ms of the 100.
+  EXPECT_EQ(profile.exchange_seconds, 0);  // a worker alone exchanges nothing
+  // The second member has 8 rank gradients of 20 ms, the leader 8 of 10 ms, so the leader waits for 80 ms of the 100.
   step = {.batch = 64, .vranks = 16, .reduce_seconds = 0.1, .leaves = {8, 8}, .leaf_seconds = {0.01, 0.02}};
   profile = measured({}, step);
   EXPECT_DOUBLE_EQ(profile.sample_seconds, 0.015 * 16 / 64);
   EXPECT_NEAR(profile.exchange_seconds, 0.02, 1e-12);
   step.reduce_seconds = 0.2;
   EXPECT_NEAR(measured(profile, step).exchange_seconds, 0.7 * 0.02 + 0.3 * 0.12, 1e-12);
-  step.leaf_seconds = {0, 0};  // a step without leaves, as the first of a newcomer may be
+  step.leaf_seconds = {0, 0};  // a step without rank gradients, like some newcomers' first step
   EXPECT_EQ(measured(profile, step).sample_seconds, profile.sample_seconds);
 }
 
@@ -98,7 +102,7 @@ TEST(ScalingState, TheRateGoesToItsNewValueOnAStraightLine) {
   EXPECT_EQ(rescaled(scaling_state, 1010, 256, kOptions), scaling_state);
 }
 
-// From where it is, up or down, without a jump.
+// The ramp continues from its current value, up or down, without a jump.
 TEST(ScalingState, AChangeWithinARampBeginsWhereItIs) {
   const ScalingState grown = rescaled({.batch = 64}, 0, 256, kOptions), back = rescaled(grown, 50, 64, kOptions);
   EXPECT_EQ(back, (ScalingState{.batch = 64, .since = 50, .from = 2.5}));

@@ -1,4 +1,4 @@
-// A worker's session, with a coordinator and a network that the test plays.
+// A worker's session; the test plays its coordinator and its network.
 #include "elastic/session/session.h"
 
 #include <gtest/gtest.h>
@@ -19,12 +19,12 @@ using namespace std::chrono_literals;
 
 constexpr PeerId kCoordinator = 2, kSelf = 4;
 
-// What the test and the session's transport share.
+// Shared by the test and the session's transport.
 struct Network {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<Arrival> arrivals;
-  std::vector<Packet> sent;  // over connections that there are
+  std::vector<Packet> sent;  // over connections that exist
   std::map<PeerId, std::string> connections;
 
   void arrive(Arrival arrival) {
@@ -33,7 +33,7 @@ struct Network {
     arrivals.push_back(std::move(arrival));
     changed.notify_all();
   }
-  // The next message of this kind, within 10 s; else one without a kind.
+  // Returns the next message of this kind within 10 s; else a message without a kind.
   Packet next(const std::string& kind) {
     std::unique_lock lock(mutex);
     Packet found;
@@ -98,7 +98,7 @@ SessionOptions options_of_a_worker() {
   return options;
 }
 
-// Adds up the gradients of the step at hand.
+// Reduces the gradients of the current step.
 const Reduced* reduce_step(Session& session) {
   while (Session::Task* const task = session.next()) {
     RankGradient gradient = leaf();
@@ -110,7 +110,7 @@ const Reduced* reduce_step(Session& session) {
   return session.reduce();
 }
 
-// It does not see the run directory, so nothing tells whether the coordinator lives but the coordinator itself.
+// The worker does not see the run directory, so only the coordinator itself can show that it lives.
 TEST(Session, ALostConnectionToTheCoordinatorIsMadeAnew) {
   Network network;
   network.connections[kCoordinator] = "tcp://127.0.0.1:2";
@@ -124,7 +124,7 @@ TEST(Session, ALostConnectionToTheCoordinatorIsMadeAnew) {
   }
   network.arrive({.what = Arrival::What::message,
                   .packet = packet_of({.sender = kCoordinator, .payload = messages::Heard{}}, /*run=*/1)});
-  // Once it is answered it has nothing more to introduce.
+  // Once it is answered it does not introduce itself again.
   for (int i = 0; i < 3; ++i) EXPECT_EQ(network.next("alive").kind, "alive");
   {
     const std::lock_guard lock(network.mutex);
@@ -135,8 +135,8 @@ TEST(Session, ALostConnectionToTheCoordinatorIsMadeAnew) {
   for (const Packet& m : network.sent) EXPECT_NE(m.kind, "hello");
 }
 
-// It has been to step 1, and comes there from step 0 again when a learner is to be given the state after step 1: a part
-// that left earlier would be of another state.
+// The worker has been at step 1, and its replay comes there again from step 0 while a learner is to get the state after
+// step 1: a part sent during the replay would belong to another state.
 TEST(Session, AReplayIsOverBeforeALearnerGetsTheState) {
   Network network;
   network.connections[kCoordinator] = "tcp://127.0.0.1:2";
@@ -179,7 +179,7 @@ TEST(Session, AReplayIsOverBeforeALearnerGetsTheState) {
     const std::lock_guard lock(network.mutex);
     return network.connections.contains(7);
   };
-  while (!connected()) std::this_thread::yield();  // it has heard of the learner
+  while (!connected()) std::this_thread::yield();  // until it has heard of the learner
   for (const auto before = sent("alive"); sent("alive") < before + 3;) std::this_thread::yield();
   EXPECT_EQ(sent("state"), 0);
   const Reduced* const reduced = reduce_step(session);
@@ -199,7 +199,7 @@ TEST(Session, AReplayIsOverBeforeALearnerGetsTheState) {
   EXPECT_EQ(*reinterpret_cast<const float*>(state->bytes[0].data), 5);
 }
 
-// A replay that cannot be has shown nothing: the member goes on with the state that it has.
+// A replay that cannot run has shown nothing: the member continues with its state.
 TEST(Session, AReplayWithoutItsCheckpointLeavesTheState) {
   Network network;
   network.connections[kCoordinator] = "tcp://127.0.0.1:2";
@@ -261,13 +261,13 @@ struct LoneWorker {
     message.sender = kCoordinator;
     network.arrive({.what = Arrival::What::message, .packet = packet_of(std::move(message), /*run=*/1)});
   }
-  // Of the next heartbeats, one that says so.
+  // Waits for a heartbeat that reports this work.
   bool says(const std::string& what) {
     for (int i = 0; i < 100; ++i)
       if (message_of(network.next("alive")).as<messages::Alive>()->work.what == what) return true;
     return false;
   }
-  std::function<void()> start;  // of the job, once the worker is ready
+  std::function<void()> start;  // starts the job once the worker is ready
 };
 
 TEST(Session, WarmsUpOnceBeforeTheFirstStep) {

@@ -16,7 +16,7 @@ void await(const std::function<bool()>& condition) {
   while (!condition()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
-// What a copier sends of a state of 96 MB, which is a few messages.
+// The messages in which a copier sends a state of 96 MB.
 struct Sent {
   Sent() {
     for (int i = 0; i < 12; ++i) state.emplace(fmt::format("t{:02}", i), Tensor::full({2 * kMegabyte}, i));
@@ -68,7 +68,7 @@ TEST(StateCopier, SendsALearnerASliceAStep) {
   StateCopier copier(sent.world(), 1, kForEver);
   copier.add({.to = kLearner, .throttled = true});
   await([&] { return copier.copied(); });
-  for (const int64_t megabytes : {0, 32, 64}) {  // nothing beside the copy
+  for (const int64_t megabytes : {0, 32, 64}) {  // nothing is sent in the step of the copy
     await([&] { return sent.megabytes() >= megabytes; });
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     EXPECT_EQ(sent.megabytes(), megabytes);
@@ -83,7 +83,7 @@ TEST(StateCopier, DoesNotRestWhereSomebodyWaits) {
     Sent sent;
     StateCopier copier(sent.world(), 1, kForEver);
     copier.add({.to = kLearner, .throttled = true});
-    copier.add({.to = kLearner, .attempt = 1});  // the same learner, anew
+    copier.add({.to = kLearner, .attempt = 1});  // a new transfer to the same learner
     await([&] { return sent.megabytes() == 2 * 96; });
   }
   Sent sent;

@@ -18,7 +18,7 @@ struct Transfers : MemberParts {
   FactsOutbox facts;
   ScalingProgress scaling{ScalingOptions{}};
   StateTransfers transfers{position, outbox, facts, scaling};
-  const Buckets buckets{{Shape{3}, Shape{2}}, 3};  // two of them
+  const Buckets buckets{{Shape{3}, Shape{2}}, 3};  // two buckets
 };
 
 TEST(StateTransfers, APartIsGivenAtItsBoundaryAndOnce) {
@@ -51,7 +51,7 @@ TEST(StateTransfers, ABoundaryThatHasPassedIsMissed) {
   EXPECT_FALSE(at.transfers.any());
 }
 
-// While a fence lasts nobody has steps to make: the state goes at once, not throttled.
+// During a fence nobody can make steps, so the state is sent at once and is not throttled.
 TEST(StateTransfers, AFencedMemberDoesNotThrottle) {
   Transfers at(4);
   at.position.promised = 2;

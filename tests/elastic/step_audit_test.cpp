@@ -51,7 +51,7 @@ TEST(StepAudit, NothingIsAuditedBeforeTheGenerationBeginsNorAfterTheLastUpdate) 
   EXPECT_EQ(at.audit.claims(), std::nullopt);
 }
 
-// A member alone says what is audited twice; a second word that differs is found.
+// A member that is alone makes its claims twice; a second claim that differs is detected.
 struct Alone : Audited {
   Alone() : Audited(1, 0) { position.generation->members[0].share = {{0, kVranks}}; }
   Outcome judged() {

@@ -80,7 +80,7 @@ TEST_F(TransfersToLearners, WaitUntilALearnerIsWarmUnlessNobodyCanGoOnWithoutIt)
   transfers.introduced(7);
   (void)transfers.serve();
   EXPECT_EQ(job.kinds_sent(7), Kinds{"welcome"}) << "it has introduced itself anew";
-  // Of those that are fenced only one has the newest state, and sends it as it is.
+  // Only one of the fenced members has the newest state, and it sends that state unchanged.
   fencing.begin("a death", 0);
   job.state.workers.at(2).completed = 5;
   fencing.hold(1);
@@ -128,7 +128,7 @@ TEST_F(TransfersToLearners, BeginAnewWhereTheSenderOfResultsLeaves) {
 TEST_F(TransfersToLearners, BeginAnewWhereALearnerWaitsInVain) {
   job.run({1});
   Worker& worker = learner(7);
-  (void)transfers.serve();  // of the state after step 2
+  (void)transfers.serve();  // begins to send the state after step 2
   worker.work.idle = 4;
   job.state.workers.at(1).completed = 3;
   EXPECT_FALSE(transfers.restart_stuck(3)) << "the result of step 2 may be on its way";

@@ -13,7 +13,7 @@ TEST(WorkClock, TellsWhatTheLoopIsAtAndHowLongThatUsuallyTakes) {
   EXPECT_EQ(clock.heartbeat(3).what, "a leaf");
   EXPECT_EQ(clock.heartbeat(3).lasts, 2.0);
   EXPECT_EQ(clock.heartbeat(3).usual, 0.0);
-  clock.at("", 9);  // the first time tells nothing of the next
+  clock.at("", 9);  // the first time predicts nothing
   clock.at("a leaf", 10);
   EXPECT_EQ(clock.heartbeat(11).usual, 0.0);
   clock.at("an evaluation", 12);
@@ -26,7 +26,7 @@ TEST(WorkClock, TellsWhatTheLoopIsAtAndHowLongThatUsuallyTakes) {
     clock.at("", 32 + 10 * i);
   }
   clock.at(kCopying, 60);
-  EXPECT_EQ(clock.heartbeat(61).usual, 0.0);  // it may have to wait for a disk: nothing tells how long
+  EXPECT_EQ(clock.heartbeat(61).usual, 0.0);  // the copy may have to wait for a disk, so its time is not predicted
 }
 
 TEST(WorkClock, NewsThatNobodyLooksAtIsAHang) {
@@ -43,8 +43,9 @@ TEST(WorkClock, NewsThatNobodyLooksAtIsAHang) {
   EXPECT_EQ(clock.heartbeat(5).idle, 2.0);
 }
 
-// News that came while the loop was at work, or made it work, is none that it sleeps through: a heartbeat between a
-// long leaf and the reduction told of a hang, and the worker was evicted.
+// News that came while the loop was at work, or that made it work, is not news that it sleeps through. Otherwise a
+// heartbeat between a long rank gradient and the reduction would report a hang, and the worker would be evicted, as
+// happened once.
 TEST(WorkClock, NewsFromTheTimeOfAnEarlierWorkIsNoHang) {
   WorkClock clock;
   clock.news(0);
@@ -61,7 +62,7 @@ WorkClock::Time time_of(double seconds) {
   return WorkClock::Time(std::chrono::duration_cast<WorkClock::Time::duration>(std::chrono::duration<double>(seconds)));
 }
 
-// A leaf of one second with an evaluation of ten in its middle.
+// A rank gradient of one second with an evaluation of ten seconds in its middle.
 TEST(WorkClock, AnActivityIsMeasuredApartFromWhatItIsWithin) {
   WorkClock clock;
   for (int i = 0; i < 2; ++i) {
@@ -82,7 +83,7 @@ TEST(WorkClock, AnActivityIsMeasuredApartFromWhatItIsWithin) {
   clock.begins("the profile", time_of(203));
   EXPECT_EQ(clock.heartbeat(204).what, "the profile");
   EXPECT_EQ(clock.heartbeat(204).usual, 0.0);
-  clock.at("", 204);  // an activity goes on when what it is within has ended
+  clock.at("", 204);  // an activity continues when a nested one has ended
   EXPECT_EQ(clock.heartbeat(205).what, "the profile");
   clock.ends(time_of(205));
   clock.ends(time_of(206));

@@ -8,7 +8,7 @@ namespace {
 using Json = nlohmann::json;
 using messages::Answer;
 
-// So many workers, started here or drained, the newest first.
+// Starts workers, or drains the newest ones, until `wanted` remain.
 Answer scale(int wanted, Coordinator& coordinator, const std::function<void()>& start_worker, Seconds now) {
   if (wanted < 1) return {.error = "at least one worker"};
   std::vector<int> ids;
@@ -20,7 +20,7 @@ Answer scale(int wanted, Coordinator& coordinator, const std::function<void()>& 
   return {};
 }
 
-// The number of the worker that was started with `--name`; 0 if there is none.
+// Returns the number of the worker that was started with `--name`, or 0 if there is none.
 int worker_called(const std::string& name, const Coordinator& coordinator, Seconds now) {
   const Json status = coordinator.status(now);
   for (const Json& worker : status.at("workers"))

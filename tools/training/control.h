@@ -1,5 +1,5 @@
 #pragma once
-// What a person asks of a running job by `ctl`.
+// Requests that a person sends to a running job with `ctl`.
 #include <functional>
 #include <nlohmann/json.hpp>
 
@@ -7,7 +7,7 @@
 
 namespace elinvar {
 
-// Does what is asked, and returns the answer, with an error where it cannot be done.
+// Carries out a request. Returns the answer, or an error if the request cannot be carried out.
 messages::Answer control(const messages::Ctl& asked, Coordinator& coordinator,
                          const std::function<void()>& start_worker, const std::function<nlohmann::json()>& status,
                          Seconds now);

@@ -1,5 +1,5 @@
 #pragma once
-// The curves of a run, as metrics.jsonl has them (tools/training/metrics.h).
+// The curves of a run, read from metrics.jsonl (tools/training/metrics.h).
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -8,14 +8,14 @@
 
 namespace elinvar {
 
-// A step as metrics.jsonl has it; what a line lacks, or JSON cannot hold, is not a number.
+// One step of metrics.jsonl. A number that the line lacks, or that JSON cannot hold, is NaN.
 struct CurvePoint {
   static constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   int64_t step = 0, generation = 0;
   double loss = kNone, accuracy = kNone, lr = kNone, gradient_norm = kNone, rate = kNone, reduce_seconds = kNone,
          workers = kNone, goodput = kNone;
-  double time = kNone;                    // seconds of the calendar
-  std::vector<double> leaf_seconds = {};  // of each member
+  double time = kNone;                    // seconds since the Unix epoch
+  std::vector<double> leaf_seconds = {};  // one value for each member
 };
 
 struct ValidationPoint {
@@ -24,11 +24,11 @@ struct ValidationPoint {
 };
 
 struct Curves {
-  std::vector<CurvePoint> points;  // by step
+  std::vector<CurvePoint> points;  // sorted by step
   std::vector<ValidationPoint> validation;
-  bool tokens = false;  // what `rate` counts, a second; else samples
+  bool tokens = false;  // `rate` counts tokens a second; otherwise samples a second
 
-  // A line of metrics.jsonl; false if it makes no sense.
+  // Adds a line of metrics.jsonl. Returns false if the line is malformed.
   bool add(const nlohmann::json& line);
 };
 

@@ -1,7 +1,7 @@
 #pragma once
 // The processes of an elastic job: its coordinator, its workers, and a coordinator that takes over from one that is
 // gone. Each function returns an exit code, or throws UsageError (2) or Failure (3). A process of a job starts others
-// by the functions in its options; tools/launch/elastic_main.h has those by which a program starts itself.
+// through the functions in its options; tools/launch/elastic_main.h provides those with which a program starts itself.
 #include <sys/types.h>
 
 #include <cstdint>
@@ -15,51 +15,52 @@ namespace elinvar {
 struct TakeoverOptions;
 
 struct WorkerOptions {
-  std::string endpoint;  // of the job's coordinator, or its run directory
+  std::string endpoint;  // the endpoint of the job's coordinator, or the job's run directory
   std::string listen = "tcp://127.0.0.1:0", advertise = {}, key = {};
-  std::vector<std::string> overrides = {};  // of what may differ between workers, such as data.path
+  std::vector<std::string> overrides = {};  // settings that may differ between workers, such as data.path
   std::vector<std::string> command_line = {};
-  std::string run_dir = {};  // where the run directory is on this host; empty: where the coordinator has it
-  std::string name = {};     // for people and programs that started it; empty: none
-  bool local = false;        // started by the job's coordinator, which speaks for it
+  std::string run_dir = {};  // the run directory on this host; empty: the coordinator's path
+  std::string name = {};     // a label for people and for the program that started the worker; may be empty
+  bool local = false;        // started by the job's coordinator, which prints messages for it
   std::string device = "auto";
-  int threads = 0;  // of the CPU; 0: all that this process may use
+  int threads = 0;  // CPU threads; 0: all that this process may use
   std::string isa = "auto";
   std::string profile = {};
-  // Goes on in the place of a coordinator that is gone for good. Without it this worker waits until somebody else does.
+  // Starts a coordinator in place of one that is gone for good. If empty, this worker waits until another process
+  // starts one.
   std::function<void(const TakeoverOptions&)> start_coordinator = {};
 };
 
 struct JobOptions {
-  std::string config;        // its file
+  std::string config;        // the path of the configuration file
   std::string run_dir = {};  // empty: runs/<run.name>
   bool resume = false;
-  std::string replay = {};  // the directory of a run that is done again (elastic/run/run_directory.h); empty: none
+  std::string replay = {};  // the directory of a run to repeat (elastic/run/run_directory.h); empty: none
   std::vector<std::string> overrides = {};
-  std::vector<std::string> command_line = {};  // for environment.json
-  int workers = 1;                             // that this process starts; 0: others join
-  int min_workers = 1;                         // with fewer the job holds
-  bool any_build = false;                      // workers of others need not show that they compute its bits
-  double hold = 600;                           // seconds, where everyone who has the state is silent
-  // What each of the started workers computes with.
+  std::vector<std::string> command_line = {};  // recorded in environment.json
+  int workers = 1;                             // the number that this process starts; 0: others join
+  int min_workers = 1;                         // the job holds while it has fewer
+  bool any_build = false;                      // joining workers need not prove that they compute the same bits
+  double hold = 600;                           // seconds to wait while every worker that has the state is silent
+  // The device on which each started worker computes.
   std::string device = "auto";
-  int threads = 0;  // of the CPU; 0: an equal share of what this process may use
+  int threads = 0;  // CPU threads of each started worker; 0: an equal share of what this process may use
   std::string isa = "auto";
   std::string listen = "tcp://127.0.0.1:0", advertise = {};  // comm/zmq_transport.h
-  std::string key = {};                                      // the folder of the job's key; empty: none
+  std::string key = {};                                      // the folder of the job's key; empty: no key
   std::string chaos = {};                                    // fault injection (elastic/session/chaos.h)
-  std::string text = {};                                     // of the configuration; empty: it is read from its file
-  std::optional<int64_t> until = {};                         // the step to stop after, for now
-  std::optional<int> metrics_port = {};                      // where Prometheus finds numbers; 0: any
+  std::string text = {};                 // the text of the configuration; empty: it is read from `config`
+  std::optional<int64_t> until = {};     // the step at which this part of the run stops
+  std::optional<int> metrics_port = {};  // the port that serves metrics to Prometheus; 0: any free port
   std::string metrics_address = "127.0.0.1";
   std::string profile = {};                // the steps to profile (tools/training/profiler.h); empty: none
   std::optional<int64_t> takes_over = {};  // elastic/run/run_directory.h
-  std::function<pid_t(const WorkerOptions&)> start_worker = {};  // needed unless others join
+  std::function<pid_t(const WorkerOptions&)> start_worker = {};  // required if `workers` is not 0
 };
 
 struct TakeoverOptions {
   std::string run_dir;
-  int64_t term = 0;  // of the coordinator that is gone
+  int64_t term = 0;  // the term of the coordinator that is gone
   std::string listen = "tcp://127.0.0.1:0", advertise = {}, key = {};
   std::vector<std::string> command_line = {};
   std::function<pid_t(const WorkerOptions&)> start_worker = {};
@@ -68,11 +69,11 @@ struct TakeoverOptions {
 // Coordinates a job in this process until it is over. It never trains: it starts workers and keeps the run directory.
 int run(const JobOptions& options);
 
-// Takes part in a job as a worker until it is over, or this worker leaves. Sets the threads and the instruction set of
-// this process.
+// Takes part in a job as a worker until the job is over or this worker leaves. Sets the threads and the instruction set
+// of this process.
 int join(const WorkerOptions& options);
 
-// Coordinates a job in the place of a coordinator that is gone.
+// Coordinates a job in place of a coordinator that is gone.
 int take_over(const TakeoverOptions& options);
 
 }  // namespace elinvar

@@ -29,7 +29,7 @@ std::string little_endian(uint64_t value, int bytes) {
   return text;
 }
 
-// A checksum of data that hold checksums is a weak one, unless these are changed.
+// Masks a checksum, because a checksum of data that contain unmasked checksums is weak.
 std::string masked_crc(std::string_view bytes) {
   const uint32_t crc = crc32c(bytes);
   return little_endian((crc >> 15 | crc << 17) + 0xA282EAD8u, 4);
@@ -41,7 +41,7 @@ ProtoMessage event() {
   return event;
 }
 
-// Creates the file of this number, or of the next free one: terms are counted from 1 again if their records were
+// Creates the file with this number, or with the next free one: terms are counted from 1 again if their records were
 // lost.
 File new_file(const std::filesystem::path& folder, int64_t number) {
   make_directories(folder);

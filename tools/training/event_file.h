@@ -1,14 +1,14 @@
 #pragma once
-// A file of events as TensorBoard reads them: records, each with an Event (tensorflow/core/util/event.proto) of one
-// step, framed as TFRecord frames them:
+// A file of events that TensorBoard reads. Each record holds an Event (tensorflow/core/util/event.proto) of one step,
+// framed like a TFRecord:
 //
-//   length (u64), masked CRC-32C of it (u32), so many bytes, masked CRC-32C of them (u32); all little-endian
+//   length (u64), masked CRC-32C of the length (u32), data, masked CRC-32C of the data (u32); all little-endian
 //
-// A run has one such file for each of its parts, in the folder "tensorboard" of its directory: a coordinator begins a
-// new one, named after its term (or the next number that is free, where the records of terms were lost), so that
-// names sort as the parts follow each other. Its first events say from which step on it counts; what earlier parts tell
-// of later steps is then dropped by TensorBoard. A crash leaves at most a record that is cut off at the end of a file,
-// which readers take for the end.
+// A run has one file for each of its parts, in the folder "tensorboard" of its directory. A coordinator begins a new
+// file, named after its term (or after the next free number if the records of terms were lost), so that names sort in
+// the order of the parts. The first events of a file give the step from which it counts; TensorBoard then drops the
+// later steps of earlier files. A crash leaves at most a truncated record at the end of a file, which readers treat as
+// the end.
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -21,9 +21,9 @@ namespace elinvar {
 
 class EventFile {
  public:
-  // What follows is about steps after `step`.
+  // Events after `step` follow.
   EventFile(const std::filesystem::path& run_directory, int64_t term, int64_t step);
-  // `summary`: the bytes of a Summary. It is in the file after the next write().
+  // Adds the bytes of a Summary. They are in the file after the next write().
   void add(int64_t step, std::string_view summary);
   void write();
 

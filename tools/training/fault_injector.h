@@ -1,7 +1,7 @@
 #pragma once
-// Injects the faults that a run asks for (elastic/session/chaos.h): it sends signals to workers on this machine at
-// moments that the coordinator's process notes, or after delays that a thread of its own waits for. Each fault is
-// reported as an event with the cause "chaos".
+// Injects the faults that a run configures (elastic/session/chaos.h). It sends signals to workers on this machine,
+// either at moments that the coordinator's process notes or after delays that a thread of its own waits for. Each fault
+// is reported as an event with the cause "chaos".
 #include <sys/types.h>
 
 #include <chrono>
@@ -27,13 +27,14 @@ class FaultInjector {
     bool member = false;
   };
   struct World {
-    std::function<std::vector<Worker>()> workers;  // on this machine: members, the leader first, then others
+    // The workers on this machine: members first, beginning with the leader.
+    std::function<std::vector<Worker>()> workers;
     std::function<void()> start_worker;
     std::function<void(const std::string& event, const nlohmann::json& fields)> event;
   };
 
-  // `recorded`: how many updates of an earlier part of the run the ledger holds; their faults do not happen again.
-  // -1 if this is the first part.
+  // `recorded` is the number of updates of earlier parts of the run that the ledger holds; their faults are not
+  // repeated. It is -1 if this is the first part.
   FaultInjector(const Chaos& chaos, World world, int64_t recorded);
   ~FaultInjector();  // resumes stopped workers
 
@@ -57,7 +58,7 @@ class FaultInjector {
   World world_;
   std::vector<Moment> moments_;
   std::set<pid_t> gone_;                        // killed, or asked to leave
-  std::map<pid_t, Clock::time_point> stopped_;  // each until its time
+  std::map<pid_t, Clock::time_point> stopped_;  // with the time at which each one resumes
 
   std::mutex mutex_;
   std::condition_variable_any changed_;
@@ -65,8 +66,8 @@ class FaultInjector {
   std::jthread sender_;
 };
 
-// Returns the workers of a job on this machine: members (the leader first), newcomers, and then those of the processes
-// `started` here that the coordinator does not know yet. `status` is what Coordinator::status returns.
+// Returns the workers of a job on this machine: members (beginning with the leader), newcomers, and then those
+// `started` processes that the coordinator does not know yet. `status` is the result of Coordinator::status.
 std::vector<FaultInjector::Worker> workers_here(const nlohmann::json& status, std::set<pid_t> started);
 
 }  // namespace elinvar

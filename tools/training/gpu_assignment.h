@@ -1,5 +1,5 @@
 #pragma once
-// Which GPU each of the workers that a coordinator starts here computes on. No bit depends on it.
+// Assigns a GPU to each worker that a coordinator starts on this machine. No bit depends on the assignment.
 #include <sys/types.h>
 
 #include <functional>
@@ -14,17 +14,17 @@ int gpus_here();  // 0 in a build without CUDA; starts the driver, which may tak
 
 class GpuAssignment {
  public:
-  // Of --device: "cuda" and "auto" assign the machine's GPUs to the workers, any other word is for all of them.
-  // UsageError where "cuda" has fewer than the `workers` that are to start. How many `gpus` there are is asked when it
-  // matters.
+  // `device` is the value of --device: "cuda" and "auto" assign the machine's GPUs to the workers; any other value
+  // applies to all workers. Throws UsageError if "cuda" has fewer GPUs than the `workers` to start. `gpus` counts the
+  // GPUs and is called only when the count matters.
   GpuAssignment(std::string device, int workers, std::function<int()> gpus);
 
-  // For the next worker: the GPU that fewest of those that are `alive` compute on, the first of them.
+  // Returns the device of the next worker: the first of the GPUs that the fewest `alive` workers use.
   std::string next(const std::set<pid_t>& alive);
-  void given_to(pid_t worker);  // what next() said
+  void given_to(pid_t worker);  // records the result of next() for a worker
 
  private:
-  int gpus();  // to be assigned
+  int gpus();  // the number of GPUs to assign
 
   std::string device_;
   std::function<int()> count_;

@@ -16,7 +16,7 @@ namespace {
 std::atomic<int> raised = 0, counted = 1;  // the handlers of two signals may meet
 std::atomic<bool> hung_up = false;
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
-int wake[2] = {-1, -1};  // a pipe: what a signal handler may write to
+int wake[2] = {-1, -1};  // a pipe, because a signal handler may write to one
 
 void count(int signal) {
   if (signal == SIGHUP && hung_up.exchange(true)) return;

@@ -10,13 +10,13 @@ namespace elinvar {
 class Interrupt {
  public:
   Interrupt() : Interrupt(nullptr) {}
-  // The call is made from a thread of its own at each signal that is counted: so many.
+  // Calls `call` with the count from a thread of its own, at each signal that is counted.
   explicit Interrupt(std::function<void()> call, int count_to = 1);
   ~Interrupt();
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
 
-  int requested() const;  // how often
+  int requested() const;  // the number of signals counted so far
 
  private:
   std::jthread caller_;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kModel = "model.", kAverage = "average.", kOptimizer = "optimizer.";
 
-// The entries whose name begins with `prefix`, without it.
+// Returns the entries whose names begin with `prefix`, with the prefix removed.
 StateDict part_of(const StateDict& state, std::string_view prefix) {
   StateDict part;
   for (const auto& [name, tensor] : state)
@@ -23,7 +23,7 @@ StateDict part_of(const StateDict& state, std::string_view prefix) {
   return part;
 }
 
-// Images (N, H, W, C), left and right exchanged.
+// Mirrors images (N, H, W, C) left to right.
 Tensor mirrored(const Tensor& images) {
   Tensor result = Tensor::empty(images.shape());
   const int64_t width = images.dim(2), channels = images.dim(3), rows = images.dim(0) * images.dim(1);
@@ -34,13 +34,15 @@ Tensor mirrored(const Tensor& images) {
   return result;
 }
 
-// How many tensors an optimiser keeps for each parameter; 0 of a registered one, which does not say.
+// Returns how many tensors an optimiser keeps for each parameter; 0 for a registered optimiser, which does not declare
+// it.
 int kept_by(const OptimizerConfig& o) {
   if (!is_built_in_optimizer(o.kind)) return 0;
   return o.kind == "sgd" || o.kind == "lars" ? (o.momentum > 0 ? 1 : 0) : 2;
 }
 
-// Refuses a job before allocation if parameters, their average and the optimiser's state exceed the machine's memory.
+// Refuses a job before allocation if the parameters, their average and the optimiser's state exceed the machine's
+// memory.
 void check_memory(const Config& config, const InputInfo& input) {
   const int kept = kept_by(config.optimizer), average = config.optimizer.ema_decay > 0 ? 1 : 0;
   const OutlineScope no_values;

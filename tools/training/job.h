@@ -1,5 +1,5 @@
 #pragma once
-// What a configuration stands for: data, network and optimiser, with their state as one dictionary.
+// The objects that a configuration describes: data, network and optimiser, with their state as one dictionary.
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -13,37 +13,37 @@
 
 namespace elinvar {
 
-// One split of the data. `resolved`, if given, is set to config.data with the defaults of a registered kind.
+// Opens one split of the data. `resolved`, if given, is set to config.data with the defaults of a registered kind.
 std::shared_ptr<const Dataset> open_split(const Config& config, Split split, DataConfig* resolved = nullptr);
 
-// What there is to say of the data since the last call (Dataset::take_notices), on stderr.
+// Prints the data set's notices since the last call (Dataset::take_notices) on stderr.
 void tell_notices(const Dataset& data);
 
 struct Job {
-  // Opens a split of the data and builds the network; the settings of kinds in `config` get their defaults filled in.
+  // Opens a split of the data and builds the network. Fills in the default settings of registered kinds in `config`.
   explicit Job(const Config& config, Split split = Split::train, Device device = {});
 
   Config config;
-  Device device;                              // of the network and the optimiser
-  Precision precision = Precision::portable;  // of products: as configured, where the device has them
+  Device device;                              // holds the network and the optimiser
+  Precision precision = Precision::portable;  // precision of products: the configured one if the device has it
   std::shared_ptr<const Dataset> data;
   std::unique_ptr<Network> network;
-  std::unique_ptr<Network> average;  // of its weights, with optimizer.ema_decay; else none
+  std::unique_ptr<Network> average;  // the average of the network's weights; null without optimizer.ema_decay
   std::unique_ptr<Optimizer> optimizer;
 
-  // "model.<parameter or buffer>", "average.<the same>" and "optimizer.<parameter>.<what>": views.
+  // Returns views of the state: "model.<parameter or buffer>", "average.<the same>" and "optimizer.<parameter>.<name>".
   StateDict state() const;
   void load(const StateDict& state);
-  // The network that results are judged by: the average, if there is one.
+  // Returns the network that validation uses: the average if there is one.
   const Network& best() const { return average ? *average : *network; }
-  // What best() is, from the newest good checkpoint of a run, into the network; returns its step. Says on stderr which
-  // ones were passed over; Failure if none is good.
+  // Loads the weights of best() from the newest good checkpoint of a run into the network, and returns the checkpoint's
+  // step. Prints on stderr which checkpoints were passed over. Throws Failure if none is good.
   int64_t load_network(const std::filesystem::path& run_directory);
 
-  int64_t leaf_samples() const;  // the most samples that a virtual rank has in a step
+  int64_t leaf_samples() const;  // the largest number of samples that a virtual rank has in a step
 };
 
-// The configuration that a run was started with; UsageError if the directory holds no run.
+// Returns the configuration that a run was started with. Throws UsageError if the directory holds no run.
 Config read_run_config(const std::filesystem::path& run_directory);
 
 struct Score {
@@ -51,21 +51,21 @@ struct Score {
   int64_t samples = 0;
 };
 
-// What one batch of an evaluation adds up to.
+// The sums that one batch contributes to an evaluation.
 struct BatchScore {
   double loss_sum = 0;
   int64_t count = 0, correct = 0, samples = 0;
 };
 
-// The network on share `share` of `shares` of a split: the split is cut, whole and in order, into batches of
-// leaf_samples(), and those into shares. The batches of all shares in order give the score, whoever computed them.
-// With `mirror`, what counts is the mean of the logits of an image and its mirror image. `each` is shown what the
-// network says of each batch, with its targets.
+// Scores the network on share `share` of `shares` of a split. The whole split is cut, in order, into batches of
+// leaf_samples(), and the batches into shares. The batches of all shares in order give the score, whichever process
+// computed them. With `mirror`, the score uses the mean of the logits of an image and its mirror image. `each` receives
+// the logits and the targets of each batch.
 using EachBatch = std::function<void(const Tensor& logits, const Tensor& target)>;
 std::vector<BatchScore> score(const Job& job, std::shared_ptr<const Dataset> split, int share, int shares,
                               bool mirror = false, const EachBatch& each = {});
 
-// Added batch by batch in binary64. Failure if no target counts.
+// Adds the batches in order in binary64. Throws Failure if no target counts.
 Score sum(const std::vector<BatchScore>& batches);
 
 }  // namespace elinvar

@@ -11,7 +11,7 @@
 namespace elinvar {
 namespace {
 
-// The value of a key as text, whatever its type; "?" if the key is missing.
+// Returns the value of a key as text, whatever its type, or "?" if the key is missing.
 std::string text_of(const nlohmann::json& object, const char* key) {
   const auto found = object.find(key);
   if (found == object.end()) return "?";

@@ -1,10 +1,11 @@
 #pragma once
-// Where the coordinator of a job listens.
+// The endpoint of a job's coordinator.
 #include <string>
 
 namespace elinvar {
 
-// `job` is its endpoint, or its run directory, which says it. Throws where that has no running job.
+// Returns the endpoint of `job`, which is an endpoint already or a run directory that records it. Throws if the
+// directory has no running job.
 std::string job_endpoint(const std::string& job);
 
 }  // namespace elinvar

@@ -1,4 +1,4 @@
-// The process of the coordinator: what it is told, and what it says.
+// The coordinator's process: the messages that it receives and sends.
 #include <unistd.h>
 
 #include "tensor/base/check.h"
@@ -15,18 +15,18 @@ namespace elinvar {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr int64_t kRepeated = 2;      // updates, by a worker of another build
-constexpr int kMostTurnedAway = 100;  // that events.jsonl tells of: strangers shall not fill the disk
+constexpr int64_t kRepeated = 2;      // updates that a worker of another build repeats
+constexpr int kMostTurnedAway = 100;  // the limit of such events in events.jsonl: strangers must not fill the disk
 
 namespace {
 
-// A run begins with what its first worker says of it.
+// Checks the first worker's description of the run.
 void check_first(const WorkerInfo& about) {
   (void)parse_config(about.config, "config.toml");
   check(about.steps > 0, "expected at least one step, got {}", about.steps);
 }
 
-// Of one message of a reduction.
+// Returns the largest size of one message of a reduction.
 int64_t most_bytes(const WorkerInfo& about) {
   return std::min(about.parameters, MemberOptions().bucket_elements) * int64_t{sizeof(float)};
 }
@@ -40,7 +40,7 @@ void JobProcess::send(PeerId peer, Message message) {
   transport_->send(peer, packet_of(std::move(message), run_));
 }
 
-// Whether the run begins with a checkpoint, not with a new network.
+// Returns whether the run begins with an imported checkpoint and not with a new network.
 bool JobProcess::imported() const {
   const fs::path from = command_.replay.empty() ? path_ : fs::path(command_.replay);
   return fs::exists(from / "checkpoints" / "step-0");
@@ -63,7 +63,8 @@ void JobProcess::turned_away(const std::string& reason) {
   if (directory_ && ++turned_away_ <= kMostTurnedAway) event("turned_away", {{"reason", reason}});
 }
 
-// One that trains, or was started with the run, has met what the others would meet, too; anyone else is only not to be.
+// If the failed worker trained, or was started with the run, its failure would hit the others too; any other worker is
+// only turned away.
 void JobProcess::worker_failed(const Message& m, const messages::Failed& failed) {
   const std::string& reason = failed.reason;
   const bool beginning = !coordinator_ || coordinator_->job().phase == Coordinator::Phase::starting;
@@ -83,7 +84,8 @@ void JobProcess::worker_failed(const Message& m, const messages::Failed& failed)
   fail("{}{}", whose, reason);
 }
 
-// "", or why the run, as its ledger or its first worker have it, would not be reproducible with this worker.
+// Returns why the run, as its ledger or its first worker describes it, would not be reproducible with this worker; ""
+// if it would be.
 std::string JobProcess::other_kind(const WorkerInfo& about) const {
   if (!config_.fast()) return "";
   const std::string kind = kind_of_gpu(about.environment);
@@ -101,7 +103,8 @@ std::string JobProcess::other_kind(const WorkerInfo& about) const {
                      ours);
 }
 
-// The updates that a worker of another build must repeat. The second one also depends on the optimiser's first step.
+// Returns the updates that a worker of another build must repeat. The second one also depends on the optimiser's first
+// step.
 std::vector<LedgerLine> JobProcess::first_updates() const {
   std::vector<LedgerLine> lines;
   if (!directory_ || directory_->facts().recorded() < kRepeated) return lines;
@@ -112,13 +115,15 @@ std::vector<LedgerLine> JobProcess::first_updates() const {
   return lines;
 }
 
-// The build that joining workers are compared with: this process's own if it starts workers, else the first worker's.
+// Returns the build that joining workers are compared with: this process's own if it starts workers, else the first
+// worker's.
 Json JobProcess::build() const {
   if (command_.workers > 0) return {{"build_id", build_id()}, {"binary", fs::read_symlink("/proc/self/exe").string()}};
   return about_ ? about_->environment : Json::object();
 }
 
-// "", or why this worker has not shown that it computes the run's bits. A worker that returns has shown it before.
+// Returns why this worker has not shown that it computes the run's bits, or "". A worker that returns has shown it
+// before.
 std::string JobProcess::other_build(const messages::Hello& hello) const {
   const Json &environment = hello.about.environment, ours = build();
   if (command_.any_build || build_of(ours).empty() || build_of(environment) == build_of(ours)) return "";
@@ -140,7 +145,8 @@ std::string JobProcess::other_build(const messages::Hello& hello) const {
   return "";
 }
 
-// Of a run that goes on. Others may come, but nobody else starts what this process was to start.
+// Refuses the first worker of a resumed run, because others may still join. Fails if this process started the worker:
+// nothing else starts another one in its place.
 void JobProcess::refuse_first(PeerId worker, const std::string& reason) {
   const auto pid = pids_.find(worker);
   check(pid == pids_.end() || !local_.started(pid->second),
@@ -151,7 +157,7 @@ void JobProcess::refuse_first(PeerId worker, const std::string& reason) {
   send(worker, {.payload = messages::Refused{.reason = reason}});
 }
 
-// Whoever sends what makes no sense is out: it is of no use to the others, and no reason for them to stop.
+// A peer that sends a malformed message is evicted: it is of no use to the others, and they have no reason to stop.
 void JobProcess::receive(const Packet& packet) {
   const bool stranger = packet.kind == messages::Ask::kKind.name || packet.kind == messages::Ctl::kKind.name;
   if (!stranger && packet.run != run_) return;
@@ -166,7 +172,7 @@ void JobProcess::receive(const Packet& packet) {
   } catch (const UsageError& error) {
     malformed = reason_of(error);
   }
-  if (malformed.empty()) {  // what goes wrong now is the run's own fault
+  if (malformed.empty()) {  // a failure from here on is the run's own fault
     if (const auto* failed = message.as<messages::Failed>()) return worker_failed(message, *failed);
     return receive_first(message, *message.as<messages::Hello>());
   }
@@ -260,7 +266,7 @@ void JobProcess::open_directory() {
              {{"peer", self_}, {"endpoint", transport_->endpoint()}, {"pid", getpid()}, {"run", run_}});
 }
 
-// The first worker has built the network and knows how many steps there are.
+// The first worker has built the network and knows the number of steps.
 void JobProcess::open(const WorkerInfo& about) {
   const Config resolved = parse_config(about.config, "config.toml");
   if (!command_.replay.empty()) check_same_run(command_.replay, resolved, about.data);
@@ -312,7 +318,7 @@ void JobProcess::settle(const std::vector<CheckpointCommitter::Settled>& checkpo
   for (const auto& [step, failure] : checkpoints) coordinator_->checkpoint(step, failure, now());
 }
 
-// For workers that do not see the run directory.
+// Writes checkpoint parts for workers that cannot reach the run directory.
 PartWriter& JobProcess::part_writer() {
   if (!part_writer_)
     part_writer_.emplace(
@@ -335,7 +341,8 @@ void JobProcess::state_sent(const Message& m, const messages::StateSent& told) {
                 {"wait_seconds", told.wait_seconds}});
 }
 
-// What people are shown of tensors counts for nothing: whoever may not, or says too much, is not listened to.
+// No decision depends on tensor summaries. A summary from a peer that may not send one, or one that is too large, is
+// ignored.
 void JobProcess::shown(const Message& m, const messages::Shown& look) {
   if (coordinator_->job().trains(m.sender))
     report_->shown(m.step, {reinterpret_cast<const char*>(look.summary.data), look.summary.bytes});

@@ -1,6 +1,6 @@
 #pragma once
-// The process of a job's coordinator: it holds the run directory, starts workers on this machine, and is the world in
-// which the coordinator's decisions (elastic/protocol/coordinator.h) are carried out. run() and take_over() are it.
+// The process of a job's coordinator. It holds the run directory, starts workers on this machine, and carries out the
+// coordinator's decisions (elastic/protocol/coordinator.h). run() and take_over() create it.
 #include <deque>
 #include <filesystem>
 #include <map>
@@ -31,7 +31,7 @@ namespace elinvar {
 class JobProcess final : public CoordinatorWorld {
  public:
   explicit JobProcess(const JobOptions& options);
-  int run();  // until the job is over; the exit code, or an exception
+  int run();  // runs until the job is over; returns the exit code or throws
 
   bool create(const Generation& generation) override;
   bool superseded() override;
@@ -51,7 +51,7 @@ class JobProcess final : public CoordinatorWorld {
     std::string reason;
   };
 
-  // run.cpp
+  // Defined in run.cpp.
   static uint64_t random_id();
   static Seconds now();
   Transport::Clock::time_point rest_until() const;
@@ -75,7 +75,7 @@ class JobProcess final : public CoordinatorWorld {
   void serve_metrics();
   void publish_metrics();
 
-  // job_messages.cpp
+  // Defined in job_messages.cpp.
   void send(PeerId peer, Message message);
   void flush();
   void note(const Moment& moment);
@@ -102,11 +102,12 @@ class JobProcess final : public CoordinatorWorld {
 
   JobOptions command_;
   Config config_;
-  std::string text_;  // of its file: so that errors that workers find name its lines
+  std::string text_;  // the text of the configuration file, so that errors that workers find name its lines
   Chaos chaos_;
   std::filesystem::path path_;
-  std::optional<RunDirectory> directory_;  // from the first worker's hello on: what cannot start leaves nothing
-  std::optional<Report> report_;           // with the directory
+  // Set at the first worker's hello, so that a run that cannot start leaves no files.
+  std::optional<RunDirectory> directory_;
+  std::optional<Report> report_;  // set together with the directory
   Coordinator::Records records_;
   uint64_t run_ = random_id();
   PeerId self_ = random_id();
@@ -125,10 +126,10 @@ class JobProcess final : public CoordinatorWorld {
   std::optional<FaultInjector> fault_injector_;
   std::optional<PartWriter> part_writer_;
   std::mutex metrics_mutex_;
-  std::string metrics_ = prometheus_text(nlohmann::json::object());  // as the server may take it at any time
+  std::string metrics_ = prometheus_text(nlohmann::json::object());  // the page, which the server may read at any time
   Seconds published_ = 0;
   std::optional<WebServer> metrics_server_;
-  std::optional<ProfileWindow> profile_;  // that is yet to be shown
+  std::optional<ProfileWindow> profile_;  // the window that is not shown yet
 };
 
 }  // namespace elinvar

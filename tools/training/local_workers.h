@@ -1,6 +1,6 @@
 #pragma once
-// The workers on this machine that a coordinator's process has started. Ctrl-C is for the coordinator, which tells
-// them.
+// The workers on this machine that a coordinator's process has started. Ctrl-C stops only the coordinator's process,
+// which tells its workers.
 #include <sys/types.h>
 
 #include <functional>
@@ -17,18 +17,19 @@ class LocalWorkers {
   struct Ended {
     pid_t pid;
     int status;
-    std::string text() const;  // how
+    std::string text() const;  // describes how the process ended
   };
-  std::vector<Ended> ended();  // since it was asked last
+  std::vector<Ended> ended();  // those since the last call
   const std::set<pid_t>& alive() const { return alive_; }
-  bool started(pid_t pid) const { return started_.contains(pid); }  // alive or not
+  bool started(pid_t pid) const { return started_.contains(pid); }  // whether it is alive or not
   void kill_all() const;
 
  private:
   std::set<pid_t> alive_, started_;
 };
 
-// While it lives, `call`, which must be fit for a signal handler, is made whenever a child of this process ends.
+// While an EndOfChild lives, `call` is called whenever a child of this process ends. `call` must be safe in a signal
+// handler.
 class EndOfChild {
  public:
   explicit EndOfChild(std::function<void()> call);

@@ -6,7 +6,7 @@
 namespace elinvar {
 namespace {
 
-// Updates the state, and returns what is told of it.
+// Updates the state and returns the step's report.
 StepReport update(Training& training, const Observer& observer, Session& session, const Reduced& reduced) {
   const StepView& step = session.step();
   const Update made = training.update(step.number, reduced);
@@ -40,7 +40,7 @@ void train(Training& training, const std::shared_ptr<const Dataset>& split, Sess
       task->finish(std::move(facts));
     }
     const Reduced* const reduced = session.reduce();
-    if (reduced == nullptr) continue;  // a member is gone: the same step, another plan
+    if (reduced == nullptr) continue;  // a member is gone: repeat the step with another plan
 
     StepReport report;
     if (!step.last) report = update(training, observer, session, *reduced);

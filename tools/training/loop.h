@@ -1,5 +1,5 @@
 #pragma once
-// The training loop, whole: what a worker does between its first step and its last.
+// The training loop: a worker's work between its first step and its last.
 #include <memory>
 
 #include "elastic/session/session.h"
@@ -8,8 +8,8 @@
 
 namespace elinvar {
 
-// Returns when the session is over. A profiler, if any, is told of each step. Failure, among others, where an update
-// cannot be made (tools/training/training.h).
+// Returns when the session is over. The profiler may be null; it is told of each step. Throws Failure, for example if
+// an update cannot be made (tools/training/training.h).
 void train(Training& training, const std::shared_ptr<const Dataset>& split, Session& session,
            Profiler* profiler = nullptr);
 

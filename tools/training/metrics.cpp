@@ -23,7 +23,8 @@ Metrics::Metrics(const std::filesystem::path& directory, int64_t step) : file_(d
 }
 
 void Metrics::step(int64_t step, const StepMetrics& m) {
-  Json line;  // key by key: a list of pairs would be copied twice, and this is the coordinator's most frequent work
+  // Set key by key: a list of pairs would be copied twice, and this is the coordinator's most frequent work.
+  Json line;
   line["step"] = step;
   line["loss"] = m.loss;
   line["accuracy"] = m.accuracy;

@@ -1,6 +1,6 @@
 #pragma once
-// metrics.jsonl: numbers to plot, a line a step and one for each validation. Speeds differ between equal runs; the
-// facts are in the ledger.
+// metrics.jsonl: numbers to plot, one line for each step and one for each validation. Speeds differ between equal runs;
+// the facts are in the ledger.
 //
 //   {"step":12,"loss":2.302,"accuracy":0.11,"lr":0.1,"gradient_norm":1.7,"samples_per_second":5120.3,
 //    "reduce_seconds":0.003,"leaf_seconds":[0.11,0.12],"workers":2,"generation":3,"goodput":0.987,
@@ -17,28 +17,30 @@ namespace elinvar {
 
 struct StepMetrics {
   double loss = 0, accuracy = 0, lr = 0, gradient_norm = 0, items_per_second = 0;
-  bool tokens = false;        // what is counted: tokens, or samples
-  double reduce_seconds = 0;  // from the first worker's last leaf to the sum, and so also of waiting for the others'
-  std::vector<double> leaf_seconds = {};  // that one leaf took each member of the generation; 0: it had none
+  bool tokens = false;  // the unit that is counted: tokens or samples
+  // From the first worker's last rank gradient to the sum; includes waiting for the other workers' gradients.
+  double reduce_seconds = 0;
+  // Time of one rank gradient on each member of the generation; 0: the member had none.
+  std::vector<double> leaf_seconds = {};
   int64_t generation = 1;
-  double goodput = 1;  // so far: elastic/ledger/goodput.h
+  double goodput = 1;  // up to this step (elastic/ledger/goodput.h)
   double ago = 0;      // seconds since the step was done
 };
 
-// The same for TensorBoard.
+// Returns the same numbers for TensorBoard.
 Summary summary_of(const StepMetrics& metrics);
 Summary summary_of(const Score& validation);
 
 class Metrics {
  public:
-  // Goes on after `step`: lines of later steps, from before a resume, are dropped.
+  // Continues after `step`. Drops lines of later steps, which an earlier part of the run left before a resume.
   Metrics(const std::filesystem::path& directory, int64_t step);
 
   void step(int64_t step, const StepMetrics& metrics);
   void validation(int64_t step, const Score& score);
-  void write() { file_.write(); }  // what came since then is in the file
+  void write() { file_.write(); }  // afterwards all added lines are in the file
   bool restore() { return file_.restore(); }
-  int64_t last_validation() const { return last_validation_; }  // its step; 0 if there is none
+  int64_t last_validation() const { return last_validation_; }  // the step of the last validation; 0 if there is none
 
  private:
   LineFile file_;

@@ -62,7 +62,7 @@ void Observer::add_histograms(Summary& summary, const Reduced& reduced) const {
                       histogram_of(reduced.gradients[i].to(Device{}).to_contiguous().span<float>()));
 }
 
-// As the data set gives them to the step.
+// Adds the images as the data set gives them to the step.
 void Observer::add_images(Summary& summary, const Cursor& batch) const {
   const Dataset& data = *training_.job.data;
   const int64_t epoch = batch.samples / data.size(), first = batch.samples % data.size();

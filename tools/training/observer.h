@@ -1,7 +1,7 @@
 #pragma once
-// What the first worker of a job shows of its tensors, as [tensorboard] of the configuration says: histograms of
-// parameters and gradients, images of inputs, text that the network goes on with. It only looks: no state, no random
-// numbers and no batch of the run are touched.
+// The tensors that the first worker of a job shows, as [tensorboard] of the configuration asks: histograms of
+// parameters and gradients, images of inputs, and text that the network generates. The observer only reads: it changes
+// no state, draws no random number of the run and takes none of its batches.
 #include "elastic/step/step.h"
 #include "tools/training/summary.h"
 #include "tools/training/training.h"
@@ -10,11 +10,11 @@ namespace elinvar {
 
 class Observer {
  public:
-  // UsageError for what the data do not have.
+  // Throws UsageError if the configuration asks for something that the data do not have.
   explicit Observer(const Training& training);
-  // Whether there is something to show after so many updates.
+  // Returns whether there is something to show after `step` updates.
   bool due(int64_t step) const;
-  // After update `step`: its batch, and what it was made with. The bytes of a Summary (tools/training/summary.h).
+  // Returns the bytes of a Summary (tools/training/summary.h) of update `step`, its batch and its reduction.
   std::string look(int64_t step, const Cursor& batch, const Reduced& reduced) const;
 
  private:
@@ -26,7 +26,7 @@ class Observer {
   const TensorBoardConfig& config_;
 };
 
-// Pixels of any range, stretched to that of a byte. (H, W, C) with 1 or 3 channels, on the CPU.
+// Stretches pixels of any range to the range of a byte. `pixels` is (H, W, C) with 1 or 3 channels, on the CPU.
 Image picture_of(const Tensor& pixels);
 
 }  // namespace elinvar

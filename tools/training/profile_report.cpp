@@ -39,26 +39,26 @@ std::vector<fs::path> files_in(const fs::path& run_directory) {
 
 struct Tally {
   double time = 0, gflop = 0, mbyte = 0;
-  double peak_gflop = 0;  // what the products' time would have done at the peak
+  double peak_gflop = 0;  // operations in the products' time at peak speed
   int64_t calls = 0;
 };
 
 // Sums over the events of a trace.
 struct Sums {
-  std::map<std::string, Tally> activities;                   // each without what is within it
-  std::map<std::pair<std::string, std::string>, Tally> ops;  // of a name within an activity
-  std::map<std::string, Tally> threads;                      // busy, but for the one that computes
+  std::map<std::string, Tally> activities;  // time of each activity, without the activities nested in it
+  std::map<std::pair<std::string, std::string>, Tally> ops;  // by activity and name of the op
+  std::map<std::string, Tally> threads;                      // busy time of each thread except the one that computes
   std::set<int64_t> steps;
-  Tally step;  // whole
+  Tally step;  // the whole step
   double ops_time = 0;
 };
 
 struct Open {
   double end;
-  std::string activity;  // "": an op
+  std::string activity;  // empty: an op
 };
 
-// Of one thread's events, which are nested, in order.
+// Adds the events of one thread, which are nested and in order.
 void add_thread(const std::vector<const Json*>& events, bool computes, const std::string& thread, double peak,
                 Sums& sums) {
   std::vector<Open> open;

@@ -21,7 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Json = Profiler::Json;
 
-constexpr int64_t kSkipped = 9, kWatched = 5;  // steps, unless something else is asked for
+constexpr int64_t kSkipped = 9, kWatched = 5;  // the default number of steps before the window, and in it
 constexpr int kLoop = 1;                       // the row of the thread that computes
 
 int64_t number_in(std::string_view text) {
@@ -32,7 +32,7 @@ int64_t number_in(std::string_view text) {
 
 double microseconds(std::chrono::nanoseconds time) { return static_cast<double>(time.count()) / 1000; }
 
-// Other workers' steps are put beside this one's by the clocks on their walls.
+// Aligns the steps of several workers by their machines' wall clocks.
 int64_t unix_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
       .count();
@@ -95,7 +95,7 @@ void Profiler::step(int64_t made, int worker) {
   worker_ = worker;
   const int64_t step = made + 1;
   if (step < window_.first || closes(made)) return finish();
-  if (step > window_.last || !save_) return;  // the window is over, and the job goes back to an earlier step
+  if (step > window_.last || !save_) return;  // the window is over, and the job has gone back to an earlier step
   if (recording_) end_step();
   else begin_watching();
   step_ = step;
@@ -112,7 +112,7 @@ void Profiler::finish() {
   if (!recording_) return;
   end_step();
   stop_watching();
-  const TimedActivity activity("the profile");  // measuring the peak, and a file, need a while
+  const TimedActivity activity("the profile");  // the peak measurement and the file take a while
   std::exchange(save_, nullptr)(trace(), worker_);
 }
 
@@ -212,7 +212,7 @@ Json Profiler::trace() const {
   for (const auto& [id, thread] : threads_)
     events.push_back(name_event("thread_name", worker_, thread.row, thread.name));
 
-  // What began before the first step is cut off; of two that begin together the longer one is the outer.
+  // Cuts off what began before the first step. If two events begin together, the longer one is the outer.
   std::vector<const Event*> order;
   for (const Event& event : events_)
     if (event.began >= began_) order.push_back(&event);

@@ -1,10 +1,11 @@
 #pragma once
-// `run --profile`: what a worker is at in a few of its steps. Each op (tensor/trace.h) and each activity
+// `run --profile`: what a worker does in a few of its steps. Each op (tensor/trace.h) and each activity
 // (tensor/base/activity.h) becomes an event of a trace in Chrome's format, which https://ui.perfetto.dev and
-// chrome://tracing open; tools/training/profile_report.h makes a table of it.
+// chrome://tracing open; tools/training/profile_report.h turns it into a table.
 //
-// Nothing is watched outside the steps of the window, and no bit depends on it. On a GPU each op is waited for, so that
-// the time between its begin and its end is its own; ranges for NVIDIA's tools (NVTX) are made where CUDA is built in.
+// Nothing is recorded outside the steps of the window, and no bit depends on the profiler. On a GPU the profiler waits
+// for each op, so that the time between its begin and its end is its own. Builds with CUDA also mark ranges for
+// NVIDIA's tools (NVTX).
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -26,24 +27,25 @@ namespace elinvar {
 struct ProfileWindow {
   int64_t first = 0, last = 0;
   bool operator==(const ProfileWindow&) const = default;
-  std::string text() const;  // "10-14", which parse_profile_window reads
+  std::string text() const;  // such as "10-14", which parse_profile_window reads
 };
-// "10-14", "7", or "auto": the tenth to the fourteenth after the `made` ones that there are. UsageError for others.
+// Parses "10-14", "7" or "auto": the tenth to the fourteenth step after the `made` existing ones. Throws UsageError for
+// other text.
 ProfileWindow parse_profile_window(std::string_view text, int64_t made);
-// A window that ends after the last step is moved so that it ends with it.
+// Returns the window, moved if necessary so that it does not end after the last step.
 ProfileWindow within(ProfileWindow window, int64_t steps);
 
 class Profiler final : public Recorder, public ActivityWatcher {
  public:
   using Json = nlohmann::ordered_json;
-  // `save` gets the trace when the window is over, which is before a step for which the half of kMostEvents may not be
-  // enough. What is too much for a single step is counted alone.
+  // `save` receives the trace when the window ends. The window ends early, before a step, when half of kMostEvents may
+  // not suffice for it. In a single step the events above the limit are only counted.
   Profiler(ProfileWindow window, Device device, std::function<void(const Json& trace, int worker)> save);
   ~Profiler() override;
 
-  // The thread that computes begins a step, of which `made` are made before, as this worker of the job.
+  // The computing thread begins a step after `made` completed steps, as this worker of the job.
   void step(int64_t made, int worker);
-  void finish();  // there will be no further step
+  void finish();  // no further step follows
 
   void begins(const AnyOp& op, const TraceValues& arguments) override;
   void ends(const TraceValues& results, const OpWork& work) override;
@@ -72,22 +74,22 @@ class Profiler final : public Recorder, public ActivityWatcher {
   void stop_watching();
   void end_step();
   void add(Event event);
-  int row_of_this_thread();  // with the lock held
+  int row_of_this_thread();  // requires the lock
   Json trace() const;
 
   ProfileWindow window_;
   Device device_;
   std::function<void(const Json& trace, int worker)> save_;
   int worker_ = 0;
-  std::optional<RecordScope> recording_;  // in the thread that computes, while the window is open
-  int64_t step_ = 0;                      // at hand, counted from 1
+  std::optional<RecordScope> recording_;  // belongs to the computing thread; set while the window is open
+  int64_t step_ = 0;                      // the current step, counted from 1
   Time step_began_, op_began_;
   const AnyOp* op_ = nullptr;
   const std::string* op_shapes_ = nullptr;
-  int64_t began_unix_ns_ = 0;  // the clock on the wall when the first step began,
-  Time began_;                 // and this process's
+  int64_t began_unix_ns_ = 0;  // wall-clock time when the first step began
+  Time began_;                 // the same moment on this process's steady clock
 
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // guards the members below
   bool open_ = false;
   std::vector<Event> events_;
   size_t lost_ = 0;

@@ -10,7 +10,7 @@
 namespace elinvar {
 namespace {
 
-// The first object is the program itself. Each note is its three sizes, and then name and content, padded to 4 bytes.
+// The first object is the program itself. Each note is three sizes, then its name and content, padded to 4 bytes.
 int find_note(dl_phdr_info* object, size_t, void* found) {
   const auto padded = [](size_t bytes) { return (bytes + 3) / 4 * 4; };
   for (int i = 0; i < object->dlpi_phnum; ++i) {

@@ -33,7 +33,7 @@ Progress::~Progress() { clear(); }
 void Progress::step(int64_t step, double loss, double lr, int64_t items, double when) {
   const double seconds = std::max(0.0, when - std::exchange(last_, when));
   step_ = step;
-  // The mean of all steps at first, then one that forgets: 1 - 1/50 a step.
+  // The mean of all steps at first, then an exponential average with weight 1/50 for each new step.
   const double weight = 1.0 / static_cast<double>(std::min<int64_t>(++measured_, 50));
   step_seconds_ += weight * (seconds - step_seconds_);
   step_items_ += weight * (static_cast<double>(items) - step_items_);

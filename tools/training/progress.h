@@ -1,5 +1,5 @@
 #pragma once
-// How far a run is, on stderr: a bar that is redrawn where that is a terminal, else a line every so many steps.
+// The progress of a run on stderr: a bar that is redrawn if stderr is a terminal, else a line every `log_every` steps.
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -8,17 +8,17 @@ namespace elinvar {
 
 class Progress {
  public:
-  // `unit` is what is counted besides steps, "samples" or "tokens".
+  // `unit` is what is counted besides steps: "samples" or "tokens".
   Progress(int64_t first_step, int64_t steps, int64_t log_every, std::string unit);
   ~Progress();
 
-  // After a step that worked through `items` and was done then, in seconds of the monotonic clock; lines are printed,
-  // the bar is redrawn a few times a second.
+  // Reports a step that processed `items` and completed at `when`, in seconds of the monotonic clock. Prints a line, or
+  // redraws the bar a few times a second.
   void step(int64_t step, double loss, double lr, int64_t items, double when);
   double items_per_second() const;
   double seconds_left() const;
   const std::string& unit() const { return unit_; }
-  // Prints a line of its own on stdout, above the bar.
+  // Prints a separate line on stdout, above the bar.
   void line(const std::string& text);
 
  private:

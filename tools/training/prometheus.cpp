@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Integers stay integers; what is no number is NaN.
+// Integers stay integers; a value that is not a number becomes NaN.
 void sample(PrometheusText& page, const Json& value, const PrometheusText::Labels& labels = {}) {
   if (value.is_number_integer()) page.sample(value.get<int64_t>(), labels);
   else page.sample(value.is_number() ? value.get<double>() : std::nan(""), labels);

@@ -1,6 +1,6 @@
 #pragma once
-// Messages of Protocol Buffers as they are on the wire (protobuf.dev/programming-guides/encoding), written field by
-// field. A field is a number and one of four kinds: a varint, eight bytes, a length with so many bytes, four bytes.
+// Writes messages of Protocol Buffers in wire format (protobuf.dev/programming-guides/encoding), field by field. A
+// field is a number and one of four kinds: a varint, eight bytes, a length followed by that many bytes, or four bytes.
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -44,7 +44,7 @@ class ProtoMessage {
     bytes_ += static_cast<char>(value);
   }
   template <class T>
-  void fixed(T value) {  // little-endian, as this machine is
+  void fixed(T value) {  // little-endian, the byte order of this machine
     static_assert(std::endian::native == std::endian::little);
     char raw[sizeof value];
     std::memcpy(raw, &value, sizeof value);

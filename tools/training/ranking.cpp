@@ -5,7 +5,7 @@
 namespace elinvar {
 namespace {
 
-// As RFC 4180 has it.
+// Quotes text for CSV as RFC 4180 requires.
 std::string quoted(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   std::string result = "\"";

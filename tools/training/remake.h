@@ -1,6 +1,6 @@
 #pragma once
 // Repeats updates of a run in this process alone, as a job with one worker makes them. Used for whole runs
-// (tools/repro/rerun.h), and by a worker of another build to show that it computes the run's bits.
+// (tools/repro/rerun.h), and by a worker of another build to prove that it computes the run's bits.
 #include <functional>
 #include <string>
 #include <vector>
@@ -11,16 +11,17 @@
 
 namespace elinvar {
 
-// What the ops that follow belong to: "leaf 3", "reduction", "update", and "" at the end; and each batch.
+// Callbacks: the part to which the following ops belong ("leaf 3", "reduction", "update", and "" at the end), and each
+// batch.
 struct ToldOfRemaking {
   std::function<void(const std::string& phase)> at = [](const std::string&) {};
   std::function<void(int vrank, const Batch& batch)> batch = [](int, const Batch&) {};
 };
 
-// Makes the next update of the replay and returns its facts: those of a line of the ledger, but for the state.
+// Makes the next update of the replay and returns its facts: those of a ledger line except the state.
 LedgerLine make_again(Training& training, Replay& replay, const ToldOfRemaking& told = {});
 
-// Makes the first `count` updates of a run from the training's present state, which they change.
+// Makes the first `count` updates of a run. They begin with the training's present state and change it.
 std::vector<LedgerLine> make_first_updates(Training& training, int64_t count);
 
 }  // namespace elinvar

@@ -16,10 +16,11 @@ namespace elinvar {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr size_t kEventsShown = 8;  // by `ctl status`
+constexpr size_t kEventsShown = 8;  // events that `ctl status` shows
 constexpr int64_t kMostAhead = 100;
 constexpr size_t kMostShown = size_t{16} << 20;
-constexpr Seconds kOldest = 2 * kHeartbeat;  // that facts are when they come; what was repeated later says nothing
+// The largest age of facts at arrival; facts that are repeated later say nothing about speed.
+constexpr Seconds kOldest = 2 * kHeartbeat;
 
 void write_json(const fs::path& path, const nlohmann::ordered_json& json) {
   replace_file(path, json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
@@ -66,7 +67,7 @@ void Report::begin(const WorkerInfo& about, const std::string& endpoint) {
     }
   }
   write_json(path / "environment.json", environment);
-  remove_tree(path / "result.json");  // of an earlier part of the run: from here on it would be wrong
+  remove_tree(path / "result.json");  // left by an earlier part of the run; it would be wrong from here on
 
   const int64_t first = directory_.first_step();
   reported_ = directory_.members_alive() ? directory_.facts().recorded() : first;
@@ -135,7 +136,7 @@ void Report::step(const StepFacts& facts, Seconds now) {
   if (config_.tensorboard.scalars) tensorboard_->add(step + 1, summary_of(metrics).bytes());
 }
 
-// It comes some steps before the facts of its step, or again after steps are done again.
+// A summary arrives some steps before the facts of its step, or again after steps are repeated.
 void Report::shown(int64_t step, std::string_view summary) {
   if (!tensorboard_ || step <= shown_ || step > reported_ + kMostAhead || summary.size() > kMostShown) return;
   shown_ = step;
@@ -149,7 +150,7 @@ void Report::tell(const std::string& text) {
   say(stdout, "{}\n", text);
 }
 
-// A machine that computes wrongly is what a person has to know of.
+// A person has to know of a machine that computes wrongly.
 void Report::tell_of_audit(const Json& found) {
   std::string line =
       fmt::format("audit of update {}: {}", found.at("step").get<int64_t>(), found.at("reason").get<std::string>());
@@ -161,7 +162,7 @@ void Report::tell_of_audit(const Json& found) {
   progress_->line(line);
 }
 
-// Nothing goes on until something happens elsewhere.
+// The job waits until something changes outside it.
 void Report::tell_of_hold(const Json& hold) {
   const auto seconds = [&] { return duration_text(hold.at("seconds").get<double>()); };
   if (hold.contains("min_workers"))
@@ -225,7 +226,7 @@ void Report::restore() {
   if (metrics_) metrics_->restore();
 }
 
-// The failure is what counts; that it also could not be written down (a full disk) adds nothing.
+// The failure is what counts. If it cannot be written (a full disk), that second error adds nothing.
 void Report::fail(const std::string& reason) {
   try {
     event("failed", {{"step", reported_}, {"reason", reason}});

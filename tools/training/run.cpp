@@ -1,5 +1,5 @@
-// The process of the coordinator. It never trains: it starts workers, keeps the run directory, and shows
-// a person how the run goes (elastic/PROTOCOL.md). Its loop, and what it does for the coordinator's decisions.
+// The coordinator's process. It never trains: it starts workers, keeps the run directory, and shows a person the
+// progress of the run (elastic/PROTOCOL.md). This file has its loop and carries out the coordinator's decisions.
 #include <pthread.h>
 #include <unistd.h>
 
@@ -28,14 +28,15 @@ using Json = nlohmann::json;
 using Clock = Transport::Clock;
 
 constexpr int kMostStarts = 10;
-constexpr Seconds kFirstWords = 3;           // for workers that are said to be alive, to introduce themselves
-constexpr Seconds kLastWords = 0.05;         // what a process sent before its end may still be on its way
-constexpr Seconds kFirstWorker = 30;         // to introduce itself, where others should be alive,
-constexpr Seconds kFirstToJoin = 600;        // and where others are to start it
-constexpr Seconds kUntold = 5;               // for workers to repeat unconfirmed facts after a takeover
-constexpr Seconds kFresh = 0.5;              // how old the numbers for Prometheus may be
-constexpr Seconds kBeat = 1.2 * kHeartbeat;  // between two counts that show others that this process lives;
-constexpr Seconds kEarly = 0.25;             // so much sooner if it is awake anyway, as heartbeats make it
+constexpr Seconds kFirstWords = 3;     // for workers that are said to be alive to introduce themselves
+constexpr Seconds kLastWords = 0.05;   // for messages that a process sent before its end and that are still in transit
+constexpr Seconds kFirstWorker = 30;   // for the first worker to introduce itself if others should be alive
+constexpr Seconds kFirstToJoin = 600;  // for the first worker to introduce itself if another process starts it
+constexpr Seconds kUntold = 5;         // for workers to repeat unconfirmed facts after a takeover
+constexpr Seconds kFresh = 0.5;        // the largest age of the numbers for Prometheus
+constexpr Seconds kBeat = 1.2 * kHeartbeat;  // between two counts that show others that this process lives
+// A count may come this much earlier if the process is awake anyway, as heartbeats cause.
+constexpr Seconds kEarly = 0.25;
 
 uint64_t JobProcess::random_id() {
   std::random_device device;
@@ -57,7 +58,7 @@ JobProcess::JobProcess(const JobOptions& command)
   if (!command.key.empty()) key = JobKey::load(command.key);
   transport_ = make_zmq_transport({.listen = command.listen, .advertise = command.advertise, .key = key});
   if (!command.replay.empty()) (void)replayed_ledger(command.replay);
-  // Whoever is to join finds there where the job is.
+  // Workers find the job's endpoint in the run directory.
   const bool found_by_others = command.workers == 0;
   if (found_by_others || fs::exists(path_ / "ledger.jsonl") || fs::exists(path_ / "coordinators")) open_directory();
   if (profile_ && directory_) profile_ = parse_profile_window(command.profile, directory_->first_step());
@@ -80,12 +81,12 @@ int JobProcess::run() {
       if (arrival.what == Arrival::What::lost) losses_.push_back({now(), arrival.peer, arrival.reason});
       for (const LocalWorkers::Ended& ended : local_.ended())
         losses_.push_back({now(), peer_of(ended.pid), ended.text()});
-      // What it still said comes first.
+      // Messages that the process sent before its end are handled first.
       while (!losses_.empty() && now() > losses_.front().time + kLastWords) {
         worker_lost(losses_.front());
         losses_.pop_front();
       }
-      // Without their coordinator the workers would find another, and train on: whoever insists means them, too.
+      // Without this coordinator the workers would find another and continue, so a second interrupt ends them too.
       if (interrupt.requested() > 1) {
         local_.kill_all();
         fail("interrupted twice: it ends without a checkpoint; --resume goes on from the newest");
@@ -170,7 +171,7 @@ std::optional<int64_t> JobProcess::facts(const std::vector<StepFacts>& steps) {
   }
   settle(directory_->checkpoints().commit());
   report_->steps(steps, now());
-  // Whoever has a share in a step has left its profile of those before it.
+  // A member of a step has already written its profile of earlier steps.
   if (profile_ && directory_->facts().recorded() > profile_->last) show_profile();
   return on_file;
 }
@@ -182,7 +183,7 @@ void JobProcess::event(const std::string& name, const Json& fields) {
   if (name == "generation") note({Moment::What::step, directory_->facts().recorded()});
 }
 
-// A stopped or hung process of this machine would keep its memory.
+// Kills the worker's process if it is on this machine: a stopped or hung process would keep its memory.
 void JobProcess::evict(PeerId peer) {
   const auto pid = pids_.find(peer);
   if (pid != pids_.end() && local_.alive().contains(pid->second)) ::kill(pid->second, SIGKILL);
@@ -198,7 +199,7 @@ std::string JobProcess::refuse(const messages::Hello& hello) {
   return other_build(hello);
 }
 
-// Until when nothing need be looked at if nothing comes. With a message the rest is looked at, too.
+// Returns the time until which nothing needs attention if no message arrives. A message wakes the loop earlier.
 Clock::time_point JobProcess::rest_until() const {
   Seconds until = coordinator_ ? coordinator_->tick_by() : now() + kFresh;
   if (directory_) until = std::min(until, beat_at_);
@@ -207,14 +208,16 @@ Clock::time_point JobProcess::rest_until() const {
   return Clock::time_point(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(until)));
 }
 
-// How many the first generation waits for in vain: those that were said to be alive have left, or some died before it.
+// Returns how many workers the first generation can never get: they were said to be alive but left, or they died
+// before it.
 int JobProcess::missing_workers() const {
   if (command_.workers == 0) return 0;
   if (!coordinator_)
     return local_.alive().empty() && starts_ == 0 && now() > began_ + kFirstWords ? command_.workers : 0;
   if (coordinator_->job().phase != Coordinator::Phase::starting) return 0;
   auto there = static_cast<int>(coordinator_->job().workers.size());
-  for (const pid_t pid : local_.alive()) there += !coordinator_->job().workers.contains(peer_of(pid));  // on their way
+  for (const pid_t pid : local_.alive())
+    there += !coordinator_->job().workers.contains(peer_of(pid));  // not connected yet
   return std::max(0, command_.workers - there);
 }
 
@@ -224,7 +227,7 @@ void JobProcess::start_workers(int count) {
 }
 
 void JobProcess::start_worker() {
-  // It listens as the job does, but in a place of its own.
+  // The new worker listens as the job does, but at an endpoint of its own.
   ++started_;
   Endpoint listen = parse_endpoint(command_.listen);
   if (listen.scheme == "tcp") listen.port = 0;
@@ -243,7 +246,7 @@ void JobProcess::start_worker() {
   gpus_.given_to(worker);
 }
 
-// Who was at work when this process looked, and should have gone on, has died since.
+// A worker that was at work when this process looked, and that should have continued, has died since.
 void JobProcess::start_without_members() {
   say(stderr, "they are gone; {}\n", directory_->notices().empty() ? "" : directory_->notices().back());
   start_workers(command_.workers);
@@ -271,7 +274,7 @@ void JobProcess::check_ledger() {
          (path_ / "ledger.jsonl").string(), *untold);
 }
 
-// Counts, so that nobody takes over; false if somebody has.
+// Increments the beat so that no other process takes over. Returns false if one has.
 bool JobProcess::still_in_charge() {
   if (!directory_ || now() < beat_at_ - kEarly) return true;
   beat_at_ = now() + kBeat;
@@ -286,7 +289,7 @@ void JobProcess::restore_files() {
   report_->restore();
 }
 
-// The workers belong to another coordinator now, and so do the files.
+// The workers and the files belong to another coordinator now.
 int JobProcess::step_down() {
   if (report_) report_->stop_showing();
   const std::optional<Term> other = newest_term(path_);
@@ -299,7 +302,7 @@ void JobProcess::release(PeerId peer, const std::string& reason) {
   send(peer, {.payload = messages::Release{.what = "failed", .reason = reason}});
 }
 
-// When all workers must have left theirs, or at the end.
+// Called when all workers must have written their profiles, or at the end.
 void JobProcess::show_profile() {
   if (!std::exchange(profile_, std::nullopt)) return;
   const nlohmann::ordered_json trace = joined_profile(path_);
@@ -308,7 +311,7 @@ void JobProcess::show_profile() {
   report_->tell(fmt::format("\n{}\n{}", profile_table(trace), where_to_open(path_ / "profile.json")));
 }
 
-// Those that come only now are told that there is nothing left to do.
+// Tells workers that arrive only now that no work is left.
 void JobProcess::wait_for_workers() {
   const auto deadline = Clock::now() + std::chrono::seconds(20);
   while (!local_.alive().empty() && Clock::now() < deadline) {
@@ -325,7 +328,7 @@ void JobProcess::turn_away(const Packet& newcomer) {
     const Message message = message_of(newcomer);
     if (const auto* ask = message.as<messages::Ask>()) endpoint = ask->endpoint;
     if (const auto* hello = message.as<messages::Hello>()) endpoint = hello->about.endpoint;
-  } catch (const UsageError&) {  // of no process of this job
+  } catch (const UsageError&) {  // the process is not part of this job
   }
   if (endpoint.empty()) return;
   transport_->connect(newcomer.sender, endpoint);
@@ -353,7 +356,7 @@ int JobProcess::finish() {
   return 0;
 }
 
-// A run does not end because its numbers cannot be served: where another coordinator is gone its port may not be.
+// The run continues if its metrics cannot be served: after a takeover the port may belong to another process.
 void JobProcess::serve_metrics() {
   if (!command_.metrics_port) return;
   try {

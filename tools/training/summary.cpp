@@ -17,7 +17,7 @@
 namespace elinvar {
 namespace {
 
-// Fields of Summary and of what is in it.
+// Fields of Summary and of the messages in it.
 constexpr int kValue = 1;
 constexpr int kTag = 1, kSimpleValue = 2, kImage = 4, kHisto = 5, kTensor = 8, kMetadata = 9;
 constexpr int kImageHeight = 1, kImageWidth = 2, kImageColorspace = 3, kImageEncoded = 4;
@@ -25,10 +25,10 @@ constexpr int kMin = 1, kMax = 2, kNum = 3, kSum = 4, kSumSquares = 5, kBucketLi
 constexpr int kDtype = 1, kTensorShape = 2, kStringVal = 8, kDim = 2, kDimSize = 1, kDtString = 7;
 constexpr int kPluginData = 1, kPluginName = 1;
 
-constexpr int kMantissaBits = 21;      // of a float's 23, those that a bucket does not look at
+constexpr int kMantissaBits = 21;      // the low bits of a float's 23 that a bucket ignores
 constexpr int kBucketsPerSign = 1020;  // up to the largest float
 
-// Where the bucket of magnitudes begins.
+// Returns the smallest magnitude of a bucket.
 double magnitude(int bucket) {
   if (bucket >= kBucketsPerSign) return std::numeric_limits<float>::max();
   return std::bit_cast<float>(static_cast<uint32_t>(bucket) << kMantissaBits);
@@ -67,7 +67,7 @@ std::string png(const Image& image) {
 }  // namespace
 
 Histogram histogram_of(std::span<const float> values) {
-  // Ascending: from the most negative magnitude to the largest positive one.
+  // Ascending: from the most negative value to the largest positive one.
   std::array<int64_t, 2 * kBucketsPerSign> counts{};
   Histogram h;
   float least = std::numeric_limits<float>::infinity(), most = -least;

@@ -1,4 +1,4 @@
-// Goes on with a run in the place of its coordinator that is gone, with the options that the run directory tells of.
+// Continues a run in place of its coordinator that is gone, with the options that the run directory records.
 #include "elastic/run/term.h"
 #include "tensor/base/check.h"
 #include "tools/training/elastic_job.h"

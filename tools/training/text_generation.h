@@ -1,5 +1,5 @@
 #pragma once
-// Text from a language model, one token after another.
+// Generates text with a language model, one token after another.
 #include <cstdint>
 #include <vector>
 
@@ -12,16 +12,16 @@ namespace elinvar {
 struct GenerationOptions {
   Sampling sampling = {};
   uint64_t seed = 0;
-  bool cached = true;  // keys and values of earlier tokens are kept: quicker, the same text
+  bool cached = true;  // keeps keys and values of earlier tokens: faster, with the same text
 };
 
 class TextGenerator {
  public:
-  // `tokens`, at least one, are what the text starts with. The network must not change from here on.
+  // `tokens` (at least one) is the start of the text. The network must not change afterwards.
   TextGenerator(const Job& job, std::vector<int32_t> tokens, const GenerationOptions& options);
-  // The next token, by what the network says after those of the last ones that it sees (nn/decoder.h).
+  // Returns the next token, drawn from the network's output for the last tokens that fit its context (nn/decoder.h).
   int32_t next();
-  // From now on it is the text of this number that starts so: another one. The first is 0.
+  // Begins another text with the same start. Its number selects the text; the first text is number 0.
   void begin(uint32_t number);
 
  private:

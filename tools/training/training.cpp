@@ -21,7 +21,8 @@
 namespace elinvar {
 namespace {
 
-// All of them are on their way before the first is asked for. A group of GPUs has added them up where they are needed.
+// Copies tensors to the device. All copies are started before the first is waited for. A group of GPUs has already
+// reduced the tensors on the device.
 std::vector<Tensor> all_sent(const std::vector<Tensor>& tensors, Device device) {
   if (!tensors.empty() && tensors[0].device() == device) return tensors;
   std::vector<Upload> sent;
@@ -31,7 +32,7 @@ std::vector<Tensor> all_sent(const std::vector<Tensor>& tensors, Device device) 
   return there;
 }
 
-// The norm is finite if and only if every element is: squares of floats cannot overflow a double.
+// The norm is finite if and only if every element is finite: squares of floats cannot overflow a double.
 void check_finite(int64_t step, double loss, double gradient_norm) {
   constexpr const char* kHint = "a lower learning rate, a longer warm-up or clipping (optimizer.clip_norm) may help";
   if (!std::isfinite(loss))
@@ -39,7 +40,7 @@ void check_finite(int64_t step, double loss, double gradient_norm) {
   if (!std::isfinite(gradient_norm)) fail("step {}: the reduced gradient is not finite; {}", step + 1, kHint);
 }
 
-// Checks only the input of one virtual rank; activations take more.
+// Checks only the memory of the input of one virtual rank; activations need more.
 void check_memory(const Config& config, const Dataset& data) {
   const int64_t batch = std::min(config.adaptive() ? config.run.batch_max : config.run.batch_size, data.size());
   const int64_t samples = (batch - 1) / config.run.virtual_ranks + 1;
@@ -147,8 +148,8 @@ MicroBatchResult Training::passes(const Batch& batch, const Rng& rng, GradientSi
              : micro_batch_gradient(*job.network, input, targets, config().loss, rng, recompute, progress);
 }
 
-// A device may have room for one gradient, but not for those before it as well: then these make way, and it is computed
-// once more.
+// A device may have room for one gradient but not for the earlier ones as well. Then the earlier ones are moved away
+// and the gradient is computed again.
 RankFacts Training::rank_gradient(Batch batch, int64_t step, int vrank, GradientSink& sink) {
   if (batch.samples == 0) return {};
   sink.reads(batch.input);
@@ -183,7 +184,7 @@ Update Training::update(int64_t step, const Reduced& reduced) {
   const std::vector<Tensor> gradients = all_sent(reduced.gradients, job.device);
   const Clipping clipping = clip_by_global_norm(gradients, config().optimizer.clip_norm);
   check_finite(step, reduced.loss, clipping.norm);
-  // Where the batch changes the schedule goes by what has been seen.
+  // With an adaptive batch the schedule follows the number of samples seen.
   const int64_t scheduled = adaptive() ? loader.step_at(reduced.scaling_state.samples) : step;
   double lr = learning_rate(config().schedule, config().optimizer.lr, steps, scheduled);
   if (adaptive()) lr *= lr_factor(reduced.scaling_state, step, scaling);

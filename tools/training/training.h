@@ -1,6 +1,6 @@
 #pragma once
-// What a run computes, wherever its parts are done: gradients and updates, as functions of the state and the step. In a
-// job the loop (tools/training/loop.h) shares them with other workers; repro does them all in one process.
+// What a run computes, wherever its parts run: gradients and updates, as functions of the state and the step. In a job
+// the loop (tools/training/loop.h) shares the work with other workers; repro does all of it in one process.
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -20,32 +20,33 @@ struct Update {
 
 class Training {
  public:
-  // Opens the data and builds the network. Settings that do not fit them, or the device, are a UsageError.
+  // Opens the data and builds the network. Throws UsageError if settings do not fit the data, the network or the
+  // device.
   Training(const Config& config, Device device);
 
   Job job;
   Loader loader;
-  int64_t steps = 0;  // of the whole run; with adaptive scaling, as many as there were with the configured batch
+  int64_t steps = 0;  // steps of the whole run; with adaptive scaling, the number of steps with the configured batch
   ScalingOptions scaling;
 
   const Config& config() const { return job.config; }
   bool adaptive() const { return scaling.batch > 0; }
-  MemberOptions member() const;  // but for who it is
-  // The batch of a step; `scaling state` counts with adaptive scaling.
+  MemberOptions member() const;  // without the member's identity
+  // Returns the batch of a step. `scaling_state` matters only with adaptive scaling.
   Cursor cursor(int64_t step, const ScalingState& scaling_state) const;
-  // Computes the gradient of a virtual rank, whose tensors go into the sink. Returns the rest of it.
+  // Computes the gradient of a virtual rank and passes its tensors to the sink. Returns the facts about it.
   RankFacts rank_gradient(Batch batch, int64_t step, int vrank, GradientSink& sink);
-  // All of it, on the CPU.
+  // Returns the whole rank gradient, on the CPU.
   RankGradient rank_gradient(const Batch& batch, int64_t step, int vrank);
-  // Of the state, in place. Failure where the loss or the gradient is not finite (NUMERICS.md, rule 22). At least one
-  // gradient with samples was computed before.
+  // Updates the state in place. Requires that at least one gradient with samples was computed before. Throws Failure if
+  // the loss or the gradient is not finite (NUMERICS.md, rule 22).
   Update update(int64_t step, const Reduced& reduced);
 
  private:
   MicroBatchResult passes(const Batch& batch, const Rng& rng, GradientSink& sink);
 
   MicroBatchGraphs graphs_;
-  std::vector<Statistic> statistics_;  // of any leaf: which batch norms there are
+  std::vector<Statistic> statistics_;  // statistics of any rank gradient: they list the batch norms
 };
 
 }  // namespace elinvar

@@ -1,6 +1,7 @@
 #pragma once
-// Scores on the validation split while a run trains. Each virtual rank scores its share of the split (score() of
-// tools/training/job.h); a share travels with the facts of the virtual rank's gradient, and all of them are the score.
+// Scores the validation split while a run trains. Each virtual rank scores its share of the split (score() of
+// tools/training/job.h). The share's score travels with the facts of the rank gradient; the shares of all virtual ranks
+// together give the score.
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -14,11 +15,11 @@ class Validation {
  public:
   Validation(const Training& training, std::shared_ptr<const Dataset> split);
 
-  // Whether this step is scored: every run.eval_every steps, and at the end.
+  // Returns whether this step is scored: every run.eval_every steps, and at the end.
   bool due(const StepView& step) const;
-  // For RankFacts::attached.
+  // Returns the score of a virtual rank's share, for RankFacts::attached.
   nlohmann::json share(int vrank) const;
-  // Of the shares in the facts of all virtual ranks.
+  // Combines the shares in the facts of all virtual ranks.
   ValidationScore score(const std::vector<RankFacts>& facts) const;
 
  private:

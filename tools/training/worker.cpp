@@ -1,4 +1,4 @@
-// A worker's process. It learns from the coordinator what the job is, and trains (tools/training/loop.h).
+// A worker's process. It receives the job's description from the coordinator and trains (tools/training/loop.h).
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -37,9 +37,9 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr PeerId kDoor = 1;  // the coordinator, before it has told who it is
+constexpr PeerId kDoor = 1;  // the coordinator's id, before it has introduced itself
 constexpr int kMostReturns = 3;
-// The least time out of touch before a worker leaves: long enough for a takeover.
+// The shortest time without contact after which a worker leaves: long enough for a takeover.
 constexpr Seconds kLeastHold = 15;
 constexpr std::chrono::seconds kBeforeReturning{1};
 
@@ -48,7 +48,7 @@ PeerId random_peer() {
   return (static_cast<PeerId>(device()) << 32 | device()) | 2;
 }
 
-// The job, as its coordinator describes it.
+// The job as its coordinator describes it.
 struct Told {
   uint64_t run = 0;
   PeerId coordinator = 0;
@@ -66,7 +66,7 @@ Told ask(Transport& transport, PeerId self, const std::string& endpoint) {
     if (arrival.what == Arrival::What::timeout) fail("no job answers at {} within 30 s", endpoint);
     if (arrival.what != Arrival::What::message) continue;
     const Packet& packet = arrival.packet;
-    // A job of another version of the protocol may answer in fields that this one does not know.
+    // A job with another protocol version may answer with fields that this version does not know.
     check(packet.kind != messages::JobDescription::kKind.name || packet.body.contains("arrival"),
           "the job at {} speaks an older version of the protocol than this program ({}): take the program of the job",
           endpoint, kProtocolVersion);
@@ -77,7 +77,7 @@ Told ask(Transport& transport, PeerId self, const std::string& endpoint) {
   }
 }
 
-// Who coordinates the run now, as its directory shows it.
+// Returns the run's current coordinator, as recorded in its directory.
 std::optional<SessionOptions::Sighting> coordinator_of(const fs::path& directory) {
   if (directory.empty()) return std::nullopt;
   const std::optional<Term> term = newest_term(directory);
@@ -90,8 +90,8 @@ std::optional<SessionOptions::Sighting> coordinator_of(const fs::path& directory
                                   .endpoint = term->endpoint};
 }
 
-// A failed run may go on with another coordinator. A result of an earlier term belongs to an earlier part of the run;
-// it stays until a worker of the new part has introduced itself.
+// A failed run may continue with another coordinator. A result of an earlier term belongs to an earlier part of the run
+// and stays until a worker of the new part has introduced itself.
 bool is_over(const fs::path& directory) {
   const fs::path path = directory / "result.json";
   if (directory.empty() || !fs::exists(path)) return false;
@@ -101,7 +101,7 @@ bool is_over(const fs::path& directory) {
   return !newest || result.value("tenure", Json(newest->number)) >= Json(newest->number);
 }
 
-// A coordinator that goes on in the place of the one of this term, where this worker listens, too.
+// Starts a coordinator in place of the one of this term. It listens where this worker listens.
 void start_coordinator(const WorkerOptions& command, const fs::path& directory, int64_t term) {
   if (!command.start_coordinator) return;
   Endpoint listen = parse_endpoint(command.listen);
@@ -117,7 +117,7 @@ void start_coordinator(const WorkerOptions& command, const fs::path& directory, 
                              .key = command.key});
 }
 
-// With what this worker can be in a group of GPUs, as far as it may.
+// Finds the NCCL with which this worker can join a group of GPUs, if the configuration allows groups.
 FoundNccl nccl_for(const Config& config, Device device) {
   if (config.run.data_plane == "host") return {.why_not = "run.data_plane is \"host\""};
   FoundNccl found = find_nccl(device);
@@ -148,10 +148,10 @@ std::vector<Digest> repeated(const WorkerOptions& command, const messages::JobDe
   return gradients;
 }
 
-// How taking part has ended.
+// How taking part ended.
 struct Part {
   int exit_code = 0;
-  std::string returns_to = {};  // where the job is, if this worker was evicted and may come back; else ""
+  std::string returns_to = {};  // the job's endpoint if this worker was evicted and may come back; else empty
 };
 
 Part work(const WorkerOptions& command, Transport& transport, PeerId self, const Told& told,
@@ -166,7 +166,7 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
   const Config& config = training.config();
   const std::shared_ptr<const Dataset> validation = open_split(config, Split::validation);
 
-  // The run directory, if it is the same one here; whoever looks into it is known to be alive from then on.
+  // The run directory, if this host sees the same one. A coordinator that writes to it is known to be alive.
   auto see = [path = fs::path(command.run_dir.empty() ? about_job.directory : command.run_dir), run = told.run,
               alive = std::optional<File>(), mutex = std::make_unique<std::mutex>()]() mutable -> fs::path {
     const std::lock_guard lock(*mutex);
@@ -254,7 +254,7 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
     profiler.emplace(within(parse_profile_window(command.profile, 0), training.steps), job.device, save);
   }
   try {
-    // Signals ask to leave at the next boundary; the loop notices by itself when it has.
+    // A signal asks the session to leave at the next boundary; the loop notices when it has left.
     const Interrupt leave([&] { session.drain(); });
     train(training, validation, session, profiler ? &*profiler : nullptr);
     if (profiler) profiler->finish();
@@ -288,12 +288,13 @@ Part take_part(const WorkerOptions& command) {
     wire.disconnect(kDoor);
     return work(command, wire, self, told, transport);
   } catch (const std::exception& failure) {
-    if (transport && told.coordinator != 0) {  // before there was a session
+    if (transport && told.coordinator != 0) {  // before a session existed
       const messages::Failed failed{.reason = reason_of(failure),
                                     .exit_code = dynamic_cast<const UsageError*>(&failure) ? 2 : 3};
       wire.send(told.coordinator, packet_of({.sender = self, .payload = failed}, told.run));
     }
-    if (command.local) return {dynamic_cast<const UsageError*>(&failure) ? 2 : 3};  // the coordinator says it
+    // The coordinator reports the failure.
+    if (command.local) return {dynamic_cast<const UsageError*>(&failure) ? 2 : 3};
     throw;
   }
 }
@@ -301,12 +302,12 @@ Part take_part(const WorkerOptions& command) {
 }  // namespace
 
 int join(const WorkerOptions& given) {
-  pthread_setname_np(pthread_self(), "elinvar-worker");  // others show it by the name of what it was started from
+  pthread_setname_np(pthread_self(), "elinvar-worker");  // otherwise it shows the name of the program that started it
   WorkerOptions command = given;
   set_isa(parse_isa(command.isa));
   set_threads(command.threads > 0 ? command.threads : usable_threads());
   (void)parse_device(command.device);
-  // Who listens everywhere is found where packets to the job leave this host.
+  // If this worker listens on all addresses, its address is the one from which packets to the job leave this host.
   if (command.advertise.empty() && is_wildcard(parse_endpoint(command.listen)))
     command.advertise = address_towards(parse_endpoint(job_endpoint(command.endpoint)));
   for (int returns = 0;; ++returns) {
