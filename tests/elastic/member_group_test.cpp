@@ -9,7 +9,7 @@
 #include "elastic/protocol/member.h"
 #include "tensor/side_queue.h"
 #ifdef ELINVAR_EMULATION
-#include "tests/elastic/member_pair.h"
+#include "tests/elastic/group_members.h"
 #include "tests/emulation/nccl.h"
 #endif
 
@@ -18,12 +18,12 @@ namespace {
 
 #ifdef ELINVAR_EMULATION
 
-using test::Pair;
+using test::GroupMembers;
 
-constexpr Device kGpu = Pair::kGpu;
+constexpr Device kGpu = GroupMembers::kGpu;
 
 TEST(MemberGroups, AddUpOnceATrailerShowsThatAllAreInThem) {
-  Pair pair;
+  GroupMembers pair;
   EXPECT_EQ(pair.step(), Device{}) << "there is no group yet";
   EXPECT_GT(pair.count("contribution"), 0);
   pair.form_groups(1);
@@ -39,13 +39,14 @@ TEST(MemberGroups, AddUpOnceATrailerShowsThatAllAreInThem) {
 
 // The last rank gradient of each member is open, and its second gradient has come: the bucket of this gradient and the
 // batch-statistic sum is reduced.
-void add_up_the_first_bucket(Pair& pair) {
+void add_up_the_first_bucket(GroupMembers& pair) {
   for (auto& [peer, m] : pair.members) {
     const int first = 2 * (static_cast<int>(peer) - 1), second = first + 1;
-    auto others = std::make_unique<RankGradient>(Pair::leaf(first));  // another owner keeps it alive for a while
+    auto others =
+        std::make_unique<RankGradient>(GroupMembers::leaf(first));  // another owner keeps it alive for a while
     m->reduction().add(m->position().step, first, *others, 1);
     ASSERT_TRUE(m->reduction().opens(second));
-    const RankGradient& leaf = pair.opened[peer] = Pair::leaf(second);
+    const RankGradient& leaf = pair.opened[peer] = GroupMembers::leaf(second);
     const SideQueue side(kGpu, SideQueue::Of::gradients);
     side.follow();
     m->reduction().open(m->position().step, second, leaf.facts.count, leaf.batch_statistics);
@@ -65,7 +66,7 @@ void add_up_the_first_bucket(Pair& pair) {
     for (auto& [peer, m] : pair.members) EXPECT_FALSE(m->reduction().work());
   EXPECT_TRUE(added_up());
 }
-void end_the_leaf(Pair& pair) {
+void end_the_leaf(GroupMembers& pair) {
   for (auto& [peer, m] : pair.members) {
     const int second = 2 * (static_cast<int>(peer) - 1) + 1;
     {
@@ -79,7 +80,7 @@ void end_the_leaf(Pair& pair) {
 }
 
 TEST(MemberGroups, ABucketIsAddedUpBeforeTheLastLeafIsWhole) {
-  Pair pair;
+  GroupMembers pair;
   pair.form_groups(1);
   pair.step();
   for (int step = 0; step < 2; ++step) {
@@ -98,14 +99,14 @@ TEST(MemberGroups, ABucketIsAddedUpBeforeTheLastLeafIsWhole) {
 
 // The transfer is given up. Rank gradients are kept, including the one in transfer.
 TEST(MemberGroups, ADeathBetweenTwoBucketsCostsNoLeaf) {
-  Pair three(3);
+  GroupMembers three(3);
   three.form_groups(1);
   three.step();
   three.sent.clear();
   add_up_the_first_bucket(three);
   three.members.erase(3);
   for (auto& [peer, m] : three.members)
-    m->receive({.sender = Pair::kCoordinator, .generation = 2, .payload = messages::Fence{}});
+    m->receive({.sender = GroupMembers::kCoordinator, .generation = 2, .payload = messages::Fence{}});
   three.deliver();
   EXPECT_EQ(three.whole.at(1), 0) << "it is in the middle of a step";
   end_the_leaf(three);
@@ -120,7 +121,7 @@ TEST(MemberGroups, ADeathBetweenTwoBucketsCostsNoLeaf) {
 
 // After a fence, rank gradients on the GPU go through the host until the group of the new generation has formed.
 TEST(MemberGroups, AFenceEndsThemInTheMiddleOfAStep) {
-  Pair pair;
+  GroupMembers pair;
   pair.form_groups(1);
   pair.step();
   pair.add_leaves();
@@ -129,7 +130,7 @@ TEST(MemberGroups, AFenceEndsThemInTheMiddleOfAStep) {
   EXPECT_TRUE(pair.members.at(1)->reduction().transferring());
   EXPECT_EQ(pair.members.at(1)->reduction().missing(), "") << "whoever waits for the group misses no message";
   for (auto& [peer, m] : pair.members) {
-    m->receive({.sender = Pair::kCoordinator, .generation = 2, .payload = messages::Fence{}});
+    m->receive({.sender = GroupMembers::kCoordinator, .generation = 2, .payload = messages::Fence{}});
     EXPECT_FALSE(m->reduction().transferring());
     EXPECT_EQ(m->position().promised, 2);
   }
@@ -144,29 +145,29 @@ TEST(MemberGroups, AFenceEndsThemInTheMiddleOfAStep) {
 }
 
 TEST(MemberGroups, LeavesFromBeforeAndAfterAFenceAreAddedUp) {
-  Pair pair;
+  GroupMembers pair;
   pair.form_groups(1);
   pair.step();
   for (auto& [peer, m] : pair.members) {
     const int first = 2 * (static_cast<int>(peer) - 1);
     EXPECT_TRUE(m->reduction().reduces_in_group());
     EXPECT_TRUE(m->reduction().keeps_leaves());
-    m->reduction().add(m->position().step, first, Pair::leaf(first), 1);
-    m->receive({.sender = Pair::kCoordinator, .generation = 2, .payload = messages::Fence{}});
+    m->reduction().add(m->position().step, first, GroupMembers::leaf(first), 1);
+    m->receive({.sender = GroupMembers::kCoordinator, .generation = 2, .payload = messages::Fence{}});
   }
   pair.start(2, 1);
   for (auto& [peer, m] : pair.members) {
     const int second = 2 * (static_cast<int>(peer) - 1) + 1;
     EXPECT_FALSE(m->reduction().reduces_in_group());
     EXPECT_FALSE(m->reduction().keeps_leaves());
-    m->reduction().add(m->position().step, second, Pair::leaf(second, Device{}), 1);
+    m->reduction().add(m->position().step, second, GroupMembers::leaf(second, Device{}), 1);
   }
   pair.contribute();
   EXPECT_EQ(pair.finish(), Device{});
 }
 
 TEST(MemberGroups, OneThatStallsIsReportedUntilAFence) {
-  Pair pair;
+  GroupMembers pair;
   pair.form_groups(1);
   pair.step();
   pair.add_leaves();
@@ -181,7 +182,7 @@ TEST(MemberGroups, OneThatStallsIsReportedUntilAFence) {
   m.heartbeat({});
   pair.deliver();
   EXPECT_EQ(pair.told("group_failed"), 2) << "whoever coordinates now may not have it";
-  m.receive({.sender = Pair::kCoordinator, .generation = 2, .payload = messages::Fence{}});
+  m.receive({.sender = GroupMembers::kCoordinator, .generation = 2, .payload = messages::Fence{}});
   m.heartbeat({});
   pair.deliver();
   EXPECT_EQ(pair.told("group_failed"), 2);
@@ -189,7 +190,7 @@ TEST(MemberGroups, OneThatStallsIsReportedUntilAFence) {
 
 // One member leaves as planned: the others make their group from the previous one.
 TEST(MemberGroups, AreMadeFromTheOneBeforeWhenAMemberLeaves) {
-  Pair three(3);
+  GroupMembers three(3);
   three.form_groups(1);
   three.step();
   EXPECT_EQ(three.step(), kGpu);
@@ -199,7 +200,7 @@ TEST(MemberGroups, AreMadeFromTheOneBeforeWhenAMemberLeaves) {
   const Generation next = three.generation(2, -1, 1);
   three.members[2] = std::move(leaver);
   for (auto& [peer, m] : three.members) {
-    m->receive({.sender = Pair::kCoordinator, .generation = 2, .payload = messages::Propose{next}});
+    m->receive({.sender = GroupMembers::kCoordinator, .generation = 2, .payload = messages::Propose{next}});
     EXPECT_TRUE(m->groups().take_requests().empty()) << "the group is still in use";
   }
   EXPECT_EQ(three.step(), kGpu) << "the last one of all three";
@@ -216,12 +217,12 @@ TEST(MemberGroups, AreMadeFromTheOneBeforeWhenAMemberLeaves) {
 
 // With the same members every step stays in the group.
 TEST(MemberGroups, GoOnWithTheSameMembers) {
-  Pair pair;
+  GroupMembers pair;
   pair.form_groups(1);
   pair.step();
   const Generation next = pair.generation(2, -1, 1);
   for (auto& [peer, m] : pair.members)
-    m->receive({.sender = Pair::kCoordinator, .generation = 2, .payload = messages::Propose{next}});
+    m->receive({.sender = GroupMembers::kCoordinator, .generation = 2, .payload = messages::Propose{next}});
   EXPECT_EQ(pair.step(), kGpu);
   for (auto& [peer, m] : pair.members) {
     EXPECT_EQ(m->position().number(), 2);
@@ -237,7 +238,7 @@ TEST(MemberGroups, GoOnWithTheSameMembers) {
 // A death between two transfers leaves the group whole; a death in the middle of a transfer does not.
 TEST(MemberGroups, AreMadeFromTheOneBeforeAfterADeath) {
   for (const bool in_transfer : {false, true}) {
-    Pair three(3);
+    GroupMembers three(3);
     three.form_groups(1);
     three.step();
     three.step();
@@ -249,7 +250,7 @@ TEST(MemberGroups, AreMadeFromTheOneBeforeAfterADeath) {
     }
     three.members.erase(3);
     for (auto& [peer, m] : three.members)
-      m->receive({.sender = Pair::kCoordinator, .generation = 2, .payload = messages::Fence{}});
+      m->receive({.sender = GroupMembers::kCoordinator, .generation = 2, .payload = messages::Fence{}});
     three.deliver();
     EXPECT_EQ(three.whole.at(1), in_transfer ? 0 : 1);
     EXPECT_EQ(three.members.at(1)->groups().spare(), in_transfer ? 0 : 1);
@@ -265,12 +266,12 @@ TEST(MemberGroups, AreMadeFromTheOneBeforeAfterADeath) {
 
 // A member's claim to have the old group does not count once it is called to a new one.
 TEST(MemberGroups, AreNotMixedUp) {
-  Pair three(3);
+  GroupMembers three(3);
   three.form_groups(1);
   three.step();
   three.members.erase(3);
   for (auto& [peer, m] : three.members)
-    m->receive({.sender = Pair::kCoordinator, .generation = 2, .payload = messages::Fence{}});
+    m->receive({.sender = GroupMembers::kCoordinator, .generation = 2, .payload = messages::Fence{}});
   three.start(2, 1, 1);
   for (auto& [peer, m] : three.members) (void)m->groups().take_requests();
   three.members.at(2)->groups().formed(2, three.groups.at(2));
@@ -292,12 +293,12 @@ TEST(MemberGroups, AreNotMixedUp) {
 // A member that cannot make the group tells the first member, which asks all for a new one; nobody uses the old one.
 TEST(MemberGroups, AreMadeAnewWhereTheyCannotBeMadeFromTheOneBefore) {
   for (const PeerId unable : {PeerId{1}, PeerId{2}}) {
-    Pair three(3);
+    GroupMembers three(3);
     three.form_groups(1);
     three.step();
     three.members.erase(3);
     for (auto& [peer, m] : three.members)
-      m->receive({.sender = Pair::kCoordinator, .generation = 2, .payload = messages::Fence{}});
+      m->receive({.sender = GroupMembers::kCoordinator, .generation = 2, .payload = messages::Fence{}});
     three.start(2, 1, 1);
     for (auto& [peer, m] : three.members) EXPECT_EQ(m->groups().take_requests().size(), 1u);
     const PeerId other = 3 - unable;
@@ -316,7 +317,7 @@ TEST(MemberGroups, AreMadeAnewWhereTheyCannotBeMadeFromTheOneBefore) {
 }
 
 TEST(MemberGroups, AreCalledByTheFirstMemberAlone) {
-  Pair pair;
+  GroupMembers pair;
   const NcclId id = emulation::nccl({})->make_id();
   pair.members.at(2)->receive({.sender = 7, .generation = 1, .payload = messages::GroupName{id}});
   EXPECT_TRUE(pair.members.at(2)->groups().take_requests().empty());

@@ -8,7 +8,6 @@
 #include <numeric>
 #include <set>
 
-#include "elastic/protocol/coordinator.h"
 #include "elastic/step/assignment.h"
 #include "tensor/base/check.h"
 
@@ -86,7 +85,7 @@ TEST(Member, ComputesALeafBeforeItIsFed) {
 
 // Two members of the first generation, each with two of four virtual ranks, and a network that delivers everything at
 // once.
-struct Pair {
+struct HostMembers {
   static constexpr PeerId kCoordinator = 9;
   // Assigns the virtual ranks as evenly as possible.
   static Generation generation(int64_t number, const std::vector<PeerId>& peers) {
@@ -105,7 +104,7 @@ struct Pair {
     m->introduce(kCoordinator, {});
     return m;
   }
-  Pair() {
+  HostMembers() {
     for (const PeerId peer : {PeerId{1}, PeerId{2}}) {
       Member& m = *members.emplace(peer, introduced(peer)).first->second;
       m.receive({.sender = kCoordinator, .payload = messages::Welcome{.restore = 0}});
@@ -182,23 +181,23 @@ using Steps = std::vector<int64_t>;
 // The members enter a generation, and are proposed the next, before a newcomer knows that it is a member: it has to
 // hold the next one too, or that one never begins.
 TEST(Member, ANewcomerHoldsAGenerationWithoutItWhereOneWithItMayHaveBegun) {
-  Pair pair;
-  std::unique_ptr<Member> third = Pair::introduced(3);
-  third->receive({.sender = Pair::kCoordinator, .payload = messages::Welcome{}});
+  HostMembers pair;
+  std::unique_ptr<Member> third = HostMembers::introduced(3);
+  third->receive({.sender = HostMembers::kCoordinator, .payload = messages::Welcome{}});
   pair.members.at(1)->receive(
-      {.sender = Pair::kCoordinator,
+      {.sender = HostMembers::kCoordinator,
        .payload = messages::SendState{.peer = 3, .endpoint = "e", .attempt = 1, .copies = true}});
   third->receive({.sender = 1, .payload = messages::StatePieces{.attempt = 1, .last = true}});
   ASSERT_EQ(third->next(), Member::Next::load);
   third->loaded(third->take_load());
   ASSERT_EQ(third->next(), Member::Next::layout);
-  third->learn_layout(Pair::leaf(0));
+  third->learn_layout(HostMembers::leaf(0));
   ASSERT_EQ(third->next(), Member::Next::copy);
 
   const auto propose = [&](int64_t number, const std::vector<PeerId>& peers) {
-    const Message m{.sender = Pair::kCoordinator,
+    const Message m{.sender = HostMembers::kCoordinator,
                     .generation = number,
-                    .payload = messages::Propose{Pair::generation(number, peers)}};
+                    .payload = messages::Propose{HostMembers::generation(number, peers)}};
     for (auto& [peer, member] : pair.members) member->receive(m);
     if (third) third->receive(m);
   };
@@ -220,7 +219,7 @@ TEST(Member, ANewcomerHoldsAGenerationWithoutItWhereOneWithItMayHaveBegun) {
 
 // Each message wakes several threads: several steps share one message, unless something waits for their facts.
 TEST(Member, TheLeaderTellsOfSeveralStepsAtOnce) {
-  Pair pair;
+  HostMembers pair;
   Member& leader = *pair.members.at(1);
   for (int i = 0; i < 3; ++i) pair.step();
   EXPECT_EQ(pair.told, Steps{});
@@ -237,7 +236,7 @@ TEST(Member, TheLeaderTellsOfSeveralStepsAtOnce) {
 }
 
 TEST(Member, NobodyGathersMoreFactsThanItMay) {
-  Pair pair;
+  HostMembers pair;
   const int untold = MemberOptions().untold;
   for (int i = 0; i + 1 < untold; ++i) pair.step();
   EXPECT_EQ(pair.told, Steps{});
@@ -248,17 +247,17 @@ TEST(Member, NobodyGathersMoreFactsThanItMay) {
   pair.told.clear();
   // After a death, and to another coordinator, all unconfirmed facts are reported again.
   pair.step();
-  pair.members.at(1)->receive({.sender = Pair::kCoordinator, .step = untold - 3, .payload = messages::Ack{}});
-  pair.members.at(1)->introduce(Pair::kCoordinator, {});
+  pair.members.at(1)->receive({.sender = HostMembers::kCoordinator, .step = untold - 3, .payload = messages::Ack{}});
+  pair.members.at(1)->introduce(HostMembers::kCoordinator, {});
   pair.deliver();
   EXPECT_EQ(pair.told, (Steps{untold - 2, untold - 1, untold}));
 }
 
 // This happens with a coordinator that was away for long.
 TEST(Member, ManyFactsAreSeveralMessages) {
-  Pair pair;
+  HostMembers pair;
   for (int i = 0; i < 150; ++i) pair.step({.digests = std::string(20000, 'x')});
-  pair.members.at(1)->introduce(Pair::kCoordinator, {});
+  pair.members.at(1)->introduce(HostMembers::kCoordinator, {});
   std::vector<size_t> steps;
   for (Action& action : pair.members.at(1)->take_actions())
     if (const auto* facts = action.message.as<messages::Facts>()) {
@@ -291,9 +290,9 @@ TEST(Member, FactsThatMakeNoSenseAreRefused) {
 }
 
 TEST(Member, WhatACheckpointThatWasAskedForMayWaitForIsToldAtOnce) {
-  Pair pair;
+  HostMembers pair;
   pair.step();
-  Generation saves = Pair::generation(2, {1, 2});
+  Generation saves = HostMembers::generation(2, {1, 2});
   saves.checkpoint = true;
   pair.propose(saves);
   pair.step();
@@ -303,9 +302,9 @@ TEST(Member, WhatACheckpointThatWasAskedForMayWaitForIsToldAtOnce) {
 }
 
 TEST(Member, AStepIsOfTheGenerationThatMadeIt) {
-  Pair pair;
+  HostMembers pair;
   pair.step();
-  pair.propose(Pair::generation(2, {1, 2}));
+  pair.propose(HostMembers::generation(2, {1, 2}));
   for (int i = 0; i < 2; ++i) pair.step();
   EXPECT_EQ(pair.members.at(1)->position().number(), 2);
   EXPECT_EQ(pair.made_by, (Steps{1, 1, 2}));
@@ -314,7 +313,7 @@ TEST(Member, AStepIsOfTheGenerationThatMadeIt) {
 // Nobody can report these facts later, because the run ends.
 TEST(Member, WhoFailsTellsOfTheStepsBefore) {
   for (const PeerId peer : {PeerId{1}, PeerId{2}}) {
-    Pair pair;
+    HostMembers pair;
     for (int i = 0; i < 3; ++i) pair.step();
     pair.members.at(peer)->failed("no more memory", 3);
     std::vector<std::string> kinds;
@@ -325,9 +324,10 @@ TEST(Member, WhoFailsTellsOfTheStepsBefore) {
 }
 
 TEST(Member, ABucketLeavesBeforeTheLastLeafIsWhole) {
-  Pair pair;
+  HostMembers pair;
   Member &a = *pair.members.at(1), &b = *pair.members.at(2);
-  const RankGradient leaves[] = {Pair::leaf(0), Pair::leaf(1), Pair::leaf(2), Pair::leaf(3)};
+  const RankGradient leaves[] = {HostMembers::leaf(0), HostMembers::leaf(1), HostMembers::leaf(2),
+                                 HostMembers::leaf(3)};
   EXPECT_FALSE(a.reduction().opens(0)) << "another leaf is to come";
   a.reduction().add(0, 0, leaves[0], 1);
   b.reduction().add(0, 2, leaves[2], 1);
@@ -360,76 +360,25 @@ TEST(Member, ABucketLeavesBeforeTheLastLeafIsWhole) {
 
 // The rank gradient is completed and reduced, and all of it is sent anew in the next generation.
 TEST(Member, AFenceLeavesAnOpenLeafWhole) {
-  Pair pair;
+  HostMembers pair;
   Member& b = *pair.members.at(2);
-  const RankGradient leaf = Pair::leaf(3);
-  b.reduction().add(0, 2, Pair::leaf(2), 1);
+  const RankGradient leaf = HostMembers::leaf(3);
+  b.reduction().add(0, 2, HostMembers::leaf(2), 1);
   b.reduction().open(0, 3, 1, leaf.batch_statistics);
-  b.receive({.sender = Pair::kCoordinator, .generation = 2, .payload = messages::Fence{}});
+  b.receive({.sender = HostMembers::kCoordinator, .generation = 2, .payload = messages::Fence{}});
   b.reduction().put(1, leaf.gradients[1]);
   EXPECT_TRUE(pair.deliver().empty());
   Generation alone{.number = 2, .first_step = 0, .members = {}, .next_id = 3, .reason = ""};
   alone.members = {{.id = 2, .peer = 2, .endpoint = "e", .share = {{0, 4}}, .first_share = {{0, 4}}}};
-  b.receive({.sender = Pair::kCoordinator, .generation = 2, .payload = messages::Start{.record = alone}});
+  b.receive({.sender = HostMembers::kCoordinator, .generation = 2, .payload = messages::Start{.record = alone}});
   b.reduction().put(0, leaf.gradients[0]);
   b.reduction().add(0, 3, leaf, 1);
   EXPECT_EQ(b.reduction().todo(), (std::vector<int>{0, 1}));
-  for (const int v : {0, 1}) b.reduction().add(0, v, Pair::leaf(v), 1);
+  for (const int v : {0, 1}) b.reduction().add(0, v, HostMembers::leaf(v), 1);
   b.contribute({});
   EXPECT_EQ(b.reduce(), Member::Progress::complete);
   const Reduced reduced = b.take_reduced();
   for (const float x : reduced.gradients[0].span<float>()) EXPECT_EQ(x, (4 * 0.5f + 6) / 4);
-}
-
-// A world that does nothing.
-struct World : CoordinatorWorld {
-  bool create(const Generation&) override { return true; }
-  bool superseded() override { return false; }
-  std::optional<int64_t> facts(const std::vector<StepFacts>& steps) override { return steps.back().step; }
-  int64_t restart() override { return 0; }
-  void event(const std::string&, const nlohmann::json&) override {}
-  void evict(PeerId) override {}
-  std::string refuse(const messages::Hello&) override { return ""; }
-};
-
-TEST(Coordinator, CallsMembersAndTheLearnersTheyTellOf) {
-  World world;
-  Generation newest;
-  newest.number = 3;
-  newest.next_id = 2;
-  newest.members = {{.id = 1, .peer = 4, .endpoint = "tcp://127.0.0.1:4", .share = {}, .first_share = {}}};
-  Coordinator coordinator({.term = 2, .endpoint = "tcp://127.0.0.1:2", .steps = 10}, world, 0,
-                          {.newest = newest, .before = {}, .members_alive = true}, 0);
-  const auto called = [&] {
-    std::vector<PeerId> peers;
-    for (const Action& a : coordinator.take_actions())
-      if (a.what == Action::What::send && a.message.as<messages::NewCoordinator>()) peers.push_back(a.peer);
-    return peers;
-  };
-  EXPECT_EQ(called(), std::vector<PeerId>{4});
-  const messages::Hello hello{.about = {.endpoint = "tcp://127.0.0.1:4"},
-                              .active = true,
-                              .promised = 3,
-                              .id = 1,
-                              .learners = {{7, "tcp://127.0.0.1:7"}}};
-  coordinator.receive({.sender = 4, .generation = 3, .step = 5, .payload = hello}, 0.1);
-  EXPECT_EQ(called(), std::vector<PeerId>{7});
-}
-
-TEST(Coordinator, TellsThatAllAreSilentAndCanBeStoppedThen) {
-  World world;
-  Coordinator coordinator({.term = 1, .endpoint = "tcp://127.0.0.1:2", .steps = 10, .hold = 100}, world, 0, {}, 0);
-  coordinator.receive({.sender = 4, .payload = messages::Hello{.about = {.endpoint = "tcp://127.0.0.1:4"}}}, 0);
-  coordinator.receive({.sender = 4, .payload = messages::Ready{.attempt = 0}}, 0);
-  ASSERT_EQ(coordinator.job().phase, Coordinator::Phase::running);
-  EXPECT_FALSE(coordinator.status(0).contains("holding"));
-  for (double now = 0; now < 5; now += 0.1) coordinator.tick(now);
-  EXPECT_EQ(coordinator.status(5).at("phase"), "holding");
-  EXPECT_EQ(coordinator.status(5).at("holding").at("limit"), 100);
-  EXPECT_FALSE(coordinator.job().ending);
-  coordinator.ask_stop("stopped by train ctl", 6);
-  ASSERT_TRUE(coordinator.job().ending);
-  EXPECT_EQ(coordinator.job().ending->what, "failed");
 }
 
 }  // namespace

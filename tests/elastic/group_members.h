@@ -19,10 +19,10 @@ namespace elinvar::test {
 
 // Members 1, 2, .. of a generation that is to form a group, each with two virtual ranks at first, and a network that
 // delivers everything at once.
-struct Pair {
+struct GroupMembers {
   static constexpr PeerId kCoordinator = 9;
   static constexpr Device kGpu{DeviceKind::emulated};
-  explicit Pair(int count = 2) : vranks(2 * count) {
+  explicit GroupMembers(int count = 2) : vranks(2 * count) {
     for (PeerId peer = 1; peer <= static_cast<PeerId>(count); ++peer) {
       Member& m =
           *members
