@@ -122,7 +122,13 @@ TEST_F(Unattended, AWorkerTakesOverBeforeTheFirstGeneration) {
   job_ = spawn(with({"--resume", "--workers", "3"}), "run");
   const std::string children = fmt::format("/proc/{0}/task/{0}/children", job_);
   pid_t stopped = 0;
-  seconds_until([&] { return static_cast<bool>(std::ifstream(children) >> stopped); });
+  // Until it executes its program the coordinator waits for it, and would start no others.
+  seconds_until([&] {
+    std::string program, argument;
+    if (!(std::ifstream(children) >> stopped)) return false;
+    std::ifstream command(fmt::format("/proc/{}/cmdline", stopped));
+    return std::getline(command, program, '\0') && std::getline(command, argument, '\0') && argument == "join";
+  });
   kill(stopped, SIGSTOP);
   const auto hellos = [&] {
     const std::string all = told();
