@@ -11,10 +11,10 @@
 namespace elinvar::pool {
 namespace {
 
-constexpr double kAnswer = 5;     // seconds that a command may take
-constexpr double kAskEvery = 1;   // seconds between two questions
-constexpr double kRest = 10;      // before a Slurm that does not answer is asked again
-constexpr double kMostWait = 10;  // for an allocation on a node that was idle: then somebody else has it
+constexpr double kCommandSeconds = 5;  // seconds that a command may take
+constexpr double kAskEvery = 1;        // seconds between two questions
+constexpr double kRest = 10;           // before a Slurm that does not answer is asked again
+constexpr double kMostWait = 10;       // for an allocation on a node that was idle: then somebody else has it
 
 std::vector<std::vector<std::string>> fields_of(const std::string& text, size_t count) {
   std::vector<std::vector<std::string>> rows;
@@ -65,7 +65,7 @@ std::string SlurmSource::path_of(const std::string& command) const {
 
 std::string SlurmSource::ask(const std::string& command, std::vector<std::string> words) const {
   words.insert(words.begin(), path_of(command));
-  const ProgramOutput told = run_program(words, kAnswer);
+  const ProgramOutput told = run_program(words, kCommandSeconds);
   if (told.code != 0)
     fail("{} {}: {}", command, told.code < 0 ? "does not answer" : fmt::format("fails with {}", told.code),
          told.err.substr(0, 300));
@@ -194,11 +194,11 @@ std::vector<std::string> SlurmSource::command(const Machine& machine, std::vecto
 }
 
 void SlurmSource::want_nothing() {
-  for (const auto& [id, waits] : pending_) (void)run_program({path_of("scancel"), id}, kAnswer);
+  for (const auto& [id, waits] : pending_) (void)run_program({path_of("scancel"), id}, kCommandSeconds);
 }
 
 bool SlurmSource::release(const Machine& machine) {
-  (void)run_program({path_of("scancel"), machine.lease}, kAnswer);
+  (void)run_program({path_of("scancel"), machine.lease}, kCommandSeconds);
   return true;
 }
 

@@ -14,11 +14,11 @@
 namespace elinvar::pool {
 namespace {
 
-constexpr double kAnswer = 60;  // seconds, for a driver that starts
+constexpr double kDriverSeconds = 60;  // seconds, for a driver that starts
 
 // The number of GPUs of this host, as the given `train` program reports them.
 int gpus_of(const std::string& name, const std::string& program) {
-  const ProgramOutput told = run_program({program, "devices"}, kAnswer);
+  const ProgramOutput told = run_program({program, "devices"}, kDriverSeconds);
   if (told.code != 0) fail("[{}] {} devices does not say which GPUs there are: {}", name, program, told.err);
   int gpus = 0;
   std::istringstream lines(told.out);
