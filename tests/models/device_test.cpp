@@ -54,7 +54,7 @@ Trained train(Device device, const Spec& model, const InputInfo& info, const Ten
     result.losses.push_back(std::bit_cast<uint64_t>(found.loss_sum));
     const Clipping clipping = clip_by_global_norm(found.gradients, 1.0);
     optimizer->step(parameters, found.gradients, options.lr, step, clipping.scale);
-    update_running_statistics(found.statistics, running_terms(found.statistics), 1);
+    update_running_statistics(found.statistics, batch_statistics_of(found.statistics), 1);
   }
   StateDict state = parameters.state();
   for (const auto& [name, tensor] : state) EXPECT_TRUE(tensor.device() == device) << name;

@@ -105,7 +105,7 @@ void compare(const Golden& c) {
       EXPECT_LE(difference(got, wanted), kTolerance) << name;
     }
     optimizer->step(parameters, result.gradients, c.optimizer.lr, step);
-    update_running_statistics(result.statistics, running_terms(result.statistics), 1);
+    update_running_statistics(result.statistics, batch_statistics_of(result.statistics), 1);
   }
   EXPECT_LE(difference(forward(*network, c.input, false), golden.at("eval_logits")), 5 * kTolerance);
 }

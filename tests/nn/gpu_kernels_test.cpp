@@ -142,7 +142,7 @@ TEST_P(GpuKernels, RunningStatisticsStayThere) {
     mean->value = old[0].to(device).clone();
     var->value = old[1].to(device).clone();
     const std::vector<Statistic> statistics{{mean, var, 0.1, batch_statistics(x.to(device))}};
-    update_running_statistics(statistics, running_terms(statistics), 1);
+    update_running_statistics(statistics, batch_statistics_of(statistics), 1);
     EXPECT_TRUE(mean->value.device() == device);
     return std::vector<Tensor>{mean->value.to(Device{}), var->value.to(Device{})};
   };
@@ -160,7 +160,7 @@ TEST_P(GpuKernels, ARunningStatisticMayBeFoldedTwice) {
     var->value = old.to(device).clone();
     const std::vector<Statistic> statistics{{mean, var, 0.1, batch_statistics(x)},
                                             {mean, var, 0.3, batch_statistics(y)}};
-    update_running_statistics(statistics, running_terms(statistics), 1);
+    update_running_statistics(statistics, batch_statistics_of(statistics), 1);
     return std::vector<Tensor>{mean->value.to(Device{}), var->value.to(Device{})};
   };
   const auto expected = updated(Device{}), got = updated(device_);
