@@ -198,7 +198,6 @@ TEST_F(Refusals, WhatMakesNoSense) {
     send(std::vector<std::string>(5000, header));
     send({header, std::string(size_t{65} << 20, 'x')});
   }
-  const int64_t before = recorded("run");
   {
     Impostor impostor(endpoint("run"));
     for (const char* kind : {"ask", "ctl", "hello", "facts", "saved", "alive", "ready", "nonsense"}) {
@@ -214,14 +213,14 @@ TEST_F(Refusals, WhatMakesNoSense) {
     hello.body["about"]["environment"] = {{"isa", "scalar"}, {"device", "cpu"}, {"threads", "two"}};
     again.send(hello);
   }
-  reach("run", static_cast<int>(before) + 20);
+  reach("run", static_cast<int>(recorded("run")) + 20);  // steps that follow all of this
   EXPECT_TRUE(told("at least 2 expected"));
   EXPECT_TRUE(told("body of 2097152 bytes"));
   EXPECT_TRUE(told("malformed 'hello': field 'promised': expected an integer"));
   EXPECT_TRUE(told("malformed 'hello': environment.threads: expected a number"));
   EXPECT_TRUE(told("malformed 'ask'"));
   EXPECT_TRUE(told("malformed 'facts'"));
-  EXPECT_EQ(status("run").at("generation"), 1) << "nobody was put out for it";
+  EXPECT_EQ(status("run").at("generation"), 1) << "nobody was evicted for it";
   expect_undisturbed(job);
 }
 
