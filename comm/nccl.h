@@ -67,7 +67,7 @@ class Nccl {
   virtual std::unique_ptr<NcclCommunicator> begin(const NcclId& id, int members, int me) = 0;  // throws Failure
 };
 
-// NCCL for a device, or why there is none.
+// Holds NCCL for a device, or the reason why there is none.
 struct FoundNccl {
   std::shared_ptr<Nccl> nccl = nullptr;
   std::string why_not = {};

@@ -51,7 +51,7 @@ class TreeReducer {
 
   void move_to(Device device);  // the values reduced so far; none are missing of an open leaf
 
-  // What has been reduced so far: the maximal subtrees, ascending. Of a whole tree it is one, its root.
+  // What has been reduced so far: the maximal subtrees, ascending. A whole tree has one, its root.
   const std::vector<Subtree>& subtrees() const { return stack_; }
   bool complete() const {
     return missing_ == 0 && stack_.size() == 1 && stack_[0].begin == 0 && stack_[0].end == leaves_;

@@ -80,7 +80,7 @@ TEST(ReductionTree, AbsentLeavesPassThrough) {
     }
 }
 
-// Workers reduce the intervals they own; whoever finishes the tree gets the same bits, however leaves were dealt.
+// Workers reduce the intervals they own; whoever finishes the tree gets the same bits, however leaves were assigned.
 TEST(ReductionTree, AnyIntervalsGiveTheSameBits) {
   for (int leaves = 1; leaves <= 24; ++leaves)
     for (uint32_t trial = 0; trial < 20; ++trial) {
