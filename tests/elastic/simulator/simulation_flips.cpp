@@ -21,13 +21,14 @@ void flip_bits(std::vector<Tensor>& tensors, uint32_t bits, uint64_t which) {
 
 }  // namespace
 
-// Something will flip in a worker: the next time that it is at what an audit looks at.
+// Something will flip in a worker the next time that it computes what an audit looks at. A lasting fault that has begun
+// does not turn into another one: is_the_last_right() relies on it.
 void Simulation::arm() {
   Node* worker = any_of(workers_);
   if (!worker) return;
   Process& p = *workers_.at(worker->peer);
-  const int kinds = s_.lasting_faults ? 4 : 2;
-  p.flip = static_cast<Flip>(1 + pick(kinds));
+  const auto flip = static_cast<Flip>(1 + pick(s_.lasting_faults ? 4 : 2));
+  if (p.flip != Flip::always || !p.damaged) p.flip = flip;
 }
 
 void Simulation::damaged(Process& p, const char* what, int64_t step) {
