@@ -5,7 +5,7 @@
 //   #include "tensor/cuda/kernel.h"        // before any -inl.h
 //   #include "tensor/math-inl.h"           // Vec<float>: one lane, with the canonical mathematics
 //
-//   namespace elinvar::HWY_NAMESPACE {     // functions of the device go here: a name of its own for each compiler
+//   namespace elinvar::HWY_NAMESPACE {     // device functions go here; each compiler has its own name
 //   namespace {
 //   __global__ void softmax_rows(SoftmaxArgs a) { ... }
 //   }  // namespace

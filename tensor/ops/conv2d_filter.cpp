@@ -240,12 +240,12 @@ class FilterProduct {
     }
   }
 
-  // Rows of pixels far apart fall into the same few cache sets; many tiles repay a copy side by side.
+  // Rows of pixels far apart fall into the same few cache sets; many tiles repay a contiguous copy.
   bool worth_packing(int64_t filters_here) const {
     return g_.stride_w * g_.c * static_cast<int64_t>(sizeof(T)) >= 1024 && filters_here >= 4 * extent_.rows;
   }
 
-  // Packs the tile's B: the rows of its runs side by side. Joined runs are one, as their panels are.
+  // Packs the tile's B: the rows of its runs, contiguously. With `join` the runs become one, as in the panels.
   void pack_strip_of(Tile<T>& tile, int64_t width, bool join, Workspace& work) const {
     int64_t k = 0;
     for (int64_t i = 0; i < tile.run_count; ++i) {
@@ -261,21 +261,21 @@ class FilterProduct {
     tile.b_step = width;
   }
 
-  // Positions from one row of outputs to the next where pixels have their padding, and the elements of such a row.
+  // Positions between consecutive rows of outputs if pixels have their padding, and the elements of such a row.
   int64_t padded_positions() const { return g_.w + 2 * g_.pad_w; }
   int64_t padded_row() const { return padded_positions() * g_.c; }
-  // Of a chunk: its rows of outputs and, for each image, those that taps reach beyond.
+  // The most padded rows of a chunk: its rows of outputs and, for each image, those that taps reach beyond.
   int64_t most_padded_rows() const {
     const int64_t rows = kChunk / g_.ow + 2;
     return rows + (rows / g_.oh + 2) * (g_.kh - 1) * g_.dilation_h;
   }
-  // From one panel to the next, of filters or of padded filters.
+  // The distance between panels, of filters or of padded filters.
   int64_t step() const {
     return padded_ ? (kChunk / g_.ow + 2) * padded_positions() * extent_.rows + 16 : panel_step(extent_);
   }
 
-  // Copies the pixels that the positions [k0, k1) meet, with their padding, and packs dy of the item's filters, with
-  // zeros between rows of outputs: a run an image, whose count is returned. b_first is for the first row of taps.
+  // Copies the pixels under the positions [k0, k1), with their padding, and packs dy of the item's filters, with zeros
+  // between rows of outputs. Makes one run per image and returns their number; b_first is for the first row of taps.
   int64_t pad(const Item& item, int64_t k0, int64_t k1, Workspace& work) const {
     const int64_t row = padded_row(), margin = g_.pad_w * g_.c, rows = extent_.rows,
                   panels = (item.f1 - item.f0 + rows - 1) / rows;
@@ -314,7 +314,7 @@ class FilterProduct {
     return run_count;
   }
 
-  // The runs of positions in [k0, k1) under which the block's pixels exist; a counts from k0.
+  // Makes the runs of positions in [k0, k1) under which the block's pixels exist; a counts from k0.
   int64_t make_runs(const ColumnBlock& columns, int64_t k0, int64_t k1, Run* runs) const {
     int64_t count = 0;
     for_each_tap_row(g_, columns.kh, columns.kw, k0, k1, [&](int64_t k, int64_t pixel, int64_t length) {
@@ -338,9 +338,9 @@ class FilterProduct {
   int64_t positions_;
 };
 
-// Filters of one pixel without padding: the pixels that the stride meets lie, or are gathered, as the rows of a matrix.
-// To pack dy as panels costs more than to pack pixels as strips, so where filters are more than channels the two change
-// places, and the result is transposed; one of many channels would cost more to transpose than that saves.
+// Filters of one pixel without padding: the pixels under the outputs are, or are gathered as, the rows of a matrix.
+// Packing dy as panels costs more than packing pixels as strips, so with more filters than channels the two swap roles
+// and the result is transposed; with many channels transposing would cost more than that saves.
 template <class T>
 void grad_filter_one_pixel(CpuStream& stream, const ConvGradFilterArgs& args) {
   const ConvGeometry& g = args.g;
