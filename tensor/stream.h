@@ -1,6 +1,7 @@
 #pragma once
-// Where an operation runs. The *type* of the stream names the device, so overload resolution picks the kernel:
-// each op has a body for CpuStream and a twin for GpuStream, which is compiled for CUDA where a toolkit is found.
+// A stream is where an operation runs. The *type* of the stream names the device, so overload resolution picks the
+// kernel: each op has a body for CpuStream and a twin for GpuStream, which is compiled for CUDA where a toolkit is
+// found.
 //
 // A CpuStream is a fixed team of threads. An operation splits its index range over them; results never depend on the
 // split (NUMERICS.md), so the number of threads affects speed only.

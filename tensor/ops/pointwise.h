@@ -18,7 +18,7 @@
 namespace elinvar {
 namespace pointwise {
 
-// What the gradient of a unary function is computed from, besides dy.
+// The value from which, besides dy, the gradient of a unary function is computed.
 enum class Saves { nothing, input, output };
 
 template <Saves kSaves>
