@@ -6,7 +6,7 @@
 namespace elinvar {
 namespace {
 
-// What portable products take is no bfloat16.
+// Portable products do not take bfloat16.
 Var taken(const Var& x, Precision precision) { return precision == Precision::portable ? widened(x) : x; }
 
 }  // namespace

@@ -5,7 +5,7 @@
 namespace elinvar {
 namespace {
 
-// The forward pass with given statistics; `batch` says whether they came from x, so that dx flows through
+// The forward pass with given statistics; `batch` says whether they were computed from x, so that dx flows through
 // them.
 Var normalize(const Var& x, const Var& gamma, const Var& beta, const Tensor& mean, const Tensor& var,
               const BatchNormOptions& options, bool batch) {

@@ -14,7 +14,7 @@ Var conv2d(const Var& input, const Var& weight, const Var& bias, const Conv2dOpt
                             .dilation_h = o.dilation.h,
                             .dilation_w = o.dilation.w,
                             .groups = o.groups};
-  // Depthwise ones wait for memory, and libraries may have no gradient of theirs that adds in one order.
+  // Depthwise convolutions are limited by memory, and libraries may lack a deterministic gradient for them.
   const bool depthwise = is_depthwise(conv_geometry(input.shape(), weight.shape(), options));
   const Precision precision = depthwise ? Precision::portable : product_precision();
   const Var x = depthwise ? widened(input) : input;

@@ -13,16 +13,16 @@ Var linear(const Var& x, const Var& weight, const Var& bias = {});
 
 struct AttentionOptions {
   bool causal = true;  // query i sees keys 0 .. i + (Tk - Tq)
-  double scale = 0.0;  // 0: 1 / sqrt(head size)
+  double scale = 0.0;  // 0 means 1 / sqrt(head size)
 };
 // Scaled dot-product attention without score matrices in memory (NUMERICS.md, rule 14).
 // q (B, Tq, H, D), k and v (B, Tk, G, D) -> (B, Tq, H, D); H is a multiple of G (grouped queries).
 Var attention(const Var& q, const Var& k, const Var& v, const AttentionOptions& options = {});
-// The same for q, k and v in one tensor, qkv (B, T, 3, H, D) -> (B, T, H, D), without copies of its parts.
+// Takes q, k and v in one tensor, qkv (B, T, 3, H, D) -> (B, T, H, D), without copies of its parts.
 Var self_attention(const Var& qkv, const AttentionOptions& options = {});
 
-// Rotary position embedding (Su et al., RoFormer) of x (B, T, H, D), pairs (i, i + D/2) as in LLaMA, position
-// t + first: y1 = x1 cos - x2 sin, y2 = x2 cos + x1 sin, angle (t + first) * base^(-2i/D), or slower.
+// Rotary position embedding (Su et al., RoFormer) of x (B, T, H, D), pairs (i, i + D/2) as in LLaMA, position t +
+// first: y1 = x1 cos - x2 sin, y2 = x2 cos + x1 sin, angle (t + first) * base^(-2i/D), or less as `frequencies` says.
 Var rotary(const Var& x, const RotaryFrequencies& frequencies = {}, int64_t first = 0);
 
 }  // namespace elinvar

@@ -26,7 +26,7 @@ Var cross_entropy(const Var& logits, const Tensor& targets, const CrossEntropyOp
 
 namespace {
 
-// What mixtures multiply logits of that shape by.
+// Returns the matrix by which mixtures multiply logits of that shape.
 Tensor moved_by_mixing(const Shape& shape, const Tensor& own, const Tensor& other, const Tensor& own_share,
                        const CrossEntropyOptions& options) {
   const int64_t classes = shape[shape.ndim() - 1], ignored = options.ignore_index;

@@ -1,6 +1,6 @@
 #pragma once
-// Losses. They are *sums* over samples, not means, so that the gradients of virtual ranks can be added; the count of
-// the global batch divides once, at the root of the reduction tree.
+// Losses. They are *sums* over samples, not means, so that the gradients of virtual ranks can be added; the sum is
+// divided once by the count of the global batch, at the root of the reduction tree.
 #include <utility>
 
 #include "autograd/var.h"

@@ -61,8 +61,8 @@ SumAndNorm add_rms_norm(const Var& x, const Var& addend, const Var& gamma, doubl
   return norm_of_sum(RowNorm::rms, x, addend, gamma, {}, eps);
 }
 
-// The elements of a sample and a group, by position and then channel, are a row of layer norm; gamma and beta follow
-// as y = h * gamma + beta, two roundings.
+// The elements of a sample and a group, by position and then channel, are a row of layer norm. gamma and beta are
+// applied afterwards, as y = h * gamma + beta with two roundings.
 Var group_norm(const Var& x, const Var& gamma, const Var& beta, int64_t groups, double eps) {
   check(x.ndim() >= 2 && x.value().numel() > 0, "[group_norm] (N, .., C) with elements expected, shape is {}",
         to_string(x.shape()));
@@ -77,7 +77,7 @@ Var group_norm(const Var& x, const Var& gamma, const Var& beta, int64_t groups, 
   Var y = reshape(permute(reshape(h, {n, groups, positions, width}), {0, 2, 1, 3}), x.shape());
   if (gamma.defined()) y = mul(y, gamma);
   if (beta.defined()) y = add(y, beta);
-  return y.dtype() == h.dtype() ? y : cast(y, h.dtype());  // float32 beside gamma
+  return y.dtype() == h.dtype() ? y : cast(y, h.dtype());  // gamma has made it float32
 }
 
 }  // namespace elinvar

@@ -5,10 +5,11 @@
 
 namespace elinvar {
 
-// Over the last dimension of x; gamma and beta (C) may be undefined.
+// Normalise over the last dimension of x; gamma and beta (C) may be undefined.
 Var layer_norm(const Var& x, const Var& gamma, const Var& beta, double eps = 1e-5);
 Var rms_norm(const Var& x, const Var& gamma, double eps = 1e-5);
-// Returns x + addend, which have the same shape, and its norm, in one pass over memory; same bits as the two functions.
+// Returns x + addend, which must have one shape, and its norm, in one pass over memory, with the bits of separate
+// functions.
 struct SumAndNorm {
   Var sum, norm;
 };
@@ -31,7 +32,7 @@ struct BatchNormResult {
   BatchStatistics statistics;
 };
 BatchNormResult batch_norm(const Var& x, const Var& gamma, const Var& beta, const BatchNormOptions& options = {});
-// With given statistics (C), in evaluation.
+// Batch norm in evaluation, with the given statistics (C).
 Var batch_norm_eval(const Var& x, const Var& gamma, const Var& beta, const Tensor& mean, const Tensor& var,
                     const BatchNormOptions& options = {});
 

@@ -24,13 +24,14 @@ Var differentiable(const Var& x, double parameter = 0) {
   });
 }
 
-// The gradient of an operand that broadcast to dy's shape: sum_to(gradient(), shape) if `wanted`.
+// Returns the gradient of an operand that was broadcast to dy's shape: sum_to(gradient(), shape) if `wanted`.
 template <class F>
 Tensor operand_gradient(bool wanted, const Shape& shape, F gradient) {
   return wanted ? sum_to(gradient(), shape) : Tensor{};
 }
 
-// Gradients for the operands of a function whose value is one of them at each element: the first where mask.
+// Returns the result of a function that selects one operand at each element, the first where `mask` is set, and records
+// the operands' gradients.
 Var selected(Tensor y, const Tensor& mask, const Var& a, const Var& b) {
   return record(
       std::move(y), {a, b},

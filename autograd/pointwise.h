@@ -1,7 +1,6 @@
 #pragma once
 // Pointwise functions, with broadcasting. Gradients of broadcast operands are summed back to their shapes
-// (tensor/ops/reduce.h, sum_to). The formulas of values and gradients are in
-// tensor/ops/pointwise_functions.inc.
+// (tensor/ops/reduce.h, sum_to). tensor/ops/pointwise_functions.inc defines values and gradients.
 #include "autograd/var.h"
 #include "tensor/ops/pointwise.h"
 #include "tensor/philox.h"
@@ -25,8 +24,8 @@ inline Var operator+(const Var& a, double b) { return add(a, b); }
 inline Var operator-(const Var& a, double b) { return add(a, -b); }
 inline Var operator*(const Var& a, double b) { return mul(a, b); }
 
-// Var exp(const Var& x) and its like for every unary function, and Var elu(const Var& x, double parameter) for one that
-// has a parameter.
+// Declares Var exp(const Var& x) and so on for every unary function, with Var elu(const Var& x, double parameter) for
+// those that have a parameter.
 #define ELINVAR_OF_ELEMENTS(name, Function) Var name(const Var& x);
 #define ELINVAR_WITH_PARAMETER(name, Function) \
   Var name(const Var& x, double parameter = pointwise::Function::parameter.value);
@@ -38,8 +37,8 @@ inline Var operator-(const Var& x) { return neg(x); }
 // condition (uint8, broadcasts) ? a : b
 Var where(const Tensor& condition, const Var& a, const Var& b);
 
-// Zeroes each element with probability p and scales the rest by 1 / (1 - p). The mask is a
-// function of (seed, step, vrank, op) that tensor/ops/dropout.h defines; the gradient computes it again.
+// Zeroes each element with probability p and scales the rest by 1 / (1 - p). The mask is a function of (seed, step,
+// vrank, op) that tensor/ops/dropout.h defines; the gradient recomputes it.
 Var dropout(const Var& x, double p, const Rng& rng);
 
 // Conversion between floating types; the gradient is converted back.

@@ -5,8 +5,9 @@
 //   const PrecisionScope fast(Precision::bf16);   // master weights stay float32: a factor is a rounded copy
 //   MicroBatchResult result = micro_batch_gradient(network, input, targets, ...);
 //
-// With bf16, products and norms of rows return bfloat16, and so do functions of bfloat16 alone. A sum with float32 is
-// float32, so a residual stream that begins with an embedding stays float32. A gradient has its value's type (var.h).
+// With bf16, products and row norms return bfloat16, as do functions whose operands are all bfloat16. Adding float32
+// and bfloat16 gives float32, so a residual stream that begins with an embedding stays float32. Every gradient has the
+// type of its value (var.h).
 #include "autograd/var.h"
 #include "tensor/precision.h"
 

@@ -1,5 +1,5 @@
 #pragma once
-// Trades time for memory (Chen et al., arXiv:1604.06174): a part of a network whose intermediate values are not kept.
+// Trades time for memory (Chen et al., arXiv:1604.06174): does not keep the intermediate values of a part of a network.
 #include <functional>
 
 #include "autograd/var.h"
@@ -7,8 +7,8 @@
 namespace elinvar {
 
 // Returns f(x) and keeps only x and the result; the gradient computes f(x) again. f is called twice and must do the
-// same both times. Gradients have the same bits as without recompute(), provided that each parameter that f reads is
-// used by f alone, or only once by f, because the contributions of f are added up before they join the others.
+// same both times. Gradients have the same bits as without recompute() if each parameter that f reads is used by f
+// alone, or only once by f: the contributions of f are added up before they join the others.
 Var recompute(std::function<Var(const Var&)> f, const Var& x);
 
 }  // namespace elinvar

@@ -1,5 +1,5 @@
 #pragma once
-// Sums, means and extrema over the given dimensions, or over all of them if none is given.
+// Sums, means and extrema over the given dimensions; sums and means are over all dimensions if none is given.
 #include "autograd/var.h"
 
 namespace elinvar {

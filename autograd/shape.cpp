@@ -41,8 +41,8 @@ Var slice(const Var& x, int dim, int64_t begin, int64_t end, int64_t step) {
   });
 }
 
-// Between x and its parts stands a node whose gradient is one tensor, made by the first part that has a gradient; each
-// part writes its own place in it, and the node clears the places of parts that had none.
+// A node between x and its parts has one gradient tensor, which the first part with a gradient allocates. Each part
+// writes its own region of it, and the node zeroes the regions of parts without a gradient.
 std::vector<Var> split(const Var& x, std::vector<int64_t> extents, int dim) {
   const int d = normalize_dim(dim, x.ndim(), "split");
   const int64_t total = std::accumulate(extents.begin(), extents.end(), int64_t{0});
@@ -51,7 +51,7 @@ std::vector<Var> split(const Var& x, std::vector<int64_t> extents, int dim) {
 
   struct Shared {
     Tensor dx;
-    std::vector<Tensor> missing;  // places in dx not written yet
+    std::vector<Tensor> missing;  // regions of dx not written yet
   };
   const auto shared = std::make_shared<Shared>();
   const Var whole = record(x.value(), {x}, [shared](const Tensor& dx) {

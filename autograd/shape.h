@@ -8,8 +8,8 @@ Var reshape(const Var& x, const Shape& shape);  // one extent may be -1
 Var permute(const Var& x, std::vector<int> dims);
 Var transpose(const Var& x, int a, int b);
 Var slice(const Var& x, int dim, int64_t begin, int64_t end, int64_t step = 1);
-// Splits x along `dim` into consecutive parts of the given extents, which must add up to x's. Cheaper than slices,
-// because the gradients of the parts are written once, into one tensor.
+// Splits x along `dim` into consecutive parts, whose `extents` must add up to x's extent. This is cheaper than slices,
+// because the gradients of all parts are written once, into one tensor.
 std::vector<Var> split(const Var& x, std::vector<int64_t> extents, int dim);
 Var expand(const Var& x, const Shape& shape);
 Var concat(std::vector<Var> parts, int dim);
@@ -17,7 +17,8 @@ Var concat(std::vector<Var> parts, int dim);
 Var pad(const Var& x, std::vector<int64_t> before, std::vector<int64_t> after, double value = 0.0);
 // y[.., i, ..] = x[.., index[.., i, ..], ..] along `dim`; index (int32 or int64) has the result's shape.
 Var gather(const Var& x, int dim, const Tensor& index);
-// Rows of `table` (V, C) at `index` (any shape): (index shape..., C). NUMERICS.md, rule 16 for the gradient.
+// Returns the rows of `table` (V, C) at `index` (any shape): (index shape.., C). The gradient follows NUMERICS.md, rule
+// 16.
 Var embedding(const Var& table, const Tensor& index);
 
 }  // namespace elinvar

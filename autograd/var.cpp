@@ -24,8 +24,8 @@ struct Var::Node {
   std::vector<Var> inputs;
   Backward backward;
 
-  // A graph that was never swept is taken apart here one node at a time: a chain of members' destructors would
-  // need as much stack as the graph is deep.
+  // A graph that was never swept is destroyed here one node at a time: recursive destructors would need as much stack
+  // as the graph is deep.
   ~Node() {
     std::vector<Var> pending = std::move(inputs);
     backward = nullptr;
@@ -56,7 +56,7 @@ uint64_t next_id() {
   return ++id;
 }
 
-// Frees the value of a result that only the sweep can still reach, because all that was computed from it is done.
+// Frees the value of a result that only the sweep can still reach, because all nodes computed from it are done.
 void let_go(const Var& v) {
   if (!v.node()->leaf && v.node().use_count() == 1) v.node()->value = {};
 }
@@ -107,7 +107,7 @@ namespace {
 
 // Pushes the gradient `seed` of `root` back to the leaves.
 void sweep(Var root, Tensor seed, const std::function<void(const Var&)>& leaf_ready) {
-  // How many contributions each node will get.
+  // The number of contributions that each node still awaits.
   std::unordered_map<Var::Node*, int> missing;
   std::vector<Var> stack{root};
   missing[root.node().get()] = 0;
@@ -119,14 +119,14 @@ void sweep(Var root, Tensor seed, const std::function<void(const Var&)>& leaf_re
     for (const Var& input : v.node()->inputs) {
       if (!input.requires_grad()) continue;
       if (missing[input.node().get()]++ > 0) continue;
-      input.node()->grad = {};  // of a leaf that an earlier sweep reached
+      input.node()->grad = {};  // the gradient of a leaf that an earlier sweep reached
       stack.push_back(input);
     }
   }
 
   const auto older = [](const Var& a, const Var& b) { return a.node()->id < b.node()->id; };
   std::priority_queue<Var, std::vector<Var>, decltype(older)> ready(older);
-  // Leaves wait for nobody, though they are older than all that was computed from them.
+  // A leaf is complete with its last contribution, although it is older than everything computed from it.
   const auto complete = [&](Var v) {
     if (!v.node()->leaf) ready.push(std::move(v));
     else if (leaf_ready) leaf_ready(v);
@@ -163,7 +163,7 @@ void sweep(Var root, Tensor seed, const std::function<void(const Var&)>& leaf_re
   }
 }
 
-// Returns the leaves, except `except`, that y was computed from and that require a gradient.
+// Returns the leaves, except `except`, from which y was computed and that require a gradient.
 std::vector<Var> leaves_under(const Var& y, const Var& except) {
   std::vector<Var> found, stack{y};
   std::unordered_set<Var::Node*> seen{y.node().get(), except.node().get()};
@@ -186,7 +186,7 @@ void backward(const Var& loss, const std::function<void(const Var&)>& leaf_ready
   sweep(loss, Tensor::full(loss.shape(), 1.0, loss.dtype(), loss.value().device()), leaf_ready);
 }
 
-// The first run is recorded like any other, to find the leaves that f reads; then its record is dropped.
+// Records the first run like any other, to find the leaves that f reads, then drops the record.
 Var recompute(std::function<Var(const Var&)> f, const Var& x) {
   if (!recording) return f(x);
   std::vector<Var> inputs{x};
@@ -203,7 +203,7 @@ Var recompute(std::function<Var(const Var&)> f, const Var& x) {
                  precision = product_precision()](Tensor dy) {
                   const PrecisionScope same(precision);
                   const Var again(input, need_x);
-                  std::vector<Tensor> outer;  // what the sweep that asks for this has gathered so far
+                  std::vector<Tensor> outer;  // contributions that the outer sweep has gathered so far
                   for (const Var& leaf : leaves) outer.push_back(std::exchange(leaf.node()->grad, {}));
                   const Recording on(true);
                   sweep(f(again), std::move(dy), {});

@@ -1,7 +1,7 @@
 #pragma once
-// Var is a tensor that records how it was computed, so that backward() can compute gradients. It is a cheap handle:
-// copies share the node. The other headers in autograd/ declare differentiable functions; each records its gradient,
-// written in ops, next to its forward pass.
+// A Var is a tensor that records how it was computed, so that backward() can compute gradients. Copies are cheap and
+// share the record. The other headers in autograd/ declare differentiable functions; their sources define each gradient
+// next to the forward pass, written in ops.
 //
 //   Var w(Tensor::zeros({3}), /*requires_grad=*/true);
 //   Var loss = sum(w * w);
@@ -44,13 +44,13 @@ class Var {
 // Maps the gradient of the result to the gradients of the inputs, in order; an undefined Tensor is zero. A gradient has
 // the type of its value: the sweep converts others (a residual's float32 for a bfloat16 branch), and rounds each
 // addition of two gradients of a bfloat16 value to bfloat16. A body should skip inputs that do not require a gradient.
-// It is called once and may move from its captures. It may overwrite tensors of which it has the only handle
-// (Tensor::unique), because the sweep has already released all values, of the result and of inputs, that nothing else
-// can reach.
+// It is called once and may move from its captures. It may overwrite tensors to which it has the only handle
+// (Tensor::unique): before the call, the sweep releases all values of the result and of inputs that nothing else can
+// reach.
 using Backward = std::function<std::vector<Tensor>(Tensor dy)>;
 
-// Takes what has been added to the gradient of an input so far; undefined if nothing was. A body can add its own
-// contribution to it in its own pass and return the sum, which saves the sweep an addition.
+// Takes the sum of the contributions to an input's gradient so far; undefined if there are none. A body can add its own
+// contribution in its own pass and return the sum, which saves the sweep an addition.
 Tensor gathered(const Var& input);
 
 // Returns the result of a differentiable function. If no input requires a gradient, or inside NoGrad, it is a constant
@@ -59,8 +59,8 @@ Var record(Tensor value, std::vector<Var> inputs, Backward backward);
 
 // Sweeps from `loss`, which must have one element, in the reverse order of creation. Sets the gradient of each leaf to
 // the sum of its contributions, added in that order. Calls `leaf_ready` once for each leaf that requires a gradient, as
-// soon as its last contribution is added and before the sweep reaches older nodes; it may take the gradient. The sweep
-// releases the graph, so a second one over any part of it is an error.
+// soon as its last contribution is added and before the sweep reaches older nodes; the callback may take the gradient.
+// The sweep releases the graph, so a second one over any part of it is an error.
 void backward(const Var& loss, const std::function<void(const Var& leaf)>& leaf_ready = {});
 
 // While an object of this class lives, its thread records nothing.

@@ -14,14 +14,14 @@
 namespace elinvar {
 namespace {
 
-// A host without the brackets of IPv6.
+// Returns a host without the brackets of IPv6.
 std::string bare(const std::string& place) {
   return place.size() > 2 && place.front() == '[' ? place.substr(1, place.size() - 2) : place;
 }
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-// At least one.
+// Returns at least one address.
 Addresses look_up(const Endpoint& endpoint) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_DGRAM;

@@ -17,7 +17,7 @@ EventSignal::EventSignal() : descriptor_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK
 
 EventSignal::~EventSignal() { ::close(descriptor_); }
 
-// A full counter or an empty one is set or clear already.
+// A full counter is already set, and an empty one already clear, so these failures are harmless.
 void EventSignal::set() noexcept {
   const uint64_t one = 1;
   while (::write(descriptor_, &one, sizeof one) < 0 && errno == EINTR) continue;

@@ -1,7 +1,7 @@
 #pragma once
-// A group of GPUs that send to each other without their hosts, by one NCCL communicator (comm/nccl.h). It exists once
-// all members have formed it. If a member dies or hangs, a transfer fails or stays pending; the other members give up
-// when they choose to, and free their devices by aborting or destroying the group.
+// A group of GPUs that exchange data without their hosts, by one NCCL communicator (comm/nccl.h). It exists once all
+// members have formed it. If a member dies or hangs, a transfer fails or stays pending. Each other member decides when
+// to give up, and frees its device by aborting or destroying the group.
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -18,17 +18,16 @@ class GpuGroup {
  public:
   using State = NcclCommunicator::State;
 
-  // Forms a group of `members` processes. All of them call this, each with its own index `me`. Waits at most
-  // `patience`. Throws Failure, which says why there is no group and what to look at, also if `stop` is requested.
+  // Forms a group of `members` processes, each of which calls this with its own index `me`. Waits at most `patience`.
+  // Throws Failure, which says why there is no group and what to check, also if `stop` is requested.
   static std::shared_ptr<GpuGroup> form(Nccl& nccl, const NcclId& id, int members, int me,
                                         std::chrono::duration<double> patience, const std::stop_token& stop = {});
 
-  // Makes a group of a communicator that was formed in another way.
+  // Makes a group of a communicator that is already formed.
   static std::shared_ptr<GpuGroup> of(std::unique_ptr<NcclCommunicator> formed, int members, int me, Device device);
 
-  // Forms a group of the same members without those whose indices are in `gone`; the others keep their order. All
-  // members that stay call it. This group must be whole and must not be used meanwhile; if the call fails, it is no
-  // longer whole.
+  // Forms a group of the members whose indices are not in `gone`. They keep their order, and all of them call this.
+  // This group must be whole and unused during the call; if the call fails, it is no longer whole.
   std::shared_ptr<GpuGroup> shrink(std::span<const int> gone, std::chrono::duration<double> patience,
                                    const std::stop_token& stop = {});
 
@@ -36,20 +35,20 @@ class GpuGroup {
   int me() const { return me_; }
   Device device() const { return device_; }
 
-  // Begins to send and receive; one transfer at a time. `holds` are the tensors that the pieces are in; the group keeps
-  // them until the device is done with them or the group is destroyed.
+  // Begins to send and receive; only one transfer may run at a time. `holds` are the tensors that contain the pieces;
+  // the group keeps them until the device is done with them or the group is destroyed.
   void transfer(std::span<const GpuPiece> sends, std::span<const GpuPiece> receives, std::vector<Tensor> holds);
-  // Returns the state of the transfer: `done` once work called from now on, on the stream of the thread that began it,
-  // runs after it. It may fail even then.
+  // Returns the state of the transfer. It is `done` once later work on the stream of the thread that began it will run
+  // after it; the transfer may still fail then.
   State poll(std::string& why) { return communicator_->state(why); }
-  // Whether a transfer that is `done` can no longer fail, so that its memory is free. Throws Failure if it failed.
+  // Returns whether a `done` transfer can no longer fail, so that its memory is free. Throws Failure if it failed.
   bool carried();
-  // Whether nothing is under way that only an abort can end. Thread-safe.
+  // Returns false if a transfer is pending that only an abort can end. Thread-safe.
   bool whole() const { return whole_; }
-  // Ends what is under way. Thread-safe, even while another thread waits for the device.
+  // Ends pending work. Thread-safe, even while another thread waits for the device.
   void abort() { communicator_->abort(); }
 
-  // Call it when a whole group is no longer needed: waits, at most `patience`, until no member awaits data from this
+  // Call it when a whole group is no longer needed. Waits, at most `patience`, until no member awaits data from this
   // one.
   void retire(std::chrono::duration<double> patience);
 

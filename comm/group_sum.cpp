@@ -118,8 +118,8 @@ void GroupSum::exchange_roots(const std::vector<Subtree>& mine) {
   group_->transfer(sends, receives, std::move(holds));
 }
 
-// The group still holds the roots received from other members, so each addition goes to fresh memory and they stay as
-// they are.
+// The group still holds the roots received from other members, so each addition goes to new memory and leaves them
+// unchanged.
 void GroupSum::add_up() {
   std::sort(parts_.begin(), parts_.end(), [](const Subtree& a, const Subtree& b) { return a.begin < b.begin; });
   TreeReducer reducer(options_.leaves);
@@ -159,8 +159,7 @@ void GroupSum::exchange_shards() {
   group_->transfer(sends, receives, {result_});
 }
 
-// The next bucket begins when the one before is queued on the device, not when it is done; the last phase waits for
-// all.
+// A bucket begins once the previous one is queued on the device, which need not be done; the last phase waits for all.
 GroupSum::State GroupSum::poll(std::string& why) {
   const SideQueue side(group_->device(), SideQueue::Of::transfers);
   while (phase_ != Phase::done) {

@@ -1,6 +1,6 @@
 #pragma once
-// The reduction of one step within a group of GPUs: the sum over the tree of leaves (comm/reduction_tree.h), of which
-// each member holds parts. No element passes through a host, and the sum has the same bits as one made on hosts.
+// The reduction of one step within a group of GPUs: the sum over the tree of leaves (comm/reduction_tree.h), parts of
+// which each member holds. No element passes through a host, and the sum has the same bits as one computed on hosts.
 //
 // Buckets are reduced from the last to the first, in the order in which backward passes make gradients, so that a
 // bucket is added up while the rest of a member's last leaf is still computed. For each bucket:
@@ -25,7 +25,7 @@
 
 namespace elinvar {
 
-// What the other members know about a subtree that a member holds.
+// A subtree that a member holds, without its values. All members know the roots of all members.
 struct GroupRoot {
   int begin = 0, end = 0;
   bool present = false;  // at least one leaf of it is present
@@ -37,7 +37,7 @@ class FlatLayout {
   static constexpr int64_t kAlign = 64;
   explicit FlatLayout(std::span<const Shape> shapes);
   int64_t elements() const { return begins_.back(); }
-  int64_t begin(size_t tensor) const { return begins_[tensor]; }  // for one past the last tensor: the end
+  int64_t begin(size_t tensor) const { return begins_[tensor]; }  // for the index after the last tensor, the end
   // Returns the range that member `m` of `members` adds up; ranges are multiples of kAlign and nearly equal.
   std::pair<int64_t, int64_t> shard(int m, int members) const;
   Tensor flatten(const std::vector<Tensor>& tensors) const;  // on their device
@@ -55,10 +55,10 @@ class GroupSum {
     Buckets buckets = {};  // of a leaf's tensors, none of them cut; the same at all members
     size_t scaled = 0;     // how many tensors, from the first on, are multiplied by `factor`
     std::optional<double> factor = {};
-    // Fault injection: called with what this member has added up of a bucket.
+    // Fault injection: called with this member's sum of a bucket's shard.
     std::function<void(int bucket, std::vector<Tensor>& shard)> spoil = {};
   };
-  // `roots`: for each member, those that it holds. Throws UsageError unless they cover every leaf exactly once.
+  // `roots` has the subtrees of each member. Throws UsageError unless they cover every leaf exactly once.
   GroupSum(std::shared_ptr<GpuGroup> group, Options options, std::vector<std::vector<GroupRoot>> roots);
 
   // Gives this member's part of a bucket, once for each bucket, in any order of buckets: its roots in the order given
@@ -70,7 +70,7 @@ class GroupSum {
   // Continues as far as possible without waiting. Throws Failure if the device fails.
   State poll(std::string& why);
   int64_t progress() const { return progress_; }  // grows whenever something has happened
-  // Once done: the tensors of the root, on the device; empty if every leaf was absent.
+  // Returns the tensors of the root once done, on the device; empty if every leaf was absent.
   std::vector<Tensor> values() const;
 
  private:

@@ -45,7 +45,7 @@ std::string text_error(std::string_view text, const PacketLimits& limits) {
   return "";
 }
 
-// Returns what is wrong with the text; null if `object` is complete.
+// Sets `object`. Returns what is wrong with the text, or "".
 std::string read_object(const Blob& blob, const PacketLimits& limits, Json& object) {
   const std::string_view text(reinterpret_cast<const char*>(blob.data), blob.bytes);
   if (std::string error = text_error(text, limits); !error.empty()) return error;
@@ -65,7 +65,7 @@ std::string blob_error(size_t index, size_t bytes, const PacketLimits& limits) {
   return fmt::format("blob {} has {} bytes, at most {} expected", index, bytes, limits.blob_bytes);
 }
 
-// Returns what is wrong with the frames; null if `message` is complete.
+// Sets `message`. Returns what is wrong with the frames, or "".
 std::string read(std::vector<Blob>& frames, const PacketLimits& limits, Packet& message) {
   if (frames.size() < 2) return fmt::format("{} frames, at least 2 expected", frames.size());
   const Blob& first = frames[0];

@@ -1,6 +1,6 @@
 #pragma once
-// The messages between workers and the coordinator: a kind, a sender, a time (generation and step), a small JSON body,
-// and blobs of bytes that are neither copied nor inspected. On the wire each is a ZeroMQ multipart message:
+// Messages between workers and the coordinator. A message has a kind, a sender, a generation and step, a small JSON
+// body, and blobs, bytes that are neither copied nor inspected. On the wire it is a ZeroMQ multipart message:
 //
 //   frame 0   fixed header: "ELNV", version (u32), run (u64), sender (u64), generation (i64), step (i64), blobs (u32)
 //   frame 1   {"kind": "...", ...}: JSON in UTF-8; all numbers of frame 0 are little-endian

@@ -10,13 +10,13 @@
 namespace elinvar {
 namespace {
 
-// The number of leaves that a node would cover in a tree without end: its extent in the perfect tree.
+// Returns the number of leaves that a node would cover in an infinite tree: its extent in the perfect tree.
 int nominal_size(const Subtree& node) {
   return static_cast<int>(std::bit_ceil(static_cast<unsigned>(node.end - node.begin)));
 }
 
-// A node's nominal size is that of its level or, if leaves are cut off, of the lowest level that gives the same
-// leaves. So neighbours are siblings if the left is full, aligned to its parent, and the right no larger.
+// A node's nominal size is that of its level or, if leaves are cut off, of the lowest level with the same leaves. So
+// neighbours are siblings if the left one is full and aligned to its parent, and the right one is no larger.
 bool siblings(const Subtree& left, const Subtree& right, int leaves) {
   const int size = left.end - left.begin;
   if (right.begin != left.end || nominal_size(left) != size || left.begin % (2 * size) != 0) return false;
@@ -26,7 +26,7 @@ bool siblings(const Subtree& left, const Subtree& right, int leaves) {
 Tensor sum(Tensor&& left, const Tensor& right, size_t index) {
   check(left.shape() == right.shape(), "[reduction tree] tensor {} has shapes {} and {}", index,
         to_string(left.shape()), to_string(right.shape()));
-  // Leaves of a worker whose group of GPUs came to its end in the middle of a step (elastic/PROTOCOL.md).
+  // The parts of a worker whose group of GPUs ended within a step can be on two devices (elastic/PROTOCOL.md).
   if (left.device() != right.device()) return add_to(left.to(Device{}), right.to(Device{}));
   return add_to(std::move(left), right);
 }
@@ -54,8 +54,8 @@ TreeReducer::TreeReducer(int leaves) : leaves_(leaves) {
   check(leaves >= 1, "[reduction tree] at least one leaf expected, got {}", leaves);
 }
 
-// The node that [begin, end) ends in is on the stack then, without values: they are those of the siblings to its left
-// that it was merged with, returned from right to left, with its own added to each.
+// Puts the node in which [begin, end) ends on the stack, without values, and returns the values of the siblings to its
+// left that it was merged with, from right to left. The caller adds the values of [begin, end) to each in turn.
 std::vector<std::vector<Tensor>> TreeReducer::place(int begin, int end) {
   check(missing_ == 0, "[reduction tree] {} values of an open leaf are missing", missing_);
   check(is_node(begin, end, leaves_), "[reduction tree] [{}, {}) is no node of a tree of {} leaves", begin, end,
@@ -93,7 +93,7 @@ void TreeReducer::put(size_t index, Tensor value) {
   for (std::vector<Tensor>& left : lefts_) {
     if (value.device() != Device{}) {
       used_.push_back(value);
-      if (!left[index].unique() || !left[index].contiguous()) used_.push_back(left[index]);  // the sum is elsewhere
+      if (!left[index].unique() || !left[index].contiguous()) used_.push_back(left[index]);  // the sum is in new memory
     }
     value = sum(std::move(left[index]), value, index);
   }

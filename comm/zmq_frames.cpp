@@ -22,8 +22,8 @@ namespace {
 constexpr size_t kCopiedBytes = 4096;  // frames up to this size are copied when sent
 constexpr size_t kAlignment = 8;       // of received blobs, in bytes
 
-// Incremented when something is handed to ZeroMQ and read when it comes back. ZeroMQ orders the two; this tells race
-// detectors so, which do not see into it.
+// Incremented when something is passed to ZeroMQ and read when it comes back. ZeroMQ orders the two; this shows the
+// order to race detectors, which do not see ZeroMQ's atomics.
 std::atomic<uint64_t> handed_over{0};
 
 void release(void*, void* owner) {
@@ -39,7 +39,7 @@ zmq::message_t frame_of(Blob blob) {
   return frame;
 }
 
-// Large frames stay where ZeroMQ received them. Small ones may lie anywhere in its buffer and are copied if misaligned.
+// Large frames stay where ZeroMQ received them. Small ones may be anywhere in its buffer and are copied if misaligned.
 Blob blob_of(zmq::message_t frame) {
   auto owner = std::make_shared<zmq::message_t>(std::move(frame));
   const auto* data = static_cast<const std::byte*>(owner->data());
@@ -76,7 +76,7 @@ bool receive_frame(zmq::socket_t& socket, zmq::message_t& frame) {
 std::vector<Blob> receive_frames(zmq::socket_t& socket, size_t most) {
   std::vector<Blob> frames;
   zmq::message_t frame;
-  // Either no frame of a message is here or all are.
+  // Either all frames of a message have arrived or none.
   for (bool more = true; more && receive_frame(socket, frame);) {
     more = frame.more();
     if (frames.size() < most) frames.push_back(blob_of(std::move(frame)));
@@ -119,7 +119,7 @@ std::optional<ZmqEvent> next_event(zmq::socket_t& monitor) {
   invariant(frame.size() == sizeof event + sizeof value, "an event of a monitor has 6 bytes");
   std::memcpy(&event, frame.data(), sizeof event);
   std::memcpy(&value, static_cast<const char*>(frame.data()) + sizeof event, sizeof value);
-  if (frame.more()) (void)receive_frame(monitor, frame);  // an endpoint
+  if (frame.more()) (void)receive_frame(monitor, frame);  // an endpoint, which is not needed
   using What = ZmqEvent::What;
   if (event == ZMQ_EVENT_CONNECTED) return ZmqEvent{.what = What::opened, .descriptor = value};
   if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) return ZmqEvent{.what = What::ready};

@@ -23,8 +23,8 @@ std::vector<Blob> receive_frames(zmq::socket_t& socket, size_t most);
 // has just ended.
 void send_frames(zmq::socket_t& socket, std::vector<Blob> frames);
 
-// What happened to a socket's connection: it was opened; both sides proved their keys (ready); it ended (closed), or
-// ended before it was ready (failed).
+// An event of a socket's connection. `opened`: it exists; `ready`: both sides have proved their keys; `closed`: it
+// ended; `failed`: it ended before it was ready.
 struct ZmqEvent {
   enum class What { opened, ready, closed, failed } what;
   int descriptor = -1;      // opened

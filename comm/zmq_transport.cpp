@@ -25,8 +25,8 @@ namespace {
 
 using Clock = Transport::Clock;
 
-constexpr int kMostSockets = 1 << 14;  // in a context; a connection has three
-constexpr int kFilesBesides = 64;      // descriptors of a context and a few connections, besides two for each thread
+constexpr int kMostSockets = 1 << 14;  // per context; a connection has three
+constexpr int kFilesBesides = 64;      // descriptors of a context and a few connections, in addition to two per thread
 constexpr int kStreak = 16;            // messages received in a row before monitors and signals are checked again
 
 // Names of inproc endpoints are valid within a context, so all transports of the process that listen on one share it.

@@ -159,7 +159,7 @@ void BpeEncoder::merge(std::string_view piece, std::vector<int32_t>& tokens) {
     const Candidate c = heap_.back();
     heap_.pop_back();
     Symbol& left = symbols_[static_cast<size_t>(c.place)];
-    if (left.token != c.left || left.after < 0) continue;  // one of the two has merged with another since
+    if (left.token != c.left || left.after < 0) continue;  // one of the two has merged with another meanwhile
     Symbol& right = symbols_[static_cast<size_t>(left.after)];
     if (right.token != c.right) continue;
     left.token = bpe_.merges_.find(c.left, c.right)->token;

@@ -25,7 +25,7 @@ std::string written(std::string_view bytes) {
   return text;
 }
 
-// Returns the bytes that a written token stands for; one with other characters (an added token) stands for itself.
+// Returns the bytes that a written token represents; a token with other characters (an added one) represents itself.
 std::string bytes_of(std::string_view text) {
   static const std::unordered_map<char32_t, char> bytes = [] {
     std::unordered_map<char32_t, char> map;
@@ -107,7 +107,7 @@ BpeParts read_pair(const fs::path& path, const Json& vocabulary) {
 
 // --- tokenizer.json
 
-// Settings with which `tokenizers` would make other tokens than Bpe does are refused.
+// Refuses settings with which `tokenizers` would produce other tokens than Bpe.
 void expect(const Json& json, const char* key, const Json& usual) {
   const auto found = json.find(key);
   if (found == json.end() || found->is_null() || *found == usual) return;
@@ -147,7 +147,8 @@ void read_normalizer(BpeParts& parts, const Json& json) {
   if (!json.is_null() && !parts.nfc) fail("\"normalizer\" {} is not supported: expected null or NFC", json.dump());
 }
 
-// Special ones, and those that are cut out of a text: all before it is normalized, or all after it.
+// Reads special tokens, and tokens that are cut out of a text; the latter must all be cut before it is normalized, or
+// all after.
 void read_added(BpeParts& parts, const Json& tokens, const Json& vocabulary) {
   std::optional<bool> normalized;
   if (parts.nfc) normalized = false;
@@ -219,7 +220,7 @@ void Bpe::save(const fs::path& path) const {
     const auto found = names_of_added.find(token);
     return found == names_of_added.end() ? written(parts_.tokens[static_cast<size_t>(token)]) : found->second;
   };
-  Ordered::object_t& names = vocabulary.get_ref<Ordered::object_t&>();  // looking each up would take long
+  Ordered::object_t& names = vocabulary.get_ref<Ordered::object_t&>();  // a lookup of each would take long
   for (int32_t token = 0; token < size(); ++token)
     if (!parts_.tokens[static_cast<size_t>(token)].empty()) names.emplace_back(name_of(token), token);
   for (const auto& [left, right] : parts_.merges) merges.push_back(Ordered{name_of(left), name_of(right)});

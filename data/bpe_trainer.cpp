@@ -31,7 +31,7 @@ struct Candidate {
   bool operator<(const Candidate& o) const { return count != o.count ? count < o.count : pair > o.pair; }
 };
 
-// Counts of pairs of neighbours, updated while pairs merge.
+// Counts the pairs of neighbouring tokens, and updates the counts as pairs merge.
 class Merging {
  public:
   explicit Merging(std::vector<Piece> pieces) : pieces_(std::move(pieces)) {
@@ -41,14 +41,14 @@ class Merging {
     for (const auto& [pair, count] : counts_) queue_.push({count, pair});
   }
 
-  // Returns the most frequent pair and its count; a count of 0 if there is none.
+  // Returns the most frequent pair and its count. If no pair is left, the count is 0.
   Candidate best() {
     while (!queue_.empty()) {
       const Candidate top = queue_.top();
       queue_.pop();
       const int64_t now = counts_[top.pair];
       if (now == top.count) return top;
-      if (now > 0) queue_.push({now, top.pair});  // it has become rarer since
+      if (now > 0) queue_.push({now, top.pair});  // the queued count is outdated; the pair has become rarer
     }
     return {0, {}};
   }
@@ -57,7 +57,8 @@ class Merging {
     const std::vector<size_t> where = std::exchange(where_[pair], {});
     touched_.clear();
     for (const size_t i : where) {
-      // What is merged is written over the piece from its beginning: [0, end) is done, from `at` on it is as it was.
+      // Writes the merged tokens over the piece from its beginning: [0, end) is done, and tokens from `at` on are
+      // unchanged.
       std::vector<int32_t>& tokens = pieces_[i].tokens;
       const int64_t count = pieces_[i].count;
       size_t end = 0;
@@ -91,7 +92,7 @@ class Merging {
 
   std::vector<Piece> pieces_;
   std::unordered_map<Pair, int64_t, PairHash> counts_;
-  std::unordered_map<Pair, std::vector<size_t>, PairHash> where_;  // pieces that have, or had, the pair
+  std::unordered_map<Pair, std::vector<size_t>, PairHash> where_;  // indices of pieces that have, or had, the pair
   std::priority_queue<Candidate> queue_;
   std::set<Pair> touched_;
 };

@@ -54,7 +54,7 @@ class Cifar10 final : public ImageSource {
 
  private:
   std::vector<uint8_t> labels_, pixels_;
-  std::vector<std::pair<std::string, int64_t>> ends_;  // of each file: its name and the index after its last image
+  std::vector<std::pair<std::string, int64_t>> ends_;  // each file's name and the index after its last image
 };
 
 }  // namespace

@@ -15,7 +15,7 @@ int32_t grey_of(const uint8_t* p, int64_t channels) {
   return channels == 3 ? (19595 * p[0] + 38470 * p[1] + 7471 * p[2] + kHalf) >> 16 : p[0];
 }
 
-// f p + (1 - f) base; with f up to 9 and bytes this fits 32 bits.
+// Returns f p + (1 - f) base; with f up to 9 and bytes this fits 32 bits.
 uint8_t blended(int32_t p, int32_t base, int32_t f) {
   return static_cast<uint8_t>(std::clamp((f * p + (kOne - f) * base + kHalf) >> 16, 0, 255));
 }

@@ -24,7 +24,7 @@ struct Kind {
   std::function<Open> open;
 };
 
-// The kind needs a path where `needs_path` is set.
+// Returns a built-in kind; `needs_path` says whether it requires a path.
 Kind built_in(const char* name, std::unique_ptr<Dataset> (*open)(const DataConfig&, Split), bool needs_path) {
   return {name, [=](const DataConfig& config, Split split, DataConfig*) {
             check_setting(!needs_path || !config.path.empty(), "data.path", "is missing: '{}' needs one", config.kind);

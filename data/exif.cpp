@@ -6,7 +6,7 @@
 namespace elinvar {
 namespace {
 
-// A number of `count` bytes; 0 beyond the end.
+// Returns a number of `count` bytes; 0 beyond the end.
 size_t number_at(std::string_view bytes, size_t at, size_t count, bool little_endian) {
   if (at > bytes.size() || count > bytes.size() - at) return 0;
   size_t value = 0;

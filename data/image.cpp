@@ -7,7 +7,7 @@
 #include <cstring>
 #include <memory>
 
-// Zeroed, because tables that a file uses but does not define would otherwise have the old contents of memory.
+// Zeroed: tables that a file uses but does not define would otherwise have old contents of memory.
 #define STBI_MALLOC(size) std::calloc(1, size)
 #define STBI_REALLOC(memory, size) std::realloc(memory, size)
 #define STBI_FREE(memory) std::free(memory)
@@ -39,7 +39,7 @@ int64_t big_endian(std::string_view bytes, size_t at, size_t count) {
   return value;
 }
 
-// Tables of Huffman codes: a byte, 16 counts of codes by length, a byte a code; and so on.
+// Checks tables of Huffman codes. Each is a byte, 16 counts of codes by length, and a byte per code.
 bool has_sound_tables(std::string_view tables) {
   while (!tables.empty()) {
     if (tables.size() < 17) return false;
@@ -51,19 +51,19 @@ bool has_sound_tables(std::string_view tables) {
   return true;
 }
 
-// What a file states about itself, besides its pixels.
+// What a file declares about itself, except its pixels.
 struct Outline {
   bool whole = false;
   int64_t height = 0, width = 0;
-  int64_t components = 0;  // of a JPEG; 0 until there is a frame
-  int64_t scans = 0;       // of a JPEG: each may go over all of it
+  int64_t components = 0;  // of a JPEG; 0 before the first frame
+  int64_t scans = 0;       // of a JPEG; each scan may cover the whole image
   bool adobe = false;      // a JPEG has Adobe's marker
   std::string_view exif = {};
 };
 
-// Walks a JPEG's segments to its end marker. The decoder fills what a truncated file lacks with grey and says nothing,
-// and trusts the lengths of code tables (at most 256 codes); so both are seen to here. Coded data lies between the
-// segments and escapes its 0xFF: what follows one is 0, a restart marker or the next segment.
+// Walks a JPEG's segments to its end marker. The decoder silently fills missing parts of a truncated file with grey,
+// and trusts the lengths of code tables (at most 256 codes), so both are checked here. Coded data between the segments
+// escapes its 0xFF: the byte after one is 0, a restart marker or the next segment's.
 Outline outline_of_jpeg(std::string_view bytes) {
   constexpr int64_t kEnd = 0xD9, kTables = 0xC4, kFirstRestart = 0xD0, kLastRestart = 0xD7, kExif = 0xE1, kAdobe = 0xEE,
                     kScan = 0xDA;
@@ -74,7 +74,7 @@ Outline outline_of_jpeg(std::string_view bytes) {
   Outline found;
   for (size_t at = 2; (at = bytes.find('\xFF', at)) != bytes.npos && at + 2 <= bytes.size();) {
     const int64_t marker = byte_at(bytes, at + 1);
-    if (marker == 0xFF) {  // filling
+    if (marker == 0xFF) {  // fill byte
       ++at;
     } else if (marker == 0 || (marker >= kFirstRestart && marker <= kLastRestart)) {
       at += 2;
@@ -102,7 +102,7 @@ Outline outline_of_jpeg(std::string_view bytes) {
   return found;
 }
 
-// Parts are length, type, contents, checksum of type and contents; the decoder leaves the checksums unread.
+// Parts are length, type, contents, checksum of type and contents; the decoder ignores the checksums.
 Outline outline_of_png(std::string_view bytes) {
   Outline found;
   for (size_t at = 8; at + 12 <= bytes.size();) {
@@ -126,7 +126,7 @@ Outline outline_of_png(std::string_view bytes) {
   return found;
 }
 
-// Pixels are copied whole, but for the last: the next one covers what is too much.
+// Copies whole pixels except the last; each copy overwrites the excess byte of the one before.
 void drop_fourth_channel(const uint8_t* from, Image& image) {
   uint8_t* to = image.pixels.data();
   for (int64_t left = image.height * image.width - 1; left > 0; --left, from += 4, to += 3) std::memcpy(to, from, 4);
@@ -152,7 +152,7 @@ Image decode_image(std::string_view bytes, int channels, const std::string& wher
   if (outline.width > 0 && outline.height > kMostPixels / outline.width)
     broken("[image] '{}' is {} x {}, the most is 2^28 pixels; scale it down or remove it", where, outline.width,
            outline.height);
-  // A JPEG's colours are computed with vectors, to the same bytes, only where four channels are asked for.
+  // The decoder computes a JPEG's colours with vectors, to the same bytes, only if four channels are requested.
   const int computed = jpeg && channels == 3 ? 4 : channels;
   int width = 0, height = 0, stored = 0;
   const std::unique_ptr<stbi_uc, void (*)(void*)> pixels(

@@ -67,7 +67,7 @@ std::optional<Image> ImageCache::find(const fs::path& path, int channels) const 
   }
 }
 
-// Not synced, because the digest reveals what a crash of the machine damages.
+// Does not sync, because the digest reveals damage by a crash of the machine.
 void ImageCache::keep(const fs::path& path, const Image& image) const {
   static std::atomic<int64_t> written{0};
   const Digest digest = digest_of(image);
@@ -83,7 +83,7 @@ void ImageCache::keep(const fs::path& path, const Image& image) const {
   try {
     fs::create_directories(path.parent_path(), error);
     if (error) fail("cannot create the directory {}: {}", path.parent_path().string(), error.message());
-    if (fs::exists(aside, error)) return;  // of a process with this number on another machine
+    if (fs::exists(aside, error)) return;  // of a process with the same number on another machine
     {
       File file = File::create(aside);
       file.write(&header, sizeof header);

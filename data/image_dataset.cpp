@@ -65,7 +65,7 @@ class ImageDataset final : public Dataset {
   bool steps_over_broken_;
   std::shared_ptr<Notices> notices_;
   mutable std::mutex mutex_;
-  mutable std::set<int64_t> broken_;  // those that were met
+  mutable std::set<int64_t> broken_;  // broken images found so far
   ImageTransform transform_;
 };
 

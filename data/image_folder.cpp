@@ -22,7 +22,7 @@ bool is_image(std::string_view path) {
 // The images under one folder of the set, "<root><class>/...".
 class FolderImages final : public ImageSource {
  public:
-  // `class_names` are those of the training part; it is given none and finds them.
+  // `class_names` are those of the training part. For the training part itself they are empty, and it finds them.
   FolderImages(std::shared_ptr<const FileSet> files, const std::string& root, std::vector<std::string> class_names,
                std::shared_ptr<const ImageCache> cache)
       : files_(std::move(files)), class_names_(std::move(class_names)), cache_(std::move(cache)) {
@@ -90,7 +90,8 @@ bool has_images(const FileSet& files, const std::string& root) {
                      [&](const auto& e) { return e.path.starts_with(root) && is_image(e.path); });
 }
 
-// Returns the one folder that has all files, with its slash, or ""; tar archives often include the folder around them.
+// Returns the single folder that contains all files, with its slash, or ""; tar archives often include the folder
+// around them.
 std::string common_folder(const FileSet& files) {
   const auto& entries = files.entries();
   const std::string folder = entries.front().path.substr(0, entries.front().path.find('/') + 1);
@@ -108,7 +109,7 @@ ImageParts open_image_folder(const DataConfig& config) {
   std::string root = common_folder(*files);
   if (root == "train/" || !has_images(*files, root + "train/")) root = "";
   const bool split = has_images(*files, root + "train/");
-  // One folder around all classes, unless it is the only class.
+  // Skips one folder around all classes, unless it is the only class.
   if (!split && !common_folder(*files).empty()) {
     const std::string folder = common_folder(*files);
     const auto& first = files->entries().front().path;

@@ -36,7 +36,7 @@ class Kept final : public ImageSource {
   int64_t label(int64_t i) const override { return source_->label(i); }
   ImageView image(int64_t i, Image& scratch) const override {
     const Image& kept = images_[static_cast<size_t>(i)];
-    return kept.pixels.empty() ? source_->image(i, scratch) : kept.view();  // that throws: it is broken
+    return kept.pixels.empty() ? source_->image(i, scratch) : kept.view();  // image() throws for a broken image
   }
   std::string where(int64_t i) const override { return source_->where(i); }
   bool in_memory() const override { return true; }
@@ -78,7 +78,7 @@ ImageSourcePtr kept_in_memory(ImageSourcePtr source, int64_t most_bytes, bool br
   std::vector<Image> images(static_cast<size_t>(source->size()));
   std::atomic<int64_t> bytes{0};
   std::mutex mutex;
-  int64_t failed = source->size();  // the first image that could not be read, whichever thread met it
+  int64_t failed = source->size();  // the first unreadable image in index order, whichever thread read it
   std::exception_ptr error;
   const auto note_error = [&](int64_t i) {
     const std::lock_guard lock(mutex);

@@ -21,11 +21,11 @@ namespace elinvar {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int kMostReaders = 16;  // unless the options have more
+constexpr int kMostReaders = 16;  // unless the options set more
 
 }  // namespace
 
-// A window of upcoming batches, in the order in which they will probably be requested. Readers fill it from the front;
+// A window of upcoming batches, in the order in which they will probably be requested. Readers fill it from the front.
 // batch() takes the front, or discards the window if another batch is requested.
 struct Loader::Readers {
   struct Slot {
@@ -44,10 +44,10 @@ struct Loader::Readers {
   int next_vrank = 0;
   int first, count;
   PrefetchSettings settings;
-  std::optional<PrefetchTuner> tuner;  // used by the thread that asks for batches
-  std::string trouble;                 // why the first readers could not start, not reported yet
+  std::optional<PrefetchTuner> tuner;  // used by the thread that requests batches
+  std::string trouble;                 // why the first readers could not start; not reported yet
   std::optional<Clock::time_point> last;
-  std::vector<std::jthread> threads;  // last: they end before what they use
+  std::vector<std::jthread> threads;  // last, so that they end before the members that they use
 
   explicit Readers(const Loader& l) : loader(l), first(0), count(l.options_.virtual_ranks) {
     trouble = become({l.options_.threads, l.options_.prefetch});
@@ -141,12 +141,12 @@ struct Loader::Readers {
       advance_next();
     }
     work.notify_all();
-    if (slot->state == Slot::State::waiting) {  // no reader has begun: quicker made than waited for
+    if (slot->state == Slot::State::waiting) {  // no reader has begun: making it is quicker than waiting
       slot->state = Slot::State::working;
       lock.unlock();
       fill(loader, *slot);
     } else {
-      // A reader is at it; meanwhile this thread makes what no reader has begun.
+      // A reader is making it; meanwhile this thread makes batches that no reader has begun.
       while (slot->state != Slot::State::done) {
         const std::shared_ptr<Slot> other = first_waiting();
         if (!other) {
@@ -166,9 +166,8 @@ struct Loader::Readers {
     return slot;
   }
 
-  // Copies begun now overlap with computation on the batch just taken, whose own copy goes first, as copies are made
-  // one after another. Readers no longer use finished slots. A batch for which there is no room now is sent when it is
-  // taken.
+  // Copies begun now overlap with computation on the batch just taken. Its own copy is first, because copies run one
+  // after another. Readers no longer use finished slots. A batch without room now is sent when it is taken.
   void send_ahead(Slot& taken) {
     const Device device = loader.options_.device;
     if (device == Device{}) return;

@@ -17,7 +17,7 @@ Random4 words_of(int64_t index, const Draw& draw, uint32_t block) {
                 static_cast<uint32_t>(static_cast<uint64_t>(index) >> 32), block);
 }
 
-// x^p for x in (0, 1] and p in [0, 20].
+// Returns x^p for x in (0, 1] and p in [0, 20].
 double power(double x, double p) {
   double whole = std::floor(p), rest = p - whole, result = 1;
   for (double square = x; whole > 0; square *= square) {
@@ -55,7 +55,7 @@ int64_t below(uint32_t word, int64_t n) {
   return static_cast<int64_t>((uint64_t{word} * static_cast<uint64_t>(n)) >> 32);
 }
 
-// What both change: an image of (height, width, channels).
+// The extents of an image (height, width, channels), which both kinds of mixing change.
 struct Sides {
   int64_t height, width, channels;
   int64_t numel() const { return height * width * channels; }
@@ -103,7 +103,7 @@ MixedTargets mix(const Mixing& mixing, std::span<const int64_t> indices, const D
   invariant(n >= 2 && images.dim(0) == n && labels.numel() == n, "as many images and labels as indices, two or more");
   MixedTargets mixed{Tensor::empty({n}, DType::i64), Tensor::empty({n})};
   auto* x = images.data<float>();
-  const std::vector<float> first(x, x + sides.numel());  // the last one's partner, before it was mixed itself
+  const std::vector<float> first(x, x + sides.numel());  // a copy of the first image, unmixed: the last one's partner
   for (int64_t i = 0; i < n; ++i, x += sides.numel()) {
     const float* y = i + 1 < n ? x + sides.numel() : first.data();
     const int64_t index = indices[static_cast<size_t>(i)];

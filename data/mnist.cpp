@@ -1,5 +1,6 @@
-// The idx format of MNIST and its kin (http://yann.lecun.com/exdb/mnist/): two zero bytes, a type (8: unsigned byte),
-// the number of dimensions, each extent as a big-endian 32-bit number, the elements; perhaps compressed by gzip.
+// The idx format of MNIST and related sets (http://yann.lecun.com/exdb/mnist/): two zero bytes, a type (8: unsigned
+// byte), the number of dimensions, each extent as a big-endian 32-bit number, the elements; optionally compressed by
+// gzip.
 #include <zlib.h>
 
 #include <algorithm>
@@ -37,7 +38,7 @@ std::string gunzip(const std::string& packed, const std::string& where) {
 
 struct Idx {
   std::vector<int64_t> extents;
-  std::string bytes;  // with the header in front
+  std::string bytes;  // including the header
   const uint8_t* elements() const { return reinterpret_cast<const uint8_t*>(bytes.data()) + 4 + 4 * extents.size(); }
 };
 
@@ -101,10 +102,10 @@ class Mnist final : public ImageSource {
  private:
   std::string where_;
   Idx images_, labels_;
-  int64_t classes_ = 10;  // or more, in larger sets of this form
+  int64_t classes_ = 10;  // more in larger sets of this format
 };
 
-// The entry with the given name, in which a dot may stand before "idx" and .gz at the end; empty if there is none.
+// Returns the entry with the given name, possibly with a dot before "idx" and .gz at the end; "" if there is none.
 std::string find_entry(const FileSet& files, const std::string& name) {
   std::string dotted = name;
   dotted[dotted.find("-idx")] = '.';

@@ -12,7 +12,7 @@ namespace {
 
 bool is_ascii(char c) { return static_cast<unsigned char>(c) < 0x80; }
 
-// Adds the form of a stretch of code points.
+// Appends the normal form of a stretch of code points.
 void append_form(std::string_view stretch, std::vector<int32_t>& points, std::string& to) {
   constexpr auto kForm = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
   const auto decompose = [&] {
@@ -37,14 +37,15 @@ std::string nfc(std::string_view text) {
   form.reserve(text.size());
   std::vector<int32_t> points(64);
   for (size_t at = 0; at < text.size();) {
-    // An ASCII character is in the form and joins nothing before it, so a stretch is one with what follows of others.
+    // An ASCII character is in normal form and joins nothing before it, so a stretch begins there and goes on with
+    // other characters.
     size_t end = at;
     while (end < text.size()) {
       const CodePoint c = code_point(text, end);
       if (!c.good || (end > at && is_ascii(text[end]))) break;
       end += c.bytes;
     }
-    if (end == at) form += text[end++];  // no UTF-8
+    if (end == at) form += text[end++];  // not UTF-8
     else if (end == at + 1) form += text[at];
     else append_form(text.substr(at, end - at), points, form);
     at = end;

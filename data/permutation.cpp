@@ -8,7 +8,7 @@
 
 namespace elinvar {
 namespace {
-// Four are enough for a large domain (Luby and Rackoff); small ones need more to reach most of their permutations.
+// Four rounds are enough for a large domain (Luby and Rackoff); small ones need more to reach most permutations.
 constexpr uint32_t kRounds = 8;
 }  // namespace
 
@@ -31,7 +31,7 @@ uint64_t Permutation::once(uint64_t x) const {
     std::swap(low, high);
     std::swap(low_bits, high_bits);
   }
-  return high << low_bits_ | low;  // an even number of rounds: the halves have their widths again
+  return high << low_bits_ | low;  // after an even number of rounds the halves have their widths again
 }
 
 int64_t Permutation::operator()(int64_t position) const {

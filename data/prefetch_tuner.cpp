@@ -10,7 +10,7 @@ namespace {
 constexpr double kObserve = 3;         // least seconds before a decision
 constexpr int kLeastBatches = 16;      // least batches before a decision
 constexpr double kMuchWaiting = 0.05;  // fraction of time
-constexpr double kFaster = 0.02;       // fraction by which a reader must shorten the time per batch
+constexpr double kFaster = 0.02;       // fraction by which one more reader must shorten the time per batch
 
 }  // namespace
 

@@ -7,7 +7,7 @@ namespace elinvar {
 namespace {
 
 constexpr const char* kGpt2 = R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-// As GPT-2's authors wrote it.
+// GPT-2's original pattern.
 constexpr const char* kGpt2First = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 constexpr const char* kLlama3 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+)"
@@ -15,7 +15,7 @@ constexpr const char* kLlama3 =
 constexpr const char* kQwen2 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-constexpr char32_t kLongS = 0x17F;  // folds to s
+constexpr char32_t kLongS = 0x17F;  // case folding maps it to s
 
 struct Char {
   char32_t point;
@@ -59,7 +59,7 @@ size_t contraction_end(std::string_view text, size_t at, bool any_case) {
   return 0;
 }
 
-// \s+(?!\S)|\s+ : white space without its last character if a word follows, which may take it.
+// \s+(?!\S)|\s+ : white space, without its last character if a word follows, to which that may belong.
 size_t space_end(std::string_view text, size_t at) {
   const size_t end = run_end(text, at, CharClass::space);
   if (end == text.size()) return end;

@@ -11,7 +11,7 @@
 
 #include "tensor/base/check.h"
 
-// Note [Kernels per target] in tensor/README.md. Output i is the sum of `count` inputs by weight[i * count ..].
+// See Note [Kernels per target] in tensor/README.md. Output i is the sum of `count` inputs by weight[i * count ..].
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
@@ -48,7 +48,7 @@ struct FourSums {
 };
 #endif
 
-// A row from another: output i takes from pixel first[i] on. Channels are taken by fours: up to kBeyond bytes after the
+// Scales a row: output i uses pixels from first[i] on. Channels are processed by fours: up to kBeyond bytes after the
 // last pixel are read, and written.
 HWY_INLINE void scale_pixels(const uint8_t* row, int64_t channels, const int64_t* first, const int32_t* weight,
                              int64_t count, int64_t outputs, uint8_t* to) {
@@ -61,7 +61,7 @@ HWY_INLINE void scale_pixels(const uint8_t* row, int64_t channels, const int64_t
     }
 }
 
-// Compiles special cases for the numbers that are most common with photographs.
+// Compiles special cases for the most common numbers of weights in photographs.
 void scale_row(const uint8_t* row, int64_t channels, const int64_t* first, const int32_t* weight, int64_t count,
                int64_t outputs, uint8_t* to) {
   if (channels == 3 && count == 4) scale_pixels(row, 3, first, weight, 4, outputs, to);
@@ -69,7 +69,7 @@ void scale_row(const uint8_t* row, int64_t channels, const int64_t* first, const
   else scale_pixels(row, channels, first, weight, count, outputs, to);
 }
 
-// One row of n bytes from `count` rows, one after the other.
+// Computes one row of n bytes from `count` consecutive rows.
 void sum_rows(const uint8_t* rows, int64_t n, const int32_t* weight, int64_t count, uint8_t* to) {
   constexpr int64_t kBlock = 64;
   for (int64_t begin = 0; begin < n; begin += kBlock) {
@@ -95,9 +95,9 @@ constexpr int64_t kBeyond = 3;
 HWY_EXPORT(scale_row);
 HWY_EXPORT(sum_rows);
 
-// For each output of an interval, the first input that it uses and the weights from there on.
+// For each output of an interval, the first input that it uses, and its weights.
 struct Taps {
-  int64_t most = 0;             // weights an output; those beyond its own are zero
+  int64_t most = 0;             // weights per output; those beyond its own are zero
   std::vector<int64_t> first;   // inputs first .. first + most - 1 exist
   std::vector<int32_t> weight;  // (outputs, most)
 };
@@ -151,7 +151,7 @@ Image resize(const ImageView& image, const Rect& part, int64_t height, int64_t w
   for (int64_t y = 0; y < rows; ++y) {
     const int64_t begin = ((part.y + top + y) * image.width + part.x) * c;
     const uint8_t* from = image.pixels + begin;
-    if (begin + part.width * c + kBeyond > image.bytes()) {  // after which nothing may be read
+    if (begin + part.width * c + kBeyond > image.bytes()) {  // reads beyond the buffer are not allowed
       last.assign(from, from + part.width * c);
       last.resize(last.size() + kBeyond);
       from = last.data();

@@ -22,9 +22,9 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr std::string_view kMagic = "elinvar shard index 1\n";
-constexpr int64_t kLongestLabel = 64, kLongestJson = 1 << 20;  // bytes: more is something else
+constexpr int64_t kLongestLabel = 64, kLongestJson = 1 << 20;  // bytes; a longer file is something else
 
-// What an index must have been made for: the shard as it is now, and the kind of label.
+// Returns the line that identifies what an index was made for: the current shard, and the kind of label.
 std::string identity_of(const fs::path& shard, const ShardOptions& options) {
   struct stat status;
   if (::stat(shard.c_str(), &status) != 0) fail("cannot look at {}: {}", shard.string(), std::strerror(errno));
@@ -39,7 +39,7 @@ fs::path place_of(const fs::path& shard, const ShardOptions& options) {
          fmt::format("{}-{}.index", shard.filename().string(), digest_bytes(whole.data(), whole.size()).hex());
 }
 
-// Returns null if the file cannot be read, which is treated like a damaged one.
+// Returns "" if the file cannot be read, which is treated like a damaged one.
 std::string contents_of(const fs::path& path) {
   try {
     return read_file(path);
@@ -75,11 +75,11 @@ std::vector<int64_t> take(std::string_view& bytes, size_t count) {
   return values;
 }
 
-// The members of one sample, as they are found.
+// The members of one sample found so far.
 struct Sample {
   std::string key;
   const TarMember *image = nullptr, *label = nullptr;
-  std::string others;  // what else there is, for messages
+  std::string others;  // names of further members, for messages
 };
 
 class Indexer {
@@ -204,8 +204,8 @@ void ShardIndex::make(const ShardOptions& options) {
   });
 }
 
-// The magic line, the line about the shard, the number of samples and of bytes in keys, four numbers a sample, the
-// keys, and the digest of all this.
+// The format: the magic line, the line about the shard, the number of samples and of bytes in keys, four numbers per
+// sample, the keys, and the digest of all this.
 std::string ShardIndex::to_bytes(std::string_view about) const {
   std::string bytes(kMagic);
   bytes += about;
@@ -229,7 +229,7 @@ bool ShardIndex::from_bytes(std::string_view bytes, std::string_view about) {
     if (!contents.starts_with(line)) return false;
     contents.remove_prefix(line.size());
   }
-  // What bears its own digest was written by to_bytes(), so the rest has the form that it gave it.
+  // The digest proves that to_bytes() wrote this, so the rest is well formed.
   const std::vector<int64_t> counts = take(contents, 2);
   const auto samples = static_cast<size_t>(counts[0]);
   for (auto* values : {&offsets_, &sizes_, &labels_, &key_ends_}) *values = take(contents, samples);

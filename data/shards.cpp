@@ -17,13 +17,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMost = 1 << 20;       // names: more is a slip
-constexpr size_t kMostBytes = 1 << 28;  // of them all
-constexpr size_t kLongest = 1 << 14;    // bytes of a pattern, in which braces may lie within braces
+constexpr size_t kMost = 1 << 20;       // names; more indicates a mistake
+constexpr size_t kMostBytes = 1 << 28;  // of all names
+constexpr size_t kLongest = 1 << 14;    // bytes of a pattern, which may have nested braces
 
 bool has_glob(const std::string& name) { return name.find_first_of("*?[") != name.npos; }
 
-// The '}' that belongs to the '{' at `open`, or npos.
+// Returns the index of the '}' that matches the '{' at `open`, or npos.
 size_t closing(std::string_view text, size_t open) {
   int depth = 0;
   for (size_t i = open; i < text.size(); ++i) {
@@ -48,7 +48,7 @@ std::vector<std::string> split_at_commas(std::string_view text) {
   return parts;
 }
 
-// "000..146" -> "000", ..., "146"; none if it is no range.
+// "000..146" -> "000", ..., "146"; empty if it is not a range.
 std::vector<std::string> range(std::string_view text, const std::string& path) {
   const size_t dots = text.find("..");
   if (dots == text.npos) return {};
@@ -104,7 +104,7 @@ void add_matches(const std::string& pattern, std::set<std::string>& paths) {
 
 std::vector<std::string> shard_paths(const std::string& path) {
   check_setting(path.size() <= kLongest, "data.path", "has {} bytes, the most is {}", path.size(), kLongest);
-  std::error_code unknown;  // of a pattern, which may be longer than a name
+  std::error_code unknown;  // ignored: a pattern may be longer than a file name
   if (fs::is_regular_file(path, unknown)) return {path};
   std::set<std::string> paths;
   if (fs::is_directory(path, unknown)) {

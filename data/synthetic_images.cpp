@@ -1,6 +1,6 @@
-// Images to learn without any file, made in integer arithmetic. The pattern of a class is 5 x 5 random colours, scaled
-// up to a quarter more than the image. A sample is a random window of its class's pattern, with a contrast of 3/4 to 1
-// and uniform noise. Sample i has class i % classes.
+// Images that need no file, made in integer arithmetic. The pattern of a class is 5 x 5 random colours, scaled up to a
+// quarter more than the image. A sample is a random window of its class's pattern, with a contrast of 3/4 to 1 and
+// uniform noise. Sample i has class i % classes.
 #include <algorithm>
 #include <vector>
 
@@ -21,7 +21,7 @@ int64_t pattern_side(const DataConfig& config) { return side_of(config) + side_o
 
 class SyntheticImages final : public ImageSource {
  public:
-  // Parts with other numbers have other samples of the same classes.
+  // Different values of `part` give different samples of the same classes.
   SyntheticImages(const DataConfig& config, uint32_t part, int64_t size)
       : key_(static_cast<uint64_t>(config.data_seed) ^ key_of("data.synthetic_images")),
         part_(part),

@@ -12,7 +12,7 @@ namespace elinvar {
 namespace {
 
 constexpr int64_t kBlock = 512;
-constexpr int64_t kLongestName = 1 << 16;  // bytes of a long name or of a pax header: more is damage
+constexpr int64_t kLongestName = 1 << 16;  // bytes of a long name or of a pax header; more indicates damage
 
 struct Header {
   char name[100], mode[8], uid[8], gid[8], size[12], mtime[12], checksum[8], type, link[100], magic[6], version[2],
@@ -47,7 +47,7 @@ std::optional<int64_t> number_of(const char (&field)[N]) {
 
 bool checksum_agrees(const Header& header) {
   const auto* bytes = reinterpret_cast<const unsigned char*>(&header);
-  int64_t sum = 8 * ' ';  // the field itself counts as blanks
+  int64_t sum = 8 * ' ';  // the checksum field itself counts as blanks
   for (size_t i = 0; i < sizeof(Header); ++i)
     if (i < offsetof(Header, checksum) || i >= offsetof(Header, type)) sum += bytes[i];
   return number_of(header.checksum) == sum;
@@ -65,7 +65,7 @@ class Members {
   std::vector<TarMember> read() const {
     std::vector<TarMember> members;
     std::string long_name;
-    int64_t long_size = -1;  // of the next member; -1: its header says
+    int64_t long_size = -1;  // of the next member; -1 if its header has the size
     const int64_t end = file_.size();
     for (int64_t at = 0;;) {
       if (at + kBlock > end)
@@ -146,7 +146,7 @@ class Members {
   }
 
   static std::string name_of(const Header& header) {
-    // The field is a prefix in ustar only; GNU stores times there.
+    // The field is a prefix in ustar only; GNU's format has times there.
     if (std::memcmp(header.magic, "ustar\0", 6) == 0 && header.prefix[0])
       return fmt::format("{}/{}", text_of(header.prefix), text_of(header.name));
     return std::string(text_of(header.name));
@@ -190,7 +190,7 @@ class Tar final : public FileSet {
   }
 
   File file_;
-  std::vector<int64_t> offsets_;  // of the contents, beside entries_
+  std::vector<int64_t> offsets_;  // of the contents, parallel to entries_
 };
 
 }  // namespace

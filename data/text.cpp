@@ -138,7 +138,7 @@ void check_context(const DataConfig& config) {
                 "must be from 1 to 2^20 tokens, got {}", config.context);
 }
 
-// Returns where the validation part begins, which is the end of the text.
+// Returns the index at which the validation part, the end of the text, begins.
 int64_t border(const DataConfig& config, int64_t tokens) {
   const double held = config.validation_fraction == 0 ? 0.1 : config.validation_fraction;
   return static_cast<int64_t>(static_cast<double>(tokens) * (1.0 - held));
@@ -153,8 +153,8 @@ std::unique_ptr<Vocabulary> make_vocabulary(const DataConfig& config, const std:
   return Bpe::load(config.tokenizer);
 }
 
-// Returns the tokens of a text. Its splits share one sequence, which lives as long as any of them, so that it is made
-// once.
+// Returns the tokens of a text. Its splits share one sequence, which lives as long as any of them, so that it is
+// computed once.
 Tokens tokens_of(const Vocabulary& vocabulary, const std::string& text) {
   static std::mutex mutex;
   static Digest last_key;
@@ -224,7 +224,7 @@ std::unique_ptr<Dataset> open_tokens(const DataConfig& config, Split split) {
   }
   check(split != Split::test || !second.empty(),
         "[tokens] '{}' has no test split: no files of its own for it, with \"val\" in their names", config.path);
-  // If the set has no second part, or a fraction is given, validation is the end of the training part.
+  // Without a second part, or with a fraction, validation is the end of the training part.
   const bool cut = split != Split::test && (second.empty() || config.validation_fraction != 0);
   std::vector<fs::path>& chosen = cut || split == Split::train ? training : second;
   std::ranges::sort(chosen);

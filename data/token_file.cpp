@@ -41,7 +41,7 @@ TokenFile::TokenFile(const std::filesystem::path& path) : path_(path) {
 void TokenFile::read(int64_t offset, int64_t count, int32_t* tokens) const {
   invariant(offset >= 0 && count >= 0 && offset + count <= size_, "tokens that the file has");
   char* raw = reinterpret_cast<char*>(tokens);
-  // The narrow ones into the second half, from which they spread.
+  // Reads narrow tokens into the second half of the array, then widens them in place.
   char* from = raw + count * (static_cast<int>(sizeof(int32_t)) - bytes_);
   File::open(path_).read(kHeaderBytes + offset * bytes_, from, static_cast<size_t>(count * bytes_));
   if (bytes_ == 4) return;

@@ -140,7 +140,7 @@ Image ImageTransform::scaled_random_part(const ImageView& image, int64_t index, 
   return resize(image, part, size_h_, size_w_, {0, 0, size_h_, size_w_});
 }
 
-// Returns the (size_h_, size_w_) square with its corner at (top, left); outside the image it is black, or reflected.
+// Returns the (size_h_, size_w_) window with its corner at (top, left). Outside the image it is black, or reflected.
 Image ImageTransform::cut(const ImageView& image, int64_t top, int64_t left, bool mirrored) const {
   Image square(size_h_, size_w_, channels_);
   uint8_t* to = square.pixels.data();
@@ -171,7 +171,7 @@ void ImageTransform::finish(Image square, int64_t index, const Draw& draw, float
   cut_out(index, draw, output);
 }
 
-// Zero is the mean colour of normalised values.
+// Writes zeros, the mean colour of normalised values.
 void ImageTransform::cut_out(int64_t index, const Draw& draw, float* output) const {
   if (!draw.augment || cutout_ == 0) return;
   const Random4 words = random_words(index, draw, 11);

@@ -17,7 +17,7 @@ constexpr size_t kPoints = 0x110000;
 template <size_t N>
 constexpr bool holds(const Range (&ranges)[N], char32_t point) {
   for (const Range& r : ranges)
-    if (point <= r.last) return point >= r.first;  // they ascend
+    if (point <= r.last) return point >= r.first;  // ranges are ascending
   return false;
 }
 

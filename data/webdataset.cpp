@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 // The samples of several shards, one shard after another.
 class ShardImages final : public ImageSource {
  public:
-  // Labels must lie below `classes`; 0: as many as there are.
+  // Labels must be below `classes`; 0 allows as many classes as there are.
   ShardImages(std::vector<ShardIndex> shards, int64_t classes, std::shared_ptr<const ImageCache> cache)
       : shards_(std::move(shards)), classes_(classes), cache_(std::move(cache)) {
     int64_t samples = 0;
@@ -71,7 +71,7 @@ class ShardImages final : public ImageSource {
   }
 
   std::vector<ShardIndex> shards_;
-  std::vector<int64_t> ends_;  // the number of samples up to the end of each
+  std::vector<int64_t> ends_;  // per shard, the number of samples up to its end
   int64_t classes_;
   std::shared_ptr<const ImageCache> cache_;
 };
@@ -121,7 +121,7 @@ struct Parts {
   std::vector<std::string> training, validation, test;
 };
 
-// Assigns shards to splits by words in their names, below the folder that all share. `paths` are sorted.
+// Assigns shards to splits by words in their names, below the folder that contains all. `paths` are sorted.
 Parts parts_of(const std::vector<std::string>& paths) {
   const std::string &first = paths.front(), &last = paths.back();
   const auto common =

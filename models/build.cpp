@@ -9,7 +9,7 @@ namespace elinvar {
 
 namespace {
 
-// Every model there is. A new one adds its list here and its declaration to kinds.h.
+// All kinds of models. A new one adds its list here and its declaration to kinds.h.
 Registry<ModelKind>& registry() {
   static Registry<ModelKind> all = [] {
     std::vector<ModelKind> built_in;
@@ -60,7 +60,7 @@ std::vector<std::string> model_kinds() { return registry().names(); }
 
 std::unique_ptr<Network> build(const Spec& spec, const InputInfo& input, uint64_t seed, Spec* resolved) {
   {
-    const OutlineScope no_values;  // errors show before values take time and memory
+    const OutlineScope no_values;  // shows errors before values take time and memory
     const std::unique_ptr<Network> outline = build_once(spec, input, seed, nullptr);
     check_size(spec, outline->parameters);
   }

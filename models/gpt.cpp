@@ -22,7 +22,7 @@ namespace {
 
 struct GptOptions {
   int64_t layers = 12, heads = 12, channels = 768;
-  int64_t context = 0;    // the longest sequence; 0: that of the data
+  int64_t context = 0;    // the longest sequence; 0 takes that of the data
   double dropout = 0.0;   // after the embeddings and at the end of each residual branch
   bool tied_head = true;  // otherwise a parameter lm_head.weight
   bool bias = true;       // of linear layers and layer norms
@@ -62,7 +62,7 @@ struct Block {
   }
 };
 
-// Weights start from N(0, 0.02^2), those that end a residual branch from that divided by sqrt(2 * layers); biases
+// Weights start from N(0, 0.02^2), those at the end of a residual branch from that divided by sqrt(2 * layers); biases
 // are zero.
 class Gpt : public Network {
  public:
@@ -101,7 +101,7 @@ class Gpt : public Network {
 
 std::vector<ModelKind> gpt_kinds() {
   std::vector<ModelKind> kinds;
-  // Sizes are settings too, so that one may start from a known network and change it.
+  // Sizes are settings too, so that a configuration can start from a known network and change it.
   const auto add = [&](const std::string& name, int64_t layers, int64_t heads, int64_t channels, int64_t context) {
     kinds.push_back({name, [=](Settings& s, const InputInfo& input, uint64_t seed) {
                        require_tokens(s, input);

@@ -10,13 +10,13 @@ namespace elinvar {
 
 namespace {
 
-constexpr double kMostNumbers = 0x1p32;  // of one sample, between two layers
+constexpr double kMostNumbers = 0x1p32;  // per sample, between two layers
 
 bool is_name(const std::string& text) {
   return !text.empty() && std::ranges::none_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x20; });
 }
 
-// Every kind of layer there is. A new family adds its list here and its declaration to layer.h.
+// All kinds of layers. A new family adds its list here and its declaration to layer.h.
 const std::vector<LayerKind>& all_layers() {
   static const std::vector<LayerKind> kAll = [] {
     std::vector<LayerKind> all;

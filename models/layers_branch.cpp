@@ -1,4 +1,4 @@
-// Layers made of layers: residual, parallel, repeat.
+// Layers that contain layers: residual, parallel, repeat.
 #include "autograd/pointwise.h"
 #include "autograd/shape.h"
 #include "models/activation.h"
@@ -9,7 +9,7 @@ namespace elinvar {
 
 namespace {
 
-// y = activation(layer(x) + shortcut(x)); without a list `shortcut`, x itself is added.
+// y = activation(layer(x) + shortcut(x)); without a list `shortcut`, shortcut(x) is x.
 Layer build_residual(Settings& s, const Scope& scope, Flow& flow) {
   Flow side = flow;
   const Layer body = sequence(s, "layer", scope / "layer", flow);
@@ -62,7 +62,7 @@ Layer build_parallel(Settings& s, const Scope& scope, Flow& flow) {
   };
 }
 
-// The layers again and again, each time with parameters of their own.
+// Repeats the layers, each time with parameters of their own.
 Layer build_repeat(Settings& s, const Scope& scope, Flow& flow) {
   const int64_t times = s.integer("times", std::nullopt);
   std::vector<Layer> layers;

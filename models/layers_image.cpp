@@ -13,7 +13,7 @@ Extent2 extent(Settings& s, const char* name, Extent2 otherwise, int64_t least =
   return {pair[0], pair[1]};
 }
 
-// One side of the image after a window passed over it.
+// The extent of one side of the image after a window has passed over it.
 int64_t side(const Settings& s, int64_t in, int64_t window, int64_t stride, int64_t padding) {
   s.require(in + 2 * padding >= window, "kernel", "spans {}, which does not fit an image side of {} with padding {}",
             window, in, padding);
@@ -25,7 +25,7 @@ Layer build_conv2d(Settings& s, const Scope& scope, Flow& flow) {
   const int64_t in = flow.shape[2], out = s.integer("out", std::nullopt);
   const Extent2 kernel = extent(s, "kernel", {3, 3}), stride = extent(s, "stride", {1, 1});
   const Extent2 dilation = extent(s, "dilation", {1, 1});
-  // Unless told otherwise, an odd kernel at stride 1 keeps the size of the image.
+  // By default, an odd kernel at stride 1 keeps the size of the image.
   const Extent2 padding = extent(s, "padding", {dilation.h * (kernel.h - 1) / 2, dilation.w * (kernel.w - 1) / 2}, 0);
   const int64_t groups = s.integer("groups", 1);
   s.require(in % groups == 0 && out % groups == 0, "groups", "= {} must divide {} channels in and {} out", groups, in,

@@ -1,4 +1,4 @@
-// Normalisations over the last dimension of whatever flows: batch_norm, layer_norm, rms_norm, group_norm.
+// Normalisations over the last dimension: batch_norm, layer_norm, rms_norm, group_norm.
 #include <limits>
 
 #include "models/layer.h"
@@ -8,7 +8,7 @@ namespace elinvar {
 
 namespace {
 
-// Must be above 0 in float32: equal numbers have a variance of 0, and would be normalised to 0 / 0.
+// eps must be above 0 in float32: equal numbers have a variance of 0, and would be normalised to 0 / 0.
 double eps_of(Settings& s) { return s.real("eps", 1e-5, std::numeric_limits<float>::min(), 1.0); }
 
 Layer build_batch_norm(Settings& s, const Scope& scope, Flow& flow) {

@@ -8,7 +8,7 @@ namespace elinvar {
 
 namespace {
 
-constexpr double kMostParameter = 1e6;  // of an activation, in magnitude
+constexpr double kMostParameter = 1e6;  // magnitude of an activation's parameter
 
 }  // namespace
 

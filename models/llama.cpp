@@ -24,8 +24,8 @@ namespace {
 
 struct LlamaOptions {
   int64_t layers = 4, heads = 4, channels = 128;
-  int64_t kv_heads = 0;  // heads of keys and values, a divisor of heads; 0: as many as heads
-  int64_t hidden = 0;    // of the perceptron; 0: 8/3 of the channels, rounded up to a multiple of 64
+  int64_t kv_heads = 0;  // heads of keys and values, a divisor of heads; 0 for as many as heads
+  int64_t hidden = 0;    // of the perceptron; 0 for 8/3 of the channels, rounded up to a multiple of 64
   RotaryFrequencies rope = {};
   double norm_eps = 1e-5;
   double dropout = 0.0;  // at the end of each residual branch
@@ -80,7 +80,7 @@ struct Block {
   }
 };
 
-// Weights start from N(0, 0.02^2), those that end a residual branch from that divided by sqrt(2 * layers).
+// Weights start from N(0, 0.02^2), those at the end of a residual branch from that divided by sqrt(2 * layers).
 class Llama : public Network {
  public:
   Llama(const LlamaOptions& given, const InputInfo& input, uint64_t seed) {
@@ -123,7 +123,7 @@ std::vector<ModelKind> llama_kinds() {
              o.kv_heads = s.integer("kv_heads", o.heads);
              o.hidden = s.integer("hidden", default_hidden(o.channels));
              o.rope.base = s.real("rope_base", 10000.0, 1.0, 1e12);
-             // Runs are on file that know nothing of these: they are settings of a network only where it has them.
+             // Records of older runs lack these settings, so a network has them only if its configuration does.
              for (const char* scaling : {"rope_low_freq_factor", "rope_high_freq_factor", "rope_original_context"})
                s.require(s.has("rope_factor") || !s.has(scaling), scaling, "needs rope_factor beside it");
              if (s.has("rope_factor")) {

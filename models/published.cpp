@@ -30,7 +30,7 @@ bool reads_image_of_vgg(const Spec& model, std::string_view name) {
   return model.kind.starts_with("vgg") && name == "classifier.0.weight";
 }
 
-// Returns views in the other layout; a copy for VGG's classifier, whose columns are permuted.
+// Returns `own` as a view in the published layout; as a copy for VGG's classifier, whose columns are permuted.
 Tensor to_published(const Spec& model, std::string_view name, const Tensor& own) {
   if (own.ndim() == 4) return own.permute({0, 3, 1, 2});
   if (is_product_of_gpt(model, name)) return own.transpose(0, 1);
@@ -51,13 +51,14 @@ Tensor from_published(const Spec& model, std::string_view name, const Tensor& th
   return theirs;
 }
 
-// Tensors that others save in addition: counters of batch norms, attention masks, tables of rotary embedding.
+// Whether a tensor is one that other programs save in addition: counters of batch norms, attention masks, rotary
+// tables.
 bool is_no_weight(std::string_view name, const Tensor& tensor) {
   return name.ends_with("num_batches_tracked") || name.ends_with("attn.masked_bias") ||
          (name.ends_with("attn.bias") && tensor.ndim() == 4) || name.ends_with("rotary_emb.inv_freq");
 }
 
-// Where the network's own head is the embedding: whether theirs is, too.
+// For a network whose head is the embedding: whether the published head equals the embedding.
 bool repeats_embedding(const StateDict& weights, const Tensor& head) {
   return std::ranges::any_of(weights, [&](const auto& entry) {
     const auto& [name, tensor] = entry;
@@ -80,7 +81,7 @@ StateDict read_index(const fs::path& path) {
   for (const auto& [name, file] : map.items()) {
     if (!file.is_string()) fail("{}: expected the name of a file for '{}'", path.string(), name);
     const std::string text = file.get<std::string>();
-    // An index from elsewhere shall not reach for other files.
+    // An untrusted index must not reach other folders.
     if (fs::path(text).filename() != text) fail("{}: '{}' is no file beside it", path.string(), text);
     names[text].insert(name);
   }
@@ -104,7 +105,7 @@ fs::path file_of(const fs::path& path) {
   fail("{} has neither model.safetensors nor model.safetensors.index.json", path.string());
 }
 
-// Returns the settings that a config.json describes, under their names in this engine.
+// The settings that a config.json describes, under their names in this engine.
 using ToldSettings = std::vector<std::pair<std::string, double>>;
 
 ToldSettings told_settings(const Spec& model, const Json& json, const std::string& place) {
@@ -152,7 +153,7 @@ double as_number(const Value& value) {
 }  // namespace
 
 void check_published_settings(const Spec& model, const fs::path& weights) {
-  if (model.kind != "llama" && !model.kind.starts_with("gpt")) return;  // of others it tells nothing
+  if (model.kind != "llama" && !model.kind.starts_with("gpt")) return;  // it says nothing about other kinds
   const fs::path path = (fs::is_directory(weights) ? weights : weights.parent_path()) / "config.json";
   if (!fs::exists(path)) return;
   const Json json = read_json_object(path);
@@ -231,7 +232,7 @@ void load_published(const Spec& model, Network& network, const StateDict& weight
   if (!left_over.empty()) complaint += fmt::format("\n  not of this network: {}", listed(left_over));
   if (!complaint.empty())
     fail("[weights] these are not the weights of a network of kind '{}' with these settings:{}", model.kind, complaint);
-  // Write only when everything is known to fit.
+  // Writes only after everything is known to fit.
   for (auto& [from, to] : copies) copy(from.to_contiguous(), to);
 }
 

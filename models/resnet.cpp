@@ -20,12 +20,12 @@ namespace elinvar {
 namespace {
 
 struct ResNetOptions {
-  std::vector<int64_t> blocks = {2, 2, 2, 2};                 // a stage; all but the first stage halve the image
-  std::vector<int64_t> widths = {64, 128, 256, 512};          // of the 3x3 convolutions of a stage
+  std::vector<int64_t> blocks = {2, 2, 2, 2};                 // per stage; all but the first stage halve the image
+  std::vector<int64_t> widths = {64, 128, 256, 512};          // of the 3x3 convolutions, per stage
   bool bottleneck = false;                                    // blocks of 1x1, 3x3, 1x1 with four times the width out
   enum class Stem { imagenet, cifar } stem = Stem::imagenet;  // 7x7/2 and a 3x3/2 max-pool, or 3x3
-  // Where a block changes shape, its shortcut is a strided 1x1 convolution with batch norm (option B of the paper),
-  // or every second pixel with zeros for the new channels, half before and half after (option A).
+  // If a block changes shape, its shortcut is a strided 1x1 convolution with batch norm (option B of the paper), or
+  // every second pixel with zeros for the new channels, half before and half after (option A).
   enum class Shortcut { projection, pad } shortcut = Shortcut::projection;
   bool zero_init_residual = false;  // the last batch norm of a block starts with weight 0, so the block as identity
 };

@@ -20,13 +20,13 @@ namespace {
 
 struct VggOptions {
   int depth = 16;          // 11, 13, 16 or 19
-  bool conv_bias = false;  // torchvision's have one, which batch norm makes useless
+  bool conv_bias = false;  // torchvision has a bias, which batch norm makes useless
   // imagenet: average over 7x7 cells, then 4096, 4096 and the classes; cifar: one linear layer.
   enum class Head { imagenet, cifar } head = Head::imagenet;
   double dropout = 0.5;  // of the imagenet head
 };
 
-// Convolutions in each of the five stages, between which the image is halved.
+// Convolutions in each of the five stages; the image is halved between stages.
 std::vector<int64_t> stages(int depth) {
   switch (depth) {
     case 11:

@@ -8,7 +8,7 @@
 namespace elinvar {
 namespace {
 
-// `tokens` (B, T, G, D) behind the first `length` of `held`; all of them together.
+// Writes `tokens` (B, T, G, D) after the first `length` of `held`, and returns all of them.
 Tensor appended(Tensor& held, const Tensor& tokens, int64_t length, int64_t capacity) {
   const Shape& shape = tokens.shape();
   if (!held.defined()) held = Tensor::empty({shape[0], capacity, shape[2], shape[3]}, tokens.dtype(), tokens.device());

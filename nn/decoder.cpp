@@ -21,7 +21,7 @@ Tensor Decoder::logits(std::span<const int32_t> tokens) {
   check(!tokens.empty(), "[decoder] at least one token expected");
   const std::span<const int32_t> seen =
       tokens.subspan(static_cast<size_t>(first_seen(static_cast<int64_t>(tokens.size()), context_)));
-  size_t known = 0;  // in the cache already; the last token is computed, as its logits are asked for
+  size_t known = 0;  // cached tokens, without the last token, whose logits are needed
   if (cached_) {
     const size_t most = std::min(held_.size(), seen.size() - 1);
     known = static_cast<size_t>(

@@ -31,7 +31,7 @@ void apply(const float* x, float* y, int64_t n) {
 
 void fill_normal(Tensor& values, uint64_t key, float mean, float deviation) {
   constexpr float kTwoPi = 6.2831853071795864769f;
-  constexpr int64_t kPairs = 2048;  // a piece whose intermediate results stay in cache
+  constexpr int64_t kPairs = 2048;  // so many that intermediate results stay in cache
   float* y = values.data<float>();
   const int64_t n = values.numel();
   cpu_stream().parallel_for((n + 2 * kPairs - 1) / (2 * kPairs), 1, [&](int64_t begin, int64_t end) {

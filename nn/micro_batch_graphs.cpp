@@ -13,7 +13,7 @@
 namespace elinvar {
 namespace {
 
-constexpr size_t kMost = 4;  // kept at a time: a batch, the short one at the end of an epoch, and those of growing ones
+constexpr size_t kMost = 4;  // for a batch, the short one at the end of an epoch, and those of growing batches
 
 struct Kind {
   Shape shape;
@@ -23,10 +23,10 @@ struct Kind {
 };
 Kind kind_of(const Tensor& t) { return t.defined() ? Kind{t.shape(), t.dtype(), t.device()} : Kind{}; }
 
-// What a recorded leaf has for good.
+// The fixed properties of a recorded micro-batch.
 struct Signature {
   const Network* network;
-  std::vector<const void*> parameters;  // where they lie
+  std::vector<const void*> parameters;  // their addresses
   std::vector<Kind> inputs;
   bool mixed, recompute;
   double smoothing;
@@ -61,7 +61,7 @@ struct MicroBatchGraphs::Recorded {
 
   Signature signature;
   bool refused = false;
-  std::unique_ptr<Graph> graph = {};  // outlives what lies in its memory
+  std::unique_ptr<Graph> graph = {};  // must outlive the tensors in its memory
   ForwardPass forward = {};
   Mark forward_since = {};
   std::vector<Gradient> gradients = {};  // in the order in which they become ready
@@ -84,7 +84,7 @@ struct MicroBatchGraphs::Recorded {
               Mark since = mark({&gradient, 1});
               gradients.push_back({i, std::move(gradient), std::move(since)});
             });
-      } catch (...) {  // nothing is to be left in the graphs' memory
+      } catch (...) {  // nothing may be left in the graphs' memory
         forward = {};
         gradients.clear();
         for (Parameter& p : task.network.parameters.list) p.var.clear_grad();
@@ -94,7 +94,7 @@ struct MicroBatchGraphs::Recorded {
     graph = std::make_unique<Graph>(device, inputs_of(task), passes);
   }
 
-  // What lies in the graph's memory is handed on as it is to those who are told as they go, else as copies.
+  // If `progress` takes gradients one by one, passes it the tensors in the graph's memory; otherwise passes copies.
   MicroBatchResult replay(const MicroBatchTask& task, const MicroBatchProgress& progress) {
     graph->replay(inputs_of(task));
     GradientDelivery delivery(task, progress);
@@ -133,7 +133,7 @@ MicroBatchResult MicroBatchGraphs::micro_batch_gradient(Network& network, const 
   const Signature signature(task);
   const auto known = std::ranges::find_if(kept_, [&](const Recorded& r) { return r.signature == signature; });
   if (known == kept_.end()) {
-    // Whatever was recorded of the network while its parameters lay elsewhere is of no use any more.
+    // Records of the network with parameters at other addresses are useless now.
     std::erase_if(kept_, [&](const Recorded& r) {
       return r.signature.network == &network && r.signature.parameters != signature.parameters;
     });

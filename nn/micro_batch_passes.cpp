@@ -16,7 +16,7 @@ Tensor take_gradient(Var& parameter) {
   Tensor gradient = parameter.grad();
   parameter.clear_grad();
   if (!gradient.defined()) return Tensor::zeros(value.shape(), value.dtype(), value.device());
-  // Leaves are added up in place, so no two may share elements.
+  // Gradients are added up in place, so no two may share elements.
   if (!gradient.unique() || !gradient.contiguous()) return gradient.clone();
   return gradient;
 }
@@ -52,7 +52,7 @@ void run_passes(const MicroBatchTask& task, bool early, const std::function<void
   pass.batch_statistics = batch_statistics_of(pass.statistics);
   forward(std::move(pass));
   const Activity activity("backward");
-  std::unordered_map<const Var::Node*, size_t> places;  // of the gradients that are to be handed over
+  std::unordered_map<const Var::Node*, size_t> places;  // indices of the gradients to pass on
   if (early)
     for (size_t i = 0; i < parameters.size(); ++i) places.emplace(parameters[i].var.node().get(), i);
   std::vector<bool> handed_over(parameters.size());
@@ -65,7 +65,7 @@ void run_passes(const MicroBatchTask& task, bool early, const std::function<void
     const auto found = places.find(ready.node().get());
     if (found != places.end()) hand_over(found->second);
   });
-  for (size_t i = 0; i < parameters.size(); ++i) hand_over(i);  // also those that the loss does not depend on
+  for (size_t i = 0; i < parameters.size(); ++i) hand_over(i);  // including those on which the loss does not depend
 }
 
 void GradientDelivery::forward(ForwardPass pass, const Mark& since) {

@@ -25,7 +25,7 @@ double power(double x, int64_t n) {
 
 struct Slots {
   std::vector<std::string> names;  // "<parameter>.<what>"
-  std::vector<Tensor> tensors;     // one for each parameter
+  std::vector<Tensor> tensors;     // one per parameter
 
   Slots() = default;
   Slots(const Parameters& parameters, const char* what) {
@@ -39,7 +39,7 @@ struct Slots {
   }
 };
 
-// What a step updates, checked: in the order of the parameters.
+// The checked arguments of an update, in the order of the parameters.
 struct Update {
   std::vector<Tensor> p, g;
   std::vector<bool> decay;
@@ -64,15 +64,15 @@ struct Update {
 
 float rounded(double x) { return static_cast<float>(x); }
 
-// A trust ratio as the kernels get it, with the rate if that is passed along. If a norm is zero, or so small compared
-// with the other that float32 cannot hold the ratio, the update has no useful direction, and the ratio is 1.
+// Returns a trust ratio in the form that the kernels take, multiplied by `rate`. If float32 cannot hold the product,
+// because one norm is far smaller than the other, the update has no useful direction, and the ratio is 1.
 float scaled_by_trust(double rate, double ratio) {
   const float scaled = rounded(rate * ratio);
   return std::isfinite(scaled) ? scaled : rounded(rate);
 }
 
-// SGD, and with `layerwise` LARS: ratio = trust * |p| / (|g| + weight_decay * |p| + eps) where both norms are
-// positive and it is a float32, else 1; |g| is the norm after scaling.
+// SGD or, with `layerwise`, LARS: ratio = trust * |p| / (|g| + weight_decay * |p| + eps) if both norms are positive and
+// it is a float32, else 1; |g| is the norm after scaling.
 class Sgd final : public Optimizer {
  public:
   Sgd(const OptimizerConfig& config, const Parameters& parameters, bool layerwise)
@@ -127,10 +127,10 @@ class Sgd final : public Optimizer {
 
   OptimizerConfig config_;
   bool layerwise_;
-  Slots velocity_;  // none without momentum
+  Slots velocity_;  // empty without momentum
 };
 
-// The two moments that Adam, AdamW and LAMB keep, and their corrections.
+// The two moments of Adam, AdamW and LAMB, and their corrections.
 class Moments : public Optimizer {
  public:
   Moments(const OptimizerConfig& config, const Parameters& parameters)

@@ -1,4 +1,4 @@
-// init::orthogonal, in a file of its own because it takes long to compile.
+// init::orthogonal, in a file of its own because it compiles slowly.
 #include <Eigen/Householder>
 #include <cmath>
 
@@ -14,8 +14,7 @@ using Eigen::VectorXd;
 namespace {
 
 // Returns the Q (m, n) of a = Q R for a (m, n) with m >= n; the diagonal of R is positive, which makes Q unique.
-// Applies one reflection at a time, because Eigen's HouseholderQR takes blocks, whose sums depend on the size of the
-// caches.
+// Applies one reflection at a time, because Eigen's HouseholderQR uses blocks, whose sums depend on cache sizes.
 MatrixXd orthonormal_columns(MatrixXd a) {
   const Index m = a.rows(), n = a.cols();
   VectorXd taus(n), workspace(n);

@@ -13,11 +13,11 @@ namespace elinvar {
 
 namespace {
 
-constexpr double kMostElements = 0x1p40;  // of one tensor
+constexpr double kMostElements = 0x1p40;  // per tensor
 
 thread_local bool outline = false;
 
-// The key of a tensor's initial values: a stream of its own for every (seed, name).
+// The key of a tensor's initial values: a separate stream for every (seed, name).
 uint64_t stream_key(uint64_t seed, std::string_view name) {
   const uint64_t n = key_of(name);
   const Random4 r = philox(seed, static_cast<uint32_t>(n), static_cast<uint32_t>(n >> 32), 0, 0);
@@ -77,7 +77,7 @@ void Parameters::load(const StateDict& from) {
           "[load] tensor '{}': {} {} expected, got {} {}", name, name_of(tensor.dtype()), to_string(tensor.shape()),
           name_of(it->second.dtype()), to_string(it->second.shape()));
   }
-  // Nothing is written before everything is known to fit.
+  // Writes only after all tensors are known to fit.
   for (auto& [name, tensor] : own) copy(from.at(name), tensor);
 }
 

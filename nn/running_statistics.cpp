@@ -31,7 +31,7 @@ void update_running_statistics(const std::vector<Statistic>& statistics, std::sp
   for (size_t i = 0; i < sums.size(); ++i) {
     const Statistic& s = statistics[i / 2];
     running.push_back((i % 2 == 0 ? s.running_mean : s.running_var)->value);
-    batch_statistics.push_back(sums[i].to(running.back().device()).to_contiguous());  // they may have met on the CPU
+    batch_statistics.push_back(sums[i].to(running.back().device()).to_contiguous());  // may have been added on the CPU
     RunningMeanArgs a{};
     a.momentum = s.momentum;
     a.count = static_cast<double>(n);

@@ -13,7 +13,7 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
-// The k likeliest, in any order.
+// Keeps the k most likely tokens, in any order.
 void keep_likeliest(Tokens& tokens, std::span<const float> z, int64_t k) {
   if (k <= 0 || static_cast<size_t>(k) >= tokens.size()) return;
   const auto likelier = [&](int32_t a, int32_t b) {
@@ -30,10 +30,11 @@ double sum_of(const Tokens& tokens, std::span<const float> p) {
   return sum;
 }
 
-// The fewest likeliest of the tokens, which are in ascending order, that have the share `top_p` of their probability.
+// Keeps the smallest set of most likely tokens that has the share `top_p` of their probability. `tokens` are ascending.
 void keep_nucleus(Tokens& tokens, std::span<const float> p, double top_p) {
   const double total = sum_of(tokens, p);
-  // All tokens below this together have less than what is left out, so none of them is needed: most need no sorting.
+  // The tokens below this have less probability together than the part left out, so they are not needed; this spares
+  // sorting most tokens.
   const double needless = (1.0 - top_p) * total / static_cast<double>(tokens.size());
   Tokens likely;
   for (const int32_t token : tokens)

@@ -28,8 +28,8 @@ double half_cosine(double t) {
 }
 
 struct Position {
-  double t;      // of the steps after the warm-up, in [0, 1]
-  int64_t step;  // from the start of the run
+  double t;      // fraction of the steps after the warm-up, in [0, 1]
+  int64_t step;  // counted from the start of the run
 };
 
 double constant_factor(const ScheduleConfig&, Position) { return 1.0; }

@@ -13,18 +13,18 @@ namespace elinvar {
 namespace {
 
 constexpr size_t kLargest = size_t{1} << 47;       // more than any address space holds
-constexpr size_t kLargestSmall = size_t{1} << 14;  // of the size classes
+constexpr size_t kLargestSmall = size_t{1} << 14;  // largest block of the size classes
 constexpr size_t kSlab = size_t{1} << 17;          // a piece of the heap that is cut into blocks of one class
 constexpr size_t kClasses = 4 * 14;
 
-// Four classes an octave, so at most a quarter of a block is waste; the smallest holds 128 bytes.
+// Four classes per octave, so at most a quarter of a block is wasted; the smallest has 128 bytes.
 size_t class_of(size_t bytes) {
   const size_t octave = static_cast<size_t>(std::bit_width(bytes - 1)) - 1;  // 2^octave < bytes <= 2^(octave+1)
   const size_t quarter = (bytes - 1 - (size_t{1} << octave)) >> (octave - 2);
   return octave * 4 + quarter;
 }
 
-// What a request takes: multiples of 64 within a class, or of the heap's unit.
+// Returns the size of the block for a request: a multiple of 64 within a class, or of the heap's unit.
 size_t size_for(size_t bytes) {
   bytes = std::max<size_t>(bytes, 128);
   if (bytes > kLargestSmall) return (bytes + Heap::kUnit - 1) / Heap::kUnit * Heap::kUnit;
@@ -40,7 +40,7 @@ struct HostAllocator::Impl {
   std::vector<void*> small[kClasses];
   AllocatorStats stats;
 
-  // With the mutex held.
+  // Requires the mutex.
   void* take(size_t size) {
     if (size > kLargestSmall) return heap.allocate(size);
     std::vector<void*>& blocks = small[class_of(size)];
@@ -58,7 +58,7 @@ struct HostAllocator::Impl {
 HostAllocator::HostAllocator() : impl_(new Impl) {}
 
 HostAllocator& HostAllocator::instance() {
-  // Never destroyed: tensors in static storage may outlive any order of destruction. Leak checkers see it as reachable.
+  // Never destroyed: tensors in static storage may outlive any order of destruction. Leak checkers find it reachable.
   static HostAllocator* allocator = new HostAllocator;
   return *allocator;
 }

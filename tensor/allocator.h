@@ -1,12 +1,12 @@
 #pragma once
-// A caching allocator for host memory: what is freed is handed out again, because the page faults of fresh memory cost
-// a CPU trainer more than most of its pointwise operations. Small blocks are kept by size class; all others are pieces
-// of one heap (tensor/heap.h), in which neighbours join, so that the most a step holds is close to the most it has in
-// use, and a step like the one before asks the system for nothing.
+// A caching allocator for host memory. It reuses freed blocks, because page faults of fresh memory cost a CPU trainer
+// more than most of its pointwise operations. Small blocks are cached by size class; all others are pieces of one heap
+// (tensor/heap.h), which merges free neighbours, so that a step holds at most little more than it uses, and a repeated
+// step makes no system calls.
 //
-// Every block is aligned to 64 bytes and followed by kSlack readable bytes, so that a kernel may read (never
-// write) one vector past the end. Contents are unspecified. Thread-safe. Address sanitizers see what lies outside the
-// blocks in use.
+// Every block is aligned to 64 bytes and followed by kSlack readable bytes, so that a kernel may read (never write) one
+// vector past the end. Contents are unspecified. Thread-safe. Address sanitizers detect accesses outside the blocks in
+// use.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,20 +22,20 @@ struct AllocatorStats {
   int64_t peak_in_use = 0;   // since start or reset_peak()
   int64_t cached = 0;        // bytes kept for reuse
   int64_t allocations = 0;   // requests so far
-  int64_t system_calls = 0;  // requests that needed fresh memory of the system
+  int64_t system_calls = 0;  // requests that needed new memory from the system
 };
 
 class HostAllocator {
  public:
   static HostAllocator& instance();
 
-  // A block of at least `bytes`; returned to the cache when the last owner lets go. Throws Failure, with what
-  // was asked and what is held, when the system has no more.
+  // Returns a block of at least `bytes`, which goes back to the cache with its last owner. Throws Failure, with the
+  // size requested and the memory held, if the system has no more.
   std::shared_ptr<void> allocate(size_t bytes);
 
   AllocatorStats stats() const;
   void reset_peak();
-  void release_cached();  // gives the whole pages that no block lies on back to the system
+  void release_cached();  // returns whole free pages to the system
 
  private:
   HostAllocator();
@@ -44,7 +44,7 @@ class HostAllocator {
   Impl* impl_;
 };
 
-// A tensor's memory on the device of a stream.
+// Allocates a tensor's memory on the device of a stream.
 inline std::shared_ptr<void> allocate(CpuStream&, size_t bytes) { return HostAllocator::instance().allocate(bytes); }
 template <class B>
 std::shared_ptr<void> allocate(GpuStream<B>& stream, size_t bytes) {

@@ -1,9 +1,10 @@
 // The order of sums along a column (NUMERICS.md, rule 12), for kernels on any target: chains of kColumnLeaf rows,
 // each from +0, then the adjacent pairwise tree over the chains, an odd one passing through, then +0 added.
 //
-// The tree is folded on the way, as a binary counter carries, so that a column of any length needs a few dozen
-// vectors and its rows are read once. A range of rows that starts at a multiple of kColumnLeaf * 2^k and is that long
-// is a whole subtree: ranges may be summed apart and their sums combined by the same tree with chains of one.
+// The tree is reduced while rows are read, like carries in a binary counter, so a column of any length needs a few
+// dozen vectors and its rows are read once. A range of rows that starts at a multiple of kColumnLeaf * 2^k and has that
+// length is a whole subtree: ranges may be summed separately and their sums combined by the same tree with chains of
+// one.
 #if defined(ELINVAR_TENSOR_COLUMNS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ELINVAR_TENSOR_COLUMNS_INL_H_
 #undef ELINVAR_TENSOR_COLUMNS_INL_H_
@@ -19,13 +20,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
-// The tree over chains, for kVectors vectors of columns side by side: carry[k] holds the sum of 2^k neighbouring chains
-// where bit k of their number is set. (Neither a class nor forced
-// inline: g++ 12 fails on both.)
+// The tree over chains, for kVectors adjacent vectors of columns: carry[k] holds the sum of 2^k neighbouring chains if
+// bit k of their number is set. (Neither a class nor forced inline: g++ 12 fails on both.)
 template <class V, int kVectors>
 using Carries = V[48][kVectors];  // 2^48 chains: more than memory holds
 
-// Adds the next chain; its place is left with the sum that it became part of.
+// Adds the next chain. On return `chain` holds the sum of the subtree that it became part of.
 template <class V, int kVectors>
 void carry_chain(V (*carry)[kVectors], int64_t& chains, V* chain) {
   int level = 0;
@@ -35,7 +35,7 @@ void carry_chain(V (*carry)[kVectors], int64_t& chains, V* chain) {
   ++chains;
 }
 
-// What the chains add up to, +0 if there are none.
+// Sets `sum` to the sum of all chains, +0 if there are none.
 template <class V, int kVectors>
 void sum_carries(const V (*carry)[kVectors], int64_t chains, V* sum) {
   for (int v = 0; v < kVectors; ++v) sum[v] = V::set(0);
@@ -48,9 +48,9 @@ void sum_carries(const V (*carry)[kVectors], int64_t chains, V* sum) {
   for (int v = 0; v < kVectors; ++v) sum[v] = V::set(0) + sum[v];
 }
 
-// kVectors vectors of columns from column c on; if there is one, only `count` of its columns exist.
-// step(acc, k, c, count) returns acc with the terms of row k and columns c .. c+count-1 added.
-// finish(sum, c, count) takes the sums.
+// Sums kVectors vectors of columns, from column c on; if kVectors is 1, only the first `count` columns exist. step(acc,
+// k, c, count) returns acc with the terms of row k and columns c .. c+count-1 added. finish(sum, c, count) takes the
+// sums.
 template <class T, int kVectors, class Step, class Finish>
 HWY_INLINE void fold_columns(int64_t n, int64_t chain, int64_t c, int64_t count, Step step, Finish finish) {
   using V = Vec<T>;
@@ -69,8 +69,8 @@ HWY_INLINE void fold_columns(int64_t n, int64_t chain, int64_t c, int64_t count,
   for (int v = 0; v < kVectors; ++v) finish(acc[v], c + v * V::kLanes, width);
 }
 
-// Sums of the columns [begin, end) over n rows; step and finish as above. `chain` is kColumnLeaf, or 1 to combine
-// the sums of ranges.
+// Sums the columns [begin, end) over n rows, with step and finish as in fold_columns. `chain` is kColumnLeaf, or 1 to
+// combine the sums of ranges.
 template <class T, class Step, class Finish>
 HWY_INLINE void column_sums(int64_t n, int64_t chain, int64_t begin, int64_t end, Step step, Finish finish) {
   constexpr int64_t kLanes = Vec<T>::kLanes;

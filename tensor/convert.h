@@ -1,6 +1,6 @@
 #pragma once
-// From one element type to another: float to bf16 rounds to nearest even, float to integer truncates toward zero (out
-// of range and NaN give 0), integers wrap.
+// Conversion between element types: float to bf16 rounds to nearest even; float to integer truncates toward zero, with
+// 0 for NaN and values out of range; integers wrap.
 #include <limits>
 #include <type_traits>
 

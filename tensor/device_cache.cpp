@@ -32,7 +32,7 @@ DeviceCache::Pieces::iterator DeviceCache::add_segment(size_t bytes, bool small)
   return pieces_.emplace(begin, Piece{bytes, begin, small, false}).first;
 }
 
-// A free piece that begins its segment and is followed by another segment's, or none, is all of it.
+// A free piece that begins its segment is the whole segment if the next piece is another segment's, or missing.
 void DeviceCache::give_back_whole_segments() {
   source_.settle();
   for (auto piece = pieces_.begin(); piece != pieces_.end();) {
@@ -69,7 +69,7 @@ void* DeviceCache::allocate(size_t wanted) {
   if (const auto fit = free_of(small).lower_bound({bytes, nullptr}); fit != free_of(small).end())
     piece = pieces_.find(fit->second);
   if (piece == pieces_.end()) {
-    // What is larger than a segment has one of its own, exactly, where there is little left.
+    // A block larger than a segment gets its own, of exactly its size if memory is short.
     const size_t exact = round_up(bytes, kSmallSegment);
     piece = add_segment(small ? kSmallSegment : std::max(exact, kLargeSegment), small);
     if (piece == pieces_.end()) {
@@ -139,7 +139,7 @@ std::string out_of_memory(const std::string& device, size_t asked, const Allocat
     text += fmt::format("; of the card's {} {} are free", text_of(static_cast<double>(total)),
                         text_of(static_cast<double>(free)));
     const double others = static_cast<double>(total) - static_cast<double>(free) - held;
-    // The driver, and the code of the kernels, take some hundred MiB.
+    // The driver and the code of the kernels take some hundred MiB.
     if (others > 1024.0 * kMiB) text += fmt::format(", and {} are others' or the driver's", text_of(others));
   }
   return text +

@@ -1,14 +1,14 @@
 #pragma once
-// What is kept of a GPU's memory and handed out again, as bookkeeping alone: who takes the memory from the device, and
-// gives it back, is an argument, so that the rules below are tested without one.
+// The bookkeeping of a cache for GPU memory. The functions that take memory from the device and give it back are
+// arguments, so that the rules below can be tested without a device.
 //
-// A block is a piece of a segment, the smallest free one that fits, and joins its free neighbours when it is let go.
-// Segments are taken as they are needed: 2 MiB for blocks of up to 1 MiB, at least 32 MiB for larger ones, for which no
-// small piece is ever cut, so that a step like the one before asks the device for nothing. Where the device has no
-// more, segments without blocks are given back and it is asked again.
+// A block is a piece of a segment, cut from the smallest free piece that fits. A freed block merges with its free
+// neighbours. Segments are taken on demand: 2 MiB for blocks of up to 1 MiB, at least 32 MiB for larger blocks, and
+// small blocks are never cut from large segments, so that a repeated step asks the device for nothing. If the device
+// has no more memory, segments without blocks are given back and the request is repeated.
 //
-// One queue of work uses all blocks: one that was let go is handed out at once, because what wrote to it is queued
-// before. Thread-safe.
+// All blocks are used by one queue of work, so a freed block is reused at once: the work that wrote to it was queued
+// earlier. Thread-safe.
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -26,30 +26,30 @@ namespace elinvar {
 class DeviceCache {
  public:
   struct Source {
-    std::function<void*(size_t bytes)> take;  // null: there is no more
+    std::function<void*(size_t bytes)> take;  // returns null if the device has no more
     std::function<void(void* segment)> give;
-    // All that was queued is done, so that segments may be given back.
+    // Waits until all queued work is done, so that segments may be given back.
     std::function<void()> settle = [] {};
-    bool keeps = false;  // segments until give_back() is called: graphs go on using pieces that no block lies on
+    bool keeps = false;  // keeps segments until give_back(): graphs use pieces that no block lies on
   };
 
   explicit DeviceCache(Source source) : source_(std::move(source)) {}
-  ~DeviceCache() = default;  // with the process, which the driver cleans up after
+  ~DeviceCache() = default;  // the driver frees the segments when the process ends
   DeviceCache(const DeviceCache&) = delete;
   DeviceCache& operator=(const DeviceCache&) = delete;
 
-  static constexpr size_t kUnit = 512;  // of sizes and addresses
-  void* allocate(size_t bytes);         // null: the device has no more, even of what was cached
+  static constexpr size_t kUnit = 512;  // sizes and addresses are multiples of it
+  void* allocate(size_t bytes);         // null if the device has no more, even after whole free segments are given back
   void free(void* block) noexcept;
-  void give_back();                                                               // whole free segments
-  void each_free(const std::function<void(void* piece, size_t bytes)>& f) const;  // what no block lies on
+  void give_back();                                                               // gives back whole free segments
+  void each_free(const std::function<void(void* piece, size_t bytes)>& f) const;  // calls f for each free piece
   AllocatorStats stats() const;                                                   // system_calls counts segments taken
   void reset_peak();
 
  private:
   struct Piece {
     size_t bytes;
-    char* segment;  // where it begins
+    char* segment;  // start of its segment
     bool small, used;
   };
   using Pieces = std::map<char*, Piece>;
@@ -61,19 +61,19 @@ class DeviceCache {
 
   Source source_;
   mutable std::mutex mutex_;
-  Pieces pieces_;  // of all segments, used or free
+  Pieces pieces_;  // of all segments, used and free
   Free free_small_, free_large_;
   AllocatorStats stats_;
   int64_t held_ = 0;
 };
 
-// The device has no more; what was asked for is not had, and nothing else has changed.
+// Thrown if the device has no more memory. The failed request has changed nothing.
 class DeviceFull : public Failure {
  public:
   using Failure::Failure;
 };
 
-// What to tell who has asked for more than there is. `free` and `total` are the device's own; 0: unknown.
+// Returns the message for a failed request. `free` and `total` are the device's own figures; 0 if unknown.
 std::string out_of_memory(const std::string& device, size_t asked, const AllocatorStats& ours, size_t free,
                           size_t total);
 

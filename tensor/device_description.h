@@ -1,5 +1,5 @@
 #pragma once
-// What a device is, for the record of a run: no bit depends on it.
+// Describes a device for the record of a run. No bit of a result depends on it.
 #include <cstddef>
 #include <string>
 
@@ -8,13 +8,13 @@
 namespace elinvar {
 
 struct DeviceDescription {
-  std::string model = {};    // "NVIDIA H200"; of the CPU ""
-  std::string compute = {};  // its capability, "9.0"
+  std::string model = {};    // "NVIDIA H200"; "" for the CPU
+  std::string compute = {};  // compute capability, "9.0"
   std::string driver = {}, runtime = {};
   size_t memory = 0;  // bytes
 };
 DeviceDescription describe(Device device);
 
-std::string why_no_gpu();  // what stands in the way of one: the build, the driver, or that there is none
+std::string why_no_gpu();  // why no GPU can be used: the build, the driver, or no device
 
 }  // namespace elinvar

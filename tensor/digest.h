@@ -1,5 +1,5 @@
 #pragma once
-// 128-bit digests (XXH3-128): equal digests mean equal bits. They find accidents, not adversaries.
+// 128-bit digests (XXH3-128): equal digests mean equal bits. They detect accidents, not attacks.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -14,10 +14,10 @@ struct Digest {
   static Digest parse(std::string_view hex);  // throws UsageError
 };
 
-// The XXH3-128 of some bytes.
+// Returns the XXH3-128 of `count` bytes.
 Digest digest_bytes(const void* bytes, size_t count);
 
-// Digests bytes that come in pieces: the result is digest_bytes() of all of them together. Numbers are added as
+// Digests bytes that arrive in pieces: the result is digest_bytes() of their concatenation. Numbers are added as
 // little-endian bytes.
 class Hasher {
  public:

@@ -66,7 +66,7 @@ class Digesting {
 
 }  // namespace
 
-// GPUs are at work while the CPU digests its own.
+// GPUs digest their tensors while the CPU digests its own.
 std::vector<TensorDigest> digest_tree(std::span<const Tensor> tensors) {
   const trace::Pause pause;
   std::vector<TensorDigest> results(tensors.size());

@@ -1,12 +1,12 @@
 #pragma once
-// The digests of tensors with those of their parts, so that a difference is found by its digests alone: the digest of a
-// tensor covers those of its chunks, and whatever covers many tensors (tensor/state.h, the ledger of a run) theirs.
+// Digests of tensors and of their chunks, so that digests alone locate a difference. The digest of a tensor covers
+// those of its chunks; digests of many tensors (tensor/state.h, the ledger of a run) cover those of the tensors.
 //
-//   chunk    XXH3-128 of kDigestChunkBytes of the elements, the last one of what is left: little-endian, in logical
+//   chunk    XXH3-128 of kDigestChunkBytes of the elements (of fewer for the last chunk): little-endian, in logical
 //            (row-major) order, every NaN as the positive quiet one without payload (0x7fc00000 and its like)
 //   tensor   XXH3-128 of the name of its dtype (length first), its number of dimensions, each extent, and its chunks
 //
-// So strides play no part, nor how many threads hash chunks.
+// Digests depend neither on strides nor on how many threads hash chunks.
 #include <span>
 #include <string>
 #include <vector>
@@ -22,11 +22,11 @@ struct TensorDigest {
   std::vector<Digest> chunks;
 };
 
-// Digests tensors on the device that they are on. On the CPU, all threads of the calling thread's stream share the
-// chunks of all tensors.
+// Digests tensors on their own device. On the CPU, all threads of the calling thread's stream share the chunks of all
+// tensors.
 std::vector<TensorDigest> digest_tree(std::span<const Tensor> tensors);
 
-// The first 8 hexadecimal digits of a digest: enough to tell which of many differ where it is known that some do.
+// The first 8 hexadecimal digits of a digest: enough to tell which of many tensors differ once some are known to.
 inline constexpr size_t kShortDigest = 8;
 std::string short_hex(const Digest& digest);
 

@@ -106,7 +106,7 @@ decltype(auto) visit_dtype(DType t, F&& f) {
   return f(float{});
 }
 
-// The same for the types that kernels compute in: float and double. Others must have been refused before.
+// Like visit_dtype() for the types that kernels compute in, float and double. The caller must have refused other types.
 template <class F>
 decltype(auto) visit_float(DType t, F&& f) {
   if (t == DType::f64) return f(double{});

@@ -7,7 +7,7 @@
 //   };
 //   each_field(interval, [](std::string_view name, auto& field) { ... });
 //
-// The list has every field, in the order of their declarations: one that lacks a field does not compile where it is
+// The list must have every field, in order of declaration. A list that lacks a field does not compile where it is
 // visited.
 #include <algorithm>
 #include <cstddef>

@@ -32,20 +32,20 @@ bool same_key(const Rng& a, const Rng& b) { return a.seed == b.seed && a.step ==
 
 }  // namespace
 
-// What lies at fixed places, and how it gets there. It lies outside of the graphs' memory, of which every piece may be
-// written to by what is computed earlier, or by another graph. The work ends before what it reads does.
+// The data at fixed addresses, and how it gets there. It is outside the graphs' memory, every piece of which may be
+// overwritten by earlier work, or by another graph. The work is destroyed before the data that it reads.
 struct Graph::Parts {
   struct Derived {
-    std::vector<size_t> from;  // places in `here`
+    std::vector<size_t> from;  // indices in `here`
     Make make;
-    size_t first, count;  // what it makes, in `here`
+    size_t first, count;  // results, in `here`
   };
   struct Sent {
-    size_t from;  // place in `here`
+    size_t from;  // index in `here`
     Tensor there;
   };
 
-  // When the last graph is gone, so is what is kept for them.
+  // The last graph that goes gives back the memory that is kept for graphs.
   struct Live {
     static inline std::atomic<int> count = 0;
     Device device;
@@ -62,14 +62,14 @@ struct Graph::Parts {
 
   Live live;
   Device device;
-  Rng rng;                    // while it is recorded
-  std::vector<Tensor> given;  // to the work
-  std::vector<Tensor> here;   // inputs, and what is derived from them, of the last time
+  Rng rng;                    // while the graph is being recorded
+  std::vector<Tensor> given;  // arguments of the work
+  std::vector<Tensor> here;   // inputs of the last replay, and tensors derived from them
   std::vector<Derived> derived;
   std::vector<Sent> sent;
-  std::vector<std::pair<Tensor, Tensor>> constants;  // on the CPU, and where they are sent
+  std::vector<std::pair<Tensor, Tensor>> constants;  // on the CPU, and on the device
   Tensor key;
-  std::vector<Mark> marks;  // the work has them, too
+  std::vector<Mark> marks;  // the work holds them too
   std::unique_ptr<RecordedWork> work;
 };
 
@@ -82,7 +82,7 @@ struct Unrecorded {
   ~Unrecorded() { recorded = before; }
 };
 
-// Contents unspecified, of the device's memory, not of the graphs'.
+// Allocates from the device's memory, not the graphs'; contents are unspecified.
 Tensor outside(const Tensor& like, Device device) {
   Tensor t;
   on_gpu(device, [&]<class B>(GpuStream<B>&) {
@@ -109,13 +109,13 @@ Graph::Graph(Device device, const GraphInputs& inputs, const std::function<void(
     : parts_(std::make_unique<Parts>(device, inputs)) {
   check(device != Device{}, "[graph] work of a GPU expected");
   check(recorded == nullptr, "[graph] what is being recorded cannot record a graph");
-  for (size_t i = 0; i < inputs.tensors.size(); ++i)  // or one could be taken for the other
+  for (size_t i = 0; i < inputs.tensors.size(); ++i)  // else one could be taken for the other
     for (size_t k = 0; k < i; ++k)
       check(!inputs.tensors[i].defined() || !same(inputs.tensors[i], inputs.tensors[k]),
             "[graph] inputs {} and {} are one tensor", k, i);
   const trace::Pause pause;
   on_gpu(device, [&](auto& stream) {
-    stream.give_back();  // what this took while it was no graph
+    stream.give_back();  // memory that this took before it was a graph
     for (const Tensor& t : inputs.tensors)
       parts_->given.push_back(!t.defined() || t.device() == Device{} ? t : outside(t, device));
     parts_->key = outside(Tensor::empty({static_cast<int64_t>(sizeof(Rng))}, DType::u8), device);
@@ -145,7 +145,7 @@ void Graph::replay(const GraphInputs& inputs) {
     std::vector<Tensor>& here;
     ~Forget() { here.assign(here.size(), {}); }
   } const forget{p.here};
-  for (const Parts::Derived& d : p.derived) {  // these check what they get, so they come before anything is written
+  for (const Parts::Derived& d : p.derived) {  // these check their inputs, so they come before any write
     std::vector<Tensor> from;
     for (const size_t i : d.from) from.push_back(p.here[i]);
     std::vector<Tensor> made = d.make(from);
@@ -176,7 +176,7 @@ Mark mark(std::span<const Tensor> complete) {
 std::vector<Tensor> derived(std::vector<Tensor> from, const Make& make) {
   std::vector<Tensor> made;
   {
-    const Unrecorded whole;  // what it derives in turn is a part of it
+    const Unrecorded whole;  // whatever it derives in turn is a part of it
     made = make(from);
   }
   if (recorded == nullptr) return made;

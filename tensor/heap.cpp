@@ -37,8 +37,8 @@ size_t machine_memory() {
 }
 
 Heap::Heap() {
-  // Twice the machine's memory allows for fragmentation. Under an address limit half of it is left for threads and
-  // libraries. If the reservation fails, half as much is tried, and so on.
+  // Reserves twice the machine's memory, to allow for fragmentation. Under an address limit, leaves half of it for
+  // threads and libraries. If the reservation fails, tries half as much, and so on.
   size_t most = 2 * machine_memory();
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) most = std::min(most, limit.rlim_cur / 2);
@@ -50,7 +50,7 @@ Heap::Heap() {
   const auto address = reinterpret_cast<uintptr_t>(reserved_);
   base_ = top_ = usable_ = static_cast<char*>(reserved_) + (round_up(address, kPage) - address);
   limit_ = static_cast<char*>(reserved_) + reserved_bytes_;
-  madvise(reserved_, reserved_bytes_, MADV_HUGEPAGE);  // a hint: without it the memory works as well, slower
+  madvise(reserved_, reserved_bytes_, MADV_HUGEPAGE);  // a hint: without it the memory works as well, but slower
 }
 
 Heap::~Heap() {

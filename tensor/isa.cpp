@@ -36,7 +36,7 @@ const char* name_of(Isa isa) {
 }
 
 std::vector<Isa> available_isas() {
-  static const int64_t supported = hwy::SupportedTargets();  // before any cap
+  static const int64_t supported = hwy::SupportedTargets();  // before any limit
   std::vector<Isa> found{Isa::scalar};
   for (Isa isa : {Isa::avx2, Isa::avx512})
     if (supported & target_of(isa)) found.push_back(isa);

@@ -1,11 +1,11 @@
-// Two values (p, q) a channel, found in one or two sweeps over the rows of each leaf of kColumnLeaf rows and
-// merged by the adjacent pairwise tree, an odd leaf passing through (NUMERICS.md, rules 12 and 15). For
-// kernels on any target. A Leaf has kSweeps, 1 or 2, and
+// Computes two values (p, q) per channel in one or two sweeps over the rows of each leaf of kColumnLeaf rows, and
+// merges them by the adjacent pairwise tree, an odd leaf passing through (NUMERICS.md, rules 12 and 15). For kernels on
+// any target. A Leaf has kSweeps, 1 or 2, and
 //   add<kSweep, S, L, kPartial>(row, rows, c, count, p, q, stride): continues the chains of L leaves over
-//     `rows` rows each, for S vectors of channels from c on (one of `count` channels if kPartial), side by side
+//     `rows` rows each, for S vectors of channels from c on (one of `count` channels if kPartial), interleaved
 //     so that the chains of narrow rows overlap. The values start as zeros, leaves lie `stride` apart, and
 //     whole vectors may be loaded and stored.
-//   close<kSweep>(p, n): what p becomes after a sweep over a leaf of n rows.
+//   close<kSweep>(p, n): returns p after a sweep over a leaf of n rows.
 //   merge(pA, qA, nA, pB, qB, nB): joins a right neighbour B of nB rows to A.
 #if defined(ELINVAR_TENSOR_LEAF_TREE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ELINVAR_TENSOR_LEAF_TREE_INL_H_
@@ -36,8 +36,8 @@ void strip(const Leaf& leaf, int64_t row, int64_t rows, int64_t c, int64_t count
   }
 }
 
-// One sweep over `rows` rows, whole leaves or one of them, and the channels [c, c_end), `piece` rows at a
-// time.
+// Sweeps once over `rows` rows (several whole leaves, or a single one) and the channels [c_begin, c_end), `piece` rows
+// at a time.
 template <int kSweep, class T, class Leaf>
 void sweep(const Leaf& leaf, int64_t row, int64_t rows, int64_t piece, int64_t c_begin, int64_t c_end, T* p, T* q,
            int64_t stride) {
@@ -60,7 +60,7 @@ void sweep(const Leaf& leaf, int64_t row, int64_t rows, int64_t piece, int64_t c
       leaf.template close<kSweep>(V::load(p + i), static_cast<T>(std::min(kColumnLeaf, rows - r))).store(p + i);
 }
 
-// The tree over the leaves of a block of `rows` rows, at one vector of channels; the root replaces leaf 0.
+// Reduces the tree over the leaves of a block of `rows` rows, for one vector of channels; the root replaces leaf 0.
 template <class T, class Leaf>
 void fold_leaves(const Leaf& leaf, int64_t rows, T* p_at, T* q_at, int64_t stride) {
   using V = Vec<T>;
@@ -89,8 +89,8 @@ void fold_leaves(const Leaf& leaf, int64_t rows, T* p_at, T* q_at, int64_t strid
   q[0].store(q_at);
 }
 
-// Tasks [begin, end) of blocks times chunks of channels; block k leaves its (p, q) in partial[k]. Wide rows
-// are taken a few at a time, all channels of the chunk, so that memory is read in long pieces.
+// Runs tasks [begin, end) of blocks times chunks of channels; block k leaves its (p, q) in partial[k]. Wide rows are
+// processed a few at a time, over all channels of the chunk, so that memory is read in long pieces.
 template <class T, class Leaf>
 void fold_blocks(const Leaf& leaf, int64_t rows, int64_t channels, T* partial, int64_t begin, int64_t end) {
   constexpr int64_t kLanes = Vec<T>::kLanes;
@@ -119,7 +119,7 @@ void fold_blocks(const Leaf& leaf, int64_t rows, int64_t channels, T* partial, i
   }
 }
 
-// The upper levels of the tree, over blocks, for channels [begin, end), in place.
+// Reduces the upper levels of the tree, over blocks, for channels [begin, end), in place.
 template <class T, class Leaf>
 void fold_tree(const Leaf& leaf, int64_t rows, int64_t channels, T* partial, int64_t begin, int64_t end) {
   using V = Vec<T>;

@@ -1,12 +1,13 @@
 #pragma once
-// How the kernels of leaf_tree-inl.h cut a matrix (rows, channels) into tasks. No bit depends on these sizes.
+// The sizes of the tasks into which the kernels of leaf_tree-inl.h cut a matrix (rows, channels). No bit depends on
+// them.
 #include <cstdint>
 
 #include "tensor/numerics.h"
 
 namespace elinvar {
 
-inline constexpr int64_t kBlockLeaves = 8;                         // leaves whose tree one task folds
+inline constexpr int64_t kBlockLeaves = 8;                         // leaves whose tree one task reduces
 inline constexpr int64_t kTreeBlock = kBlockLeaves * kColumnLeaf;  // their rows
 inline constexpr int64_t kChannelChunk = 512;  // channels of a task: a leaf of them stays in the cache
 inline constexpr int64_t kPiece = 8;           // rows of a wide chunk swept at once

@@ -13,7 +13,7 @@
 // float32 one after the other, lowest degree first, the rest being fitted again each time; log's last bits were then
 // searched for a smaller error.
 //
-// Of a float64 lane they are the C library's: float64 exists to check gradients and is no part of the promise.
+// For float64 lanes they are the C library's: float64 exists to check gradients, and its bits are not guaranteed.
 #if defined(ELINVAR_TENSOR_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ELINVAR_TENSOR_MATH_INL_H_
 #undef ELINVAR_TENSOR_MATH_INL_H_
@@ -42,7 +42,7 @@ namespace float_math {
 using V = Vec<float>;
 using I = FloatBits;
 
-// c[0] + x (c[1] + x (c[2] + ...)), an fma a step.
+// c[0] + x (c[1] + x (c[2] + ...)), one fma per step.
 template <size_t n>
 HWY_INLINE V polynomial(V x, const float (&c)[n]) {
   V y = V::set(c[n - 1]);
@@ -50,7 +50,7 @@ HWY_INLINE V polynomial(V x, const float (&c)[n]) {
   return y;
 }
 
-// Adding 1.5 * 2^23 rounds to an integer (ties to even), which then stands in the low bits of the sum.
+// Adding 1.5 * 2^23 rounds to an integer (ties to even), which is then in the low bits of the sum.
 constexpr float kRounder = 0x1.8p23f;
 constexpr int32_t kRounderBits = 0x4b400000, kOneBits = 0x3f800000, kSign = std::numeric_limits<int32_t>::min();
 
@@ -116,7 +116,7 @@ HWY_INLINE Vec<float> log(Vec<float> x) {
   return select(x < V::set(kInfinity), finite, x);
 }
 
-// With w = 1 + x as it is rounded: log(w) + (x - (w - 1)) / w, whose second term makes up for the rounding.
+// With w = 1 + x, rounded: log(w) + (x - (w - 1)) / w. The second term corrects the rounding.
 HWY_INLINE Vec<float> log1p(Vec<float> x) {
   const Vec<float> one = Vec<float>::set(1.0f), zero = Vec<float>::set(0.0f), w = one + x;
   const Vec<float> lost = x - (w - one);
@@ -159,14 +159,14 @@ HWY_INLINE Vec<float> erf(Vec<float> x) {
 
 namespace float_math {
 
-// Of an angle a >= 0: r in about [-pi/4, pi/4] and q with a = q pi/2 + r; q mod 4 stands in the low bits of `turns`.
+// An angle a >= 0 as a = q pi/2 + r with r in about [-pi/4, pi/4]; q mod 4 is in the low bits of `turns`.
 struct Quadrant {
   V r;
   V turns;
 };
 
-// One lane of any size: the product of the 24 bits of a with those 96 bits of 2/pi that matter modulo 4 (Payne and
-// Hanek, "Radian reduction for trigonometric functions", 1983), in integers.
+// Reduces one lane of any magnitude: multiplies the 24 bits of a by those 96 bits of 2/pi that matter modulo 4, in
+// integers (Payne and Hanek, "Radian reduction for trigonometric functions", 1983).
 HWY_INLINE void reduce_lane(float a, float& r, float& turns) {
   const uint32_t bits = std::bit_cast<uint32_t>(a);
   const int exponent = static_cast<int>(bits >> 23) - 150;
@@ -174,7 +174,7 @@ HWY_INLINE void reduce_lane(float a, float& r, float& turns) {
     r = turns = a - a;  // NaN
     return;
   }
-  // 2/pi behind 32 zero bits.
+  // 2/pi after 32 zero bits.
   constexpr uint32_t kTwoOverPi[] = {0,           0xa2f9836eu, 0x4e441529u, 0xfc2757d1u,
                                      0xf534ddc0u, 0xdb629599u, 0x3c439041u, 0xfe5163abu};
   const int first = exponent + 30, word = first >> 5, shift = first & 31;  // exponent >= -30
@@ -200,7 +200,7 @@ HWY_INLINE void reduce_lane(float a, float& r, float& turns) {
   turns = kRounder + static_cast<float>(quarter & 3);
 }
 
-// From here on the fast reduction would lose bits.
+// From here on the fast reduction loses bits.
 constexpr float kHuge = 0x1p20f;
 
 inline HWY_NOINLINE void reduce_huge_lanes(const float* a, float* r, float* turns) {
@@ -208,7 +208,7 @@ inline HWY_NOINLINE void reduce_huge_lanes(const float* a, float* r, float* turn
     if (a[i] >= kHuge) reduce_lane(a[i], r[i], turns[i]);
 }
 
-// Below kHuge: pi/2 in three parts (Cody and Waite), of which the first subtraction is exact.
+// For a < kHuge: subtracts q pi/2 in three parts (Cody and Waite); the first subtraction is exact.
 HWY_INLINE Quadrant reduce_angle(V a) {
   const V turns = fma(a, V::set(0x1.45f306p-1f), V::set(kRounder));
   const V n = turns - V::set(kRounder);

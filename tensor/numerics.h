@@ -1,6 +1,5 @@
 #pragma once
-// The constants of the canonical numerics (NUMERICS.md beside this file). Changing one changes bits: raise the
-// version with it.
+// The constants of the canonical numerics (NUMERICS.md). Changing one changes bits: raise the version with it.
 #include <cstdint>
 
 namespace elinvar {

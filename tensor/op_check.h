@@ -1,5 +1,5 @@
 #pragma once
-// What every op checks before its kernel runs, and how it hands tensors to it.
+// Checks that ops make before their kernels run, and conversions of tensors to kernel arguments.
 #include "tensor/base/check.h"
 #include "tensor/precision.h"
 #include "tensor/tensor.h"
@@ -10,11 +10,11 @@ namespace elinvar {
 inline In in(const Tensor& t) { return {t.raw(), t.dtype()}; }
 inline Out out(Tensor& t) { return {t.raw(), t.dtype()}; }
 
-// Where a result like x goes: onto x, moved in, if that is the only handle on its storage; else into a fresh tensor.
-// x must be contiguous.
+// Returns the destination of a result like x: x itself, moved in, if it is the only handle on its storage; else a new
+// tensor. x must be contiguous.
 inline Tensor onto(Tensor x) { return x.unique() ? x : Tensor::empty(x.shape(), x.dtype(), x.device()); }
 
-// GPUs compute in float32 alone; float64 is there to check gradients.
+// GPUs compute in float32 only; float64 exists to check gradients.
 inline void check_width(const char* op, const Tensor& x) {
   check(x.dtype() != DType::f64 || x.device().kind == DeviceKind::cpu,
         "[{}] GPUs compute in float32, got float64; convert with to(DType::f32), or move it with to(Device{{}})", op);
@@ -26,7 +26,7 @@ inline void check_float(const char* op, const Tensor& x) {
   check_width(op, x);
 }
 
-// What may be bfloat16 on a GPU, where it lies between products on tensor cores.
+// Also admits bfloat16 on a GPU, for tensors between products on tensor cores.
 inline void check_activation(const char* op, const Tensor& x) {
   if (x.dtype() != DType::bf16 || x.device().kind == DeviceKind::cpu) check_float(op, x);
 }
@@ -36,15 +36,15 @@ inline void check_same_device(const char* op, const Tensor& a, const Tensor& b) 
         name_of(b.device().kind));
 }
 
-// Operands of one type, on one device.
+// Requires operands of one type, on one device.
 inline void check_same_dtype(const char* op, const Tensor& a, const Tensor& b) {
   check(a.dtype() == b.dtype(), "[{}] operands must have one dtype, got {} and {}", op, name_of(a.dtype()),
         name_of(b.dtype()));
   check_same_device(op, a, b);
 }
 
-// A parameter or statistic beside x as kernels read it: of the type that x is computed in, on its device, of this
-// shape, and contiguous.
+// Returns a contiguous parameter or statistic `t` for a kernel of x. It must have the type that x is computed in, x's
+// device, and this shape.
 inline Tensor operand(const char* op, const char* name, const Tensor& t, const Shape& shape, const Tensor& x) {
   const DType type = computed_in(x.dtype());
   check(t.defined() && t.dtype() == type && t.shape() == shape, "[{}] {} must be {} of shape {}, got {}", op, name,

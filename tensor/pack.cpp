@@ -18,7 +18,7 @@ void interleave_each(const T* const* rows, int64_t count, int64_t k_begin, int64
 #if HWY_TARGET != HWY_SCALAR
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Four vectors whose blocks of four lanes are the rows of 4 x 4 matrices, transposed.
+// Transposes 4 x 4 matrices, whose rows are the blocks of four lanes of four vectors.
 template <class D, class V>
 HWY_INLINE void transpose_blocks(D d, V& a, V& b, V& c, V& e) {
   const hn::Repartition<double, D> pairs;
@@ -32,7 +32,7 @@ HWY_INLINE void transpose_blocks(D d, V& a, V& b, V& c, V& e) {
   e = hn::BitCast(d, hn::InterleaveUpper(pairs, ab_high, ce_high));
 }
 
-// Eight rows at once: row r and row r + 4 share a vector. Returns the k that it reached.
+// Interleaves eight rows at once: row r and row r + 4 share a vector. Returns the k that it reached.
 int64_t interleave_eight(const float* const* rows, int64_t k_count, float* out, int64_t step) {
   const hn::FixedTag<float, 8> d;
   const hn::FixedTag<float, 4> half;
@@ -76,7 +76,7 @@ void interleave_f32(const float* const* rows, int64_t count, int64_t k_count, fl
       interleave_each(rows + r, 4, interleave_four(rows + r, k_count, out + r, step), k_count, out + r, step);
     };
     four(0);
-    if (count > 4) four(count - 4);  // some of them again
+    if (count > 4) four(count - 4);  // repeats some of them
     return;
   }
 #endif

@@ -1,5 +1,5 @@
 #pragma once
-// Rearranging operands for the tiles (tensor/tile.h). Packing moves values; it never changes one.
+// Rearranges operands for the tiles (tensor/tile.h). Packing moves values; it never changes one.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -8,12 +8,13 @@
 
 namespace elinvar {
 
-// Rows side by side: out[k * step + r] = rows[r][k] for r < count, k < k_count.
+// Interleaves rows: out[k * step + r] = rows[r][k] for r < count, k < k_count.
 void interleave(const float* const* rows, int64_t count, int64_t k_count, float* out, int64_t step);
 void interleave(const double* const* rows, int64_t count, int64_t k_count, double* out, int64_t step);
 
-// One strip of B, `k` rows by `cols` columns, element (k, j) at src[k * k_step + j * j_step], one of the steps 1, into
-// rows of `width` >= cols elements. The columns beyond hold zeros or copies of columns: ordinary numbers.
+// Packs one strip of B, k_count rows by `cols` columns, into rows of `width` >= cols elements. Element (k, j) is at
+// src[k * k_step + j * j_step]; one of the steps is 1. Columns from `cols` on hold zeros or copies of columns: ordinary
+// numbers.
 template <class T>
 void pack_strip(const T* src, int64_t k_step, int64_t j_step, int64_t k_count, int64_t cols, int64_t width, T* out) {
   constexpr int64_t kPiece = 8;  // in a few instructions: strips are too narrow for a call of memcpy
@@ -38,9 +39,9 @@ void pack_strip(const T* src, int64_t k_step, int64_t j_step, int64_t k_count, i
   }
 }
 
-// Panels of A, panel p at out + p * panel_step, [k][tile_rows] each: `rows` rows by k_count, element (i, k) at
-// src[i + k * k_step]. They are filled side by side, as the source lies in memory; a panel_step that is no power of two
-// keeps them out of each other's cache sets. Rows that do not exist hold zeros.
+// Packs panels of A, panel p at out + p * panel_step, [k][tile_rows] each: `rows` rows by k_count, element (i, k) at
+// src[i + k * k_step]. Panels are filled together, in memory order of the source; a panel_step that is no power of two
+// keeps them out of each other's cache sets. Missing rows become zeros.
 template <int kRows, class T>
 void pack_panels_of(const T* src, int64_t k_step, int64_t k_count, int64_t rows, T* out, int64_t panel_step) {
   const int64_t full = rows / kRows, rest = rows % kRows;
@@ -56,13 +57,13 @@ template <class T>
 void pack_panels(const T* src, int64_t k_step, int64_t k_count, int64_t rows, int tile_rows, T* out,
                  int64_t panel_step) {
   if (tile_rows == 8) pack_panels_of<8>(src, k_step, k_count, rows, out, panel_step);
-  else pack_panels_of<6>(src, k_step, k_count, rows, out, panel_step);  // there are tiles of 6 and of 8 rows
+  else pack_panels_of<6>(src, k_step, k_count, rows, out, panel_step);  // tiles have 6 or 8 rows
 }
 
 // The step from one panel of a chunk to the next.
 inline int64_t panel_step(TileExtent extent) { return kChunk * extent.rows + 16; }
 
-// A panel of A: `rows` <= tile_rows rows by k_count, element (i, k) at src[i + k * k_step].
+// Packs a panel of A: `rows` <= tile_rows rows by k_count, element (i, k) at src[i + k * k_step].
 template <class T>
 void pack_panel(const T* src, int64_t k_step, int64_t k_count, int rows, int tile_rows, T* out) {
   pack_panels(src, k_step, k_count, rows, tile_rows, out, 0);

@@ -38,8 +38,8 @@ ELINVAR_HD inline Random4 philox(uint64_t key, uint32_t c0, uint32_t c1, uint32_
 // 24 random bits as a float in [0, 1).
 ELINVAR_HD inline float uniform01(uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
 
-// Where in a run a random number belongs. `op` tells the uses within one step apart; a forward pass numbers its
-// random operations in the order in which it meets them.
+// Identifies a random number in a run. `op` distinguishes the uses within one step; a forward pass numbers its random
+// operations in the order in which it runs them.
 struct Rng {
   uint64_t seed = 0;
   uint32_t step = 0;
@@ -51,7 +51,7 @@ struct Rng {
   Rng next() { return {seed, step, vrank, op++}; }
 };
 
-// A stable 64-bit key for a name (FNV-1a), for what is keyed by name: initial values, streams of data.
+// A stable 64-bit key (FNV-1a) of a name, for values that are keyed by name: initial values, streams of data.
 constexpr uint64_t key_of(std::string_view name) {
   uint64_t h = 0xcbf29ce484222325u;
   for (char c : name) h = (h ^ static_cast<uint8_t>(c)) * 0x100000001b3u;

@@ -1,13 +1,12 @@
 #pragma once
-// How precisely products are computed: matmul, convolutions, attention. Portable products have the bits of NUMERICS.md
-// on every device. The others ("Fast numerics" there) run on a GPU's tensor cores, sum in float32, and have the bits of
-// one model of GPU and one version of its libraries:
-//   tf32   of float32 factors 10 bits of the fraction take part
+// The precision of products: matmul, convolutions, attention. Portable products have the bits of NUMERICS.md on every
+// device. The others ("Fast numerics" there) run on a GPU's tensor cores, sum in float32, and have the bits of one
+// model of GPU and one version of its libraries:
+//   tf32   10 bits of the fraction of float32 factors take part
 //   bf16   factors are rounded to bfloat16
-// What lies between products of precision bf16, activations and their gradients, is stored as bfloat16, too. An op that
-// is given some computes what it would of the widened values, in float32, and rounds a result that is bfloat16 once, to
-// nearest even; on GPUs alone. Parameters, their gradients, sums, statistics, losses and what the optimiser keeps are
-// float32.
+// With bf16, activations and their gradients between products are stored as bfloat16 too. An op on bfloat16, which only
+// GPUs have, computes on the widened values in float32 and rounds a bfloat16 result once, to nearest even. Parameters,
+// their gradients, sums, statistics, losses and the optimiser's state are float32.
 #include <cstdint>
 #include <string>
 #include <type_traits>
@@ -24,16 +23,16 @@ constexpr const char* name_of(Precision precision) {
   return kNames[static_cast<int>(precision)];
 }
 
-// The type that ops compute in where their operands have type t, and that of parameters and statistics beside them.
+// The type in which ops compute on operands of type t; their parameters and statistics have it too.
 constexpr DType computed_in(DType t) { return t == DType::bf16 ? DType::f32 : t; }
 
-// A tensor as a factor of products of that precision: rounded to bfloat16 for bf16, unless it is; else itself. Who uses
-// a factor in several products has it rounded once. Throws UsageError, naming `op`, for a type or a device that the
-// precision does not have.
+// Returns a tensor as a factor of products of that precision: for bf16 rounded to bfloat16 if necessary, else
+// unchanged. For a factor of several products, call it once. Throws UsageError, naming `op`, for a type or a device
+// that the precision does not support.
 Tensor factor(const char* op, const Tensor& t, Precision precision);
 
-// What computes fast products on a device, "cuBLASLt 130100, cuDNN 91900", or what is missing for them; the other is
-// "".
+// `by` names the libraries that compute fast products on a device ("cuBLASLt 130100, cuDNN 91900"), `missing` what is
+// needed for such products; one of the two is "".
 struct FastProducts {
   std::string by = {}, missing = {};
 };
@@ -41,7 +40,7 @@ FastProducts fast_products(Device device);
 
 [[noreturn]] void refuse_fast_products();
 
-// Calls f with the stream of a GPU. UsageError for the CPU.
+// Calls f with the stream of a GPU. Throws UsageError for the CPU.
 template <class F>
 void on_tensor_cores(Device device, F&& f) {
   on(device, [&](auto& stream) {

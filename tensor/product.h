@@ -1,12 +1,12 @@
 #pragma once
-// The product behind matmul and behind a convolution's forward pass and input gradient: C = A B, where rows of A are
-// read where they lie, by *spans* of consecutive k, and B is packed strip by strip. Rows that share their spans form a
-// source: a matrix is one, of a single span; a convolution has one for each set of taps that falls into the image, each
-// tap a span.
+// The product behind matmul and behind a convolution's forward pass and input gradient: C = A B. Rows of A are read in
+// place, by *spans* of consecutive k; B is packed strip by strip. Rows with the same spans form a source: a matrix is
+// one source with a single span; a convolution has a source for each set of taps that falls into the image, with a span
+// for each tap.
 //
-// Threads share the tiles of all sources by the work that they are. Within a thread, blocks of tiles go through k chunk
-// by chunk, and a chunk of their rows of A stays in the second-level cache; it is packed if the next k is not the next
-// element.
+// Threads share the tiles of all sources, weighted by their work. Within a thread, blocks of tiles go through k chunk
+// by chunk, so that a chunk of their rows of A stays in the second-level cache; it is packed if consecutive k are not
+// adjacent in memory.
 #include <algorithm>
 #include <span>
 #include <vector>
@@ -18,12 +18,12 @@
 
 namespace elinvar {
 
-// A(i, k + q) = a[i][(offset + q) * a_step] for q < length. Spans are ascending in k; between them are zero terms.
+// A(i, k + q) = a[i][(offset + q) * a_step] for q < length. Spans are ascending in k; terms between them are zero.
 struct Span {
   int64_t k, offset, length;
 };
 
-// Where the rows of a tile begin: elements of A, and rows of C. Of `count` rows; the other addresses repeat the last.
+// Addresses of the rows of a tile, in A and in C. The tile has `count` rows; further addresses repeat the last.
 template <class T>
 struct TileRows {
   const T* a[kMostTileRows];
@@ -31,22 +31,22 @@ struct TileRows {
   int count;
 };
 
-// What Product::run takes the rows of A and C from:
+// Product::run takes the rows of A and C from a Source:
 //   int64_t rows() const;
-//   Place place(int64_t row) const;   // a Place of its own
-//   TileRows<T> tile(Place& place, int rows) const;   // the next rows, as many as there are; the place goes on
+//   Place place(int64_t row) const;   // Place is a type of the source
+//   TileRows<T> tile(Place& place, int rows) const;   // the next rows, at most `rows`; advances the place
 //   const std::vector<Span>& spans() const;
-//   int64_t a_step() const;   // 1; otherwise the rows of A lie side by side, and the next k is a_step further
+//   int64_t a_step() const;   // distance of consecutive k; rows of A are adjacent if it is not 1
 template <class T>
 class Product {
  public:
-  // B's columns as `strips`; of nominal k in [0, k_count), this is the part [k_begin, k_end) that for_each_chunk
-  // takes, or, of a single group, one that starts and ends at chunks. Row k of strip s is at b + (k_end - k_begin) *
+  // `b` holds B's columns as `strips`, for the part [k_begin, k_end) of nominal k in [0, k_count): a range that
+  // for_each_chunk takes, or whole chunks of a single group. Row k of strip s is at b + (k_end - k_begin) *
   // strips.begin(s) + (k - k_begin) * strips.width(s).
   Product(const T* b, const Strips& strips, int64_t k_begin, int64_t k_end, int64_t k_count, const T* bias)
       : b_(b), strips_(strips), k_begin_(k_begin), k_end_(k_end), k_count_(k_count), bias_(bias) {}
 
-  // B is not packed: row k at b + (k - k_begin) * step.
+  // For a B that is not packed: row k is at b + (k - k_begin) * step.
   static Product in_place(const T* b, int64_t step, const Strips& strips, int64_t k_begin, int64_t k_end,
                           int64_t k_count, const T* bias) {
     Product product(b, strips, k_begin, k_end, k_count, bias);
@@ -58,12 +58,12 @@ class Product {
   void run(CpuStream& stream, std::span<const Source> sources) const {
     int64_t tiles = 0, work = 0;
     for (const Source& source : sources) tiles += tiles_of(source), work += tiles_of(source) * work_of(source);
-    // Few tiles are cut by columns too.
+    // If there are few tiles, columns are divided as well.
     const int64_t wanted = stream.threads() == 1 ? 1 : (4 * stream.threads() - 1) / std::max<int64_t>(tiles, 1) + 1;
     const int64_t parts = std::min(wanted, strips_.count);
     stream.parallel_for(parts * work, 1, [&](int64_t begin, int64_t end) {
       Workspace workspace(*this);
-      int64_t at = 0;  // work before the tiles at hand
+      int64_t at = 0;  // work of the tiles before the current ones
       for (int64_t part = 0; part < parts; ++part) {
         const int64_t s0 = strips_.count * part / parts, s1 = strips_.count * (part + 1) / parts;
         for (const Source& source : sources) {
@@ -80,7 +80,7 @@ class Product {
 
  private:
   static constexpr int64_t kBlockTiles = 16;            // a block's chunk of A stays in the second-level cache
-  static constexpr int64_t kNearB = 16384 / sizeof(T);  // so much of B stays in the first-level cache
+  static constexpr int64_t kNearB = 16384 / sizeof(T);  // elements of B that stay in the first-level cache
   static constexpr int64_t kLine = 64 / sizeof(T);
 
   struct Workspace {
@@ -97,7 +97,7 @@ class Product {
   int64_t tiles_of(const Source& source) const {
     return (source.rows() + extent_.rows - 1) / extent_.rows;
   }
-  // Of a tile: the k that exist, and what a tile costs anyway.
+  // The work of a tile: its terms in k, plus a constant overhead.
   template <class Source>
   static int64_t work_of(const Source& source) {
     int64_t work = 32;
@@ -105,7 +105,7 @@ class Product {
     return work;
   }
 
-  // Tiles [t0, t1) of the source by the strips [s0, s1).
+  // Computes tiles [t0, t1) of the source times the strips [s0, s1).
   template <class Source>
   void block(const Source& source, int64_t t0, int64_t t1, int64_t s0, int64_t s1, Workspace& w) const {
     const int64_t tiles = t1 - t0, j0 = strips_.begin(s0), cols = strips_.begin(s1) - j0;
@@ -140,8 +140,8 @@ class Product {
         add_chunk(tile, chunk, at.c, group_rows, bias_ ? bias_ + tile.c_offset : nullptr);
         multiply_tile(tile);
       };
-      // Meanwhile tiles fetch the next strip, each its share, or, in the last one, what of A is packed or read next: of
-      // another chunk, or another block.
+      // Meanwhile tiles prefetch their shares of the next strip or, in the last strip, of the part of A that is packed
+      // or read next: another chunk, or another block.
       const int64_t next =
           chunk.end < k_end_ ? chunk.end * source.a_step() : k_begin_ * source.a_step() + kBlockTiles * extent_.rows;
       const auto fetch_a = [&](const TileRows<T>& at) {
@@ -150,7 +150,7 @@ class Product {
         tile.next_step = packed ? source.a_step() : extent_.rows;
       };
       if (b_step_ == 0 && length * cols <= kNearB) {
-        // All strips stay in the first-level cache: C is written row after row, and fetched before.
+        // All strips stay in the first-level cache, so C is written row by row, and prefetched.
         for (int64_t t = 0; t < tiles; ++t) {
           for (int64_t s = s0; s < s1; ++s) {
             take_strip(s);
@@ -181,7 +181,7 @@ class Product {
     return b_ + (k_end_ - k_begin_) * strips_.begin(s) + (k - k_begin_) * strips_.width(s);
   }
 
-  // f(offset, k, length) for the spans in the chunk.
+  // Calls f(offset, k, length) for the spans in the chunk.
   template <class F>
   static void for_each_span(const std::vector<Span>& spans, const Chunk& chunk, F&& f) {
     for (const Span& span : spans) {
@@ -190,7 +190,7 @@ class Product {
     }
   }
 
-  // Returns how many there are: spans that go on in k and in A, packed or not, are one run.
+  // Returns the number of runs. Spans that are adjacent in k and in A, packed or not, form one run.
   int64_t make_runs(const std::vector<Span>& spans, const Chunk& chunk, bool packed, Run* runs) const {
     int64_t count = 0, k_packed = 0;
     for_each_span(spans, chunk, [&](int64_t offset, int64_t k, int64_t length) {
@@ -215,14 +215,14 @@ class Product {
   }
 
   const T* b_;
-  int64_t b_step_ = 0;  // 0: packed
+  int64_t b_step_ = 0;  // 0 if packed
   Strips strips_;
   int64_t k_begin_, k_end_, k_count_;
   const T* bias_;
   TileExtent extent_ = strips_.extent;
 };
 
-// The rows of a matrix A, by rows or by columns, and those of C.
+// The rows of a matrix A, row-major or column-major, and those of C.
 template <class T>
 struct MatrixRows {
   const T* a;
@@ -248,13 +248,13 @@ struct MatrixRows {
   }
 };
 
-// Packs the columns [j0, j0 + strips.columns) and the rows [k_begin, k_end) of B, element (k, j) at b[k * k_step + j *
-// j_step], one of the steps 1, as Product reads them.
+// Packs the columns [j0, j0 + strips.columns) and the rows [k_begin, k_end) of B in the layout that Product reads.
+// Element (k, j) is at b[k * k_step + j * j_step]; one of the steps is 1.
 template <class T>
 void pack_b(CpuStream& stream, const T* b, int64_t k_step, int64_t j_step, int64_t k_begin, int64_t k_end, int64_t j0,
             const Strips& strips, T* packed) {
   const int64_t k_count = k_end - k_begin;
-  if (j_step == 1) {  // some rows at a time, as they lie in memory: strips are far apart, often in the same cache set
+  if (j_step == 1) {  // a few rows at a time, in memory order: strips are far apart, often in the same cache set
     constexpr int64_t kRows = 16;
     stream.parallel_for((k_count + kRows - 1) / kRows, 1, [&](int64_t begin, int64_t end) {
       for (int64_t k = begin * kRows; k < std::min(k_count, end * kRows); k += kRows)

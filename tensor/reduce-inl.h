@@ -17,7 +17,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
-// The first `count` lanes of v, zeros after them: terms that are computed from absent elements and need not be zero.
+// Returns the first `count` lanes of v and zeros after them, for terms of absent elements that need not be zero.
 template <class T>
 HWY_INLINE Vec<T> first_lanes(Vec<T> v, int64_t count) {
   if (count >= Vec<T>::kLanes) return v;
@@ -36,7 +36,7 @@ struct RowLanes {
   HWY_INLINE RowLanes() {
     for (int64_t i = 0; i < kVectors; ++i) acc[i] = V::set(T{0});
   }
-  // Folds x[l] += x[l + s] for s = 32, 16, ..., 1, and finishes by adding to +0.
+  // Reduces by x[l] += x[l + s] for s = 32, 16, ..., 1, then adds the result to +0.
   HWY_INLINE T fold() const {
     alignas(64) T x[kRowLanes];
     for (int64_t i = 0; i < kVectors; ++i) acc[i].store(x + i * V::kLanes);
@@ -61,7 +61,7 @@ HWY_INLINE T row_segment(int64_t begin, int64_t end, Step step) {
 template <class T>
 T reduce_partials(const std::vector<T>& x);
 
-// Rows longer than a segment: each segment alone, then the segments' sums by the same rule, which may recurse.
+// Reduces rows longer than a segment: each segment alone, then the segments' sums by the same rule, which may recurse.
 template <class T, class Step>
 T row_reduce(int64_t n, Step step) {
   if (n <= kRowSegment) return row_segment<T>(0, n, step);
@@ -89,8 +89,8 @@ HWY_INLINE T row_dot(int64_t n, A a, B b) {
   return row_reduce<T>(n, [&](Vec<T> acc, int64_t i, int64_t count) { return fma(a(i, count), b(i, count), acc); });
 }
 
-// The largest of x[0 .. n-1], n > 0. Exact (rule 13), so the order is free; of two zeros it is either one. With a NaN
-// among them it is any of them: callers' results are NaN then whichever it is.
+// Returns the largest of x[0 .. n-1], n > 0. It is exact (rule 13), so the order is free; of two zeros it is either
+// one. If there are NaNs it may be any element: the callers' results are then NaN in any case.
 template <class T>
 HWY_INLINE T row_max(const T* x, int64_t n) {
   using V = Vec<T>;

@@ -57,11 +57,11 @@ std::string header_of(const StateDict& tensors, const std::map<std::string, std:
   return text;
 }
 
-// Of IEEE 754 binary16: exact.
+// Converts an IEEE 754 binary16, exactly.
 float float_of_half(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16, exponent = half >> 10 & 0x1Fu;
   const uint32_t fraction = half & 0x3FFu;
-  if (exponent == 0) {  // zero, or below the normal ones: fraction * 2^-24
+  if (exponent == 0) {  // zero or subnormal: fraction * 2^-24
     const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
     return sign ? -magnitude : magnitude;
   }
@@ -72,12 +72,12 @@ float float_of_half(uint16_t half) {
 struct Entry {
   std::string name;
   DType dtype;
-  bool half;  // float16: there are none here, it becomes float32
+  bool half;  // float16, which is read as float32
   Shape shape;
   int64_t begin, end;
 };
 
-// Non-negative integers as JSON writes them; anything else is nothing.
+// Returns a JSON number that is a non-negative integer; nullopt for anything else.
 std::optional<int64_t> extent_of(const Json& value) {
   if (!value.is_number_unsigned() || value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) return std::nullopt;
   return value.get<int64_t>();
@@ -97,7 +97,7 @@ Entry parse_entry(const std::string& file, const std::string& name, const Json& 
 
   if (!shape.is_array() || shape.size() > static_cast<size_t>(Shape::kMaxDims))
     refuse("has a malformed shape or more than 8 dimensions");
-  int64_t bytes = size;  // with empty extents as 1, so that strides cannot overflow either
+  int64_t bytes = size;  // counts empty extents as 1, so that strides cannot overflow either
   for (const Json& value : shape) {
     const auto extent = extent_of(value);
     if (!extent) refuse("has a malformed shape");

@@ -2,11 +2,10 @@
 // The safetensors format (huggingface.co/docs/safetensors): eight bytes with the length of a JSON header, the header
 //   {"__metadata__": {key: text, ..}, name: {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, ..}
 // and the elements, little-endian and row-major, without gaps. float16, which is no element type here, is read as
-// float32. Tensors are written in name order, the header padded
-// with spaces to a multiple of eight bytes.
+// float32. Tensors are written in name order, the header padded with spaces to a multiple of eight bytes.
 //
-// Files from outside are read as hostile: every length, shape and offset is checked before memory is asked for, and
-// what is wrong is a Failure that names the file, the tensor and what was found.
+// Files are read as hostile input: every length, shape and offset is checked before memory is allocated, and an error
+// is a Failure that names the file, the tensor and what was found.
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -29,11 +28,11 @@ struct SafetensorsWritten {
   int64_t bytes = 0;
 };
 
-// Creates the file, which must not exist, and returns when it is on the disk. After an error it is gone again.
+// Creates the file, which must not exist, and returns once it is durable. Removes it after an error.
 SafetensorsWritten write_safetensors(const std::filesystem::path& path, const StateDict& tensors,
                                      const std::map<std::string, std::string>& metadata = {});
 
-// The bytes of that file, in their order, in pieces that may be kept: `owner` keeps a piece's bytes alive.
+// Passes on the bytes of such a file, in order, in pieces that may be kept: `owner` keeps a piece's bytes alive.
 void stream_safetensors(
     const StateDict& tensors, const std::map<std::string, std::string>& metadata,
     const std::function<void(const std::shared_ptr<const void>& owner, const void* bytes, size_t count)>& sink);

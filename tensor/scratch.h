@@ -1,5 +1,5 @@
 #pragma once
-// Temporary memory of a kernel: elements from the caching allocator, contents unspecified, back when it goes out of
+// Temporary memory of a kernel: elements from the caching allocator, contents unspecified, freed at the end of the
 // scope.
 #include <memory>
 

@@ -5,7 +5,7 @@
 namespace elinvar {
 namespace {
 
-// f(stream) for a GPU's stream that this thread's calls go to.
+// Calls f(stream) with the GPU's stream to which this thread's calls go.
 template <class F>
 void on_current(Device device, F&& f) {
   on(device, [&](auto& stream) {
@@ -13,7 +13,7 @@ void on_current(Device device, F&& f) {
   });
 }
 
-// And for the device's own, whichever they go to.
+// Calls f(stream) with the device's own stream, wherever this thread's calls go.
 template <class F>
 void on_gpu(Device device, F&& f) {
   on_current(device, [&]<class B>(GpuStream<B>&) {

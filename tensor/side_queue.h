@@ -29,17 +29,16 @@ class SideQueue {
   SideQueue& operator=(const SideQueue&) = delete;
 
   void follow(const Mark& since = {}) const;
-  void follow(Of other) const;  // what was called there
+  void follow(Of other) const;  // after the calls on that queue
   static void join(Device device, Of what);
 
  private:
   Device device_;
   Of what_;
-  void* before_ = nullptr;  // the stream that this thread's calls went to instead of the device's
+  void* before_ = nullptr;  // the stream that replaced the device's for this thread's calls before
 };
 
-// For each kind of device. What is called on `next` from now on waits for what was called on `first`, or only for the
-// mark.
+// Make later calls on `next` wait for earlier ones on `first`, or only for the mark; defined for each kind of device.
 template <class B>
 GpuStream<B>& side_stream(int index, SideQueue::Of what);
 template <>

@@ -12,7 +12,7 @@
 #define ELINVAR_TENSOR_SIMD_INL_H_
 #endif
 
-#ifndef ELINVAR_DEVICE_CODE  // tensor/cuda/kernel.h stands in for it
+#ifndef ELINVAR_DEVICE_CODE  // tensor/cuda/kernel.h replaces it
 #include <hwy/highway.h>
 #endif
 
@@ -47,7 +47,7 @@ struct Vec {
   }
 };
 
-// Integers wrap, which in C++ only the unsigned ones may.
+// Integers wrap, for which C++ requires unsigned arithmetic.
 template <class T, bool = std::is_integral_v<T>>
 struct Wrapping {
   using Type = T;
@@ -115,7 +115,7 @@ HWY_INLINE bool mask_and(bool a, bool b) { return a && b; }
 HWY_INLINE bool mask_not(bool a) { return !a; }
 HWY_INLINE bool any(bool a) { return a; }
 
-// Integer views of a float lane, for the mathematics: bits_of, float_of, and arithmetic on Vec<int32_t>.
+// Integer views of a float lane, for math-inl.h: bits_of, float_of, and arithmetic on Vec<int32_t>.
 #if HWY_TARGET == HWY_SCALAR
 HWY_INLINE Vec<int32_t> bits_of(Vec<float> a) { return {std::bit_cast<int32_t>(a.v)}; }
 HWY_INLINE Vec<float> float_of(Vec<int32_t> a) { return {std::bit_cast<float>(a.v)}; }
@@ -134,7 +134,7 @@ HWY_INLINE Vec<int32_t> operator|(Vec<int32_t> a, Vec<int32_t> b) { return {a.v 
 using FloatBits = Vec<int32_t>;
 #else
 
-// As many float lanes as the target has, and their bits.
+// All float lanes of the target, and their bits.
 template <>
 struct Vec<float> {
   using D = hn::ScalableTag<float>;

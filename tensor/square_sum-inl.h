@@ -16,8 +16,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
-// At most kRowSegment elements. The lanes are a plain array, which compilers vectorise as wide as the target
-// is.
+// Takes at most kRowSegment elements. The lanes are a plain array, which compilers vectorise to the target's width.
 template <class T>
 double segment_square_sum(const T* x, int64_t n) {
   alignas(64) double acc[kRowLanes] = {};

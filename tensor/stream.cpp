@@ -44,10 +44,10 @@ void relax() {
 }
 
 // Long enough to bridge the gap between two operations, short enough not to steal a core from a reader thread or from
-// the very thread that is waited for.
+// the very thread that it waits for.
 constexpr int kSpins = 4000;
 
-// Spins for a while, then sleeps until the value is another one; returns it.
+// Spins for a while, then sleeps until the value changes; returns the new value.
 template <class T>
 T wait_for_change(const std::atomic<T>& value, T old) {
   for (int i = 0; i < kSpins; ++i) {
@@ -61,10 +61,10 @@ T wait_for_change(const std::atomic<T>& value, T old) {
 
 }  // namespace
 
-// A task is published by raising `epoch`. Each part of it is run once, by whoever raises its `claimed` from the task
-// before to this one: its helper or, if the helper is late because something else has its core, the caller, who is done
-// with a part of its own. Of the fields of a task a thread may hence read nothing before it has claimed a part; until
-// that part is done, and has lowered `pending`, the next task is not published.
+// Raising `epoch` publishes a task. Each of its parts is run once, by the thread that raises its `claimed` from the
+// previous task to this one: its helper or, if the helper is late because something else has its core, the caller, once
+// it has finished its own part. A thread must not read the fields of a task before it has claimed a part; the next task
+// is published only after that part is done and has lowered `pending`.
 struct CpuStream::Team {
   using Clock = std::chrono::steady_clock;
   struct alignas(64) Claim {
@@ -74,19 +74,19 @@ struct CpuStream::Team {
   int64_t n = 0, parts = 1;
   Call call = nullptr;
   void* body = nullptr;
-  const char* name = nullptr;  // for those who watch
+  const char* name = nullptr;  // for activity watchers
   std::unique_ptr<Claim[]> claims;
   alignas(64) std::atomic<uint32_t> epoch{0};
   alignas(64) std::atomic<int> pending{0};  // parts of helpers
   std::atomic<bool> stop{false};
   std::atomic<bool> failed{false};
-  std::exception_ptr error;  // the first that a part threw; written by whoever raised `failed`
+  std::exception_ptr error;  // the first exception of a part; written by the thread that raised `failed`
   std::mutex one_caller;
-  int caller = -1;  // the processor that helpers keep off
+  int caller = -1;  // the processor that helpers avoid
   Clock::time_point moved{};
   std::vector<std::jthread> helpers;
 
-  // Helpers leave before their threads are joined, also where a constructor gives up halfway.
+  // Stops helpers before their threads are joined, also if the constructor throws halfway.
   ~Team() {
     stop = true;
     epoch.fetch_add(1, std::memory_order_release);
@@ -98,8 +98,8 @@ struct CpuStream::Team {
     return claims[static_cast<size_t>(part)].claimed.compare_exchange_strong(before, task, std::memory_order_acq_rel);
   }
 
-  // A system may wake a thread on the processor of the one that wakes it and leave it there, though another is idle:
-  // half a team then waits for the other half. Helpers may therefore use what their caller may, but for the processor
+  // A system may wake a thread on the processor of the thread that wakes it and leave it there although another is
+  // idle: half a team then waits for the other half. Therefore helpers may use their caller's processors except the one
   // that it runs on. A caller that moves often takes them along at most once a millisecond.
   void keep_helpers_off(int processor) {
     if (processor < 0 || processor == caller) return;
@@ -167,7 +167,7 @@ void CpuStream::run(int64_t n, int64_t grain, Call call, void* body) {
   team.name = activity::task;
   team.pending.store(static_cast<int>(parts - 1), std::memory_order_relaxed);
   const uint32_t task = team.epoch.load(std::memory_order_relaxed) + 1;
-  for (int64_t part = parts; part < threads(); ++part)  // nothing to do for these
+  for (int64_t part = parts; part < threads(); ++part)  // no work for these
     team.claims[static_cast<size_t>(part)].claimed.store(task, std::memory_order_relaxed);
   team.epoch.store(task, std::memory_order_release);
   team.epoch.notify_all();
@@ -182,7 +182,7 @@ void CpuStream::run(int64_t n, int64_t grain, Call call, void* body) {
 }
 
 namespace {
-// `first`: the threads of the first one; 0: as many as may be used.
+// `first` is the number of threads at the first call; 0 for as many as may be used.
 std::unique_ptr<CpuStream>& process_stream(int first = 0) {
   static auto stream = std::make_unique<CpuStream>(first > 0 ? first : usable_threads());
   return stream;

@@ -1,9 +1,10 @@
 #pragma once
-// Where an operation runs. The *type* of the stream names the device, so overload resolution picks the kernel:
-// each op has a body for CpuStream and a twin for GpuStream, which is compiled for CUDA where a toolkit is found.
+// A stream is where an operation runs. The *type* of the stream names the device, so overload resolution picks the
+// kernel: each op has a body for CpuStream and a twin for GpuStream, which is compiled for CUDA where a toolkit is
+// found.
 //
-// A CpuStream is a fixed team of threads. An operation splits its index range over them; results never depend
-// on how (NUMERICS.md), so the number of threads is a matter of speed alone.
+// A CpuStream is a fixed team of threads. An operation splits its index range over them; results never depend on the
+// split (NUMERICS.md), so the number of threads affects speed only.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -42,7 +43,7 @@ class CpuStream {
   std::unique_ptr<Team> team_;
 };
 
-// The stream that tensors on the CPU use in this thread: one of the process, unless a StreamScope replaced it.
+// The stream that tensors on the CPU use in this thread: the process's, unless a StreamScope has replaced it.
 CpuStream& cpu_stream();
 
 // Number of threads of the process's stream; call it while no kernel runs.

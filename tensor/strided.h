@@ -1,6 +1,6 @@
 #pragma once
-// Walking strided operands row by row: dimensions that are adjacent in memory for every operand are merged, and
-// the last one becomes the inner loop, which a kernel runs with plain strides.
+// Walks strided operands row by row: dimensions that are adjacent in memory for every operand are merged, and the last
+// one becomes the inner loop, which a kernel runs with plain strides.
 #include <array>
 
 #include "tensor/shape.h"
@@ -10,7 +10,7 @@ namespace elinvar {
 template <int kOperands>
 struct StridedRows {
   Shape shape;                           // merged; the last extent is the inner loop
-  std::array<Shape, kOperands> strides;  // of each operand, merged alike
+  std::array<Shape, kOperands> strides;  // of each operand, merged the same way
 
   StridedRows(const Shape& full, const std::array<Shape, kOperands>& full_strides) {
     for (int d = 0; d < full.ndim(); ++d) {

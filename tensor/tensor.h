@@ -35,7 +35,7 @@ class Tensor {
     return from(std::span<const T>(values), shape);
   }
   static Tensor scalar(double value, DType dtype = DType::f32, Device device = {});
-  // A contiguous view of memory of somebody else, which `owner` keeps alive. It is only to be read: unique() is false.
+  // Returns a contiguous read-only view of foreign memory, which `owner` keeps alive; unique() is false.
   static Tensor over(std::shared_ptr<const void> owner, const void* elements, const Shape& shape, DType dtype);
 
   bool defined() const { return storage_ != nullptr; }
@@ -52,7 +52,7 @@ class Tensor {
   // Whether this handle is the only one on its storage, so that an operation may write its result into it.
   bool unique() const { return storage_.use_count() == 1 && !borrowed_; }
 
-  // The first element; T must match the dtype, and the elements lie on the CPU.
+  // Returns the first element. T must match the dtype, and the elements must be on the CPU.
   template <class T>
   T* data() {
     return static_cast<T*>(address(dtype_of<T>()));
@@ -71,7 +71,7 @@ class Tensor {
   std::span<const T> span() const {
     return {data<T>(), static_cast<size_t>(checked_numel())};
   }
-  double item() const;  // of a tensor of one element, whatever its dtype
+  double item() const;  // the value of a one-element tensor of any dtype
 
   // Views. reshape takes one -1 (inferred) and copies what is not contiguous.
   Tensor reshape(const Shape& shape) const;

@@ -13,7 +13,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
-// Accumulators: 32 vector registers hold 8 x 3 or 6 x 4, 16 hold 6 x 2, beside the vectors of B and one of A.
+// Accumulators: 32 vector registers hold 8 x 3 or 6 x 4, 16 hold 6 x 2, along with the vectors of B and one of A.
 #if HWY_TARGET == HWY_AVX3
 constexpr int kRows = 8, kVectors = 3, kWideRows = 6, kWideVectors = 4;
 #else
@@ -22,7 +22,7 @@ constexpr int kRows = 6, kVectors = 2, kWideRows = kRows, kWideVectors = kVector
 static_assert(kRows <= kMostTileRows && kWideRows <= kMostTileRows);
 static_assert(kWideVectors >= kVectors && kWideVectors * Vec<float>::kLanes <= kMostTileColumns);
 
-// f(0) .. f(N - 1), their arguments constants: a loop over accumulators that is not unrolled, or a body that is not
+// Calls f(0) .. f(N - 1) with constant arguments. A loop over accumulators that is not unrolled, or a body that is not
 // inlined, puts them in memory.
 #define ELINVAR_INLINE __attribute__((always_inline))
 template <class F, int... I>
@@ -34,7 +34,7 @@ HWY_INLINE void unrolled(F&& f) {
   unrolled(f, std::make_integer_sequence<int, N>());
 }
 
-// Row i of the tile from its accumulators; `last` columns of the last vector exist.
+// Writes row i of the tile from its accumulators; `last` columns of the last vector exist.
 template <class T, int N>
 HWY_INLINE void store_row(const Tile<T>& tile, int i, const Vec<T> (&acc)[N], int64_t last) {
   using V = Vec<T>;
@@ -50,7 +50,7 @@ HWY_INLINE void store_row(const Tile<T>& tile, int i, const Vec<T> (&acc)[N], in
   });
 }
 
-// All rows of a whole tile that is the sum alone, without a branch.
+// Writes all rows of a full tile whose result is the sum alone, without a branch.
 template <class T, int R, int N>
 HWY_INLINE void store_whole(const Tile<T>& tile, const Vec<T> (&acc)[R][N]) {
   using V = Vec<T>;
@@ -60,12 +60,12 @@ HWY_INLINE void store_whole(const Tile<T>& tile, const Vec<T> (&acc)[R][N]) {
   });
 }
 
-// R rows by N vectors, of which tile.rows exist; A in a panel of so many rows, or, if those are 0, where it lies.
+// Computes R rows by N vectors, of which tile.rows exist. A is in a panel of kPanel rows, or in place if kPanel is 0.
 template <class T, int R, int N, int kPanel>
 void tile_product(const Tile<T>& given) {
   using V = Vec<T>;
   constexpr int64_t L = V::kLanes;
-  const Tile<T> tile = given;  // one of our own: what is stored to C cannot change it
+  const Tile<T> tile = given;  // a local copy, which stores to C cannot change
   V acc[R][N];
   const int64_t last = tile.cols - (N - 1) * L;  // columns of the last vector that exist
   unrolled<R>([&](auto i) ELINVAR_INLINE { unrolled<N>([&](auto v) ELINVAR_INLINE { acc[i][v] = V::set(T{0}); }); });
@@ -78,7 +78,7 @@ void tile_product(const Tile<T>& given) {
     });
   }
   T* const* c_rows = tile.total_rows ? tile.total_rows : tile.c_rows;
-  for (int i = 0; i < tile.rows; ++i)  // C is on its way while the registers fill
+  for (int i = 0; i < tile.rows; ++i)  // prefetches C while the registers fill
     for (int64_t v = 0; v < N; ++v) hwy::Prefetch(c_rows[i] + tile.c_offset + v * L);
   const T* next = tile.next;
   for (int64_t r = 0; r < tile.run_count; ++r) {
@@ -92,7 +92,7 @@ void tile_product(const Tile<T>& given) {
     } else {
       for (int i = 0; i < R; ++i) rows[i] = tile.a_rows[i] + run.a;
     }
-    // Nothing else in the loop: where another thread shares the core each instruction counts.
+    // The loop has nothing else: if another thread shares the core, each instruction counts.
     const auto multiply_run = [&](auto fetch_next) ELINVAR_INLINE {
 #pragma GCC unroll 2
       for (int64_t k = 0; k < length; ++k) {
@@ -119,7 +119,7 @@ void tile_product(const Tile<T>& given) {
   });
 }
 
-// A tile with few rows does without most of the rest.
+// A tile with few rows skips most of the others.
 template <class T, int R, int N, int kPanel>
 void with_rows(const Tile<T>& tile) {
   if constexpr (R > 2) {

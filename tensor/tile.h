@@ -1,8 +1,8 @@
 #pragma once
-// The micro-kernel under every product (matmul, convolution in its three directions, attention): a small tile of C
-// is accumulated in registers over *runs* of consecutive k, in ascending order (NUMERICS.md, rule 8). What makes a
-// convolution implicit is only where the runs point: a filter tap is a run, and one that falls into the padding is no
-// run at all (rule 7). A longer k is summed chunk by chunk, by for_each_chunk and add_chunk below.
+// The micro-kernel under every product (matmul, convolution in its three directions, attention): a small tile of C is
+// accumulated in registers over *runs* of consecutive k, in ascending order (NUMERICS.md, rule 8). Convolution is
+// implicit because each filter tap is a run, and a tap in the padding is none (rule 7). A longer k is summed chunk by
+// chunk, by for_each_chunk and add_chunk below.
 //
 // Note [Reading past the end]. B is read in whole vectors, so up to kSlack bytes past the last column may be read;
 // blocks of the HostAllocator have that slack. Columns of the tile that do not exist are never written.
@@ -13,12 +13,12 @@
 
 namespace elinvar {
 
-inline constexpr int kMostTileRows = 8, kMostTileColumns = 64;  // of the instruction sets
+inline constexpr int kMostTileRows = 8, kMostTileColumns = 64;  // maxima over the instruction sets
 
-// k = 0 .. length-1 of one run: A(i, k) and B(k, j) with
-//   A(i, k) = tile.a_rows[i][a + k]            if a_rows is set. All tile_rows addresses must be readable, also where
+// One run, k = 0 .. length-1: A(i, k) and B(k, j) with
+//   A(i, k) = tile.a_rows[i][a + k]            if a_rows is set. All tile_rows addresses must be readable, also if
 //                                              the tile has fewer rows
-//   A(i, k) = tile.panel[(a + k) * tile_rows + i]   else
+//   A(i, k) = tile.panel[(a + k) * tile_rows + i]   otherwise
 //   B(k, j) = tile.b[b_first + (b_row + k) * tile.b_step + j]
 struct Run {
   int64_t a = 0;
@@ -26,12 +26,12 @@ struct Run {
   int64_t length = 0;
 };
 
-// C(i, j) for i < rows <= tile_rows, j < cols <= tile_cols: c_rows[i][c_offset + j].
+// A tile of C: C(i, j) for i < rows <= tile_rows, j < cols <= tile_cols is c_rows[i][c_offset + j].
 template <class T>
 struct Tile {
   const Run* runs;
   int64_t run_count;
-  int tile_rows;  // of the extent that the product's tiles have
+  int tile_rows;  // rows of the product's TileExtent
   int rows, cols;
   const T* const* a_rows = nullptr;
   const T* panel = nullptr;
@@ -39,20 +39,20 @@ struct Tile {
   int64_t b_step;
   T* const* c_rows = nullptr;
   int64_t c_offset = 0;
-  const T* next = nullptr;  // if set, what will be read soon is fetched: an element each k, next_step apart
+  const T* next = nullptr;  // if set, prefetched: one element per k, next_step apart
   int64_t next_step = 0;
-  bool resume = false;             // acc starts from C instead of +0: the same chain goes on
+  bool resume = false;             // acc starts from C instead of +0, to continue a chain
   bool add = false;                // C = C + acc instead of C = 0 + acc: the next chunk of a group
-  T* const* total_rows = nullptr;  // then total = total + C: C was a group, and this its last chunk
-  const T* bias = nullptr;         // then bias[j] is added to C, or to total
+  T* const* total_rows = nullptr;  // if set, total = total + C: C was a group, and this its last chunk
+  const T* bias = nullptr;         // if set, bias[j] is added to C, or to total
 };
 
-// The extents of a full tile on the current instruction set, by the columns of the product: wide tiles of fewer rows
-// where that makes fewer strips.
+// The extents of a full tile on the current instruction set. They depend on the product's columns: tiles with more
+// columns and fewer rows are used if they make fewer strips.
 struct TileExtent {
   int rows;
-  int lanes;    // columns come in vectors of this many,
-  int vectors;  // at most so many a tile
+  int lanes;    // columns per vector
+  int vectors;  // most vectors per tile
   int cols() const { return lanes * vectors; }
 };
 TileExtent tile_extent(float, int64_t columns);
@@ -65,12 +65,12 @@ void multiply_tile(const Tile<double>& tile);
 struct Chunk {
   int64_t begin, end;
   bool opens_group, closes_group;
-  bool first_group;  // whose chunks are summed in C itself; those of later groups in a buffer that is added to C
+  bool first_group;  // its chunks are summed in C itself; those of later groups in a buffer that is added to C
   bool last;
 };
 
-// The chunks of [begin, end), a part of nominal k in [0, k_count) that starts at a group and ends at one or at
-// k_count. A sum of nothing is one empty chunk.
+// Calls f for the chunks of [begin, end), a part of nominal k in [0, k_count) that starts at a group and ends at one or
+// at k_count. An empty range is one empty chunk.
 template <class F>
 void for_each_chunk(int64_t begin, int64_t end, int64_t k_count, F&& f) {
   constexpr int64_t kSpan = kChunk * kGroup;
@@ -90,7 +90,7 @@ void for_each_chunk(int64_t begin, int64_t end, int64_t k_count, F&& f) {
 // Whether add_chunk needs a buffer for groups.
 inline bool many_groups(int64_t k_count) { return k_count > kChunk * kGroup; }
 
-// Where the tile's sum over `chunk` goes: rows of C, or of a buffer for one group.
+// Directs the tile's sum over `chunk` to rows of C, or of a buffer for one group.
 template <class T>
 void add_chunk(Tile<T>& tile, const Chunk& chunk, T* const* c_rows, T* const* group_rows, const T* bias = nullptr) {
   tile.c_rows = chunk.first_group ? c_rows : group_rows;
@@ -99,13 +99,13 @@ void add_chunk(Tile<T>& tile, const Chunk& chunk, T* const* c_rows, T* const* gr
   tile.bias = chunk.last ? bias : nullptr;
 }
 
-// Columns split into strips of whole vectors, as even as possible (5 vectors are 2 + 3, 7 are 3 + 4): strip s
-// covers [begin(s), begin(s + 1)), the last one cut at `columns`.
+// Splits columns into strips of whole vectors, as evenly as possible (5 vectors are 2 + 3, 7 are 3 + 4). Strip s covers
+// [begin(s), begin(s + 1)); the last one is cut at `columns`.
 struct Strips {
   int64_t columns;
   TileExtent extent;
   int64_t vectors, count;
-  int64_t narrow, narrow_count;  // vectors of the first strips, and how many those are; others have one more
+  int64_t narrow, narrow_count;  // vectors of each of the first strips, and their number; others have one vector more
   Strips(int64_t columns_, TileExtent e)
       : columns(columns_),
         extent(e),

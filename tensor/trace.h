@@ -1,27 +1,26 @@
 #pragma once
-// Ops as objects, so that what a step computes can be written down, op by op, and each of them done again alone
-// (tools/repro).
+// Ops as objects, so that the computation of a step can be recorded op by op, and each op repeated alone (tools/repro).
 //
 //   Tensor dropout_of(Tensor x, double p, const Rng& rng) { ... }
 //   const Op kDropout("dropout(x, p, rng) -> y", dropout_of);
 //   Tensor dropout(Tensor x, double p, const Rng& rng) { return kDropout(std::move(x), p, rng); }
 //
-// To call the object is to call the function. If the calling thread has a Recorder, that is told of the arguments
-// before, and of the results and the work after; what the function calls in turn is part of the op and not told of.
-// Without one this costs the test of a pointer. An op is known by its name (find_op) once it is constructed, to be
-// called with values from a file.
+// Calling the object calls the function. If the calling thread has a Recorder, it gets the arguments before the call,
+// and the results and the work after it; what the function calls in turn is part of the op and not recorded. Without a
+// Recorder this costs the test of a pointer. Once constructed, an op can be found by name (find_op) and called with
+// values from a file.
 //
-// Parameters and results are, and are told of as:
-//   numbers, enumerations, Shape     their value, as text that reads back as the same bits
-//   Tensor, const Tensor&            the tensor; undefined ones too
-//   Tensor&, std::vector<Tensor>&    changed in place: the tensors before, and again after
-//   Written                          written whole: of what was there before, the shape and the layout alone
-//   std::vector, std::span           how many, then each
-//   const T*                         whether it is given, then what it points to
-//   structs                          field by field (tensor/fields.h); fields of type In and Out, which an op fills in
-//                                    itself, are left out
+// Types of parameters and results, and what is recorded of each:
+//   numbers, enumerations, Shape     the value, as text that reads back as the same bits
+//   Tensor, const Tensor&            the tensor, which may be undefined
+//   Tensor&, std::vector<Tensor>&    changed in place: the tensors before the call, and again after it
+//   Written                          overwritten as a whole: before the call, only shape and layout
+//   std::vector, std::span           the count, then each element
+//   const T*                         whether it is null, then what it points to
+//   structs                          field by field (tensor/fields.h), without fields of type In and Out, which the op
+//                                    sets itself
 // The signature names the parameters, and the result unless it is a struct: "rng.seed" is a field of a parameter,
-// "mean" one of a result.
+// "mean" a field of a result.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -46,7 +45,7 @@ struct Written {
 };
 
 struct TraceValue {
-  enum class Kind { number, tensor, place };  // a place: a Written, before
+  enum class Kind { number, tensor, place };  // place: a Written before the call
   std::string name;                           // "x", "rng.seed", "gradients.3"
   Kind kind = Kind::number;
   std::string number = {};
@@ -60,41 +59,41 @@ class AnyOp {
   AnyOp& operator=(const AnyOp&) = delete;
 
   const std::string& name() const { return name_; }
-  // What a recorder is told of the results, for arguments that one was told of. Places need shape, type and device.
-  // Throws UsageError if the values are not those of this op.
+  // Takes arguments as a recorder gets them and returns results as a recorder gets them. Places need shape, type and
+  // device. Throws UsageError if the values are not those of this op.
   virtual TraceValues call(TraceValues arguments) const = 0;
 
  protected:
   AnyOp(std::string_view signature, bool named_result);
   ~AnyOp() = default;
 
-  const std::string& parameter(size_t i) const;  // its name; aborts where the signature has too few
+  const std::string& parameter(size_t i) const;  // its name; aborts if the signature has too few
 
   std::string name_, result_;
   std::vector<std::string> parameters_;
 };
 
-// What a call did. Bytes are those of all tensors that it was given or that it made or changed. A multiply-add counts
-// as two floating-point operations, and only products are counted.
+// The work of a call. Bytes are those of all tensors that it was given, made or changed. A multiply-add counts as two
+// floating-point operations, and only products are counted.
 struct OpWork {
   double flop = 0;
   double bytes = 0;
 };
 
-const AnyOp* find_op(std::string_view name);  // null: there is none in this program
+const AnyOp* find_op(std::string_view name);  // null if this program has no such op
 std::vector<std::string> op_names();
 
 class Recorder {
  public:
   virtual ~Recorder() = default;
-  // No handle may be kept: an op writes its result over what it holds the only handle on.
+  // Must not keep handles: an op writes its result over a tensor that it has the only handle on.
   virtual void begins(const AnyOp& op, const TraceValues& arguments) = 0;
   virtual void ends(const TraceValues& results, const OpWork& work) = 0;
 };
 
 namespace trace {
 
-// Text of a number, and back; of a Shape "(2, 3)".
+// Convert numbers to text and back; a Shape is "(2, 3)".
 std::string text_of(int64_t x);
 std::string text_of(uint64_t x);
 std::string text_of(float x);
@@ -109,7 +108,7 @@ void parse(const std::string& text, Shape& shape);
 inline constinit thread_local Recorder* recorder = nullptr;
 inline constinit thread_local const char* part = "";
 
-// Nothing is recorded in this thread while one of these is in scope.
+// Suspends recording in this thread while in scope.
 class Pause {
  public:
   Pause() : recorder_(std::exchange(recorder, nullptr)) {}
@@ -124,7 +123,7 @@ class Pause {
 
 }  // namespace trace
 
-// What this thread calls is told to `recorder` while one of these is in scope.
+// Records the calls of this thread in `recorder` while in scope.
 class RecordScope {
  public:
   explicit RecordScope(Recorder& recorder) : before_(std::exchange(trace::recorder, &recorder)) {}
@@ -136,7 +135,7 @@ class RecordScope {
   Recorder* before_;
 };
 
-// What the ops are part of that this thread calls while one of these is in scope, for recorders: "backward".
+// Names, for recorders, the part of a step to which this thread's ops belong while in scope: "backward".
 class TracePart {
  public:
   explicit TracePart(const char* part) : before_(std::exchange(trace::part, part)) {}
@@ -165,7 +164,7 @@ template <class A>
 inline constexpr bool kChanged =
     std::is_same_v<A, Tensor&> || std::is_same_v<A, std::vector<Tensor>&> || std::is_same_v<A, Written>;
 
-// As which of the types above a number is written.
+// Converts a number to the type in which it is written.
 template <class T>
 auto widened(const T& x) {
   if constexpr (std::is_same_v<T, Shape> || std::is_floating_point_v<T>) return x;
@@ -200,7 +199,7 @@ void write(const T& value, const std::string& name, TraceValues& to) {
 class Reader {
  public:
   explicit Reader(TraceValues& values) : values_(values) {}
-  TraceValue& next(TraceValue::Kind kind);  // throws UsageError if it is of another kind, or there is none
+  TraceValue& next(TraceValue::Kind kind);  // throws UsageError if it is missing or of another kind
   void end() const;                         // throws UsageError if there are more
 
  private:
@@ -208,12 +207,12 @@ class Reader {
   size_t at_ = 0;
 };
 
-// The last enumerator; other enumerations declare theirs next to themselves.
+// The last enumerator. Other enumerations declare theirs next to themselves.
 constexpr DType last_of(DType) { return DType::u8; }
 
 double bytes_of(const TraceValues& values);
 
-// UsageError for a number that a narrower type does not have.
+// Throw UsageError for a number that is out of a narrower type's range.
 void check_range(int64_t x, int64_t first, int64_t last);
 void check_range(uint64_t x, uint64_t first, uint64_t last);
 
@@ -237,7 +236,7 @@ void read(Reader& from, T& value) {
   }
 }
 
-// An argument from a file: what holds it, and how it is passed on.
+// An argument from a file: how it is stored, and how it is passed on.
 template <class A>
 struct Held {
   std::remove_cvref_t<A> value{};
@@ -281,7 +280,8 @@ template <class R, class... A>
 class Op<R(A...)> final : public AnyOp {
  public:
   using Body = R (*)(A...);
-  // Floating-point operations of a product, told after the body has checked the arguments; none of them is moved in.
+  // Returns the floating-point operations of a product. Called after the body, which has checked the arguments; an op
+  // with a Flop takes none by move.
   using Flop = double (*)(A...);
   Op(std::string_view signature, Body body, Flop flop = nullptr)
       : AnyOp(signature, !std::is_void_v<R> && !HasFields<R>), body_(body), flop_(flop) {}
@@ -299,7 +299,7 @@ class Op<R(A...)> final : public AnyOp {
     return std::apply([&](auto&... each) { return results_of(each.pass()...); }, held);
   }
 
-  // Calls go to another body from now on: for tests of what finds a kernel at fault. Before any other thread calls it.
+  // Replaces the body, for tests of fault detection. Call it before any other thread calls the op.
   void replace(Body body) const { body_ = body; }
 
  private:

@@ -9,7 +9,7 @@
 namespace elinvar {
 namespace {
 
-// f(stream) for the stream of a GPU.
+// Calls f(stream) with the stream of a GPU.
 template <class F>
 void on_gpu(Device device, F&& f) {
   on(device, [&](auto& stream) {
@@ -53,7 +53,7 @@ Tensor Upload::take() const {
   return there_;
 }
 
-// What is freed while it is copied from is handed to those that are called later, who wait for the copy.
+// Memory freed while it is copied from is reused only by later calls, which wait for the copy.
 Download::Download(Tensor there, Mark since) {
   if (there.device() == Device{}) {
     here_ = std::move(there);

@@ -21,8 +21,7 @@ namespace elinvar {
 // pooled; its contents are unspecified.
 Tensor page_locked(const Shape& shape, DType dtype, Device device);
 
-// A place in the work of a graph (tensor/graph.h) that has been launched. If undefined: after all that was called so
-// far.
+// A place in the work of a graph (tensor/graph.h) that has been launched. Null means after all calls so far.
 using Mark = std::shared_ptr<const void>;
 
 class CopyUnderWay {
@@ -31,14 +30,14 @@ class CopyUnderWay {
   virtual ~CopyUnderWay() = default;
   virtual bool done() = 0;
   virtual void wait() = 0;             // the caller waits
-  virtual void before_the_rest() = 0;  // what is called on the device's stream from now on waits
+  virtual void before_the_rest() = 0;  // later calls on the device's stream wait
 };
 
-// It waits for what was called on the device before, whose memory it may get.
+// A copy to the device. It waits for earlier calls on the device, whose memory it may reuse.
 class Upload {
  public:
-  Upload() = default;  // of nothing
-  // The elements must not change from here on. What is not page-locked is copied to where it is first.
+  Upload() = default;  // empty
+  // The elements must not change from now on. Memory that is not page-locked is first copied to memory that is.
   Upload(const Tensor& host, Device device);
 
   const Tensor& source() const { return host_; }
@@ -53,19 +52,19 @@ class Upload {
 class Download {
  public:
   Download() = default;
-  // Nobody writes to `there` before it has been waited for. With a mark it follows that alone, while the rest of the
-  // graph runs.
+  // Until wait() returns, nothing may write to `there`. With a mark, the copy waits for the mark only, while the rest
+  // of the graph runs.
   explicit Download(Tensor there, Mark since = {});
 
-  bool ready() { return copy_ == nullptr || copy_->done(); }  // wait() would not wait
-  Tensor wait();                                              // on the CPU; once
+  bool ready() { return copy_ == nullptr || copy_->done(); }  // wait() would return at once
+  Tensor wait();                                              // the tensor on the CPU; call it once
 
  private:
   Tensor there_, here_;
   std::unique_ptr<CopyUnderWay> copy_;
 };
 
-// For each kind of device. Page-locked memory is not reused while a copy reads or writes it.
+// Defined for each kind of device. Page-locked memory is not reused while a copy reads or writes it.
 template <class B>
 std::shared_ptr<void> allocate_page_locked(GpuStream<B>& stream, size_t bytes);
 template <class B>

@@ -1,7 +1,6 @@
 #pragma once
-// What a kernel sees of a tensor: an address and a type. Arguments of ops are structs of these and plain
-// numbers, so that they can be passed to a GPU kernel as they are (which may call what is constexpr). Shapes are
-// checked before.
+// A kernel's view of a tensor: an address and a type. Arguments of ops are structs of views and plain numbers, so that
+// they can be passed to a GPU kernel unchanged (it may call constexpr functions). Shapes are checked before.
 #include "tensor/dtype.h"
 
 namespace elinvar {

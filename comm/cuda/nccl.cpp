@@ -1,4 +1,4 @@
-// NCCL, from the library that is loaded when it is first needed.
+// NCCL, by the library, which is loaded when it is first needed.
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 #include <nccl.h>
@@ -17,7 +17,7 @@
 namespace elinvar {
 namespace {
 
-constexpr int kOldest = 21800;  // where communicators that do not block have async errors, abort and finalize alike
+constexpr int kOldest = 21800;  // since then, non-blocking communicators support async errors, abort and finalize alike
 
 // ncclCommShrink, which older headers do not have.
 using Shrink = ncclResult_t (*)(ncclComm_t, int*, int, ncclComm_t*, ncclConfig_t*, int);
@@ -39,7 +39,7 @@ struct Library {
   decltype(&ncclGroupEnd) group_end = nullptr;
   decltype(&ncclSend) send = nullptr;
   decltype(&ncclRecv) receive = nullptr;
-  Shrink shrink = nullptr;  // none before 2.27
+  Shrink shrink = nullptr;  // null before 2.27
   int version = 0;
 
   Library() {
@@ -85,7 +85,7 @@ std::string text_of(ncclResult_t result, ncclComm_t communicator) {
 
 void require(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
-  static_cast<void>(cudaGetLastError());  // or the next launch would be told of it
+  static_cast<void>(cudaGetLastError());  // or the next launch would report it
   fail("[nccl] {}: {}", what, cudaGetErrorString(error));
 }
 
@@ -106,8 +106,8 @@ class CudaCommunicator final : public NcclCommunicator {
     began(library().init(&communicator_, members, unique, me, &config));
   }
 
-  // The library answers for the one that is forming by the one that it is made from, and writes to communicator_ once
-  // it has formed.
+  // While it forms, the library reports its state by the parent communicator, and writes to communicator_ once it has
+  // formed.
   CudaCommunicator(CudaCommunicator& parent, std::span<const int> gone) : index_(parent.index_), parent_(&parent) {
     choose(index_);
     require(cudaEventCreateWithFlags(&carried_, cudaEventDisableTiming), "making an event");
@@ -139,7 +139,7 @@ class CudaCommunicator final : public NcclCommunicator {
     if (now == ncclSuccess && communicator_ == nullptr) now = ncclInternalError;
     if (now == ncclSuccess && parent_ != nullptr) {
       parent_ = nullptr;
-      return State::pending;  // it answers for itself from now on
+      return State::pending;  // from now on it reports its own state
     }
     if (now == ncclSuccess) {
       if (std::exchange(queueing_, false)) require(cudaEventRecord(carried_, queue_), "recording an event");
@@ -168,7 +168,7 @@ class CudaCommunicator final : public NcclCommunicator {
     const cudaError_t error = cudaEventQuery(carried_);
     if (error == cudaSuccess) return true;
     if (error != cudaErrorNotReady) require(error, "waiting for the device");
-    static_cast<void>(cudaGetLastError());  // or the next launch would be told of it
+    static_cast<void>(cudaGetLastError());  // or the next launch would report it
     return false;
   }
 
@@ -186,7 +186,7 @@ class CudaCommunicator final : public NcclCommunicator {
     return std::make_unique<CudaCommunicator>(*this, gone);
   }
 
-  // Without the lock while the library aborts: other threads are told at once that it is over.
+  // Does not hold the lock while the library aborts, so that other threads see the end at once.
   void abort() override {
     {
       const std::lock_guard lock(mutex_);
@@ -194,7 +194,7 @@ class CudaCommunicator final : public NcclCommunicator {
       if (failure_.empty()) failure_ = "it was aborted";
     }
     static_cast<void>(cudaSetDevice(index_));
-    if (parent_ != nullptr) parent_->abort();  // ends what forms, before which the library may still write here
+    if (parent_ != nullptr) parent_->abort();  // also ends forming, until which the library may still write here
     if (communicator_ != nullptr) static_cast<void>(library().abort(communicator_));
   }
 
@@ -205,12 +205,12 @@ class CudaCommunicator final : public NcclCommunicator {
   }
 
   int index_;
-  CudaCommunicator* parent_ = nullptr;  // as long as it is forming from that
-  std::mutex mutex_;                    // of what follows
+  CudaCommunicator* parent_ = nullptr;  // set while this forms from it
+  std::mutex mutex_;                    // guards the members below
   ncclComm_t communicator_ = nullptr;
   cudaStream_t queue_ = nullptr;   // of the last transfer
-  cudaEvent_t carried_ = nullptr;  // recorded once that is queued:
-  bool queueing_ = false;          // not yet
+  cudaEvent_t carried_ = nullptr;  // recorded once the transfer is queued
+  bool queueing_ = false;          // whether it is not yet queued
   bool finishing_ = false, aborted_ = false;
   std::string failure_;
 };
@@ -228,7 +228,7 @@ class CudaNccl final : public Nccl {
 
   bool shrinks() const override { return library().shrink != nullptr; }
 
-  // As NCCL tells hosts apart: by name and boot, as more than one may be called localhost.
+  // Distinguishes hosts as NCCL does, by name and boot, because several may be called localhost.
   std::string place() const override {
     char host[256] = {}, bus[64] = "?";
     ::gethostname(host, sizeof host - 1);

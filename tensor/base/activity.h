@@ -6,8 +6,8 @@
 //
 // A process has at most one watcher. Without one, an activity costs a load and a test.
 //
-// A thread may have a clock besides, which measures timed activities (elastic/session/work_clock.h finds hangs by it):
-// work of a kind that takes about as long each time.
+// A thread may also have a clock, which measures timed activities, those that take about as long each time.
+// elastic/session/work_clock.h detects hangs with it.
 //
 //   const TimedActivity activity("an evaluation");
 #include <atomic>
@@ -36,7 +36,7 @@ class ActivityClock {
 namespace activity {
 inline constinit std::atomic<ActivityWatcher*> watcher{nullptr};
 inline constinit thread_local ActivityClock* clock = nullptr;  // of this thread; may be null
-// What the threads of a team (tensor/stream.h) are said to be at when they work for this one.
+// The activity reported for the threads of a team (tensor/stream.h) while they work for this thread.
 inline constinit thread_local const char* task = "task";
 }  // namespace activity
 

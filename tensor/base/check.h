@@ -1,5 +1,5 @@
 #pragma once
-// The three failures and their words.
+// The three kinds of failure.
 //   check(condition, ...)  the caller erred: throws UsageError (a program ends with exit code 2).
 //   fail(...)              the world changed (a file is gone, a disk is full): throws Failure (exit code 3).
 //   invariant(condition)   we erred: prints and aborts, because no state can be trusted any more.

@@ -1,6 +1,5 @@
 #pragma once
-// The three failures, for code without fmt: what a .cu file includes must not have it (tensor/base/check.h has the
-// words).
+// The three failures for .cu files and headers that they include, which must not use fmt. See tensor/base/check.h.
 #include <stdexcept>
 
 namespace elinvar {

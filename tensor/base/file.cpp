@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char *kNew = ".new", *kCreating = ".writing-";  // of names of files that are not whole yet
+constexpr const char *kNew = ".new", *kCreating = ".writing-";  // parts of names of unfinished files
 
 const char* hint_for(int error) {
   switch (error) {
@@ -40,7 +40,7 @@ const char* hint_for(int error) {
 }  // namespace
 
 File::File(fs::path path, int flags, unsigned mode) : path_(std::move(path)) {
-  // O_NONBLOCK, since opening a pipe would wait for its other end.
+  // O_NONBLOCK, because opening a pipe would wait for its other end.
   do descriptor_ = ::open(path_.c_str(), flags | O_CLOEXEC | O_NONBLOCK, mode);
   while (descriptor_ < 0 && errno == EINTR);
   if (descriptor_ < 0 && errno == ENXIO) fail("cannot open {}: it is not a regular file", path_.string());
@@ -212,7 +212,7 @@ void make_directories(const fs::path& path) {
   std::error_code error;
   if (path.empty() || fs::is_directory(path, error)) return;
   make_directories(path.parent_path());
-  fs::create_directory(path, error);  // no error where another process was faster
+  fs::create_directory(path, error);  // no error if another process was faster
   if (error) fail_with(error.value(), "create the directory", path);
   sync_directory(path.parent_path());
 }

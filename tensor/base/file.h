@@ -1,7 +1,6 @@
 #pragma once
-// Files as a run needs them: whole reads, writes that are on the disk when a call says so, and changes of name that
-// either happened or did not. Every error is a Failure that names the file and what the system said; where the disk is
-// full or read-only it says so in words.
+// Files for runs: whole reads, durable writes, and atomic renames. Every error is a Failure that names the file and
+// gives the system's message; it says in words if the disk is full or read-only.
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -11,13 +10,13 @@
 
 namespace elinvar {
 
-// An open regular file (a Failure if it is anything else); closed with its owner. Any number of threads may read();
-// the rest is not thread-safe.
+// An open regular file; any other kind is a Failure. The destructor closes it. Any number of threads may read(); the
+// rest is not thread-safe.
 class File {
  public:
   static File open(const std::filesystem::path& path);            // to read; must exist
   static File create(const std::filesystem::path& path);          // to write; must not exist
-  static File create_private(const std::filesystem::path& path);  // like create(); its owner alone may read it
+  static File create_private(const std::filesystem::path& path);  // like create(), but only its owner may read it
   static File append(const std::filesystem::path& path);          // to read and to add at the end; created if absent
   static File modify(const std::filesystem::path& path);          // to read and to overwrite; created if absent
   ~File();
@@ -26,18 +25,18 @@ class File {
 
   const std::filesystem::path& path() const { return path_; }
   int64_t size() const;
-  // Whether its path still leads to this file: false once that was deleted, moved or replaced.
+  // Returns whether its path still leads to this file: false once that was deleted, moved or replaced.
   bool in_place() const;
-  // Exactly `count` bytes from `offset`; fewer in the file is a Failure.
+  // Reads exactly `count` bytes from `offset`; throws Failure if the file has fewer.
   void read(int64_t offset, void* bytes, size_t count) const;
   void write(const void* bytes, size_t count);  // all of them
   void write(std::string_view text) { write(text.data(), text.size()); }
-  void overwrite(int64_t offset, const void* bytes, size_t count);  // what is there already; not of an append()ed file
+  void overwrite(int64_t offset, const void* bytes, size_t count);  // bytes that exist already; not after append()
   void truncate(int64_t size);
-  void sync();  // returns when what was written is on the disk
-  // Whether this process now holds the file's advisory lock; released with the File, also by a crash.
+  void sync();  // returns once all written bytes are durable
+  // Returns whether this process now holds the file's advisory lock, which is released with the File or by a crash.
   bool try_lock();
-  bool try_lock_shared();  // any number of processes at once, but none of the above
+  bool try_lock_shared();  // any number of processes may hold it, but none may hold the above
 
  private:
   File(std::filesystem::path path, int flags, unsigned mode = 0666);
@@ -48,7 +47,8 @@ class File {
 
 std::string read_file(const std::filesystem::path& path);
 
-// The file has either its old contents or all of `text`, whatever happens in between, and the new ones on return.
+// Replaces the contents atomically: after a crash the file has either its old contents or all of `text`. Durable on
+// return.
 void replace_file(const std::filesystem::path& path, std::string_view text);
 
 // Creates the file with all of `text`, durably, and returns true; returns false and changes nothing if the name exists.
@@ -66,7 +66,7 @@ void sync_directory(const std::filesystem::path& path);
 void make_directories(const std::filesystem::path& path);
 // The paths in a directory, in no order; none if there is no such directory.
 std::vector<std::filesystem::path> paths_in(const std::filesystem::path& directory);
-void rename_file(const std::filesystem::path& from, const std::filesystem::path& to);  // a directory too
+void rename_file(const std::filesystem::path& from, const std::filesystem::path& to);  // also renames directories
 void remove_tree(const std::filesystem::path& path);
 
 }  // namespace elinvar

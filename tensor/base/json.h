@@ -7,9 +7,10 @@
 
 namespace elinvar {
 
-inline constexpr int kMostNesting = 64;  // what any format here has is far below
+inline constexpr int kMostNesting = 64;  // every format here needs far less
 
-// Whether brackets outside strings are nested deeper than `most`. Exact for valid JSON only; a parser refuses the rest.
+// Returns whether brackets outside strings are nested deeper than `most`. Exact for valid JSON only; a parser rejects
+// the rest.
 bool nested_deeper(std::string_view text, int most);
 
 // Returns the parsed value, or a discarded value (is_discarded(), of no type) if the text is not JSON or is nested
@@ -20,7 +21,8 @@ Json parse_json(std::string_view text) {
   return Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
 }
 
-// Reads a file that holds a JSON object. Failure, with the file's name, if it cannot be read or holds anything else.
+// Reads a file that holds a JSON object. Throws Failure, with the file's name, if it cannot be read or holds anything
+// else.
 nlohmann::json read_json_object(const std::filesystem::path& path);
 
 }  // namespace elinvar

@@ -1,6 +1,6 @@
 #pragma once
-// The kinds of something that a configuration may name: the built-in ones, and those that a program adds before it
-// reads one. Kinds are added by calls at the start of main(), before other threads look for them.
+// The kinds of something that a configuration may name: built-in ones, and those that a program adds. Add kinds at the
+// start of main(), before other threads look them up.
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,7 +16,7 @@ class Registry {
  public:
   explicit Registry(std::vector<Kind> built_in) : kinds_(std::move(built_in)), built_in_(kinds_.size()) {}
 
-  // UsageError if there is one of that name, or the name is empty. `table` is where a configuration names it: "model".
+  // Throws UsageError if the name is taken or empty. `table` is the table of a configuration that names it: "model".
   void add(Kind kind, std::string_view table) {
     check(!kind.name.empty(), "[{}] a kind needs a name, got ''", table);
     check(find(kind.name) == nullptr, "[{}] there is a kind '{}' already; choose another name", table, kind.name);

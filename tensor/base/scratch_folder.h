@@ -1,5 +1,5 @@
 #pragma once
-// A fresh folder for temporary files that goes, with all that is in it, with its scope.
+// A new folder for temporary files, removed with its contents at the end of the scope.
 #include <filesystem>
 #include <string>
 
@@ -7,7 +7,7 @@ namespace elinvar {
 
 class ScratchFolder {
  public:
-  explicit ScratchFolder(const std::string& name);  // it is called "name-" and something; Failure if it cannot be made
+  explicit ScratchFolder(const std::string& name);  // named "name-" and a suffix; throws Failure if it cannot be made
   ~ScratchFolder();
   ScratchFolder(const ScratchFolder&) = delete;
   ScratchFolder& operator=(const ScratchFolder&) = delete;

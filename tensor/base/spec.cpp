@@ -8,7 +8,7 @@ namespace elinvar {
 
 namespace {
 
-constexpr size_t kMostElements = 16384;  // of a list
+constexpr size_t kMostElements = 16384;  // per list
 
 const char* type_name(const Value& value) {
   static constexpr const char* kNames[] = {"a boolean",          "an integer",        "a number",         "a string",

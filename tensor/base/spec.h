@@ -1,6 +1,6 @@
 #pragma once
-// What a configuration says of one thing that it names by kind: a network, a layer of it, a data set, an optimiser. A
-// Spec holds it as written, before anything is built, with the places that errors name:
+// What a configuration says about one thing that it names by kind: a network, a layer of it, a data set, an optimiser.
+// A Spec holds it as written, before anything is built, with the places that errors name:
 //
 //   [model]                         Spec{kind = "layers", lists = {{"layer", {
 //   [[model.layer]]                   Spec{kind = "conv2d", settings = {{"out", {16, "a.toml:4"}}}},
@@ -12,9 +12,9 @@
 //
 // Every key but `kind` whose value is an array of tables is a list; every other key is a setting.
 //
-// Settings reads a Spec with types. What is built asks for each setting that it knows, with its default; finish()
-// refuses whatever was not asked for. So the code that reads the settings of a kind documents them. Every error is a
-// UsageError such as
+// Settings reads a Spec with types. The code that builds the thing asks for each setting that it knows, with its
+// default; finish() refuses every setting that was not asked for. So the code that reads the settings of a kind
+// documents them. Every error is a UsageError such as
 //   my.toml:12: model.dropuot is no setting of 'gpt'; did you mean 'dropout'?
 #include <array>
 #include <cstdint>
@@ -33,7 +33,7 @@ using Value = std::variant<bool, int64_t, double, std::string, std::vector<int64
 
 struct Setting {
   Value value;
-  std::string place = {};  // empty: not from a configuration
+  std::string place = {};  // empty if it is not from a configuration
 };
 
 struct Spec {
@@ -45,11 +45,11 @@ struct Spec {
 
 class Settings {
  public:
-  // With `resolved`, every setting that is asked for is written there with the value that it gets. Messages call the
-  // spec `table`.
+  // With `resolved`, writes every setting that is asked for there, with the value that it gets. Messages call the spec
+  // `table`.
   Settings(const Spec& spec, std::string table, Spec* resolved = nullptr);
 
-  // Absent settings have the default; without one they are an error. Numbers must lie in the stated range.
+  // An absent setting has the default; without a default it is an error. Numbers must lie in the stated range.
   int64_t integer(const std::string& name, std::optional<int64_t> otherwise, int64_t least = 1,
                   int64_t most = int64_t{1} << 24);
   double real(const std::string& name, double otherwise, double least, double most);
@@ -74,7 +74,7 @@ class Settings {
   const std::string& kind() const { return spec_.kind; }
 
   [[noreturn]] void refuse(const std::string& name, const std::string& complaint) const;
-  // Unless ok throws "<place>: <table>.<name> <complaint>" with the place of setting `name`, or of the kind if it is
+  // Unless `ok`, throws "<place>: <table>.<name> <complaint>" with the place of setting `name`, or of the kind if it is
   // not set.
   template <class... Args>
   void require(bool ok, const std::string& name, fmt::format_string<Args...> complaint, Args&&... args) const {

@@ -31,13 +31,13 @@ std::string nearest_spelling(std::string_view word, std::span<const std::string>
     }
     return folded;
   };
-  constexpr size_t kLongestWord = 200;  // a longer one is no slip, and comparing takes its time
+  constexpr size_t kLongestWord = 200;  // a longer word is no slip, and comparing it takes long
   std::string nearest;
   if (word.size() > kLongestWord) return nearest;
   int best = std::max(2, static_cast<int>(word.size()) / 3) + 1;
   for (const std::string& name : names) {
     const int distance = edit_distance(fold(word), fold(name));
-    // Replacing every letter is no likeness, however short the word.
+    // A word with every letter replaced is not similar, however short it is.
     if (distance < best && distance < static_cast<int>(std::max(word.size(), name.size()))) {
       best = distance;
       nearest = name;

@@ -1,5 +1,5 @@
 #pragma once
-// What the caller probably meant: the nearest of the names that would have been understood, for error messages.
+// Suggestions for misspelt names in error messages.
 #include <span>
 #include <string>
 #include <string_view>
@@ -7,14 +7,14 @@
 
 namespace elinvar {
 
-// Insertions, deletions, substitutions and swaps of neighbours (a swap counts once) that turn a into b.
+// Counts the insertions, deletions, substitutions and swaps of neighbours (a swap counts once) that turn a into b.
 int edit_distance(std::string_view a, std::string_view b);
 
-// The name nearest to `word` (the first of equals), or "" if none is near: more than a third of its letters, and
-// more than two, would have to change. Upper and lower case, '-' and '_' count as equal.
+// Returns the name nearest to `word` (the first of equals), or "" if none is near: more than a third of its letters,
+// and more than two, would have to change. Upper and lower case, '-' and '_' count as equal.
 std::string nearest_spelling(std::string_view word, std::span<const std::string> names);
 
-// "; did you mean 'momentum'?" or, if nothing is near, "; valid are a, b, c" (nothing for an empty list).
+// Returns "; did you mean 'momentum'?" or, if nothing is near, "; valid are a, b, c" (nothing for an empty list).
 std::string spelling_hint(std::string_view word, std::span<const std::string> names);
 
 }  // namespace elinvar

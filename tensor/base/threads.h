@@ -1,5 +1,5 @@
 #pragma once
-// The threads of a process: how many it should use unless it is told, and how each of them is started.
+// The threads of a process: their default number, and how to start them.
 #include <exception>
 #include <stop_token>
 #include <thread>
@@ -8,7 +8,7 @@
 
 namespace elinvar {
 
-// The processors that this process may run on (its affinity), at least 1.
+// Returns the number of processors that this process may run on (its affinity), at least 1.
 int usable_threads();
 
 namespace thread {
@@ -38,8 +38,8 @@ std::jthread start_thread(const char* name, Body body) {
   }
 }
 
-// Failure unless `count` more threads can be started now. For libraries that abort the process if they cannot start
-// their threads; `name` is the library's.
+// Throws Failure unless `count` more threads can be started now. For libraries that abort the process if they cannot
+// start their threads; `name` is the library's.
 void check_threads_left(int count, const char* name);
 
 }  // namespace elinvar

@@ -1,8 +1,8 @@
 #pragma once
 // The order of sums along a column (NUMERICS.md, rule 12) on a GPU: chains of kColumnLeaf rows from +0, then the
-// adjacent pairwise tree over the chains, an odd one passing up. The tree is in three forms, for nodes of any kind:
-// PairTree for what one thread goes through, block_tree for what the threads of a block hold, and launches that merge
-// what blocks leave (leaf_tree.h). An aligned run of 2^k leaves is a whole subtree, so no cut shows in a result.
+// adjacent pairwise tree over the chains, an odd one passing up. The tree has three forms, for nodes of any kind:
+// PairTree for the nodes of one thread, block_tree for those of a block's threads, and launches that merge the results
+// of blocks (leaf_tree.h). An aligned run of 2^k leaves is a whole subtree, so no split shows in a result.
 //
 //   const float sum = column_sum_of_thread<float>(n, [&](float acc, int64_t k) { return acc + x[k * cols + c]; });
 #include "tensor/cuda/kernel.h"
@@ -10,7 +10,7 @@
 
 namespace elinvar::HWY_NAMESPACE {
 
-// Nodes in order, merged as a binary counter carries: carry_[k] is the root of 2^k neighbours where bit k of their
+// Merges nodes in order, like carries in a binary counter: carry_[k] is the root of 2^k neighbours if bit k of their
 // number is set. merge(a, b) makes a the parent of a and its right neighbour b. At most 2^kLevels - 1 nodes.
 template <class Node, class Merge, int kLevels = 40>
 class PairTree {
@@ -28,7 +28,7 @@ class PairTree {
     ++nodes_;
   }
 
-  // Of one node at least.
+  // Requires at least one node.
   __device__ Node root() const {
     int level = 0;
     while ((nodes_ >> level & 1) == 0) ++level;
@@ -55,14 +55,14 @@ struct AddNodes {
   }
 };
 
-// How a block's threads share its columns: `width` neighbouring threads stand side by side on a row, and
-// threads / width of them, one behind the other, each take leaves of one column. Both are powers of two.
+// How a block's threads share its columns: `width` neighbouring threads read one row, and threads / width of them take
+// the leaves of one column. Both are powers of two.
 struct ColumnTile {
   static constexpr int kThreads = 256;
   int width;
 
-  // For a column of `leaves` leaves: no more threads than leaves behind one another, a warp's width if there are
-  // the columns for it.
+  // For columns of `leaves` leaves: no more threads per column than leaves, and the width of a warp if there are enough
+  // columns.
   static ColumnTile of(int64_t cols, int64_t leaves) {
     int narrow = 1, deep = 1;
     while (narrow < 32 && narrow < cols) narrow *= 2;
@@ -81,8 +81,8 @@ struct ColumnTile {
   __device__ int leaf() const { return static_cast<int>(threadIdx.x) / width; }
 };
 
-// The root of the first `count` threads' nodes of each column, which the threads of leaf 0 get. Calls of all threads of
-// a block whose dynamic shared memory holds a Node for each.
+// Returns the root of the first `count` threads' nodes of each column to the threads of leaf 0. All threads of the
+// block call it; its dynamic shared memory must hold a Node for each.
 template <class Node, class Merge>
 __device__ Node block_tree(const ColumnTile& tile, int count, const Node& mine, Merge merge) {
   Node* nodes = dynamic_shared<Node>();
@@ -101,7 +101,7 @@ __device__ Node block_tree(const ColumnTile& tile, int count, const Node& mine, 
   return nodes[at];
 }
 
-// A leaf: the chain of n rows' terms; step(acc, k) returns acc with the term of row k added.
+// Returns a leaf: the chain of n rows' terms. step(acc, k) returns acc with the term of row k added.
 template <class T, class Step>
 __device__ T column_chain(int64_t n, Step step) {
   T acc{0};
@@ -110,7 +110,7 @@ __device__ T column_chain(int64_t n, Step step) {
   return acc;
 }
 
-// The sum of n rows' terms by one thread.
+// Returns the sum of n rows' terms, by one thread.
 template <class T, class Step>
 __device__ T column_sum_of_thread(int64_t n, Step step) {
   if (n <= kColumnLeaf) return column_chain<T>(n, step);

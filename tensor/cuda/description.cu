@@ -22,7 +22,7 @@ DeviceDescription describe_cuda(int index) {
   }
   if (cudaDriverGetVersion(&driver) == cudaSuccess) description.driver = version_text(driver);
   if (cudaRuntimeGetVersion(&runtime) == cudaSuccess) description.runtime = version_text(runtime);
-  static_cast<void>(cudaGetLastError());  // what was not found out is no failure of the next launch
+  static_cast<void>(cudaGetLastError());  // a failed query must not count as a failure of the next launch
   return description;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
-// Elements as kernels compute with them, which is in float32 where they are bfloat16: such a one is widened as it is
-// read, and what becomes one is rounded once, to nearest even, as it is written. And contiguous arrays in accesses of
-// 16 bytes, several of them under way together.
+// Elements in kernels. Computation is in float32 for bfloat16 elements, which are widened when read; results are
+// rounded once, to nearest even, when written. Contiguous arrays are accessed 16 bytes at a time, several accesses at
+// once.
 #include "tensor/cuda/kernel.h"
 #include "tensor/view.h"
 
@@ -13,7 +13,7 @@ __device__ inline auto widened(T x) {
   else return x;
 }
 
-// x as an element of type T: of the type that T is widened to, or its rounding.
+// Returns x as an element of type T. x has T's type or the type to which T is widened.
 template <class T, class X>
 __device__ inline T stored(X x) {
   if constexpr (std::is_same_v<T, bf16>) {
@@ -30,14 +30,14 @@ __device__ inline T stored(X x) {
   }
 }
 
-// An array that is read.
+// An array to read.
 template <class T>
 struct Reads {
   const T* data;
   __device__ auto operator[](int64_t i) const { return widened(data[i]); }
 };
 
-// Arrays of float32 or bfloat16, as is known when a kernel runs: for those that are too rare to be compiled for each.
+// Arrays whose type, float32 or bfloat16, is known at run time only: for arguments too rare to compile for each type.
 struct AnyReads {
   const void* data;
   bool narrow;
@@ -56,7 +56,7 @@ struct AnyWrites {
   }
 };
 
-// Calls f with an element of the type that activations have: float or bf16.
+// Calls f with an element of the type of activations: float or bf16.
 template <class F>
 decltype(auto) visit_activation(DType t, F&& f) {
   if (t == DType::bf16) return f(bf16{});
@@ -68,7 +68,7 @@ struct alignas(16) Some {
   T v[kCount];
 };
 
-// How many neighbours of these types a thread takes at once.
+// The number of adjacent elements of these types that a thread processes at once.
 template <class... T>
 inline constexpr int kAtOnce = (std::is_same_v<T, bf16> || ...) ? 8 : 4;
 
@@ -77,20 +77,20 @@ bool start_at_16(const T*... arrays) {
   return ((reinterpret_cast<uintptr_t>(arrays) % 16 == 0) && ...);
 }
 
-// Blocks for map_elements over n.
+// Returns the blocks for map_elements over n.
 template <class... T>
 int64_t blocks_for_elements(int64_t n) {
   return blocks_for((n + kAtOnce<T...> - 1) / kAtOnce<T...>);
 }
 
-// y[i] = f(x[i]...) for i < n, by all threads of the grid; aligned: all arrays start at multiples of 16 bytes. y may
-// be one of x.
+// y[i] = f(x[i]...) for i < n, by all threads of the grid. `aligned` states that all arrays start at multiples of 16
+// bytes. y may be one of x.
 template <class F, class Y, class... X>
 __device__ void map_elements(int64_t n, bool aligned, F f, Y* y, const X*... x) {
   constexpr int kCount = kAtOnce<Y, X...>;
   const int64_t pieces = aligned ? n / kCount : 0;
   for (int64_t i = thread_of_grid(); i < pieces; i += grid_stride()) {
-    const auto map = [&](Some<X, kCount>... of_x) {  // by value: read as a whole, before y is written
+    const auto map = [&](Some<X, kCount>... of_x) {  // by value: read completely before y is written
       Some<Y, kCount> of_y;
 #pragma unroll
       for (int e = 0; e < kCount; ++e) of_y.v[e] = stored<Y>(f(widened(of_x.v[e])...));

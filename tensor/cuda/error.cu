@@ -9,7 +9,7 @@
 namespace elinvar {
 namespace {
 
-// The kernels that this thread has started last.
+// The kernels that this thread started last.
 class Started {
  public:
   void add(const char* name) {
@@ -34,7 +34,7 @@ thread_local Started started;
 
 void require(cudaError_t answer, const char* doing) {
   if (answer == cudaSuccess) return;
-  static_cast<void>(cudaGetLastError());  // whoever goes on is not to be told of it again
+  static_cast<void>(cudaGetLastError());  // clears the error, so that later calls do not report it again
   std::string text = std::string("[cuda] ") + doing + ": " + cudaGetErrorString(answer);
   if (const std::string names = started.text(); !names.empty())
     text += "; the kernels started last, the newest first: " + names +

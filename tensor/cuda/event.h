@@ -1,5 +1,5 @@
 #pragma once
-// Places in the queue of a stream that another, or the host, can wait for.
+// A place in the queue of a stream for which another stream, or the host, can wait.
 #include <cuda_runtime.h>
 
 #include <memory>
@@ -10,14 +10,14 @@ namespace elinvar {
 
 class Event {
  public:
-  // After what was queued. `external`: the place is one in the graph that is recorded on the stream, and others wait
-  // for it when that is launched.
+  // The place is after all queued work. With `external` it is in the graph that is being recorded on the stream, and
+  // waiting for it begins when the graph is launched.
   explicit Event(cudaStream_t after, bool external = false) {
     require(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event");
     require(cudaEventRecordWithFlags(event_, after, external ? cudaEventRecordExternal : cudaEventRecordDefault),
             "recording an event");
   }
-  ~Event() { static_cast<void>(cudaEventDestroy(event_)); }  // those that wait for it still do
+  ~Event() { static_cast<void>(cudaEventDestroy(event_)); }  // pending waits stay valid
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
 
@@ -27,7 +27,7 @@ class Event {
       require(answer, "a copy");
       return true;
     }
-    static_cast<void>(cudaGetLastError());  // or the next launch would be told of it
+    static_cast<void>(cudaGetLastError());  // or the next launch would report it
     return false;
   }
   void wait() const { require(cudaEventSynchronize(event_), "waiting for a copy"); }

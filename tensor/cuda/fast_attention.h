@@ -1,19 +1,19 @@
 #pragma once
-// Attention on tensor cores, in the form of FlashAttention-2 (Dao 2023): a block keeps rows, queries or, for their
-// gradients, keys, of which a warp has one or two bands of 16, and passes over tiles of the others in shared memory;
-// scores stay in registers. Softmax has a running maximum. Nothing is added across blocks, so the gradient of keys and
-// that of queries are two kernels, each of which computes the scores anew.
+// Attention on tensor cores, in the form of FlashAttention-2 (Dao 2023). A block keeps rows (queries, or keys for their
+// gradients), of which each warp has one or two bands of 16, and passes over tiles of the others in shared memory;
+// scores stay in registers, and softmax has a running maximum. Nothing is added across blocks, so the gradients of keys
+// and of queries are two kernels, each of which recomputes the scores.
 //
-// Shared memory is about as busy as the tensor cores: with two bands each matrix that a warp reads is a factor of twice
-// as many products. This takes up to 255 registers of 128 threads, so that two blocks are at work on a multiprocessor,
-// one at its exponentials while the other multiplies; a tile has as many rows as registers allow for its scores. Two
-// tiles are in shared memory, one that is multiplied and one that is on its way: a barrier a tile, whose products take
-// longer than the way of the next. Of this two blocks need 196 KiB at most, which sm_90 has; on sm_80 the gradients of
-// heads beyond 64 elements have one.
+// Shared memory is about as busy as the tensor cores: with two bands, each matrix that a warp reads is a factor of
+// twice as many products. This takes up to 255 registers of 128 threads, so two blocks run on a multiprocessor, one
+// computing exponentials while the other multiplies; a tile has as many rows as registers allow for its scores. Shared
+// memory has two tiles: one is multiplied while the other arrives. There is one barrier per tile, and the products of a
+// tile take longer than the arrival of the next. Two blocks need at most 196 KiB for this, which sm_90 has; on sm_80
+// only one block of the gradients of heads beyond 64 elements fits.
 //
-// Heads are padded with zeros to kSize, one of 32, 64 and 128.
+// Heads are padded with zeros to kSize: 32, 64 or 128.
 //
-// This header has what the three kernels share; it is included by ops/attention_fast*.cu alone.
+// This header has what the three kernels share; only ops/attention_fast*.cu include it.
 #include <cmath>
 #include <optional>
 
@@ -29,7 +29,7 @@ constexpr int kBand = 16, kColumns = 8, kDepth = 16;  // of one product of a war
 constexpr double kLog2E = 1.44269504088896340736;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// 2^x and log2(x), to 22 bits; what is below 2^-126 is zero.
+// 2^x and log2(x), to 22 bits; values below 2^-126 are flushed to zero.
 __device__ inline float exp2_of(float x) {
 #ifdef __CUDACC__
   float y;
@@ -51,8 +51,8 @@ __device__ inline float log2_of(float x) {
 #endif
 }
 
-// x, as if it came anew: what follows from it is computed in each turn of a loop rather than kept in registers, of
-// which the loops have none to spare.
+// Returns x as a value unknown to the compiler, which then recomputes what depends on it in each iteration of a loop
+// instead of keeping it in registers; the loops have none to spare.
 __device__ inline int anew(int x) {
 #ifdef __CUDACC__
   asm volatile("" : "+r"(x));
@@ -66,7 +66,7 @@ class HeadRows {
   __device__ HeadRows(const HeadsView& heads, int64_t b, int64_t h, int64_t size)
       : data_(heads.of<bf16>(b, h)), step_(heads.time), size_(static_cast<int>(size)) {}
 
-  // Rows first .. first + kRows - 1, zeros from `end` on, to shared memory, by all threads of the block.
+  // Copies rows first .. first + kRows - 1, zeros from `end` on, to shared memory. All threads of the block call it.
   template <int kSize, int kRows>
   __device__ void copy(int first, int end, SharedRows<kSize> to) const {
     constexpr int kChunks = kSize / 8, kAtOnce = kThreads / kChunks;
@@ -97,7 +97,7 @@ __device__ inline int warp_of_block() { return static_cast<int>(threadIdx.x) / 3
 template <int kSize, int kBands, bool kKept>
 class Factors {
  public:
-  // Once they have arrived.
+  // Call it once the rows have arrived.
   __device__ explicit Factors(SharedRows<kSize> of_block)
       : rows_{of_block.at + of_block.bytes(warp_of_block() * kBands * kBand)} {
     if constexpr (kKept)
@@ -120,7 +120,7 @@ class Factors {
 template <int kTile, int kSize, int kBands, bool kKept>
 __device__ void multiply_rows(const Factors<kSize, kBands, kKept>& a, SharedRows<kSize> b,
                               Sums (&sums)[kBands][kTile / kColumns]) {
-#pragma unroll(kSize <= 64 ? kSize / kDepth : 4)  // eight are read so far ahead that registers do not suffice
+#pragma unroll(kSize <= 64 ? kSize / kDepth : 4)  // eight would be read so far ahead that registers do not suffice
   for (int k = 0; k < kSize / kDepth; ++k) {
     FactorA rows[kBands];
 #pragma unroll
@@ -158,11 +158,11 @@ __device__ void add_weighted(const Sums (&weights)[kBands][kTile / kColumns], Sh
   }
 }
 
-// Where a thread's elements lie: at[2 r + c] of sums [band][j] is row(band, r) of the warp, column(j, c) of the tile.
+// Position of a thread's elements: at[2 r + c] of sums [band][j] is row(band, r) of the warp, column(j, c) of the tile.
 __device__ inline int row_of(int band, int r) { return band * kBand + lane_group() + 8 * r; }
 __device__ inline int column_of(int j, int c) { return j * kColumns + 2 * lane_in_group() + c; }
 
-// f(row, column, sum) for all of them.
+// Calls f(row, column, sum) for all of them.
 template <int kBands, int kCount, class F>
 __device__ void each_sum(Sums (&sums)[kBands][kCount], F f) {
 #pragma unroll
@@ -173,7 +173,7 @@ __device__ void each_sum(Sums (&sums)[kBands][kCount], F f) {
       for (int e = 0; e < 4; ++e) f(row_of(band, e / 2), column_of(j, e % 2), sums[band][j].at[e]);
 }
 
-// Over the four lanes that share a row; all get the same.
+// Maximum over the four lanes that share a row; each of them gets it.
 __device__ inline float row_max(float x) {
   for (const int other : {1, 2}) x = fmaxf(x, __shfl_xor_sync(kWholeWarp, x, other));
   return x;
@@ -183,7 +183,8 @@ __device__ inline float row_total(float x) {
   return x;
 }
 
-// Sums, each row times a factor, as rows of a head; those from `end` on, and elements beyond the head, are left out.
+// Stores sums, each row times a factor, as rows of a head. Rows from `end` on and elements beyond the head are left
+// out.
 template <int kSize, int kBands, class Factor>
 __device__ void store_rows(const Sums (&sums)[kBands][kSize / kColumns], const HeadsView& heads, int64_t b, int64_t h,
                            int first, int64_t end, int64_t size, Factor factor) {
@@ -209,8 +210,8 @@ __device__ void store_rows(const Sums (&sums)[kBands][kSize / kColumns], const H
     }
 }
 
-// Where a block works: so many rows of one head. Those with the most work come first: the last queries see the most
-// keys, and the first keys are seen by the most queries.
+// The rows of one head that a block computes. Blocks with the most work come first: the last queries see the most keys,
+// and the first keys are seen by the most queries.
 enum class Order { first_rows_first, last_rows_first };
 struct Place {
   int first, h, b;
@@ -223,10 +224,10 @@ struct Place {
   }
 };
 
-// Query i sees keys 0 .. i + ahead that there are.
+// Query i sees the existing keys among 0 .. i + ahead.
 __device__ inline int ahead_of(const AttentionShape& s) { return static_cast<int>(s.causal ? s.tk - s.tq : s.tk); }
 
-// How many keys each row of a warp sees at least, and at most; none if all its rows are beyond the last query.
+// The least and the greatest number of keys that a row of a warp sees; none if all its rows are beyond the last query.
 struct Seen {
   int all, some;
   __device__ Seen(const AttentionShape& s, int first, int rows) {
@@ -236,7 +237,7 @@ struct Seen {
   }
 };
 
-// Elements (b, t, h, d), with `flip` put to them by exclusive or and heads filled with zeros to `filled` elements.
+// Copies elements (b, t, h, d), each xor `flip`, with heads padded with zeros to `filled` elements.
 static __global__ void fast_chunks(HeadsView from, int64_t n, int64_t time, int64_t heads, int64_t size, int64_t filled,
                                    uint16_t flip, bf16* to) {
   for (int64_t i = thread_of_grid(); i < n; i += grid_stride()) {
@@ -245,7 +246,7 @@ static __global__ void fast_chunks(HeadsView from, int64_t n, int64_t time, int6
   }
 }
 
-// Heads as the kernels read them, which is in chunks: a copy if they do not lie so, or change their signs.
+// Heads in the layout that the kernels read, aligned chunks: a copy if they have another layout or change signs.
 class Chunks {
  public:
   Chunks(Gpu& stream, const AttentionShape& s, const HeadsView& heads, int64_t time, int64_t count, bool turned = false)
@@ -267,7 +268,7 @@ class Chunks {
   std::optional<DeviceScratch<bf16>> copy_;
 };
 
-// f with the size to which heads are padded, as a constant.
+// Calls f with the size to which heads are padded, as a constant.
 template <class F>
 void with_padded(const AttentionShape& s, F f) {
   invariant(s.size <= kMostFastHead, "a head that fast attention does not take");
@@ -279,7 +280,7 @@ void with_padded(const AttentionShape& s, F f) {
   else f(std::integral_constant<int, 128>());
 }
 
-// A kernel whose blocks keep rows `kept` times and pass over tiles of two kinds.
+// The grid of a kernel whose blocks keep `kept` sets of rows and pass over tiles of two kinds.
 template <class Cut, int kSize>
 Grid grid_of(int64_t heads, int64_t time, int kept, size_t more = 0) {
   return {.blocks = heads * ((time + Cut::kRows - 1) / Cut::kRows),
@@ -287,7 +288,7 @@ Grid grid_of(int64_t heads, int64_t time, int kept, size_t more = 0) {
           .shared = SharedRows<kSize>::bytes(kept * Cut::kRows + 4 * Cut::kTile) + more};
 }
 
-// From scores to exponents of two; never zero, as scores may be infinite.
+// The factor from scores to exponents of two. It is never zero, because scores may be infinite.
 inline float base_two(const AttentionShape& s) {
   const auto scale = static_cast<float>(s.scale * kLog2E);
   return std::copysign(std::max(std::fabs(scale), std::numeric_limits<float>::min()), scale);

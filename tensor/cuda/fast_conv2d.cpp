@@ -1,5 +1,5 @@
-// Convolutions and their gradients by cuDNN's graph interface: a graph of one operation, done by the first engine of
-// its heuristics that adds products in float32, in an order that is not of its own choice, and in little memory.
+// Convolutions and their gradients by cuDNN's graph interface. A graph of one operation is run by the first engine of
+// the library's heuristics that adds products in float32, in a deterministic order, with little memory.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -56,10 +56,10 @@ class Descriptor {
   cudnnBackendDescriptor_t handle_ = nullptr;
 };
 
-// The three tensors of a convolution by the names under which a plan knows them.
+// The identifiers of a convolution's three tensors in a plan.
 enum Name : int64_t { kImages = 1, kFilters = 2, kResults = 3 };
 
-// Which of them is computed from the other two, and what the library calls that.
+// Which tensor is computed from the other two, and the library's name for it.
 struct Direction {
   const char* name;
   Name computed;
@@ -94,7 +94,7 @@ constexpr Direction kGradFilter = {"conv2d_grad_filter",
                                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
                                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA};
 
-// Addresses of the three, in the order of their names.
+// Addresses of the three tensors, in the order of their names.
 using Addresses = std::array<void*, 3>;
 
 int64_t alignment_of(const void* address) {
@@ -102,7 +102,7 @@ int64_t alignment_of(const void* address) {
   return static_cast<int64_t>(bits & (~bits + 1));
 }
 
-// Channels lie last in memory; the library counts dimensions as (N, C, H, W) all the same.
+// Channels are last in memory; the library counts dimensions as (N, C, H, W) nevertheless.
 Descriptor tensor(Name name, DType dtype, const void* address, int64_t n, int64_t c, int64_t h, int64_t w) {
   Descriptor t(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   t.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE,
@@ -144,7 +144,7 @@ Descriptor graph_of(cudnnHandle_t handle, const Direction& direction, const Conv
   return graph;
 }
 
-// What the library would do it with, what it thinks fastest first.
+// Returns the library's proposals, the one that it expects to be fastest first.
 std::vector<Descriptor> configurations(const Descriptor& graph, cudnnBackendHeurMode_t mode) {
   Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
@@ -166,7 +166,7 @@ std::vector<Descriptor> configurations(const Descriptor& graph, cudnnBackendHeur
   return found;
 }
 
-// Whether it adds the products of the factors as they are, in float32 and always in one order.
+// Whether it adds the products of the unchanged factors, in float32 and always in one order.
 bool adds_as_promised(const Descriptor& configuration) {
   const Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   cudnnBackendDescriptor_t handle = engine.handle();
@@ -216,7 +216,7 @@ Plan plan_of(cudnnHandle_t handle, const Direction& direction, const ConvGeometr
       direction.name, g.n, g.h, g.w, g.c, g.o, g.kh, g.kw, g.groups);
 }
 
-// All that decides which engine is taken.
+// Everything that decides which engine is taken.
 using Key = std::array<int64_t, 21>;
 Key key_of(const Direction& direction, const ConvGeometry& g, DType dtype, const Addresses& at) {
   return {direction.computed,
@@ -242,7 +242,7 @@ Key key_of(const Direction& direction, const ConvGeometry& g, DType dtype, const
           alignment_of(at[2])};
 }
 
-// Of one stream, for as long as the process lives.
+// The plans of one stream, which live as long as the process.
 struct Convolutions {
   std::mutex mutex;
   cudnnHandle_t handle = nullptr;
@@ -278,7 +278,7 @@ void run(CudaStream& stream, const Direction& direction, const ConvGeometry& g, 
   require(cudnn().execute(convolutions.handle, plan.handle(), arguments.handle()), direction.name);
 }
 
-// Of an operand, which is only read.
+// Returns the address of an operand, which is only read.
 void* address(const In& in) { return const_cast<void*>(in.data); }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Matrix products by cuBLASLt. Its matrices are stored by columns, so C = A B is asked for as C^T = B^T A^T.
+// Matrix products by cuBLASLt. Its matrices are column-major, so C = A B is computed as C^T = B^T A^T.
 #include <cuda_runtime.h>
 
 #include <array>
@@ -13,7 +13,7 @@ namespace elinvar {
 namespace {
 
 constexpr size_t kMostWorkspace = size_t{32} << 20;
-// Partial sums of a split k are added by a kernel of its own, in order; adding them in place as they come is left out.
+// Partial sums of a split k are added by a separate kernel, in order; adding them in place as they arrive is excluded.
 constexpr uint32_t kReductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 
 void require(cublasStatus_t status, const char* what) {
@@ -28,12 +28,13 @@ uint32_t alignment_of(const void* address) {
 
 cudaDataType_t type_of(DType t) { return t == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
 
-// A matrix as the library sees it: by columns, `step` elements apart; or its transpose.
+// A matrix in the library's terms: column-major, with columns `step` elements apart; or its transpose.
 struct Stored {
   bool transposed;
   int64_t rows, columns, step, batch;
 };
-// The transpose of the given matrix (rows, columns). The step between lines means nothing where there is only one.
+// Returns the transpose of the given matrix (rows, columns). The step between lines is meaningless if there is one
+// line.
 Stored transpose_of(const MatrixIn& m, int64_t rows, int64_t columns) {
   const bool by_rows = m.col == 1;
   const int64_t lines = by_rows ? rows : columns, length = by_rows ? columns : rows, step = by_rows ? m.row : m.col;
@@ -41,7 +42,7 @@ Stored transpose_of(const MatrixIn& m, int64_t rows, int64_t columns) {
   return {!by_rows, length, lines, lines <= 1 ? length : step, m.batch};
 }
 
-// All that decides which algorithm is taken.
+// Everything that decides which algorithm is taken.
 using Key = std::array<int64_t, 20>;
 Key key_of(const MatmulArgs& a, Precision precision, const Stored& x, const Stored& y) {
   return {static_cast<int64_t>(precision),
@@ -66,7 +67,7 @@ Key key_of(const MatmulArgs& a, Precision precision, const Stored& x, const Stor
           static_cast<int64_t>(a.result)};
 }
 
-// A product of one shape, ready to be done.
+// A product of one shape, ready to run.
 class Plan {
  public:
   Plan(cublasLtHandle_t handle, const MatmulArgs& a, Precision precision, const Stored& x, const Stored& y) {
@@ -148,7 +149,7 @@ class Plan {
   size_t workspace_ = 0;
 };
 
-// Of one stream, for as long as the process lives.
+// The plans of one stream, which live as long as the process.
 struct Products {
   std::mutex mutex;
   cublasLtHandle_t handle = nullptr;

@@ -1,4 +1,4 @@
-// Graphs by the capture of a stream.
+// Graphs by stream capture.
 #include "tensor/graph.h"
 
 #include <cuda_runtime.h>
@@ -41,7 +41,7 @@ class CapturedGraph final : public RecordedWork {
 
 }  // namespace
 
-// One a device, for ever: libraries have handles that belong to a stream.
+// One per device, never destroyed: libraries have handles that belong to a stream.
 template <>
 CudaStream& recording_stream(int index) {
   static std::mutex mutex;
@@ -52,8 +52,8 @@ CudaStream& recording_stream(int index) {
   return *stream;
 }
 
-// Relaxed, since the cache asks the device for memory meanwhile, and libraries may. Other threads are not concerned:
-// what they call goes to the device's own stream.
+// Relaxed, because the cache, and perhaps libraries, allocate device memory meanwhile. Other threads are unaffected:
+// their calls go to the device's own stream.
 template <>
 std::unique_ptr<RecordedWork> record(CudaStream& stream, const std::function<void()>& work) {
   static std::mutex one_at_a_time;

@@ -1,11 +1,11 @@
 #pragma once
-// What a .cu file is written with. It is compiled by nvcc and, where the tests are built, by the C++ compiler against
-// tests/emulation/cuda.h, which runs a block's threads by turns; `Gpu` is the stream of the one or the other.
+// Everything that a .cu file needs. Such a file is compiled by nvcc and, in builds with tests, by the C++ compiler
+// against tests/emulation/cuda.h, which runs a block's threads in turn; `Gpu` is the stream of the respective kind.
 //
 //   #include "tensor/cuda/kernel.h"        // before any -inl.h
 //   #include "tensor/math-inl.h"           // Vec<float>: one lane, with the canonical mathematics
 //
-//   namespace elinvar::HWY_NAMESPACE {     // functions of the device go here: a name of its own for each compiler
+//   namespace elinvar::HWY_NAMESPACE {     // device functions go here; each compiler has its own name
 //   namespace {
 //   __global__ void softmax_rows(SoftmaxArgs a) { ... }
 //   }  // namespace
@@ -21,7 +21,7 @@
 // Portable kernels obey NUMERICS.md: `+ - *` are rounded one by one (the build passes -fmad=false), fma is the one of
 // simd-inl.h, nothing is added atomically, and no launch size shows in a result.
 //
-// The -inl.h headers are the ones that CPU kernels are made of. A GPU is one more target to them: a vector of one lane.
+// The -inl.h headers are those of the CPU kernels. A GPU is one more target for them: a vector of one lane.
 #if defined(HWY_NAMESPACE)
 #error "tensor/cuda/kernel.h must come before Highway's headers"
 #endif
@@ -68,7 +68,7 @@ struct Grid {
   size_t shared = 0;  // bytes of dynamic_shared()
 };
 
-// Throws Failure that names the kernel if a launch was refused.
+// Throws Failure, which names the kernel, if a launch was refused.
 void check_launch(const char* name, int error);
 
 template <class... Parameters, class... Arguments>
@@ -76,7 +76,8 @@ void launch(Gpu& stream, const char* name, Grid grid, void (*kernel)(Parameters.
   if (grid.blocks <= 0) return;
   invariant(grid.blocks <= INT32_MAX && grid.threads >= 1 && grid.threads <= 1024, "a grid that no GPU runs");
 #ifdef __CUDACC__
-  // What is beyond 48 KiB must be asked for, and what a kernel declares __shared__ itself (16 KiB at most) counts too.
+  // More than 48 KiB must be requested, and memory that a kernel declares __shared__ itself (16 KiB at most) counts
+  // too.
   if (grid.shared > 32 * 1024)
     check_launch(
         name, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(grid.shared)));
@@ -92,13 +93,13 @@ void launch(Gpu& stream, const char* name, Grid grid, void (*kernel)(Parameters.
 #endif
 }
 
-// Blocks for n items, one a thread, of a grid whose threads take further items `grid_stride()` apart.
+// Blocks for n items, one per thread, in a grid whose threads take further items `grid_stride()` apart.
 inline int64_t blocks_for(int64_t n, int threads = 256) {
   constexpr int64_t kMost = 1 << 16;
   return std::min(kMost, (n + threads - 1) / threads);
 }
 
-// Blocks for n rows, a warp each.
+// Blocks for n rows, one warp each.
 inline int64_t warp_blocks(int64_t rows, int threads = 256) { return (rows * 32 + threads - 1) / threads; }
 
 // The block's dynamic shared memory.
@@ -115,12 +116,12 @@ __device__ inline T* dynamic_shared() {
 __device__ inline int64_t thread_of_grid() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 __device__ inline int64_t grid_stride() { return int64_t{gridDim.x} * blockDim.x; }
 
-// a / b of numbers that are not negative: by the shorter division, of a fifth of the instructions, where it is enough.
+// a / b for nonnegative numbers, by a 32-bit division, which has a fifth of the instructions, if that suffices.
 __device__ inline int64_t quotient(int64_t a, int64_t b) {
   return (a | b) >> 32 == 0 ? int64_t{static_cast<uint32_t>(a) / static_cast<uint32_t>(b)} : a / b;
 }
 
-// A kernel's own memory for a while.
+// Temporary device memory of a kernel.
 template <class T>
 class DeviceScratch {
  public:

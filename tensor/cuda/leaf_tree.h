@@ -1,9 +1,9 @@
 #pragma once
-// Leaves of columns and the tree over them (NUMERICS.md, rules 12 and 15), as launches: a first one in which each
-// thread makes a leaf of its column and each block merges those it holds, then one for each further level of blocks. A
-// Tree is a kernel argument with
+// Leaves of columns and the tree over them (NUMERICS.md, rules 12 and 15), as launches. In the first, each thread makes
+// leaves of its column and each block merges its own; one more launch follows for each further level of blocks. A Tree
+// is a kernel argument with
 //   Node                                          what a leaf becomes, and what two nodes merge to
-//   static constexpr int kLeavesOfThread          a power of two below 256: 1 where a leaf is many rows
+//   static constexpr int kLeavesOfThread          a power of two below 256: 1 if a leaf is many rows
 //   Node leaf(int64_t i, int64_t c) const         leaf i of column c
 //   void operator()(Node& a, const Node& b) const joins the right neighbour b to a
 //   void store(int64_t c, const Node& root) const
@@ -13,7 +13,7 @@ namespace elinvar::HWY_NAMESPACE {
 
 struct TreeLevel {
   int64_t leaves, cols;
-  int64_t each;           // leaves of a thread
+  int64_t each;           // leaves per thread
   int64_t blocks, tiles;  // the grid: (blocks of leaves, tiles of columns)
   ColumnTile tile;
 };

@@ -21,8 +21,8 @@ const Cudnn& any_cudnn() {
   return library;
 }
 
-// What cuDNN compiles some of its engines with. Where it is not found cuDNN takes others, whose bits may be others;
-// where it is, it is loaded from here on, so that cuDNN finds the same one.
+// The compiler that cuDNN uses for some of its engines. Without it cuDNN takes other engines, whose bits may differ. It
+// is loaded here, so that cuDNN finds the same one.
 struct Nvrtc : SharedLibrary {
   Nvrtc() : SharedLibrary("NVRTC", "libnvrtc.so." + std::to_string(CUDART_VERSION / 1000)) {
     find(version, "nvrtcVersion");
@@ -99,7 +99,7 @@ FastProducts fast_products_of_cuda(int index) {
   for (const SharedLibrary* library :
        {static_cast<const SharedLibrary*>(&any_cublas_lt()), static_cast<const SharedLibrary*>(&any_cudnn())})
     if (!library->missing().empty()) return {.missing = library->missing()};
-  const char* const tf32 = std::getenv("NVIDIA_TF32_OVERRIDE");  // which the libraries obey
+  const char* const tf32 = std::getenv("NVIDIA_TF32_OVERRIDE");  // the libraries obey it
   return {.by = fmt::format("cuBLASLt {}, cuDNN {}, {}{}", any_cublas_lt().version(), any_cudnn().version(),
                             version_of_nvrtc(), tf32 ? fmt::format(", NVIDIA_TF32_OVERRIDE={}", tf32) : "")};
 }

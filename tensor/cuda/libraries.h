@@ -1,6 +1,6 @@
 #pragma once
-// cuBLASLt and cuDNN, loaded when they are first asked for: a program runs where they are not installed. They are
-// looked for where the system has libraries, then in the toolkit that the build used.
+// cuBLASLt and cuDNN, loaded on first use, so that programs run where they are not installed. They are searched for in
+// the system's library path, then in the toolkit of the build.
 #include <cublasLt.h>
 #include <cudnn.h>
 

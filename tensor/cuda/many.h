@@ -1,5 +1,5 @@
 #pragma once
-// One launch for many tensors: their blocks lie one after another in the grid, and each block finds its own tensor.
+// One launch for many tensors: their blocks are consecutive in the grid, and each block finds its own tensor.
 //
 //   __global__ void sgd_blocks(Many<SgdArgs> all) {
 //     const auto [a, block] = all.find();   // the block'th of a's blocks
@@ -13,7 +13,7 @@ namespace elinvar {
 
 template <class Args>
 struct Many {
-  static constexpr int kMost = (4096 - 16) / (8 + static_cast<int>(sizeof(Args)));  // in the arguments of a kernel
+  static constexpr int kMost = (4096 - 16) / (8 + static_cast<int>(sizeof(Args)));  // that fit in a kernel's arguments
   struct Place {
     const Args& args;
     int64_t block;

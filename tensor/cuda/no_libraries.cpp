@@ -1,4 +1,4 @@
-// Fast products where the build found no headers of cuBLASLt and cuDNN: none.
+// Fast products in builds without the headers of cuBLASLt and cuDNN: there are none.
 #include "tensor/base/check.h"
 #include "tensor/fast_product.h"
 

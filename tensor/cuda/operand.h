@@ -1,30 +1,30 @@
 #pragma once
 // Operands of a product on a GPU, and how a block of threads brings a tile of one to shared memory. An operand has a
-// line (a row of A, a column of B) for each i, and says where the term (i, k) lies by what belongs to the line and what
-// belongs to k, so that neither is worked out again for each term:
-//   static constexpr bool kAlongK;            // whether neighbours in memory are neighbours in k, else in i
+// line (a row of A, a column of B) for each i. It finds the term (i, k) from what depends on the line and what depends
+// on k, so that neither is recomputed for each term:
+//   static constexpr bool kAlongK;            // whether neighbours in memory are neighbours in k; otherwise in i
 //   using Line, Place;
 //   Line line(int batch, int i, int k) const;
 //   Place place(int batch, int k) const;
 //   void advance(Line (&)[kLines], Place&, int by) const;  // to k + by, any number of lines
-//   bool has(const Line&, const Place&) const;          // else the term is zero
-//   const float* at(const Line&, const Place&) const;   // where it lies
+//   bool has(const Line&, const Place&) const;          // otherwise the term is zero
+//   const float* at(const Line&, const Place&) const;   // address of the term
 #include "tensor/cuda/kernel.h"
 
 namespace elinvar::HWY_NAMESPACE {
 
-constexpr int kDepth = 8;  // steps of k of a tile
+constexpr int kDepth = 8;  // steps of k per tile
 
 template <int kSide>
 struct alignas(16) TileOfSteps {
-  float at[kDepth][kSide + 4];  // four more than are used: transposed stores meet no bank twice
+  float at[kDepth][kSide + 4];  // padded by four, so that transposed stores have no bank conflicts
 };
 
-// A matrix of a batch of them: term (i, k) at data[batch * of_batch + i * of_i + k * of_k].
+// Matrices of a batch: term (i, k) is at data[batch * of_batch + i * of_i + k * of_k].
 template <bool kTermsAlongK>
 struct MatrixOperand {
   static constexpr bool kAlongK = kTermsAlongK;
-  using Line = const float*;  // advances itself, so that a place holds nothing
+  using Line = const float*;  // advances itself, so a Place holds nothing
   struct Place {};
   const float* data;
   int64_t of_i, of_k, of_batch;
@@ -39,7 +39,7 @@ struct MatrixOperand {
   __device__ bool has(const Line&, const Place&) const { return true; }
   __device__ const float* at(const Line& line, const Place&) const { return line; }
 
-  // Whether four neighbours lie in 16 aligned bytes, with extents i and k.
+  // Whether any four neighbours are in 16 aligned bytes, for extents i and k.
   bool in_fours(int64_t i, int64_t k) const {
     const int64_t next = kAlongK ? of_k : of_i, other = kAlongK ? of_i : of_k, extent = kAlongK ? k : i;
     return next == 1 && other % 4 == 0 && of_batch % 4 == 0 && extent % 4 == 0 &&
@@ -47,9 +47,9 @@ struct MatrixOperand {
   }
 };
 
-// A thread's part in loading tiles of kSide lines by kDepth steps, in pieces of four terms that are its own until they
-// are put in shared memory: so loads are under way while the tile before is multiplied. kWidth is 4 if any four
-// neighbours are there or zero together and lie in 16 aligned bytes (in_fours), else 1.
+// A thread's part in loading tiles of kSide lines by kDepth steps. It keeps pieces of four terms in registers until
+// store() puts them in shared memory, so that loads run while the previous tile is multiplied. kWidth is 4 if any four
+// neighbours exist or are zero together and are in 16 aligned bytes (in_fours), else 1.
 template <class Operand, int kSide, int kThreads, int kWidth>
 class TileLoader {
  public:
@@ -64,8 +64,8 @@ class TileLoader {
     }
   }
 
-  // Starts to load the tile that begins `by` steps after the last one, the first time after k. Steps past the end are
-  // zero, and nothing is read for them: so nobody needs a branch, behind which the compiler would put off the loads.
+  // Starts to load the tile that begins `by` steps after the last one, at first after k. Steps past the end are zero
+  // and not read, so that callers need no branch, behind which the compiler would delay the loads.
   __device__ void load(int by) {
     operand_.advance(line_, place_, by);
     left_ -= by;
@@ -110,11 +110,11 @@ class TileLoader {
   static_assert(kDepth == 8 && kSide * kDepth % (4 * kThreads) == 0 && kThreads % kSide == 0);
   static constexpr bool kPieceAlongK = Operand::kAlongK || kWidth == 1;
   static constexpr int kPieces = kSide * kDepth / 4 / kThreads;
-  static constexpr int kLines = Operand::kAlongK ? kPieces : 1;         // whose terms a thread loads
+  static constexpr int kLines = Operand::kAlongK ? kPieces : 1;         // lines whose terms a thread loads
   static constexpr int kSideBySide = kPieceAlongK ? kSide : kSide / 4;  // pieces of one k, along i
   static constexpr int kNextPiece = kDepth / kPieces;  // steps of k to the thread's next piece of a line
 
-  // Neighbouring threads are neighbours along k in pairs, or else along i.
+  // Neighbouring threads are neighbours along k in pairs, or otherwise along i.
   __device__ static int offset() {
     const int t = static_cast<int>(threadIdx.x);
     return Operand::kAlongK ? t % 2 * 4 : t / kSideBySide * (kPieceAlongK ? 4 : 1);
@@ -133,7 +133,7 @@ class TileLoader {
   }
 
   const Operand& operand_;
-  int left_;  // steps from what place_ stands at to the end
+  int left_;  // steps from place_ to the end
   typename Operand::Place place_;
   typename Operand::Line line_[kLines];
   bool exists_[kLines];

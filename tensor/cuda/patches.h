@@ -1,22 +1,22 @@
 #pragma once
-// Images as operands of a product (operand.h): a convolution's terms are elements of images, found from a position of
-// the result and a tap with its channel (NUMERICS.md, rule 10). Neither is divided out again from step to step.
+// Images as operands of a product (operand.h). A convolution's terms are elements of images, found from a position of
+// the result and a tap with its channel (NUMERICS.md, rule 10). Neither needs a division from one step to the next.
 #include "tensor/cuda/operand.h"
 #include "tensor/ops/conv2d.h"
 
 namespace elinvar::HWY_NAMESPACE {
 
-// Coordinates that no image has, and that stay so when others are added.
+// A coordinate outside every image, which it stays when others are added.
 constexpr int kNowhere = 1 << 29;
 
-// x at position (n, oh, ow) and tap (kh, kw, c): what the forward pass and the gradient of the filter multiply.
+// x at position (n, oh, ow) and tap (kh, kw, c): a factor of the forward pass and of the gradient of the filter.
 struct Patches {
   struct Position {
-    int h, w;        // of its first tap
+    int h, w;        // of the first tap
     int64_t offset;  // of element (n, h, w, 0)
   };
   struct Tap {
-    int h, w, c;  // from the first tap
+    int h, w, c;  // relative to the first tap
     int64_t offset;
   };
   const float* x;
@@ -87,7 +87,7 @@ struct Patches {
   }
 };
 
-// The forward pass: a line for each position.
+// The operand of the forward pass: a line for each position.
 struct PatchesOfPositions {
   static constexpr bool kAlongK = true;
   using Line = Patches::Position;
@@ -108,7 +108,7 @@ struct PatchesOfPositions {
   __device__ const float* at(const Line& p, const Place& t) const { return patches.at(p, t); }
 };
 
-// The gradient of the filter: a line for each tap and channel.
+// The operand of the gradient of the filter: a line for each tap and channel.
 struct PatchesOfTaps {
   static constexpr bool kAlongK = false;
   using Line = Patches::Tap;
@@ -129,9 +129,10 @@ struct PatchesOfTaps {
   __device__ const float* at(const Line& t, const Place& p) const { return patches.at(p, t); }
 };
 
-// dy at what position (n, h, w) of the input gives to through tap (kh, kw, o): the gradient of the input. Where outputs
-// are `stride` apart, a position sees only taps of its own phase, h + pad and w + pad modulo the strides: positions of
-// one phase are products of their own (the batch counts phases within groups), which skip the other taps.
+// The operand of the gradient of the input: dy at the outputs to which position (n, h, w) of the input contributes
+// through tap (kh, kw, o). With a stride, a position sees only taps of its own phase, h + pad and w + pad modulo the
+// strides: positions of one phase are a product of their own (the batch counts phases within groups), which skips the
+// other taps.
 struct Outputs {
   static constexpr bool kAlongK = true;
   struct Line {
@@ -139,13 +140,13 @@ struct Outputs {
     int64_t offset;
   };
   struct Place {
-    int h, w, o, kh, kw;  // h, w: in strides from the line's
+    int h, w, o, kh, kw;  // h, w: in strides, relative to the line's
     int phase_h, phase_w;
     int64_t offset;
   };
   const float* dy;
   int height, width;           // of the input
-  int lines_high, lines_wide;  // of a phase
+  int lines_high, lines_wide;  // lines per phase
   int out_height, out_width, all_filters, filters, kernel_height, kernel_width;
   int stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
 
@@ -172,7 +173,7 @@ struct Outputs {
   __device__ int phase_h(int batch) const { return batch % phases() / stride_w; }
   __device__ int phase_w(int batch) const { return batch % stride_w; }
 
-  // The place of line i among the input's positions, -1 where the phase has fewer lines.
+  // The index of line i among the input's positions; -1 if the phase has fewer lines.
   __device__ int64_t position(int batch, int i) const {
     if (phases() == 1) return i;
     const int row = i / lines_wide, n = row / lines_high;
@@ -180,7 +181,7 @@ struct Outputs {
               w = (i - row * lines_wide) * stride_w + phase_w(batch);
     return h < height && w < width ? (int64_t{n} * height + h) * width + w : -1;
   }
-  // Whether the phase sees the tap, and how many strides before the line's position it then begins.
+  // Whether the phase sees the tap. If so, h and w are the output's distance from the line's position, in strides.
   __device__ bool sees(int phase_h, int phase_w, int kh, int kw, int& h, int& w) const {
     const int down = phase_h + pad_h - kh * dilation_h, right = phase_w + pad_w - kw * dilation_w;
     h = down / stride_h, w = right / stride_w;
@@ -212,10 +213,10 @@ struct Outputs {
   }
   __device__ const float* at(const Line& line, const Place& p) const { return dy + (line.offset + p.offset); }
 
-  // Steps whose terms are all of taps that the phase does not see.
+  // Skips steps whose terms all belong to taps that the phase does not see.
   struct Skip {
-    bool none;      // is skipped
-    uint64_t seen;  // taps, of the first 64
+    bool none;      // skip nothing
+    uint64_t seen;  // taps that are seen, of the first 64
     int filters, k_end;
     __device__ int next(int k) const {
       if (none) return k;
@@ -248,7 +249,7 @@ struct Outputs {
   }
 };
 
-// The filter as the gradient of the input multiplies it: a line for each channel, places (kh, kw, o).
+// The filter as an operand of the gradient of the input: a line for each channel, places (kh, kw, o).
 struct FilterOfOutputs {
   static constexpr bool kAlongK = false;
   using Line = const float*;

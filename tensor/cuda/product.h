@@ -5,13 +5,13 @@
 // A block computes a tile of C (tile_product.h) over a slice of k (product_plan.h). Where k has several slices, their
 // sums go to scratch memory and are added up, in order, by a second kernel.
 //
-// A Factors type says what is multiplied and where results go:
+// A Factors type has the operands and the destination:
 //   int m, n, k, batch;                        // extents, k in nominal terms
 //   A a; B b;                                  // operands (operand.h); the columns of B are its lines
-//   bool in_fours() const;                     // whether the terms of both are
+//   bool in_fours() const;                     // whether in_fours() holds for both operands
 //   bool fours_of_c() const;                   // whether rows of C begin at multiples of 16 bytes
-//   float* row(int batch, int i) const;        // where row i of C begins, nullptr where there is none
-//   const float* bias(int batch) const;        // n numbers to be added, or nullptr
+//   float* row(int batch, int i) const;        // address of row i of C; nullptr if there is none
+//   const float* bias(int batch) const;        // n numbers to add; may be nullptr
 //   Skip skip(int batch) const;                // next(k): the first step from k on, in multiples of kDepth, with terms
 #include <initializer_list>
 
@@ -20,21 +20,22 @@
 
 namespace elinvar::HWY_NAMESPACE {
 
-// What a launch computes: slices [first, first + count) of `length`, into `sums` [slice][batch][m][n] if these are
-// given.
+// The work of a launch: slices [first, first + count) of `length`, stored to `sums` [slice][batch][m][n] unless that is
+// null.
 struct ProductSlices {
   int first, count, length;
   float* sums;
-  bool fours_of_c;  // rows of C, of the bias and of `sums` take stores of four floats
+  bool fours_of_c;  // rows of C, of the bias and of `sums` allow stores of four floats
 };
 
-// The sums of finished chunks, one for each chain. They are used once in kChunk steps, so they are kept in a thread's
-// local memory: registers are for what each step uses, and the compiler, which sees loops alone, would not leave them.
+// The sums of finished chunks, one for each chain. They are used only once in kChunk steps, so they are kept in a
+// thread's local memory; registers are for what each step uses. The compiler, which sees only loops, would choose
+// registers.
 class alignas(16) ChunkSums {
  public:
   __device__ ChunkSums() {
 #ifdef __CUDACC__
-    asm volatile("" : "+l"(at_));  // an address that could be anything is not turned into registers
+    asm volatile("" : "+l"(at_));  // hides the address, so that the compiler cannot use registers
 #endif
     float4* const at = at_;
 #pragma unroll
@@ -43,7 +44,7 @@ class alignas(16) ChunkSums {
   ChunkSums(const ChunkSums&) = delete;
   ChunkSums& operator=(const ChunkSums&) = delete;
 
-  // Adds the chains, and clears them. at_ is read anew for each four: with it in a register ptxas spills.
+  // Adds the chains, and clears them. at_ is read again for each four: with it in a register ptxas spills.
   __device__ void take(Chains& x) {
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
@@ -62,7 +63,8 @@ class alignas(16) ChunkSums {
   float4* at_ = sums_;
 };
 
-// Blocks next to each other share rows of A and columns of B: tiles are counted down kPanel of them, then to the right.
+// Maps adjacent blocks to tiles that share rows of A and columns of B: tiles are counted down kPanel of them, then
+// right.
 __device__ inline void place_of_tile(int tile, int down, int across, int& i, int& j) {
   constexpr int kPanel = 16;
   const int panel = tile / (kPanel * across), in_panel = tile - panel * kPanel * across;
@@ -127,7 +129,7 @@ __global__ void __launch_bounds__(kRows* kCols / 64, 512 / (kRows * kCols / 64))
   }
 }
 
-// Adds the slices of each element to the result: chunks to groups and these to the whole, or groups to what is there.
+// Adds the slices of each element to the result: chunks to groups and these to the total, or groups to what C holds.
 template <class Factors, bool kChunks>
 __global__ void fold_slices(const __grid_constant__ Factors f, const ProductSlices slices, bool last) {
   using V = Vec<float>;
@@ -156,7 +158,7 @@ __global__ void fold_slices(const __grid_constant__ Factors f, const ProductSlic
   }
 }
 
-// The emulated GPU is small, so that small products are cut in every way.
+// The emulated GPU is small, so that small products are cut in all ways.
 inline GpuExtent gpu_extent() {
   GpuExtent gpu{.multiprocessors = 4, .scratch = 64 << 10};
 #ifdef __CUDACC__
@@ -168,7 +170,7 @@ inline GpuExtent gpu_extent() {
   return gpu;
 }
 
-// What kernels count by int.
+// Refuses extents too large for the kernels' int arithmetic.
 inline void check_extents(const char* op, std::initializer_list<int64_t> extents) {
   for (const int64_t extent : extents)
     if (extent > INT32_MAX / 2)

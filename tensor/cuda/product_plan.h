@@ -1,7 +1,7 @@
 #pragma once
-// How a product is cut for a GPU: into tiles of C, a block each, and, where these are few or k is long, into slices of
-// k that are folded afterwards. No choice shows in a result (NUMERICS.md, rule 8): a slice is a chunk, a group or all
-// of k.
+// How a product is cut for a GPU: into tiles of C, one per block, and, if these are few or k is long, into slices of k
+// that are reduced afterwards. No choice shows in a result (NUMERICS.md, rule 8): a slice is a chunk, a group or all of
+// k.
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
@@ -12,16 +12,16 @@ namespace elinvar {
 
 struct ProductTile {
   int rows, cols;
-  double speed;  // of a GPU full of such blocks, against one full of the largest: what is loaded for a multiply-add
+  double speed;  // of a GPU full of such blocks relative to the largest: the loads per multiply-add
   constexpr int threads() const { return rows * cols / 64; }  // each has 8 x 8 elements of C
 };
 inline constexpr ProductTile kProductTiles[] = {{128, 128, 1.0}, {128, 64, 0.92}, {64, 64, 0.8}};
 
 struct ProductPlan {
-  int tile;             // of kProductTiles
+  int tile;             // index into kProductTiles
   int64_t slice;        // k of a slice: kChunk, kChunk * kGroup, or all (at most a group)
   int64_t slices;       // of k
-  int64_t slices_once;  // that are computed and folded together
+  int64_t slices_once;  // slices that are computed and reduced together
 };
 
 struct GpuExtent {
@@ -29,14 +29,14 @@ struct GpuExtent {
   int64_t scratch;  // bytes that the sums of slices may take
 };
 
-// The cheapest plan by a model of a GPU: each multiprocessor works off its blocks, at a speed that depends
-// on the tile and on how many warps it has at once; sums of slices are written to memory and read by a second kernel.
-// The unit of cost is the time of a multiply-add of one multiprocessor: of an H200, 1 / (128 * 1.7 GHz).
+// Returns the cheapest plan by a model of a GPU. Each multiprocessor processes its blocks at a speed that depends on
+// the tile and on how many warps it has at once; sums of slices are written to memory and read by a second kernel. The
+// unit of cost is the time of a multiply-add of one multiprocessor, 1 / (128 * 1.7 GHz) on an H200.
 constexpr ProductPlan plan_product(int64_t m, int64_t n, int64_t k, int64_t batch, const GpuExtent& gpu) {
-  constexpr double kBytesAtOnce = 20;  // of device memory, in that time
-  constexpr double kLaunch = 500e3;    // of the second kernel: some microseconds
-  constexpr int64_t kBlockSteps = 32;  // steps of k that beginning and ending a block take
-  constexpr int64_t kMostWarps = 16;   // that a multiprocessor has registers for
+  constexpr double kBytesAtOnce = 20;  // bytes of device memory per unit of time
+  constexpr double kLaunch = 500e3;    // cost of the second kernel: some microseconds
+  constexpr int64_t kBlockSteps = 32;  // overhead of a block, in steps of k
+  constexpr int64_t kMostWarps = 16;   // for which a multiprocessor has registers
   constexpr int64_t kGroupLength = kChunk * kGroup;
   k = std::max<int64_t>(k, 1);
   const int64_t result_bytes = std::max<int64_t>(batch * m * n * 4, 1);
@@ -49,10 +49,10 @@ constexpr ProductPlan plan_product(int64_t m, int64_t n, int64_t k, int64_t batc
       if (slice > kGroupLength || (slice != k && slice >= k)) continue;
       const int64_t slices = (k + slice - 1) / slice;
       const int64_t once = std::clamp<int64_t>(gpu.scratch / result_bytes, 1, slices);
-      if (once < slices && slice != kGroupLength) continue;  // only sums of groups can be added to what is there
+      if (once < slices && slice != kGroupLength) continue;  // only sums of groups can be added to what C holds
       const int64_t passes = (slices + once - 1) / once;
       const int64_t blocks_each = (tiles * once + gpu.multiprocessors - 1) / gpu.multiprocessors;
-      // A scheduler needs a warp to do anything, and more to do so all the time.
+      // A scheduler needs one warp to do anything, and several to be always busy.
       const auto warps = static_cast<double>(std::min(kMostWarps, blocks_each * tile.threads() / 32));
       const double speed = tile.speed * std::min(warps / 4, 1.0) * (warps / (warps + 1.5));
       double cost = static_cast<double>(passes * blocks_each * tile.rows * tile.cols) *

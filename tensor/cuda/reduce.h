@@ -9,7 +9,7 @@ namespace elinvar::HWY_NAMESPACE {
 constexpr unsigned kWholeWarp = 0xffffffffu;
 static_assert(kRowLanes == 64, "two lanes for each of a warp's threads");
 
-// Folds the lanes; thread 0 of the warp has the sum.
+// Reduces the lanes; thread 0 of the warp gets the sum.
 template <class T>
 __device__ T fold_lanes(T low, T high) {
   T x = low + high;
@@ -20,15 +20,15 @@ __device__ T fold_lanes(T low, T high) {
   return T{0} + x;
 }
 
-// Calls of all threads of a warp; every thread gets the sum. step(acc, i) returns acc with element i added. At most
-// kRowSegment^3 elements, which no memory holds.
+// All threads of a warp call it, and each gets the sum. step(acc, i) returns acc with element i added. At most
+// kRowSegment^3 elements, more than memory holds.
 template <class T, class Step>
 __device__ T warp_row_reduce(int64_t n, Step step) {
   const int t = static_cast<int>(threadIdx.x % 32);
   const auto segment = [&](int64_t begin, int64_t end) {
     T low{0}, high{0};
     int64_t i = begin + t;
-#pragma unroll 4  // loads of several terms are under way together
+#pragma unroll 4  // overlaps loads of several terms
     for (; i + 32 < end; i += kRowLanes) {
       low = step(low, i);
       high = step(high, i + 32);
@@ -69,7 +69,7 @@ __device__ T warp_row_dot(int64_t n, A a, B b) {
   return warp_row_reduce<T>(n, [&](T acc, int64_t i) { return fma(Vec<T>{a(i)}, Vec<T>{b(i)}, Vec<T>{acc}).v; });
 }
 
-// The largest of n > 0 elements x[i] by the select of rule 13 (as row_max in reduce-inl.h); every thread gets it.
+// Returns the largest of n > 0 elements x[i] to every thread, by the select of rule 13 (as row_max in reduce-inl.h).
 template <class T, class X>
 __device__ T warp_row_max(const X& x, int64_t n) {
   T m = x[0];

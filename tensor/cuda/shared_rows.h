@@ -1,11 +1,11 @@
 #pragma once
 // Rows of bfloat16 in shared memory that are factors of products on tensor cores (tensor_core.h): asynchronous copies
-// bring them (PTX ISA, "cp.async"), "ldmatrix" reads them. Places are bytes from the beginning of dynamic_shared().
+// (PTX ISA, "cp.async") write them, and "ldmatrix" reads them. Places are bytes from the beginning of dynamic_shared().
 //
-// A row lies in chunks of 16 bytes, eight elements. A copy writes neighbouring chunks of a row, a matrix is the same
-// chunk of eight rows; so that both meet each of the 32 banks once, chunk c of row r changes places with c ^ (r % 8).
-// (Two rows of 32 elements share the banks: there it is c ^ (r / 2 % 4).) No second copy is needed of rows that are
-// columns to another product: ldmatrix transposes.
+// A row consists of chunks of 16 bytes, eight elements. A copy writes neighbouring chunks of a row; a matrix is the
+// same chunk of eight rows. To avoid bank conflicts in both, chunk c of row r is stored at c ^ (r % 8). (Two rows of 32
+// elements share the banks: there it is c ^ (r / 2 % 4).) Rows that are columns of another product need no second copy,
+// because ldmatrix transposes.
 //
 // Under emulation a copy arrives when its thread waits and is NaN before, and bank conflicts are counted
 // (tests/emulation/cuda.h).
@@ -13,7 +13,7 @@
 
 namespace elinvar::HWY_NAMESPACE {
 
-// As instructions take it.
+// The address in the form that instructions take.
 __device__ inline uint32_t shared_address(uint32_t at) {
 #ifdef __CUDACC__
   return static_cast<uint32_t>(__cvta_generic_to_shared(dynamic_shared<unsigned char>())) + at;
@@ -22,7 +22,7 @@ __device__ inline uint32_t shared_address(uint32_t at) {
 #endif
 }
 
-// Copies a chunk, aligned to 16 bytes, or zeros if it is not `there`. `from` is not read then.
+// Copies a chunk, aligned to 16 bytes, or writes zeros without reading `from` if it is not `there`.
 __device__ inline void copy_async(uint32_t to, const void* from, bool there) {
 #ifdef __CUDACC__
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
@@ -33,7 +33,7 @@ __device__ inline void copy_async(uint32_t to, const void* from, bool there) {
 #endif
 }
 
-// What the block's threads have copied so far is there for all of them, and they are done with what they have read.
+// Waits until the block's copies so far are visible to all its threads, and all have finished their earlier reads.
 __device__ inline void await_copies() {
 #ifdef __CUDACC__
   asm volatile("cp.async.wait_all;" ::: "memory");
@@ -43,8 +43,8 @@ __device__ inline void await_copies() {
   __syncthreads();
 }
 
-// Four matrices of 8 x 8, of which lane l gives the place of row l % 8 of matrix l / 8. Lane 4 g + t gets of each
-// elements 2 t and 2 t + 1 of row g, or, transposed, of column g.
+// Loads four matrices of 8 x 8. Lane l passes the place of row l % 8 of matrix l / 8. Lane 4 g + t gets elements 2 t
+// and 2 t + 1 of row g of each, or, transposed, of column g.
 template <bool kTransposed>
 __device__ void load_matrices(uint32_t at, uint32_t (&pair)[4]) {
 #ifdef __CUDACC__
@@ -63,7 +63,7 @@ __device__ void load_matrices(uint32_t at, uint32_t (&pair)[4]) {
 #endif
 }
 
-// Rows of kSize elements from `at` on.
+// Rows of kSize elements, from `at` on.
 template <int kSize>
 struct SharedRows {
   static constexpr int kChunks = kSize / 8;
@@ -76,19 +76,19 @@ struct SharedRows {
     return static_cast<uint32_t>((row * kChunks + (chunk ^ turned)) * 16);
   }
 
-  // Rows `row` (a multiple of 16) to row + 15 as a factor A, of which elements 16 k to 16 k + 15 take part.
+  // Rows `row` (a multiple of 16) to row + 15 as a factor A, with elements 16 k to 16 k + 15.
   __device__ FactorA rows(int row, int k) const {
     FactorA a;
     load_matrices<false>(place_of_lane(lane() % 16, lane() / 16, row, k), a.pair);
     return a;
   }
-  // The same rows as columns 0 to 15 of B.
+  // Rows `row` to row + 15 as columns 0 to 15 of B, with elements 16 k to 16 k + 15.
   __device__ TwoFactorsB rows_as_columns(int row, int k) const {
     uint32_t pair[4];
     load_matrices<false>(place_of_lane(lane() % 8 + lane() / 16 * 8, lane() / 8 % 2, row, k), pair);
     return {{{pair[0], pair[1]}}, {{pair[2], pair[3]}}};
   }
-  // The same rows as k of B, elements 16 d to 16 d + 15 of them as its columns.
+  // Rows `row` to row + 15 as k of B, with elements 16 d to 16 d + 15 as its columns.
   __device__ TwoFactorsB columns(int row, int d) const {
     uint32_t pair[4];
     load_matrices<true>(place_of_lane(lane() % 16, lane() / 16, row, d), pair);
@@ -97,8 +97,8 @@ struct SharedRows {
 
  private:
   static __device__ int lane() { return static_cast<int>(threadIdx.x % 32); }
-  // Chunk 2 pair + chunk_of_two of row + row_of_16: one address a lane, but for what is the same for all of them. (Were
-  // `at` added at the end, compilers would keep an address a pair in registers.)
+  // Chunk 2 pair + chunk_of_two of row + row_of_16. Each lane has one address; all else is uniform. (If `at` were added
+  // at the end, compilers would keep an address per pair in registers.)
   __device__ uint32_t place_of_lane(int row_of_16, int chunk_of_two, int row, int pair) const {
     return ((at + place(row_of_16, chunk_of_two)) ^ static_cast<uint32_t>(pair * 32)) + bytes(row);
   }

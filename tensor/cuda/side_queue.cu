@@ -12,7 +12,7 @@
 
 namespace elinvar {
 
-// For ever.
+// Never destroyed.
 template <>
 CudaStream& side_stream(int index, SideQueue::Of what) {
   static std::mutex mutex;

@@ -27,8 +27,8 @@ void* take(size_t bytes) {
   return segment;
 }
 
-// With ELINVAR_DEVICE_CACHE=off in the environment each block is the device's own, of the bytes that were asked for, so
-// that compute-sanitizer sees accesses beyond it and what was never written.
+// With ELINVAR_DEVICE_CACHE=off in the environment, each block is allocated by the device with exactly the bytes
+// requested, so that compute-sanitizer sees accesses beyond it and reads of memory never written.
 bool cached() {
   static const bool off = [] {
     const char* const word = std::getenv("ELINVAR_DEVICE_CACHE");
@@ -67,7 +67,7 @@ template <>
 std::shared_ptr<void> CudaStream::allocate(size_t bytes) {
   if (!cached() && !recording_)
     if (void* const own = take(std::max<size_t>(bytes, 1)))
-      return {own, [](void* p) { static_cast<void>(cudaFree(p)); }};  // which waits for the device
+      return {own, [](void* p) { static_cast<void>(cudaFree(p)); }};  // cudaFree waits for the device
   void* block = cache_->allocate(bytes);
   if (block == nullptr) {
     size_t free = 0, total = 0;
@@ -107,7 +107,7 @@ CudaStream& gpu_stream(int index) {
   std::lock_guard lock(mutex);
   std::unique_ptr<CudaStream>& stream = streams[index];
   if (!stream) stream = std::make_unique<CudaStream>(index);
-  require(cudaSetDevice(index), "choosing a device");  // each thread has a choice of its own
+  require(cudaSetDevice(index), "choosing a device");  // the choice is per thread
   return *stream;
 }
 

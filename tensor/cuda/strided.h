@@ -1,5 +1,5 @@
 #pragma once
-// Where an element of a strided operand lies: the address is found from the element's place in logical order.
+// Finds the address of an element of a strided operand from its index in logical order.
 #include "tensor/cuda/kernel.h"
 #include "tensor/shape.h"
 
@@ -12,7 +12,7 @@ struct StridedElements {
   int64_t extents[Shape::kMaxDims];
   int64_t strides[kOperands][Shape::kMaxDims];
 
-  // From dimensions that are merged already (tensor/strided.h).
+  // Takes dimensions that are already merged (tensor/strided.h).
   template <class Rows>
   explicit StridedElements(const Rows& rows) : ndim(rows.shape.ndim()) {
     for (int d = 0; d < ndim; ++d) {

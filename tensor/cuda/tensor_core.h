@@ -1,12 +1,11 @@
 #pragma once
-// What a warp does on tensor cores: D (16, 8) += A (16, 16) B (16, 8), bfloat16 factors, float32 sums (PTX ISA,
+// The product of a warp on tensor cores: D (16, 8) += A (16, 16) B (16, 8), bfloat16 factors, float32 sums (PTX ISA,
 // "mma.m16n8k16"; compute capability 8.0 and up). Each matrix is distributed over the lanes; lane 4 g + t holds:
 //   A   pairs along k: rows g and g + 8 at k = 2 t, then the same rows at k = 2 t + 8
 //   B   pairs along k: column g at k = 2 t and at k = 2 t + 8
 //   D   row g, columns 2 t and 2 t + 1; row g + 8, the same columns
-// Factors are read from shared memory by cuda/shared_rows.h. Under emulation lanes hand each other what they hold, in
-// the same layout, so that who loads it wrongly is found; the sums are chains of fma there, which is not the order of
-// the hardware.
+// Factors are read from shared memory by cuda/shared_rows.h. Under emulation, lanes exchange what they hold in the same
+// layout, so that wrong loads are found; the sums are chains of fma there, which is not the order of the hardware.
 #include "tensor/cuda/kernel.h"
 
 namespace elinvar::HWY_NAMESPACE {
@@ -27,7 +26,7 @@ struct Sums {
 __device__ inline int lane_group() { return static_cast<int>(threadIdx.x % 32) / 4; }     // g
 __device__ inline int lane_in_group() { return static_cast<int>(threadIdx.x % 32) % 4; }  // t
 
-// Two floats rounded to bfloat16, the first in the lower half.
+// Rounds two floats to bfloat16; the first is in the lower half.
 __device__ inline uint32_t rounded_pair(float low, float high) {
 #ifdef __CUDACC__
   uint32_t pair;
@@ -38,7 +37,7 @@ __device__ inline uint32_t rounded_pair(float low, float high) {
 #endif
 }
 
-// Sums of columns 16 i .. 16 i + 7 and of the 8 after them as a factor of a product over these columns.
+// Sums of columns 16 i .. 16 i + 7 and of the next 8 as a factor of a product over these columns.
 __device__ inline FactorA as_factor(const Sums& first, const Sums& second) {
   return {{rounded_pair(first.at[0], first.at[1]), rounded_pair(first.at[2], first.at[3]),
            rounded_pair(second.at[0], second.at[1]), rounded_pair(second.at[2], second.at[3])}};

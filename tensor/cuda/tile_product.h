@@ -1,11 +1,10 @@
 #pragma once
-// A product of two tiles by a block: each thread keeps 8 x 8 chains in registers (NUMERICS.md, rule 8), which it feeds
-// from kDepth steps at a time in shared memory. While these are multiplied, the terms of the next steps are on their
-// way to registers.
+// A product of two tiles by a block. Each thread keeps 8 x 8 chains in registers (NUMERICS.md, rule 8) and reads kDepth
+// steps at a time from shared memory. While these are multiplied, the terms of the next steps are loaded to registers.
 //
 // A and B are sides of a product:
 //   void load(int by);                              // starts to load the steps that begin `by` after the last ones
-//   void store(int at);                             // what was loaded becomes buffer 0 or 1
+//   void store(int at);                             // stores them to buffer 0 or 1
 //   const float* row(int at, int k, int d) const;   // step k + d, of buffer `at`, by lines
 #include "tensor/cuda/operand.h"
 #include "tensor/simd-inl.h"
@@ -32,8 +31,8 @@ __device__ inline void move_to(Chains& sum, Chains& x) {
     }
 }
 
-// The 8 rows and columns of a thread in a tile: four in either half, so that what the threads of a warp, 4 x 8 of them,
-// read of a step lies side by side.
+// The 8 rows and columns of a thread in a tile: four in either half, so that the 4 x 8 threads of a warp read adjacent
+// terms of a step.
 template <int kRows, int kCols>
 struct ThreadTile {
   int i, j;
@@ -61,8 +60,8 @@ struct SkipNothing {
   __device__ int next(int k) const { return k; }
 };
 
-// Goes through the steps of [k, k_end) that are not skipped. after(k, next) is called when those of k are done. Calls
-// of all threads of a block; what they wrote to shared memory before is seen, and may be written over after.
+// Runs the steps of [k, k_end) that are not skipped, and calls after(k, next) when those of k are done. All threads of
+// a block call it. It sees their earlier writes to shared memory; after it, shared memory may be overwritten.
 template <int kRows, int kCols, class A, class B, class Skip, class After>
 __device__ void multiply_steps(A& a, B& b, int k, int k_end, const Skip& skip, Chains& chain, After after) {
   using V = Vec<float>;
@@ -77,7 +76,7 @@ __device__ void multiply_steps(A& a, B& b, int k, int k_end, const Skip& skip, C
     const int next = skip.next(k + kDepth);
     a.load(next - k);
     b.load(next - k);
-    __syncthreads();  // `at` is whole, nobody reads the other buffer any more, and no compiler puts off the loads
+    __syncthreads();  // `at` is complete, the other buffer is no longer read, and no compiler delays the loads
 #pragma unroll
     for (int d = 0; d < kDepth; ++d) {
       const float *of_a = a.row(at, k, d) + mine.i, *of_b = b.row(at, k, d) + mine.j;
@@ -102,7 +101,7 @@ __device__ void multiply_steps(A& a, B& b, int k, int k_end, const Skip& skip, C
   __syncthreads();
 }
 
-// Four neighbours, of which `count` exist; `aligned`: they begin at 16 bytes.
+// Stores four neighbours, of which `count` exist. `aligned` states that they begin at a multiple of 16 bytes.
 __device__ inline void store_four(float* to, const float (&x)[4], int count, bool aligned) {
   if (aligned && count >= 4) {
     *reinterpret_cast<float4*>(to) = make_float4(x[0], x[1], x[2], x[3]);

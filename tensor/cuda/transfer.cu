@@ -1,4 +1,4 @@
-// Copies between the host and a GPU, and the page-locked memory that they go by.
+// Copies between the host and a GPU, and the page-locked memory that they use.
 #include "tensor/transfer.h"
 
 #include <cuda_runtime.h>
@@ -17,9 +17,9 @@ namespace {
 
 cudaStream_t queue_of(CudaStream& stream) { return static_cast<cudaStream_t>(stream.handle()); }
 
-// Blocks of page-locked memory, each with the event after which nothing is copied from or to it. Sizes are eight an
-// octave, and a block serves what is up to a quarter smaller, so that batches of almost one size share blocks. Where
-// the host has no more, idle ones are given back.
+// Blocks of page-locked memory, each with the event after which no copy uses it. There are eight sizes per octave, and
+// a block serves requests up to a quarter smaller, so that batches of almost one size share blocks. If the host has no
+// more memory, idle blocks are given back.
 class PageLocked {
  public:
   // Never destroyed: tensors in static storage may outlive any order of destruction.
@@ -45,7 +45,7 @@ class PageLocked {
       free_.erase(it);
       break;
     }
-    if (block == nullptr) {  // which may take a tenth of a second
+    if (block == nullptr) {  // may take a tenth of a second
       lock.unlock();
       block = fresh(bytes);
       lock.lock();
@@ -54,7 +54,7 @@ class PageLocked {
     return {block, [this](void* p) { release(static_cast<char*>(p)); }};
   }
 
-  // Whether these bytes lie in a block.
+  // Whether these bytes are in a block.
   bool holds(const void* begin) {
     const std::lock_guard lock(mutex_);
     return find(begin) != live_.end();
@@ -112,7 +112,7 @@ class PageLocked {
   std::multimap<size_t, Free> free_;
 };
 
-// The queues of copies beside a stream, one for each direction, as the engines of a GPU are.
+// The copy queues of a stream, one for each direction, as a GPU has one engine for each.
 struct CopyQueues {
   cudaStream_t in = nullptr, out = nullptr;
 
@@ -189,7 +189,8 @@ std::unique_ptr<CopyUnderWay> begin_download(CudaStream& stream, void* host, con
   return begin(stream, CopyQueues::of(stream).out, host, device, bytes, cudaMemcpyDeviceToHost, since);
 }
 
-// By way of page-locked pieces, so that nothing is waited for but, of large tensors, the eighth piece before.
+// Copies by way of page-locked pieces, so that the host waits for nothing but, with large tensors, the eighth piece
+// before.
 template <>
 void CudaStream::copy_in(void* device, const void* host, size_t bytes) {
   not_while_recording(*this, "a copy from the host");

@@ -1,14 +1,14 @@
 #pragma once
-// XXH3-128 (xxHash 0.8, seed 0, its own secret) for device code: the pieces of it that many threads share for one long
-// text (tensor/ops/digest.cu), and the whole of it for a short one. What each step is for is told in xxhash.h.
+// XXH3-128 (xxHash 0.8, seed 0, its own secret) for device code: the parts with which many threads share one long input
+// (tensor/ops/digest.cu), and the whole function for a short one. xxhash.h explains the steps.
 #include "tensor/cuda/kernel.h"
 
 namespace elinvar::HWY_NAMESPACE::xxh3 {
 
-constexpr int kShortest = 241;  // from so many bytes on a text is long
-constexpr int kLanes = 8;       // accumulators, each of every eighth word
+constexpr int kShortest = 241;  // inputs of at least so many bytes are long
+constexpr int kLanes = 8;       // accumulators, each for every eighth word
 constexpr int kStripe = 64;     // bytes, a word for each lane
-constexpr int kStripes = 16;    // of a block, after which accumulators are scrambled
+constexpr int kStripes = 16;    // per block, after which accumulators are scrambled
 constexpr int kBlock = kStripe * kStripes;
 constexpr int kSecretWords = 24, kSecretBytes = 8 * kSecretWords, kLeastSecret = 136;
 
@@ -55,7 +55,7 @@ __device__ inline uint64_t folded(uint64_t a, uint64_t b) {
   return p.low ^ p.high;
 }
 
-// --- Long texts. A lane's part of a word: added up in any order until its accumulator is scrambled.
+// --- Long inputs. A lane's part of a word, added in any order until its accumulator is scrambled.
 struct Sums {
   uint64_t own = 0, neighbours = 0;  // for its accumulator, and that of lane ^ 1
   __device__ void add(uint64_t word, uint64_t secret) {
@@ -83,7 +83,7 @@ __device__ inline Hash merged(const uint64_t* accumulators, const unsigned char*
           merged(accumulators, secret + kSecretBytes - kStripe - 11, ~(n * kPrime64_2))};
 }
 
-// --- Short texts, of 1 to 240 bytes.
+// --- Short inputs, of 1 to 240 bytes.
 __device__ inline Hash of_3(const unsigned char* x, int n, const unsigned char* secret) {
   const uint64_t low =
       uint64_t{x[0]} << 16 | uint64_t{x[n / 2]} << 24 | uint64_t{x[n - 1]} | static_cast<uint64_t>(n) << 8;
@@ -123,7 +123,7 @@ __device__ inline Hash of_128(const unsigned char* x, int n, const unsigned char
   for (int i = (n - 1) / 32; i >= 0; --i) mix(h, x + 16 * i, x + n - 16 * (i + 1), secret + 32 * i);
   return finished(h, n);
 }
-// The last piece has a seed of minus zero, which is none.
+// The seed of the last piece is minus zero, which is zero.
 __device__ inline Hash of_240(const unsigned char* x, int n, const unsigned char* secret) {
   Hash h{static_cast<uint64_t>(n) * kPrime64_1, 0};
   for (int i = 0; i < 4; ++i) mix(h, x + 32 * i, x + 32 * i + 16, secret + 32 * i);

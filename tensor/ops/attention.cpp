@@ -70,13 +70,13 @@ void attention(CpuStream& stream, const AttentionArgs& a) {
 
 namespace {
 
-// The heads of a view (B, T, H, D) whose last dimension must be contiguous; otherwise `t` is replaced by a copy.
+// Returns the heads of t (B, T, H, D). If the last dimension is not contiguous, replaces `t` by a copy first.
 HeadsView heads_of(Tensor& t) {
   if (t.strides()[3] != 1) t = t.to_contiguous();
   return {t.raw(), t.strides()[0], t.strides()[1], t.strides()[2]};
 }
 
-// Operands as they enter the products.
+// Returns an operand in the form in which it enters the products.
 Tensor heads_factor(const Tensor& t, Precision precision) {
   check(precision == Precision::portable || attention_precision(precision, t.dim(-1)) == precision,
         "[attention] {} products of heads of {} elements are not computed; attention_precision() says how they are",
@@ -106,7 +106,7 @@ AttentionShape shape_of(const Tensor& q, const Tensor& k, const Tensor& v, bool 
           .scale = scale != 0.0 ? scale : 1.0 / std::sqrt(static_cast<double>(q.dim(3)))};
 }
 
-// The three parts of (B, T, 3, H, D).
+// Returns part i, of three, of qkv (B, T, 3, H, D).
 Tensor part_of(const Tensor& qkv, int64_t i) { return qkv.select(2, i); }
 
 void check_qkv(const Tensor& qkv) {
@@ -185,7 +185,7 @@ Tensor self_attention_backward_of(const Tensor& d_o, const Tensor& qkv_in, const
   return d_qkv;
 }
 
-// A product of queries (B, Tq, H, D) and keys; with a causal mask, of the keys that each query sees.
+// The work of a product of queries (B, Tq, H, D) and keys; with a causal mask, of the keys that each query sees.
 double product_flop(const Shape& q, int64_t keys, bool causal) {
   const int64_t tq = q[1], pairs = causal ? tq * (keys - tq) + tq * (tq + 1) / 2 : tq * keys;
   return 2.0 * static_cast<double>(q[0] * q[2] * q[3]) * static_cast<double>(pairs);
@@ -194,7 +194,7 @@ double self_product_flop(const Shape& qkv, bool causal) {
   return product_flop({qkv[0], qkv[1], qkv[3], qkv[4]}, qkv[1], causal);
 }
 
-// Two products forward, and five backward, where the scores are computed again.
+// Two products forward; five backward, which recomputes the scores.
 const Op kAttention(
     "attention(q, k, v, causal, scale, precision)", attention_of,
     +[](const Tensor& q, const Tensor& k, const Tensor&, bool causal, double, Precision) {

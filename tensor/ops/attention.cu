@@ -5,24 +5,24 @@
 #include "tensor/math-inl.h"
 #include "tensor/ops/attention.h"
 
-// Tiles of kSide queries by kSide keys, each by a block. Scores are computed anew wherever they are needed and are in
-// shared memory a tile at a time, so that no length is too long and device memory holds none of them. The forward pass
-// goes over the keys twice: the largest score must be known before the first exponential (NUMERICS.md, rule 14).
-// Columns of o and of the gradients beyond kSide are other blocks', which compute the same scores.
+// Each block computes a tile of kSide queries by kSide keys. Scores are recomputed wherever they are needed and exist
+// only in shared memory, one tile at a time, so that the length is unlimited. The forward pass goes over the keys
+// twice: the largest score must be known before the first exponential (NUMERICS.md, rule 14). Other blocks handle
+// columns of o and of the gradients beyond kSide and recompute the same scores.
 namespace elinvar::HWY_NAMESPACE {
 namespace {
 
 using V = Vec<float>;
 
-constexpr int kSide = 64, kThreads = 64, kBlocks = 4;  // blocks of a multiprocessor: 8 warps, 256 registers a thread
+constexpr int kSide = 64, kThreads = 64, kBlocks = 4;  // blocks per multiprocessor: 8 warps, 256 registers per thread
 static_assert(kSide == kRowLanes && kChunk % kSide == 0 && kRowSegment % kSide == 0);
-constexpr int kMostSegments = 16;  // of a row of scores
+constexpr int kMostSegments = 16;  // per row of scores
 constexpr int64_t kMostKeys = kMostSegments * kRowSegment;
 
 using Mine = ThreadTile<kSide, kSide>;
 using StepTile = TileOfSteps<kSide>;
 
-// A sum by rule 8 of as many elements as a thread has.
+// The sums of a thread's elements, by rule 8.
 struct Sums {
   Chains chain, group, total;
   __device__ Sums() {
@@ -30,7 +30,7 @@ struct Sums {
     clear(group);
     clear(total);
   }
-  // After `terms` of them, the last of which end here if `last`.
+  // Called after `terms` terms; `last` says whether the sum ends here.
   __device__ void close(int terms, bool last) {
     if (terms % static_cast<int>(kChunk) != 0 && !last) return;
     move_to(group, chain);
@@ -38,11 +38,11 @@ struct Sums {
   }
 };
 
-// One number for each pair of a tile: at[column][row]. As the left side of a product its columns are the steps.
+// One number for each pair of a tile: at[column][row]. If it is the left factor of a product, columns are the steps.
 struct alignas(16) PairTile {
   float at[kSide][kSide + 4];
 
-  // Calls f(p, q, number) for the thread's pairs, and keeps what f leaves there.
+  // Calls f(p, q, number) for the thread's pairs, and stores the numbers as f changes them.
   template <class F>
   __device__ void each(const Mine& mine, F f) {
 #pragma unroll
@@ -61,7 +61,7 @@ struct alignas(16) PairTile {
 };
 struct Resident {
   const PairTile& pairs;
-  int first;  // step of its first column
+  int first;  // step of the first column
   __device__ void load(int) {}
   __device__ void store(int) {}
   __device__ const float* row(int, int k, int d) const { return pairs.at[k - first + d]; }
@@ -75,13 +75,13 @@ __device__ MatrixOperand<false> columns_of(const HeadsView& x, int64_t b, int64_
   return {x.of<float>(b, h), 1, x.time, 0};
 }
 
-// What the products of a block share.
+// The products of a block.
 template <int kWidth>
 struct Block {
   StepTile *left, *right;  // two each
   int size;                // of a head
 
-  // out = products of rows [i0, i0 + kSide) of x and rows [j0, j0 + kSide) of y, of which there are x_rows and y_rows.
+  // out = rows [i0, i0 + kSide) of x, which has x_rows, times rows [j0, j0 + kSide) of y, which has y_rows.
   __device__ void scores(const MatrixOperand<true>& x, int i0, int x_rows, const MatrixOperand<true>& y, int j0,
                          int y_rows, Chains& out) const {
     using Loader = TileLoader<MatrixOperand<true>, kSide, kThreads, kWidth>;
@@ -89,7 +89,7 @@ struct Block {
     Streamed<Loader> a{Loader(x, 0, i0, x_rows, 0, size), left}, b{Loader(y, 0, j0, y_rows, 0, size), right};
     multiply_steps<kSide, kSide>(a, b, 0, size, SkipNothing{}, out, [](int, int) {});
   }
-  // sums += pairs y: over the rows [k0, k0 + kSide) of y, for the columns of y from c0 on.
+  // sums += pairs times y, over the rows [k0, k0 + kSide) of y, for the columns of y from c0 on.
   __device__ void add(const PairTile& pairs, const MatrixOperand<false>& y, int k0, int y_rows, int c0,
                       Chains& sums) const {
     using Loader = TileLoader<MatrixOperand<false>, kSide, kThreads, kWidth>;
@@ -98,7 +98,7 @@ struct Block {
     Streamed<Loader> b{Loader(y, 0, c0, size, k0, end), right};
     multiply_steps<kSide, kSide>(a, b, k0, end, SkipNothing{}, sums, [](int, int) {});
   }
-  // Row i0 + row(p) of out from column c0 on: value(p, sum), where i < rows.
+  // Writes value(p, sum) to row i0 + row(p) of out, from column c0 on, for rows below `rows`.
   template <class F>
   __device__ void write(const HeadsView& out, int64_t b, int64_t h, int i0, int rows, int c0, const Chains& sums,
                         F value) const {
@@ -120,7 +120,7 @@ struct Block {
   }
 };
 
-// Which tile of rows of which head, and which panel of columns, a block has.
+// The tile of rows, the head and the panel of columns of a block.
 struct Place {
   int64_t b, h;
   int first, column;
@@ -137,7 +137,7 @@ struct Place {
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads, kBlocks) forward_tiles(const __grid_constant__ AttentionArgs a) {
   __shared__ StepTile left[2], right[2];
-  __shared__ PairTile weights, lanes;  // e, and its sums by virtual lane, which are the columns of a tile
+  __shared__ PairTile weights, lanes;  // weights are e; lanes are its sums by virtual lane, the columns of a tile
   __shared__ float segments[kMostSegments][kSide], r_of[kSide];
   const AttentionShape& s = a.s;
   const int tq = static_cast<int>(s.tq), tk = static_cast<int>(s.tk), size = static_cast<int>(s.size);
@@ -195,12 +195,12 @@ __global__ void __launch_bounds__(kThreads, kBlocks) forward_tiles(const __grid_
     const bool last = j0 + kSide >= keys;
     o.close(j0 + kSide, last);
     if ((j0 + kSide) % static_cast<int>(kRowSegment) != 0 && !last) continue;
-    for (int half = kSide / 2; half > 0; half /= 2)  // a thread for each row; barriers are in `add`
+    for (int half = kSide / 2; half > 0; half /= 2)  // one thread per row; `add` has the barriers
       for (int c = 0; c < half; ++c) lanes.at[c][t] = lanes.at[c][t] + lanes.at[c + half][t];
     segments[j0 / kRowSegment][t] = 0.0f + lanes.at[0][t];
     for (int c = 0; c < kSide; ++c) lanes.at[c][t] = 0.0f;
   }
-  // Segments' sums are a row again, whose other lanes are zero.
+  // The segments' sums are reduced as a row whose other lanes are zero.
   for (int half = kMostSegments / 2; half > 0; half /= 2)
     for (int i = 0; i < half; ++i) segments[i][t] = segments[i][t] + segments[i + half][t];
   r_of[t] = 1.0f / (0.0f + segments[0][t]);
@@ -216,12 +216,12 @@ __global__ void __launch_bounds__(kThreads, kBlocks) forward_tiles(const __grid_
               [&](int p, V sum) { return sum * V{r_of[mine.row(p)]}; });
 }
 
-// What the gradients need to know of a query.
+// The statistics of a query that the gradients need.
 struct QueryStats {
   float m, r, dot;
 };
 
-// sum(do * o) of each query, a warp each.
+// Computes sum(do * o) of each query, one warp each.
 __global__ void query_dots(AttentionBackwardArgs a, float* dots) {
   const int64_t at = thread_of_grid() / 32;
   if (at >= a.s.batch * a.s.heads * a.s.tq) return;
@@ -233,7 +233,7 @@ __global__ void query_dots(AttentionBackwardArgs a, float* dots) {
   if (threadIdx.x % 32 == 0) dots[at] = dot;
 }
 
-// The queries [first, first + kSide) of head h, a thread each.
+// Loads the queries [first, first + kSide) of head h, one thread each.
 __device__ void load_stats(const AttentionBackwardArgs& a, const float* dots, int64_t b, int64_t h, int first,
                            QueryStats (&stats)[kSide]) {
   const int i = first + static_cast<int>(threadIdx.x);
@@ -248,7 +248,7 @@ __device__ float score_gradient(float p, V product, V scale, const QueryStats& q
   return ((V{p} * (product - V{query.dot})) * scale).v;
 }
 
-// dq of a tile of queries.
+// Computes dq of a tile of queries.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     query_gradients(const __grid_constant__ AttentionBackwardArgs a, const float* dots) {
@@ -291,7 +291,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   block.write(a.dq, at.b, at.h, at.first, tq, at.column, dq.total, [](int, V sum) { return sum; });
 }
 
-// dk and dv of a tile of keys, over the queries that see one of them.
+// Computes dk and dv of a tile of keys, over the queries that see one of them.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     key_gradients(const __grid_constant__ AttentionBackwardArgs a, const float* dots) {
@@ -317,7 +317,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     const auto q_columns = columns_of(a.q, at.b, h), d_o_columns = columns_of(a.d_o, at.b, h);
     Sums of_k, of_v;
     for (int i0 = first; i0 < tq; i0 += kSide) {
-      __syncthreads();  // nobody reads the statistics before any more
+      __syncthreads();  // the previous statistics are no longer read
       load_stats(a, dots, at.b, h, i0, stats);
       Chains x;
       const auto sees = [&](int p, int c) {
@@ -350,7 +350,7 @@ int64_t blocks_of(int64_t heads, int64_t rows, int64_t size) {
   return heads * ((rows + kSide - 1) / kSide) * ((size + kSide - 1) / kSide);
 }
 
-// Whether four neighbours of a head lie in 16 aligned bytes.
+// Whether any four neighbours of a head are in 16 aligned bytes.
 bool in_fours(const AttentionShape& s, std::initializer_list<HeadsView> all) {
   return s.size % 4 == 0 && std::all_of(all.begin(), all.end(), [](const HeadsView& x) {
            return x.batch % 4 == 0 && x.time % 4 == 0 && x.head % 4 == 0 &&

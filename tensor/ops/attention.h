@@ -7,9 +7,8 @@
 // With grouped queries, dk and dv of the heads that share a key head are added left to right. A query with a score that
 // is NaN or +inf gives NaN, as in softmax.h.
 //
-// With precision bf16, q, k, v and do may be bfloat16, or are rounded to it, and so are the weights e, p and ds. Sums,
-// m and r are float32; o and the gradients are bfloat16, and it is o as rounded of which D is computed
-// (fast_product.h).
+// With precision bf16, q, k, v and do may be bfloat16, or are rounded to it; the weights e, p and ds are rounded too.
+// Sums, m and r are float32; o and the gradients are bfloat16, and D is computed from the rounded o (fast_product.h).
 #include "tensor/fields.h"
 #include "tensor/precision.h"
 #include "tensor/tensor.h"
@@ -22,7 +21,7 @@ struct HeadsView {
   void* data = nullptr;
   int64_t batch = 0, time = 0, head = 0;
   template <class T>
-  constexpr T* of(int64_t b, int64_t h) const {  // its first element
+  constexpr T* of(int64_t b, int64_t h) const {  // the first element
     return static_cast<T*>(data) + b * batch + h * head;
   }
 };
@@ -33,7 +32,7 @@ struct AttentionShape {
   bool causal;   // query i sees keys 0 .. i + (tk - tq)
   double scale;  // rounded to the dtype
 
-  // How many keys query i sees.
+  // The number of keys that query i sees.
   constexpr int64_t visible(int64_t i) const {
     const int64_t n = i + 1 + tk - tq;
     return !causal || n > tk ? tk : n < 0 ? 0 : n;
@@ -59,11 +58,11 @@ void attention_backward(CpuStream&, const AttentionBackwardArgs&);
 template <class B>
 void attention_backward(GpuStream<B>&, const AttentionBackwardArgs&);
 
-// How attention is computed where products have that precision: in bf16 for heads of at most 128 elements, else
-// portably.
+// Returns the precision of attention where products have that precision: bf16 for heads of at most 128 elements, else
+// portable.
 Precision attention_precision(Precision of_products, int64_t head);
 
-// q (B, Tq, H, D), k and v (B, Tk, G, D) -> o like q; scale 0 stands for 1 / sqrt(D).
+// q (B, Tq, H, D), k and v (B, Tk, G, D) -> o like q; a scale of 0 means 1 / sqrt(D).
 struct AttentionResult {
   Tensor o, m, r;
   ELINVAR_FIELDS(o, m, r)
@@ -78,8 +77,8 @@ AttentionGradients attention_backward(const Tensor& d_o, const Tensor& q, const 
                                       const AttentionResult& result, bool causal, double scale,
                                       Precision precision = Precision::portable);
 
-// q, k and v side by side in one tensor (B, T, 3, H, D), as one projection makes them: o (B, T, H, D), and the
-// gradient in the same layout, without copies.
+// Takes q, k and v in one tensor (B, T, 3, H, D), as one projection makes them. Returns o (B, T, H, D), or the gradient
+// in the input's layout, without copies.
 AttentionResult self_attention(const Tensor& qkv, bool causal, double scale, Precision precision = Precision::portable);
 Tensor self_attention_backward(const Tensor& d_o, const Tensor& qkv, const AttentionResult& result, bool causal,
                                double scale, Precision precision = Precision::portable);

@@ -55,7 +55,7 @@ void accumulate_over_queries(const AttentionShape& s, const T* weights, int64_t 
                              const T* rows, int64_t time, T* sum, T* panel) {
   const Strips strips(s.size, tile_extent(T{}, s.size));
   const TileExtent extent = strips.extent;
-  const int64_t seen = s.visible(q1 - 1);  // weights of later keys are not defined
+  const int64_t seen = s.visible(q1 - 1);  // weights of later keys are undefined
   for (int64_t key = 0; key < seen; key += extent.rows) {
     const int count = static_cast<int>(std::min<int64_t>(extent.rows, seen - key));
     const int64_t first =

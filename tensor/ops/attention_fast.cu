@@ -5,8 +5,8 @@
 namespace elinvar::HWY_NAMESPACE::fast {
 namespace {
 
-// How heads of kSize elements are cut. Queries stay in registers as factors where these suffice, else they are read
-// again with each tile.
+// The tile sizes for heads of kSize elements. Queries stay in registers as factors if these suffice; otherwise they are
+// read again for each tile.
 template <int kSize>
 struct Forward {
   static constexpr int kBands = 2, kRows = kBands * kBand * kWarps, kTile = kSize <= 64 ? 64 : 48;
@@ -97,7 +97,7 @@ template <>
 void fast_attention(Gpu& stream, const AttentionArgs& a) {
   using namespace HWY_NAMESPACE::fast;
   const AttentionShape& s = a.s;
-  // The largest score is that of the largest product, as the scale is positive: else queries have their signs turned.
+  // The largest score belongs to the largest product if the scale is positive; otherwise queries change their sign.
   const Chunks q(stream, s, a.q, s.tq, s.heads, s.scale < 0), k(stream, s, a.k, s.tk, s.kv_heads),
       v(stream, s, a.v, s.tk, s.kv_heads);
   AttentionArgs in_chunks = a;

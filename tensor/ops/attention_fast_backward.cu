@@ -5,8 +5,8 @@
 namespace elinvar::HWY_NAMESPACE::fast {
 namespace {
 
-// How heads of kSize elements are cut. Rows that stay do so in registers, as factors, where these suffice, else they
-// are read again with each tile.
+// The tile sizes for heads of kSize elements. Rows that a block keeps stay in registers as factors if these suffice;
+// otherwise they are read again for each tile.
 template <int kSize>
 struct QueryGradients {
   static constexpr int kBands = 2, kRows = kBands * kBand * kWarps, kTile = 32;
@@ -19,18 +19,18 @@ struct KeyGradients {
   static constexpr bool kKept = kSize <= 32;
 };
 
-// A score of which no weight is left.
+// A score that gives the weight zero.
 __device__ float hidden(float scale) { return std::copysign(kInfinity, -scale); }
 
-// What the gradients need of a query: p = 2^(score - shift), ds = p (product of gradient and value - dot) * scale. The
-// queries of a head are filled up to a whole tile of those that have no weight.
+// The statistics of a query: p = 2^(score - shift), ds = p (product of gradient and value - dot) * scale. The queries
+// of a head are padded to a whole tile with queries without weight.
 struct Statistics {
   float shift, dot;
 };
 constexpr int kQueriesAtOnce = 64;
 int64_t filled(int64_t queries) { return (queries + kQueriesAtOnce - 1) / kQueriesAtOnce * kQueriesAtOnce; }
 
-// A chunk of a row a lane.
+// Each lane takes a chunk of a row.
 template <int kSize>
 __global__ void fast_statistics(AttentionBackwardArgs a, Statistics* statistics, int64_t queries) {
   constexpr int kLanes = kSize / 8;
@@ -51,7 +51,7 @@ __global__ void fast_statistics(AttentionBackwardArgs a, Statistics* statistics,
                             : Statistics{kInfinity, 0.0f};
 }
 
-// Scores and products of gradients and values become p, and ds but for the factor `scale`.
+// Turns a score and a product of gradient and value into p, and ds without the factor `scale`.
 __device__ void gradient_of_score(float& score, float& product, float scale, const Statistics& of_query) {
   score = exp2_of(std::fma(score, scale, -of_query.shift));
   product = score * (product - of_query.dot);
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
   const int first_of_warp = at.first + warp_of_block() * kBands * kBand;
   const int time = static_cast<int>(s.tq), ahead = ahead_of(s);
 
-  // Tiles from the first query on that sees one of these keys, of each head of queries.
+  // Tiles from the first query that sees one of these keys on, for each query head that shares the key head.
   const int shared = static_cast<int>(s.heads / s.kv_heads), begin = std::max(at.first - ahead, 0) / kTile * kTile;
   const int tiles = (time - begin + kTile - 1) / kTile * shared;
 

@@ -29,7 +29,7 @@ HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
 // A factor B (k_count, columns) of products, packed for tiles. pack() reads element (k, j) at from[k * k_step + j *
-// j_step], so that a transposed matrix can be packed as well.
+// j_step], so that it can also pack a transposed matrix.
 template <class T>
 struct PackedOperand {
   int64_t k_count;
@@ -73,7 +73,7 @@ void multiply_rows(const T* const* a_rows, int rows, int64_t k_end, const Packed
 }
 
 // Multiplies a row for each query in [q0, q1), the first at `a`, by B, and writes the results to rows from `c` on. Keys
-// are either what is summed over (weights times values) or the columns (queries times keys); each query takes only the
+// are either the summed index (weights times values) or the columns (queries times keys); each query takes only the
 // keys that it sees.
 enum class Keys : uint8_t { summed, columns };
 template <Keys kKeys, class T>

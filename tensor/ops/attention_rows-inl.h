@@ -1,4 +1,4 @@
-// What attention does to rows of scores, for any target (NUMERICS.md, rule 14).
+// The operations of attention on rows of scores, for any target (NUMERICS.md, rule 14).
 #if defined(ELINVAR_ATTENTION_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ELINVAR_ATTENTION_ROWS_INL_H_
 #undef ELINVAR_ATTENTION_ROWS_INL_H_

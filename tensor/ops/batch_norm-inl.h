@@ -22,7 +22,7 @@ HWY_INLINE void merge_moments(Vec<T>& ma, Vec<T>& m2a, T na, Vec<T> mb, Vec<T> m
   m2a = (m2a + m2b) + (d * d) * V::set(na * w);
 }
 
-// dy where the relu let something through.
+// dy where the relu passed its input on, else zero.
 template <ReluMask kMask, class V>
 HWY_INLINE V masked(V dy, V x, V y, V a, V b) {
   const V zero = V::set(0);

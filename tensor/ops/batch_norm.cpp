@@ -15,8 +15,8 @@
 #define ELINVAR_TENSOR_OPS_BATCH_NORM_ONCE_
 namespace elinvar {
 
-// Element-by-element passes see x as rows of `period` elements, a multiple of C long enough for vectors, and
-// the factors of the channels repeated to that length.
+// Element-by-element passes treat x as rows of `period` elements, a multiple of C long enough for vectors; the factors
+// of the channels are repeated to that length.
 struct BatchNormForwardPass {
   In x, residual, a, b;
   Out y;
@@ -37,8 +37,8 @@ struct BatchNormBackwardPass {
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
-// Calls step(offset of the element, offset of its channel's factors, count) for the vectors of rows [begin,
-// end), a `count` of kLanes being known at compile time.
+// Calls step(offset of the element, offset of its channel's factors, count) for the vectors of rows [begin, end). A
+// `count` of kLanes is known at compile time.
 template <class T, class Step>
 HWY_INLINE void each_vector(int64_t period, int64_t size, int64_t begin, int64_t end, Step step) {
   constexpr int64_t kLanes = Vec<T>::kLanes;
@@ -123,7 +123,7 @@ HWY_EXPORT(batch_norm_backward_rows);
 
 namespace {
 
-constexpr int64_t kGrain = 16384;  // elements a thread should have at least
+constexpr int64_t kGrain = 16384;  // least elements per thread
 
 int64_t period_of(int64_t channels) { return channels * std::max<int64_t>(1, 256 / channels); }
 

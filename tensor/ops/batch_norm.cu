@@ -19,8 +19,7 @@ __global__ void factors(BatchNormFactorsArgs args) {
   args.b.as<float>()[c] = fma(neg(V{args.mean.as<float>()[c]}), a, V{args.beta.as<float>()[c]}).v;
 }
 
-// Passes over elements: a thread keeps its channel, and so the factors, for kRowsOfThread rows, whose loads are under
-// way together.
+// Passes over elements. A thread keeps its channel, and so the factors, for kRowsOfThread rows, whose loads overlap.
 constexpr int kRowsOfThread = 8;
 
 struct Rows {

@@ -14,7 +14,7 @@
 //              t = fma(g, (x - mean) * inv, t);      beta's gradient is sum_g, gamma's is sum_gx
 //   training   dx = a * fma(x - mean, -((sum_gx / n) * inv), g - sum_g / n)
 //   evaluation dx = g * a
-// The mask of a relu without a residual is computed again from x, so only a residual needs y to be kept.
+// The mask of a relu without a residual is recomputed from x, so y is kept only with a residual.
 #include <vector>
 
 #include "tensor/fields.h"
@@ -23,12 +23,12 @@
 
 namespace elinvar {
 
-// What has the shape of x has its type; statistics, factors and sums are float32 where that is bfloat16 (precision.h).
+// Tensors of x's shape have x's type; statistics, factors and sums are float32 if x is bfloat16 (precision.h).
 
 // Batch statistics of each channel (last dimension) of x (.., C); var is biased (divided by count).
 struct BatchStatistics {
   Tensor mean, var;   // (C)
-  int64_t count = 0;  // rows: elements a channel
+  int64_t count = 0;  // rows: elements per channel
   ELINVAR_FIELDS(mean, var, count)
 };
 
@@ -40,7 +40,7 @@ struct BatchNormFactors {
 enum class ReluMask : uint8_t { none, from_x, from_y };
 constexpr ReluMask last_of(ReluMask) { return ReluMask::from_y; }
 
-// partial: two arrays of C for each block of rows (tensor/leaf_tree.h); GPUs have their own.
+// partial: two arrays of C for each block of rows (tensor/leaf_tree.h); GPUs use their own memory.
 struct BatchStatisticsArgs {
   In x;
   Out mean, var, partial;
@@ -72,7 +72,7 @@ void batch_norm_apply(GpuStream<B>&, const BatchNormApplyArgs&);
 
 struct BatchNormSumsArgs {
   In dy, x, y, mean, inv, a, b;
-  Out sum_g, sum_gx, partial, g;  // g may be dy itself; its data may be null: not wanted
+  Out sum_g, sum_gx, partial, g;  // g may be dy itself; g.data is null if g is not wanted
   int64_t rows, channels;
   ReluMask mask;
 };
@@ -90,31 +90,31 @@ void batch_norm_gradient(CpuStream&, const BatchNormGradientArgs&);
 template <class B>
 void batch_norm_gradient(GpuStream<B>&, const BatchNormGradientArgs&);
 
-// Checks an input (.., C), float32, float64 or a GPU's bfloat16, with elements, and gives C.
+// Checks an input (.., C), which must have elements of type float32, float64 or, on a GPU, bfloat16. Returns C.
 int64_t batch_norm_channels(const char* op, const Tensor& x);
 
-// Checks what the gradient's two steps are given, the result y where the mask reads it, and gives the factors as
-// kernels read them.
+// Checks the arguments of the gradient's two steps, and the result y if the mask reads it. Returns the factors in the
+// form that kernels read.
 BatchNormFactors batch_norm_gradient_operands(const char* op, const Tensor& dy, const Tensor& x, const Tensor& y,
                                               const BatchNormFactors& factors, ReluMask mask);
 
 BatchStatistics batch_statistics(const Tensor& x);
-// All of shape (C).
+// mean, var, gamma and beta have the shape (C).
 BatchNormFactors batch_norm_factors(const Tensor& mean, const Tensor& var, const Tensor& gamma, const Tensor& beta,
                                     double eps);
-// residual: undefined, or x's shape.
+// `residual` is undefined or has x's shape.
 Tensor batch_norm_apply(const Tensor& x, const BatchNormFactors& factors, const Tensor& residual, bool relu);
 
 struct BatchNormSums {
   Tensor sum_g, sum_gx;  // (C)
-  Tensor g;              // x's shape, if asked for
+  Tensor g;              // x's shape, or undefined if not wanted
   ELINVAR_FIELDS(sum_g, sum_gx, g)
 };
-// y is read for ReluMask::from_y only. A dy that is moved in is written over, by g or dx, if it is the only handle on
-// its elements.
+// Reads y for ReluMask::from_y only. Overwrites a dy that is moved in, by g or dx, if it is the only handle on its
+// elements.
 BatchNormSums batch_norm_sums(Tensor dy, const Tensor& x, const Tensor& y, const BatchNormFactors& factors,
                               ReluMask mask, bool want_g);
-// dx; `sums` is null in evaluation.
+// Returns dx. `sums` is null in evaluation.
 Tensor batch_norm_gradient(Tensor dy, const Tensor& x, const Tensor& y, const BatchNormFactors& factors,
                            const BatchNormSums* sums, ReluMask mask);
 

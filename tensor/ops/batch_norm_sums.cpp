@@ -17,7 +17,7 @@ HWY_INLINE Vec<T> load_some(const T* p, int64_t count) {
   else return Vec<T>::load(p);
 }
 
-// p: the sum and then the mean; q: M2.
+// p is the sum and then the mean; q is M2.
 template <class T>
 struct Moments {
   using V = Vec<T>;
@@ -61,7 +61,7 @@ struct Moments {
   HWY_INLINE void merge(V& ma, V& m2a, T na, V mb, V m2b, T nb) const { merge_moments<T>(ma, m2a, na, mb, m2b, nb); }
 };
 
-// p: the sum of g; q: the sum of g * xhat.
+// p is the sum of g; q is the sum of g * xhat.
 template <class T, ReluMask kMask, bool kWrite>
 struct GradientSums {
   using V = Vec<T>;
@@ -176,7 +176,7 @@ HWY_EXPORT(batch_norm_sums_blocks);
 HWY_EXPORT(batch_norm_sums_tree);
 
 namespace {
-constexpr int64_t kGrain = 16384;  // elements a thread should have at least
+constexpr int64_t kGrain = 16384;  // least elements per thread
 }
 
 void batch_statistics(CpuStream& stream, const BatchStatisticsArgs& a) {

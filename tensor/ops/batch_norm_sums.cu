@@ -45,7 +45,7 @@ struct MomentsTree {
     const Reads<T> first{x + i * kColumnLeaf * channels + c};
     const int64_t n = rows_of_leaf(i, rows);
     if (n < kColumnLeaf) return moments(static_cast<int>(n), [&](int r) { return first[r * channels]; });
-    float held[kColumnLeaf];  // in registers: memory is read once
+    float held[kColumnLeaf];  // in registers, so that memory is read once
 #pragma unroll
     for (int r = 0; r < kColumnLeaf; ++r) held[r] = first[r * channels];
     return moments(std::integral_constant<int, kColumnLeaf>(), [&](int r) { return held[r]; });
@@ -70,7 +70,7 @@ struct GradientTree {
   BatchNormSumsArgs a;
 
   __device__ Node leaf(int64_t i, int64_t c) const {
-    constexpr int kAtOnce = 8;  // rows whose loads are under way together
+    constexpr int kAtOnce = 8;  // rows whose loads overlap
     const int64_t first = i * kColumnLeaf, n = rows_of_leaf(i, a.rows), at = first * a.channels + c;
     const Reads<T> dy{a.dy.as<T>() + at}, x{a.x.as<T>() + at},
         y{kMask == ReluMask::from_y ? a.y.as<T>() + at : nullptr};

@@ -11,12 +11,12 @@
 namespace elinvar {
 #ifndef ELINVAR_COLUMN_TASK
 #define ELINVAR_COLUMN_TASK
-constexpr int64_t kColumnTask = 256;  // columns of a task
+constexpr int64_t kColumnTask = 256;  // columns per task
 
 struct ColumnTasks {
   ColumnSumArgs a;
-  int64_t chain;           // rows of a chain
-  int64_t range;           // rows of a task
+  int64_t chain;           // rows per chain
+  int64_t range;           // rows per task
   int64_t ranges, blocks;  // tasks are (outer, range, block of columns)
 };
 #endif

@@ -28,7 +28,7 @@ struct RowsTree {
   __device__ void store(int64_t column, float root) const { sum[column] = (0.0f + root) / divisor; }
 };
 
-// Rows that are leaves already.
+// A tree over rows that are leaves already.
 struct PartialsTree {
   using Node = float;
   static constexpr int kLeavesOfThread = 16;

@@ -9,10 +9,10 @@
 namespace elinvar {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // elements a thread should have at least
+constexpr int64_t kGrain = 16384;  // least elements per thread
 
-// Calls run(at, first, last) for disjoint stretches of rows that cover everything: `at` are the operands' offsets at
-// the start of the row, first .. last - 1 places in it.
+// Calls run(at, first, last) for disjoint parts of rows that cover everything. `at` has the operands' offsets at the
+// start of the row; first .. last - 1 are positions in it.
 template <int kOperands, class F>
 void for_each_run(CpuStream& stream, const StridedRows<kOperands>& rows, F run) {
   const int64_t n = rows.row_length();

@@ -1,6 +1,6 @@
 #pragma once
-// Comparisons, and selection by a mask. Broadcasting and any strides; operands of one type, any of the element
-// types. A comparison gives uint8, 1 for true; with a NaN all are false but not_equal.
+// Comparisons, and selection by a mask, with broadcasting and any strides. Operands have one type, which may be any. A
+// comparison returns uint8, 1 for true; with a NaN all are false except not_equal.
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 
@@ -34,7 +34,7 @@ Tensor less_equal(const Tensor& a, const Tensor& b);
 inline Tensor greater(const Tensor& a, const Tensor& b) { return less(b, a); }
 inline Tensor greater_equal(const Tensor& a, const Tensor& b) { return less_equal(b, a); }
 
-// condition (uint8) ? a : b; an element moves as bits, whatever it is.
+// Returns condition (uint8) ? a : b. Elements of any type are copied as bits.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 
 }  // namespace elinvar

@@ -11,8 +11,8 @@
 namespace elinvar {
 namespace {
 
-// target = source times the filters of one group, of which element (tap, source channel, target channel) is at w[tap *
-// tap_step + source channel * channel_step + target channel * target_step].
+// target = source times the filters of one group. Element (tap, source channel, target channel) of the filters is at
+// w[tap * tap_step + source channel * channel_step + target channel * target_step].
 template <class T>
 struct GroupProduct {
   ImageChannels<const T> source;
@@ -38,7 +38,7 @@ struct GroupProduct {
   }
 };
 
-// Elements that the packed filters of one group take.
+// Returns the number of elements of the packed filters of one group.
 template <class T>
 int64_t packed_size(int64_t k_count, int64_t columns) {
   return k_count * Strips(columns, tile_extent(T{}, columns)).padded_columns();
@@ -138,7 +138,7 @@ ConvGeometry conv_geometry(const Shape& x, const Shape& w, const ConvOptions& o)
 
 namespace {
 
-// A product on tensor cores: `body` writes the result where it is told.
+// Runs a product on tensor cores; `body` writes the result to its argument.
 template <class F>
 Tensor fast(const Shape& shape, const Tensor& like, F body) {
   Tensor result = Tensor::empty(shape, like.dtype(), like.device());

@@ -8,7 +8,7 @@
 namespace elinvar::HWY_NAMESPACE {
 namespace {
 
-// Three products, each a batch of one for each group.
+// Three products, each with a batch of one product per group.
 
 bool starts_at_16(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 

@@ -21,7 +21,7 @@ struct ConvArgs {
   ConvGeometry g;
   In x, w;
   Out y;
-  const void* bias = nullptr;  // (O), added as a rounding of its own
+  const void* bias = nullptr;  // (O), added with a rounding of its own
 };
 void conv2d(CpuStream&, const ConvArgs&);
 template <class B>
@@ -50,11 +50,11 @@ struct ConvOptions {
   ELINVAR_FIELDS(stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups)
 };
 
-// Checks shapes and works out the output's extents; throws UsageError naming both shapes.
+// Checks shapes and returns the geometry with the output's extents; throws UsageError naming both shapes.
 ConvGeometry conv_geometry(const Shape& x, const Shape& w, const ConvOptions& options);
 
-// With precision bf16 factors may be bfloat16, or are rounded to it; the result is rounded to bfloat16 as well, and
-// once more where a bias, which is float32, is added. The gradient of the filter is float32 with bfloat16's bits.
+// With precision bf16, factors may be bfloat16, or are rounded to it; the result is rounded to bfloat16, and once more
+// after a float32 bias is added. The gradient of the filter is float32 with bfloat16's bits.
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& options,
               Precision precision = Precision::portable);
 Tensor conv2d_grad_input(const Tensor& dy, const Tensor& w, const Shape& x_shape, const ConvOptions& options,

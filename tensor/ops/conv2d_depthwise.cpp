@@ -88,7 +88,7 @@ HWY_EXPORT(lanes_f32);
 
 namespace {
 
-// Filters (c, tap) as (tap, c), and back.
+// Rearrange filters (c, tap) as (tap, c), and back.
 template <class T>
 void transpose_filters(const T* from, T* to, int64_t rows, int64_t cols) {
   for (int64_t i = 0; i < rows; ++i)

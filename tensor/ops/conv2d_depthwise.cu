@@ -8,7 +8,7 @@ namespace {
 
 using V = Vec<float>;
 
-// Element (n, h, w, c) of images, c counting fastest: neighbouring threads are neighbouring channels.
+// Element (n, h, w, c) of images, with c the fastest index: neighbouring threads are neighbouring channels.
 struct Place {
   int n, h, w, c;
   __device__ Place(int64_t at, int64_t height, int64_t width, int64_t channels) {
@@ -20,7 +20,7 @@ struct Place {
   }
 };
 
-// A thread for each element of the result: at most kChunk taps, one chain.
+// One thread per element of the result: at most kChunk taps, one chain.
 __global__ void forward_elements(ConvArgs args) {
   const ConvGeometry& g = args.g;
   const float *x = args.x.as<float>(), *w = args.w.as<float>(), *bias = static_cast<const float*>(args.bias);
@@ -63,7 +63,7 @@ __global__ void grad_input_elements(ConvGradInputArgs args) {
   }
 }
 
-// A thread for each chunk of positions, tap and channel: sums[chunk][tap][c].
+// One thread per chunk of positions, tap and channel: sums[chunk][tap][c].
 __global__ void grad_filter_chunks(ConvGradFilterArgs args, float* sums, int64_t chunks) {
   const ConvGeometry& g = args.g;
   const float *dy = args.dy.as<float>(), *x = args.x.as<float>();
@@ -88,7 +88,7 @@ __global__ void grad_filter_chunks(ConvGradFilterArgs args, float* sums, int64_t
   }
 }
 
-// A thread for each channel and tap adds its chunks to groups, and these to the result.
+// The thread of a channel and tap adds its chunks to groups, and these to the result.
 __global__ void grad_filter_groups(ConvGradFilterArgs args, const float* sums, int64_t chunks) {
   const ConvGeometry& g = args.g;
   const int64_t taps = g.kh * g.kw, all = taps * g.c;

@@ -1,6 +1,6 @@
 #pragma once
-// Convolutions whose filters each see one channel: no product of matrices, but chains over taps, vectorised over
-// channels. The same order as in any convolution (NUMERICS.md, rule 10), so the two paths give the same bits.
+// Convolutions in which each filter sees one channel. They are chains over taps, vectorised over channels, not matrix
+// products. The order is that of any convolution (NUMERICS.md, rule 10), so both paths give the same bits.
 #include "tensor/numerics.h"
 #include "tensor/ops/conv2d.h"
 

@@ -1,5 +1,5 @@
-// Both gradients read an image, dy or x, as rows along which what a tap meets for neighbouring positions lies side by
-// side. Zeros stand for what falls into the padding (NUMERICS.md, rule 7).
+// Both gradients read an image, dy or x, as rows in which the elements under a tap for neighbouring positions are
+// adjacent. Padding is zeros (NUMERICS.md, rule 7).
 #include "tensor/ops/conv2d_few_channels.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace elinvar {
 namespace {
 
-constexpr int64_t kNearBytes = 1 << 20;  // transposed rows of dy, in the second-level cache
+constexpr int64_t kNearBytes = 1 << 20;  // size of the transposed rows of dy, which stay in the second-level cache
 
 // Transposed rows of dy: element (row, filter, output) at (row * filters + filter) * step + left + output.
 struct Margins {
@@ -31,7 +31,7 @@ struct Margins {
   }
 };
 
-// w (filter, tap, channel) as panels of tile_rows channels, [tap, filter][tile_rows] each.
+// Packs w (filter, tap, channel) as panels of tile_rows channels, [tap, filter][tile_rows] each.
 template <class T>
 void pack_filters(const ConvGeometry& g, const T* w, int tile_rows, T* panels) {
   const int64_t taps = g.kh * g.kw;
@@ -44,9 +44,9 @@ void pack_filters(const ConvGeometry& g, const T* w, int tile_rows, T* panels) {
 }
 
 // The input gradient is dx (channels, pixels of a row) = w (channels, (tap, filter)) times dy ((tap, filter), outputs
-// of a row), for the pixels of one phase of the stride at a time: neighbours among them have neighbours for sources.
-// Rows of dy are transposed, with zeros on both sides for taps that reach beyond them; taps above and below are
-// skipped.
+// of a row), for the pixels of one phase of the stride at a time, so that neighbouring pixels have neighbouring
+// sources. Rows of dy are transposed, with zeros on both sides for taps that reach beyond them; taps above and below
+// are skipped.
 template <class T>
 class RowGradients {
  public:
@@ -68,7 +68,7 @@ class RowGradients {
     std::fill_n(sources_.data(), rows * g_.o * margins.step, T{0});
   }
 
-  // Rows [y0, y1) of image n.
+  // Computes rows [y0, y1) of image n.
   void run(int64_t n, const std::vector<Stretch>& ys, int64_t y0, int64_t y1) {
     first_ = std::max<int64_t>(0, y0 + g_.pad_h - (g_.kh - 1) * g_.dilation_h) / g_.stride_h;
     const int64_t last = std::min(g_.oh - 1, (y1 - 1 + g_.pad_h) / g_.stride_h);
@@ -102,7 +102,7 @@ class RowGradients {
     }
   }
 
-  // The sums for the pixels of a row and a phase.
+  // Computes the sums for the pixels of a row and a phase.
   void multiply(const Stretch& y, int64_t source, const Stretch& x) {
     const Strips strips(x.count, extent_);
     for_each_chunk(0, k_count(), k_count(), [&](const Chunk& chunk) {
@@ -154,9 +154,9 @@ class RowGradients {
   std::vector<Run> runs_;
 };
 
-// Images as rows that taps can read: row (n, y, phase, channel), where y counts from the padding above, holds the
-// channel of the pixels phase, phase + stride, .. counted from the padding on the left; zeros where there is padding.
-// What a tap meets along a row of outputs then lies side by side.
+// Images as rows that taps can read: row (n, y, phase, channel) has the channel of the pixels phase, phase + stride,
+// ..; pixels and y count from the padding, which is zeros. So the elements under a tap along a row of outputs are
+// adjacent.
 template <class T>
 class TapRows {
  public:
@@ -187,7 +187,7 @@ class TapRows {
     });
   }
 
-  // What the tap and channel that are column `column` of dw meet at the output position (n, oh, ow) is at
+  // The element under the tap and channel of column `column` of dw at the output position (n, oh, ow) is
   // tap(column)[position(n, oh, ow)].
   const T* tap(int64_t column) const {
     const int64_t c = column % g_.c, kw = column / g_.c % g_.kw, kh = column / (g_.c * g_.kw), x = kw * g_.dilation_w;
@@ -215,7 +215,7 @@ void few_channels_grad_input(CpuStream& stream, const ConvGradInputArgs& args) {
   const TileExtent extent = tile_extent(T{}, (g.w + g.stride_w - 1) / g.stride_w);
   Scratch<T> panels((g.c + extent.rows - 1) / extent.rows * extent.rows * g.kh * g.kw * g.o);
   pack_filters(g, args.w.as<T>(), extent.rows, panels.data());
-  // Rows of images at a time, so many that the rows of dy that they meet stay in cache.
+  // Processes rows of images in portions whose rows of dy stay in cache.
   const int64_t reach = (g.kh - 1) * g.dilation_h / g.stride_h + 2,
                 fit = kNearBytes / (g.o * margins.step * static_cast<int64_t>(sizeof(T))),
                 rows = std::max(reach, fit - reach) * g.stride_h, blocks = (g.h + rows - 1) / rows;
@@ -228,8 +228,8 @@ void few_channels_grad_input(CpuStream& stream, const ConvGradInputArgs& args) {
   });
 }
 
-// A first layer's few channels fill no vector, but its filters do: dw transposed is taps by dy, which lies in memory as
-// a B should.
+// A first layer's few channels fill no vector, but its filters do: dw transposed is taps times dy, whose layout in
+// memory is that of a B.
 template <class T>
 void few_channels_grad_filter(CpuStream& stream, const ConvGradFilterArgs& args) {
   const ConvGeometry& g = args.g;
@@ -241,7 +241,7 @@ void few_channels_grad_filter(CpuStream& stream, const ConvGradFilterArgs& args)
                 tiles = (row + extent.rows - 1) / extent.rows;
   constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
   Scratch<T> sums(groups * row * g.o);
-  const int64_t parts = groups < 4 * stream.threads() ? strips.count : 1;  // of the filters, so that no thread is idle
+  const int64_t parts = groups < 4 * stream.threads() ? strips.count : 1;  // divides the filters, to keep threads busy
   stream.parallel_for(groups * parts, 1, [&](int64_t first, int64_t last) {
     std::vector<Run> runs;
     for (int64_t item = first; item < last; ++item) {
@@ -250,7 +250,7 @@ void few_channels_grad_filter(CpuStream& stream, const ConvGradFilterArgs& args)
       for_each_chunk(0, std::min(span, positions - k0), span, [&](const Chunk& chunk) {
         const int64_t at = k0 + chunk.begin, end = k0 + chunk.end;
         runs.clear();
-        for (int64_t k = at; k < end;) {  // row of outputs by row
+        for (int64_t k = at; k < end;) {  // one row of outputs at a time
           const int64_t ow = k % g.ow, oh = k / g.ow % g.oh, n = k / (g.ow * g.oh),
                         length = std::min(g.ow - ow, end - k);
           runs.push_back({.a = taps.position(n, oh, ow), .b_row = k - at, .length = length});
@@ -277,7 +277,7 @@ void few_channels_grad_filter(CpuStream& stream, const ConvGradFilterArgs& args)
                          .c_rows = c_rows,
                          .c_offset = strips.begin(s),
                          .add = !chunk.opens_group};
-            const int64_t fetched = end * g.o + (s * tiles + t) * kChunk * kLine;  // of the next chunk
+            const int64_t fetched = end * g.o + (s * tiles + t) * kChunk * kLine;  // part of the next chunk
             if (fetched + kChunk * kLine <= std::min(positions, end + kChunk) * g.o) {
               tile.next = args.dy.as<T>() + fetched;
               tile.next_step = kLine;

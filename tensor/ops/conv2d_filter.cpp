@@ -1,8 +1,7 @@
 // The filter gradient of a convolution: dw (o, (kh, kw, c)) = sum over output positions k of dy[k, o] * x[pixel of k,
-// c]. A is dy, packed panel by panel; B is the images themselves, row k being the pixel under the tap, and a tap's
-// missing positions are skipped; or B is a copy of them with their padding, row k being the pixels under a row of taps.
-// Threads share items, one group of chunks by some filters and columns each; a last pass adds the groups from left to
-// right.
+// c]. A is dy, packed panel by panel. B is the images themselves (row k is the pixel under the tap, and a tap's missing
+// positions are skipped), or a copy of them with their padding (row k is the pixels under a row of taps). Threads share
+// items: one group of chunks times some filters and columns. A last pass adds the groups from left to right.
 #include <algorithm>
 #include <span>
 #include <vector>
@@ -18,10 +17,10 @@
 namespace elinvar {
 namespace {
 
-// Columns of dw that lie side by side in the image too: the channels under one tap, or under a row of taps.
+// Columns of dw that are also adjacent in the image: the channels under one tap, or under a row of taps.
 struct ColumnBlock {
-  int64_t kh, kw;  // its first tap
-  int64_t at;      // its first column in a row of dw
+  int64_t kh, kw;  // first tap
+  int64_t at;      // first column in a row of dw
   int64_t width;
 };
 
@@ -51,7 +50,7 @@ class FilterProduct {
   }
 
   void run(CpuStream& stream) const {
-    const int64_t groups = std::max<int64_t>(1, (positions_ + kSpan - 1) / kSpan);  // no positions are one empty group
+    const int64_t groups = std::max<int64_t>(1, (positions_ + kSpan - 1) / kSpan);  // at least one, maybe empty
     Scratch<T> sums(groups > 1 ? groups * filters() * row() : 1);
     const auto sum_of = [&](int64_t group) { return groups > 1 ? sums.data() + group * filters() * row() : dw_; };
     const std::vector<Item> items = deal(groups, stream.threads());
@@ -67,14 +66,14 @@ class FilterProduct {
 
  private:
   static constexpr int64_t kSpan = kChunk * kGroup;
-  static constexpr int64_t kFilterBlock = 256;  // whose chunk of dy stays in the second-level cache; many repay packing
+  static constexpr int64_t kFilterBlock = 256;  // their chunk of dy stays in the second-level cache; many repay packing
   static constexpr int64_t kShortRun = 16;      // runs that are shorter on average are joined by packing both sides
-  static constexpr int64_t kFewChannels = 64;   // of which short rows do not repay their own sets of taps
-  static constexpr int64_t kCopy = 16;          // multiply-adds in the time of copying an element
-  static constexpr int64_t kWideRow = 8;        // pixels of a row beside which those in the padding are few
+  static constexpr int64_t kFewChannels = 64;   // with fewer channels, short rows do not repay their own sets of taps
+  static constexpr int64_t kCopy = 16;          // cost of copying an element, in multiply-adds
+  static constexpr int64_t kWideRow = 8;        // pixels of a row, compared with which its padding is small
 
-  // Whether rows of pixels are copied with their padding, so that the columns of all taps in a row are one block: where
-  // those of a tap do not fill a tile, or rows are short.
+  // Whether rows of pixels are copied with their padding, so that the columns of all taps in a row are one block. This
+  // is done if the columns of a tap do not fill a tile, or if rows are short.
   static bool pads(const ConvGeometry& g) {
     if (g.groups > 1 || g.stride_h * g.stride_w > 1 || g.dilation_w > 1 || g.ow < kWideRow) return false;
     return g.c < tile_extent(T{}, g.kw * g.c).cols() || (g.c <= kFewChannels && g.ow < kShortRun);
@@ -92,25 +91,25 @@ class FilterProduct {
   int64_t filters() const { return g_.o / g_.groups; }
   int64_t row() const { return g_.kh * g_.kw * channels(); }
 
-  // One group of chunks by filters [f0, f1) by strips_[s0, s1), and the work before and after it.
+  // One group of chunks times filters [f0, f1) and strips_[s0, s1), and the work before and after it.
   struct Item {
     int64_t group, f0, f1;
     size_t s0, s1;
     int64_t work_begin, work_end;
   };
 
-  // The cut that leaves the busiest thread least to do.
+  // Returns the division that gives the busiest thread the least work.
   std::vector<Item> deal(int64_t groups, int threads) const {
     const int64_t strips = std::ssize(strips_), panels = (filters() + extent_.rows - 1) / extent_.rows,
                   least = (filters() + kFilterBlock - 1) / kFilterBlock,
-                  most = groups >= 16 * threads ? 1 : std::max<int64_t>(4, 4 * threads / groups);  // parts of a group
+                  most = groups >= 16 * threads ? 1 : std::max<int64_t>(4, 4 * threads / groups);  // parts per group
     int64_t width = 0;
     for (const ColumnStrip& strip : strips_) width += strip.width;
     std::vector<Item> best = cut(groups, least, 1);
     int64_t share = largest_share(best, threads);
     for (int64_t f = least; f == least || (f <= panels && f <= most); ++f) {
       for (int64_t c = 1; c == 1 || (c <= strips && f * c <= most); ++c) {
-        if (positions_ * work_of(filters(), width, f, c) >= share * threads) break;  // even shares are no less
+        if (positions_ * work_of(filters(), width, f, c) >= share * threads) break;  // equal shares are no smaller
         std::vector<Item> items = cut(groups, f, c);
         const int64_t its_share = largest_share(items, threads);
         if (its_share < share) best = std::move(items), share = its_share;
@@ -142,13 +141,13 @@ class FilterProduct {
     return all;
   }
 
-  // Of a position, in multiply-adds, by all parts: dy is packed for each of them anew, and pixels are copied.
+  // The cost of a position in multiply-adds, over all parts: each part packs dy again, and pixels are copied.
   int64_t work_of(int64_t filters_here, int64_t width, int64_t filter_parts = 1, int64_t column_parts = 1) const {
     const int64_t pixels = padded_ ? column_parts * g_.c : width;
     return filters_here * width + kCopy * (column_parts * filters_here + filter_parts * pixels);
   }
 
-  // The work that the busiest of the threads gets, each taking the items whose middle falls into its interval.
+  // The work of the busiest thread, if each takes the items whose middle falls into its interval.
   static int64_t largest_share(const std::vector<Item>& items, int threads) {
     const int64_t all = items.back().work_end;
     std::vector<int64_t> shares(static_cast<size_t>(threads), 0);
@@ -215,8 +214,8 @@ class FilterProduct {
     });
   }
 
-  // Meanwhile tiles fetch what is packed next, a line of every position each: pixels of the next strip, or of the next
-  // chunk's first one and its dy.
+  // Meanwhile tiles prefetch what is packed next, one line of each position: pixels of the next strip, or pixels of the
+  // next chunk's first strip and the chunk's dy.
   void fetch_next(Tile<T>& tile, const Item& item, size_t s, const Chunk& chunk, int64_t t) const {
     constexpr int64_t kLine = 64 / sizeof(T);
     const bool last = s + 1 == item.s1;
@@ -232,7 +231,7 @@ class FilterProduct {
     }
   }
 
-  // dy of the item's filters at the positions k0 + run.a of `runs`, close together, as panels.
+  // Packs dy of the item's filters at the positions k0 + run.a of `runs`, contiguously, as panels.
   void pack_runs(const Item& item, int64_t k0, std::span<const Run> runs, T* panels) const {
     for (const Run& run : runs) {
       pack_panels(dy_ + (k0 + run.a) * g_.o + item.f0, g_.o, run.length, item.f1 - item.f0, extent_.rows, panels,
@@ -241,12 +240,12 @@ class FilterProduct {
     }
   }
 
-  // Rows of pixels far apart fall into the same few cache sets; many tiles repay a copy side by side.
+  // Rows of pixels far apart fall into the same few cache sets; many tiles repay a contiguous copy.
   bool worth_packing(int64_t filters_here) const {
     return g_.stride_w * g_.c * static_cast<int64_t>(sizeof(T)) >= 1024 && filters_here >= 4 * extent_.rows;
   }
 
-  // Packs the tile's B: the rows of its runs side by side. Joined runs are one, as their panels are.
+  // Packs the tile's B: the rows of its runs, contiguously. With `join` the runs become one, as in the panels.
   void pack_strip_of(Tile<T>& tile, int64_t width, bool join, Workspace& work) const {
     int64_t k = 0;
     for (int64_t i = 0; i < tile.run_count; ++i) {
@@ -262,21 +261,21 @@ class FilterProduct {
     tile.b_step = width;
   }
 
-  // Positions from one row of outputs to the next where pixels have their padding, and the elements of such a row.
+  // Positions between consecutive rows of outputs if pixels have their padding, and the elements of such a row.
   int64_t padded_positions() const { return g_.w + 2 * g_.pad_w; }
   int64_t padded_row() const { return padded_positions() * g_.c; }
-  // Of a chunk: its rows of outputs and, for each image, those that taps reach beyond.
+  // The most padded rows of a chunk: its rows of outputs and, for each image, those that taps reach beyond.
   int64_t most_padded_rows() const {
     const int64_t rows = kChunk / g_.ow + 2;
     return rows + (rows / g_.oh + 2) * (g_.kh - 1) * g_.dilation_h;
   }
-  // From one panel to the next, of filters or of padded filters.
+  // The distance between panels, of filters or of padded filters.
   int64_t step() const {
     return padded_ ? (kChunk / g_.ow + 2) * padded_positions() * extent_.rows + 16 : panel_step(extent_);
   }
 
-  // Copies the pixels that the positions [k0, k1) meet, with their padding, and packs dy of the item's filters, with
-  // zeros between rows of outputs: a run an image, whose count is returned. b_first is for the first row of taps.
+  // Copies the pixels under the positions [k0, k1), with their padding, and packs dy of the item's filters, with zeros
+  // between rows of outputs. Makes one run per image and returns their number; b_first is for the first row of taps.
   int64_t pad(const Item& item, int64_t k0, int64_t k1, Workspace& work) const {
     const int64_t row = padded_row(), margin = g_.pad_w * g_.c, rows = extent_.rows,
                   panels = (item.f1 - item.f0 + rows - 1) / rows;
@@ -315,7 +314,7 @@ class FilterProduct {
     return run_count;
   }
 
-  // The runs of positions in [k0, k1) under which the block's pixels exist; a counts from k0.
+  // Makes the runs of positions in [k0, k1) under which the block's pixels exist; a counts from k0.
   int64_t make_runs(const ColumnBlock& columns, int64_t k0, int64_t k1, Run* runs) const {
     int64_t count = 0;
     for_each_tap_row(g_, columns.kh, columns.kw, k0, k1, [&](int64_t k, int64_t pixel, int64_t length) {
@@ -339,9 +338,9 @@ class FilterProduct {
   int64_t positions_;
 };
 
-// Filters of one pixel without padding: the pixels that the stride meets lie, or are gathered, as the rows of a matrix.
-// To pack dy as panels costs more than to pack pixels as strips, so where filters are more than channels the two change
-// places, and the result is transposed; one of many channels would cost more to transpose than that saves.
+// Filters of one pixel without padding: the pixels under the outputs are, or are gathered as, the rows of a matrix.
+// Packing dy as panels costs more than packing pixels as strips, so with more filters than channels the two swap roles
+// and the result is transposed; with many channels transposing would cost more than that saves.
 template <class T>
 void grad_filter_one_pixel(CpuStream& stream, const ConvGradFilterArgs& args) {
   const ConvGeometry& g = args.g;

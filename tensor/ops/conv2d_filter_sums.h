@@ -1,5 +1,5 @@
 #pragma once
-// What ends the filter gradients of convolutions: sums of groups of positions, and filters the other way round.
+// The last steps of filter gradients of convolutions: sums over groups of positions, and transposing filters.
 #include <algorithm>
 #include <cstdint>
 
@@ -19,7 +19,7 @@ void add_groups(CpuStream& stream, const T* sums, int64_t groups, int64_t n, T* 
   });
 }
 
-// y (columns, rows) from x (rows, columns), some rows at a time, whose lines stay in the first-level cache.
+// y (columns, rows) from x (rows, columns), a few rows at a time, so that their lines stay in the first-level cache.
 template <class T>
 void transpose(CpuStream& stream, const T* x, int64_t rows, int64_t columns, T* y) {
   constexpr int64_t kRows = 16;

@@ -3,7 +3,7 @@
 namespace elinvar {
 namespace {
 
-// Appends `whole` cut where the set of taps that fall into [0, source_extent) changes.
+// Appends `whole`, cut at each change of the set of taps that fall into [0, source_extent).
 void append_stretches(const Stretch& whole, int64_t source_extent, std::vector<Stretch>& all) {
   const size_t first = all.size();
   for (int64_t i = 0; i < whole.count; ++i) {
@@ -34,8 +34,8 @@ std::vector<Stretch> forward_axis(const ConvAxis& axis) {
   return all;
 }
 
-// Input i gets contributions from output (i + pad - k * dilation) / stride where that is a whole number, so that inputs
-// of one phase, (i + pad) mod stride, share their taps.
+// Input i gets contributions from output (i + pad - k * dilation) / stride if that is an integer, so inputs of one
+// phase, (i + pad) mod stride, share their taps.
 std::vector<Stretch> backward_phases(const ConvAxis& axis) {
   const int64_t stride = axis.stride;
   std::vector<Stretch> all;

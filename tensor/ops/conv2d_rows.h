@@ -1,8 +1,8 @@
 #pragma once
-// Positions of an image whose taps fall on the same places of another image: what the forward pass and the input
-// gradient of a convolution are made of. Each axis is cut into stretches of evenly spaced positions for which the same
-// taps exist; a stretch of rows and one of columns are a source of rows for Product, so that no tap is ever multiplied
-// by padding (NUMERICS.md, rule 7).
+// Positions of an image whose taps fall on the same places of another image, for the forward pass and the input
+// gradient of a convolution. Each axis is cut into stretches of evenly spaced positions that have the same taps; a
+// stretch of rows and one of columns form a source of rows for Product, so that no tap is multiplied by padding
+// (NUMERICS.md, rule 7).
 #include <vector>
 
 #include "tensor/ops/conv2d.h"
@@ -11,8 +11,8 @@
 namespace elinvar {
 
 struct AxisTap {
-  int64_t k;       // its index in the filter
-  int64_t offset;  // of its source coordinate from the position's
+  int64_t k;       // index in the filter
+  int64_t offset;  // source coordinate minus that of the position
 };
 
 // Positions 0 .. count-1 along an axis: position i is target coordinate target + i * target_step, and its taps read
@@ -31,16 +31,16 @@ struct ConvAxis {
 inline ConvAxis vertical(const ConvGeometry& g) { return {g.h, g.oh, g.kh, g.stride_h, g.pad_h, g.dilation_h}; }
 inline ConvAxis horizontal(const ConvGeometry& g) { return {g.w, g.ow, g.kw, g.stride_w, g.pad_w, g.dilation_w}; }
 
-// The stretches that cover the output, their taps in the input; and those that cover the input, their taps in the
-// output.
+// forward_axis() returns stretches that cover the output, with taps in the input; backward_axis() returns stretches
+// that cover the input, with taps in the output.
 std::vector<Stretch> forward_axis(const ConvAxis& axis);
 std::vector<Stretch> backward_axis(const ConvAxis& axis);
 
-// The input by phases of the stride, each with all its taps, also those that fall outside the output.
+// Returns the input by phases of the stride, each with all its taps, including those outside the output.
 std::vector<Stretch> backward_phases(const ConvAxis& axis);
 
-// f(k, pixel, count) for the output positions [k0, k1) under which the tap (kh, kw) falls into the image, row of output
-// pixels by row: positions k .. k + count - 1 read pixels (of (n, h, w)) pixel, pixel + stride_w, ...
+// Calls f(k, pixel, count) for the output positions [k0, k1) for which the tap (kh, kw) falls into the image, one row
+// of output pixels at a time: positions k .. k + count - 1 read pixels (of (n, h, w)) pixel, pixel + stride_w, ...
 template <class F>
 void for_each_tap_row(const ConvGeometry& g, int64_t kh, int64_t kw, int64_t k0, int64_t k1, F&& f) {
   const int64_t dy = kh * g.dilation_h - g.pad_h, dx = kw * g.dilation_w - g.pad_w;
@@ -75,7 +75,7 @@ class PositionRows {
                        source.channels};
         Span* previous = spans_.empty() ? nullptr : &spans_.back();
         if (previous && previous->k + previous->length == tap.k && previous->offset + previous->length == tap.offset)
-          previous->length += tap.length;  // taps side by side in the image
+          previous->length += tap.length;  // taps adjacent in the image
         else spans_.push_back(tap);
       }
     }
@@ -114,7 +114,7 @@ class PositionRows {
   std::vector<Span> spans_;
 };
 
-// One for each pair of stretches.
+// Returns one for each pair of stretches.
 template <class T>
 std::vector<PositionRows<T>> position_rows(const ImageChannels<const T>& source, const ImageChannels<T>& target,
                                            const std::vector<Stretch>& ys, const std::vector<Stretch>& xs,

@@ -7,8 +7,8 @@
 namespace elinvar::HWY_NAMESPACE {
 namespace {
 
-constexpr int kThreads = 256, kPieces = 4;                    // of 16 bytes, a thread's, under way together
-constexpr int64_t kBytes = int64_t{16} * kThreads * kPieces;  // a block's
+constexpr int kThreads = 256, kPieces = 4;                    // a thread copies pieces of 16 bytes, whose loads overlap
+constexpr int64_t kBytes = int64_t{16} * kThreads * kPieces;  // bytes per block
 
 __global__ void copy_bytes(Many<CopiesArgs> all) {
   const auto [a, block] = all.find();

@@ -1,5 +1,5 @@
 #pragma once
-// Copies of many tensors, which a GPU makes by few launches (cuda/many.h).
+// Copies many tensors. A GPU does so in few launches (cuda/many.h).
 #include <span>
 #include <vector>
 

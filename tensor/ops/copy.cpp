@@ -11,7 +11,7 @@
 namespace elinvar {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // elements a thread should have at least
+constexpr int64_t kGrain = 16384;  // least elements per thread
 
 }  // namespace
 
@@ -67,7 +67,7 @@ void fill(CpuStream& stream, const FillArgs& a) {
 
 namespace {
 
-// Between devices: bytes travel by way of the host, in the order of the elements.
+// Copies between devices by way of the host, in the order of the elements.
 void transfer(const Tensor& from, Tensor& to) {
   const Tensor x = from.to(to.dtype()).to_contiguous();
   Tensor y = to.contiguous() ? to : Tensor::empty(to.shape(), to.dtype(), to.device());
@@ -110,7 +110,7 @@ const Op kFill("fill(y, value)", fill_with);
 
 }  // namespace
 
-// Where a tensor lies is no part of what is computed, so a transfer is told to no recorder.
+// The device of a tensor is no part of the computation, so transfers are not recorded.
 void copy(const Tensor& from, Tensor& to) {
   if (from.device() == to.device()) return kCopy(from, Written{to});
   const trace::Pause pause;

@@ -1,7 +1,6 @@
 #pragma once
-// Fills and copies, with conversion between element types and any strides on both sides.
-// float to bf16 rounds to nearest even; float to integer truncates toward zero (out of range and NaN give 0);
-// integers wrap.
+// Fills and copies, with conversion between element types and any strides on both sides. float to bf16 rounds to
+// nearest even; float to integer truncates toward zero (out of range and NaN give 0); integers wrap.
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 
@@ -25,7 +24,7 @@ void fill(CpuStream&, const FillArgs&);
 template <class B>
 void fill(GpuStream<B>&, const FillArgs&);
 
-// Equal shapes, or `from` broadcasts to `to`; also from device to device.
+// The shapes must be equal, or `from` must broadcast to `to`. Also copies between devices.
 void copy(const Tensor& from, Tensor& to);
 void fill(Tensor& y, double value);
 

@@ -15,7 +15,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
-// f of a vector, of one number.
+// Returns f of a single number, by way of a vector.
 template <class T, class F>
 HWY_INLINE T of_one(T x, F f) {
   T lanes[Vec<T>::kLanes];
@@ -142,7 +142,7 @@ Tensor cross_entropy_backward_of(const Tensor& dy, Tensor logits, const CrossEnt
             saved.targets.device() == logits.device(),
         "[cross_entropy_backward] the targets must be those that were saved: int64, one of each of {} rows", rows);
   Tensor targets = saved.targets.to_contiguous();
-  // A GPU's kernel compares them alone.
+  // A GPU's kernel only compares them, so they need no check.
   if (logits.device() == Device{}) targets = checked_index("cross_entropy_backward", targets, classes, ignored);
   logits = logits.to_contiguous();
   const In x = in(logits);

@@ -10,7 +10,7 @@ namespace {
 
 using V = Vec<float>;
 
-// A warp for each row.
+// One warp per row.
 template <class T>
 __global__ void losses(CrossEntropyArgs a) {
   const int64_t row = thread_of_grid() / 32, n = a.classes;
@@ -38,7 +38,7 @@ __global__ void losses(CrossEntropyArgs a) {
 }
 
 constexpr int kThreads = 256, kOfThread = 4;
-constexpr int64_t kOfBlock = int64_t{kThreads} * kOfThread;  // classes of a row that a block takes
+constexpr int64_t kOfBlock = int64_t{kThreads} * kOfThread;  // classes of a row per block
 
 template <class T>
 __global__ void gradients(CrossEntropyBackwardArgs a, int64_t pieces, float q_elsewhere, float q_target) {

@@ -5,11 +5,11 @@
 //   loss = nll, or with smoothing  (1 - e) * nll + e * (log(l) - sum(s - m) / n)
 //   ds = (exp(s - m) * r - q) * dy, where q = e / n, and at t it is (1 - e) + e / n
 // Each sign is one rounding; 1 - e and both q are rounded once from float64. A row whose target is `ignored` has loss 0
-// and gradient 0. The loss of all rows is their sum as one row (rule 11). A row with a NaN or +inf, or of -inf alone,
-// has the loss NaN and a gradient of NaN throughout.
+// and gradient 0. The loss of all rows is their sum as one row (rule 11). A row that has a NaN or +inf, or only -inf,
+// has a NaN loss and a gradient of NaNs.
 //
-// The forward pass reads the logits once and writes nothing but three numbers a row; the gradient reads them once
-// more, so a vocabulary of 50,000 costs two passes of reading and one of writing.
+// The forward pass reads the logits once and writes only three numbers per row; the gradient reads them once more, so a
+// vocabulary of 50,000 costs two passes of reading and one of writing.
 #include "tensor/fields.h"
 #include "tensor/tensor.h"
 #include "tensor/view.h"
@@ -38,14 +38,14 @@ void cross_entropy_backward(GpuStream<B>&, const CrossEntropyBackwardArgs&);
 
 struct CrossEntropyResult {
   Tensor loss;           // (rows)
-  Tensor targets, m, r;  // for the gradient: one of each row, targets as int64
+  Tensor targets, m, r;  // for the gradient: one per row, targets as int64
   ELINVAR_FIELDS(loss, targets, m, r)
 };
 // logits (.., classes) float32 or float64; targets (..) int32 or int64, each `ignored` or in [0, classes).
 CrossEntropyResult cross_entropy(const Tensor& logits, const Tensor& targets, double smoothing, int64_t ignored);
 
-// dy (), the gradient of the sum of all losses -> like logits, and written over them if they are moved in and the only
-// handle on their elements.
+// dy () is the gradient of the sum of all losses. The result is like the logits; it overwrites them if they are moved
+// in and the only handle on their elements.
 Tensor cross_entropy_backward(const Tensor& dy, Tensor logits, const CrossEntropyResult& saved, double smoothing,
                               int64_t ignored);
 

@@ -10,12 +10,12 @@ namespace {
 
 constexpr int64_t kGrainBytes = int64_t{64} << 10;
 
-// Elements as integers of their width. A NaN is whatever exceeds infinity once the sign is dropped.
+// Elements as integers of their width. A NaN exceeds infinity once its sign is dropped.
 template <class Bits, Bits kInfinity, Bits kNaN>
 Digest digest_floats(const Bits* x, int64_t n) {
   constexpr Bits kMagnitude = static_cast<Bits>(~Bits{0}) >> 1;
   const auto is_nan = [](Bits b) { return static_cast<Bits>(b & kMagnitude) > kInfinity; };
-  // Magnitudes are positive as signed numbers, too, whose comparison every vector unit has.
+  // Magnitudes are positive as signed numbers too, and every vector unit compares those.
   using Signed = std::make_signed_t<Bits>;
   Bits any = 0;
   for (int64_t i = 0; i < n; ++i)
@@ -59,7 +59,7 @@ struct Chunk {
 
 }  // namespace
 
-// By all threads over the chunks of all tensors.
+// All threads share the chunks of all tensors.
 void digest_chunks(CpuStream& stream, std::span<const DigestArgs> all) {
   std::vector<Chunk> chunks;
   int64_t total = 0;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kThreads = 256, kRows = kThreads / xxh3::kLanes;
 
-// Elements as integers of their width; nothing exceeds kInfinity where there is no NaN.
+// Elements as integers of their width. Only NaN exceeds kInfinity; types without NaN keep the default.
 template <class Bits, Bits kInfinity = static_cast<Bits>(~Bits{0}), Bits kNaN = 0>
 struct Elements {
   const Bits* x;
@@ -41,8 +41,8 @@ struct Room {
   __device__ const unsigned char* secret_bytes() const { return reinterpret_cast<const unsigned char*>(secret); }
 };
 
-// Rows of threads add up a block each, a thread for each lane; then eight of them go through the rows in order, which
-// others do not wait for: they write the sums of the next rows elsewhere.
+// Each row of threads adds up a block, one thread per lane. Then eight threads go through the rows in order; the others
+// do not wait, because they write the sums of the next rows to another place.
 template <class E>
 __device__ xxh3::Hash hash_long(const E& x, int64_t count, Room& room) {
   const int thread = static_cast<int>(threadIdx.x), lane = thread % xxh3::kLanes, row = thread / xxh3::kLanes;
@@ -93,7 +93,7 @@ __device__ void digest_chunk(const DigestArgs& a, int64_t chunk, E x, Room& room
   if (threadIdx.x == 0) a.digests.as<Digest>()[chunk] = {hash.high, hash.low};
 }
 
-// A block of threads for each chunk.
+// One block of threads per chunk.
 __global__ void __launch_bounds__(kThreads) digest_blocks(Many<DigestArgs> all) {
   __shared__ Room room;
   const auto [a, chunk] = all.find();

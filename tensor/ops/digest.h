@@ -1,6 +1,6 @@
 #pragma once
-// Digests of the chunks of tensors, where the tensors lie, so that of a GPU's nothing but digests travels to the host.
-// tensor/digest_tree.h says what a chunk is, and what they are made into.
+// Digests of the chunks of tensors, computed on their device, so that only digests travel from a GPU to the host.
+// tensor/digest_tree.h defines chunks and what their digests are used for.
 #include <span>
 
 #include "tensor/digest.h"
@@ -9,7 +9,7 @@
 
 namespace elinvar {
 
-// The `bytes` of x, whose elements lie one after another, into a Digest for each chunk, one after another.
+// Writes a Digest for each chunk of the `bytes` of x, which are contiguous.
 struct DigestArgs {
   In x;
   Out digests;

@@ -16,7 +16,7 @@ HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_SCALAR
-constexpr int64_t kBlocks = 1;  // Philox blocks computed side by side
+constexpr int64_t kBlocks = 1;  // Philox blocks computed at once
 
 void random_words(const Rng& rng, uint32_t first_block, uint32_t* words) {
   const Random4 r = rng.block(first_block);
@@ -27,8 +27,8 @@ using D64 = hn::ScalableTag<uint64_t>;
 using D32 = hn::Repartition<uint32_t, D64>;
 constexpr int64_t kBlocks = hn::MaxLanes(D64());
 
-// The words of kBlocks consecutive blocks in the order of elements: the rounds of philox() in philox.h, with a block
-// in each 64-bit lane. Only the lower half of a lane is a word; what gathers above is never used.
+// Sets `words` to those of kBlocks consecutive blocks in the order of elements: the rounds of philox() in philox.h,
+// with a block in each 64-bit lane. Only the lower half of a lane is a word; the upper half is never used.
 void random_words(const Rng& rng, uint32_t first_block, uint32_t* words) {
   const D64 d;
   const auto product = [](auto a, auto b)
@@ -53,7 +53,7 @@ void random_words(const Rng& rng, uint32_t first_block, uint32_t* words) {
 #endif
 constexpr int64_t kElements = 4 * kBlocks;
 
-// Elements [begin, end); begin is a multiple of 4.
+// Computes elements [begin, end); begin is a multiple of 4.
 void dropout_range(const DropoutArgs& a, int64_t begin, int64_t end) {
   const uint32_t threshold = static_cast<uint32_t>(std::ceil(a.p * 0x1p24));
   visit_float(a.x.dtype, [&](auto zero) HWY_ATTR {

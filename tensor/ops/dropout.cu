@@ -8,7 +8,7 @@
 namespace elinvar::HWY_NAMESPACE {
 namespace {
 
-// A thread for each block of four random words.
+// One thread per block of four random words.
 template <class T>
 __global__ void drop_elements(const T* x, T* y, int64_t n, uint32_t threshold, float scale, Rng rng, const Rng* key) {
   if (key != nullptr) rng = {key->seed, key->step, key->vrank, rng.op};

@@ -1,7 +1,7 @@
 #pragma once
-// Dropout with a mask that nobody stores: element i (row-major) survives if word i % 4 of rng.block(i / 4), its upper
-// 24 bits read as a number u in [0, 1), has u >= p in real arithmetic; a survivor becomes x * (1 / (1 - p)) with the
-// factor computed in float64 and rounded once to the type of x, the others +0. NUMERICS.md, rule 17.
+// Dropout with a mask that is never stored: element i (row-major) survives if u >= p in real arithmetic, where u in [0,
+// 1) is made of the upper 24 bits of word i % 4 of rng.block(i / 4). A survivor becomes x * (1 / (1 - p)), with the
+// factor computed in float64 and rounded once to the type of x; the others become +0. NUMERICS.md, rule 17.
 //
 // It is its own gradient: dx = dropout(dy, p, rng) with the same rng.
 #include "tensor/philox.h"
@@ -16,13 +16,13 @@ struct DropoutArgs {
   int64_t n;  // contiguous elements, at most 2^34
   double p;
   Rng rng;
-  const Rng* key = nullptr;  // on the device, of whose numbers all but the op count (tensor/graph.h); null: rng itself
+  const Rng* key = nullptr;  // if set, an Rng on the device that replaces all of rng but op (tensor/graph.h)
 };
 void dropout(CpuStream&, const DropoutArgs&);
 template <class B>
 void dropout(GpuStream<B>&, const DropoutArgs&);
 
-// 0 <= p < 1. An x that is moved in is written over if it is the only handle on its elements.
+// Requires 0 <= p < 1. Overwrites an x that is moved in if it is the only handle on its elements.
 Tensor dropout(Tensor x, double p, const Rng& rng);
 
 }  // namespace elinvar

@@ -14,7 +14,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
-// Rows [begin, end) of the table.
+// Computes rows [begin, end) of the table's gradient.
 void embedding_backward_rows(const EmbeddingBackwardArgs& a, int64_t begin, int64_t end) {
   visit_float(a.dy.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -57,8 +57,8 @@ void embedding(CpuStream& stream, const EmbeddingArgs& a) {
 }
 
 void embedding_backward(CpuStream& stream, const EmbeddingBackwardArgs& a) {
-  // Threads share work, not rows of the table: row v weighs one for itself and one for each occurrence, and belongs
-  // to the interval of weights in which it starts.
+  // Threads share work, not rows of the table: row v has a weight of one plus its occurrences, and belongs to the
+  // interval of weights in which it starts.
   const int64_t* start = a.start.as<int64_t>();
   const auto first_row = [&](int64_t weight) {
     int64_t low = 0, high = a.rows;

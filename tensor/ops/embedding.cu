@@ -13,7 +13,7 @@ __global__ void pick_rows(EmbeddingArgs a) {
   }
 }
 
-// A thread for each element of the table.
+// One thread per element of the table.
 __global__ void sum_rows(EmbeddingBackwardArgs a) {
   const float* dy = a.dy.as<float>();
   for (int64_t i = thread_of_grid(); i < a.rows * a.cols; i += grid_stride()) {

@@ -1,5 +1,5 @@
 #pragma once
-// Rows of a table, by index, and the gradient of the table.
+// Looks up rows of a table by index, and computes the gradient of the table.
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 
@@ -16,8 +16,8 @@ void embedding(CpuStream&, const EmbeddingArgs&);
 template <class B>
 void embedding(GpuStream<B>&, const EmbeddingArgs&);
 
-// dtable[v, :] = sum of dy[i, :] over the i with index[i] == v, ascending, by rule 12 of NUMERICS.md; zero where
-// there is none. `order` and `start` as in Occurrences (tensor/ops/index.h).
+// dtable[v, :] = sum of dy[i, :] over the i with index[i] == v, ascending, by rule 12 of NUMERICS.md; zero if there are
+// none. `order` and `start` are those of Occurrences (tensor/ops/index.h).
 struct EmbeddingBackwardArgs {
   In dy, order, start;
   Out dtable;

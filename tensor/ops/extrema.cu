@@ -5,7 +5,7 @@
 namespace elinvar::HWY_NAMESPACE {
 namespace {
 
-// A thread for each result.
+// One thread per result.
 template <bool kLargest>
 __global__ void extreme_elements(ExtremaArgs a) {
   for (int64_t i = thread_of_grid(); i < a.outer * a.inner; i += grid_stride()) {

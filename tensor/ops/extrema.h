@@ -1,6 +1,6 @@
 #pragma once
-// The largest or smallest element along a dimension, and where it is. Exact (NUMERICS.md, rule 13): the first NaN if
-// there is one, else the extreme value; of equal ones, -0 and +0 among them, the one with the lowest index.
+// The largest or smallest element along a dimension, and its index. Exact (NUMERICS.md, rule 13): the first NaN if
+// there is one, else the extreme value with the lowest index; -0 and +0 are equal.
 #include "tensor/fields.h"
 #include "tensor/tensor.h"
 #include "tensor/view.h"

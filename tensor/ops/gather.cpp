@@ -12,7 +12,7 @@
 namespace elinvar {
 namespace {
 
-// Rule 12 over x[0 .. n-1], which is overwritten.
+// Sums x[0 .. n-1], which is overwritten, by rule 12.
 template <class T>
 T column_sum_in_place(T* x, int64_t n) {
   int64_t leaves = 0;
@@ -37,7 +37,7 @@ Extents around(const Shape& shape, int dim) {
   return e;
 }
 
-// The picks of each line of an index (outer, picks, inner) by their targets; of one target, ascending.
+// Sorts the picks of each line of an index (outer, picks, inner) by target; picks of one target are ascending.
 Tensor by_target(const Tensor& index, int64_t outer, int64_t picks, int64_t inner) {
   Tensor order = Tensor::empty({outer, picks, inner}, DType::i64);
   std::vector<int64_t> line(static_cast<size_t>(picks));
@@ -78,7 +78,7 @@ void gather_backward(CpuStream& stream, const GatherBackwardArgs& a) {
         const T* dy = a.dy.as<T>() + o * a.picks * a.inner + c;
         const int64_t* index = a.index.as<int64_t>() + o * a.picks * a.inner + c;
         T* dx = a.dx.as<T>() + o * a.extent * a.inner + c;
-        // end[v] is where the terms of target v begin, and, once they are all in place, where they end.
+        // end[v] is the beginning of the terms of target v and, once all terms are in place, their end.
         std::fill(end.begin(), end.end(), 0);
         for (int64_t i = 0; i < a.picks; ++i) ++end[static_cast<size_t>(index[i * a.inner]) + 1];
         for (size_t v = 1; v < end.size(); ++v) end[v] += end[v - 1];

@@ -14,7 +14,7 @@ __global__ void pick_elements(GatherArgs a) {
   }
 }
 
-// A thread for each pick by target, of which the first of a target sums them all.
+// One thread per pick, sorted by target; the first thread of a target sums all its picks.
 __global__ void sum_picks(GatherBackwardArgs a) {
   const int64_t n = a.outer * a.picks * a.inner;
   for (int64_t i = thread_of_grid(); i < n; i += grid_stride()) {

@@ -1,5 +1,5 @@
 #pragma once
-// Elements picked along a dimension.
+// Picks elements along a dimension.
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 
@@ -19,8 +19,8 @@ void gather(GpuStream<B>&, const GatherArgs&);
 // dx[o, v, c] = sum of dy[o, i, c] over the i with index[o, i, c] == v, ascending, by rule 12 of NUMERICS.md.
 struct GatherBackwardArgs {
   In dy, index;
-  In order;  // (outer, picks, inner) int64: which pick is k-th by target; of one target, ascending. GPUs alone have it,
-  Out dx;    // and find dx filled with zeros
+  In order;  // (outer, picks, inner) int64: picks sorted by target, ascending for one target; GPUs only
+  Out dx;    // on GPUs, filled with zeros before
   int64_t outer, extent, picks, inner;
 };
 void gather_backward(CpuStream&, const GatherBackwardArgs&);
@@ -30,7 +30,7 @@ void gather_backward(GpuStream<B>&, const GatherBackwardArgs&);
 // y[.., i, ..] = x[.., index[.., i, ..], ..] along `dim`. x is float32 or float64; index, int32 or int64, has x's
 // extents in all other dimensions.
 Tensor gather(const Tensor& x, int dim, const Tensor& index);
-// dx for an x of `extent` elements along `dim`.
+// Returns dx for an x of `extent` elements along `dim`.
 Tensor gather_backward(const Tensor& dy, int dim, const Tensor& index, int64_t extent);
 
 }  // namespace elinvar

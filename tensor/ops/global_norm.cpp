@@ -48,7 +48,7 @@ void square_sums(CpuStream& stream, std::span<const SquareSumsArgs> all) {
 
 namespace {
 
-// The segments' sums of all tensors, on the CPU.
+// Returns the segments' sums of all tensors, on the CPU.
 Tensor sums_of_segments(std::span<const Tensor> tensors) {
   std::vector<Tensor> dense;
   int64_t segments = 0;

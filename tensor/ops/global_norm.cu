@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kSegmentsOfBlock = 8;
 
-// A warp for each segment.
+// One warp per segment.
 __global__ void square_sum_segments(Many<SquareSumsArgs> all) {
   const auto [a, block] = all.find();
   const int64_t segment = block * kSegmentsOfBlock + threadIdx.x / 32, first = segment * kRowSegment;

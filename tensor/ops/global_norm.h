@@ -1,8 +1,7 @@
 #pragma once
-// Sums of squares and norms of whole gradients (NUMERICS.md, rule 19), in binary64 throughout: each tensor is
-// cut, in logical order, into segments of 4096 elements; a segment's sum is that of rule 11 (64 virtual
-// lanes, fma(g, g, acc), folded by halves); the segments' sums are added left to right from +0, tensors in
-// the order given.
+// Sums of squares and norms of whole gradients (NUMERICS.md, rule 19), in binary64 throughout. Each tensor is cut, in
+// logical order, into segments of 4096 elements; a segment's sum is that of rule 11 (64 virtual lanes, fma(g, g, acc),
+// reduced by halves); the segments' sums are added left to right from +0, tensors in the order given.
 #include <span>
 #include <vector>
 
@@ -17,14 +16,14 @@ struct SquareSumsArgs {
   Out partial;
   int64_t n;
 };
-// All tensors at once; threads share their segments.
+// Takes all tensors at once; threads share their segments.
 void square_sums(CpuStream&, std::span<const SquareSumsArgs>);
 template <class B>
 void square_sums(GpuStream<B>&, std::span<const SquareSumsArgs>);
 
-// float32 or float64 tensors, on one device.
+// Tensors must be float32 or float64 and on one device.
 double square_sum(std::span<const Tensor> tensors);
 double global_norm(std::span<const Tensor> tensors);         // its square root
-std::vector<double> norms(std::span<const Tensor> tensors);  // the global_norm of each by itself
+std::vector<double> norms(std::span<const Tensor> tensors);  // global_norm of each tensor alone
 
 }  // namespace elinvar

@@ -1,5 +1,5 @@
 #pragma once
-// What ops that take indices share: the check, and the stable sort that turns a scatter into a gather (NUMERICS.md,
+// Functions for ops that take indices: a check, and the stable sort that turns a scatter into a gather (NUMERICS.md,
 // rule 16).
 #include <optional>
 
@@ -7,16 +7,16 @@
 
 namespace elinvar {
 
-// The indices (int32 or int64, any layout and device) as contiguous int64 on the CPU. Throws UsageError, naming the
-// first that is outside [0, limit) and is not `ignored`, and where it is.
+// Returns the indices (int32 or int64, any layout and device) as contiguous int64 on the CPU. Throws UsageError, naming
+// the first one that is outside [0, limit) and not `ignored`, and its position.
 Tensor checked_index(const char* op, const Tensor& index, int64_t limit, std::optional<int64_t> ignored = {});
 
-// Positions by target: those whose index is v, ascending, are order[start[v]] .. order[start[v + 1] - 1].
+// Positions sorted by target: those whose index is v, ascending, are order[start[v]] .. order[start[v + 1] - 1].
 struct Occurrences {
   Tensor order;  // (n) int64
   Tensor start;  // (limit + 1) int64
   Occurrences to(Device device) const { return {order.to(device), start.to(device)}; }
 };
-Occurrences occurrences(const Tensor& index, int64_t limit);  // of checked indices
+Occurrences occurrences(const Tensor& index, int64_t limit);  // the indices must have been checked
 
 }  // namespace elinvar

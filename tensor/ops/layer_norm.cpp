@@ -15,7 +15,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
-// gamma and beta, or what stands for them.
+// gamma or beta, or its default.
 template <class T>
 struct Affine {
   const T* values;
@@ -70,7 +70,7 @@ void forward_rows(const RowNormArgs& a, int64_t begin, int64_t end) {
   }
 }
 
-// Rows of the leaves [begin, end).
+// Computes rows of the leaves [begin, end).
 template <RowNorm kKind, class T>
 void backward_leaves(const RowNormBackwardArgs& a, int64_t begin, int64_t end) {
   using V = Vec<T>;
@@ -151,7 +151,7 @@ void row_norm_backward(CpuStream& stream, const RowNormBackwardArgs& a) {
 
 namespace {
 
-// gamma or beta, as kernels read it.
+// Returns gamma or beta in the form that kernels read.
 Tensor parameter(const char* op, const char* name, const Tensor& p, const Tensor& x) {
   return p.defined() ? operand(op, name, p, {x.dim(-1)}, x) : p;
 }
@@ -165,12 +165,12 @@ void check_rows(const char* op, const Tensor& x) {
 In in_or_absent(const Tensor& t) { return t.defined() ? in(t) : In{}; }
 Out out_or_absent(Tensor& t) { return t.defined() ? out(t) : Out{}; }
 
-// Whether `t` is of x's type, or bfloat16 beside float32.
+// Whether `t` has x's type, or is bfloat16 while x is float32.
 bool same_or_narrow(const Tensor& t, const Tensor& x) {
   return t.dtype() == x.dtype() || (t.dtype() == DType::bf16 && x.dtype() == DType::f32);
 }
 
-// Of input + *addend if there is one, else of input.
+// Normalises input + *addend, or input if `addend` is null.
 AddNormResult forward(const char* op, RowNorm kind, const Tensor& input, const Tensor* addend, const Tensor& scale,
                       const Tensor& shift, double eps, DType type) {
   check_rows(op, input);

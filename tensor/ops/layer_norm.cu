@@ -10,14 +10,14 @@ namespace {
 
 using V = Vec<float>;
 
-// gamma or beta, or what stands for it.
+// gamma or beta, or its default.
 struct Affine {
   const float* values;
   float absent;
   __device__ V operator()(int64_t i) const { return {values ? values[i] : absent}; }
 };
 
-// By a warp: writes x + addend, the elements of `addend` from `row` on. Loads of several terms are under way together.
+// By one warp: writes x + addend, with the elements of `addend` from `row` on. Loads of several terms overlap.
 template <class X>
 __device__ void add_row(const Reads<X>& x, const AnyReads& addend, int64_t row, X* sum, int64_t n) {
   constexpr int kTerms = 4;
@@ -32,7 +32,7 @@ __device__ void add_row(const Reads<X>& x, const AnyReads& addend, int64_t row, 
   }
 }
 
-// A warp for each row. Of a sum a thread reads what it has written itself.
+// One warp per row. A thread reads only those elements of a sum that it has written itself.
 template <RowNorm kKind, class X, class Y>
 __global__ void forward_rows(RowNormArgs a, AnyReads addend) {
   constexpr bool kCentred = kKind == RowNorm::layer;
@@ -62,8 +62,8 @@ __global__ void forward_rows(RowNormArgs a, AnyReads addend) {
     y[i] = stored<Y>(fma(centred(i) * r, gamma(i), beta(i)).v);
 }
 
-// A warp for each row. dx may be dy or the sum that it is added to: a thread writes what it alone reads, after the
-// sums.
+// One warp per row. dx may be dy or the sum that it is added to: a thread writes only elements that it alone reads,
+// after the sums.
 template <RowNorm kKind, class X, class Y>
 __global__ void backward_rows(RowNormBackwardArgs a) {
   constexpr bool kCentred = kKind == RowNorm::layer;
@@ -87,7 +87,7 @@ __global__ void backward_rows(RowNormBackwardArgs a) {
   }
 }
 
-// A thread for each leaf of rows and column: the chains of dgamma and dbeta.
+// One thread per leaf of rows and column: the chains of dgamma and dbeta.
 template <RowNorm kKind, class X, class Y>
 __global__ void parameter_leaves(RowNormBackwardArgs a, ColumnTile tile, int64_t tiles) {
   constexpr bool kCentred = kKind == RowNorm::layer;
@@ -112,7 +112,7 @@ __global__ void parameter_leaves(RowNormBackwardArgs a, ColumnTile tile, int64_t
 
 template <RowNorm kKind, class X, class Y>
 void backward(Gpu& stream, const RowNormBackwardArgs& a) {
-  if (a.partial.data) {  // first, for dx may be written over dy
+  if (a.partial.data) {  // first, because dx may overwrite dy
     const int64_t leaves = (a.rows + kColumnLeaf - 1) / kColumnLeaf;
     const ColumnTile tile = ColumnTile::of(a.cols, leaves);
     const int64_t tiles = tile.tiles(a.cols);

@@ -1,7 +1,7 @@
 #pragma once
-// Layer norm and RMS norm of the rows of x (.., C), with n = C (NUMERICS.md, rule 15). Sums along a row are rule 11's
-// (fma for products), those over rows rule 12's; each other sign below is one rounding. An absent gamma is 1, an
-// absent beta 0.
+// Layer norm and RMS norm of the rows of x (.., C), with n = C (NUMERICS.md, rule 15). Sums along a row follow rule 11
+// (fma for products), those over rows rule 12; every other sign below is one rounding. An absent gamma is 1, an absent
+// beta 0.
 //
 // Layer norm    m = sum(x) / n    r = 1 / sqrt(sum((x - m) * (x - m)) / n + eps)    h = (x - m) * r
 //               y = fma(h, gamma, beta)
@@ -11,11 +11,11 @@
 //               g = dy * gamma    dx = r * fma(-h, sum(g * h) / n, g)
 // Both          dgamma = sum over rows of dy * h (fma)    dbeta = sum over rows of dy
 //
-// x may be a sum that is made on the way (add_norm): x + addend, one rounding, is written and normalised as it lies
-// there, with the bits of add() and a norm of its result.
+// add_norm computes x on the way: it writes x + addend, with one rounding, and normalises that, with the bits of add()
+// and a norm of its result.
 //
-// A row is read once and stays in the first cache for its passes; the gradients of gamma and beta are chains of 64
-// rows that grow as these rows are visited.
+// A row is read once and stays in the first-level cache for its passes; the gradients of gamma and beta are chains of
+// 64 rows that grow as these rows are visited.
 #include "tensor/fields.h"
 #include "tensor/tensor.h"
 #include "tensor/view.h"
@@ -27,8 +27,8 @@ constexpr RowNorm last_of(RowNorm) { return RowNorm::rms; }
 
 struct RowNormArgs {
   In x, gamma, beta;  // (rows, cols), (cols), (cols); the last two may be absent
-  In addend;          // (rows, cols), to be added to x first, or absent
-  Out sum;            // (rows, cols), of x and addend; absent with that
+  In addend;          // (rows, cols), added to x first; may be absent
+  Out sum;            // (rows, cols), x + addend; absent without addend
   Out y, mean, r;     // (rows, cols), (rows), (rows); RMS norm writes no mean
   int64_t rows, cols;
   double eps;
@@ -40,7 +40,7 @@ void row_norm(GpuStream<B>&, const RowNormArgs&);
 
 struct RowNormBackwardArgs {
   In dy, x, gamma, mean, r;
-  In sum;       // what dx is added to, on GPUs, or absent
+  In sum;       // GPUs only: dx is added to it; may be absent
   Out dx;       // absent if not wanted; may be dy itself, or sum
   Out partial;  // (leaves of 64 rows, 2, cols): chains of dgamma and dbeta; absent if not wanted
   int64_t rows, cols;
@@ -51,11 +51,11 @@ template <class B>
 void row_norm_backward(GpuStream<B>&, const RowNormBackwardArgs&);
 
 struct RowNormResult {
-  Tensor y, mean, r;  // the last two are what the gradient needs
+  Tensor y, mean, r;  // the gradient needs mean and r
   ELINVAR_FIELDS(y, mean, r)
 };
-// x float32 or float64 (.., C), C > 0; gamma and beta (C) or undefined. y is of type `result`: x's, or bfloat16 where x
-// is float32 on a GPU. x may be bfloat16 there, too; its mean and r are float32.
+// x (.., C), C > 0, is float32, float64 or, on a GPU, bfloat16, for which mean and r are float32; gamma and beta are
+// (C) or undefined. y has the type `result`: x's, or bfloat16 if x is float32 on a GPU.
 RowNormResult layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double eps, DType result);
 RowNormResult rms_norm(const Tensor& x, const Tensor& gamma, double eps, DType result);
 inline RowNormResult layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double eps) {
@@ -70,8 +70,8 @@ struct AddNormResult {
   RowNormResult norm;
   ELINVAR_FIELDS(sum, norm)
 };
-// x + addend and its norm, as of layer_norm or rms_norm, which has no beta, in one pass over memory. addend is like x,
-// or bfloat16 beside float32; the sum has x's type.
+// Returns x + addend and its layer_norm or rms_norm (without beta), in one pass over memory. addend is like x, or
+// bfloat16 if x is float32; the sum has x's type.
 AddNormResult add_norm(RowNorm kind, const Tensor& x, const Tensor& addend, const Tensor& gamma, const Tensor& beta,
                        double eps, DType result);
 
@@ -79,9 +79,9 @@ struct RowNormGradients {
   Tensor dx, dgamma, dbeta;  // undefined where not wanted
   ELINVAR_FIELDS(dx, dgamma, dbeta)
 };
-// `saved` as the forward pass returned it; its y is not read and may be undefined. dx is of x's type; with `sum`, like
-// x (the gradient of a residual, say), it is sum + dx, as an addition of its own gives it. A sum, else a dy, of x's
-// type that is moved in is written over if it is the only handle on its elements.
+// `saved` is the result of the forward pass; its y is not read and may be undefined. dx has x's type. With `sum`, like
+// x (the gradient of a residual, for example), dx is sum + dx, with the bits of a separate addition. A sum, or without
+// one a dy, of x's type is overwritten if it is moved in and the only handle on its elements.
 RowNormGradients row_norm_backward(RowNorm kind, Tensor dy, const Tensor& x, const Tensor& gamma,
                                    const RowNormResult& saved, bool want_dx, bool want_parameters, Tensor sum = {});
 

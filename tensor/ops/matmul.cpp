@@ -11,13 +11,13 @@
 namespace elinvar {
 namespace {
 
-constexpr int64_t kPackedBytes = 16 << 20;  // packed B at a time, in the last-level cache;
-constexpr int64_t kNearBytes = 4 << 20;     // less, beside a C of at most so much that its chunks are added to it there
-constexpr int64_t kTilesInPlace = 2;        // fewer rows of C do not repay a packed B,
-constexpr int64_t kBytesInPlace = 512;      // nor do rows of B that lie close together
+constexpr int64_t kPackedBytes = 16 << 20;  // size of the packed part of B, which stays in the last-level cache
+constexpr int64_t kNearBytes = 4 << 20;     // if C fits into so many bytes, packed B takes at most as many too
+constexpr int64_t kTilesInPlace = 2;        // B is not packed for fewer tiles of rows of C
+constexpr int64_t kBytesInPlace = 512;      // B is not packed if its rows are at most so far apart
 
-// Few rows of A by columns of B that lie in memory one after another, as of a linear layer on few samples: to read B is
-// the work. A strip of it is packed a chunk at a time, and multiplied while it is in the core's own cache.
+// Multiplies few rows of A by a B whose columns are contiguous, as in a linear layer on few samples, where reading B is
+// most of the work. A strip of B is packed one chunk at a time, and multiplied while it is in the core's own cache.
 template <class T>
 void multiply_few(CpuStream& stream, const MatrixRows<T>& rows, const T* b, int64_t b_col, int64_t n, int64_t k,
                   const T* bias) {
@@ -78,7 +78,8 @@ void multiply(CpuStream& stream, const MatmulArgs& args, int64_t batch) {
     multiply_few(stream, rows, b, args.b.col, args.n, args.k, bias);
     return;
   }
-  // Columns, and groups of chunks if there are many, go in pieces whose packed B stays in the last-level cache.
+  // Columns, and groups of chunks if there are many, are processed in pieces whose packed B stays in the last-level
+  // cache.
   int64_t k_piece = std::min(args.k, kChunk * kGroup);
   const int64_t element = sizeof(T);
   if (!many_groups(args.k) && args.m * args.n * element <= kNearBytes)
@@ -99,8 +100,8 @@ void multiply(CpuStream& stream, const MatmulArgs& args, int64_t batch) {
   }
 }
 
-// The last two dimensions, one of them with steps of 1. The stride of a dimension of one element means nothing, so
-// there it is chosen.
+// Returns the last two dimensions, one of which must have steps of 1. A dimension of one element may have any stride,
+// so its step is chosen.
 MatrixIn matrix(const Tensor& t, int64_t batch_step) {
   int64_t row = t.strides()[t.ndim() - 2], col = t.strides()[t.ndim() - 1];
   if (t.dim(-1) <= 1) col = 1;
@@ -108,8 +109,8 @@ MatrixIn matrix(const Tensor& t, int64_t batch_step) {
   return {t.raw(), row, col, batch_step};
 }
 
-// A view whose matrices can be read in place, or a copy. Libraries do not take lines that share elements, as those of
-// an expanded row do.
+// Returns a view whose matrices can be read in place, or a copy. Libraries do not take lines that share elements, such
+// as those of an expanded row.
 Tensor readable(const Tensor& t, Precision precision) {
   const MatrixIn view = matrix(t, 0);
   const bool by_rows = view.col == 1;
@@ -119,7 +120,7 @@ Tensor readable(const Tensor& t, Precision precision) {
   return precision == Precision::portable || apart ? t : t.to_contiguous();
 }
 
-// The leading dimensions of both operands as one batch; copies the operand whose batch is not evenly spaced.
+// Returns the leading dimensions of an operand as one batch; replaces `t` by a copy if its batch is not evenly spaced.
 MatrixIn as_batch(Tensor& t, const Shape& leading) {
   Shape full = leading;
   full.push_back(t.dim(-2));
@@ -151,7 +152,7 @@ void matmul(CpuStream& stream, const MatmulArgs& args) {
 
 namespace {
 
-// The extents before the last two, broadcast.
+// Returns the extents before the last two, broadcast.
 Shape leading(const Tensor& a, const Tensor& b) {
   Shape a_lead = a.shape(), b_lead = b.shape();
   for (int i = 0; i < 2; ++i) a_lead.erase(a_lead.ndim() - 1), b_lead.erase(b_lead.ndim() - 1);
@@ -175,7 +176,7 @@ Tensor matmul_of(const Tensor& a_given, const Tensor& b_given, const Tensor& bia
   const bool rounds = precision == Precision::bf16 && result == DType::bf16;
   check(precision != Precision::bf16 || rounds || result == DType::f32,
         "[matmul] results of bf16 products are float32 or bfloat16, not {}", name_of(result));
-  if (rounds && (k == 0 || (bias.defined() && (a.dim(-2) == 1 || n == 1)))) {  // the bias is added apart, see below
+  if (rounds && (k == 0 || (bias.defined() && (a.dim(-2) == 1 || n == 1)))) {  // the bias is added later, see below
     const Tensor seen = bias.defined() ? bias.to(DType::bf16).to(DType::f32) : bias;
     return matmul_of(a, b, seen, precision, DType::f32).to(DType::bf16);
   }
@@ -206,10 +207,10 @@ Tensor matmul_of(const Tensor& a_given, const Tensor& b_given, const Tensor& bia
     args.b = as_batch(b, lead);
   }
   if (precision == Precision::portable || k == 0) {
-    args.dtype = c.dtype();  // what has no terms has no factors
+    args.dtype = c.dtype();  // a sum without terms has no factors
     on(a.device(), [&](auto& stream) { matmul(stream, args); });
   } else {
-    const bool line = args.m == 1 || args.n == 1;  // to which a library may have no product that adds a bias
+    const bool line = args.m == 1 || args.n == 1;  // for which a library may have no product that adds a bias
     if (line) args.bias = nullptr;
     on_tensor_cores(a.device(), [&](auto& stream) { fast_matmul(stream, args, precision); });
     if (line && bias.defined()) return add(c, dense_bias);

@@ -1,13 +1,14 @@
 #pragma once
-// Matrix products in canonical order (NUMERICS.md, rule 8), with an optional bias added as a rounding of its own
-// (rule 9); or, where another precision than the portable one is asked for, on a GPU's tensor cores.
+// Matrix products in canonical order (NUMERICS.md, rule 8), with an optional bias added with a rounding of its own
+// (rule 9). Precisions other than portable run on a GPU's tensor cores.
 #include "tensor/precision.h"
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 
 namespace elinvar {
 
-// One matrix of a batch: element (i, j) at data[i * row + j * col]; the next of the batch `batch` elements on.
+// Matrices of a batch: element (i, j) is at data[i * row + j * col], and consecutive matrices are `batch` elements
+// apart.
 struct MatrixIn {
   const void* data;
   int64_t row, col, batch;
@@ -15,22 +16,22 @@ struct MatrixIn {
 
 // C[b] (m, n) = A[b] (m, k) x B[b] (k, n) + bias (n) in every row. C is row-major with rows `c_row` apart.
 struct MatmulArgs {
-  DType dtype;  // of all; of fast products the factors' alone
+  DType dtype;  // of all operands; of fast products only the factors'
   int64_t batch, m, n, k;
   MatrixIn a, b;
   void* c;
   int64_t c_row, c_batch;
   const void* bias = nullptr;
-  DType result = DType::f32;  // of fast products: of C and the bias
+  DType result = DType::f32;  // of fast products: the type of C and the bias
 };
 void matmul(CpuStream&, const MatmulArgs&);
 template <class B>
 void matmul(GpuStream<B>&, const MatmulArgs&);
 
-// (.., m, k) x (.., k, n) -> (.., m, n); leading dimensions broadcast. Transposed views are multiplied in place.
-// bias (n), if defined, is added to every row. With precision bf16 factors may be bfloat16, or are rounded to it, and
-// the result is of type `result`, float32 or bfloat16; sum and bias are rounded to bfloat16 together, and the bias,
-// which is float32, before. Other products have results of their factors' type.
+// (.., m, k) x (.., k, n) -> (.., m, n); leading dimensions broadcast. Transposed views are multiplied in place. bias
+// (n), if defined, is added to every row. With precision bf16, factors may be bfloat16, or are rounded to it, and the
+// result has the type `result`, float32 or bfloat16. For a bfloat16 result the float32 bias is rounded to bfloat16
+// first, then its sum with the product is. Other products have results of their factors' type.
 Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias = {}, Precision precision = Precision::portable,
               DType result = DType::f32);
 

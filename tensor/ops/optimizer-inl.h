@@ -17,7 +17,7 @@ HWY_INLINE Vec<T> constant(float x) {
   return Vec<T>::set(static_cast<T>(x));
 }
 
-// Gives the new p; v is there, and renewed, with momentum alone.
+// Returns the new p. v exists, and is updated, with momentum only.
 template <class T, bool kMomentum>
 struct SgdUpdate {
   using V = Vec<T>;
@@ -59,7 +59,7 @@ struct MomentLists {
   HWY_INLINE V denominator(V v) const { return fma(sqrt(v), root_correction2, eps); }
 };
 
-// Renews the moments and gives the new p.
+// Updates the moments and returns the new p.
 template <class T>
 struct AdamUpdate {
   using V = Vec<T>;
@@ -91,14 +91,14 @@ struct LambUpdate {
         correction1(constant<T>(a.correction1)),
         minus_step(constant<T>(-a.step_size)) {}
   HWY_INLINE V u(V p, V m, V v) const { return fma(weight_decay, p, (m * correction1) / lists.denominator(v)); }
-  // Renews the moments and gives u.
+  // Updates the moments and returns u.
   HWY_INLINE V moments(V g, V p, V& m, V& v) const {
     const V d = g * scale;
     m = lists.m(m, d);
     v = lists.v(v, d);
     return u(p, m, v);
   }
-  // The new p.
+  // Returns the new p.
   HWY_INLINE V apply(V p, V m, V v) const { return fma(minus_step, u(p, m, v), p); }
 };
 

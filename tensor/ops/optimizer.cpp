@@ -14,7 +14,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
-// Calls step(offset, count) for the vectors of [begin, end), a full count being known at compile time.
+// Calls step(offset, count) for the vectors of [begin, end). A full count is known at compile time.
 template <class T, class Step>
 HWY_INLINE void each_vector(int64_t begin, int64_t end, Step step) {
   constexpr int64_t kLanes = Vec<T>::kLanes;
@@ -111,9 +111,10 @@ HWY_EXPORT(lamb_apply_range);
 
 namespace {
 
-constexpr int64_t kGrain = 8192;  // elements a thread should have at least
+constexpr int64_t kGrain = 8192;  // least elements per thread
 
-// Deals the elements of all parameters, one after another, to threads; update(args, begin, end) does a part of one.
+// Divides the elements of all parameters, in order, among threads; update(args, begin, end) updates a part of one
+// parameter.
 template <class Args, class Update>
 void each_range(CpuStream& stream, std::span<const Args> all, Update update) {
   int64_t total = 0;
@@ -147,7 +148,7 @@ void lamb_apply(CpuStream& stream, const LambArgs& a) {
 
 namespace {
 
-// What a kernel for one parameter needs, of which `what` is one tensor.
+// Checks `what`, a tensor of the kernel's arguments for the parameter p.
 void check_parameter(const char* op, const Tensor& p, const Tensor& what, int64_t n) {
   check_same_dtype(op, p, what);
   check_same_shape(op, p, what);
@@ -155,14 +156,14 @@ void check_parameter(const char* op, const Tensor& p, const Tensor& what, int64_
         n, to_string(p.shape()));
 }
 
-// All parameters are on one device, where they can be computed with.
+// Requires that parameter i is on the device of the first, in a type in which that computes.
 void check_beside_first(const char* op, const std::vector<Tensor>& p, size_t i) {
   check_float(op, p[i]);
   check(p[i].device() == p[0].device(), "[{}] parameters must be on one device, got {} and {}", op,
         to_string(p[0].device()), to_string(p[i].device()));
 }
 
-// The constants of each parameter with its addresses.
+// Returns the constants of each parameter with its addresses filled in.
 template <class Args>
 std::vector<Args> with_addresses(const char* op, const std::vector<Tensor>& g, std::vector<Tensor>& p,
                                  const std::vector<Args>& constants) {
@@ -191,7 +192,7 @@ void add_moments(const char* op, std::vector<Tensor>& p, std::vector<Tensor>& m,
   }
 }
 
-// Where all of them are.
+// The device of all parameters.
 Device device_of(const std::vector<Tensor>& p) { return p.empty() ? Device{} : p[0].device(); }
 
 void sgd_of(const std::vector<Tensor>& g, std::vector<Tensor>& p, std::vector<Tensor>& v,

@@ -9,10 +9,10 @@ namespace {
 
 using V = Vec<float>;
 
-constexpr int kThreads = 256, kOfThread = 4;  // elements of a thread, whose loads are under way together
+constexpr int kThreads = 256, kOfThread = 4;  // elements per thread, whose loads overlap
 constexpr int64_t kOfBlock = int64_t{kThreads} * kOfThread;
 
-// Calls f(k, i) for the elements i of a block's thread among n, k = 0, 1, ...
+// Calls f(k, i) for the elements i < n of a block's thread, k = 0, 1, ...
 template <class F>
 __device__ void each_element(int64_t block, int64_t n, F f) {
 #pragma unroll
@@ -64,7 +64,7 @@ __global__ void adam_blocks(Many<AdamArgs> all) {
   });
 }
 
-// A warp for each segment.
+// One warp per segment.
 __global__ void lamb_segments(LambArgs a) {
   const int64_t segment = thread_of_grid() / 32, first = segment * kRowSegment;
   if (first >= a.n) return;

@@ -1,8 +1,8 @@
 #pragma once
-// Updates of parameters p from their gradients g, in one pass over memory (LAMB: two), as the expression
-// lists below (NUMERICS.md, rule 21): each sign is one rounding, fma(a, b, c) one for both. The numbers in an
-// argument struct are computed on the host in double and travel as float32. Every update begins with g =
-// gradient * scale, which carries the factor of clipping.
+// Updates of parameters p from their gradients g, in one pass over memory (LAMB: two), by the expression lists below
+// (NUMERICS.md, rule 21): each sign is one rounding, and fma(a, b, c) has one for both operations. The numbers in an
+// argument struct are computed on the host in double and passed as float32. Every update begins with g = gradient *
+// scale, where scale carries the factor of clipping.
 #include <span>
 #include <vector>
 
@@ -26,7 +26,7 @@ struct SgdArgs {
   bool nesterov = false;
   ELINVAR_FIELDS(g, p, v, n, scale, lr, momentum, weight_decay, ratio, nesterov)
 };
-// All parameters of a step at once; threads share their elements.
+// Updates all parameters of a step at once; threads share their elements.
 void sgd(CpuStream&, std::span<const SgdArgs>);
 template <class B>
 void sgd(GpuStream<B>&, std::span<const SgdArgs>);
@@ -38,7 +38,7 @@ void sgd(GpuStream<B>&, std::span<const SgdArgs>);
 //   m = fma(beta1, m, one_minus_beta1 * d)
 //   v = fma(beta2, v, one_minus_beta2 * (d * d))
 //   p = fma(-step_size, m / fma(sqrt(v), root_correction2, eps), p)
-// Adam passes decay = 1, AdamW weight_decay = 0: both lists are always run whole.
+// Adam passes decay = 1, AdamW weight_decay = 0: both run the whole list.
 struct AdamArgs {
   In g;
   Out p, m, v;
@@ -52,10 +52,11 @@ void adam(CpuStream&, std::span<const AdamArgs>);
 template <class B>
 void adam(GpuStream<B>&, std::span<const AdamArgs>);
 
-// LAMB (You et al., arXiv:1904.00962). The moments, with m and v as in AdamW, and the square sums of p and u:
+// LAMB (You et al., arXiv:1904.00962). The first pass updates the moments m and v as AdamW does, and sums the squares
+// of p and u:
 //   u = fma(weight_decay, p, (m * correction1) / fma(sqrt(v), root_correction2, eps))
-// then, with u computed again from the moments, and ratio = |p| / |u| (1 where either is 0, or |u| so small that
-// lr * |p| / |u| is beyond float32, as that of moments that rounding keeps from reaching 0):
+// The second pass recomputes u from the moments. With ratio = |p| / |u| (1 if either is 0, or if |u| is so small that
+// lr * |p| / |u| is beyond float32, which happens to moments that rounding keeps from reaching 0):
 //   p = fma(-step_size, u, p), with step_size = lr * ratio
 struct LambArgs {
   In g;
@@ -74,8 +75,8 @@ void lamb_apply(CpuStream&, const LambArgs&);
 template <class B>
 void lamb_apply(GpuStream<B>&, const LambArgs&);
 
-// The same for all parameters p at once, in place: gradients g and moments in the order of p, all contiguous, of p's
-// types and on one device; and for each its constants, where only `n` and the numbers count.
+// Update all parameters p at once, in place. Gradients g and moments are in the order of p, contiguous, of p's types
+// and on one device. Of the constants of each parameter only `n` and the numbers are used.
 void sgd(const std::vector<Tensor>& g, std::vector<Tensor>& p, std::vector<Tensor>& v,  // v: empty without momentum
          const std::vector<SgdArgs>& constants);
 void adam(const std::vector<Tensor>& g, std::vector<Tensor>& p, std::vector<Tensor>& m, std::vector<Tensor>& v,

@@ -1,5 +1,5 @@
-// The functions of pointwise_functions.inc for vectors of any target and element, in namespace `formulas`, and numbers
-// as operands of vectors, in which these formulas are written.
+// The functions of pointwise_functions.inc for vectors of any target and element, in namespace `formulas`, and
+// operators between vectors and numbers, in which these formulas are written.
 #if defined(ELINVAR_TENSOR_OPS_POINTWISE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ELINVAR_TENSOR_OPS_POINTWISE_INL_H_
 #undef ELINVAR_TENSOR_OPS_POINTWISE_INL_H_

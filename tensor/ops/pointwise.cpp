@@ -15,7 +15,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
-// Calls f with the function at place `index` of a list.
+// Calls f with the function at index `index` of a list.
 template <class... Functions, class F>
 void with_function(pointwise::List<Functions...>, int index, F f) {
   int i = 0;
@@ -47,8 +47,8 @@ HWY_INLINE void binary_elements(Function, const T* a, const T* b, T* y, int64_t 
 
 constexpr int64_t kBlock = 256;
 
-// A row in blocks. An operand whose elements are not adjacent is gathered into a buffer first, so that one loop
-// serves every layout; a repeated element (stride 0) is spread once a row.
+// Computes a row in blocks. An operand whose elements are not adjacent is first gathered into a buffer, so that one
+// loop serves every layout; a repeated element (stride 0) is spread once per row.
 template <class Function, class T>
 void binary_row(Function function, const T* a, int64_t sa, const T* b, int64_t sb, T* y, int64_t sy, int64_t n) {
   T a_buffer[kBlock], b_buffer[kBlock], y_buffer[kBlock];
@@ -117,7 +117,7 @@ HWY_EXPORT(binary_range);
 
 namespace {
 
-constexpr int64_t kGrain = 16384;  // elements a thread should have at least
+constexpr int64_t kGrain = 16384;  // least elements per thread
 
 void check_arithmetic(const char* op, const Tensor& x) {
   const DType t = x.dtype();
@@ -127,7 +127,7 @@ void check_arithmetic(const char* op, const Tensor& x) {
   check_width(op, x);
 }
 
-// Operands of one type, or bfloat16 beside float32.
+// Requires operands of one type, or bfloat16 and float32.
 void check_types(const char* op, const Tensor& a, const Tensor& b) {
   check_arithmetic(op, a);
   check_arithmetic(op, b);
@@ -135,13 +135,13 @@ void check_types(const char* op, const Tensor& a, const Tensor& b) {
   else check_same_dtype(op, a, b);
 }
 
-// The type of a result.
+// Returns the type of a result.
 DType type_of(const Tensor& a, const Tensor& b) {
   if (a.dtype() == b.dtype() || b.ndim() == 0) return a.dtype();
   return a.ndim() == 0 ? b.dtype() : DType::f32;
 }
 
-// x's strides where it is broadcast to `shape`.
+// Returns x's strides when it is broadcast to `shape`.
 Shape strides_over(const Tensor& x, const Shape& shape) {
   return x.shape() == shape ? x.strides() : x.expand(shape).strides();
 }
@@ -221,7 +221,7 @@ Tensor sum_of(Tensor sum, const Tensor& term) {
   return sum;
 }
 
-// The objects of a function and its gradient. Parameter is double for a function that has one, else absent.
+// The op objects of a function and its gradient. Parameter is double for a function with a parameter, else absent.
 template <class Function, class... Parameter>
 struct UnaryObjects {
   static constexpr int kOp = pointwise::UnaryFunctions::index_of<Function>();

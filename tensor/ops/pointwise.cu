@@ -10,7 +10,7 @@ namespace {
 
 using V = Vec<float>;
 
-// The bodies compute in T, or in float where the elements are bfloat16.
+// The bodies compute in T, or in float if the elements are bfloat16.
 template <class Function, class T>
 __global__ void unary_elements(const T* x, T* y, int64_t n, bool aligned, float parameter) {
   map_elements(
@@ -48,7 +48,7 @@ __global__ void binary_mixed(AnyReads a, AnyReads b, AnyWrites y, StridedElement
   }
 }
 
-// Calls f with the function at place `index` of a list.
+// Calls f with the function at index `index` of a list.
 template <class... Functions, class F>
 void with_function(pointwise::List<Functions...>, int index, F f) {
   int i = 0;
@@ -66,7 +66,7 @@ bool contiguous(const StridedRows<3>& rows) {
   return rows.rows() == 1 && rows.inner_stride(0) == 1 && rows.inner_stride(1) == 1 && rows.inner_stride(2) == 1;
 }
 
-// Operands of one type that is computed in.
+// For operands of one type, in which the kernel computes.
 template <class T>
 void binary_of(Gpu& stream, const BinaryArgs& a, const StridedRows<3>& rows) {
   const int64_t n = a.shape.numel();
@@ -79,7 +79,7 @@ void binary_of(Gpu& stream, const BinaryArgs& a, const StridedRows<3>& rows) {
   });
 }
 
-// Some are bfloat16: all, or what is added to a float32 (a branch to a residual), in accesses of 16 bytes.
+// For operands of which some are bfloat16: all, or a branch that is added to a float32 residual. Accesses are 16 bytes.
 void binary_of_mixed(Gpu& stream, const BinaryArgs& a, const StridedRows<3>& rows) {
   const int64_t n = a.shape.numel();
   const bool dense = contiguous(rows), b = a.b.dtype == DType::bf16;

@@ -1,6 +1,6 @@
 #pragma once
-// Functions of one and two tensors, element by element. pointwise_functions.inc defines each of them, formula and
-// gradient; this header declares them and what they have in common.
+// Functions of one and two tensors, element by element. pointwise_functions.inc defines the formula and the gradient of
+// each; this header declares them.
 //
 //   Tensor y = tanh(x);                    // or unary<pointwise::Tanh>(x)
 //   Tensor z = add(y, row);                // NumPy's broadcasting, any strides
@@ -18,7 +18,7 @@
 namespace elinvar {
 namespace pointwise {
 
-// What the gradient of a unary function is computed from, besides dy.
+// The value from which, besides dy, the gradient of a unary function is computed.
 enum class Saves { nothing, input, output };
 
 template <Saves kSaves>
@@ -31,7 +31,7 @@ struct Activation : Unary<kSaves> {
   static constexpr bool activation = true;
 };
 
-// A number that a function depends on, and its default.
+// A number on which a function depends, and its default.
 struct Parameter {
   const char* name;
   double value;
@@ -73,13 +73,13 @@ inline constexpr const char* kBinaryNames[] = {ELINVAR_BINARY_FUNCTIONS(ELINVAR_
 
 }  // namespace pointwise
 
-// Contiguous operands of n elements; `op` is a place in UnaryFunctions.
+// Contiguous operands of n elements; `op` is an index into UnaryFunctions.
 struct UnaryArgs {
   In x;
   Out y;
   int64_t n;
   int op;
-  double parameter = 0;  // rounded to the type that is computed in
+  double parameter = 0;  // rounded to the type of the computation
 };
 void unary(CpuStream&, const UnaryArgs&);
 template <class B>
@@ -96,7 +96,7 @@ void unary_backward(CpuStream&, const UnaryBackwardArgs&);
 template <class B>
 void unary_backward(GpuStream<B>&, const UnaryBackwardArgs&);
 
-// Any strides, of each operand over the result's shape; `op` is a place in BinaryFunctions. y may be a itself.
+// Operands with any strides over the result's shape; `op` is an index into BinaryFunctions. y may be a itself.
 struct BinaryArgs {
   In a, b;
   Out y;
@@ -109,20 +109,20 @@ void binary(GpuStream<B>&, const BinaryArgs&);
 
 template <class Function>
 Tensor unary(const Tensor& x, double parameter = pointwise::default_parameter<Function>());
-// dx from dy and what Function::saves names: x or y (anything of the right shape where that is nothing). A dy that is
-// moved in is written over if it is the only handle on its elements.
+// Returns dx from dy and `saved`: x or y, as Function::saves says, or any tensor of the right shape if it says nothing.
+// Overwrites a dy that is moved in if it is the only handle on its elements.
 template <class Function>
 Tensor unary_backward(Tensor dy, const Tensor& saved, double parameter = pointwise::default_parameter<Function>());
-// The result has the type of the operands. Beside bfloat16, on a GPU, the other may be float32, and so is the result
-// then, unless the float32 is a single number (of no dimension), which leaves the other's type.
+// The result has the type of the operands. On a GPU one may be float32 and the other bfloat16; the result is then
+// float32, unless the float32 operand is a single number (of no dimension), which keeps the other's type.
 template <class Function>
 Tensor binary(const Tensor& a, const Tensor& b);
-// b converted once to the type that a is computed in.
+// Converts b once to the type that a is computed in.
 template <class Function>
 Tensor binary(const Tensor& a, double b) {
   return binary<Function>(a, Tensor::scalar(b, computed_in(a.dtype()), a.device()));
 }
-// y = f(y, b), where b broadcasts to y's shape and no two elements of y are one (as in an expanded view).
+// y = f(y, b). b must broadcast to y's shape, and no two elements of y may share memory (as in an expanded view).
 template <class Function>
 void binary_into(Tensor& y, const Tensor& b);
 
@@ -147,7 +147,7 @@ inline Tensor mul(const Tensor& a, double b) { return binary<pointwise::Mul>(a, 
 inline Tensor div(const Tensor& a, double b) { return binary<pointwise::Div>(a, b); }
 
 inline void add_into(Tensor& y, const Tensor& x) { binary_into<pointwise::Add>(y, x); }
-// sum + term. Moved in, a sum whose storage has no other handle is added to in place; an expanded one never is.
+// Returns sum + term. Adds in place if `sum` is moved in and the only handle on its storage, unless it is expanded.
 Tensor add_to(Tensor sum, const Tensor& term);
 inline void scale_into(Tensor& y, double factor) {
   binary_into<pointwise::Mul>(y, Tensor::scalar(factor, computed_in(y.dtype()), y.device()));

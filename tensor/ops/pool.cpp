@@ -46,7 +46,7 @@ void max_rows(const PoolArgs& a, int64_t begin, int64_t end) {
   });
 }
 
-// Sum of a window at one vector of channels, its present terms added to their nominal chains.
+// Returns the sum of a window at one vector of channels; its present terms are added to their nominal chains.
 template <class T>
 HWY_INLINE Vec<T> window_sum(const T* image, int64_t row_stride, int64_t channels, const PoolWindow& h,
                              const PoolWindow& w, int64_t count) {
@@ -84,7 +84,7 @@ void avg_rows(const PoolArgs& a, int64_t begin, int64_t end) {
   });
 }
 
-// Rows of dx: term(offset of the window's element, c, count, place of this position in it, divisor).
+// Computes rows of dx from term(offset of the window's element, c, count, index of this position in it, divisor).
 template <class T, class Term>
 void gather_rows(const PoolBackwardArgs& a, int64_t begin, int64_t end, Term term) {
   using V = Vec<T>;
@@ -154,9 +154,9 @@ HWY_EXPORT(avg_pool_backward_rows);
 
 namespace {
 
-int64_t grain(int64_t row) { return 8192 / (row + 1) + 1; }  // rows worth a thread
+int64_t grain(int64_t row) { return 8192 / (row + 1) + 1; }  // rows per thread that are worth its overhead
 
-// An axis is one that the functions below make.
+// Requires axes in the form that the functions below make.
 void check_axes(const char* op, const PoolAxis& h, const PoolAxis& w) {
   for (const PoolAxis& a : {h, w})
     check(

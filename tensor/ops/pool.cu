@@ -7,7 +7,7 @@
 namespace elinvar::HWY_NAMESPACE {
 namespace {
 
-// A thread for each element of the result.
+// One thread per element of the result.
 struct Place {
   int64_t image, h, w, c;
   __device__ Place(int64_t i, int64_t height, int64_t width, int64_t channels)
@@ -58,7 +58,7 @@ __global__ void avg_elements(PoolArgs a) {
   }
 }
 
-// term(offset of the window's element, oh, ow, ih, iw) over the windows that contain a position, in order from +0.
+// Adds term(offset of the window's element, oh, ow, ih, iw) over the windows that contain a position, in order from +0.
 template <class T, class Term>
 __device__ void gather_elements(const PoolBackwardArgs& a, Term term) {
   const int64_t n = a.images * a.h.in * a.w.in * a.channels;

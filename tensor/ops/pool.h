@@ -3,15 +3,15 @@
 // begin(o) .. end(o) - 1; those outside the image are absent.
 //
 // Maximum: over the present positions of a window in the order (h, w), the first is taken and then replaced
-// by each v with best < v, or by a v that is NaN when best is not. So the lowest index wins at ties, between
-// zeros of either sign too, and the first NaN stays. The place of the winner in its window, h * kernel.w + w,
-// is saved in the element type, exact, so that it travels in the lanes of its value.
+// by each v with best < v, or by a v that is NaN when best is not. So the lowest index wins at ties, including those
+// between zeros of either sign, and the first NaN stays. The position of the winner in its window, h * kernel.w + w, is
+// stored exactly in the element type, so that it fits in the lanes of its value.
 //
 // Average: the sum over the window by NUMERICS.md, rule 12 (chains of 64 positions in the order (h, w), absent
 // ones counted as zeros), divided once by the window's area, or by the number of present positions.
 //
-// Gradients are gathers (rule 16): at an input position, the terms of the windows that contain it are added
-// from +0 in the order (oh, ow). A term is dy where the position won; dy / divisor for an average.
+// Gradients are gathers (rule 16): at an input position, the terms of the windows that contain it are added from +0 in
+// the order (oh, ow). A term is dy where the position won; for an average it is dy / divisor.
 #include "tensor/fields.h"
 #include "tensor/tensor.h"
 #include "tensor/view.h"
@@ -29,8 +29,7 @@ struct PoolAxis {
   constexpr int64_t end(int64_t o) const {
     return kernel > 0 ? o * stride - padding + kernel : ((o + 1) * in + out - 1) / out;
   }
-  // The outputs whose windows contain position i: first_output(i) .. last_output(i), none if the range is
-  // empty.
+  // The outputs whose windows contain position i are first_output(i) .. last_output(i); the range may be empty.
   constexpr int64_t first_output(int64_t i) const {
     if (kernel == 0) return i * out / in;
     const int64_t past = i + padding - kernel;  // the last window that ends before i starts at or before this
@@ -43,7 +42,7 @@ struct PoolAxis {
   }
 };
 
-// The present part of an axis' window, and where the whole of it begins.
+// The present part of an axis' window, and the beginning and extent of the whole window.
 struct PoolWindow {
   int64_t origin, begin, end, extent;
   constexpr PoolWindow(const PoolAxis& a, int64_t o)
@@ -53,7 +52,7 @@ struct PoolWindow {
         extent(a.end(o) - origin) {}
 };
 
-// What the sum over a window is divided by.
+// The divisor of an average over a window.
 constexpr int64_t pool_divisor(const PoolWindow& h, const PoolWindow& w, bool present_only) {
   return present_only ? (h.end - h.begin) * (w.end - w.begin) : h.extent * w.extent;
 }
@@ -63,7 +62,7 @@ struct PoolArgs {
   Out y, winner;  // winner: y's shape, maximum only; data may be null
   int64_t images, channels;
   PoolAxis h, w;
-  bool present_only = false;  // the divisor of an average leaves absent positions out
+  bool present_only = false;  // whether the divisor of an average leaves out absent positions
 };
 void max_pool(CpuStream&, const PoolArgs&);
 template <class B>
@@ -86,8 +85,8 @@ void avg_pool_backward(CpuStream&, const PoolBackwardArgs&);
 template <class B>
 void avg_pool_backward(GpuStream<B>&, const PoolBackwardArgs&);
 
-// The axis of a pooling with fixed windows, which must overlap the image: throws UsageError, naming op,
-// unless kernel and stride are positive, 0 <= 2 * padding <= kernel, and at least one window fits.
+// Returns the axis of a pooling with fixed windows, which must overlap the image. Throws UsageError, naming op, unless
+// kernel and stride are positive, 0 <= 2 * padding <= kernel, and at least one window fits.
 PoolAxis pool_axis(const char* op, int64_t in, int64_t kernel, int64_t stride, int64_t padding);
 PoolAxis adaptive_pool_axis(const char* op, int64_t in, int64_t out);
 

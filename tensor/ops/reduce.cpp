@@ -29,7 +29,7 @@ Shape reduced_shape(const Shape& shape, DimMask mask, bool keepdim) {
   return y;
 }
 
-// Extents without ones, neighbours of one kind merged; kinds alternate.
+// Extents without ones, with neighbours of one kind merged; reduced and kept groups alternate.
 struct Groups {
   Shape extents;
   DimMask reduced = 0;
@@ -70,7 +70,7 @@ Tensor reduce(const Tensor& input, DimMask mask, bool keepdim, bool mean, const 
     y = row_sum(y.to(computed_in(y.dtype())).reshape({y.numel() / cols, cols}), groups.reduced == 0 ? divisor : 1.0);
   }
   if (groups.reduced != 0) {
-    // Kept groups but the last, then the reduced ones, then the last, which is the innermost already.
+    // The order is kept groups except the last, then reduced ones, then the last, which is innermost already.
     const int last = groups.extents.ndim() - 1;
     std::vector<int> order;
     int64_t outer = 1, rows = 1;

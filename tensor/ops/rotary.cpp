@@ -61,7 +61,7 @@ struct Turn {
   double cos, sin;
 };
 
-// Note [Angles], from k on.
+// The steps of Note [Angles] from k on.
 Turn turn_of(double a) {
   constexpr double kTwoOverPi = 0x1.45f306dc9c883p-1, kHalfPi = 0x1.921fb54442d18p+0,
                    kHalfPiLow = 0x1.1a62633145c07p-54;
@@ -110,7 +110,7 @@ double power(double q, int64_t n) {
   return p;
 }
 
-// The largest float64 in [1, base] with power(q, half) <= base.
+// Returns the largest float64 in [1, base] with power(q, half) <= base.
 double root_of(double base, int64_t half) {
   double low = 1.0, high = base;
   if (power(high, half) <= base) return high;
@@ -121,7 +121,7 @@ double root_of(double base, int64_t half) {
   }
 }
 
-// f of Note [Angles].
+// Returns f of Note [Angles].
 std::vector<double> turns_of_pairs(int64_t half, const RotaryFrequencies& of) {
   constexpr double kOneOverTwoPi = 0x1.45f306dc9c883p-3;
   std::vector<double> f;
@@ -199,8 +199,8 @@ Tensor rotary_of(const Tensor& input, const RotaryAngles& angles, bool inverse) 
   return y;
 }
 
-// The last table that was sent to a device, and what was sent. Never destroyed: its memory is a stream's, which may end
-// before.
+// Caches the last table that was sent to a device, with its source. Never destroyed: its memory belongs to a stream,
+// which may be destroyed first.
 RotaryAngles on_device(const RotaryAngles& angles, Device device) {
   if (const Tensor cos = graph_constant(angles.cos, device); cos.defined())
     return {cos, graph_constant(angles.sin, device)};

@@ -6,7 +6,7 @@
 namespace elinvar::HWY_NAMESPACE {
 namespace {
 
-// A thread for each pair.
+// One thread per pair.
 template <class T>
 __global__ void turn_pairs(RotaryArgs a) {
   const int64_t n = a.half;

@@ -51,7 +51,7 @@ HWY_EXPORT(row_sum_rows);
 HWY_EXPORT(row_sum_segments);
 
 namespace {
-constexpr int64_t kGrain = 32768;  // elements a thread should have at least
+constexpr int64_t kGrain = 32768;  // least elements per thread
 }
 
 void row_sum(CpuStream& stream, const RowSumArgs& a) {

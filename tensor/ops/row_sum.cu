@@ -6,7 +6,7 @@
 namespace elinvar::HWY_NAMESPACE {
 namespace {
 
-// Of n elements from `first` on, by a warp.
+// Returns the sum of n elements from `first` on; one warp calls it.
 __device__ float sum_of(const RowSumArgs& a, int64_t first, int64_t n) {
   const float* x = a.x.as<float>() + first;
   const auto x_at = [&](int64_t i) { return x[i]; };
@@ -15,7 +15,7 @@ __device__ float sum_of(const RowSumArgs& a, int64_t first, int64_t n) {
   return warp_row_dot<float>(n, x_at, [&](int64_t i) { return factor[i]; });
 }
 
-// A warp for each row.
+// One warp per row.
 __global__ void row_sums(RowSumArgs a) {
   const int64_t row = thread_of_grid() / 32;
   if (row >= a.rows) return;
@@ -23,7 +23,7 @@ __global__ void row_sums(RowSumArgs a) {
   if (threadIdx.x % 32 == 0) a.sum.as<float>()[row] = sum / static_cast<float>(a.divisor);
 }
 
-// A warp for each segment, counted over all rows.
+// One warp per segment, counted over all rows.
 __global__ void segment_sums(RowSumArgs a, int64_t segments) {
   const int64_t i = thread_of_grid() / 32;
   if (i >= a.rows * segments) return;

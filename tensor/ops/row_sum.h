@@ -9,7 +9,7 @@ namespace elinvar {
 struct RowSumArgs {
   In x, factor;  // (rows, cols)
   Out sum;       // (rows)
-  Out partial;   // (rows, ceil(cols / kRowSegment)) workspace; unused where a row is one segment
+  Out partial;   // (rows, ceil(cols / kRowSegment)) workspace; unused if a row is one segment
   int64_t rows, cols;
   double divisor = 1.0;
 };
@@ -20,7 +20,7 @@ void row_sum(GpuStream<B>&, const RowSumArgs&);
 // x (rows, cols) contiguous -> (rows)
 Tensor row_sum(const Tensor& x, double divisor = 1.0);
 
-// The sum of a[i] * b[i] over all elements in row-major order, taken as one row: ().
+// Returns the sum of a[i] * b[i] over all elements in row-major order, taken as one row: ().
 Tensor dot(const Tensor& a, const Tensor& b);
 
 }  // namespace elinvar

@@ -8,7 +8,7 @@
 
 namespace elinvar {
 
-// Channels are few, so a plain loop will do.
+// A plain loop suffices for few channels.
 void running_mean(CpuStream&, std::span<const RunningMeanArgs> all) {
   for (const RunningMeanArgs& a : all)
     visit_float(a.running.dtype, [&](auto zero) {
@@ -42,7 +42,7 @@ void running_mean_of(std::vector<Tensor>& running, const std::vector<Tensor>& su
     all[i].running = out(running[i]);
     all[i].n = sum.numel();
   }
-  // One that two layers share is folded twice, in order.
+  // A statistic that two layers share is updated twice, in order.
   std::set<const void*> seen;
   size_t first = 0;
   const auto fold_until = [&](size_t end) {

@@ -1,5 +1,5 @@
 #pragma once
-// The running statistics of batch norms (NUMERICS.md, rule 20), folded in place where they lie:
+// The running statistics of batch norms (NUMERICS.md, rule 20), updated in place:
 //   running = fma(momentum, sum / count, (1 - momentum) * running)
 // with momentum, 1 - momentum and count rounded to the element type once.
 #include <span>
@@ -22,7 +22,7 @@ void running_mean(CpuStream&, std::span<const RunningMeanArgs>);
 template <class B>
 void running_mean(GpuStream<B>&, std::span<const RunningMeanArgs>);
 
-// All of them, on one device; of each its constants, where only the numbers count.
+// Updates all of them, on one device. Of the constants of each only the numbers are used.
 void running_mean(std::vector<Tensor>& running, const std::vector<Tensor>& sums,
                   const std::vector<RunningMeanArgs>& constants);
 

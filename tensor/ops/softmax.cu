@@ -9,7 +9,7 @@ namespace {
 
 using V = Vec<float>;
 
-// A warp for each row.
+// One warp per row.
 __global__ void softmax_rows(SoftmaxArgs a) {
   const int64_t row = thread_of_grid() / 32, n = a.cols;
   if (row >= a.rows) return;

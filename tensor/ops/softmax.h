@@ -1,8 +1,8 @@
 #pragma once
 // Softmax and log-softmax along the last dimension (NUMERICS.md, rule 14):
 //   m = max(x), e = exp(x - m), l = sum(e), softmax = e * (1 / l), log_softmax = (x - m) - log(l)
-// A row with a NaN or +inf, or of -inf alone, is NaN throughout; -inf beside finite elements is 0, or -inf as a
-// logarithm. Of two zeros m is either, and the result the same.
+// A row that has a NaN or +inf, or only -inf, becomes all NaN; -inf among finite elements gives 0, or -inf as a
+// logarithm. If the maximum is a zero of either sign, the result is the same.
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 
@@ -30,7 +30,7 @@ void softmax_backward(CpuStream&, const SoftmaxBackwardArgs&);
 template <class B>
 void softmax_backward(GpuStream<B>&, const SoftmaxBackwardArgs&);
 
-// x (.., C), C > 0, float32 or float64 -> like x. UsageError for anything else.
+// x (.., C), C > 0, float32 or float64 -> like x. Throws UsageError for anything else.
 Tensor softmax(const Tensor& x);
 Tensor log_softmax(const Tensor& x);
 // dy and the result y of the forward function -> like y

@@ -10,7 +10,8 @@ namespace elinvar {
 
 namespace {
 
-// Whether is(value) holds for all of [begin, end). It tests 512 at a time and stops early, as most rows fail soon.
+// Returns whether is(value) holds for all of [begin, end). It tests 512 values at a time and stops early, because most
+// rows fail soon.
 template <class T, class Is>
 bool all_of(const T* begin, const T* end, Is is) {
   constexpr int64_t kPiece = 512;

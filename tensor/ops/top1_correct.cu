@@ -7,7 +7,7 @@
 namespace elinvar::HWY_NAMESPACE {
 namespace {
 
-// A warp for each row.
+// One warp per row.
 template <class T>
 __global__ void rank_targets(Top1CorrectArgs a) {
   const int64_t row = thread_of_grid() / 32, n = a.classes;
