@@ -3,9 +3,8 @@
 // nothing of jobs. Machines may come and go at any time: a machine that the source no longer lists is gone.
 //
 //   local   slots of this host
-//   ssh     a list of hosts, reached by ssh with keys (BatchMode); they see the pool's directory under the same path,
-//   or
-//           at least each job's key in it
+//   ssh     a list of hosts, reached by ssh with keys (BatchMode). They see the pool's directory under the same path,
+//           or at least each job's key in it
 //   slurm   idle nodes of a Slurm cluster, each taken by a short allocation in a partition whose jobs are preempted for
 //           others (PreemptMode=CANCEL, GraceTime). Slurm then moves the allocation's end to now plus the grace time,
 //           which becomes `until`; a node that is idle again is taken again. The directory is on a file system that the
