@@ -164,7 +164,7 @@ using Policy = std::function<Plan(const Pool&)>;
 
 // Returns what is wrong with a plan, as sentences; empty if nothing is. Every plan of every policy obeys these rules:
 //   1. each job has one decision with a reason; no slot is assigned twice; every slot exists, is allowed and does not
-//   go
+//      go
 //   2. a worker's slots are on one host and of one kind, and the shape is one of the job's
 //   3. a job has between min_workers and max_workers, or nothing
 //   4. a job that has run for less than `turn` keeps at least its minimum, if its slots still exist
