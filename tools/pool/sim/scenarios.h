@@ -26,8 +26,8 @@ const std::vector<Scenario>& scenarios();
 const Scenario& scenario_of(const std::string& name);  // throws UsageError that lists the known names
 
 // Applies a contestant's restriction to a trace and a table. kOneKind: jobs may only use the kind that they ask for.
-// kOneShape: jobs compute in their first shape only. kDedicated: hosts are replaced by permanent ones, as many as there
-// were on average until `until`.
+// kOneShape: jobs compute in their first shape only. kDedicated: hosts are replaced by permanent ones of one slot, as
+// many as there were slots on average until `until`.
 void apply(Contestant::Terms terms, Trace& trace, Table& table, double until);
 
 }  // namespace elinvar::pool

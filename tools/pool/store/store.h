@@ -125,7 +125,7 @@ class Store {
   // above those of existing job directories. ":memory:" is a store without files. Upgrades an older database, unless a
   // daemon runs, which would not understand it. Throws Failure if the file is damaged or not a database.
   explicit Store(const std::filesystem::path& directory);
-  // Opens an existing pool, for commands that only read. Throws UsageError if there is none.
+  // Opens an existing pool. Throws UsageError if there is none.
   static Store open_existing(const std::filesystem::path& directory);
 
   const std::filesystem::path& directory() const { return directory_; }
