@@ -1,10 +1,10 @@
-# `cpack` in the build folder makes what runs on a machine without the packages that the project is built from:
-#   elinvar-VERSION-Linux-x86_64.tar.gz   unpack anywhere; the tests are in it, for a machine with a GPU (bin/gpu-check)
-#   elinvar_VERSION_amd64.deb             in /opt/elinvar, without the tests; depends on libc6 alone
-# bin/ has the programs, lib/ the shared libraries that they need, to which the programs' RPATH leads. Not in it are the C
-# library, which belongs to the system, and NVIDIA's: the CUDA runtime is linked in, and libcuda comes with the driver.
+# `cpack` in the build folder makes bundles for machines without the packages that the project is built from:
+#   elinvar-VERSION-Linux-x86_64.tar.gz   unpack anywhere; includes the tests, for a machine with a GPU (bin/gpu-check)
+#   elinvar_VERSION_amd64.deb             installs to /opt/elinvar, without the tests; depends on libc6 alone
+# bin/ has the programs, lib/ the shared libraries that their RPATH leads to. Not included are the C library, which
+# belongs to the system, and NVIDIA's: the CUDA runtime is linked statically, and libcuda comes with the driver.
 set(bundled train repro pool bench tokenize)
-get_property(bundled_tests GLOBAL PROPERTY ELINVAR_GPU_TESTS)  # those that a GPU can be tested by
+get_property(bundled_tests GLOBAL PROPERTY ELINVAR_GPU_TESTS)  # tests of GPUs
 
 if(ELINVAR_BUILD_TOOLS)
   install(PROGRAMS tools/gpu-check DESTINATION bin COMPONENT bundle EXCLUDE_FROM_ALL)
@@ -18,7 +18,7 @@ if(ELINVAR_BUILD_TOOLS)
     install(TARGETS ${bundled_tests} RUNTIME DESTINATION bin COMPONENT tests EXCLUDE_FROM_ALL)
     list(APPEND programs ${bundled_tests})
   endif()
-  # RPATH, not RUNPATH: it serves the libraries' own libraries as well, and a LD_LIBRARY_PATH cannot put others in front.
+  # RPATH, not RUNPATH: it also applies to the libraries' own dependencies, and LD_LIBRARY_PATH cannot override it.
   foreach(program ${programs})
     set_target_properties(${program} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
     target_link_options(${program} PRIVATE -Wl,--disable-new-dtags)

@@ -1,4 +1,4 @@
-# What differs between the kinds of bundle (Bundle.cmake): read by cpack for each.
+# The differences between the kinds of bundle (Bundle.cmake); cpack reads this file for each kind.
 set(CPACK_COMPONENTS_ALL bundle)
 if(CPACK_GENERATOR STREQUAL "DEB")
   set(CPACK_PACKAGING_INSTALL_PREFIX /opt/elinvar)

@@ -1,5 +1,5 @@
-# Whether kernels are compiled for CUDA, and for which architectures. A binary built with CUDA runs on a machine without a
-# driver: the runtime is linked in, and looks for the driver when a GPU is asked for.
+# Decides whether kernels are compiled for CUDA, and for which architectures. A binary built with CUDA runs on a machine
+# without a driver: the runtime is linked statically, and looks for the driver when a GPU is requested.
 set(elinvar_cuda OFF)
 if(NOT ELINVAR_CUDA STREQUAL "OFF")
   include(CheckLanguage)
@@ -16,7 +16,7 @@ if(NOT ELINVAR_CUDA STREQUAL "OFF")
     endforeach()
     enable_language(CUDA)
     set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
-    # CMake 3.25 does not know that nvcc has C++20.
+    # CMake 3.25 does not know that nvcc supports C++20.
     foreach(form STANDARD EXTENSION)
       if(NOT CMAKE_CUDA20_${form}_COMPILE_OPTION)
         set(CMAKE_CUDA20_${form}_COMPILE_OPTION -std=c++20)
@@ -32,10 +32,11 @@ if(NOT ELINVAR_CUDA STREQUAL "OFF")
 endif()
 message(STATUS "CUDA kernels: ${elinvar_cuda}")
 
-# What keeps the bits on a GPU: one rounding an operation, subnormals, and IEEE division and square root.
+# Flags for reproducible results on a GPU: one rounding per operation, subnormals, and IEEE division and square root.
 set(ELINVAR_CUDA_FLAGS -fmad=false -ftz=false -prec-div=true -prec-sqrt=true --expt-relaxed-constexpr
                        --extended-lambda)
-# Each program holds all kernels. CUDA 12.8 could do it, too, but what it makes needs a newer driver than the rest.
+# Compresses the kernels, which every program contains. CUDA 12.8 could, too, but its output needs a newer driver than
+# the rest.
 if(elinvar_cuda AND CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13.0)
   list(APPEND ELINVAR_CUDA_FLAGS --compress-mode=size)
 endif()

@@ -1,5 +1,5 @@
 # Headers for other projects, which include them as "elinvar/tensor/tensor.h". The sources include each other from the
-# root of the tree, "tensor/tensor.h"; headers are rewritten as they are installed.
+# root of the tree, "tensor/tensor.h"; the paths in headers are rewritten when they are installed.
 #
 # For examples/ in the build tree, build/include/elinvar/<folder> is a link to the folder.
 set(ELINVAR_HEADER_FOLDERS tensor autograd nn data comm elastic models)

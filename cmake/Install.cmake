@@ -1,4 +1,4 @@
-# `cmake --install` puts headers, libraries, the tools and a CMake package where another project finds them:
+# `cmake --install` installs headers, libraries, the tools and a CMake package, for other projects:
 #   find_package(elinvar REQUIRED)
 #   target_link_libraries(app PRIVATE elinvar::models)    # or elinvar::launch, for a program that trains elastically
 include(GNUInstallDirs)
@@ -14,6 +14,6 @@ configure_package_config_file(cmake/elinvarConfig.cmake.in ${CMAKE_CURRENT_BINAR
 write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/elinvarConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/elinvarConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/elinvarConfigVersion.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/elinvar)
-if(ELINVAR_BUILD_TOOLS)  # which they use
+if(ELINVAR_BUILD_TOOLS)  # the tools use these
   install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DATADIR}/elinvar)
 endif()

@@ -1,8 +1,8 @@
-# elinvar_layer(<folder> SOURCES ... ALONE <names> USES <folders> LIBRARIES <external>): the library of one folder, linked
-# to exactly the folders that the layer diagram in README.md lets it include. elinvar::<folder> names it. ALONE is for
-# elinvar_unite.
+# elinvar_layer(<folder> SOURCES ... ALONE <names> USES <folders> LIBRARIES <external>): the library of one folder,
+# linked to exactly the folders that the layer diagram in README.md lets it include. Its alias is elinvar::<folder>.
+# ALONE is passed to elinvar_unite.
 
-# What keeps the bits (tensor/NUMERICS.md, rule 3): one rounding an operation unless the source says fma.
+# Flags for reproducible results (tensor/NUMERICS.md, rule 3): one rounding per operation unless the source says fma.
 set(ELINVAR_NUMERICS_FLAGS -ffp-contract=off -fno-fast-math)
 set(ELINVAR_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wno-psabi)
 
@@ -12,22 +12,22 @@ target_compile_options(elinvar_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:${ELINVAR_NUMERICS_FLAGS};${ELINVAR_WARNINGS}>
   $<$<COMPILE_LANGUAGE:CUDA>:${ELINVAR_CUDA_FLAGS}>)
 if(ELINVAR_SANITIZE)
-  # Whatever a sanitizer finds ends the program, so that it fails the test.
+  # Every finding of a sanitizer ends the program, so that the test fails.
   target_compile_options(elinvar_flags INTERFACE -fsanitize=${ELINVAR_SANITIZE} -fno-sanitize-recover=all
                                                  -fno-omit-frame-pointer)
   target_link_options(elinvar_flags INTERFACE -fsanitize=${ELINVAR_SANITIZE})
 endif()
 if(ELINVAR_FUZZ)
-  # A JSON number beyond the range of an integer becomes any integer in nlohmann's get(); whoever reads one checks it.
+  # nlohmann's get() converts a JSON number beyond the range of an integer to any integer; callers check the range.
   target_compile_options(elinvar_flags INTERFACE -fno-sanitize=float-cast-overflow)
 endif()
 
 # elinvar_unite(<variable> <name> <sources> ALONE <names>): sets the variable to files that include the sources, eight
-# each. Most of a compiler's time goes into headers, and this way it reads them once for eight sources. (CMake's
-# UNITY_BUILD includes absolute paths, so that a compiler's cache would not serve another folder that the project is
-# built in.) Sources whose unnamed namespaces define the same name cannot be together: either has another name, or its file
-# is listed after ALONE and compiled by itself, like a file with compiler options of its own. Each source is a whole one
-# all the same: the presets with sanitizers compile every one by itself.
+# each. Compilers spend most time on headers, and so read them once for eight sources. (CMake's UNITY_BUILD includes
+# absolute paths, which would prevent a compiler's cache from serving builds in other folders.) Sources whose unnamed
+# namespaces define the same name cannot be combined: rename one, or list its file after ALONE to compile it separately,
+# as for a file with its own compiler options. Every source must still be complete: the presets with sanitizers compile
+# each separately.
 string(COMPARE EQUAL "${CMAKE_BUILD_TYPE}" Release unite)
 option(ELINVAR_UNITE "Compile several sources as one" ${unite})
 function(elinvar_unite variable name)
@@ -41,7 +41,7 @@ function(elinvar_unite variable name)
   set(batches "")
   foreach(source ${unite_UNPARSED_ARGUMENTS})
     get_filename_component(file ${source} NAME)
-    if(file IN_LIST unite_ALONE OR NOT IS_ABSOLUTE ${source})  # others, too, than those that a folder was searched for
+    if(file IN_LIST unite_ALONE OR NOT IS_ABSOLUTE ${source})  # sources outside the searched folder are also separate
       list(APPEND files ${source})
       continue()
     endif()
@@ -55,7 +55,7 @@ function(elinvar_unite variable name)
   foreach(batch ${batches})
     set(file ${CMAKE_CURRENT_BINARY_DIR}/united/${name}_${batch}.cpp)
     file(CONFIGURE OUTPUT ${file} CONTENT "${text_${batch}}" @ONLY)
-    # An unnamed namespace in an included file is not a header's here.
+    # The included files are sources, so their unnamed namespaces are intended.
     set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS -Wno-subobject-linkage)
     list(APPEND files ${file})
   endforeach()
@@ -78,7 +78,7 @@ function(elinvar_layer folder)
   add_library(elinvar::${folder} ALIAS ${target})
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${folder} FOLDER ${folder})
   target_include_directories(${target} ${scope} $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include>)
-  # What another project computes with its own networks and data keeps the bits, too.
+  # The project's flags for reproducible results also apply to other projects' networks and data.
   target_compile_options(${target} INTERFACE $<INSTALL_INTERFACE:${ELINVAR_NUMERICS_FLAGS}>)
   if(layer_SOURCES)
     target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:elinvar_flags>)

@@ -1,9 +1,9 @@
-// Reads the ledgers of two runs and says whether they are the same run, or at which step they part and in what.
+// Reads the ledgers of two runs and says whether they are equal, or at which step they first differ and how.
 //
 //   compare_ledgers runs/a runs/b
 //
-// A ledger has a line for each step with digests of what the step took and made (elastic/LEDGER.md). `repro diff` goes
-// on from here to the tensor and the element.
+// A ledger has a line for each step with digests of the step's inputs and results (elastic/LEDGER.md). `repro diff`
+// locates a difference down to the tensor and the element.
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -21,7 +21,7 @@ void print(const RunRecord& run) {
   for (const Damage& damage : run.damage()) std::printf("  %s\n", to_string(damage).c_str());
 }
 
-// 0: equal; 1: different.
+// Returns 0 if the ledgers are equal, 1 if they differ.
 int compare(const RunRecord& a, const RunRecord& b) {
   for (const auto& [step, line] : a.lines()) {
     const auto other = b.lines().find(step);
@@ -47,7 +47,7 @@ int main(int argc, char** argv) {
     print(a);
     print(b);
     return compare(a, b);
-  } catch (const std::exception& error) {  // no run is there, or a ledger of another version
+  } catch (const std::exception& error) {  // no run, or a ledger of another version
     std::fprintf(stderr, "compare_ledgers: %s\n", error.what());
     return 3;
   }

@@ -1,9 +1,9 @@
-// An elastic job with a data set, a network and an optimiser of one's own. Workers may come, go and die: the ledger of
-// the run is byte for byte that of one undisturbed worker.
+// An elastic job with its own data set, network and optimiser. Workers may come, go and die: the ledger of the run is
+// byte for byte that of one undisturbed worker.
 //
 //   elastic_job run elastic_job.toml --workers 3    a coordinator and three workers: this program, started again
-//   elastic_job join runs/elastic_job               one more
-//   kill -9 <one of them>                           the others go on
+//   elastic_job join runs/elastic_job               one more worker
+//   kill -9 <one of them>                           the others continue
 //   elastic_job ctl runs/elastic_job status
 #include <memory>
 

@@ -1,8 +1,8 @@
-// A network of one's own on data of one's own, in one process: which of two half moons does a point belong to?
+// A custom network on custom data, in one process: to which of two half moons does a point belong?
 //
-// A network is parameters and a forward pass. micro_batch_gradient() computes the gradients of one batch, and the
-// optimiser turns them into an update. Everything random is a function of a seed and of where it is used, so each run
-// prints the same.
+// A network consists of parameters and a forward pass. micro_batch_gradient() computes the gradients of one batch, and
+// the optimiser updates the parameters with them. Everything random is a function of a seed and of where it is used, so
+// every run prints the same.
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -18,7 +18,7 @@ using namespace elinvar;
 
 namespace {
 
-// Points (N, 2) on two half circles that reach into each other, with a little noise.
+// Returns points (N, 2) on two interlocking half circles, with a little noise.
 std::shared_ptr<const Dataset> half_moons(int64_t count, uint64_t seed) {
   Tensor points = Tensor::empty({count, 2}), moons = Tensor::empty({count}, DType::i64);
   for (int64_t i = 0; i < count; ++i) {
@@ -61,7 +61,7 @@ int main() {
     const Batch batch = loader.batch(step, 0);
     const Rng rng{.seed = kSeed, .step = static_cast<uint32_t>(step)};
     const MicroBatchResult result = micro_batch_gradient(network, batch.input, batch.target, {}, rng);
-    // Gradients are of the sum of the losses; their mean is wanted.
+    // Gradients are those of the summed loss; the optimiser divides them by the number of samples.
     optimizer->step(network.parameters, result.gradients, 0.01, step, 1.0 / static_cast<double>(result.count));
     if (step % 100 == 0)
       std::printf("step %3ld  loss %.4f\n", step, result.loss_sum / static_cast<double>(result.count));

@@ -1,7 +1,7 @@
 // A tape and an optimiser by hand: fits y = 3 x - 1 by gradient descent.
 //
-// Operations on Vars are recorded as they are called; backward() walks the record back from the loss and leaves a
-// gradient with every Var that asked for one. The update writes to the values.
+// Operations on Vars are recorded as they are called; backward() walks the record back from the loss and stores a
+// gradient in every Var that requires one. The update changes the values.
 #include <cstdio>
 #include <vector>
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kWorkers = 2, kVranks = 4;
 constexpr size_t kWarmUp = 3;  // steps
-constexpr int kFewest = 5;     // audited ones
+constexpr int kFewest = 5;     // audited steps
 
 std::string config_of(const ModelCase& model, const std::string& folder) {
   std::string text = fmt::format(
@@ -36,7 +36,7 @@ std::string config_of(const ModelCase& model, const std::string& folder) {
                     folder, model.sample[0]);
 }
 
-// Of some steps the time that each took, and the processor time of all workers together.
+// Times of steps, and the processor time that all workers together used for them.
 struct Steps {
   std::vector<double> times, work;
 };
@@ -65,7 +65,7 @@ void run_audit(const std::string& network, int repeat, Report& report) {
     job.await_steps(1);
     const double now = computed(), work = now - std::exchange(before, now);
     const size_t last = job.steps().size() - 1;
-    if (std::exchange(seen, last + 1) != last) continue;  // two at once: whose work it was is not known
+    if (std::exchange(seen, last + 1) != last) continue;  // two steps at once: their work cannot be separated
     Steps& steps = job.steps()[last].step % 2 == 0 ? audited : plain;
     steps.times.push_back(job.steps()[last].time - job.steps()[last - 1].time);
     steps.work.push_back(work);

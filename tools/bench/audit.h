@@ -1,8 +1,8 @@
 #pragma once
-// What an audit costs (elastic/PROTOCOL.md): a real job of two workers with one thread and a core each, and four
-// virtual ranks, that trains a network of `bench models` and audits every other update. So audited steps are compared
-// with their neighbours: the auditor computes three leaves in the time that the other needs for two. Of the work of
-// both, processor time, it is a leaf of four: what counts where the machine does other things, too.
+// The cost of an audit (elastic/PROTOCOL.md). A real job of two workers with one thread and a core each, and four
+// virtual ranks, trains a network of `bench models` and audits every other update. Audited steps are compared with
+// their neighbours: the auditor computes three rank gradients while the other worker computes two. In processor time of
+// both workers, which is what counts on a busy machine, an audit adds one rank gradient to four.
 #include <string>
 
 #include "tools/bench/report.h"

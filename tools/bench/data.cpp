@@ -45,7 +45,7 @@ const std::vector<DataCase>& cases() {
   return all;
 }
 
-// The images of a folder or archive in the order of their names; labels are their numbers.
+// The images of a folder or archive in name order; an image's label is its index.
 class ImageFiles final : public Dataset {
  public:
   ImageFiles(const std::string& path, const DataCase& of) : files_(open_files(path)) {
@@ -88,7 +88,7 @@ class ImageFiles final : public Dataset {
   std::optional<ImageTransform> transform_;
 };
 
-// By the clock on the wall: what readers do is no time of this thread.
+// Measures wall time, because the work of readers is not time of this thread.
 class Watch {
  public:
   double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
@@ -125,7 +125,7 @@ void run_steps(const std::string& path, int repeat, Report& report) {
   Trainer trainer(model_case("resnet50"), kBatch);
   std::vector<double> waited, whole;
   for (int64_t step = 0; static_cast<int>(waited.size()) <= repeat; ++step) {
-    if (loader.samples(step) < kBatch) continue;  // the end of an epoch
+    if (loader.samples(step) < kBatch) continue;  // the last batch of an epoch may be smaller
     const Watch watch;
     const Batch batch = loader.batch(step, 0);
     waited.push_back(1e3 * watch.seconds());

@@ -6,11 +6,10 @@
 //   train jitter        and colour jitter of 0.4, 0.4, 0.4 and 0.1
 //   train mixup         and mixup
 //   eval                scaled to 256, the centre of 224 x 224, normalised
-//   step                training steps of ResNet-50 on them with one reader thread: "waited" is how long steps after
-//   the
-//                       first waited for their batch, in ms: on average and at most
+//   step                training steps of ResNet-50 with one reader thread; "waited" is the mean and the longest time
+//                       that steps after the first waited for their batch, in ms
 //
-// The threads are N - 1 readers and the one that asks for batches, but for `step`, where N compute.
+// N threads are N - 1 readers and the thread that requests batches; for `step`, N threads compute.
 #include <string>
 #include <vector>
 
@@ -20,8 +19,8 @@ namespace elinvar::bench {
 
 std::vector<std::string> data_names();
 
-// `path` is a folder or .tar with images, whatever their names; `repeat` times 32 batches of 16 are timed together (of
-// `step`: `repeat` steps).
+// `path`: a folder or .tar of images with any names. Times `repeat` times 32 batches of 16 together; for `step`,
+// `repeat` steps.
 void run_data(const std::string& name, const std::string& path, int threads, int repeat, Report& report);
 
 }  // namespace elinvar::bench

@@ -37,7 +37,7 @@ void run_decode(const std::string& name, int warm_up, int repeat, Report& report
     for (const bool cached : {true, false}) {
       Decoder decoder(*network, kContext, cached);
       for (const int64_t n : {int64_t{16}, int64_t{256}, kContext}) {
-        // The same text again and again: with a cache only its last token is computed.
+        // The same text is decoded repeatedly; with a cache only its last token is computed.
         const std::span<const int32_t> text(tokens.data(), static_cast<size_t>(n));
         const double computed = cached ? 1.0 : static_cast<double>(n), held = 2.0 * l * w * static_cast<double>(n);
         const double seconds = median_seconds(warm_up, repeat, [&] { (void)decoder.logits(text); });

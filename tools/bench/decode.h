@@ -1,6 +1,6 @@
 #pragma once
-// A token more of a text, for language models with random weights, with and without a cache of keys and values. At best
-// it takes as long as reading the weights once: GB/s are of weights and cache.
+// Generates one more token of a text, for language models with random weights, with and without a cache of keys and
+// values. The lower bound of the time is one pass over the weights; GB/s count weights and cache.
 #include "tools/bench/report.h"
 
 namespace elinvar::bench {

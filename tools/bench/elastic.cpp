@@ -19,13 +19,13 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr int kSettle = 5;           // steps after a change before the next
-constexpr int kDeaths = 20;          // at least, but of GPT-2, where each takes long
-constexpr int kLongSteps = 12;       // that overhead is measured over,
-constexpr double kLongSeconds = 15;  // and at least so long
+constexpr int kSettle = 5;           // steps between changes
+constexpr int kDeaths = 20;          // at least; fewer for GPT-2, whose steps are long
+constexpr int kLongSteps = 12;       // steps that overhead is measured over, at least
+constexpr double kLongSeconds = 15;  // seconds that overhead is measured over, at least
 
 struct Sizes {
-  int batch, vranks, width;  // of an image, or of a text
+  int batch, vranks, width;  // width of an image or a text
 };
 
 std::string config_of(const std::string& network, const Sizes& sizes, const std::string& folder, int checkpoint_every) {
@@ -60,7 +60,7 @@ double most(const std::vector<double>& values) { return *std::max_element(values
 double rounded(double value) { return std::round(1e2 * value) / 1e2; }
 double ms(double seconds) { return rounded(1e3 * seconds); }
 
-// What went beyond `usual` in the steps that ended within (from, to]: of the longest, and of all.
+// How much longer than `usual` the steps that ended within (from, to] took: the longest, and all together.
 struct Excess {
   double longest = 0, sum = 0, seconds = 0;
 };
@@ -76,8 +76,8 @@ Excess excess(const ElasticJob& job, double from, double to, double usual) {
   return e;
 }
 
-// What the first member stood still for others in its last steps, in the median, and beyond that in the steps that
-// ended within (from, to], together.
+// usual_reduce: the median time that the first member waited for others in its last steps. stood_still: how much longer
+// than `usual` it waited in the steps that ended within (from, to], in total.
 double usual_reduce(const ElasticJob& job, size_t last) {
   std::vector<double> reduce;
   for (auto step = job.steps().end() - static_cast<long>(last); step != job.steps().end(); ++step)
@@ -91,7 +91,7 @@ double stood_still(const ElasticJob& job, double from, double to, double usual) 
   return sum;
 }
 
-// When the n-th step ended after `time`.
+// Returns when the n-th step after `time` ended.
 double step_after(ElasticJob& job, double time, size_t n) {
   size_t first = 0;
   job.await("a step", [&] {
@@ -144,7 +144,7 @@ void run_join(const std::string& name, int repeat, Report& report) {
   report.add(name + " join, others wait", median(waits), 0, 0, 0, "",
              {{"most_ms", ms(most(waits))},
               {"copy_waits_ms", ms(median(copy_waits))},
-              {"longest_step_ms", ms(median(longest))},  // longer than usual by, of those meanwhile,
+              {"longest_step_ms", ms(median(longest))},  // excess over the usual step
               {"longest_before_ms", ms(median(undisturbed))},
               {"slower_percent", rounded(median(slower))},
               {"step_ms", ms(job.step_seconds(kSettle))}});
@@ -155,9 +155,9 @@ void run_join(const std::string& name, int repeat, Report& report) {
               {"others_wait_ms", ms(median(leave_waits))}});
 }
 
-// From when one of two workers gets the signal.
+// Seconds since one of two workers was sent the signal.
 struct Losses {
-  std::vector<double> again, step;  // until the other goes on; until the step is done that was cut short
+  std::vector<double> again, step;  // until the other continues; until the interrupted step is done
   double step_seconds = 0;
 };
 
@@ -165,7 +165,7 @@ Losses lose_workers(const std::string& name, int times, int signal) {
   const Folder folder;
   ElasticJob job(folder.path, config_of(name, short_steps(name), folder.path, 0), 2, 1, /*pinned=*/true);
   Losses losses;
-  std::map<int, int> cores;  // of each worker
+  std::map<int, int> cores;  // core of each worker
   for (const ElasticJob::Worker& worker : job.workers()) cores[worker.id] = static_cast<int>(cores.size());
   std::map<pid_t, Process> joined;
   job.await_steps(kSettle);
@@ -263,7 +263,7 @@ void run_restart(const std::string& name, int repeat, Report& report) {
     const double asked = now_seconds();
     job.ctl({"stop"});
     if (job.wait() != 0) fail("the job that was stopped ended with an error");
-    (void)job.events_so_far();  // its last steps are read, and not taken for the next job's
+    (void)job.events_so_far();  // reads its last steps, so that they do not count for the resumed job
     const double ended = now_seconds();
     job.resume();
     restarts.push_back(step_after(job, ended, 1) - asked - usual);
@@ -278,7 +278,7 @@ void overhead(const std::string& name, const Sizes& sizes, int repeat, Report& r
     std::vector<pid_t> pids;
     for (const ElasticJob::Worker& worker : job.workers()) pids.push_back(worker.pid);
     job.await_steps(2);
-    // What the coordinator takes, and beside those who compute those who listen and copy, and ZeroMQ's own threads.
+    // control: the coordinator, and the workers' listeners, copiers and ZeroMQ threads. work: the threads that compute.
     const auto used = [&] {
       std::pair<double, double> control_and_work;
       auto& [control, work] = control_and_work;
@@ -312,7 +312,7 @@ void run_overhead(const std::string& name, int repeat, Report& report) {
   Sizes sizes = usual_steps(name);
   overhead(name, sizes, repeat, report);
   if (name != "resnet20") return;
-  sizes.batch = 32;  // steps of about a tenth of a second
+  sizes.batch = 32;  // steps take about a tenth of a second
   overhead(name, sizes, repeat, report);
 }
 

@@ -29,7 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-// Binds all threads that a process has now; later ones do as those that made them.
+// Binds all current threads of a process; new threads inherit the binding.
 void pin(pid_t pid, int core) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -48,7 +48,7 @@ int nth_core(int n) {
   return 0;
 }
 
-// A time as files of a run have it, in seconds of the monotonic clock.
+// Converts a time in a run's files to seconds of the monotonic clock.
 double monotonic(const std::string& utc) {
   using namespace std::chrono;
   const std::optional<double> then = seconds_of_utc(utc);
@@ -56,7 +56,7 @@ double monotonic(const std::string& utc) {
   return *then - duration<double>(system_clock::now().time_since_epoch()).count() + now_seconds();
 }
 
-// Those that run: whoever interrupts the benchmark ends them, too.
+// Running processes; a signal that interrupts the benchmark ends them, too.
 constexpr size_t kMostProcesses = 64;
 std::atomic<pid_t> g_running[kMostProcesses];
 
@@ -158,7 +158,7 @@ ElasticJob::ElasticJob(const fs::path& folder, const std::string& config, int wo
 ElasticJob::~ElasticJob() {
   try {
     for (const Worker& worker : this->workers()) ::kill(worker.pid, SIGKILL);
-  } catch (const std::exception&) {  // it is over
+  } catch (const std::exception&) {  // it has ended already
   }
   coordinator_ = Process();
   ::close(watch_);
@@ -185,7 +185,7 @@ std::string ElasticJob::output() const {
   return fs::exists(folder_ / "run.log") ? read_file(folder_ / "run.log") : std::string();
 }
 
-// Takes in what was added to the files; the last line may be half written.
+// Reads what was added to the files; the last line may be incomplete.
 void ElasticJob::read() {
   const double time = now_seconds();
   const auto lines_of = [&](const std::string& name) {

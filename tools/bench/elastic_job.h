@@ -1,6 +1,6 @@
 #pragma once
-// A real job, `train run` and its workers, as a person would start it on this machine, watched from outside: its
-// metrics and events are read as they are written, so what is measured is what anybody could see.
+// A real job, `train run` and its workers, started on this machine and observed from outside: its metrics and events
+// are read as they are written, as any program could.
 #include <sys/types.h>
 
 #include <filesystem>
@@ -12,38 +12,38 @@
 
 namespace elinvar::bench {
 
-double now_seconds();  // of the monotonic clock
+double now_seconds();  // on the monotonic clock
 
 // A process of the `train` next to this program; its output goes to a file. The destructor kills it if it still runs.
 class Process {
  public:
   Process() = default;
-  // All threads on this core; -1: on any.
+  // Binds all threads to this core; -1: no binding.
   Process(const std::vector<std::string>& arguments, const std::filesystem::path& output, int core = -1);
   ~Process();
   Process(Process&& other) noexcept;
   Process& operator=(Process&& other) noexcept;
   pid_t pid() const { return pid_; }
   void signal(int number) const;
-  int wait();  // its exit code, or 128 + the signal
+  int wait();  // returns its exit code, or 128 + the signal
 
  private:
   pid_t pid_ = 0;
 };
 
-// Seconds on a processor of each thread of a process, added up by the threads' names.
+// Returns the processor seconds of a process's threads, summed by thread name.
 std::map<std::string, double> processor_seconds(pid_t pid);
 
 class ElasticJob {
  public:
-  // Starts it in `folder`, with workers of `threads` threads; worker i is bound to core i where `pinned`.
+  // Starts the job in `folder` with workers of `threads` threads each; if `pinned`, worker i is bound to core i.
   ElasticJob(const std::filesystem::path& folder, const std::string& config, int workers, int threads, bool pinned,
              const std::vector<std::string>& more = {});
-  ~ElasticJob();  // kills what is left of it
+  ~ElasticJob();  // kills processes that are left
 
   struct Step {
     int64_t step;
-    double time;  // when it was done, as its line says
+    double time;  // when it ended, from its line
     double reduce_seconds;
   };
   struct Event {
@@ -54,13 +54,13 @@ class ElasticJob {
   const std::vector<Step>& steps() const { return steps_; }
   const std::vector<Event>& events() const { return events_; }
 
-  // Reads on until it is true; Failure after `seconds`, with what the job wrote.
+  // Reads until `done` returns true. Throws Failure with the job's output after `seconds`.
   void await(const std::string& what, const std::function<bool()>& done, double seconds = 300);
-  void await_steps(size_t more);  // so many further steps
+  void await_steps(size_t more);  // waits for further steps
   size_t events_so_far();
-  // The first event from index `from` on with this name that `fits`; its index.
+  // Waits for the first event from index `from` on with this name for which `fits` holds. Returns its index.
   size_t await_event(const std::string& name, size_t from, const std::function<bool(const nlohmann::json&)>& fits = {});
-  double step_seconds(size_t last) const;  // the median of so many
+  double step_seconds(size_t last) const;  // median of the last ones
 
   struct Worker {
     int id;
@@ -69,7 +69,7 @@ class ElasticJob {
   std::vector<Worker> workers();
   Process join(int core, int threads);
   void ctl(const std::vector<std::string>& words);
-  void resume();  // after its end
+  void resume();  // after it has ended
   int wait() { return coordinator_.wait(); }
   pid_t coordinator() const { return coordinator_.pid(); }
 
@@ -84,7 +84,7 @@ class ElasticJob {
   bool pinned_;
   std::vector<std::string> more_;
   int watch_ = -1, runs_ = 0, joins_ = 0;
-  std::map<std::string, int64_t> read_up_to_;  // of each file
+  std::map<std::string, int64_t> read_up_to_;  // position by file
   std::vector<Step> steps_;
   std::vector<Event> events_;
   Process coordinator_;

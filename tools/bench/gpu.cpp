@@ -30,14 +30,14 @@ double attribute(Device device, cudaDeviceAttr which) {
   return value;
 }
 
-// Multiply-adds in float32 of a multiprocessor and clock (CUDA C++ programming guide, arithmetic instructions).
+// Float32 multiply-adds per multiprocessor and clock (CUDA C++ programming guide, arithmetic instructions).
 double lanes_of(Device device) {
   const int major = static_cast<int>(attribute(device, cudaDevAttrComputeCapabilityMajor)),
             minor = static_cast<int>(attribute(device, cudaDevAttrComputeCapabilityMinor));
   return major < 8 || (major == 8 && minor == 0) ? 64 : 128;
 }
 
-// The functions of cuBLAS that are timed, from the library that is found first.
+// The cuBLAS functions to time, from the first library found.
 struct Cublas {
   decltype(&cublasSgemm_v2) sgemm = nullptr;
   cublasHandle_t handle = nullptr;
@@ -100,7 +100,7 @@ double cublas_seconds(Device device, int repeat, int64_t m, int64_t n, int64_t k
   };
   const std::shared_ptr<void> a = floats(m * k), b = floats(k * n), c = floats(m * n);
   const float one = 1.0f, zero = 0.0f;
-  return gpu_seconds(device, repeat, [&] {  // columns first, so C^T = B^T A^T
+  return gpu_seconds(device, repeat, [&] {  // cuBLAS is column-major, so compute C^T = B^T A^T
     const cublasStatus_t status = cublas.sgemm(
         cublas.handle, CUBLAS_OP_N, CUBLAS_OP_N, static_cast<int>(n), static_cast<int>(m), static_cast<int>(k), &one,
         static_cast<const float*>(b.get()), static_cast<int>(n), static_cast<const float*>(a.get()),

@@ -1,6 +1,6 @@
 #pragma once
-// What a GPU is measured against: the most that its multiprocessors and memory could do at the clocks it names, and
-// cuBLAS, which is loaded where it is installed.
+// Reference points of a GPU: the theoretical peak of its multiprocessors and memory at their nominal clocks, and
+// cuBLAS, which is loaded if it is installed.
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -13,10 +13,10 @@ namespace elinvar::bench {
 Peak gpu_peak(Device device);
 std::string gpu_title(Device device);  // "NVIDIA H200, 132 multiprocessors, driver 13.0"
 
-// The median time of what f queues on the device. It is queued often enough for the clock to be right.
+// Returns the median time of the work that f queues on the device. f runs as often as the clock's resolution requires.
 double gpu_seconds(Device device, int repeat, const std::function<void()>& f);
 
-// That of a product in float32, without TF32, by cuBLAS; 0 if there is no cuBLAS.
+// Returns the same for a float32 product without TF32 by cuBLAS; 0 if there is no cuBLAS.
 double cublas_seconds(Device device, int repeat, int64_t m, int64_t n, int64_t k);
 
 }  // namespace elinvar::bench

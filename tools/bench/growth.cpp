@@ -34,8 +34,8 @@ const std::vector<Growth>& growths() {
   return all;
 }
 
-// `count` leaves of a case, folded as a worker folds them. The cost is the time of the additions beside that of the
-// leaves, measured in the same steps.
+// Computes `count` virtual ranks of a case and reduces their gradients like a worker. The cost is the time of the
+// additions relative to that of the gradients, measured in the same steps.
 void run_ranks(const ModelCase& model, int count, int warm_up, int repeat, Report& report) {
   MemoryWatch memory;
   Trainer trainer(model, model.batch);

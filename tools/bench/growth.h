@@ -1,6 +1,6 @@
 #pragma once
-// How the time of a step grows with the work: the rate should stay what it is. And what virtual ranks cost that one
-// worker computes one after another, beside the same gradients without adding them up.
+// How the time of a step grows with the work; ideally the rate stays constant. Also the cost of several virtual ranks
+// on one worker, compared with the same gradients without the additions.
 #include <string>
 #include <vector>
 

@@ -1,11 +1,12 @@
 #pragma once
-// The cost of a run's ledger compared with a step (elastic/LEDGER.md): the digests of batch, a leaf, the reduced
-// gradient and the state, and the text of the lines.
+// The cost of a run's ledger compared with a step (elastic/LEDGER.md): the digests of the batch, a rank gradient, the
+// reduced gradient and the state, and the text of the lines.
 #include "tools/bench/report.h"
 
 namespace elinvar::bench {
 
-// With one virtual rank and the settings' defaults: then no leaf is digested, with more one of them in each step.
+// Uses one virtual rank and the default settings, with which no rank gradient is digested; with more virtual ranks one
+// is digested in each step.
 void run_ledger(const std::string& model, int warm_up, int repeat, Report& report);
 
 }  // namespace elinvar::bench

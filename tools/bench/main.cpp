@@ -1,4 +1,4 @@
-// bench: how fast this machine runs the engine, compared with the most that it could do, measured in the same run.
+// bench: measures how fast this machine runs the engine, compared with its own peak, measured in the same run.
 #include <CLI/CLI.hpp>
 
 #include <cstdio>

@@ -21,7 +21,7 @@ MemoryWatch::MemoryWatch() {
   HostAllocator::instance().release_cached();
   HostAllocator::instance().reset_peak();
   std::ofstream clear("/proc/self/clear_refs");
-  clear << 5 << std::flush;  // VmHWM starts anew from what is held now
+  clear << 5 << std::flush;  // resets VmHWM to the current resident set
   counts_rss_ = clear.good();
 }
 

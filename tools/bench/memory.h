@@ -1,5 +1,5 @@
 #pragma once
-// The memory that a case needs, by the allocator's count and by the kernel's.
+// The memory that a case needs, as counted by the allocator and by the kernel.
 #include <cstdint>
 #include <nlohmann/json.hpp>
 
@@ -7,10 +7,10 @@ namespace elinvar::bench {
 
 class MemoryWatch {
  public:
-  MemoryWatch();  // gives idle memory back and starts both counts anew
-  void steady();  // from here on nothing should be asked of the system
-  // in_use_mb: the most that tensors took; rss_mb: the most that the process held (VmHWM, 0 where the kernel does not
-  // let it start anew); fresh: requests since steady() that needed memory of the system.
+  MemoryWatch();  // returns idle memory to the system and resets both counts
+  void steady();  // requests to the system are counted from here on
+  // in_use_mb: peak memory of tensors; rss_mb: peak resident set (VmHWM, 0 if the kernel cannot reset it); fresh:
+  // requests since steady() that needed memory from the system.
   nlohmann::ordered_json figures() const;
 
  private:

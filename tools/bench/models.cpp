@@ -49,7 +49,7 @@ void run_model(const std::string& name, int64_t batch, const TrainerOptions& opt
   const ModelCase& model = model_case(name);
   MemoryWatch memory;
   Trainer trainer(model, batch == 0 ? model.batch : batch, options);
-  if (options.graphs) warm_up = std::max(warm_up, 2);  // the second leaf is recorded
+  if (options.graphs) warm_up = std::max(warm_up, 2);  // graphs are recorded in the second step
   int done = 0;
   const double seconds = median_seconds(warm_up, repeat, [&] {
     trainer.step();

@@ -8,7 +8,7 @@ namespace elinvar::bench {
 std::vector<std::string> model_names();
 const ModelCase& model_case(const std::string& name);
 
-// batch 0: the case's own.
+// batch 0: the case's default.
 void run_model(const std::string& name, int64_t batch, const TrainerOptions& options, int warm_up, int repeat,
                Report& report);
 

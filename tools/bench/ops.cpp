@@ -29,7 +29,7 @@ class Cases {
             const nlohmann::ordered_json& more = {}) {
     if (wanted(name)) report_.add(name, seconds(f), gflop, gbyte, 0.0, "", more);
   }
-  // A product of these extents, or what amounts to one.
+  // Times a product of these extents, or an operation equivalent to one.
   void time_product(const std::string& name, int64_t m, int64_t n, int64_t k, const std::function<void()>& f) {
     if (!wanted(name)) return;
     const double gflop = 2.0 * static_cast<double>(m * n) * static_cast<double>(k) / 1e9;
@@ -93,7 +93,7 @@ class Cases {
   }
 
  private:
-  // Cases on tables of so many rows of 1K.
+  // Times cases on tables of this many rows of 1K elements.
   void memory_of(int64_t rows) {
     const Tensor table = values({rows, 1 << 10}), x = table.reshape({-1}), y = values({rows << 10}),
                  row = values({1 << 10});

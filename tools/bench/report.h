@@ -1,5 +1,5 @@
 #pragma once
-// What the benchmarks print: a table for people, or a JSON file with one object a row.
+// The output of the benchmarks: a table for people, or a JSON file with one object per row.
 #include <nlohmann/json.hpp>
 
 #include <string>
@@ -14,8 +14,8 @@ class Report {
   Report(const Peak& peak, int threads, const std::string& isa);
   Report(const Peak& peak, const std::string& gpu);
 
-  // A case that did `gflop` (0: not counted) and moved `gbyte` (0: not counted) in `seconds`; `items` of `unit` a run;
-  // more figures by name, printed after the row.
+  // Adds a case that computed `gflop` (0: not counted) and moved `gbyte` (0: not counted) in `seconds`, with `items` of
+  // `unit` per run. `more`: further figures by name, printed after the row.
   void add(const std::string& name, double seconds, double gflop, double gbyte, double items = 0.0,
            const std::string& unit = "", const nlohmann::ordered_json& more = {});
   const nlohmann::json& rows() const { return rows_; }
@@ -24,11 +24,11 @@ class Report {
   Report(const Peak& peak, const std::string& title, nlohmann::json machine);
 
   Peak peak_;
-  nlohmann::json machine_;  // what each row tells of it
+  nlohmann::json machine_;  // machine fields of each row
   nlohmann::json rows_ = nlohmann::json::array();
 };
 
-// One JSON object a line.
+// Writes one JSON object per line.
 void write_json(const std::string& path, const nlohmann::json& rows);
 
 }  // namespace elinvar::bench

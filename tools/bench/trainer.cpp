@@ -91,8 +91,8 @@ StateDict Trainer::state() const {
   return all;
 }
 
-// Three times the forward pass. A transformer's tokens each meet all weights of its matrices and, in attention, half of
-// the sequence on average.
+// Three times the forward pass. In a transformer each token meets all weights of the matrices and, in attention, half
+// of the sequence on average.
 double Trainer::gflop() const {
   if (!model_.is_text()) return 3.0 * model_.forward_gflop * static_cast<double>(batch_);
   const auto l = static_cast<double>(model_.layers), w = static_cast<double>(model_.channels),

@@ -1,5 +1,5 @@
 #pragma once
-// Networks to train on random data of their size, one step at a time: what `bench models` and `bench growth` time.
+// Networks that train on random data one step at a time, for `bench models` and `bench growth`.
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,7 +16,7 @@ struct ModelCase {
   Spec spec;
   Shape sample;
   int64_t classes, batch;
-  double forward_gflop = 0;  // a sample; multiply-adds count two; 0: from the transformer's sizes below
+  double forward_gflop = 0;  // per sample, a multiply-add counts two; 0: from the transformer's sizes below
   int64_t layers = 0, channels = 0;
 
   bool is_text() const { return layers > 0; }
@@ -31,7 +31,7 @@ struct TrainerOptions {
   bool recompute = false;
   Device device = {};
   Precision precision = Precision::portable;
-  bool graphs = false;  // of leaves: nn/micro_batch_graphs.h
+  bool graphs = false;  // record gradients as graphs: nn/micro_batch_graphs.h
 };
 
 // The network of a case with random data and an optimiser.

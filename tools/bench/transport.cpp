@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 constexpr PeerId kAsks = 1, kAnswers = 2;
 constexpr size_t kLarge = 4 << 20;
 
-// A second process of this program; it ends with its owner.
+// A second process of this program; the destructor ends it.
 class Answerer {
  public:
   Answerer(const std::string& listen, const std::string& key) {

@@ -1,5 +1,5 @@
 #pragma once
-// The options that say what a command computes with: --device, --threads and --isa. No bit depends on them.
+// The options that select the computing device: --device, --threads and --isa. They do not affect results.
 #include <CLI/CLI.hpp>
 #include <string>
 

@@ -13,7 +13,7 @@ namespace elinvar {
 
 namespace {
 
-constexpr rlim_t kLeastStack = rlim_t{1} << 20;  // bytes, of the first thread and of those that it starts
+constexpr rlim_t kLeastStack = rlim_t{1} << 20;  // bytes, for the first thread and those that it starts
 
 void check_stack() {
   rlimit limit{};

@@ -4,8 +4,8 @@
 
 namespace elinvar {
 
-// The exit code of `work`; 2 if it throws UsageError and 3 if it throws anything else, after a line on standard error
-// that begins with the program's name; 3 if what it printed could not be written.
+// Runs `work` and returns its exit code. Returns 2 if it throws UsageError and 3 for other exceptions, after a line on
+// stderr that begins with the program's name; 3 if its output could not be written.
 int main_program(const char* name, const std::function<int()>& work);
 
 }  // namespace elinvar

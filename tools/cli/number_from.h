@@ -1,5 +1,5 @@
 #pragma once
-// A check of command-line options that are numbers. Unlike CLI::Range it refuses "nan", which is not below any bound.
+// A check of numeric command-line options. Unlike CLI::Range it rejects "nan", which no bound excludes.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

@@ -1,15 +1,15 @@
 #pragma once
-// The paths of this program and of those next to it: programs of the project are in one folder and find each other
-// there, wherever it was taken.
+// Paths of this program and its neighbours: the project's programs are in one folder, which may be moved, and find each
+// other there.
 #include <filesystem>
 #include <string>
 
 namespace elinvar {
 
-// Returns the path of a program, as "train", in the folder of the running program. It may not exist.
+// Returns the path of a program, for example "train", in the folder of the running program. It may not exist.
 std::filesystem::path program_beside(const std::string& name);
 
-// What this program was started as, without folders.
+// Returns the name under which this program was started, without folders.
 std::string program_name();
 
 }  // namespace elinvar

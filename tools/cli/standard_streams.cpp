@@ -14,8 +14,8 @@
 namespace elinvar {
 namespace {
 
-// Discards everything written to the stream from now on. dup2 replaces the descriptor atomically, so that no file of
-// another thread can get its number in between.
+// Discards all further output to the stream. dup2 replaces the descriptor atomically, so that no file of another thread
+// can get its number in between.
 void discard_output(std::FILE* stream) {
   const int null = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
   if (null < 0) return;
@@ -29,7 +29,7 @@ std::atomic<bool> outlives = false;
 // Uses poll() instead of O_NONBLOCK, which programs that share the terminal or pipe would get as well. A pipe that
 // poll() reports as writable has room for PIPE_BUF bytes.
 void write_or_lose(std::FILE* stream, std::string_view text) noexcept {
-  static std::atomic<bool> stuck[2];  // of standard output, and of standard error
+  static std::atomic<bool> stuck[2];  // by stream: stdout, stderr
   std::atomic<bool>& is_stuck = stuck[stream == stderr];
   std::fflush(stream);
   while (!text.empty()) {
@@ -40,7 +40,7 @@ void write_or_lose(std::FILE* stream, std::string_view text) noexcept {
     if (is_stuck) return;
     const ssize_t put = ::write(file.fd, text.data(), std::min<size_t>(text.size(), PIPE_BUF));
     if (put < 0 && errno == EINTR) continue;
-    // A full disk may have room again; a reader that is gone does not come back.
+    // A full disk may have room again later; a reader that is gone does not return.
     if (put < 0 && (errno == EPIPE || errno == EIO || errno == EBADF)) discard_output(stream);
     if (put < 0) return;
     text.remove_prefix(static_cast<size_t>(put));
@@ -51,7 +51,7 @@ void write_or_lose(std::FILE* stream, std::string_view text) noexcept {
 
 void open_standard_streams() {
   for (int number = STDIN_FILENO; number <= STDERR_FILENO; ++number)
-    if (::fcntl(number, F_GETFD) < 0 && errno == EBADF)  // the lowest free number, which open gives, is this one
+    if (::fcntl(number, F_GETFD) < 0 && errno == EBADF)  // open() returns the lowest free number, which is this one
       (void)!::open("/dev/null", number == STDIN_FILENO ? O_RDONLY : O_WRONLY);
 }
 

@@ -13,8 +13,8 @@
 namespace elinvar {
 namespace {
 
-// The keys of each table. What is checked here is what the tools alone know of; settings of data, optimiser and
-// schedule are checked where they are used.
+// The keys of each table. Settings that only the tools know are checked here; settings of data, optimiser and schedule
+// are checked where they are used.
 template <class V>
 void visit(V& v, RunConfig& c) {
   v("name", c.name);
@@ -43,7 +43,7 @@ void visit(V& v, RunConfig& c) {
 template <class V>
 void visit(V& v, DataConfig& c) {
   v("kind", c.kind);
-  if (!is_built_in_dataset(c.kind)) return;  // c.own has the others
+  if (!is_built_in_dataset(c.kind)) return;  // the other keys are in c.own
   v("path", c.path);
   v("validation_fraction", c.validation_fraction);
   v("image_size", c.image_size);
@@ -98,7 +98,7 @@ template <class V>
 void visit(V& v, OptimizerConfig& c) {
   v("kind", c.kind);
   v("lr", c.lr);
-  const bool built_in = is_built_in_optimizer(c.kind);  // else c.own has the others
+  const bool built_in = is_built_in_optimizer(c.kind);  // otherwise c.own has the other keys
   if (built_in) {
     v("momentum", c.momentum);
     v("nesterov", c.nesterov);
@@ -142,7 +142,7 @@ void visit(V& v, TensorBoardConfig& c) {
   v("text_tokens", c.text_tokens, Between{1, 4096});
 }
 
-// What may change from start to resume, because no bit of the run depends on it.
+// Settings that may change when a run resumes, because they do not affect results.
 const std::vector<std::string> kFree = {"run.name",
                                         "run.keep",
                                         "run.recompute",
@@ -166,12 +166,12 @@ const std::vector<std::string> kFree = {"run.name",
                                         "tensorboard.prompt",
                                         "tensorboard.text_tokens"};
 
-// What may not, but decides no bit.
+// Settings that may not change when a run resumes, although they do not affect results.
 const std::vector<std::string> kIndifferent = {
     "run.state_digest_every", "run.checkpoint_every", "ledger.leaves", "ledger.tensors_every", "data.path",
     "data.tokenizer"};
 
-// What runs were made without that are on file. Where it does nothing it is left out, so that their digests stay.
+// Settings that older runs do not have. Where they have no effect they are left out, so that digests stay the same.
 const std::vector<std::pair<std::string, std::string>> kLater = {{"data.augment_epochs", "0"},
                                                                  {"optimizer.ema_decay", "0.0"}};
 
@@ -187,7 +187,7 @@ struct Section {
   std::vector<std::pair<std::string, std::string>> entries;
 };
 
-// All tables but [model].
+// Returns all tables except [model].
 std::vector<Section> sections_of(const Config& c) {
   std::vector<Section> sections = {{"run", keys_of(c.run)},
                                    {"data", keys_of(c.data, c.reader)},
@@ -198,7 +198,7 @@ std::vector<Section> sections_of(const Config& c) {
                                    {"tensorboard", keys_of(c.tensorboard)}};
   std::ranges::move(entries_of(c.data.own), std::back_inserter(sections[1].entries));
   std::ranges::move(entries_of(c.optimizer.own), std::back_inserter(sections[3].entries));
-  // Of steps and epochs only the one that was given.
+  // Writes only the one of steps and epochs that is set.
   std::erase_if(sections[0].entries,
                 [&](const auto& entry) { return entry.first == (c.run.steps > 0 ? "epochs" : "steps"); });
   if (!c.fast()) std::erase_if(sections[0].entries, [](const auto& entry) { return entry.first == "precision"; });
@@ -208,7 +208,7 @@ std::vector<Section> sections_of(const Config& c) {
   return sections;
 }
 
-// In the folder in which it is asked for, and that can be shown.
+// Whether the name can be a folder in the current directory, and can be printed.
 bool names_a_folder(const std::string& name) {
   constexpr size_t kLongest = 200;
   const auto control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
@@ -216,7 +216,7 @@ bool names_a_folder(const std::string& name) {
          std::ranges::none_of(name, control) && is_utf8(name);
 }
 
-// All settings by key, without these.
+// Returns all settings by key, except these.
 std::map<std::string, std::string> settings_without(const Config& config, const std::vector<std::string>& keys) {
   std::map<std::string, std::string> all;
   for (const Section& section : sections_of(config))
@@ -248,7 +248,8 @@ Config parse_config(std::string_view text, const std::string& name, const std::v
     reader.refuse_unknown_keys();
     return reader;
   };
-  // A table of which a program's own kind knows more keys. What they mean is checked where it is used.
+  // Reads a table of a kind that the program has registered, which may have more keys; they are checked where they are
+  // used.
   const auto read_own = [&](const char* table, bool built_in, Spec& own, const TableReader& reader) {
     if (built_in) reader.refuse_unknown_keys();
     else own = read_spec(source, table, reader.known());
@@ -303,7 +304,7 @@ Config read_config(const std::filesystem::path& path, const std::vector<std::str
   check(std::filesystem::exists(path, error), "there is no configuration {}", path.string());
   check(std::filesystem::is_regular_file(path, error), "{} is no configuration: it is not a regular file",
         path.string());
-  const auto bytes = std::filesystem::file_size(path, error);  // before it takes its memory
+  const auto bytes = std::filesystem::file_size(path, error);  // checked before memory is allocated
   check(error || bytes <= kMostTomlBytes, "{}: a configuration of {} bytes; the most is {}", path.string(), bytes,
         kMostTomlBytes);
   return parse_config(read_file(path), path.string(), overrides);
@@ -339,7 +340,7 @@ std::map<std::string, std::string> decisive_settings(const Config& config) {
   for (const auto& [key, nothing] : kLater)
     if (const auto found = settings.find(key); found != settings.end() && found->second == nothing)
       settings.erase(found);
-  // With these how long the run is changes no step of it.
+  // With these schedules the length of the run does not affect its steps.
   if (config.schedule.kind == "constant" || config.schedule.kind == "step")
     for (const char* length : {"run.steps", "run.epochs"}) settings.erase(length);
   return settings;

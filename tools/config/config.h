@@ -1,5 +1,5 @@
 #pragma once
-// The configuration of a run: what CONFIG.toml says, with every default. CONFIG.md explains each key.
+// The configuration of a run: the content of CONFIG.toml with every default. CONFIG.md explains each key.
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -20,7 +20,7 @@ namespace elinvar {
 
 // Steps are counted in 32 bits where random numbers are keyed (tensor/philox.h).
 inline constexpr double kMostSteps = 2147483648.0;
-// In a step: with so many steps, samples are counted in 64 bits.
+// Per step; the samples of kMostSteps such steps fit into 64 bits.
 inline constexpr double kMostSamples = 2147483648.0;
 
 struct RunConfig {
@@ -28,12 +28,12 @@ struct RunConfig {
   uint64_t seed = 0;
   int64_t steps = 0;  // exactly one of steps and epochs is positive
   double epochs = 0;
-  int64_t batch_size = 0;  // global
+  int64_t batch_size = 0;  // samples per step of all workers
   int virtual_ranks = 1;
   std::string numerics = "portable";
-  std::string precision = "";  // fast: "bf16" or "tf32"
+  std::string precision = "";  // with numerics = "fast": "bf16" or "tf32"
   std::string scaling = "exact";
-  int64_t batch_max = 0;  // adaptive: required
+  int64_t batch_max = 0;  // required if adaptive
   int64_t ramp_steps = 100;
   int64_t state_digest_every = 100;
   int64_t checkpoint_every = 1000;
@@ -57,10 +57,10 @@ struct ReaderConfig {
 
 struct LedgerConfig {
   std::string leaves = "sample";
-  int64_t tensors_every = 1;  // 0: never, but of the state
+  int64_t tensors_every = 1;  // 0: never, except for the state
 };
 
-// What TensorBoard is shown of a run (tools/training/event_file.h). 0: never.
+// What TensorBoard shows of a run (tools/training/event_file.h). Intervals in steps; 0: never.
 struct TensorBoardConfig {
   bool scalars = true;
   int64_t histograms_every = 0, images_every = 0, text_every = 0;
@@ -75,13 +75,13 @@ struct Config {
   RunConfig run;
   Spec model;
   DataConfig data;
-  ReaderConfig reader;  // in [data]
+  ReaderConfig reader;  // keys of [data]
   LossOptions loss;
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   LedgerConfig ledger;
   TensorBoardConfig tensorboard;
-  Places places;  // of what is set
+  Places places;  // where the settings come from
 
   bool adaptive() const { return run.scaling == "adaptive"; }
   bool fast() const { return run.numerics == "fast"; }
@@ -99,9 +99,9 @@ std::string to_toml(const Config& config);
 // Every key that two configurations differ in and that a resumed run may not change, as "run.seed: 1 became 2".
 std::vector<std::string> differences(const Config& before, const Config& now);
 
-// The settings that decide the bits of a run, by key ("model" is one of them): without those that a resumed run may
-// change, without where the data lie, and without how often something is saved or digested.
+// Returns the settings that decide the results of a run, by key ("model" is one of them). Excludes those that a resumed
+// run may change, the locations of data, and how often something is saved or digested.
 std::map<std::string, std::string> decisive_settings(const Config& config);
-Digest digest(const Config& config);  // of them
+Digest digest(const Config& config);  // of the decisive settings
 
 }  // namespace elinvar

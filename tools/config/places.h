@@ -1,5 +1,5 @@
 #pragma once
-// Where the settings of a configuration stand, for messages.
+// The places where settings come from, for error messages.
 #include <map>
 #include <string>
 #include <utility>
@@ -8,8 +8,8 @@
 
 namespace elinvar {
 
-// "file.toml:12", or "--set a.b" of an override. A key that is nowhere stands where its table does, or else in the file
-// as a whole.
+// Returns "file.toml:12", or "--set a.b" for an override. An unknown key has the place of its table, or else of the
+// file.
 class Places {
  public:
   explicit Places(std::string file = "") : file_(std::move(file)) {}
@@ -18,10 +18,10 @@ class Places {
 
  private:
   std::string file_;
-  std::map<std::string, std::string> of_key_;  // of "table" and "table.key"
+  std::map<std::string, std::string> of_key_;  // by "table" and "table.key"
 };
 
-// f(). A SettingError (tensor/base/setting.h) becomes a UsageError that says first where the setting stands.
+// Returns f(). Converts a SettingError (tensor/base/setting.h) to a UsageError that begins with the setting's place.
 template <class F>
 auto with_places(const Places& places, F f) {
   try {

@@ -14,7 +14,7 @@ bool is_list(const toml::node& node) {
   return array != nullptr && !array->empty() && array->is_homogeneous(toml::node_type::table);
 }
 
-// Elements of one type. Integers are taken for numbers beside those that are none.
+// Returns the elements if all have one type. Integers among other numbers are converted.
 template <class T, class Convert>
 std::optional<std::vector<T>> elements_of(const toml::array& array, Convert convert) {
   std::vector<T> values;
@@ -68,7 +68,7 @@ std::string text_of(const Setting& setting) {
   return std::visit([](const auto& value) { return TableWriter::text(value); }, setting.value);
 }
 
-// A key as it must be written: in quotes unless it is a bare one.
+// Returns a key as TOML: quoted unless it is a bare key.
 std::string key_text(const std::string& key) {
   const bool bare = !key.empty() && std::ranges::all_of(key, [](unsigned char c) {
     return c < 0x80 && (std::isalnum(c) || c == '_' || c == '-');

@@ -1,6 +1,6 @@
 #pragma once
-// Tables of a configuration as a Spec (tensor/base/spec.h) and back: [model], and what [data] and [optimizer] say of
-// kinds that a program has registered. Which keys a kind knows is checked where it is built.
+// Converts tables of a configuration to a Spec (tensor/base/spec.h) and back: [model], and the keys in [data] and
+// [optimizer] of kinds that a program has registered. Keys are checked where the kind is built.
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,9 +14,9 @@ namespace elinvar {
 Spec read_model_spec(const TomlSource& source);
 std::string model_spec_to_toml(const Spec& spec);
 
-// The table `table`, without the keys that were read otherwise.
+// Reads the table `table`, except the keys `without`.
 Spec read_spec(const TomlSource& source, const std::string& table, const std::vector<std::string>& without);
-// Its settings and lists as keys and their values in TOML.
+// Returns its settings and lists as keys and TOML values.
 std::vector<std::pair<std::string, std::string>> entries_of(const Spec& spec);
 
 }  // namespace elinvar

@@ -169,7 +169,7 @@ void TableReader::convert(const char* key, const toml::node& node, double& value
 void TableReader::convert(const char* key, const toml::node& node, std::string& value) const {
   if (!node.is_string()) wrong_type(key, node, "text in quotes");
   value = **node.as_string();
-  // Names of files would end there.
+  // File names would end there.
   if (value.find('\0') != std::string::npos) complain(key, node, "must not have a character of the code 0");
 }
 

@@ -1,12 +1,12 @@
 #pragma once
-// Reading tables of a TOML file into plain structs, strictly: a key that nobody asks for, a value of another type or
-// out of range is a UsageError that names the file, the line, the key and, for a misspelt one, what was probably meant.
+// Reads tables of a TOML file into plain structs, strictly: an unknown key and a value of another type or out of range
+// throw UsageError with the file, the line, the key and, for a misspelt key, the probable one.
 //
-// A struct's keys are listed once, in a function over a visitor,
+// A struct's keys are listed once, in a function over a visitor:
 //
 //   template <class V> void visit(V& v, RunConfig& c) { v("keep", c.keep, AtLeast{1}); ... }
 //
-// from which TableReader fills it and TableWriter writes it back with every default.
+// TableReader fills the struct from it, and TableWriter writes it back with every default.
 #include <toml++/toml.h>
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace elinvar {
 
-// What a value has to fulfil besides its type.
+// Rules for a value besides its type. complaint() returns "" if the value is valid.
 struct Anything {
   template <class T>
   std::string complaint(const T&) const {
@@ -42,17 +42,17 @@ struct OneOf {
   std::string complaint(const std::string& value) const;
 };
 
-// A parsed file with `--set` overrides laid over it.
+// A parsed file with `--set` overrides applied.
 class TomlSource {
  public:
-  // `name` stands for the text in messages. Overrides are "table.key=value" with a TOML value; one that is none is
-  // text.
+  // `name` stands for the text in messages. Overrides are "table.key=value" with a TOML value; a value that is not
+  // valid TOML is taken as text.
   TomlSource(std::string_view text, std::string name, const std::vector<std::string>& overrides = {});
 
   const toml::table& root() const { return root_; }
   // The table of that name; empty if absent.
   const toml::table& table(const std::string& name) const;
-  // The place of `node`, which is what `key` is set to or lies within it.
+  // Returns the place of `node`, which is the value of `key` or lies within it.
   std::string where(const std::string& key, const toml::node& node) const;
   Places places() const;
   void refuse_unknown_tables(const std::vector<std::string>& known) const;
@@ -77,8 +77,8 @@ class TableReader {
     complain(key, *node, rule.complaint(value));
   }
   bool has(const char* key) const { return table_.contains(key); }
-  const std::vector<std::string>& known() const { return known_; }  // the keys so far
-  void refuse_unknown_keys() const;                                 // after the last key
+  const std::vector<std::string>& known() const { return known_; }  // the keys read so far
+  void refuse_unknown_keys() const;                                 // call after the last key
   [[noreturn]] void refuse(const char* key, const std::string& complaint) const;
 
  private:
@@ -86,7 +86,7 @@ class TableReader {
   void convert(const char* key, const toml::node& node, int& value) const;
   void convert(const char* key, const toml::node& node, int64_t& value) const;
   void convert(const char* key, const toml::node& node, uint64_t& value) const;
-  void convert(const char* key, const toml::node& node, double& value) const;  // integers too
+  void convert(const char* key, const toml::node& node, double& value) const;  // accepts integers
   void convert(const char* key, const toml::node& node, std::string& value) const;
   template <class T>
   void convert(const char* key, const toml::node& node, std::vector<T>& values) const {
@@ -104,7 +104,7 @@ class TableReader {
   std::vector<std::string> known_;
 };
 
-// Keys and their values as TOML text, in the order in which they are visited.
+// Keys and their values as TOML text, in the order of the visits.
 class TableWriter {
  public:
   template <class T, class Rule = Anything>
@@ -117,7 +117,7 @@ class TableWriter {
   static std::string text(int value) { return text(int64_t{value}); }
   static std::string text(int64_t value);
   static std::string text(uint64_t value);
-  static std::string text(double value);  // the shortest that reads back as the same bits
+  static std::string text(double value);  // the shortest text that reads back as the same bits
   static std::string text(const std::string& value);
   template <class T>
   static std::string text(const std::vector<T>& values) {

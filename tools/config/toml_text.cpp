@@ -7,8 +7,8 @@ namespace {
 
 constexpr int kMostNesting = 64, kMostDots = 32;
 
-// Goes once through the text, past comments and strings. Only exact for valid TOML; the parser looks no further than to
-// the first thing that is not, and up to there the two agree.
+// Scans the text once, skipping comments and strings. The scan is exact for valid TOML only; that suffices, because the
+// parser stops at the first error, and up to there the two agree.
 class Depth {
  public:
   Depth(std::string_view text, const std::string& place) : text_(text), place_(place) {}
@@ -33,21 +33,22 @@ class Depth {
     check(dots_ <= kMostDots, "{}:{}: a name has more than {} dots", place_, line_, kMostDots);
   }
 
-  // Skips a string of one line, or one between three quotation marks. Strings in double quotation marks have escapes.
+  // Skips a string of one line, or one between triple quotation marks. Strings in double quotation marks have escapes.
   void pass_string(char quote) {
     const std::string three(3, quote);
     const bool lines = text_.substr(at_).starts_with(three);
     at_ += lines ? 3 : 1;
     for (; at_ < text_.size(); ++at_) {
       const char c = text_[at_];
-      if (c == '\n' && !lines) return;  // not valid
+      if (c == '\n' && !lines) return;  // invalid TOML
       line_ += c == '\n';
       if (c == '\\' && quote == '"') {
         ++at_;
         line_ += at_ < text_.size() && text_[at_] == '\n';
       } else if (lines ? text_.substr(at_).starts_with(three) : c == quote) {
         at_ += lines ? 3 : 1;
-        while (lines && at_ < text_.size() && text_[at_] == quote) ++at_;  // up to two may end what it says
+        // the content may end with up to two quotation marks
+        while (lines && at_ < text_.size() && text_[at_] == quote) ++at_;
         return;
       }
     }

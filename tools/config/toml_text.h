@@ -1,6 +1,6 @@
 #pragma once
-// Parses TOML from outside. The parser, and the code that walks through its tables, goes into them by recursion,
-// so the depth of a text is bounded before there are any.
+// Parses untrusted TOML. The parser, and code that walks through its tables, are recursive, so the depth of a text is
+// bounded before it is parsed.
 #include <toml++/toml.h>
 
 #include <string>
@@ -10,11 +10,11 @@ namespace elinvar {
 
 inline constexpr size_t kMostTomlBytes = size_t{4} << 20;
 
-// UsageError "<place>:<line>: ..." for a text that is longer than that, or deeper than any configuration: brackets in
-// brackets, names with too many dots.
+// Throws UsageError "<place>:<line>: ..." if the text is longer than kMostTomlBytes or nested deeper than any
+// configuration: brackets in brackets, or names with too many dots.
 void check_depth(std::string_view text, const std::string& place);
 
-// The parsed text; UsageError for that, and for what is no TOML.
+// Returns the parsed text. Throws UsageError if check_depth() does or if the text is not TOML.
 toml::table parse_toml(std::string_view text, const std::string& place);
 
 }  // namespace elinvar

@@ -4,10 +4,10 @@
 
 namespace elinvar {
 
-Command add_run(CLI::App& program);         // trains: a job's coordinator
-Command add_join(CLI::App& program);        // a worker
-Command add_coordinate(CLI::App& program);  // a coordinator in the place of another; workers start it
-Command add_ctl(CLI::App& program);         // asks a job that runs
-Command add_eval(CLI::App& program);        // scores what a run has learnt
+Command add_run(CLI::App& program);         // trains, as a job's coordinator
+Command add_join(CLI::App& program);        // trains, as a worker
+Command add_coordinate(CLI::App& program);  // replaces a coordinator that is gone; started by workers
+Command add_ctl(CLI::App& program);         // controls a running job
+Command add_eval(CLI::App& program);        // scores a checkpoint of a run
 
 }  // namespace elinvar

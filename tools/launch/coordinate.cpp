@@ -1,4 +1,4 @@
-// `coordinate`: goes on in the place of a coordinator that is gone (tools/training/take_over.cpp). Workers start it.
+// `coordinate`: continues in place of a coordinator that is gone (tools/training/take_over.cpp). Workers start it.
 #include <CLI/CLI.hpp>
 #include <memory>
 
@@ -11,7 +11,7 @@ namespace elinvar {
 Command add_coordinate(CLI::App& program) {
   const auto options = std::make_shared<TakeoverOptions>();
   CLI::App* app = program.add_subcommand("coordinate", "go on in the place of a run's coordinator that is gone");
-  app->group("");  // not shown
+  app->group("");  // hidden from --help
   app->add_option("run_dir", options->run_dir)->required();
   app->add_option("--term", options->term)->required();
   app->add_option("--listen", options->listen);

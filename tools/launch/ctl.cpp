@@ -1,4 +1,4 @@
-// `ctl`: asks a running job for its status, or for a change.
+// `ctl`: asks a running job for its status or for a change.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -23,9 +23,9 @@ using Json = nlohmann::json;
 struct CtlOptions {
   std::string job;    // a run directory or an endpoint
   std::string what;   // status, scale, drain, checkpoint, stop
-  std::string which;  // so many workers, or a worker by its number or name
+  std::string which;  // number of workers, or a worker by number or name
   bool json = false;
-  bool watch = false;  // the status again and again
+  bool watch = false;  // repeat the status until the job is over
   std::string listen = "tcp://127.0.0.1:0", key;
 };
 
@@ -83,7 +83,7 @@ class RunningJob {
     transport_->connect(kJob, endpoint_);
   }
 
-  // Its answer; none if there is no job any more, for the reason given.
+  // Returns the job's answer; none if the job is gone, for the reason in `reason`.
   std::optional<Json> ask(const CtlOptions& command, std::string& reason) {
     messages::Ctl asked{.endpoint = transport_->endpoint(), .command = command.what};
     int number = 0;
@@ -116,7 +116,7 @@ class RunningJob {
   PeerId self_ = (static_cast<PeerId>(std::random_device{}()) << 32) | 2;
 };
 
-// The status, drawn anew every second until the job is over.
+// Redraws the status every second until the job is over.
 void watch(RunningJob& job, const CtlOptions& command) {
   std::string reason;
   while (const std::optional<Json> status = job.ask(command, reason)) {

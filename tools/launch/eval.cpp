@@ -1,4 +1,4 @@
-// `eval`: the score of a run's newest checkpoint on a split.
+// `eval`: scores a run's newest checkpoint on a split.
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <filesystem>
@@ -18,9 +18,9 @@ namespace {
 struct EvalOptions {
   std::string run_dir;
   std::string split = "validation";
-  bool mirror = false;    // by the mean of the logits of an image and its mirror image
+  bool mirror = false;    // averages the logits of an image and its mirror image
   bool json = false;      // the score as JSON
-  std::string confusion;  // a .csv file to write: how often each class was taken for each; empty: none
+  std::string confusion;  // .csv file to write, with how often each class was predicted for each; empty: none
   DeviceOptions device;
 };
 
@@ -33,7 +33,7 @@ int eval(const EvalOptions& command) {
   check(command.confusion.empty() || images, "--confusion: the data of this run are no images");
   const int64_t step = job.load_network(directory);
   Ranking ranking(job.data->classes(), job.config.loss.ignore_index, !command.confusion.empty());
-  // The perplexity is of the targets themselves, whatever label smoothing the loss has.
+  // Perplexity always refers to the targets without label smoothing.
   LossOptions plain = job.config.loss;
   plain.label_smoothing = 0;
   double plain_sum = 0;

@@ -1,4 +1,4 @@
-// `run`: trains as a configuration says, as the coordinator of a job (tools/training/run.cpp).
+// `run`: trains a configuration, as the coordinator of a job (tools/training/run.cpp).
 #include <CLI/CLI.hpp>
 #include <memory>
 
@@ -21,7 +21,7 @@ struct RunOptions {
 int run_job(RunOptions& o) {
   outlive_readers();
   o.device.apply();
-  (void)parse_device(o.device.device);  // what is wrong with it is told before anything starts
+  (void)parse_device(o.device.device);  // reports errors before anything starts
   if (!o.numerics.empty()) o.job.overrides.push_back("run.numerics=\"" + o.numerics + "\"");
   if (o.steps > 0) {
     o.job.overrides.push_back("run.epochs=0");

@@ -13,7 +13,7 @@
 namespace elinvar {
 namespace {
 
-// Leaves out options that are empty, which mean the defaults.
+// Adds an option unless its value is empty, which means the default.
 void add(std::vector<std::string>& arguments, const char* option, const std::string& value) {
   if (!value.empty()) arguments.insert(arguments.end(), {option, value});
 }
@@ -62,7 +62,7 @@ void start_coordinator(const TakeoverOptions& options) {
 
 std::vector<std::string> own_command_line() {
   std::vector<std::string> words;
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);  // each word ends with a character of the code 0
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);  // words end with a zero byte
   for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
   return words;
 }

@@ -1,6 +1,6 @@
 #pragma once
-// Another process of this same program: how a program that trains starts its workers and coordinators. The words that
-// are written here are read by the commands join and coordinate.
+// Starts this same program again: a training program starts its workers and coordinators like this. The commands join
+// and coordinate read the words that are written here.
 #include <sys/types.h>
 
 #include <string>
@@ -10,15 +10,15 @@
 
 namespace elinvar {
 
-// The program with these arguments, in a process group of its own so that Ctrl-C is not for it. With `apart` it has a
-// session of its own, too, and outlives its terminal. Failure if it cannot be started.
+// Starts the program with these arguments, in its own process group so that Ctrl-C does not reach it. With `apart` it
+// also has its own session and outlives its terminal. Throws Failure if it cannot be started.
 pid_t start_self(std::vector<std::string> arguments, bool apart = false);
 
 // Functions for JobOptions and WorkerOptions.
 pid_t start_worker(const WorkerOptions& options);
 void start_coordinator(const TakeoverOptions& options);
 
-// How this process was called, program first.
+// Returns this process's command line, program first.
 std::vector<std::string> own_command_line();
 
 }  // namespace elinvar

@@ -18,8 +18,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
-// Enough independent chains to hide the latency of the units, as a grid so that compilers unroll it whole; returns the
-// floating-point operations done.
+// Uses enough independent chains to hide the latency of the units, as a grid so that compilers unroll it completely.
+// Returns the floating-point operations done.
 double multiply_add(int64_t rounds, float& sink) {
   using V = Vec<float>;
   constexpr int kRows = HWY_TARGET == HWY_AVX3 ? 8 : 4, kCols = 3;
@@ -50,7 +50,7 @@ namespace bench {
 
 namespace {
 
-// work(rounds) returns the operations that it did.
+// `work(rounds)` returns the operations that it did.
 template <class F>
 double measure(F&& work) {
   const int threads = cpu_stream().threads();
@@ -60,7 +60,7 @@ double measure(F&& work) {
       for (int64_t i = begin; i < end; ++i) operations[static_cast<size_t>(i)] = work(rounds);
     });
   };
-  // About 50 ms a run, whatever the instruction set.
+  // About 50 ms per run, with any instruction set.
   int64_t rounds = 1 << 4;
   while (rounds < int64_t{1} << 34 && median_seconds(0, 1, [&] { run(rounds); }) < 0.05) rounds *= 2;
   const double seconds = median_seconds(1, 5, [&] { run(rounds); });
@@ -88,7 +88,7 @@ double measure_tile() {
     std::fill_n(b.data(), kLength * extent.cols(), 0.75f);
     float* rows[kMostTileRows];
     for (int r = 0; r < extent.rows; ++r) rows[r] = c.data() + r * extent.cols();
-    const std::vector<Run> runs(kChunk / kLength, Run{.length = kLength});  // of the same operands
+    const std::vector<Run> runs(kChunk / kLength, Run{.length = kLength});  // all use the same operands
     const Tile<float> tile{.runs = runs.data(),
                            .run_count = std::ssize(runs),
                            .tile_rows = extent.rows,

@@ -1,5 +1,5 @@
 #pragma once
-// What this machine can do at most, on the current threads and instruction set: the yardstick of every other figure.
+// The peak performance of this machine with the current threads and instruction set, for comparison with measurements.
 namespace elinvar::bench {
 
 struct Peak {
@@ -8,8 +8,8 @@ struct Peak {
 };
 Peak measure_peak();
 
-// In GFLOP/s, half a second each: the first of the above, and a tile of a product (tensor/tile.h) whose operands stay
-// in the first-level cache, which is the most that a product can do.
+// In GFLOP/s, half a second each: multiply-adds on registers (Peak::gflops), and a tile of a product (tensor/tile.h)
+// whose operands stay in the first-level cache, which bounds the speed of products.
 double measure_registers();
 double measure_tile();
 

@@ -1,6 +1,6 @@
 #pragma once
-// Timing: the median of several runs after a warm-up, in seconds. What a single thread does is timed by the thread's
-// own clock, so that other programs on the machine show less.
+// Timing: the median of several runs after a warm-up, in seconds. Single-threaded work is timed by the thread's own
+// clock, which other programs disturb less.
 #include <time.h>
 
 #include <algorithm>

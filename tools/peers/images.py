@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What `bench data` does, with torchvision's transforms of PIL images on the same files (pip install torchvision).
+"""Repeats `bench data` with torchvision's transforms of PIL images on the same files (pip install torchvision).
 
 usage: images.py PATH [PROCESSES ...]     a folder or .tar with images; default: 1 2
 
-Prints images per second of each case for so many processes (torch's DataLoader has a process a worker). Pixels stay in
-the process that made them, so nothing is lost on sending them."""
+Prints images per second of each case for each number of processes, which correspond to the workers of torch's
+DataLoader. Pixels stay in the process that made them, so no time is spent on sending them."""
 import io
 import multiprocessing
 import os

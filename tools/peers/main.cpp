@@ -49,7 +49,7 @@ class Table {
     fmt::print("\n");
   }
 
-  // One case: the engine and its peers take turns; each figure is the median of the rounds'.
+  // Runs one case: the engine alternates with its peers; each figure is the median over the rounds.
   void add(const std::string& name, double gflop, const std::function<void()>& ours,
            const std::vector<peers::Product>& theirs) {
     std::vector<std::vector<double>> seconds(theirs.size() + 1);
@@ -86,7 +86,7 @@ class Table {
     return v[v.size() / 2];
   }
 
-  // Helpers of the library that ran before may still spin, OpenBLAS's for 30 ms; a pause lets them sleep.
+  // Threads of the library that ran before may still spin, OpenBLAS's for 30 ms; a pause lets them sleep.
   double time(double gflop, const std::function<void()>& f) const {
     if (threads_ > 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
     const int repeat = static_cast<int>(std::max(1.0, 0.01 * peak_ / gflop));  // about 10 ms or more
@@ -112,12 +112,12 @@ void run_gemms(const Options& o, int threads) {
   table.summary();
 }
 
-// Layers from so many features to so many, and the rows that they take in a step.
+// A linear layer: its input and output features, and the rows that it processes in a step.
 struct Linear {
   int64_t rows, in, out;
 };
 
-// Those of the small GPT and of GPT-2, as `bench models` has them.
+// Layers of the small GPT and of GPT-2, as in `bench models`.
 constexpr Linear kLinears[] = {{4096, 384, 1152}, {4096, 384, 384},  {4096, 384, 1536}, {4096, 1536, 384},
                                {4096, 384, 256},  {1024, 768, 2304}, {1024, 768, 768},  {1024, 768, 3072},
                                {1024, 3072, 768}, {1024, 768, 50257}};

@@ -14,7 +14,7 @@
 namespace elinvar::peers {
 namespace {
 
-// A chain of products that takes about `rounds` times four cycles.
+// Computes a chain of products that takes about `rounds` times four cycles.
 void work(int64_t rounds) {
   double x = 1.0;
   for (int64_t i = 0; i < rounds; ++i) x *= 0.999999;
@@ -23,7 +23,7 @@ void work(int64_t rounds) {
 }
 
 double microseconds_a_call(int calls, const std::function<void()>& f) {
-  std::this_thread::sleep_for(std::chrono::milliseconds(30));  // the other team's threads go to sleep
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));  // lets the other team's threads go to sleep
   f();
   const auto start = std::chrono::steady_clock::now();
   for (int i = 0; i < calls; ++i) f();

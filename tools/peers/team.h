@@ -1,5 +1,5 @@
 #pragma once
-// The cost of handing a short task to a team of threads: the engine's compared with OpenMP's, alternating in one
+// Measures the cost of handing a short task to a team of threads: the engine's and OpenMP's, alternating in one
 // process.
 
 namespace elinvar::peers {

@@ -1,5 +1,5 @@
-// `repro bisect`: where two runs part, down to the op. Each side's own program does the first step again that differs,
-// with every op recorded (`repro trace`); the first op whose arguments agree and whose results do not is the one.
+// `repro bisect`: finds where two runs part, down to the op. Each side's own program repeats the first differing step
+// and records every op (`repro trace`). The answer is the first op whose arguments agree and whose results do not.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
@@ -28,7 +28,7 @@ struct DifferentStep {
   std::vector<std::string> fields;
 };
 
-// The first step that two sets of lines both have, up to `last`, and that differs.
+// Returns the first step up to `last` that is in both sets of lines and differs.
 std::optional<DifferentStep> first_difference(const std::map<int64_t, LedgerLine>& a,
                                               const std::map<int64_t, LedgerLine>& b, int64_t last = INT64_MAX) {
   for (const auto& [step, line] : a) {
@@ -48,7 +48,7 @@ std::map<int64_t, LedgerLine> lines_of(const Trace& trace) {
 
 std::string words(const std::vector<std::string>& all) { return fmt::format("{}", fmt::join(all, ", ")); }
 
-// "model.fc.weight", or of tensors that are equal "one of 3 equal ones: model.h.0.bias, model.h.1.bias, ..".
+// "model.fc.weight", or for equal tensors "one of 3 equal ones: model.h.0.bias, model.h.1.bias, ..".
 std::string names_text(const std::vector<std::string>& names) {
   constexpr size_t kShown = 3;
   if (names.size() < 2) return names.empty() ? "" : names[0];
@@ -57,13 +57,13 @@ std::string names_text(const std::vector<std::string>& names) {
                      names.size() > kShown ? ", .." : "");
 }
 
-// A replay of one side, and its trace.
+// A replay of one side, with its trace.
 struct Again {
   ReplayEnvironment replay;
   Trace trace;
 };
 
-// Of an op on side a, with what the tensors are outside of ops.
+// Describes the values of an op on side a; adds what each tensor is outside of ops.
 Json described(const std::vector<TracedValue>& values, const std::vector<TracedValue>& others, const Trace& a,
                const Trace& b) {
   Json json = Json::array();
@@ -76,7 +76,7 @@ Json described(const std::vector<TracedValue>& values, const std::vector<TracedV
   return json;
 }
 
-// The answer as an object: "verdict", "text" in words, and what belongs to it.
+// Finds the answer, an object with "verdict", "text" in words, and further fields.
 class Bisection {
  public:
   Bisection(const BisectOptions& o) : o_(o), a_("a", o.a, o.binary_a), b_("b", o.b, o.binary_b) {}
@@ -133,7 +133,7 @@ class Bisection {
         if (again) (first ? a : b) = std::move(other);
       }
     if (!again) return transient(apart, lines_of(a.trace), lines_of(b.trace));
-    if (again->step < apart.step) {  // the ledgers show it later than it happened
+    if (again->step < apart.step) {  // the ledgers show the difference later than it happened
       a = done_again(a_, a.replay, again->step);
       b = done_again(b_, b.replay, again->step);
     }
@@ -147,8 +147,8 @@ class Bisection {
     return json;
   }
 
-  // Done again the two are the same, so one of the ledgers tells of what nobody can reproduce. Its machine is only
-  // accused if everything was done as it did it.
+  // The replays agree, so one of the ledgers records something that cannot be reproduced. Its machine is accused only
+  // if the replay matched the original environment.
   Json transient(const DifferentStep& apart, const std::map<int64_t, LedgerLine>& a,
                  const std::map<int64_t, LedgerLine>& b) const {
     const auto wrong_a = first_difference(a_.run().lines(), a, apart.step),

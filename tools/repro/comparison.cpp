@@ -20,7 +20,7 @@ Phase phase_of(const std::string& field) {
   return field == "gradient" ? Phase::reduction : Phase::update;
 }
 
-// The indices at which two strings of entries of `width` characters differ; nothing if they cannot be compared.
+// Returns the indices at which two strings of `width`-character entries differ; nothing if they cannot be compared.
 std::optional<std::vector<int64_t>> differing(const std::string& a, const std::string& b, size_t width) {
   if (a.empty() || a.size() != b.size() || a.size() % width != 0) return std::nullopt;
   std::vector<int64_t> indices;
@@ -36,8 +36,8 @@ void locate_vranks(Divergence& d, const std::string& a, const std::string& b, si
   for (const int64_t vrank : *indices) d.vranks.push_back(static_cast<int>(vrank));
 }
 
-// Virtual ranks, and whether it is what they computed from or what they should have come to. Of older files only the
-// former.
+// Records the virtual ranks whose batch digests differ, and whether their inputs or their targets do. Older ledgers
+// digest inputs only.
 void locate_batches(Divergence& d, const std::string& a, const std::string& b, int vranks) {
   const size_t width = 2 * kShortDigest;
   if (vranks <= 0 || a.size() != width * static_cast<size_t>(vranks)) return locate_vranks(d, a, b, kShortDigest);
@@ -50,7 +50,8 @@ void locate_batches(Divergence& d, const std::string& a, const std::string& b, i
       d.tensors.push_back({which == 0 ? "input" : "target"});
 }
 
-// What follows the gradients of the parameters: a mean and a variance of each batch norm, in the order of the network.
+// Batch-statistic sums follow the gradients of the parameters: a mean and a variance for each batch norm, in the order
+// of the network.
 std::string name_of_term(size_t index) {
   return fmt::format("{} of batch norm {}", index % 2 == 0 ? "mean" : "variance", index / 2);
 }
@@ -82,7 +83,7 @@ void locate_chunks(Divergence& d, const std::vector<TensorLayout>& layout, const
   }
 }
 
-// What digests.jsonl of both sides tell of the step.
+// Adds the details that digests.jsonl of both sides has for the step.
 void locate(Divergence& d, const RunRecord& a, const RunRecord& b) {
   const auto x = a.digests(d.step), y = b.digests(d.step);
   if (!x || !y) return;
@@ -114,7 +115,7 @@ Divergence divergence_at(int64_t step, std::vector<std::string> fields, const Ru
       if (d.phase == Phase::leaf && leaf != other->second) d.vranks.push_back(vrank);
     }
     if (d.phase == Phase::leaf) d.of_vranks = named;
-    // A virtual rank that had no samples has no leaf.
+    // A virtual rank without samples has no gradient.
     const auto all = [&](const RunRecord& run) {
       return run.header() && run.header()->options.leaves == LedgerOptions::Leaves::all;
     };
@@ -125,7 +126,7 @@ Divergence divergence_at(int64_t step, std::vector<std::string> fields, const Ru
   return d;
 }
 
-// The first step in which anything differs that both sides know, their checkpoints included.
+// Finds the first step in which a fact differs that both sides have, including their checkpoints.
 void find_divergence(Comparison& c, const RunRecord& a, const RunRecord& b) {
   std::set<int64_t> steps;
   for (const auto& [step, line] : a.lines())
@@ -156,14 +157,14 @@ void compare_checkpoints(Comparison& c, const RunRecord& a, const RunRecord& b) 
     try {
       c.checkpoint = {step, differences(a.checkpoint(step).state, b.checkpoint(step).state)};
       return;
-    } catch (const Failure&) {  // the next one may be undamaged
+    } catch (const Failure&) {  // a later one may be undamaged
     }
   }
 }
 
-// --- Why.
+// --- Causes.
 
-// Whether a setting could be why the runs part there, and not before.
+// Whether a setting could be the reason that the runs part at this point and not earlier.
 bool bears_on(const Divergence& d, const std::string& key) {
   const auto is = [&](std::initializer_list<const char*> prefixes) {
     return std::any_of(prefixes.begin(), prefixes.end(), [&](const char* p) { return key.starts_with(p); });
@@ -173,11 +174,11 @@ bool bears_on(const Divergence& d, const std::string& key) {
   const bool computing = is({"model", "loss", "run.seed", "run.numerics", "run.precision", "run.virtual_ranks"});
   const bool updating = is({"optimizer", "schedule", "run.steps", "run.epochs", "run.ramp_steps"});
   if (d.phase == Phase::update) return updating || is({"run.numerics", "run.precision"}) || (computing && d.step == 1);
-  // An update that nobody compared may have come before.
+  // An update that was not compared may precede the difference.
   return computing || (updating && d.state_equal_after + 1 < d.step);
 }
 
-// Of two texts of several lines, what is not in the other.
+// Returns the lines of `text` that are not in `other`.
 std::string lines_without(const std::string& text, const std::string& other) {
   std::set<std::string> theirs;
   const auto each = [](const std::string& of, auto&& visit) {
@@ -195,7 +196,7 @@ std::string lines_without(const std::string& text, const std::string& other) {
   return left;
 }
 
-// Runs may begin with imported weights, which are their checkpoint of step 0, or with a new network.
+// A run begins with a new network or with imported weights, which are its checkpoint of step 0.
 std::optional<KeyDifference> first_states(const Divergence& d, const RunRecord& a, const RunRecord& b) {
   const auto told = [](const RunRecord& run) {
     const std::vector<int64_t>& checkpoints = run.checkpoints();
@@ -222,7 +223,7 @@ std::vector<KeyDifference> setting_differences(const RunRecord& a, const RunReco
       if (x.find('\n') == std::string::npos && y.find('\n') == std::string::npos) found.push_back({key, x, y});
       else found.push_back({key, lines_without(x, y), lines_without(y, x)});
     }
-  } catch (const std::exception&) {  // damaged, or gone: the header's digests say whether they differ
+  } catch (const std::exception&) {  // damaged or gone: the header's digests show whether they differ
   }
   if (!a.header() || !b.header()) return found;
   if (found.empty() && a.header()->config != b.header()->config)

@@ -1,4 +1,4 @@
-// A comparison for people and for programs.
+// Formats a comparison as text and as JSON.
 #include <algorithm>
 
 #include "tensor/base/check.h"
@@ -9,8 +9,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMostShown = 8;  // of tensors, virtual ranks and damages, to a person
-constexpr size_t kFewShown = 3;   // of tensors, where nearly all differ
+constexpr size_t kMostShown = 8;  // tensors, virtual ranks and damages in the text
+constexpr size_t kFewShown = 3;   // tensors if nearly all differ
 
 template <class T>
 std::string list_of(const std::vector<T>& all) {
@@ -41,7 +41,7 @@ std::string where(const Divergence& d) {
   return "";
 }
 
-// How much of it is certain.
+// Lists what is uncertain about the divergence.
 std::vector<std::string> doubts(const Divergence& d) {
   std::vector<std::string> doubts;
   if (d.leaf_possible)

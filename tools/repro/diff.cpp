@@ -1,4 +1,4 @@
-// `repro diff`: whether two runs are the same, or where they part, from what they left in their directories.
+// `repro diff`: decides from two run directories whether the runs are equal, and where they part.
 #include <CLI/CLI.hpp>
 #include <memory>
 

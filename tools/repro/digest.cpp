@@ -1,5 +1,5 @@
-// `repro digest`: of a file, of each tensor of a safetensors file, of a checkpoint, or of all checkpoints of a run. Two
-// equal ones are the same bits.
+// `repro digest`: prints the digest of a file, of each tensor of a safetensors file, of a checkpoint, or of all
+// checkpoints of a run. Equal digests mean equal bits.
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
@@ -40,7 +40,7 @@ Json of_state(const std::string& what, const StateDict& state, bool tensors) {
   return json;
 }
 
-// Every entry has "what" it is of and its "digest"; of a damaged checkpoint "error".
+// Every entry has "what" and "digest"; a damaged checkpoint has "error" instead.
 Json digests_of(const DigestOptions& o) {
   const fs::path path(o.path);
   check(fs::exists(path), "there is no {}", o.path);

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// An element as an integer whose order is that of the numbers: +0 and -0 are the same. None for NaN.
+// Maps an element to an integer so that the order of numbers is kept and +0 and -0 are equal. NaN has none.
 template <class Bits, Bits kInfinity>
 std::optional<int64_t> rank_of(Bits bits) {
   constexpr Bits kMagnitude = static_cast<Bits>(~Bits{0}) >> 1;
@@ -66,14 +66,14 @@ std::vector<int64_t> place_of(int64_t index, const std::vector<int64_t>& shape) 
   return place;
 }
 
-// What index `at` of dimension `d` is called.
+// Names index `at` of dimension `d`.
 std::string name_of_slice(size_t d, size_t dimensions, int64_t at) {
   if (dimensions == 2) return fmt::format("{} {}", d == 0 ? "row" : "column", at);
   if (dimensions == 4 && (d == 0 || d == 3)) return fmt::format("{} channel {}", d == 0 ? "output" : "input", at);
   return fmt::format("index {} of dimension {}", at, d);
 }
 
-// Which places differ, as they are met in ascending order.
+// Collects the places that differ, in ascending order, to find their pattern.
 class Places {
  public:
   explicit Places(std::vector<int64_t> shape)
@@ -129,7 +129,7 @@ void measure(TensorDifference& d, const Kind& kind, const Tensor& a, const Tenso
     std::memcpy(&bits_a, x + at, size);
     std::memcpy(&bits_b, y + at, size);
     const std::optional<int64_t> rank_a = kind.rank(bits_a), rank_b = kind.rank(bits_b);
-    if (!rank_a && !rank_b) continue;  // NaNs of other payloads are the same
+    if (!rank_a && !rank_b) continue;  // NaNs with different payloads count as equal
     uint64_t ulps = 0;
     if (rank_a && rank_b)
       ulps = *rank_a > *rank_b ? static_cast<uint64_t>(*rank_a) - static_cast<uint64_t>(*rank_b)
@@ -153,7 +153,7 @@ void measure(TensorDifference& d, const Kind& kind, const Tensor& a, const Tenso
   if (d.differing > 0) d.pattern = places.pattern();
 }
 
-// The parameter that a tensor of the state belongs to: "model.<parameter>", "average.<parameter>",
+// Returns the parameter that a tensor of the state belongs to; names are "model.<parameter>", "average.<parameter>" and
 // "optimizer.<parameter>.<what>".
 std::string parameter_of(const std::string& name) {
   if (name.starts_with("model.")) return name.substr(6);
@@ -162,7 +162,7 @@ std::string parameter_of(const std::string& name) {
   return name;
 }
 
-// "3 x 1, 2 x 4-7, 5 x 2^17-2^18".
+// Formats a histogram: "3 x 1, 2 x 4-7, 5 x 2^17-2^18".
 std::string histogram_text(const std::map<int, int64_t>& histogram) {
   constexpr int kShort = 10;
   std::string text;

@@ -1,4 +1,4 @@
-// `repro env`: with what a run was made, or in what two runs differ in this: 0 if in nothing, 1 if in something.
+// `repro env`: prints the environment of a run, or compares the environments of two runs (exit code 0: equal, 1: not).
 #include <CLI/CLI.hpp>
 #include <memory>
 

@@ -1,4 +1,4 @@
-// With what two runs were made: environment.json and what each worker said of itself, key by key.
+// Compares the environments of two runs: environment.json and what each worker reported, key by key.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -11,10 +11,10 @@ namespace {
 
 using Json = nlohmann::json;
 
-// What says nothing of bits: how the command was called, and where.
+// Keys that do not affect results: the command line and its directory.
 const std::set<std::string> kPassedOver = {"command"};
 
-// "key" and "key.inner" with what all workers say, each value once.
+// Flattens to "key" and "key.inner"; collects the values of all workers, each once.
 void flatten(const std::string& prefix, const Json& json, std::map<std::string, std::set<std::string>>& values) {
   for (const auto& [key, value] : json.items()) {
     if (prefix.empty() && kPassedOver.contains(key)) continue;

@@ -1,5 +1,6 @@
 #pragma once
-// What --json prints. Texts that are no UTF-8, as those of damaged files may be, get replacement characters.
+// Prints the result of --json. Bytes that are not UTF-8, which damaged files may contain, become replacement
+// characters.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
-// `repro replay`: runs one op alone, from the file that `repro bisect` wrote, and compares its results with those of
-// both sides. Exit code 0 if they are one side's, bit for bit, 1 if they are nobody's.
+// `repro replay`: runs one op alone, from a file that `repro bisect` wrote, and compares its results with those of both
+// sides. Exit code 0 if they equal one side's bit for bit, 1 if they equal neither.
 #include <CLI/CLI.hpp>
 #include <memory>
 

@@ -1,4 +1,4 @@
-// `repro report`: the page of a run.
+// `repro report`: writes the page of a run.
 #include <CLI/CLI.hpp>
 #include <memory>
 

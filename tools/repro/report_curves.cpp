@@ -12,7 +12,7 @@ using Ordered = nlohmann::ordered_json;
 
 Ordered rounded(double value) {
   if (!std::isfinite(value)) return nullptr;
-  double short_one = value;  // and stays so where five digits are beyond all numbers
+  double short_one = value;  // keeps the value if five digits exceed the greatest double
   const std::string digits = fmt::format("{:.5g}", value);
   std::from_chars(digits.data(), digits.data() + digits.size(), short_one);
   if (short_one == std::trunc(short_one) && std::abs(short_one) < 1e15) return static_cast<int64_t>(short_one);

@@ -1,5 +1,5 @@
 #pragma once
-// The curves of a run, cut down to so many points that a page can draw them.
+// Reduces the curves of a run to a number of points that a page can draw.
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -7,15 +7,15 @@
 
 namespace elinvar {
 
-// At most `most` points. Each match for as many steps as the others (the last one perhaps for fewer): "step" is the
-// last of them, "loss_low" and "loss_high" bound what they had, lr, workers, goodput and "seconds" are those of the
-// last, others the mean of all that are finite. `seconds` tells when a point of time was, on the page's axis.
+// Returns at most `most` points. Each stands for the same number of steps (the last one perhaps for fewer): "step" is
+// its last step; "loss_low" and "loss_high" are bounds; lr, workers, goodput and "seconds" are values of the last step;
+// others are means of the finite values. `seconds`: the time of each point on the page's axis.
 nlohmann::ordered_json binned(const Curves& curves, size_t most, const std::vector<double>& seconds);
 
-// At most `most` of them, the last one among them.
+// Returns at most `most` points, including the last.
 nlohmann::ordered_json thinned(const std::vector<ValidationPoint>& points, size_t most);
 
-// To so many digits that a page needs; what is not finite becomes null.
+// Rounds to as many digits as a page needs; infinities and NaN become null.
 nlohmann::ordered_json rounded(double value);
 
 }  // namespace elinvar

@@ -14,7 +14,7 @@
 #include "tools/repro/report_curves.h"
 #include "tools/repro/report_timeline.h"
 
-extern const char* const kReportPage;  // tools/repro/page/ in the frame of tools/web/page/
+extern const char* const kReportPage;  // from tools/repro/page/ in the frame of tools/web/page/
 
 namespace elinvar {
 
@@ -24,14 +24,14 @@ using Ordered = nlohmann::ordered_json;
 
 namespace {
 
-constexpr size_t kMostPoints = 1200;  // of a curve: more than a screen has columns for it
+constexpr size_t kMostPoints = 1200;  // points of a curve: more than a screen has columns
 constexpr size_t kMostEvents = 3000;
 constexpr size_t kMostProblems = 8;
 constexpr size_t kMostWorkers = 100;      // in a table
-constexpr size_t kMostEnvironments = 30;  // that differ
+constexpr size_t kMostEnvironments = 30;  // different environments
 
-// Where the leader's time went in a step, and what each worker did in it, over all undisturbed steps whose times are
-// known.
+// Returns how the leader spent the time of a step, and what each worker did, over all undisturbed steps with known
+// times.
 Ordered step_time(const std::vector<CurvePoint>& points, const std::vector<Generation>& generations) {
   std::map<int64_t, const Generation*> records;
   for (const Generation& g : generations) records[g.number] = &g;
@@ -44,7 +44,7 @@ Ordered step_time(const std::vector<CurvePoint>& points, const std::vector<Gener
     if (const double seconds = length(i); seconds > 0) lengths.push_back(seconds);
   if (lengths.empty()) return nullptr;
   std::nth_element(lengths.begin(), lengths.begin() + static_cast<ptrdiff_t>(lengths.size() / 2), lengths.end());
-  const double longest = 4 * lengths[lengths.size() / 2] + 0.01;  // beyond it something else happened in the step
+  const double longest = 4 * lengths[lengths.size() / 2] + 0.01;  // longer steps were disturbed
 
   struct Worker {
     double steps = 0, leaves = 0, seconds = 0, leaf_seconds = 0;
@@ -90,7 +90,7 @@ Ordered step_time(const std::vector<CurvePoint>& points, const std::vector<Gener
   return json;
 }
 
-// The run's parts tell when they end how much went to training; a part that ended without a word tells nothing.
+// Adds up the summaries that parts of the run write when they end; a part that was killed has none.
 Ordered whole_time(const std::vector<Json>& events, const Curves& curves, const TimeAxis& axis) {
   double told = 0, training = 0;
   std::map<std::string, std::pair<double, int64_t>> lost;
@@ -125,7 +125,7 @@ Ordered whole_time(const std::vector<Json>& events, const Curves& curves, const 
   return json;
 }
 
-// The lower, the sooner it is left out where there are too many.
+// Events of lower importance are left out first if there are too many.
 int importance(const std::string& event) {
   static const std::map<std::string, int> known = {{"checkpoint", 0}, {"fed", 0},      {"hello", 1}, {"ready", 1},
                                                    {"switched", 2},   {"drain", 2},    {"join", 2},  {"stall", 2},
@@ -145,10 +145,10 @@ void add_events(Ordered& json, const std::vector<Json>& events, const TimeAxis& 
       if (key != "time" && key != "event" && key != "goodput" && key != "environment" && key != "machines")
         fields[key] = value;
     const std::string name = event.at("event").get<std::string>(), time = event.value("time", "");
-    // Told twice: by the directory that has it, and by the coordinator that knows it then.
+    // A checkpoint is recorded by the directory that has it, and again by the coordinator.
     if (name == "checkpoint" && !committed.insert(event.value("step", Json())).second && !event.contains("state"))
       continue;
-    for (auto& [key, value] : fields.items())  // numbers of peers: a browser's have 53 bits
+    for (auto& [key, value] : fields.items())  // peer ids; numbers in a browser have 53 bits
       if (value.is_number_unsigned() && value.get<uint64_t>() >> 53 != 0) value = value.dump();
     const std::optional<double> calendar = seconds_of_utc(time);
     shown.push_back({{"at", rounded(calendar ? axis.at(*calendar) : std::nan(""))},
@@ -168,7 +168,7 @@ void add_events(Ordered& json, const std::vector<Json>& events, const TimeAxis& 
   json["events_left_out"] = shown.size() - json["events"].size();
 }
 
-// The one with the best accuracy; null if none has any.
+// Returns the validation with the best accuracy; null if none has one.
 Ordered best_validation(const std::vector<ValidationPoint>& all) {
   const ValidationPoint* best = nullptr;
   for (const ValidationPoint& v : all)
@@ -177,7 +177,7 @@ Ordered best_validation(const std::vector<ValidationPoint>& all) {
   return {{"step", best->step}, {"accuracy", rounded(best->accuracy)}};
 }
 
-// Of workers with the same one each once: {"workers":[ids], "environment":{..}}; id 0 is one that never took part.
+// Groups workers by environment: {"workers":[ids], "environment":{..}}. Id 0 is a process that never took part.
 void add_environments(Ordered& json, const RunRecord& record) {
   Ordered& all = json["environments"] = Ordered::array();
   std::map<Json, size_t> known;
@@ -200,7 +200,7 @@ void add_environments(Ordered& json, const RunRecord& record) {
   json["environments_left_out"] = left_out;
 }
 
-// Those that can be read; the record says which cannot.
+// Returns the records that can be read; RunRecord reports the others.
 std::vector<Generation> generations_of(const fs::path& run) {
   std::vector<Generation> generations;
   std::error_code none;
@@ -216,7 +216,7 @@ std::vector<Generation> generations_of(const fs::path& run) {
   return generations;
 }
 
-// That the last line of a file is cut off is what a job that runs, or was killed, looks like.
+// A truncated last line is no problem: it is normal for a job that runs or was killed.
 std::vector<std::string> problems_of(const std::vector<Damage>& all) {
   std::vector<std::string> problems;
   size_t more = 0;
@@ -289,7 +289,7 @@ Ordered report_data(const RunRecord& record, const Ordered& verdict) {
 std::string report_page(const Ordered& data) {
   std::string text = data.dump(-1, ' ', false, Ordered::error_handler_t::replace), safe;
   for (const char c : text) {
-    if (c == '<') safe += "\\u003c";  // so that nothing in it ends the script that holds it
+    if (c == '<') safe += "\\u003c";  // so that it cannot end the enclosing script
     else safe += c;
   }
   std::string page = kReportPage;

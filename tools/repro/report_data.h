@@ -1,6 +1,6 @@
 #pragma once
-// What the page of a run shows (tools/repro/page/), as one JSON object: everything that its script needs, and little
-// that it does not, whatever the length of the run.
+// The data of a run's page (tools/repro/page/) as one JSON object: everything that its script needs, limited in size
+// whatever the length of the run.
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -8,11 +8,11 @@
 
 namespace elinvar {
 
-// `verdict`: what a comparison told ("verdict", and what else its JSON has), with a "text" for people perhaps; or null.
-// Damaged files cost what cannot be read of them: "problems" says what.
+// `verdict`: the JSON of a comparison ("verdict" and further fields), optionally with a "text" for people; or null.
+// Damaged files are read as far as possible; "problems" lists the damage.
 nlohmann::ordered_json report_data(const RunRecord& record, const nlohmann::ordered_json& verdict = nullptr);
 
-// The whole page, which needs nothing but itself.
+// Returns the whole page as one self-contained file.
 std::string report_page(const nlohmann::ordered_json& data);
 
 }  // namespace elinvar

@@ -38,10 +38,10 @@ PeerId peer_of(const Json& event) {
 constexpr size_t kMostRows = 250;
 constexpr size_t kMostSpans = 2000;  // of all rows together
 constexpr size_t kMostBands = 500;
-constexpr double kColumns = 2000;  // of a screen: what is nearer together is one
+constexpr double kColumns = 2000;  // columns of a screen; changes that are closer together are merged
 
-// Stretches of time, one after another, with those that are too short to be told apart put together: of them what
-// lasted longest counts, from the first to the last.
+// Merges consecutive stretches of time that are too short to be told apart; the merged stretch has the properties of
+// its longest part.
 template <class Stretch>
 std::vector<Stretch> coarser(const std::vector<Stretch>& fine, double grain) {
   std::vector<Stretch> coarse;
@@ -157,7 +157,7 @@ class Story {
     std::string what, reason;
   };
 
-  // Of too many rows those that took part for the least time.
+  // If there are too many rows, drops those that took part for the shortest time.
   void leave_out_the_shortest() {
     if (rows_.size() <= kMostRows) return;
     const auto longer = [](const Row& a, const Row& b) { return *a.to - a.from > *b.to - b.from; };
@@ -165,7 +165,7 @@ class Story {
     rows_.erase(rows_.begin() + kMostRows, rows_.end());
   }
 
-  // What has not ended.
+  // Returns the row of a process that has not ended.
   Row* open(PeerId peer) {
     for (Row& row : rows_)
       if (row.peer == peer && !row.to) return &row;
@@ -215,7 +215,7 @@ class Story {
       if (row.to || generation.index_of(row.peer) >= 0) continue;
       const bool member = !row.spans.empty();
       close_span(row, now_);
-      // Without a word of its end: it was gone when a coordinator looked again.
+      // Its end was not recorded: it was gone when the next coordinator looked.
       if (member && alone_since_ && generation.follows == 0) end(&row, "gone", "", *alone_since_);
     }
     alone_since_.reset();
@@ -235,7 +235,7 @@ class Story {
   std::vector<Row> rows_;
   std::vector<Band> bands_;
   std::optional<Band> band_;
-  std::optional<double> alone_since_;  // the last word before another coordinator, until a generation begins
+  std::optional<double> alone_since_;  // time of the last event before a new coordinator, until a generation begins
   double now_ = 0;
 };
 
@@ -252,7 +252,7 @@ TimeAxis::TimeAxis(const std::vector<Json>& events, const std::vector<double>& s
     if (!any) begin_ = last_ = time;
     any = true;
     for (; step < steps.size() && steps[step] <= time; ++step) last_ = std::max(last_, steps[step]);
-    // A coordinator that takes over goes on with a part.
+    // A coordinator that takes over continues the part.
     const bool goes_on = name == "resume" || (name == "start" && over);
     if (goes_on && time > last_) {
       resumed_.push_back(at(last_));

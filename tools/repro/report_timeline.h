@@ -12,15 +12,15 @@ namespace elinvar {
 
 class TimeAxis {
  public:
-  // `events` in the order of their file, `steps` the times of steps, ascending (seconds of the calendar).
+  // `events`: in the order of their file. `steps`: times of steps, ascending, in seconds since 1970.
   TimeAxis(const std::vector<nlohmann::json>& events, const std::vector<double>& steps);
   double at(double calendar) const;  // seconds since the start
   double end() const;
-  const std::vector<double>& resumed() const { return resumed_; }  // where a part of the run ended and another began
+  const std::vector<double>& resumed() const { return resumed_; }  // where a part of the run ended and the next began
 
  private:
   double begin_ = 0, last_ = 0;
-  std::vector<std::pair<double, double>> cuts_;  // (time, seconds that are left out from there on)
+  std::vector<std::pair<double, double>> cuts_;  // (time, seconds that are cut out at that time)
   std::vector<double> resumed_;
 };
 

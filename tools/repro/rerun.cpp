@@ -13,14 +13,14 @@ std::optional<Checkpoint> newest_checkpoint(const RunRecord& run, int64_t most) 
     try {
       return run.checkpoint(steps.back());
     } catch (const Failure& damaged) {
-      if (steps.back() == 0) throw;  // the run did not begin as a new network, and with what nobody knows
+      if (steps.back() == 0) throw;  // the run began with imported weights, which are lost
       fmt::print(stderr, "{}\n", damaged.what());
     }
   }
   return std::nullopt;
 }
 
-// Loads the newest good checkpoint.
+// Loads the newest undamaged checkpoint.
 Replay begin(const RunRecord& run, Training& training, int64_t most) {
   const std::optional<Checkpoint> from = newest_checkpoint(run, most);
   if (from) training.job.load(from->state);

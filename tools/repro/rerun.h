@@ -1,7 +1,7 @@
 #pragma once
-// A run done again in this process alone, step by step, from one of its checkpoints or from its beginning. Leaves,
-// reduction and updates are those of a job with one worker: what a worker's side of the protocol does
-// (elastic/protocol/member.h), without anybody to talk to.
+// Repeats a run step by step in this process alone, from one of its checkpoints or from its beginning. Rank gradients,
+// reduction and updates are computed as in a job with one worker, by a worker's side of the protocol
+// (elastic/protocol/member.h) without a network.
 #include <filesystem>
 #include <string>
 
@@ -15,16 +15,16 @@ namespace elinvar {
 
 class Rerun {
  public:
-  // Begins with the newest good checkpoint of at most `most` updates, or as a new network if there is none. Nothing is
-  // written to the run's directory. Says on stderr which checkpoints were passed over; Failure if that is what it
-  // began with, imported weights.
+  // Begins with the newest undamaged checkpoint of at most `most` updates, or with a new network if there is none. Does
+  // not write to the run's directory. Reports skipped checkpoints on stderr. Throws Failure if the skipped one is the
+  // run's beginning, imported weights.
   Rerun(const RunRecord& run, Device device, int64_t most);
 
   int64_t step() const { return replay_.member().position().step; }  // updates made
   const Training& training() const { return training_; }
-  StateDict state() const;  // whole, as the ledger digests it: views
+  StateDict state() const;  // the whole state as the ledger digests it; tensors are views
 
-  // Makes the next update and returns its facts: all that a line of the ledger can have.
+  // Makes the next update and returns its facts, with every field that a ledger line can have.
   using Told = ToldOfRemaking;
   LedgerLine advance(const Told& told);
   LedgerLine advance() { return advance(Told{}); }

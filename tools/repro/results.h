@@ -1,5 +1,5 @@
 #pragma once
-// How two results of an op differ, by the names that its signature gives them.
+// Compares two results of an op; values have the names of the op's signature.
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@ struct ResultsDifference {
   struct Number {
     std::string name, a, b;
   };
-  std::vector<Number> numbers;  // that differ
+  std::vector<Number> numbers;  // numbers that differ
   StateDifference tensors;
 
   bool none() const { return numbers.empty() && tensors.tensors.empty() && tensors.unlike.empty(); }
@@ -21,6 +21,6 @@ struct ResultsDifference {
 
 ResultsDifference differences(const TraceValues& a, const TraceValues& b);
 nlohmann::ordered_json to_json(const ResultsDifference& difference);
-std::string to_text(const ResultsDifference& difference);  // indented lines, one or two for each that differs
+std::string to_text(const ResultsDifference& difference);  // indented lines, one or two for each difference
 
 }  // namespace elinvar

@@ -93,7 +93,8 @@ void Side::add_environment(const Json& environment, const std::string& binary) {
   environments_.push_back(replay);
 }
 
-// A `repro` and the `train` next to it are built from the same sources, and the run records the digest of its `train`.
+// Finds the `repro` of a worker's program: it is next to the `train` that the run recorded with its digest, and built
+// from the same sources.
 fs::path Side::program_of(const Json& environment, const std::string& binary) {
   const std::string made_by = text_in(environment, "binary", ""), build = text_in(environment, "program", "");
   const fs::path program = binary.empty() ? fs::path(made_by).parent_path() / "repro" : fs::path(binary);

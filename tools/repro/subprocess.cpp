@@ -19,7 +19,7 @@ namespace elinvar {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kLastWords = 2000;  // characters
+constexpr size_t kLastWords = 2000;  // characters of stderr to report
 
 namespace {
 
@@ -31,14 +31,14 @@ std::set<pid_t> children() {
     std::string stat;
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
     if (!std::getline(std::ifstream(process.path() / "stat"), stat)) continue;
-    const size_t end = stat.rfind(") ");  // of the program's name; then a letter, and the parent
+    const size_t end = stat.rfind(") ");  // the end of the program's name; a state letter and the parent follow
     if (end != std::string::npos && std::strtol(stat.c_str() + end + 3, nullptr, 10) == ::getpid())
       found.insert(std::stoi(name));
   }
   return found;
 }
 
-// Kills all children but `others`. Children of a child become this process's (a subreaper) when the child ends.
+// Kills all children except `others`. When a child ends, its children become children of this process (a subreaper).
 void end_all_but(const std::set<pid_t>& others) {
   for (bool more = true; more;) {
     more = false;
@@ -80,7 +80,7 @@ Ended Subprocess::run(const fs::path& program, const std::vector<std::string>& a
   pid_t child = 0;
   const std::set<pid_t> others = children();
   {
-    const std::lock_guard lock(mutex_);  // an interrupt comes before the child or finds it
+    const std::lock_guard lock(mutex_);  // an interrupt comes before the child is started or finds it
     check_interrupt();
     child = child_ = start(program, arguments);
   }

@@ -1,5 +1,5 @@
-// `repro trace`: does a run again up to a step, in this process alone, and writes every op of that step down. `repro
-// bisect` has each side's own program do it.
+// `repro trace`: repeats a run up to a step, in this process alone, and records every op of that step. `repro bisect`
+// runs it with each side's own program.
 #include <CLI/CLI.hpp>
 #include <memory>
 
@@ -24,7 +24,7 @@ struct TraceOptions {
   bool json = false;
 };
 
-// What the trace says, in short.
+// Prints a summary of the trace.
 void tell(const TraceOptions& o, const Trace& trace) {
   if (o.json) {
     Json json = trace.header;

@@ -1,6 +1,6 @@
-// `repro verify`: does steps of a run again with the real trainer, from one of its checkpoints and on whatever machines
-// it is given, and compares every line of the ledger. The run itself is only read: everything happens in a folder
-// aside, which has its configuration, the checkpoint, and its ledger up to there.
+// `repro verify`: repeats steps of a run with the real trainer, from one of its checkpoints and with any workers, and
+// compares every line of the ledger. The run is only read: all work happens in a temporary folder that gets its
+// configuration, the checkpoint, and the ledger up to there.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -44,24 +44,24 @@ struct VerifyOptions {
 
 struct Verdict {
   bool equal = true;
-  int64_t from = 0, to = 0;              // the steps that were done again are from + 1 .. to
-  int64_t step = 0;                      // the first that differs; 0: none, or none can be named
-  std::vector<std::string> fields = {};  // in which it does
-  std::string reason = {};               // of a "no" that has no step, or why it may be one
+  int64_t from = 0, to = 0;              // steps from + 1 to `to` were repeated
+  int64_t step = 0;                      // the first step that differs; 0: none, or unknown
+  std::vector<std::string> fields = {};  // ledger fields that differ in it
+  std::string reason = {};               // why the answer is "no" without a step, or a possible reason
 };
 
 std::string steps_text(int64_t first, int64_t last) {
   return first == last ? fmt::format("step {}", first) : fmt::format("steps {} to {}", first, last);
 }
 
-// On a terminal: which step a ledger has come to, told until this is gone.
+// Prints the progress of a ledger on the terminal until it is destroyed.
 class HowFar {
  public:
   HowFar(const fs::path& ledger, int64_t from, int64_t to)
       : teller_(start_thread("teller", [=](const std::stop_token& over) {
           const auto began = std::chrono::steady_clock::now();
           std::ifstream file;
-          int64_t step = -1;  // of the last line; the first is the header
+          int64_t step = -1;  // of the last line; the first line is the header
           for (std::mutex mutex; !over.stop_requested();) {
             if (!file.is_open()) file.open(ledger);
             file.clear();
@@ -80,7 +80,7 @@ class HowFar {
   std::jthread teller_;
 };
 
-// The first `count` lines of a file of lines, if it is there.
+// Copies the first `count` lines of a file if it exists.
 void copy_lines(const fs::path& from, const fs::path& to, int64_t count) {
   if (!fs::exists(from)) return;
   std::vector<std::string> lines = whole_lines(read_file(from));
@@ -88,7 +88,7 @@ void copy_lines(const fs::path& from, const fs::path& to, int64_t count) {
   replace_file(to, lines.empty() ? "" : fmt::format("{}\n", fmt::join(lines, "\n")));
 }
 
-// Files that nobody writes to may be the same ones in both folders.
+// Links files that are never written to; copies them if the folders are on different file systems.
 void link_or_copy(const fs::path& from, const fs::path& to) {
   make_directories(to);
   for (const auto& entry : fs::directory_iterator(from)) {
@@ -98,7 +98,7 @@ void link_or_copy(const fs::path& from, const fs::path& to) {
   }
 }
 
-// The newest checkpoint that has steps after it; 0: the beginning.
+// Returns the newest checkpoint that has steps after it; 0: the beginning.
 int64_t default_start(const RunRecord& run, int64_t last) {
   int64_t start = 0;
   for (const int64_t step : run.checkpoints())
@@ -106,7 +106,7 @@ int64_t default_start(const RunRecord& run, int64_t last) {
   return start;
 }
 
-// The line that came out instead of the one in the ledger, if the replay ended with that (elastic/ledger/ledger.h).
+// Returns the contradicting line that the replay computed, if it ended with one (elastic/ledger/ledger.h).
 std::optional<LedgerLine> contradiction_in(const fs::path& run) {
   if (!fs::exists(run / "result.json")) return std::nullopt;
   const Json result = parse_json(read_file(run / "result.json"));

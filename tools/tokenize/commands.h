@@ -12,8 +12,8 @@ namespace elinvar {
 struct EncodeCommand {
   Documents documents;
   std::string tokenizer;  // data/bpe.h
-  std::string separator;  // the special token before each document; empty: <|endoftext|> or <|end_of_text|>
-  std::string out;        // a folder, in which there are no tokens yet
+  std::string separator;  // special token before each document; empty: <|endoftext|> or <|end_of_text|>
+  std::string out;        // a folder without token files
   double validation = 0.01;
   int64_t shard_tokens = 100'000'000;
 };
@@ -21,7 +21,7 @@ int encode(const EncodeCommand& command);
 
 struct LearnCommand {
   Documents documents;
-  std::string out;  // tokenizer.json
+  std::string out;  // path of the tokenizer.json to write
   BpeTraining training;
 };
 int learn(const LearnCommand& command);

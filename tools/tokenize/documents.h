@@ -1,5 +1,5 @@
 #pragma once
-// The documents that are to become tokens: a file each, or a line each of .jsonl files.
+// The documents to tokenize: one per file, or one per line of .jsonl files.
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -9,17 +9,18 @@ namespace elinvar {
 
 struct Documents {
   std::vector<std::string> inputs = {};                 // files, folders, .tar archives
-  std::string field = "text";                           // of a line of .jsonl or .ndjson
-  std::vector<std::string> include = {}, exclude = {};  // of a folder or archive (data/files.h)
+  std::string field = "text";                           // key of the text in .jsonl and .ndjson lines
+  std::vector<std::string> include = {}, exclude = {};  // patterns for files in a folder or archive (data/files.h)
 };
 
-// Calls f with each document, in the order of inputs, sorted paths, and lines. Throws Failure naming file and line.
+// Calls f with each document, in the order of inputs, then sorted paths, then lines. Throws Failure naming file and
+// line.
 void for_each_document(const Documents& documents, const std::function<void(std::string)>& f);
 
-// Calls f as often as there are documents, with several at a time: some megabytes, unless one alone has more.
+// Calls f with batches of documents: some megabytes each, unless one document alone is larger.
 void for_each_batch(const Documents& documents, const std::function<void(const std::vector<std::string>&)>& f);
 
-// "12.3 MB, 4567 documents, 8.9 MB/s" now and then on a terminal's stderr, and at the end on any.
+// Prints "12.3 MB, 4567 documents, 8.9 MB/s" to stderr: repeatedly on a terminal, and at the end in any case.
 class Tally {
  public:
   Tally();

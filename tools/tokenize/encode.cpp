@@ -1,4 +1,4 @@
-// `tokenize encode`: documents as files of tokens, for kind = "tokens" (data/dataset.h).
+// `tokenize encode`: writes documents as files of tokens, for kind = "tokens" (data/dataset.h).
 #include <filesystem>
 #include <memory>
 
@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// train_000000.bin, train_000001.bin, ...; a document is in one of them, whole.
+// Writes train_000000.bin, train_000001.bin, ...; a document is never split over two files.
 class Shards {
  public:
   Shards(fs::path folder, std::string split, int64_t vocabulary, int64_t most)
@@ -40,7 +40,7 @@ class Shards {
   std::optional<TokenWriter> writer_;
 };
 
-// The token before each document.
+// Returns the token that precedes each document.
 int32_t separator_of(const Bpe& bpe, const EncodeCommand& command) {
   std::vector<std::string> names = {command.separator};
   if (command.separator.empty()) names = {kEndOfText, "<|end_of_text|>"};
@@ -57,7 +57,7 @@ int32_t separator_of(const Bpe& bpe, const EncodeCommand& command) {
   return -1;
 }
 
-// Whether document `n` of a set is held out: a pure function of its place.
+// Whether document `n` of a set is held out for validation: a pure function of its index.
 bool held_out(int64_t n, double fraction) {
   const Random4 words =
       philox(key_of("tokenize.validation"), static_cast<uint32_t>(n), static_cast<uint32_t>(n >> 32), 0, 0);

@@ -1,4 +1,4 @@
-// `tokenize learn`: a vocabulary for the texts at hand.
+// `tokenize learn`: learns a vocabulary from given texts.
 #include <filesystem>
 
 #include "tensor/base/check.h"
@@ -11,7 +11,7 @@ int learn(const LearnCommand& command) {
   const std::filesystem::path out = command.out;
   check(!std::filesystem::is_directory(out), "--out: {} is a folder; name the file to write, {}", out.string(),
         (out / "tokenizer.json").string());
-  // Whether it can be written is better known before all is learnt than after.
+  // Checks that the output can be written before the long computation.
   if (out.has_parent_path()) make_directories(out.parent_path());
   if (!std::filesystem::exists(out)) {
     static_cast<void>(File::create(out));

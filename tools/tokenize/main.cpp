@@ -1,4 +1,5 @@
-// tokenize: text as tokens, and the vocabularies for it. Exit codes: 0 done, 2 wrong usage, 3 a failure at run time.
+// tokenize: converts text to tokens and learns vocabularies. Exit codes: 0 done, 2 wrong usage, 3 a failure at run
+// time.
 #include <CLI/CLI.hpp>
 
 #include "tensor/base/threads.h"

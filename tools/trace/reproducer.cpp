@@ -117,7 +117,8 @@ Tensor laid_out(const Tensor& x, const Shape& strides, Device device) {
     return copied;
   };
   check(strides.ndim() == x.ndim(), "{} strides given for shape {}", strides.ndim(), to_string(x.shape()));
-  // Dimensions that need memory, the outermost first; then each is cut from one that is as long as its stride says.
+  // Allocates the dimensions that need memory, outermost first, each as long as the next outer stride requires, and
+  // slices the tensor out of it.
   std::vector<int> order;
   for (int d = 0; d < x.ndim(); ++d)
     if (x.shape()[d] > 1 && strides[d] > 0) order.push_back(d);
@@ -136,7 +137,7 @@ Tensor laid_out(const Tensor& x, const Shape& strides, Device device) {
     view = view.slice(static_cast<int>(i), 0, x.shape()[order[i]]);
     places[static_cast<size_t>(order[i])] = static_cast<int>(i);
   }
-  Tensor elements = x;  // of a dimension that repeats them, the first
+  Tensor elements = x;  // the first element of each repeated dimension
   for (int d = 0; d < x.ndim(); ++d) {
     if (places[static_cast<size_t>(d)] >= 0) continue;
     places[static_cast<size_t>(d)] = view.ndim();

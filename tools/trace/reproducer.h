@@ -1,5 +1,5 @@
 #pragma once
-// One call of an op, with what it gave: a safetensors file that `repro replay` does again alone, on any backend.
+// One call of an op with its results: a safetensors file that `repro replay` repeats alone, on any backend.
 //
 // Tensors are named "argument.<name>" and, for the results of each side, "a.<name>" and "b.<name>". The metadata has
 //   reproducer  "1"
@@ -26,18 +26,19 @@ struct Reproducer {
   TraceValues arguments = {};
   std::vector<Side> sides = {};  // one or two
 };
-inline constexpr const char* kSides[] = {"a", "b"};  // what they are called
+inline constexpr const char* kSides[] = {"a", "b"};  // prefixes of the tensors' names
 
 void write_reproducer(const std::filesystem::path& path, const Reproducer& reproducer);
 Reproducer read_reproducer(const std::filesystem::path& path);  // tensors on the CPU, in their layout; throws Failure
 
-// The results, on this device; UsageError if this program has no such op, or it refuses the arguments.
+// Returns the op's results on this device. Throws UsageError if this program has no such op or it rejects the
+// arguments.
 TraceValues call(const Reproducer& reproducer, Device device);
 
-// Copies on the CPU, in the layout that they have; of places only that.
+// Copies values to the CPU and keeps their layout; for places only the layout is copied.
 TraceValues copied(const TraceValues& values);
 
-// A copy of x on a device in this layout, as far as such a layout can be made: transposed, with gaps, expanded.
+// Copies x to a device in this layout, if it can be made: transposed, with gaps, expanded. Otherwise the copy is dense.
 Tensor laid_out(const Tensor& x, const Shape& strides, Device device);
 
 }  // namespace elinvar

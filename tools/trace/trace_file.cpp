@@ -36,7 +36,7 @@ std::vector<TracedValue> values_from(const Json& json) {
   return values;
 }
 
-// The first value of another form; the first of another content.
+// Each of these returns the name of the first value that differs in form, content or number.
 std::optional<std::string> other_form(const std::vector<TracedValue>& a, const std::vector<TracedValue>& b) {
   for (size_t i = 0; i < std::min(a.size(), b.size()); ++i)
     if (!a[i].same_form(b[i])) return a[i].name;

@@ -1,13 +1,13 @@
 #pragma once
-// What a step of a run computed, op by op, as a file of lines (`repro trace`), and where two such files part.
+// The ops of one step of a run, as a file of lines (`repro trace`), and the comparison of two such files.
 //
 //   {"trace":2,"step":42,"from":40,"device":"cpu","isa":"avx512","threads":2,"names":{"<digest>":["model.fc.b",..]}}
-//   {"step":41,"batch":..}                      of each step that was done again, as in a ledger (elastic/LEDGER.md)
+//   {"step":41,"batch":..}                      each repeated step, as in a ledger (elastic/LEDGER.md)
 //   {"op":0,"phase":"leaf 0 forward","name":"dropout","arguments":[..],"results":[..]}
 //
-// A tensor is {"name":"x","dtype":"float32","shape":[8,3],"digest":".."} and has "strides" where it is not contiguous;
-// it has no dtype where there is none, and no digest where it is only written. A number is {"name":"p","value":"0.1"}.
-// `names` says of tensors what they are outside of ops: the state before the step, and batches. Equal ones share a
+// A tensor is {"name":"x","dtype":"float32","shape":[8,3],"digest":".."}, with "strides" if it is not contiguous; it
+// has no dtype if it is undefined, and no digest if it is only written. A number is {"name":"p","value":"0.1"}. `names`
+// maps digests to the tensors' names outside of ops: the state before the step, and batches. Equal tensors share a
 // digest.
 #include <filesystem>
 #include <map>
@@ -25,13 +25,13 @@ inline constexpr int kTraceVersion = 2;
 
 struct TracedValue {
   std::string name;
-  std::string number = {};  // or a tensor:
+  std::string number = {};  // set for a number; the fields below are for a tensor
   std::optional<DType> dtype = {};
   Shape shape = {}, strides = {};
   std::string digest = {};
   bool is_tensor = false;
 
-  // Apart from the elements.
+  // Whether both are equal except for the elements.
   bool same_form(const TracedValue& other) const;
   std::string text() const;  // "x float32 (8, 3)", "p = 0.1"
 };
@@ -43,7 +43,7 @@ struct TracedOp {
 
 struct Trace {
   nlohmann::ordered_json header;
-  std::vector<LedgerLine> facts;  // of steps
+  std::vector<LedgerLine> facts;  // ledger lines of the repeated steps
   std::vector<TracedOp> ops;
 };
 
@@ -54,8 +54,8 @@ TracedValue traced_value_from(const nlohmann::ordered_json& json);  // throws nl
 void write_trace(const std::filesystem::path& path, const Trace& trace);
 Trace read_trace(const std::filesystem::path& path);  // throws Failure
 
-// What a tensor is outside of ops, if it is anything, by its digests on two sides: where several are equal on one side,
-// what it is on both.
+// Returns the names outside of ops of a tensor with these digests; if several tensors are equal on one side, the names
+// common to both sides.
 std::vector<std::string> known_as(const Trace& a, const std::string& digest_a, const Trace& b,
                                   const std::string& digest_b);
 
@@ -63,14 +63,14 @@ std::vector<std::string> known_as(const Trace& a, const std::string& digest_a, c
 struct Parting {
   enum class What {
     nothing,
-    op,        // the arguments agree, the results do not
-    argument,  // a tensor that no op made differs
-    number,    // an argument that is a number differs: the configuration, or what was computed from it outside of ops
-    program,   // these are different ops: the programs differ
+    op,        // the arguments agree, the results differ
+    argument,  // a tensor differs that no op has made
+    number,    // a number differs: the configuration, or a computation outside of ops
+    program,   // the ops themselves differ, so the programs do
   };
   What what = What::nothing;
-  size_t op = 0;           // its place in both
-  std::string value = {};  // the first that differs, by its name
+  size_t op = 0;           // index in both traces
+  std::string value = {};  // name of the first value that differs
 };
 Parting first_parting(const Trace& a, const Trace& b);
 

@@ -1,5 +1,5 @@
 #pragma once
-// Records the ops of a step, and keeps the tensors of one of them.
+// Records the ops of a step, and the tensors of one of them.
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,14 +13,14 @@ class Tracer final : public Recorder {
  public:
   explicit Tracer(std::optional<size_t> keep = {}) : keep_(keep) {}
 
-  // What the ops that follow are part of: "leaf 3", "reduction", "update".
+  // Sets the phase of the ops that follow: "leaf 3", "reduction", "update".
   void at(std::string phase) { phase_ = std::move(phase); }
 
   void begins(const AnyOp& op, const TraceValues& arguments) override;
   void ends(const TraceValues& results, const OpWork& work) override;
 
   std::vector<TracedOp> take_ops() { return std::move(ops_); }
-  // The op that was to be kept, as the only side of a reproducer.
+  // Returns the op to keep, as a reproducer with one side.
   const std::optional<Reproducer>& kept() const { return kept_; }
 
  private:

@@ -10,7 +10,7 @@ namespace elinvar {
 namespace {
 
 constexpr int kLeastColumns = 24, kLeastRows = 3;
-constexpr int kColours[] = {36, 33, 35, 32, 34, 31};  // cyan, yellow, magenta, green, blue, red: of a terminal
+constexpr int kColours[] = {36, 33, 35, 32, 34, 31};  // terminal colours: cyan, yellow, magenta, green, blue, red
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct Range {
@@ -20,7 +20,7 @@ struct Range {
     most = std::max(most, value);
   }
   bool empty() const { return least > most; }
-  // A single value lies in the middle.
+  // Centres a single value.
   void widen() {
     if (most > least) return;
     const double half = least == 0 ? 1 : std::abs(least) / 2;
@@ -31,7 +31,7 @@ struct Range {
   double at(double share) const { return least + share * (most - least); }
 };
 
-// Dots in cells: a cell is one letter, or two by four dots of braille.
+// A grid of cells; a cell is one letter, or two by four braille dots.
 class Canvas {
  public:
   Canvas(int columns, int rows, bool braille)
@@ -42,7 +42,7 @@ class Canvas {
   int dots_high() const { return rows_ * high_; }
 
   void dot(int x, int y, int line) {
-    // Numbers of braille's dots: down the left column, then the right one; the fourth row came later.
+    // Bits of the braille dots. Unicode numbers them down the left column, then the right one, and the fourth row last.
     constexpr int kBits[4][2] = {{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}};
     Cell& cell = cells_[static_cast<size_t>(y / high_ * columns_ + x / wide_)];
     cell.line = line;
@@ -82,7 +82,7 @@ class Canvas {
 
 std::string label(double value) { return fmt::format("{:.4g}", value); }
 
-// The points of a line that can be drawn, on the chart's axes.
+// Returns the points of a line that can be drawn, in the chart's coordinates.
 std::vector<std::pair<double, double>> drawable(const ChartLine& line, bool logarithmic) {
   std::vector<std::pair<double, double>> points;
   for (auto [x, y] : line.points) {

@@ -1,6 +1,6 @@
 #pragma once
-// A chart of lines over steps as text: axes, and dots of braille, eight to a character, or letters where a terminal has
-// only ASCII.
+// A text chart of lines over steps: axes, and braille dots, eight per character, or letters where a terminal has only
+// ASCII.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -9,18 +9,18 @@ namespace elinvar {
 
 struct ChartLine {
   std::string name;
-  std::vector<std::pair<double, double>> points;  // x ascending; what is not finite is left out
+  std::vector<std::pair<double, double>> points;  // x ascending; points that are not finite are left out
 };
 
 struct ChartStyle {
-  int columns = 80, rows = 12;  // of the whole, without title and legend; of the part within the axes
+  int columns = 80, rows = 12;  // columns of the whole chart; rows within the axes
   bool ascii = false;
-  bool colours = false;      // of a terminal, one a line
-  bool logarithmic = false;  // the vertical axis; what is not positive is left out
+  bool colours = false;      // terminal colours, one per line
+  bool logarithmic = false;  // logarithmic vertical axis; values that are not positive are left out
 };
 
-// Where several points share a column of dots their mean is drawn; without points there is a line that says so. Lines
-// that colours do not tell apart are drawn with letters.
+// Draws the mean where several points share a column of dots. Says so if there are no points. Draws lines with letters
+// if colours do not distinguish them.
 std::string chart(const std::string& title, const std::vector<ChartLine>& lines, const ChartStyle& style);
 
 }  // namespace elinvar

@@ -1,4 +1,4 @@
-// `train devices`: what this machine computes with, a line each.
+// `train devices`: lists the devices of this machine, one per line.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

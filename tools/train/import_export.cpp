@@ -1,4 +1,4 @@
-// `train import` and `train export`: weights from elsewhere, and back (models/published.h).
+// `train import` and `train export`: reads weights of other programs, and writes them for these (models/published.h).
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 struct ImportOptions {
   std::string weights, config, run_dir;
-  std::vector<std::string> except;  // patterns of parameters that stay as a new network has them
+  std::vector<std::string> except;  // patterns of parameters that keep their initial values
   std::vector<std::string> overrides;
 };
 

@@ -1,4 +1,4 @@
-// `train keygen`: makes the key that all processes of a job share.
+// `train keygen`: makes the key shared by all processes of a job.
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <string>

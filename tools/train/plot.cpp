@@ -1,4 +1,4 @@
-// `train plot`: the curves of runs, in the terminal.
+// `train plot`: draws curves of runs in the terminal.
 #include <langinfo.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 struct Metric {
   const char* title;
   double CurvePoint::*value;
-  double ValidationPoint::*validation;  // the same on the validation split; null: none
+  double ValidationPoint::*validation;  // the same value of a validation; null: none
 };
 
 const Metric& metric_named(const std::string& name) {
@@ -47,7 +47,7 @@ const Metric& metric_named(const std::string& name) {
 Curves curves_of(const fs::path& run) {
   Curves curves;
   const RunRecord record(run);
-  (void)record.metrics([&](const nlohmann::json& line) { curves.add(line); });  // what is damaged is left out
+  (void)record.metrics([&](const nlohmann::json& line) { curves.add(line); });  // damaged lines are left out
   return curves;
 }
 
@@ -70,9 +70,9 @@ bool utf8_terminal() {
 }
 
 struct PlotOptions {
-  std::vector<std::string> runs;     // their directories
+  std::vector<std::string> runs;     // run directories
   std::vector<std::string> metrics;  // empty: loss, accuracy and rate
-  int width = 0, height = 12;        // 0: as wide as the terminal; rows of a chart
+  int width = 0, height = 12;        // 0: the terminal's width; rows of a chart
   bool ascii = false, logarithmic = false;
 };
 

@@ -1,4 +1,4 @@
-// `train sample`: text from a language model, one token after another.
+// `train sample`: generates text with a language model, token by token.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -23,13 +23,13 @@ namespace {
 
 struct SampleOptions {
   std::string run_dir;
-  std::optional<std::string> prompt;  // none: what stdin has, but for one newline at its end
-  int64_t tokens = 256;               // at most, of each text
-  int64_t count = 1;                  // of texts
+  std::optional<std::string> prompt;  // none: stdin without a newline at its end
+  int64_t tokens = 256;               // of each text, at most
+  int64_t count = 1;                  // number of texts
   Sampling sampling = {};
   uint64_t seed = 0;
-  bool cached = true;  // keys and values of earlier tokens are kept: quicker, the same text
-  bool json = false;   // a line of JSON for each text
+  bool cached = true;  // keep keys and values of earlier tokens: faster, with the same text
+  bool json = false;   // one line of JSON per text
   DeviceOptions device;
 };
 
@@ -43,7 +43,7 @@ std::string prompt_of(const SampleOptions& command) {
   return text;
 }
 
-// Passes text on to stdout as it comes, but no part of a character.
+// Writes text to stdout as it arrives, but only whole characters.
 class Stream {
  public:
   void put(std::string_view text) {
@@ -62,9 +62,9 @@ class Stream {
 };
 
 struct Text {
-  std::vector<int32_t> tokens;  // without the prompt's
+  std::vector<int32_t> tokens;  // without the prompt
   std::string text;
-  bool ended = false;  // by the token that ends texts, which is not among them
+  bool ended = false;  // the model generated the token that ends texts, which is left out
 };
 
 int sample(const SampleOptions& command) {

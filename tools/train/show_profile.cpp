@@ -1,4 +1,4 @@
-// `train profile`: what the workers of a run have left of `train run --profile`, joined and as a table.
+// `train profile`: joins the profiles that workers wrote with `train run --profile`, and prints them as a table.
 #include <CLI/CLI.hpp>
 #include <memory>
 

@@ -157,7 +157,7 @@ void JobProcess::refuse_first(PeerId worker, const std::string& reason) {
   send(worker, {.payload = messages::Refused{.reason = reason}});
 }
 
-// A peer that sends a malformed message is evicted: it is of no use to the others, and they have no reason to stop.
+// A peer that sends a malformed message is evicted, and the others continue.
 void JobProcess::receive(const Packet& packet) {
   const bool stranger = packet.kind == messages::Ask::kKind.name || packet.kind == messages::Ctl::kKind.name;
   if (!stranger && packet.run != run_) return;

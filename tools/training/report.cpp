@@ -150,7 +150,7 @@ void Report::tell(const std::string& text) {
   say(stdout, "{}\n", text);
 }
 
-// A person has to know of a machine that computes wrongly.
+// Tells the user about a machine that computes wrongly.
 void Report::tell_of_audit(const Json& found) {
   std::string line =
       fmt::format("audit of update {}: {}", found.at("step").get<int64_t>(), found.at("reason").get<std::string>());
@@ -162,7 +162,7 @@ void Report::tell_of_audit(const Json& found) {
   progress_->line(line);
 }
 
-// The job waits until something changes outside it.
+// Tells the user that the job holds until something changes outside it.
 void Report::tell_of_hold(const Json& hold) {
   const auto seconds = [&] { return duration_text(hold.at("seconds").get<double>()); };
   if (hold.contains("min_workers"))

@@ -246,7 +246,7 @@ void JobProcess::start_worker() {
   gpus_.given_to(worker);
 }
 
-// A worker that was at work when this process looked, and that should have continued, has died since.
+// Starts new workers, because those that should have continued have died since this process looked.
 void JobProcess::start_without_members() {
   say(stderr, "they are gone; {}\n", directory_->notices().empty() ? "" : directory_->notices().back());
   start_workers(command_.workers);

@@ -134,7 +134,7 @@ NcclSupport support_of(const FoundNccl& found) {
       .why_not = "", .version = found.nccl->version(), .place = found.nccl->place(), .shrinks = found.nccl->shrinks()};
 }
 
-// The proof that a worker of another build sends before it is admitted: it repeats the run's first updates in a
+// Returns the proof that a worker of another build sends before it is admitted: it repeats the run's first updates in a
 // training of its own and returns their gradients. Empty if the job has no updates yet or its first weights cannot be
 // read.
 std::vector<Digest> repeated(const WorkerOptions& command, const messages::JobDescription& job, const Config& config,
@@ -148,7 +148,7 @@ std::vector<Digest> repeated(const WorkerOptions& command, const messages::JobDe
   return gradients;
 }
 
-// How taking part ended.
+// The end of this worker's part in the job.
 struct Part {
   int exit_code = 0;
   std::string returns_to = {};  // the job's endpoint if this worker was evicted and may come back; else empty

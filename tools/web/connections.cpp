@@ -25,7 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kThreads = 2;             // that answer
+constexpr size_t kThreads = 2;             // threads that answer
 constexpr size_t kMost = 256;              // clients
 constexpr size_t kLongestHead = 16 << 10;  // bytes
 constexpr auto kForHead = std::chrono::seconds(5), kForAnswer = std::chrono::seconds(30);
@@ -73,7 +73,7 @@ class Connections::Loop {
  private:
   struct Job {
     int64_t client = 0;
-    std::string text;  // its head, then its answer
+    std::string text;  // first the request's head, then the response
   };
 
   void wake() {
@@ -149,7 +149,7 @@ class Connections::Loop {
     }
   }
 
-  // False if the client should be disconnected.
+  // Returns false if the client should be disconnected.
   bool go_on(Client& client) {
     if (client.socket < 0) return false;
     if (client.state == Client::State::reads) return write_to(client);
@@ -205,7 +205,7 @@ class Connections::Loop {
   const int listener_;
   const Answer answer_;
   int woken_ = -1;
-  std::vector<Client> clients_;  // in the order in which they came
+  std::vector<Client> clients_;  // oldest first
   int64_t last_ = 0;
   Clock::time_point full_until_;
   std::mutex mutex_;

@@ -1,6 +1,6 @@
 #pragma once
-// The text format of Prometheus (prometheus.io/docs/instrumenting/exposition_formats, 0.0.4): metrics one after the
-// other, each with what it is and then its samples.
+// Writes the text format of Prometheus (prometheus.io/docs/instrumenting/exposition_formats, 0.0.4): one metric after
+// another, each with its description and its samples.
 #include <fmt/format.h>
 
 #include <cstdint>
@@ -16,13 +16,13 @@ class PrometheusText {
   static constexpr const char* kContentType = "text/plain; version=0.0.4";
   using Labels = std::vector<std::pair<std::string_view, std::string>>;
 
-  // `prefix` begins the name of each metric; `common` labels begin those of each sample.
+  // `prefix` begins the name of each metric; `common` labels are added to each sample.
   explicit PrometheusText(std::string prefix, Labels common = {})
       : prefix_(std::move(prefix)), common_(std::move(common)) {}
 
-  // Begins a metric. `type`: "gauge" or "counter". `help`: a sentence of one line.
+  // Begins a metric. `type`: "gauge" or "counter". `help`: one sentence on one line.
   void metric(std::string_view name, std::string_view type, std::string_view help);
-  // Adds a sample of the metric that was begun last. Label values are escaped.
+  // Adds a sample of the current metric. Escapes label values.
   void sample(int64_t value, const Labels& labels = {}) { add(fmt::format("{}", value), labels); }
   void sample(double value, const Labels& labels = {});
 

@@ -43,7 +43,7 @@ class Http final : public httplib::Server {
   std::string answer(const std::string& request) {
     Exchange exchange(request);
     bool closed = false;
-    // Many ranges of one page would be many times its size.
+    // Many ranges of one page could exceed its size many times.
     process_request(exchange, /*close_connection=*/true, closed, [](httplib::Request& r) { r.ranges.clear(); });
     return std::move(exchange.answer);
   }
@@ -63,13 +63,13 @@ bool is_loopback(const std::string& address) {
 
 struct WebServer::Parts {
   Http http;
-  std::optional<Connections> connections;  // that are answered by it
+  std::optional<Connections> connections;  // destroyed first, since they call http
 };
 
 WebServer::WebServer(const std::string& address, int port, Pages pages) : parts_(std::make_unique<Parts>()) {
   Http& server = parts_->http;
   server.set_payload_max_length(0);
-  // The default would let two servers have one port.
+  // The default options would allow two servers on one port.
   server.set_socket_options([](socket_t socket) {
     const int yes = 1;
     ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);

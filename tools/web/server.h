@@ -1,8 +1,8 @@
 #pragma once
-// A small HTTP server for people and programs that watch a process. It has threads of its own and serves GET and HEAD
-// only, one request a connection (connections.h), without bodies; a request has at most 16 KiB, a line 8 KiB
-// (cpp-httplib). There is no authentication and no encryption: pages served on a non-loopback address are public to all
-// who can reach it. On a loopback address requests for another host's name are refused (DNS rebinding).
+// A small HTTP server for people and programs that watch a process. It has its own threads and serves only GET and
+// HEAD, one request per connection (connections.h), without bodies; a request has at most 16 KiB, a line 8 KiB
+// (cpp-httplib). There is no authentication and no encryption: pages on a non-loopback address are public to all who
+// can reach it. On a loopback address requests for another host's name are rejected (DNS rebinding).
 #include <functional>
 #include <map>
 #include <memory>
@@ -13,7 +13,7 @@ namespace elinvar {
 
 struct WebRequest {
   std::string path;                          // "/metrics"
-  std::map<std::string, std::string> query;  // of what follows a '?'
+  std::map<std::string, std::string> query;  // parameters after '?'
 };
 
 struct WebPage {
@@ -23,12 +23,12 @@ struct WebPage {
 
 class WebServer {
  public:
-  // The page that is asked for; none: 404. It is called from threads of the server, from several at once, and an
-  // exception is the client's 500.
+  // Returns the requested page; nothing: 404. Called from several threads of the server at once; an exception becomes
+  // the client's 500.
   using Pages = std::function<std::optional<WebPage>(const WebRequest& request)>;
 
-  // `address` is one of this host, "127.0.0.1" say; port 0 is any that is free. Failure if it cannot be had. From here
-  // on the process ignores SIGPIPE.
+  // `address`: one of this host's, for example "127.0.0.1"; port 0: any free one. Throws Failure if it is not
+  // available. Makes the process ignore SIGPIPE.
   WebServer(const std::string& address, int port, Pages pages);
   ~WebServer();
   WebServer(const WebServer&) = delete;

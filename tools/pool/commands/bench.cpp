@@ -1,4 +1,4 @@
-// `pool bench`: how long policies take to plan, as the pool grows.
+// `pool bench`: measures how long policies take to plan as the pool grows.
 #include <CLI/CLI.hpp>
 
 #include <chrono>
@@ -21,7 +21,7 @@ struct BenchOptions {
 };
 
 int run(const BenchOptions& o) {
-  for (const std::string& name : o.policies) policy_of(name);  // before the work begins
+  for (const std::string& name : o.policies) policy_of(name);  // fail early if a policy is unknown
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   if (!o.json)
     fmt::print("{:14} {:>6} {:>6} {:>12} {:>12} {:>12}\n", "policy", "nodes", "jobs", "median ms", "worst ms",

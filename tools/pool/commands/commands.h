@@ -18,10 +18,10 @@ Command add_sim(CLI::App& pool);
 Command add_status(CLI::App& pool);
 Command add_submit(CLI::App& pool);
 
-// --dir, which every command has that works with a pool.
+// Adds the option --dir, which all commands that work with a pool have.
 void add_directory(CLI::App& command, std::string& directory);
 
-// A check of an option: what is wrong with a text that is no finite number above 0 (nan, for one), else "".
+// Validates an option. Returns an error message unless the text is a finite number above 0, else "".
 std::string positive(const std::string& text);
 
 }  // namespace elinvar::pool

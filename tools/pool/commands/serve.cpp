@@ -1,5 +1,5 @@
 // `pool serve`: the daemon. One process with one loop (tools/pool/daemon/scheduler.h), and a thread for the page. It
-// may be killed and started again at any moment; jobs go on meanwhile.
+// may be killed and restarted at any moment; jobs continue meanwhile.
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <condition_variable>
@@ -102,8 +102,8 @@ int serve(const ServeOptions& o) {
       if (o.until_done && store.jobs(/*over_too=*/false).empty() && store.processes().empty()) break;
     } catch (const StoreDamage&) {
       throw;
-    } catch (const std::exception& error) {  // such as a full disk or a locked database: transactions leave nothing
-                                             // half done, and it may pass
+    } catch (const std::exception& error) {
+      // For example a full disk or a locked database. It may pass, and transactions leave nothing half done.
       store.check_undamaged(error);
       const auto now = std::chrono::steady_clock::now();
       if (std::exchange(trouble, error.what()) != error.what() || now - told > kTellAgain) {
@@ -117,7 +117,7 @@ int serve(const ServeOptions& o) {
   scheduler.end(wall_clock());
   try {
     store.log(wall_clock(), 0, "daemon", "ends; jobs go on");
-  } catch (const std::exception& error) {  // what counts is on file
+  } catch (const std::exception& error) {  // the log line is not essential
     say(stderr, "pool {}: {}\n", directory.string(), error.what());
   }
   return 0;

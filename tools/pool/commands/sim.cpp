@@ -29,13 +29,13 @@ struct SimOptions {
   CheckOptions check;
 };
 
-constexpr double kGoodEnough = 0.05;  // of a simulation: the largest error beside what happened
+constexpr double kGoodEnough = 0.05;  // largest relative error at which a simulation passes the check
 
 Belief belief_of(const std::string& name) {
   return name == "linear" ? Belief::kLinear : name == "learned" ? Belief::kLearned : Belief::kExact;
 }
 
-// A recorded trace, with the policies asked for, as a scenario of its own.
+// Makes a scenario of a recorded trace and the requested policies.
 Scenario recorded(const SimOptions& o) {
   Scenario scenario;
   scenario.name = "trace";
@@ -91,7 +91,7 @@ Results simulate_all(const Scenario& scenario, const SimOptions& o, const Table&
   return results;
 }
 
-// Significant digits that a reader can use.
+// Formats a number with as many digits as a reader can use.
 std::string number(double value) {
   return std::abs(value) >= 1000 ? fmt::format("{:.0f}", value) : fmt::format("{:.3g}", value);
 }
@@ -169,7 +169,7 @@ std::string csv_of(const Results& results, uint64_t first) {
   return csv;
 }
 
-// Without a table it is measured first.
+// Measures a table first if none is given.
 int run_check(SimOptions o) {
   o.check.configs.assign(o.check_configs.begin(), o.check_configs.end());
   o.check.seed = o.first;

@@ -31,27 +31,27 @@ bool is_word(const std::string& text) {
   });
 }
 
-// The text in quotes, with bytes replaced that are not valid in a message.
+// Returns the text in quotes; bytes that are not valid in a message are replaced.
 std::string shown(const std::string& text) {
   return Json(text.substr(0, kMostName)).dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
 }
 
 bool is_text(const std::string& bytes) {
   try {
-    (void)Json(bytes).dump();  // throws where they are no UTF-8
+    (void)Json(bytes).dump();  // throws if the bytes are not UTF-8
   } catch (const Json::exception&) {
     return false;
   }
   return std::none_of(bytes.begin(), bytes.end(), [](unsigned char c) { return c < ' ' || c == 127; });
 }
 
-// A word is a path if it looks like one, or if there is something of its name.
+// A word is a path if it looks like one, or if a file of that name exists.
 bool is_path(const std::string& text) {
   std::error_code none;
   return !text.empty() && (text.find('/') != std::string::npos || fs::exists(text, none));
 }
 
-// Every text that names something in the folder, whatever the key means.
+// Rejects every text that names a path in the folder, whatever the key means.
 void refuse_paths_in(const fs::path& folder, const std::string& key, const toml::node& node) {
   if (const toml::table* table = node.as_table())
     for (const auto& [name, value] : *table)
@@ -87,8 +87,8 @@ JobRecord checked(const Submission& s, const fs::path& pool_directory, double no
   job.name = s.name.empty() ? config.run.name : s.name;
   check(is_word(job.name), "{} is no name for a job: letters, digits and -_.+, {} at most", shown(job.name), kMostName);
   refuse_paths_in(pool_directory, "", TomlSource(job.config, s.config.string(), s.overrides).root());
-  // Its processes run elsewhere.
   job.overrides.push_back("run.name=\"" + job.name + "\"");
+  // The job's processes run in another directory, so its paths become absolute.
   for (const auto& [key, path] :
        {std::pair("data.path", config.data.path), std::pair("data.tokenizer", config.data.tokenizer)})
     if (!path.empty() && fs::path(path).is_relative())

@@ -1,4 +1,4 @@
-// `pool submit`: puts a job on file; the daemon starts it when there is room.
+// `pool submit`: adds a job to the store; the daemon starts it when there is room.
 #include "tools/pool/commands/submission.h"
 
 #include <CLI/CLI.hpp>

@@ -1,5 +1,5 @@
 #pragma once
-// Exponential back-off: 2, 4, 8 ... seconds after so many failures in a row, and never more than five minutes.
+// Exponential back-off: waits 2, 4, 8 ... seconds after 1, 2, 3 ... failures in a row, and at most five minutes.
 #include <algorithm>
 #include <cmath>
 

@@ -5,7 +5,7 @@
 namespace elinvar::pool {
 namespace {
 
-// From the last line that `train` begins with its name; all of the log if there is none.
+// Returns the log from the last line that `train` begins with its name; the whole log if there is none.
 std::string from_last_message(const std::string& log) {
   const size_t own = log.rfind("\ntrain: ");
   if (own != std::string::npos) return log.substr(own + 1);
@@ -36,18 +36,18 @@ bool out_of_memory(const std::string& log) {
   return false;
 }
 
-// A checkpoint that cannot be read may be readable the next time; a ledger that lacks steps stays so.
+// A checkpoint that cannot be read now may be readable at the next attempt; a ledger that lacks steps stays so.
 std::optional<std::string> lost_ledger(int code, const std::string& log) {
   if (code != kRunFailure) return std::nullopt;
   const std::string message = from_last_message(log);
   if (!message.starts_with("train: ") || !contains(message, "ledger.jsonl")) return std::nullopt;
   if (!contains(message, "cannot resume") && !contains(message, "ends before step")) return std::nullopt;
-  std::string text;  // as one line: the reasons follow the message, one an indented line
+  std::string text;  // as one line: the reasons follow the message on indented lines
   for (size_t at = 0; at < message.size();) {
     const size_t end = std::min(message.find('\n', at), message.size());
     const std::string line = message.substr(at, end - at);
     const size_t first = line.find_first_not_of(' ');
-    if (at > 0 && first == 0) break;  // another message
+    if (at > 0 && first == 0) break;  // the next message
     if (first != std::string::npos) text += (at > 0 ? "; " : "") + line.substr(first);
     at = end + 1;
   }

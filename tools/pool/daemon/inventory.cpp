@@ -6,7 +6,7 @@
 
 namespace elinvar::pool {
 
-constexpr double kUnused = 10;  // seconds that a slot is idle before no more machines are wanted
+constexpr double kUnused = 10;  // seconds for which a slot must be idle before no more machines are requested
 
 void Inventory::load() {
   std::map<Id, SlotState> on_file;
@@ -27,14 +27,14 @@ bool Inventory::refresh(double now, int wanted, double grace) {
       answer.machines = source.source->machines(now, wanted);
       answer.heard = true;
       answer.trouble.clear();
-    } catch (const Failure& failure) {  // no news
+    } catch (const Failure& failure) {  // keep the last answer
       if (answer.trouble.empty()) store_.log(now, 0, "trouble", failure.what(), source.name);
       answer.trouble = failure.what();
       continue;
     }
     changed |= refresh(source, now, grace);
   }
-  return drop([&](const SlotRecord& s) { return source_of(s) == nullptr; }, now) || changed;  // pool.toml lacks it now
+  return drop([&](const SlotRecord& s) { return source_of(s) == nullptr; }, now) || changed;  // removed from pool.toml
 }
 
 bool Inventory::refresh(const NamedSource& source, double now, double grace) {
@@ -78,7 +78,7 @@ bool Inventory::refresh(const NamedSource& source, double now, double grace) {
   return true;
 }
 
-// An end that comes nearer is a notice: somebody else waits for the machine.
+// A deadline that moves closer is a notice: another user is waiting for the machine.
 bool Inventory::notice(const Machine& machine, const std::vector<Id>& slots, double now, double grace) {
   bool told = false;
   for (const Id id : slots) {
@@ -107,7 +107,7 @@ bool Inventory::drop(const std::function<bool(const SlotRecord&)>& gone, double 
 
 bool Inventory::release(double now, double idle, const std::function<bool(Id slot)>& occupied) {
   bool unused_for_a_while = false;
-  std::map<const Machine*, const SlotRecord*> unused;  // null: it is used
+  std::map<const Machine*, const SlotRecord*> unused;  // null: in use
   for (auto& [id, slot] : slots_) {
     if (!slot.confirmed) continue;
     const bool taken = occupied(id);

@@ -14,7 +14,7 @@ using State = JobRecord::State;
 namespace {
 
 constexpr double kNoteEvery = 5;       // seconds
-constexpr double kLeastFinish = 1e-3;  // seconds: 0 would say that it was not measured
+constexpr double kLeastFinish = 1e-3;  // seconds: 0 would mean "not measured"
 
 }  // namespace
 
@@ -47,7 +47,7 @@ void JobLifecycle::load(double now) {
   }
 }
 
-// Where the clock was set back, times on file lie ahead: nobody waits for longer than without that.
+// Corrects times that lie in the future because the clock was set back, so that no wait grows by it.
 void JobLifecycle::set_right(JobRecord& job, double now) {
   const JobRecord before = job;
   job.since = std::min(job.since, now);
@@ -98,10 +98,10 @@ void JobLifecycle::worker_ended(const ProcessRecord& w, double now) {
   JobRecord* job = find(w.job);
   if (host.empty() || job == nullptr) return;
   if (const auto lost = lost_ledger(w.code, log)) watches_[w.job].unrunnable = *lost;
-  if (memory) {  // its kind is at fault, not those of others
+  if (memory) {  // the device kind is at fault; hosts of other kinds are not
     const std::string kind = placement_.kind_of(w);
     profiler_.ran_out_of_memory(*job, w, kind, 1 + placement_.workers_of_kind(w.job, kind));
-  } else if (!w.registered && w.code != kUnknownExit) {  // else it may never have been started
+  } else if (!w.registered && w.code != kUnknownExit) {  // unknown exit: it may never have been started
     worker_failed_to_start(w, host, message, now);
   }
 }
@@ -109,8 +109,8 @@ void JobLifecycle::worker_ended(const ProcessRecord& w, double now) {
 void JobLifecycle::worker_failed_to_start(const ProcessRecord& w, const std::string& host, const std::string& message,
                                           double now) {
   Watch& watch = watches_[w.job];
-  if (!watch.unrunnable.empty()) return;  // the job is at fault, and not the host
-  // Exit code 2 says that the configuration is at fault, for all workers if none has got further.
+  if (!watch.unrunnable.empty()) return;  // the job is at fault, not the host
+  // Exit code 2 means that the configuration is wrong, which holds for all workers if none ever started.
   const bool nobody = nobody_ever_started(w.job);
   const int most = nobody ? options_.failures : 3 * options_.failures;
   if ((w.code == kConfigurationError && nobody) || ++watch.failed_starts >= most)
@@ -162,7 +162,7 @@ void JobLifecycle::note_registered(JobRecord& job, const RunStatus& status) {
   }
 }
 
-// Whether anybody coordinates the job, and what becomes of it otherwise.
+// Ends the job, or schedules another attempt, if it has no coordinator left.
 void JobLifecycle::conclude(JobRecord& job, const RunStatus& status, double now) {
   if (status.result == "finished") {
     job.digest = status.digest;
@@ -180,7 +180,7 @@ void JobLifecycle::conclude(JobRecord& job, const RunStatus& status, double now)
     watch.silent_since.reset();
     return;
   }
-  // One of its workers may be about to start another coordinator.
+  // A worker may be about to start another coordinator.
   if (!watch.silent_since) watch.silent_since = now;
   const std::vector<ProcessRecord*> workers = processes_.workers_of(job.id);
   const bool hope = std::any_of(workers.begin(), workers.end(), [](const ProcessRecord* w) { return w->registered; });
@@ -191,7 +191,7 @@ void JobLifecycle::conclude(JobRecord& job, const RunStatus& status, double now)
     return enter(job, State::waiting, "it was stopped, without a checkpoint of its last steps", now);
   const std::string message = last_message(world_.end_of_log(store_.job_directory(job.id) / "coordinator.log"));
   const int code = watch.coordinator_exit.value_or(kUnknownExit);
-  // Another try would end in the same way.
+  // Another attempt would end in the same way.
   if (code == kConfigurationError && job.step == 0) return enter(job, State::failed, message, now);
   fail_once(job,
             !status.reason.empty() ? status.reason : fmt::format("its coordinator {}: {}", exit_text(code), message),
@@ -214,13 +214,13 @@ void JobLifecycle::enter(JobRecord& job, State state, const std::string& reason,
   job.since = now;
   job.stopping = 0;
   if (job.over()) job.ended = now;
-  // Processes that are left over end by themselves, or are killed.
+  // Processes that are left exit by themselves or are killed.
   for (ProcessRecord* p : processes_.all_of(job.id))
     processes_.leave(*p, now, now + (state == State::failed ? 1 : options_.grace));
   store_.save(job);
   store_.log(now, job.id, name_of(state), reason.empty() ? fmt::format("{} steps", job.step) : reason);
   const bool reshapes = planner_.reshaping(job.id) && state == State::waiting && job.retry_at <= now;
-  if (!reshapes) planner_.forget(job.id);  // else it keeps what it was given
+  if (!reshapes) planner_.forget(job.id);  // otherwise it keeps its decision
   profiler_.stopped(job.id, /*keeps_prediction=*/reshapes);
   watches_[job.id].coordinator_exit.reset();
   watches_[job.id].unrunnable.clear();

@@ -1,10 +1,10 @@
 #pragma once
-// The open jobs, and their way from one state to the next: a job waits, runs, and waits again or is finished, failed
-// or cancelled, by what its run directory shows and by how its processes ended.
+// Moves the open jobs from state to state: a job waits, runs, and waits again or is finished, failed or cancelled,
+// depending on its run directory and on how its processes ended.
 //
-// The coordinator of a job may die: one of its workers starts another (elastic/PROTOCOL.md). Only when nobody
-// coordinates it any more is the job started again with --resume, after a back-off that grows with each failure without
-// progress. A job that cannot run at all (its configuration is wrong, or its ledger is lost) fails at once.
+// If the coordinator of a job dies, one of the job's workers starts another (elastic/PROTOCOL.md). Only a job that is
+// left without a coordinator is started again with --resume, after a back-off that grows with each failure without
+// progress. A job that can never run (its configuration is wrong, or its ledger is lost) fails at once.
 #include <map>
 #include <optional>
 #include <string>
@@ -20,22 +20,23 @@ class JobLifecycle {
   JobLifecycle(Store& store, World& world, const SchedulerOptions& options, const Placement& placement,
                HostBackoff& backoff, ProcessTable& processes, Profiler& profiler, Planner& planner);
 
-  void load(double now);  // reads the open jobs; a new one, and one whose back-off is over, ask for a plan
+  void load(double now);  // reads the open jobs; requests a plan for new ones and for those whose back-off is over
   std::vector<JobRecord>& jobs() { return jobs_; }
 
   void process_ended(const ProcessRecord& process, double now);
-  void observe(JobRecord& job, double now);                               // by its run directory
-  void fail_once(JobRecord& job, const std::string& reason, double now);  // it is tried again, or has failed for good
-  void drop_ended_jobs();                                                 // from jobs()
+  void observe(JobRecord& job, double now);  // reads its run directory and acts on it
+  // Schedules another attempt, or fails the job after too many failures without progress.
+  void fail_once(JobRecord& job, const std::string& reason, double now);
+  void drop_ended_jobs();  // from jobs()
   void clock_was_set_back();
 
  private:
-  struct Watch {                         // what is remembered of an open job
-    std::optional<double> silent_since;  // nobody coordinates it
+  struct Watch {                         // an open job as observed
+    std::optional<double> silent_since;  // when its coordinator fell silent
     std::optional<double> progress_noted;
-    std::optional<int> coordinator_exit;  // how its last coordinator ended
-    bool had_worker = false;              // that registered
-    int failed_starts = 0;                // workers in a row that ended before they had registered
+    std::optional<int> coordinator_exit;  // exit code of its last coordinator
+    bool had_worker = false;              // one of its workers has registered
+    int failed_starts = 0;                // workers in a row that ended before they registered
     std::string unrunnable;               // why it can never run; "": it can
   };
   JobRecord* find(Id job);
@@ -59,7 +60,7 @@ class JobLifecycle {
   Planner& planner_;
   std::vector<JobRecord> jobs_;
   std::map<Id, Watch> watches_;
-  std::optional<double> began_;  // an end before that was not seen
+  std::optional<double> began_;  // ends before this time went unobserved
   int64_t kernel_kills_, kernel_kills_before_;
 };
 

@@ -15,14 +15,15 @@ constexpr int64_t kEndOfLog = 2000;  // bytes
 LiveWorld::LiveWorld(const Store& store, std::string train, bool keys)
     : store_(store), train_(std::move(train)), keys_(keys) {}
 
-// What a job is made of belongs to its owner alone, and the result of its last part counts no more.
+// The job's directory is for its owner only. The result of the run's previous part is deleted, because it no longer
+// counts.
 void LiveWorld::prepare(const JobRecord& job) {
   const fs::path directory = store_.job_directory(job.id);
   for (const fs::path& path : {directory.parent_path(), directory}) {
     fs::create_directories(path);
     if (::chmod(path.c_str(), 0700) != 0) fail("cannot make {} a private directory", path.string());
   }
-  const fs::path config = directory / "config.toml";  // what was submitted counts, whatever became of this copy
+  const fs::path config = directory / "config.toml";  // rewritten each time: the store holds what was submitted
   if (!fs::is_regular_file(config) || read_file(config) != job.config) replace_file(config, job.config);
   if (keys_ && !fs::exists(directory / "key" / "job.key")) JobKey::make().save(directory / "key");
   fs::remove(directory / "run" / "result.json");
@@ -39,7 +40,7 @@ const RunStatus& LiveWorld::status(Id job, double now) {
   if (found == looked_.end())
     found = looked_.emplace(job, Looked{RunStatusReader(store_.job_directory(job) / "run"), 0, {}}).first;
   Looked& looked = found->second;
-  if (now != looked.at) {  // once a tick
+  if (now != looked.at) {  // at most once a tick
     looked.at = now;
     looked.status = looked.watch.look(now);
   }
@@ -54,7 +55,7 @@ void LiveWorld::request(Id job, const std::vector<std::string>& words) {
   if (keys_) all.insert(all.end(), {"--key", directory / "key"});
   try {
     asking_.push_back(start_process(all, directory / "ctl.log"));
-  } catch (const Failure&) {  // as if nobody answered: its directory is gone, say
+  } catch (const Failure&) {  // treated like a request without an answer; the job's directory may be gone
   }
 }
 

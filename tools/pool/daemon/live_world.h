@@ -1,5 +1,5 @@
 #pragma once
-// The scheduler's world as it is: processes of this host, run directories, and `train ctl`.
+// The real World of the scheduler: processes of this host, run directories, and `train ctl`.
 #include <map>
 #include <memory>
 
@@ -9,7 +9,7 @@ namespace elinvar::pool {
 
 class LiveWorld final : public World {
  public:
-  // `keys`: jobs leave this host, and each has a key of its own.
+  // `keys`: jobs use other hosts, so each gets a key of its own.
   LiveWorld(const Store& store, std::string train, bool keys);
 
   void prepare(const JobRecord& job) override;
@@ -32,7 +32,7 @@ class LiveWorld final : public World {
   std::string train_;
   bool keys_;
   std::map<Id, Looked> looked_;
-  std::vector<std::string> asking_;  // handles of `train ctl`, to be asked how they ended
+  std::vector<std::string> asking_;  // handles of running `train ctl` processes
 };
 
 }  // namespace elinvar::pool

@@ -1,6 +1,6 @@
 #pragma once
-// Which slots can be used now, by what is known of machines, hosts and processes together. Holds references to these
-// and no state of its own.
+// Decides which slots are usable now, from the state of machines, hosts and processes. Holds references to these and no
+// state of its own.
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,20 +16,20 @@ class Placement {
   Placement(const Inventory& inventory, const HostBackoff& backoff, const ProcessTable& processes)
       : inventory_(inventory), backoff_(backoff), processes_(processes) {}
 
-  bool usable(Id slot, double now) const;  // a plan may contain it
+  bool usable(Id slot, double now) const;  // a plan may assign it
   bool usable(const std::vector<Id>& slots, double now) const;
-  // Whether a worker of the job may be started on these slots now. Where workers of other jobs run, a host is not at
-  // fault: there only jobs whose own workers failed to start have to wait.
+  // Whether a worker of the job may be started on these slots now. A host on which other jobs' workers run is not at
+  // fault for failed starts: only jobs whose own workers failed to start there wait.
   bool free_for(Id job, const std::vector<Id>& slots, double now) const;
-  bool stays(const ProcessRecord& process) const;    // nobody and nothing has told it to leave
-  double until(const ProcessRecord& process) const;  // the first of its slots is gone by then
-  // The host and the kind of a worker's slots; "" if they are gone.
+  bool stays(const ProcessRecord& process) const;    // it is not leaving, and all its slots stay
+  double until(const ProcessRecord& process) const;  // when the first of its slots goes
+  // Returns the host and the kind of a worker's slots; "" if they are gone.
   std::string host_of(const ProcessRecord& worker) const;
   std::string kind_of(const ProcessRecord& worker) const;
 
-  // The workers of a job by kind, if the job knows all of them and none of them is leaving.
+  // Returns the job's workers by kind if all of them are registered and none is leaving.
   std::optional<Allocation> settled_allocation(Id job) const;
-  // All workers of the job that run on a kind, whether they are known or not.
+  // Counts the job's workers on a kind, registered or not.
   int workers_of_kind(Id job, const std::string& kind) const;
 
  private:

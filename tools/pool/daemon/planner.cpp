@@ -10,7 +10,7 @@
 namespace elinvar::pool {
 namespace {
 
-constexpr double kFirstAnswers = 60;  // seconds that the first plan waits for sources to answer
+constexpr double kFirstAnswers = 60;  // seconds that the first plan waits for all sources to answer
 
 }  // namespace
 
@@ -46,7 +46,8 @@ bool Planner::reshapes(const JobRecord& j) const {
   return reshaping(j.id) && decided != nullptr && !decided->slots.empty();
 }
 
-// Without recomputation and with it, and of several CPU slots a worker where a host has them (a worker has one GPU).
+// Returns the shapes that a job's workers can have: with and without recomputation, and with several CPU slots if a
+// host has them (a worker has one GPU).
 std::vector<WorkerShape> Planner::shapes_of(const JobRecord& job, double now) const {
   std::map<std::pair<std::string, std::string>, int> of_host;
   int widest = 1;
@@ -64,7 +65,7 @@ std::vector<WorkerShape> Planner::shapes_of(const JobRecord& job, double now) co
   return shapes;
 }
 
-// What a job was given counts from then on, although its workers may still be on their way.
+// A decision counts from the moment it is made, although the workers may still be starting.
 std::vector<Id> Planner::slots_of(const JobRecord& j, double now) const {
   std::vector<Id> slots;
   if (j.state != JobRecord::State::running && !reshapes(j)) return slots;
@@ -99,7 +100,7 @@ Job Planner::job(const JobRecord& j, double now) const {
   const auto batch = static_cast<double>(j.batch);
   const int64_t all = std::max({j.steps, j.step, int64_t{1}});
   job.done = work_for(j.step, batch, overheads.validations);
-  // As long as it runs something is left.
+  // A running job always has something left.
   job.total = std::max(work_of_all(all, batch, overheads.validations), job.done + batch);
   job.since = j.since;
   job.measured = store_.measurements(j.id);
@@ -160,7 +161,7 @@ void Planner::accept(const Pool& pool, const Job& job, const Decision& decision,
   const Allocation allocation = allocation_of(pool, decision.slots, decision.shape);
   if (!profiler_.predicted(job.id, allocation, decision.shape)) {
     const Rate rate = job.speed->rate(allocation, decision.shape);
-    // What it has already, as after a restart of this process, is measured and not predicted.
+    // Workers that the job has already, for example after a restart of the daemon, are measured and not predicted.
     const bool has = job.shape == decision.shape && allocation_of(pool, job.slots, job.shape) == allocation;
     profiler_.predict(job.id, {.allocation = allocation,
                                .shape = decision.shape,

@@ -1,6 +1,6 @@
 #pragma once
-// Makes a Pool of what is there, asks the policy for a plan, and keeps the decisions until the next one. A plan that
-// breaks the rules (plan/state.h) and a policy that throws are logged, and change nothing.
+// Builds a Pool from the current state, asks the policy for a plan, and keeps the decisions until the next plan. A plan
+// that breaks the rules (plan/state.h) and a policy that throws are logged and change nothing.
 #include <map>
 #include <optional>
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace elinvar::pool {
 
-// The slots of each worker of a decision, sorted: `width` slots a worker.
+// Returns the slots of each worker of a decision, sorted: `width` slots per worker.
 std::vector<std::vector<Id>> places_of(const Decision& decision);
 
 class Planner {
@@ -25,25 +25,25 @@ class Planner {
         processes_(processes),
         profiler_(profiler) {}
 
-  void request() { requested_ = true; }  // something has changed that a plan depends on
-  // Plans if that was requested, or `replan` seconds after the last plan. `answered`: every source has said what there
-  // is; before that, a plan would take slots for gone that only were not heard of yet.
+  void request() { requested_ = true; }  // something changed that plans depend on
+  // Makes a plan if one was requested, or if the last one is `replan` seconds old. `answered`: every source has named
+  // its machines; a plan before that would treat slots as gone that were only not named yet.
   void plan_if_due(std::vector<JobRecord>& jobs, bool answered, double now);
 
-  const Decision* decision(Id job) const;  // null: there is none since the job stopped
-  // The job stops only to go on in another worker shape: it keeps its decision meanwhile. A decision without slots
-  // ends that, as does keep_shape().
+  const Decision* decision(Id job) const;  // null: none since the job stopped
+  // Marks that the job stops only to continue in another worker shape, so that it keeps its decision meanwhile. A
+  // decision without slots and keep_shape() clear the mark.
   void reshape(Id job) { planned_[job].reshaping = true; }
   void keep_shape(Id job) { planned_[job].reshaping = false; }
   bool reshaping(Id job) const;
-  void forget(Id job) { planned_.erase(job); }  // it runs no more
+  void forget(Id job) { planned_.erase(job); }  // the job no longer runs
 
-  int wanted() const { return wanted_; }  // so many more slots would be used
+  int wanted() const { return wanted_; }  // how many more slots could be used
   void want_nothing() { wanted_ = 0; }
   void clock_was_set_back();
 
  private:
-  struct Planned {  // for a job
+  struct Planned {  // per job
     std::optional<Decision> decision;
     bool reshaping = false;
   };

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr size_t kMostTold = 4 << 20;  // bytes of a program's answer
+constexpr size_t kMostTold = 4 << 20;  // bytes of a program's output
 
 struct Identity {
   pid_t pid = 0;
@@ -35,11 +35,11 @@ Identity identity_of(const std::string& handle) {
   return {static_cast<pid_t>(std::stol(handle)), handle.substr(colon + 1)};
 }
 
-// When the process began; "" if there is none, or one that has ended and that nobody has asked about.
+// Returns when the process started; "" if it does not exist or is a zombie.
 std::string began(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string text((std::istreambuf_iterator<char>(file)), {});
-  const size_t name_end = text.rfind(')');  // the name may hold anything
+  const size_t name_end = text.rfind(')');  // the name may contain anything
   if (name_end == std::string::npos) return "";
   std::istringstream fields(text.substr(name_end + 1));
   std::string field;
@@ -97,7 +97,7 @@ ProcessState process_state(const std::string& handle) {
   const Identity process = identity_of(handle);
   if (process.pid <= 0) return {.running = false, .code = -1};
   int status = 0;
-  if (::waitpid(process.pid, &status, WNOHANG) == process.pid)  // a child of this very process
+  if (::waitpid(process.pid, &status, WNOHANG) == process.pid)  // a child of this process
     return {.running = false, .code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)};
   const std::string present = began(process.pid);
   if (present.empty() || present != process.began) return {.running = false, .code = -1};

@@ -24,7 +24,7 @@ void ProcessTable::poll(double now, const std::function<bool(Id)>& exists,
                         const std::function<void(const ProcessRecord&)>& ended) {
   for (auto& [id, p] : processes_) {
     ProcessState state{.running = false, .code = kUnknownExit};
-    if (p.handle.empty()) {  // the daemon that was starting it was killed
+    if (p.handle.empty()) {  // the daemon was killed while starting it
       const fs::path directory = store_.job_directory(p.job);
       p.handle =
           world_.find(p.coordinator ? std::vector<std::string>{"run", directory / "config.toml"}

@@ -14,8 +14,8 @@ namespace {
 
 constexpr double kMeasureEvery = 5;    // seconds
 constexpr int64_t kLeastMeasured = 5;  // steps
-constexpr double kNews = 0.2;          // a cost that differs by this part is logged again
-constexpr double kCoordinates = 60;    // seconds: a coordinator that begins later is one that has taken over
+constexpr double kNews = 0.2;          // relative change of a cost that is logged
+constexpr double kCoordinates = 60;    // seconds: a coordinator that starts later has taken over
 
 bool enough_steps(const RunStatus& status) {
   return status.measured_steps >= kLeastMeasured && status.measured_seconds > 0;
@@ -55,7 +55,7 @@ bool Profiler::observe(JobRecord& job, const RunStatus& status, const std::optio
     const Prediction& prediction = *profile.prediction;
     measurement.trial = prediction.trial;
     if (profile.predicted_generation == 0) profile.predicted_generation = status.generation;
-    if (profile.predicted_generation == status.generation) {  // a prediction is compared in one generation
+    if (profile.predicted_generation == status.generation) {  // each prediction is compared in one generation
       measurement.predicted = prediction.rate;
       measurement.predicted_error = prediction.error;
       const bool long_enough = measurement.seconds >= kTrialSeconds;
@@ -84,7 +84,7 @@ void Profiler::clock_was_set_back() {
   for (auto& [job, profile] : profiles_) profile.measured_at.reset();
 }
 
-// Workers decide on readers by themselves.
+// Logs changes of the number of reader threads, which workers choose themselves.
 void Profiler::note_readers(const JobRecord& job, const RunStatus& status, double now) {
   std::string& known = profiles_[job.id].readers;
   if (known == status.readers) return;
@@ -104,13 +104,13 @@ void Profiler::measure_start_and_validations(JobRecord& job, const RunStatus& st
   if (job.costs.start != before.costs.start || job.validations.samples != before.validations.samples) store_.save(job);
 }
 
-// The costs of joins, leaves, deaths and stops are the medians of those that were seen.
+// The costs of joins, leaves, deaths and stops are medians of those observed.
 void Profiler::measure_rescale_costs(JobRecord& job, const RunStatus& status, double now) {
   std::map<int, double> usual;
   for (const Measurement& m : store_.measurements(job.id))
     if (m.shape == job.shape && m.rate > 0) usual[workers(m.workers)] = static_cast<double>(job.batch) / m.rate;
   RescaleCosts measured = measured_costs(status.turns, usual, rescale_events(store_.processes_of(job.id)));
-  measured.start = job.costs.start;  // is known from its coordinator
+  measured.start = job.costs.start;  // measured from its coordinator's events
   const RescaleCosts before = std::exchange(job.costs, completed(measured, job.costs));
   store_.save(job);
   if (std::any_of(std::begin(kCosts), std::end(kCosts), [&](const NamedCost& cost) {

@@ -11,12 +11,12 @@ using State = JobRecord::State;
 
 namespace {
 
-constexpr double kAskAgain = 3;      // seconds
-constexpr double kMostBlocked = 10;  // before a job whose new slots are all taken is stopped to go there later
+constexpr double kAskAgain = 3;      // seconds between repeated requests
+constexpr double kMostBlocked = 10;  // seconds before a job whose new slots are all taken is stopped to go there later
 
-constexpr double kOrphaned = 10;  // longer than a dead coordinator seems to be alive (run_status.cpp)
+constexpr double kOrphaned = 10;  // seconds; longer than a dead coordinator can look alive (run_status.cpp)
 
-// Whether to ask now; then `asked` is set.
+// Returns whether a request is due, and if so sets `asked`.
 bool ask_now(std::optional<double>& asked, double now) {
   if (asked && now - *asked < kAskAgain) return false;
   asked = now;
@@ -37,7 +37,7 @@ void Reconciler::reconcile(JobRecord& job, double now) {
   if (job.stopping > 0) return stop(job, "", now);
   const Decision* decided = planner_.decision(job.id);
   if (decided == nullptr) return;
-  const Decision decision = *decided;  // what follows may drop it
+  const Decision decision = *decided;  // a copy: the calls below may drop the decision
   if (job.state == State::waiting) return start_if_free(job, decision, now);
   if (places_of(decision).empty()) return stop(job, decision.reason, now);
   if (decision.shape != job.shape) {
@@ -56,7 +56,7 @@ void Reconciler::start_if_free(JobRecord& job, const Decision& decision, double 
       processes_.workers_of(job.id).empty() && processes_.coordinator_of(job.id) == nullptr)
     start_coordinator(job, decision.shape, now);
   else if (now - job.since > kMostBlocked)
-    planner_.keep_shape(job.id);  // its slots stay taken: the next plan may choose others
+    planner_.keep_shape(job.id);  // its slots stay taken, so the next plan may choose others
 }
 
 Reconciler::WorkerDiff Reconciler::compare_workers(const JobRecord& job, const Decision& decision) {
@@ -73,8 +73,8 @@ Reconciler::WorkerDiff Reconciler::compare_workers(const JobRecord& job, const D
   return diff;
 }
 
-// A worker that is sent to a dead coordinator fails, and its host would be blamed. One that another process has started
-// shows that it lives by beats that go on.
+// A worker that is sent to a dead coordinator fails, and its host would be blamed. A coordinator that another process
+// has started is trusted once its heartbeats have continued for kOrphaned seconds.
 bool Reconciler::may_have_died(Id job, double now) {
   std::optional<double>& since = requests_[job].orphaned_since;
   const std::vector<ProcessRecord*> workers = processes_.workers_of(job);
@@ -95,7 +95,7 @@ void Reconciler::adjust_workers(JobRecord& job, const Decision& decision, double
       diff.successors = true;
     }
   bool blocked = false;
-  int kept = 0;  // as many as it may have, also where a third decision comes before it has followed the second
+  int kept = 0;  // at most max_workers, even if a third decision comes before the second is carried out
   for (ProcessRecord* w : diff.extra) {
     const bool goes_soon = placement_.until(*w) - now < options_.grace / 2;
     const bool needed = w->leaving == 0 && w->registered && !diff.has_state && !goes_soon;
@@ -115,7 +115,7 @@ void Reconciler::adjust_workers(JobRecord& job, const Decision& decision, double
 void Reconciler::start_coordinator(JobRecord& job, const WorkerShape& shape, double now) {
   try {
     world_.prepare(job);
-  } catch (const std::exception& failure) {  // a full disk, say
+  } catch (const std::exception& failure) {  // for example a full disk
     return lifecycle_.fail_once(job, failure.what(), now);
   }
   planner_.keep_shape(job.id);
@@ -125,7 +125,7 @@ void Reconciler::start_coordinator(JobRecord& job, const WorkerShape& shape, dou
   job.reason.clear();
   job.digest.clear();
   job.since = now;
-  if (options_.overheads) job.validations = options_.overheads(job).validations;  // until their cost is measured
+  if (options_.overheads) job.validations = options_.overheads(job).validations;  // used until measured
   const fs::path directory = store_.job_directory(job.id);
   std::vector<std::string> words = {
       options_.train, "run", directory / "config.toml", "--run-dir", directory / "run", "--resume", "--workers", "0"};
@@ -161,7 +161,7 @@ void Reconciler::start_worker(const JobRecord& job, const std::vector<Id>& slots
 }
 
 void Reconciler::drain(ProcessRecord& w, const std::string& reason, double now) {
-  // A worker that has not got the state yet is missed by no other, and has nothing to hand over.
+  // A worker without the state is no member yet and has nothing to hand over: it can be killed at once.
   const bool member = world_.status(w.job, now).members.contains(w.name());
   if (w.leaving == 0) {
     const double by = std::min(now + options_.grace, placement_.until(w) - 1);
@@ -175,14 +175,14 @@ void Reconciler::drain(ProcessRecord& w, const std::string& reason, double now) 
   world_.request(w.job, {"drain", w.name()});
 }
 
-// With a checkpoint, if there is time for it.
+// Saves a checkpoint first if there is time.
 void Reconciler::stop(JobRecord& job, const std::string& reason, double now) {
   if (job.stopping == 0) {
     job.stopping = now;
     job.reason = reason;
     store_.save(job);
     store_.log(now, job.id, "stop", reason);
-    const bool saves = !processes_.workers_of(job.id).empty();  // they have the state; a coordinator alone has none
+    const bool saves = !processes_.workers_of(job.id).empty();  // workers hold the state, a coordinator does not
     processes_.stop(job.id, now, saves ? now + options_.grace : now);
   }
   if (ask_now(requests_[job.id].stop_asked, now)) world_.request(job.id, {"stop"});

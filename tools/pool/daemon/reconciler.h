@@ -1,9 +1,9 @@
 #pragma once
-// Reconciles the processes of jobs with what the plan allocates to them: starts coordinators and workers, drains
-// workers whose slots go to others, and stops jobs. Nothing is undone: what a plan wants no more is asked to leave.
+// Reconciles the processes of jobs with the allocations of the plan: starts coordinators and workers, drains workers
+// whose slots go to other jobs, and stops jobs. Workers that the plan no longer contains are asked to leave.
 //
-// A job keeps its state in its workers. So the last ones that have it stay until a successor has registered, unless
-// their machine is about to go; and a job whose slots all go to others, with none to go on to, stops with a checkpoint.
+// The workers hold a job's state. So the last workers that have it stay until a successor has registered, unless their
+// machine is about to go. A job that loses all its slots and gets no free ones stops with a checkpoint.
 #include <map>
 #include <optional>
 #include <string>
@@ -28,16 +28,17 @@ class Reconciler {
         planner_(planner),
         lifecycle_(lifecycle) {}
 
-  bool gives_up_workers(Id job) const;  // by its decision it has fewer than now
+  bool gives_up_workers(Id job) const;  // its decision has fewer workers than it has now
   void reconcile(JobRecord& job, double now);
   void clock_was_set_back();
 
  private:
-  struct Requests {  // to a job
+  struct Requests {  // requests to a job, and since when it has been waiting
     std::optional<double> stop_asked;
     std::map<Id, double> drain_asked;      // by worker
-    std::optional<double> orphaned_since;  // no process that is known could coordinate the job
-    std::optional<double> blocked_since;   // none of its new slots is free, and it must not leave all of its old ones
+    std::optional<double> orphaned_since;  // no known process can be its coordinator
+    // None of its new slots is free, and it must not leave all of its old ones.
+    std::optional<double> blocked_since;
   };
   struct WorkerDiff {                      // between a decision and the job's workers
     std::vector<std::vector<Id>> missing;  // places of the decision without a worker
@@ -48,7 +49,7 @@ class Reconciler {
   void start_if_free(JobRecord& job, const Decision& decision, double now);
   void adjust_workers(JobRecord& job, const Decision& decision, double now);
   WorkerDiff compare_workers(const JobRecord& job, const Decision& decision);
-  bool may_have_died(Id job, double now);  // the coordinator whose endpoint the job shows
+  bool may_have_died(Id job, double now);  // the coordinator at the job's endpoint
   void start_coordinator(JobRecord& job, const WorkerShape& shape, double now);
   void start_worker(const JobRecord& job, const std::vector<Id>& slots, const std::string& endpoint, double now);
   void drain(ProcessRecord& worker, const std::string& reason, double now);

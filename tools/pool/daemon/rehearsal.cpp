@@ -15,8 +15,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr auto kTick = std::chrono::milliseconds(500), kLook = std::chrono::milliseconds(10);
-constexpr auto kLongestEnd = std::chrono::seconds(5);  // of processes that were killed
-constexpr int64_t kTold = 30;                          // lines of the log, in a failure
+constexpr auto kLongestEnd = std::chrono::seconds(5);  // for killed processes to end
+constexpr int64_t kTold = 30;                          // lines of the log in a failure's message
 
 }  // namespace
 
@@ -46,10 +46,11 @@ Rehearsal::~Rehearsal() {
     const auto deadline = std::chrono::steady_clock::now() + kLongestEnd;
     for (const ProcessRecord& p : store_->processes())
       if (!p.handle.empty()) kill_process(p.handle);
-    for (const ProcessRecord& p : store_->processes())  // what still ends writes into the folder that is to go
+    // Processes that are still ending write into the folder, which is removed next.
+    for (const ProcessRecord& p : store_->processes())
       while (!p.handle.empty() && process_state(p.handle).running && std::chrono::steady_clock::now() < deadline)
         std::this_thread::sleep_for(kLook);
-  } catch (const std::exception&) {  // nothing more can be done for them
+  } catch (const std::exception&) {  // nothing more can be done about them
   }
   scheduler_.reset();
   world_.reset();

@@ -1,6 +1,6 @@
 #pragma once
-// A pool of this host in one program: the daemon's own loop (scheduler.h) with real jobs and workers, for measurements
-// and for what is to be compared with a simulation. What runs at its end is killed, and its folder removed.
+// A pool of this host inside one program: the daemon's loop (scheduler.h) with real jobs and workers, for measurements
+// and for comparisons with a simulation. The destructor kills what still runs and removes the folder.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -16,12 +16,12 @@
 namespace elinvar::pool {
 
 struct RehearsalOptions {
-  std::string train = {};  // the program; "": the one beside this one
+  std::string train = {};  // the program; "": in this program's folder
   int slots = 2, threads = 1;
   Policy policy;
   std::function<std::shared_ptr<const Speed>(const JobRecord&)> speed;
   std::function<Overheads(const JobRecord&)> overheads = {};
-  double replan = 10, patience = 1800, turn = 0, horizon = 120;  // seconds, of tools/pool/daemon/scheduler.h
+  double replan = 10, patience = 1800, turn = 0, horizon = 120;  // seconds (tools/pool/daemon/scheduler_options.h)
 };
 
 class Rehearsal {
@@ -37,8 +37,8 @@ class Rehearsal {
   const RunStatus& status(Id job) { return world_->status(job, now_); }
   Id submit(const Submission& submission);
 
-  // Turns of the loop, twice a second as the daemon makes them, until it is done; Failure after `seconds`, or when it
-  // is interrupted, with what happened last.
+  // Runs the loop twice a second, like the daemon, until `done` returns true. Throws Failure with the last log lines
+  // after `seconds`, or when interrupted.
   void until(const std::string& what, const std::function<bool()>& done, double seconds);
 
  private:

@@ -18,7 +18,7 @@ using Json = nlohmann::json;
 
 namespace {
 
-constexpr double kSilent = 5;          // seconds without a beat, as for workers (elastic/session/watch.h)
+constexpr double kSilent = 5;          // seconds without a heartbeat, as for workers (elastic/session/watch.h)
 constexpr int64_t kEvents = 16 << 20;  // bytes of each file that are read at first
 constexpr int64_t kMetrics = 128 << 10;
 constexpr int64_t kWarmUp = 2;  // steps of a generation that are not measured
@@ -31,14 +31,14 @@ void each_object(const std::string& text, F visit) {
     const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     try {
       if (json.is_object()) visit(json);
-    } catch (const Json::exception&) {  // a damaged line, which says nothing
+    } catch (const Json::exception&) {  // skip a damaged line
     }
   }
 }
 
 double time_of(const Json& line) { return seconds_of_utc(line.value("time", "")).value_or(0); }
 
-// A worker's name, from the command line with which it was started.
+// Returns a worker's name from its command line.
 std::string name_in(const Json& environment) {
   const Json command = environment.value("command", Json::array());
   for (size_t i = 0; i + 1 < command.size(); ++i)
@@ -53,7 +53,7 @@ std::string RunStatusReader::Tail::more(const fs::path& path, int64_t at_first) 
   if (!fs::is_regular_file(path, none)) return "";
   const File file = File::open(path);
   const int64_t size = file.size();
-  if (read < 0 || size < read) {  // it is new, or a resumed run has cut it
+  if (read < 0 || size < read) {  // a new file, or one that a resumed run has truncated
     read = std::max<int64_t>(0, size - at_first);
     whole = read == 0;
     rest.clear();
@@ -73,7 +73,7 @@ const RunStatus& RunStatusReader::look(double now) {
                           &RunStatusReader::look_at_members, &RunStatusReader::look_at_result}) {
     try {
       (this->*part)();
-    } catch (const std::exception&) {  // it is being replaced; it will be there the next time
+    } catch (const std::exception&) {  // the file is being replaced; the next look will find it
     }
   }
   try {
@@ -91,7 +91,7 @@ void RunStatusReader::look_at_term(double now) {
   const bool first = beats_ < 0, counted = term->number != term_ || beats != beats_;
   term_ = term->number;
   beats_ = beats;
-  if (first) {  // what is old was not counted now
+  if (first) {  // the last heartbeat may be older than this first look
     const fs::path beat = path_ / "coordinators" / (std::to_string(term_) + ".beat");
     const auto age = fs::file_time_type::clock::now() - fs::last_write_time(beat);
     beaten_ = now - std::chrono::duration<double>(age).count();
@@ -135,7 +135,8 @@ void RunStatusReader::look_at_metrics() {
     if (!line.contains("generation") || !line.contains("step")) return;
     const auto generation = line["generation"].get<int64_t>(), step = line["step"].get<int64_t>();
     const double time = time_of(line);
-    // For a while runs told of steps under the number of the generation after theirs: workers say whose they are.
+    // Runs of older versions recorded steps under the number of the next generation, so the number of workers is
+    // compared too.
     const int workers = line.value("workers", 0);
     if (generation != status_.generation || workers != status_.workers || step != status_.step + 1) {
       status_.generation = generation;
@@ -151,7 +152,7 @@ void RunStatusReader::look_at_metrics() {
     }
     validates_ = false;
     const double before = std::exchange(last_time_, time);
-    // Where only the end of the file was read, that may begin with a later step.
+    // If only the end of the file was read, it may begin with a later step.
     const bool the_first = metrics_.whole || (before > 0 && before <= status_.coordinated_at);
     if (status_.first_step_at == 0 && time > status_.coordinated_at && the_first) status_.first_step_at = time;
     status_.step = step;
@@ -174,7 +175,7 @@ double RunStatusReader::usual_step() const {
 }
 
 void RunStatusReader::validated(double seconds) {
-  if (status_.measured_steps == 0) return;  // how long a step is without it is not known
+  if (status_.measured_steps == 0) return;  // the duration without a validation is not known
   ++status_.validations;
   status_.validation_seconds += std::max(0.0, seconds);
 }
@@ -184,7 +185,7 @@ void RunStatusReader::look_at_result() {
   if (!fs::exists(path_ / "result.json")) return;
   const Json result = Json::parse(read_file(path_ / "result.json"), nullptr, /*allow_exceptions=*/false);
   if (!result.is_object()) return;
-  if (result.value("status", "") == "finished") {  // what it wrote before that is whole now
+  if (result.value("status", "") == "finished") {  // everything that it wrote before is complete
     look_at_events();
     look_at_metrics();
     if (std::exchange(validates_, false)) validated(status_.computed_at - last_time_);

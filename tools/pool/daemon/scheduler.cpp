@@ -18,7 +18,7 @@ Scheduler::Scheduler(Store& store, World& world, std::vector<NamedSource> source
       reconciler_(store, world, options_, inventory_, placement_, backoff_, processes_, planner_, lifecycle_) {}
 
 void Scheduler::tick(double now) {
-  if (now < now_) {  // the clock was set back: what was noted by it lies ahead
+  if (now < now_) {  // the clock was set back: recorded times lie in the future
     backoff_.clear();
     inventory_.clock_was_set_back();
     profiler_.clock_was_set_back();
@@ -35,7 +35,7 @@ void Scheduler::tick(double now) {
   for (JobRecord& job : lifecycle_.jobs()) isolated(job.id, [&] { lifecycle_.observe(job, now); });
   lifecycle_.drop_ended_jobs();
   planner_.plan_if_due(lifecycle_.jobs(), inventory_.all_sources_answered(), now);
-  for (const bool giving : {true, false})  // first the jobs that give workers up, then those that get some
+  for (const bool giving : {true, false})  // jobs that give workers up come first
     for (JobRecord& job : lifecycle_.jobs())
       if (reconciler_.gives_up_workers(job.id) == giving) isolated(job.id, [&] { reconciler_.reconcile(job, now); });
   release(options_.idle);

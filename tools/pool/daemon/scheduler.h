@@ -1,13 +1,12 @@
 #pragma once
-// The daemon's loop, without threads, clock and sockets: looks at machines, processes and run directories, makes a plan
-// of what it sees, and reconciles the processes with it. Everything that must not be forgotten is on file before it is
-// done, so that a daemon that is killed at any moment is followed by one that goes on: jobs train meanwhile, and the
-// next daemon finds their processes.
+// The daemon's loop, without threads, clock or sockets. Each turn looks at machines, processes and run directories,
+// makes a plan, and reconciles the processes with it. Every action is recorded in the store before it is taken, so the
+// daemon may be killed at any moment: jobs continue to train, and the next daemon finds their processes.
 //
-// A job is a coordinator on this host, which takes no slot, and a worker for each slot (or `width` of them).
+// A job consists of a coordinator on this host, which takes no slot, and of workers with `width` slots each.
 //
-// The parts, each with its own state: Inventory (machines and slots), HostBackoff, ProcessTable, JobLifecycle (states
-// of jobs), Profiler (measurements), Planner (decisions), Reconciler (what is done).
+// The parts own their state: Inventory (machines and slots), HostBackoff, ProcessTable, JobLifecycle (states of jobs),
+// Profiler (measurements), Planner (decisions), Reconciler (actions).
 #include <functional>
 #include <map>
 #include <string>
@@ -23,13 +22,13 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;  // its parts refer to each other
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // One turn of the loop; `now` by wall_clock(), which may be set back. Throws StoreDamage, and what SQLite throws
-  // where the database cannot be written: nothing is left half done then.
+  // Makes one turn of the loop. `now`: wall_clock(), which may be set back. Throws StoreDamage, and SQLite's exceptions
+  // if the database cannot be written; no change is then half made.
   void tick(double now);
-  void end(double now);  // machines on which nothing runs are given back
+  void end(double now);  // gives back machines on which nothing runs
 
  private:
-  // Runs `work` for a job. A Failure is the trouble of this job alone, and logged once: others go on.
+  // Runs `work` for a job. A Failure affects this job alone and is logged once; other jobs continue.
   void isolated(Id job, const std::function<void()>& work);
   void load();
   void release(double idle);
@@ -37,7 +36,7 @@ class Scheduler {
   Store& store_;
   SchedulerOptions options_;
   double now_ = 0;
-  std::map<Id, std::string> trouble_;  // of jobs
+  std::map<Id, std::string> trouble_;  // the current failure of each job
   Inventory inventory_;
   HostBackoff backoff_;
   ProcessTable processes_;

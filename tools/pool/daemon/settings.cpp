@@ -60,9 +60,9 @@ Settings parse_settings(std::string_view text, const std::string& name) {
           "{}: [{}] is not this host, so that [pool] needs advertise = \"HOST\": where others find this one",
           source.where(options.name, node), options.name);
   }
-  std::map<std::string, std::string> owners;  // of a host's GPUs
+  std::map<std::string, std::string> owners;  // host to the source that has its GPUs
   for (const SourceOptions& options : settings.sources) {
-    if (options.device == "cpu" || options.source == "slurm") continue;  // with Slurm an allocation has its own
+    if (options.device == "cpu" || options.source == "slurm") continue;  // in Slurm each allocation has GPUs of its own
     for (const std::string& host : options.source == "ssh" ? options.hosts : std::vector<std::string>{"this host"}) {
       const auto [owner, first] = owners.emplace(host, options.name);
       check(first, "{}: [{}] and [{}] both have the GPUs of {}; one table is for all of them", name, owner->second,

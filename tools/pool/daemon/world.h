@@ -1,6 +1,6 @@
 #pragma once
-// The scheduler's only way to act: processes of this host, run directories, and requests to coordinators. LiveWorld
-// does it; tests have a world of their own.
+// The scheduler's interface to the outside: processes of this host, run directories, and requests to coordinators.
+// LiveWorld implements it; tests have their own implementation.
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -14,8 +14,8 @@ namespace elinvar::pool {
 class World {
  public:
   virtual ~World() = default;
-  virtual void prepare(const JobRecord& job) = 0;  // makes its directory, before its coordinator is started
-  // These are as in process.h; start() returns a handle, find() "" if there is no such process.
+  virtual void prepare(const JobRecord& job) = 0;  // makes the job's directory, before its coordinator is started
+  // As in process.h: start() returns a handle, find() "" if there is no such process.
   virtual std::string start(const std::vector<std::string>& words, const std::filesystem::path& log) = 0;
   virtual std::string find(const std::vector<std::string>& words) = 0;
   virtual ProcessState state(const std::string& handle) = 0;
@@ -24,7 +24,7 @@ class World {
   virtual int64_t kernel_kills() = 0;
   // The reference stays valid until the next call for this job. Throws Failure if the run directory cannot be read.
   virtual const RunStatus& status(Id job, double now) = 0;
-  // Runs `train ctl` on the job without waiting for it: {"stop"}, or {"drain", name of a worker}.
+  // Runs `train ctl` on the job without waiting for it: {"stop"} or {"drain", worker's name}.
   virtual void request(Id job, const std::vector<std::string>& words) = 0;
 };
 

@@ -11,10 +11,10 @@
 namespace elinvar::pool {
 namespace {
 
-constexpr double kCommandSeconds = 5;  // seconds that a command may take
-constexpr double kAskEvery = 1;        // seconds between two questions
-constexpr double kRest = 10;           // before a Slurm that does not answer is asked again
-constexpr double kMostWait = 10;       // for an allocation on a node that was idle: then somebody else has it
+constexpr double kCommandSeconds = 5;  // the longest time that a command may take
+constexpr double kAskEvery = 1;        // seconds between two queries
+constexpr double kRest = 10;           // seconds before a Slurm that did not answer is queried again
+constexpr double kMostWait = 10;  // seconds for an allocation on an idle node; after that another user has the node
 
 std::vector<std::vector<std::string>> fields_of(const std::string& text, size_t count) {
   std::vector<std::vector<std::string>> rows;
@@ -40,7 +40,7 @@ int gpus_in(const std::string& gres) {
   return gpus;
 }
 
-// "2026-05-04T10:11:12", in local time; "NOT_SET" and the like are never.
+// Parses "2026-05-04T10:11:12", in local time; "NOT_SET" and the like mean never.
 double time_of(const std::string& text) {
   std::tm local{};
   if (::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &local) == nullptr) return kNever;
@@ -125,14 +125,14 @@ std::vector<Machine> SlurmSource::machines(double now, int wanted) {
   return last_ = machines;
 }
 
-// Returns none if the node has too few GPUs.
+// Returns 0 if the node has too few GPUs.
 int SlurmSource::slots_of(const Node& node) const {
   if (options_.device == "cpu") return std::max(1, options_.slots);
   if (options_.slots == 0) return node.gpus;
   return node.gpus >= options_.slots ? options_.slots : 0;
 }
 
-// An allocation in which nothing runs but what is started in it later.
+// Requests an empty allocation; workers are started in it later.
 void SlurmSource::harvest(const Node& node, double now) {
   std::vector<std::string> words = {"--parsable",
                                     "--partition",

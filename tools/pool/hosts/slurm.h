@@ -1,6 +1,6 @@
 #pragma once
-// Idle nodes of a Slurm cluster as a source of machines (source.h). Slurm is asked and told by its own commands alone,
-// by words, never through a shell; what it says is read strictly, and a command that fails or hangs is no news.
+// Idle nodes of a Slurm cluster as a source of machines (source.h). It uses Slurm's command-line programs, without a
+// shell, and parses their output strictly. If a command fails or hangs, nothing changes.
 #include <map>
 #include <string>
 #include <vector>
@@ -39,10 +39,10 @@ class SlurmSource final : public Source {
   std::string program_;
   struct Pending {
     double since = 0;
-    int slots = 1;  // that it will be
+    int slots = 1;  // of the allocation once it runs
   };
-  std::map<std::string, Pending> pending_;  // allocations that wait
-  std::map<std::string, Node> nodes_;       // that there are, or were, by name
+  std::map<std::string, Pending> pending_;  // allocations that wait, by id
+  std::map<std::string, Node> nodes_;       // all nodes ever seen, by name
   double quiet_until_ = 0, asked_at_ = 0;
   std::vector<Machine> last_;
 };

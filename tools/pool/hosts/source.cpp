@@ -14,7 +14,7 @@
 namespace elinvar::pool {
 namespace {
 
-constexpr double kDriverSeconds = 60;  // seconds, for a driver that starts
+constexpr double kDriverSeconds = 60;  // seconds, for a GPU driver that starts
 
 // The number of GPUs of this host, as the given `train` program reports them.
 int gpus_of(const std::string& name, const std::string& program) {
@@ -64,7 +64,8 @@ class LocalSource final : public Source {
   Machine machine_;
 };
 
-// ssh hands one line to a shell over there. So no word may mean anything to a shell, and is quoted overheads.
+// ssh passes one line to a remote shell. So words may contain only characters that no shell interprets, and are quoted
+// as well.
 std::string quoted(const std::string& word) {
   constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=:,./@%*[]";
   check(!word.empty() && word.find_first_not_of(kPlain) == std::string::npos,
@@ -95,7 +96,7 @@ class SshSource final : public Source {
     words.at(0) = program_;
     std::string line;
     for (const std::string& word : words) line += (line.empty() ? "exec " : " ") + quoted(word);
-    // With a terminal of its own the program is hung up on when the connection ends.
+    // A terminal makes the remote program receive a hangup when the connection ends.
     std::vector<std::string> ssh = {"ssh", "-tt"};
     if (!ssh_config_.empty()) ssh.insert(ssh.end(), {"-F", ssh_config_});
     for (const char* option : {"BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3"})

@@ -1,4 +1,4 @@
-// Which job had which slot when: a row for each slot, pale where it was there, in the job's colour where it worked.
+// Shows which job had which slot when: a row for each slot, pale while it existed, in the job's colour while it worked.
 "use strict";
 
 const kColors = ["blue", "orange", "green", "purple", "teal", "pink", "olive", "red"].map(name => `var(--${name})`);
@@ -6,14 +6,14 @@ const color_of = job => kColors[(job - 1) % kColors.length];
 const clock = seconds => new Date(1000 * seconds).toLocaleTimeString("en-GB");
 const short_clock = (seconds, span) => clock(seconds).slice(0, span > 600 ? 5 : 8);
 
-// Round times of day: seconds from `begin` on, over `span` of them.
+// Round times of day, in seconds after `begin`, within `span` seconds.
 function clock_ticks(begin, span, count) {
   const step = kTimes.find(s => span / s <= count) ?? 604800, zone = 60 * new Date(1000 * begin).getTimezoneOffset();
   const first = Math.ceil((begin - zone) / step) * step + zone - begin;
   return Array.from({ length: Math.max(0, Math.floor((span - first) / step) + 1) }, (_, i) => first + i * step);
 }
 
-// Slots of one place follow each other: a host that comes again goes on in its row.
+// Consecutive slots of one place share a row, so a host that returns continues its row.
 function rows_of(slots) {
   const rows = [];
   for (const slot of slots) {

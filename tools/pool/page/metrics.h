@@ -1,5 +1,5 @@
 #pragma once
-// A pool's numbers for Prometheus: the page /metrics.
+// Returns a pool's numbers in Prometheus' format, for the page /metrics.
 #include <string>
 
 #include "tools/pool/store/store.h"

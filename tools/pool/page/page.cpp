@@ -6,11 +6,11 @@
 #include "tools/pool/page/view.h"
 #include "tools/web/prometheus_text.h"
 
-extern const char* const kPoolPage;  // tools/pool/page/ in the frame of tools/web/page/
+extern const char* const kPoolPage;  // from tools/pool/page/ in the frame of tools/web/page/
 
 namespace elinvar::pool {
 
-constexpr double kWindow = 3600, kShortest = 60, kLongest = 7 * 86400;  // seconds that are shown
+constexpr double kWindow = 3600, kShortest = 60, kLongest = 7 * 86400;  // seconds shown: default, least and most
 
 Page::Page(const std::filesystem::path& pool_directory, int port)
     : store_(Store::open_existing(pool_directory)),
@@ -19,7 +19,7 @@ Page::Page(const std::filesystem::path& pool_directory, int port)
 std::optional<WebPage> Page::answer(const WebRequest& request) {
   if (request.path == "/") return WebPage{"text/html; charset=utf-8", kPoolPage};
   const std::lock_guard lock(mutex_);
-  if (!store_.in_place()) store_ = Store::open_existing(store_.directory());  // the daemon has put it back
+  if (!store_.in_place()) store_ = Store::open_existing(store_.directory());  // the daemon has put the database back
   if (request.path == "/metrics") return WebPage{PrometheusText::kContentType, pool_metrics(store_)};
   if (request.path != "/data.json") return std::nullopt;
   const auto asked = request.query.find("window");

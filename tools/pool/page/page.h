@@ -1,6 +1,6 @@
 #pragma once
-// The page of a pool, on loopback and only to look at (tools/web/server.h): / is the page, /data.json?window=SECONDS
-// what it shows, /metrics the same for Prometheus. Nothing can be changed by it.
+// The read-only page of a pool, on loopback (tools/web/server.h): / is the page, /data.json?window=SECONDS its data,
+// /metrics the numbers for Prometheus.
 #include <mutex>
 #include <optional>
 
@@ -11,14 +11,14 @@ namespace elinvar::pool {
 
 class Page {
  public:
-  Page(const std::filesystem::path& pool_directory, int port);  // 0: any that is free
+  Page(const std::filesystem::path& pool_directory, int port);  // 0: any free port
   std::string url() const { return server_.url() + "/"; }
 
  private:
   std::optional<WebPage> answer(const WebRequest& request);
   std::mutex mutex_;
   Store store_;
-  WebServer server_;  // last: its threads use the others
+  WebServer server_;  // last: its threads use the members above
 };
 
 }  // namespace elinvar::pool

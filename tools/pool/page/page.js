@@ -1,4 +1,4 @@
-// The page of a pool: asks the daemon again and again, and shows what it says.
+// The page of a pool: polls the daemon and shows its answers.
 "use strict";
 
 let seconds = 3600, data = null;
@@ -30,7 +30,7 @@ function tile(what, value, more) {
     html("div", { class: "more" }, more));
 }
 
-// The share of the slots' time, since `begin`, in which a worker had them.
+// The fraction of the slots' time since `begin` in which a worker used them.
 function used_share(begin) {
   const length = (from, to) => Math.max(0, (to ?? data.time) - Math.max(from, begin));
   const there = data.slots.reduce((sum, s) => sum + length(s.since, s.gone), 0);
@@ -73,8 +73,8 @@ function draw_jobs() {
   ])));
 }
 
-// Samples a second of a job between two notes of its progress that are not too near, on one grid of times; null where it
-// has none.
+// A job's samples per second between progress records that are not too close, on one grid of times; null if it has
+// none.
 function throughput_of(job, times, begin, step) {
   const notes = [], values = times.map(() => null), spans = data.workers.filter(w => w.job === job.id);
   const works = time => spans.some(w => w.from <= time && (w.to ?? data.time) >= time);
@@ -84,14 +84,16 @@ function throughput_of(job, times, begin, step) {
     const [from, before] = notes[n - 1], [to, after] = notes[n];
     const first = Math.max(0, Math.ceil((from - begin) / step)), last = Math.min(times.length - 1, Math.floor((to - begin) / step));
     const at_work = times.map((time, i) => first <= i && i <= last && works(begin + time));
-    const share = at_work.filter(Boolean).length / Math.max(1, last - first + 1);  // of the time between the notes
+    // fraction of the time between the two records
+    const share = at_work.filter(Boolean).length / Math.max(1, last - first + 1);
     const rate = after > before && share > 0 ? (after - before) * job.batch / (to - from) / share : 0;
     for (let i = first; i <= last; ++i) values[i] = at_work[i] ? rate : 0;
   }
   return values.some(v => v !== null) ? values : null;
 }
 
-// A chart for each job, as their samples have nothing in common: those that run, then the latest.
+// Draws a chart for each job, because samples of different jobs are not comparable: running jobs first, then the
+// latest.
 function draw_throughput(begin) {
   const host = by_id("throughput"), points = 240, step = (data.time - begin) / points;
   const times = Array.from({ length: points + 1 }, (_, i) => i * step), shown = new Set();

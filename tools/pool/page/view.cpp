@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kLogShown = 500, kLogOfJob = 12;
 constexpr size_t kJobsShown = 500;
-constexpr int64_t kPointsShown = 400;  // of the progress of all jobs, a job
+constexpr int64_t kPointsShown = 400;  // progress points per job
 
 Json time_or_null(double time) { return time > 0 && std::isfinite(time) ? Json(time) : Json(nullptr); }
 

@@ -1,6 +1,6 @@
 #pragma once
-// What a pool shows of itself: to people as tables, to programs and to the page as JSON. All of it is read from the
-// store, whether a daemon runs or not.
+// The views of a pool: tables for people, JSON for programs and the page. All data come from the store, whether a
+// daemon runs or not.
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -8,11 +8,11 @@
 
 namespace elinvar::pool {
 
-// {"time","daemon","jobs":[...],"slots":[...],"workers":[...],"progress":[...],"log":[...]}: what was there within the
-// last `window` seconds. "daemon": whether one runs.
+// Returns {"time","daemon","jobs":[...],"slots":[...],"workers":[...],"progress":[...],"log":[...]} for the last
+// `window` seconds. "daemon": whether one runs.
 nlohmann::ordered_json pool_view(const Store& store, double now, double window);
 
-// One job, with its workers, what was measured of it, and its last lines of the log.
+// Returns one job with its workers, its measurements and its last log lines.
 nlohmann::ordered_json job_view(const Store& store, const JobRecord& job, double now);
 
 std::string jobs_table(const nlohmann::ordered_json& view);

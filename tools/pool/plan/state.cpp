@@ -25,7 +25,7 @@ const Slot& slot_of(const SlotMap& slots, Id id) {
   return *found->second;
 }
 
-// Slots of each kind.
+// Counts the slots of each kind.
 Allocation count(const SlotMap& slots, const std::vector<Id>& ids) {
   Allocation counts;
   for (const Id id : ids)
@@ -38,7 +38,7 @@ int of(const Allocation& allocation, const std::string& kind) {
   return found == allocation.end() ? 0 : found->second;
 }
 
-// The slots of each worker, sorted.
+// Returns the slots of each worker, sorted.
 std::set<std::vector<Id>> groups(const std::vector<Id>& slots, int width) {
   std::set<std::vector<Id>> found;
   for (size_t i = 0; i + width <= slots.size(); i += width) {
@@ -215,7 +215,7 @@ RescaleCosts completed(RescaleCosts seen, const RescaleCosts& otherwise) {
   return seen;
 }
 
-// One is due after each `every` steps, and is computed beside the step that follows.
+// A validation is due after each `every` steps, and is computed along with the step that follows.
 double work_for(int64_t steps, double batch, const Validations& v) {
   const int64_t due = v.every > 0 && steps > 0 ? (steps - 1) / v.every : 0;
   return static_cast<double>(steps) * batch + static_cast<double>(due) * v.samples;

@@ -19,7 +19,7 @@ namespace elinvar::pool {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kExpiring = 60;  // seconds; a slot that goes sooner is not assigned
 
-using Id = int64_t;  // of a slot or a job; never reused
+using Id = int64_t;  // id of a slot or a job; never reused
 
 struct Slot {
   Id id = 0;
@@ -43,7 +43,7 @@ using Allocation = std::map<std::string, int>;  // workers of each kind; no kind
 int workers(const Allocation& allocation);
 
 // What is known about a job's speed. rate() is 0 if the job cannot run like this, for example for lack of memory.
-struct Rate {
+struct Rate {          // samples per second
   double samples = 0;  // per second
   double error = 0;    // one standard deviation, as a fraction of `samples`; 0: measured
 };
@@ -64,19 +64,19 @@ struct Measurement {
   bool trial = false;          // whether the job ran so only to be measured (advisor.h)
 };
 
-// What changes of a job's slots cost, in seconds; the defaults count until something was measured (rescale_costs.h).
-// While a newcomer joins, the others stand still for join_stall; during a `start` there is no progress. A change of
-// shape, or one after which no worker stays, is a new start.
+// The costs of changing a job's slots, in seconds; the defaults apply until a cost is measured (rescale_costs.h). While
+// a newcomer joins, the others stall for join_stall; during a `start` there is no progress. A change of shape, or one
+// after which no worker stays, is a new start.
 struct RescaleCosts {
-  double start = 5;         // from slots to the first step; the state is on disk or initial
+  double start = 5;         // from slots to the first step, with the state on disk or initial
   double join = 2;          // from a slot to the newcomer's first step
-  double join_stall = 0.2;  // the others wait
+  double join_stall = 0.2;  // the others stall
   double leave = 0.5;       // from the decision until the slot is free
   double leave_stall = 0.1;
   double death_stall = 1;        // a worker dies and others are left
   double stop = 2;               // a checkpoint, and the end of all workers
-  double finish = 2;             // the same after the last step, and the validation that follows it
-  double checkpoint_every = 60;  // if all workers die at once, the progress since the last checkpoint is lost
+  double finish = 2;             // a stop after the last step, and the validation that follows it
+  double checkpoint_every = 60;  // interval; if all workers die at once, progress since the last checkpoint is lost
 };
 
 struct NamedCost {
@@ -92,18 +92,17 @@ inline constexpr NamedCost kCosts[] = {{"start", &RescaleCosts::start},
                                        {"stop", &RescaleCosts::stop},
                                        {"finish", &RescaleCosts::finish},
                                        {"checkpoint_every", &RescaleCosts::checkpoint_every}};
-// Replaces measured costs that are 0, that is not measured yet, by those of `otherwise`.
+// Costs not measured yet are 0; completed() replaces them by those of `otherwise`.
 constexpr RescaleCosts kUnmeasured{0, 0, 0, 0, 0, 0, 0, 0, 0};
 RescaleCosts completed(RescaleCosts seen, const RescaleCosts& otherwise);
 
-// Validations, that is scores on held-out data, are overhead in addition to steps. Workers share them like steps, so
-// the cost of one is expressed in the samples of training that take as long, whatever the workers; progress includes
-// these.
+// Validations are scores on held-out data, computed in addition to steps. Workers share them like steps, so a
+// validation costs as much as the training of so many samples, whatever the workers; progress includes these samples.
 struct Validations {
-  int64_t every = 0;   // steps between two; 0: only one at the end
+  int64_t every = 0;   // steps between two; 0: one at the end only
   double samples = 0;  // cost of one, in samples of training
 };
-// The work of a job, in samples, for its first `steps` steps, and for all of its `steps`.
+// The work in samples of a job's first `steps` steps, and of a whole job of `steps` steps.
 double work_for(int64_t steps, double batch, const Validations& validations);
 double work_of_all(int64_t steps, double batch, const Validations& validations);
 
@@ -116,9 +115,9 @@ struct Job {
   Id id = 0;
   std::string name;
   int min_workers = 1, max_workers = 1;
-  int fixed_workers = 1;                   // what policies of fixed sizes give: the size that its user would request
+  int fixed_workers = 1;                   // the size for policies of fixed sizes: what the user would request
   std::vector<std::string> kinds;          // allowed kinds, the user's first choice first; empty: all
-  std::vector<WorkerShape> shapes = {{}};  // in which it can compute, the usual one first
+  std::vector<WorkerShape> shapes = {{}};  // shapes that it can compute in, the usual one first
   int priority = 0;                        // higher comes first
   double submitted = 0;
   double deadline = kNever;
@@ -134,7 +133,7 @@ struct Job {
   bool running() const { return !slots.empty(); }
   bool allows(const std::string& kind) const;
   double left() const { return total - done; }  // samples
-  double seconds_left(double rate) const;       // until its end at `rate` samples per second
+  double seconds_left(double rate) const;       // until its end, at `rate` samples per second
 };
 
 // Everything that a policy knows.
@@ -142,8 +141,8 @@ struct Pool {
   double now = 0;
   std::vector<Slot> slots;
   std::vector<Job> jobs;   // unfinished ones, by submission
-  double horizon = 120;    // how long a plan is expected to last; a change must gain more than it costs in that time
-  double patience = 1800;  // a job that has waited longer is due: see `violations`
+  double horizon = 120;    // how long a plan is expected to last; a change must gain more in that time than it costs
+  double patience = 1800;  // a job that has waited longer is due (violations())
   double turn = 300;       // a job that has run for less keeps at least its minimum
 };
 
@@ -153,19 +152,19 @@ struct Decision {
   std::vector<Id> slots;  // in the order of Job::slots; empty: the job waits
   WorkerShape shape;
   std::string reason;  // for people: why this many, why these
-  bool trial = false;  // whether it has them for a while only, to measure its speed (advisor.h)
+  bool trial = false;  // whether it has the slots only for a while, to measure its speed (advisor.h)
 };
 struct Plan {
   std::vector<Decision> decisions;  // in the order of Pool::jobs
   std::string note;                 // about the whole plan: what limited it, which fallback was used
-  double gap = 0;                   // by what fraction the best plan may be better, in the policy's own measure
+  double gap = 0;                   // by what fraction the best plan may be better, by the policy's own measure
 };
 
 using Policy = std::function<Plan(const Pool&)>;
 
 // Returns what is wrong with a plan, as sentences; empty if nothing is. Every plan of every policy obeys these rules:
 //   1. each job has one decision with a reason; no slot is assigned twice; every slot exists, is allowed and does not
-//   go
+//      go
 //   2. a worker's slots are on one host and of one kind, and the shape is one of the job's
 //   3. a job has between min_workers and max_workers, or nothing
 //   4. a job that has run for less than `turn` keeps at least its minimum, if its slots still exist
@@ -184,17 +183,17 @@ std::vector<std::string> violations(const Pool& pool);
 // Returns how many workers of each kind these slots make. All must be in the pool.
 Allocation allocation_of(const Pool& pool, const std::vector<Id>& slots, const WorkerShape& shape);
 
-// The cost of a change of a job's workers. The job stands still for `stall` seconds and then computes with `meanwhile`
-// for `ramp` more, until its newcomers are ready. `samples` is what it loses compared with an instantaneous change. A
-// stop does not include the cost of the next start, which is charged when it happens.
+// The cost of changing a job's workers. The job stalls for `stall` seconds and then computes with `meanwhile` for
+// `ramp` more, until its newcomers are ready. `samples` is the loss compared with an instantaneous change. A stop does
+// not include the cost of the next start, which is charged when it happens.
 struct Change {
   double stall = 0, ramp = 0, samples = 0;
   Allocation meanwhile;
   bool anew = false;  // no worker stays: the job starts, from its state on disk
 };
-// From the job's current slots to others.
+// The cost of a change from the job's current slots to others.
 Change change_of(const Pool& pool, const Job& job, const std::vector<Id>& slots, const WorkerShape& shape);
-// The same if only numbers are known: `kept` of the current workers stay (none if the shape changes).
+// The same from numbers of workers: `kept` of the current ones stay (none if the shape changes).
 Change change_of(const Job& job, const Allocation& before, const Allocation& kept, const Allocation& after,
                  const WorkerShape& shape);
 

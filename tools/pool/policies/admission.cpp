@@ -8,9 +8,9 @@
 namespace elinvar::pool {
 namespace {
 
-constexpr int kRounds = 4;  // in which wide workers are cut to what hosts have room for
+constexpr int kRounds = 4;  // rounds in which grants of wide workers are cut to what hosts have room for
 
-// Gives the job its minimum if it has nothing and the minimum fits.
+// Gives the job its minimum if it has nothing and the minimum fits. Returns whether the job has slots.
 bool let_in(Offer& offer, size_t i) {
   const Job& job = offer.pool().jobs[i];
   if (offer.grant(i).allocation.empty() && job.running()) {
@@ -27,7 +27,8 @@ bool let_in(Offer& offer, size_t i) {
   return !offer.grant(i).allocation.empty();
 }
 
-// The same, taking slots from jobs of lower priority, the lowest first; they get back what did not help.
+// Does the same, but takes slots from jobs of lower priority, the lowest first. Jobs get back slots that were not
+// needed.
 bool let_in_before_others(Offer& offer, size_t i, const std::vector<size_t>& order) {
   const std::vector<Job>& jobs = offer.pool().jobs;
   std::vector<std::pair<size_t, Grant>> taken;

@@ -18,7 +18,7 @@ double trials_cost(std::span<const Measurement> measured, const RescaleCosts& co
   for (const Measurement& m : measured) best = std::max(best, m.rate);
   const WorkerShape* before = nullptr;
   for (const Measurement& m : measured) {
-    const bool anew = before != nullptr && *before != m.shape;  // it was stopped and started for it
+    const bool anew = before != nullptr && *before != m.shape;  // it was restarted for this trial
     before = &m.shape;
     if (!m.trial) continue;
     samples += (std::min(m.seconds, kTrialSeconds) + (anew ? 0 : costs.join)) * (best - m.rate) +
@@ -32,7 +32,7 @@ std::optional<Advice> advise(const Pool& pool, const Job& job, const Allocation&
   const auto& [kind, most] = *allocation.begin();
   const Allocation present =
       job.running() && shape == job.shape ? allocation_of(pool, job.slots, job.shape) : Allocation{};
-  if (!measured_in(job, allocation, shape)) {  // the largest first: it is what the job is to have anyway
+  if (!measured_in(job, allocation, shape)) {  // the full size first: the job is to have it anyway
     if (present == allocation) return Advice{most, kTrialSeconds, 0, fmt::format("measures {} workers", most)};
     return {};
   }
@@ -60,7 +60,7 @@ Plan with_advice(const Pool& pool, Plan plan) {
     const Allocation allocation = allocation_of(pool, decision.slots, decision.shape);
     const std::optional<Advice> advice = advise(pool, pool.jobs[i], allocation, decision.shape);
     if (!advice || advice->workers >= workers(allocation)) continue;
-    // Those of its new slots that it has already.
+    // `kept` are slots of the decision that the job has already.
     const int width = decision.shape.width;
     std::vector<Id> kept, fresh;
     for (size_t at = 0; at < decision.slots.size(); at += width) {

@@ -1,10 +1,10 @@
 #pragma once
 // Chooses which size of a job to measure next, so that its speed is known well enough for plans.
 //
-// After MalleTrain's job profiling advisor. Whatever happens is measured. If the prediction for a size is still
-// uncertain, the job runs at that size for a few steps, from large to small, because a leaving worker delays the others
-// less than a joining one, and a job gets its largest share when it starts. The cost of a trial is the work that the
-// job loses meanwhile, both changes included.
+// This follows MalleTrain's job profiling advisor. Sizes at which a job runs anyway are measured without a trial. If
+// the prediction for another size is uncertain, the job runs at that size for a few steps. Trials go from large sizes
+// to small ones, because a leaving worker delays the others less than a joining one, and a job gets its largest share
+// when it starts. The cost of a trial is the work that the job loses meanwhile, including both changes.
 #include <optional>
 #include <span>
 
@@ -13,14 +13,14 @@
 namespace elinvar::pool {
 
 struct Advice {
-  int workers = 0;     // of the kind and shape that the plan gives the job
+  int workers = 0;     // workers, of the kind and shape that the plan gives the job
   double seconds = 0;  // duration
   double cost = 0;     // in samples
   std::string reason;
 };
 
 constexpr double kSure = 0.05;         // a prediction with a smaller error needs no trial
-constexpr double kTrialSeconds = 10;   // a dozen steps of usual jobs, after those of the change
+constexpr double kTrialSeconds = 10;   // a dozen steps of usual jobs, not counting those during the change
 constexpr double kTrialBudget = 0.05;  // the fraction of a job's remaining work that all its trials may cost
 
 // Whether the job was at this size in this shape for long enough to know its speed there.
@@ -30,7 +30,7 @@ bool measured_in(const Job& job, const Allocation& allocation, const WorkerShape
 // speeds are certain enough, if it has more than one kind, or if a trial would cost more than it can gain.
 std::optional<Advice> advise(const Pool& pool, const Job& job, const Allocation& allocation, const WorkerShape& shape);
 
-// Returns the samples that a job's trials cost: the work that it lost meanwhile, and the changes there and back.
+// Returns what a job's trials cost, in samples: the work that it lost meanwhile, and the changes there and back.
 double trials_cost(std::span<const Measurement> measured, const RescaleCosts& costs);
 
 // Applies advice to a plan: jobs that should be tried at a smaller size get that size. The remaining slots stay free

@@ -16,7 +16,7 @@ class Assigner {
   explicit Assigner(const Pool& pool) : pool_(pool) {
     for (const Slot& slot : pool.slots)
       if (!slot.expiring(pool.now)) by_id_[slot.id] = &slot, free_[slot.kind][slot.host].push_back(&slot);
-    // The last of a host's slots are given first: those that stay for longest.
+    // Slots are taken from the end of a host's list, so those that stay longest are sorted last.
     for (auto& [kind, hosts] : free_)
       for (auto& [host, slots] : hosts)
         std::sort(slots.begin(), slots.end(), [](const Slot* a, const Slot* b) {
@@ -24,7 +24,7 @@ class Assigner {
         });
   }
 
-  // Workers of the job that stay, as many of each kind as it grants.
+  // Returns the slots of the job's workers that stay, at most as many of each kind as the grant has.
   std::vector<Id> keep(const Job& job, const Grant& grant) {
     struct Worker {
       std::vector<Id> slots;
@@ -56,13 +56,14 @@ class Assigner {
       --wanted[worker.first->kind];
       stay.insert(worker.slots.begin(), worker.slots.end());
     }
-    std::vector<Id> kept;  // in the order that the job has them: where nothing changes the plan says the same
+    std::vector<Id> kept;  // in the job's order, so that without a change the plan stays the same
     for (const Id id : job.slots)
       if (stay.count(id)) take(*by_id_[id]), kept.push_back(id);
     return kept;
   }
 
-  // More workers of a kind for a job that has `slots`; fewer than asked for only if they are wider than one slot.
+  // Adds workers of a kind to `slots`, the job's. Returns how many; fewer than `count` only if they are wider than one
+  // slot.
   int add(const std::string& kind, int count, int width, std::vector<Id>& slots) {
     std::map<std::string, int> on_host;
     for (const Id id : slots) ++on_host[by_id_[id]->host];
@@ -75,7 +76,8 @@ class Assigner {
       for (auto& [host, on] : hosts) {
         const int room = static_cast<int>(on.size());
         if (room < width) continue;
-        // Among hosts that stay alike: where the job is; then the one that it fills, or that holds most of it.
+        // Among hosts that stay equally long, prefers those where the job runs, then one that it fills, then the
+        // fullest one.
         const std::tuple<double, int, int> here{on.back()->until, on_host.count(host) ? 1 : 0,
                                                 room >= wanted ? 1000000 - room : room};
         if (!best || here > rank) best = &on, rank = here;
@@ -125,7 +127,7 @@ Plan assign(const Pool& pool, const std::vector<Grant>& grants) {
     }
     plan.decisions.push_back(std::move(decision));
   }
-  // Wide workers first, who need several slots of a host.
+  // Wide workers first, because they need several slots on one host.
   std::vector<size_t> order(grants.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(),

@@ -1,5 +1,5 @@
 #pragma once
-// Turns numbers of slots into single slots.
+// Turns numbers of slots into individual slots.
 #include <vector>
 
 #include "tools/pool/policies/offer.h"

@@ -1,6 +1,6 @@
-// Fixed sizes with backfill (EASY: Lifka, "The ANL/IBM SP scheduling system", 1995): the first job that does not fit
-// gets a reservation for when enough slots will have become free; later ones start at once if they fit and either end
-// before that, or leave enough for it. When jobs end is predicted by their speed models.
+// Fixed sizes with backfill (EASY: Lifka, "The ANL/IBM SP scheduling system", 1995). The first job that does not fit
+// gets a reservation for the time when enough slots will be free. Later jobs start at once if they fit and either end
+// before that time or leave enough slots for it. Speed models predict when jobs end.
 #include <algorithm>
 
 #include "tools/pool/policies/fixed.h"
@@ -9,17 +9,17 @@
 namespace elinvar::pool {
 namespace {
 
-// When a job ends that has this.
+// Returns when a job with this grant ends.
 double end_of(const Pool& pool, const Job& job, const Grant& grant) {
   return pool.now + job.seconds_left(job.speed->rate(grant.allocation, grant.shape).samples);
 }
 
 struct Reservation {
-  double at = kNever;  // from then on
-  int spare = 0;       // slots that stay free besides
+  double at = kNever;  // start of the reservation
+  int spare = 0;       // slots that stay free in addition
 };
 
-// For `slots` of a kind, once enough of those who hold it have ended.
+// Reserves `slots` of a kind from the time when enough of the jobs that hold them have ended.
 Reservation reserve(const Offer& offer, const std::string& kind, int slots) {
   std::vector<std::pair<double, int>> ends;
   for (size_t i = 0; i < offer.pool().jobs.size(); ++i)

@@ -1,10 +1,10 @@
-// Search over cells, after Crius (Xue et al.; Arena, EuroSys'26). A cell is a job with so many slots of one kind; what
-// is left to choose in it is the shape: here slots a worker and recomputation, there stages, data and tensor
-// parallelism. A cell has the utility of its best shape, and more in a job that has less left: what ends jobs soon
-// keeps few of them waiting. From what everybody has, the search takes the best of these moves until none gains:
-//   - a job goes to another cell, for which there are slots,
-//   - a job is upgraded with the slots of another one that is downgraded to a smaller cell, or stopped,
-// and jobs that wait are let in by the same moves. Sizes go by factors of two from a job's minimum to its maximum.
+// Search over cells, after Crius (Xue et al.; Arena, EuroSys'26). A cell is a job with a number of slots of one kind;
+// the shape remains to be chosen: here slots per worker and recomputation, in Crius stages, data and tensor
+// parallelism. A cell has the utility of its best shape, weighted more if the job has less left: ending jobs soon keeps
+// few of them waiting. Starting with the present allocation, the search takes the best of these moves until none gains:
+//   - a job goes to another cell for which there are slots,
+//   - a job is upgraded with the slots of another one that is downgraded to a smaller cell or stopped.
+// The same moves admit waiting jobs. Sizes go by factors of two from a job's minimum to its maximum.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,10 +17,10 @@
 namespace elinvar::pool {
 namespace {
 
-// Utility counts by the seconds that a job has left to the power of minus this. 0 gets most done, 1 ends the shortest
-// first (tools/pool/README.md has what lies in between).
+// A cell's utility is divided by the seconds that its job has left, to this power. 0 gets most work done, 1 ends the
+// shortest job first (tools/pool/README.md compares values in between).
 constexpr double kHaste = 0.25;
-constexpr double kNearlyDone = 60;  // seconds: who has less left is in no greater haste
+constexpr double kNearlyDone = 60;  // seconds; jobs with less left get no greater weight
 
 struct Cell {
   std::string kind;  // empty: the job waits
@@ -31,7 +31,7 @@ struct Cell {
 struct Move {
   double gain = 0;
   size_t job = 0, cell = 0;
-  bool pair = false;  // and this one is downgraded
+  bool pair = false;  // `other` is downgraded to `smaller`
   size_t other = 0, smaller = 0;
 };
 
@@ -59,7 +59,7 @@ class Search {
   }
 
  private:
-  // Everybody begins as it is, as far as there is room.
+  // Jobs start the search as they are, as far as there is room.
   void restore(size_t i) {
     const Job& job = pool_.jobs[i];
     if (job.running() && offer_.fits(i, offer_.present(i), job.shape))
@@ -133,7 +133,7 @@ class Search {
         for (const Downgrade& down : downgrades[cell.kind]) {
           if (down.loss >= gain) break;
           if (down.job == i || down.frees < lacks) continue;
-          // What the other one moves into must not be what this one needs.
+          // The downgraded job must not move into slots that this job needs.
           const Cell& smaller = cells_[down.job][down.cell];
           if (!smaller.kind.empty() && smaller.kind != cell.kind && has(i, smaller.kind) > 0) continue;
           consider({gain - down.loss, i, c, true, down.job, down.cell});

@@ -13,9 +13,9 @@ namespace {
 
 using Groups = std::vector<std::vector<Choice>>;
 
-// No selection has more utility: with a price on what is used of each capacity every group chooses for itself
-// (Lagrange's relaxation). The prices follow the excess of demand in steps of Polyak's length, towards what is known to
-// be possible.
+// Returns an upper bound of all selections' utility by Lagrangian relaxation: each capacity has a price, and each group
+// chooses for itself. The prices follow the excess demand with Polyak's step length, towards the utility known to be
+// possible.
 double relaxed_bound(const Groups& groups, const std::vector<double>& capacities, double possible, double gap) {
   constexpr int kRounds = 100;
   std::vector<double> prices(capacities.size(), 0);
@@ -66,7 +66,8 @@ std::optional<Chosen> choose(const std::vector<std::vector<Choice>>& groups, con
     bound = relaxed_bound(groups, capacities, possible, limits.gap);
     if (bound - possible <= limits.gap * std::abs(bound)) return selection(groups, start, bound);
   }
-  // A column for each choice: 1 if it is taken. A row for each group (exactly one) and, after them, each capacity.
+  // There is a column for each choice, which is 1 if it is taken. The rows are the groups (exactly one choice each),
+  // then the capacities.
   std::vector<CoinBigIndex> starts{0};
   std::vector<int> rows;
   std::vector<double> values, costs;
@@ -100,7 +101,7 @@ std::optional<Chosen> choose(const std::vector<std::vector<Choice>>& groups, con
     const std::vector<double> ones(taken.size(), 1);
     Cbc_setMIPStartI(model.get(), static_cast<int>(taken.size()), taken.data(), ones.data());
   }
-  // Made for programs that are far harder, these take longer than the search does without them.
+  // These features are meant for much harder programs; here they take longer than the search does without them.
   for (const char* idle : {"preprocess", "cuts", "heuristicsOnOff"}) Cbc_setParameter(model.get(), idle, "off");
   Cbc_setParameter(model.get(), "timeMode", "elapsed");
   Cbc_setParameter(model.get(), "sec", fmt::format("{}", limits.seconds).c_str());

@@ -1,7 +1,7 @@
 #pragma once
 // Picks one choice from each group, within capacities, for the greatest total utility. This is a multiple-choice
-// knapsack, which COIN-OR CBC solves as a mixed-integer program, unless the first selection is good enough already; a
-// bound by Lagrangian relaxation tells that within a millisecond or two.
+// knapsack, which COIN-OR CBC solves as a mixed-integer program. If a bound by Lagrangian relaxation, which takes a
+// millisecond or two, shows that the first selection is good enough, CBC is not called.
 #include <optional>
 #include <utility>
 #include <vector>
@@ -14,14 +14,15 @@ struct Choice {
 };
 
 struct Chosen {
-  std::vector<size_t> of;  // one choice for each group
+  std::vector<size_t> of;  // index of the choice in each group
   double utility = 0;      // total
   double bound = 0;        // upper bound for all selections
 };
 
 struct Limits {
   double seconds = 1;
-  int nodes = 20000;   // of the search tree; with only this limit, the result does not depend on the machine's speed
+  // of the search tree; if this limit comes first, the result does not depend on the machine's speed
+  int nodes = 20000;
   double gap = 0.001;  // relative distance to the bound that is good enough
 };
 

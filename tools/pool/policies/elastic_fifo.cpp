@@ -1,6 +1,6 @@
-// Elastic first come, first served with backfill, after Elan's scheduler (Xie et al., ICDCS'20): whoever's minimum fits
-// is let in at once, others shrinking towards theirs; what is left then goes to the first comers, each up to the size
-// at which a further worker would be used to less than half.
+// Elastic first come, first served with backfill, after Elan's scheduler (Xie et al., ICDCS'20). A job whose minimum
+// fits starts at once, while others shrink towards their minimum. The slots that are left go to jobs in the order of
+// their arrival, each up to the size at which a further worker would be less than half used.
 #include <fmt/format.h>
 
 #include "tools/pool/policies/admission.h"

@@ -1,6 +1,6 @@
-// Equal shares: slots one by one to the job that has the fewest, whatever it makes of them. As many jobs run as
-// their minimums allow, the first comers first. A job grows in the kind that it has (its speed elsewhere is nobody's
-// concern here), and where that is used up, in the kind of which most is free.
+// Equal shares: slots go one by one to the job that has the fewest, whatever it gains. As many jobs run as their
+// minimums allow, in the order of arrival. A job grows on the kind that it has, without regard to its speed on others;
+// if no slots of that kind are left, on the kind with the most free slots.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +13,8 @@ namespace {
 
 int slots_of(const Grant& grant) { return workers(grant.allocation) * grant.shape.width; }
 
-// The grant with one worker more; no allocation if there is no slot for it or it makes the job slower.
+// Returns the grant with one worker more; the allocation is empty if no slot is free or the worker makes the job
+// slower.
 Allocation one_more(const Offer& offer, size_t i) {
   const Grant& grant = offer.grant(i);
   std::vector<std::string> order = offer.kinds();

@@ -1,7 +1,7 @@
-// First come, first served, with fixed sizes: what clusters do whose jobs are not elastic. A job gets as many workers
-// as its user would have asked for, all of one kind, and keeps them to its end; who comes later waits until all before
-// it that might want the same kinds have started; or, with one queue for all (`queue`), until all before it have,
-// whatever they want. Workers that are lost are replaced when there are slots.
+// First come, first served, with fixed sizes, as on clusters whose jobs are not elastic. A job gets as many workers as
+// its user would request, all of one kind, and keeps them until it ends. A later job waits until all jobs before it
+// that may run on the same kinds have started; with a single queue (`queue`), until all jobs before it have. Lost
+// workers are replaced when slots become free.
 #include "tools/pool/policies/fixed.h"
 #include "tools/pool/policies/policies.h"
 

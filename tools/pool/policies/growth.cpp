@@ -33,7 +33,7 @@ std::optional<Growth> best_growth(const Offer& offer, const Utility& utility, si
     if (most > 0) grown(most);
     if (back > 0 && back < most) grown(back);
   }
-  // All that it has, of whatever kinds.
+  // Considers the job's whole current allocation, which may have several kinds.
   if (grant.shape == job.shape) {
     Allocation all = grant.allocation;
     for (const auto& [kind, n] : offer.present(i)) all[kind] = std::max(all[kind], n);
@@ -53,7 +53,7 @@ void grow(Offer& offer, const Utility& utility, const std::vector<size_t>& jobs)
     if (best == jobs.size()) return;
     const size_t i = jobs[best];
     const Option& option = proposals[best]->option;
-    // What others have taken since it was proposed may be missing now.
+    // A proposal may not fit any more, because another job has grown since it was made.
     if (offer.fits(i, option.allocation, option.shape))
       offer.give(i, option.allocation, option.shape,
                  fmt::format("{}: the last {} gain {:.2f} of a worker each", text_of(option.allocation),

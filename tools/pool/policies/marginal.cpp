@@ -1,8 +1,8 @@
-// Marginal gain, after EasyScale's scheduler between jobs (Li et al., SC'23, section 3.4): every job proposes the
-// growth that gains it most for each slot, by its speed model; the best proposal is taken, until none gains or nothing
-// is free. When a prediction fails, that is, a job that has grown runs slower than four fifths of what was promised, it
-// goes back to the size from which it came and does not grow in this plan. heterogeneous_split.h
-// gives the speed of workers of several kinds.
+// Marginal gain, after EasyScale's scheduler between jobs (Li et al., SC'23, section 3.4). Each job proposes the growth
+// with the greatest gain per slot by its speed model; the policy takes the best proposal until none gains or nothing is
+// free. If a prediction fails, that is, a job that has grown runs at less than four fifths of the predicted speed, the
+// job goes back to its previous size and does not grow in this plan. heterogeneous_split.h gives the speed of workers
+// of several kinds.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kTrust = 0.8;
 
-// Where the job was before, if its present size was promised to be better and is not.
+// Returns where the job was before, if its present size was predicted to be better and is not.
 std::optional<Measurement> fallen_back(const Offer& offer, size_t i) {
   const Job& job = offer.pool().jobs[i];
   if (job.measured.size() < 2 || !job.running()) return {};

@@ -14,7 +14,7 @@
 namespace elinvar::pool {
 namespace {
 
-// The first `n` workers of an allocation, kind by kind as the job prefers them.
+// Returns the first `n` workers of an allocation, in the job's order of kinds.
 Allocation first_of(const Allocation& allocation, int n, const Job& job) {
   std::vector<std::string> kinds = job.kinds;
   if (kinds.empty())
@@ -110,7 +110,7 @@ bool Offer::allowed(size_t i, const Allocation& allocation, const WorkerShape& s
     if (!job.allows(kind) || count > slots(kind)) return false;
     if (waits_ && pool_.jobs[*waits_].allows(kind) && count > count_of(most_[i], kind)) return false;
   }
-  // Wide workers need luck with hosts, which those who must have something do not rely on.
+  // A job that must have slots does not rely on new wide workers, which need hosts with enough free slots.
   if (!must_[i] || shape.width == 1) return true;
   int stay = 0;
   for (const auto& [kind, count] : allocation) stay += std::min(count, count_of(present_[i], kind));

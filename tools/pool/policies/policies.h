@@ -1,5 +1,5 @@
 #pragma once
-// The policies, by name. Each has a file in this folder and is a pure function: the same pool gives the same plan.
+// The policies by name. Each has a file in this folder and is a pure function: the same pool gives the same plan.
 #include <string>
 #include <vector>
 
@@ -23,7 +23,7 @@ struct NamedPolicy {
 };
 const std::vector<NamedPolicy>& policies();
 
-// Throws UsageError, with the names that there are.
+// Throws UsageError that lists the known names.
 const NamedPolicy& policy_of(const std::string& name);
 
 }  // namespace elinvar::pool

@@ -1,20 +1,21 @@
-// MalleTrain's plan (Ma et al., ICPE'24, after BFTrainer), as a mixed-integer program: what gets most done within the
-// horizon, the costs of changing over taken off.
+// MalleTrain's plan (Ma et al., ICPE'24, after BFTrainer), as a mixed-integer program: get most work done within the
+// horizon, minus the costs of changes.
 //
 //   maximise    sum over jobs j, sizes s of  utility(j, s) x(j, s)          (utility.h)
 //   such that   sum over s of x(j, s) = 1 for each job j
 //               sum over j, s of slots(j, s, k) x(j, s) <= slots(k) for each kind k
 //               x(j, s) is 0 or 1
 //
-// One of the sizes is nothing, unless the job is in its turn, due, or let in before one of lower priority.
+// One of the sizes is nothing, unless the job is in its turn, due, or admitted before one of lower priority.
 //
-// Theirs has a variable for each job and node. Nodes of one kind are interchangeable and a job keeps those that it has
-// (offer.h), so numbers say it all: who goes from 5 to 3 of a kind drops two, and nothing is ever moved from one node
-// to another of its kind, which is their "no migration". Speeds need not be piecewise linear: every size is a column.
-// Sizes with no more utility than a smaller one are left out. Allocations of several kinds are columns only where
-// the job has one now, or the greedy plan grants one.
+// MalleTrain has a variable for each job and node. Here numbers are enough, because nodes of one kind are
+// interchangeable and a job keeps those that it has (offer.h): a job that goes from 5 to 3 of a kind drops two, and no
+// worker moves from one node to another of its kind, which is MalleTrain's "no migration". Speeds need not be piecewise
+// linear: each size is a column. Sizes with no more utility than a smaller one are left out. Allocations of several
+// kinds are columns only where the job has one now or the greedy plan grants one.
 //
-// The greedy plan (growth.h) is where the search starts, and what is taken if the solver finds nothing better in time.
+// The search starts with the greedy plan (growth.h), which is also the result if the solver finds nothing better in
+// time.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,7 +36,7 @@ std::vector<Grant> greedy(const Pool& pool, const Utility& utility) {
   return grants;
 }
 
-// The sizes that a job may have, and first of all the greedy plan's.
+// Returns the sizes that a job may have; the first one is the greedy plan's.
 std::vector<Option> sizes(const Offer& offer, const Utility& utility, size_t i, const Grant& grant) {
   const Job& job = offer.pool().jobs[i];
   std::vector<Option> options{utility.option(i, grant.allocation, grant.shape)};

@@ -51,7 +51,7 @@ Option Utility::option(size_t i, const Allocation& allocation, const WorkerShape
     for (const auto& [kind, n] : allocation)
       if (const int stay = std::min(n, count_of(present, kind)); stay > 0) kept[kind] = stay;
   double lost = change_of(job, present, kept, allocation, shape).samples / reference_[i];
-  // Who is stopped must be started again.
+  // A stopped job must be started again.
   if (allocation.empty()) lost += job.costs.start * speed(i, present, job.shape);
   option.utility = weight_[i] * (speed(i, allocation, shape) * window_[i] - lost);
   return option;
@@ -72,7 +72,7 @@ std::vector<Option> Utility::options(size_t i, const std::string& kind, int slot
   for (const WorkerShape& shape : pool_.jobs[i].shapes) {
     if (slots % shape.width != 0) continue;
     const Allocation allocation{{kind, slots / shape.width}};
-    // What nobody has seen is for trials.
+    // Wide shapes that were never measured are left to trials.
     if (shape.width > 1 && pool_.jobs[i].speed->rate(allocation, shape).error >= kFamiliar) continue;
     if (offer_.allowed(i, allocation, shape) && speed(i, allocation, shape) > 0)
       found.push_back(option(i, allocation, shape));

@@ -3,10 +3,9 @@
 //
 // Jobs count samples of different sizes, so speed is measured in *references*: one is the speed of one worker of the
 // job's minimum on the kind that suits it best. The utility of an allocation is the work that the job does with it
-// within the pool's horizon (or until it would end with what it has, if that is sooner), less what the change to it
-// costs
-// (`change_of`), times 2 for each step of priority and 4 while a deadline is at stake. A waiting job is not charged for
-// its start, which it must pay anyway, but only the part of the horizon after the start counts.
+// within the pool's horizon (or until the job would end with its present allocation, if that is sooner), minus the cost
+// of the change (`change_of`), times 2 for each step of priority, and times 4 while a deadline is at stake. A waiting
+// job is not charged for its start, which it must pay anyway, but only the part of the horizon after the start counts.
 #include <vector>
 
 #include "tools/pool/policies/offer.h"
@@ -30,11 +29,11 @@ class Utility {
   double weight(size_t job) const { return weight_[job]; }
   double left(size_t job) const;  // reference-seconds to its end
 
-  // Returns the option of having this, given what the job has now; an empty allocation is the option of waiting.
+  // Returns the option of this allocation, given the job's current one; an empty allocation is the option of waiting.
   Option option(size_t job, const Allocation& allocation, const WorkerShape& shape) const;
   // Returns the best of the job's shapes for this allocation, among those of one slot per worker and its current one.
   Option option(size_t job, const Allocation& allocation) const;
-  // The same over all shapes for a number of *slots* of a kind, of which wide shapes make fewer workers.
+  // Does the same over all shapes for a number of *slots* of a kind; wide shapes make fewer workers of them.
   std::vector<Option> options(size_t job, const std::string& kind, int slots) const;
 
   // Whether an allocation of several kinds wastes too much to be considered

@@ -22,7 +22,7 @@ std::string text_of(const WorkerSplit& d) {
   return fmt::format("{} worker{} of {} slot{}", n, n == 1 ? "" : "s", d.shape.width, d.shape.width == 1 ? "" : "s");
 }
 
-// Returns the policy's split first, then the others that come out even.
+// Returns the policy's split first, then all others that use every slot.
 std::vector<WorkerSplit> splits(const Pool& pool, const Job& job, const Decision& decision) {
   std::vector<WorkerSplit> all;
   const auto add = [&](const WorkerShape& shape, std::vector<Id> slots) {
@@ -51,7 +51,7 @@ void choose_split(const Pool& pool, const Job& job, Decision& decision, bool tri
   if (all.size() < 2) return;
   const bool runs = job.running();
   const WorkerSplit* now = &all.front();
-  if (runs)  // a policy that ignores splits must not change the job's
+  if (runs)  // keep the job's split even if the policy ignores splits
     for (const WorkerSplit& d : all)
       if (d.shape == job.shape) now = &d;
   const double change = runs ? job.costs.stop + job.costs.start : 0;

@@ -7,7 +7,7 @@
 namespace elinvar::pool {
 namespace {
 
-// A hair above, so that a time that was computed as A / C deals A leaves again.
+// Rounds up slightly, so that a time computed as A / C assigns A virtual ranks again.
 int assigned(double seconds, double capability) {
   return static_cast<int>(std::floor(seconds * capability * (1 + 1e-12)));
 }
@@ -21,7 +21,8 @@ HeterogeneousSplit heterogeneous_split(int leaves, const std::vector<DeviceGroup
   for (const DeviceGroup& d : devices)
     if (d.workers > 0) total += d.workers * d.capability, fastest = std::max(fastest, d.capability);
   if (total <= 0 || leaves <= 0) return best;
-  // The least f for which the leaves suffice is one of A / C_i, between the even share and the fastest device alone.
+  // The least f at which all virtual ranks are assigned is one of A / C_i, between the even split and the fastest
+  // device alone.
   const auto enough = [&](double f) {
     int64_t sum = 0;
     for (const DeviceGroup& d : devices) sum += int64_t{d.workers} * assigned(f, d.capability);
@@ -32,7 +33,8 @@ HeterogeneousSplit heterogeneous_split(int leaves, const std::vector<DeviceGroup
     if (d.workers == 0 || d.capability <= 0) continue;
     int low = std::max(1, static_cast<int>(std::floor(leaves / total * d.capability)));
     int high = std::max(low, static_cast<int>(std::ceil(f * d.capability)));
-    while (low < high) {  // the fewest leaves for this kind, at whose time all leaves find a place
+    // Finds the fewest virtual ranks of this kind at whose time all are assigned.
+    while (low < high) {
       const int middle = (low + high) / 2;
       if (enough(middle / d.capability)) {
         high = middle;

@@ -4,15 +4,15 @@
 
 namespace elinvar::pool {
 
-// `workers` alike, each of which makes `capability` leaves a second.
+// `workers` equal workers, each of which computes `capability` virtual ranks a second.
 struct DeviceGroup {
   int workers = 0;
   double capability = 0;
 };
 
-// EasyScale's formula (Li et al., SC'23): each worker of kind i gets A_i leaves, so the step takes f = max A_i / C_i.
-// Lost are the time in which workers wait for the slowest and leaves that could be assigned but are not there:
-// waste = sum N_i (C_i - A_i / f) + (sum N_i A_i - leaves) / f, here as a part of sum N_i C_i.
+// EasyScale's formula (Li et al., SC'23): each worker of kind i gets A_i virtual ranks, so the step takes f = max A_i /
+// C_i. Time is wasted where workers wait for the slowest, and where more ranks could be assigned than exist:
+//   waste = sum N_i (C_i - A_i / f) + (sum N_i A_i - leaves) / f, here as a fraction of sum N_i C_i.
 struct HeterogeneousSplit {
   double seconds = 0;       // f; infinite without workers
   double waste = 0;         // 0 to 1

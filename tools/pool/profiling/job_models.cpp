@@ -5,7 +5,7 @@
 namespace elinvar::pool {
 namespace {
 
-// Settings that make no step faster or slower.
+// Settings that do not affect the time of a step.
 constexpr const char* kIndifferent[] = {"run.name=", "run.seed=", "run.steps=", "run.epochs="};
 
 std::vector<std::string> that_matter(const JobRecord& job) {
@@ -40,7 +40,7 @@ Overheads JobModels::overheads(const JobRecord& job) {
   return overheads;
 }
 
-// Each value comes from the newest job before this one that has it.
+// Each value comes from the newest earlier job that has it.
 const JobModels::Similar& JobModels::similar(const JobRecord& job) {
   if (const auto found = similar_.find(job.id); found != similar_.end()) return found->second;
   const std::vector<JobRecord> jobs = store_.jobs(/*over_too=*/true);

@@ -21,14 +21,14 @@ class JobModels {
   static bool alike(const JobRecord& a, const JobRecord& b);
 
  private:
-  struct Similar {  // from earlier jobs; empty where nothing is known
+  struct Similar {  // from earlier jobs; empty if nothing is known
     std::shared_ptr<const FittedSpeed> speed;
     double validation = 0;
     RescaleCosts costs = kUnmeasured;
   };
   const Similar& similar(const JobRecord& job);
   const Store& store_;
-  std::map<Id, Similar> similar_;  // found when a job is asked about for the first time
+  std::map<Id, Similar> similar_;  // computed at the first request for the job
 };
 
 }  // namespace elinvar::pool

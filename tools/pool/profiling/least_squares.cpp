@@ -13,7 +13,7 @@ using Eigen::Index;
 using Eigen::MatrixXd;
 using Eigen::VectorXd;
 
-// For views of the unknowns that are free.
+// Index lists for views of the free unknowns.
 Eigen::Map<const Eigen::VectorX<Index>> indices(const std::vector<Index>& free) {
   return {free.data(), static_cast<Index>(free.size())};
 }
@@ -24,7 +24,7 @@ Eigen::LLT<MatrixXd> cholesky(const MatrixXd& gram) {
   return factors;
 }
 
-// The least squares over the unknowns that are `free`; the others are 0.
+// Solves for the `free` unknowns; the others are 0.
 VectorXd solve_free(const MatrixXd& gram, const VectorXd& right, const std::vector<Index>& free) {
   VectorXd x = VectorXd::Zero(right.size());
   if (free.empty()) return x;
@@ -44,7 +44,7 @@ VectorXd nonnegative_least_squares(const MatrixXd& a, const VectorXd& y) {
   VectorXd x = VectorXd::Zero(n);
   std::vector<Index> free;
   for (Index rounds = 0; rounds < 10 * n + 10; ++rounds) {
-    // The unknown at 0 that would lower the error most.
+    // The unknown at 0 that would reduce the error most.
     VectorXd slope = right - gram * x;
     slope(indices(free)).setZero();
     Index next = 0;
@@ -52,7 +52,7 @@ VectorXd nonnegative_least_squares(const MatrixXd& a, const VectorXd& y) {
     free.insert(std::lower_bound(free.begin(), free.end(), next), next);
     for (;;) {
       const VectorXd z = solve_free(gram, right, free);
-      double part = 1;  // of the way to z, as far as no unknown gets below 0
+      double part = 1;  // fraction of the way to z at which the first unknown reaches 0
       for (const Index i : free)
         if (z(i) <= 0) part = std::min(part, x(i) / (x(i) - z(i)));
       x += part * (z - x);

@@ -1,7 +1,7 @@
 #pragma once
-// The error of the predictions that a pool acts on, and the cost of the trials that improve them. A prediction is the
-// speed that the model (speed.h) gave a job for its allocation in a plan, if it knew anything of the job; it is
-// compared with the speed that was measured then, once that was measured for as long as a trial.
+// The error of the predictions that plans rely on, and the cost of the trials that improve them. A prediction is the
+// speed that the model (speed.h) gave for a job's allocation in a plan, if it knew anything about the job. It is
+// compared with the measured speed once the measurement is as long as a trial.
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
@@ -12,13 +12,14 @@
 namespace elinvar::pool {
 
 struct PredictionErrors {
-  struct Errors {  // relative to the measured speed, without signs
+  struct Errors {  // relative to the measured speed, absolute values
     size_t count = 0;
     double median = 0, high = 0;  // high: the 90th percentile
   };
-  Errors all, sure;  // sure: those that the model itself took to be better than kSure (advisor.h)
+  Errors all, sure;  // sure: predictions whose error the model put below kSure (advisor.h)
   size_t trials = 0;
-  double paid = 0, ran = 0;  // seconds of jobs at their best speed that trials took, of so many seconds of steps
+  // `paid`: seconds that the trials cost, counted at each job's best speed; `ran`: seconds of all steps.
+  double paid = 0, ran = 0;
 };
 
 // `jobs`: the measurements of each job, oldest first.

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kWarmUp = 2;       // steps of a generation
 constexpr double kLeast = 1e-3;  // seconds: nothing is free
-constexpr double kNoticed = 1;   // seconds: a death is on file so much later, at most
+constexpr double kNoticed = 1;   // seconds: the longest delay until a death is recorded
 
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
@@ -60,7 +60,7 @@ std::map<int, double> step_seconds(std::span<const StepRecord> steps) {
 
 std::vector<RescaleEvent> rescale_events(std::span<const ProcessRecord> processes) {
   std::vector<RescaleEvent> changes;
-  std::map<double, double> stops;  // when all were told to end, and when they had
+  std::map<double, double> stops;  // from when all processes were told to stop to when they had
   for (const ProcessRecord& p : processes)
     if (p.coordinator && p.leaving > 0 && p.ended > 0 && p.code == 0) stops[p.leaving] = p.ended;
   for (const ProcessRecord& p : processes) {
@@ -84,7 +84,7 @@ std::vector<RescaleEvent> rescale_events(std::span<const ProcessRecord> processe
 RescaleCosts measured_costs(std::span<const StepRecord> steps, const std::map<int, double>& usual,
                             std::span<const RescaleEvent> changes) {
   std::map<RescaleEvent::What, std::vector<double>> took, stood;
-  double start = -1;  // the last one
+  double start = -1;  // of the most recent start
   for (const RescaleEvent& change : changes) {
     if (change.what == RescaleEvent::kStart) start = change.at;
     if (change.what == RescaleEvent::kLeave || change.what == RescaleEvent::kStop)
@@ -92,7 +92,7 @@ RescaleCosts measured_costs(std::span<const StepRecord> steps, const std::map<in
     if (change.what == RescaleEvent::kStop) continue;
     const auto next = std::upper_bound(steps.begin(), steps.end(), change.at,
                                        [](double t, const StepRecord& s) { return t < s.time; });
-    // Who comes before a start's first step belongs to the start.
+    // Joins before a start's first step belong to the start.
     const bool runs = next != steps.begin() && std::prev(next)->time > start;
     if (!runs && change.what != RescaleEvent::kStart) continue;
     const int had = runs ? std::prev(next)->workers : 0;

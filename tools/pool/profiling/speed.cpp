@@ -12,15 +12,15 @@ namespace {
 
 constexpr size_t kShared = 3;  // a, c, d
 
-// Parts of the time of all leaves that a, c and d are of a usual job, and how far off that may be.
+// The usual a, c and d, as fractions of the time of all virtual ranks, and their standard errors.
 constexpr double kUsual[kShared] = {0.03, 0.05, 0.001}, kUsualError[kShared] = {0.05, 0.1, 0.005};
-constexpr double kOtherGroup = 0.4;  // error of a b that was carried over from another kind or shape
-constexpr double kSimilar = 0.15;    // error of a similar job's coefficients
+constexpr double kOtherGroup = 0.4;  // relative error of a b carried over from another kind or shape
+constexpr double kSimilar = 0.15;    // relative error of a similar job's coefficients
 
-// How far off a measurement may be: steps vary, and a short look sees few of them.
+// The relative error of a measurement: steps vary, and a short one covers few of them.
 double noise(double seconds) { return 0.005 + 0.04 / std::sqrt(1 + seconds); }
 
-// By how much a group's leaves take longer than those of a worker of one slot without recomputation.
+// How much longer a group's virtual ranks take than those of a worker of one slot without recomputation.
 double effort(const WorkerShape& shape) { return (shape.recompute ? kRecomputation : 1) / shape.width; }
 
 }  // namespace
@@ -51,7 +51,8 @@ FittedSpeed::FittedSpeed(int virtual_ranks, double batch, std::span<const Measur
       if (const Group group{kind, at.second}; std::find(known.begin(), known.end(), group) == known.end())
         known.push_back(group);
   }
-  // First guesses of b, by which an allocation's virtual ranks are split: as if a step were nothing but these.
+  // First guesses of b, needed to split virtual ranks: as if a step consisted of nothing but these and a usual
+  // overhead.
   for (const Group& group : known) {
     if (similar && similar->coefficients_.b.count(group)) continue;
     double sum = 0, count = 0;
@@ -110,8 +111,8 @@ FittedSpeed::FittedSpeed(int virtual_ranks, double batch, std::span<const Measur
   covariance_ = std::make_shared<const Covariance>(Covariance{inverse_of_gram(rows)});
 }
 
-// The b of a group that was never measured is carried over from the same kind in another shape, else from any other
-// kind, which says little.
+// Estimates the b of a group that was never measured from the same kind in other shapes, else from other kinds, which
+// is inaccurate.
 double FittedSpeed::b_of(const Group& group) const {
   if (const auto found = coefficients_.b.find(group); found != coefficients_.b.end()) return found->second;
   double sum = 0, count = 0;
@@ -151,7 +152,7 @@ std::vector<double> FittedSpeed::terms(const Allocation& allocation, const Worke
   const auto group = std::find(groups_.begin(), groups_.end(), Group{slowest, shape});
   if (group != groups_.end()) {
     row[kShared + (group - groups_.begin())] = share;
-  } else {  // carried over: spread over those that it comes from, so that its size is right
+  } else {  // carried over: spread over its source groups so that the size is right
     double sum = 0;
     for (const Group& g : groups_) sum += coefficients_.b.at(g);
     for (size_t g = 0; g < groups_.size(); ++g) row[kShared + g] = share * b[last] / sum;
@@ -168,7 +169,7 @@ double FittedSpeed::total(const std::vector<double>& row) const {
 Rate FittedSpeed::predicted(const Allocation& allocation, const WorkerShape& shape) const {
   if (allocation.empty() || workers(allocation) == 0) return {};
   if (starves(allocation, shape)) return {};
-  if (groups_.empty()) {  // nothing is known: as if a step took a second on one worker, and were a usual one
+  if (groups_.empty()) {  // nothing known: a usual step that takes one worker a second
     std::vector<DeviceGroup> devices;
     for (const auto& [kind, n] : allocation) devices.push_back({n, virtual_ranks_ / effort(shape)});
     const double n = workers(allocation);

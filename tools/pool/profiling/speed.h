@@ -1,19 +1,19 @@
 #pragma once
-// The speed of a job over its workers, fitted to what was measured of it.
+// A model of a job's speed on any workers, fitted to its measurements.
 //
 // A step with n workers takes
 //     t = a + B + c (n - 1)/n + d (n - 1)
-// a: the update, reading, and all else that every worker does whole. B: the leaves of the worker that is last: with
-// workers of one kind and shape, b * ceil(V/n)/V, where b is the time of all V leaves on one; with several kinds, by
-// tools/pool/profiling/heterogeneous_split.h. c: the bytes of the reduction, of which a worker sends and gets (n - 1)/n
-// of a state's size each way. d: its messages, one for each other worker. All of a, b, c, d are non-negative
-// (least_squares.h), so that far from what was measured the curve still does what a step can do: it falls with b/n, and
-// in the end rises with d.
+// a: the update, reading, and all else that each worker does in full. B: the time of the slowest worker's virtual
+// ranks. With workers of one kind and shape, B = b * ceil(V/n)/V, where b is the time of all V virtual ranks on one
+// worker; with several kinds see tools/pool/profiling/heterogeneous_split.h. c: the bytes of the reduction; a worker
+// sends and receives (n - 1)/n of a state's size. d: its messages, one to each other worker. All of a, b, c, d are
+// non-negative (least_squares.h), so that the curve stays plausible far from the measurements: it falls with b/n and
+// finally rises with d.
 //
-// Measurements are weighted by how long they took, errors are relative. What is not measured is held by a prior: a
-// similar job's coefficients, if there is one, else a curve that most jobs are near to, with wide errors. So a job
-// without any measurement has a prediction too, and says how uncertain it is: the error of a prediction is that of
-// the fit, by the covariance of its coefficients. An allocation and shape that was measured is told as measured.
+// Measurements are weighted by their duration; errors are relative. A prior holds what is not measured: a similar job's
+// coefficients if there is one, else a curve typical of most jobs, with wide errors. So a job without measurements has
+// a prediction, too, and it says how uncertain it is: the error of a prediction follows from the covariance of the
+// fitted coefficients. For an allocation and shape that was measured, the model returns the measurement.
 #include <set>
 #include <span>
 
@@ -23,16 +23,16 @@ namespace elinvar::pool {
 
 class FittedSpeed : public Speed {
  public:
-  // `batch`: samples a step. `similar`: of a job that computes the same network on the same kinds, from the history.
+  // `batch`: samples per step. `similar`: the model of an earlier job with the same network on the same kinds.
   FittedSpeed(int virtual_ranks, double batch, std::span<const Measurement> measured,
               const FittedSpeed* similar = nullptr);
 
   Rate rate(const Allocation& workers, const WorkerShape& shape) const override;
 
-  // What the model says where a measurement is known too.
+  // Returns the model's rate even if a measurement is known.
   Rate predicted(const Allocation& workers, const WorkerShape& shape) const;
 
-  struct Group {  // what shares a coefficient b
+  struct Group {  // the workers that share a coefficient b
     std::string kind;
     WorkerShape shape;
     auto operator<=>(const Group&) const = default;
@@ -44,7 +44,7 @@ class FittedSpeed : public Speed {
   const Coefficients& coefficients() const { return coefficients_; }
 
  private:
-  // Terms of the sum above: 1, (n - 1)/n, n - 1, and the share of its kind's b for each group.
+  // Returns the factors in the sum above: 1, (n - 1)/n, n - 1, and each group's share of its b.
   std::vector<double> terms(const Allocation& workers, const WorkerShape& shape) const;
   double b_of(const Group& group) const;
   bool starves(const Allocation& workers, const WorkerShape& shape) const;
@@ -56,7 +56,8 @@ class FittedSpeed : public Speed {
   std::vector<Group> groups_;
   struct Covariance;  // of a, c, d and the b of each group
   std::shared_ptr<const Covariance> covariance_;
-  // What ran out of memory. It does so again, with more workers or fewer: a worker's leaves are done one after another.
+  // Groups that ran out of memory. The number of workers makes no difference: a worker computes one virtual rank at a
+  // time.
   std::set<Group> starved_;
   struct Seen {
     double seconds = 0, samples = 0;
@@ -64,9 +65,9 @@ class FittedSpeed : public Speed {
   std::map<std::pair<Allocation, WorkerShape>, Seen> seen_;
 };
 
-// A step with recomputation is longer by so much, and a worker of w slots faster by w, where nothing better is known.
+// Default factors: recomputation makes a step longer by kRecomputation, and w slots make a worker w times as fast.
 constexpr double kRecomputation = 1.3;
 
-constexpr double kUnknown = 1;  // the error of a rate of which nothing is known
+constexpr double kUnknown = 1;  // the relative error of a rate of which nothing is known
 
 }  // namespace elinvar::pool

@@ -1,5 +1,5 @@
 #pragma once
-// Outcomes of an experiment, and a page with bars of them.
+// The outcomes of an experiment, and a page of bar charts of them.
 #include <string>
 #include <vector>
 
@@ -14,10 +14,10 @@ struct Results {
 
   std::vector<double> values(size_t contestant, size_t metric) const;
   Spread spread(size_t contestant, size_t metric) const;
-  Spread better(size_t contestant, size_t metric) const;  // than the baseline; 0 where that is no question
+  Spread better(size_t contestant, size_t metric) const;  // than the baseline; 0 for metrics that are not compared
 };
 
-// One file of HTML that needs nothing else: a row of bars for each metric, with a whisker of one standard deviation.
+// Returns one self-contained HTML file: a row of bars for each metric, with a whisker of one standard deviation.
 std::string chart_page(const Results& results);
 
 }  // namespace elinvar::pool

@@ -13,10 +13,10 @@
 namespace elinvar::pool {
 namespace {
 
-constexpr double kTick = 0.5;   // seconds between two turns of the daemon's loop
-constexpr double kReplan = 10;  // and at most between two plans
+constexpr double kTick = 0.5;   // seconds between turns of the daemon's loop
+constexpr double kReplan = 10;  // seconds between plans, at most
 constexpr double kHorizon = 120, kTurn = 10, kPatience = 1800;
-constexpr double kMostTimes = 20;  // longer than all the work on one slot: then something is wrong
+constexpr double kMostTimes = 20;  // a run that takes this many times the work of all jobs on one slot has failed
 
 struct Planned {
   std::filesystem::path config;
@@ -24,7 +24,7 @@ struct Planned {
   int64_t steps = 0;
 };
 
-// Jobs of half to one and a half times the seconds asked for, one after the other so soon that they have to share.
+// Makes jobs of half to one and a half times the requested seconds, submitted at short enough intervals to share slots.
 std::vector<Planned> jobs_of(const CheckOptions& o, const Table& table) {
   Dice dice(o.seed, "check");
   std::vector<Planned> all;
@@ -57,7 +57,7 @@ std::vector<Planned> jobs_of(const CheckOptions& o, const Table& table) {
   return all;
 }
 
-// When each job ended, in seconds since the first was submitted.
+// Returns when each job ended, in seconds since the first was submitted.
 std::vector<double> live(const CheckOptions& o, const std::vector<Planned>& jobs, const Table& table,
                          const NamedPolicy& policy) {
   const auto model = [&](const JobRecord& job) -> const Model& { return table.at(job.name); };
@@ -102,7 +102,7 @@ std::vector<double> live(const CheckOptions& o, const std::vector<Planned>& jobs
   return ended;
 }
 
-// The simulated value compared with what `value` returns for each run.
+// Compares the simulated value with what `value` returns for each run.
 template <class Value>
 Compared compared(std::string what, std::string unit, const std::vector<std::vector<double>>& runs, double simulated,
                   Value value) {
@@ -131,11 +131,11 @@ CheckResult check_simulation(const CheckOptions& o, const Table& table, const Na
   const Outcome simulated = simulate(
       trace, table, policy.plan,
       {.horizon = kHorizon, .patience = kPatience, .turn = kTurn, .settle = kTick, .period = kReplan, .seed = o.seed});
-  std::vector<std::vector<double>> ended;  // of each run
+  std::vector<std::vector<double>> ended;  // by run
   for (int i = 0; i < o.repeat; ++i) ended.push_back(live(o, jobs, table, policy));
 
   CheckResult result;
-  double completion = 0, makespan = 0, work = 0;  // seconds; the work's are of one slot
+  double completion = 0, makespan = 0, work = 0;  // seconds; work: slot-seconds
   for (size_t i = 0; i < jobs.size(); ++i) {
     const JobOutcome& outcome = simulated.jobs[i];
     const double took = outcome.ended - outcome.submitted;

@@ -1,5 +1,5 @@
 #pragma once
-// Random numbers for traces and noise: the nth is a function of a seed and a stream's name.
+// Random numbers for traces and noise: the nth number is a function of the seed and the stream's name.
 #include <cmath>
 #include <numbers>
 #include <string_view>

@@ -1,4 +1,4 @@
-// `pool measure`: speeds and costs of jobs on this host, as a table for `pool sim`.
+// `pool measure`: measures speeds and costs of jobs on this host and writes them as a table for `pool sim`.
 #include "tools/pool/sim/measure.h"
 
 #include <CLI/CLI.hpp>
@@ -22,12 +22,12 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr double kLongest = 120;     // seconds for a change to show
-constexpr double kLongestEnd = 900;  // for a validation and what follows it
+constexpr double kLongest = 120;     // seconds for a change to take effect
+constexpr double kLongestEnd = 900;  // seconds for the end of a job with its validation
 constexpr int64_t kLeastSteps = 10;
-constexpr double kBegins = 5;  // seconds until all workers are there, or nearly so
+constexpr double kBegins = 5;  // seconds until nearly all workers are there
 
-// The kernel's name for the processor.
+// Returns the processor's name from /proc/cpuinfo.
 std::string processor() {
   std::ifstream in("/proc/cpuinfo");
   for (std::string line; std::getline(in, line);)
@@ -103,7 +103,7 @@ class Measurer {
     return rehearsal_.submit(submission);
   }
 
-  // What is asked for at the moment.
+  // Plans the number of workers that the measurement wants at the moment.
   Plan plan(const Pool& pool) const {
     Grant grant{{}, {}, "is measured"};
     if (wanted_ > 0) grant.allocation[rehearsal_.kind()] = wanted_;
@@ -148,7 +148,7 @@ class Measurer {
         "a stop", [&] { return rehearsal_.store().processes().empty(); }, kLongest);
   }
 
-  // A job of a few steps, to its end: what its last validation is worth, and what it does after that.
+  // Runs a short job to its end, to measure its last validation and its finish.
   void ends(int n) {
     const double step = step_seconds(read_steps(rehearsal_.run_directory(job_))).at(n);
     const JobRecord first = *rehearsal_.store().job(job_);
@@ -177,7 +177,8 @@ class Measurer {
     costs.finish = std::max(1e-3, mean(finishes_));
     const int64_t every = parse_config(job.config, job.name, job.overrides).run.checkpoint_every;
     costs.checkpoint_every =
-        every > 0 ? std::max(1e-3, seconds.rbegin()->second * static_cast<double>(every)) : 1e9;  // only at the end
+        // a checkpoint at the end only
+        every > 0 ? std::max(1e-3, seconds.rbegin()->second * static_cast<double>(every)) : 1e9;
     std::vector<Measurement> speeds;
     for (const auto& [n, step] : seconds)
       speeds.push_back(

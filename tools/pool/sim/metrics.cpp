@@ -8,7 +8,7 @@ namespace {
 
 double part(double of, double whole) { return whole > 0 ? of / whole : 0; }
 
-// Seconds from submission to the end; jobs that have not ended count with what they have taken up to now.
+// Seconds from submission to the end; for jobs that have not ended, to now.
 std::vector<double> completions(const Outcome& o) {
   std::vector<double> all;
   for (const JobOutcome& job : o.jobs)
@@ -54,7 +54,7 @@ double makespan(const Outcome& o) {
   return last;
 }
 
-// Jain's index of how many times faster than `alone` each job was: 1 if all were served alike, 1/n at worst.
+// Jain's index of each job's speed relative to `alone`: 1 if all jobs were served alike, 1/n at worst.
 double fairness(const Outcome& o) {
   double sum = 0, squares = 0, n = 0;
   for (const double slowdown : slowdowns(o)) sum += 1 / slowdown, squares += 1 / slowdown / slowdown, n += 1;

@@ -1,5 +1,5 @@
 #pragma once
-// What a simulation came to, in numbers; and the same over many seeds.
+// The results of a simulation in numbers, and their spread over seeds.
 #include <string>
 #include <vector>
 
@@ -15,14 +15,14 @@ struct Metric {
 };
 const std::vector<Metric>& metrics();
 
-// Mean and standard deviation (of the sample) over seeds.
+// Mean and sample standard deviation over seeds.
 struct Spread {
   double mean = 0, deviation = 0;
 };
 Spread spread_of(const std::vector<double>& values);
 
-// By how much one series is better than another, seed by seed: the ratio of a baseline's values to ours where less is
-// better, of ours to the baseline's where more is.
+// Returns by what factor one series is better than another, seed by seed: the baseline's value divided by ours if less
+// is better, else ours divided by the baseline's.
 Spread times_better(const std::vector<double>& ours, const std::vector<double>& baseline, bool more_is_better);
 
 }  // namespace elinvar::pool

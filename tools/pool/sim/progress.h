@@ -1,5 +1,5 @@
 #pragma once
-// The progress of one simulated job: it stands still, then computes with those who are ready, then with all.
+// The progress of one simulated job: it stalls, then computes with the workers that are ready, then with all.
 #include <algorithm>
 #include <cmath>
 
@@ -11,8 +11,8 @@ class Progress {
  public:
   explicit Progress(double now = 0) : now_(now), began_(now), stall_until_(now), ramp_until_(now) {}
 
-  // A change at `now`: its newcomers' slots are free after `wait` seconds. What was left of a change before is not
-  // forgiven: a job that still stands still does so for the rest of that time too.
+  // Applies a change at `now`; its newcomers' slots are free after `wait` seconds. What is left of an earlier stall is
+  // added to the new one.
   void change(double now, const Change& change, double wait, double meanwhile_rate, double rate) {
     const double stall = std::max(0.0, stall_until_ - now), ramp = std::max(0.0, ramp_until_ - now - stall);
     const bool joins = change.ramp > 0;
@@ -37,7 +37,7 @@ class Progress {
     return part;
   }
 
-  // When so many samples will be done.
+  // Returns when this many more samples will be done.
   double end(double samples) const {
     const double from = std::max(now_, stall_until_), ramp = std::max(0.0, ramp_until_ - from);
     if (samples <= ramp * ramp_rate_) return from + samples / ramp_rate_;
@@ -47,7 +47,7 @@ class Progress {
   double rate() const { return rate_; }
   double steady_since() const { return std::max(stall_until_, ramp_until_); }
 
-  // Samples done since the last checkpoint.
+  // Returns the samples done since the last checkpoint.
   double since_checkpoint(double now, double every) const {
     const double ran = std::max(0.0, now - steady_since());
     return rate_ * std::min(ran, std::fmod(std::max(0.0, now - began_), every));

@@ -11,7 +11,7 @@
 namespace elinvar::pool {
 namespace {
 
-// A speed by the formula of tools/pool/profiling/speed.h, with virtual ranks that are assigned whole.
+// A speed by the formula of tools/pool/profiling/speed.h; virtual ranks are not divided.
 class MadeUpSpeed : public Speed {
  public:
   MadeUpSpeed(Dice& dice, int virtual_ranks, bool needs_recomputation)
@@ -92,7 +92,7 @@ Pool random_pool(uint64_t seed, int slots, int jobs, int kinds) {
           job.slots.push_back(free[i].id);
           free.erase(free.begin() + static_cast<std::ptrdiff_t>(i));
         }
-      // What has lost workers may have fewer than its minimum for a moment.
+      // A job that has lost workers may temporarily have fewer than its minimum.
     }
     pool.jobs.push_back(std::move(job));
   }

@@ -15,7 +15,7 @@ void add(Trace& trace, std::vector<TraceHost> hosts) {
   trace.hosts.insert(trace.hosts.end(), hosts.begin(), hosts.end());
 }
 
-// A hundred nodes, a fifth of the time idle, and more training to do than fits into them.
+// A hundred nodes that are idle a fifth of the time, and more training than fits into that.
 Trace harvest(uint64_t seed, const Table& table) {
   Trace trace;
   Arrivals arrivals;
@@ -40,7 +40,7 @@ Trace mixed(uint64_t seed, const Table& table) {
   arrivals.between = 45;
   arrivals.median_time = 1800;
   arrivals.sizes = {{1, 0.3}, {2, 0.15}, {4, 0.25}, {8, 0.2}, {16, 0.1}};
-  arrivals.shrink = 1000;  // down to one worker; up to what was asked for, as virtual ranks are there
+  arrivals.shrink = 1000;  // from one worker to the size asked for, since virtual ranks limit it
   arrivals.asked_kind = {"V100", "P100", "T4"};
   trace.jobs = philly_like(seed, arrivals, table);
   add(trace, cluster(seed, 4, 8, "V100", 1, kNever));
@@ -80,7 +80,7 @@ Trace shapes(uint64_t seed, const Table& table) {
   return trace;
 }
 
-// Hosts that fail every few hours, and nodes that come and go overheads.
+// Hosts that fail every few hours, and in addition nodes that come and go.
 Trace faults(uint64_t seed, const Table& table) {
   Trace trace = elastic(seed, table);
   trace.hosts.clear();

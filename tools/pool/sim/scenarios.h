@@ -1,6 +1,5 @@
 #pragma once
-// Experiments of the published systems, made again: for each a trace, the policies to compare, and what the paper
-// claims.
+// The experiments of published systems, repeated: each has a trace, the policies to compare, and the paper's claims.
 #include <string>
 #include <vector>
 
@@ -12,23 +11,23 @@ namespace elinvar::pool {
 struct Contestant {
   std::string label, policy;
   Belief models = Belief::kExact;
-  enum class Terms { kNone, kOneKind, kOneShape, kDedicated } terms = Terms::kNone;  // see `apply`
+  enum class Terms { kNone, kOneKind, kOneShape, kDedicated } terms = Terms::kNone;  // see apply()
 };
 
 struct Scenario {
   std::string name, what;
-  std::string paper;  // what its authors report, and where that is not like for like
+  std::string paper;  // what its authors report, and what differs here
   std::vector<Contestant> contestants;
-  size_t baseline = 0;  // the contestant to whom the others are compared
+  size_t baseline = 0;  // the contestant that others are compared with
   Conditions settings;
   Trace (*trace)(uint64_t seed, const Table& table);
 };
 const std::vector<Scenario>& scenarios();
-const Scenario& scenario_of(const std::string& name);  // throws UsageError with the names that there are
+const Scenario& scenario_of(const std::string& name);  // throws UsageError that lists the known names
 
-// What a contestant's row changes of a trace and a table: jobs take the kind alone that they ask for (kOneKind),
-// compute in their first shape alone (kOneShape), or hosts are replaced by as many that are always there as were there
-// on average until `until` (kDedicated).
+// Applies a contestant's restriction to a trace and a table. kOneKind: jobs may only use the kind that they ask for.
+// kOneShape: jobs compute in their first shape only. kDedicated: hosts are replaced by permanent ones of one slot, as
+// many as there were slots on average until `until`.
 void apply(Contestant::Terms terms, Trace& trace, Table& table, double until);
 
 }  // namespace elinvar::pool

@@ -15,13 +15,13 @@
 namespace elinvar::pool {
 namespace {
 
-constexpr double kEnd = 1e-6;                       // seconds nearer than this are the same
-constexpr double kReview = kTrialSeconds * 1.0001;  // then a trial is over
+constexpr double kEnd = 1e-6;                       // seconds; closer times count as equal
+constexpr double kReview = kTrialSeconds * 1.0001;  // seconds until a trial is over
 
 struct Event {
   enum Type { kDown, kNotice, kUp, kSubmit } type;
   double time;
-  size_t of;  // host or job of the trace
+  size_t of;  // index of a host or job in the trace
 };
 
 class Simulation {
@@ -79,7 +79,7 @@ class Simulation {
 
   double plan_at() const {
     if (changed_) return std::max(now_, last_plan_ + settings_.settle);
-    // With nothing to come and nobody running, even beyond everybody's patience, no plan would be another.
+    // If nothing is to come and no job runs even after the longest patience, a further plan would not differ.
     const bool stuck = next_event_ == events_.size() &&
                        std::none_of(jobs_.begin(), jobs_.end(), [](const auto& j) { return j.job.running(); }) &&
                        now_ > last_activity_ + settings_.patience + settings_.period;
@@ -95,7 +95,7 @@ class Simulation {
     return std::max(next, now_);
   }
 
-  // When enough of a new size was seen to learn from it.
+  // Returns when a new size has been measured for long enough to learn from it.
   double review_at(const SimulatedJob& j) const {
     if (settings_.models != Belief::kLearned || j.progress.steady_since() == kNever) return kNever;
     const double at = j.progress.steady_since() + kReview;
@@ -122,7 +122,7 @@ class Simulation {
         if (j.job.running() && std::abs(now_ - j.progress.steady_since() - kReview) < kEnd) changed_ = true;
   }
 
-  // --- What is learned.
+  // --- Learning.
 
   void measure(SimulatedJob& j, double seconds) {
     const Allocation& allocation = j.allocation;
@@ -180,7 +180,7 @@ class Simulation {
     refresh_slots();
   }
 
-  // Slots are gone; workers that are on them are dead.
+  // Removes slots; workers on them die.
   void lose(const std::vector<Id>& lost) {
     const auto gone = [&](Id id) { return std::find(lost.begin(), lost.end(), id) != lost.end(); };
     for (const Id id : lost) slots_.erase(id);
@@ -203,7 +203,8 @@ class Simulation {
         j.progress.change(now_, change, 0, 0, rate_of(j, j.allocation));
         continue;
       }
-      // Too few to go on. If any are left they save the state; else all since the last checkpoint is lost.
+      // Too few workers are left to continue. Any that are left save the state; otherwise progress since the last
+      // checkpoint is lost.
       if (rest.empty()) {
         const double undone = std::min(j.job.done, j.progress.since_checkpoint(now_, j.job.costs.checkpoint_every));
         j.job.done -= undone;
@@ -234,13 +235,13 @@ class Simulation {
     return allocation.empty() ? 0 : j.truth->rate(allocation, j.job.shape).samples;
   }
 
-  // The slots are free for others when their workers have left.
+  // The slots become free for others once their workers have left.
   void release(const std::vector<Id>& slots, double seconds) {
     for (const Id id : slots)
       if (slots_.count(id)) leaving_.push_back({id, now_ + seconds, false});
   }
 
-  // How long the next job waits for them; meanwhile they count as its own.
+  // Returns how long the next job waits for these slots; meanwhile they count as its own.
   double take_over(const std::vector<Id>& slots) {
     double wait = 0;
     for (Leaving& leaving : leaving_)
@@ -290,7 +291,7 @@ class Simulation {
   }
 
   void reconcile(const Pool& pool, const Plan& plan, const std::vector<SimulatedJob*>& in) {
-    // First who gives slots up: the next ones wait until they have left.
+    // Jobs that give up slots come first, because the next ones wait until their workers have left.
     std::vector<Change> changes(in.size());
     for (size_t i = 0; i < in.size(); ++i) {
       const Decision& decision = plan.decisions[i];
@@ -352,8 +353,8 @@ class Simulation {
   bool changed_ = false;
   Id next_slot_ = 1;
   std::map<Id, Slot> slots_;
-  std::map<size_t, std::vector<Id>> of_host_;  // by the period of the trace
-  Pool pool_slots_;                            // the slots alone
+  std::map<size_t, std::vector<Id>> of_host_;  // by period of the trace
+  Pool pool_slots_;                            // slots only
   std::vector<Leaving> leaving_;
   std::vector<SimulatedJob> jobs_;
   std::map<std::string, std::shared_ptr<const FittedSpeed>> history_;

@@ -31,7 +31,7 @@ SimulatedJob simulated_job(const Trace& trace, const TraceJob& traced, Id id, co
   for (const TraceHost& host : trace.hosts)
     if (traced.kinds.empty() && std::find(kinds.begin(), kinds.end(), host.kind) == kinds.end())
       kinds.push_back(host.kind);
-  double alone = 0;  // on the first kind, the one asked for, on which it can run
+  double alone = 0;  // seconds alone on the first kind that it can run on
   for (const std::string& kind : kinds) {
     const bool asked = alone == 0;
     for (const WorkerShape& shape : j.job.shapes) {

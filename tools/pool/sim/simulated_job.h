@@ -1,5 +1,5 @@
 #pragma once
-// A job of a simulation: as policies see it, as it really is, and what has become of it.
+// A simulated job: as policies see it, as it really is, and what became of it.
 #include <memory>
 
 #include "tools/pool/profiling/speed.h"
@@ -11,15 +11,15 @@ namespace elinvar::pool {
 struct SimulatedJob {
   Job job;  // as the policy sees it
   std::shared_ptr<const Speed> truth;
-  std::shared_ptr<const FittedSpeed> similar;  // what its model's jobs before it have taught
+  std::shared_ptr<const FittedSpeed> similar;  // fitted to earlier jobs of its model
   double reference = 0;
-  Allocation allocation;  // of its slots
+  Allocation allocation;  // of its current slots
   Progress progress;
-  double promised = 0, promised_error = 0;  // predicted for its allocation, when it got it
+  double promised = 0, promised_error = 0;  // predicted when it got its allocation
   bool trial = false;                       // its allocation is a trial
-  size_t fitted_sizes = 0;                  // measurements when its speed was last fitted
-  double fitted_seconds = 0;                // seconds of the last one of these
-  double over_at = kNever;                  // all is computed, and it will have ended then
+  size_t fitted_sizes = 0;                  // number of measurements when its speed was last fitted
+  double fitted_seconds = 0;                // seconds of the last of these
+  double over_at = kNever;                  // when it ends, once all is computed
   bool here = false, ended = false;
   JobOutcome outcome;
 };

@@ -17,7 +17,7 @@ std::vector<TraceJob> philly_like(uint64_t seed, const Arrivals& arrivals, const
   std::vector<TraceJob> jobs;
   double now = 0;
   while (static_cast<int>(jobs.size()) < arrivals.jobs) {
-    // Three times as many at noon as at midnight, by thinning.
+    // Arrivals are three times as frequent at noon as at midnight, by thinning.
     now += dice.exponential(arrivals.between / 1.5);
     if (dice.uniform() > (2 - std::cos(2 * std::numbers::pi * (now / 86400 + 0.35))) / 3) continue;
     TraceJob job;
@@ -57,7 +57,7 @@ std::vector<TraceHost> fragments(uint64_t seed, int nodes, const std::string& ki
   const double busy = 1205 * (1 - idle) / idle;
   std::vector<TraceHost> hosts;
   for (int node = 0; node < nodes; ++node) {
-    // In the middle of a fragment or of a busy time, as chance has it: what is left of the latter is exponential again.
+    // The trace begins at random inside a fragment or a busy time; the rest of a busy time is again exponential.
     double now = dice.uniform() < idle ? 0 : dice.exponential(busy);
     while (now < seconds) {
       const double until = now + std::max(1.0, idle_fragment(dice));

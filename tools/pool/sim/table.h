@@ -1,5 +1,5 @@
 #pragma once
-// How fast jobs really are in a simulation, and what changing over costs them: a file, not a formula.
+// The true speeds of jobs in a simulation, and the costs of changes. Read from a JSON file:
 //
 //   {"models": {
 //      "resnet50": {
@@ -11,10 +11,10 @@
 //        "rates": [{"kind": "V100", "workers": 4, "rate": 1500, "width": 1, "recompute": false, "measured": true},
 //        ..]}}}
 //
-// `rate` is samples a second; width, recompute and measured may be left out (1, false, false), finish too (as stop),
-// and validations (there are none). `bench elastic --json` measures the costs (join: "ready in", join_stall: "others
-// wait", death_stall: "to the end of the step", ...), and `train run --workers N` tells the rates. A cost of 0 is
-// refused: nothing is free.
+// `rate` is samples per second. Optional: width, recompute and measured (default 1, false, false), finish (as stop),
+// and validations (none). `bench elastic --json` measures the costs (join: "ready in", join_stall: "others wait",
+// death_stall: "to the end of the step", ...), and `train run --workers N` prints the rates. A cost of 0 is rejected,
+// because every change takes time.
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -32,18 +32,18 @@ struct Model {
   RescaleCosts costs;
   Validations validations = {};
   std::shared_ptr<const Speed> speed;
-  std::vector<WorkerShape> shapes;  // that it has rates for, the usual one first
+  std::vector<WorkerShape> shapes;  // with rates, the usual one first
 };
 
 using Table = std::map<std::string, Model>;
 
 Table read_table(const std::filesystem::path& path);
-Table parse_table(const std::string& json, const std::string& name);  // the name is for errors
+Table parse_table(const std::string& json, const std::string& name);  // `name` is for errors
 
-// Between sizes in the table the time of a step goes linearly with the logarithm of the workers; below the smallest it
-// is as if workers were independent, above the largest nothing is gained. In an allocation each worker is as fast as
-// among so many of its own kind, and virtual ranks are split by heterogeneous_split.h. A kind or shape without rates
-// cannot run.
+// Between sizes in the table the time of a step is linear in the logarithm of the number of workers. Below the smallest
+// size, workers count as independent; above the largest, more workers gain nothing. In a mixed allocation each worker
+// is as fast as among as many workers of its own kind, and heterogeneous_split.h splits the virtual ranks. A kind or
+// shape without rates cannot run.
 class TableSpeed : public Speed {
  public:
   TableSpeed(int virtual_ranks, double batch) : virtual_ranks_(virtual_ranks), batch_(batch) {}

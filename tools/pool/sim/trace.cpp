@@ -19,7 +19,7 @@ std::vector<std::string> split(const std::string& text, char at) {
   return parts;
 }
 
-// One line of a CSV file, by the names of the first.
+// One line of a CSV file; fields are addressed by the names in the first line.
 class Row {
  public:
   Row(const std::vector<std::string>& names, std::vector<std::string> fields, std::string where)

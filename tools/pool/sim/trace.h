@@ -1,12 +1,12 @@
 #pragma once
-// What happens to a pool from outside: jobs that are submitted, and hosts that come and go. Recorded or made up
-// (synthetic.h), in two CSV files with a line of names:
+// The outside events of a pool: jobs that are submitted, and hosts that come and go. A trace is recorded or synthetic
+// (synthetic.h) and is stored in two CSV files with a header line:
 //
 //   jobs.csv    submitted,model,fixed,min,max,samples,kinds,priority,deadline
 //               kinds: allowed ones, separated by |, empty: all; deadline: seconds, or empty
 //   hosts.csv   host,kind,slots,from,until,notice
-//               a host with so many slots is there from ... until (empty: for ever); a line for each such period.
-//               notice: so many seconds before its end the pool is told; 0: it fails
+//               one line for each period in which a host is there (until empty: forever). notice: how many seconds
+//               before the end the pool is told; 0: the host fails
 //
 // Times are seconds from the start of the trace.
 #include <filesystem>
@@ -43,7 +43,7 @@ struct Trace {
 Trace read_trace(const std::filesystem::path& jobs, const std::filesystem::path& hosts);
 void write_trace(const Trace& trace, const std::filesystem::path& jobs, const std::filesystem::path& hosts);
 
-// The job as a policy sees it when it is submitted. Its model must be in the table.
+// Returns the job as a policy sees it when it is submitted. Its model must be in the table.
 Job job_of(const TraceJob& job, Id id, const Table& table);
 
 }  // namespace elinvar::pool

@@ -223,7 +223,7 @@ std::vector<ProcessRecord> Store::select_processes(const std::string& where, Id 
 }
 
 void Store::measure(Id job, int64_t generation, const Measurement& m) {
-  // What was predicted stays, also where a process has begun since that knows nothing of it.
+  // The prediction stays, even if the daemon was restarted since and no longer knows it.
   bound(db_,
         "INSERT INTO measurements (job, generation, workers, width, recompute, seconds, rate, predicted, doubt, trial) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (job, generation) DO UPDATE SET workers = excluded.workers, "

@@ -1,4 +1,4 @@
-// The files of a pool's store: how its database is made, brought up to date and put back, and the daemon's lock.
+// Creates, upgrades and restores the database file of a pool's store, and implements the daemon's lock.
 #include <sqlite3.h>
 #include <sys/stat.h>
 
@@ -16,8 +16,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int kVersion = 3;       // of the tables
-constexpr int kPutBack = 3000;    // milliseconds, for a daemon
-constexpr int kPatience = 10000;  // milliseconds, for others that write
+constexpr int kPutBack = 3000;    // milliseconds to wait for a daemon to put the file back
+constexpr int kPatience = 10000;  // milliseconds to wait for other writers
 
 constexpr const char* kTables = R"(
 CREATE TABLE jobs (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT, config TEXT, overrides TEXT, min_workers INTEGER,
@@ -60,7 +60,7 @@ ALTER TABLE jobs DROP COLUMN finish_took;
 CREATE INDEX processes_of_job ON processes (job);
 )";
 
-// The directory itself, with all above it; its owner's alone.
+// Creates the directory and its parents; only its owner may use it.
 fs::path made_private(const fs::path& directory) {
   if (directory == ":memory:") return directory;
   fs::create_directories(directory);
@@ -84,8 +84,8 @@ void with_patience(const std::function<void()>& change) {
   }
 }
 
-// Returns the directory. If the database was removed, waits for a running daemon to put it back: journal files that are
-// left of it would damage a new one.
+// Returns the directory. If the database was removed, waits for a running daemon to put it back, because journal files
+// left from the old database would damage a new one.
 fs::path not_removed(const fs::path& directory) {
   if (directory == ":memory:") return directory;
   const fs::path file = file_of(directory), rest = file.string() + "-wal";
@@ -99,7 +99,7 @@ fs::path not_removed(const fs::path& directory) {
   return directory;
 }
 
-// The greatest number among the directories of jobs; 0 if there is none.
+// Returns the greatest number among the job directories; 0 if there are none.
 Id last_job_in(const fs::path& directory) {
   Id last = 0;
   std::error_code none;
@@ -169,14 +169,14 @@ Store Store::open_existing(const fs::path& directory) {
 Store::Store(const fs::path& directory, int flags) try
     : directory_(directory), db_(file_of(directory), flags, kPatience) {
   with_patience([&] { db_.exec("PRAGMA journal_mode = WAL"); });
-  db_.exec("PRAGMA synchronous = FULL");  // a worker that was recorded is recorded after a power cut, too
+  db_.exec("PRAGMA synchronous = FULL");  // recorded workers survive a power failure
   db_.exec("PRAGMA foreign_keys = ON");
   // If several processes find the database empty, one of them creates the tables.
   SQLite::Transaction first(db_, SQLite::TransactionBehavior::IMMEDIATE);
   const int version = db_.execAndGet("PRAGMA user_version").getInt();
   if (version == 0) {
     db_.exec(kTables);
-    if (const Id last = last_job_in(directory_); last > 0)  // a new job must not take an old job's directory
+    if (const Id last = last_job_in(directory_); last > 0)  // a new job must not reuse an old job's directory
       db_.exec(fmt::format("INSERT INTO sqlite_sequence (name, seq) VALUES ('jobs', {})", last));
   }
   if (version < kVersion) {

@@ -1,4 +1,4 @@
-// The page of a run: fills it from the data that it carries.
+// The page of a run: fills it from the data embedded in it.
 "use strict";
 
 const data = JSON.parse(document.getElementById("data").textContent);
@@ -24,7 +24,7 @@ function fill_head() {
   }
 }
 
-// Whatever a comparison told: its verdict large, the rest as it is.
+// Lists the fields of a comparison.
 function facts_of(object) {
   const list = html("dl", { class: "facts" });
   for (const [key, value] of Object.entries(object)) {
@@ -35,7 +35,7 @@ function facts_of(object) {
   return list;
 }
 
-// Of repro diff, and of repro bisect.
+// Verdicts of repro diff and repro bisect.
 const kVerdicts = { equal: "good", violation: "bad", op: "bad", transient: "bad", program: "bad" };
 
 function fill_verdict() {
@@ -51,7 +51,7 @@ function fill_verdict() {
     box.append(html("details", {}, html("summary", {}, "all that it told"), facts_of(rest)));
 }
 
-// What a person has to know: whose machine computes wrongly.
+// Shows whose machine computed wrongly.
 function fill_audits() {
   const found = data.events.filter(e => e.event === "audit" && e.fields.verdict === "guilty");
   if (found.length === 0) return;
@@ -110,7 +110,7 @@ function fill_curves() {
   let axis = "step", amount = 0.5;
   const at_step = step => {
     if (axis === "step") return step;
-    let low = 0, high = c.step.length - 1;  // the first point that is as far
+    let low = 0, high = c.step.length - 1;  // the first point at or after the step
     while (low < high) {
       const middle = (low + high) >> 1;
       if (c.step[middle] >= step) high = middle;
@@ -221,7 +221,7 @@ const kGrave = {
   stall: "var(--orange)", drop: "var(--orange)", generation: "var(--blue)", switched: "var(--blue)", left: "var(--teal)", drain: "var(--teal)",
   checkpoint: "var(--purple)", finished: "var(--green)", start: "var(--green)", resume: "var(--green)", ready: "var(--green)",
 };
-// An audit tells of what it found: a fault, and whose it is.
+// Audits have a colour by their verdict.
 const kAudits = { agreed: "var(--green)", guilty: "var(--red)" };
 const color_of = (e, otherwise) => e.event === "audit" ? kAudits[e.fields.verdict] ?? "var(--orange)" : kGrave[e.event] ?? otherwise;
 const kQuiet = new Set(["hello", "ready", "fed", "switched", "generation", "join", "end"]);
@@ -266,9 +266,9 @@ function fill_workers() {
   on_resize(host, () => draw_timeline(host, data.timeline, marks));
 }
 
-// --- What it was made with. Of workers' environments, what is the same everywhere is told once.
+// --- Environments. Values that all workers share are shown once.
 
-// "libraries.zmq" and its like, each with a text; lists are command lines.
+// Flattens an object to keys like "libraries.zmq" with a text each; arrays are command lines.
 function told_flat(object, before = "") {
   return Object.entries(object).flatMap(([key, value]) =>
     Array.isArray(value) ? [[before + key, value.join(" ")]]
@@ -276,7 +276,7 @@ function told_flat(object, before = "") {
       : [[before + key, `${value}`]]);
 }
 
-// "workers 1, 2, 5"; 0 is one that never took part.
+// "workers 1, 2, 5"; id 0 is a process that never took part.
 function who(ids) {
   const members = ids.filter(id => id > 0);
   const text = members.length > 12 ? `${members.slice(0, 12).join(", ")}, …` : members.join(", ");

@@ -1,4 +1,4 @@
-// Who took part when: a row for each worker, from its first word to its last, with its virtual ranks.
+// The timeline of workers: a row for each, from its first message to its last, with its virtual ranks.
 "use strict";
 
 const kEnds = {

@@ -102,8 +102,8 @@ const tip = {
   hide() { document.getElementById("tip").hidden = true; },
 };
 
-// The mean of what is near, by exponential weights that reach equally far to both sides; `amount` in [0, 1]: how far, 1
-// being a twentieth of all points.
+// Exponentially weighted mean over neighbours on both sides. `amount` in [0, 1] is the reach; 1 means a twentieth of
+// all points.
 function smoothed(values, amount) {
   const reach = amount * amount * values.length / 20;
   if (reach < 0.5) return values;
@@ -123,13 +123,13 @@ function smoothed(values, amount) {
   return values.map((value, i) => value === null ? null : (sums[i] + value) / (weights[i] + 1));
 }
 
-// Twice what all but a tenth stay below: outliers must not flatten the rest.
+// Returns twice the 90th percentile, so that outliers do not flatten the rest.
 function most_of(values) {
   const known = values.filter(v => v !== null).sort((a, b) => a - b);
   return known.length > 0 ? 2 * known[Math.floor(0.9 * (known.length - 1))] : Infinity;
 }
 
-// The least and the greatest of what is known; [Infinity, -Infinity] if nothing is.
+// Returns the least and the greatest known value; [Infinity, -Infinity] if there is none.
 function range(values) {
   let low = Infinity, high = -Infinity;
   for (const v of values) {
@@ -150,10 +150,10 @@ function on_resize(element, draw) {
   }).observe(element);
 }
 
-// A chart draws itself into `host` and again when `draw` is called or its width changes.
+// A chart draws itself into `host`, and again when `draw` is called or its width changes.
 //   title, format, logarithmic, from_zero, robust (outliers may leave it), x: {values, format, time, ticks}
-//   series: [{name, color, values | points: [{x, y}], low, high, raw, stairs, unnamed}]; `raw` is drawn pale behind, and
-//   not told
+//   series: [{name, color, values | points: [{x, y}], low, high, raw, stairs, unnamed}]; `raw` is drawn pale in the
+//   background, without values at the cursor
 class Chart {
   static all = [];
 

@@ -1,6 +1,6 @@
-# Writes a page as a string in C++: the body in frame.html, with its style and its scripts.
-# -DTITLE=its title -DBODY=file.html -DSCRIPTS=file.js;file.js -DNAME=the variable -DTO=file.cpp
-cmake_minimum_required(VERSION 3.25)  # so that "@BODY@" is no variable
+# Writes a page as a C++ string: the body in frame.html, with its style and its scripts. -DTITLE=its title
+# -DBODY=file.html -DSCRIPTS=file.js;file.js -DNAME=the variable -DTO=file.cpp
+cmake_minimum_required(VERSION 3.25)  # so that "@BODY@" is not taken for a variable
 file(READ "${CMAKE_CURRENT_LIST_DIR}/frame.html" page)
 file(READ "${CMAKE_CURRENT_LIST_DIR}/page.css" style)
 file(READ "${BODY}" body)

@@ -1,4 +1,4 @@
-// What every page has: elements by their ids, and a button for light or dark.
+// Shared by all pages: elements by id, and a button for light or dark.
 "use strict";
 
 const by_id = id => document.getElementById(id);
