@@ -12,7 +12,7 @@ void MemberGroups::ask(const Generation& generation) {
   const int me = generation.index_of(position_.self), members = static_cast<int>(generation.members.size());
   if (!possible_ || !generation.group || me < 0 || members < 2 || asked_.contains(generation.number)) return;
   const bool called = me > 0 ? ids_.contains(generation.number) : anew_ == generation.number;
-  if (generation.group_from && !called) return;  // made from another group once this generation has begun
+  if (generation.group_from && !called) return;  // made from another group once this generation begins
   GroupRequest request{.generation = generation.number, .members = members, .me = me};
   if (me > 0) {
     const auto id = ids_.find(generation.number);
@@ -141,8 +141,7 @@ void MemberGroups::form_anew() {
   ask(*position_.generation);
 }
 
-// This generation's group has another name from now on: a member that is still in the first group shares no group with
-// the others.
+// Renames this generation's group: a member that is still in the first group shares no group with the others.
 void MemberGroups::called_anew() {
   anew_ = position_.number();
   made_ = "new";
