@@ -1,4 +1,4 @@
-// What trained networks are for: train eval, sample, export, and import of weights from elsewhere.
+// Uses of trained networks: train eval, sample, export, and import of weights from elsewhere.
 #include <cstdio>
 #include <set>
 #include <sstream>
@@ -20,7 +20,7 @@ TEST_F(TrainCommand, EvaluatesAndSamples) {
   EXPECT_EQ(score.code, 0) << score.err;
   EXPECT_EQ(score.out.find("validation step=12 loss="), 0u);
   EXPECT_NE(said.find(score.out.substr(0, score.out.find('\n') + 1)), std::string::npos) << score.out;
-  EXPECT_NE(score.out.find("\ntop5=1.0000\n"), std::string::npos) << score.out;  // of three classes
+  EXPECT_NE(score.out.find("\ntop5=1.0000\n"), std::string::npos) << score.out;  // three classes
   const Ended json = train({"eval", folder_ / "images", "--json", "--confusion", folder_ / "confusion.csv"});
   ASSERT_EQ(json.code, 0) << json.err;
   const auto scored = nlohmann::json::parse(json.out);
@@ -54,7 +54,7 @@ TEST_F(TrainCommand, EvaluatesAndSamples) {
   EXPECT_NE(images.err.find("the data of this run are no images"), std::string::npos) << images.err;
   const Ended perplexity = train({"eval", folder_ / "text"});
   ASSERT_NE(perplexity.out.find(" perplexity="), std::string::npos) << perplexity.out;
-  // It is of the targets themselves, with smoothing and without.
+  // The loss is that of the targets themselves, with and without smoothing.
   const std::string settings = folder_ / "text/config.toml", plain = read_file(settings);
   const size_t smoothing = plain.find("label_smoothing = 0");
   ASSERT_NE(smoothing, std::string::npos);
@@ -80,8 +80,7 @@ TEST_F(TrainCommand, EvaluatesAndSamples) {
   EXPECT_EQ(train(greedy).out, likeliest.out);
 }
 
-// It is what is judged, and goes on where it was after a stop.
-// It is told as it is: nothing of the training depends on it.
+// Training does not depend on the validation loss, which is reported as it is.
 TEST_F(TrainCommand, AValidationLossThatIsNoNumberEndsNoRun) {
   const Ended far = run("images.toml", "far",
                         {"--set", "run.steps=1", "--set", "schedule.warmup_steps=0", "--set", "optimizer.lr=1e30"});
@@ -90,6 +89,7 @@ TEST_F(TrainCommand, AValidationLossThatIsNoNumberEndsNoRun) {
   EXPECT_NE(metrics.find("\"validation_loss\":null"), std::string::npos) << metrics;
 }
 
+// The average is evaluated, and continues after a stop.
 TEST_F(TrainCommand, AnAverageOfTheWeightsIsKeptAndUsed) {
   const std::vector<std::string> average = {"--set", "optimizer.ema_decay=0.9"};
   const auto with = [&](std::vector<std::string> more) {
