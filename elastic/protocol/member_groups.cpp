@@ -33,8 +33,8 @@ void MemberGroups::enter(const Generation& before, bool planned) {
 }
 
 // Requests the group that is made from the previous generation's group. Nothing is in transfer in that group, because
-// this member has ended its last step in it, or a fence has. If the group cannot be made so, the first member is told,
-// and it asks all members for a new one.
+// this member has ended its last step in it, or a fence has. If this is impossible, the first member asks all members
+// to form a new group.
 void MemberGroups::inherit(const Generation& before, bool planned) {
   const Generation& now = *position_.generation;
   made_ = "new";
@@ -134,7 +134,7 @@ void MemberGroups::not_shrunk(int64_t generation) {
   else outbox_.send(position_.generation->members[0].peer, messages::GroupAgain{});
 }
 
-// The first member forms the group anew, once. No member can have used the old one, because not all have it.
+// The first member forms the group again, once. No member can have used the old one, because not all have it.
 void MemberGroups::form_anew() {
   if (anew_ == position_.number()) return;
   called_anew();

@@ -28,7 +28,8 @@ struct GenerationScaling {
   std::optional<ScalingState> scaling_state =
       {};                // at the first step, if known; before the `recorded` change at that step
   int base_workers = 0;  // the number of workers that had the configured batch
-  int64_t history = 0;   // the generation that began from a checkpoint or anew; knowledge of older ones is obsolete
+  // the generation that began from a checkpoint or from the start; knowledge of older ones is obsolete
+  int64_t history = 0;
   struct Change {
     int64_t step = 0, batch = 0;
   };

@@ -1,4 +1,4 @@
-// The coordinator's messages to workers, and the times at which it has to look at the clock.
+// The coordinator's messages to workers, and the times of its ticks.
 #include "elastic/protocol/coordinator.h"
 
 #include <gtest/gtest.h>

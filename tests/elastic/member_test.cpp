@@ -358,7 +358,7 @@ TEST(Member, ABucketLeavesBeforeTheLastLeafIsWhole) {
   EXPECT_EQ(reduced.batch_statistics[0].item(), 4 * 0.125 + 6);
 }
 
-// The rank gradient is completed and reduced, and all of it is sent anew in the next generation.
+// The rank gradient is completed and reduced, and all of it is sent again in the next generation.
 TEST(Member, AFenceLeavesAnOpenLeafWhole) {
   HostMembers pair;
   Member& b = *pair.members.at(2);

@@ -150,12 +150,12 @@ TEST_F(TrainCommand, SamplesWithAndWithoutACacheTheSameTexts) {
   EXPECT_EQ(sampled({"--prompt", "1", "--count", "0"}).code, 2);
 }
 
-// A run begins with weights from elsewhere: they are scored, trained with any number of workers, and handed back.
+// A run begins with weights from elsewhere: they are scored, trained with any number of workers, and exported again.
 TEST_F(TrainCommand, ImportsAndExportsWeights) {
   ASSERT_EQ(run("images.toml", "first").code, 0);
   const std::string weights = folder_ / "weights.safetensors", again = folder_ / "again.safetensors";
   ASSERT_EQ(train({"export", folder_ / "first", weights}).code, 0);
-  EXPECT_EQ(train({"export", folder_ / "first", weights}).code, 3);  // it is there already
+  EXPECT_EQ(train({"export", folder_ / "first", weights}).code, 3);  // the file exists already
   for (const char* name : {"one", "two"})
     ASSERT_EQ(train({"import", weights, folder_ / "images.toml", folder_ / name}).code, 0);
   EXPECT_EQ(train({"import", weights, folder_ / "images.toml", folder_ / "one"}).code, 2);  // holds a run
@@ -171,7 +171,7 @@ TEST_F(TrainCommand, ImportsAndExportsWeights) {
   ASSERT_EQ(run("images.toml", "two", {"--resume", "--workers", "2"}).code, 0);
   EXPECT_EQ(ledger("one"), ledger("two"));
   EXPECT_NE(ledger("one"), ledger("first"));
-  // Done again from the same weights, though they are only in the other run's folder.
+  // Repeated from the same weights, which are only in the other run's folder.
   const Ended replay = run("images.toml", "three", {"--replay", folder_ / "one"});
   EXPECT_EQ(replay.code, 0) << replay.err;
   EXPECT_EQ(ledger("three"), ledger("one"));
@@ -182,8 +182,8 @@ TEST_F(TrainCommand, ImportsAndExportsWeights) {
   EXPECT_FALSE(fs::exists(folder_ / "four"));
 }
 
-// A language model that was loaded scores, says and learns what the one does that it came from; beside its weights, a
-// config.json may tell of another.
+// A language model that was imported has the scores, samples and losses of its origin. The config.json next to the
+// weights may describe another one.
 TEST_F(TrainCommand, ImportedTextModelsAreScoredAndSampled) {
   ASSERT_EQ(run("text.toml", "first").code, 0);
   const std::string weights = folder_ / "published/model.safetensors";

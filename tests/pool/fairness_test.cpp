@@ -98,7 +98,8 @@ TEST(PoolFairness, WhoIsDueAndFitsNoKindAloneGetsSeveral) {
 }
 
 // Returns the slots of each kind that a plan leaves to a job: unused ones, and those that jobs of lower priority need
-// not have. With fixed sizes, where running jobs keep their slots, only those that jobs of lower priority get anew.
+// not have. With fixed sizes, where running jobs keep their slots, only slots newly given to jobs of lower priority
+// count.
 Allocation left_to(const Pool& pool, const Plan& plan, const Offer& offer, const Job& job, bool fixed) {
   std::map<Id, std::string> slots;
   for (const Slot& slot : pool.slots)

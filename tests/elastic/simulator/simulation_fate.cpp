@@ -74,7 +74,7 @@ void Simulation::fault() {
       if (s_.stalls && worker) stall(*worker, uniform(0.05, 5));
       break;
     case 6:  // a person resumes at once
-    case 7:  // nobody resumes: a worker takes over
+    case 7:  // it is not resumed: a worker takes over
       if (!s_.coordinator_dies || !coordinator) break;
       die(*coordinator, "coordinator dies");
       if (pick(2) == 0)
