@@ -15,7 +15,7 @@ class AuditTrials {
  public:
   explicit AuditTrials(JobState& job) : job_(job) {}
 
-  // What the coordinator must do: evict the guilty members, or fence all.
+  // The action that the coordinator must take: evict the guilty members, or fence all.
   struct Consequence {
     std::vector<PeerId> guilty = {};
     bool fence = false;

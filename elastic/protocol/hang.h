@@ -27,8 +27,8 @@ struct Hung {
 // on.
 std::vector<Hung> find_hung(const Generation& generation, const Roster& roster, const HangLimits& limits, Seconds now);
 
-// How long all members may wait without receiving anything before a message counts as lost. The message may only be
-// slow, so each loss that was declared in vain doubles the time, until a thousand steps have succeeded.
+// The time that all members may wait without receiving anything before a message counts as lost. The message may only
+// be slow, so each loss that was declared in vain doubles the time, until a thousand steps have succeeded.
 class Patience {
  public:
   explicit Patience(Seconds first) : first_(first) {}

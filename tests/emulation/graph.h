@@ -25,7 +25,7 @@ void* take_segment(size_t bytes);  // memory for graphs; null if there is none
 void add_block(const void* begin, size_t bytes);
 void remove_block(const void* begin);
 
-// A place in a graph that must be complete when a download reads it.
+// A place in a graph whose data are complete: a download from there must find them unchanged.
 struct MarkedPlace;
 void check_unchanged(const MarkedPlace& place, const void* begin, size_t bytes);
 

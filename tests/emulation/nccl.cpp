@@ -78,9 +78,9 @@ class Communicator final : public NcclCommunicator {
     return state_;
   }
 
-  // As ncclCommShrink without a flag: refuses a communicator that is at work or has failed, and a member that is itself
-  // gone. A member that names others than its peers do waits for members that do not come. This communicator stays in
-  // use until the new one has formed, or for good if it does not form.
+  // Like ncclCommShrink without a flag, refuses a communicator that is at work or has failed, and a member that is
+  // itself gone. A member that names others than its peers do waits for members that do not come. This communicator
+  // stays in use until the new one has formed, or for good if it does not form.
   std::unique_ptr<NcclCommunicator> shrink(std::span<const int> gone) override {
     check(!fault_.no_shrink, "[emulation] this library has no shrink");
     const std::lock_guard lock(mutex_);

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-# The viewer draws with an old form of Polymer's elements that browsers no longer support; the import needs none of them.
+# The viewer draws with old Polymer elements that browsers no longer support; the import does not need them.
 MODEL_BEGINS = "const global=this.window||this.global;this.tr="
 BEFORE = """<!DOCTYPE html><meta charset="utf-8"><body><script>
 const told = {};

@@ -80,7 +80,7 @@ def texts():
 
 
 def digest(lists):
-    """Returns the 64-bit FNV-1a of the number of tokens of each text and the tokens, as 32-bit little-endian numbers."""
+    """Returns the 64-bit FNV-1a of each text's number of tokens and its tokens, as 32-bit little-endian numbers."""
     h = 0xCBF29CE484222325
     for tokens in lists:
         for number in [len(tokens), *tokens]:

@@ -118,7 +118,7 @@ TEST_F(TrainCommand, SamplesWithAndWithoutACacheTheSameTexts) {
     more.insert(more.begin(), {"sample", folder_ / "text", "--seed", "4"});
     return train(more);
   };
-  // Beyond the context of 32 tokens.
+  // More tokens than the context of 32.
   const Ended text = sampled({"--prompt", "17+25", "--tokens", "60", "--top-p", "0.9", "--top-k", "50"});
   EXPECT_EQ(text.code, 0) << text.err;
   EXPECT_EQ(text.out.size(), 5u + 60u + 1u);

@@ -1,6 +1,6 @@
 #pragma once
-// A tiny job under attack: how it is started, what is done to its processes while they run, and the conditions that it
-// must meet afterwards in any case.
+// A tiny job under attack: how it is started, the disturbances of its processes while they run, and the conditions that
+// it must meet afterwards in any case.
 #include <array>
 #include <functional>
 #include <set>
@@ -39,7 +39,7 @@ struct Deed {
   std::function<void()> act;
 };
 
-// What a schedule has taken from a run: it may be missing, and the run need not continue.
+// Files that a schedule has taken from a run: they may be missing, and the run need not continue.
 struct Taken {
   // names of files and folders, one of which each refusal contains; "": any refusal is accepted
   std::set<std::string> names = {};
